@@ -1,0 +1,67 @@
+"""`Binary`: a compiled kernel with all that is needed to launch it, and its form as bytes for the disk cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tiny_uop import ParamInfo, UOp, dtypes, parse_uop, print_uop
+
+
+@dataclass(frozen=True)
+class Binary:
+  """A compiled kernel. Plain data, so it can be cached on disk and sent between processes."""
+
+  code: bytes
+  """What `Device.load` takes: machine code, an object file, bytecode."""
+  entry: str
+  """Name of the function in `code`; also the kernel's name in reports."""
+  global_size: tuple[UOp, ...]
+  """Launch grid: index expressions over the kernel's variables."""
+  local_size: tuple[UOp, ...]
+  """Workgroup size: index expressions over the kernel's variables."""
+  params: tuple[ParamInfo, ...]
+  """The buffers in launch order. `slot` is the PARAM number in the kernel, and so the argument's position in the CALL."""
+  variables: tuple[str, ...]
+  """Names of the integers that `launch` takes, in order."""
+  ops: UOp
+  """Estimate of arithmetic operations of one launch: index expression."""
+  nbytes: UOp
+  """Estimate of bytes of memory touched by one launch: index expression."""
+  source: str = ""
+  """Program text for people: shown with DEBUG=4 and in errors."""
+
+  def to_bytes(self) -> bytes:
+    """Serialise without pickle: one line of JSON (expressions in the textual form of the IR), then the code."""
+    header = {
+      "entry": self.entry,
+      "global_size": [print_uop(u) for u in self.global_size],
+      "local_size": [print_uop(u) for u in self.local_size],
+      "params": [[p.slot, p.dtype.name, p.size, p.written] for p in self.params],
+      "variables": list(self.variables),
+      "ops": print_uop(self.ops),
+      "nbytes": print_uop(self.nbytes),
+      "source": self.source,
+    }
+    return json.dumps(header).encode() + b"\n" + self.code
+
+  @classmethod
+  def from_bytes(cls, data: bytes) -> Binary:
+    """The inverse of `to_bytes`. Raises ValueError if `data` is not one."""
+    line, newline, code = data.partition(b"\n")
+    if not newline: raise ValueError("not a serialised Binary: no header line")
+    try:
+      header = json.loads(line)
+      return cls(
+        code=code,
+        entry=header["entry"],
+        global_size=tuple(parse_uop(text) for text in header["global_size"]),
+        local_size=tuple(parse_uop(text) for text in header["local_size"]),
+        params=tuple(ParamInfo(slot, dtypes.parse(name), size, written) for slot, name, size, written in header["params"]),
+        variables=tuple(header["variables"]),
+        ops=parse_uop(header["ops"]),
+        nbytes=parse_uop(header["nbytes"]),
+        source=header["source"],
+      )
+    except (KeyError, TypeError, AttributeError) as error:
+      raise ValueError(f"not a serialised Binary: {type(error).__name__}: {error}") from error

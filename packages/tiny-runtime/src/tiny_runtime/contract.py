@@ -1,0 +1,144 @@
+"""The contract between tiny-runtime and a backend plugin. README.md of this package is the same as a tutorial.
+
+A backend has a pure half (`Backend`, `Compiler`, `Binary`: importable and usable with no driver present) and a hardware half
+(`Device`). They are protocols: a plugin implements the methods and need not inherit from anything here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from tiny_uop import UOp
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.errors import Unavailable
+
+API: tuple[int, int] = (1, 0)
+"""Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major, and a minor not above."""
+
+Memory: TypeAlias = Any
+"""A device's handle of one allocation, opaque to shared code. Whatever `alloc` returned."""
+
+Program: TypeAlias = Any
+"""A device's handle of one loaded binary, opaque to shared code. Whatever `load` returned."""
+
+Measure: TypeAlias = Callable[[Binary], float]
+"""Times one candidate on a device, in seconds. How a searching compiler measures without knowing a device."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+  """What a device can do beyond the required methods. Shared code asks this record and never compares device names.
+
+  `dtypes` are the names of the types that programs can load, store and compute with. Every claim made here is tested by the conformance kit.
+  """
+
+  kernels: bool = True
+  """`load` and `launch` work. False: storage only."""
+  dtypes: frozenset[str] = frozenset()
+  """Names of the data types that kernels may use, e.g. `frozenset({"bool", "int32", "float32"})`."""
+  local_memory: int = 0
+  """Bytes of memory shared by a workgroup. 0: no workgroups, so no LOCAL loops and no BARRIER."""
+  max_local_size: int = 1
+  """Most threads in one workgroup."""
+  host_mapped: bool = False
+  """Implements `HostMapped`: copies to and from the host need no staging buffer."""
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+  """What an open device is."""
+
+  name: str
+  """Canonical name, as the user writes it: `AMD`, `AMD:1`."""
+  arch: str
+  """What `Backend.compiler` takes: code compiled for one arch runs on every device that has it."""
+  memory: int
+  """Bytes of memory on the device; 0 if not known."""
+  capabilities: Capabilities
+
+
+@runtime_checkable
+class Compiler(Protocol):
+  """Kernel UOp → Binary. Pure: needs no device, can be pickled, and gives the same bytes for the same kernel."""
+
+  @property
+  def key(self) -> str:
+    """All that the output depends on besides the kernel: target, flags, versions of tools. Part of the cache key."""
+
+  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
+    """Compile a kernel-level SINK. Raises CompileError with the source. `measure`, if given, times candidates on the device."""
+
+
+@runtime_checkable
+class Device(Protocol):
+  """One open piece of hardware. Methods may be called from any thread, one at a time."""
+
+  @property
+  def info(self) -> DeviceInfo:
+    """What this is; constant while open."""
+
+  def alloc(self, nbytes: int) -> Memory:
+    """New memory, `nbytes` ≥ 1, contents undefined, aligned for any access. Raises OutOfMemory and stays usable."""
+
+  def free(self, memory: Memory) -> None:
+    """Give memory back. Called once per `alloc`; launches that use it may still be running, so wait for them or defer."""
+
+  def write(self, memory: Memory, offset: int, data: memoryview) -> None:
+    """Copy `data` (contiguous bytes) in at byte `offset`, after all launches so far. `data` may be reused on return."""
+
+  def read(self, memory: Memory, offset: int, out: memoryview) -> None:
+    """Fill `out` (contiguous bytes) from byte `offset`, after all launches so far."""
+
+  def load(self, binary: Binary) -> Program:
+    """Make a binary launchable; done once per binary. The program is dropped when nothing holds it."""
+
+  def launch(
+    self,
+    program: Program,
+    buffers: Sequence[tuple[Memory, int]],
+    integers: Sequence[int],
+    global_size: tuple[int, ...],
+    local_size: tuple[int, ...],
+    wait: bool,
+  ) -> float | None:
+    """Run a program after all launches before it. `buffers` are (memory, byte offset) in the order of `Binary.params`, `integers`
+    in the order of `Binary.variables`. With `wait`, returns the seconds it took once it is done; otherwise may return None at once.
+    Raises DeviceLost if the device died, of this launch or one before it."""
+
+  def sync(self) -> None:
+    """Wait for all launches."""
+
+  def close(self) -> None:
+    """Give everything back. Nothing is called after it; calling it twice is allowed."""
+
+
+@runtime_checkable
+class HostMapped(Protocol):
+  """Optional, claimed by `Capabilities.host_mapped`: memory that the host can address."""
+
+  def view(self, memory: Memory) -> memoryview:
+    """All of `memory` as writable bytes, without a copy. Valid until it is freed; call `sync` before touching it."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+  """What an entry point in the group `tiny_runtime.backends.v1` names (or a class of it that takes no arguments).
+
+  Importing its module must work on any machine, with no driver present and no side effect.
+  """
+
+  @property
+  def api(self) -> tuple[int, int]:
+    """The version of this contract that the plugin was written for, as numbers of its own: `(1, 0)`."""
+
+  def probe(self) -> Sequence[str] | Unavailable:
+    """The arch of each usable device, in index order; or why there is none, returned, not raised. Quick; must not hold the device."""
+
+  def open(self, index: int) -> Device:
+    """Open device `index` of those that `probe` lists. Raises Unavailable."""
+
+  def compiler(self, arch: str) -> Compiler:
+    """The compiler for an arch that `probe` listed or the plugin documents. Needs no device."""
