@@ -1,0 +1,20 @@
+"""The intermediate representation shared by the tiny-* packages: data types, operations, `UOp`, patterns and rewriting."""
+
+from tiny_uop.args import AxisType, KernelInfo, Opt, OptOps, ParamInfo, ProgramInfo, Stage, register_arg
+from tiny_uop.context import Context, ContextVar, getenv
+from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
+from tiny_uop.evaluate import evaluate, exec_alu
+from tiny_uop.node import live_nodes
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
+from tiny_uop.rewrite import RewriteLoop, graph_rewrite
+from tiny_uop.shape import Shape, prod, same_shape, sint
+from tiny_uop.truncate import truncate
+from tiny_uop.uop import UOp, new_buffer_id
+
+__all__ = [
+  "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "KernelInfo", "Opt", "OptOps", "Ops", "ParamInfo",
+  "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape", "Stage", "UOp", "UPat", "dtypes", "evaluate",
+  "exec_alu", "getenv", "graph_rewrite", "live_nodes", "new_buffer_id", "prod", "register_arg", "rule", "same_shape", "sint",
+  "truncate",
+]  # fmt: skip

@@ -1,0 +1,383 @@
+"""Ways to build nodes from nodes, in three families that `UOp` inherits: arithmetic, movement, memory and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from tiny_uop.args import AxisType, Stage
+from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
+from tiny_uop.node import Node
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.shape import Shape, prod, same_size, sint, split_geometry
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
+
+
+def _make(op: Ops, dtype: DType = dtypes.void, src: tuple[Any, ...] = (), arg: Any = None) -> UOp:
+  from tiny_uop.uop import UOp
+
+  return UOp(op, dtype, src, arg)
+
+
+def _const(dtype: DType, value: Any) -> UOp:
+  from tiny_uop.uop import UOp
+
+  return UOp.const(dtype, value)
+
+
+class Arithmetic(Node):
+  """Elementwise operators. A Python number takes the dtype of the node it meets."""
+
+  __slots__ = ()
+
+  def const_like(self, value: Any) -> UOp:
+    """A constant of this node's dtype and, at tensor level, shape."""
+    shape = self._shape  # type: ignore[attr-defined]
+    made = _const(self.dtype, value)
+    return made.reshape((1,) * len(shape)).expand(shape) if shape else made
+
+  def alu(self, op: Ops, *src: UOp) -> UOp:
+    """An elementwise node with this as its first source; gives bool for comparisons."""
+    me = cast("UOp", self)
+    dtype = src[-1].dtype if op is Ops.WHERE else self.dtype
+    return _make(op, dtypes.bool.vec(dtype.count) if op in GroupOp.Compare else dtype, (me, *src))
+
+  def _other(self, value: Any) -> UOp:
+    return value if isinstance(value, Node) else self.const_like(value)  # type: ignore[return-value]
+
+  def _binary(self, op: Ops, other: Any, swap: bool = False) -> UOp:
+    right = self._other(other)
+    return right.alu(op, cast("UOp", self)) if swap else self.alu(op, right)
+
+  def __add__(self, other: UOp | float) -> UOp:
+    return self._binary(Ops.ADD, other)
+
+  def __radd__(self, other: float) -> UOp:
+    return self._binary(Ops.ADD, other)
+
+  def __sub__(self, other: UOp | float) -> UOp:
+    return self._binary(Ops.ADD, -self._other(other))
+
+  def __rsub__(self, other: float) -> UOp:
+    return (-self)._binary(Ops.ADD, other)
+
+  def __mul__(self, other: UOp | float) -> UOp:
+    return self._binary(Ops.MUL, other)
+
+  def __rmul__(self, other: float) -> UOp:
+    return self._binary(Ops.MUL, other)
+
+  def __neg__(self) -> UOp:
+    if self.op is Ops.CONST and type(self.arg) is not tuple:
+      return _const(self.dtype, -self.arg)
+    return self._binary(Ops.MUL, -1)
+
+  def __floordiv__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.FLOORDIV, other)
+
+  def __rfloordiv__(self, other: int) -> UOp:
+    return self._binary(Ops.FLOORDIV, other, swap=True)
+
+  def __mod__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.FLOORMOD, other)
+
+  def __rmod__(self, other: int) -> UOp:
+    return self._binary(Ops.FLOORMOD, other, swap=True)
+
+  def __truediv__(self, other: UOp | float) -> UOp:
+    return self._binary(Ops.FDIV, other)
+
+  def __rtruediv__(self, other: float) -> UOp:
+    return self._binary(Ops.FDIV, other, swap=True)
+
+  def __and__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.AND, other)
+
+  def __rand__(self, other: int) -> UOp:
+    return self._binary(Ops.AND, other)
+
+  def __or__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.OR, other)
+
+  def __ror__(self, other: int) -> UOp:
+    return self._binary(Ops.OR, other)
+
+  def __xor__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.XOR, other)
+
+  def __rxor__(self, other: int) -> UOp:
+    return self._binary(Ops.XOR, other)
+
+  def __lshift__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.SHL, other)
+
+  def __rshift__(self, other: UOp | int) -> UOp:
+    return self._binary(Ops.SHR, other)
+
+  def __invert__(self) -> UOp:
+    return self.logical_not() if self.dtype.kind == "bool" else self._binary(Ops.XOR, -1)
+
+  def __lt__(self, other: UOp | float) -> UOp:
+    return self._binary(Ops.CMPLT, other)
+
+  def __gt__(self, other: UOp | float) -> UOp:
+    return self._binary(Ops.CMPLT, other, swap=True)
+
+  def __le__(self, other: UOp | float) -> UOp:
+    # not (other < self) would be true for NaN
+    if self.dtype.kind == "float":
+      return (self < other) | self.eq(other)
+    return (self > other).logical_not()
+
+  def __ge__(self, other: UOp | float) -> UOp:
+    if self.dtype.kind == "float":
+      return (self > other) | self.eq(other)
+    return (self < other).logical_not()
+
+  def logical_not(self) -> UOp:
+    """not x, of a bool."""
+    return self._binary(Ops.CMPNE, True)
+
+  def eq(self, other: UOp | float) -> UOp:
+    """Elementwise equality (`==` is identity)."""
+    return self._binary(Ops.CMPEQ, other)
+
+  def ne(self, other: UOp | float) -> UOp:
+    """Elementwise inequality."""
+    return self._binary(Ops.CMPNE, other)
+
+  def maximum(self, other: UOp | float) -> UOp:
+    """Elementwise maximum."""
+    return self._binary(Ops.MAX, other)
+
+  def minimum(self, other: UOp | float) -> UOp:
+    """Elementwise minimum, made of the maximum of the complements."""
+    right = self._other(other)
+    if self.dtype.kind == "float" or self.dtype.kind == "index":
+      return -((-self).maximum(-right))
+    return ~((~self).maximum(~right))
+
+  def where(self, yes: UOp | float, no: UOp | float) -> UOp:
+    """`yes` where this bool holds, else `no`. At least one of them is a node."""
+    if not isinstance(yes, Node):
+      if not isinstance(no, Node):
+        raise TypeError(f"where({yes!r}, {no!r}): one branch must be a UOp, which gives the dtype")
+      yes = no.const_like(yes)  # type: ignore[union-attr]
+    branch = cast("UOp", yes)
+    return self.alu(Ops.WHERE, branch, branch._other(no))
+
+  def cast(self, dtype: DType) -> UOp:
+    """Convert to another type with as many lanes."""
+    if dtype.count == 1 and self.dtype.count > 1:
+      dtype = dtype.vec(self.dtype.count)
+    me = cast("UOp", self)
+    if dtype is self.dtype:
+      return me
+    return _const(dtype, self.arg) if self.op is Ops.CONST and not self.src else _make(Ops.CAST, dtype, (me,))
+
+  def bitcast(self, dtype: DType) -> UOp:
+    """Reinterpret the bits."""
+    me = cast("UOp", self)
+    return me if dtype is self.dtype else _make(Ops.BITCAST, dtype, (me,))
+
+  def exp2(self) -> UOp:
+    return self.alu(Ops.EXP2)
+
+  def log2(self) -> UOp:
+    return self.alu(Ops.LOG2)
+
+  def exp(self) -> UOp:
+    return self.alu(Ops.EXP)
+
+  def log(self) -> UOp:
+    return self.alu(Ops.LOG)
+
+  def sin(self) -> UOp:
+    return self.alu(Ops.SIN)
+
+  def sqrt(self) -> UOp:
+    return self.alu(Ops.SQRT)
+
+  def trunc(self) -> UOp:
+    return self.alu(Ops.TRUNC)
+
+  def reciprocal(self) -> UOp:
+    return self._binary(Ops.FDIV, 1, swap=True)
+
+  def threefry(self, key: UOp) -> UOp:
+    """Threefry-2x32 of this counter under a key; both uint64."""
+    return self.alu(Ops.THREEFRY, key)
+
+
+class Movement(Node):
+  """Views of a tensor-level value. Raise ValueError where the geometry does not fit."""
+
+  __slots__ = ()
+
+  def _move(self, op: Ops, geometry: Sequence[sint]) -> UOp:
+    arg, extra = split_geometry(geometry)
+    return _make(op, self.dtype, (self, *extra), arg)
+
+  def _axes(self) -> Shape:
+    return cast("UOp", self).shape
+
+  def reshape(self, shape: Sequence[sint]) -> UOp:
+    """The same elements in the same order under another shape."""
+    old, new = self._axes(), tuple(shape)
+    if old == new:
+      return cast("UOp", self)
+    if not same_size(prod(old), prod(new)):
+      raise ValueError(f"cannot reshape {old} to {new}: {prod(old)} and {prod(new)} elements")
+    return self._move(Ops.RESHAPE, new)
+
+  def expand(self, shape: Sequence[sint]) -> UOp:
+    """Repeat axes of size 1."""
+    old, new = self._axes(), tuple(shape)
+    if old == new:
+      return cast("UOp", self)
+    if len(old) != len(new) or any(not same_size(o, n) and not same_size(o, 1) for o, n in zip(old, new, strict=True)):
+      raise ValueError(f"cannot expand {old} to {new}: as many axes, and only axes of size 1 can change")
+    return self._move(Ops.EXPAND, new)
+
+  def permute(self, order: Sequence[int]) -> UOp:
+    """Reorder the axes: axis i of the result is axis `order[i]`."""
+    rank, new = len(self._axes()), tuple(order)
+    if sorted(new) != list(range(rank)):
+      raise ValueError(f"permutation {new} does not name each of the {rank} axes once")
+    return cast("UOp", self) if new == tuple(range(rank)) else _make(Ops.PERMUTE, self.dtype, (self,), new)
+
+  def pad(self, padding: Sequence[tuple[sint, sint]]) -> UOp:
+    """Add zeros: (before, after) per axis."""
+    shape, flat = self._axes(), [p for pair in padding for p in pair]
+    if len(flat) != 2 * len(shape) or any(isinstance(p, int) and p < 0 for p in flat):
+      raise ValueError(f"padding {tuple(padding)} for shape {shape}: one (before, after) per axis, none negative")
+    return cast("UOp", self) if all(isinstance(p, int) and p == 0 for p in flat) else self._move(Ops.PAD, flat)
+
+  def shrink(self, bounds: Sequence[tuple[sint, sint]]) -> UOp:
+    """Keep [start, stop) of each axis."""
+    shape, flat = self._axes(), [b for pair in bounds for b in pair]
+    if len(flat) != 2 * len(shape):
+      raise ValueError(f"bounds {tuple(bounds)} for shape {shape}: one (start, stop) per axis")
+    for (start, stop), size in zip(bounds, shape, strict=True):
+      known = isinstance(start, int) and isinstance(stop, int) and isinstance(size, int)
+      if known and not 0 <= start <= stop <= size:  # type: ignore[operator]
+        raise ValueError(f"cannot shrink an axis of size {size} to [{start}, {stop})")
+    whole = all(same_size(a, 0) and same_size(b, s) for (a, b), s in zip(bounds, shape, strict=True))
+    return cast("UOp", self) if whole else self._move(Ops.SHRINK, flat)
+
+  def flip(self, axes: Sequence[int]) -> UOp:
+    """Reverse axes."""
+    rank, chosen = len(self._axes()), tuple(sorted(set(axes)))
+    if any(not 0 <= a < rank for a in chosen):
+      raise ValueError(f"cannot flip axes {tuple(axes)} of a value with {rank} axes")
+    return _make(Ops.FLIP, self.dtype, (self,), chosen) if chosen else cast("UOp", self)
+
+  def reduce_axes(self, op: Ops, axes: Sequence[int]) -> UOp:
+    """Combine along axes with ADD, MUL or MAX; they stay with size 1."""
+    rank, chosen = len(self._axes()), tuple(sorted(set(axes)))
+    if any(not 0 <= a < rank for a in chosen):
+      raise ValueError(f"cannot reduce axes {tuple(axes)} of a value with {rank} axes")
+    return _make(Ops.REDUCE, self.dtype, (self,), (op, chosen)) if chosen else cast("UOp", self)
+
+  def contiguous(self) -> UOp:
+    """Materialise here."""
+    return cast("UOp", self) if self.op is Ops.CONTIGUOUS else _make(Ops.CONTIGUOUS, self.dtype, (self,))
+
+  def contiguous_backward(self) -> UOp:
+    """Identity whose gradient is materialised."""
+    return _make(Ops.CONTIGUOUS_BACKWARD, self.dtype, (self,))
+
+  def detach(self) -> UOp:
+    """Identity that no gradient passes."""
+    return _make(Ops.DETACH, self.dtype, (self,))
+
+  def copy_to(self, device: str) -> UOp:
+    """The value on another device."""
+    return _make(Ops.COPY, self.dtype, (self, _make(Ops.DEVICE, arg=device)))
+
+  def assign(self, value: UOp) -> UOp:
+    """The contents of this buffer after `value` has been written to it."""
+    return _make(Ops.AFTER, self.dtype, (self, _make(Ops.STORE, dtypes.void, (self, value))))
+
+
+class Memory(Node):
+  """Loops, memory and vectors: the kernel and program levels."""
+
+  __slots__ = ()
+
+  @staticmethod
+  def range(extent: sint, id: int, kind: AxisType = AxisType.LOOP, dtype: DType = dtypes.index) -> UOp:
+    """A loop counter in `[0, extent)`; `id` tells loops of one kernel apart."""
+    size = extent if isinstance(extent, Node) else _const(dtype, extent)
+    return _make(Ops.RANGE, dtype, (size,), (id, kind))
+
+  @staticmethod
+  def special(extent: sint, name: str, dtype: DType = dtypes.index) -> UOp:
+    """A hardware counter in `[0, extent)`."""
+    size = extent if isinstance(extent, Node) else _const(dtype, extent)
+    return _make(Ops.SPECIAL, dtype, (size,), name)
+
+  @staticmethod
+  def param(slot: int, dtype: PtrDType) -> UOp:
+    """The kernel's buffer argument number `slot`."""
+    return _make(Ops.PARAM, dtype, (), slot)
+
+  @staticmethod
+  def alloc(id: int, dtype: PtrDType) -> UOp:
+    """Near memory that lives for one kernel."""
+    return _make(Ops.ALLOC, dtype, (), id)
+
+  def index(self, offset: UOp | int, gate: UOp | None = None) -> UOp:
+    """Address of element `offset` of this pointer; with a gate, accesses happen only where it holds."""
+    place = offset if isinstance(offset, Node) else _const(dtypes.index, offset)
+    return _make(Ops.INDEX, self.dtype, (self, place) if gate is None else (self, place, gate))
+
+  def load(self, alt: UOp | None = None, dtype: DType | None = None) -> UOp:
+    """The value at this INDEX (`dtype` a vector for several adjacent elements); `alt` where the gate is false."""
+    if not isinstance(self.dtype, PtrDType):
+      raise TypeError(f"cannot load through {self!r}: expected a pointer, as INDEX gives")
+    return _make(Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt))
+
+  def store(self, value: UOp | float) -> UOp:
+    """Write `value` through this INDEX, or at tensor level through this view."""
+    if not isinstance(value, Node):
+      base = self.dtype.base if isinstance(self.dtype, PtrDType) else self.dtype
+      value = _const(base, value)
+    return _make(Ops.STORE, dtypes.void, (self, value))
+
+  def end(self, *ranges: UOp) -> UOp:
+    """Close loops around this effect, first one outermost."""
+    return _make(Ops.END, dtypes.void, (self, *ranges)) if ranges else cast("UOp", self)
+
+  def after(self, *deps: UOp) -> UOp:
+    """This pointer or buffer, once the dependencies have happened."""
+    return _make(Ops.AFTER, self.dtype, (self, *deps)) if deps else cast("UOp", self)
+
+  def reduce(self, op: Ops, *ranges: UOp) -> UOp:
+    """Combine over loops, first one outermost."""
+    return _make(Ops.REDUCE, self.dtype, (self, *ranges), (op, ())) if ranges else cast("UOp", self)
+
+  def stage(self, *ranges: UOp, space: AddrSpace = AddrSpace.LOCAL, copies: int = 1) -> UOp:
+    """Equal to this value, kept in near memory over the tile of `ranges`."""
+    return _make(Ops.STAGE, self.dtype, (self, *ranges), Stage(space, copies))
+
+  def barrier(self, *deps: UOp) -> UOp:
+    """All threads of the workgroup have passed this effect."""
+    return _make(Ops.BARRIER, dtypes.void, (self, *deps))
+
+  def broadcast(self, count: int) -> UOp:
+    """A vector of `count` lanes that all hold this scalar."""
+    me = cast("UOp", self)
+    if count == 1:
+      return me
+    if self.op is Ops.CONST:
+      return _const(self.dtype.vec(count), self.arg)
+    return _make(Ops.VECTORIZE, self.dtype.vec(count), (me,) * count)
+
+  def extract(self, *lanes: int) -> UOp:
+    """One lane of this vector, or a vector of several."""
+    if any(not 0 <= lane < self.dtype.count for lane in lanes):
+      raise ValueError(f"lanes {lanes} of a vector with {self.dtype.count} lanes")
+    return _make(Ops.EXTRACT, self.dtype.scalar().vec(len(lanes)), (self,), lanes)

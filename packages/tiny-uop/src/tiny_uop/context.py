@@ -1,0 +1,125 @@
+"""Settings that come from the environment and can be overridden for a block of code.
+
+Every setting of every tiny-* package is a `ContextVar` of this module, so that one table (`table()`, repeated in the README) documents
+them all. Values are process-wide: a `Context` entered in one thread is seen by the others, since compile and launch work moves between
+threads and has to see what the user asked for.
+"""
+from __future__ import annotations
+
+import os
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import ClassVar, Generic, TypeVar
+
+T = TypeVar("T", int, str)
+
+
+def _convert(name: str, text: str, kind: type[T]) -> T:
+  try:
+    return kind(text)
+  except ValueError:
+    raise ValueError(
+      f"environment variable {name}={text!r} is not an {kind.__name__}; set it to an {kind.__name__} or unset it"
+    ) from None
+
+
+def getenv(name: str, default: T) -> T:
+  """The environment variable `name` as the type of `default`; `default` where it is unset or empty. ValueError where it does not convert."""
+  text = os.environ.get(name, "")
+  return default if text == "" else _convert(name, text, type(default))
+
+
+class ContextVar(Generic[T]):
+  """One setting: its `name` is the environment variable, its type that of `default`, `doc` a line for the table.
+
+  `.value` is the value now. For int settings `DEBUG >= 2`, `int(DEBUG)` and truth work on the object itself.
+  """
+
+  registry: ClassVar[dict[str, ContextVar[int] | ContextVar[str]]] = {}
+  __slots__ = ("name", "default", "doc", "value")
+
+  def __init__(self, name: str, default: T, doc: str) -> None:
+    if name in ContextVar.registry:
+      raise ValueError(f"ContextVar {name!r} exists already ({ContextVar.registry[name].doc!r}); import it instead of making another")
+    self.name, self.default, self.doc = name, default, doc
+    self.value: T = getenv(name, default)
+    ContextVar.registry[name] = self  # type: ignore[assignment]
+
+  @property
+  def type(self) -> type[T]:
+    """`int` or `str`."""
+    return type(self.default)
+
+  def __repr__(self) -> str:
+    return f"ContextVar({self.name}={self.value!r})"
+
+  def __bool__(self) -> bool:
+    return bool(self.value)
+
+  def __int__(self) -> int:
+    return int(self.value)
+
+  def __str__(self) -> str:
+    return str(self.value)
+
+  def __ge__(self, other: T) -> bool:
+    return self.value >= other
+
+  def __gt__(self, other: T) -> bool:
+    return self.value > other
+
+  def __le__(self, other: T) -> bool:
+    return self.value <= other
+
+  def __lt__(self, other: T) -> bool:
+    return self.value < other
+
+
+class Context(ContextDecorator):
+  """`with Context(DEBUG=2, NOOPT=1):` sets the named settings in the block and restores them after it; also a decorator.
+
+  Raises KeyError for a name that is no setting and TypeError for a value of the wrong type.
+  """
+
+  def __init__(self, **settings: int | str) -> None:
+    for name, value in settings.items():
+      var = ContextVar.registry.get(name)
+      if var is None:
+        raise KeyError(f"{name!r} is not a setting; the settings are {', '.join(sorted(ContextVar.registry))}")
+      if not isinstance(value, var.type):
+        raise TypeError(f"setting {name} takes {var.type.__name__}, got {type(value).__name__} {value!r}")
+    self._settings = {n: int(v) if isinstance(v, bool) else v for n, v in settings.items()}
+    self._saved: list[dict[str, int | str]] = []
+
+  def __enter__(self) -> Context:
+    self._saved.append({name: ContextVar.registry[name].value for name in self._settings})
+    for name, value in self._settings.items():
+      ContextVar.registry[name].value = value  # type: ignore[assignment]
+    return self
+
+  def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    for name, value in self._saved.pop().items():
+      ContextVar.registry[name].value = value  # type: ignore[assignment]
+
+
+DEVICE = ContextVar("DEVICE", "", "the default device (`CPU`, `AMD`, `CPU:1`); empty: the first usable one")
+DEBUG = ContextVar(
+  "DEBUG",
+  0,
+  "how much to print: 1 devices and cache hits, 2 a line per kernel with time, GFLOPS and GB/s, 3 optimisations chosen, "
+  "4 generated code, 5 UOps, 6 rewrites, 7 assembly",
+)
+NOOPT = ContextVar("NOOPT", 0, "1: no optimisations are chosen, kernels are lowered as scheduled")
+BEAM = ContextVar("BEAM", 0, "n: search for optimisations with a beam of n candidates, timed on the device")
+SPEC = ContextVar("SPEC", 0, "1: check graphs against the spec between stages, 2: after every rewrite")
+VIZ = ContextVar("VIZ", 0, "1: show graphs, rewrites and profiles in a browser, -1: save the trace, -2: and hardware counters on AMD")
+TRACK_MATCH_STATS = ContextVar("TRACK_MATCH_STATS", 0, "1: count matches of rewrite rules, 2: and print matches / attempts / time per rule at exit")
+PROFILE = ContextVar("PROFILE", 0, "1: record a profile of the run")
+JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of capturing it")
+CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no caches of compiled kernels, 1: in memory, 2: and on disk")
+
+
+def table() -> str:
+  """The settings as a Markdown table, the one that the README shows."""
+  rows = [f"| `{v.name}` | {v.type.__name__} | {v.default!r} | {v.doc} |" for v in ContextVar.registry.values()]
+  return "\n".join(["| name | type | default | meaning |", "|---|---|---|---|", *rows])

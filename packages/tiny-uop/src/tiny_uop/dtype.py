@@ -1,0 +1,290 @@
+"""Data types: scalars, vectors of them and pointers to them, and the lattice along which they promote."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import ClassVar, Literal
+
+Kind = Literal["bool", "int", "uint", "float", "void", "index"]
+
+
+class AddrSpace(Enum):
+  """Where a pointer points: device memory, memory shared by a workgroup (near memory on a CPU), or registers."""
+
+  GLOBAL = "global"
+  LOCAL = "local"
+  REG = "reg"
+
+  def __repr__(self) -> str:
+    return f"AddrSpace.{self.name}"
+
+
+class DType:
+  """A scalar type, or a vector of `count` lanes of one. Interned: equal types are the same object.
+
+  `bits` is the width of one lane; `itemsize` is the size of the whole value in bytes.
+  """
+
+  __slots__ = ("__weakref__", "bits", "count", "itemsize", "kind", "name")
+  _interned: ClassVar[dict[tuple[object, ...], DType]] = {}
+  name: str
+  kind: Kind
+  bits: int
+  count: int
+  itemsize: int
+
+  def __new__(cls, name: str, kind: Kind, bits: int, count: int = 1) -> DType:
+    key = (cls, name, kind, bits, count)
+    if (found := cls._interned.get(key)) is not None:
+      return found
+    self = object.__new__(cls)
+    for field, value in (("name", name), ("kind", kind), ("bits", bits), ("count", count)):
+      object.__setattr__(self, field, value)
+    object.__setattr__(self, "itemsize", (bits + 7) // 8 * count)
+    return cls._interned.setdefault(key, self)
+
+  def __setattr__(self, field: str, value: object) -> None:
+    raise AttributeError(f"DType is immutable: cannot set {field!r} of {self!r}")
+
+  def __repr__(self) -> str:
+    return f"dtypes.{self.name}" if self.count == 1 else f"dtypes.{self.scalar().name}.vec({self.count})"
+
+  def __str__(self) -> str:
+    return self.name
+
+  def __reduce__(self) -> tuple[object, ...]:
+    return (type(self), (self.name, self.kind, self.bits, self.count))
+
+  def scalar(self) -> DType:
+    """The type of one lane."""
+    return self if self.count == 1 else _scalars[self.name.rpartition("x")[0]]
+
+  def vec(self, count: int) -> DType:
+    """A vector of `count` lanes of this scalar type; 1 lane is the scalar itself."""
+    if self.count != 1:
+      raise ValueError(f"vec() needs a scalar type, got {self!r}: take .scalar() first")
+    if count < 1:
+      raise ValueError(f"a vector has at least 1 lane, got {count}")
+    return self if count == 1 else DType(f"{self.name}x{count}", self.kind, self.bits, count)
+
+  def ptr(self, size: int, space: AddrSpace = AddrSpace.GLOBAL) -> PtrDType:
+    """A pointer to `size` elements of this type."""
+    return PtrDType.of(self, size, space)
+
+
+class PtrDType(DType):
+  """A pointer to `size` elements of type `base` in an address space."""
+
+  __slots__ = ("base", "size", "space")
+  base: DType
+  size: int
+  space: AddrSpace
+
+  @classmethod
+  def of(cls, base: DType, size: int, space: AddrSpace) -> PtrDType:
+    if isinstance(base, PtrDType) or base.kind in ("void", "index"):
+      raise ValueError(f"no pointer to {base!r}: use a concrete scalar or vector type")
+    key = (cls, base, size, space)
+    found = cls._interned.get(key)
+    if isinstance(found, PtrDType):
+      return found
+    self: PtrDType = object.__new__(cls)
+    name = f"ptr<{base.name}, {size}, {space.value}>"
+    fields = (("name", name), ("kind", base.kind), ("bits", base.bits), ("count", 1), ("itemsize", 8))
+    for field, value in (*fields, ("base", base), ("size", size), ("space", space)):
+      object.__setattr__(self, field, value)
+    made = cls._interned.setdefault(key, self)
+    assert isinstance(made, PtrDType)
+    return made
+
+  def __repr__(self) -> str:
+    return f"{self.base!r}.ptr({self.size}, {self.space!r})"
+
+  def __reduce__(self) -> tuple[object, ...]:
+    return (PtrDType.of, (self.base, self.size, self.space))
+
+  def scalar(self) -> DType:
+    return self
+
+  def vec(self, count: int) -> DType:
+    raise ValueError(f"no vector of pointers: {self!r}")
+
+
+# names, kind and bits of every scalar type, in promotion order
+_TABLE: tuple[tuple[str, Kind, int], ...] = (
+  ("void", "void", 0), ("bool", "bool", 8), ("index", "index", 64),
+  ("int8", "int", 8), ("uint8", "uint", 8), ("int16", "int", 16), ("uint16", "uint", 16),
+  ("int32", "int", 32), ("uint32", "uint", 32), ("int64", "int", 64), ("uint64", "uint", 64),
+  ("fp8e4m3", "float", 8), ("fp8e5m2", "float", 8), ("float16", "float", 16), ("bfloat16", "float", 16),
+  ("float32", "float", 32), ("float64", "float", 64),
+)  # fmt: skip
+_scalars: dict[str, DType] = {name: DType(name, kind, bits) for name, kind, bits in _TABLE}
+
+# Each type's direct successors in the promotion lattice (the one of NEP 50 and JAX, without weak types).
+_SUCCESSORS: dict[str, tuple[str, ...]] = {
+  "bool": ("int8", "uint8"), "int8": ("int16",), "uint8": ("int16", "uint16"), "int16": ("int32",),
+  "uint16": ("int32", "uint32"), "int32": ("int64",), "uint32": ("int64", "uint64"), "int64": ("fp8e4m3", "fp8e5m2"),
+  "uint64": ("fp8e4m3", "fp8e5m2"), "fp8e4m3": ("float16", "bfloat16"), "fp8e5m2": ("float16", "bfloat16"),
+  "float16": ("float32",), "bfloat16": ("float32",), "float32": ("float64",), "float64": (),
+}  # fmt: skip
+
+
+def _reachable(name: str) -> frozenset[str]:
+  return frozenset({name}.union(*(_reachable(successor) for successor in _SUCCESSORS[name])))
+
+
+_ABOVE: dict[str, frozenset[str]] = {name: _reachable(name) for name in _SUCCESSORS}
+_ORDER: dict[str, int] = {name: place for place, (name, _, _) in enumerate(_TABLE)}
+
+# largest finite value and number of significand bits (the hidden one included) of each float type
+FLOAT_LIMITS: dict[str, tuple[float, int]] = {
+  "fp8e4m3": (448.0, 4),
+  "fp8e5m2": (57344.0, 3),
+  "float16": (65504.0, 11),
+  "bfloat16": (float.fromhex("0x1.fep127"), 8),
+  "float32": (float.fromhex("0x1.fffffep127"), 24),
+  "float64": (float.fromhex("0x1.fffffffffffffp1023"), 53),
+}
+
+
+class dtypes:
+  """The scalar types, and questions about types."""
+
+  void = _scalars["void"]
+  bool = _scalars["bool"]
+  index = _scalars["index"]
+  int8 = _scalars["int8"]
+  uint8 = _scalars["uint8"]
+  int16 = _scalars["int16"]
+  uint16 = _scalars["uint16"]
+  int32 = _scalars["int32"]
+  uint32 = _scalars["uint32"]
+  int64 = _scalars["int64"]
+  uint64 = _scalars["uint64"]
+  fp8e4m3 = _scalars["fp8e4m3"]
+  fp8e5m2 = _scalars["fp8e5m2"]
+  float16 = _scalars["float16"]
+  bfloat16 = _scalars["bfloat16"]
+  float32 = _scalars["float32"]
+  float64 = _scalars["float64"]
+
+  half, float, double = float16, float32, float64
+  char, uchar, short, ushort = int8, uint8, int16, uint16
+  int, uint, long, ulong = int32, uint32, int64, uint64
+
+  default_float: ClassVar[DType] = float32
+  default_int: ClassVar[DType] = int32
+
+  fp8s: ClassVar[tuple[DType, ...]] = (fp8e4m3, fp8e5m2)
+  floats: ClassVar[tuple[DType, ...]] = (fp8e4m3, fp8e5m2, float16, bfloat16, float32, float64)
+  sints: ClassVar[tuple[DType, ...]] = (int8, int16, int32, int64)
+  uints: ClassVar[tuple[DType, ...]] = (uint8, uint16, uint32, uint64)
+  ints: ClassVar[tuple[DType, ...]] = (int8, uint8, int16, uint16, int32, uint32, int64, uint64)
+  all: ClassVar[tuple[DType, ...]] = (bool, *ints, *floats)
+
+  @staticmethod
+  def is_float(dtype: DType) -> _bool:
+    return dtype.kind == "float"
+
+  @staticmethod
+  def is_int(dtype: DType) -> _bool:
+    """True for signed and unsigned integers and `index`; False for bool."""
+    return dtype.kind in ("int", "uint", "index")
+
+  @staticmethod
+  def is_unsigned(dtype: DType) -> _bool:
+    return dtype.kind == "uint"
+
+  @staticmethod
+  def is_bool(dtype: DType) -> _bool:
+    return dtype.kind == "bool"
+
+  @staticmethod
+  def min(dtype: DType) -> _int | _float | _bool:
+    """The least value of a type: -inf for floats (the least finite value for fp8e4m3, which has no infinity)."""
+    if dtype.kind == "float":
+      return -FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else -math.inf
+    if dtype.kind == "bool":
+      return False
+    if dtype.kind in ("int", "index"):
+      return -(1 << (dtype.bits - 1))
+    if dtype.kind == "uint":
+      return 0
+    raise TypeError(f"{dtype!r} has no least value")
+
+  @staticmethod
+  def max(dtype: DType) -> _int | _float | _bool:
+    """The greatest value of a type: inf for floats (448 for fp8e4m3)."""
+    if dtype.kind == "float":
+      return FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else math.inf
+    if dtype.kind == "bool":
+      return True
+    if dtype.kind in ("int", "index"):
+      return (1 << (dtype.bits - 1)) - 1
+    if dtype.kind == "uint":
+      return (1 << dtype.bits) - 1
+    raise TypeError(f"{dtype!r} has no greatest value")
+
+  @staticmethod
+  def from_py(value: object) -> DType:
+    """The type a Python value gets: bool, `default_int` or `default_float`; for a sequence, of its elements."""
+    if isinstance(value, _bool):
+      return dtypes.bool
+    if isinstance(value, _int):
+      return dtypes.default_int
+    if isinstance(value, _float):
+      return dtypes.default_float
+    if isinstance(value, (list, tuple)):
+      return dtypes.promote(*{dtypes.from_py(v) for v in value}) if value else dtypes.default_float
+    raise TypeError(f"no dtype for {value!r} of type {type(value).__name__}: expected bool, int, float or a list of them")
+
+  @staticmethod
+  def promote(*args: DType) -> DType:
+    """The least type of the lattice that is above all arguments (scalar types)."""
+    first = args[0]
+    if all(d is first for d in args):
+      return first
+    if any(d.name not in _ABOVE for d in args):
+      raise TypeError(f"no promotion between {', '.join(map(repr, args))}")
+    common = frozenset.intersection(*(_ABOVE[d.name] for d in args))
+    return _scalars[min(common, key=lambda name: (-len(_ABOVE[name]), _ORDER[name]))]
+
+  @staticmethod
+  def can_lossless_cast(source: DType, target: DType) -> _bool:
+    """Whether every value of `source` is a value of `target` (scalar types)."""
+    if source is target or source.kind == "bool":
+      return source is target or target.kind != "void"
+    if source.kind == "float" or target.kind == "float":
+      if target.kind != "float":
+        return False
+      limit, digits = FLOAT_LIMITS[target.name]
+      if source.kind != "float":
+        return source.bits - (source.kind == "int") <= digits and limit >= 2.0 ** (source.bits - (source.kind == "int"))
+      special = target is not dtypes.fp8e4m3  # the one type without infinities
+      return special and FLOAT_LIMITS[source.name][0] <= limit and FLOAT_LIMITS[source.name][1] <= digits and (
+        source is not dtypes.bfloat16 or target is not dtypes.float16
+      )  # fmt: skip
+    if target.kind in ("bool", "void"):
+      return False
+    return int(dtypes.min(source)) >= int(dtypes.min(target)) and int(dtypes.max(source)) <= int(dtypes.max(target))
+
+  @staticmethod
+  def parse(name: str) -> DType:
+    """The type of a printed name: `float32`, `int8x4`, `ptr<float32, 16, global>`."""
+    if name.startswith("ptr<") and name.endswith(">"):
+      base, _, rest = name[4:-1].partition(", ")
+      size, _, space = rest.partition(", ")
+      try:
+        return dtypes.parse(base).ptr(_int(size), AddrSpace(space))
+      except ValueError as error:
+        raise ValueError(f"unknown dtype {name!r}: expected ptr<element, size, global|local|reg>") from error
+    if (found := _scalars.get(name)) is not None:
+      return found
+    scalar, _, lanes = name.rpartition("x")
+    if scalar in _scalars and lanes.isdecimal() and lanes.isascii() and 1 < _int(lanes) <= 65536:
+      return _scalars[scalar].vec(_int(lanes))
+    raise ValueError(f"unknown dtype {name!r}: expected one of {', '.join(_scalars)}, a vector as float32x4, or a pointer")
+
+
+_bool, _int, _float = bool, int, float

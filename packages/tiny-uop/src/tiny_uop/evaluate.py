@@ -1,0 +1,228 @@
+"""What the elementwise operations compute, on Python values. This is the reference that constant folding and tests use.
+
+Float arithmetic is done in float64 and rounded once to the dtype. For the four operations, square root and the formats narrower than
+float64 that is the correctly rounded result (Figueroa, "When is double rounding innocuous?", 1995); transcendentals are as good as libm.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tiny_uop.dtype import DType
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.truncate import Number, from_bits, to_bits, truncate
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
+
+Value = Number | tuple[Number, ...]
+_WORD = 0xFFFFFFFF
+
+
+def threefry(counter: int, key: int) -> int:
+  """Threefry-2x32 with 20 rounds: 64 random bits from a counter and a key.
+
+  Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11. The low 32 bits of each operand are word 0.
+  """
+  k0, k1 = key & _WORD, key >> 32 & _WORD
+  keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)  # the parity constant of Skein
+  x0, x1 = (counter + k0) & _WORD, ((counter >> 32) + k1) & _WORD
+  for group in range(5):
+    for rotation in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+      x0 = (x0 + x1) & _WORD
+      x1 = ((x1 << rotation | x1 >> (32 - rotation)) & _WORD) ^ x0
+    x0 = (x0 + keys[(group + 1) % 3]) & _WORD
+    x1 = (x1 + keys[(group + 2) % 3] + group + 1) & _WORD
+  return x1 << 32 | x0
+
+
+def _trunc_div(a: int, b: int) -> int:
+  if b == 0:
+    return 0
+  quotient = abs(a) // abs(b)
+  return -quotient if (a < 0) != (b < 0) else quotient
+
+
+def _trunc_mod(a: int, b: int) -> int:
+  # x % 0 is 0 by definition, not a - 0 * b
+  return 0 if b == 0 else a - _trunc_div(a, b) * b
+
+
+def _float_div(a: float, b: float) -> float:
+  if b != 0:
+    return a / b
+  if a == 0 or a != a or b != b:
+    return math.nan
+  return math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+def _maximum(a: Any, b: Any) -> Any:
+  if a != a or b != b:
+    return math.nan
+  return a if a >= b else b
+
+
+def _safe(function: Callable[[float], float], domain: Callable[[float], float]) -> Callable[[float], float]:
+  """`function` with IEEE results where Python raises: `domain` outside the domain, infinity where it overflows."""
+
+  def wrapped(x: float) -> float:
+    try:
+      return function(x)
+    except ValueError:
+      return domain(x)
+    except OverflowError:
+      return math.inf
+
+  return wrapped
+
+
+def _log_domain(x: float) -> float:
+  return -math.inf if x == 0 else math.nan
+
+
+def _nan(x: float) -> float:
+  return math.nan
+
+
+def _float_trunc(x: float) -> float:
+  return math.copysign(float(math.trunc(x)), x) if math.isfinite(x) else x
+
+
+def _mulacc(a: Any, b: Any, c: Any) -> Any:
+  return a * b + c
+
+
+# The value of each operation before it is rounded to the dtype. ADD, MUL, MAX, NEG on bool are in `_BOOLEAN`.
+_FUNCTIONS: dict[Ops, Callable[..., Any]] = {
+  Ops.NEG: operator.neg,
+  Ops.EXP2: _safe(math.exp2, _nan),
+  Ops.LOG2: _safe(math.log2, _log_domain),
+  Ops.EXP: _safe(math.exp, _nan),
+  Ops.LOG: _safe(math.log, _log_domain),
+  Ops.SIN: _safe(math.sin, _nan),
+  Ops.SQRT: _safe(math.sqrt, _nan),
+  Ops.TRUNC: _float_trunc,
+  Ops.ADD: operator.add,
+  Ops.SUB: operator.sub,
+  Ops.MUL: operator.mul,
+  Ops.FDIV: _float_div,
+  Ops.FLOORDIV: lambda a, b: a // b if b else 0,
+  Ops.FLOORMOD: lambda a, b: a % b if b else 0,
+  Ops.TRUNCDIV: _trunc_div,
+  Ops.TRUNCMOD: _trunc_mod,
+  Ops.MAX: _maximum,
+  Ops.CMPLT: operator.lt,
+  Ops.CMPNE: operator.ne,
+  Ops.CMPEQ: operator.eq,
+  Ops.AND: operator.and_,
+  Ops.OR: operator.or_,
+  Ops.XOR: operator.xor,
+  Ops.THREEFRY: threefry,
+  Ops.WHERE: lambda cond, a, b: a if cond else b,
+  Ops.MULACC: _mulacc,
+}
+_BOOLEAN: dict[Ops, Callable[..., Any]] = {
+  Ops.ADD: operator.or_,
+  Ops.MUL: operator.and_,
+  Ops.MAX: operator.or_,
+  Ops.MULACC: lambda a, b, c: (a and b) or c,
+}
+
+
+def _shift(op: Ops, dtype: DType, value: int, count: int) -> int:
+  # counts outside [0, bits) are unspecified; here they shift everything out, and do not make numbers of 2**63 bits
+  if dtype.kind != "index" and not 0 <= count < dtype.bits:
+    return -1 if op is Ops.SHR and value < 0 else 0
+  return value << count if op is Ops.SHL else value >> count
+
+
+def exec_alu(op: Ops, dtype: DType, args: Sequence[Value], source: DType | None = None) -> Value:
+  """The value of elementwise `op` of result type `dtype`; `args` already truncated to their own types.
+
+  `source` is the type of the first argument: needed for BITCAST only. Tuples are vectors and go lane by lane; scalars among them broadcast.
+  Raises ValueError for an op that is not elementwise, TypeError for BITCAST without `source`.
+  """
+  if any(isinstance(arg, tuple) for arg in args):
+    lanes = max(len(arg) for arg in args if isinstance(arg, tuple))
+    columns = [arg if isinstance(arg, tuple) else (arg,) * lanes for arg in args]
+    results = [exec_alu(op, dtype.scalar(), row, source and source.scalar()) for row in zip(*columns, strict=True)]
+    return tuple(r for r in results if not isinstance(r, tuple))
+  values: Sequence[Any] = args
+  if op is Ops.CAST:
+    return truncate(dtype, values[0])
+  if op is Ops.BITCAST:
+    if source is None:
+      raise TypeError(f"BITCAST to {dtype} needs the type of its source: pass source=")
+    return from_bits(dtype, to_bits(source, values[0]))
+  if op in (Ops.SHL, Ops.SHR):
+    return truncate(dtype, _shift(op, dtype, values[0], values[1]))
+  function = _BOOLEAN.get(op) if dtype.kind == "bool" else None
+  function = function or _FUNCTIONS.get(op)
+  if function is None:
+    raise ValueError(f"{op} is not an elementwise operation; exec_alu knows {', '.join(sorted(o.name for o in GroupOp.Elementwise))}")
+  return truncate(dtype, function(*values))
+
+
+def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = None) -> Value:
+  """The Python value of `uop`, where `env` gives the values of leaves (VARIABLE, RANGE, SPECIAL, or any node), or of variables by name.
+
+  A BIND evaluates to the value it binds unless `env` has its variable. Raises KeyError for a leaf without a value, ValueError
+  for a value outside the bounds of its variable and for a node that has no value.
+  """
+  given: Mapping[Any, Value] = env or {}
+  values: dict[UOp, Value] = {}
+  for node in uop.toposort:
+    if node in given:
+      values[node] = _checked(node, given[node])
+    elif node.op is Ops.VARIABLE:
+      if node.arg[0] not in given:
+        continue  # an error only where something needs it: see `_leaf_error`
+      values[node] = _checked(node, given[node.arg[0]])
+    else:
+      value = _node_value(node, values)
+      if value is not None:
+        values[node] = value
+  if uop in values:
+    return values[uop]
+  raise _leaf_error(uop, values)
+
+
+def _node_value(node: UOp, values: dict[UOp, Value]) -> Value | None:
+  if node.op is Ops.CONST:
+    constant: Value = node.arg
+    return constant
+  if node.op is Ops.BIND:
+    return values.get(node.src[0], values[node.src[1]])
+  if not node.src or any(s not in values for s in node.src):
+    return None
+  sources = [values[s] for s in node.src]
+  if node.op in GroupOp.Elementwise:
+    return exec_alu(node.op, node.dtype, sources, node.src[0].dtype)
+  if node.op is Ops.VECTORIZE:
+    return tuple(s for s in sources if not isinstance(s, tuple))
+  if node.op is Ops.EXTRACT:
+    vector = sources[0] if isinstance(sources[0], tuple) else (sources[0],) * node.src[0].dtype.count
+    lanes = node.arg if isinstance(node.arg, tuple) else (node.arg,)
+    picked = tuple(vector[lane] for lane in lanes)
+    return picked[0] if len(picked) == 1 else picked
+  return None
+
+
+def _checked(node: UOp, value: Value) -> Value:
+  if node.op is Ops.VARIABLE:
+    name, low, high = node.arg
+    if isinstance(value, tuple) or not low <= value <= high:
+      raise ValueError(f"variable {name!r} is {value!r}, outside its bounds [{low}, {high}]")
+  return value
+
+
+def _leaf_error(root: UOp, values: dict[UOp, Value]) -> Exception:
+  for node in root.toposort:
+    if node not in values and all(s in values for s in node.src):
+      if node.op in (Ops.VARIABLE, Ops.RANGE, Ops.SPECIAL):
+        return KeyError(f"no value for {node.op.name} {node.arg!r}: put it in env")
+      return ValueError(f"{node.op.name} of dtype {node.dtype} has no Python value: give one in env, or evaluate a part without it")
+  return ValueError(f"{root.op.name} of dtype {root.dtype} has no Python value")

@@ -1,0 +1,167 @@
+"""The node itself: five fields, hash-consed through weak references, with properties computed once per node."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from weakref import ref
+
+from tiny_uop.dtype import DType, dtypes
+from tiny_uop.ops import Ops
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
+
+T = TypeVar("T")
+
+
+class cached(Generic[T]):
+  """A property of an immutable node, computed at first use and kept in the node."""
+
+  def __init__(self, compute: Callable[[Any], T]) -> None:
+    self.compute = compute
+    self.__doc__ = compute.__doc__
+
+  def __set_name__(self, owner: type, name: str) -> None:
+    self.name = name
+
+  @overload
+  def __get__(self, node: None, owner: type) -> Self: ...
+  @overload
+  def __get__(self, node: object, owner: type) -> T: ...
+  def __get__(self, node: object | None, owner: type) -> Self | T:
+    if node is None:
+      return self
+    # a non-data descriptor: from now on the instance dictionary answers
+    value = node.__dict__[self.name] = self.compute(node)
+    return value
+
+
+class recursive(cached[T]):
+  """A cached property whose value depends on that of the sources; computed without recursion, so depth is no limit."""
+
+  @overload
+  def __get__(self, node: None, owner: type) -> Self: ...
+  @overload
+  def __get__(self, node: object, owner: type) -> T: ...
+  def __get__(self, node: object | None, owner: type) -> Self | T:
+    if node is None:
+      return self
+    name, compute = self.name, self.compute
+    stack: list[Any] = [node]
+    while stack:
+      top = stack[-1]
+      known = top.__dict__
+      if name in known:
+        stack.pop()
+        continue
+      missing = [s for s in top.src if name not in s.__dict__]
+      if missing:
+        stack.extend(missing)
+      else:
+        known[name] = compute(top)
+        stack.pop()
+    value: T = node.__dict__[name]
+    return value
+
+
+class _Entry(ref["Node"]):
+  __slots__ = ("key",)
+  key: tuple[Any, ...]
+
+
+_nodes: dict[tuple[Any, ...], _Entry] = {}
+
+
+def _forget(entry: Any) -> None:
+  # the slot may already hold a younger node with the same fields
+  if _nodes.get(entry.key) is entry:
+    del _nodes[entry.key]
+
+
+def _arg_key(arg: Any) -> Any:
+  """An argument as a dictionary key under which 1, 1.0 and True differ, as do 0.0 and -0.0, and NaN equals itself."""
+  kind = type(arg)
+  if kind is float:
+    return (float, struct.pack("<d", arg) if arg == arg else "nan")
+  if kind is bool:
+    return (bool, arg)
+  if kind is tuple:
+    return tuple([a if type(a) is int else _arg_key(a) for a in arg])
+  return arg
+
+
+def live_nodes() -> int:
+  """How many nodes are alive in this process."""
+  return len(_nodes)
+
+
+class Node:
+  """Fields of a UOp. Building a node twice with the same fields gives the same object."""
+
+  __slots__ = ("__dict__", "__weakref__", "arg", "dtype", "op", "src", "tag")
+  op: Ops
+  dtype: DType
+  src: tuple[UOp, ...]
+  arg: Any
+  tag: Any
+
+  def __new__(cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> Self:
+    key = (op, dtype, src, arg if arg is None or type(arg) is int else _arg_key(arg), tag)
+    if (entry := _nodes.get(key)) is not None and (found := entry()) is not None:
+      return found  # type: ignore[return-value]  # one class is ever built
+    self = object.__new__(cls)
+    set_field = object.__setattr__
+    set_field(self, "op", op)
+    set_field(self, "dtype", dtype)
+    set_field(self, "src", src)
+    set_field(self, "arg", arg)
+    set_field(self, "tag", tag)
+    entry = _Entry(self, _forget)
+    entry.key = key
+    # two threads may get here at once: the first one's node stands
+    other = _nodes.setdefault(key, entry)
+    if other is not entry:
+      if (found := other()) is not None:
+        return found  # type: ignore[return-value]
+      _nodes[key] = entry
+    return self
+
+  def __setattr__(self, field: str, value: object) -> None:
+    raise AttributeError(f"a UOp is immutable: cannot set {field!r}; use .replace({field}=...)")
+
+  def __delattr__(self, field: str) -> None:
+    raise AttributeError(f"a UOp is immutable: cannot delete {field!r}")
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    from tiny_uop.parse import parse_uop
+    from tiny_uop.text import print_uop
+
+    # as text: pickling a deep graph field by field would exhaust the stack
+    return (parse_uop, (print_uop(self),))  # type: ignore[arg-type]
+
+  def __copy__(self) -> Self:
+    return self
+
+  def __deepcopy__(self, memo: object) -> Self:
+    return self
+
+  def walk(self, gate: Callable[[UOp], bool] | None = None) -> Iterator[UOp]:
+    """Every node of the graph once, sources before users; where `gate(node)` is false the walk does not go below."""
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(self, False)]
+    while stack:
+      node, expanded = stack.pop()
+      if expanded:
+        yield node
+      elif node not in seen:
+        seen.add(node)
+        stack.append((node, True))
+        if gate is None or gate(node):
+          stack.extend([(s, False) for s in reversed(node.src) if s not in seen])
+
+  @property
+  def toposort(self) -> tuple[UOp, ...]:
+    """Every node of the graph once, sources before users, this node last."""
+    return tuple(self.walk())

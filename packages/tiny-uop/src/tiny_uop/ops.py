@@ -1,0 +1,116 @@
+"""The operations of the IR, in groups. The README's tables say what each takes and means."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Ops(Enum):
+  """What a node does. See the package README for sources, argument and meaning of each."""
+
+  # structure
+  SINK = auto()
+  GROUP = auto()
+  LINEAR = auto()
+  CALL = auto()
+  PROGRAM = auto()
+  SOURCE = auto()
+  # leaves
+  CONST = auto()
+  VARIABLE = auto()
+  BIND = auto()
+  DEVICE = auto()
+  BUFFER = auto()
+  BUFFER_VIEW = auto()
+  PARAM = auto()
+  ALLOC = auto()
+  RANGE = auto()
+  SPECIAL = auto()
+  # movement
+  RESHAPE = auto()
+  EXPAND = auto()
+  PERMUTE = auto()
+  PAD = auto()
+  SHRINK = auto()
+  FLIP = auto()
+  # tensor level
+  REDUCE = auto()
+  CONTIGUOUS = auto()
+  CONTIGUOUS_BACKWARD = auto()
+  DETACH = auto()
+  COPY = auto()
+  # effects and memory
+  STORE = auto()
+  AFTER = auto()
+  INDEX = auto()
+  LOAD = auto()
+  END = auto()
+  STAGE = auto()
+  BARRIER = auto()
+  MMA = auto()
+  # program level
+  VECTORIZE = auto()
+  EXTRACT = auto()
+  IF = auto()
+  ENDIF = auto()
+  # elementwise: unary
+  CAST = auto()
+  BITCAST = auto()
+  NEG = auto()
+  EXP2 = auto()
+  LOG2 = auto()
+  EXP = auto()
+  LOG = auto()
+  SIN = auto()
+  SQRT = auto()
+  TRUNC = auto()
+  # elementwise: binary
+  ADD = auto()
+  SUB = auto()
+  MUL = auto()
+  FDIV = auto()
+  FLOORDIV = auto()
+  FLOORMOD = auto()
+  TRUNCDIV = auto()
+  TRUNCMOD = auto()
+  MAX = auto()
+  CMPLT = auto()
+  CMPNE = auto()
+  CMPEQ = auto()
+  AND = auto()
+  OR = auto()
+  XOR = auto()
+  SHL = auto()
+  SHR = auto()
+  THREEFRY = auto()
+  # elementwise: ternary
+  WHERE = auto()
+  MULACC = auto()
+
+  # members are singletons: hashing and equality by identity is several times faster than by name
+  __hash__ = object.__hash__
+
+  def __repr__(self) -> str:
+    return f"Ops.{self.name}"
+
+
+class GroupOp:
+  """Sets of operations."""
+
+  Convert = frozenset({Ops.CAST, Ops.BITCAST})
+  Transcendental = frozenset({Ops.EXP2, Ops.LOG2, Ops.EXP, Ops.LOG, Ops.SIN})
+  Unary = frozenset({*Convert, *Transcendental, Ops.NEG, Ops.SQRT, Ops.TRUNC})
+  Compare = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+  Binary = frozenset({*Compare, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD,
+                      Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY})  # fmt: skip
+  Ternary = frozenset({Ops.WHERE, Ops.MULACC})
+  Elementwise = Unary | Binary | Ternary
+  ALU = Elementwise - Convert
+  Commutative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR})
+  Associative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR})
+  Idempotent = frozenset({Ops.MAX, Ops.AND, Ops.OR})
+  Movement = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
+  Leaf = frozenset({Ops.CONST, Ops.VARIABLE, Ops.DEVICE, Ops.PARAM, Ops.ALLOC, Ops.SOURCE})
+  Late = frozenset({Ops.NEG, Ops.SUB, Ops.MULACC})
+  Identity = frozenset({Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH})
+  Effect = frozenset({Ops.STORE, Ops.END, Ops.GROUP, Ops.SINK, Ops.BARRIER, Ops.IF, Ops.ENDIF})

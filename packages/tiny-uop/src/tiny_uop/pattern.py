@@ -1,0 +1,324 @@
+"""Patterns over UOps and tables of named rewrite rules, compiled to Python functions at first use."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tiny_uop.dtype import DType
+from tiny_uop.node import Node
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.uop import UOp
+
+_ANY = object()
+
+
+def _same_literal(found: Any, wanted: Any) -> bool:
+  if type(found) is float and type(wanted) is float and math.isnan(wanted):
+    return math.isnan(found)
+  return bool(found == wanted)
+
+
+class UPat:
+  """A pattern: what a node must look like, and under which name the rule's replacement gets it.
+
+  `op` one operation or a set (None: any); `dtype` a scalar type or several, vectors of which match too; `src` a tuple
+  (exactly these, in order), a list (these in any order), one pattern (every source matches it) or None; `more` allows
+  further sources behind a tuple; `arg` the argument. Operators build patterns; commutative ones match both orders.
+  """
+
+  __slots__ = ("arg", "dtype", "more", "name", "op", "src")
+
+  def __init__(
+    self,
+    op: Ops | Iterable[Ops] | None = None,
+    dtype: DType | tuple[DType, ...] | None = None,
+    src: tuple[UPat, ...] | list[UPat] | UPat | None = None,
+    arg: Any = _ANY,
+    name: str | None = None,
+    more: bool = False,
+  ) -> None:
+    self.op: frozenset[Ops] | None = None if op is None else frozenset({op} if isinstance(op, Ops) else op)
+    self.dtype: frozenset[DType] | None = None if dtype is None else frozenset(dtype if isinstance(dtype, tuple) else (dtype,))
+    self.src, self.arg, self.name, self.more = src, arg, name, more
+
+  @staticmethod
+  def var(name: str | None = None, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
+    """Any node."""
+    return UPat(None, dtype, name=name)
+
+  @staticmethod
+  def cvar(name: str | None = None, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
+    """Any constant (scalar or all lanes equal)."""
+    return UPat(Ops.CONST, dtype, (), name=name, arg=_SCALAR)
+
+  @staticmethod
+  def const(dtype: DType | tuple[DType, ...] | None, value: Any) -> UPat:
+    """The constant `value`."""
+    return UPat(Ops.CONST, dtype, (), arg=value)
+
+  def named(self, name: str) -> UPat:
+    """The same pattern, captured as `name`."""
+    return UPat(self.op, None if self.dtype is None else tuple(self.dtype), self.src, self.arg, name, self.more)
+
+  def alu(self, op: Ops, *src: Any) -> UPat:
+    """An elementwise operation on this pattern and others; numbers stand for constants."""
+    operands = [self, *(s if isinstance(s, UPat) else UPat.const(None, s) for s in src)]
+    return UPat(op, src=operands if op in GroupOp.Commutative else tuple(operands))
+
+  def __add__(self, other: Any) -> UPat:
+    return self.alu(Ops.ADD, other)
+
+  def __radd__(self, other: Any) -> UPat:
+    return self.alu(Ops.ADD, other)
+
+  def __mul__(self, other: Any) -> UPat:
+    return self.alu(Ops.MUL, other)
+
+  def __rmul__(self, other: Any) -> UPat:
+    return self.alu(Ops.MUL, other)
+
+  def __neg__(self) -> UPat:
+    return self.alu(Ops.MUL, -1)
+
+  def __sub__(self, other: Any) -> UPat:
+    return self.alu(Ops.ADD, -other)
+
+  def __floordiv__(self, other: Any) -> UPat:
+    return self.alu(Ops.FLOORDIV, other)
+
+  def __mod__(self, other: Any) -> UPat:
+    return self.alu(Ops.FLOORMOD, other)
+
+  def __truediv__(self, other: Any) -> UPat:
+    return self.alu(Ops.FDIV, other)
+
+  def __and__(self, other: Any) -> UPat:
+    return self.alu(Ops.AND, other)
+
+  def __or__(self, other: Any) -> UPat:
+    return self.alu(Ops.OR, other)
+
+  def __xor__(self, other: Any) -> UPat:
+    return self.alu(Ops.XOR, other)
+
+  def __lshift__(self, other: Any) -> UPat:
+    return self.alu(Ops.SHL, other)
+
+  def __rshift__(self, other: Any) -> UPat:
+    return self.alu(Ops.SHR, other)
+
+  def __lt__(self, other: Any) -> UPat:
+    return self.alu(Ops.CMPLT, other)
+
+  def __gt__(self, other: Any) -> UPat:
+    left = other if isinstance(other, UPat) else UPat.const(None, other)
+    return left.alu(Ops.CMPLT, self)
+
+  def eq(self, other: Any) -> UPat:
+    """Elementwise equality."""
+    return self.alu(Ops.CMPEQ, other)
+
+  def ne(self, other: Any) -> UPat:
+    """Elementwise inequality."""
+    return self.alu(Ops.CMPNE, other)
+
+  def logical_not(self) -> UPat:
+    """not x, of a bool."""
+    return self.alu(Ops.CMPNE, True)
+
+  def maximum(self, other: Any) -> UPat:
+    """Elementwise maximum."""
+    return self.alu(Ops.MAX, other)
+
+  def where(self, yes: Any, no: Any) -> UPat:
+    """WHERE with this condition."""
+    return self.alu(Ops.WHERE, yes, no)
+
+  def cast(self, dtype: DType | tuple[DType, ...] | None = None) -> UPat:
+    """CAST of this pattern."""
+    return UPat(Ops.CAST, dtype, (self,))
+
+
+  def __repr__(self) -> str:
+    ops = "any" if self.op is None else "|".join(sorted(o.name for o in self.op))
+    inner = "" if self.src is None else f"({', '.join(map(repr, self.src))})" if not isinstance(self.src, UPat) else f"(*{self.src!r})"
+    value = f"={self.arg!r}" if self.arg is not _ANY and self.arg is not _SCALAR else ""
+    return f"{self.name + ':' if self.name else ''}{ops}{value}{inner}"
+
+  def captures(self) -> Iterator[str]:
+    """The names in this pattern."""
+    if self.name is not None:
+      yield self.name
+    children = () if self.src is None else (self.src,) if isinstance(self.src, UPat) else self.src
+    for child in children:
+      yield from child.captures()
+
+
+_SCALAR = object()
+Replacement = Callable[..., UOp | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+  """One row of a table: a unique name, a pattern and the replacement."""
+
+  name: str
+  pattern: UPat
+  replacement: Replacement
+  example: str = ""
+  matcher: list[Callable[[UOp, Any], UOp | None]] = field(default_factory=list, repr=False)
+
+  def match(self) -> Callable[[UOp, Any], UOp | None]:
+    """The compiled function `(uop, ctx) -> replacement or None`."""
+    if not self.matcher:
+      self.matcher.append(_Compiler(self).compile())
+    return self.matcher[0]
+
+
+def rule(name: str, pattern: UPat, replacement: Replacement, example: str = "") -> Rule:
+  """A row of a rule table. A parameter of `replacement` named `ctx` gets the rewrite's context, the others captures.
+
+  Raises TypeError when the replacement wants a name that the pattern does not capture.
+  """
+  wanted = set(inspect.signature(replacement).parameters) - {"ctx"}
+  if missing := wanted - set(pattern.captures()):
+    raise TypeError(f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture")
+  return Rule(name, pattern, replacement, example)
+
+
+class _Compiler:
+  """Writes one Python function for one rule: nested ifs, with loops over orders where operands commute."""
+
+  def __init__(self, row: Rule) -> None:
+    self.row = row
+    self.lines: list[str] = ["def match(u, ctx):"]
+    self.names: dict[str, Any] = {"_same": _same_literal, "_replace": row.replacement}
+    self.bound: dict[str, str] = {}
+    self.fresh = 0
+    self.depth = 1
+
+  def emit(self, line: str) -> None:
+    self.lines.append(" " * self.depth + line)
+
+  def check(self, condition: str) -> None:
+    self.emit(f"if {condition}:")
+    self.depth += 1
+
+  def constant(self, value: Any) -> str:
+    self.fresh += 1
+    name = f"k{self.fresh}"
+    self.names[name] = value
+    return name
+
+  def local(self) -> str:
+    self.fresh += 1
+    return f"v{self.fresh}"
+
+  def node(self, pattern: UPat, place: str) -> list[tuple[UPat, str]]:
+    """Checks of one node; gives back the children still to be checked."""
+    if pattern.op is not None and place != "u":
+      test = f"is {self.constant(next(iter(pattern.op)))}" if len(pattern.op) == 1 else f"in {self.constant(pattern.op)}"
+      self.check(f"{place}.op {test}")
+    if pattern.name is not None:
+      if pattern.name in self.bound:
+        self.check(f"{place} is {self.bound[pattern.name]}")
+        return []
+      self.bound[pattern.name] = place
+    if pattern.arg is _SCALAR:
+      self.check(f"type({place}.arg) is not tuple")
+    elif pattern.arg is not _ANY:
+      self.check(f"_same({place}.arg, {self.constant(pattern.arg)})")
+    if pattern.dtype is not None:
+      self.check(f"{place}.dtype.scalar() in {self.constant(pattern.dtype)}")
+    return self.children(pattern, place)
+
+  def children(self, pattern: UPat, place: str) -> list[tuple[UPat, str]]:
+    src = pattern.src
+    if src is None or (src == () and pattern.op == {Ops.CONST}):
+      return []
+    if isinstance(src, UPat):
+      if src.name is not None or src.src is not None:
+        raise TypeError(f"rule {self.row.name!r}: a pattern for every source cannot capture or look deeper")
+      test = f"x.op in {self.constant(src.op)}" if src.op is not None else "True"
+      test += f" and x.dtype.scalar() in {self.constant(src.dtype)}" if src.dtype is not None else ""
+      self.check(f"all({test} for x in {place}.src)")
+      return []
+    self.check(f"len({place}.src) {'>=' if pattern.more else '=='} {len(src)}")
+    locals_ = [self.local() for _ in src]
+    if isinstance(src, list) and len(src) == 2 and self.order_matters(src):
+      a, b = locals_
+      self.emit(f"for {a}, {b} in ({place}.src, {place}.src[::-1]):")
+      self.depth += 1
+    elif isinstance(src, list) and len(src) > 2:
+      self.names["_permutations"] = __import__("itertools").permutations
+      self.emit(f"for {', '.join(locals_)} in _permutations({place}.src):")
+      self.depth += 1
+    else:
+      for i, name in enumerate(locals_):
+        self.emit(f"{name} = {place}.src[{i}]")
+    return list(zip(src, locals_, strict=True))
+
+  @staticmethod
+  def order_matters(src: Sequence[UPat]) -> bool:
+    # two unnamed identical wildcards match in either order alike
+    return not all(s.op is None and s.name is None and s.dtype is None and s.src is None for s in src)
+
+  def compile(self) -> Callable[[UOp, Any], UOp | None]:
+    pending = self.node(self.row.pattern, "u")
+    while pending:
+      # what rejects soonest comes first: nodes with an operation before wildcards
+      pending.sort(key=lambda item: item[0].op is None)
+      pattern, place = pending.pop(0)
+      pending.extend(self.node(pattern, place))
+    wanted = inspect.signature(self.row.replacement).parameters
+    arguments = ", ".join(f"{p}={'ctx' if p == 'ctx' else self.bound[p]}" for p in wanted)
+    self.emit(f"r = _replace({arguments})")
+    self.emit("if r is not None and r is not u: return r")
+    self.lines.append(" return None")
+    code = compile("\n".join(self.lines), f"<rule {self.row.name}>", "exec")
+    exec(code, self.names)  # the text was written above, from our own patterns
+    made: Callable[[UOp, Any], UOp | None] = self.names["match"]
+    return made
+
+
+class PatternMatcher:
+  """A table of rules, tried in order. Raises ValueError when two rules have one name."""
+
+  def __init__(self, rules: Iterable[Rule]) -> None:
+    self.rules: tuple[Rule, ...] = tuple(rules)
+    names: dict[str, Rule] = {}
+    for row in self.rules:
+      if names.setdefault(row.name, row) is not row:
+        raise ValueError(f"two rules are named {row.name!r}")
+    self._by_op: dict[Ops, tuple[tuple[Rule, Callable[[UOp, Any], UOp | None]], ...]] = {}
+
+  def __add__(self, other: PatternMatcher) -> PatternMatcher:
+    return PatternMatcher(dict.fromkeys((*self.rules, *other.rules)))
+
+  def candidates(self, op: Ops) -> tuple[tuple[Rule, Callable[[UOp, Any], UOp | None]], ...]:
+    """The rules that can match a node of this operation, with their compiled functions."""
+    found = self._by_op.get(op)
+    if found is None:
+      found = tuple((r, r.match()) for r in self.rules if r.pattern.op is None or op in r.pattern.op)
+      self._by_op[op] = found
+    return found
+
+  def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
+    """What the first rule that applies makes of this one node; None when none does."""
+    for _, match in self.candidates(uop.op):
+      if (new := match(uop, ctx)) is not None:
+        return new
+    return None
+
+  def rewrite_named(self, uop: UOp, ctx: Any = None) -> tuple[str, UOp] | None:
+    """As `rewrite`, with the name of the rule."""
+    for row, match in self.candidates(uop.op):
+      if (new := match(uop, ctx)) is not None:
+        if not isinstance(new, Node):
+          raise TypeError(f"rule {row.name!r} gave {new!r} instead of a UOp for {uop!r}")
+        return row.name, new
+    return None

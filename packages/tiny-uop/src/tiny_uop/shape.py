@@ -1,0 +1,154 @@
+"""Shapes: what each operation does to the shape of its sources, one row per operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tiny_uop.dtype import PtrDType, dtypes
+from tiny_uop.ops import GroupOp, Ops
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
+
+sint: TypeAlias = "int | UOp"
+Shape: TypeAlias = "tuple[sint, ...]"
+
+
+def split_geometry(values: Iterable[sint]) -> tuple[tuple[int | None, ...], tuple[UOp, ...]]:
+  """A geometry as (arg, extra sources): ints stay in the arg; symbolic entries leave None there."""
+  arg: list[int | None] = []
+  extra: list[UOp] = []
+  for value in values:
+    if isinstance(value, int):
+      arg.append(int(value))
+    elif value.op is Ops.CONST:
+      arg.append(int(value.arg))
+    else:
+      arg.append(None)
+      extra.append(value)
+  return tuple(arg), tuple(extra)
+
+
+def join_geometry(arg: Sequence[int | None], extra: Sequence[UOp]) -> Shape:
+  """The inverse of `split_geometry`."""
+  if not extra:
+    return tuple(arg)  # type: ignore[arg-type]  # no None without extra sources
+  rest = iter(extra)
+  return tuple([next(rest) if a is None else a for a in arg])
+
+
+def pairs(flat: Sequence[sint]) -> tuple[tuple[sint, sint], ...]:
+  """(a, b, c, d) → ((a, b), (c, d))."""
+  return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def prod(values: Iterable[sint]) -> sint:
+  """Product of sizes; 1 for none."""
+  total: sint = 1
+  for value in values:
+    total = value if isinstance(total, int) and total == 1 else total * value
+  return total
+
+
+def same_size(a: sint, b: sint) -> bool:
+  """Whether two sizes are known to be equal."""
+  if a is b or (isinstance(a, int) and isinstance(b, int)):
+    return a is b or a == b
+  from tiny_uop.symbolic import simplify
+  from tiny_uop.uop import UOp
+
+  left = a if isinstance(a, UOp) else UOp.const(dtypes.index, a)
+  difference = simplify(left - b)
+  return difference.op is Ops.CONST and difference.arg == 0
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+  """Whether two shapes are known to be equal."""
+  return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _difference(stop: sint, start: sint) -> sint:
+  if isinstance(start, int) and start == 0:
+    return stop
+  return _simple(stop - start)
+
+
+def _simple(value: sint) -> sint:
+  if isinstance(value, int):
+    return value
+  from tiny_uop.symbolic import simplify
+
+  value = simplify(value)
+  return int(value.arg) if value.op is Ops.CONST else value
+
+
+def _elementwise(u: UOp) -> Shape | None:
+  shape: Shape | None = None
+  for s in u.src:
+    other = s._shape
+    if other is None:
+      continue
+    if shape is None or shape == ():
+      shape = other if shape is None or other != () else shape
+    elif other is not shape and other != shape and other != () and not same_shape(shape, other):
+      shapes = ", ".join(str(s._shape) for s in u.src)
+      raise ValueError(f"{u.op.name} needs sources of one shape, got {shapes}: reshape or expand them first")
+  return shape
+
+
+def _bitcast(u: UOp) -> Shape | None:
+  shape, old, new = u.src[0]._shape, u.src[0].dtype.itemsize, u.dtype.itemsize
+  if not shape or old == new:
+    if old != new:
+      raise ValueError(f"BITCAST from {u.src[0].dtype} to {u.dtype} of a scalar: item sizes {old} and {new} differ")
+    return shape
+  last = shape[-1] * old
+  if isinstance(last, int) and last % new:
+    raise ValueError(f"BITCAST to {u.dtype}: the last axis has {last} bytes, not a multiple of {new}")
+  return (*shape[:-1], _simple(last // new))
+
+
+def _reduce(u: UOp) -> Shape | None:
+  shape = u.src[0]._shape
+  axes = u.arg[1]
+  return shape if shape is None or not axes else tuple([1 if i in axes else s for i, s in enumerate(shape)])
+
+
+def _pad(u: UOp) -> Shape:
+  return tuple([_simple(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)])
+
+
+_RULES: dict[Ops, Callable[[Any], Shape | None]] = {
+  Ops.BUFFER: lambda u: (u.arg[1],),
+  Ops.BUFFER_VIEW: lambda u: (u.arg[1],),
+  Ops.RESHAPE: lambda u: u.geometry,
+  Ops.EXPAND: lambda u: u.geometry,
+  Ops.PERMUTE: lambda u: tuple([u.src[0].shape[i] for i in u.arg]),
+  Ops.PAD: _pad,
+  Ops.SHRINK: lambda u: tuple([_difference(stop, start) for start, stop in pairs(u.geometry)]),
+  Ops.FLIP: lambda u: u.src[0]._shape,
+  Ops.REDUCE: _reduce,
+  Ops.BITCAST: _bitcast,
+  Ops.CONST: lambda u: (),
+  Ops.VARIABLE: lambda u: (),
+  Ops.BIND: lambda u: (),
+  Ops.RANGE: lambda u: (),
+  Ops.SPECIAL: lambda u: (),
+  Ops.LOAD: lambda u: (),
+  Ops.EXTRACT: lambda u: (),
+  Ops.VECTORIZE: lambda u: (),
+  Ops.STAGE: lambda u: u.src[0]._shape,
+  Ops.COPY: lambda u: u.src[0]._shape,
+  Ops.AFTER: lambda u: u.src[0]._shape,
+  **dict.fromkeys(GroupOp.Identity, lambda u: u.src[0]._shape),
+  **{op: _elementwise for op in GroupOp.Elementwise if op is not Ops.BITCAST},
+}
+
+
+def shape_of(u: UOp) -> Shape | None:
+  """The shape of a node, None where it has none (effects, pointers, devices)."""
+  if isinstance(u.dtype, PtrDType):
+    return None
+  rule = _RULES.get(u.op)
+  return rule(u) if rule is not None else None
