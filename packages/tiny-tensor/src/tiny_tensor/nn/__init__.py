@@ -1,0 +1,41 @@
+"""Layers, optimisers and model files."""
+
+from tiny_tensor.nn import optim, state
+from tiny_tensor.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
+from tiny_tensor.nn.embedding import Embedding
+from tiny_tensor.nn.linear import Linear
+from tiny_tensor.nn.norm import (
+  BatchNorm,
+  BatchNorm2d,
+  BatchNorm3d,
+  GroupNorm,
+  InstanceNorm,
+  LayerNorm,
+  LayerNorm2d,
+  RMSNorm,
+)
+from tiny_tensor.nn.recurrent import LSTMCell
+from tiny_tensor.nn.sequential import Dropout, Sequential
+
+__all__ = [
+  "BatchNorm",
+  "BatchNorm2d",
+  "BatchNorm3d",
+  "Conv1d",
+  "Conv2d",
+  "Conv3d",
+  "ConvTranspose1d",
+  "ConvTranspose2d",
+  "Dropout",
+  "Embedding",
+  "GroupNorm",
+  "InstanceNorm",
+  "LSTMCell",
+  "LayerNorm",
+  "LayerNorm2d",
+  "Linear",
+  "RMSNorm",
+  "Sequential",
+  "optim",
+  "state",
+]

@@ -1,0 +1,21 @@
+"""A table of vectors, looked up by number."""
+
+from tiny_tensor.tensor import Tensor
+from tiny_uop import dtypes
+
+
+class Embedding:
+  """idx `(…)` of integers in `[0, vocab_size)` → `(…, embed_size)`. An index outside the range gives a row of zeros."""
+
+  def __init__(self, vocab_size: int, embed_size: int) -> None:
+    self.vocab_size, self.embed_size = vocab_size, embed_size
+    self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
+
+  def __call__(self, idx: Tensor) -> Tensor:
+    if not dtypes.is_int(idx.dtype):
+      raise TypeError(f"Embedding is indexed by integers, got {idx.dtype.name}")
+    if idx.dtype.itemsize < 4:  # the table may be longer than the type can count
+      idx = idx.cast(dtypes.int32)
+    # a one-hot product: its gradient is a reduction, and the scheduler collapses it into a gather
+    hot = idx.unsqueeze(-1) == Tensor.arange(self.vocab_size, device=idx.device, dtype=idx.dtype)
+    return hot.unsqueeze(-1).where(self.weight, 0).sum(axis=-2, dtype=self.weight.dtype)

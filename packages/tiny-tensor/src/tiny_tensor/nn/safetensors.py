@@ -1,0 +1,197 @@
+"""Model files in the safetensors format (huggingface.co/docs/safetensors): length of the header, header as JSON, raw little-endian data.
+
+A file is trusted with nothing: every number of the header is checked against the file before it is used.
+"""
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tiny_runtime import buffer_of
+from tiny_tensor.tensor import Tensor
+from tiny_uop import DType, UOp, dtypes
+
+_DTYPES: dict[str, DType] = {
+  "BOOL": dtypes.bool,
+  "I8": dtypes.int8,
+  "U8": dtypes.uint8,
+  "I16": dtypes.int16,
+  "U16": dtypes.uint16,
+  "I32": dtypes.int32,
+  "U32": dtypes.uint32,
+  "I64": dtypes.int64,
+  "U64": dtypes.uint64,
+  "F8_E4M3": dtypes.fp8e4m3,
+  "F8_E5M2": dtypes.fp8e5m2,
+  "F16": dtypes.float16,
+  "BF16": dtypes.bfloat16,
+  "F32": dtypes.float32,
+  "F64": dtypes.float64,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_LONGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
+_ALIGNMENT = 8  # of the data section: mapped tensors are aligned for every type if each tensor's offset is
+
+
+def _sizes(t: Tensor) -> tuple[int, ...]:
+  if not all(isinstance(s, int) for s in t.shape):
+    raise ValueError(f"a tensor of symbolic shape {t.shape} cannot be saved: shrink it to a known shape first")
+  return tuple(int(s) for s in t.shape)
+
+
+def _raw(t: Tensor) -> bytes:
+  """The elements of a tensor in order, as bytes."""
+  if t.numel() == 0:
+    return b""
+  return buffer_of(t.contiguous().realize().uop.base).read()
+
+
+def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> bytes:
+  header: dict[str, Any] = {}
+  if metadata:
+    wrong = {key: value for key, value in metadata.items() if not isinstance(key, str) or not isinstance(value, str)}
+    if wrong:
+      raise TypeError(f"metadata of a safetensors file maps text to text, got {wrong}")
+    header["__metadata__"] = dict(metadata)
+  offset = 0
+  for name, t in tensors.items():
+    if name == "__metadata__":
+      raise ValueError("a tensor cannot be named '__metadata__' in a safetensors file")
+    end = offset + math.prod(_sizes(t)) * t.dtype.itemsize
+    header[name] = {"dtype": _NAMES[t.dtype], "shape": list(_sizes(t)), "data_offsets": [offset, end]}
+    offset = end
+  text = json.dumps(header, separators=(",", ":")).encode()
+  return text + b" " * (-len(text) % _ALIGNMENT)
+
+
+def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+  """Writes tensors (and a text-to-text `metadata`) to the safetensors file `fn`.
+
+  The file appears whole or not at all: it is written next to `fn` under another name, and then takes its place.
+  """
+  # widest types first, so that every tensor is aligned to its own size, as in the reference implementation
+  ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
+  header = _header(ordered, metadata)
+  path = Path(fn)
+  try:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+  except FileNotFoundError:
+    raise FileNotFoundError(f"cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist") from None
+  try:
+    with os.fdopen(handle, "wb") as file:
+      file.write(len(header).to_bytes(8, "little"))
+      file.write(header)
+      for t in ordered.values():
+        file.write(_raw(t))
+      file.flush()
+      os.fsync(file.fileno())
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
+    os.replace(temporary, path)
+  except BaseException:
+    os.unlink(temporary)
+    raise
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  made = dict(pairs)
+  if len(made) != len(pairs):
+    names = [name for name, _ in pairs]
+    raise ValueError(f"name {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+  return made
+
+
+def _parse(head: bytes, size: int) -> dict[str, Any]:
+  """The header's JSON, from the first bytes of a file of `size` bytes. ValueError says what is wrong with it."""
+  try:
+    header = json.loads(head, object_pairs_hook=_no_repeats)
+  except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
+    raise ValueError(f"the header is not valid JSON: {error}") from None
+  except RecursionError:
+    raise ValueError("the header is nested too deeply") from None
+  if not isinstance(header, dict):
+    raise ValueError(f"the header is a {type(header).__name__}, expected an object")
+  metadata = header.get("__metadata__", {})
+  if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+    raise ValueError("__metadata__ must map text to text")
+  spans = sorted(_span(name, entry, size) for name, entry in header.items() if name != "__metadata__")
+  at = 0
+  for begin, end, name in spans:
+    if begin != at:
+      raise ValueError(f"tensor {name!r} begins at byte {begin} of the data, expected {at}: no holes or overlaps are allowed")
+    at = end
+  if at != size:
+    raise ValueError(f"the tensors take {at} bytes of data, the file has {size}: it is truncated or has something appended")
+  return header
+
+
+def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
+  """Where a tensor lies in the data: (begin, end, name). Checks its entry."""
+  if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {entry!r}")
+  dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+  if not isinstance(dtype, str) or dtype not in _DTYPES:
+    raise ValueError(f"tensor {name!r} has unknown dtype {dtype!r}; known are {', '.join(_DTYPES)}")
+  if not isinstance(shape, list) or not all(type(s) is int and s >= 0 for s in shape):
+    raise ValueError(f"tensor {name!r} has shape {shape!r}: expected a list of numbers, 0 or more")
+  if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(o) is int and o >= 0 for o in offsets):
+    raise ValueError(f"tensor {name!r} has data_offsets {offsets!r}: expected [begin, end]")
+  begin, end = offsets
+  expected = math.prod(shape) * _DTYPES[dtype].itemsize
+  if end - begin != expected:
+    raise ValueError(f"tensor {name!r} is {dtype} of shape {tuple(shape)}, {expected} bytes, but its data_offsets {offsets} span {end - begin}")
+  if end > size:
+    raise ValueError(f"tensor {name!r} ends at byte {end} of the data, of which the file has {size}: it is truncated")
+  return begin, end, name
+
+
+def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
+  """The file `fn` as (all its bytes, a mapped tensor of uint8; where the data begins; the header, checked).
+
+  Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
+  """
+  path = Path(fn).absolute()
+  size = path.stat().st_size
+  if size < 8:
+    raise ValueError(f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8")
+  whole = UOp.new_buffer(f"DISK:{path}", size, dtypes.uint8)
+  with path.open("rb") as file:
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(size - 8, _LONGEST_HEADER):
+      raise ValueError(
+        f"{str(path)!r} is not a safetensors file: its header claims {length} bytes, "
+        f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
+      )
+    head = file.read(length)
+  try:
+    header = _parse(head, size - 8 - length)
+  except ValueError as error:
+    raise ValueError(f"{str(path)!r} is not a valid safetensors file: {error}") from None
+  buffer_of(whole).allocate()  # map it now: the name may stand for another file later, the mapping stays what it was
+  return Tensor(whole), 8 + length, header
+
+
+def safe_load(fn: str | Path) -> dict[str, Tensor]:
+  """The tensors of a safetensors file by name. They are views of the mapped file: nothing is read until they are used or moved with `to`.
+
+  Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
+  """
+  whole, start, header = safe_load_metadata(fn)
+  if sys.byteorder != "little":
+    raise RuntimeError("safetensors files are little-endian and this machine is not")
+  return {name: _view(whole, start, entry) for name, entry in header.items() if name != "__metadata__"}
+
+
+def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
+  dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
+  begin, end = entry["data_offsets"]
+  if begin == end:
+    return Tensor.empty(*shape, dtype=dtype, device=whole.device)
+  data = whole[start + begin : start + end]
+  return (data if dtype is dtypes.uint8 else data.bitcast(dtype)).reshape(shape)

@@ -1,0 +1,29 @@
+"""Layers that put other layers together, or that have no weights."""
+
+from collections.abc import Callable
+
+from tiny_tensor.tensor import Tensor
+
+
+class Sequential:
+  """Calls its layers one after the other. Any function from Tensor to Tensor is a layer."""
+
+  def __init__(self, *layers: Callable[[Tensor], Tensor]) -> None:
+    self.layers = list(layers)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    for layer in self.layers:
+      x = layer(x)
+    return x
+
+
+class Dropout:
+  """With `Tensor.training`, zeroes each element with probability `p` and divides the others by `1 - p`."""
+
+  def __init__(self, p: float = 0.5) -> None:
+    if not 0 <= p <= 1:
+      raise ValueError(f"p is {p}: a probability lies in [0, 1]")
+    self.p = p
+
+  def __call__(self, x: Tensor) -> Tensor:
+    return x.dropout(self.p)

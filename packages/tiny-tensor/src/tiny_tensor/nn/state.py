@@ -1,0 +1,102 @@
+"""The tensors of a model by name, and the files they are kept in."""
+
+from collections.abc import Iterator, Mapping
+
+from tiny_tensor.nn.safetensors import safe_load, safe_load_metadata, safe_save
+from tiny_tensor.tensor import Tensor
+from tiny_uop import dtypes
+
+__all__ = ["get_parameters", "get_state_dict", "load_state_dict", "safe_load", "safe_load_metadata", "safe_save"]
+
+
+def _children(obj: object) -> Iterator[tuple[str, object]]:
+  """The named parts of a container or of any object with attributes."""
+  if isinstance(obj, Mapping):
+    yield from ((str(name), value) for name, value in obj.items())
+  elif isinstance(obj, tuple) and hasattr(obj, "_asdict"):
+    yield from obj._asdict().items()
+  elif isinstance(obj, (list, tuple)):
+    yield from ((str(i), value) for i, value in enumerate(obj))
+  elif not isinstance(obj, type):
+    yield from getattr(obj, "__dict__", {}).items()
+
+
+def get_state_dict(obj: object, prefix: str = "", tensor_type: type = Tensor) -> dict[str, Tensor]:
+  """All tensors that `obj` holds, by path: `{"layers.0.weight": Tensor, …}`, in the order of definition.
+
+  Looks into attributes, mappings, lists, tuples and named tuples. A tensor held twice is listed under both names.
+  """
+  found: dict[str, Tensor] = {}
+  open_objects: set[int] = set()  # on the way from the root: an object that holds itself is not entered again
+
+  def visit(value: object, path: str) -> None:
+    if isinstance(value, tensor_type):
+      found[path] = value  # type: ignore[assignment]
+    elif id(value) not in open_objects:
+      open_objects.add(id(value))
+      for name, child in _children(value):
+        visit(child, f"{path}.{name}" if path else name)
+      open_objects.discard(id(value))
+
+  visit(obj, prefix.strip("."))
+  return found
+
+
+def get_parameters(obj: object) -> list[Tensor]:
+  """All tensors that `obj` holds: the values of `get_state_dict`."""
+  return list(get_state_dict(obj).values())
+
+
+def _fit(name: str, value: Tensor, target: Tensor) -> Tensor:
+  """`value` in the place of `target`: on its device and in its floating point type."""
+  if value.shape != target.shape:
+    one = {(): (1,)}  # a scalar is kept as () by some writers and as (1,) by others
+    if one.get(value.shape, value.shape) != one.get(target.shape, target.shape):
+      raise ValueError(f"shape mismatch for {name!r}: the model has {target.shape}, the state dict has {value.shape}")
+  if value.dtype is not target.dtype and not (dtypes.is_float(value.dtype) and dtypes.is_float(target.dtype)):
+    raise TypeError(
+      f"dtype mismatch for {name!r}: the model has {target.dtype.name}, the state dict has {value.dtype.name}; "
+      "only floating point types are converted, cast the entry first"
+    )
+  return value.to(target.device).reshape(target.shape).cast(target.dtype)
+
+
+def load_state_dict(
+  model: object,
+  state_dict: dict[str, Tensor],
+  strict: bool = True,
+  verbose: bool = True,
+  consume: bool = False,
+  realize: bool = True,
+) -> list[Tensor]:
+  """Assigns the tensors of `state_dict` to those of the same name in `model`, and gives the latter back.
+
+  Everything is checked before anything is assigned, so an error leaves the model as it was. Raises KeyError where a name is missing on either
+  side (with `strict`), ValueError for another shape, TypeError for another dtype (floating point types are converted to the model's).
+  `consume` empties `state_dict` on the way; `verbose` prints one line about what was loaded; `realize` copies the values now.
+  """
+  targets = get_state_dict(model)
+  if strict:
+    missing, extra = sorted(targets.keys() - state_dict.keys()), sorted(state_dict.keys() - targets.keys())
+    if missing or extra:
+      raise KeyError(
+        f"state dict does not match the model: missing {_some(missing)}; not in the model {_some(extra)}; "
+        "strict=False loads what both have"
+      )
+  common = {name: t for name, t in targets.items() if name in state_dict}
+  values = {name: _fit(name, state_dict[name], t) for name, t in common.items()}
+  if consume:
+    state_dict.clear()
+  for name, t in common.items():
+    t.assign(values.pop(name))
+    if realize:
+      t.realize()
+  if verbose:
+    count, size = len(common), sum(t.numel() * t.dtype.itemsize for t in common.values())
+    print(f"loaded {count} tensors, {size / 1e6:.2f} MB")
+  return list(common.values())
+
+
+def _some(names: list[str], most: int = 8) -> str:
+  shown = ", ".join(names[:most]) or "none"
+  return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
