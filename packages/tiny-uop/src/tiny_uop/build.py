@@ -164,9 +164,8 @@ class Arithmetic(Node):
     if not isinstance(yes, Node):
       if not isinstance(no, Node):
         raise TypeError(f"where({yes!r}, {no!r}): one branch must be a UOp, which gives the dtype")
-      yes = no.const_like(yes)  # type: ignore[union-attr]
-    branch = cast("UOp", yes)
-    return self.alu(Ops.WHERE, branch, branch._other(no))
+      yes = no.const_like(yes)
+    return self.alu(Ops.WHERE, yes, yes._other(no))
 
   def cast(self, dtype: DType) -> UOp:
     """Convert to another type with as many lanes."""
@@ -262,7 +261,7 @@ class Movement(Node):
       raise ValueError(f"bounds {tuple(bounds)} for shape {shape}: one (start, stop) per axis")
     for (start, stop), size in zip(bounds, shape, strict=True):
       known = isinstance(start, int) and isinstance(stop, int) and isinstance(size, int)
-      if known and not 0 <= start <= stop <= size:  # type: ignore[operator]
+      if known and not 0 <= start <= stop <= size:
         raise ValueError(f"cannot shrink an axis of size {size} to [{start}, {stop})")
     whole = all(same_size(a, 0) and same_size(b, s) for (a, b), s in zip(bounds, shape, strict=True))
     return cast("UOp", self) if whole else self._move(Ops.SHRINK, flat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from enum import Enum
 from typing import ClassVar, Literal
@@ -184,24 +185,24 @@ class dtypes:
   all: ClassVar[tuple[DType, ...]] = (bool, *ints, *floats)
 
   @staticmethod
-  def is_float(dtype: DType) -> _bool:
+  def is_float(dtype: DType) -> builtins.bool:
     return dtype.kind == "float"
 
   @staticmethod
-  def is_int(dtype: DType) -> _bool:
+  def is_int(dtype: DType) -> builtins.bool:
     """True for signed and unsigned integers and `index`; False for bool."""
     return dtype.kind in ("int", "uint", "index")
 
   @staticmethod
-  def is_unsigned(dtype: DType) -> _bool:
+  def is_unsigned(dtype: DType) -> builtins.bool:
     return dtype.kind == "uint"
 
   @staticmethod
-  def is_bool(dtype: DType) -> _bool:
+  def is_bool(dtype: DType) -> builtins.bool:
     return dtype.kind == "bool"
 
   @staticmethod
-  def min(dtype: DType) -> _int | _float | _bool:
+  def min(dtype: DType) -> builtins.int | builtins.float | builtins.bool:
     """The least value of a type: -inf for floats (the least finite value for fp8e4m3, which has no infinity)."""
     if dtype.kind == "float":
       return -FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else -math.inf
@@ -214,7 +215,7 @@ class dtypes:
     raise TypeError(f"{dtype!r} has no least value")
 
   @staticmethod
-  def max(dtype: DType) -> _int | _float | _bool:
+  def max(dtype: DType) -> builtins.int | builtins.float | builtins.bool:
     """The greatest value of a type: inf for floats (448 for fp8e4m3)."""
     if dtype.kind == "float":
       return FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else math.inf
@@ -229,15 +230,17 @@ class dtypes:
   @staticmethod
   def from_py(value: object) -> DType:
     """The type a Python value gets: bool, `default_int` or `default_float`; for a sequence, of its elements."""
-    if isinstance(value, _bool):
+    if isinstance(value, builtins.bool):
       return dtypes.bool
-    if isinstance(value, _int):
+    if isinstance(value, builtins.int):
       return dtypes.default_int
-    if isinstance(value, _float):
+    if isinstance(value, builtins.float):
       return dtypes.default_float
     if isinstance(value, (list, tuple)):
       return dtypes.promote(*{dtypes.from_py(v) for v in value}) if value else dtypes.default_float
-    raise TypeError(f"no dtype for {value!r} of type {type(value).__name__}: expected bool, int, float or a list of them")
+    raise TypeError(
+      f"no dtype for {value!r} of type {type(value).__name__}: expected bool, int, float or a list of them"
+    )
 
   @staticmethod
   def promote(*args: DType) -> DType:
@@ -251,7 +254,7 @@ class dtypes:
     return _scalars[min(common, key=lambda name: (-len(_ABOVE[name]), _ORDER[name]))]
 
   @staticmethod
-  def can_lossless_cast(source: DType, target: DType) -> _bool:
+  def can_lossless_cast(source: DType, target: DType) -> builtins.bool:
     """Whether every value of `source` is a value of `target` (scalar types)."""
     if source is target or source.kind == "bool":
       return source is target or target.kind != "void"
@@ -261,10 +264,12 @@ class dtypes:
       limit, digits = FLOAT_LIMITS[target.name]
       if source.kind != "float":
         return source.bits - (source.kind == "int") <= digits and limit >= 2.0 ** (source.bits - (source.kind == "int"))
-      special = target is not dtypes.fp8e4m3  # the one type without infinities
-      return special and FLOAT_LIMITS[source.name][0] <= limit and FLOAT_LIMITS[source.name][1] <= digits and (
-        source is not dtypes.bfloat16 or target is not dtypes.float16
-      )  # fmt: skip
+      # fp8e4m3 is the one type without infinities, so nothing else fits in it
+      return (
+        target is not dtypes.fp8e4m3
+        and FLOAT_LIMITS[source.name][0] <= limit
+        and FLOAT_LIMITS[source.name][1] <= digits
+      )
     if target.kind in ("bool", "void"):
       return False
     return int(dtypes.min(source)) >= int(dtypes.min(target)) and int(dtypes.max(source)) <= int(dtypes.max(target))
@@ -276,15 +281,14 @@ class dtypes:
       base, _, rest = name[4:-1].partition(", ")
       size, _, space = rest.partition(", ")
       try:
-        return dtypes.parse(base).ptr(_int(size), AddrSpace(space))
+        return dtypes.parse(base).ptr(builtins.int(size), AddrSpace(space))
       except ValueError as error:
         raise ValueError(f"unknown dtype {name!r}: expected ptr<element, size, global|local|reg>") from error
     if (found := _scalars.get(name)) is not None:
       return found
     scalar, _, lanes = name.rpartition("x")
-    if scalar in _scalars and lanes.isdecimal() and lanes.isascii() and 1 < _int(lanes) <= 65536:
-      return _scalars[scalar].vec(_int(lanes))
-    raise ValueError(f"unknown dtype {name!r}: expected one of {', '.join(_scalars)}, a vector as float32x4, or a pointer")
-
-
-_bool, _int, _float = bool, int, float
+    if scalar in _scalars and lanes.isdecimal() and lanes.isascii() and 1 < builtins.int(lanes) <= 65536:
+      return _scalars[scalar].vec(builtins.int(lanes))
+    raise ValueError(
+      f"unknown dtype {name!r}: expected one of {', '.join(_scalars)}, a vector as float32x4, or a pointer"
+    )

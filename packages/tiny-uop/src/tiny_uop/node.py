@@ -76,8 +76,9 @@ _nodes: dict[tuple[Any, ...], _Entry] = {}
 
 def _forget(entry: Any) -> None:
   # the slot may already hold a younger node with the same fields
-  if _nodes.get(entry.key) is entry:
-    del _nodes[entry.key]
+  key = entry.key
+  if _nodes.get(key) is entry:
+    del _nodes[key]
 
 
 def _arg_key(arg: Any) -> Any:
@@ -107,8 +108,16 @@ class Node:
   arg: Any
   tag: Any
 
-  def __new__(cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> Self:
-    key = (op, dtype, src, arg if arg is None or type(arg) is int else _arg_key(arg), tag)
+  def __new__(
+    cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None
+  ) -> Self:
+    key = (
+      op,
+      dtype,
+      src,
+      arg if arg is None or type(arg) is int else _arg_key(arg),
+      tag if tag is None else _arg_key(tag),
+    )
     if (entry := _nodes.get(key)) is not None and (found := entry()) is not None:
       return found  # type: ignore[return-value]  # one class is ever built
     self = object.__new__(cls)
@@ -118,14 +127,14 @@ class Node:
     set_field(self, "src", src)
     set_field(self, "arg", arg)
     set_field(self, "tag", tag)
-    entry = _Entry(self, _forget)
-    entry.key = key
+    mine = _Entry(self, _forget)
+    mine.key = key
     # two threads may get here at once: the first one's node stands
-    other = _nodes.setdefault(key, entry)
-    if other is not entry:
+    other = _nodes.setdefault(key, mine)
+    if other is not mine:
       if (found := other()) is not None:
         return found  # type: ignore[return-value]
-      _nodes[key] = entry
+      _nodes[key] = mine
     return self
 
   def __setattr__(self, field: str, value: object) -> None:
@@ -139,7 +148,7 @@ class Node:
     from tiny_uop.text import print_uop
 
     # as text: pickling a deep graph field by field would exhaust the stack
-    return (parse_uop, (print_uop(self),))  # type: ignore[arg-type]
+    return (parse_uop, (print_uop(self),))
 
   def __copy__(self) -> Self:
     return self

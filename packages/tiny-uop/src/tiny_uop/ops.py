@@ -101,8 +101,8 @@ class GroupOp:
   Transcendental = frozenset({Ops.EXP2, Ops.LOG2, Ops.EXP, Ops.LOG, Ops.SIN})
   Unary = frozenset({*Convert, *Transcendental, Ops.NEG, Ops.SQRT, Ops.TRUNC})
   Compare = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
-  Binary = frozenset({*Compare, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD,
-                      Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY})  # fmt: skip
+  Binary = frozenset({*Compare, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV,
+                      Ops.TRUNCMOD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY})  # fmt: skip
   Ternary = frozenset({Ops.WHERE, Ops.MULACC})
   Elementwise = Unary | Binary | Ternary
   ALU = Elementwise - Convert

@@ -42,7 +42,9 @@ class UPat:
     more: bool = False,
   ) -> None:
     self.op: frozenset[Ops] | None = None if op is None else frozenset({op} if isinstance(op, Ops) else op)
-    self.dtype: frozenset[DType] | None = None if dtype is None else frozenset(dtype if isinstance(dtype, tuple) else (dtype,))
+    self.dtype: frozenset[DType] | None = (
+      None if dtype is None else frozenset(dtype if isinstance(dtype, tuple) else (dtype,))
+    )
     self.src, self.arg, self.name, self.more = src, arg, name, more
 
   @staticmethod
@@ -142,10 +144,15 @@ class UPat:
     """CAST of this pattern."""
     return UPat(Ops.CAST, dtype, (self,))
 
-
   def __repr__(self) -> str:
     ops = "any" if self.op is None else "|".join(sorted(o.name for o in self.op))
-    inner = "" if self.src is None else f"({', '.join(map(repr, self.src))})" if not isinstance(self.src, UPat) else f"(*{self.src!r})"
+    inner = (
+      ""
+      if self.src is None
+      else f"({', '.join(map(repr, self.src))})"
+      if not isinstance(self.src, UPat)
+      else f"(*{self.src!r})"
+    )
     value = f"={self.arg!r}" if self.arg is not _ANY and self.arg is not _SCALAR else ""
     return f"{self.name + ':' if self.name else ''}{ops}{value}{inner}"
 
@@ -186,7 +193,9 @@ def rule(name: str, pattern: UPat, replacement: Replacement, example: str = "") 
   """
   wanted = set(inspect.signature(replacement).parameters) - {"ctx"}
   if missing := wanted - set(pattern.captures()):
-    raise TypeError(f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture")
+    raise TypeError(
+      f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture"
+    )
   return Rule(name, pattern, replacement, example)
 
 
@@ -221,7 +230,9 @@ class _Compiler:
   def node(self, pattern: UPat, place: str) -> list[tuple[UPat, str]]:
     """Checks of one node; gives back the children still to be checked."""
     if pattern.op is not None and place != "u":
-      test = f"is {self.constant(next(iter(pattern.op)))}" if len(pattern.op) == 1 else f"in {self.constant(pattern.op)}"
+      test = (
+        f"is {self.constant(next(iter(pattern.op)))}" if len(pattern.op) == 1 else f"in {self.constant(pattern.op)}"
+      )
       self.check(f"{place}.op {test}")
     if pattern.name is not None:
       if pattern.name in self.bound:
@@ -238,7 +249,7 @@ class _Compiler:
 
   def children(self, pattern: UPat, place: str) -> list[tuple[UPat, str]]:
     src = pattern.src
-    if src is None or (src == () and pattern.op == {Ops.CONST}):
+    if src is None or (src == () and pattern.op == frozenset({Ops.CONST})):
       return []
     if isinstance(src, UPat):
       if src.name is not None or src.src is not None:

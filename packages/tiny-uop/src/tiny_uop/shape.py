@@ -79,8 +79,8 @@ def _simple(value: sint) -> sint:
     return value
   from tiny_uop.symbolic import simplify
 
-  value = simplify(value)
-  return int(value.arg) if value.op is Ops.CONST else value
+  small = simplify(value)
+  return int(small.arg) if small.op is Ops.CONST else small
 
 
 def _elementwise(u: UOp) -> Shape | None:
@@ -116,7 +116,9 @@ def _reduce(u: UOp) -> Shape | None:
 
 
 def _pad(u: UOp) -> Shape:
-  return tuple([_simple(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)])
+  return tuple(
+    [_simple(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)]
+  )
 
 
 _RULES: dict[Ops, Callable[[Any], Shape | None]] = {

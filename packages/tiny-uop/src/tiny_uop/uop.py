@@ -107,7 +107,7 @@ class UOp(Arithmetic, Movement, Memory):
   @property
   def base(self) -> UOp:
     """The node below all movement ops."""
-    node: UOp = self  # type: ignore[assignment]
+    node: UOp = self
     while node.op in GroupOp.Movement:
       node = node.src[0]
     return node
@@ -125,7 +125,7 @@ class UOp(Arithmetic, Movement, Memory):
 
   def with_src(self, src: tuple[UOp, ...]) -> UOp:
     """The same node over other sources."""
-    return self if src == self.src else UOp(self.op, self.dtype, src, self.arg, self.tag)  # type: ignore[return-value]
+    return self if src == self.src else UOp(self.op, self.dtype, src, self.arg, self.tag)
 
   def rtag(self, tag: Any = True) -> UOp:
     """The same node with another tag."""
@@ -134,12 +134,12 @@ class UOp(Arithmetic, Movement, Memory):
   def substitute(self, changes: Mapping[UOp, UOp]) -> UOp:
     """The graph with every node that is a key of `changes` replaced; replacements are not searched again."""
     if not changes:
-      return self  # type: ignore[return-value]
+      return self
     done: dict[UOp, UOp] = dict(changes)
     for node in self.walk(lambda u: u not in changes):
       if node not in done:
         done[node] = node.with_src(tuple([done[s] for s in node.src]))
-    return done[self]  # type: ignore[index]
+    return done[self]
 
   def bind(self, value: int) -> UOp:
     """BIND of this VARIABLE to a value. Raises ValueError outside its bounds."""
@@ -148,7 +148,7 @@ class UOp(Arithmetic, Movement, Memory):
     name, low, high = self.arg
     if not low <= value <= high:
       raise ValueError(f"variable {name!r} has bounds [{low}, {high}], cannot bind it to {value}")
-    return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))  # type: ignore[arg-type]
+    return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
 
   def unbind(self) -> tuple[UOp, int]:
     """The VARIABLE and the value of a BIND."""
@@ -160,7 +160,7 @@ class UOp(Arithmetic, Movement, Memory):
 
   @staticmethod
   def const(dtype: DType, value: Any, shape: Shape | None = None) -> UOp:
-    """A constant, rounded to `dtype`. A tuple of values makes a vector constant; a shape broadcasts it at tensor level."""
+    """A constant, rounded to `dtype`; a tuple of values makes a vector; `shape` broadcasts it at tensor level."""
     from tiny_uop.truncate import truncate
 
     scalar = dtype.scalar()
@@ -201,7 +201,7 @@ class UOp(Arithmetic, Movement, Memory):
     """A scalar expression as an infix formula."""
     from tiny_uop.text import render_formula
 
-    return render_formula(self)  # type: ignore[arg-type]
+    return render_formula(self)
 
   def __repr__(self) -> str:
     sources = ", ".join(s.op.name for s in self.src)
