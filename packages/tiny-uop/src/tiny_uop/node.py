@@ -159,16 +159,18 @@ class Node:
   def walk(self, gate: Callable[[UOp], bool] | None = None) -> Iterator[UOp]:
     """Every node of the graph once, sources before users; where `gate(node)` is false the walk does not go below."""
     seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(self, False)]
+    stack: list[Any] = [self]
     while stack:
-      node, expanded = stack.pop()
-      if expanded:
-        yield node
+      node = stack.pop()
+      if node is None:  # the sources of the node below this mark have been given
+        yield stack.pop()
       elif node not in seen:
         seen.add(node)
-        stack.append((node, True))
-        if gate is None or gate(node):
-          stack.extend([(s, False) for s in reversed(node.src) if s not in seen])
+        if not node.src or (gate is not None and not gate(node)):
+          yield node
+        else:
+          stack += (node, None)
+          stack += [s for s in reversed(node.src) if s not in seen]
 
   @property
   def toposort(self) -> tuple[UOp, ...]:

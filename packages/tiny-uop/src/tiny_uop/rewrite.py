@@ -50,14 +50,18 @@ class _Rewriter:
 
   def fixed_point(self, node: UOp) -> UOp:
     """The node after rules have been applied to it alone until none does."""
+    new = self.table.rewrite(node, self.ctx)
+    if new is None:
+      return node
     seen = {node}
-    while (new := self.table.rewrite(node, self.ctx)) is not None:
+    while new is not None:
       if new in seen or len(seen) > _CHAIN_LIMIT:
         raise self.loop(new)
       seen.add(new)
       node = new
       if node in self.done:
         break
+      new = self.table.rewrite(node, self.ctx)
     return node
 
   def top_down(self, root: UOp) -> UOp:
