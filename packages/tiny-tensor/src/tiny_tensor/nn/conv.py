@@ -84,14 +84,14 @@ class _Conv:
 
 class Conv1d(_Conv):
   """x `(batch, in_channels, length)` → `(batch, out_channels, length')`. `weight` is
-  `(out_channels, in_channels // groups, kernel)`; it starts uniform in ±1/√fan-in. `padding` may be "same" or "valid"."""
+  `(out_channels, in_channels // groups, kernel)` and starts uniform in ±1/√fan-in. `padding` may be "same" or "valid"."""
 
   axes = 1
 
 
 class Conv2d(_Conv):
   """x `(batch, in_channels, height, width)` → `(batch, out_channels, height', width')`. `weight` is
-  `(out_channels, in_channels // groups, *kernel)`; it starts uniform in ±1/√fan-in. `padding` may be "same" or "valid"."""
+  `(out_channels, in_channels // groups, *kernel)`; otherwise as `Conv1d`."""
 
   axes = 2
 
@@ -131,12 +131,18 @@ class _ConvTranspose(_Conv):
 
 
 class ConvTranspose1d(_ConvTranspose):
-  """The gradient of `Conv1d` with respect to its input, as a layer. `weight` is `(in_channels, out_channels // groups, kernel)`."""
+  """The gradient of `Conv1d` with respect to its input, as a layer.
+
+  `weight` is `(in_channels, out_channels // groups, kernel)`.
+  """
 
   axes = 1
 
 
 class ConvTranspose2d(_ConvTranspose):
-  """The gradient of `Conv2d` with respect to its input, as a layer. `weight` is `(in_channels, out_channels // groups, *kernel)`."""
+  """The gradient of `Conv2d` with respect to its input, as a layer.
+
+  `weight` is `(in_channels, out_channels // groups, *kernel)`.
+  """
 
   axes = 2

@@ -18,5 +18,7 @@ class Linear:
 
   def __call__(self, x: Tensor) -> Tensor:
     if x.ndim == 0 or x.shape[-1] != self.weight.shape[1]:
-      raise ValueError(f"Linear expects {self.weight.shape[1]} features on the last axis, got an input of shape {x.shape}")
+      raise ValueError(
+        f"Linear expects {self.weight.shape[1]} features on the last axis, got an input of shape {x.shape}"
+      )
     return x.linear(self.weight.transpose(), self.bias)

@@ -89,9 +89,7 @@ class InstanceNorm(GroupNorm):
 class LayerNorm:
   """Normalises over the last axes, whose shape is `normalized_shape` (Ba et al., 2016)."""
 
-  def __init__(
-    self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True
-  ) -> None:
+  def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True) -> None:
     self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not self.normalized_shape:
       raise ValueError("normalized_shape is empty: LayerNorm needs at least one axis")
@@ -101,7 +99,9 @@ class LayerNorm:
 
   def __call__(self, x: Tensor) -> Tensor:
     if tuple(x.shape[-len(self.normalized_shape) :]) != self.normalized_shape:
-      raise ValueError(f"LayerNorm expects the last axes to be {self.normalized_shape}, got an input of shape {x.shape}")
+      raise ValueError(
+        f"LayerNorm expects the last axes to be {self.normalized_shape}, got an input of shape {x.shape}"
+      )
     x = x.layernorm(axis=self.axis, eps=self.eps)
     return x if self.weight is None or self.bias is None else x * self.weight + self.bias
 

@@ -47,7 +47,9 @@ class Optimizer:
     self.params = [t for t in tensors if t.requires_grad]
     self.buffers = [t for t in tensors if not t.requires_grad]
     if not self.params:
-      raise ValueError(f"an optimiser needs at least one parameter that requires a gradient, got {len(tensors)} tensors")
+      raise ValueError(
+        f"an optimiser needs at least one parameter that requires a gradient, got {len(tensors)} tensors"
+      )
     self.device = self.params[0].device
     self.lr = self.scalar(lr)
 
@@ -79,7 +81,9 @@ class Optimizer:
     grads = []
     for i, p in enumerate(self.params):
       if p.grad is None:
-        raise RuntimeError(f"parameter {i} of shape {p.shape} has no gradient: call backward() on a loss that depends on it")
+        raise RuntimeError(
+          f"parameter {i} of shape {p.shape} has no gradient: call backward() on a loss that depends on it"
+        )
       # several kernels read it: the moments and the update
       grads.append(p.grad.cast(dtypes.promote(p.dtype, dtypes.float32)).contiguous())
     return [*self.update(grads), *self.params, *self.buffers]

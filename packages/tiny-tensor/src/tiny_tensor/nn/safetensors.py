@@ -124,10 +124,14 @@ def _parse(head: bytes, size: int) -> dict[str, Any]:
   at = 0
   for begin, end, name in spans:
     if begin != at:
-      raise ValueError(f"tensor {name!r} begins at byte {begin} of the data, expected {at}: no holes or overlaps are allowed")
+      raise ValueError(
+        f"tensor {name!r} begins at byte {begin} of the data, expected {at}: no holes or overlaps are allowed"
+      )
     at = end
   if at != size:
-    raise ValueError(f"the tensors take {at} bytes of data, the file has {size}: it is truncated or has something appended")
+    raise ValueError(
+      f"the tensors take {at} bytes of data, the file has {size}: it is truncated or has something appended"
+    )
   return header
 
 
@@ -145,7 +149,9 @@ def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   begin, end = offsets
   expected = math.prod(shape) * _DTYPES[dtype].itemsize
   if end - begin != expected:
-    raise ValueError(f"tensor {name!r} is {dtype} of shape {tuple(shape)}, {expected} bytes, but its data_offsets {offsets} span {end - begin}")
+    raise ValueError(
+      f"tensor {name!r} is {dtype} of shape {tuple(shape)}, {expected} bytes, but its data_offsets {offsets} span {end - begin}"
+    )
   if end > size:
     raise ValueError(f"tensor {name!r} ends at byte {end} of the data, of which the file has {size}: it is truncated")
   return begin, end, name
@@ -159,7 +165,9 @@ def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
   path = Path(fn).absolute()
   size = path.stat().st_size
   if size < 8:
-    raise ValueError(f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8")
+    raise ValueError(
+      f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8"
+    )
   whole = UOp.new_buffer(f"DISK:{path}", size, dtypes.uint8)
   with path.open("rb") as file:
     length = int.from_bytes(file.read(8), "little")
