@@ -2,8 +2,8 @@
 
     hatch run demo
 
-1,797 real images of 8×8 pixels (Alpaydin & Kaynak, 1998). Writes the weights to `out/digits.safetensors`, loads them into
-a fresh model, and draws test images with their predicted and true labels into `out/digits.png`.
+1,797 real images of 8×8 pixels (Alpaydin & Kaynak, 1998). Writes the weights to `out/digits.safetensors`, loads them
+into a fresh model, and draws test images with their predicted and true labels into `out/digits.png`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ HELD_OUT = 360  # a fifth of the images
 
 
 class Net:
-  """Two convolutions, each with batch normalisation and a pool, and a linear layer: `(n, 1, 8, 8)` → `(n, 10)` logits."""
+  """Two convolutions, each with batch normalisation and a pool, and a linear layer: `(n, 1, 8, 8)` → `(n, 10)`."""
 
   def __init__(self) -> None:
     self.conv1 = nn.Conv2d(1, 16, 3, padding=1)

@@ -84,7 +84,8 @@ class _Conv:
 
 class Conv1d(_Conv):
   """x `(batch, in_channels, length)` → `(batch, out_channels, length')`. `weight` is
-  `(out_channels, in_channels // groups, kernel)` and starts uniform in ±1/√fan-in. `padding` may be "same" or "valid"."""
+  `(out_channels, in_channels // groups, kernel)` and starts uniform in ±1/√fan-in. `padding` may also be "same" or
+  "valid"."""
 
   axes = 1
 

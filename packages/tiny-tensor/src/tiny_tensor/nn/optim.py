@@ -1,7 +1,7 @@
 """Optimisers: they take the gradients that `backward` left in `Tensor.grad` and assign to the parameters.
 
-An optimiser is given all tensors of a model. Those with `requires_grad` False (running statistics, say) are not trained; their
-pending assignments are realised with the step. The state is made of tensors too, so a step can be captured by `TinyJit`.
+An optimiser is given all tensors of a model. Those with `requires_grad` False (running statistics, say) are not trained;
+their pending assignments are realised with the step. The state is made of tensors too, so `TinyJit` can capture a step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -165,7 +165,7 @@ class AdamW(Optimizer):
   ) -> None:
     super().__init__(params, lr)
     self.b1, self.b2, self.eps, self.weight_decay = b1, b2, eps, weight_decay
-    # b1 and b2 to the power of the number of steps, for the correction of the bias towards the zeros that m and v start with
+    # b1 and b2 to the power of the number of steps: what m and v still owe to the zeros that they start with
     self.b1_t, self.b2_t = self.scalar(1.0), self.scalar(1.0)
     self.m, self.v = self.moments(), self.moments()
 

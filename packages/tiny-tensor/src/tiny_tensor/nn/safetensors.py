@@ -1,5 +1,6 @@
-"""Model files in the safetensors format (huggingface.co/docs/safetensors): length of the header, header as JSON, raw little-endian data.
+"""Model files in the safetensors format (huggingface.co/docs/safetensors).
 
+The length of the header (8 bytes), the header as JSON, the raw little-endian data of the tensors.
 A file is trusted with nothing: every number of the header is checked against the file before it is used.
 """
 
@@ -150,7 +151,8 @@ def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   expected = math.prod(shape) * _DTYPES[dtype].itemsize
   if end - begin != expected:
     raise ValueError(
-      f"tensor {name!r} is {dtype} of shape {tuple(shape)}, {expected} bytes, but its data_offsets {offsets} span {end - begin}"
+      f"tensor {name!r}, {dtype} of shape {tuple(shape)}, takes {expected} bytes, but its data_offsets {offsets} "
+      f"span {end - begin}"
     )
   if end > size:
     raise ValueError(f"tensor {name!r} ends at byte {end} of the data, of which the file has {size}: it is truncated")
@@ -186,7 +188,7 @@ def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
 
 
 def safe_load(fn: str | Path) -> dict[str, Tensor]:
-  """The tensors of a safetensors file by name. They are views of the mapped file: nothing is read until they are used or moved with `to`.
+  """The tensors of a safetensors file by name, as views of the mapped file: nothing is read until they are used.
 
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
