@@ -9,9 +9,9 @@ from tiny_uop import dtypes
 class BatchNorm:
   """Normalises each channel (axis 1) over the batch and all other axes (Ioffe & Szegedy, 2015).
 
-  x `(batch, channels, …)` → the same shape. With `Tensor.training` the statistics are those of the batch, and the running
-  ones move towards them by `momentum`: these are assignments, which an optimiser that was given all the layer's tensors
-  realises. Otherwise the running statistics are used, if tracked.
+  x `(batch, channels, …)` → the same shape. With `Tensor.training` the statistics are those of the batch and the
+  running ones move towards them by `momentum`: these are assignments, which an optimiser that was given all the
+  layer's tensors realises. Otherwise the running statistics are used, if tracked.
   """
 
   def __init__(

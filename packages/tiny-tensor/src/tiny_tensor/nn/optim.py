@@ -1,7 +1,8 @@
 """Optimisers: they take the gradients that `backward` left in `Tensor.grad` and assign to the parameters.
 
-An optimiser is given all tensors of a model. Those with `requires_grad` False (running statistics, say) are not trained;
-their pending assignments are realised with the step. The state is made of tensors too, so `TinyJit` can capture a step.
+An optimiser is given all tensors of a model. Those with `requires_grad` False (running statistics, say) are not
+trained; their pending assignments are realised with the step. The state is made of tensors too, so `TinyJit` can
+capture a step.
 """
 
 from collections.abc import Iterable, Sequence

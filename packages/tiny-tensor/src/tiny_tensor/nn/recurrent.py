@@ -8,9 +8,9 @@ from tiny_tensor.tensor import Tensor
 class LSTMCell:
   """One step of a long short-term memory (Hochreiter & Schmidhuber, 1997).
 
-  x `(batch, input_size)` and optionally (h, c), each `(batch, hidden_size)`, → the new (h, c). The gates lie in the order
-  input, forget, cell, output along the first axis of `weight_ih (4 hidden, input)`, `weight_hh (4 hidden, hidden)` and the
-  biases.
+  x `(batch, input_size)` and optionally (h, c), each `(batch, hidden_size)`, → the new (h, c). The gates lie
+  in the order input, forget, cell, output along the first axis of `weight_ih (4 hidden, input)`, `weight_hh (4 hidden,
+  hidden)` and the biases.
   """
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:

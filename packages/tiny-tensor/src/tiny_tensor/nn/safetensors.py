@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_runtime import buffer_of
+from tiny_runtime import Device, buffer_of
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, UOp, dtypes
 
@@ -171,19 +171,19 @@ def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
       f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8"
     )
   whole = UOp.new_buffer(f"DISK:{path}", size, dtypes.uint8)
-  with path.open("rb") as file:
-    length = int.from_bytes(file.read(8), "little")
-    if length > min(size - 8, _LONGEST_HEADER):
-      raise ValueError(
-        f"{str(path)!r} is not a safetensors file: its header claims {length} bytes, "
-        f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
-      )
-    head = file.read(length)
+  # the header is read through the mapping that the tensors will use: another file may take this name at any time
+  mapped = buffer_of(whole)
+  length = int.from_bytes(mapped.view(0, 8).read(), "little")
+  if length > min(size - 8, _LONGEST_HEADER):
+    raise ValueError(
+      f"{str(path)!r} is not a safetensors file: its header claims {length} bytes, "
+      f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
+    )
+  head = mapped.view(8, length).read()
   try:
     header = _parse(head, size - 8 - length)
   except ValueError as error:
     raise ValueError(f"{str(path)!r} is not a valid safetensors file: {error}") from None
-  buffer_of(whole).allocate()  # map it now: the name may stand for another file later, the mapping stays what it was
   return Tensor(whole), 8 + length, header
 
 
@@ -204,4 +204,8 @@ def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
   if begin == end:
     return Tensor.empty(*shape, dtype=dtype, device=whole.device)
   data = whole[start + begin : start + end]
+  if (
+    start + begin
+  ) % dtype.itemsize:  # a file of another writer: the bytes are copied before they are looked at as numbers
+    data = data.to(Device.DEFAULT)
   return (data if dtype is dtypes.uint8 else data.bitcast(dtype)).reshape(shape)
