@@ -1,5 +1,16 @@
-"""Runs schedules on devices that plugins provide. See README.md."""
+"""Runs schedules on devices that plugins provide. See README.md; the plugin contract is `tiny_runtime.contract`."""
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import API, Backend, Capabilities, Compiler, Device as DeviceProtocol, DeviceInfo, HostMapped, Measure, Memory, Program
+from tiny_runtime.buffer import Buffer, buffer_of, host_buffer
+from tiny_runtime.contract import API, Backend, Capabilities, Compiler, DeviceInfo, HostMapped, Measure, Memory, Program
+from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.devices import Device
 from tiny_runtime.errors import BackendError, Broken, CompileError, DeviceLost, Incompatible, OutOfMemory, Unavailable
+from tiny_runtime.execute import run
+from tiny_runtime.graph import Capture, CapturedGraph, capture
+
+__all__ = [
+  "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
+  "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "HostMapped", "Incompatible",
+  "Measure", "Memory", "OutOfMemory", "Program", "Unavailable", "buffer_of", "capture", "host_buffer", "run",
+]  # fmt: skip

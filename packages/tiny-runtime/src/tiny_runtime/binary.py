@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tiny_uop import ParamInfo, UOp, dtypes, parse_uop, print_uop
+from tiny_uop import ParamInfo, UOp, dtypes
+from tiny_uop.parse import parse_uop
+from tiny_uop.text import print_uop
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Binary:
   local_size: tuple[UOp, ...]
   """Workgroup size: index expressions over the kernel's variables."""
   params: tuple[ParamInfo, ...]
-  """The buffers in launch order. `slot` is the PARAM number in the kernel, and so the argument's position in the CALL."""
+  """The buffers in launch order. `slot` is the PARAM number in the kernel, and so the argument's position in the
+  CALL."""
   variables: tuple[str, ...]
   """Names of the integers that `launch` takes, in order."""
   ops: UOp
@@ -37,7 +40,7 @@ class Binary:
       "entry": self.entry,
       "global_size": [print_uop(u) for u in self.global_size],
       "local_size": [print_uop(u) for u in self.local_size],
-      "params": [[p.slot, p.dtype.name, p.size, p.written] for p in self.params],
+      "params": [[p.slot, p.dtype.name, p.size, p.written, p.read] for p in self.params],
       "variables": list(self.variables),
       "ops": print_uop(self.ops),
       "nbytes": print_uop(self.nbytes),
@@ -49,7 +52,8 @@ class Binary:
   def from_bytes(cls, data: bytes) -> Binary:
     """The inverse of `to_bytes`. Raises ValueError if `data` is not one."""
     line, newline, code = data.partition(b"\n")
-    if not newline: raise ValueError("not a serialised Binary: no header line")
+    if not newline:
+      raise ValueError("not a serialised Binary: no header line")
     try:
       header = json.loads(line)
       return cls(
@@ -57,7 +61,10 @@ class Binary:
         entry=header["entry"],
         global_size=tuple(parse_uop(text) for text in header["global_size"]),
         local_size=tuple(parse_uop(text) for text in header["local_size"]),
-        params=tuple(ParamInfo(slot, dtypes.parse(name), size, written) for slot, name, size, written in header["params"]),
+        params=tuple(
+          ParamInfo(slot, dtypes.parse(name), size, written, read)
+          for slot, name, size, written, read in header["params"]
+        ),
         variables=tuple(header["variables"]),
         ops=parse_uop(header["ops"]),
         nbytes=parse_uop(header["nbytes"]),

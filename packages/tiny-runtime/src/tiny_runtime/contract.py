@@ -1,6 +1,7 @@
 """The contract between tiny-runtime and a backend plugin. README.md of this package is the same as a tutorial.
 
-A backend has a pure half (`Backend`, `Compiler`, `Binary`: importable and usable with no driver present) and a hardware half
+A backend has a pure half (`Backend`, `Compiler`, `Binary`: importable and usable with no driver present) and a
+hardware half
 (`Device`). They are protocols: a plugin implements the methods and need not inherit from anything here.
 """
 
@@ -10,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from tiny_uop import UOp
-
 from tiny_runtime.binary import Binary
 from tiny_runtime.errors import Unavailable
+from tiny_uop import UOp
 
 API: tuple[int, int] = (1, 0)
-"""Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major, and a minor not above."""
+"""Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
+and a minor not above."""
 
 Memory: TypeAlias = Any
 """A device's handle of one allocation, opaque to shared code. Whatever `alloc` returned."""
@@ -32,7 +33,8 @@ Measure: TypeAlias = Callable[[Binary], float]
 class Capabilities:
   """What a device can do beyond the required methods. Shared code asks this record and never compares device names.
 
-  `dtypes` are the names of the types that programs can load, store and compute with. Every claim made here is tested by the conformance kit.
+  `dtypes` are the names of the types that programs can load, store and compute with. Every claim made here is tested
+  by the conformance kit.
   """
 
   kernels: bool = True
@@ -45,6 +47,8 @@ class Capabilities:
   """Most threads in one workgroup."""
   host_mapped: bool = False
   """Implements `HostMapped`: copies to and from the host need no staging buffer."""
+  persistent: bool = False
+  """Memory has contents before anything is written to it, as a file has; reading it first is no error."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class Compiler(Protocol):
     """All that the output depends on besides the kernel: target, flags, versions of tools. Part of the cache key."""
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
-    """Compile a kernel-level SINK. Raises CompileError with the source. `measure`, if given, times candidates on the device."""
+    """Compile a kernel-level SINK. Raises CompileError with the source. `measure`, if given, times candidates on the
+    device."""
 
 
 @runtime_checkable
@@ -84,7 +89,8 @@ class Device(Protocol):
     """New memory, `nbytes` ≥ 1, contents undefined, aligned for any access. Raises OutOfMemory and stays usable."""
 
   def free(self, memory: Memory) -> None:
-    """Give memory back. Called once per `alloc`; launches that use it may still be running, so wait for them or defer."""
+    """Give memory back. Called once per `alloc`; launches that use it may still be running, so wait for them or
+    defer."""
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
     """Copy `data` (contiguous bytes) in at byte `offset`, after all launches so far. `data` may be reused on return."""
@@ -104,8 +110,10 @@ class Device(Protocol):
     local_size: tuple[int, ...],
     wait: bool,
   ) -> float | None:
-    """Run a program after all launches before it. `buffers` are (memory, byte offset) in the order of `Binary.params`, `integers`
-    in the order of `Binary.variables`. With `wait`, returns the seconds it took once it is done; otherwise may return None at once.
+    """Run a program after all launches before it. `buffers` are (memory, byte offset) in the order of
+    `Binary.params`, `integers`
+    in the order of `Binary.variables`. With `wait`, returns the seconds it took once it is done; otherwise may return
+    None at once.
     Raises DeviceLost if the device died, of this launch or one before it."""
 
   def sync(self) -> None:
@@ -120,7 +128,8 @@ class HostMapped(Protocol):
   """Optional, claimed by `Capabilities.host_mapped`: memory that the host can address."""
 
   def view(self, memory: Memory) -> memoryview:
-    """All of `memory` as writable bytes, without a copy. Valid until it is freed; call `sync` before touching it."""
+    """All of `memory` as bytes (format "B"), for reading, without a copy. Valid until it is freed; call `sync` before
+    reading."""
 
 
 @runtime_checkable
@@ -135,7 +144,8 @@ class Backend(Protocol):
     """The version of this contract that the plugin was written for, as numbers of its own: `(1, 0)`."""
 
   def probe(self) -> Sequence[str] | Unavailable:
-    """The arch of each usable device, in index order; or why there is none, returned, not raised. Quick; must not hold the device."""
+    """The arch of each usable device, in index order; or why there is none, returned, not raised. Quick; must not
+    hold the device."""
 
   def open(self, index: int) -> Device:
     """Open device `index` of those that `probe` lists. Raises Unavailable."""

@@ -44,7 +44,8 @@ class Incompatible(BackendError):
 
 
 class Broken(BackendError):
-  """The plugin itself is at fault: it cannot be imported, is of the wrong type, or raised what the contract does not allow."""
+  """The plugin itself is at fault: it cannot be imported, is of the wrong type, or raised what the contract does not
+  allow."""
 
 
 class CompileError(BackendError):

@@ -1,0 +1,161 @@
+"""`python -m tiny_runtime`: the table of plugins, their state, and what to do about each that is not ready.
+
+Every plugin is loaded and probed in a child process of its own, since a native crash or a hang cannot be caught in
+this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+from tiny_runtime.contract import API
+from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, plugins
+from tiny_runtime.plugin import Plugin, State
+from tiny_uop.context import DEVICE
+
+TIMEOUT_SECONDS = 20.0
+MARKS = {
+  State.READY: "✓",
+  State.UNAVAILABLE: "–",
+  State.BROKEN: "✗",
+  State.INCOMPATIBLE: "✗",
+  State.FOUND: "?",
+}
+COLORS = {State.READY: "32", State.UNAVAILABLE: "33", State.BROKEN: "31", State.INCOMPATIBLE: "31", State.FOUND: "0"}
+
+
+class Child:
+  """A probe running in another process."""
+
+  def __init__(self, plugin: Plugin, folder: Path) -> None:
+    self.plugin = plugin
+    self.answer = folder / f"{plugin.name}.json"
+    self.output = folder / f"{plugin.name}.txt"
+    command = [sys.executable, "-m", "tiny_runtime", "--probe", plugin.name, "--answer", str(self.answer)]
+    with self.output.open("wb") as output:
+      # a session of its own, so that whatever the plugin starts can be ended with it
+      self.process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+      )
+
+  def finish(self, seconds: float) -> None:
+    """Wait up to `seconds` for the answer and record it in the plugin."""
+    plugin = self.plugin
+    report = f"Report it to the authors of {plugin.package}"
+    try:
+      code = self.process.wait(max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+      os.killpg(self.process.pid, signal.SIGKILL)
+      self.process.wait()
+      plugin.fail(State.BROKEN, "its probe did not finish in time and was ended", f"{report}, or uninstall it")
+      return
+    try:
+      answer = json.loads(self.answer.read_text())
+    except (OSError, ValueError):
+      how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended the process with status {code}"
+      plugin.fail(State.BROKEN, f"its probe {how}", f"{report}, with the output below")
+      plugin.traceback = self.output.read_text(errors="replace")
+      return
+    plugin.state = State(answer["state"])
+    plugin.reason, plugin.what_to_do = answer["reason"], answer["what_to_do"]
+    plugin.traceback, plugin.archs = answer["traceback"], tuple(answer["archs"])
+
+
+def probe_here(name: str, answer: Path) -> None:
+  """The child's part: probe one plugin and write what came of it."""
+  plugin = plugins()[name]
+  plugin.probe()
+  fields = {
+    "state": plugin.state.value,
+    "reason": plugin.reason,
+    "what_to_do": plugin.what_to_do,
+    "traceback": plugin.traceback,
+    "archs": plugin.archs,
+  }
+  partial = answer.with_suffix(".partial")
+  partial.write_text(json.dumps(fields))
+  os.replace(partial, answer)
+
+
+def probe_all(found: list[Plugin], timeout: float) -> None:
+  """Probe every plugin that metadata alone has not ruled out, all at the same time."""
+  with tempfile.TemporaryDirectory(prefix="tiny-probe-") as folder:
+    children = [Child(plugin, Path(folder)) for plugin in found if plugin.state is State.FOUND]
+    deadline = time.monotonic() + timeout
+    for child in children:
+      child.finish(deadline - time.monotonic())
+
+
+def default_of(found: list[Plugin]) -> str:
+  """Which device a program gets that names none, in words."""
+  if DEVICE.value:
+    return f"{DEVICE.value} (the setting DEVICE)"
+  ready = [plugin.name for plugin in found if plugin.state is State.READY]
+  usable = [name for name in DEFAULT_ORDER if name in ready]
+  if usable:
+    return usable[0]
+  if ready:
+    return f"none; set DEVICE to one of {', '.join(ready)}, or pip install {PACKAGES['CPU']}"
+  return f"none; pip install {PACKAGES['CPU']}" if all(plugin.name != "CPU" for plugin in found) else "none"
+
+
+def render(found: list[Plugin], width: int, color: bool, verbose: bool) -> str:
+  """The table as text: a row per plugin, and under each that is not ready why and what to do."""
+  lines = []
+  rows = [(plugin.name, plugin.state.value, ", ".join(plugin.archs) or "–", plugin.distribution) for plugin in found]
+  head = ("device", "state", "arch", "package")
+  widths = [max(len(row[n]) for row in [head, *rows]) for n in range(3)]
+
+  def columns(row: tuple[str, str, str, str]) -> str:
+    return "  ".join([*(cell.ljust(size) for cell, size in zip(row, widths)), row[3]])
+
+  if rows:
+    lines.append("  " + columns(head))
+  for plugin, row in zip(found, rows):
+    text = f"{MARKS[plugin.state]} {columns(row)}"
+    lines.append(f"\x1b[{COLORS[plugin.state]}m{text}\x1b[0m" if color else text)
+    for label, note in (("why", plugin.reason), ("do ", plugin.what_to_do)):
+      if note:
+        first, indent = f"      {label}  ", " " * 11
+        lines.append(textwrap.fill(note, width, initial_indent=first, subsequent_indent=indent, break_long_words=False))
+    if verbose and plugin.traceback:
+      lines.append(textwrap.indent(plugin.traceback.rstrip(), "      | "))
+  return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+  """Print the table. Status 0 if at least one device is ready."""
+  parser = argparse.ArgumentParser(prog="python -m tiny_runtime", description="Which devices can be used here.")
+  parser.add_argument("-v", "--verbose", action="store_true", help="also show the tracebacks of broken plugins")
+  parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds a probe may take")
+  parser.add_argument("--probe", help=argparse.SUPPRESS)
+  parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
+  given = parser.parse_args(arguments)
+  if given.probe:
+    probe_here(given.probe, given.answer)
+    return 0
+  found = list(plugins().values())
+  probe_all(found, given.timeout)
+  width = min(shutil.get_terminal_size().columns, 120)
+  print(f"tiny-runtime: plugin contract {API[0]}.{API[1]}; default device: {default_of(found)}\n")
+  if found:
+    print(render(found, width, sys.stdout.isatty() and "NO_COLOR" not in os.environ, given.verbose))
+  else:
+    print(f"No plugin is installed. For any machine: pip install {PACKAGES['CPU']}")
+  if not given.verbose and any(plugin.traceback for plugin in found):
+    print("\nTracebacks: python -m tiny_runtime -v")
+  return 0 if any(plugin.state is State.READY for plugin in found) else 1
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,196 @@
+"""`Buffer`: the memory behind a BUFFER node, allocated when first needed and freed when the node is collected."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from tiny_runtime.contract import Memory
+from tiny_runtime.devices import Device
+from tiny_runtime.errors import DeviceLost
+from tiny_runtime.opened import OpenDevice
+from tiny_uop import DType, Ops, UOp
+
+if TYPE_CHECKING:
+  from _typeshed import ReadableBuffer, WriteableBuffer
+
+
+class Buffer:
+  """`size` elements of `dtype` on a device, or a view of a part of another buffer, which it keeps alive.
+
+  A new buffer has no memory and no contents; reading it then is a RuntimeError, since the values would be arbitrary.
+  """
+
+  __slots__ = ("__weakref__", "_memory", "_opened", "_state", "base", "device", "dtype", "nbytes", "offset", "size")
+
+  def __init__(self, device: str, size: int, dtype: DType, base: Buffer | None = None, offset: int = 0) -> None:
+    self._memory: Memory = None
+    self._opened: OpenDevice | None = None
+    self._state = "empty"  # of the base: empty → written → freed
+    self.device = device
+    """Canonical name of the device."""
+    self.size = size
+    """Number of elements."""
+    self.dtype = dtype
+    self.nbytes = size * dtype.itemsize
+    self.base: Buffer = self if base is None else base
+    """The buffer that owns the memory; itself if this is not a view."""
+    self.offset = offset
+    """Where a view begins in its base, in bytes."""
+
+  def __del__(self) -> None:
+    if self._opened is not None:
+      self._opened.release(self._memory, self.nbytes)
+
+  def __repr__(self) -> str:
+    state = self.base._state if self.base._opened is None or self.base._state != "empty" else "allocated"
+    where = f" at byte {self.offset} of {self.base!r}" if self.base is not self else ""
+    return f"<Buffer {self.size} × {self.dtype.name} on {self.device}, {state}{where}>"
+
+  @property
+  def opened(self) -> OpenDevice:
+    """The open device that the memory is on, or will be."""
+    return self.base._opened or Device.opened(self.device)
+
+  def is_allocated(self) -> bool:
+    """Whether there is memory behind it."""
+    return self.base._opened is not None
+
+  def is_written(self) -> bool:
+    """Whether there is something to read: it was written to, or its device keeps contents by itself, as a file does."""
+    base = self.base
+    return base._state == "written" or (base._state == "empty" and self.opened.capabilities.persistent)
+
+  def allocate(self) -> Buffer:
+    """Get memory now instead of at first use. Raises OutOfMemory; RuntimeError if the buffer was freed. Gives itself
+    back."""
+    base = self.base
+    if base._state == "freed":
+      raise RuntimeError(f"{base!r} is used after it was freed")
+    if base._opened is None:
+      opened = Device.opened(base.device)
+      base._memory = opened.alloc(base.nbytes)
+      base._opened = opened
+    elif base._opened.lost:
+      raise DeviceLost(f"{base!r} is gone with its device: {base._opened.lost}. Compute the data again")
+    return self
+
+  def free(self) -> None:
+    """Give the memory back now; using the buffer or a view of it after that is an error. Usually the garbage
+    collector does it."""
+    base = self.base
+    opened, base._opened, base._state = base._opened, None, "freed"
+    memory, base._memory = base._memory, None
+    if opened is not None:
+      opened.release(memory, base.nbytes)
+
+  def to_write(self) -> tuple[Memory, int]:
+    """(memory, byte offset) for writing, allocated if need be; counts as written from now on."""
+    base = self.base
+    if base._opened is None or base._opened.lost:
+      self.allocate()
+    base._state = "written"
+    return base._memory, self.offset
+
+  def to_read(self) -> tuple[Memory, int]:
+    """(memory, byte offset) for reading. Raises RuntimeError if nothing was ever written, or it was freed."""
+    base = self.base
+    if base._state != "written":
+      if not self.is_written():
+        what = "read after it was freed" if base._state == "freed" else "read before anything was written to it"
+        raise RuntimeError(f"{self!r} is {what}")
+      self.allocate()
+    if base._opened is None or base._opened.lost:
+      self.allocate()
+    return base._memory, self.offset
+
+  def write(self, data: ReadableBuffer) -> None:
+    """Replace all contents by `data`: C-contiguous, of exactly `nbytes` bytes, else ValueError."""
+    with memoryview(data) as given:
+      if not given.c_contiguous:
+        raise ValueError(f"data for {self!r} is not C-contiguous: copy it first")
+      if given.nbytes != self.nbytes:
+        raise ValueError(
+          f"{given.nbytes} bytes do not fill {self!r}, which has {self.nbytes} ({self.size} × {self.dtype.itemsize})"
+        )
+      written = self.base._state
+      memory, offset = self.to_write()
+      try:
+        # an empty memoryview cannot be cast
+        if self.nbytes:
+          self.opened.write(memory, offset, given.cast("B"))
+      except BaseException:
+        if self.base._state == "written":
+          self.base._state = written
+        raise
+
+  def read(self) -> bytes:
+    """All contents, after every launch that writes them."""
+    memory, offset = self.to_read()
+    if not self.nbytes:
+      return b""
+    opened = self.opened
+    if opened.capabilities.host_mapped:
+      return bytes(opened.view(memory)[offset : offset + self.nbytes])
+    out = bytearray(self.nbytes)
+    opened.read(memory, offset, memoryview(out))
+    return bytes(out)
+
+  def read_into(self, out: WriteableBuffer) -> None:
+    """Copy all contents to `out`: writable, C-contiguous, of exactly `nbytes` bytes, else ValueError."""
+    with memoryview(out) as target:
+      if target.readonly or not target.c_contiguous or target.nbytes != self.nbytes:
+        raise ValueError(
+          f"cannot read {self!r} into {target.nbytes} bytes: expected {self.nbytes} writable C-contiguous ones"
+        )
+      memory, offset = self.to_read()
+      if self.nbytes:
+        self.opened.read(memory, offset, target.cast("B"))
+
+  def view(self, byte_offset: int, size: int, dtype: DType | None = None) -> Buffer:
+    """`size` elements of `dtype` (default: this one's) from a byte offset on; shares memory. ValueError if out of
+    bounds or unaligned."""
+    dtype = dtype or self.dtype
+    end = byte_offset + size * dtype.itemsize
+    if byte_offset < 0 or size < 0 or end > self.nbytes:
+      raise ValueError(f"a view of bytes {byte_offset} to {end} does not fit in {self!r}, which has {self.nbytes}")
+    offset = self.offset + byte_offset
+    if offset % dtype.scalar().itemsize:
+      raise ValueError(
+        f"a view of {dtype.name} at byte {offset} of {self.base!r} is not aligned to {dtype.scalar().itemsize}"
+      )
+    return Buffer(self.device, size, dtype, self.base, offset)
+
+
+_buffers: WeakKeyDictionary[UOp, Buffer] = WeakKeyDictionary()
+_lock = threading.RLock()  # re-entrant: the garbage collector may run, and come back here, while it is held
+
+
+def buffer_of(uop: UOp) -> Buffer:
+  """The Buffer behind a BUFFER or BUFFER_VIEW node. The same node always gives the same memory. TypeError for any
+  other op."""
+  found = _buffers.get(uop)
+  if found is not None:
+    return found
+  if uop.op is Ops.BUFFER:
+    _, size = uop.arg
+    made = Buffer(Device.canonicalize(str(uop.device)), int(size), uop.dtype)
+  elif uop.op is Ops.BUFFER_VIEW:
+    offset, size = uop.arg
+    made = buffer_of(uop.src[0]).view(int(offset), int(size), uop.dtype)
+  else:
+    raise TypeError(f"only BUFFER and BUFFER_VIEW have memory, got {uop!r}; realize the value first")
+  with _lock:
+    return _buffers.setdefault(uop, made)
+
+
+def host_buffer(data: ReadableBuffer, dtype: DType) -> UOp:
+  """A new BUFFER on HOST with a copy of `data` (C-contiguous bytes, a whole number of elements of `dtype`, else
+  ValueError)."""
+  with memoryview(data) as given:
+    if given.nbytes % dtype.itemsize:
+      raise ValueError(f"{given.nbytes} bytes are no whole number of {dtype.name} ({dtype.itemsize} bytes each)")
+    uop = UOp.new_buffer("HOST", given.nbytes // dtype.itemsize, dtype)
+    buffer_of(uop).write(given)
+  return uop

@@ -1,0 +1,156 @@
+"""Compiled kernels, kept in memory by kernel and on disk by a hash of everything that the result depends on.
+
+An entry on disk is written to a temporary file and moved into place, and carries a checksum; so several processes may
+share the
+folder, one may be killed at any moment, and an entry that is damaged all the same is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.contract import Compiler, Measure
+from tiny_runtime.errors import BackendError, Broken
+from tiny_runtime.plugin import describe
+from tiny_runtime.versions import fingerprint
+from tiny_uop import UOp
+from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, NOOPT, ContextVar
+
+TINY_CACHE = ContextVar(
+  "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
+)
+
+MAGIC = b"tiny-binary 1\n"
+STALE_SECONDS = 3600.0
+"""A temporary file this old was left behind by a process that was killed."""
+
+_memory: WeakKeyDictionary[UOp, dict[str, Binary]] = WeakKeyDictionary()
+_lock = threading.RLock()  # re-entrant: see buffer.py
+_warned = False
+
+
+def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", measure: Measure | None = None) -> Binary:
+  """The binary of a kernel: from memory, from disk, or compiled now. `distribution` is the plugin's, for its versions.
+
+  Raises what the compiler raises: CompileError, or Broken for what the contract does not allow.
+  """
+  name = kernel_name(kernel)
+  key = f"{compiler.key}\n{fingerprint(distribution)}\nNOOPT={int(NOOPT)} BEAM={int(BEAM)}"
+  level = int(CACHELEVEL)
+  if level >= 1 and (binary := _memory.get(kernel, {}).get(key)) is not None:
+    report("memory", name, compiler)
+    return binary
+  path = entry_path(kernel, key) if level >= 2 else None
+  found = read_entry(path) if path is not None else None
+  if found is not None:
+    report("disk", name, compiler)
+    binary = found
+  else:
+    start = time.perf_counter()
+    binary = compile_now(name, kernel, compiler, measure)
+    report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name, compiler)
+    if path is not None:
+      write_entry(path, binary)
+  if level >= 1:
+    with _lock:
+      _memory.setdefault(kernel, {})[key] = binary
+  return binary
+
+
+def kernel_name(kernel: UOp) -> str:
+  """The name that the scheduler gave a kernel."""
+  return str(getattr(kernel.arg, "name", "kernel"))
+
+
+def compile_now(name: str, kernel: UOp, compiler: Compiler, measure: Measure | None) -> Binary:
+  """Call the compiler, naming the kernel in whatever it raises."""
+  try:
+    binary: object = compiler.compile(kernel, measure)
+  except BackendError as error:
+    raise error.within(f"kernel {name}") from error
+  except Exception as error:
+    raise Broken(f"kernel {name}: compiler {compiler.key!r} raised {describe(error)}") from error
+  if not isinstance(binary, Binary):
+    raise Broken(f"kernel {name}: compiler {compiler.key!r} gave a {type(binary).__name__}, expected a Binary")
+  return binary
+
+
+def report(what: str, name: str, compiler: Compiler) -> None:
+  """One line about where a kernel came from, with DEBUG=1."""
+  if DEBUG >= 1:
+    print(f"kernel   {name:<32} {what}", file=sys.stderr)
+
+
+def cache_folder() -> Path:
+  """Where entries are kept; it need not exist."""
+  if TINY_CACHE.value:
+    return Path(TINY_CACHE.value) / "binaries"
+  base = os.environ.get("XDG_CACHE_HOME", "")
+  return (Path(base) if base else Path.home() / ".cache") / "tiny" / "binaries"
+
+
+def entry_path(kernel: UOp, key: str) -> Path:
+  """File of one entry."""
+  digest = hashlib.sha256(kernel.key + key.encode()).hexdigest()
+  return cache_folder() / digest[:2] / digest[2:]
+
+
+def read_entry(path: Path) -> Binary | None:
+  """The entry, or None if there is none or it is damaged; a damaged one is removed."""
+  try:
+    data = path.read_bytes()
+  except OSError:
+    return None
+  start = len(MAGIC) + 32
+  if data[: len(MAGIC)] == MAGIC and hashlib.sha256(data[start:]).digest() == data[len(MAGIC) : start]:
+    with suppress(Exception):  # a whole entry that does not parse was written by other code: as good as none
+      return Binary.from_bytes(data[start:])
+  if DEBUG >= 1:
+    print(f"cache    {path} is damaged, compiling again", file=sys.stderr)
+  with suppress(OSError):
+    path.unlink()
+  return None
+
+
+def write_entry(path: Path, binary: Binary) -> None:
+  """Write an entry so that no reader ever sees a part of it. A folder that cannot be written is worth one warning, no
+  more."""
+  global _warned
+  payload = binary.to_bytes()
+  try:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    remove_stale(path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+      with os.fdopen(descriptor, "wb") as file:
+        file.write(MAGIC + hashlib.sha256(payload).digest() + payload)
+      os.replace(temporary, path)
+    except BaseException:
+      with suppress(OSError):
+        os.unlink(temporary)
+      raise
+  except OSError as error:
+    if not _warned:
+      _warned = True
+      todo = "set TINY_CACHE to a folder that can be written, or CACHELEVEL=1"
+      warnings.warn(
+        f"compiled kernels are not kept: {path.parent}: {error.strerror}; {todo}", RuntimeWarning, stacklevel=3
+      )
+
+
+def remove_stale(folder: Path) -> None:
+  """Remove what killed processes left behind."""
+  for leftover in folder.glob(".new-*"):
+    with suppress(OSError):
+      if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
+        leftover.unlink()

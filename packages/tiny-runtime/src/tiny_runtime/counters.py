@@ -1,0 +1,50 @@
+"""Totals over everything that ran in this process."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Counters:
+  """Totals since the start or the last `reset`. The one instance is `GlobalCounters`."""
+
+  kernel_count: int
+  """Kernels launched and copies made."""
+  global_ops: int
+  """Arithmetic operations, as estimated by the compilers."""
+  global_mem: int
+  """Bytes of memory touched, as estimated by the compilers."""
+  time_sum_s: float
+  """Seconds in kernels and copies; counted only where they are waited for (DEBUG ≥ 2)."""
+  mem_used: int
+  """Bytes of device memory held by buffers now. Not touched by `reset`."""
+
+  def __init__(self) -> None:
+    self._lock = threading.Lock()
+    self.mem_used = 0
+    self.reset()
+
+  def reset(self) -> None:
+    """Set all but `mem_used` to zero."""
+    with self._lock:
+      self.kernel_count, self.global_ops, self.global_mem, self.time_sum_s = 0, 0, 0, 0.0
+
+  def count(self, kernels: int, ops: int, nbytes: int, seconds: float) -> None:
+    """Add launches to the totals."""
+    with self._lock:
+      self.kernel_count += kernels
+      self.global_ops += ops
+      self.global_mem += nbytes
+      self.time_sum_s += seconds
+
+  def hold(self, nbytes: int) -> None:
+    """Memory was taken (positive) or given back (negative)."""
+    with self._lock:
+      self.mem_used += nbytes
+
+  def __repr__(self) -> str:
+    totals = f"kernel_count={self.kernel_count}, global_ops={self.global_ops}, global_mem={self.global_mem}"
+    return f"GlobalCounters({totals}, time_sum_s={self.time_sum_s:.6f}, mem_used={self.mem_used})"
+
+
+GlobalCounters = Counters()

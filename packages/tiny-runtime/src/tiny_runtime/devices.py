@@ -1,0 +1,170 @@
+"""`Device`: the registry of devices by name. `Device["CPU:1"]`, `Device.DEFAULT`, `Device.canonicalize("cpu")`."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import sys
+import threading
+import warnings
+from inspect import getattr_static
+
+from tiny_runtime import contract
+from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, find, plugins
+from tiny_runtime.errors import BackendError, Broken, Unavailable
+from tiny_runtime.opened import OpenDevice
+from tiny_runtime.plugin import Plugin, State, describe
+from tiny_runtime.storage import DiskDevice, HostDevice
+from tiny_uop.context import DEBUG, DEVICE
+
+MEMBERS = ("info", "alloc", "free", "write", "read", "load", "launch", "sync", "close")
+PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]+))?")
+
+
+class Devices:
+  """All devices of this process, opened when first asked for. The one instance is `tiny_runtime.Device`."""
+
+  def __init__(self) -> None:
+    self._lock = threading.RLock()
+    self._opened: dict[str, OpenDevice] = {}
+    self._default = ""
+    self._warned: set[str] = set()
+
+  @property
+  def DEFAULT(self) -> str:
+    """The device used where none is named: the setting DEVICE, else the first usable one of `DEFAULT_ORDER`. Raises
+    Unavailable."""
+    if DEVICE.value:
+      return self.canonicalize(DEVICE.value)
+    with self._lock:
+      if not self._default:
+        self._default = self._choose()
+      return self._default
+
+  @DEFAULT.setter
+  def DEFAULT(self, name: str) -> None:
+    DEVICE.value = self.canonicalize(name) if name else ""
+
+  def canonicalize(self, name: str | None) -> str:
+    """The one spelling of a device's name: `cpu:0` → `CPU`, `CPU:1` stays, None → `DEFAULT`. Raises ValueError for
+    what is not a name.
+
+    Looks at the spelling only: a schedule may name a device that this machine does not have.
+    """
+    if name is None:
+      return self.DEFAULT
+    if name[:5].upper() == "DISK:" and len(name) > 5:
+      return "DISK:" + name[5:]
+    match = PATTERN.fullmatch(name)
+    if match is None or match[1].upper() == "DISK":
+      raise ValueError(
+        f"{name!r} is not a device name; expected NAME, NAME:index or DISK:/path, for example CPU or CPU:1"
+      )
+    index = int(match[2] or 0)
+    return f"{match[1].upper()}:{index}" if index else match[1].upper()
+
+  def __getitem__(self, name: str) -> contract.Device:
+    """The device, opened if it is not yet. Raises Unavailable, Incompatible or Broken, saying what to do."""
+    return self.opened(name).device
+
+  def opened(self, name: str) -> OpenDevice:
+    """As `Device[name]`, with its compiler and lock: what the rest of this package uses."""
+    found = self._opened.get(name)
+    if found is not None:
+      return found
+    name = self.canonicalize(name)
+    with self._lock:
+      if name not in self._opened:
+        self._opened[name] = self._open(name)
+      return self._opened[name]
+
+  def compiler(self, name: str, arch: str) -> contract.Compiler:
+    """The compiler of device `name` for an arch; neither needs to be present on this machine."""
+    plugin = find(self.canonicalize(name).partition(":")[0])
+    backend = plugin.load()
+    if backend is None:
+      raise plugin.error()
+    return self._compiler(plugin, backend, arch)
+
+  def open_names(self) -> tuple[str, ...]:
+    """Names of the devices that are open."""
+    return tuple(self._opened)
+
+  def close(self) -> None:
+    """Close every device. Their buffers are lost; the next use opens them again."""
+    with self._lock:
+      while self._opened:
+        self._opened.popitem()[1].close()
+
+  def _open(self, name: str) -> OpenDevice:
+    family, _, rest = name.partition(":")
+    if family == "DISK":
+      return OpenDevice(name, DiskDevice(rest))
+    if name == "HOST":
+      return OpenDevice(name, HostDevice())
+    if family == "HOST":
+      raise Unavailable(f"there is one HOST, not {name!r}", "Use HOST")
+    plugin = find(family)
+    backend = plugin.require()
+    index = int(rest or 0)
+    if index >= len(plugin.archs):
+      raise Unavailable(
+        f"device {name!r} does not exist: {family} has {len(plugin.archs)}, numbered from 0", f"Use {family}"
+      )
+    try:
+      device = backend.open(index)
+    except BackendError as error:
+      raise error.within(f"opening {name} ({plugin.distribution})") from error
+    except Exception as error:
+      raise Broken(
+        f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
+      ) from error
+    lacking = [member for member in MEMBERS if getattr_static(device, member, None) is None]
+    if lacking:
+      raise Broken(
+        f"opening {name}: {plugin.distribution} gave a {type(device).__name__}, which has no {', '.join(lacking)}"
+      )
+    if DEBUG >= 1:
+      print(f"device   {name}: {device.info.arch}, {plugin.distribution}", file=sys.stderr)
+    compiler = self._compiler(plugin, backend, device.info.arch)
+    return OpenDevice(name, device, compiler, plugin.distribution, self._forget)
+
+  def _compiler(self, plugin: Plugin, backend: contract.Backend, arch: str) -> contract.Compiler:
+    try:
+      return backend.compiler(arch)
+    except BackendError as error:
+      raise error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})") from error
+    except Exception as error:
+      raise Broken(f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}") from error
+
+  def _forget(self, device: OpenDevice) -> None:
+    if self._opened.get(device.name) is device:
+      del self._opened[device.name]
+
+  def _choose(self) -> str:
+    found = plugins()
+    tried: list[Plugin] = []
+    for name in DEFAULT_ORDER:
+      if name not in found:
+        continue
+      if found[name].probe() is State.READY:
+        self._warn([p for p in tried if p.state is not State.UNAVAILABLE], name)
+        return name
+      tried.append(found[name])
+    why = "".join(f"\n  {p.name} ({p.distribution}): {p.reason}" for p in tried)
+    others = [name for name in found if name not in DEFAULT_ORDER]
+    todo = "see `python -m tiny_runtime`" if "CPU" in found else f"pip install {PACKAGES['CPU']}"
+    if others:
+      todo += f", or set DEVICE to one of those installed ({', '.join(others)})"
+    raise Unavailable(f"no device is usable{':' if why else ''}{why}" if why else "no device is installed", todo)
+
+  def _warn(self, passed_over: list[Plugin], chosen: str) -> None:
+    for plugin in passed_over:
+      if plugin.name in self._warned:
+        continue
+      self._warned.add(plugin.name)
+      warnings.warn(f"{plugin.error()}\nUsing {chosen} instead", RuntimeWarning, stacklevel=4)
+
+
+Device = Devices()
+atexit.register(Device.close)

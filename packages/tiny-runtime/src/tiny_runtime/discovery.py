@@ -1,0 +1,129 @@
+"""Finds plugins by their metadata: entry-point group `tiny_runtime.backends.v1`, one entry per device name.
+
+Reading metadata runs no plugin code. `python -m tiny_runtime` prints what is found here.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from importlib.metadata import Distribution, EntryPoint, distributions
+
+from tiny_runtime.contract import API
+from tiny_runtime.errors import Unavailable
+from tiny_runtime.plugin import Plugin, State, other_version
+
+PREFIX = "tiny_runtime.backends.v"
+NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+DEFAULT_ORDER = ("AMD", "NV", "CUDA", "METAL", "CPU")
+"""Which device is the default where DEVICE is not set: the first of these that is usable. Others are used when asked
+for."""
+
+PACKAGES: Mapping[str, str] = {
+  "AMD": "tiny-runtime-amd",
+  "NV": "tiny-runtime-nv",
+  "CUDA": "tiny-runtime-nv",
+  "METAL": "tiny-runtime-metal",
+  "CPU": "tiny-runtime-cpu",
+}
+"""Which package to suggest for a device that no installed one provides."""
+
+RESERVED = ("HOST", "DISK")
+"""Names of storage built into tiny-runtime (storage.py); no plugin can take them."""
+
+_lock = threading.Lock()
+_plugins: dict[str, Plugin] | None = None
+
+
+def plugins() -> Mapping[str, Plugin]:
+  """Every plugin installed, by device name, in a state no further than is known so far. Reads metadata on the first
+  call."""
+  global _plugins
+  with _lock:
+    if _plugins is None:
+      _plugins = scan(distributions())
+    return _plugins
+
+
+def rescan() -> None:
+  """Forget what was found, e.g. after installing a plugin or plugging in a device. Open devices stay open."""
+  global _plugins
+  with _lock:
+    _plugins = None
+
+
+def find(name: str) -> Plugin:
+  """The plugin of device `name` (without index). Raises Unavailable, saying what is installed and what to install."""
+  found = plugins().get(name)
+  if found is not None:
+    return found
+  installed = ", ".join(sorted(plugins())) or "none"
+  package = PACKAGES.get(name)
+  todo = (
+    f"pip install {package}" if package else f"Install the package that provides {name}, or use one of those installed"
+  )
+  raise Unavailable(f"no installed package provides device {name!r}; installed: {installed}", todo)
+
+
+def scan(found: Iterable[Distribution]) -> dict[str, Plugin]:
+  """Plugins among these distributions, by device name. Runs none of their code."""
+  ours: dict[str, list[Plugin]] = {}
+  others: dict[str, list[Plugin]] = {}
+  for distribution, entry in entry_points(found):
+    version = entry.group.removeprefix(PREFIX)
+    plugin = Plugin(entry.name, distribution, entry.value)
+    if version == str(API[0]):
+      check_name(plugin)
+      ours.setdefault(entry.name, []).append(plugin)
+    else:
+      newer = version.isdigit() and int(version) > API[0]
+      plugin.fail(State.INCOMPATIBLE, *other_version(version, newer, plugin.package))
+      others.setdefault(entry.name, []).append(plugin)
+  result = {name: one_of(claims) for name, claims in ours.items()}
+  for name, claims in others.items():
+    result.setdefault(name, claims[0])  # a package may serve several majors; ours, if there, is the one to use
+  return dict(sorted(result.items()))
+
+
+def entry_points(found: Iterable[Distribution]) -> Iterable[tuple[str, EntryPoint]]:
+  """(name and version of the distribution, entry) of every backend entry point. A distribution found twice on the
+  path counts once."""
+  seen: set[str] = set()
+  for distribution in found:
+    try:
+      entries = [entry for entry in distribution.entry_points if entry.group.startswith(PREFIX)]
+      if not entries:
+        continue
+      name, version = distribution.metadata["Name"], distribution.version
+    except Exception:  # some other package's damaged metadata is no business of ours
+      continue
+    normal = re.sub(r"[-_.]+", "-", name).lower()
+    if normal in seen:
+      continue
+    seen.add(normal)
+    yield from ((f"{name} {version}", entry) for entry in entries)
+
+
+def check_name(plugin: Plugin) -> None:
+  """Refuse names that a user could not type as `NAME:index`, and those of built-in storage."""
+  report = f"Report it to the authors of {plugin.package}"
+  if not NAME.fullmatch(plugin.name):
+    plugin.fail(State.BROKEN, f"{plugin.name!r} is not a device name; expected capital letters, digits and _", report)
+  elif plugin.name in RESERVED:
+    plugin.fail(State.BROKEN, f"the name {plugin.name} is taken by tiny-runtime itself", report)
+
+
+def one_of(claims: list[Plugin]) -> Plugin:
+  """The one plugin that claims a name; if several do, none may run, and the error names them all."""
+  plugin, *more = claims
+  if more:
+    who = " and ".join(f"{p.distribution} ({p.value})" for p in claims)
+    plugin = Plugin(plugin.name, " and ".join(p.distribution for p in claims), plugin.value)
+    plugin.fail(
+      State.BROKEN,
+      f"several packages claim the name: {who}",
+      f"Uninstall all but one: pip uninstall {claims[-1].package}",
+    )
+  return plugin

@@ -1,0 +1,24 @@
+"""Runs schedules, in order."""
+
+from __future__ import annotations
+
+from tiny_runtime.graph import recording
+from tiny_runtime.launch import prepare
+from tiny_uop import Ops, UOp
+
+
+def run(linear: UOp) -> None:
+  """Run a schedule, `LINEAR(CALL…)`: compile what is new, allocate what is written, launch in order.
+
+  Everything is compiled before anything runs, so a CompileError leaves all buffers as they were. Launches may still
+  be going on when this
+  returns; reading a buffer waits for them. If a device fails in the middle, the error names kernel and device, and
+  the rest is not run.
+  """
+  if linear.op is not Ops.LINEAR:
+    raise TypeError(f"run takes a schedule (LINEAR), got {linear!r}")
+  launches = [prepare(call) for call in linear.src]
+  for capture in recording():
+    capture.record(linear, launches)
+  for launch in launches:
+    launch.run()

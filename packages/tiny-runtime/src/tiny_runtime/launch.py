@@ -1,0 +1,232 @@
+"""Launches: one CALL of a schedule, made ready to run any number of times."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.buffer import Buffer, buffer_of
+from tiny_runtime.compile_cache import compile_cached, kernel_name
+from tiny_runtime.contract import Measure, Program
+from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.errors import Unavailable
+from tiny_runtime.measure import measure_on
+from tiny_runtime.opened import OpenDevice
+from tiny_runtime.printing import print_binary, print_launch
+from tiny_uop import Ops, UOp, evaluate
+from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, NOOPT
+
+
+class Loaded:
+  """A kernel compiled and loaded on one device, with its launch sizes computed as far as they are known."""
+
+  __slots__ = ("_fixed", "binary", "name", "opened", "program")
+
+  def __init__(self, opened: OpenDevice, binary: Binary, program: Program) -> None:
+    self.opened = opened
+    self.binary = binary
+    self.program = program
+    self.name = binary.entry
+    sizes = (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes)
+    self._fixed = self._evaluate({}) if not any(size.variables for size in sizes) else None
+
+  def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    """Global size, local size, operations and bytes for these values of the variables."""
+    return self._fixed or self._evaluate(values)
+
+  def _evaluate(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    def number(size: UOp) -> int:
+      value = evaluate(size, values)
+      assert not isinstance(value, tuple)
+      return int(value)
+
+    binary = self.binary
+    return (
+      tuple(map(number, binary.global_size)),
+      tuple(map(number, binary.local_size)),
+      number(binary.ops),
+      number(binary.nbytes),
+    )
+
+
+_loaded: WeakKeyDictionary[UOp, dict[tuple[str, int, int], Loaded]] = WeakKeyDictionary()
+_lock = threading.RLock()  # re-entrant: see buffer.py
+
+
+def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
+  """The kernel, compiled and loaded on a device; at once if it was before. Raises CompileError; Unavailable on
+  storage."""
+  key = (opened.name, int(NOOPT), int(BEAM))
+  found = _loaded.get(kernel, {}).get(key) if CACHELEVEL >= 1 else None
+  if found is not None and found.opened is opened:
+    return found
+  if opened.compiler is None:
+    reason = f"kernel {kernel_name(kernel)} has its buffers on {opened.name}, which only stores bytes"
+    raise Unavailable(reason, "Copy them to a device that runs kernels first")
+  measure: Measure | None = measure_on(opened) if BEAM >= 1 else None
+  binary = compile_cached(kernel, opened.compiler, opened.distribution, measure)
+  print_binary(kernel, binary)
+  made = Loaded(opened, binary, opened.load(binary))
+  with _lock:
+    _loaded.setdefault(kernel, {})[key] = made
+  return made
+
+
+class KernelLaunch:
+  """A kernel with its buffers and the values of its variables."""
+
+  __slots__ = ("_sizes", "buffers", "integers", "loaded", "uses")
+
+  def __init__(self, loaded: Loaded, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
+    self.loaded = loaded
+    self.buffers = list(buffers)
+    """In the order of the CALL's arguments."""
+    # a parameter that is neither read nor written was optimised away; it still needs memory to point to
+    self.uses = [(p.slot, p.read, p.written or not p.read) for p in loaded.binary.params]
+    self.bind(values)
+
+  def bind(self, values: Mapping[str, int]) -> None:
+    """Use other values for the variables. Raises ValueError if one is missing."""
+    binary = self.loaded.binary
+    if missing := [name for name in binary.variables if name not in values]:
+      raise ValueError(
+        f"kernel {self.loaded.name} needs a value for variable {', '.join(missing)}; given: {dict(values)}"
+      )
+    self.integers = [values[name] for name in binary.variables]
+    self._sizes = self.loaded.sizes(values)
+
+  @property
+  def variables(self) -> tuple[str, ...]:
+    """Names of the variables that it uses."""
+    return self.loaded.binary.variables
+
+  def reads(self) -> list[int]:
+    """Which arguments the kernel reads."""
+    return [slot for slot, read, _ in self.uses if read]
+
+  def writes(self) -> list[int]:
+    """Which arguments the kernel writes."""
+    return [slot for slot, _, written in self.uses if written]
+
+  def run(self) -> None:
+    """Launch. RuntimeError for reading what was never written; DeviceLost, OutOfMemory or Broken if the device
+    fails."""
+    loaded, buffers = self.loaded, self.buffers
+    try:
+      # reads first: a kernel that updates a buffer in place must find something there
+      for slot, read, _ in self.uses:
+        if read:
+          buffers[slot].to_read()
+      memory = [buffers[slot].to_write() if written else buffers[slot].to_read() for slot, _, written in self.uses]
+    except RuntimeError as error:
+      error.add_note(f"as an argument of kernel {loaded.name} on {loaded.opened.name}")
+      raise
+    global_size, local_size, ops, nbytes = self._sizes
+    seconds = None
+    debug = DEBUG.value
+    if 0 not in global_size:
+      seconds = loaded.opened.launch(
+        loaded.name, loaded.program, memory, self.integers, global_size, local_size, debug >= 2
+      )  # fmt: skip
+    GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
+    if debug >= 2:
+      print_launch(loaded.opened.name, loaded.name, seconds or 0.0, ops, nbytes)
+
+
+class CopyLaunch:
+  """A copy of one buffer's contents into another, on any two devices."""
+
+  __slots__ = ("buffers",)
+  variables: tuple[str, ...] = ()
+
+  def __init__(self, target: Buffer, source: Buffer) -> None:
+    self.buffers = [target, source]
+    self.check()
+
+  def check(self) -> None:
+    """Raise ValueError if the sizes differ."""
+    target, source = self.buffers
+    if target.nbytes != source.nbytes:
+      raise ValueError(
+        f"cannot copy {source!r} ({source.nbytes} bytes) to {target!r} ({target.nbytes} bytes): the sizes differ"
+      )
+
+  def bind(self, values: Mapping[str, int]) -> None:
+    """A copy has no variables."""
+
+  def reads(self) -> list[int]:
+    """Which arguments are read."""
+    return [1]
+
+  def writes(self) -> list[int]:
+    """Which arguments are written."""
+    return [0]
+
+  def run(self) -> None:
+    """Copy. RuntimeError for copying what was never written."""
+    target, source = self.buffers
+    start = time.perf_counter()
+    if target.nbytes:
+      self._copy(target, source)
+    else:
+      target.to_write()
+    seconds = time.perf_counter() - start if DEBUG >= 2 else 0.0
+    GlobalCounters.count(1, 0, 2 * target.nbytes, seconds)
+    if DEBUG >= 2:
+      print_launch(target.opened.name, f"copy from {source.device}", seconds, 0, 2 * target.nbytes)
+
+  @staticmethod
+  def _copy(target: Buffer, source: Buffer) -> None:
+    # the source's lock is given back before the target's is taken, so two copies in opposite directions cannot block
+    # each other
+    memory, offset = source.to_read()
+    if source.opened.capabilities.host_mapped:
+      data = source.opened.view(memory)[offset : offset + source.nbytes]
+    else:
+      data = memoryview(bytearray(source.nbytes))
+      source.opened.read(memory, offset, data)
+    memory, offset = target.to_write()
+    target.opened.write(memory, offset, data)
+
+
+Launch = KernelLaunch | CopyLaunch
+
+
+def prepare(call: UOp) -> Launch:
+  """One CALL of a schedule made ready: compiled, loaded, its buffers found (not yet allocated)."""
+  if call.op is not Ops.CALL:
+    raise TypeError(f"a schedule is made of CALLs, got {call!r}")
+  body, *arguments = call.src
+  values = {uop.src[0].arg[0]: int(uop) for uop in arguments if uop.op is Ops.BIND}
+  buffers = [buffer_of(uop) for uop in arguments if uop.op is not Ops.BIND]
+  if body.op is Ops.COPY:
+    if len(buffers) != 2:
+      raise ValueError(f"a copy takes a target and a source, got {len(buffers)} buffers")
+    return CopyLaunch(*buffers)
+  if body.op is not Ops.SINK:
+    raise TypeError(f"the body of a CALL is a kernel SINK or a COPY, got {body!r}")
+  name = kernel_name(body)
+  if not buffers:
+    raise ValueError(f"kernel {name} is called without buffers, so no device is known to run it")
+  if others := [b for b in buffers if b.device != buffers[0].device]:
+    raise ValueError(
+      f"kernel {name} has buffers on {buffers[0].device} and {others[0].device}; copy them to one device first"
+    )
+  launch = KernelLaunch(load_kernel(body, buffers[0].opened), buffers, values)
+  check_sizes(name, launch)
+  return launch
+
+
+def check_sizes(name: str, launch: KernelLaunch) -> None:
+  """Raise ValueError where a buffer is smaller than the kernel takes it to be; the access would go astray."""
+  for info in launch.loaded.binary.params:
+    if info.slot >= len(launch.buffers):
+      raise ValueError(f"kernel {name} takes a buffer for PARAM {info.slot}, the CALL gives {len(launch.buffers)}")
+    buffer, needed = launch.buffers[info.slot], info.size * info.dtype.scalar().itemsize
+    if buffer.nbytes < needed:
+      raise ValueError(
+        f"kernel {name}: PARAM {info.slot} needs {needed} bytes ({info.size} × {info.dtype.name}), got {buffer!r}"
+      )

@@ -1,0 +1,158 @@
+"""`OpenDevice`: an open device with its compiler, its loaded programs and its lock.
+
+All calls of shared code into a plugin's `Device` go through here. It lets one thread in at a time, as the contract
+promises, and
+turns whatever the plugin raises into the closed list of errors.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.contract import Compiler, Device, HostMapped, Memory, Program
+from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
+from tiny_runtime.plugin import describe
+
+T = TypeVar("T")
+
+
+class OpenDevice:
+  """A `Device` of the contract, made safe to call from several threads. `compiler` is None for storage."""
+
+  def __init__(
+    self,
+    name: str,
+    device: Device,
+    compiler: Compiler | None = None,
+    distribution: str = "",
+    on_lost: Callable[[OpenDevice], None] | None = None,
+  ) -> None:
+    self.name = name
+    self.device = device
+    self.compiler = compiler
+    self.distribution = distribution
+    self.info = device.info
+    self.capabilities = device.info.capabilities
+    self.lost = ""
+    self._on_lost = on_lost
+    self._lock = threading.Lock()
+    self._released: deque[Memory] = deque()
+
+  def alloc(self, nbytes: int) -> Memory:
+    """New memory; a zero-size buffer still gets a handle. Raises OutOfMemory after trying to make room."""
+    action = f"allocating {nbytes} bytes on {self.name}"
+    try:
+      memory = self._call(action, lambda: self.device.alloc(max(1, nbytes)))
+    except OutOfMemory:
+      gc.collect()  # buffers may hang in reference cycles
+      memory = self._call(action, lambda: self.device.alloc(max(1, nbytes)))
+    GlobalCounters.hold(nbytes)
+    return memory
+
+  def release(self, memory: Memory, nbytes: int) -> None:
+    """Give memory back, now or, if the device is busy, as soon as it is not. Called by the garbage collector, so it
+    never waits."""
+    GlobalCounters.hold(-nbytes)
+    self._released.append(memory)
+    if self._lock.acquire(blocking=False):
+      try:
+        self._free_released()
+      finally:
+        self._lock.release()
+
+  def write(self, memory: Memory, offset: int, data: memoryview) -> None:
+    """Copy bytes in."""
+    self._call(f"writing {data.nbytes} bytes to {self.name}", lambda: self.device.write(memory, offset, data))
+
+  def read(self, memory: Memory, offset: int, out: memoryview) -> None:
+    """Copy bytes out."""
+    self._call(f"reading {out.nbytes} bytes from {self.name}", lambda: self.device.read(memory, offset, out))
+
+  def view(self, memory: Memory) -> memoryview:
+    """All of `memory` as bytes, after all launches. Only where `capabilities.host_mapped`."""
+
+    def look() -> memoryview:
+      assert isinstance(self.device, HostMapped)
+      self.device.sync()
+      return self.device.view(memory)
+
+    return self._call(f"mapping memory of {self.name}", look)
+
+  def load(self, binary: Binary) -> Program:
+    """Make a binary launchable."""
+    return self._call(f"loading kernel {binary.entry} on {self.name}", lambda: self.device.load(binary))
+
+  def launch(
+    self,
+    name: str,
+    program: Program,
+    buffers: Sequence[tuple[Memory, int]],
+    integers: Sequence[int],
+    global_size: tuple[int, ...],
+    local_size: tuple[int, ...],
+    wait: bool,
+  ) -> float | None:
+    """Run a program called `name`. This is the hot path: no closures."""
+    with self._lock:
+      if self.lost:
+        raise self._gone(f"kernel {name} on {self.name}")
+      try:
+        return self.device.launch(program, buffers, integers, global_size, local_size, wait)
+      except Exception as error:
+        raise self._translate(error, f"kernel {name} on {self.name}") from error
+      finally:
+        if self._released:
+          self._free_released()
+
+  def sync(self) -> None:
+    """Wait for all launches."""
+    self._call(f"waiting for {self.name}", self.device.sync)
+
+  def close(self) -> None:
+    """Close the device; whatever goes wrong then is of no use to anyone."""
+    with self._lock, suppress(Exception):
+      if not self.lost:
+        self._free_released()
+        self.lost = "it was closed"
+        self.device.close()
+
+  def _call(self, action: str, call: Callable[[], T]) -> T:
+    with self._lock:
+      if self.lost:
+        raise self._gone(action)
+      try:
+        return call()
+      except Exception as error:
+        raise self._translate(error, action) from error
+      finally:
+        self._free_released()
+
+  def _gone(self, action: str) -> DeviceLost:
+    return DeviceLost(f"{action}: the device is gone with all its memory: {self.lost}. Compute the data again")
+
+  def _translate(self, error: Exception, action: str) -> BackendError:
+    if isinstance(error, DeviceLost):
+      self.lost = str(error)
+      if self._on_lost is not None:
+        self._on_lost(self)
+      with suppress(Exception):
+        self.device.close()
+    if isinstance(error, BackendError):
+      return error.within(action)
+    who = self.distribution or "the backend"
+    return Broken(f"{action}: {who} raised {describe(error)}, which the plugin contract does not allow")
+
+  def _free_released(self) -> None:
+    while self._released:
+      memory = self._released.popleft()
+      if self.lost:
+        continue
+      with suppress(Exception):  # nobody is there to be told; the next real call will fail by itself
+        self.device.free(memory)

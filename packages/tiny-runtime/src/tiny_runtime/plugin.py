@@ -1,0 +1,193 @@
+"""One plugin and its recorded state: found → incompatible, broken, unavailable or ready.
+
+Nothing here raises because of a plugin except `Plugin.require`; every failure is recorded with its reason and
+traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import threading
+import traceback as tb
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tiny_runtime.contract import API, Backend
+from tiny_runtime.errors import BackendError, Broken, Incompatible, Unavailable
+
+MEMBERS = ("api", "probe", "open", "compiler")
+
+
+class State(Enum):
+  """What is known about a plugin."""
+
+  FOUND = "found"  # its metadata was read, none of its code ran
+  INCOMPATIBLE = "incompatible"
+  BROKEN = "broken"
+  UNAVAILABLE = "unavailable"
+  READY = "ready"
+
+
+ERRORS: dict[State, type[BackendError]] = {State.INCOMPATIBLE: Incompatible, State.BROKEN: Broken}
+
+
+@dataclass
+class Plugin:
+  """What discovery knows about one entry point."""
+
+  name: str
+  """The device's name, `CPU`."""
+  distribution: str
+  """Name and version of the wheel it came in, `tiny-runtime-cpu 0.1.0`."""
+  value: str
+  """What the entry point says, `tiny_runtime_cpu.backend:BACKEND`."""
+  state: State = State.FOUND
+  reason: str = ""
+  """Why it is not ready; empty if it is or nobody asked."""
+  what_to_do: str = ""
+  traceback: str = ""
+  """Where the plugin raised, if it did."""
+  archs: tuple[str, ...] = ()
+  """The arch of each usable device, once ready."""
+  backend: Backend | None = None
+  """The loaded object, once imported."""
+  _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+
+  @property
+  def package(self) -> str:
+    """Name of the wheel without its version, as `pip install` takes it."""
+    return self.distribution.partition(" ")[0]
+
+  def fail(self, state: State, reason: str, what_to_do: str = "", error: BaseException | None = None) -> None:
+    """Record a final state and why."""
+    self.state, self.reason, self.what_to_do, self.backend = state, reason, what_to_do, None
+    self.traceback = "".join(tb.format_exception(error)) if error is not None else ""
+
+  def load(self) -> Backend | None:
+    """Import the plugin if that was not tried yet. None if it is incompatible or broken; does not touch hardware."""
+    with self._lock:
+      if self.state is State.FOUND and self.backend is None:
+        self._import()
+      return self.backend
+
+  def probe(self) -> State:
+    """Load the plugin and ask it what is usable on this machine, once."""
+    with self._lock:
+      backend = self.load()
+      if backend is not None and self.state is State.FOUND:
+        self._ask(backend)
+      return self.state
+
+  def require(self) -> Backend:
+    """The backend, ready for use. Raises what the recorded state says: Incompatible, Broken or Unavailable."""
+    self.probe()
+    if self.state is State.READY and self.backend is not None:
+      return self.backend
+    raise self.error()
+
+  def error(self) -> BackendError:
+    """The recorded state as the error to raise. The plugin's own traceback is attached as a note."""
+    if self.state is State.UNAVAILABLE:
+      error: BackendError = Unavailable(
+        f"device {self.name} ({self.distribution}) is not usable here: {self.reason}", self.what_to_do
+      )
+    else:
+      todo = f". {self.what_to_do}" if self.what_to_do else ""
+      kind = ERRORS.get(self.state, Broken)
+      error = kind(f"device {self.name}: its plugin {self.distribution} is {self.state.value}: {self.reason}{todo}")
+    if self.traceback:
+      error.add_note("The plugin's own traceback:\n" + self.traceback)
+    return error
+
+  def _import(self) -> None:
+    module_name, _, attribute = self.value.partition(":")
+    reinstall = f"Reinstall it: pip install --force-reinstall {self.package}"
+    try:
+      found: object = importlib.import_module(module_name)
+      for part in attribute.split(".") if attribute else ():
+        found = getattr(found, part)
+      if isinstance(found, type):
+        found = found()
+    except KeyboardInterrupt:
+      raise  # the user's, not the plugin's: nothing is recorded, the next request tries again
+    except ModuleNotFoundError as error:
+      missing = error.name or str(error)
+      own = module_name == missing or module_name.startswith(missing + ".")
+      if own:
+        self.fail(State.BROKEN, f"its module {missing!r} is missing", reinstall, error)
+      else:
+        self.fail(
+          State.BROKEN,
+          f"it needs the module {missing!r}, which is not installed",
+          f"{reinstall}, or install {missing!r}",
+          error,
+        )
+      return
+    except BaseException as error:  # also SystemExit: a plugin must not end the process
+      self.fail(
+        State.BROKEN,
+        f"loading {self.value} raised {describe(error)}",
+        f"Report it to the authors of {self.package}",
+        error,
+      )
+      return
+    self._check(found)
+
+  def _check(self, found: object) -> None:
+    report = f"Report it to the authors of {self.package}"
+    lacking = [name for name in MEMBERS if inspect.getattr_static(found, name, None) is None]
+    if lacking:
+      self.fail(
+        State.BROKEN,
+        f"{self.value} is of type {type(found).__name__}, not a Backend: it has no {', '.join(lacking)}",
+        report,
+      )
+      return
+    assert isinstance(found, Backend)
+    try:
+      api: object = found.api
+    except Exception as error:
+      self.fail(State.BROKEN, f"reading its api raised {describe(error)}", report, error)
+      return
+    if not (isinstance(api, tuple) and len(api) == 2 and all(isinstance(n, int) for n in api)):
+      self.fail(State.BROKEN, f"its api is {api!r}, expected (major, minor)", report)
+    elif api[0] != API[0]:
+      self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", api[0] > API[0], self.package))
+    elif api[1] > API[1]:
+      self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", True, self.package))
+    else:
+      self.backend = found
+
+  def _ask(self, backend: Backend) -> None:
+    report = f"Report it to the authors of {self.package}"
+    try:
+      found: object = backend.probe()
+    except KeyboardInterrupt:
+      raise
+    except Unavailable as error:
+      found = error
+    except BaseException as error:
+      self.fail(State.BROKEN, f"probe() raised {describe(error)}", report, error)
+      return
+    if isinstance(found, Unavailable):
+      self.state, self.reason, self.what_to_do = State.UNAVAILABLE, found.reason, found.what_to_do
+    elif isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(arch, str) for arch in found):
+      self.fail(State.BROKEN, f"probe() gave {found!r}, expected a sequence of arch names or Unavailable", report)
+    elif not found:
+      self.state, self.reason = State.UNAVAILABLE, "it found no device"
+    else:
+      self.state, self.archs = State.READY, tuple(found)
+
+
+def other_version(theirs: str, newer: bool, package: str) -> tuple[str, str]:
+  """Reason and what to do about a plugin written for another version of the contract."""
+  reason = f"it is written for version {theirs} of the plugin contract, this tiny-runtime has {API[0]}.{API[1]}"
+  return reason, f"pip install --upgrade {'tiny-runtime' if newer else package}"
+
+
+def describe(error: BaseException) -> str:
+  """`ValueError: the message`, on one line."""
+  text = " ".join(str(error).split())
+  return f"{type(error).__name__}: {text}" if text else type(error).__name__
