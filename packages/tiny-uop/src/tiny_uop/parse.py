@@ -1,0 +1,238 @@
+"""Reads the textual form of the IR. Written by hand and safe on text from anywhere: nothing is evaluated, sizes and nesting are limited."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, NoReturn
+
+from tiny_uop.args import ARG_TYPES
+from tiny_uop.dtype import DType, dtypes
+from tiny_uop.ops import Ops
+from tiny_uop.text import HEADER, IR_VERSION
+from tiny_uop.uop import UOp
+
+MAX_NESTING = 64
+MAX_DIGITS = 1000
+
+_SPACE = re.compile(r"[ \t]*")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBER = re.compile(r"-?(?:inf\b|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)", re.ASCII)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"')
+_NODE_ID = re.compile(r"%([0-9]{1,12})", re.ASCII)
+_DTYPE = re.compile(r"ptr<[a-z0-9]+, [0-9]{1,20}, [a-z]+>|[a-z][a-z0-9]*", re.ASCII)
+_WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
+_OPS: dict[str, Ops] = dict(Ops.__members__)
+
+
+class ParseError(ValueError):
+  """Text that is not the IR; `line` and `column` count from 1."""
+
+  def __init__(self, message: str, line: int, column: int) -> None:
+    super().__init__(f"line {line}, column {column}: {message}")
+    self.line, self.column = line, column
+
+
+class _Line:
+  """A cursor over one line."""
+
+  __slots__ = ("number", "place", "text")
+
+  def __init__(self, text: str, number: int) -> None:
+    self.text, self.number, self.place = text, number, 0
+
+  def fail(self, message: str, place: int | None = None) -> NoReturn:
+    raise ParseError(message, self.number, (self.place if place is None else place) + 1)
+
+  def found(self) -> str:
+    rest = self.text[self.place : self.place + 20]
+    return repr(rest) if rest else "the end of the line"
+
+  def space(self) -> None:
+    match = _SPACE.match(self.text, self.place)
+    assert match is not None
+    self.place = match.end()
+
+  def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    match = pattern.match(self.text, self.place)
+    if match is not None:
+      self.place = match.end()
+    return match
+
+  def accept(self, text: str) -> bool:
+    if self.text.startswith(text, self.place):
+      self.place += len(text)
+      return True
+    return False
+
+  def expect(self, text: str) -> None:
+    self.space()
+    if not self.accept(text):
+      self.fail(f"expected {text!r}, found {self.found()}")
+
+  # *** literals ***
+
+  def literal(self, depth: int = 0) -> Any:
+    if depth > MAX_NESTING:
+      self.fail(f"literals nest deeper than {MAX_NESTING}")
+    self.space()
+    start = self.place
+    if self.accept("("):
+      return self.sequence(depth)
+    if self.accept("@"):
+      return self.dtype()
+    if (match := self.take(_STRING)) is not None:
+      return json.loads(match[0])
+    if (match := self.take(_NUMBER)) is not None:
+      return self.number_of(match, start)
+    if (match := self.take(_WORD)) is not None:
+      word = match[0]
+      return _WORDS[word] if word in _WORDS else self.record(word, start, depth)
+    self.fail(f"expected a literal, found {self.found()}")
+
+  def number_of(self, match: re.Match[str], start: int) -> int | float:
+    text = match[0]
+    if len(text) > MAX_DIGITS:
+      self.fail(f"a number of {len(text)} characters; at most {MAX_DIGITS}", start)
+    return float(text) if match[1] or match[2] or text == "-inf" or text == "inf" else int(text)
+
+  def sequence(self, depth: int) -> tuple[Any, ...]:
+    items: list[Any] = []
+    self.space()
+    while not self.accept(")"):
+      items.append(self.literal(depth + 1))
+      self.space()
+      if not self.accept(","):
+        if len(items) == 1:
+          self.fail(f"expected ',' after the one item of a tuple, found {self.found()}")
+        self.expect(")")
+        break
+      self.space()
+    return tuple(items)
+
+  def dtype(self) -> DType:
+    start = self.place
+    match = self.take(_DTYPE)
+    if match is None:
+      self.fail(f"expected a dtype, found {self.found()}")
+    try:
+      return dtypes.parse(match[0])
+    except ValueError as error:
+      self.fail(str(error), start)
+
+  def record(self, name: str, start: int, depth: int) -> Any:
+    kind: type[Any] | None = Ops if name == "Ops" else ARG_TYPES.get(name)
+    if kind is None:
+      self.fail(f"unknown word {name!r}: expected {', '.join(_WORDS)}, Ops, or a registered class ({', '.join(sorted(ARG_TYPES))})", start)
+    if issubclass(kind, Enum):
+      self.expect(".")
+      place = self.place
+      member = self.take(_WORD)
+      if member is None or member[0] not in kind.__members__:
+        self.fail(f"{name} has no member {member[0] if member else self.found()}: expected one of {', '.join(kind.__members__)}", place)
+      return kind.__members__[member[0]]
+    assert is_dataclass(kind)
+    self.expect("(")
+    values = self.fields(name, {f.name for f in fields(kind)}, depth)
+    try:
+      return kind(**values)
+    except (TypeError, ValueError) as error:
+      self.fail(f"cannot make a {name}: {error}", start)
+
+  def fields(self, name: str, known: set[str], depth: int) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    self.space()
+    while not self.accept(")"):
+      start = self.place
+      word = self.take(_WORD)
+      if word is None or word[0] not in known or word[0] in values:
+        self.fail(f"expected a field of {name} not yet given ({', '.join(sorted(known - values.keys()))}), found {word[0] if word else self.found()}", start)
+      self.expect("=")
+      values[word[0]] = self.literal(depth + 1)
+      self.space()
+      if not self.accept(","):
+        self.expect(")")
+        break
+      self.space()
+    return values
+
+  # *** nodes ***
+
+  def sources(self, nodes: dict[str, UOp]) -> tuple[UOp, ...]:
+    self.expect("(")
+    found: list[UOp] = []
+    self.space()
+    while not self.accept(")"):
+      if found:
+        self.expect(",")
+        self.space()
+      start = self.place
+      match = self.take(_NODE_ID)
+      if match is None:
+        self.fail(f"expected a source such as %0 or ')', found {self.found()}")
+      node = nodes.get(match[1])
+      if node is None:
+        self.fail(f"{match[0]} is used before the line that defines it", start)
+      found.append(node)
+      self.space()
+    return tuple(found)
+
+  def node(self, nodes: dict[str, UOp]) -> tuple[str, UOp]:
+    self.space()
+    target = self.take(_NODE_ID)
+    if target is None:
+      self.fail(f"expected a node such as '%0 = CONST int32 () arg=1', found {self.found()}")
+    if target[1] in nodes:
+      self.fail(f"{target[0]} is defined twice", 0)
+    self.expect("=")
+    self.space()
+    start = self.place
+    word = self.take(_WORD)
+    op = _OPS.get(word[0]) if word else None
+    if op is None:
+      self.fail(f"unknown operation {word[0] if word else self.found()}: expected a member of Ops", start)
+    self.space()
+    dtype = self.dtype()
+    src = self.sources(nodes)
+    self.space()
+    arg = self.literal() if self.accept("arg=") else None
+    self.space()
+    tag = self.literal() if self.accept("tag=") else None
+    self.space()
+    if self.place != len(self.text):
+      self.fail(f"expected the end of the line, found {self.found()}")
+    return target[1], UOp(op, dtype, src, arg, tag)
+
+
+def _check_header(text: str, number: int) -> None:
+  words = text.split()
+  if len(words) != 2 or words[0] != HEADER:
+    raise ParseError(f"expected the header '{HEADER} {IR_VERSION}', found {text[:40]!r}", number, 1)
+  if words[1] != str(IR_VERSION):
+    raise ParseError(
+      f"the text is of IR version {words[1][:20]}, this tiny-uop reads version {IR_VERSION}: use the same tiny-uop on both sides",
+      number, text.index(words[1]) + 1,
+    )  # fmt: skip
+
+
+def parse_uop(text: str) -> UOp:
+  """The graph that `print_uop` printed. Raises ParseError (a ValueError), which names line and column."""
+  nodes: dict[str, UOp] = {}
+  root: UOp | None = None
+  header = False
+  lines = text.split("\n")
+  for number, line in enumerate(lines, 1):
+    line = line.rstrip("\r \t")
+    if not line or line.lstrip().startswith("#"):
+      continue
+    if not header:
+      _check_header(line, number)
+      header = True
+      continue
+    name, root = _Line(line, number).node(nodes)
+    nodes[name] = root
+  if root is None:
+    raise ParseError("the text has no nodes: expected the header and at least one line", len(lines), 1)
+  return root
