@@ -1,0 +1,75 @@
+"""The pure half: kernel UOp → LLVM IR (tiny-codegen) → object code (LLVM). Needs no device and can be pickled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite
+import llvmlite.binding as llvm
+from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
+from tiny_runtime import Binary, CompileError, Measure
+from tiny_uop import ProgramInfo, UOp, print_uop
+from tiny_uop.context import DEBUG
+
+from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.machine import LLVMError, compile_assembly, compile_object
+
+LEVEL = 2
+"""LLVM's -O level. See README.md, "Choices that were measured"."""
+
+
+@cache
+def renderer_for(arch: Arch) -> LLVMRenderer:
+  """The code generator's view of a processor."""
+  features = [f for f in arch.features.split(",") if f]
+  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features))
+
+
+@dataclass(frozen=True)
+class CPUCompiler:
+  """Compiles kernels for one processor type, this machine's or another's."""
+
+  arch: Arch
+
+  @property
+  def key(self) -> str:
+    """Processor, its features, and the version of LLVM."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"cpu llvmlite {llvmlite.__version__} llvm {version} O{LEVEL} {self.arch}"
+
+  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
+    """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""
+    timer: Callable[[UOp], float] | None = None
+    if measure is not None:
+      timer = lambda program: measure(self.assemble(program))  # noqa: E731
+    try:
+      program = compile_kernel(kernel, renderer_for(self.arch), measure=timer)
+    except (ValueError, NotImplementedError) as error:
+      raise CompileError(f"no code for this kernel: {error}", print_uop(kernel)) from error
+    return self.assemble(program)
+
+  def assemble(self, program: UOp) -> Binary:
+    """The back half: a PROGRAM with its source → Binary."""
+    _, _, source, global_size, local_size, estimates = program.src
+    info: ProgramInfo = program.arg
+    text = str(source.arg)
+    try:
+      code = compile_object(text, self.arch, LEVEL)
+      if DEBUG >= 7:
+        print(compile_assembly(text, self.arch, LEVEL), file=sys.stderr)
+    except LLVMError as error:
+      raise CompileError(f"LLVM refused kernel {info.name}: {error}", text) from error
+    return Binary(
+      code=code,
+      entry=info.name,
+      global_size=global_size.src,
+      local_size=local_size.src,
+      params=info.params,
+      variables=info.variables,
+      ops=estimates.src[0],
+      nbytes=estimates.src[1],
+      source=text,
+    )

@@ -1,0 +1,80 @@
+"""What the machine is to LLVM: triple, processor, features; and these three as one `arch` string."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+
+@dataclass(frozen=True)
+class Arch:
+  """A processor to compile for. `str(arch)` is what `Device.info.arch` and `Backend.compiler` exchange."""
+
+  triple: str
+  cpu: str
+  features: str
+  """LLVM's form: `+avx2,-avx512f`. Features that the processor's name implies and the machine lacks are there with a minus."""
+
+  def __str__(self) -> str:
+    return f"{self.triple}:{self.cpu}:{self.features}"
+
+  @classmethod
+  def parse(cls, text: str) -> Arch:
+    """The inverse of `str`. Processor and features may be left out: `x86_64-unknown-linux-gnu:x86-64-v3`."""
+    triple, _, rest = text.partition(":")
+    cpu, _, features = rest.partition(":")
+    if not triple:
+      raise ValueError(
+        f"not a CPU arch: {text!r}, expected 'triple:cpu:features', as `tiny_runtime_cpu.host_arch()` gives"
+      )
+    return cls(triple, cpu, features)
+
+  @property
+  def family(self) -> str:
+    """`x86_64`, `aarch64` or another first part of a triple; Apple's name of arm64 is made `aarch64`."""
+    name = self.triple.split("-")[0]
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
+
+  def has(self, feature: str) -> bool:
+    """Whether a feature is switched on by name."""
+    return f"+{feature}" in self.features.split(",")
+
+
+@cache
+def host_arch() -> Arch:
+  """The processor that this process runs on."""
+  return Arch(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def cpu_limit() -> int:
+  """Processors this process may keep busy: its affinity mask, or less if its control group has a quota (Linux, cgroup v2)."""
+  count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+  try:
+    quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+  except (OSError, ValueError):
+    return count
+  return count if quota == "max" else max(1, min(count, int(quota) // int(period)))
+
+
+def memory_bytes() -> int:
+  """Bytes of physical memory; 0 if the system does not say."""
+  try:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  except (AttributeError, OSError, ValueError):
+    return 0
+
+
+def unsupported_reason() -> str | None:
+  """Why this machine cannot run generated code; None if it can."""
+  if host_arch().family not in ("x86_64", "aarch64"):
+    return f"no code generation for {platform.machine()}: only x86-64 and arm64"
+  try:
+    llvm.check_jit_execution()
+  except OSError as error:
+    return f"this system does not let the process run generated code: {error}"
+  return None

@@ -1,0 +1,102 @@
+"""LLVM IR text → object code, and object code → functions in this process. Nothing here knows kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from tiny_runtime_cpu.host import Arch
+
+
+class LLVMError(ValueError):
+  """LLVM refused a text or an object."""
+
+
+@cache
+def _initialize() -> None:
+  llvm.initialize_native_target()
+  llvm.initialize_native_asmprinter()
+
+
+def _target_machine(arch: Arch, level: int) -> llvm.TargetMachine:
+  _initialize()
+  # position-independent code in the small model: constants are reached relative to the program counter instead of through 64-bit
+  # immediates; the linker puts calls that leave the object through stubs
+  return llvm.Target.from_triple(arch.triple).create_target_machine(
+    cpu=arch.cpu, features=arch.features, opt=level, reloc="pic", codemodel="small"
+  )
+
+
+def _optimized(text: str, machine: llvm.TargetMachine, level: int, vectorize: bool) -> llvm.ModuleRef:
+  # a context of its own: the global one keeps every type and constant for ever
+  try:
+    module = llvm.parse_assembly(text, context=llvm.create_context())
+    module.verify()
+  except RuntimeError as error:
+    raise LLVMError(str(error)) from None
+  module.triple = machine.triple
+  module.data_layout = str(machine.target_data)
+  if level:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.slp_vectorization = vectorize
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+  return module
+
+
+def compile_object(text: str, arch: Arch, level: int = 2, vectorize: bool = False) -> bytes:
+  """Compile LLVM IR text to an object file. `level` is -O0 … -O3; `vectorize` also runs LLVM's own vectorisers. Raises LLVMError."""
+  machine = _target_machine(arch, level)
+  code: bytes = machine.emit_object(_optimized(text, machine, level, vectorize))
+  return code
+
+
+def compile_assembly(text: str, arch: Arch, level: int = 2, vectorize: bool = False) -> str:
+  """What `compile_object` makes, as assembler text."""
+  machine = _target_machine(arch, level)
+  assembly: str = machine.emit_assembly(_optimized(text, machine, level, vectorize))
+  return assembly
+
+
+_lock = threading.Lock()
+_names = itertools.count()
+
+
+@cache
+def _jit() -> llvm.LLJIT:
+  _initialize()
+  return llvm.create_lljit_compiler(use_jit_link=True)
+
+
+class LoadedObject:
+  """An object file linked into this process; its memory is given back when this object goes."""
+
+  def __init__(self, code: bytes, *symbols: str) -> None:
+    """Link `code` and look up `symbols`. Raises LLVMError if it is not an object or a symbol is missing, here or in the process."""
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol in symbols:
+      builder.export_symbol(symbol)
+    with _lock:
+      try:
+        self._tracker = builder.link(_jit(), f"object{next(_names)}")
+      except RuntimeError as error:
+        raise LLVMError(str(error)) from None
+
+  def address(self, symbol: str) -> int:
+    """Address of one of the symbols that were asked for."""
+    return int(self._tracker[symbol])
+
+  def keep(self) -> None:
+    """Never give the memory back, not even at exit: threads may be inside."""
+    # both would be unmapped when the interpreter clears its modules
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._tracker))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_jit()))
+
+
+def has_symbols(*names: str) -> bool:
+  """Whether this process has all of these C functions."""
+  return all(llvm.address_of_symbol(name) is not None for name in names)

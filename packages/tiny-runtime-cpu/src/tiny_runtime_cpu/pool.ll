@@ -1,0 +1,430 @@
+; A thread pool for kernels, in LLVM IR so that no C compiler is needed. pool.py compiles it once per process and appends
+; `@relax`, the processor's spin-wait hint.
+;
+; One job at a time: [0, extent) cut into chunks that the caller and the workers claim one after the other. A job is
+; published by setting `open`; a worker joins by incrementing `active` and only then reading `open`; the caller leaves
+; by clearing `open` and only then waiting for `active` to become 0. All four are sequentially consistent, so either the
+; worker sees the job closed or the caller sees the worker, and a worker that wakes too late costs nothing.
+;
+; Workers spin for a moment after a job and then sleep on `wake`. `sleepers` and `generation` form the same kind of pair:
+; the caller raises `generation` before it reads `sleepers`, a worker raises `sleepers` before it reads `generation`.
+
+%pool = type {
+  [128 x i8],      ;  0 mutex
+  [128 x i8],      ;  1 wake: workers sleep here
+  [128 x i8],      ;  2 done: the caller sleeps here
+  i64, [56 x i8],  ;  3 generation: jobs published so far
+  i64, [56 x i8],  ;  5 sleepers
+  i64, [56 x i8],  ;  7 active: workers that may be inside the job
+  i64, [56 x i8],  ;  9 next: the first unclaimed chunk
+  i64, [56 x i8],  ; 11 busy: a caller owns the pool
+  i64,             ; 13 waiting: the caller sleeps on `done`
+  i64,             ; 14 stop
+  i64,             ; 15 spin: iterations before a thread goes to sleep
+  i64, [32 x i8],  ; 16 workers: threads that exist
+  i64,             ; 18 open: the fields below describe a job
+  ptr,             ; 19 function
+  ptr,             ; 20 buffers
+  ptr,             ; 21 integers
+  i64,             ; 22 quotient = extent / chunks
+  i64,             ; 23 remainder = extent % chunks
+  i64,             ; 24 chunks
+  i64,             ; 25 limit: workers that may join
+  [1024 x i64]     ; 26 thread handles
+}
+
+%launch = type { ptr, ptr, ptr, i64, i64, i64 }  ; function, buffers, integers, extent, chunks, threads
+
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare i64 @llvm.smin.i64(i64, i64)
+
+; The size of the state, which the caller allocates zeroed.
+define i64 @pool_size() {
+  %end = getelementptr %pool, ptr null, i64 1
+  %size = ptrtoint ptr %end to i64
+  ret i64 %size
+}
+
+define void @pool_init(ptr %pool, i64 %spin) {
+  %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
+  %done = getelementptr %pool, ptr %pool, i64 0, i32 2
+  %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
+  %1 = call i32 @pthread_mutex_init(ptr %pool, ptr null)
+  %2 = call i32 @pthread_cond_init(ptr %wake, ptr null)
+  %3 = call i32 @pthread_cond_init(ptr %done, ptr null)
+  store i64 %spin, ptr %spin_field
+  ret void
+}
+
+; Claim chunks of the open job until none is left. The first remainder chunks have one iteration more.
+define internal void @work(ptr %pool) {
+entry:
+  %next_field = getelementptr %pool, ptr %pool, i64 0, i32 9
+  %function_field = getelementptr %pool, ptr %pool, i64 0, i32 19
+  %buffers_field = getelementptr %pool, ptr %pool, i64 0, i32 20
+  %integers_field = getelementptr %pool, ptr %pool, i64 0, i32 21
+  %quotient_field = getelementptr %pool, ptr %pool, i64 0, i32 22
+  %remainder_field = getelementptr %pool, ptr %pool, i64 0, i32 23
+  %chunks_field = getelementptr %pool, ptr %pool, i64 0, i32 24
+  %function = load ptr, ptr %function_field
+  %buffers = load ptr, ptr %buffers_field
+  %integers = load ptr, ptr %integers_field
+  %quotient = load i64, ptr %quotient_field
+  %remainder = load i64, ptr %remainder_field
+  %chunks = load i64, ptr %chunks_field
+  br label %claim
+
+claim:
+  %chunk = atomicrmw add ptr %next_field, i64 1 monotonic
+  %left = icmp slt i64 %chunk, %chunks
+  br i1 %left, label %body, label %exit
+
+body:
+  %base = mul i64 %chunk, %quotient
+  %extra = call i64 @llvm.smin.i64(i64 %chunk, i64 %remainder)
+  %begin = add i64 %base, %extra
+  %is_longer = icmp slt i64 %chunk, %remainder
+  %longer = zext i1 %is_longer to i64
+  %length = add i64 %quotient, %longer
+  %end = add i64 %begin, %length
+  call void %function(ptr %buffers, ptr %integers, i64 %begin, i64 %end)
+  br label %claim
+
+exit:
+  ret void
+}
+
+define internal ptr @worker(ptr %pool) {
+entry:
+  %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
+  %done = getelementptr %pool, ptr %pool, i64 0, i32 2
+  %generation_field = getelementptr %pool, ptr %pool, i64 0, i32 3
+  %sleepers_field = getelementptr %pool, ptr %pool, i64 0, i32 5
+  %active_field = getelementptr %pool, ptr %pool, i64 0, i32 7
+  %waiting_field = getelementptr %pool, ptr %pool, i64 0, i32 13
+  %stop_field = getelementptr %pool, ptr %pool, i64 0, i32 14
+  %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
+  %open_field = getelementptr %pool, ptr %pool, i64 0, i32 18
+  %limit_field = getelementptr %pool, ptr %pool, i64 0, i32 25
+  %spins = load i64, ptr %spin_field
+  br label %idle
+
+idle:
+  %seen = phi i64 [ -1, %entry ], [ %new, %leave ], [ %new, %signal ]
+  br label %spin
+
+spin:
+  %count = phi i64 [ 0, %idle ], [ %count_next, %again ]
+  %spun = load atomic i64, ptr %generation_field acquire, align 8
+  %spin_new = icmp ne i64 %spun, %seen
+  br i1 %spin_new, label %join, label %again
+
+again:
+  call void @relax()
+  %count_next = add i64 %count, 1
+  %more = icmp slt i64 %count_next, %spins
+  br i1 %more, label %spin, label %sleep
+
+sleep:
+  %1 = call i32 @pthread_mutex_lock(ptr %pool)
+  %2 = atomicrmw add ptr %sleepers_field, i64 1 seq_cst
+  br label %sleep_check
+
+sleep_check:
+  %slept = load atomic i64, ptr %generation_field seq_cst, align 8
+  %sleep_new = icmp ne i64 %slept, %seen
+  br i1 %sleep_new, label %awake, label %sleep_wait
+
+sleep_wait:
+  %3 = call i32 @pthread_cond_wait(ptr %wake, ptr %pool)
+  br label %sleep_check
+
+awake:
+  %4 = atomicrmw sub ptr %sleepers_field, i64 1 seq_cst
+  %5 = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %join
+
+join:
+  %new = phi i64 [ %spun, %spin ], [ %slept, %awake ]
+  %stop = load atomic i64, ptr %stop_field seq_cst, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %exit, label %enter
+
+enter:
+  %before = atomicrmw add ptr %active_field, i64 1 seq_cst
+  %open = load atomic i64, ptr %open_field seq_cst, align 8
+  %is_open = icmp ne i64 %open, 0
+  br i1 %is_open, label %opened, label %leave
+
+opened:
+  %limit = load i64, ptr %limit_field
+  %welcome = icmp slt i64 %before, %limit
+  br i1 %welcome, label %welcomed, label %leave
+
+welcomed:
+  call void @work(ptr %pool)
+  br label %leave
+
+leave:
+  %active = atomicrmw sub ptr %active_field, i64 1 seq_cst
+  %waiting = load atomic i64, ptr %waiting_field seq_cst, align 8
+  %last = icmp eq i64 %active, 1
+  %awaited = icmp ne i64 %waiting, 0
+  %must_signal = and i1 %last, %awaited
+  br i1 %must_signal, label %signal, label %idle
+
+signal:
+  %6 = call i32 @pthread_mutex_lock(ptr %pool)
+  %7 = call i32 @pthread_cond_signal(ptr %done)
+  %8 = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %idle
+
+exit:
+  ret ptr null
+}
+
+; Wake as many sleeping workers as the job can use.
+define internal void @wake_workers(ptr %pool, i64 %wanted) {
+entry:
+  %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
+  %sleepers_field = getelementptr %pool, ptr %pool, i64 0, i32 5
+  %sleepers = load atomic i64, ptr %sleepers_field seq_cst, align 8
+  %nobody = icmp eq i64 %sleepers, 0
+  br i1 %nobody, label %exit, label %lock
+
+lock:
+  ; passing through the mutex: whoever counted itself as a sleeper is now really waiting
+  %1 = call i32 @pthread_mutex_lock(ptr %pool)
+  %2 = call i32 @pthread_mutex_unlock(ptr %pool)
+  %everybody = icmp sge i64 %wanted, %sleepers
+  br i1 %everybody, label %all, label %some
+
+all:
+  %3 = call i32 @pthread_cond_broadcast(ptr %wake)
+  br label %exit
+
+some:
+  %woken = phi i64 [ 0, %lock ], [ %woken_next, %one ]
+  %enough = icmp sge i64 %woken, %wanted
+  br i1 %enough, label %exit, label %one
+
+one:
+  %4 = call i32 @pthread_cond_signal(ptr %wake)
+  %woken_next = add i64 %woken, 1
+  br label %some
+
+exit:
+  ret void
+}
+
+; Wait until no worker is inside the closed job.
+define internal void @drain(ptr %pool) {
+entry:
+  %done = getelementptr %pool, ptr %pool, i64 0, i32 2
+  %active_field = getelementptr %pool, ptr %pool, i64 0, i32 7
+  %waiting_field = getelementptr %pool, ptr %pool, i64 0, i32 13
+  %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
+  %spins = load i64, ptr %spin_field
+  br label %spin
+
+spin:
+  %count = phi i64 [ 0, %entry ], [ %count_next, %again ]
+  %active = load atomic i64, ptr %active_field seq_cst, align 8
+  %empty = icmp eq i64 %active, 0
+  br i1 %empty, label %exit, label %again
+
+again:
+  call void @relax()
+  %count_next = add i64 %count, 1
+  %more = icmp slt i64 %count_next, %spins
+  br i1 %more, label %spin, label %sleep
+
+sleep:
+  %1 = call i32 @pthread_mutex_lock(ptr %pool)
+  store atomic i64 1, ptr %waiting_field seq_cst, align 8
+  br label %sleep_check
+
+sleep_check:
+  %still_active = load atomic i64, ptr %active_field seq_cst, align 8
+  %still_empty = icmp eq i64 %still_active, 0
+  br i1 %still_empty, label %awake, label %sleep_wait
+
+sleep_wait:
+  %2 = call i32 @pthread_cond_wait(ptr %done, ptr %pool)
+  br label %sleep_check
+
+awake:
+  store atomic i64 0, ptr %waiting_field seq_cst, align 8
+  %3 = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %exit
+
+exit:
+  ret void
+}
+
+; Run function(buffers, integers, begin, end) over [0, extent) in `chunks` pieces on at most `threads` threads, this one
+; included. Runs it all here if one thread or piece is enough, or if another caller has the pool.
+define void @pool_run(ptr %pool, ptr %function, ptr %buffers, ptr %integers, i64 %extent, i64 %chunks, i64 %threads) {
+entry:
+  %few_chunks = icmp sle i64 %chunks, 1
+  %few_threads = icmp sle i64 %threads, 1
+  %few = or i1 %few_chunks, %few_threads
+  br i1 %few, label %serial, label %acquire
+
+acquire:
+  %busy_field = getelementptr %pool, ptr %pool, i64 0, i32 11
+  %exchange = cmpxchg ptr %busy_field, i64 0, i64 1 acquire monotonic
+  %owned = extractvalue { i64, i1 } %exchange, 1
+  br i1 %owned, label %parallel, label %serial
+
+serial:
+  call void %function(ptr %buffers, ptr %integers, i64 0, i64 %extent)
+  ret void
+
+parallel:
+  %generation_field = getelementptr %pool, ptr %pool, i64 0, i32 3
+  %next_field = getelementptr %pool, ptr %pool, i64 0, i32 9
+  %open_field = getelementptr %pool, ptr %pool, i64 0, i32 18
+  %function_field = getelementptr %pool, ptr %pool, i64 0, i32 19
+  %buffers_field = getelementptr %pool, ptr %pool, i64 0, i32 20
+  %integers_field = getelementptr %pool, ptr %pool, i64 0, i32 21
+  %quotient_field = getelementptr %pool, ptr %pool, i64 0, i32 22
+  %remainder_field = getelementptr %pool, ptr %pool, i64 0, i32 23
+  %chunks_field = getelementptr %pool, ptr %pool, i64 0, i32 24
+  %limit_field = getelementptr %pool, ptr %pool, i64 0, i32 25
+  %quotient = sdiv i64 %extent, %chunks
+  %remainder = srem i64 %extent, %chunks
+  %limit = sub i64 %threads, 1
+  store ptr %function, ptr %function_field
+  store ptr %buffers, ptr %buffers_field
+  store ptr %integers, ptr %integers_field
+  store i64 %quotient, ptr %quotient_field
+  store i64 %remainder, ptr %remainder_field
+  store i64 %chunks, ptr %chunks_field
+  store i64 %limit, ptr %limit_field
+  store atomic i64 0, ptr %next_field monotonic, align 8
+  store atomic i64 1, ptr %open_field seq_cst, align 8
+  %1 = atomicrmw add ptr %generation_field, i64 1 seq_cst
+  %useful = call i64 @llvm.smin.i64(i64 %chunks, i64 %threads)
+  %wanted = sub i64 %useful, 1
+  call void @wake_workers(ptr %pool, i64 %wanted)
+  call void @work(ptr %pool)
+  store atomic i64 0, ptr %open_field seq_cst, align 8
+  call void @drain(ptr %pool)
+  store atomic i64 0, ptr %busy_field release, align 8
+  ret void
+}
+
+; Run `count` launches in order: a captured graph is one call.
+define void @pool_run_list(ptr %pool, ptr %launches, i64 %count) {
+entry:
+  br label %check
+
+check:
+  %position = phi i64 [ 0, %entry ], [ %position_next, %body ]
+  %left = icmp slt i64 %position, %count
+  br i1 %left, label %body, label %exit
+
+body:
+  %function_field = getelementptr %launch, ptr %launches, i64 %position, i32 0
+  %buffers_field = getelementptr %launch, ptr %launches, i64 %position, i32 1
+  %integers_field = getelementptr %launch, ptr %launches, i64 %position, i32 2
+  %extent_field = getelementptr %launch, ptr %launches, i64 %position, i32 3
+  %chunks_field = getelementptr %launch, ptr %launches, i64 %position, i32 4
+  %threads_field = getelementptr %launch, ptr %launches, i64 %position, i32 5
+  %function = load ptr, ptr %function_field
+  %buffers = load ptr, ptr %buffers_field
+  %integers = load ptr, ptr %integers_field
+  %extent = load i64, ptr %extent_field
+  %chunks = load i64, ptr %chunks_field
+  %threads = load i64, ptr %threads_field
+  call void @pool_run(ptr %pool, ptr %function, ptr %buffers, ptr %integers, i64 %extent, i64 %chunks, i64 %threads)
+  %position_next = add i64 %position, 1
+  br label %check
+
+exit:
+  ret void
+}
+
+; Create workers until there are `wanted` (at most 1024); returns how many there are. Signals are for the interpreter's
+; own threads: `set_mask` is SIG_SETMASK, whose number differs between systems.
+define i64 @pool_start(ptr %pool, i64 %wanted, i32 %set_mask, i64 %stack_bytes) {
+entry:
+  %attributes = alloca [256 x i8], align 16
+  %mask = alloca [256 x i8], align 16
+  %old_mask = alloca [256 x i8], align 16
+  %workers_field = getelementptr %pool, ptr %pool, i64 0, i32 16
+  %limited = call i64 @llvm.smin.i64(i64 %wanted, i64 1024)
+  %1 = call i32 @pthread_attr_init(ptr %attributes)
+  %2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 %stack_bytes)
+  %3 = call i32 @sigfillset(ptr %mask)
+  %4 = call i32 @pthread_sigmask(i32 %set_mask, ptr %mask, ptr %old_mask)
+  br label %check
+
+check:
+  %workers = load i64, ptr %workers_field
+  %missing = icmp slt i64 %workers, %limited
+  br i1 %missing, label %create, label %finish
+
+create:
+  %handle = getelementptr %pool, ptr %pool, i64 0, i32 26, i64 %workers
+  %error = call i32 @pthread_create(ptr %handle, ptr %attributes, ptr @worker, ptr %pool)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %finish, label %created
+
+created:
+  %workers_next = add i64 %workers, 1
+  store i64 %workers_next, ptr %workers_field
+  br label %check
+
+finish:
+  %5 = call i32 @pthread_sigmask(i32 %set_mask, ptr %old_mask, ptr null)
+  %6 = call i32 @pthread_attr_destroy(ptr %attributes)
+  %total = load i64, ptr %workers_field
+  ret i64 %total
+}
+
+; End all workers and wait for them. No job may be running.
+define void @pool_stop(ptr %pool) {
+entry:
+  %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
+  %generation_field = getelementptr %pool, ptr %pool, i64 0, i32 3
+  %stop_field = getelementptr %pool, ptr %pool, i64 0, i32 14
+  %workers_field = getelementptr %pool, ptr %pool, i64 0, i32 16
+  store atomic i64 1, ptr %stop_field seq_cst, align 8
+  %1 = atomicrmw add ptr %generation_field, i64 1 seq_cst
+  %2 = call i32 @pthread_mutex_lock(ptr %pool)
+  %3 = call i32 @pthread_cond_broadcast(ptr %wake)
+  %4 = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %check
+
+check:
+  %workers = load i64, ptr %workers_field
+  %some = icmp sgt i64 %workers, 0
+  br i1 %some, label %join, label %exit
+
+join:
+  %workers_next = sub i64 %workers, 1
+  %handle_field = getelementptr %pool, ptr %pool, i64 0, i32 26, i64 %workers_next
+  %handle = load i64, ptr %handle_field
+  %5 = call i32 @pthread_join(i64 %handle, ptr null)
+  store i64 %workers_next, ptr %workers_field
+  br label %check
+
+exit:
+  store atomic i64 0, ptr %stop_field seq_cst, align 8
+  ret void
+}

@@ -1,0 +1,133 @@
+"""The native thread pool: `pool.ll` compiled for this process. Python makes one call per launch and no thread objects."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from functools import cache
+from importlib import resources
+
+from tiny_runtime_cpu.host import Arch, host_arch
+from tiny_runtime_cpu.machine import LoadedObject, compile_object, has_symbols
+
+MAX_WORKERS = 1024
+STACK_BYTES = 8 << 20  # kernels keep near memory on the stack; macOS gives other threads 512 KiB by default
+
+# how a processor is told that this is a spin-wait, and how often before going to sleep: some 10 to 20 microseconds, which is longer than
+# the time between two launches of a captured graph and shorter than anything a person or a battery notices
+_RELAX = {
+  "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()", 300),
+  "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)", 1000),
+}
+
+_NEEDED = (
+  "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy", "pthread_mutex_init",
+  "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal",
+  "pthread_cond_broadcast", "pthread_sigmask", "sigfillset",
+)  # fmt: skip
+
+_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_run_list", "pool_start", "pool_stop")
+
+
+def pool_source(arch: Arch) -> str:
+  """The pool as LLVM IR text for one processor family."""
+  call, declaration, _ = _RELAX.get(arch.family, ("", "", 0))
+  text = resources.files("tiny_runtime_cpu").joinpath("pool.ll").read_text()
+  return f"{text}\n{declaration}\ndefine internal void @relax() alwaysinline {{\n  {call}\n  ret void\n}}\n"
+
+
+class _Functions:
+  """The pool's native functions, linked once per process."""
+
+  def __init__(self) -> None:
+    arch = host_arch()
+    self.spin = _RELAX.get(arch.family, ("", "", 0))[2]
+    native = LoadedObject(compile_object(pool_source(arch), arch), *_EXPORTS)
+    native.keep()
+    p, i = ctypes.c_void_p, ctypes.c_int64
+    self.size = ctypes.CFUNCTYPE(i)(native.address("pool_size"))
+    self.init = ctypes.CFUNCTYPE(None, p, i)(native.address("pool_init"))
+    self.start = ctypes.CFUNCTYPE(i, p, i, ctypes.c_int32, i)(native.address("pool_start"))
+    self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
+    # bytes objects go in as pointers to their contents; the call releases the GIL
+    self.run = ctypes.CFUNCTYPE(None, p, p, ctypes.c_char_p, ctypes.c_char_p, i, i, i)(native.address("pool_run"))
+    self.run_list = ctypes.CFUNCTYPE(None, p, ctypes.c_char_p, i)(native.address("pool_run_list"))
+
+
+@cache
+def _functions() -> _Functions | None:
+  """None where the system has no POSIX threads."""
+  return _Functions() if has_symbols(*_NEEDED) else None
+
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Pool:
+  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end)` over parts of a range.
+
+  Workers are created on first use and sleep when idle. Only one launch uses them at a time; a launch from a second Python thread meanwhile
+  runs on that thread alone. After a fork, the child's pool is empty and refills itself.
+  """
+
+  def __init__(self) -> None:
+    self._native = _functions()
+    self._lock = threading.Lock()
+    self._reset()
+    if hasattr(os, "register_at_fork"):
+      _forked.add(self)
+
+  def _reset(self) -> None:
+    """Start afresh with no workers. What a forked child inherits is a copy with threads that it does not have: that is left alone."""
+    self.workers = 0
+    self._lock = threading.Lock()
+    if self._native is None:
+      return
+    size = self._native.size()
+    self._storage = ctypes.create_string_buffer(size + 128)
+    self._state = (ctypes.addressof(self._storage) + 127) & ~127
+    self._native.init(self._state, self._native.spin)
+
+  def ensure(self, threads: int) -> int:
+    """Make workers for `threads` threads, the caller's included; returns how many threads there are (fewer if the system refuses)."""
+    if self._native is None:
+      return 1
+    if self.workers < threads - 1:
+      with self._lock:
+        # SIG_SETMASK
+        how = 3 if sys.platform == "darwin" else 2
+        self.workers = self._native.start(self._state, min(threads - 1, MAX_WORKERS), how, STACK_BYTES)
+    return min(threads, self.workers + 1)
+
+  def run(self, function: int, buffers: bytes, integers: bytes, extent: int, chunks: int, threads: int) -> None:
+    """Call the function at this address on [0, extent) in `chunks` parts, on at most `threads` threads. Returns when all is done."""
+    if self._native is None:
+      _KERNEL(function)(buffers, integers, 0, extent)
+    else:
+      self._native.run(self._state, function, buffers, integers, extent, chunks, threads)
+
+  def close(self) -> None:
+    """End the workers. The pool can be used again."""
+    with self._lock:
+      if self._native is not None and self.workers:
+        self._native.stop(self._state)
+      self.workers = 0
+
+  def __del__(self) -> None:
+    if hasattr(self, "_state"):
+      self.close()
+
+
+_forked: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+  for pool in _forked:
+    pool._reset()
+
+
+if hasattr(os, "register_at_fork"):
+  os.register_at_fork(after_in_child=_after_fork)

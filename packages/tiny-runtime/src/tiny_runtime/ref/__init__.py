@@ -1,0 +1,7 @@
+"""REF, the reference backend: interprets kernels in pure Python, exactly and slowly. Also the template for a new plugin; see backend.py."""
+
+from tiny_runtime.ref.backend import BACKEND
+from tiny_runtime.ref.compiler import RefCompiler
+from tiny_runtime.ref.device import RefDevice
+
+__all__ = ["BACKEND", "RefCompiler", "RefDevice"]

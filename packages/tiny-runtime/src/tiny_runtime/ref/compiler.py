@@ -1,0 +1,74 @@
+"""Kernel UOp → Binary whose code is the kernel's own textual form."""
+
+from __future__ import annotations
+
+from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.contract import Measure
+from tiny_runtime.errors import CompileError
+from tiny_runtime.ref.generate import Unsupported, generate
+
+
+class RefCompiler:
+  """Pure and without state, so it is picklable as it is. `measure` is not used: there is nothing to choose."""
+
+  key = "ref-1"
+
+  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
+    """Check that the kernel can be interpreted, and describe it. Raises CompileError."""
+    text = print_uop(kernel)
+    try:
+      function = generate(kernel)
+    except Unsupported as error:
+      raise CompileError(f"REF cannot interpret this kernel: {error}", text) from error
+    return Binary(
+      code=text.encode(),
+      entry=kernel.arg.name if isinstance(kernel.arg, KernelInfo) else "kernel",
+      global_size=(UOp.const(dtypes.index, 1),) * 3,
+      local_size=(UOp.const(dtypes.index, 1),) * 3,
+      params=parameters(kernel),
+      variables=tuple(v.arg[0] for v in kernel.variables),
+      ops=count_operations(kernel),
+      nbytes=UOp.const(dtypes.index, sum(p.size * p.dtype.itemsize for p in parameters(kernel))),
+      source=function.source,
+    )
+
+
+def pointer_of(index: UOp) -> UOp:
+  """The PARAM or ALLOC below an INDEX or a pointer."""
+  while index.op in (Ops.INDEX, Ops.AFTER):
+    index = index.src[0]
+  return index
+
+
+def parameters(kernel: UOp) -> tuple[ParamInfo, ...]:
+  """The kernel's buffers in slot order."""
+  nodes = kernel.toposort
+  written = {pointer_of(u.src[0]) for u in nodes if u.op is Ops.STORE}
+  read = {pointer_of(u.src[0]) for u in nodes if u.op is Ops.LOAD}
+  found = sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg))
+  result = []
+  for u in found:
+    assert isinstance(u.dtype, PtrDType)
+    result.append(ParamInfo(int(u.arg), u.dtype.base, u.dtype.size, u in written, u in read))
+  return tuple(result)
+
+
+def count_operations(kernel: UOp) -> UOp:
+  """Arithmetic operations of one launch: each ALU node as often as the loops around it go round. Address arithmetic is not counted."""
+  total = UOp.const(dtypes.index, 0)
+  for u in kernel.toposort:
+    if u.op is Ops.REDUCE:
+      loops, dtype = u.src[0].ranges | set(u.src[1:]), u.dtype
+    elif u.op in GroupOp.ALU:
+      loops, dtype = u.ranges, u.src[0].dtype
+    else:
+      continue
+    if dtype.kind == "index":
+      continue
+    times = UOp.const(dtypes.index, 1)
+    for loop in sorted(loops, key=lambda r: str(r.arg)):
+      times = times * loop.src[0]
+    total = total + times
+  return total if total.ranges == frozenset() else UOp.const(dtypes.index, 0)

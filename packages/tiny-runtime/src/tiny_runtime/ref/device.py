@@ -1,0 +1,121 @@
+"""The device half: memory is bytearrays, a program is a Python function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tiny_uop import dtypes, parse_uop
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.contract import Capabilities, DeviceInfo
+from tiny_runtime.errors import OutOfMemory
+from tiny_runtime.ref.generate import generate
+from tiny_runtime.ref.memory import open_view
+
+ARCH = "python"
+LIMIT = 1 << 32
+"""Bytes that one REF device gives out. A reference is for small cases; this keeps a mistake from filling the machine."""
+
+
+class RefMemory:
+  """One allocation. New memory is all ones (NaN, -1, true), so that reading what was never written shows."""
+
+  def __init__(self, nbytes: int) -> None:
+    self.nbytes = nbytes
+    self.data: bytearray | None = bytearray(b"\xff") * nbytes
+
+  def bytes(self) -> bytearray:
+    """The contents. Raises ValueError after `free`."""
+    if self.data is None:
+      raise ValueError(f"REF: this memory of {self.nbytes} bytes was freed")
+    return self.data
+
+
+@dataclass(frozen=True)
+class RefProgram:
+  """A loaded binary: the function and what it takes."""
+
+  binary: Binary
+  call: Callable[..., Any]
+
+
+class RefDevice:
+  """Launches run at once in the calling thread, so `sync` has nothing to wait for and every `launch` can tell its time."""
+
+  def __init__(self) -> None:
+    names = frozenset(d.name for d in dtypes.all)
+    self.info = DeviceInfo("REF", ARCH, LIMIT, Capabilities(dtypes=names, host_mapped=True))
+    self.used = 0
+
+  def alloc(self, nbytes: int) -> RefMemory:
+    """New memory. Raises OutOfMemory above LIMIT in all, or where Python has no more."""
+    if nbytes < 1:
+      raise ValueError(f"cannot allocate {nbytes} bytes: the size must be at least 1")
+    if self.used + nbytes > LIMIT:
+      raise OutOfMemory(f"REF: cannot allocate {nbytes} bytes: {self.used} of {LIMIT} are in use")
+    try:
+      memory = RefMemory(nbytes)
+    except MemoryError:
+      raise OutOfMemory(f"REF: Python has no {nbytes} bytes left") from None
+    self.used += nbytes
+    return memory
+
+  def free(self, memory: RefMemory) -> None:
+    """Drop the bytes."""
+    memory.bytes()
+    memory.data = None
+    self.used -= memory.nbytes
+
+  def write(self, memory: RefMemory, offset: int, data: memoryview) -> None:
+    """Copy `data` in."""
+    self._window(memory, offset, data.nbytes)[:] = data.cast("B")
+
+  def read(self, memory: RefMemory, offset: int, out: memoryview) -> None:
+    """Fill `out`."""
+    out.cast("B")[:] = self._window(memory, offset, out.nbytes)
+
+  def view(self, memory: RefMemory) -> memoryview:
+    """The optional capability `HostMapped`."""
+    return memoryview(memory.bytes())
+
+  def load(self, binary: Binary) -> RefProgram:
+    """Parse the kernel and make a function of it."""
+    return RefProgram(binary, generate(parse_uop(binary.code.decode())).call)
+
+  def launch(
+    self,
+    program: RefProgram,
+    buffers: Sequence[tuple[RefMemory, int]],
+    integers: Sequence[int],
+    global_size: tuple[int, ...],
+    local_size: tuple[int, ...],
+    wait: bool,
+  ) -> float | None:
+    """Run it. Raises ValueError for wrong arguments and IndexError for an access outside a buffer, naming the buffer and the element."""
+    binary = program.binary
+    if len(buffers) != len(binary.params):
+      raise ValueError(f"kernel {binary.entry} takes {len(binary.params)} buffers, got {len(buffers)}")
+    if len(integers) != len(binary.variables):
+      raise ValueError(f"kernel {binary.entry} takes the integers {binary.variables}, got {len(integers)} values")
+    views = []
+    for param, (memory, offset) in zip(binary.params, buffers, strict=True):
+      window = self._window(memory, offset, param.size * param.dtype.itemsize)
+      views.append(open_view(param.dtype, window))
+    start = time.perf_counter()
+    program.call(*views, *integers)
+    return time.perf_counter() - start
+
+  def sync(self) -> None:
+    """Nothing is ever pending."""
+
+  def close(self) -> None:
+    """Nothing is held outside Python."""
+
+  def _window(self, memory: RefMemory, offset: int, nbytes: int) -> memoryview:
+    data = memory.bytes()
+    if not 0 <= offset <= offset + nbytes <= len(data):
+      raise ValueError(f"REF: bytes [{offset}, {offset + nbytes}) are outside this memory of {len(data)} bytes")
+    return memoryview(data)[offset : offset + nbytes]

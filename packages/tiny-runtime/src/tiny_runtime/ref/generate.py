@@ -1,0 +1,274 @@
+"""A kernel-level SINK → a Python function that computes it.
+
+Where a value is computed follows from the loops it is inside of (`UOp.ranges`) alone: as far out as these allow. So each open loop is a scope
+with its own lines and its own names, and a node belongs to the innermost scope among the loops in its ranges. Nothing here optimises.
+
+The text is generated from node types, numbers and counters only; no name that a kernel brings along gets into it.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NoReturn
+
+from tiny_uop import GroupOp, Ops, PtrDType, UOp
+
+from tiny_runtime.ref.expressions import constant, expression, identity, is_supported
+from tiny_runtime.ref.memory import decode, encode, is_native, new_array
+
+_serial = count()
+
+
+class Unsupported(ValueError):
+  """A node that has no place in a kernel, or that the interpreter does not know."""
+
+
+@dataclass(frozen=True)
+class Function:
+  """The function: `call(*views of the buffers in slot order, *values of the variables sorted by name)`."""
+
+  source: str
+  call: Callable[..., Any]
+
+
+@dataclass
+class _Scope:
+  """The body of one loop (or, with `loop` None, of the function)."""
+
+  loop: UOp | None
+  names: dict[UOp, str] = field(default_factory=dict)
+  lines: list[str] = field(default_factory=list)
+
+
+def generate(kernel: UOp) -> Function:
+  """Compile a kernel. Raises Unsupported."""
+  if kernel.op is not Ops.SINK:
+    raise Unsupported(f"expected a SINK, got {kernel!r}")
+  return _Generator(kernel).finish()
+
+
+class _Generator:
+  def __init__(self, kernel: UOp) -> None:
+    self.kernel = kernel
+    self.namespace: dict[str, Any] = {}
+    self.scopes = [_Scope(None)]
+    self.counter = count()
+
+  def finish(self) -> Function:
+    nodes = self.kernel.toposort
+    params = sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg))
+    names = self.scopes[0].names
+    for u in params:
+      names[u] = f"p{int(u.arg)}"
+    for i, u in enumerate(self.kernel.variables):
+      names[u] = f"n{i}"
+    arguments = [names[u] for u in (*params, *self.kernel.variables)]
+    for effect in self.kernel.src:
+      self.effect(effect)
+    body = self.scopes[0].lines or ["pass"]
+    source = "\n".join([f"def kernel({', '.join(arguments)}):", *(f"  {line}" for line in body)]) + "\n"
+    # registered under a name of its own so that a traceback shows the line
+    filename = f"<REF kernel {next(_serial)}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    try:
+      exec(compile(source, filename, "exec"), self.namespace)
+    except SyntaxError as error:  # Python nests at most 20 loops
+      raise Unsupported(f"{error.msg} in the generated function") from error
+    return Function(source, self.namespace["kernel"])
+
+  # *** scopes ***
+
+  def depth(self, ranges: frozenset[UOp], user: UOp) -> int:
+    """The scope that a node inside of these loops belongs to."""
+    found = 0
+    for loop in ranges:
+      place = next((i for i in range(len(self.scopes) - 1, 0, -1) if self.scopes[i].loop is loop), None)
+      if place is None:
+        raise Unsupported(f"{user!r} is inside of {loop!r}, but that loop is not open where it is needed")
+      found = max(found, place)
+    return found
+
+  def is_open(self, ranges: frozenset[UOp]) -> bool:
+    return all(any(scope.loop is loop for scope in self.scopes) for loop in ranges)
+
+  def in_loops(self, loops: tuple[UOp, ...], body: Callable[[], None]) -> None:
+    """Write `body` inside of new loops, first one outermost, at the end of the innermost scope."""
+    if not loops:
+      body()
+      return
+    loop = loops[0]
+    if loop.op is not Ops.RANGE:
+      raise Unsupported(f"expected a RANGE to loop over, got {loop!r}")
+    extent = self.value(loop.src[0])
+    scope, name = _Scope(loop), f"i{next(self.counter)}"
+    scope.names[loop] = name
+    outer = self.scopes[-1]
+    self.scopes.append(scope)
+    self.in_loops(loops[1:], body)
+    self.scopes.pop()
+    outer.lines.append(f"for {name} in range({extent}):")
+    outer.lines.extend(f"  {line}" for line in scope.lines or ["pass"])
+
+  def at_depth(self, depth: int, body: Callable[[], None]) -> None:
+    """Write `body` at the end of an outer scope; what is already written in the inner ones comes after it."""
+    inner = self.scopes[depth + 1 :]
+    del self.scopes[depth + 1 :]
+    body()
+    self.scopes.extend(inner)
+
+  # *** effects ***
+
+  def effect(self, u: UOp) -> None:
+    """Write an effect, once, in the scope it belongs to."""
+    depth = self.depth(u.ranges, u)
+    if u in self.scopes[depth].names:
+      return
+    self.scopes[depth].names[u] = ""
+    self.at_depth(depth, lambda: self._effect(u))
+
+  def _effect(self, u: UOp) -> None:
+    if u.op is Ops.END:
+      self.in_loops(u.src[1:], lambda: self.effect(u.src[0]))
+    elif u.op in (Ops.GROUP, Ops.SINK, Ops.BARRIER):
+      for s in u.src:
+        self.effect(s)
+    elif u.op is Ops.STORE:
+      self._store(u)
+    elif u.op is Ops.AFTER:
+      self.pointer(u)
+    else:
+      raise Unsupported(f"{u!r} is not an effect")
+
+  def _store(self, u: UOp) -> None:
+    target, value = u.src
+    stored = self.value(value)
+    pointer, offset, gate = self._address(target)
+    base = self._element(target)
+    if not is_native(base):
+      self.namespace["encode"] = encode
+      stored = f"encode({self._object(base)}, {stored})"
+    lines = [*self._check(target, pointer, offset, "write"), f"{pointer}[{offset}] = {stored}"]
+    out = self.scopes[-1].lines
+    if gate:
+      out.extend([f"if {gate}:", *(f"  {line}" for line in lines)])
+    else:
+      out.extend(lines)
+
+  # *** values ***
+
+  def value(self, u: UOp) -> str:
+    """The name of a node's value, writing first what it needs. Goes through the graph in order, so depth is no limit."""
+    if (known := self._known(u)) is not None:
+      return known
+    for node in u.walk(lambda n: n.op not in (Ops.REDUCE, Ops.AFTER, Ops.END) and self._known(n) is None):
+      if self.is_open(node.ranges) and node.op not in GroupOp.Effect and self._known(node) is None:
+        self._write(node)
+    return self.scopes[self.depth(u.ranges, u)].names[u]
+
+  def _known(self, u: UOp) -> str | None:
+    return self.scopes[self.depth(u.ranges, u)].names.get(u) if self.is_open(u.ranges) else None
+
+  def _write(self, u: UOp) -> None:
+    depth = self.depth(u.ranges, u)
+    if isinstance(u.dtype, PtrDType) and u.op is not Ops.LOAD:
+      if u.op is not Ops.INDEX:
+        self.scopes[depth].names[u] = self.pointer(u)
+      else:
+        self.scopes[depth].names[u] = ""
+      return
+    if u.op is Ops.CONST and not isinstance(u.arg, tuple):
+      self.scopes[depth].names[u] = constant(u.dtype, u.arg, self.namespace)
+    elif u.op is Ops.STAGE:
+      self.scopes[depth].names[u] = self.value(u.src[0])
+    else:
+      name = f"v{next(self.counter)}"
+      self.at_depth(depth, lambda: self._assign(u, name))
+      self.scopes[depth].names[u] = name
+
+  def _assign(self, u: UOp, name: str) -> None:
+    if u.op is Ops.REDUCE:
+      self._reduce(u, name)
+    elif u.op is Ops.LOAD:
+      self._load(u, name)
+    elif u.op in GroupOp.Elementwise and is_supported(u):
+      args = [self.value(s) for s in u.src]
+      self.scopes[-1].lines.append(f"{name} = {expression(u.op, u.dtype, args, u.src[0].dtype, self.namespace)}")
+    else:
+      raise Unsupported(f"{u!r} has no meaning in a kernel of scalars")
+
+  def _reduce(self, u: UOp, name: str) -> None:
+    op = u.arg[0]
+    start = constant(u.dtype, identity(op, u.dtype), self.namespace)
+    self.scopes[-1].lines.append(f"{name} = {start}")
+
+    def step() -> None:
+      value = self.value(u.src[0])
+      self.scopes[-1].lines.append(f"{name} = {expression(op, u.dtype, [name, value], u.dtype, self.namespace)}")
+
+    self.in_loops(u.src[1:], step)
+
+  def _load(self, u: UOp, name: str) -> None:
+    target = u.src[0]
+    base = self._element(target)
+    if u.dtype is not base:
+      raise Unsupported(f"{u!r} loads {u.dtype} from a pointer to {base}")
+    pointer, offset, gate = self._address(target)
+    element = f"{pointer}[{offset}]"
+    if not is_native(base):
+      self.namespace["decode"] = decode
+      element = f"decode({self._object(base)}, {element})"
+    lines = [*self._check(target, pointer, offset, "read"), f"{name} = {element}"]
+    if gate:
+      alternative = self.value(u.src[1]) if len(u.src) > 1 else constant(base, identity(Ops.ADD, base), self.namespace)
+      lines = [f"if {gate}:", *(f"  {line}" for line in lines), "else:", f"  {name} = {alternative}"]
+    self.scopes[-1].lines.extend(lines)
+
+  # *** memory ***
+
+  def pointer(self, u: UOp) -> str:
+    """The name of the buffer behind a pointer, writing first the effects that it comes after."""
+    while u.op is Ops.AFTER:
+      for dep in u.src[1:]:
+        self.effect(dep)
+      u = u.src[0]
+    names = self.scopes[0].names
+    if u.op is Ops.ALLOC and u not in names:
+      assert isinstance(u.dtype, PtrDType)
+      names[u] = f"a{next(self.counter)}"
+      self.namespace["new_array"] = new_array
+      # before all else: each launch has its own
+      self.scopes[0].lines.insert(0, f"{names[u]} = new_array({self._object(u.dtype)})")
+    if u not in names:
+      raise Unsupported(f"{u!r} is not a pointer")
+    return names[u]
+
+  def _element(self, index: UOp) -> Any:
+    if index.op is not Ops.INDEX or not isinstance(index.dtype, PtrDType):
+      raise Unsupported(f"expected an INDEX to access, got {index!r}")
+    return index.dtype.base
+
+  def _address(self, index: UOp) -> tuple[str, str, str]:
+    self._element(index)
+    pointer = self.pointer(index.src[0])
+    return pointer, self.value(index.src[1]), self.value(index.src[2]) if len(index.src) > 2 else ""
+
+  def _check(self, index: UOp, pointer: str, offset: str, verb: str) -> list[str]:
+    assert isinstance(index.dtype, PtrDType)
+    self.namespace["outside"] = outside
+    return [f"if not 0 <= {offset} < {index.dtype.size}: outside({verb!r}, {pointer!r}, {offset}, {index.dtype.size})"]
+
+  def _object(self, value: Any) -> str:
+    name = f"o{value.name}" if not isinstance(value, PtrDType) else f"o{next(self.counter)}"
+    self.namespace[name] = value
+    return name
+
+
+def outside(verb: str, pointer: str, offset: int, size: int) -> NoReturn:
+  """The error for an access outside a buffer."""
+  where = f"buffer {pointer[1:]}" if pointer[0] == "p" else "its near memory"
+  raise IndexError(
+    f"the kernel would {verb} element {offset} of {where}, which has {size} elements: its offset or its gate is wrong"
+  )
