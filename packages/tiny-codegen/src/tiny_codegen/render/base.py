@@ -1,0 +1,54 @@
+"""What the pipeline knows about a target, and the one thing a target does: turn a linear program into text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from tiny_uop import DType, Ops, ProgramInfo, UOp
+
+
+@dataclass(frozen=True)
+class Capabilities:
+  """What a target can do. Passes ask this record; nobody compares target names.
+
+  `native_dtypes` are the types that registers and arithmetic hold; any other dtype is emulated (`tiny_codegen.decompose`).
+  `native_ops` are the elementwise ops the renderer writes directly; the others are decomposed.
+  `vector_bits` is the width of a vector register (0: a scalar machine), `vector_registers` how many there are,
+  `max_vector_lanes` the widest vector that a value of the program may have.
+  `has_fma` allows `a*b + c` to be fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop
+  that several workers share. `has_local`: workgroups of threads with shared memory and barriers.
+  `max_global` / `max_local` bound the launch sizes per axis, `max_workgroup` the threads of one workgroup,
+  `shared_memory_bytes` the near memory (LOCAL) one program may take.
+  """
+
+  native_dtypes: frozenset[DType]
+  native_ops: frozenset[Ops]
+  vector_bits: int = 0
+  vector_registers: int = 16
+  max_vector_lanes: int = 1
+  has_fma: bool = False
+  has_threads: bool = False
+  has_local: bool = False
+  max_global: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+  max_local: tuple[int, int, int] = (1, 1, 1)
+  max_workgroup: int = 1
+  shared_memory_bytes: int = 0
+
+  def lanes(self, dtype: DType) -> int:
+    """How many elements of the scalar `dtype` fill one vector register; 1 on a scalar machine."""
+    return max(1, min(self.max_vector_lanes, self.vector_bits // max(8, dtype.bits)))
+
+
+class Renderer(ABC):
+  """A target of code generation. Renderers are plain data (picklable, comparable by `target`), and need no device."""
+
+  target: str
+  capabilities: Capabilities
+
+  @abstractmethod
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    """The source text of a program-level LINEAR. `info` gives its name, its buffers and its variables, in ABI order.
+
+    Raises NotImplementedError, naming the instruction, for what `capabilities` does not promise.
+    """

@@ -1,0 +1,242 @@
+"""Programs as LLVM IR text (opaque pointers; LLVM 15 and later read it, 22 is what we test with)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tiny_uop import AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
+
+from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.llvm_alu import elementwise
+from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
+from tiny_codegen.render.llvm_memory import load, store
+from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
+from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
+
+_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
+
+
+class LLVMRenderer(Renderer):
+  """LLVM IR for one processor.
+
+  Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`. Floating point is strict: no
+  fast-math flags, and only MULACC is fused.
+  """
+
+  def __init__(self, target: LLVMTarget = GENERIC) -> None:
+    self.llvm = target
+    self.target = target.name
+    self.capabilities = target.capabilities
+
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    return _Program(self.llvm, linear, info).text()
+
+
+class _Program:
+  """One program on its way to text."""
+
+  def __init__(self, target: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
+    self.target, self.info, self.linear = target, info, linear
+    self.body = Function()
+    self.globals: list[str] = []
+    self.arguments: list[str] = []
+    self.shared = [u for u in linear.src if is_thread_range(u)]
+    if len(self.shared) > 1:
+      raise NotImplementedError(f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers")
+
+  # *** the text ***
+
+  def text(self) -> str:
+    name = self.info.name
+    self._bind_arguments()
+    for u in self.linear.src:
+      if u.op not in _NOTHING:
+        self._instruction(u)
+    for u in reversed(self.body.open_loops):
+      if u.op is not Ops.SPECIAL:
+        raise ValueError(f"{name}: the loop of {u!r} is never closed")
+      self.body.close_loop(u)
+    lines = [*self._module_header(), *self.globals, *self._function(), ""]
+    if not self.target.convention:
+      lines += [*self._host_entry(), ""]
+    lines += [*self.body.declarations.values(), "", self._attributes(), ""]
+    return "\n".join(lines)
+
+  def _module_header(self) -> list[str]:
+    head = [f"; program {self.info.name} for {self.target.name}"]
+    if self.target.datalayout:
+      head.append(f'target datalayout = "{self.target.datalayout}"')
+    if self.target.triple:
+      head.append(f'target triple = "{self.target.triple}"')
+    return [*head, ""]
+
+  def _function(self) -> list[str]:
+    arguments = ", ".join(self.arguments)
+    if self.target.convention:
+      head = f"define {self.target.convention} void @{self.info.name}({arguments}) #0 {{"
+    else:
+      joined = ", ".join([*self.arguments, "i64 %begin", "i64 %end"])
+      head = f"define internal void @{self.info.name}.body({joined}) #1 {{"
+    return [head, "start:", *self.body.entry, *self.body.lines, "  ret void", "}"]
+
+  def _host_entry(self) -> list[str]:
+    lines = [f"define void @{self.info.name}(ptr %buffers, ptr %integers, i64 %begin, i64 %end) #0 {{", "start:"]
+    passed = []
+    for place, p in enumerate(self.info.params):
+      lines += [f"  %a{place} = getelementptr ptr, ptr %buffers, i64 {place}", f"  %p{place} = load ptr, ptr %a{place}"]
+      passed.append(f"ptr %p{place}")
+      assert p.slot >= 0
+    for place in range(len(self.info.variables)):
+      lines += [f"  %b{place} = getelementptr i64, ptr %integers, i64 {place}", f"  %n{place} = load i64, ptr %b{place}"]
+      passed.append(f"i64 %n{place}")
+    call = f"  call void @{self.info.name}.body({', '.join([*passed, 'i64 %begin', 'i64 %end'])})"
+    if self.shared:
+      return [*lines, call, "  ret void", "}"]
+    # nothing to share: whoever gets the first piece does it all
+    test = ["  %first = icmp eq i64 %begin, 0", "  br i1 %first, label %run, label %done", "run:"]
+    return [*lines, *test, call, "  br label %done", "done:", "  ret void", "}"]
+
+  def _attributes(self) -> str:
+    shared = ["nounwind"]
+    if self.target.cpu:
+      shared.append(f'"target-cpu"="{self.target.cpu}"')
+    if self.target.features:
+      shared.append(f'"target-features"="{self.target.features}"')
+    if bits := self.target.capabilities.vector_bits:
+      # LLVM would otherwise halve 512-bit vectors on some processors
+      shared.append(f'"prefer-vector-width"="{bits}"')
+    text = " ".join(shared)
+    return f"attributes #0 = {{ {text} }}\nattributes #1 = {{ alwaysinline {text} }}"
+
+  # *** arguments ***
+
+  def _bind_arguments(self) -> None:
+    slots = {p.slot: place for place, p in enumerate(self.info.params)}
+    space = pointer(AddrSpace.GLOBAL, self.target.spaces)
+    self.arguments = [f"{space} noalias %p{place}" for place in slots.values()]
+    self.arguments += [f"i64 %n{place}" for place in range(len(self.info.variables))]
+    names = {name: place for place, name in enumerate(self.info.variables)}
+    for u in self.linear.toposort:
+      if u.op is Ops.PARAM:
+        if u.arg not in slots:
+          raise ValueError(f"{self.info.name} uses buffer slot {u.arg}, its ProgramInfo lists slots {sorted(slots)}")
+        self.body.values[u] = f"%p{slots[u.arg]}"
+      elif u.op is Ops.VARIABLE:
+        if u.arg[0] not in names:
+          raise ValueError(f"{self.info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {list(names)}")
+        self.body.values[u] = integer_from(self.body, f"%n{names[u.arg[0]]}", u)
+
+  # *** instructions ***
+
+  def _instruction(self, u: UOp) -> None:
+    if u.op in GroupOp.Elementwise:
+      self.body.values[u] = elementwise(self.body, u)
+    elif (emit := _EMIT.get(u.op)) is not None:
+      emit(self, u)
+    else:
+      raise NotImplementedError(f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering")
+
+  def argument(self, u: UOp) -> None:
+    """PARAM and VARIABLE: bound before the first instruction."""
+
+  def alloc(self, u: UOp) -> None:
+    assert isinstance(u.dtype, PtrDType)
+    array = f"[{u.dtype.size} x {memory_type(u.dtype.base)}]"
+    align = 64 if u.dtype.size * u.dtype.base.itemsize >= 64 else max(16, u.dtype.base.itemsize)
+    if self.target.convention and u.dtype.space is AddrSpace.LOCAL:
+      name = f"@{self.info.name}.local{u.arg}"
+      number = self.target.spaces[1]
+      self.globals.append(f"{name} = internal addrspace({number}) global {array} poison, align {align}")
+    else:
+      name = f"%m{u.arg}"
+      number = self.target.spaces[2] if self.target.convention else 0
+      self.body.entry.append(f"  {name} = alloca {array}, align {align}{f', addrspace({number})' if number else ''}")
+    self.body.values[u] = name
+
+  def loop(self, u: UOp) -> None:
+    if u not in self.shared:
+      self.body.open_loop(u, "0", self.body.operand(u.src[0]))
+    else:
+      self.body.open_loop(u, *(integer_from(self.body, end, u) for end in ("%begin", "%end")))
+
+  def end(self, u: UOp) -> None:
+    for counter in reversed(u.src[1:]):
+      self.body.close_loop(counter)
+
+  def special(self, u: UOp) -> None:
+    """A hardware counter; on a target without any, a loop around all that follows."""
+    if (intrinsic := dict(self.target.counters).get(u.arg)) is None:
+      if self.target.counters:
+        raise NotImplementedError(f"{self.target.name} has no counter {u.arg!r}: it has {[n for n, _ in self.target.counters]}")
+      self.body.open_loop(u, "0", self.body.operand(u.src[0]))
+      return
+    made, kind = self.body.call(intrinsic, "i32"), scalar_type(u.dtype)
+    self.body.values[u] = made if kind == "i32" else self.body.let(f"zext i32 {made} to {kind}")
+
+  def index(self, u: UOp) -> None:
+    """An address is made where it is used: only there is it known how much is read and what a gate does."""
+
+  def load(self, u: UOp) -> None:
+    self.body.values[u] = load(self.body, u, self.target.spaces)
+
+  def store(self, u: UOp) -> None:
+    store(self.body, u, self.target.spaces)
+
+  def vectorize(self, u: UOp) -> None:
+    kind, made = value_type(u.dtype), "poison"
+    if all(s is u.src[0] for s in u.src):
+      one = self.body.let(f"insertelement {kind} poison, {scalar_type(u.dtype)} {self.body.operand(u.src[0])}, i32 0")
+      made = self.body.let(f"shufflevector {kind} {one}, {kind} poison, <{len(u.src)} x i32> zeroinitializer")
+    else:
+      for lane, s in enumerate(u.src):
+        made = self.body.let(f"insertelement {kind} {made}, {scalar_type(u.dtype)} {self.body.operand(s)}, i32 {lane}")
+    self.body.values[u] = made
+
+  def extract(self, u: UOp) -> None:
+    source, kind = u.src[0], value_type(u.src[0].dtype)
+    lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+    if source.dtype.count == 1:  # lane 0 of a scalar
+      self.body.values[u] = self.body.operand(source)
+    elif len(lanes) == 1:
+      self.body.values[u] = self.body.let(f"extractelement {kind} {self.body.operand(source)}, i32 {lanes[0]}")
+    else:
+      mask = ", ".join(f"i32 {lane}" for lane in lanes)
+      self.body.values[u] = self.body.let(
+        f"shufflevector {kind} {self.body.operand(source)}, {kind} poison, <{len(lanes)} x i32> <{mask}>"
+      )
+
+  def begin_if(self, u: UOp) -> None:
+    number = self.body.fresh("")
+    self.body.values[u] = f"fi{number}"
+    self.body.branch(self.body.operand(u.src[0]), f"if{number}", f"fi{number}")
+    self.body.label(f"if{number}")
+
+  def end_if(self, u: UOp) -> None:
+    label = self.body.operand(u.src[0])
+    self.body.emit(f"br label %{label}")
+    self.body.label(label)
+
+  def barrier(self, u: UOp) -> None:
+    """One thread has always passed its own barrier; threads that are loops here cannot meet."""
+    if not self.target.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
+      raise NotImplementedError(f"{self.info.name} has a barrier between threads, which {self.target.name} runs one after another")
+    for line in self.target.barrier:
+      self.body.emit(line)
+
+
+_EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
+  Ops.PARAM: _Program.argument,
+  Ops.VARIABLE: _Program.argument,
+  Ops.ALLOC: _Program.alloc,
+  Ops.RANGE: _Program.loop,
+  Ops.END: _Program.end,
+  Ops.SPECIAL: _Program.special,
+  Ops.INDEX: _Program.index,
+  Ops.LOAD: _Program.load,
+  Ops.STORE: _Program.store,
+  Ops.VECTORIZE: _Program.vectorize,
+  Ops.EXTRACT: _Program.extract,
+  Ops.IF: _Program.begin_if,
+  Ops.ENDIF: _Program.end_if,
+  Ops.BARRIER: _Program.barrier,
+}

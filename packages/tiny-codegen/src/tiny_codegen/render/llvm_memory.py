@@ -1,0 +1,158 @@
+"""INDEX, LOAD and STORE as LLVM IR: scalar, wide and scattered, with and without gates."""
+
+from __future__ import annotations
+
+from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
+
+from tiny_codegen.render.llvm_alu import convert
+from tiny_codegen.render.llvm_function import Function
+from tiny_codegen.render.llvm_text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
+
+
+def _byte(dtype: DType) -> DType:
+  """The type a value has in memory."""
+  return dtypes.uint8.vec(dtype.count) if dtype.kind == "bool" else dtype
+
+
+def _pointer_type(index: UOp, spaces: Spaces) -> str:
+  assert isinstance(index.dtype, PtrDType)
+  return pointer(index.dtype.space, spaces)
+
+
+def _gate(index: UOp) -> UOp | None:
+  gate = index.src[2] if len(index.src) > 2 else None
+  return None if gate is not None and gate.op is Ops.CONST and gate.arg is True else gate
+
+
+def _address(body: Function, index: UOp, offset: str, spaces: Spaces, inbounds: bool) -> str:
+  """The address of an element; for a vector of offsets a vector of addresses."""
+  place = index.src[1].dtype
+  flags = " inbounds" if inbounds else ""
+  element, kind = memory_type(memory_of(index.dtype)), _pointer_type(index, spaces)
+  if place.kind == "uint" and place.bits < 64:  # GEP reads its offset as signed
+    wide = dtypes.int64.vec(place.count)
+    offset, place = convert(body, offset, place, wide), wide
+  return body.let(f"getelementptr{flags} {element}, {kind} {body.operand(index.src[0])}, {value_type(place)} {offset}")
+
+
+def _everywhere(body: Function, gate: UOp | None, count: int) -> str:
+  """A mask of `count` lanes from no gate, a scalar one or a vector of them."""
+  mask = dtypes.bool.vec(count)
+  if gate is None:
+    return constant(mask, True)
+  if gate.dtype.count == count:
+    return body.operand(gate)
+  one = body.let(f"insertelement {value_type(mask)} poison, i1 {body.operand(gate)}, i32 0")
+  return body.let(f"shufflevector {value_type(mask)} {one}, {value_type(mask)} poison, <{count} x i32> zeroinitializer")
+
+
+def _from_memory(body: Function, loaded: str, dtype: DType) -> str:
+  return convert(body, loaded, _byte(dtype), dtype)
+
+
+def _alternative(body: Function, load: UOp) -> str:
+  return body.operand(load.src[1]) if len(load.src) > 1 else constant(load.dtype, 0)
+
+
+def _gather(body: Function, load: UOp, gate: UOp | None, spaces: Spaces) -> str:
+  index, stored = load.src[0], _byte(load.dtype)
+  count, kind = stored.count, value_type(stored)
+  addresses = _address(body, index, body.operand(index.src[1]), spaces, gate is None)
+  pointers, mask = f"<{count} x {_pointer_type(index, spaces)}>", dtypes.bool.vec(count)
+  other = convert(body, _alternative(body, load), load.dtype, stored)
+  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(index, spaces)}"
+  loaded = body.call(name, kind, (pointers, addresses), ("i32", str(stored.scalar().itemsize)),
+                     (value_type(mask), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
+  return _from_memory(body, loaded, load.dtype)
+
+
+def _pointer_suffix(index: UOp, spaces: Spaces) -> str:
+  text = _pointer_type(index, spaces)
+  return f"p{text[len('ptr addrspace(') : -1] if 'addrspace' in text else 0}"
+
+
+def _masked_load(body: Function, load: UOp, gate: UOp, spaces: Spaces) -> str:
+  index, stored = load.src[0], _byte(load.dtype)
+  kind, mask = value_type(stored), dtypes.bool.vec(stored.count)
+  address = _address(body, index, body.operand(index.src[1]), spaces, False)
+  other = convert(body, _alternative(body, load), load.dtype, stored)
+  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, spaces)}"
+  # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
+  loaded = body.call(name, kind, (_pointer_type(index, spaces), address), ("i32", str(stored.scalar().itemsize)),
+                     (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
+  return _from_memory(body, loaded, load.dtype)
+
+
+def _branch_load(body: Function, load: UOp, gate: UOp, spaces: Spaces) -> str:
+  index = load.src[0]
+  other, number, before = _alternative(body, load), body.fresh(""), body.block
+  body.branch(body.operand(gate), f"then{number}", f"join{number}")
+  body.label(f"then{number}")
+  loaded = _plain_load(body, load, body.operand(index.src[1]), spaces)
+  inside = body.block
+  body.emit(f"br label %join{number}")
+  body.label(f"join{number}")
+  return body.let(f"phi {value_type(load.dtype)} [ {loaded}, %{inside} ], [ {other}, %{before} ]")
+
+
+def _plain_load(body: Function, load: UOp, offset: str, spaces: Spaces) -> str:
+  index, stored = load.src[0], _byte(load.dtype)
+  address = _address(body, index, offset, spaces, True)
+  kind = _pointer_type(index, spaces)
+  loaded = body.let(f"load {value_type(stored)}, {kind} {address}, align {stored.scalar().itemsize}")
+  return _from_memory(body, loaded, load.dtype)
+
+
+def load(body: Function, u: UOp, spaces: Spaces) -> str:
+  """The operand that holds a LOAD's value.
+
+  A scalar gate reads element 0 where it is false and drops it: no branch, so that unrolled loads stay in one block. That needs memory
+  as large as the access; smaller memory gets a branch.
+  """
+  index, gate = u.src[0], _gate(u.src[0])
+  place = index.src[1]
+  if place.dtype.count > 1:
+    return _gather(body, u, gate, spaces)
+  if gate is None:
+    return _plain_load(body, u, body.operand(place), spaces)
+  if gate.dtype.count > 1:
+    return _masked_load(body, u, gate, spaces)
+  assert isinstance(index.dtype, PtrDType)
+  if index.dtype.size * index.dtype.base.count < u.dtype.count:
+    return _branch_load(body, u, gate, spaces)
+  kind, flag, value = value_type(place.dtype), body.operand(gate), value_type(u.dtype)
+  safe = body.let(f"select i1 {flag}, {kind} {body.operand(place)}, {kind} 0")
+  loaded = _plain_load(body, u, safe, spaces)
+  return body.let(f"select i1 {flag}, {value} {loaded}, {value} {_alternative(body, u)}")
+
+
+def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: UOp | None, spaces: Spaces) -> None:
+  count, kind, mask = stored.count, value_type(stored), dtypes.bool.vec(stored.count)
+  scattered = index.src[1].dtype.count > 1
+  address = _address(body, index, body.operand(index.src[1]), spaces, gate is None)
+  pointers, name = _pointer_type(index, spaces), f"llvm.masked.store.{suffix(stored)}.{_pointer_suffix(index, spaces)}"
+  if scattered:
+    name = f"llvm.masked.scatter.{suffix(stored)}.v{count}{_pointer_suffix(index, spaces)}"
+    pointers = f"<{count} x {pointers}>"
+  body.call(name, "void", (kind, value), (pointers, address), ("i32", str(stored.scalar().itemsize)),
+            (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
+
+
+def store(body: Function, u: UOp, spaces: Spaces) -> None:
+  """Write a STORE; under a scalar gate inside a branch."""
+  index, value = u.src
+  gate, stored = _gate(index), _byte(value.dtype)
+  operand = convert(body, body.operand(value), value.dtype, stored)
+  if index.src[1].dtype.count > 1 or (gate is not None and gate.dtype.count > 1):
+    _masked_store(body, index, operand, stored, gate, spaces)
+    return
+  number = body.fresh("")
+  if gate is not None:
+    body.branch(body.operand(gate), f"then{number}", f"join{number}")
+    body.label(f"then{number}")
+  address = _address(body, index, body.operand(index.src[1]), spaces, True)
+  kind = _pointer_type(index, spaces)
+  body.emit(f"store {value_type(stored)} {operand}, {kind} {address}, align {stored.scalar().itemsize}")
+  if gate is not None:
+    body.emit(f"br label %join{number}")
+    body.label(f"join{number}")

@@ -1,0 +1,77 @@
+"""What the LLVM renderer knows about a processor, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tiny_uop import DType, Ops, dtypes
+
+from tiny_codegen.render.base import Capabilities
+
+# Elementwise ops that every LLVM target has instructions for.
+LLVM_OPS = frozenset({
+  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.TRUNC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX, Ops.CMPLT,
+  Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
+})  # fmt: skip
+LLVM_DTYPES = frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64})
+
+
+@dataclass(frozen=True)
+class LLVMTarget:
+  """A processor. Empty strings leave the choice to whoever compiles the text.
+
+  `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the host entry point
+  `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the address spaces GLOBAL, LOCAL
+  and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists the instructions of a BARRIER.
+  """
+
+  name: str
+  capabilities: Capabilities
+  triple: str = ""
+  datalayout: str = ""
+  cpu: str = ""
+  features: str = ""
+  convention: str = ""
+  spaces: tuple[int, int, int] = (0, 0, 0)
+  counters: tuple[tuple[str, str], ...] = ()
+  barrier: tuple[str, ...] = ()
+
+
+def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]]:
+  wide = "avx512f" in on and "avx512vl" in on
+  bits = 512 if wide else 256 if "avx" in on else 128
+  halves = {dtypes.float16} if "f16c" in on else set()
+  # before SSE4.1 there is no rounding instruction: LLVM would call libm
+  return bits, 32 if wide else 16, "fma" in on, halves, LLVM_OPS if "sse4.1" in on else LLVM_OPS - {Ops.TRUNC}
+
+
+def cpu_target(triple: str = "", cpu: str = "", features: Iterable[str] = (), name: str = "llvm") -> LLVMTarget:
+  """A host processor from its LLVM triple, CPU name and features ("+avx2", "-avx512f", …).
+
+  What it can do follows from the features alone, so the result is the same on every machine. An unknown architecture gets
+  the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
+  """
+  listed = tuple(features)
+  on = frozenset(f[1:] for f in listed if f.startswith("+"))
+  arch = triple.split("-")[0]
+  native: set[DType] = set()
+  bits, registers, fma, ops = 128, 16, False, LLVM_OPS - {Ops.TRUNC}
+  if arch in ("x86_64", "i686", "i386"):
+    bits, registers, fma, native, ops = _x86(on)
+  elif arch in ("aarch64", "arm64"):
+    registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
+  capabilities = Capabilities(
+    native_dtypes=LLVM_DTYPES | native,
+    native_ops=ops | {Ops.MULACC} if fma else ops,
+    vector_bits=bits,
+    vector_registers=registers,
+    max_vector_lanes=64,
+    has_fma=fma,
+    has_threads=True,
+    shared_memory_bytes=256 * 1024,
+  )
+  return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed))
+
+
+GENERIC = cpu_target()
