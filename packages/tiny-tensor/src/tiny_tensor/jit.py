@@ -1,0 +1,329 @@
+"""`TinyJit`: a function of tensors, captured once as a list of kernels and then replayed without its Python."""
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from tiny_runtime import CapturedGraph, buffer_of, capture
+from tiny_tensor import capturing
+from tiny_tensor.base import live_tensors
+from tiny_tensor.capturing import JitError
+from tiny_tensor.containers import leaves, rebuild
+from tiny_tensor.tensor import Tensor
+from tiny_uop import Ops, UOp
+from tiny_uop.context import JIT
+
+__all__ = ["JitError", "TinyJit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_COMPARED = (bool, int, float, complex, str, bytes, type(None))
+_MUTABLE_DATA = (bytearray, memoryview)
+
+
+def buffer_below(uop: UOp) -> UOp | None:
+  """The BUFFER that a realised tensor is a view of; None for one that is not realised."""
+  base = uop.base
+  return base if base.op is Ops.BUFFER else None
+
+
+def _is_whole(uop: UOp) -> bool:
+  """Whether a tensor is all of its buffer, in order."""
+  while uop.op is Ops.RESHAPE:
+    uop = uop.src[0]
+  return uop.op is Ops.BUFFER
+
+
+def _binds(uop: UOp) -> dict[UOp, UOp]:
+  """The BINDs in a graph, each with its VARIABLE."""
+  return {u: u.src[0] for u in uop.toposort if u.op is Ops.BIND}
+
+
+class Inputs:
+  """The arguments of one call: buffers and variables that a replay substitutes, and a description of all the rest."""
+
+  def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    found = [*leaves(args, "args"), *leaves(kwargs, "kwargs")]
+    tensors = [leaf for _, leaf in found if isinstance(leaf, Tensor)]
+    if lazy := [t for t in tensors if buffer_below(t.uop) is None]:
+      lazy[0].realize(*lazy[1:])
+    self.buffers: list[UOp] = []
+    self.copies: list[UOp] = []
+    """Those of the buffers that are copies: the caller's tensor is a view, or a constant."""
+    self.variables: dict[str, int] = {}
+    self.described: dict[str, Any] = {"Tensor.training": Tensor.training}
+    self._owners: dict[UOp, str] = {}
+    replaced: dict[int, Tensor] = {}
+    for path, leaf in found:
+      if isinstance(leaf, Tensor):
+        replaced[id(leaf)] = self._tensor(path, leaf)
+      elif isinstance(leaf, UOp):
+        self.described[path] = ("variable", self._bind(path, leaf).arg)
+      elif isinstance(leaf, _MUTABLE_DATA) or hasattr(leaf, "__array_interface__"):
+        raise JitError(f"{path} is a {type(leaf).__name__}, whose contents a replay would not look at: pass a Tensor")
+      else:
+        self.described[path] = leaf if isinstance(leaf, _COMPARED) else _Same(leaf)
+    self.args, self.kwargs = rebuild((args, kwargs), lambda leaf: replaced.get(id(leaf), leaf))
+
+  def _bind(self, path: str, uop: UOp) -> UOp:
+    """Notes the value of a bound variable, and gives the variable."""
+    if uop.op is not Ops.BIND:
+      raise JitError(f"{path} is the UOp {uop!r}: only a bound Variable can be an argument")
+    variable, value = uop.unbind()
+    name = str(variable.arg[0])
+    if self.variables.setdefault(name, value) != value:
+      raise JitError(f"variable {name!r} is bound to {self.variables[name]} and, in {path}, to {value}")
+    return variable
+
+  def _tensor(self, path: str, t: Tensor) -> Tensor:
+    """Notes a tensor, and gives the one to call the function with."""
+    binds = _binds(t.uop)
+    for bind in binds:
+      self._bind(path, bind)
+    if not binds and not _is_whole(t.uop):
+      # where a view begins is part of the graph: a copy is right for every view
+      t = Tensor(t.uop).contiguous().realize().requires_grad_(t.requires_grad)
+      self.copies += [below] if (below := buffer_below(t.uop)) is not None else []
+    buffer = buffer_below(t.uop)
+    if buffer is None:
+      raise JitError(f"{path}, of shape {t.shape}, has no buffer after it was realised: {t.uop!r}")
+    if buffer in self._owners:
+      raise JitError(
+        f"{path} and {self._owners[buffer]} are the same buffer: a replay could not tell them apart, copy one"
+      )
+    self._owners[buffer] = path
+    self.buffers.append(buffer)
+    shape = tuple(s if isinstance(s, int) else s.substitute(_binds(s)) for s in t.shape)
+    view = t.uop.substitute({**binds, buffer: UOp.const(buffer.dtype, 0, (buffer.arg[1],))}) if binds else None
+    self.described[path] = ("tensor", shape, t.dtype.name, t.device, t.requires_grad, view)
+    return t
+
+  def check_like(self, captured: "Inputs") -> None:
+    """Raises JitError, naming the first argument that differs from how it was at the capture."""
+    if self.described == captured.described:
+      return
+    for path in {**captured.described, **self.described}:
+      was, now = captured.described.get(path, _ABSENT), self.described.get(path, _ABSENT)
+      if was != now:
+        raise JitError(
+          f"{path} is {_show(now)}, it was {_show(was)} when TinyJit captured the function: "
+          "use a TinyJit for each kind of call, or reset() it"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+  """An argument of no type that can be compared: it has to be the same object."""
+
+  value: object
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Same) and other.value is self.value
+
+  def __hash__(self) -> int:
+    return id(self.value)
+
+
+_ABSENT = _Same("absent")
+
+
+def _show(described: Any) -> str:
+  if isinstance(described, _Same):
+    return f"{described.value!r}"
+  if isinstance(described, tuple) and described[0] == "tensor":
+    _, shape, dtype, device, grad, view = described
+    viewed = "" if view is None else ", a symbolic view"
+    return f"a {dtype} tensor of shape {shape} on {device} with requires_grad={grad}{viewed}"
+  if isinstance(described, tuple):
+    name, low, high = described[1]
+    return f"the variable {name!r} in [{low}, {high}]"
+  return repr(described)
+
+
+class Captured(Generic[R]):
+  """A function's kernels, and how to make its result from their outputs."""
+
+  def __init__(self, fxn: Callable[..., R], inputs: Inputs) -> None:
+    pending = _pending()
+    with capturing.recording() as recorded, capture() as schedules:
+      self.result = fxn(*inputs.args, **inputs.kwargs)
+    linears = list(schedules)
+    calls = [call for linear in linears for call in linear.src]
+    found = list(leaves(self.result, "the result"))
+    outputs = [_output(path, leaf) for path, leaf in found if leaf is not None]
+    if not calls:
+      raise JitError("the function ran no kernel, so there is nothing to capture: realize() what it computes")
+    if new := _pending() - pending:
+      raise JitError(
+        f"the function assigns to a tensor of {next(iter(new)).src[0].size} elements that nothing realises: "
+        "call realize() on it, or give it to the optimiser whose step() does"
+      )
+    _check_kept(schedules.created, set(outputs))
+    _check_copies(calls, inputs.copies)
+    self._check_variables(calls, inputs)
+    used = {b for call in calls for a in call.src[1:] for b in a.toposort if b.op is Ops.BUFFER}
+    self.inputs = inputs
+    self.draws = recorded.draws
+    self._positions = [i for i, buffer in enumerate(inputs.buffers) if buffer in used]
+    self._passed = [b for b in dict.fromkeys(outputs) if b not in used]  # returned as they came in
+    self._outputs = [b for b in dict.fromkeys(outputs) if b in used]
+    self._graph = CapturedGraph(schedules, [inputs.buffers[i] for i in self._positions], self._outputs)
+    # graphs, not tensors: the capture's own result belongs to the caller, and get_state_dict must find no tensors here
+    self._template = rebuild(self.result, lambda leaf: leaf if leaf is None else leaf.uop)
+
+  def _check_variables(self, calls: list[UOp], inputs: Inputs) -> None:
+    self._variables = {str(a.src[0].arg[0]) for call in calls for a in call.src[1:] if a.op is Ops.BIND}
+    if hidden := self._variables - inputs.variables.keys():
+      raise JitError(
+        f"variable {', '.join(sorted(hidden))} is bound inside the function or around it: pass it as an argument, "
+        "or replays would use this call's value"
+      )
+
+  def __call__(self, inputs: Inputs) -> R:
+    """Replays over other inputs."""
+    inputs.check_like(self.inputs)
+    for buffer, following in self.draws:
+      buffer_of(buffer).write(following())
+    variables = {name: value for name, value in inputs.variables.items() if name in self._variables}
+    made = self._graph.replay([inputs.buffers[i] for i in self._positions], variables)
+    new = dict(zip(self._outputs, made))
+    new |= dict(zip(self.inputs.buffers, inputs.buffers))
+    for name, bind in self._bound.items():
+      if name in inputs.variables:
+        new[bind] = bind.src[0].bind(inputs.variables[name])
+    result: R = rebuild(self._template, lambda uop: uop if uop is None else Tensor(uop.substitute(new)))
+    return result
+
+  @functools.cached_property
+  def _bound(self) -> dict[str, UOp]:
+    """The BINDs in the shapes of the outputs."""
+    uops = [uop for _, uop in leaves(self._template, "") if uop is not None]
+    return {str(variable.arg[0]): bind for uop in uops for bind, variable in _binds(uop).items()}
+
+
+def _output(path: str, leaf: Any) -> UOp:
+  """The buffer of one output. Raises JitError for what a replay could not make."""
+  if not isinstance(leaf, Tensor):
+    raise JitError(
+      f"{path} is the {type(leaf).__name__} {leaf!r}, which a replay would not compute again: return Tensors"
+    )
+  if (buffer := buffer_below(leaf.uop)) is None:
+    raise JitError(
+      f"{path}, of shape {leaf.shape}, was never realised: call realize() on it before the function returns"
+    )
+  return buffer
+
+
+def _pending() -> set[UOp]:
+  """The assignments that live tensors wait for."""
+  seen: set[UOp] = set()
+  for t in list(live_tensors.values()):
+    if t.uop not in seen:
+      seen.update(t.uop.toposort)
+  return {u for u in seen if u.op is Ops.AFTER}
+
+
+def _check_kept(created: frozenset[UOp], outputs: set[UOp]) -> None:
+  """Raises JitError if a tensor made in the function lives on without being returned: replays would not update it."""
+
+  def kept() -> list[Any]:
+    tensors = list(live_tensors.values())
+    grads = {id(t.grad) for t in tensors if t.grad is not None}
+    mine = [t for t in tensors if t.uop.base in created and t.uop.base not in outputs]
+    return [t for t in mine if id(t) not in grads]
+
+  if kept():
+    gc.collect()  # it may only wait for the collector
+  if found := kept():
+    raise JitError(
+      f"a tensor of shape {found[0].shape} that the function made is kept outside of it, where replays would not "
+      "update it: return it, or assign() to a tensor that exists before"
+    )
+
+
+def _written(call: UOp) -> set[int]:
+  """Which arguments of a CALL are written."""
+  slots = {0} if call.src[0].op is Ops.COPY else set()
+  for store in (u for u in call.src[0].toposort if u.op is Ops.STORE):
+    pointer = store.src[0]
+    while pointer.op in (Ops.INDEX, Ops.AFTER):
+      pointer = pointer.src[0]
+    if pointer.op is Ops.PARAM:
+      slots.add(pointer.arg)
+  return slots
+
+
+def _check_copies(calls: list[UOp], copies: list[UOp]) -> None:
+  """Raises JitError if an argument that was copied is written: the caller would not see it."""
+  for call in calls:
+    arguments = call.src[1:]
+    if copies and (written := [arguments[slot] for slot in _written(call) if arguments[slot].base in copies]):
+      raise JitError(
+        f"the function assigns to an argument of {written[0].size} elements that is a view: pass all of its buffer"
+      )
+
+
+class TinyJit(Generic[P, R]):
+  """Calls a function of tensors; captures what it runs on the second call, and replays that from the third on.
+
+  Tensors in the arguments (also in lists, tuples and dicts) are inputs, and so are bound Variables; all other arguments
+  must stay as they were. The function has to realise what it returns (Tensors, in containers of any nesting, or None).
+  Every replay returns new tensors and leaves those of earlier calls alone. Random draws go on as without the jit.
+
+  What the function does in Python happens only in the first two calls. Its state has to be in tensors that exist before
+  and are updated with `assign`. JitError is raised for what is seen to go wrong: other shapes, dtypes, devices, plain
+  arguments or `Tensor.training`; one buffer given twice; an output or an assignment that was never realised; a value
+  read, or a variable bound, inside; a tensor made inside and kept.
+
+  A method is captured once per object. `JIT=0` turns all of this into plain calls.
+  """
+
+  def __init__(self, fxn: Callable[P, R]) -> None:
+    self.fxn = fxn
+    self._calls = 0
+    self._captured: Captured[R] | None = None
+    self._bound: weakref.WeakKeyDictionary[Any, TinyJit[..., R]] = weakref.WeakKeyDictionary()
+    functools.update_wrapper(self, fxn)
+
+  @property
+  def captured(self) -> bool:
+    """Whether the next call is a replay."""
+    return self._captured is not None
+
+  def reset(self) -> None:
+    """Forgets the capture: the next two calls run the function again."""
+    self._calls, self._captured = 0, None
+
+  def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    # inside another capture the function's kernels become part of that
+    if not JIT or capturing.current() is not None:
+      return self.fxn(*args, **kwargs)
+    if self._captured is not None:
+      return self._captured(Inputs(args, kwargs))
+    if self._calls == 0:
+      self._calls = 1
+      return self.fxn(*args, **kwargs)
+    made: Captured[R] = Captured(self.fxn, Inputs(args, kwargs))
+    result, self._captured = made.result, made
+    del made.result
+    return result
+
+  def __get__(self, obj: Any, owner: type | None = None) -> "TinyJit[..., R]":
+    if obj is None:
+      return self
+    if (found := self._bound.get(obj)) is None:
+      reference, fxn = weakref.ref(obj), self.fxn
+
+      def method(*args: Any, **kwargs: Any) -> R:
+        if (me := reference()) is None:
+          raise ReferenceError(
+            f"the object whose method {getattr(fxn, '__name__', fxn)!r} is called does not exist any more"
+          )
+        return fxn(me, *args, **kwargs)
+
+      found = self._bound[obj] = TinyJit(functools.wraps(fxn)(method))
+    return found
