@@ -6,15 +6,17 @@ from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.evaluate import evaluate, exec_alu
 from tiny_uop.node import live_nodes
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.parse import ParseError, parse_uop
 from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
 from tiny_uop.rewrite import RewriteLoop, graph_rewrite
 from tiny_uop.shape import Shape, prod, same_shape, sint
+from tiny_uop.text import print_uop
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import UOp, new_buffer_id
 
 __all__ = [
   "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "KernelInfo", "Opt", "OptOps", "Ops", "ParamInfo",
-  "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape", "Stage", "UOp", "UPat", "dtypes", "evaluate",
-  "exec_alu", "getenv", "graph_rewrite", "live_nodes", "new_buffer_id", "prod", "register_arg", "rule", "same_shape", "sint",
+  "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape", "Stage", "UOp", "UPat", "dtypes", "evaluate",
+  "exec_alu", "getenv", "graph_rewrite", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "sint",
   "truncate",
 ]  # fmt: skip
