@@ -1,5 +1,6 @@
 """The intermediate representation shared by the tiny-* packages: data types, operations, `UOp`, patterns and rewriting."""
 
+from tiny_uop import spec
 from tiny_uop.args import AxisType, KernelInfo, Opt, OptOps, ParamInfo, ProgramInfo, Stage, register_arg
 from tiny_uop.context import Context, ContextVar, getenv
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
@@ -10,13 +11,16 @@ from tiny_uop.parse import ParseError, parse_uop
 from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
 from tiny_uop.rewrite import RewriteLoop, graph_rewrite
 from tiny_uop.shape import Shape, prod, same_shape, sint
-from tiny_uop.text import print_uop
+from tiny_uop.spec import SpecError
+from tiny_uop.symbolic import simplify
+from tiny_uop.text import IR_VERSION, print_uop
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import UOp, new_buffer_id
 
 __all__ = [
-  "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "KernelInfo", "Opt", "OptOps", "Ops", "ParamInfo",
-  "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape", "Stage", "UOp", "UPat", "dtypes", "evaluate",
-  "exec_alu", "getenv", "graph_rewrite", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "sint",
+  "IR_VERSION", "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "KernelInfo", "Ops", "Opt",
+  "OptOps", "ParamInfo", "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape",
+  "SpecError", "Stage", "UOp", "UPat", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "live_nodes",
+  "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
   "truncate",
 ]  # fmt: skip

@@ -1,0 +1,127 @@
+"""Comparisons of integers: known by bounds, or in canonical form — terms with positive coefficients on the left, negative ones negated on
+the right with the constant, common factors divided out. `x > c` becomes `not (x < c + 1)`.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tiny_uop.bounds import fits
+from tiny_uop.dtype import DType, dtypes
+from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher, UPat, rule
+from tiny_uop.symbolic.linear import Linear, build, is_const, linear, order
+from tiny_uop.uop import UOp
+
+_LIMIT = 64
+
+
+def _difference(x: UOp, y: UOp) -> Linear | None:
+  """x - y, where neither side wraps."""
+  left, right = linear(x, _LIMIT), linear(y, _LIMIT)
+  if not left.exact(x.dtype) or not right.exact(y.dtype):
+    return None
+  left.add_form(right, -1)
+  return left
+
+
+def _sides(form: Linear) -> tuple[Linear, Linear]:
+  """The terms with positive coefficients, and the negated others with the negated constant."""
+  left, right = Linear(), Linear(const=-form.const)
+  for term, coefficient in form.terms.items():
+    if coefficient > 0:
+      left.terms[term] = coefficient
+    else:
+      right.terms[term] = -coefficient
+  return left, right
+
+
+def _emit(op: Ops, dtype: DType, left: Linear, right: Linear) -> UOp | None:
+  if not left.exact(dtype) or not right.exact(dtype):
+    return None
+  return build(dtype, left).alu(op, build(dtype, right))
+
+
+def _tighten(form: Linear) -> Linear:
+  """The form F of which F < 0 says the same, without common factors: sum < k with all coefficients multiples of g is sum/g < ceil(k/g).
+
+  Terms that are no multiples of g do not count where they cannot move the sum past the next multiple.
+  """
+  g = gcd(*form.terms.values())
+  if g > 1:
+    return Linear({t: c // g for t, c in form.terms.items()}, -_ceil(-form.const, g))
+  for g in sorted({abs(c) for c in form.terms.values()} - {1}, reverse=True):
+    multiples = {t: c // g for t, c in form.terms.items() if c % g == 0}
+    rest = Linear({t: c for t, c in form.terms.items() if c % g})
+    low, high = rest.bounds()
+    limit = _ceil(-form.const - low, g)
+    if rest.terms and limit == _ceil(-form.const - high, g):
+      return Linear(multiples, -limit)
+  return form
+
+
+def _ceil(a: int, b: int) -> int:
+  return -(-a // b)
+
+
+def _less(u: UOp, x: UOp, y: UOp) -> UOp | None:
+  form = _difference(x, y)
+  if form is None:
+    return None
+  low, high = form.bounds()
+  if high < 0 or low >= 0:
+    return u.const_like(high < 0)
+  form = _tighten(form)
+  left, right = _sides(form)
+  dtype = x.dtype
+  if not left.terms:
+    # 0 < x: not (x < 1)
+    flipped, limit = Linear(right.terms), Linear(const=1 - right.const)
+    compared = _emit(Ops.CMPLT, dtype, flipped, limit)
+    return None if compared is None else compared.logical_not()
+  if len(left.terms) == 1 and not right.terms:
+    ((term, coefficient),) = left.terms.items()
+    divided = term.op is Ops.FLOORDIV and is_const(term.src[1]) and term.src[1].arg > 0 and coefficient == 1
+    if divided and fits(dtype, *sorted((0, right.const * term.src[1].arg))):
+      return term.src[0].alu(Ops.CMPLT, UOp.const(dtype, right.const * term.src[1].arg))
+  return _emit(Ops.CMPLT, dtype, left, right)
+
+
+def _equal(u: UOp, x: UOp, y: UOp) -> UOp | None:
+  if (form := _difference(x, y)) is None:
+    return None
+  never = u.const_like(u.op is Ops.CMPNE)
+  low, high = form.bounds()
+  if low > 0 or high < 0:
+    return never
+  if not form.terms:
+    return u.const_like((form.const == 0) == (u.op is Ops.CMPEQ))
+  g = gcd(*form.terms.values())
+  if form.const % g:
+    return never
+  first = min(form.terms, key=order)
+  if form.terms[first] < 0:
+    g = -g
+  left, right = _sides(Linear({t: c // g for t, c in form.terms.items()}, form.const // g))
+  return _emit(u.op, x.dtype, left, right)
+
+
+def _equal_shifted(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp:
+  """x + c == d → x == d - c, which holds also where the sum wraps."""
+  return x.alu(u.op, c.const_like(c2.arg - c.arg))
+
+
+_INTS = (*dtypes.ints, dtypes.index)
+x, y, i, j = UPat.var("x"), UPat.var("y"), UPat.var("x", _INTS), UPat.var("y", _INTS)
+c, c2 = UPat.cvar("c"), UPat.cvar("c2")
+_EQUAL = (Ops.CMPEQ, Ops.CMPNE)
+
+RULES = PatternMatcher([
+  rule("less_same", UPat(Ops.CMPLT, None, (x, x), name="u"), lambda u, x: u.const_like(False)),
+  # not for floats: NaN differs from itself
+  rule("equal_same", UPat(_EQUAL, None, (UPat.var("x", (*_INTS, dtypes.bool)), x), name="u"), lambda u, x: u.const_like(u.op is Ops.CMPEQ)),
+  rule("less_linear", UPat(Ops.CMPLT, None, (i, j), name="u"), _less),
+  rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal),
+  rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"), lambda u, x, c: None if is_const(x) else x.alu(u.op, c)),
+  rule("equal_shifted", UPat(_EQUAL, None, (UPat(Ops.ADD, dtypes.ints, (x, c)), c2), name="u"), _equal_shifted),
+])  # fmt: skip

@@ -1,0 +1,263 @@
+"""FLOORDIV and FLOORMOD by constants, through the linear form of the numerator.
+
+Division rounds toward minus infinity, so none of these needs the signs of the operands:
+  (d*a + b) // d = a + b // d            (d*a + b) % d = b % d
+  (g*a + b) // (g*d) = (a + b // g) // d   (g*a + b) % (g*d) = ((a + b // g) % d) * g + b % g
+They hold for mathematical integers; for fixed-width types a rule applies only where the linear forms it reads and writes do not wrap.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tiny_uop.bounds import fits
+from tiny_uop.dtype import DType, dtypes
+from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher, UPat, rule
+from tiny_uop.symbolic.linear import Linear, build, is_const, linear, scaled
+from tiny_uop.uop import UOp
+
+_INTS = (*dtypes.ints, dtypes.index)
+_LIMIT = 64  # numerators of more summands are left alone
+
+
+def _single(form: Linear, divisor: int) -> int | None:
+  """The one value of form // divisor, where the bounds leave one."""
+  low, high = form.bounds()
+  return low // divisor if low // divisor == high // divisor else None
+
+
+def _make(op: Ops, dtype: DType, form: Linear, divisor: int) -> UOp:
+  numerator = build(dtype, form)
+  if divisor == 1:
+    return numerator if op is Ops.FLOORDIV else numerator.const_like(0)
+  return numerator.alu(op, numerator.const_like(divisor))
+
+
+def _divided(form: Linear, divisor: int) -> Linear:
+  """form / divisor, where all coefficients are multiples; the constant rounds down."""
+  return Linear({t: c // divisor for t, c in form.terms.items()}, form.const // divisor)
+
+
+def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
+  """The terms whose coefficients are multiples of `divisor`, and the others with the constant's remainder."""
+  multiples, rest = Linear(const=form.const - form.const % divisor), Linear(const=form.const % divisor)
+  for term, coefficient in form.terms.items():
+    (rest if coefficient % divisor else multiples).terms[term] = coefficient
+  return multiples, rest
+
+
+def _nearest(form: Linear, divisor: int) -> tuple[Linear, Linear]:
+  """form = divisor * quotients + remainders, with remainders as small as they can be."""
+  quotients, rest = Linear(const=form.const // divisor), Linear(const=form.const % divisor)
+  for term, coefficient in form.terms.items():
+    quotient = (coefficient + divisor // 2) // divisor
+    if coefficient - quotient * divisor:
+      rest.terms[term] = coefficient - quotient * divisor
+    if quotient:
+      quotients.terms[term] = quotient
+  return quotients, rest
+
+
+def _partial(form: Linear, divisor: int) -> tuple[int, Linear, Linear, int] | None:
+  """(g, multiples, rest, rest // g): a factor g of the divisor for which the terms that are no multiples of it have one quotient."""
+  candidates = {g for c in form.terms.values() if (g := gcd(c, divisor)) > 1}
+  for g in sorted(candidates, reverse=True):
+    multiples, rest = _split(form, g)
+    if multiples.terms and (quotient := _single(rest, g)) is not None:
+      return g, multiples, rest, quotient
+  return None
+
+
+def _usable(u: UOp, x: UOp, c: UOp) -> Linear | None:
+  """The numerator's form, where it is exact and the divisor positive."""
+  if c.arg <= 0 or x.op is Ops.CONST:
+    return None
+  form = linear(x, _LIMIT)
+  return form if form.exact(u.dtype) else None
+
+
+def _all_exact(dtype: DType, *forms: Linear) -> bool:
+  return all(f.exact(dtype) for f in forms)
+
+
+def _divide(u: UOp, x: UOp, c: UOp) -> UOp | None:
+  d, dtype = int(c.arg), u.dtype
+  if (form := _usable(u, x, c)) is None:
+    return None
+  if (single := _single(form, d)) is not None:
+    return u.const_like(single)
+  whole, rest = _split(form, d)
+  if whole.terms or whole.const:
+    if _all_exact(dtype, whole, rest):
+      outer = build(dtype, _divided(whole, d))
+      inner = _make(Ops.FLOORDIV, dtype, rest, d) if rest.terms else u.const_like(0)
+      return outer.alu(Ops.ADD, inner) if rest.terms else outer
+    return None
+  quotients, small = _nearest(form, d)
+  if quotients.terms and (single := _single(small, d)) is not None and _all_exact(dtype, quotients, small):
+    quotients.const += single
+    return build(dtype, quotients) if quotients.exact(dtype) else None
+  if (g := gcd(d, *form.terms.values())) > 1:
+    return _make(Ops.FLOORDIV, dtype, _divided(form, g), d // g)
+  if (found := _partial(form, d)) is not None:
+    g, multiples, _, single = found
+    reduced = _divided(multiples, g)
+    reduced.const += single
+    return _make(Ops.FLOORDIV, dtype, reduced, d // g) if reduced.exact(dtype) else None
+  return None
+
+
+def _unwrapped(form: Linear, divisor: int) -> Linear:
+  """The form modulo `divisor`: y % e stands for y where e is a multiple, and whole multiples and large coefficients are reduced."""
+  result = Linear(const=form.const % divisor)
+  for term, coefficient in form.terms.items():
+    if term.op is Ops.FLOORMOD and is_const(term.src[1]) and coefficient * term.src[1].arg % divisor == 0:
+      inner = linear(term.src[0], _LIMIT)
+      if inner.exact(term.dtype):
+        result.add_form(inner, coefficient)
+        continue
+    result.add(term, coefficient)
+  result.const %= divisor
+  result.terms = {t: c if abs(c) < divisor else c % divisor for t, c in result.terms.items() if c % divisor}
+  return result
+
+
+def _remainder(u: UOp, x: UOp, c: UOp) -> UOp | None:
+  d, dtype = int(c.arg), u.dtype
+  if (form := _usable(u, x, c)) is None:
+    return None
+  if (single := _single(form, d)) is not None:
+    form.const -= single * d
+    return build(dtype, form) if form.exact(dtype) else None
+  reduced = _unwrapped(form, d)
+  if not reduced.exact(dtype):
+    reduced = form
+  _, small = _nearest(reduced, d)
+  if (single := _single(small, d)) is not None:
+    small.const -= single * d
+    return build(dtype, small) if small.exact(dtype) else None
+  if reduced.terms != form.terms or reduced.const != form.const:
+    return _make(Ops.FLOORMOD, dtype, reduced, d)
+  if (g := gcd(d, *form.terms.values())) > 1:
+    result = scaled(_make(Ops.FLOORMOD, dtype, _divided(form, g), d // g), g)
+    return result.alu(Ops.ADD, result.const_like(form.const % g)) if form.const % g else result
+  if (found := _partial(form, d)) is not None:
+    g, multiples, rest, single = found
+    high = _divided(multiples, g)
+    high.const += single
+    rest.const -= single * g
+    if _all_exact(dtype, high, rest):
+      return scaled(_make(Ops.FLOORMOD, dtype, high, d // g), g).alu(Ops.ADD, build(dtype, rest))
+  return None
+
+
+def _div_div(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
+  """(x // a) // b → x // (a * b)."""
+  product = int(c.arg) * int(c2.arg)
+  if c.arg <= 0 or c2.arg <= 0 or not fits(u.dtype, 0, product):
+    return None
+  return x.alu(Ops.FLOORDIV, x.const_like(product))
+
+
+def _div_sum_div(u: UOp, x: UOp, c: UOp, c2: UOp, c3: UOp) -> UOp | None:
+  """(x // a + k) // b → (x + k * a) // (a * b)."""
+  a, k, divisor = int(c.arg), int(c2.arg), int(c3.arg)
+  if a <= 0 or divisor <= 0 or u.dtype.kind != "index":
+    return None
+  return (x + k * a).alu(Ops.FLOORDIV, x.const_like(a * divisor))
+
+
+def _mod_div(x: UOp, c: UOp, c2: UOp) -> UOp | None:
+  """(x % (a * b)) // b → (x // b) % a."""
+  e, b = int(c.arg), int(c2.arg)
+  if b <= 1 or e <= 0 or e % b or e == b:
+    return None
+  return x.alu(Ops.FLOORDIV, c2).alu(Ops.FLOORMOD, c.const_like(e // b))
+
+
+def _negative(u: UOp, x: UOp, c: UOp) -> UOp | None:
+  """x // -d → -x // d and x % -d → -(-x % d)."""
+  if c.arg >= 0:
+    return None
+  result = (-x).alu(u.op, c.const_like(-c.arg))
+  return result if u.op is Ops.FLOORDIV else -result
+
+
+def _nonzero(u: UOp) -> bool:
+  return bool(u.vmin > 0 or u.vmax < 0)
+
+
+def _contains(term: UOp, factor: UOp) -> UOp | None:
+  """term / factor for a product that has it as a factor."""
+  if term is factor:
+    return term.const_like(1)
+  if term.op is not Ops.MUL:
+    return None
+  for this, other in ((0, 1), (1, 0)):
+    if (inner := _contains(term.src[this], factor)) is not None:
+      return other_factor(inner, term.src[other])
+  return None
+
+
+def other_factor(inner: UOp, other: UOp) -> UOp:
+  """inner * other, without a MUL by 1."""
+  return other if inner.op is Ops.CONST and inner.arg == 1 else inner.alu(Ops.MUL, other)
+
+
+def _by_symbol(u: UOp, x: UOp, y: UOp) -> UOp | None:
+  """Division by a size n that is not 0: (a*n + b) // n → a + b // n, (a*n + b) % n → b % n; r // n is 0 for a loop counter r below n."""
+  if is_const(y) or not _nonzero(y):
+    return None
+  quotient, rest = Linear(), Linear()
+  form = linear(x, _LIMIT)
+  rest.const = form.const
+  for term, coefficient in form.terms.items():
+    part = _contains(term, y)
+    if part is None:
+      rest.add(term, coefficient)
+    else:
+      quotient.add_form(linear(part), coefficient)
+  below = _below(rest, y)
+  if not below and not (quotient.terms or quotient.const):
+    return None
+  remaining = build(u.dtype, rest)
+  if u.op is Ops.FLOORMOD:
+    return remaining if below else remaining.alu(Ops.FLOORMOD, y)
+  whole = build(u.dtype, quotient)
+  if below:
+    return whole
+  return whole.alu(Ops.ADD, remaining.alu(Ops.FLOORDIV, y))
+
+
+def _below(rest: Linear, y: UOp) -> bool:
+  """Whether 0 <= rest < y is known."""
+  low, high = rest.bounds()
+  if low >= 0 and high < y.vmin:
+    return True
+  if rest.const == 0 and len(rest.terms) == 1:
+    ((term, coefficient),) = rest.terms.items()
+    if coefficient == 1:
+      return (term.op in (Ops.RANGE, Ops.SPECIAL) and term.src[0] is y) or (term.op is Ops.FLOORMOD and term.src[1] is y and y.vmin > 0)
+  return False
+
+
+x, y, c, c2, c3 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2"), UPat.cvar("c3")
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
+zero = UPat.const(None, 0)
+
+RULES = PatternMatcher([
+  rule("div_mod_by_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (x, zero), name="u"), lambda u, x: u.const_like(0)),
+  rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), _INTS, (x, UPat.const(None, 1))), lambda x: x),
+  rule("mod_by_one", UPat((Ops.FLOORMOD, Ops.TRUNCMOD), _INTS, (x, UPat.const(None, 1)), name="u"), lambda u, x: u.const_like(0)),
+  rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (zero, y), name="u"), lambda u, y: u.const_like(0)),
+  rule("div_mod_by_itself", UPat(_DIVISIONS, _INTS, (x, x), name="u"),
+       lambda u, x: u.const_like(int(u.op is Ops.FLOORDIV)) if _nonzero(x) else None),
+  rule("div_mod_by_negative", UPat(_DIVISIONS, dtypes.index, (x, c), name="u"), _negative),
+  rule("div_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div),
+  rule("div_sum_div", UPat(Ops.FLOORDIV, dtypes.index, (UPat(Ops.ADD, None, (UPat(Ops.FLOORDIV, None, (x, c)), c2)), c3), name="u"), _div_sum_div),
+  rule("mod_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div),
+  rule("div_constant", UPat(Ops.FLOORDIV, _INTS, (x, c), name="u"), _divide),
+  rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder),
+  rule("div_mod_symbol", UPat(_DIVISIONS, dtypes.index, (x, y), name="u"), _by_symbol),
+])  # fmt: skip

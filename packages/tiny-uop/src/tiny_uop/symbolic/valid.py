@@ -1,0 +1,182 @@
+"""Simplification under a gate: where an expression counts only if a condition holds, the condition narrows the bounds inside it.
+
+A gate is an AND of comparisons. Each comparison says that a linear form lies in an interval; that form is replaced by a fresh variable with these
+bounds, the expression is simplified, and the form put back. What results is kept only if it is smaller.
+"""
+
+from __future__ import annotations
+
+from tiny_uop.dtype import dtypes
+from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher, UPat, rule
+from tiny_uop.rewrite import graph_rewrite
+from tiny_uop.symbolic import algebra, compare, constfold, divmod
+from tiny_uop.symbolic.linear import Linear, build, is_const, linear
+from tiny_uop.uop import UOp
+
+# the rules that need no gate
+PLAIN = constfold.RULES + algebra.RULES + divmod.RULES + compare.RULES
+_MAX_NODES = 400  # larger expressions are not worth it, and simplifying them again and again would cost time
+_MAX_CLAUSES = 12
+_NARROWED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.WHERE, Ops.MAX})
+
+Fact = tuple[Linear, int, int]
+
+
+def clauses(gate: UOp) -> list[UOp]:
+  """The conditions whose AND is `gate`."""
+  found: list[UOp] = []
+  stack = [gate]
+  while stack:
+    node = stack.pop()
+    if node.op is Ops.AND:
+      stack += [node.src[1], node.src[0]]
+    elif node not in found:
+      found.append(node)
+  return found
+
+
+def _fact(clause: UOp) -> Fact | None:
+  """A clause as (linear form without constant, low, high)."""
+  holds = True
+  if clause.op is Ops.CMPNE and clause.src[0].dtype.kind == "bool" and is_const(clause.src[1]) and clause.src[1].arg:
+    clause, holds = clause.src[0], False
+  if clause.op not in (Ops.CMPLT, Ops.CMPEQ) or clause.src[0].dtype is not dtypes.index or (clause.op is Ops.CMPEQ and not holds):
+    return None
+  form = linear(clause.src[0])
+  form.add_form(linear(clause.src[1]), -1)
+  if not form.terms:
+    return None
+  const, form.const = form.const, 0
+  if next(iter(form.terms.values())) < 0:  # one sign for x < y and y < x, so that facts about one form meet
+    form = Linear({t: -c for t, c in form.terms.items()})
+    const, flipped = -const, True
+  else:
+    flipped = False
+  low, high = form.bounds()
+  if clause.op is Ops.CMPEQ:
+    return form, max(low, -const), min(high, -const)
+  # not flipped: form + const < 0 (or >= 0 where it does not hold); flipped: form + const > 0 (or <= 0)
+  if not flipped:
+    return (form, low, min(high, -const - 1)) if holds else (form, max(low, -const), high)
+  return (form, max(low, -const + 1), high) if holds else (form, low, min(high, -const))
+
+
+def facts(conditions: list[UOp]) -> list[Fact] | None:
+  """What comparisons say, one entry per form; None when they contradict each other."""
+  merged: dict[frozenset[tuple[UOp, int]], Fact] = {}
+  for clause in conditions:
+    if (fact := _fact(clause)) is None:
+      continue
+    form, low, high = fact
+    key = frozenset(form.terms.items())
+    if key in merged:
+      low, high = max(low, merged[key][1]), min(high, merged[key][2])
+    if low > high:
+      return None
+    merged[key] = (form, low, high)
+  return list(merged.values())
+
+
+def _plain(u: UOp) -> UOp:
+  return graph_rewrite(u, PLAIN, bottom_up=True, name="simplify under a gate")
+
+
+def _cost(u: UOp) -> tuple[int, int]:
+  nodes = u.toposort
+  return sum(n.op in _NARROWED for n in nodes), len(nodes)
+
+
+def _apply(u: UOp, fact: Fact, number: int) -> UOp:
+  """`u` where the form of `fact` lies in its interval."""
+  form, low, high = fact
+  inside = u.toposort
+  # the node to replace by the fresh variable: the form itself where it is one term, else a term it can be solved for
+  pivot = next((t for t, c in form.terms.items() if abs(c) == 1 and t in inside), None)
+  if pivot is None:
+    return u
+  sign = form.terms[pivot]
+  fresh = UOp.const(dtypes.index, low) if low == high else UOp.variable(f"~{number}", low, high)
+  rest = Linear({t: c for t, c in form.terms.items() if t is not pivot})
+  solved = fresh if sign == 1 else fresh * -1
+  if rest.terms:
+    solved = solved + build(dtypes.index, rest) * -sign
+  narrowed = _plain(u.substitute({pivot: solved}))
+  back = build(dtypes.index, form)
+  return _plain(narrowed.substitute({fresh: back})) if low != high else narrowed
+
+
+def simplify_under(u: UOp, conditions: list[UOp]) -> UOp:
+  """An `index` or bool expression equal to `u` wherever all conditions hold, and no larger."""
+  if not conditions or len(conditions) > _MAX_CLAUSES:
+    return u
+  known = facts(conditions)
+  if known is None:
+    return u  # the access never happens; what is computed does not matter
+  cost: tuple[int, int] | None = None
+  for number, fact in enumerate(known):
+    if cost is None:
+      cost = _cost(u)
+    if cost[0] == 0 or cost[1] > _MAX_NODES:
+      return u
+    narrowed = _apply(u, fact, number)
+    if narrowed is not u and (less := _cost(narrowed)) < cost:
+      u, cost = narrowed, less
+  return u
+
+
+def simplify_gate(gate: UOp) -> UOp:
+  """A gate without clauses that follow from the others; False when they contradict each other."""
+  parts = clauses(gate)
+  if len(parts) > _MAX_CLAUSES:
+    return gate
+  if facts(parts) is None:
+    return gate.const_like(False)
+  if len(parts) == 1:
+    return gate
+  for place in range(len(parts)):
+    others = [p for p in parts[:place] + parts[place + 1 :] if not is_const(p)]
+    if others:
+      parts[place] = simplify_under(parts[place], others)
+  kept = [p for p in parts if not (is_const(p) and p.arg)]
+  if any(is_const(p) for p in kept):
+    return gate.const_like(False)
+  result = kept[0] if kept else gate.const_like(True)
+  for part in kept[1:]:
+    result = result.alu(Ops.AND, part)
+  return result
+
+
+def _gated_index(u: UOp, x: UOp, gate: UOp) -> UOp | None:
+  pointer = u.src[0]
+  if is_const(gate):
+    return u.with_src((pointer, x)) if gate.arg else None
+  simpler = simplify_gate(gate)
+  if is_const(simpler):
+    return u.with_src((pointer, x, simpler))
+  offset = simplify_under(x, clauses(simpler))
+  return u.with_src((pointer, offset, simpler))
+
+
+def _gated_where(u: UOp, cond: UOp, x: UOp, y: UOp) -> UOp | None:
+  if is_const(x) and is_const(y):
+    return None
+  yes = x if is_const(x) else simplify_under(x, clauses(cond))
+  no = y if is_const(y) else simplify_under(y, [cond.logical_not()])
+  return cond.alu(Ops.WHERE, yes, no)
+
+
+def _never_loaded(u: UOp) -> UOp | None:
+  address = u.src[0]
+  if address.op is not Ops.INDEX or len(address.src) != 3 or not is_const(address.src[2]) or address.src[2].arg:
+    return None
+  return u.src[1] if len(u.src) == 2 else u.const_like(0)
+
+
+x, y = UPat.var("x"), UPat.var("y")
+RULES = PatternMatcher([
+  rule("load_never", UPat(Ops.LOAD, name="u"), _never_loaded),
+  rule("index_gate", UPat(Ops.INDEX, None, (UPat.var("p"), UPat.var("x", dtypes.index), UPat.var("gate", dtypes.bool)), name="u"),
+       lambda u, x, gate: _gated_index(u, x, gate)),
+  rule("where_gate", UPat(Ops.WHERE, dtypes.index, (UPat.var("cond"), x, y), name="u"), _gated_where),
+])  # fmt: skip
