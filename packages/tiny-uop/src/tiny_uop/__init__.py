@@ -18,7 +18,7 @@ from tiny_uop.truncate import truncate
 from tiny_uop.uop import UOp, new_buffer_id
 
 __all__ = [
-  "IR_VERSION", "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "KernelInfo", "Ops", "Opt",
+  "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt",
   "OptOps", "ParamInfo", "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape",
   "SpecError", "Stage", "UOp", "UPat", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "live_nodes",
   "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
