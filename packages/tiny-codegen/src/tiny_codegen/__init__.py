@@ -1,0 +1,24 @@
+"""The code generator: `compile_kernel` turns a kernel UOp into a program UOp with its source text."""
+
+from tiny_codegen.errors import KernelError, KernelOptError
+from tiny_codegen.passes import Pass, PassContext
+from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_passes
+from tiny_codegen.render.base import Capabilities, Renderer
+from tiny_codegen.render.llvm import LLVMRenderer
+from tiny_codegen.render.llvm_target import LLVMTarget, cpu_target
+
+__all__ = [
+  "PASSES",
+  "Capabilities",
+  "KernelError",
+  "KernelOptError",
+  "LLVMRenderer",
+  "LLVMTarget",
+  "Pass",
+  "PassContext",
+  "Renderer",
+  "build_program",
+  "compile_kernel",
+  "cpu_target",
+  "run_passes",
+]

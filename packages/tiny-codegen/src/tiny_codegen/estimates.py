@@ -1,0 +1,84 @@
+"""How much work a program is: arithmetic operations and bytes of device memory, as UOps over its variables."""
+
+from __future__ import annotations
+
+from tiny_codegen.loops import number
+from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify
+
+COUNTED = GroupOp.ALU - {Ops.WHERE}
+
+
+def estimate(linear: UOp) -> tuple[UOp, UOp]:
+  """(operations, bytes) of one run. Operations are floating-point and integer arithmetic on values (not on addresses; MULACC is two); bytes are the
+  distinct bytes touched: what each access moves in all, but no more than the buffer has, reads and writes apart."""
+  values = _values(linear)
+  runs, stack = number(1), [number(1)]
+  ops = number(0)
+  touched: dict[tuple[UOp, Ops], UOp] = {}
+  for u in linear.src:
+    if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
+      if u.op is Ops.RANGE:
+        stack.append(runs)
+      runs = runs * _size(u)
+    elif u.op is Ops.END:
+      runs = stack.pop()
+    elif u.op in COUNTED and u in values:
+      ops = ops + runs * (u.dtype.count * (2 if u.op is Ops.MULACC else 1))
+    elif u.op in (Ops.LOAD, Ops.STORE):
+      pointer = _base(u.src[0])
+      if isinstance(pointer.dtype, PtrDType) and pointer.dtype.space is AddrSpace.GLOBAL:
+        moved = u.dtype.itemsize if u.op is Ops.LOAD else u.src[1].dtype.itemsize
+        key = (pointer, u.op)
+        touched[key] = touched.get(key, number(0)) + runs * moved
+  return simplify(ops), simplify(_bytes(touched))
+
+
+def _bytes(touched: dict[tuple[UOp, Ops], UOp]) -> UOp:
+  total = number(0)
+  for (pointer, _), moved in touched.items():
+    assert isinstance(pointer.dtype, PtrDType)
+    most = pointer.dtype.size * pointer.dtype.base.itemsize
+    moved = simplify(moved)
+    total = total + (number(min(int(moved.arg), most)) if moved.op is Ops.CONST else -(-moved).maximum(number(-most)))
+  return total
+
+
+def _size(loop: UOp) -> UOp:
+  size = loop.src[0]
+  if size.ranges:  # an extent that changes from iteration to iteration counts as its upper bound
+    return number(int(size.vmax))
+  return as_index(size)
+
+
+def as_index(size: UOp) -> UOp:
+  """A loop bound of a lowered program as an index expression over its variables."""
+  done: dict[UOp, UOp] = {}
+  for u in size.toposort:
+    if u.op is Ops.CAST:
+      done[u] = done[u.src[0]]
+    else:
+      integer = dtypes.is_int(u.dtype)
+      done[u] = u.replace(dtype=dtypes.index if integer else u.dtype, src=tuple([done[s] for s in u.src]))
+  return simplify(done[size])
+
+
+def _base(place: UOp) -> UOp:
+  while place.op in (Ops.INDEX, Ops.AFTER):
+    place = place.src[0]
+  return place
+
+
+def _values(linear: UOp) -> set[UOp]:
+  """What stored values are computed from: not addresses, gates or loop bounds."""
+  found: set[UOp] = set()
+  stack = [u.src[1] for u in linear.src if u.op is Ops.STORE]
+  while stack:
+    u = stack.pop()
+    if u in found:
+      continue
+    found.add(u)
+    if u.op is Ops.LOAD:
+      stack.extend(u.src[1:])
+    elif u.op is not Ops.RANGE:
+      stack.extend(u.src)
+  return found

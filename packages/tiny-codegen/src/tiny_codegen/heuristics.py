@@ -1,0 +1,201 @@
+"""Hand-written choice of optimisations, for a processor with vectors and threads.
+
+1. Vectors: the loop whose lanes save most instructions (`cost.py`); then further ones in parts of the kernel that no chosen one reaches.
+2. Register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators fit into registers.
+3. Small reduce loops are unrolled.
+4. Threads: the outermost output loop that is long enough, if there is enough work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tiny_codegen.cost import addresses, iterations, vector_cost, work
+from tiny_codegen.errors import KernelOptError
+from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, stride
+from tiny_codegen.opts import apply_opt
+from tiny_codegen.render.base import Capabilities
+from tiny_uop import AxisType, GroupOp, Opt, OptOps, Ops, UOp
+
+THREAD_WORK = 32768
+MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
+UNROLL_BODY = 160
+TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
+
+
+def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+  """The optimisations for a kernel; none for a target that has neither vectors nor threads."""
+  chooser = Chooser(root, capabilities)
+  if any(e.op is Ops.END for e in root.src):
+    if capabilities.vector_bits:
+      chooser.vectors()
+      chooser.tile()
+      chooser.unroll()
+    if capabilities.has_local:
+      chooser.workgroups()
+    elif capabilities.has_threads:
+      chooser.threads()
+  return tuple(chooser.opts)
+
+
+@dataclass
+class Chooser:
+  """Choices made so far, and the kernel with them applied."""
+
+  root: UOp
+  capabilities: Capabilities
+  opts: list[Opt] = field(default_factory=list)
+  registers: int = 1  # vector registers that one value takes
+
+  def take(self, *opts: Opt) -> bool:
+    """Apply choices if all of them fit."""
+    root = self.root
+    try:
+      for opt in opts:
+        root = apply_opt(root, opt, self.capabilities)
+    except KernelOptError:
+      return False
+    self.root = root
+    self.opts += opts
+    return True
+
+  # *** vectors ***
+
+  def vectors(self) -> None:
+    """Choose VECTOR axes, the most profitable first."""
+    for _ in range(4):
+      nodes = self.root.toposort
+      taken = frozenset(u for u in nodes if u.op is Ops.RANGE and kind(u) is AxisType.VECTOR)
+      near = frozenset().union(*[u.ranges for u in nodes if u.ranges & taken]) if taken else frozenset[UOp]()
+      loops = [r for r in loops_of(self.root).values() if r not in near and kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
+      best = self._best_axis(nodes, loops)
+      if best is None:
+        return
+      axis, lanes = best
+      padded = [] if extent(axis) is not None and int(axis.src[0].arg) % lanes == 0 else [Opt(OptOps.PADTO, axis.arg[0], lanes)]
+      if not self.take(*padded, Opt(OptOps.VECTOR, axis.arg[0], lanes)):
+        return
+
+  def _best_axis(self, nodes: tuple[UOp, ...], loops: list[UOp]) -> tuple[UOp, int] | None:
+    address = addresses(nodes)
+    best, least = None, work(nodes, address) * 0.8
+    for axis in loops:
+      native = self._native(nodes, axis)
+      size = int(axis.src[0].vmax)
+      if native < 2 or size * 2 <= native:
+        continue
+      blocks = -(-size // native)
+      cost = vector_cost(nodes, address, axis, size / blocks)
+      if cost < least:
+        best, least = (axis, native * self._width(nodes, axis, native, size)), cost
+    return best
+
+  def _native(self, nodes: tuple[UOp, ...], axis: UOp) -> int:
+    """Lanes of a register of the widest type computed with inside the loop."""
+    inside = [u.dtype for u in nodes if axis in u.ranges and u.dtype.kind not in ("void", "index", "bool") and u.op is not Ops.INDEX]
+    inside += [u.src[1].dtype for u in nodes if u.op is Ops.STORE and axis in u.ranges]
+    return min([self.capabilities.lanes(d) for d in inside], default=1)
+
+  def _width(self, nodes: tuple[UOp, ...], axis: UOp, native: int, size: int) -> int:
+    """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
+    body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
+    heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
+    reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes)
+    most = 1 if heavy or body > 24 else 4 if reduced else 2
+    while most > 1 and (size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))):
+      most //= 2
+    most = min(most, max(1, self.capabilities.max_vector_lanes // native))
+    self.registers = max(self.registers, most)
+    return most
+
+  # *** register tiles ***
+
+  def tile(self) -> None:
+    """UPCAST output loops over which operands of a reduction are reused."""
+    budget = self.capabilities.vector_registers * 3 // 4 // self.registers
+    used = 1
+    for _ in range(2):
+      best = self._reused()
+      if best is None:
+        return
+      rows = self._rows(best, budget // used)
+      if rows is None:
+        return
+      amount, padding = rows
+      if not self.take(*padding, Opt(OptOps.UPCAST, best.arg[0], amount)):
+        return
+      used *= amount
+
+  def _reused(self) -> UOp | None:
+    nodes = self.root.toposort
+    reduces = [u for u in nodes if u.op is Ops.REDUCE]
+    upcast = {r for u in nodes for r in u.ranges if kind(r) is AxisType.UPCAST}
+    best, most = None, 0.0
+    for loop in loops_of(self.root).values():
+      if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or any(loop.arg[0] == o.axis and o.op is OptOps.UPCAST for o in self.opts):
+        continue
+      saved = 0.0
+      for reduce in reduces:
+        loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD and u.ranges & frozenset(reduce.src[1:])]
+        if loop in reduce.ranges and any(loop in u.ranges for u in loads):
+          saved += sum(iterations(u.ranges - upcast) for u in loads if loop not in u.ranges)
+      if saved > most:
+        best, most = loop, saved
+    return best
+
+  def _rows(self, loop: UOp, room: int) -> tuple[int, list[Opt]] | None:
+    size, body = extent(loop), self._body(loop)
+    if size is None:
+      return None
+    fitting = [n for n in TILE_ROWS if n <= room and n * body <= MAX_NODES]
+    divisors = [n for n in fitting if size % n == 0]
+    if divisors and (divisors[0] >= 4 or size < 16):
+      return divisors[0], []
+    if 4 in fitting and size >= 16:
+      return 4, [Opt(OptOps.PADTO, loop.arg[0], 4)]
+    return (divisors[0], []) if divisors else None
+
+  def _body(self, loop: UOp) -> int:
+    """Nodes that writing out the loop repeats, for every iteration of loops written out already."""
+    nodes = self.root.toposort
+    written_out = {r for r in loops_of(self.root).values() if kind(r) in (AxisType.UPCAST, AxisType.UNROLL)}
+    return int(sum(iterations(u.ranges & written_out) for u in nodes if loop in u.ranges and u.op not in CLOSERS))
+
+  # *** small loops ***
+
+  def unroll(self) -> None:
+    """UNROLL short reduce loops, innermost first."""
+    for reduce in [u for u in self.root.toposort if u.op is Ops.REDUCE]:
+      for loop in reversed(reduce.src[1:]):
+        current = loops_of(self.root).get(loop.arg[0])
+        if current is None or kind(current) is not AxisType.REDUCE or (size := extent(current)) is None or size > 8:
+          continue
+        if self._body(current) * size <= UNROLL_BODY or size <= 1:
+          self.take(Opt(OptOps.UNROLL, current.arg[0], 0))
+
+  # *** threads ***
+
+  def threads(self) -> None:
+    """THREAD on an outer loop when the kernel is worth it."""
+    nodes = self.root.toposort
+    if work(nodes, addresses(nodes)) < THREAD_WORK:
+      return
+    ends = [e for e in self.root.src if e.op is Ops.END]
+    common = [r for r in ends[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in ends)]
+    long = [r for r in common if r.src[0].vmax >= 16] or sorted(common, key=lambda r: -int(r.src[0].vmax))
+    for loop in long:
+      if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], 0)):
+        return
+
+  def workgroups(self) -> None:
+    """LOCAL on the loop that is adjacent in memory, so that the threads of a workgroup access it together."""
+    ends = [e for e in self.root.src if e.op is Ops.END]
+    stores = [u for u in self.root.toposort if u.op is Ops.STORE]
+    for loop in reversed(ends[0].src[1:]):
+      size = extent(loop)
+      if kind(loop) is not AxisType.LOOP or size is None or any(stride(s.src[0].src[1], loop) != 1 for s in stores):
+        continue
+      for amount in (64, 32, 16, 8):
+        if size % amount == 0 and amount <= self.capabilities.max_local[0] and amount <= self.capabilities.max_workgroup:
+          self.take(Opt(OptOps.LOCAL, loop.arg[0], amount))
+          return

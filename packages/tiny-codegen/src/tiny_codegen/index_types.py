@@ -1,0 +1,45 @@
+"""Pass: `index` becomes int32, or int64 for values whose bounds need it."""
+
+from __future__ import annotations
+
+from tiny_uop import DType, Ops, UOp, dtypes
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def lower_index(root: UOp) -> UOp:
+  """The kernel without values of dtype index."""
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    src = tuple([done[s] for s in u.src])
+    if any(s.dtype.kind == "index" for s in u.src) or u.dtype.kind == "index":
+      done[u] = _lower(u, src)
+    else:
+      done[u] = u.replace(src=src) if src != u.src else u
+  return done[root]
+
+
+def _is_index(u: UOp) -> bool:
+  return u.dtype.scalar() is dtypes.index
+
+
+def _fits(u: UOp) -> bool:
+  return bool(INT32_MIN <= u.vmin and u.vmax <= INT32_MAX)
+
+
+def _lower(u: UOp, src: tuple[UOp, ...]) -> UOp:
+  # the type that the arithmetic of this node is done in: the widest that it or a source needs
+  wide = (_is_index(u) and not _fits(u)) or any(_is_index(s) and n.dtype.scalar() is dtypes.int64 for s, n in zip(u.src, src))
+  chosen = dtypes.int64 if wide else dtypes.int32
+  if u.op is Ops.CAST:
+    return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.replace(src=src)
+  if u.op in (Ops.INDEX, Ops.STORE, Ops.LOAD, Ops.END, Ops.AFTER, Ops.REDUCE, Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.EXTRACT):
+    # addresses and effects take offsets of either width
+    dtype = src[0].dtype.scalar().vec(u.dtype.count) if u.op is Ops.EXTRACT and _is_index(u) else u.dtype
+    return u.replace(dtype=dtype, src=src)
+  matched = tuple([n.cast(_as(s.dtype, chosen)) if _is_index(s) else n for s, n in zip(u.src, src)])
+  return u.replace(dtype=_as(u.dtype, chosen), src=matched)
+
+
+def _as(dtype: DType, chosen: DType) -> DType:
+  return chosen.vec(dtype.count) if dtype.scalar() is dtypes.index else dtype

@@ -1,0 +1,107 @@
+"""Questions about the loops of a kernel, and the one way to replace a loop by others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
+
+CLOSERS = frozenset({Ops.REDUCE, Ops.END})
+OUTPUT = frozenset({AxisType.LOOP, AxisType.THREAD, AxisType.GLOBAL, AxisType.LOCAL, AxisType.UPCAST})
+
+
+def loops_of(root: UOp) -> dict[int, UOp]:
+  """The RANGEs of a kernel by their ids, in order of the ids."""
+  return dict(sorted((u.arg[0], u) for u in root.toposort if u.op is Ops.RANGE))
+
+
+def next_loop_id(root: UOp) -> int:
+  """An id above those of all RANGEs of the kernel."""
+  return max((u.arg[0] for u in root.toposort if u.op is Ops.RANGE), default=-1) + 1
+
+
+def next_alloc_id(root: UOp) -> int:
+  """An id above those of all ALLOCs of the kernel."""
+  return max((u.arg for u in root.toposort if u.op is Ops.ALLOC), default=-1) + 1
+
+
+def kind(loop: UOp) -> AxisType:
+  """What a RANGE is for."""
+  found: AxisType = loop.arg[1]
+  return found
+
+
+def extent(loop: UOp) -> int | None:
+  """The number of iterations of a RANGE, None where it is symbolic."""
+  return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else None
+
+
+def in_order(loops: Iterable[UOp]) -> list[UOp]:
+  """RANGEs sorted by id: sets have no order of their own that is the same in every process."""
+  return sorted(loops, key=lambda r: (r.arg[0], r.arg[1].name))
+
+
+def number(value: int) -> UOp:
+  """A constant offset or size."""
+  return UOp.const(dtypes.index, value)
+
+
+def terms(expression: UOp) -> list[UOp]:
+  """The summands of a sum."""
+  found: list[UOp] = []
+  stack = [expression]
+  while stack:
+    u = stack.pop()
+    if u.op is Ops.ADD:
+      stack.extend(reversed(u.src))
+    else:
+      found.append(u)
+  return found
+
+
+def stride(offset: UOp, loop: UOp) -> int | None:
+  """By how much `offset` grows from one iteration of `loop` to the next; None where that is not a known constant."""
+  total = 0
+  for term in terms(offset):
+    if loop not in term.ranges:
+      continue
+    if term is loop:
+      total += 1
+    elif term.op is Ops.MUL and term.src[0] is loop and term.src[1].op is Ops.CONST:
+      total += int(term.src[1].arg)
+    else:
+      return None
+  return total
+
+
+def replace_loop(root: UOp, loop: UOp, value: UOp, places: Callable[[UOp], tuple[UOp, ...]]) -> UOp:
+  """The kernel with RANGE `loop` replaced by `value` in expressions, and in the loop list of each END, REDUCE and STAGE
+  that names it by `places(node)`, the node's new loop list."""
+  done: dict[UOp, UOp] = {loop: value}
+  for node in root.toposort:
+    if node in done:
+      continue
+    if (node.op in CLOSERS or node.op is Ops.STAGE) and loop in node.src[1:]:
+      done[node] = node.replace(src=(done[node.src[0]], *places(node)))
+    elif any(done[s] is not s for s in node.src):
+      done[node] = node.replace(src=tuple([done[s] for s in node.src]))
+    else:
+      done[node] = node
+  return done[root]
+
+
+def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
+  """The graph with `change(node)` in place of each node whose sources have already been rebuilt (None: leave it)."""
+  done: dict[UOp, UOp] = {}
+  for node in root.toposort:
+    new = node
+    if any(done[s] is not s for s in node.src):
+      new = node.replace(src=tuple([done[s] for s in node.src]))
+    changed = change(new)
+    done[node] = new if changed is None else changed
+  return done[root]
+
+
+def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
+  """Substitute and simplify what changed."""
+  return simplify(root.substitute(changes))

@@ -1,0 +1,31 @@
+"""What a pass is, and what passes are told about the target and the user's wishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiny_codegen.render.base import Capabilities
+from tiny_uop import Opt, UOp
+
+
+@dataclass(frozen=True)
+class PassContext:
+  """`opts` are the optimisations to apply; None: the kernel's own (`KernelInfo.opts`), or else what the heuristics choose."""
+
+  capabilities: Capabilities
+  opts: tuple[Opt, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+  """A named step from UOp to UOp. `program` says that its result is at program level."""
+
+  name: str
+  run: Callable[[UOp, PassContext], UOp]
+  program: bool = False
+
+  @property
+  def doc(self) -> str:
+    """One line on what the pass does."""
+    return (self.run.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,240 @@
+"""The passes from kernel to program, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from tiny_codegen.beam import Measure, beam_search
+from tiny_codegen.decompose import late_table_for, table_for
+from tiny_codegen.errors import KernelError
+from tiny_codegen.estimates import as_index, estimate
+from tiny_codegen.gates import lower_gates
+from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.index_types import lower_index
+from tiny_codegen.linearise import linearise
+from tiny_codegen.loops import number
+from tiny_codegen.merge_loops import drop_single, merge_loops
+from tiny_codegen.opts import apply_opts
+from tiny_codegen.passes import Pass, PassContext
+from tiny_codegen.peel import peel
+from tiny_codegen.reduce import lower_reduce
+from tiny_codegen.render.base import Renderer
+from tiny_codegen.separate import separate
+from tiny_codegen.stage import lower_stage
+from tiny_codegen.unroll import unroll
+from tiny_codegen.vectorize import vectorize
+from tiny_codegen.workgroups import globals_from_loops, lower_workgroups
+from tiny_uop import (
+  AddrSpace,
+  AxisType,
+  KernelInfo,
+  Opt,
+  Ops,
+  ParamInfo,
+  ProgramInfo,
+  PtrDType,
+  UOp,
+  graph_rewrite,
+  print_uop,
+  simplify,
+  spec,
+)
+from tiny_uop.context import BEAM, DEBUG, NOOPT, SPEC
+
+
+def _simplify(root: UOp, context: PassContext) -> UOp:
+  """Algebra on addresses and gates; loops of one iteration go."""
+  return drop_single(simplify(root))
+
+
+def _separate(root: UOp, context: PassContext) -> UOp:
+  """Every RANGE becomes one loop: those that two ENDs or REDUCEs cannot share are doubled."""
+  return separate(root)
+
+
+def _merge(root: UOp, context: PassContext) -> UOp:
+  """Neighbouring loops that walk through memory as one become one."""
+  return merge_loops(root) if not NOOPT else root
+
+
+def _optimise(root: UOp, context: PassContext) -> UOp:
+  """Optimisations are chosen (given ones, the kernel's own, or by heuristics) and applied; the SINK's arg records them."""
+  info = root.arg if isinstance(root.arg, KernelInfo) else KernelInfo()
+  opts = context.opts if context.opts is not None else info.opts
+  if opts is None:
+    opts = () if NOOPT else choose_opts(root, context.capabilities)
+  root = apply_opts(root, tuple(opts), context.capabilities)
+  if not NOOPT:
+    root = globals_from_loops(root, context.capabilities)
+  return simplify(root).replace(arg=KernelInfo(info.name, tuple(opts)))
+
+
+def _stage(root: UOp, context: PassContext) -> UOp:
+  """STAGE becomes near memory that loops of its own fill."""
+  return lower_stage(root, context.capabilities)
+
+
+def _workgroups(root: UOp, context: PassContext) -> UOp:
+  """GLOBAL, LOCAL and GROUP loops become hardware counters, with shared memory and barriers for GROUP."""
+  return lower_workgroups(root, context.capabilities)
+
+
+def _peel(root: UOp, context: PassContext) -> UOp:
+  """The last, partial block of a padded loop is taken out of the loop, which then needs no gates."""
+  return peel(root)
+
+
+def _vectorize(root: UOp, context: PassContext) -> UOp:
+  """VECTOR loops become vectors, with wide loads and stores where lanes are adjacent."""
+  return vectorize(root)
+
+
+def _unroll(root: UOp, context: PassContext) -> UOp:
+  """UPCAST and UNROLL loops are written out."""
+  return unroll(root)
+
+
+def _reduce(root: UOp, context: PassContext) -> UOp:
+  """REDUCE becomes a loop that updates an accumulator."""
+  return lower_reduce(root)
+
+
+def _gates(root: UOp, context: PassContext) -> UOp:
+  """Gated scalar loads read a safe place and select."""
+  return lower_gates(simplify(root))
+
+
+def _index_types(root: UOp, context: PassContext) -> UOp:
+  """index becomes int32 or int64, by bounds."""
+  return lower_index(root)
+
+
+def _decompose(root: UOp, context: PassContext) -> UOp:
+  """What the target lacks is put together from what it has."""
+  return graph_rewrite(root, table_for(context.capabilities), name="decompose")
+
+
+def _fuse(root: UOp, context: PassContext) -> UOp:
+  """Subtractions, negations and multiply-adds for targets that have them."""
+  return graph_rewrite(root, late_table_for(context.capabilities), name="fuse")
+
+
+def _linearise(root: UOp, context: PassContext) -> UOp:
+  """The graph becomes a list of instructions."""
+  return linearise(root)
+
+
+PASSES: tuple[Pass, ...] = (
+  Pass("simplify", _simplify),
+  Pass("separate", _separate),
+  Pass("merge", _merge),
+  Pass("optimise", _optimise),
+  Pass("stage", _stage),
+  Pass("workgroups", _workgroups),
+  Pass("peel", _peel),
+  Pass("vectorize", _vectorize),
+  Pass("unroll", _unroll),
+  Pass("share", _separate),
+  Pass("reduce", _reduce),
+  Pass("gates", _gates),
+  Pass("index_types", _index_types),
+  Pass("decompose", _decompose),
+  Pass("fuse", _fuse),
+  Pass("linearise", _linearise, program=True),
+)
+# without these a kernel is lowered all the same
+OPTIONAL = frozenset({"merge", "peel"})
+
+Observer = Callable[[Pass, UOp], None]
+
+
+def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), observe: Observer | None = None) -> UOp:
+  """The LINEAR of a kernel SINK. `skip` names optional passes to leave out; `observe` sees the result of each pass.
+
+  Raises KernelError for a kernel that cannot be lowered and KernelOptError for optimisations that do not fit.
+  """
+  if unknown := set(skip) - OPTIONAL:
+    raise KernelError(f"cannot skip {', '.join(sorted(unknown))}: only {', '.join(sorted(OPTIONAL))} are optional")
+  if kernel.op is not Ops.SINK:
+    raise KernelError(f"expected a kernel, a SINK, got {kernel.op.name}")
+  if SPEC >= 1:
+    spec.check(kernel, "kernel")
+  root = kernel
+  for step in PASSES:
+    if step.name in skip:
+      continue
+    root = step.run(root, context)
+    if SPEC >= 1:
+      spec.check(root, "program" if step.program else "kernel")
+    if observe is not None:
+      observe(step, root)
+  return root
+
+
+def build_program(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None) -> UOp:
+  """The PROGRAM of a kernel under given optimisations (None: the kernel's own, or chosen by heuristics)."""
+  context = PassContext(renderer.capabilities, None if opts is None else tuple(opts))
+  linear = run_passes(kernel, context)
+  info = program_info(linear, renderer.target)
+  source = UOp(Ops.SOURCE, arg=renderer.render(linear, info))
+  sizes = (_global_size(linear), _local_size(linear), UOp(Ops.GROUP, src=estimate(linear)))
+  return UOp(Ops.PROGRAM, src=(kernel, linear, source, *sizes), arg=info)
+
+
+def compile_kernel(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, measure: Measure | None = None) -> UOp:
+  """The program of a kernel: `PROGRAM(SINK, LINEAR, SOURCE, GROUP(global sizes), GROUP(local sizes), GROUP(operations, bytes))`.
+
+  `opts` are optimisations to apply as given (an empty list: none). Without them `BEAM=n` searches for the best, timing candidates with
+  `measure(program) -> seconds` where there is one; else the heuristics choose, or nobody does under `NOOPT=1`.
+  Raises KernelError and KernelOptError, which name what does not fit.
+  """
+  given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
+  if given is None and BEAM >= 1 and measure is not None and not NOOPT:
+    given = beam_search(kernel, renderer, measure, BEAM.value, build_program)
+  program = build_program(kernel, renderer, given)
+  if DEBUG >= 3:
+    applied = ", ".join(f"{o.op.name}({o.axis}, {o.arg})" for o in program.src[1].arg.opts) or "none"
+    print(f"{program.arg.name}: optimisations {applied}")
+  if DEBUG >= 4:
+    print(program.src[2].arg)
+  if DEBUG >= 5:
+    print(print_uop(program.src[1]))
+  return program
+
+
+def program_info(linear: UOp, target: str) -> ProgramInfo:
+  """How a program is called: its buffers by slot and its variables by name."""
+  nodes = linear.toposort
+  written = {_base(u.src[0]) for u in nodes if u.op is Ops.STORE}
+  read = {_base(u.src[0]) for u in nodes if u.op is Ops.LOAD}
+  params = []
+  for u in sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg)):
+    assert isinstance(u.dtype, PtrDType)
+    params.append(ParamInfo(u.arg, u.dtype.base, u.dtype.size, u in written, u in read))
+  names = sorted({str(u.arg[0]) for u in nodes if u.op is Ops.VARIABLE})
+  name = linear.arg.name if isinstance(linear.arg, KernelInfo) else "kernel"
+  return ProgramInfo(name, target, tuple(params), tuple(names))
+
+
+def _base(place: UOp) -> UOp:
+  while place.op in (Ops.INDEX, Ops.AFTER):
+    place = place.src[0]
+  return place
+
+
+def _global_size(linear: UOp) -> UOp:
+  sizes = [number(1)] * 3
+  for u in linear.src:
+    if u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD:
+      sizes[0] = as_index(u.src[0])
+    elif u.op is Ops.SPECIAL and u.arg.startswith("gidx"):
+      sizes[int(u.arg[4:])] = as_index(u.src[0])
+  return UOp(Ops.GROUP, src=tuple(sizes))
+
+
+def _local_size(linear: UOp) -> UOp:
+  sizes = [number(1)] * 3
+  for u in linear.src:
+    if u.op is Ops.SPECIAL and u.arg.startswith("lidx"):
+      sizes[int(u.arg[4:])] = as_index(u.src[0])
+  return UOp(Ops.GROUP, src=tuple(sizes))

@@ -1,0 +1,143 @@
+"""Pass: VECTOR loops become vectors.
+
+The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE whose lanes are adjacent
+becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n scalar accesses. A REDUCE over a VECTOR loop
+keeps n partial results side by side and combines them in a tree at the end.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen.loops import CLOSERS, kind, replace_loop, stride
+from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, simplify
+
+
+def vectorize(root: UOp) -> UOp:
+  """The kernel without VECTOR loops."""
+  root = _one_at_a_time(root)
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    if u.op in CLOSERS and (loop := next((r for r in u.src[1:] if kind(r) is AxisType.VECTOR), None)) is not None:
+      new = _close(new, loop)
+    done[u] = new
+  return done[root]
+
+
+def _one_at_a_time(root: UOp) -> UOp:
+  """A value has one vector axis: where VECTOR loops meet, all but one are unrolled instead."""
+  while (meeting := _meeting(root)) is not None:
+    axis, closer = meeting
+    unrolled = AxisType.UNROLL if closer is Ops.REDUCE else AxisType.UPCAST
+    other = UOp.range(axis.src[0], axis.arg[0], unrolled)
+    root = replace_loop(root, axis, other, lambda u, a=axis, o=other: tuple([o if r is a else r for r in u.src[1:]]))
+  return root
+
+
+def _meeting(root: UOp) -> tuple[UOp, Ops] | None:
+  closed_by = {r: u.op for u in root.toposort if u.op in CLOSERS for r in u.src[1:]}
+  for u in root.toposort:
+    axes = [r for r in u.ranges if kind(r) is AxisType.VECTOR]
+    if len(axes) > 1:
+      # an output axis makes the better vector: it needs no combining at the end
+      axes.sort(key=lambda r: (closed_by.get(r) is not Ops.REDUCE, -r.arg[0]))
+      return axes[0], closed_by.get(axes[0], Ops.END)
+  return None
+
+
+def _close(closer: UOp, axis: UOp) -> UOp:
+  count = int(axis.src[0].arg)
+  others = tuple([r for r in closer.src[1:] if r is not axis])
+  body = Lanes(axis, count).of(closer.src[0])
+  if closer.op is Ops.END:
+    return body.end(*others)
+  op = closer.arg[0]
+  partial = body if body.dtype.count == count else body.broadcast(count)
+  return combine_lanes(partial.reduce(op, *others), op)
+
+
+def combine_lanes(vector: UOp, op: Ops) -> UOp:
+  """All lanes of a vector combined into one scalar, as a balanced tree."""
+  count = vector.dtype.count
+  while count > 1 and count % 2 == 0:
+    count //= 2
+    vector = vector.extract(*range(count)).alu(op, vector.extract(*range(count, 2 * count)))
+  result = vector.extract(0) if count > 1 else vector
+  for lane in range(1, count):
+    result = result.alu(op, vector.extract(lane))
+  return result
+
+
+class Lanes:
+  """Rewrites the values inside one VECTOR loop into vectors with a lane per iteration."""
+
+  def __init__(self, axis: UOp, count: int) -> None:
+    self.axis, self.count = axis, count
+    self.done: dict[UOp, UOp] = {axis: UOp.const(dtypes.index.vec(count), tuple(range(count)))}
+
+  def of(self, root: UOp) -> UOp:
+    """A value or effect of the loop for all its iterations at once."""
+    for u in root.walk(lambda u: self.axis in u.ranges):
+      if u not in self.done:
+        self.done[u] = self._node(u) if self.axis in u.ranges else u
+    return self.done[root]
+
+  def _vector(self, u: UOp) -> UOp:
+    new = self.done[u]
+    return new if new.dtype.count == self.count else new.broadcast(self.count)
+
+  def _node(self, u: UOp) -> UOp:
+    if u.op in GroupOp.Elementwise:
+      src = tuple([self._vector(s) for s in u.src])
+      return u.replace(dtype=u.dtype.scalar().vec(self.count), src=src)
+    if u.op is Ops.LOAD:
+      return self._load(u)
+    if u.op is Ops.STORE:
+      return self._store(u)
+    src = tuple([self.done[s] for s in u.src])
+    if u.op is Ops.REDUCE:
+      return u.replace(dtype=src[0].dtype, src=src)
+    return u.replace(src=src)
+
+  def _lane(self, u: UOp, lane: int) -> UOp:
+    return simplify(u.substitute({self.axis: UOp.const(dtypes.index, lane)})) if self.axis in u.ranges else u
+
+  def _adjacent(self, offset: UOp) -> UOp | None:
+    """The offset of lane 0 if the lanes are next to each other in memory."""
+    step = stride(offset, self.axis)
+    if step is not None:
+      return self._lane(offset, 0) if step == 1 else None
+    first = self._lane(offset, 0)
+    for lane in range(1, self.count):
+      distance = simplify(self._lane(offset, lane) - first)
+      if distance.op is not Ops.CONST or distance.arg != lane:
+        return None
+    return first
+
+  def _gate(self, place: UOp) -> UOp | None:
+    return self.done[place.src[2]] if len(place.src) > 2 else None
+
+  def _load(self, u: UOp) -> UOp:
+    place, pointer = u.src[0], self.done[u.src[0].src[0]]
+    offset, alternative = place.src[1], u.src[1] if len(u.src) > 1 else None
+    if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
+      alt = None if alternative is None else self._vector(alternative)
+      return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
+    return UOp(Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)]))
+
+  def _scalar_load(self, u: UOp, pointer: UOp, lane: int) -> UOp:
+    place = u.src[0]
+    at = pointer.index(self._lane(place.src[1], lane), self._lane(place.src[2], lane) if len(place.src) > 2 else None)
+    return at.load(self._lane(u.src[1], lane) if len(u.src) > 1 else None, u.dtype)
+
+  def _store(self, u: UOp) -> UOp:
+    place, pointer = u.src[0], self.done[u.src[0].src[0]]
+    offset = place.src[1]
+    if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
+      return pointer.index(base, self._gate(place)).store(self._vector(u.src[1]))
+    value = self.done[u.src[1]]
+    stores = []
+    for lane in range(self.count):
+      gate = self._lane(place.src[2], lane) if len(place.src) > 2 else None
+      single = value.extract(lane) if value.dtype.count > 1 else value
+      stores.append(pointer.index(self._lane(offset, lane), gate).store(single))
+    return UOp.group(*stores)
