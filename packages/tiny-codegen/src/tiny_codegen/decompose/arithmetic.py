@@ -1,0 +1,66 @@
+"""Small pieces that the decompositions share. Everything works on scalars and vectors alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tiny_uop import DType, UOp, dtypes
+
+SIGNED = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
+def as_wide(dtype: DType, x: UOp) -> DType:
+  """Scalar `dtype` with as many lanes as `x`."""
+  return dtype.vec(x.dtype.count)
+
+
+def to(x: UOp, dtype: DType) -> UOp:
+  """`x` converted to the scalar type `dtype`, lane by lane."""
+  return x.cast(as_wide(dtype, x))
+
+
+def reinterpret(x: UOp, dtype: DType) -> UOp:
+  """The bits of `x` as the scalar type `dtype` of the same width, lane by lane. Constants are folded."""
+  return x.bitcast(as_wide(dtype, x))
+
+
+def signed_bits(x: UOp) -> UOp:
+  """The bits of a float as signed integers of its width."""
+  return reinterpret(x, SIGNED[x.dtype.bits])
+
+
+def unsigned_bits(x: UOp) -> UOp:
+  """The bits of a float as unsigned integers of its width."""
+  return reinterpret(x, UNSIGNED[x.dtype.bits])
+
+
+def magnitude(x: UOp) -> UOp:
+  """|x| of a float, by clearing the sign bit."""
+  bits = unsigned_bits(x)
+  return reinterpret(bits & ((1 << (x.dtype.bits - 1)) - 1), x.dtype.scalar())
+
+
+def horner(x: UOp, coefficients: Sequence[float]) -> UOp:
+  """The polynomial with these coefficients, lowest degree first."""
+  result = x.const_like(coefficients[-1])
+  for c in reversed(coefficients[:-1]):
+    result = result * x + c
+  return result
+
+
+def nearest(x: UOp) -> UOp:
+  """The integer nearest to a float that fits int32 (halves away from zero), as int32; NaN gives any."""
+  half = (x < 0).where(x.const_like(-0.5), x.const_like(0.5))
+  return to(x + half, dtypes.int32)
+
+
+def power_of_two(exponent: UOp, dtype: DType) -> UOp:
+  """2**exponent as float32 or float64 from a signed integer of the same width, for normal results."""
+  mantissa, bias = (23, 127) if dtype.bits == 32 else (52, 1023)
+  return reinterpret((exponent + bias) << mantissa, dtype.scalar())
+
+
+NAN = math.nan
+INFINITY = math.inf

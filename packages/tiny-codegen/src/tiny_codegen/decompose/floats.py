@@ -1,0 +1,138 @@
+"""Floats that a target has no registers for. In memory and between operations they are unsigned integers of their width, arithmetic is in float32 and
+each operation's result is rounded.
+
+With 24 bits for float32 and at most 11 for the emulated formats, rounding +, -, *, / and square root twice gives what rounding once gives (Figueroa, "When
+is double rounding innocuous?", 1995). Every rule leaves a well-typed graph; BITCASTs between a format and its bits meet and cancel.
+"""
+
+from __future__ import annotations
+
+from tiny_uop import DType, GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
+from tiny_uop.pattern import Rule
+from tiny_uop.truncate import to_bits
+
+from tiny_codegen.decompose.arithmetic import UNSIGNED, to
+from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
+from tiny_codegen.render.base import Capabilities
+
+_EMULATED = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
+# these give one of their operands, whose bits can be passed on as they are
+_MOVES = frozenset({Ops.VECTORIZE, Ops.EXTRACT, Ops.WHERE})
+_COMPUTED = GroupOp.ALU - GroupOp.Compare - _MOVES
+
+
+def _bits_type(dtype: DType) -> DType:
+  return UNSIGNED[dtype.bits].vec(dtype.count)
+
+
+def _constant(u: UOp) -> UOp:
+  scalar, lanes = u.dtype.scalar(), u.arg if isinstance(u.arg, tuple) else (u.arg,) * u.dtype.count
+  bits = tuple([to_bits(scalar, v) for v in lanes])
+  return UOp.const(_bits_type(u.dtype), bits if u.dtype.count > 1 else bits[0]).bitcast(u.dtype)
+
+
+def _pointer(pointer: UOp) -> UOp:
+  """The same memory seen as unsigned integers."""
+  assert isinstance(pointer.dtype, PtrDType)
+  kind = _bits_type(pointer.dtype.base).ptr(pointer.dtype.size, pointer.dtype.space)
+  if pointer.op is Ops.AFTER:
+    return UOp(Ops.AFTER, kind, (_pointer(pointer.src[0]), *pointer.src[1:]))
+  return pointer.replace(dtype=kind)
+
+
+def _place(index: UOp) -> UOp:
+  pointer = _pointer(index.src[0])
+  return UOp(Ops.INDEX, pointer.dtype, (pointer, *index.src[1:]))
+
+
+def _load(u: UOp) -> UOp:
+  kind = _bits_type(u.dtype)
+  return UOp(Ops.LOAD, kind, (_place(u.src[0]), *(s.bitcast(kind) for s in u.src[1:]))).bitcast(u.dtype)
+
+
+def _store(u: UOp, index: UOp, value: UOp) -> UOp:
+  return UOp(Ops.STORE, u.dtype, (_place(index), value.bitcast(_bits_type(value.dtype))))
+
+
+def _move(u: UOp) -> UOp:
+  """WHERE, VECTORIZE and EXTRACT of bits."""
+  src = tuple([s if s.dtype.kind == "bool" else s.bitcast(_bits_type(s.dtype)) for s in u.src])
+  return UOp(u.op, _bits_type(u.dtype), src, u.arg).bitcast(u.dtype)
+
+
+def _compute(u: UOp) -> UOp:
+  """An operation in float32, rounded."""
+  src = tuple([to(s, dtypes.float32) for s in u.src])
+  return to(UOp(u.op, dtypes.float32.vec(u.dtype.count), src, u.arg), u.dtype.scalar())
+
+
+def _compare(u: UOp) -> UOp | None:
+  return UOp(u.op, u.dtype, tuple([to(s, dtypes.float32) for s in u.src]))
+
+
+def _from_float32(u: UOp, x: UOp) -> UOp:
+  return encode(x, u.dtype).bitcast(u.dtype)
+
+
+def _to_float32(x: UOp) -> UOp:
+  return decode(x.bitcast(_bits_type(x.dtype)), x.dtype)
+
+
+def _through_float32(u: UOp, x: UOp) -> UOp:
+  return to(to(x, dtypes.float32), u.dtype.scalar())
+
+
+def _from_double(u: UOp, x: UOp) -> UOp:
+  return to(to_odd_single(x), u.dtype.scalar())
+
+
+def _from_integer(u: UOp, x: UOp) -> UOp:
+  """float32 holds an integer of 16 bits exactly, float64 one of 32; to bfloat16, 64 bits need care not to be rounded twice."""
+  if x.dtype.bits == 64:
+    return to(sticky_double(x), u.dtype.scalar())
+  return to(to(x, dtypes.float64), u.dtype.scalar())
+
+
+def _double_bitcast(u: UOp, x: UOp) -> UOp:
+  return x.bitcast(u.dtype)
+
+
+def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
+  x, small = UPat.var("x"), UPat.var("x", emulated)
+  small_integers = (dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
+  large_integers = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+  single = UPat.var("x", dtypes.float32)
+  rules = [
+    rule("emulated_const", UPat(Ops.CONST, emulated, name="u"), _constant),
+    rule("emulated_load", UPat(Ops.LOAD, emulated, name="u"), _load),
+    rule("emulated_store", UPat(Ops.STORE, src=(UPat.var("index"), UPat.var("value", emulated)), name="u"), _store),
+    rule("emulated_move", UPat(_MOVES, emulated, name="u"), _move),
+    rule("emulated_operation", UPat(_COMPUTED, emulated, name="u"), _compute),
+    rule("emulated_compare", UPat(GroupOp.Compare, None, (small, UPat.var("y"))).named("u"), _compare),
+    rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32),
+    rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32),
+    rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32),
+    rule("emulated_from_small_integer", UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"), _through_float32),
+    rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,)),), name="u"), _double_bitcast),
+  ]
+  wide = UPat.var("x", large_integers)
+  if has_double:
+    rules.append(rule("emulated_from_integer", UPat(Ops.CAST, emulated, (wide,), name="u"), _from_integer))
+  else:
+    rules.append(rule("emulated_from_integer_single", UPat(Ops.CAST, emulated, (wide,), name="u"), _through_float32))
+  return rules
+
+
+def float_rules(capabilities: Capabilities) -> list[Rule]:
+  """The rules for the float types that a target lacks. float32 is assumed."""
+  emulated = tuple(d for d in _EMULATED if d not in capabilities.native_dtypes)
+  # half and narrower formats from double: processors round by way of float32, and that twice
+  odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"), _from_double)
+  # native halves meet emulated formats in float32
+  between = tuple(d for d in _EMULATED if d in capabilities.native_dtypes)
+  rules = _emulation(emulated, dtypes.float64 in capabilities.native_dtypes) if emulated else []
+  if emulated and between:
+    rules.append(rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32))
+  return [odd, *rules]
+
+

@@ -1,0 +1,77 @@
+"""Integer division that rounds down, made of division that rounds toward zero, shifts and masks.
+
+TRUNCDIV and TRUNCMOD keep the IR's meaning for a zero divisor and for INT_MIN / -1: renderers guard what the hardware would trap on, unless bounds rule
+it out.
+"""
+
+from __future__ import annotations
+
+from tiny_uop import Ops, UOp, UPat, dtypes, rule
+from tiny_uop.pattern import Rule
+
+from tiny_codegen.render.base import Capabilities
+
+
+def _power(d: UOp) -> int | None:
+  """k where all lanes of a constant are 2**k."""
+  value = d.arg if d.op is Ops.CONST and not isinstance(d.arg, tuple) else 0
+  return value.bit_length() - 1 if value > 0 and value & (value - 1) == 0 else None
+
+
+def _is_unsigned(x: UOp, d: UOp) -> bool:
+  return x.dtype.kind == "uint" or (x.vmin >= 0 and d.vmin >= 0)
+
+
+def _floor_divide(x: UOp, d: UOp) -> UOp:
+  if (power := _power(d)) is not None:
+    return x >> power  # an arithmetic shift rounds down
+  if _is_unsigned(x, d):
+    return x.alu(Ops.TRUNCDIV, d)
+  if d.op is Ops.CONST and d.vmin > 0:
+    # x // d = ~(~x // d) for x < 0: one division of a non-negative number, which compilers turn into a multiplication
+    sign = x >> (x.dtype.bits - 1)
+    return (x ^ sign).alu(Ops.TRUNCDIV, d) ^ sign
+  quotient = x.alu(Ops.TRUNCDIV, d)
+  return quotient - _crosses_zero(x, d).cast(x.dtype)
+
+
+def _crosses_zero(x: UOp, d: UOp) -> UOp:
+  """Whether the quotient toward zero lies above the one rounded down: there is a remainder, of another sign than the divisor's."""
+  rest = x.alu(Ops.TRUNCMOD, d)
+  return rest.ne(0) & ((rest ^ d) < 0)
+
+
+def _floor_remainder(x: UOp, d: UOp) -> UOp:
+  if (power := _power(d)) is not None:
+    return x & ((1 << power) - 1)
+  if _is_unsigned(x, d):
+    return x.alu(Ops.TRUNCMOD, d)
+  if d.op is Ops.CONST and d.vmin > 0:
+    return x - _floor_divide(x, d) * d
+  rest = x.alu(Ops.TRUNCMOD, d)
+  return rest + _crosses_zero(x, d).where(d, d.const_like(0))
+
+
+def _shift_quotient(x: UOp, d: UOp) -> UOp | None:
+  power = _power(d)
+  return x >> power if power is not None and x.vmin >= 0 else None
+
+
+def _mask_remainder(x: UOp, d: UOp) -> UOp | None:
+  power = _power(d)
+  return x & ((1 << power) - 1) if power is not None and x.vmin >= 0 else None
+
+
+def division_rules(capabilities: Capabilities) -> list[Rule]:
+  """The rules for the divisions that a target lacks, and for those that are cheaper otherwise."""
+  integers = dtypes.ints
+  x, d = UPat.var("x", integers), UPat.var("d")
+  rules = [
+    rule("divide_by_power", UPat(Ops.TRUNCDIV, None, (x, d)), _shift_quotient),
+    rule("remainder_by_power", UPat(Ops.TRUNCMOD, None, (x, d)), _mask_remainder),
+  ]
+  if Ops.FLOORDIV not in capabilities.native_ops:
+    rules.append(rule("floor_division", UPat(Ops.FLOORDIV, None, (x, d)), _floor_divide))
+  if Ops.FLOORMOD not in capabilities.native_ops:
+    rules.append(rule("floor_remainder", UPat(Ops.FLOORMOD, None, (x, d)), _floor_remainder))
+  return rules

@@ -1,0 +1,62 @@
+"""The last rewriting before linearising: operations that only targets know (SUB, NEG, MULACC, shifts for products)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tiny_uop import Ops, PatternMatcher, UOp, UPat, dtypes, rule
+from tiny_uop.pattern import Rule
+
+from tiny_codegen.render.base import Capabilities
+
+_SIGNED = (*dtypes.sints, *dtypes.floats)
+_NUMBERS = (*dtypes.ints, *dtypes.floats)
+
+
+def _is_minus_one(c: UOp) -> bool:
+  if c.dtype.kind == "uint":
+    return bool(c.arg == (1 << c.dtype.bits) - 1)
+  return bool(c.arg == -1)
+
+
+def _subtract(x: UOp, y: UOp, c: UOp) -> UOp | None:
+  return x.alu(Ops.SUB, y) if _is_minus_one(c) else None
+
+
+def _negate(y: UOp, c: UOp) -> UOp | None:
+  return y.alu(Ops.NEG) if _is_minus_one(c) else None
+
+
+def _shift(x: UOp, c: UOp) -> UOp | None:
+  """x * 2**k; only where it cannot overflow, so that bounds stay known."""
+  value = c.arg
+  if value < 2 or value & (value - 1) or x.vmin < 0:
+    return None
+  return x << (value.bit_length() - 1)
+
+
+def _fuse(a: UOp, b: UOp, c: UOp) -> UOp | None:
+  """a * b + c with one rounding. A negation is left to SUB."""
+  by_one = any(f.op is Ops.CONST and not isinstance(f.arg, tuple) and abs(f.arg) == 1 for f in (a, b))
+  return None if by_one else a.alu(Ops.MULACC, b, c)
+
+
+@lru_cache(maxsize=64)
+def late_table_for(capabilities: Capabilities) -> PatternMatcher:
+  """The late rules of a target. Run it once all types are native, after `table_for`.
+
+  Floats are fused only where the target has a fused multiply-add (`has_fma`): one rounding instead of two.
+  """
+  x, y, c = UPat.var("x"), UPat.var("y"), UPat.cvar("c")
+  rules: list[Rule] = []
+  if Ops.SUB in capabilities.native_ops:
+    rules.append(rule("subtract", UPat(Ops.ADD, _NUMBERS, [x, UPat(Ops.MUL, None, [y, c])]), _subtract))
+  if capabilities.has_fma and Ops.MULACC in capabilities.native_ops:
+    product = UPat(Ops.MUL, None, (UPat.var("a"), UPat.var("b")))
+    fused = tuple(d for d in (dtypes.float32, dtypes.float64) if d in capabilities.native_dtypes)
+    rules.append(rule("fuse", UPat(Ops.ADD, fused, [product, UPat.var("c")]), _fuse))
+  if Ops.NEG in capabilities.native_ops:
+    rules.append(rule("negate", UPat(Ops.MUL, _SIGNED, [y, c]), _negate))
+  if Ops.SHL in capabilities.native_ops:
+    rules.append(rule("shift_product", UPat(Ops.MUL, dtypes.ints, [UPat.var("x"), c]), _shift))
+  return PatternMatcher(rules)
