@@ -1,0 +1,126 @@
+"""What each package imports, against the table of what it may: the one of the design."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = Path(__file__).parents[2] / "packages"
+
+# package → other packages that it may import; the standard library always
+ALLOWED: dict[str, set[str]] = {
+  "tiny-uop": set(),
+  "tiny-sched": {"tiny_uop"},
+  "tiny-codegen": {"tiny_uop"},
+  "tiny-runtime": {"tiny_uop"},
+  "tiny-runtime-cpu": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
+  "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},
+}
+# package → what it may import in one part of it only, because an extra of the package brings it: {name: (part, extra)}
+ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
+  "tiny-runtime": {"pytest": ("conformance", "conformance")},
+  "tiny-tensor": {"numpy": ("", "numpy")},
+}
+
+
+def module_of(package: str) -> str:
+  return package.replace("-", "_")
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int, bool]]:
+  """(top-level name, line, whether it happens at import) for each import of a file, dynamic ones included."""
+  tree = ast.parse(path.read_text(), str(path))
+  functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+  lazy = {id(node) for f in ast.walk(tree) if isinstance(f, functions) for node in ast.walk(f)}
+  typing = {
+    id(node)
+    for block in ast.walk(tree)
+    if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+    for node in ast.walk(block)
+  }
+  for node in ast.walk(tree):
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+      names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+      names = [node.module]
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+      called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+      if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+        names = [node.args[0].value]
+    for name in names:
+      yield name.split(".")[0], node.lineno, id(node) not in lazy | typing
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_imports_are_allowed(package: str) -> None:
+  source = PACKAGES / package / "src" / module_of(package)
+  files = sorted(source.rglob("*.py"))
+  assert files, f"no sources in {source}"
+  allowed = ALLOWED[package] | {module_of(package)} | set(sys.stdlib_module_names)
+  wrong = []
+  for path in files:
+    part = path.relative_to(source).parts[0]
+    for name, line, _ in imports_of(path):
+      where, _extra = ALLOWED_IN.get(package, {}).get(name, (None, None))
+      if name not in allowed and not (where == "" or where == part):
+        wrong.append(f"{path.relative_to(PACKAGES)}:{line} imports {name}")
+  assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_declared_dependencies_are_the_table(package: str) -> None:
+  project = tomllib.loads((PACKAGES / package / "pyproject.toml").read_text())["project"]
+  declared = {
+    d.split(">")[0].split("<")[0].split("=")[0].split("~")[0].strip() for d in project.get("dependencies", [])
+  }
+  # what a sibling already needs may be left to it, tiny-uop in particular
+  allowed = {name.replace("_", "-") for name in ALLOWED[package]}
+  assert declared <= allowed, f"{package} declares {sorted(declared - allowed)}, which the table does not allow"
+  assert allowed - declared <= {"tiny-uop"}, (
+    f"{package} may import {sorted(allowed - declared)} but does not declare it"
+  )
+  for dependency in project.get("dependencies", []):
+    if dependency.startswith("tiny-"):
+      assert ">=" in dependency and "<" in dependency, f"{package}: {dependency!r} is not a range of versions"
+  for name, (_, extra) in ALLOWED_IN.get(package, {}).items():
+    listed = project.get("optional-dependencies", {}).get(extra, [])
+    assert any(d.startswith(name) for d in listed), f"{package} has no extra {extra!r} that brings {name}"
+
+
+def test_every_package_is_in_the_table() -> None:
+  assert {p.parent.name for p in PACKAGES.glob("*/pyproject.toml")} == ALLOWED.keys()
+
+
+def test_numpy_is_imported_only_when_needed() -> None:
+  source = PACKAGES / "tiny-tensor" / "src"
+  eager = [
+    f"{path.name}:{line}"
+    for path in source.rglob("*.py")
+    for name, line, at_import in imports_of(path)
+    if name == "numpy" and at_import
+  ]
+  assert not eager
+
+
+def test_importing_the_frontend_loads_no_backend() -> None:
+  code = """
+import sys, tiny_tensor, tiny_sched
+wrong = [m for m in sys.modules if m.split('.')[0] in ('tiny_codegen', 'tiny_runtime_cpu', 'llvmlite', 'numpy')]
+assert not wrong, wrong
+"""
+  subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_scanner_sees_every_kind_of_import(tmp_path: Path) -> None:
+  path = tmp_path / "sample.py"
+  path.write_text(
+    "import a.b\nfrom c.d import e\nfrom . import f\ndef g():\n  import h\n"
+    "import importlib\nimportlib.import_module('i.j')\n__import__('k')\n"
+  )
+  found = {name: at_import for name, _, at_import in imports_of(path)}
+  assert found == {"a": True, "c": True, "h": False, "importlib": True, "i": True, "k": True}
