@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -12,6 +14,8 @@ import pytest
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_uop import Opt, UOp, evaluate
 
+# pytest's importlib mode puts no test directory on the path: this one has modules that several tests share
+sys.path.insert(0, str(Path(__file__).parent))
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
 
