@@ -21,11 +21,12 @@ LIMIT = 1 << 32
 
 
 class RefMemory:
-  """One allocation. New memory is all ones (NaN, -1, true), so that reading what was never written shows."""
+  """One allocation. New memory is all ones (NaN, -1, true), so that reading what was never written shows; zero above a
+  mebibyte, where filling it would take longer than the kernels."""
 
   def __init__(self, nbytes: int) -> None:
     self.nbytes = nbytes
-    self.data: bytearray | None = bytearray(b"\xff") * nbytes
+    self.data: bytearray | None = bytearray(nbytes) if nbytes > 1 << 20 else bytearray(b"\xff") * nbytes
 
   def bytes(self) -> bytearray:
     """The contents. Raises ValueError after `free`."""

@@ -1,0 +1,114 @@
+"""Level 2: every elementwise operation on every type it is defined for, over the edge values of the type."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from tiny_runtime.conformance.kernels import elementwise
+from tiny_runtime.conformance.operations import ROWS, operand_types, tolerance
+from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.values import differences, edge_values, pack, unpack
+from tiny_uop import DType, GroupOp, Ops, dtypes
+from tiny_uop.truncate import FORMATS, Number, from_bits
+
+CASES = [(op, dtype) for op, row in sorted(ROWS.items(), key=lambda item: item[0].name) for dtype in row.types]
+CASTS = list(itertools.permutations(dtypes.all, 2))
+BITCASTS = [(a, b) for a, b in CASTS if a.itemsize == b.itemsize and dtypes.bool not in (a, b)]
+
+
+def ids(pairs: Sequence[tuple[object, object]]) -> list[str]:
+  return ["-".join(getattr(part, "name", str(part)) for part in pair) for pair in pairs]
+
+
+def require(target: Target, *types: DType) -> None:
+  """Skip a case whose types the device does not claim."""
+  if not target.claims(*(t.name for t in types)):
+    pytest.skip(f"{target.name} does not claim {', '.join(t.name for t in types)}")
+
+
+def report(lines: list[str], operands: Sequence[Sequence[Number]]) -> str:
+  """A few of the differences, with the operands."""
+  shown = [f"{line}, for {tuple(column[int(line.split()[1][:-1])] for column in operands)}" for line in lines[:10]]
+  return f"{len(lines)} of {len(operands[0])} differ:\n  " + "\n  ".join(shown)
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES, ids=ids(CASES))
+def test_op(target: Target, oracle: Target, op: Ops, dtype: DType) -> None:
+  row, types = ROWS[op], operand_types(op, dtype)
+  require(target, *types)
+  values = [row.values(t) if t is dtype else edge_values(t) for t in types]
+  rows = [combination for combination in itertools.product(*values) if row.accept(*combination)]
+  if op in (Ops.SHL, Ops.SHR):
+    rows = [r for r in rows if r[1] < dtype.bits]
+  operands = list(zip(*rows))
+  result = dtypes.bool if op in GroupOp.Compare else dtype
+  kernel = elementwise(f"{op.name.lower()}_{dtype.name}", len(rows), result, types, row.build)
+  contents = [bytes(len(rows) * result.itemsize), *(pack(t, column) for t, column in zip(types, operands))]
+  got, want = (unpack(result, side.run(kernel, contents)[0]) for side in (target, oracle))
+  lines = differences(result, got, want, tolerance(row, result))
+  assert not lines, report(lines, operands)
+
+
+def _specified(source: DType, dtype: DType, value: Number) -> bool:
+  """Whether the conversion of this value is specified: not for floats outside of an integer type's range."""
+  if source.kind != "float" or dtype.kind not in ("int", "uint"):
+    return True
+  return value == value and abs(value) != float("inf") and dtypes.min(dtype) <= int(value) <= dtypes.max(dtype)
+
+
+@pytest.mark.parametrize(("source", "dtype"), CASTS, ids=ids(CASTS))
+def test_cast(target: Target, oracle: Target, source: DType, dtype: DType) -> None:
+  require(target, source, dtype)
+  # all values go through, so that one that traps is found; only the specified ones are compared
+  values = edge_values(source)
+  kernel = elementwise(f"cast_{source.name}_{dtype.name}", len(values), dtype, [source], lambda a: a.cast(dtype))
+  contents = [bytes(len(values) * dtype.itemsize), pack(source, values)]
+  keep = [i for i, value in enumerate(values) if _specified(source, dtype, value)]
+  results = [unpack(dtype, side.run(kernel, contents)[0]) for side in (target, oracle)]
+  got, want = ([result[i] for i in keep] for result in results)
+  lines = differences(dtype, got, want)
+  assert not lines, report(lines, [[values[i] for i in keep]])
+
+
+@pytest.mark.parametrize(("source", "dtype"), BITCASTS, ids=ids(BITCASTS))
+def test_bitcast(target: Target, oracle: Target, source: DType, dtype: DType) -> None:
+  require(target, source, dtype)
+  # the bits of a NaN are not kept by everything that moves floats
+  values = [value for value in edge_values(source) if value == value]
+  kernel = elementwise(f"bitcast_{source.name}_{dtype.name}", len(values), dtype, [source], lambda a: a.bitcast(dtype))
+  contents = [bytes(len(values) * dtype.itemsize), pack(source, values)]
+  got, want = (unpack(dtype, side.run(kernel, contents)[0]) for side in (target, oracle))
+  lines = differences(dtype, got, want)
+  assert not lines, report(lines, [values])
+
+
+@pytest.mark.parametrize("dtype", dtypes.fp8s, ids=lambda d: str(d.name))
+def test_fp8_is_decoded_exactly(target: Target, dtype: DType) -> None:
+  """All 256 patterns."""
+  require(target, dtype, dtypes.float32)
+  kernel = elementwise(f"decode_{dtype.name}", 256, dtypes.float32, [dtype], lambda a: a.cast(dtypes.float32))
+  got = unpack(dtypes.float32, target.run(kernel, [bytes(1024), bytes(range(256))])[0])
+  assert not differences(dtypes.float32, got, [from_bits(dtype, pattern) for pattern in range(256)])
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes.floats if d.bits < 32], ids=lambda d: str(d.name))
+def test_rounding_to_nearest_even(target: Target, oracle: Target, dtype: DType) -> None:
+  """float32 → narrow at, just below and just above each midpoint around many numbers, subnormals and the largest
+  included."""
+  require(target, dtype, dtypes.float32)
+  largest = FORMATS[dtype.name].largest
+  step = max(1, largest // 400)
+  values: list[Number] = []
+  for pattern in (*range(0, largest, step), 1, 2, 3, largest - 1):
+    low, high = from_bits(dtype, pattern), from_bits(dtype, pattern + 1)
+    middle = (low + high) / 2
+    for value in (middle, middle * (1 - 2.0**-22), middle * (1 + 2.0**-22)):
+      values += [value, -value]
+  kernel = elementwise(f"round_{dtype.name}", len(values), dtype, [dtypes.float32], lambda a: a.cast(dtype))
+  contents = [bytes(len(values) * dtype.itemsize), pack(dtypes.float32, values)]
+  got, want = (unpack(dtype, side.run(kernel, contents)[0]) for side in (target, oracle))
+  lines = differences(dtype, got, want)
+  assert not lines, report(lines, [values])

@@ -1,0 +1,255 @@
+"""Level 3: loops, reductions, gates, near memory, variables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tiny_runtime.conformance.kernels import elementwise, kernel
+from tiny_runtime.conformance.random_kernels import random_kernel
+from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.test_level2_ops import require
+from tiny_runtime.conformance.values import differences, pack, small_integers, unpack
+from tiny_uop import AxisType, DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop.truncate import Number
+
+F, I = dtypes.float32, dtypes.int32  # noqa: E741
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 1000, 1024, 4099)
+REDUCED = [d for d in dtypes.all if d.bits >= 16 or d.kind != "float"]
+REDUCTIONS = [(op, dtype) for op in (Ops.ADD, Ops.MUL, Ops.MAX) for dtype in REDUCED]
+
+
+def small(dtype: DType, size: int, seed: int = 0) -> bytes:
+  """Random small integers as elements of a type."""
+  return pack(dtype, random.Random(seed).choices(small_integers(dtype), k=size))
+
+
+def param(slot: int, dtype: DType, size: int) -> UOp:
+  return UOp.param(slot, dtype.ptr(size))
+
+
+def check(
+  target: Target,
+  oracle: Target,
+  sink: UOp,
+  contents: Sequence[bytes],
+  values: Mapping[str, int] | None = None,
+  ulp: float = 0,
+  offset: int = 0,
+) -> list[bytes]:
+  """Run on both sides and compare every buffer; returns the buffers."""
+  got, want = (side.run(sink, contents, values, offset) for side in (target, oracle))
+  pointers = {u.arg: u.dtype for u in sink.toposort if u.op is Ops.PARAM}
+  for slot, pointer in sorted(pointers.items()):
+    assert isinstance(pointer, PtrDType)
+    lines = differences(pointer.base, unpack(pointer.base, got[slot]), unpack(pointer.base, want[slot]), ulp)
+    assert not lines, f"buffer {slot}: {len(lines)} differ:\n  " + "\n  ".join(lines[:10])
+  return got
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes(target: Target, oracle: Target, size: int) -> None:
+  sink = elementwise(f"axpy{size}", size, F, [F, F], lambda a, b: a * 3.0 + b)
+  check(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, size, 1)])
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=lambda d: str(d.name))
+@pytest.mark.parametrize("size", (1, 5, 67))
+def test_copy(target: Target, oracle: Target, dtype: DType, size: int) -> None:
+  require(target, dtype)
+  sink = elementwise("copy", size, dtype, [dtype], lambda a: a)
+  check(target, oracle, sink, [bytes(dtype.itemsize * size), small(dtype, size)])
+
+
+@pytest.mark.parametrize("offset", (4, 8, 20, 64))
+def test_buffers_at_an_offset(target: Target, oracle: Target, offset: int) -> None:
+  sink = elementwise("copy", 50, F, [F], lambda a: a + 1.0)
+  check(target, oracle, sink, [bytes(200), small(F, 50)], offset=offset)
+
+
+@pytest.mark.parametrize(("rows", "columns"), ((1, 1), (3, 5), (16, 16), (33, 17)))
+def test_transpose(target: Target, oracle: Target, rows: int, columns: int) -> None:
+  i, j, n = UOp.range(columns, 0), UOp.range(rows, 1), rows * columns
+  sink = kernel(
+    "transpose", param(0, I, n).index(i * rows + j).store(param(1, I, n).index(j * columns + i).load()).end(i, j)
+  )
+  check(target, oracle, sink, [bytes(4 * n), pack(I, range(n))])
+
+
+@pytest.mark.parametrize(("op", "dtype"), REDUCTIONS, ids=[f"{op.name}-{d.name}" for op, d in REDUCTIONS])
+@pytest.mark.parametrize("size", (1, 3, 16, 37))
+def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size: int) -> None:
+  require(target, dtype)
+  r = UOp.range(size, 0, AxisType.REDUCE)
+  sink = kernel("reduce", param(0, dtype, 1).index(0).store(param(1, dtype, size).index(r).load().reduce(op, r)))
+  data = small(dtype, size, size)
+  if op is Ops.MUL and dtype.kind == "float":  # so that the product is exact in any order
+    data = pack(dtype, random.Random(size).choices((-1.0, 1.0, 2.0, 0.5), k=size))
+  check(target, oracle, sink, [bytes(dtype.itemsize), data])
+
+
+@pytest.mark.parametrize("rows", (1, 5, 64))
+@pytest.mark.parametrize("columns", (1, 7, 64, 300))
+@pytest.mark.parametrize("by_row", (True, False), ids=("rows", "columns"))
+def test_reduce_axis(target: Target, oracle: Target, rows: int, columns: int, by_row: bool) -> None:
+  kept, gone = (rows, columns) if by_row else (columns, rows)
+  i, r = UOp.range(kept, 0), UOp.range(gone, 1, AxisType.REDUCE)
+  place = i * columns + r if by_row else r * columns + i
+  value = param(1, F, rows * columns).index(place).load()
+  sink = kernel("reduce_axis", param(0, F, kept).index(i).store(value.reduce(Ops.ADD, r)).end(i))
+  check(target, oracle, sink, [bytes(4 * kept), small(F, rows * columns)])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), ((1, 1, 1), (3, 5, 7), (16, 16, 16), (33, 65, 40)))
+@pytest.mark.parametrize("dtype", (F, I, dtypes.float64), ids=lambda d: str(d.name))
+def test_matmul(target: Target, oracle: Target, m: int, n: int, k: int, dtype: DType) -> None:
+  require(target, dtype)
+  i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
+  product = param(1, dtype, m * k).index(i * k + r).load() * param(2, dtype, k * n).index(r * n + j).load()
+  sink = kernel("matmul", param(0, dtype, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
+  size = dtype.itemsize
+  check(target, oracle, sink, [bytes(size * m * n), small(dtype, m * k), small(dtype, k * n, 1)])
+
+
+def test_softmax(target: Target, oracle: Target) -> None:
+  rows, columns = 5, 33
+  i, j = UOp.range(rows, 0), UOp.range(columns, 1)
+  r, s = UOp.range(columns, 2, AxisType.REDUCE), UOp.range(columns, 3, AxisType.REDUCE)
+  x = param(1, F, rows * columns)
+  highest = x.index(i * columns + r).load().reduce(Ops.MAX, r)
+  total = (x.index(i * columns + s).load() - highest).exp().reduce(Ops.ADD, s)
+  value = (x.index(i * columns + j).load() - highest).exp() / total
+  sink = kernel("softmax", param(0, F, rows * columns).index(i * columns + j).store(value).end(i, j))
+  check(target, oracle, sink, [bytes(4 * rows * columns), small(F, rows * columns)], ulp=32)
+
+
+def test_reduce_inside_reduce(target: Target, oracle: Target) -> None:
+  i = UOp.range(6, 0)
+  r, s = UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
+  inner = param(1, I, 120).index(i * 20 + r * 4 + s).load().reduce(Ops.MAX, s)
+  sink = kernel("nested", param(0, I, 6).index(i).store((inner * inner).reduce(Ops.ADD, r)).end(i))
+  check(target, oracle, sink, [bytes(24), small(I, 120)])
+
+
+def test_reduce_over_two_loops(target: Target, oracle: Target) -> None:
+  i, r, s = UOp.range(6, 0), UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
+  value = param(1, F, 120).index(i * 20 + r * 4 + s).load().reduce(Ops.ADD, r, s)
+  check(target, oracle, kernel("two", param(0, F, 6).index(i).store(value).end(i)), [bytes(24), small(F, 120)])
+
+
+def test_gated_load(target: Target, oracle: Target) -> None:
+  i = UOp.range(20, 0)
+  place = i - 5
+  gate = (i >= 5) & (i < 15)
+  for name, alternative in (("zero", None), ("minus", UOp.const(F, -3.5))):
+    load = param(1, F, 10).index(place, gate).load(alternative)
+    sink = kernel(f"pad_{name}", param(0, F, 20).index(i).store(load).end(i))
+    check(target, oracle, sink, [bytes(80), small(F, 10)])
+
+
+def test_gated_store(target: Target, oracle: Target) -> None:
+  i = UOp.range(20, 0)
+  value = param(1, I, 20).index(i).load()
+  sink = kernel("select", param(0, I, 20).index(i, value > 0).store(value * 10).end(i))
+  check(target, oracle, sink, [pack(I, [77] * 20), small(I, 20)])
+
+
+def test_gated_convolution(target: Target, oracle: Target) -> None:
+  size, taps = 30, 5
+  i, r = UOp.range(size, 0), UOp.range(taps, 1, AxisType.REDUCE)
+  place = i + r - 2
+  x = param(1, F, size).index(place, (place >= 0) & (place < size)).load()
+  value = (x * param(2, F, taps).index(r).load()).reduce(Ops.ADD, r)
+  sink = kernel("convolve", param(0, F, size).index(i).store(value).end(i))
+  check(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, taps, 1)])
+
+
+def test_gather(target: Target, oracle: Target) -> None:
+  i = UOp.range(50, 0)
+  place = param(2, I, 50).index(i).load().cast(dtypes.index)
+  gate = (place >= 0) & (place < 10)
+  sink = kernel("gather", param(0, F, 50).index(i).store(param(1, F, 10).index(place, gate).load()).end(i))
+  places = pack(I, [random.Random(3).randrange(-3, 13) for _ in range(50)])
+  check(target, oracle, sink, [bytes(200), small(F, 10), places])
+
+
+def test_update_in_place(target: Target, oracle: Target) -> None:
+  i = UOp.range(100, 0)
+  here = param(0, F, 100).index(i)
+  sink = kernel("update", here.store(here.load() * 2.0 + param(1, F, 100).index(i).load()).end(i))
+  check(target, oracle, sink, [small(F, 100), small(F, 100, 1)])
+
+
+def test_two_outputs(target: Target, oracle: Target) -> None:
+  i = UOp.range(37, 0)
+  x = param(2, I, 37).index(i).load()
+  both = UOp.group(param(0, I, 37).index(i).store(x + 1), param(1, I, 37).index(i).store(x * x))
+  check(target, oracle, kernel("both", both.end(i)), [bytes(148), bytes(148), small(I, 37)])
+
+
+def test_two_loops_one_after_the_other(target: Target, oracle: Target) -> None:
+  i, j = UOp.range(20, 0), UOp.range(30, 1)
+  first = param(0, I, 20).index(i).store(param(2, I, 30).index(i).load() + 1).end(i)
+  second = param(1, I, 30).index(j).store(param(2, I, 30).index(j).load() * 2).end(j)
+  check(target, oracle, kernel("sequence", first, second), [bytes(80), bytes(120), small(I, 30)])
+
+
+@pytest.mark.parametrize("n", (1, 2, 16, 31, 32))
+def test_variable_extent(target: Target, oracle: Target, n: int) -> None:
+  size = UOp.variable("n", 1, 32)
+  i = UOp.range(size, 0)
+  sink = kernel("variable", param(0, I, 32).index(i).store(param(1, I, 32).index(i).load() + 5).end(i))
+  check(target, oracle, sink, [pack(I, [-1] * 32), small(I, 32)], {"n": n})
+
+
+@pytest.mark.parametrize("start", (0, 3, 24))
+def test_variables_in_offsets_and_values(target: Target, oracle: Target, start: int) -> None:
+  first, scale = UOp.variable("start", 0, 24), UOp.variable("a_scale", -5, 5)
+  i, r = UOp.range(8, 0), UOp.range(first + 1, 1, AxisType.REDUCE)
+  total = param(1, I, 32).index(r).load().reduce(Ops.ADD, r)
+  value = param(1, I, 32).index(first + i).load() * scale.cast(I) + total
+  sink = kernel("window", param(0, I, 8).index(i).store(value).end(i))
+  check(target, oracle, sink, [bytes(32), small(I, 32)], {"start": start, "a_scale": -2})
+
+
+@pytest.mark.parametrize(("m", "n", "k"), ((4, 8, 6), (9, 5, 7)))
+def test_stage(target: Target, oracle: Target, m: int, n: int, k: int) -> None:
+  """A tile of an operand in near memory: equal to reading it directly."""
+  i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
+  row = (param(1, F, m * k).index(i * k + r).load() * 2.0).stage(r)
+  product = row * param(2, F, k * n).index(r * n + j).load()
+  sink = kernel("staged", param(0, F, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
+  check(target, oracle, sink, [bytes(4 * m * n), small(F, m * k), small(F, k * n, 1)])
+
+
+@pytest.mark.parametrize("size", (1, 100))
+def test_constant(target: Target, oracle: Target, size: int) -> None:
+  i = UOp.range(size, 0)
+  sink = kernel("fill", param(0, F, size).index(i).store(UOp.const(F, 1.25)).end(i))
+  check(target, oracle, sink, [bytes(4 * size)])
+
+
+def test_counter_as_value(target: Target, oracle: Target) -> None:
+  i, j = UOp.range(7, 0), UOp.range(9, 1)
+  sink = kernel("arange", param(0, I, 63).index(i * 9 + j).store((i * 100 + j).cast(I)).end(i, j))
+  check(target, oracle, sink, [bytes(252)])
+
+
+def test_sum_of_many(target: Target) -> None:
+  """A long reduction keeps its accuracy within a bound that any order of summation meets."""
+  size = 100_003
+  r = UOp.range(size, 0, AxisType.REDUCE)
+  sink = kernel("sum", param(0, F, 1).index(0).store(param(1, F, size).index(r).load().reduce(Ops.ADD, r)))
+  numbers: list[Number] = [random.Random(5).random() for _ in range(size)]
+  data = pack(F, numbers)
+  (got,) = unpack(F, target.run(sink, [bytes(4), data])[0])
+  want = sum(unpack(F, data))
+  assert abs(got - want) <= size * 2.0**-24 * want
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_kernel(target: Target, oracle: Target, seed: int) -> None:
+  sink, contents, values = random_kernel(seed)
+  check(target, oracle, sink, contents, values)
