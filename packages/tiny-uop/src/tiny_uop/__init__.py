@@ -1,4 +1,4 @@
-"""The intermediate representation shared by the tiny-* packages: data types, operations, `UOp`, patterns and rewriting."""
+"""The intermediate representation shared by the tiny-* packages: types, operations, `UOp`, patterns, rewriting."""
 
 from tiny_uop import spec
 from tiny_uop.args import AxisType, KernelInfo, Opt, OptOps, ParamInfo, ProgramInfo, Stage, register_arg

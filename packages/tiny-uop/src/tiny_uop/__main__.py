@@ -25,10 +25,17 @@ def _guess(root: UOp) -> spec.Level:
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Exit status 0, or 1 for text that is not the IR or a graph that is not legal (the reason goes to standard error)."""
+  """Exit status 0, or 1 for text that is not the IR or a graph that is not legal (the reason goes to standard
+  error)."""
   parser = argparse.ArgumentParser(prog="python -m tiny_uop", description=__doc__)
-  parser.add_argument("command", choices=["check", "print", "simplify"], help="verify, print in canonical form, or simplify the graph on stdin")
-  parser.add_argument("--level", choices=["tensor", "schedule", "kernel", "program"], help="level to check against (default: by the root)")
+  parser.add_argument(
+    "command",
+    choices=["check", "print", "simplify"],
+    help="verify, print in canonical form, or simplify the graph on stdin",
+  )
+  parser.add_argument(
+    "--level", choices=["tensor", "schedule", "kernel", "program"], help="level to check against (default: by the root)"
+  )
   options = parser.parse_args(arguments)
   try:
     root = parse_uop(sys.stdin.read())

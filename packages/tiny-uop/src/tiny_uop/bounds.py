@@ -1,7 +1,9 @@
 """Bounds of values: one rule per operation, interval arithmetic over the bounds of the sources.
 
-`index` is a mathematical integer and its bounds may be any integers. Fixed-width integers wrap: where the mathematical interval does not fit
-the type, the whole range of the type is the answer. Floats have no bounds but for constants (NaN is outside every interval). A vector's
+`index` is a mathematical integer and its bounds may be any integers. Fixed-width integers wrap: where the
+mathematical interval does not fit
+the type, the whole range of the type is the answer. Floats have no bounds but for constants (NaN is outside every
+interval). A vector's
 bounds hold for every lane.
 """
 
@@ -236,7 +238,8 @@ _SAME = frozenset({
 
 
 def bounds(u: UOp) -> Bounds:
-  """(least, greatest) value that the node can have, from the bounds of its sources. Use `u.vmin` and `u.vmax`, which cache it."""
+  """(least, greatest) value that the node can have, from the bounds of its sources. Use `u.vmin` and `u.vmax`, which
+  cache it."""
   op, dtype = u.op, u.dtype
   if op is Ops.CONST:
     return _constant(u)

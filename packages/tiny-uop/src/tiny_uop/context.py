@@ -1,9 +1,12 @@
 """Settings that come from the environment and can be overridden for a block of code.
 
-Every setting of every tiny-* package is a `ContextVar` of this module, so that one table (`table()`, repeated in the README) documents
-them all. Values are process-wide: a `Context` entered in one thread is seen by the others, since compile and launch work moves between
+Every setting of every tiny-* package is a `ContextVar` of this module, so that one table (`table()`, repeated in the
+README) documents
+them all. Values are process-wide: a `Context` entered in one thread is seen by the others, since compile and launch
+work moves between
 threads and has to see what the user asked for.
 """
+
 from __future__ import annotations
 
 import os
@@ -24,7 +27,10 @@ def _convert(name: str, text: str, kind: type[T]) -> T:
 
 
 def getenv(name: str, default: T) -> T:
-  """The environment variable `name` as the type of `default`; `default` where it is unset or empty. ValueError where it does not convert."""
+  """The environment variable `name` as the type of `default`; `default` where it is unset or empty.
+
+  Raises ValueError where the text does not convert.
+  """
   text = os.environ.get(name, "")
   return default if text == "" else _convert(name, text, type(default))
 
@@ -36,14 +42,20 @@ class ContextVar(Generic[T]):
   """
 
   registry: ClassVar[dict[str, ContextVar[int] | ContextVar[str]]] = {}
-  __slots__ = ("name", "default", "doc", "value")
+  __slots__ = ("default", "doc", "name", "value")
+  name: str
+  default: T
+  doc: str
+  value: T
 
   def __init__(self, name: str, default: T, doc: str) -> None:
     if name in ContextVar.registry:
-      raise ValueError(f"ContextVar {name!r} exists already ({ContextVar.registry[name].doc!r}); import it instead of making another")
+      raise ValueError(
+        f"ContextVar {name!r} exists already ({ContextVar.registry[name].doc!r}); import it instead of making another"
+      )
     self.name, self.default, self.doc = name, default, doc
-    self.value: T = getenv(name, default)
-    ContextVar.registry[name] = self  # type: ignore[assignment]
+    self.value = getenv(name, default)
+    ContextVar.registry[name] = self
 
   @property
   def type(self) -> type[T]:
@@ -76,8 +88,9 @@ class ContextVar(Generic[T]):
 
 
 class Context(ContextDecorator):
-  """`with Context(DEBUG=2, NOOPT=1):` sets the named settings in the block and restores them after it; also a decorator.
+  """`with Context(DEBUG=2, NOOPT=1):` sets the named settings in the block and restores them after it.
 
+  Also a decorator.
   Raises KeyError for a name that is no setting and TypeError for a value of the wrong type.
   """
 
@@ -94,26 +107,32 @@ class Context(ContextDecorator):
   def __enter__(self) -> Context:
     self._saved.append({name: ContextVar.registry[name].value for name in self._settings})
     for name, value in self._settings.items():
-      ContextVar.registry[name].value = value  # type: ignore[assignment]
+      ContextVar.registry[name].value = value
     return self
 
-  def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
     for name, value in self._saved.pop().items():
-      ContextVar.registry[name].value = value  # type: ignore[assignment]
+      ContextVar.registry[name].value = value
 
 
 DEVICE = ContextVar("DEVICE", "", "the default device (`CPU`, `AMD`, `CPU:1`); empty: the first usable one")
 DEBUG = ContextVar(
   "DEBUG",
   0,
-  "how much to print: 1 devices and cache hits, 2 a line per kernel with time, GFLOPS and GB/s, 3 optimisations chosen, "
-  "4 generated code, 5 UOps, 6 rewrites, 7 assembly",
+  "how much to print: 1 devices and cache hits, 2 a line per kernel with time, GFLOPS and GB/s, 3 optimisations "
+  "chosen, 4 generated code, 5 UOps, 6 rewrites, 7 assembly",
 )
 NOOPT = ContextVar("NOOPT", 0, "1: no optimisations are chosen, kernels are lowered as scheduled")
 BEAM = ContextVar("BEAM", 0, "n: search for optimisations with a beam of n candidates, timed on the device")
 SPEC = ContextVar("SPEC", 0, "1: check graphs against the spec between stages, 2: after every rewrite")
-VIZ = ContextVar("VIZ", 0, "1: show graphs, rewrites and profiles in a browser, -1: save the trace, -2: and hardware counters on AMD")
-TRACK_MATCH_STATS = ContextVar("TRACK_MATCH_STATS", 0, "1: count matches of rewrite rules, 2: and print matches / attempts / time per rule at exit")
+VIZ = ContextVar(
+  "VIZ", 0, "1: show graphs, rewrites and profiles in a browser, -1: save the trace, -2: and hardware counters on AMD"
+)
+TRACK_MATCH_STATS = ContextVar(
+  "TRACK_MATCH_STATS", 0, "1: count matches of rewrite rules, 2: and print matches / attempts / time per rule at exit"
+)
 PROFILE = ContextVar("PROFILE", 0, "1: record a profile of the run")
 JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of capturing it")
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no caches of compiled kernels, 1: in memory, 2: and on disk")

@@ -1,7 +1,9 @@
 """What the elementwise operations compute, on Python values. This is the reference that constant folding and tests use.
 
-Float arithmetic is done in float64 and rounded once to the dtype. For the four operations, square root and the formats narrower than
-float64 that is the correctly rounded result (Figueroa, "When is double rounding innocuous?", 1995); transcendentals are as good as libm.
+Float arithmetic is done in float64 and rounded once to the dtype. For the four operations, square root and the
+formats narrower than
+float64 that is the correctly rounded result (Figueroa, "When is double rounding innocuous?", 1995); transcendentals
+are as good as libm.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _WORD = 0xFFFFFFFF
 def threefry(counter: int, key: int) -> int:
   """Threefry-2x32 with 20 rounds: 64 random bits from a counter and a key.
 
-  Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11. The low 32 bits of each operand are word 0.
+  Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11. The low 32 bits of each operand
+  are word 0.
   """
   k0, k1 = key & _WORD, key >> 32 & _WORD
   keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)  # the parity constant of Skein
@@ -142,7 +145,8 @@ def _shift(op: Ops, dtype: DType, value: int, count: int) -> int:
 def exec_alu(op: Ops, dtype: DType, args: Sequence[Value], source: DType | None = None) -> Value:
   """The value of elementwise `op` of result type `dtype`; `args` already truncated to their own types.
 
-  `source` is the type of the first argument: needed for BITCAST only. Tuples are vectors and go lane by lane; scalars among them broadcast.
+  `source` is the type of the first argument: needed for BITCAST only. Tuples are vectors and go lane by lane; scalars
+  among them broadcast.
   Raises ValueError for an op that is not elementwise, TypeError for BITCAST without `source`.
   """
   if any(isinstance(arg, tuple) for arg in args):
@@ -162,14 +166,18 @@ def exec_alu(op: Ops, dtype: DType, args: Sequence[Value], source: DType | None 
   function = _BOOLEAN.get(op) if dtype.kind == "bool" else None
   function = function or _FUNCTIONS.get(op)
   if function is None:
-    raise ValueError(f"{op} is not an elementwise operation; exec_alu knows {', '.join(sorted(o.name for o in GroupOp.Elementwise))}")
+    raise ValueError(
+      f"{op} is not an elementwise operation; exec_alu knows {', '.join(sorted(o.name for o in GroupOp.Elementwise))}"
+    )
   return truncate(dtype, function(*values))
 
 
 def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = None) -> Value:
-  """The Python value of `uop`, where `env` gives the values of leaves (VARIABLE, RANGE, SPECIAL, or any node), or of variables by name.
+  """The Python value of `uop`, where `env` gives the values of leaves (VARIABLE, RANGE, SPECIAL, or any node), or of
+  variables by name.
 
-  A BIND evaluates to the value it binds unless `env` has its variable. Raises KeyError for a leaf without a value, ValueError
+  A BIND evaluates to the value it binds unless `env` has its variable. Raises KeyError for a leaf without a value,
+  ValueError
   for a value outside the bounds of its variable and for a node that has no value.
   """
   given: Mapping[Any, Value] = env or {}
@@ -224,5 +232,7 @@ def _leaf_error(root: UOp, values: dict[UOp, Value]) -> Exception:
     if node not in values and all(s in values for s in node.src):
       if node.op in (Ops.VARIABLE, Ops.RANGE, Ops.SPECIAL):
         return KeyError(f"no value for {node.op.name} {node.arg!r}: put it in env")
-      return ValueError(f"{node.op.name} of dtype {node.dtype} has no Python value: give one in env, or evaluate a part without it")
+      return ValueError(
+        f"{node.op.name} of dtype {node.dtype} has no Python value: give one in env, or evaluate a part without it"
+      )
   return ValueError(f"{root.op.name} of dtype {root.dtype} has no Python value")

@@ -148,7 +148,7 @@ class Node:
     from tiny_uop.text import print_uop
 
     # as text: pickling a deep graph field by field would exhaust the stack
-    return (parse_uop, (print_uop(self),))
+    return (parse_uop, (print_uop(self),))  # type: ignore[arg-type]  # every Node is a UOp
 
   def __copy__(self) -> Self:
     return self

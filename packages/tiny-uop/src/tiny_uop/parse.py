@@ -1,4 +1,5 @@
-"""Reads the textual form of the IR. Written by hand and safe on text from anywhere: nothing is evaluated, sizes and nesting are limited."""
+"""Reads the textual form of the IR. Written by hand and safe on text from anywhere: nothing is evaluated, sizes and
+nesting are limited."""
 
 from __future__ import annotations
 
@@ -125,13 +126,21 @@ class _Line:
   def record(self, name: str, start: int, depth: int) -> Any:
     kind: type[Any] | None = Ops if name == "Ops" else ARG_TYPES.get(name)
     if kind is None:
-      self.fail(f"unknown word {name!r}: expected {', '.join(_WORDS)}, Ops, or a registered class ({', '.join(sorted(ARG_TYPES))})", start)
+      self.fail(
+        f"unknown word {name!r}: expected {', '.join(_WORDS)}, Ops, "
+        f"or a registered class ({', '.join(sorted(ARG_TYPES))})",
+        start,
+      )
     if issubclass(kind, Enum):
       self.expect(".")
       place = self.place
       member = self.take(_WORD)
       if member is None or member[0] not in kind.__members__:
-        self.fail(f"{name} has no member {member[0] if member else self.found()}: expected one of {', '.join(kind.__members__)}", place)
+        self.fail(
+          f"{name} has no member {member[0] if member else self.found()}: "
+          f"expected one of {', '.join(kind.__members__)}",
+          place,
+        )
       return kind.__members__[member[0]]
     assert is_dataclass(kind)
     self.expect("(")
@@ -148,7 +157,11 @@ class _Line:
       start = self.place
       word = self.take(_WORD)
       if word is None or word[0] not in known or word[0] in values:
-        self.fail(f"expected a field of {name} not yet given ({', '.join(sorted(known - values.keys()))}), found {word[0] if word else self.found()}", start)
+        self.fail(
+          f"expected a field of {name} not yet given ({', '.join(sorted(known - values.keys()))}), "
+          f"found {word[0] if word else self.found()}",
+          start,
+        )
       self.expect("=")
       values[word[0]] = self.literal(depth + 1)
       self.space()
@@ -212,7 +225,8 @@ def _check_header(text: str, number: int) -> None:
     raise ParseError(f"expected the header '{HEADER} {IR_VERSION}', found {text[:40]!r}", number, 1)
   if words[1] != str(IR_VERSION):
     raise ParseError(
-      f"the text is of IR version {words[1][:20]}, this tiny-uop reads version {IR_VERSION}: use the same tiny-uop on both sides",
+      f"the text is of IR version {words[1][:20]}, this tiny-uop reads version {IR_VERSION}: "
+      "use the same tiny-uop on both sides",
       number, text.index(words[1]) + 1,
     )  # fmt: skip
 

@@ -1,6 +1,8 @@
-"""Which graphs are legal at which level. `check` raises SpecError, which names the node, the level and what is expected.
+"""Which graphs are legal at which level. `check` raises SpecError, which names the node, the level and what is
+expected.
 
-The tables, one row per form that an operation can have, are in `spec_tables`; here are the questions about whole graphs.
+The tables, one row per form that an operation can have, are in `spec_tables`; here are the questions about whole
+graphs.
 `SPEC=1` checks between stages (each stage calls `check` on what it takes and gives), `SPEC=2` also after every rewrite.
 """
 
@@ -25,7 +27,9 @@ class SpecError(ValueError):
     arg = "" if node.arg is None else f" arg={node.arg!r}"
     tag = "" if node.tag is None else f" tag={node.tag!r}"
     after = f" after {stage!r}" if stage else ""
-    super().__init__(f"illegal at the {level} level{after}: {node.op.name} {node.dtype} ({sources}){arg}{tag}; expected {expected}")
+    super().__init__(
+      f"illegal at the {level} level{after}: {node.op.name} {node.dtype} ({sources}){arg}{tag}; expected {expected}"
+    )
     self.node, self.level, self.expected = node, level, expected
 
 
@@ -109,7 +113,8 @@ def _check_order(linear: UOp) -> None:
 
 
 def check_nodes(root: UOp, stage: str = "") -> None:
-  """Check that every node is legal at some level, tags allowed: what holds in the middle of a stage. `stage` is for the message."""
+  """Check that every node is legal at some level, tags allowed: what holds in the middle of a stage. `stage` is for
+  the message."""
   known = _ANY_LEVEL
   for node in root.toposort:
     _check_node(node, "any", known.get(node.op, ()), stage)

@@ -1,4 +1,5 @@
-"""The rows of the spec: for each operation the forms it may have at each level. A node is legal if one of the rows of its op holds."""
+"""The rows of the spec: for each operation the forms it may have at each level. A node is legal if one of the rows of
+its op holds."""
 
 from __future__ import annotations
 
@@ -65,7 +66,12 @@ def _compare(u: UOp) -> bool:
 
 def _where(u: UOp) -> bool:
   cond, a, b = u.src
-  return cond.dtype.kind == "bool" and cond.dtype.count in (1, u.dtype.count) and a.dtype is b.dtype is u.dtype and _value(u.dtype)
+  return (
+    cond.dtype.kind == "bool"
+    and cond.dtype.count in (1, u.dtype.count)
+    and a.dtype is b.dtype is u.dtype
+    and _value(u.dtype)
+  )
 
 
 def _cast(u: UOp) -> bool:
@@ -85,7 +91,11 @@ ELEMENTWISE = (
   row({Ops.ADD, Ops.MUL, Ops.MAX}, "two sources of its dtype", lambda u: _same(u, 2)),
   row(Ops.FDIV, "two float sources of its dtype", lambda u: _same(u, 2) and u.dtype.kind == "float"),
   row(_INT_BINARY, "two integer sources of its dtype", lambda u: _same(u, 2) and _integer(u.dtype)),
-  row({Ops.AND, Ops.OR, Ops.XOR}, "two integer or bool sources of its dtype", lambda u: _same(u, 2) and u.dtype.kind != "float"),
+  row(
+    {Ops.AND, Ops.OR, Ops.XOR},
+    "two integer or bool sources of its dtype",
+    lambda u: _same(u, 2) and u.dtype.kind != "float",
+  ),
   row(GroupOp.Compare, "two sources of one dtype, and dtype bool", _compare),
   row(Ops.WHERE, "a bool and two sources of its dtype", _where),
   row(Ops.THREEFRY, "two uint64 sources and dtype uint64", lambda u: _same(u, 2) and u.dtype.scalar() is dtypes.uint64),
@@ -96,7 +106,9 @@ LATE = (
   row({Ops.NEG}, "one source of its dtype", lambda u: _same(u, 1)),
   row({Ops.MULACC}, "three sources of its dtype", lambda u: _same(u, 3)),
 )
-_SAME_SIZE = row(Ops.BITCAST, "one source of the same item size", lambda u: _bitcast(u) and u.dtype.itemsize == u.src[0].dtype.itemsize)
+_SAME_SIZE = row(
+  Ops.BITCAST, "one source of the same item size", lambda u: _bitcast(u) and u.dtype.itemsize == u.src[0].dtype.itemsize
+)
 _ANY_SIZE = row(Ops.BITCAST, "one source, whose last axis the item sizes divide", lambda u: _bitcast(u) and _shaped(u))
 
 
@@ -112,13 +124,26 @@ def _constant(u: UOp) -> bool:
 
 def _variable(u: UOp) -> bool:
   name, low, high = u.arg
-  return not u.src and _integer(u.dtype) and _is(name, str) and bool(name) and _is(low, int) and _is(high, int) and low <= high
+  return (
+    not u.src
+    and _integer(u.dtype)
+    and _is(name, str)
+    and bool(name)
+    and _is(low, int)
+    and _is(high, int)
+    and low <= high
+  )
 
 
 def _bind(u: UOp) -> bool:
   variable, value = u.src
   _, low, high = variable.arg
-  return variable.op is Ops.VARIABLE and value.op is Ops.CONST and u.dtype is variable.dtype is value.dtype and bool(low <= value.arg <= high)
+  return (
+    variable.op is Ops.VARIABLE
+    and value.op is Ops.CONST
+    and u.dtype is variable.dtype is value.dtype
+    and bool(low <= value.arg <= high)
+  )
 
 
 def _natural_pair(arg: Any) -> bool:
@@ -141,12 +166,16 @@ _DEVICE_CONST = row(Ops.CONST, "no source but a DEVICE, and a number rounded to 
                     lambda u: all(s.op is Ops.DEVICE for s in u.src) and len(u.src) < 2 and _constant(u))  # fmt: skip
 _VARIABLE = row(Ops.VARIABLE, "an integer dtype and arg (name, min, max) with min <= max", _variable)
 _BIND = row(Ops.BIND, "a VARIABLE and a CONST within its bounds", _bind)
-_DEVICE = row(Ops.DEVICE, "no sources, dtype void and a name", lambda u: not u.src and _void(u) and _is(u.arg, str) and bool(u.arg))
+_DEVICE = row(
+  Ops.DEVICE, "no sources, dtype void and a name", lambda u: not u.src and _void(u) and _is(u.arg, str) and bool(u.arg)
+)
 _BUFFER = row(Ops.BUFFER, "a DEVICE as source and arg (id, size)",
-              lambda u: len(u.src) == 1 and u.src[0].op is Ops.DEVICE and _natural_pair(u.arg) and _value(u.dtype))  # fmt: skip
+              lambda u: u.src[0].op is Ops.DEVICE and len(u.src) == 1 and _natural_pair(u.arg))  # fmt: skip
 _BUFFER_VIEW = row(Ops.BUFFER_VIEW, "a BUFFER as source and arg (byte offset, size)",
-                   lambda u: len(u.src) == 1 and u.src[0].op is Ops.BUFFER and _natural_pair(u.arg) and _value(u.dtype))  # fmt: skip
-_PARAM = row(Ops.PARAM, "a slot number and a GLOBAL pointer dtype", lambda u: _pointer(u, AddrSpace.GLOBAL) and u.arg >= 0)
+                   lambda u: u.src[0].op is Ops.BUFFER and len(u.src) == 1 and _natural_pair(u.arg))  # fmt: skip
+_PARAM = row(
+  Ops.PARAM, "a slot number and a GLOBAL pointer dtype", lambda u: _pointer(u, AddrSpace.GLOBAL) and u.arg >= 0
+)
 _LOOPS = (
   row(Ops.ALLOC, "an id and a LOCAL or REG pointer dtype", lambda u: _pointer(u, AddrSpace.LOCAL, AddrSpace.REG)),
   row(Ops.RANGE, "an extent of its integer dtype and arg (id, AxisType)", _loop),
@@ -162,17 +191,30 @@ def _geometry(u: UOp) -> bool:
   """The parts common to movement: dtype, and one extra integer source per None in the argument."""
   extra = u.src[1:]
   literal = all(a is None or _is(a, int) for a in u.arg)
-  return u.dtype is u.src[0].dtype and literal and sum(a is None for a in u.arg) == len(extra) and all(_integer(e.dtype) for e in extra)
+  return (
+    u.dtype is u.src[0].dtype
+    and literal
+    and sum(a is None for a in u.arg) == len(extra)
+    and all(_integer(e.dtype) for e in extra)
+  )
 
 
 def _expand(u: UOp) -> bool:
   old, new = u.src[0].shape, u.shape
-  return _geometry(u) and len(old) == len(new) and all(same_size(o, n) or same_size(o, 1) for o, n in zip(old, new, strict=True))
+  return (
+    _geometry(u)
+    and len(old) == len(new)
+    and all(same_size(o, n) or same_size(o, 1) for o, n in zip(old, new, strict=True))
+  )
 
 
 def _shrink(u: UOp) -> bool:
   old, bounds = u.src[0].shape, pairs(u.geometry)
-  known = ((a, b, s) for (a, b), s in zip(bounds, old, strict=True) if isinstance(a, int) and isinstance(b, int) and isinstance(s, int))
+  known = (
+    (a, b, s)
+    for (a, b), s in zip(bounds, old, strict=True)
+    if isinstance(a, int) and isinstance(b, int) and isinstance(s, int)
+  )
   return _geometry(u) and all(0 <= a <= b <= s for a, b, s in known)
 
 
@@ -194,7 +236,12 @@ def _tensor_store(u: UOp) -> bool:
   target = view.base
   while target.op is Ops.BITCAST or target.op in GroupOp.Movement:
     target = target.src[0]
-  return _void(u) and target.op in (Ops.BUFFER, Ops.AFTER) and view.dtype is value.dtype and same_shape(view.shape, value.shape)
+  return (
+    _void(u)
+    and target.op in (Ops.BUFFER, Ops.AFTER)
+    and view.dtype is value.dtype
+    and same_shape(view.shape, value.shape)
+  )
 
 
 def _sized(u: UOp) -> bool:
@@ -204,16 +251,19 @@ def _sized(u: UOp) -> bool:
 
 
 _TENSOR = (
-  row(Ops.RESHAPE, "one value and a shape of as many elements", lambda u: _geometry(u) and same_size(prod(u.shape), prod(u.src[0].shape))),
+  row(Ops.RESHAPE, "one value and a shape of as many elements",
+      lambda u: _geometry(u) and same_size(prod(u.shape), prod(u.src[0].shape))),
   row(Ops.EXPAND, "one value and a shape that differs where its size is 1", _expand),
   row(Ops.PERMUTE, "one value and an order of its axes",
       lambda u: len(u.src) == 1 and u.dtype is u.src[0].dtype and sorted(u.arg) == list(range(len(u.src[0].shape)))),
   row(Ops.PAD, "one value and (before, after) per axis", _pad),
   row(Ops.SHRINK, "one value and (start, stop) per axis, inside it", _shrink),
-  row(Ops.FLIP, "one value and some of its axes, ascending", lambda u: _same(u, 1) and _axes(u.arg, len(u.src[0].shape))),
+  row(Ops.FLIP, "one value and some of its axes, ascending",
+      lambda u: _same(u, 1) and _axes(u.arg, len(u.src[0].shape))),
   row(Ops.REDUCE, "one value of its dtype and arg (ADD, MUL or MAX, ascending axes)", _tensor_reduce),
   row(GroupOp.Identity, "one source of its dtype", lambda u: _same(u, 1)),
-  row(Ops.COPY, "a value of its dtype and a DEVICE", lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
+  row(Ops.COPY, "a value of its dtype and a DEVICE",
+      lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
   row(Ops.STORE, "a view of a BUFFER or AFTER and a value of its dtype and shape", _tensor_store),
   row(Ops.AFTER, "a BUFFER, a view or an AFTER, and effects",
       lambda u: len(u.src) > 1 and u.src[0].dtype is u.dtype and _value(u.dtype) and all(_void(s) for s in u.src[1:])),
@@ -242,7 +292,9 @@ def _load(u: UOp) -> bool:
 def _store(u: UOp) -> bool:
   address, value = u.src
   base = address.dtype
-  return _void(u) and address.op is Ops.INDEX and isinstance(base, PtrDType) and base.base.scalar() is value.dtype.scalar()
+  return (
+    _void(u) and address.op is Ops.INDEX and isinstance(base, PtrDType) and base.base.scalar() is value.dtype.scalar()
+  )
 
 
 def _closes(u: UOp) -> bool:
@@ -274,7 +326,8 @@ _KERNEL = (
   row(Ops.END, "an effect and RANGEs", lambda u: _void(u) and _deps(u.src[:1]) and _closes(u)),
   row(Ops.STAGE, "a value of its dtype, RANGEs and a Stage",
       lambda u: u.src[0].dtype is u.dtype and isinstance(u.arg, Stage) and all(r.op is Ops.RANGE for r in u.src[1:])),
-  row(Ops.SINK, "effects, and KernelInfo as arg", lambda u: _void(u) and isinstance(u.arg, KernelInfo) and _deps(u.src)),
+  row(Ops.SINK, "effects, and KernelInfo as arg",
+      lambda u: _void(u) and isinstance(u.arg, KernelInfo) and _deps(u.src)),
 )  # fmt: skip
 _PROGRAM = (
   row(Ops.END, "an effect and RANGEs", lambda u: _void(u) and any(s.op is Ops.RANGE for s in u.src)),
@@ -302,7 +355,9 @@ _SCHEDULE = (
 def _arguments(sources: tuple[UOp, ...]) -> bool:
   kinds = [s.op for s in sources]
   buffers = sum(k in (Ops.BUFFER, Ops.BUFFER_VIEW) for k in kinds)
-  return all(k in (Ops.BUFFER, Ops.BUFFER_VIEW) for k in kinds[:buffers]) and all(k is Ops.BIND for k in kinds[buffers:])
+  return all(k in (Ops.BUFFER, Ops.BUFFER_VIEW) for k in kinds[:buffers]) and all(
+    k is Ops.BIND for k in kinds[buffers:]
+  )
 
 
 def _table(*rows: Row) -> dict[Ops, tuple[Row, ...]]:
@@ -313,7 +368,11 @@ def _table(*rows: Row) -> dict[Ops, tuple[Row, ...]]:
   return {op: tuple(forms) for op, forms in found.items()}
 
 
-_TENSOR_ELEMENTWISE = tuple(Row(r.ops, f"{r.expects}, all of one shape", lambda u, r=r: r.holds(u) and _sized(u)) for r in ELEMENTWISE)
+def _with_shape(r: Row) -> Row:
+  return Row(r.ops, f"{r.expects}, all of one shape", lambda u: r.holds(u) and _sized(u))
+
+
+_TENSOR_ELEMENTWISE = tuple(_with_shape(r) for r in ELEMENTWISE)
 LEVELS: dict[str, dict[Ops, tuple[Row, ...]]] = {
   "tensor": _table(*_TENSOR_ELEMENTWISE, _ANY_SIZE, _DEVICE_CONST, _VARIABLE, _BIND, _DEVICE, _BUFFER, *_TENSOR),
   "schedule": _table(*_SCHEDULE, _PLAIN_CONST, _VARIABLE, _BIND, _DEVICE, _BUFFER, _BUFFER_VIEW),

@@ -5,7 +5,8 @@
     %1 = CONST index () arg=4
     %2 = MUL index (%0, %1)
 
-The first line is the version of the IR; the last one is the root. `arg=` and `tag=` are literals (`print_literal`) and left out where None.
+The first line is the version of the IR; the last one is the root. `arg=` and `tag=` are literals (`print_literal`)
+and left out where None.
 Blank lines and those that start with `#` are comments.
 """
 
@@ -28,7 +29,8 @@ HEADER = "tiny-uop"
 
 
 def print_literal(value: Any) -> str:
-  """An argument as text: numbers, True, False, None, "strings" as in JSON, (tuples,), @dtypes, Enum.MEMBER, Record(field=value).
+  """An argument as text: numbers, True, False, None, "strings" as in JSON, (tuples,), @dtypes, Enum.MEMBER,
+  Record(field=value).
 
   Raises TypeError for anything else, and for classes that are not registered with `register_arg`.
   """
@@ -75,7 +77,8 @@ def print_uop(uop: UOp) -> str:
 
 # precedence (as in Python) and sign of the operations that have one
 _INFIX: dict[Ops, tuple[int, str]] = {
-  Ops.CMPLT: (1, "<"), Ops.CMPNE: (1, "!="), Ops.CMPEQ: (1, "=="), Ops.OR: (2, "|"), Ops.XOR: (3, "^"), Ops.AND: (4, "&"),
+  Ops.CMPLT: (1, "<"), Ops.CMPNE: (1, "!="), Ops.CMPEQ: (1, "=="), Ops.OR: (2, "|"), Ops.XOR: (3, "^"), Ops.AND: (4,
+  "&"),
   Ops.SHL: (5, "<<"), Ops.SHR: (5, ">>"), Ops.ADD: (6, "+"), Ops.SUB: (6, "-"), Ops.MUL: (7, "*"), Ops.FDIV: (7, "/"),
   Ops.FLOORDIV: (7, "//"), Ops.FLOORMOD: (7, "%"),
 }  # fmt: skip

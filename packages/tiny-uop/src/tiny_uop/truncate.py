@@ -1,9 +1,12 @@
 """Exact rounding of Python numbers to a data type, and their bit patterns.
 
-A CONST holds a Python number that its dtype represents exactly; `truncate` makes it so. Floats round to nearest, ties to even, with gradual
-underflow (IEEE 754-2019); fp8 formats are those of the OCP 8-bit floating point specification (OFP8, 2023), and overflow does not saturate:
+A CONST holds a Python number that its dtype represents exactly; `truncate` makes it so. Floats round to nearest, ties
+to even, with gradual
+underflow (IEEE 754-2019); fp8 formats are those of the OCP 8-bit floating point specification (OFP8, 2023), and
+overflow does not saturate:
 fp8e5m2 overflows to an infinity, fp8e4m3 (which has none) to NaN.
 """
+
 from __future__ import annotations
 
 import math
@@ -111,7 +114,8 @@ def _to_int(value: Number) -> int:
 
 
 def truncate(dtype: DType, value: Number) -> Number:
-  """`value` as scalar `dtype` represents it: integers wrap, floats round to nearest even, a float to an integer type goes toward zero first.
+  """`value` as scalar `dtype` represents it: integers wrap, floats round to nearest even, a float to an integer type
+  goes toward zero first.
 
   A vector dtype rounds to its scalar. Raises TypeError for void.
   """
@@ -133,11 +137,14 @@ def truncate(dtype: DType, value: Number) -> Number:
     return _to_int(value)
   if kind in ("int", "uint"):
     return _wrap(dtype.scalar(), _to_int(value))
-  raise TypeError(f"a value of dtype {dtype} cannot be a constant: {value!r}; constants are bool, int, uint, float or index")
+  raise TypeError(
+    f"a value of dtype {dtype} cannot be a constant: {value!r}; constants are bool, int, uint, float or index"
+  )
 
 
 def to_bits(dtype: DType, value: Number) -> int:
-  """The bit pattern of `value` in scalar `dtype` as an unsigned integer; `value` is truncated first, NaNs have one pattern per format."""
+  """The bit pattern of `value` in scalar `dtype` as an unsigned integer; `value` is truncated first, NaNs have one
+  pattern per format."""
   kind = dtype.kind
   if kind == "float":
     return _float_to_bits(FORMATS[dtype.scalar().name], value)
@@ -149,7 +156,8 @@ def to_bits(dtype: DType, value: Number) -> int:
 
 
 def from_bits(dtype: DType, bits: int) -> Number:
-  """The value of scalar `dtype` with bit pattern `bits`, which must fit its width (ValueError). The payload and sign of a NaN are dropped."""
+  """The value of scalar `dtype` with bit pattern `bits`, which must fit its width (ValueError). The payload and sign
+  of a NaN are dropped."""
   scalar = dtype.scalar()
   width = scalar.itemsize * 8 if scalar.kind != "index" else 0
   if scalar.kind not in ("bool", "int", "uint", "float"):

@@ -1,4 +1,5 @@
-"""Symbolic simplification: tables of rules that keep the value of every expression, and `simplify`, which runs them all."""
+"""Symbolic simplification: tables of rules that keep the value of every expression, and `simplify`, which runs them
+all."""
 
 from tiny_uop.symbolic.simplify import PLAIN, SYMBOLIC, simplify
 from tiny_uop.symbolic.valid import simplify_gate, simplify_under

@@ -1,12 +1,13 @@
-"""Identities: neutral and absorbing elements, sums and products in canonical form, logic, selection, conversions, shifts.
+"""Identities: neutral and absorbing elements, sums and products in canonical form, logic, selection, conversions,
+shifts.
 
 Float rules keep every value bit for bit (NaN payloads aside), so there are few of them.
 """
 
 from __future__ import annotations
 
-from tiny_uop.dtype import DType, dtypes
 from tiny_uop.bounds import fits
+from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear, order
@@ -31,7 +32,8 @@ _PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
 
 
 def _in_order(u: UOp) -> bool:
-  """Whether adding the right operand to the left one, a canonical sum, gives a canonical sum: decided at the seam alone."""
+  """Whether adding the right operand to the left one, a canonical sum, gives a canonical sum: decided at the seam
+  alone."""
   left, right = u.src
   if left.op is Ops.CONST or right.op is Ops.ADD:
     return False
@@ -58,7 +60,8 @@ _NEAR = 4
 
 
 def _fixed_sum(u: UOp) -> UOp | None:
-  """Sums of fixed-width integers are data as often as addresses: what is shared stays shared, only what gets shorter nearby is rewritten."""
+  """Sums of fixed-width integers are data as often as addresses: what is shared stays shared, only what gets shorter
+  nearby is rewritten."""
   left, right = u.src
   if left.op is Ops.CONST and right.op is not Ops.CONST:
     return right.alu(Ops.ADD, left)
@@ -121,7 +124,8 @@ def _factors(u: UOp) -> tuple[list[UOp], int]:
 
 
 def _expand_symbolic(u: UOp) -> UOp | None:
-  """(n + 1) * m → n*m + m for sizes, so that equal symbolic sizes become one node. Not inside loops, where it would cost work."""
+  """(n + 1) * m → n*m + m for sizes, so that equal symbolic sizes become one node. Not inside loops, where it would
+  cost work."""
   if u.ranges or all(s.op is not Ops.ADD for s in u.src):
     return None
   left, right = (linear(s) for s in u.src)
@@ -148,20 +152,22 @@ INTEGERS = PatternMatcher([
   rule("int_mul_one", UPat(Ops.MUL, _INTS, [x, UPat.const(None, 1)]), lambda x: x),
   rule("index_sum", UPat(Ops.ADD, dtypes.index, name="u"), _index_sum),
   rule("index_product", UPat(Ops.MUL, dtypes.index, name="u"), _index_product),
-  rule("int_constant_last", UPat(Ops.MUL, dtypes.ints, (c, x)), lambda x, c: None if is_const(x) else x.alu(Ops.MUL, c)),
+  rule("int_constant_last", UPat(Ops.MUL, dtypes.ints, (c, x)),
+       lambda x, c: None if is_const(x) else x.alu(Ops.MUL, c)),
   rule("int_sum", UPat(Ops.ADD, dtypes.ints, name="u"), _fixed_sum),
   rule("int_mul_mul", UPat(Ops.MUL, dtypes.ints, (UPat(Ops.MUL, None, (x, c)), c2)), _fixed_product),
   rule("index_neg", UPat(Ops.NEG, dtypes.index, (x,)), lambda x: x * -1),
   rule("index_sub", UPat(Ops.SUB, dtypes.index, (x, y)), lambda x, y: x + y * -1),
 ])  # fmt: skip
 
+minus_one = UPat.const(None, -1)
 FLOATS = PatternMatcher([
   rule("float_mul_one", UPat(Ops.MUL, dtypes.floats, [x, UPat.const(None, 1)]), lambda x: x),
   rule("float_div_one", UPat(Ops.FDIV, dtypes.floats, (x, UPat.const(None, 1))), lambda x: x),
   # x + 0.0 is not x for x = -0.0
   rule("float_add_minus_zero", UPat(Ops.ADD, dtypes.floats, [x, c]),
        lambda x, c: x if c.arg == 0 and str(c.arg) == "-0.0" else None),
-  rule("float_neg_neg", UPat(Ops.MUL, dtypes.floats, (UPat(Ops.MUL, None, (x, UPat.const(None, -1))), UPat.const(None, -1))), lambda x: x),
+  rule("float_neg_neg", UPat(Ops.MUL, dtypes.floats, (UPat(Ops.MUL, None, (x, minus_one)), minus_one)), lambda x: x),
   rule("trunc_trunc", UPat(Ops.TRUNC, dtypes.floats, (UPat(Ops.TRUNC, name="x"),)), lambda x: x),
 ])  # fmt: skip
 
@@ -200,6 +206,7 @@ def _not(x: UOp) -> UOp:
 
 
 true, false = UPat.const(None, True), UPat.const(None, False)
+_BITS = (Ops.AND, Ops.OR, Ops.XOR)
 _NEGATED = {Ops.CMPNE: Ops.CMPEQ, Ops.CMPEQ: Ops.CMPNE}
 negation = UPat(Ops.CMPNE, None, (b, true))
 
@@ -227,11 +234,12 @@ LOGIC = PatternMatcher([
   rule("bits_or_xor_zero", UPat((Ops.OR, Ops.XOR), _INTS, [x, UPat.const(None, 0)]), lambda x: x),
   rule("bits_xor_same", UPat(Ops.XOR, None, (x, x), name="u"), lambda u, x: u.const_like(0)),
   rule("bits_and_ones", UPat(Ops.AND, _INTS, [x, c]), lambda x, c: x if _all_ones(c) else None),
-  rule("bits_or_ones", UPat(Ops.OR, _INTS, [x, c], name="u"), lambda u, x, c: u.const_like(c.arg) if _all_ones(c) else None),
+  rule("bits_or_ones", UPat(Ops.OR, _INTS, [x, c], name="u"),
+       lambda u, x, c: u.const_like(c.arg) if _all_ones(c) else None),
   rule("bits_mask", UPat(Ops.AND, _INTS, [x, c], name="u"), _mask),
-  rule("bits_constant_last", UPat((Ops.AND, Ops.OR, Ops.XOR), None, (c, x), name="u"),
+  rule("bits_constant_last", UPat(_BITS, None, (c, x), name="u"),
        lambda u, x, c: None if is_const(x) else x.alu(u.op, c)),
-  rule("bits_constants", UPat((Ops.AND, Ops.OR, Ops.XOR), None, (UPat((Ops.AND, Ops.OR, Ops.XOR), None, (x, c), name="v"), c2), name="u"),
+  rule("bits_constants", UPat(_BITS, None, (UPat(_BITS, None, (x, c), name="v"), c2), name="u"),
        lambda u, v, x, c, c2: x.alu(u.op, c.alu(u.op, c2)) if u.op is v.op else None),
   rule("shift_zero", UPat((Ops.SHL, Ops.SHR), _INTS, (x, UPat.const(None, 0))), lambda x: x),
 ])  # fmt: skip
@@ -262,10 +270,14 @@ cond = UPat.var("cond", dtypes.bool)
 SELECTION = PatternMatcher([
   rule("where_known", UPat(Ops.WHERE, None, (UPat.cvar("c"), x, y)), lambda x, y, c: x if c.arg else y),
   rule("where_same", UPat(Ops.WHERE, None, (cond, x, x)), lambda cond, x: x),
-  rule("where_bool", UPat(Ops.WHERE, dtypes.bool, (cond, x, y), name="u"), lambda u, cond, x, y: _where_constant(u, x, y)),
-  rule("where_not", UPat(Ops.WHERE, None, (UPat(Ops.CMPNE, None, (cond, true)), x, y), name="u"), lambda u, cond, x, y: cond.alu(Ops.WHERE, y, x)),
-  rule("where_where_then", UPat(Ops.WHERE, None, (cond, UPat(Ops.WHERE, None, (cond, x, y)), z)), lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z)),
-  rule("where_where_else", UPat(Ops.WHERE, None, (cond, x, UPat(Ops.WHERE, None, (cond, y, z)))), lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z)),
+  rule("where_bool", UPat(Ops.WHERE, dtypes.bool, (cond, x, y), name="u"),
+       lambda u, cond, x, y: _where_constant(u, x, y)),
+  rule("where_not", UPat(Ops.WHERE, None, (UPat(Ops.CMPNE, None, (cond, true)), x, y), name="u"),
+       lambda u, cond, x, y: cond.alu(Ops.WHERE, y, x)),
+  rule("where_where_then", UPat(Ops.WHERE, None, (cond, UPat(Ops.WHERE, None, (cond, x, y)), z)),
+       lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z)),
+  rule("where_where_else", UPat(Ops.WHERE, None, (cond, x, UPat(Ops.WHERE, None, (cond, y, z)))),
+       lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z)),
   rule("max_by_bounds", UPat(Ops.MAX, _INTS, (x, y), name="u"), _max_by_bounds),
 ])  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Comparisons of integers: known by bounds, or in canonical form — terms with positive coefficients on the left, negative ones negated on
+"""Comparisons of integers: known by bounds, or in canonical form — terms with positive coefficients on the left,
+negative ones negated on
 the right with the constant, common factors divided out. `x > c` becomes `not (x < c + 1)`.
 """
 
@@ -43,7 +44,8 @@ def _emit(op: Ops, dtype: DType, left: Linear, right: Linear) -> UOp | None:
 
 
 def _tighten(form: Linear) -> Linear:
-  """The form F of which F < 0 says the same, without common factors: sum < k with all coefficients multiples of g is sum/g < ceil(k/g).
+  """The form F of which F < 0 says the same, without common factors: sum < k with all coefficients multiples of g is
+  sum/g < ceil(k/g).
 
   Terms that are no multiples of g do not count where they cannot move the sum past the next multiple.
   """
@@ -119,9 +121,11 @@ _EQUAL = (Ops.CMPEQ, Ops.CMPNE)
 RULES = PatternMatcher([
   rule("less_same", UPat(Ops.CMPLT, None, (x, x), name="u"), lambda u, x: u.const_like(False)),
   # not for floats: NaN differs from itself
-  rule("equal_same", UPat(_EQUAL, None, (UPat.var("x", (*_INTS, dtypes.bool)), x), name="u"), lambda u, x: u.const_like(u.op is Ops.CMPEQ)),
+  rule("equal_same", UPat(_EQUAL, None, (UPat.var("x", (*_INTS, dtypes.bool)), x), name="u"),
+       lambda u, x: u.const_like(u.op is Ops.CMPEQ)),
   rule("less_linear", UPat(Ops.CMPLT, None, (i, j), name="u"), _less),
   rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal),
-  rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"), lambda u, x, c: None if is_const(x) else x.alu(u.op, c)),
+  rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"),
+       lambda u, x, c: None if is_const(x) else x.alu(u.op, c)),
   rule("equal_shifted", UPat(_EQUAL, None, (UPat(Ops.ADD, dtypes.ints, (x, c)), c2), name="u"), _equal_shifted),
 ])  # fmt: skip

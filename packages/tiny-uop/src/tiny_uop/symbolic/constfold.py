@@ -41,7 +41,8 @@ def _unpack(u: UOp) -> UOp | None:
     picked = tuple(lanes[i] for i in u.arg)
     return UOp.const(u.dtype, picked if len(picked) > 1 else picked[0])
   if vector.op is Ops.VECTORIZE and len(u.arg) == 1:
-    return vector.src[u.arg[0]]
+    lane: UOp = vector.src[u.arg[0]]
+    return lane
   if u.arg == tuple(range(vector.dtype.count)):
     return vector
   return None

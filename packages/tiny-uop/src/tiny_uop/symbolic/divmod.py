@@ -3,7 +3,8 @@
 Division rounds toward minus infinity, so none of these needs the signs of the operands:
   (d*a + b) // d = a + b // d            (d*a + b) % d = b % d
   (g*a + b) // (g*d) = (a + b // g) // d   (g*a + b) % (g*d) = ((a + b // g) % d) * g + b % g
-They hold for mathematical integers; for fixed-width types a rule applies only where the linear forms it reads and writes do not wrap.
+They hold for mathematical integers; for fixed-width types a rule applies only where the linear forms it reads and
+writes do not wrap.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def _nearest(form: Linear, divisor: int) -> tuple[Linear, Linear]:
 
 
 def _partial(form: Linear, divisor: int) -> tuple[int, Linear, Linear, int] | None:
-  """(g, multiples, rest, rest // g): a factor g of the divisor for which the terms that are no multiples of it have one quotient."""
+  """(g, multiples, rest, rest // g): a factor g of the divisor for which the terms that are no multiples of it have
+  one quotient."""
   candidates = {g for c in form.terms.values() if (g := gcd(c, divisor)) > 1}
   for g in sorted(candidates, reverse=True):
     multiples, rest = _split(form, g)
@@ -109,7 +111,8 @@ def _divide(u: UOp, x: UOp, c: UOp) -> UOp | None:
 
 
 def _unwrapped(form: Linear, divisor: int) -> Linear:
-  """The form modulo `divisor`: y % e stands for y where e is a multiple, and whole multiples and large coefficients are reduced."""
+  """The form modulo `divisor`: y % e stands for y where e is a multiple, and whole multiples and large coefficients
+  are reduced."""
   result = Linear(const=form.const % divisor)
   for term, coefficient in form.terms.items():
     if term.op is Ops.FLOORMOD and is_const(term.src[1]) and coefficient * term.src[1].arg % divisor == 0:
@@ -206,7 +209,8 @@ def other_factor(inner: UOp, other: UOp) -> UOp:
 
 
 def _by_symbol(u: UOp, x: UOp, y: UOp) -> UOp | None:
-  """Division by a size n that is not 0: (a*n + b) // n → a + b // n, (a*n + b) % n → b % n; r // n is 0 for a loop counter r below n."""
+  """Division by a size n that is not 0: (a*n + b) // n → a + b // n, (a*n + b) % n → b % n; r // n is 0 for a loop
+  counter r below n."""
   if is_const(y) or not _nonzero(y):
     return None
   quotient, rest = Linear(), Linear()
@@ -238,7 +242,9 @@ def _below(rest: Linear, y: UOp) -> bool:
   if rest.const == 0 and len(rest.terms) == 1:
     ((term, coefficient),) = rest.terms.items()
     if coefficient == 1:
-      return (term.op in (Ops.RANGE, Ops.SPECIAL) and term.src[0] is y) or (term.op is Ops.FLOORMOD and term.src[1] is y and y.vmin > 0)
+      return (term.op in (Ops.RANGE, Ops.SPECIAL) and term.src[0] is y) or (
+        term.op is Ops.FLOORMOD and term.src[1] is y and y.vmin > 0
+      )
   return False
 
 
@@ -247,15 +253,19 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 zero = UPat.const(None, 0)
 
 RULES = PatternMatcher([
-  rule("div_mod_by_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (x, zero), name="u"), lambda u, x: u.const_like(0)),
+  rule("div_mod_by_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (x, zero), name="u"),
+       lambda u, x: u.const_like(0)),
   rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), _INTS, (x, UPat.const(None, 1))), lambda x: x),
-  rule("mod_by_one", UPat((Ops.FLOORMOD, Ops.TRUNCMOD), _INTS, (x, UPat.const(None, 1)), name="u"), lambda u, x: u.const_like(0)),
-  rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (zero, y), name="u"), lambda u, y: u.const_like(0)),
+  rule("mod_by_one", UPat((Ops.FLOORMOD, Ops.TRUNCMOD), _INTS, (x, UPat.const(None, 1)), name="u"),
+       lambda u, x: u.const_like(0)),
+  rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (zero, y), name="u"),
+       lambda u, y: u.const_like(0)),
   rule("div_mod_by_itself", UPat(_DIVISIONS, _INTS, (x, x), name="u"),
        lambda u, x: u.const_like(int(u.op is Ops.FLOORDIV)) if _nonzero(x) else None),
   rule("div_mod_by_negative", UPat(_DIVISIONS, dtypes.index, (x, c), name="u"), _negative),
   rule("div_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div),
-  rule("div_sum_div", UPat(Ops.FLOORDIV, dtypes.index, (UPat(Ops.ADD, None, (UPat(Ops.FLOORDIV, None, (x, c)), c2)), c3), name="u"), _div_sum_div),
+  rule("div_sum_div", UPat(Ops.FLOORDIV, dtypes.index, (UPat(Ops.FLOORDIV, None, (x, c)) + c2, c3), name="u"),
+       _div_sum_div),
   rule("mod_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div),
   rule("div_constant", UPat(Ops.FLOORDIV, _INTS, (x, c), name="u"), _divide),
   rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder),

@@ -1,4 +1,5 @@
-"""Quotient and remainder in one sum put back together: `(x // a) * a + x % a → x`, with common factors and through nested divisions."""
+"""Quotient and remainder in one sum put back together: `(x // a) * a + x % a → x`, with common factors and through
+nested divisions."""
 
 from __future__ import annotations
 

@@ -17,5 +17,6 @@ _DONE = frozenset({Ops.CONST, Ops.VARIABLE, Ops.DEVICE, Ops.BUFFER, Ops.PARAM})
 
 
 def simplify(u: UOp) -> UOp:
-  """The graph with integer algebra, divisions, comparisons, selections and gates simplified; every value stays the same, bit for bit."""
+  """The graph with integer algebra, divisions, comparisons, selections and gates simplified; every value stays the
+  same, bit for bit."""
   return u if u.op in _DONE else graph_rewrite(u, SYMBOLIC, bottom_up=True, name="simplify")

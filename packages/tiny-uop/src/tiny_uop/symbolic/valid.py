@@ -1,6 +1,8 @@
-"""Simplification under a gate: where an expression counts only if a condition holds, the condition narrows the bounds inside it.
+"""Simplification under a gate: where an expression counts only if a condition holds, the condition narrows the bounds
+inside it.
 
-A gate is an AND of comparisons. Each comparison says that a linear form lies in an interval; that form is replaced by a fresh variable with these
+A gate is an AND of comparisons. Each comparison says that a linear form lies in an interval; that form is replaced by
+a fresh variable with these
 bounds, the expression is simplified, and the form put back. What results is kept only if it is smaller.
 """
 
@@ -41,7 +43,11 @@ def _fact(clause: UOp) -> Fact | None:
   holds = True
   if clause.op is Ops.CMPNE and clause.src[0].dtype.kind == "bool" and is_const(clause.src[1]) and clause.src[1].arg:
     clause, holds = clause.src[0], False
-  if clause.op not in (Ops.CMPLT, Ops.CMPEQ) or clause.src[0].dtype is not dtypes.index or (clause.op is Ops.CMPEQ and not holds):
+  if (
+    clause.op not in (Ops.CMPLT, Ops.CMPEQ)
+    or clause.src[0].dtype is not dtypes.index
+    or (clause.op is Ops.CMPEQ and not holds)
+  ):
     return None
   form = linear(clause.src[0])
   form.add_form(linear(clause.src[1]), -1)
@@ -176,7 +182,8 @@ def _never_loaded(u: UOp) -> UOp | None:
 x, y = UPat.var("x"), UPat.var("y")
 RULES = PatternMatcher([
   rule("load_never", UPat(Ops.LOAD, name="u"), _never_loaded),
-  rule("index_gate", UPat(Ops.INDEX, None, (UPat.var("p"), UPat.var("x", dtypes.index), UPat.var("gate", dtypes.bool)), name="u"),
+  rule("index_gate", UPat(Ops.INDEX, None, (UPat.var("p"), UPat.var("x", dtypes.index), UPat.var("gate", dtypes.bool)),
+       name="u"),
        lambda u, x, gate: _gated_index(u, x, gate)),
   rule("where_gate", UPat(Ops.WHERE, dtypes.index, (UPat.var("cond"), x, y), name="u"), _gated_where),
 ])  # fmt: skip
