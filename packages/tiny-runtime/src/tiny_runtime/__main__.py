@@ -147,7 +147,8 @@ def main(arguments: list[str] | None = None) -> int:
   found = list(plugins().values())
   probe_all(found, given.timeout)
   width = min(shutil.get_terminal_size().columns, 120)
-  print(f"tiny-runtime: plugin contract {API[0]}.{API[1]}; default device: {default_of(found)}\n")
+  print(f"tiny-runtime, plugin contract {API[0]}.{API[1]}")
+  print(textwrap.fill(f"default device: {default_of(found)}", width), end="\n\n")
   if found:
     print(render(found, width, sys.stdout.isatty() and "NO_COLOR" not in os.environ, given.verbose))
   else:

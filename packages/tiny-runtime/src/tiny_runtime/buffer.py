@@ -22,7 +22,7 @@ class Buffer:
   A new buffer has no memory and no contents; reading it then is a RuntimeError, since the values would be arbitrary.
   """
 
-  __slots__ = ("__weakref__", "_memory", "_opened", "_state", "base", "device", "dtype", "nbytes", "offset", "size")
+  __slots__ = ("__weakref__", "_memory", "_opened", "_owner", "_state", "device", "dtype", "nbytes", "offset", "size")
 
   def __init__(self, device: str, size: int, dtype: DType, base: Buffer | None = None, offset: int = 0) -> None:
     self._memory: Memory = None
@@ -34,8 +34,7 @@ class Buffer:
     """Number of elements."""
     self.dtype = dtype
     self.nbytes = size * dtype.itemsize
-    self.base: Buffer = self if base is None else base
-    """The buffer that owns the memory; itself if this is not a view."""
+    self._owner = base  # not itself: a cycle would put freeing off until the next collection
     self.offset = offset
     """Where a view begins in its base, in bytes."""
 
@@ -47,6 +46,11 @@ class Buffer:
     state = self.base._state if self.base._opened is None or self.base._state != "empty" else "allocated"
     where = f" at byte {self.offset} of {self.base!r}" if self.base is not self else ""
     return f"<Buffer {self.size} × {self.dtype.name} on {self.device}, {state}{where}>"
+
+  @property
+  def base(self) -> Buffer:
+    """The buffer that owns the memory; itself if this is not a view."""
+    return self._owner or self
 
   @property
   def opened(self) -> OpenDevice:

@@ -20,7 +20,7 @@ class Counters:
   """Bytes of device memory held by buffers now. Not touched by `reset`."""
 
   def __init__(self) -> None:
-    self._lock = threading.Lock()
+    self._lock = threading.RLock()  # re-entrant: the garbage collector may free a buffer while it is held
     self.mem_used = 0
     self.reset()
 

@@ -103,9 +103,9 @@ class CapturedGraph:
     self._written_inputs = [n for n, uop in enumerate(self.inputs) if uop in written]
     self._kept_written = written - set(self.inputs) - set(self._fresh)
     self._symbolic = [launch for launch in self._launches if launch.variables]
-    self._values: dict[str, int] = {}
-    for call in calls:
-      self._values |= {uop.src[0].arg[0]: int(uop) for uop in call.src if uop.op is Ops.BIND}
+    binds = [uop for call in calls for uop in call.src if uop.op is Ops.BIND]
+    self._values = {bind.src[0].arg[0]: int(bind) for bind in binds}
+    self._variables = {bind.src[0].arg[0]: bind.src[0] for bind in binds}
     self._given: list[UOp] = list(self.inputs)
 
   def replay(self, inputs: Sequence[UOp], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
@@ -143,6 +143,8 @@ class CapturedGraph:
       raise ValueError(
         f"the captured graph has no variable {', '.join(unknown)}; it has {', '.join(self._values) or 'none'}"
       )
+    for name, value in variables.items():
+      self._variables[name].bind(value)  # checks the bounds, before anything changes
     if all(self._values[name] == value for name, value in variables.items()):
       return
     self._values |= variables
