@@ -1,0 +1,243 @@
+"""State dicts and safetensors files."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tiny_tensor import Context, Tensor, dtypes, nn
+from tiny_tensor.nn.state import (
+  get_parameters,
+  get_state_dict,
+  load_state_dict,
+  safe_load,
+  safe_load_metadata,
+  safe_save,
+)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
+
+
+class Pair(NamedTuple):
+  left: Tensor
+  right: Tensor
+
+
+class Model:
+  def __init__(self) -> None:
+    self.linear = nn.Linear(3, 2)
+    self.layers = [nn.Linear(2, 2, bias=False), Tensor.relu, {"scale": Tensor([2.0])}]
+    self.pair = Pair(Tensor([1.0]), Tensor([2.0]))
+    self.name = "model"
+    self.me = self
+
+
+NAMES = ["linear.weight", "linear.bias", "layers.0.weight", "layers.2.scale", "pair.left", "pair.right"]
+
+
+def test_state_dict_names_every_tensor_once() -> None:
+  model = Model()
+  assert list(get_state_dict(model)) == NAMES
+  assert list(get_state_dict(model, prefix="m.")) == [f"m.{name}" for name in NAMES]
+  assert get_parameters(model)[0] is model.linear.weight
+
+
+ALL = [d for d in dtypes.all]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+def test_every_dtype_comes_back_exactly(tmp_path: Path, dtype: Any) -> None:
+  values = [0, 1, 1, 0, 1, 1] if dtype is dtypes.bool else [0, 1, 2, 3, 6, 8]
+  t = Tensor(values, dtype=dtype).reshape(2, 3)
+  safe_save({"t": t, "odd": Tensor([True])}, tmp_path / "a.safetensors")
+  loaded = safe_load(tmp_path / "a.safetensors")["t"]
+  assert (loaded.dtype, loaded.shape) == (dtype, (2, 3))
+  assert loaded.to("REF").tolist() == t.tolist()
+
+
+def test_shapes_views_and_metadata(tmp_path: Path) -> None:
+  path = tmp_path / "a.safetensors"
+  base = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).realize()
+  saved = {
+    "empty": Tensor.zeros(0, 3),
+    "scalar": Tensor(2.5),
+    "transposed": base.transpose(),
+    "part": base[1, 1:],
+    "lazy": base * 2,
+    "constant": Tensor.full((2, 2), 7),
+  }
+  safe_save(saved, path, metadata={"format": "pt", "ünï": "cödé"})
+  loaded = safe_load(path)
+  assert {k: t.to("REF").tolist() for k, t in loaded.items()} == {k: t.tolist() for k, t in saved.items()}
+  assert {k: t.shape for k, t in loaded.items()} == {k: t.shape for k, t in saved.items()}
+  whole, start, header = safe_load_metadata(path)
+  assert header["__metadata__"] == {"format": "pt", "ünï": "cödé"}
+  assert (whole.dtype, start % 8) == (dtypes.uint8, 0)
+
+
+def test_the_format_is_the_published_one(tmp_path: Path) -> None:
+  """A file written here by hand, byte for byte as the specification has it, and the one we write read by hand."""
+  path = tmp_path / "a.safetensors"
+  # 13 bytes of data and an odd header, so nothing is aligned
+  header = (
+    b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[3],"data_offsets":[1,13]}}'
+  )
+  header += b" " * (1 - len(header) % 2)
+  path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x07" + bytes.fromhex("0000803f 00000040 000040c0"))
+  loaded = safe_load(path)
+  assert loaded["a"].to("REF").tolist() == [7]
+  assert loaded["b"].to("REF").tolist() == [1.0, 2.0, -3.0]
+  safe_save({"x": Tensor([1, -2], dtype=dtypes.int16)}, path)
+  raw = path.read_bytes()
+  length = int.from_bytes(raw[:8], "little")
+  assert json.loads(raw[8 : 8 + length]) == {"x": {"dtype": "I16", "shape": [2], "data_offsets": [0, 4]}}
+  assert raw[8 + length :] == bytes.fromhex("0100 feff")
+
+
+def test_saving_is_all_or_nothing(tmp_path: Path) -> None:
+  path = tmp_path / "a.safetensors"
+  safe_save({"x": Tensor([1.0])}, path)
+  before = path.read_bytes()
+  bad = Tensor([1.0, 2.0])
+  with pytest.raises(RuntimeError):
+    safe_save({"x": Tensor([5.0]), "y": bad.to("NOWHERE")}, path)
+  assert path.read_bytes() == before
+  assert os.listdir(tmp_path) == ["a.safetensors"], "no temporary file is left behind"
+  with pytest.raises(FileNotFoundError, match="missing"):
+    safe_save({"x": Tensor([1.0])}, tmp_path / "missing" / "a.safetensors")
+  with pytest.raises(TypeError, match="3"):
+    safe_save({"x": Tensor([1.0])}, path, metadata={"a": 3})  # type: ignore[dict-item]
+
+
+def test_loaded_tensors_outlive_their_file_name(tmp_path: Path) -> None:
+  path = tmp_path / "a.safetensors"
+  safe_save({"x": Tensor([1.0, 2.0])}, path)
+  old = safe_load(path)["x"]
+  safe_save({"x": Tensor([3.0, 4.0])}, path)
+  assert old.to("REF").tolist() == [1.0, 2.0]
+  assert safe_load(path)["x"].to("REF").tolist() == [3.0, 4.0]
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+  return {"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}
+
+
+BROKEN: list[tuple[str, Any, bytes, str]] = [
+  ("truncated data", entry(), b"1234", "truncated"),
+  ("data appended", entry(), b"123456789", "appended"),
+  ("not JSON", b"{nonsense", b"", "JSON"),
+  ("not text", b"\xff\xfe\xfd", b"", "JSON"),
+  ("not an object", b"[1, 2]", b"", "list"),
+  ("unknown dtype", entry(dtype="F31"), b"12345678", "'F31'"),
+  ("dtype is no text", entry(dtype=["F32"]), b"12345678", "unknown dtype"),
+  ("negative size", entry(shape=[-2]), b"12345678", "-2"),
+  ("fractional size", entry(shape=[2.0]), b"12345678", "2.0"),
+  ("true as size", entry(shape=[True, 2]), b"12345678", "True"),
+  ("shape and offsets differ", entry(shape=[3]), b"12345678", "12 bytes"),
+  ("huge shape", entry(shape=[1 << 62, 4]), b"12345678", "bytes"),
+  ("offset behind the end", entry(data_offsets=[8, 16]), b"12345678", "16"),
+  ("offsets reversed", entry(data_offsets=[8, 0]), b"12345678", "-8"),
+  ("three offsets", entry(data_offsets=[0, 4, 8]), b"12345678", "begin, end"),
+  ("a hole", entry(data_offsets=[4, 12]), b"123456789012", "begins at byte 4"),
+  ("an overlap", entry() | {"y": entry(data_offsets=[4, 12])["x"]}, b"123456789012", "overlap"),
+  ("a field missing", {"x": {"dtype": "F32", "shape": [2]}}, b"12345678", "data_offsets"),
+  ("entry is no object", {"x": 5}, b"12345678", "5"),
+  ("metadata is no text", entry() | {"__metadata__": {"a": 1}}, b"12345678", "__metadata__"),
+  ("name twice", b'{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{}}', b"", "twice"),
+  ("nested deeply", b"[" * 100_000, b"", "nested|JSON"),
+]
+
+
+@pytest.mark.parametrize(("header", "data", "message"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
+def test_lying_headers(tmp_path: Path, header: Any, data: bytes, message: str) -> None:
+  path = tmp_path / "broken.safetensors"
+  text = header if isinstance(header, bytes) else json.dumps(header).encode()
+  path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+  with pytest.raises(ValueError, match=message) as caught:
+    safe_load(path)
+  assert "broken.safetensors" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", (1 << 62).to_bytes(8, "little"), b"\x10" + bytes(7) + b"{}"])
+def test_truncated_headers(tmp_path: Path, content: bytes) -> None:
+  path = tmp_path / "broken.safetensors"
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=r"broken\.safetensors"):
+    safe_load(path)
+
+
+def test_every_truncation_of_a_file_is_an_error(tmp_path: Path) -> None:
+  path = tmp_path / "a.safetensors"
+  safe_save({"x": Tensor([1.0, 2.0])}, path)
+  whole = path.read_bytes()
+  for length in range(len(whole)):
+    path.write_bytes(whole[:length])
+    with pytest.raises(ValueError, match="safetensors"):
+      safe_load(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+  with pytest.raises(FileNotFoundError, match="nothing"):
+    safe_load(tmp_path / "nothing.safetensors")
+
+
+def test_a_model_loads_what_another_saved(tmp_path: Path) -> None:
+  one, two = Model(), Model()
+  x = Tensor([[1.0, 2.0, 3.0]])
+  safe_save(get_state_dict(one), tmp_path / "m.safetensors")
+  weight = two.linear.weight
+  loaded = load_state_dict(two, safe_load(tmp_path / "m.safetensors"), verbose=False)
+  assert two.linear(x).tolist() == one.linear(x).tolist()
+  assert two.linear.weight is weight and weight in loaded, "the model's own tensors are assigned to"
+  assert weight.device == "REF"
+
+
+def test_loading_converts_floats_only(capsys: pytest.CaptureFixture[str]) -> None:
+  layer = nn.Linear(2, 1)
+  state = {"weight": Tensor([[1.5, 2.5]], dtype=dtypes.float16), "bias": Tensor([0.5], dtype=dtypes.float64)}
+  load_state_dict(layer, state)
+  assert layer.weight.dtype is dtypes.float32
+  assert layer.weight.tolist() == [[1.5, 2.5]]
+  assert "2 tensors" in capsys.readouterr().out
+
+
+def changed(**changes: Tensor | None) -> Callable[[nn.Linear], dict[str, Tensor]]:
+  def make(layer: nn.Linear) -> dict[str, Tensor]:
+    return {k: t for k, t in {**get_state_dict(layer), **changes}.items() if t is not None}
+
+  return make
+
+
+@pytest.mark.parametrize(
+  ("make", "kind", "message"),
+  [
+    (changed(bias=None), KeyError, "missing bias"),
+    (changed(extra=Tensor([1.0])), KeyError, "not in the model extra"),
+    (changed(weight=Tensor([[1.0, 2.0, 3.0]])), ValueError, r"'weight'.*\(1, 2\).*\(1, 3\)"),
+    (changed(weight=Tensor([[1, 2]])), TypeError, "'weight'.*float32.*int32"),
+  ],
+)
+def test_a_state_dict_that_does_not_fit_changes_nothing(
+  make: Callable[[nn.Linear], dict[str, Tensor]], kind: type[Exception], message: str
+) -> None:
+  layer = nn.Linear(2, 1)
+  layer.weight.assign(Tensor([[1.0, 2.0]])).realize()
+  state = make(layer)
+  with pytest.raises(kind, match=message):
+    load_state_dict(layer, state, verbose=False)
+  assert layer.weight.tolist() == [[1.0, 2.0]]
+
+
+def test_loading_a_part_and_consuming() -> None:
+  layer = nn.Linear(2, 1)
+  state = {"weight": Tensor([[1.0, 2.0]]), "extra": Tensor([1.0])}
+  loaded = load_state_dict(layer, state, strict=False, verbose=False, consume=True)
+  assert loaded == [layer.weight] and not state
+  assert layer.weight.tolist() == [[1.0, 2.0]]
