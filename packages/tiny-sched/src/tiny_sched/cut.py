@@ -1,0 +1,92 @@
+"""Whether a tensor node gets memory of its own, or is computed inside the kernels that use it. The policy, and nothing else.
+
+The scheduler visits nodes from users to sources and hands over every demand on a node: in which kernel, inside which loops, at which
+index. `ratio`, evaluations per element, tells how much would be recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from tiny_sched.facts import Below, Facts, is_alu
+from tiny_sched.index import Index, largest, largest_size
+from tiny_uop import AxisType, Ops, UOp
+
+SMALL = 16384  # iterations that cost less than another kernel launch
+TINY = 2048
+ROWS = 32  # rows that keep all cores busy
+LOOSE = 1.01  # ratios up to this one recompute nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+  """One distinct use of a node: the kernel, and the loops around the place where it is used, outermost first."""
+
+  kernel: int
+  index: Index
+  used: frozenset[UOp]
+  loops: tuple[UOp, ...]
+
+  @property
+  def placed(self) -> tuple[UOp, ...]:
+    """The loops that the value is computed in: down to the innermost that its index mentions."""
+    depth = max((i + 1 for i, r in enumerate(self.loops) if r in self.used), default=0)
+    return self.loops[:depth]
+
+  @property
+  def evaluations(self) -> int:
+    """How often the value is computed if it is computed here."""
+    return prod(largest(r.src[0]) for r in self.placed)
+
+
+def _reduced(u: UOp) -> int:
+  """Terms per element of a REDUCE."""
+  return prod(largest(u.src[0].shape[a]) for a in u.arg[1])
+
+
+def _materialise_reduce(u: UOp, demands: list[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
+  if len(demands) > 1:
+    return True
+  (demand,) = demands
+  evaluations = demand.evaluations
+  work = evaluations * _reduced(u)
+  if evaluations > LOOSE * max(largest_size(u.shape), 1):
+    return work > TINY
+  if any(r.arg[1] is AxisType.REDUCE for r in demand.used):
+    return work > TINY  # a reduction over reductions: neither could be tiled
+  if all(r in demand.used for r in kernel_loops):
+    return False
+  # computed once per row of its kernel: one kernel less, but only as parallel as there are rows
+  return evaluations < ROWS and work + prod(largest(r.src[0]) for r in kernel_loops) > SMALL
+
+
+def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluations: int) -> bool:
+  one_kernel = all(d.kernel == demands[0].kernel for d in demands)
+  if facts.leaves is not None and not facts.leaves and not facts.heavy:
+    return facts.alu > 64  # computed from the position alone
+  if len(demands) == 1 and ratio <= LOOSE:
+    return False
+  if facts.below is Below.FULL:
+    return True
+  per_demand = ratio / len(demands)
+  if facts.below is Below.ROW or facts.heavy:
+    repeated = one_kernel and len(demands) <= 3 and per_demand <= LOOSE
+    return not repeated and not (facts.below is Below.NONE and evaluations <= TINY)
+  if ratio > len(demands) * 4:
+    return facts.loads > 2 or facts.alu > 4  # in the innermost loop of something like a matrix product
+  return facts.loads > 3 or facts.alu > 16
+
+
+def materialise(u: UOp, facts: Facts, demands: Iterable[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
+  """Whether `u` gets memory. `kernel_loops`: the output loops of the kernel of the first demand."""
+  uses = list(demands)
+  if u.dtype.kind == "index" or not uses:
+    return False
+  if u.op is Ops.REDUCE and not facts.closed:
+    return _materialise_reduce(u, uses, kernel_loops)
+  if not is_alu(u) and u.op is not Ops.REDUCE:
+    return False
+  evaluations = sum(d.evaluations for d in uses)
+  return _materialise_alu(facts, uses, evaluations / max(largest_size(u.shape), 1), evaluations)

@@ -1,0 +1,172 @@
+"""What the cut wants to know about every node, computed once from sources to users: what recomputing it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import count
+
+from tiny_sched.index import known
+from tiny_sched.steps import Need, Step, step
+from tiny_sched.views import View, view_of
+from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
+
+MANY = 8  # more leaves than this are not told apart
+_ALU_CAP = 1000
+_TRIAL_NODES = 300
+HEAVY = frozenset({*GroupOp.Transcendental, Ops.SQRT, Ops.THREEFRY})
+MEMORY = frozenset({Ops.BUFFER, Ops.AFTER})
+
+
+class Below(IntEnum):
+  """Whether a value contains a reduction: none; one per row, broadcast since; or one per element."""
+
+  NONE = 0
+  ROW = 1
+  FULL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+  """Of the expression from a node down to memory, to values that surely get memory, and to reductions.
+
+  `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones. `positional`: an
+  element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE that needs no loop.
+  """
+
+  leaves: frozenset[UOp] | None
+  alu: int = 0
+  heavy: bool = False
+  below: Below = Below.NONE
+  positional: bool = False
+  closed: bool = False
+
+  @property
+  def loads(self) -> int:
+    """How many different things are read, MANY + 1 for more than MANY."""
+    return MANY + 1 if self.leaves is None else len(self.leaves)
+
+
+_NOTHING = Facts(frozenset())
+
+
+def is_alu(u: UOp) -> bool:
+  """Whether the node computes element by element (BITCAST to another item size does not)."""
+  return u.op in GroupOp.Elementwise and not is_reinterpretation(u)
+
+
+def is_reinterpretation(u: UOp) -> bool:
+  """BITCAST that changes the number of elements."""
+  return u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize
+
+
+def is_closed_form(u: UOp, ends: Callable[[UOp], bool]) -> bool:
+  """Whether the loops of a sum vanish: lowers the expression below it, down to `ends`, and looks."""
+  ids = count()
+
+  def new_range(size: int | UOp) -> UOp:
+    return UOp.range(size, next(ids), AxisType.REDUCE)
+
+  index = tuple([new_range(s) if known(s) != 1 else UOp.const(dtypes.index, 0) for s in u.shape])
+  root = Need(u, index, None)
+  steps: dict[Need, Step | None] = {}
+  values: dict[Need, UOp] = {}
+  stack = [root]
+  while stack:
+    need = stack[-1]
+    if need in values:
+      stack.pop()
+      continue
+    if need not in steps:
+      if len(steps) > _TRIAL_NODES:
+        return False
+      at_end = need.node is not u and ends(need.node)
+      steps[need] = None if at_end else step(need.node, need.index, need.gate, new_range)
+    todo = steps[need]
+    if todo is None:
+      values[need] = _placeholder(need, len(values))
+    elif missing := [n for n in todo.needs if n not in values]:
+      stack.extend(missing)
+      continue
+    else:
+      values[need] = todo.build([values[n] for n in todo.needs])
+    stack.pop()
+  opened = steps[root]
+  return opened is not None and not any(r in set(values[root].toposort) for r in opened.ranges)
+
+
+def _placeholder(need: Need, slot: int) -> UOp:
+  """A value that depends on the position and is otherwise unknown."""
+  place = UOp.const(dtypes.index, 0)
+  for axis, position in enumerate(need.index):
+    place = place + position * (axis + 1)
+  dtype = dtypes.int64 if need.node.dtype.kind == "index" else need.node.dtype
+  value = UOp.param(slot, dtype.ptr(1)).index(place, need.gate).load()
+  return value.cast(need.node.dtype) if dtype is not need.node.dtype else value
+
+
+class FactTable:
+  """Facts and memory views of every node of a graph in topological order."""
+
+  def __init__(self, nodes: Sequence[UOp]) -> None:
+    self.facts: dict[UOp, Facts] = {}
+    self.views: dict[UOp, View | None] = {}
+    self.ends: set[UOp] = set()
+    users: dict[UOp, int] = {}
+    for u in nodes:
+      if u.op is not Ops.EXPAND:  # a reduction that is only broadcast stays one per row
+        for s in u.src:
+          users[s] = users.get(s, 0) + 1
+    for u in nodes:
+      if u.op in _NO_VALUE:
+        continue
+      self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
+      facts = self.compute(u)
+      if facts.below is Below.FULL and users.get(u, 0) > 1:
+        facts = self.end(u)  # will be materialised, most likely: those above read it
+      self.facts[u] = facts
+
+  def end(self, u: UOp, below: Below = Below.NONE) -> Facts:
+    self.ends.add(u)
+    return Facts(frozenset({u}), below=below)
+
+  def compute(self, u: UOp) -> Facts:
+    """The facts of a node whose sources have theirs."""
+    if u.op in MEMORY or u.op in (Ops.COPY, Ops.CONTIGUOUS) or is_reinterpretation(u):
+      return self.end(u)
+    if u.op in (Ops.CONST, Ops.VARIABLE, Ops.BIND):
+      return _NOTHING
+    below = self.facts[u.src[0]]
+    if u.op is Ops.REDUCE:
+      if u.arg[0] is Ops.ADD and below.positional and is_closed_form(u, self.ends.__contains__):
+        return Facts(below.leaves, min(below.alu + 8, _ALU_CAP), below.heavy, below.below, True, True)
+      return self.end(u, Below.FULL)
+    if u.op is Ops.EXPAND:
+      return below if below.below is not Below.FULL else self.expanded(below)
+    if u.op is Ops.PAD:
+      constant = below.leaves is not None and not below.leaves
+      return Facts(below.leaves, below.alu + 1, below.heavy, below.below, below.positional or constant)
+    if u.op in GroupOp.Movement or u.op in GroupOp.Identity:
+      return below
+    return self.combine(u)
+
+  def expanded(self, below: Facts) -> Facts:
+    return Facts(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)
+
+  def combine(self, u: UOp) -> Facts:
+    """Facts of an elementwise node."""
+    sources = [self.facts[s] for s in u.src]
+    leaves: frozenset[UOp] | None = frozenset()
+    for s in sources:
+      leaves = None if leaves is None or s.leaves is None else leaves | s.leaves
+    return Facts(
+      None if leaves is None or len(leaves) > MANY else leaves,
+      min(1 + sum(s.alu for s in sources), _ALU_CAP),
+      u.op in HEAVY or any(s.heavy for s in sources),
+      max(s.below for s in sources),
+      any(s.positional for s in sources),
+    )
+
+
+_NO_VALUE = frozenset({Ops.STORE, Ops.SINK, Ops.DEVICE})

@@ -1,0 +1,146 @@
+"""Rules on the tensor graph before it is cut: fewer movement operations, folded constants, reductions that are none, smaller copies."""
+
+from __future__ import annotations
+
+from tiny_sched.index import is_empty, known
+from tiny_sched.value_rules import VALUE_RULES
+from tiny_sched.views import chain_view
+from tiny_uop import GroupOp, Ops, PatternMatcher, UOp, UPat, dtypes, rule, same_shape
+
+_x = UPat.var("x")
+_MEMORY = frozenset({Ops.BUFFER, Ops.AFTER, Ops.COPY})
+_VIEWS = frozenset({*GroupOp.Movement, *GroupOp.Identity, Ops.BITCAST})
+
+
+def _in_memory(u: UOp) -> bool:
+  """Whether only views stand between `u` and memory, so that nothing has to be computed."""
+  while u.op in _VIEWS:
+    u = u.src[0]
+  return u.op in _MEMORY
+
+
+def scalar_of(u: UOp) -> UOp | None:
+  """The CONST that fills `u`, if `u` is one number everywhere."""
+  while u.op in GroupOp.Movement and u.op is not Ops.PAD:
+    u = u.src[0]
+  return u.replace(src=()) if u.op is Ops.CONST else None
+
+
+def _filled(const: UOp, shape: tuple[int | UOp, ...]) -> UOp:
+  return const if not shape else const.reshape((1,) * len(shape)).expand(shape)
+
+
+def _merge_reshape(x: UOp, u: UOp) -> UOp:
+  return x.reshape(u.geometry)
+
+
+def _merge_permute(x: UOp, u: UOp) -> UOp:
+  inner: tuple[int, ...] = u.src[0].arg
+  return x.permute(tuple(inner[i] for i in u.arg))
+
+
+def _same_geometry(x: UOp, u: UOp) -> UOp | None:
+  return x if same_shape(x.shape, u.shape) else None
+
+
+def _no_padding(x: UOp, u: UOp) -> UOp | None:
+  return x if all(known(p) == 0 for p in u.geometry) else None
+
+
+def _all_of_it(x: UOp, u: UOp) -> UOp | None:
+  starts = u.geometry[::2]
+  return x if all(known(s) == 0 for s in starts) and same_shape(x.shape, u.shape) else None
+
+
+def _elementwise_const(u: UOp) -> UOp | None:
+  """An elementwise node over constants, or with a constant that makes it trivial, as VALUE_RULES has it."""
+  if not u.shape or u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize:
+    return None
+  scalars = [scalar_of(s) for s in u.src]
+  if all(s is None for s in scalars):
+    return None
+  simpler = VALUE_RULES.rewrite(UOp(u.op, u.dtype, tuple(c if c is not None else s for c, s in zip(scalars, u.src)), u.arg))
+  if simpler is None:
+    return None
+  return simpler if simpler in u.src else _filled(simpler, u.shape) if simpler.op is Ops.CONST else None
+
+
+def identity_of(op: Ops, u: UOp) -> UOp:
+  """What a reduction over no elements gives."""
+  return UOp.const(u.dtype, dtypes.min(u.dtype) if op is Ops.MAX else int(op is Ops.MUL))
+
+
+def _reduce_nothing(x: UOp, u: UOp) -> UOp | None:
+  return _filled(identity_of(u.arg[0], u), u.shape) if is_empty(x.shape) and not is_empty(u.shape) else None
+
+
+def _reduce_ones(x: UOp, u: UOp) -> UOp | None:
+  op, axes = u.arg
+  left = tuple(a for a in axes if known(x.shape[a]) != 1)
+  return None if len(left) == len(axes) else x.reduce_axes(op, left)
+
+
+def _merge_reduce(x: UOp, u: UOp) -> UOp | None:
+  inner = u.src[0]
+  return x.reduce_axes(u.arg[0], (*u.arg[1], *inner.arg[1])) if inner.arg[0] is u.arg[0] else None
+
+
+def _copy_of_movement(x: UOp, u: UOp, d: UOp) -> UOp | None:
+  """Copies what lies in memory and moves afterwards: the source may be storage that computes nothing."""
+  view = u.src[0]
+  if view.op is not Ops.EXPAND and (chain_view(view) is not None or not _in_memory(x)):
+    return None
+  if view.op is Ops.SHRINK:
+    bounds = view.geometry
+    rows = ((bounds[0], bounds[1]), *[(0, s) for s in x.shape[1:]])
+    if known(bounds[0]) is not None and known(bounds[1]) is not None and chain_view(part := x.shrink(rows)) is not None:
+      inner = part.replace(op=Ops.COPY, src=(part, d), arg=None)
+      return inner.shrink(((0, part.shape[0]), *zip(bounds[2::2], bounds[3::2])))
+  return view.replace(src=(UOp(Ops.COPY, x.dtype, (x, d)), *view.src[1:]))
+
+
+def _copy_of_bitcast(x: UOp, b: UOp, d: UOp) -> UOp | None:
+  return b.replace(src=(UOp(Ops.COPY, x.dtype, (x, d)),)) if _in_memory(x) and chain_view(b) is None else None
+
+
+def _copy_here(x: UOp, u: UOp) -> UOp | None:
+  return x if x.device in (None, u.device) and x.op is not Ops.CONTIGUOUS else None
+
+
+def _store_copied_const(v: UOp, c: UOp, u: UOp) -> UOp | None:
+  """A constant that is stored on another device is made where it can be computed."""
+  x, d = c.src
+  if scalar_of(x) is None or x.device is None:
+    return None
+  return u.replace(src=(v, c.replace(src=(x.contiguous(), d))))
+
+
+def _store_reshaped_copy(v: UOp, x: UOp, u: UOp) -> UOp:
+  return u.replace(src=(v.reshape(x.shape), x))
+
+
+GRAPH_RULES = PatternMatcher([
+  rule("detach",               UPat(Ops.DETACH, src=(_x,)),                                       lambda x: x),
+  rule("contiguous_backward",  UPat(Ops.CONTIGUOUS_BACKWARD, src=(_x,)),                          lambda x: x),
+  rule("merge_reshape",        UPat(Ops.RESHAPE, src=(UPat(Ops.RESHAPE, src=(_x,), more=True),), name="u", more=True), _merge_reshape),
+  rule("merge_permute",        UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,)),), name="u"),  _merge_permute),
+  rule("reshape_to_same",      UPat(Ops.RESHAPE, src=(_x,), name="u", more=True),                 _same_geometry),
+  rule("expand_to_same",       UPat(Ops.EXPAND, src=(_x,), name="u", more=True),                  _same_geometry),
+  rule("permute_to_same",      UPat(Ops.PERMUTE, src=(_x,), name="u"), lambda x, u: x if u.arg == tuple(sorted(u.arg)) else None),
+  rule("flip_twice",           UPat(Ops.FLIP, src=(UPat(Ops.FLIP, src=(_x,), name="i"),), name="u"),
+                               lambda x, i, u: x if i.arg == u.arg else None),
+  rule("pad_by_nothing",       UPat(Ops.PAD, src=(_x,), name="u", more=True),                     _no_padding),
+  rule("shrink_to_all",        UPat(Ops.SHRINK, src=(_x,), name="u", more=True),                  _all_of_it),
+  rule("reduce_empty_axis",    UPat(Ops.REDUCE, src=(_x,), name="u"),                             _reduce_nothing),
+  rule("reduce_axis_of_one",   UPat(Ops.REDUCE, src=(_x,), name="u"),                             _reduce_ones),
+  rule("merge_reduce",         UPat(Ops.REDUCE, src=(UPat(Ops.REDUCE, src=(_x,)),), name="u"),    _merge_reduce),
+  rule("fold_elementwise",     UPat(GroupOp.Elementwise, name="u"),                               _elementwise_const),
+  rule("store_copied_const",   UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.COPY, name="c")), name="u"), _store_copied_const),
+  rule("store_reshaped_copy",  UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.RESHAPE, src=(UPat(Ops.COPY, name="x"),))), name="u"),
+                               _store_reshaped_copy),
+  rule("copy_to_same_device",  UPat(Ops.COPY, src=(_x, UPat(Ops.DEVICE)), name="u"),              _copy_here),
+  rule("copy_of_movement",     UPat(Ops.COPY, src=(UPat(GroupOp.Movement, src=(_x,), more=True), UPat(Ops.DEVICE, name="d")), name="u"),
+                               _copy_of_movement),
+  rule("copy_of_bitcast",      UPat(Ops.COPY, src=(UPat(Ops.BITCAST, src=(_x,), name="b"), UPat(Ops.DEVICE, name="d"))), _copy_of_bitcast),
+  rule("contiguous_twice",     UPat(Ops.CONTIGUOUS, src=(UPat(Ops.CONTIGUOUS, name="x"),)),       lambda x: x),
+])  # fmt: skip

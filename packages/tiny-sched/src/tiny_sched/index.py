@@ -1,0 +1,93 @@
+"""Index arithmetic: multi-axis positions and flat offsets, as `index` expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tiny_sched.simple import simplify
+from tiny_uop import Ops, Shape, UOp, dtypes, sint
+
+Index: TypeAlias = "tuple[UOp, ...]"
+Gate: TypeAlias = "UOp | None"
+
+ZERO = UOp.const(dtypes.index, 0)
+
+
+def as_uop(size: sint) -> UOp:
+  """A size as an `index` expression."""
+  return size if isinstance(size, UOp) else UOp.const(dtypes.index, size)
+
+
+def known(size: sint) -> int | None:
+  """The value of a size that is the same in every run, None for a symbolic one."""
+  if isinstance(size, int):
+    return size
+  return int(size.arg) if size.op is Ops.CONST else None
+
+
+def largest(size: sint) -> int:
+  """An upper bound of a size."""
+  return size if isinstance(size, int) else int(size.vmax)
+
+
+def largest_size(shape: Shape) -> int:
+  """An upper bound of the number of elements."""
+  total = 1
+  for size in shape:
+    total *= largest(size)
+  return total
+
+
+def is_empty(shape: Shape) -> bool:
+  """Whether an axis is known to have size 0."""
+  return any(known(s) == 0 for s in shape)
+
+
+def plus(a: UOp, b: sint) -> UOp:
+  """a + b, without the trivial cases."""
+  if known(b) == 0:
+    return a
+  return simplify(a + b) if a.op is Ops.CONST else a + b
+
+
+def flatten(index: Sequence[UOp], shape: Shape) -> UOp:
+  """Offset of a position in a row-major array of this shape."""
+  flat: UOp | None = None
+  stride: sint = 1
+  for position, size in zip(reversed(index), reversed(shape)):
+    if position is not ZERO:
+      term = position if isinstance(stride, int) and stride == 1 else position * stride
+      flat = term if flat is None else term + flat
+    if known(size) != 1:
+      stride = size if isinstance(stride, int) and stride == 1 else stride * size
+  return ZERO if flat is None else flat
+
+
+def unflatten(flat: UOp, shape: Shape) -> Index:
+  """Position of an offset in a row-major array of this shape; the inverse of `flatten`."""
+  result: list[UOp] = []
+  stride: sint = 1
+  wide = [i for i, size in enumerate(shape) if known(size) != 1]
+  for axis in reversed(range(len(shape))):
+    size = shape[axis]
+    if known(size) == 1:
+      result.append(ZERO)
+      continue
+    position = flat if isinstance(stride, int) and stride == 1 else flat // stride
+    result.append(simplify(position if axis == wide[0] else position % size))
+    stride = size if isinstance(stride, int) and stride == 1 else stride * size
+  return tuple(reversed(result))
+
+
+def both(a: Gate, b: Gate) -> Gate:
+  """The conjunction of two gates; None is the gate that always holds."""
+  if a is None or b is None or a is b:
+    return b if a is None else a
+  gate = simplify(a & b)
+  return None if gate.op is Ops.CONST and gate.arg is True else gate
+
+
+def never(gate: Gate) -> bool:
+  """Whether a gate is known not to hold anywhere."""
+  return gate is not None and gate.op is Ops.CONST and not gate.arg

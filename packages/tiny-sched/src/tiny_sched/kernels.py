@@ -1,0 +1,74 @@
+"""The final form of a unit: a body whose loops and PARAMs are numbered by its structure alone, so that equal kernels are one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tiny_sched.index import known
+from tiny_sched.rangeify import Place, Unit
+from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+  """What a CALL does: the body, the memory that takes the place of its PARAMs (without versions), and its variables, by name."""
+
+  body: UOp
+  places: tuple[Place, ...]
+  variables: tuple[UOp, ...]
+  device: str
+
+
+def copy_body(target: Place, source: Place) -> UOp:
+  """COPY(PARAM 0, PARAM 1)."""
+  return UOp(Ops.COPY, target.dtype, (UOp.param(0, target.pointer), UOp.param(1, source.pointer)))
+
+
+def kernel_of(unit: Unit) -> Kernel:
+  """The CALL to be of a unit whose places are final."""
+  places = tuple([replace(p, version=None) for p in unit.places])
+  if unit.body is None:
+    return Kernel(copy_body(places[0], places[1]), places, (), unit.device)
+  nodes = unit.body.toposort
+  slots = {places[0]: 0}
+  changes: dict[UOp, UOp] = {}
+  loops: dict[AxisType, list[UOp]] = {AxisType.LOOP: [], AxisType.REDUCE: []}
+  variables: list[UOp] = []
+  closed = unit.body.src[1:] if unit.body.op is Ops.END else ()
+  for u in nodes:
+    if u.op is Ops.PARAM:
+      slot = slots.setdefault(places[u.arg], len(slots))
+      changes[u] = UOp.param(slot, places[u.arg].pointer)
+    elif u.op is Ops.RANGE:
+      loops[u.arg[1]].append(u)
+    elif u.op is Ops.VARIABLE:
+      variables.append(u)
+  ranges = [*closed, *loops[AxisType.REDUCE]]
+  changes |= _renumbered(ranges)
+  body = unit.body.substitute({old: new for old, new in changes.items() if old is not new})
+  sink = UOp.sink(body, arg=KernelInfo(_name(nodes, closed, loops[AxisType.REDUCE])))
+  return Kernel(sink, tuple(slots), tuple(sorted(variables, key=lambda v: str(v.arg[0]))), unit.device)
+
+
+def _renumbered(ranges: list[UOp]) -> dict[UOp, UOp]:
+  """Loops numbered in the given order."""
+  # an extent never depends on another loop, so replacing all at once is safe
+  return {r: r.replace(arg=(i, r.arg[1])) for i, r in enumerate(ranges)}
+
+
+def _extent(r: UOp) -> str:
+  size = known(r.src[0])
+  if size is not None:
+    return str(size)
+  return "".join(c if c.isalnum() else "_" for c in r.src[0].render())[:24]
+
+
+def _name(nodes: tuple[UOp, ...], loops: tuple[UOp, ...], reduces: list[UOp]) -> str:
+  """`elementwise_64x32`, `reduce_64x32_r128`, or `fill_16` for what reads nothing."""
+  sizes = "x".join([_extent(r) for r in loops]) or "1"
+  if reduces:
+    return f"reduce_{sizes}_r{'x'.join([_extent(r) for r in reduces])}"
+  if not any(u.op is Ops.LOAD for u in nodes):
+    return f"fill_{sizes}"
+  computes = any(u.op in GroupOp.ALU and u.dtype.kind != "index" for u in nodes)
+  return f"elementwise_{sizes}" if computes or any(u.op in GroupOp.Convert for u in nodes) else f"move_{sizes}"

@@ -1,0 +1,67 @@
+"""Planning of temporaries: where in one arena each of them lies, so that what is alive at one time does not overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+ALIGNMENT = 256
+
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+def aligned(nbytes: int) -> int:
+  """The size rounded up to the alignment of temporaries."""
+  return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Lifetime:
+  """A temporary of `nbytes` bytes, written by call `first`, used by call `last` for the last time."""
+
+  nbytes: int
+  first: int
+  last: int
+
+
+def plan(lifetimes: dict[_Name, Lifetime]) -> tuple[dict[_Name, int], int]:
+  """(byte offset of each temporary, bytes of the arena). Best fit over the free gaps, in order of first use.
+
+  The arena is never larger than the sum of the aligned sizes; two temporaries overlap only if one is done before the other begins.
+  """
+  offsets: dict[_Name, int] = {}
+  total = 0
+  free: list[tuple[int, int]] = []  # (start, stop), sorted, neither touching nor overlapping
+  alive: list[tuple[int, int, int]] = []  # (last, start, stop)
+  for name in sorted(lifetimes, key=lambda n: (lifetimes[n].first, -lifetimes[n].nbytes)):
+    life = lifetimes[name]
+    for item in [a for a in alive if a[0] < life.first]:
+      alive.remove(item)
+      free = _released(free, item[1], item[2])
+    size = aligned(max(life.nbytes, 1))
+    gaps = [gap for gap in free if gap[1] - gap[0] >= size]
+    if gaps:
+      start, stop = min(gaps, key=lambda gap: (gap[1] - gap[0], gap[0]))
+      free.remove((start, stop))
+      if start + size < stop:
+        free = _released(free, start + size, stop)
+    elif free and free[-1][1] == total:
+      start, _ = free.pop()  # the gap at the end grows
+    else:
+      start = total
+    total = max(total, start + size)
+    offsets[name] = start
+    alive.append((life.last, start, start + size))
+  return offsets, total
+
+
+def _released(free: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+  """The free gaps with one more, merged with its neighbours."""
+  merged: list[tuple[int, int]] = []
+  for gap in sorted([*free, (start, stop)]):
+    if merged and merged[-1][1] == gap[0]:
+      merged[-1] = (merged[-1][0], gap[1])
+    else:
+      merged.append(gap)
+  return merged

@@ -1,0 +1,50 @@
+"""The part of a graph that decides its schedule: BUFFERs become numbered slots, BINDs their VARIABLEs. What was replaced is remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiny_uop import Ops, UOp
+
+_FIRST_SLOT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Normal:
+  """`sink`: the normalised graph, the key of the cache. `buffers[i]`: the BUFFER of slot i. `binds`: the BIND of each bound VARIABLE."""
+
+  sink: UOp
+  buffers: tuple[UOp, ...]
+  binds: dict[UOp, UOp]
+
+
+def slot_buffer(slot: int, buffer: UOp) -> UOp:
+  """The BUFFER that stands for a slot. Its id is one that no real one has, so that a cached graph keeps no memory alive."""
+  return buffer.replace(arg=(_FIRST_SLOT + slot, buffer.arg[1]))
+
+
+def slot_of(buffer: UOp) -> int:
+  """The slot that a BUFFER of a normalised graph stands for."""
+  return int(buffer.arg[0]) - _FIRST_SLOT
+
+
+def normalise(sink: UOp) -> Normal:
+  """Normalises a graph. Raises ValueError where one VARIABLE is bound to two values."""
+  done: dict[UOp, UOp] = {}
+  buffers: list[UOp] = []
+  binds: dict[UOp, UOp] = {}
+  for u in sink.toposort:
+    if u.op is Ops.BUFFER:
+      done[u] = slot_buffer(len(buffers), u)
+      buffers.append(u)
+    elif u.op is Ops.BIND:
+      variable = u.src[0]
+      if binds.setdefault(variable, u) is not u:
+        values = sorted((binds[variable].unbind()[1], u.unbind()[1]))
+        raise ValueError(f"variable {variable.arg[0]!r} is bound to {values[0]} and to {values[1]} in one graph: realize one part first")
+      done[u] = variable
+    elif u.src:
+      done[u] = u.with_src(tuple([done[s] for s in u.src]))
+    else:
+      done[u] = u
+  return Normal(done[sink], tuple(buffers), binds)

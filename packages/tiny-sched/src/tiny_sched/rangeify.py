@@ -1,0 +1,333 @@
+"""From tensor graph to loops: pushes an index from every STORE down to memory, cutting where the policy says so, then builds kernel bodies.
+
+Two passes over the nodes, no recursion: from users to sources to hand down demands (kernel, index, gate), then from sources to users to
+make the values. A reduction that depends on the row loops only is thereby computed once per row: its value mentions no other loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tiny_sched.cut import Demand, materialise
+from tiny_sched.facts import MEMORY, FactTable, is_alu, is_reinterpretation
+from tiny_sched.history import Histories, Version
+from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never
+from tiny_sched.movement import source_index
+from tiny_sched.steps import Need, Step, step
+from tiny_sched.views import View
+from tiny_sched.simple import simplify
+from tiny_uop import AxisType, DType, GroupOp, Ops, PtrDType, UOp, sint
+
+Key: TypeAlias = "tuple[int, Index, Gate]"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+  """Memory: `size` elements of `dtype` from `byte_offset` of `base`, a BUFFER or the node that a temporary holds. `version`: of a BUFFER."""
+
+  base: UOp
+  byte_offset: int
+  size: int
+  dtype: DType
+  version: Version | None = None
+
+  @property
+  def pointer(self) -> PtrDType:
+    """The type of a PARAM for this memory."""
+    return self.dtype.ptr(self.size)
+
+  @property
+  def nbytes(self) -> int:
+    """Size in bytes."""
+    return self.size * self.dtype.itemsize
+
+
+@dataclass(eq=False)
+class Unit:
+  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is the STORE that it executes, None for a temporary."""
+
+  number: int
+  root: UOp
+  device: str
+  store: UOp | None
+  places: list[Place]
+  loops: tuple[UOp, ...] = ()
+  is_copy: bool = False
+  body: UOp | None = None
+  slots: dict[Place, int] = field(default_factory=dict)
+  next_range: int = 0
+
+  @property
+  def root_size(self) -> int:
+    """Elements that the unit writes, at most."""
+    return largest_size(self.root.shape if self.store is None else self.store.src[0].shape)
+
+  def new_range(self, size: sint) -> UOp:
+    """A fresh REDUCE loop."""
+    self.next_range += 1
+    return UOp.range(size, self.next_range - 1, AxisType.REDUCE)
+
+  def pointer(self, place: Place) -> UOp:
+    """The PARAM for a place that is read."""
+    if place not in self.slots:
+      self.slots[place] = len(self.places)
+      self.places.append(place)
+    return UOp.param(self.slots[place], place.pointer)
+
+
+class Rangeify:
+  """The units of one tensor graph, in topological order of their roots."""
+
+  def __init__(self, nodes: Sequence[UOp]) -> None:
+    self.nodes = nodes
+    self.table = FactTable(nodes)
+    self.histories = Histories(nodes)
+    self.units: list[Unit] = []
+    self.demands: dict[UOp, dict[Key, Demand]] = {}
+    self.steps: dict[UOp, dict[Key, Step]] = {}
+    self.values: dict[UOp, dict[Key, UOp]] = {}
+    self.home: dict[UOp, Place] = {}
+    self.forced: set[UOp] = set()
+    self.roots: dict[UOp, list[Unit]] = {}
+
+  def run(self) -> list[Unit]:
+    """All units, sources before users, with their bodies built."""
+    self.find_homes()
+    for u in reversed(self.nodes):
+      if u.op is Ops.STORE:
+        self.start_store(u)
+      elif u.op not in _NOT_VALUES:
+        self.visit(u)
+    for u in self.nodes:
+      if steps := self.steps.get(u):
+        self.build_values(u, steps)
+      for unit in self.roots.get(u, ()):
+        if not unit.is_copy:
+          self.finish(unit)
+    order = {u: i for i, u in enumerate(self.nodes)}
+    return sorted(self.units, key=lambda unit: order[unit.root if unit.store is None else unit.store])
+
+  # *** homes: values that a STORE puts in a buffer anyway are read from there by all others ***
+
+  def find_homes(self) -> None:
+    for u in self.nodes:
+      if u.op is not Ops.STORE or is_empty(u.src[0].shape):
+        continue
+      value, view = u.src[1], self.table.views.get(u.src[0])
+      owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS)
+      if owned and value not in self.home and view is not None:
+        place = self.place_of_view(view, value, self.histories.after(u))
+        if place is not None and place.byte_offset == 0 and place.size == place.base.arg[1]:
+          self.home[value] = place
+
+  def place_of_view(self, view: View, like: UOp, version: Version | None) -> Place | None:
+    if view.base.op is not Ops.BUFFER or like.dtype.kind == "index":
+      return None
+    return Place(view.base, view.byte_offset, view.size, like.dtype, version)
+
+  def temporary(self, u: UOp) -> Place:
+    """The temporary that holds a node."""
+    return Place(u, 0, largest_size(u.shape), u.dtype)
+
+  # *** users to sources ***
+
+  def start_store(self, store: UOp) -> None:
+    target, value = store.src
+    if is_empty(target.shape):
+      return
+    base, _ = self.histories.base_of(target)
+    view = self.table.views.get(target)
+    device = str(base.device)
+    place = Place(base, 0, base.arg[1], base.dtype)
+    if value.op is Ops.COPY and view is not None:
+      self.start_copy(value, Place(base, view.byte_offset, view.size, target.dtype), store)
+      return
+    if is_reinterpretation_between(target):
+      if view is None:
+        raise ValueError(f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer")
+      place = Place(base, view.byte_offset, view.size, target.dtype)
+    self.start_kernel(value, device, store, place)
+
+  def start_kernel(self, root: UOp, device: str, store: UOp | None, place: Place) -> None:
+    shape = store.src[0].shape if store is not None else root.shape
+    loops = tuple([UOp.range(s, i) if known(s) != 1 else ZERO for i, s in enumerate(shape)])
+    real = tuple([r for r in loops if r is not ZERO])
+    unit = Unit(len(self.units), root, device, store, [place], loops, next_range=len(loops))
+    self.units.append(unit)
+    self.roots.setdefault(root if store is None else store, []).append(unit)
+    if store is None:
+      self.expand(root, (unit.number, loops, None), Demand(unit.number, loops, frozenset(real), real))
+    else:
+      self.demand(Need(root, loops, None), unit.number, real)
+
+  def start_copy(self, copy: UOp, place: Place, store: UOp | None) -> None:
+    """A copy between runs of memory; a source that is none is made one."""
+    source = copy.src[0]
+    unit = Unit(len(self.units), copy, str(copy.device), store, [place], is_copy=True)
+    self.units.append(unit)
+    view = self.table.views.get(source)
+    if view is None:
+      self.forced.add(source)
+      view = View(source, 0, largest_size(source.shape))
+    unit.places.append(self.place_at(view, source))
+
+  def place_at(self, view: View, u: UOp) -> Place:
+    """The place of a view: of a buffer, or of a node that has or gets one."""
+    if view.base.op is Ops.BUFFER:
+      return Place(view.base, view.byte_offset, view.size, u.dtype, self.histories.version_of(u))
+    if (home := self.home.get(view.base)) is not None:
+      return Place(home.base, view.byte_offset, view.size, u.dtype, home.version)
+    self.forced.add(view.base)
+    return Place(view.base, view.byte_offset, view.size, u.dtype)
+
+  def demand(self, need: Need, kernel: int, loops: tuple[UOp, ...]) -> None:
+    found = self.demands.setdefault(need.node, {})
+    key = (kernel, need.index, need.gate)
+    if key not in found:
+      used = frozenset().union(*[i.ranges for i in need.index], need.gate.ranges if need.gate is not None else ())
+      found[key] = Demand(kernel, need.index, used, loops)
+
+  def visit(self, u: UOp) -> None:
+    """Decides about a node all of whose users have been visited."""
+    demands = self.demands.get(u)
+    if u.op in MEMORY:
+      return
+    if is_reinterpretation(u):
+      if demands:
+        self.reinterpreted(u)
+      return
+    if not demands and u not in self.forced:
+      return
+    if u.op is Ops.CONTIGUOUS and (view := self.table.views[u]) is not None and view.base is not u and u not in self.home:
+      pass  # a view of memory already
+    elif u in self.home:
+      self.split_home(u, demands or {})
+      return
+    elif self.must_materialise(u, demands or {}):
+      self.give_memory(u)
+      return
+    for key, demand in (demands or {}).items():
+      self.expand(u, key, demand)
+
+  def reinterpreted(self, u: UOp) -> Place:
+    """The memory of a BITCAST to another item size: the bytes of its source, which have to exist."""
+    view = self.table.views[u]
+    if view is None:
+      self.forced.add(u.src[0])
+      view = View(u.src[0], 0, largest_size(u.shape))
+    return self.place_at(view, u)
+
+  def must_materialise(self, u: UOp, demands: dict[Key, Demand]) -> bool:
+    if u in self.forced or u.op in (Ops.COPY, Ops.CONTIGUOUS):
+      return True
+    facts = self.table.facts[u]
+    first = next(iter(demands.values()), None)
+    loops = () if first is None else tuple([r for r in self.units[first.kernel].loops if r is not ZERO])
+    return materialise(u, facts, demands.values(), loops)
+
+  def split_home(self, u: UOp, demands: dict[Key, Demand]) -> None:
+    """The STORE that is the home computes the value; all others load it."""
+    for key, demand in demands.items():
+      store = self.units[demand.kernel].store
+      if store is not None and self.home[u].version is self.histories.after(store) and store.src[1] is u:
+        self.expand(u, key, demand)
+
+  def give_memory(self, u: UOp) -> None:
+    if is_empty(u.shape):
+      return
+    if u.dtype.kind == "index":
+      raise ValueError(f"{u!r} of dtype index cannot be kept in memory: cast it to an integer type first")
+    place = self.home[u] = self.temporary(u)
+    if u.op is Ops.COPY:
+      self.start_copy(u, place, None)
+      return
+    device = u.device or self.units[next(iter(self.demands[u].values())).kernel].device if u in self.demands else u.device
+    if device is None:
+      raise ValueError(f"no device for {u!r}, which has to be computed before it is copied: give its constants a DEVICE")
+    self.start_kernel(u, device, None, place)
+
+  def expand(self, u: UOp, key: Key, demand: Demand) -> None:
+    """Computes `u` in the kernel: hands the demand on to its sources."""
+    kernel, index, gate = key
+    done = step(u, index, gate, self.units[kernel].new_range)
+    self.steps.setdefault(u, {})[key] = done
+    inner = (*demand.placed, *done.ranges) if done.ranges else demand.loops
+    for need in done.needs:
+      self.demand(need, kernel, inner)
+
+  # *** sources to users ***
+
+  def build_values(self, u: UOp, steps: dict[Key, Step]) -> None:
+    values = self.values.setdefault(u, {})
+    for key, todo in steps.items():
+      values[key] = todo.build([self.value(key[0], need) for need in todo.needs])
+
+  def value(self, kernel: int, need: Need) -> UOp:
+    key = (kernel, need.index, need.gate)
+    found = self.values.get(need.node, _EMPTY).get(key)
+    return found if found is not None else self.load(self.units[kernel], need)
+
+  def load(self, unit: Unit, need: Need) -> UOp:
+    """The load of an element of a node that is in memory."""
+    u = need.node
+    if is_empty(u.shape):
+      return UOp.const(u.dtype, 0)
+    if u in self.home:
+      place, offset = self.home[u], flatten(need.index, u.shape)
+    elif is_reinterpretation(u):
+      place, offset = self.reinterpreted(u), flatten(need.index, u.shape)
+    else:
+      base, version = self.histories.base_of(u)
+      place, offset = Place(base, 0, base.arg[1], base.dtype, version), self.offset_in(u, need.index)
+    device = place.base.device
+    if device is not None and device != unit.device:
+      raise ValueError(f"a kernel on {unit.device} cannot read {u!r} on {device}: copy one of them with COPY first")
+    offset = simplify(offset)
+    if never(need.gate):
+      return UOp.const(u.dtype, 0)
+    return unit.pointer(place).index(offset, need.gate).load()
+
+  def offset_in(self, u: UOp, index: Index) -> UOp:
+    """The offset of an element of views over a BUFFER."""
+    view = self.table.views.get(u)
+    if view is not None and view.base.op is Ops.BUFFER and u.dtype is view.base.dtype:
+      return flatten(index, u.shape) + view.byte_offset // u.dtype.itemsize
+    while u.op is not Ops.BUFFER:
+      if u.op in GroupOp.Movement:
+        if u.op in (Ops.PAD, Ops.EXPAND):
+          raise ValueError(f"cannot write through {u!r}: PAD and EXPAND have elements that are not in the buffer, or are there once")
+        index, _ = source_index(u, index)
+        u = u.src[0]
+      elif u.op is Ops.AFTER:
+        u = self.histories.under(u)
+      else:
+        raise ValueError(f"cannot write through {u!r}: a STORE needs movement operations over a BUFFER")
+    return index[0] if index else ZERO
+
+  def finish(self, unit: Unit) -> None:
+    """The body of a kernel: a STORE of the root's value inside the output loops."""
+    value = self.value(unit.number, Need(unit.root, unit.loops, None))
+    place = unit.places[0]
+    if unit.store is None or place.byte_offset or place.dtype is not place.base.dtype or place.size != place.base.arg[1]:
+      offset = flatten(unit.loops, unit.root.shape)
+    else:
+      offset = self.offset_in(unit.store.src[0], unit.loops)
+    pointer = UOp.param(0, place.pointer)
+    loops = [r for r in unit.loops if r is not ZERO]
+    unit.body = pointer.index(simplify(as_uop(offset))).store(value).end(*loops)
+
+
+def is_reinterpretation_between(target: UOp) -> bool:
+  """Whether a BITCAST stands in a chain of views."""
+  u = target
+  while u.op in GroupOp.Movement or u.op in (Ops.BITCAST, Ops.AFTER):
+    if u.op is Ops.BITCAST:
+      return True
+    u = u.src[0]
+  return False
+
+
+_NOT_VALUES = frozenset({Ops.SINK, Ops.DEVICE, Ops.STORE})
+_EMPTY: dict[Key, UOp] = {}

@@ -1,0 +1,108 @@
+"""One step of pushing an index down through the tensor graph: what a node needs of its sources, and how its value is made of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tiny_sched.collapse import reduce_over
+from tiny_sched.index import ZERO, Gate, Index, both, known, never
+from tiny_sched.movement import source_index
+from tiny_sched.value_rules import tidy
+from tiny_uop import GroupOp, Ops, UOp, sint
+
+NewRange = Callable[[sint], UOp]
+Build = Callable[[Sequence[UOp]], UOp]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+  """A demand on a source: its value at `index`; where `gate` does not hold, any value, but no access out of bounds."""
+
+  node: UOp
+  index: Index
+  gate: Gate
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+  """`build` makes the value of the values of `needs`; `ranges` are the loops opened for a REDUCE."""
+
+  needs: tuple[Need, ...]
+  build: Build
+  ranges: tuple[UOp, ...] = ()
+
+
+def _only(values: Sequence[UOp]) -> UOp:
+  return values[0]
+
+
+def alu(op: UOp, values: Sequence[UOp]) -> UOp:
+  """The elementwise node `op` over scalar values, with constants folded."""
+  node = UOp(op.op, op.dtype, tuple(values), op.arg)
+  return tidy(node)
+
+
+def _elementwise(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+  needs = tuple([Need(s, index if s.shape else (), gate) for s in node.src])
+  return Step(needs, lambda values: alu(node, values))
+
+
+def _movement(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+  inner, valid = source_index(node, index)
+  if valid is None:
+    return Step((Need(node.src[0], inner, gate),), _only)
+  zero = UOp.const(node.dtype, 0)
+  if never(valid):
+    return Step((), lambda values: zero)
+  held = both(gate, valid)
+
+  def build(values: Sequence[UOp]) -> UOp:
+    (value,) = values
+    if value.op is Ops.LOAD and len(value.src) == 1 and len(value.src[0].src) == 3 and value.src[0].src[2] is held:
+      return value  # a load whose gate fails gives 0 already
+    return tidy(valid.where(value, zero))
+
+  return Step((Need(node.src[0], inner, held),), build)
+
+
+def _reduce(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+  op, axes = node.arg
+  source = node.src[0]
+  inner, ranges = list(index), []
+  for axis in axes:
+    size = source.shape[axis]
+    if known(size) == 1:
+      inner[axis] = ZERO
+      continue
+    ranges.append(new_range(size))
+    inner[axis] = ranges[-1]
+  opened = tuple(ranges)
+  return Step((Need(source, tuple(inner), gate),), lambda values: reduce_over(op, values[0], opened), opened)
+
+
+def _identity(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+  return Step((Need(node.src[0], index, gate),), _only)
+
+
+def _leaf(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+  value = node.replace(src=()) if node.op is Ops.CONST else node
+  return Step((), lambda values: value)
+
+
+STEPS: dict[Ops, Callable[[UOp, Index, Gate, NewRange], Step]] = {
+  Ops.CONST: _leaf,
+  Ops.VARIABLE: _leaf,
+  Ops.REDUCE: _reduce,
+  Ops.COPY: _identity,  # the demand on a COPY's own kernel: the source, wherever it is
+  **dict.fromkeys(GroupOp.Identity, _identity),
+  **dict.fromkeys(GroupOp.Movement, _movement),
+  **dict.fromkeys(GroupOp.Elementwise, _elementwise),
+}
+
+
+def step(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+  """The step for element `index` of `node`. Raises ValueError for a node that has no value at tensor level."""
+  if (make := STEPS.get(node.op)) is None:
+    raise ValueError(f"{node!r} cannot stand in a tensor graph as a value: expected tensor-level operations (see the README of tiny-uop)")
+  return make(node, index, gate, new_range)
