@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tiny_codegen.loops import stride
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 
 # relative to an addition
 WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT: 4.0, Ops.THREEFRY: 60.0, Ops.FLOORDIV: 6.0, Ops.FLOORMOD: 6.0,
           Ops.TRUNCDIV: 6.0, Ops.TRUNCMOD: 6.0}  # fmt: skip
-GATHER = 1.5
+GATHER = 2.0
 
 
 def iterations(loops: frozenset[UOp] | tuple[UOp, ...]) -> float:
@@ -37,21 +39,28 @@ def addresses(nodes: tuple[UOp, ...]) -> frozenset[UOp]:
   return frozenset(u for u in nodes if u.dtype.scalar() in (dtypes.index, dtypes.void))
 
 
-def vector_cost(nodes: tuple[UOp, ...], address: frozenset[UOp], axis: UOp, lanes: float) -> float:
-  """Instructions of a kernel with `axis` as lanes."""
+def vector_cost(nodes: tuple[UOp, ...], address: frozenset[UOp], axes: Mapping[UOp, float]) -> float:
+  """Instructions of a kernel in which each of `axes`, no two of them around one value, becomes that many lanes."""
   total = 0.0
   for u in nodes:
     if not _counts(u, address):
       continue
     cost = _runs(u) * WEIGHT.get(u.op, 1.0)
-    inside = axis in (u.src[0].ranges if u.op is Ops.REDUCE else u.ranges)
-    if inside and u.op in (Ops.LOAD, Ops.STORE):
-      step = stride(u.src[0].src[1], axis)
-      same = step == 0 and u.op is Ops.LOAD
-      cost *= 1 / lanes if step == 1 or same else GATHER
-    elif inside:
-      cost /= lanes
-    if u.op is Ops.REDUCE and axis in u.src[1:]:
-      cost += iterations(u.ranges) * 8  # lanes are combined at the end
+    inside = u.src[0].ranges if u.op is Ops.REDUCE else u.ranges
+    for axis, lanes in axes.items():
+      if axis in inside:
+        cost *= _share(u, axis, lanes)
+        if u.op is Ops.REDUCE and axis in u.src[1:]:
+          cost += iterations(u.ranges) * 8  # lanes are combined at the end
+        break
     total += cost
   return total
+
+
+def _share(u: UOp, axis: UOp, lanes: float) -> float:
+  """Instructions per iteration of the axis."""
+  if u.op in (Ops.LOAD, Ops.STORE):
+    step = stride(u.src[0].src[1], axis)
+    if step != 1 and (step != 0 or u.op is Ops.STORE):
+      return GATHER
+  return 1 / lanes

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tiny_codegen.cost import addresses, iterations, vector_cost, work
@@ -18,6 +19,8 @@ from tiny_codegen.render.base import Capabilities
 from tiny_uop import AxisType, GroupOp, Opt, OptOps, Ops, UOp
 
 THREAD_WORK = 32768
+THREAD_BLOCK = 64
+MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
 UNROLL_BODY = 160
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
@@ -26,15 +29,14 @@ TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """The optimisations for a kernel; none for a target that has neither vectors nor threads."""
   chooser = Chooser(root, capabilities)
-  if any(e.op is Ops.END for e in root.src):
-    if capabilities.vector_bits:
-      chooser.vectors()
-      chooser.tile()
-      chooser.unroll()
-    if capabilities.has_local:
-      chooser.workgroups()
-    elif capabilities.has_threads:
-      chooser.threads()
+  if capabilities.vector_bits:
+    chooser.vectors()
+    chooser.tile()
+    chooser.unroll()
+  if capabilities.has_local:
+    chooser.workgroups()
+  elif capabilities.has_threads:
+    chooser.threads()
   return tuple(chooser.opts)
 
 
@@ -45,6 +47,7 @@ class Chooser:
   root: UOp
   capabilities: Capabilities
   opts: list[Opt] = field(default_factory=list)
+  blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
   registers: int = 1  # vector registers that one value takes
 
   def take(self, *opts: Opt) -> bool:
@@ -62,33 +65,48 @@ class Chooser:
   # *** vectors ***
 
   def vectors(self) -> None:
-    """Choose VECTOR axes, the most profitable first."""
-    for _ in range(4):
-      nodes = self.root.toposort
-      taken = frozenset(u for u in nodes if u.op is Ops.RANGE and kind(u) is AxisType.VECTOR)
-      near = frozenset().union(*[u.ranges for u in nodes if u.ranges & taken]) if taken else frozenset[UOp]()
-      loops = [r for r in loops_of(self.root).values() if r not in near and kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
-      best = self._best_axis(nodes, loops)
-      if best is None:
-        return
-      axis, lanes = best
-      padded = [] if extent(axis) is not None and int(axis.src[0].arg) % lanes == 0 else [Opt(OptOps.PADTO, axis.arg[0], lanes)]
-      if not self.take(*padded, Opt(OptOps.VECTOR, axis.arg[0], lanes)):
-        return
-
-  def _best_axis(self, nodes: tuple[UOp, ...], loops: list[UOp]) -> tuple[UOp, int] | None:
+    """Choose VECTOR axes: one, with those that the parts of the kernel it does not reach add to it."""
+    nodes = self.root.toposort
     address = addresses(nodes)
-    best, least = None, work(nodes, address) * 0.8
-    for axis in loops:
-      native = self._native(nodes, axis)
-      size = int(axis.src[0].vmax)
-      if native < 2 or size * 2 <= native:
-        continue
-      blocks = -(-size // native)
-      cost = vector_cost(nodes, address, axis, size / blocks)
-      if cost < least:
-        best, least = (axis, native * self._width(nodes, axis, native, size)), cost
-    return best
+    sizes = {r: int(r.src[0].vmax) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
+    native = {r: self._native(nodes, r) for r in sizes}
+    # a short loop fills part of a register
+    native = {r: min(n, 1 << max(sizes[r] - 1, 1).bit_length()) for r, n in native.items()}
+    lanes = {r: size / -(-size // native[r]) for r, size in sizes.items() if native[r] > 1 and size > 2}
+    if len(lanes) * len(nodes) > MAX_CHOICES:  # a very large kernel: only loops that are adjacent in memory somewhere
+      lanes = {r: n for r, n in list(lanes.items())[-4:]}
+    near = {r: frozenset().union(*[u.ranges for u in nodes if r in u.ranges]) for r in lanes}
+    best: dict[UOp, float] = {}
+    least = work(nodes, address) * 0.8
+    for first in lanes:
+      chosen = self._complete(nodes, address, first, lanes, near)
+      if (cost := vector_cost(nodes, address, chosen)) < least:
+        best, least = chosen, cost
+    for axis in best:
+      amount = native[axis] * self._width(nodes, axis, native[axis], sizes[axis])
+      padding: list[Opt] = []
+      if extent(axis) is None or sizes[axis] % amount:
+        block = THREAD_BLOCK if self._outermost(axis) and sizes[axis] >= THREAD_BLOCK * amount * 4 else 1
+        self.blocks[axis.arg[0]] = block
+        padding = [Opt(OptOps.PADTO, axis.arg[0], amount * block)]
+      self.take(*padding, Opt(OptOps.VECTOR, axis.arg[0], amount))
+
+  def _outermost(self, loop: UOp) -> bool:
+    return all(e.op is Ops.END and e.src[1] is loop for e in self.root.src)
+
+  @staticmethod
+  def _complete(
+    nodes: tuple[UOp, ...], address: frozenset[UOp], first: UOp, lanes: dict[UOp, float], near: dict[UOp, frozenset[UOp]]
+  ) -> dict[UOp, float]:
+    chosen = {first: lanes[first]}
+    cost = vector_cost(nodes, address, chosen)
+    while True:
+      others = [r for r in lanes if all(r not in near[c] for c in chosen)]
+      costs = [(vector_cost(nodes, address, {**chosen, r: lanes[r]}), r.arg[0], r) for r in others]
+      if not costs or min(costs)[0] >= cost * 0.98:
+        return chosen
+      cost, _, axis = min(costs)
+      chosen[axis] = lanes[axis]
 
   def _native(self, nodes: tuple[UOp, ...], axis: UOp) -> int:
     """Lanes of a register of the widest type computed with inside the loop."""
@@ -100,7 +118,8 @@ class Chooser:
     """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
     body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
     heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
-    reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes)
+    # a register tile has accumulators enough
+    reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes) and not self._reused()
     most = 1 if heavy or body > 24 else 4 if reduced else 2
     while most > 1 and (size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))):
       most //= 2
@@ -111,37 +130,31 @@ class Chooser:
   # *** register tiles ***
 
   def tile(self) -> None:
-    """UPCAST output loops over which operands of a reduction are reused."""
-    budget = self.capabilities.vector_registers * 3 // 4 // self.registers
-    used = 1
-    for _ in range(2):
-      best = self._reused()
-      if best is None:
-        return
-      rows = self._rows(best, budget // used)
-      if rows is None:
-        return
-      amount, padding = rows
-      if not self.take(*padding, Opt(OptOps.UPCAST, best.arg[0], amount)):
-        return
-      used *= amount
+    """UPCAST output loops over which operands of a reduction are reused: two of them to a square tile, or one."""
+    loops = self._reused()[:2]
+    room = max(self.capabilities.vector_registers * 3 // 4 // self.registers, 1)
+    if len(loops) == 2:
+      room = math.isqrt(room)
+    for loop in loops:
+      rows = self._rows(loops_of(self.root)[loop.arg[0]], room)
+      if rows is not None:
+        amount, padding = rows
+        self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount))
 
-  def _reused(self) -> UOp | None:
+  def _reused(self) -> list[UOp]:
+    """Output loops by how many loads in reductions do not depend on them, most first."""
     nodes = self.root.toposort
     reduces = [u for u in nodes if u.op is Ops.REDUCE]
-    upcast = {r for u in nodes for r in u.ranges if kind(r) is AxisType.UPCAST}
-    best, most = None, 0.0
+    saved: dict[UOp, float] = {}
     for loop in loops_of(self.root).values():
-      if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or any(loop.arg[0] == o.axis and o.op is OptOps.UPCAST for o in self.opts):
+      if kind(loop) is not AxisType.LOOP or loop.src[0].ranges:
         continue
-      saved = 0.0
       for reduce in reduces:
         loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD and u.ranges & frozenset(reduce.src[1:])]
-        if loop in reduce.ranges and any(loop in u.ranges for u in loads):
-          saved += sum(iterations(u.ranges - upcast) for u in loads if loop not in u.ranges)
-      if saved > most:
-        best, most = loop, saved
-    return best
+        same = sum(iterations(u.ranges) for u in loads if loop not in u.ranges)
+        if same and loop in reduce.ranges:
+          saved[loop] = saved.get(loop, 0.0) + same
+    return sorted(saved, key=lambda r: (-saved[r], r.arg[0]))
 
   def _rows(self, loop: UOp, room: int) -> tuple[int, list[Opt]] | None:
     size, body = extent(loop), self._body(loop)
@@ -180,18 +193,27 @@ class Chooser:
     nodes = self.root.toposort
     if work(nodes, addresses(nodes)) < THREAD_WORK:
       return
-    ends = [e for e in self.root.src if e.op is Ops.END]
+    ends = self.root.src
+    if any(e.op is not Ops.END for e in ends):
+      return
     common = [r for r in ends[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in ends)]
-    long = [r for r in common if r.src[0].vmax >= 16] or sorted(common, key=lambda r: -int(r.src[0].vmax))
+    movable = [r for place, r in enumerate(common) if self._movable(r, frozenset(common[:place]), nodes)]
+    long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -int(r.src[0].vmax))
     for loop in long:
-      if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], 0)):
+      if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], self.blocks.get(loop.arg[0], 0))):
         return
+
+  @staticmethod
+  def _movable(loop: UOp, before: frozenset[UOp], nodes: tuple[UOp, ...]) -> bool:
+    """Whether the loop can go in front of others without a reduction being computed again in each of its iterations."""
+    return not any(u.op is Ops.REDUCE and loop not in u.ranges and not before.isdisjoint(u.ranges) for u in nodes)
 
   def workgroups(self) -> None:
     """LOCAL on the loop that is adjacent in memory, so that the threads of a workgroup access it together."""
-    ends = [e for e in self.root.src if e.op is Ops.END]
+    if any(e.op is not Ops.END for e in self.root.src):
+      return
     stores = [u for u in self.root.toposort if u.op is Ops.STORE]
-    for loop in reversed(ends[0].src[1:]):
+    for loop in reversed(self.root.src[0].src[1:]):
       size = extent(loop)
       if kind(loop) is not AxisType.LOOP or size is None or any(stride(s.src[0].src[1], loop) != 1 for s in stores):
         continue

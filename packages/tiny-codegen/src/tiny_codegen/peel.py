@@ -1,15 +1,18 @@
 """Pass: a padded loop runs without gates up to the last whole block; what is left over is a piece of its own.
 
 `PADTO` and a split leave gates `outer * n + inner < size` that only the last iteration of `outer` needs. Here the loop becomes one over the whole blocks, with
-the gate gone, and one more copy of its body for the last block, with the gate.
+the gate gone, and one more copy of its body for the last block, with the gate. Where an outer loop (of threads) has only part of the blocks,
+the loop runs over those of its blocks that are whole, and the copy runs only where the partial one is among them.
 """
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, kind, stride, substitute_simplified
+from tiny_codegen.loops import CLOSERS, extent, kind, next_loop_id, number, stride, substitute_simplified, terms
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
 TRUE = UOp.const(dtypes.bool, True)
+# what stands inside one block
+INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
 # each peeled loop doubles the code inside it
 MOST_PEELED = 3
 
@@ -39,23 +42,48 @@ def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
 
 
 def _only_last(gate: UOp, loop: UOp) -> bool:
-  """Whether the gate holds in all iterations of the loop but the last."""
+  """Whether the gate holds in all iterations of the loop but the last ones."""
   offset, size = gate.src
   block = stride(offset, loop)
   if block is None or block < 2 or loop in size.ranges:
     return False
-  rest = simplify(offset - loop * block)
-  whole = simplify(size // block)
-  blocks = simplify((size + (block - 1)) // block)
-  return bool(rest.vmin >= 0 and rest.vmax < block and loop.src[0] is blocks and whole is not blocks)
+  start, lanes = _parts(offset, loop, block)
+  if lanes.vmin < 0 or lanes.vmax >= block or simplify(start % block).op is not Ops.CONST:
+    return False
+  if not start.ranges:  # the extent has to say that there is one block at the end, at most
+    blocks = simplify((size - start + (block - 1)) // block)
+    return loop.src[0] is blocks and simplify((size - start) // block) is not blocks
+  return extent(loop) is not None
+
+
+def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
+  """The offset without `loop * block`, as where the loop starts and the place within a block."""
+  start, lanes = number(0), number(0)
+  for term in terms(simplify(offset - loop * block)):
+    written_out = term.ranges and all(kind(r) in INSIDE for r in term.ranges)
+    if written_out:
+      lanes = lanes + term
+    else:
+      start = start + term
+  return simplify(start), simplify(lanes)
 
 
 def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
-  size = gates[0].src[1]
   block = stride(gates[0].src[0], loop) or 1
-  whole = simplify(size // block)
+  start, _ = _parts(gates[0].src[0], loop, block)
+  same = [g for g in gates if g.src[1] is gates[0].src[1] and stride(g.src[0], loop) == block and _parts(g.src[0], loop, block)[0] is start]
+  whole = simplify((gates[0].src[1] - start) // block)
+  last_loops: tuple[UOp, ...] = ()
+  last_value = whole
+  if start.ranges:
+    # where the blocks of this loop end before the size does, all are whole and nothing is left over
+    size = loop.src[0]
+    left_over = ((whole < 0) | (whole < size).logical_not()).where(number(0), number(1))
+    last_loops = (UOp.range(simplify(left_over), next_loop_id(root), kind(loop)),)
+    last_value = whole.maximum(number(0))
+    whole = simplify(-(-whole.maximum(number(0))).maximum(-size))
   main = UOp.range(whole, loop.arg[0], kind(loop))
-  open_gates = {g: TRUE for g in gates}
+  open_gates = dict.fromkeys(same, TRUE)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
@@ -63,14 +91,16 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
       body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
       loops = tuple([main if r is loop else r for r in u.src[1:]])
       inside = substitute_simplified(body.substitute(open_gates), {loop: main})
-      last = substitute_simplified(body, {loop: whole})
-      new = _both(new, inside, loops, last, others)
+      last = substitute_simplified(body, {loop: last_value})
+      new = _both(new, inside, loops, last, (*others, *last_loops))
     done[u] = new
   return done[root]
 
 
 def _both(closer: UOp, inside: UOp, loops: tuple[UOp, ...], last: UOp, others: tuple[UOp, ...]) -> UOp:
+  none = any(extent(r) == 0 for r in loops)
   if closer.op is Ops.END:
-    return UOp.group(inside.end(*loops), last.end(*others))
+    return last.end(*others) if none else UOp.group(inside.end(*loops), last.end(*others))
   op = closer.arg[0]
-  return inside.reduce(op, *loops).alu(op, last.reduce(op, *others))
+  rest = last.reduce(op, *others)
+  return rest if none else inside.reduce(op, *loops).alu(op, rest)
