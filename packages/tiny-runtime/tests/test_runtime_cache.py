@@ -85,6 +85,20 @@ def test_key_covers_all_that_the_result_depends_on(own_cache: Path, monkeypatch:
   assert compiler.compiled == 6
 
 
+def test_printing_is_not_part_of_the_key(own_cache: Path) -> None:
+  k, compiler = kernel(4.0), Counting()
+  for debug in (0, 1, 2):
+    with Context(DEBUG=debug, SPEC=debug):
+      compile_cached(k, compiler)
+  assert compiler.compiled == 1
+  with Context(DEBUG=3):  # what the compiler prints is wanted, so the entry on disk is not used
+    compile_cached(kernel(4.0), compiler := Counting())
+    assert compiler.compiled == 0  # but one in memory is
+    del k
+    compile_cached(kernel(4.0), compiler)
+  assert compiler.compiled == 1
+
+
 def test_cache_levels(own_cache: Path) -> None:
   k, compiler = kernel(3.0), Counting()
   with Context(CACHELEVEL=0):
@@ -130,7 +144,7 @@ def test_damaged_entry_is_rebuilt(own_cache: Path, damage: str) -> None:
 
 def test_entry_that_is_a_folder(own_cache: Path) -> None:
   k, compiler = kernel(1.0), Counting()
-  entry_path(k, f"counting\n{fingerprint('')}\nNOOPT=0 BEAM=0").mkdir(parents=True)
+  entry_path(k, f"counting\n{fingerprint('')}\n").mkdir(parents=True)
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     assert compile_cached(k, compiler).entry

@@ -109,10 +109,17 @@ def default_of(found: list[Plugin]) -> str:
   return f"none; pip install {PACKAGES['CPU']}" if all(plugin.name != "CPU" for plugin in found) else "none"
 
 
+def short(archs: tuple[str, ...], width: int) -> str:
+  """The archs in one column. Some list every feature of a processor; the beginning says enough."""
+  text = ", ".join(archs) or "–"
+  room = max(12, width - 52)
+  return text if len(text) <= room else text[: room - 1] + "…"
+
+
 def render(found: list[Plugin], width: int, color: bool, verbose: bool) -> str:
   """The table as text: a row per plugin, and under each that is not ready why and what to do."""
   lines = []
-  rows = [(plugin.name, plugin.state.value, ", ".join(plugin.archs) or "–", plugin.distribution) for plugin in found]
+  rows = [(plugin.name, plugin.state.value, short(plugin.archs, width), plugin.distribution) for plugin in found]
   head = ("device", "state", "arch", "package")
   widths = [max(len(row[n]) for row in [head, *rows]) for n in range(3)]
 

@@ -24,11 +24,16 @@ from tiny_runtime.errors import BackendError, Broken
 from tiny_runtime.plugin import describe
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
-from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, NOOPT, ContextVar
+from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar
 
 TINY_CACHE = ContextVar(
   "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
 )
+
+NOT_IN_KEY = frozenset(
+  ["CACHELEVEL", "DEBUG", "DEVICE", "JIT", "PROFILE", "SPEC", "TINY_CACHE", "TRACK_MATCH_STATS", "VIZ"]
+)
+"""Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key."""
 
 MAGIC = b"tiny-binary 1\n"
 STALE_SECONDS = 3600.0
@@ -45,13 +50,14 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", meas
   Raises what the compiler raises: CompileError, or Broken for what the contract does not allow.
   """
   name = kernel_name(kernel)
-  key = f"{compiler.key}\n{fingerprint(distribution)}\nNOOPT={int(NOOPT)} BEAM={int(BEAM)}"
+  key = f"{compiler.key}\n{fingerprint(distribution)}\n{settings_key()}"
   level = int(CACHELEVEL)
   if level >= 1 and (binary := _memory.get(kernel, {}).get(key)) is not None:
     report("memory", name, compiler)
     return binary
   path = entry_path(kernel, key) if level >= 2 else None
-  found = read_entry(path) if path is not None else None
+  # from DEBUG=3 on, the compiler prints what it does, so it has to do it
+  found = read_entry(path) if path is not None and DEBUG < 3 else None
   if found is not None:
     report("disk", name, compiler)
     binary = found
@@ -65,6 +71,12 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", meas
     with _lock:
       _memory.setdefault(kernel, {})[key] = binary
   return binary
+
+
+def settings_key() -> str:
+  """The settings that a compiler may depend on, where they differ from the default."""
+  changed = [var for var in ContextVar.registry.values() if var.value != var.default and var.name not in NOT_IN_KEY]
+  return " ".join(sorted(f"{var.name}={var.value}" for var in changed))
 
 
 def kernel_name(kernel: UOp) -> str:

@@ -125,7 +125,7 @@ class Devices:
         f"opening {name}: {plugin.distribution} gave a {type(device).__name__}, which has no {', '.join(lacking)}"
       )
     if DEBUG >= 1:
-      print(f"device   {name}: {device.info.arch}, {plugin.distribution}", file=sys.stderr)
+      print(f"device   {name:<8} {plugin.distribution}: {device.info.arch}"[:120], file=sys.stderr)
     compiler = self._compiler(plugin, backend, device.info.arch)
     return OpenDevice(name, device, compiler, plugin.distribution, self._forget)
 

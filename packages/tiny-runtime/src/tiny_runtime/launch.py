@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, buffer_of
-from tiny_runtime.compile_cache import compile_cached, kernel_name
+from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
 from tiny_runtime.contract import Measure, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
@@ -17,7 +17,7 @@ from tiny_runtime.measure import measure_on
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.printing import print_binary, print_launch
 from tiny_uop import Ops, UOp, evaluate
-from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, NOOPT
+from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 
 
 class Loaded:
@@ -52,14 +52,14 @@ class Loaded:
     )
 
 
-_loaded: WeakKeyDictionary[UOp, dict[tuple[str, int, int], Loaded]] = WeakKeyDictionary()
+_loaded: WeakKeyDictionary[UOp, dict[tuple[str, str], Loaded]] = WeakKeyDictionary()
 _lock = threading.RLock()  # re-entrant: see buffer.py
 
 
 def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   """The kernel, compiled and loaded on a device; at once if it was before. Raises CompileError; Unavailable on
   storage."""
-  key = (opened.name, int(NOOPT), int(BEAM))
+  key = (opened.name, settings_key())
   found = _loaded.get(kernel, {}).get(key) if CACHELEVEL >= 1 else None
   if found is not None and found.opened is opened:
     return found
