@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tiny_runtime import Compiler, Unavailable
 from tiny_runtime.contract import Device
-
 from tiny_runtime_cpu.compiler import CPUCompiler
 from tiny_runtime_cpu.device import CPUDevice
 from tiny_runtime_cpu.host import Arch, host_arch, unsupported_reason

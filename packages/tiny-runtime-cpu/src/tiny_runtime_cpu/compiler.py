@@ -9,15 +9,15 @@ from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
+
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.machine import LLVMError, compile_assembly, compile_object
 from tiny_uop import ProgramInfo, UOp, print_uop
 from tiny_uop.context import DEBUG
 
-from tiny_runtime_cpu.host import Arch
-from tiny_runtime_cpu.machine import LLVMError, compile_assembly, compile_object
-
-LEVEL = 2
+LEVEL = 1
 """LLVM's -O level. See README.md, "Choices that were measured"."""
 
 

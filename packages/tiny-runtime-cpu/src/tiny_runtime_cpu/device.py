@@ -7,13 +7,12 @@ import time
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo
-from tiny_uop import dtypes
-
 from tiny_runtime_cpu.host import host_arch, memory_bytes
 from tiny_runtime_cpu.machine import LLVMError, LoadedObject
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool
 from tiny_runtime_cpu.settings import thread_count
+from tiny_uop import dtypes
 
 # more parts than threads evens out what the threads get done; each part costs about 50 ns
 PARTS_PER_THREAD = 4
@@ -122,8 +121,8 @@ def _window(block: Block, offset: int, nbytes: int) -> memoryview:
 
 def _wrong_count(program: Program, buffers: Sequence[object], integers: Sequence[int]) -> ValueError:
   return ValueError(
-    f"kernel {program.name} takes {len(program.needs)} buffers and the {len(program.variables)} integers {program.variables}, "
-    f"got {len(buffers)} buffers and {len(integers)} integers"
+    f"kernel {program.name} takes {len(program.needs)} buffers and the {len(program.variables)} integers "
+    f"{program.variables}, got {len(buffers)} buffers and {len(integers)} integers"
   )
 
 

@@ -18,7 +18,7 @@ class Arch:
   triple: str
   cpu: str
   features: str
-  """LLVM's form: `+avx2,-avx512f`. Features that the processor's name implies and the machine lacks are there with a minus."""
+  """LLVM's form: `+avx2,-avx512f`. What the processor's name implies and the machine lacks is there with a minus."""
 
   def __str__(self) -> str:
     return f"{self.triple}:{self.cpu}:{self.features}"
@@ -52,7 +52,7 @@ def host_arch() -> Arch:
 
 
 def cpu_limit() -> int:
-  """Processors this process may keep busy: its affinity mask, or less if its control group has a quota (Linux, cgroup v2)."""
+  """Processors this process may keep busy: its affinity mask, or less if its control group has a quota (cgroup v2)."""
   count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
   try:
     quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

@@ -24,8 +24,8 @@ def _initialize() -> None:
 
 def _target_machine(arch: Arch, level: int) -> llvm.TargetMachine:
   _initialize()
-  # position-independent code in the small model: constants are reached relative to the program counter instead of through 64-bit
-  # immediates; the linker puts calls that leave the object through stubs
+  # position-independent code in the small model: constants are reached relative to the program counter instead of
+  # through 64-bit immediates; the linker puts calls that leave the object through stubs
   return llvm.Target.from_triple(arch.triple).create_target_machine(
     cpu=arch.cpu, features=arch.features, opt=level, reloc="pic", codemodel="small"
   )
@@ -49,7 +49,10 @@ def _optimized(text: str, machine: llvm.TargetMachine, level: int, vectorize: bo
 
 
 def compile_object(text: str, arch: Arch, level: int = 2, vectorize: bool = False) -> bytes:
-  """Compile LLVM IR text to an object file. `level` is -O0 … -O3; `vectorize` also runs LLVM's own vectorisers. Raises LLVMError."""
+  """Compile LLVM IR text to an object file. `level` is -O0 … -O3; `vectorize` also runs LLVM's own vectorisers.
+
+  Raises LLVMError.
+  """
   machine = _target_machine(arch, level)
   code: bytes = machine.emit_object(_optimized(text, machine, level, vectorize))
   return code
@@ -76,7 +79,8 @@ class LoadedObject:
   """An object file linked into this process; its memory is given back when this object goes."""
 
   def __init__(self, code: bytes, *symbols: str) -> None:
-    """Link `code` and look up `symbols`. Raises LLVMError if it is not an object or a symbol is missing, here or in the process."""
+    """Link `code` and look up `symbols`. Raises LLVMError if it is no object, or lacks a symbol, or needs one that the
+    process lacks."""
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in symbols:
       builder.export_symbol(symbol)

@@ -7,7 +7,6 @@ import mmap
 import threading
 
 from tiny_runtime import OutOfMemory
-
 from tiny_runtime_cpu.host import memory_bytes
 
 ALIGNMENT = 64
@@ -18,7 +17,7 @@ _HUGE = 4 << 20  # from here on, ask the system for huge pages: fewer TLB misses
 
 
 class Block:
-  """One allocation. `address` is None once it is freed, so that a launch that still uses it fails instead of writing."""
+  """One allocation. `address` is None once it is freed, so that a launch that still uses it fails and does not write."""
 
   __slots__ = ("address", "nbytes", "size", "start", "view")
 
@@ -59,8 +58,9 @@ def _map(size: int) -> tuple[int, memoryview]:
 
 
 class Allocator:
-  """Gives out blocks and takes them back. Freed blocks are reused for the same size class; all of them are returned to the system
-  when they come to more than `keep` bytes, or when the system has no more. Safe to use from several threads."""
+  """Gives out blocks and takes them back. Freed blocks are reused for the same size class; the large ones are returned
+  to the system when they come to more than `keep` bytes, or when the system has no more. Safe to use from several
+  threads."""
 
   def __init__(self, limit: int = 0, keep: int = 1 << 30) -> None:
     """`limit`: bytes after which `alloc` raises OutOfMemory; 0 means the machine's memory."""
@@ -141,5 +141,6 @@ class Allocator:
 
   def _out_of_memory(self, nbytes: int, why: str) -> OutOfMemory:
     return OutOfMemory(
-      f"CPU: cannot allocate {nbytes} bytes ({why}): {self.used} of {self.limit} bytes are in use; free some buffers or use smaller ones"
+      f"CPU: cannot allocate {nbytes} bytes ({why}): {self.used} of {self.limit} bytes are in use; "
+      "free some buffers or use smaller ones"
     )

@@ -1,4 +1,4 @@
-"""The native thread pool: `pool.ll` compiled for this process. Python makes one call per launch and no thread objects."""
+"""The native thread pool: `pool.ll` compiled for this process. Python makes one call per launch, and no threads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tiny_runtime_cpu.machine import LoadedObject, compile_object, has_symbols
 MAX_WORKERS = 1024
 STACK_BYTES = 8 << 20  # kernels keep near memory on the stack; macOS gives other threads 512 KiB by default
 
-# how a processor is told that this is a spin-wait, and how often before going to sleep: some 10 to 20 microseconds, which is longer than
-# the time between two launches of a captured graph and shorter than anything a person or a battery notices
+# how a processor is told that this is a spin-wait, and how often before going to sleep: some 10 to 20 microseconds,
+# which is longer than the time between two launches of a captured graph and too short to cost power
 _RELAX = {
   "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()", 300),
   "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)", 1000),
 }
 
 _NEEDED = (
-  "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy", "pthread_mutex_init",
-  "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal",
+  "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy",
+  "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal",
   "pthread_cond_broadcast", "pthread_sigmask", "sigfillset",
 )  # fmt: skip
 
@@ -67,10 +67,10 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int6
 
 
 class Pool:
-  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end)` over parts of a range.
+  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end)` on parts of a range.
 
-  Workers are created on first use and sleep when idle. Only one launch uses them at a time; a launch from a second Python thread meanwhile
-  runs on that thread alone. After a fork, the child's pool is empty and refills itself.
+  Workers are created on first use and sleep when idle. Only one launch uses them at a time; a launch from a second
+  Python thread meanwhile runs on that thread alone. After a fork, the child's pool is empty and refills itself.
   """
 
   def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Pool:
       _forked.add(self)
 
   def _reset(self) -> None:
-    """Start afresh with no workers. What a forked child inherits is a copy with threads that it does not have: that is left alone."""
+    """Start afresh with no workers. What a forked child inherits knows threads that it does not have."""
     self.workers = 0
     self._lock = threading.Lock()
     if self._native is None:
@@ -92,7 +92,8 @@ class Pool:
     self._native.init(self._state, self._native.spin)
 
   def ensure(self, threads: int) -> int:
-    """Make workers for `threads` threads, the caller's included; returns how many threads there are (fewer if the system refuses)."""
+    """Make workers for `threads` threads, the caller's included; returns how many threads there are, fewer if the
+    system refuses."""
     if self._native is None:
       return 1
     if self.workers < threads - 1:
@@ -103,7 +104,7 @@ class Pool:
     return min(threads, self.workers + 1)
 
   def run(self, function: int, buffers: bytes, integers: bytes, extent: int, chunks: int, threads: int) -> None:
-    """Call the function at this address on [0, extent) in `chunks` parts, on at most `threads` threads. Returns when all is done."""
+    """Call the function at this address on [0, extent) in `chunks` parts, on at most `threads` threads, and wait."""
     if self._native is None:
       _KERNEL(function)(buffers, integers, 0, extent)
     else:

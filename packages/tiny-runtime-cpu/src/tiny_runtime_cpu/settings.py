@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tiny_uop import ContextVar
-
 from tiny_runtime_cpu.host import cpu_limit
+from tiny_uop import ContextVar
 
 CPU_COUNT = ContextVar(
   "CPU_COUNT", 0, "how many threads CPU kernels use; 0: as many as the process may (affinity mask, cgroup quota)"

@@ -1,4 +1,4 @@
-"""One row per elementwise operation: the types it is tried on, how it is written in a kernel, how exact it has to be."""
+"""One row per elementwise operation: the types it is tried on, how a kernel has it, how exact it has to be."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_data_may_be_reused_after_write(target: Target) -> None:
 def test_read_only_and_other_formats_are_accepted(target: Target) -> None:
   memory, data = target.device.alloc(64), noise(64, 3)
   target.device.write(memory, 0, memoryview(data).cast("I"))
-  out = memoryview(bytearray(64)).cast("d")
+  out: Any = memoryview(bytearray(64)).cast("d")
   target.device.read(memory, 0, out)
   assert out.cast("B") == data
   target.device.free(memory)

@@ -1,4 +1,4 @@
-"""REF, the reference backend: interprets kernels in pure Python, exactly and slowly. Also the template for a new plugin; see backend.py."""
+"""REF, the reference backend: interprets kernels in pure Python, exactly and slowly. The template for a new plugin."""
 
 from tiny_runtime.ref.backend import BACKEND
 from tiny_runtime.ref.compiler import RefCompiler

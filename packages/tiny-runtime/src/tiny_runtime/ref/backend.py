@@ -2,7 +2,7 @@
 
 Copy this folder, rename it, and replace one method after the other:
 
-1. `backend.py` says which devices there are. `probe` must work on a machine without your driver, and say what is missing.
+1. `backend.py` says which devices there are. `probe` must work without your driver, and say what is missing.
 2. `compiler.py` turns a kernel UOp into a `Binary`. Here the "code" is the kernel's text; yours will call
    `tiny_codegen.compile_kernel` with a renderer and then your assembler.
 3. `device.py` has the ten methods that need the hardware.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop
-
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Measure
 from tiny_runtime.errors import CompileError
 from tiny_runtime.ref.generate import Unsupported, generate
+from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop
 
 
 class RefCompiler:
@@ -56,7 +55,7 @@ def parameters(kernel: UOp) -> tuple[ParamInfo, ...]:
 
 
 def count_operations(kernel: UOp) -> UOp:
-  """Arithmetic operations of one launch: each ALU node as often as the loops around it go round. Address arithmetic is not counted."""
+  """Arithmetic operations of one launch: each ALU node as often as the loops around it go round, addresses left out."""
   total = UOp.const(dtypes.index, 0)
   for u in kernel.toposort:
     if u.op is Ops.REDUCE:

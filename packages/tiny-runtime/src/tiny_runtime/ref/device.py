@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiny_uop import dtypes, parse_uop
-
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Capabilities, DeviceInfo
 from tiny_runtime.errors import OutOfMemory
 from tiny_runtime.ref.generate import generate
 from tiny_runtime.ref.memory import open_view
+from tiny_uop import dtypes, parse_uop
 
 ARCH = "python"
 LIMIT = 1 << 32
-"""Bytes that one REF device gives out. A reference is for small cases; this keeps a mistake from filling the machine."""
+"""Bytes that one REF device gives out. It is for small cases; this keeps a mistake from filling the machine."""
 
 
 class RefMemory:
@@ -44,7 +43,7 @@ class RefProgram:
 
 
 class RefDevice:
-  """Launches run at once in the calling thread, so `sync` has nothing to wait for and every `launch` can tell its time."""
+  """Launches run at once in the calling thread, so `sync` has nothing to wait for and every launch knows its time."""
 
   def __init__(self) -> None:
     names = frozenset(d.name for d in dtypes.all)
@@ -95,7 +94,8 @@ class RefDevice:
     local_size: tuple[int, ...],
     wait: bool,
   ) -> float | None:
-    """Run it. Raises ValueError for wrong arguments and IndexError for an access outside a buffer, naming the buffer and the element."""
+    """Run it. Raises ValueError for wrong arguments; IndexError, naming the buffer and the element, for an access
+    outside a buffer."""
     binary = program.binary
     if len(buffers) != len(binary.params):
       raise ValueError(f"kernel {binary.entry} takes {len(binary.params)} buffers, got {len(buffers)}")

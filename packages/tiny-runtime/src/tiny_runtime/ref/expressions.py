@@ -1,7 +1,7 @@
 """Elementwise operations as Python expressions over the names of their sources.
 
-The common cases are written out because they are several times faster than a call; everything else calls `tiny_uop.exec_alu`, which defines
-the meaning.
+The common cases are written out because they are several times faster than a call; everything else calls
+`tiny_uop.exec_alu`, which defines the meaning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A kernel-level SINK → a Python function that computes it.
 
-Where a value is computed follows from the loops it is inside of (`UOp.ranges`) alone: as far out as these allow. So each open loop is a scope
-with its own lines and its own names, and a node belongs to the innermost scope among the loops in its ranges. Nothing here optimises.
+Where a value is computed follows from the loops it is inside of (`UOp.ranges`) alone: as far out as these allow. So each
+open loop is a scope with its own lines and its own names, and a node belongs to the innermost scope among the loops in
+its ranges. Nothing here optimises.
 
 The text is generated from node types, numbers and counters only; no name that a kernel brings along gets into it.
 """
@@ -14,10 +15,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NoReturn
 
-from tiny_uop import GroupOp, Ops, PtrDType, UOp
-
 from tiny_runtime.ref.expressions import constant, expression, identity, is_supported
 from tiny_runtime.ref.memory import decode, encode, is_native, new_array
+from tiny_uop import GroupOp, Ops, PtrDType, UOp
 
 _serial = count()
 
@@ -160,7 +160,7 @@ class _Generator:
   # *** values ***
 
   def value(self, u: UOp) -> str:
-    """The name of a node's value, writing first what it needs. Goes through the graph in order, so depth is no limit."""
+    """The name of a node's value, writing first what it needs: the graph in order, so that depth is no limit."""
     if (known := self._known(u)) is not None:
       return known
     for node in u.walk(lambda n: n.op not in (Ops.REDUCE, Ops.AFTER, Ops.END) and self._known(n) is None):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from tiny_uop import DType, PtrDType
 from tiny_uop.truncate import from_bits, to_bits
 
 # codes of `memoryview.cast`; types that it does not know are kept as their bit patterns
 _CODES = {
-  "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
-  "float32": "f", "float64": "d",
+  "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+  "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
 _PATTERNS = {1: "B", 2: "H"}
 
@@ -23,7 +23,8 @@ def is_native(dtype: DType) -> bool:
 
 def open_view(dtype: DType, data: memoryview) -> memoryview:
   """`data` as elements of scalar `dtype`."""
-  return data.cast(_CODES.get(dtype.name) or _PATTERNS[dtype.itemsize])
+  code: Any = _CODES.get(dtype.name) or _PATTERNS[dtype.itemsize]
+  return cast("memoryview", data.cast(code))
 
 
 def new_array(pointer: PtrDType) -> memoryview:
