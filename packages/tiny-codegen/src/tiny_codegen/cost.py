@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from tiny_codegen.loops import stride
+from tiny_codegen.loops import CLOSERS, stride
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 
 # relative to an addition
 WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT: 4.0, Ops.THREEFRY: 60.0, Ops.FLOORDIV: 6.0, Ops.FLOORMOD: 6.0,
           Ops.TRUNCDIV: 6.0, Ops.TRUNCMOD: 6.0}  # fmt: skip
 GATHER = 2.0
+COMBINE = 8.0  # the lanes of a reduction, at its end
 
 
-def iterations(loops: frozenset[UOp] | tuple[UOp, ...]) -> float:
+def iterations(loops: Iterable[UOp]) -> float:
   """How often a loop nest runs, at most."""
   total = 1.0
   for loop in loops:
@@ -21,40 +22,65 @@ def iterations(loops: frozenset[UOp] | tuple[UOp, ...]) -> float:
   return total
 
 
-def work(nodes: tuple[UOp, ...], address: frozenset[UOp]) -> float:
-  """Instructions of a kernel without vectors."""
-  return sum(_runs(u) * WEIGHT.get(u.op, 1.0) for u in nodes if _counts(u, address))
+class Cost:
+  """Counts of one kernel's instructions."""
+
+  def __init__(self, root: UOp) -> None:
+    self.nodes = root.toposort
+    self.around = _nest(self.nodes)
+    # what is counted: (node, how often it runs without vectors, the loops it stands in)
+    self.counted: list[tuple[UOp, float, frozenset[UOp]]] = []
+    for u in self.nodes:
+      if u.op in (Ops.LOAD, Ops.STORE, Ops.REDUCE) or (u.op in GroupOp.Elementwise and u.dtype.kind not in ("index", "bool")):
+        inside = u.src[0].ranges if u.op is Ops.REDUCE else u.ranges
+        # what does not depend on a loop that it stands in runs less often too if that loop becomes lanes
+        self.counted.append((u, self.runs(inside) * WEIGHT.get(u.op, 1.0), self._nest(inside)))
+
+  def runs(self, loops: frozenset[UOp]) -> float:
+    """How often something inside these loops runs: once per iteration of all loops around them."""
+    return iterations(self._nest(loops))
+
+  def _nest(self, loops: frozenset[UOp]) -> frozenset[UOp]:
+    return frozenset().union(*[self.around[r] for r in loops])
+
+  def scalar(self) -> float:
+    """Without vectors."""
+    return sum(cost for _, cost, _ in self.counted)
+
+  def vector(self, axes: Mapping[UOp, float]) -> float:
+    """With each of `axes`, no two of them around one value, as that many lanes."""
+    total = 0.0
+    for u, cost, inside in self.counted:
+      for axis, lanes in axes.items():
+        if axis in inside:
+          cost *= _share(u, axis, lanes)
+          if u.op is Ops.REDUCE and axis in u.src[1:]:
+            cost += self.runs(u.ranges) * COMBINE
+          break
+      total += cost
+    return total
 
 
-def _runs(u: UOp) -> float:
-  return iterations(u.src[0].ranges if u.op is Ops.REDUCE else u.ranges)
-
-
-def _counts(u: UOp, address: frozenset[UOp]) -> bool:
-  return u.op in (Ops.LOAD, Ops.STORE, Ops.REDUCE) or (u.op in GroupOp.Elementwise and u not in address)
-
-
-def addresses(nodes: tuple[UOp, ...]) -> frozenset[UOp]:
-  """The arithmetic on addresses and gates, which mostly leaves the loop or folds into accesses."""
-  return frozenset(u for u in nodes if u.dtype.scalar() in (dtypes.index, dtypes.void))
-
-
-def vector_cost(nodes: tuple[UOp, ...], address: frozenset[UOp], axes: Mapping[UOp, float]) -> float:
-  """Instructions of a kernel in which each of `axes`, no two of them around one value, becomes that many lanes."""
-  total = 0.0
+def _nest(nodes: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
+  """For each loop, it and all loops around it."""
+  direct: dict[UOp, set[UOp]] = {}
   for u in nodes:
-    if not _counts(u, address):
-      continue
-    cost = _runs(u) * WEIGHT.get(u.op, 1.0)
-    inside = u.src[0].ranges if u.op is Ops.REDUCE else u.ranges
-    for axis, lanes in axes.items():
-      if axis in inside:
-        cost *= _share(u, axis, lanes)
-        if u.op is Ops.REDUCE and axis in u.src[1:]:
-          cost += iterations(u.ranges) * 8  # lanes are combined at the end
-        break
-    total += cost
-  return total
+    if u.op is Ops.RANGE:
+      direct.setdefault(u, {u})
+    elif u.op in CLOSERS:
+      outside = set(u.ranges)
+      for loop in u.src[1:]:
+        direct[loop] |= outside
+        outside.add(loop)
+  around: dict[UOp, frozenset[UOp]] = {}
+  for loop in direct:
+    found, waiting = {loop}, [loop]
+    while waiting:
+      new = direct[waiting.pop()] - found
+      found |= new
+      waiting += new
+    around[loop] = frozenset(found)
+  return around
 
 
 def _share(u: UOp, axis: UOp, lanes: float) -> float:

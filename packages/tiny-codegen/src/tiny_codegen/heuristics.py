@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tiny_codegen.cost import addresses, iterations, vector_cost, work
+from tiny_codegen.cost import Cost, iterations
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, stride
 from tiny_codegen.opts import apply_opt
@@ -66,8 +66,8 @@ class Chooser:
 
   def vectors(self) -> None:
     """Choose VECTOR axes: one, with those that the parts of the kernel it does not reach add to it."""
-    nodes = self.root.toposort
-    address = addresses(nodes)
+    cost = Cost(self.root)
+    nodes = cost.nodes
     sizes = {r: int(r.src[0].vmax) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
     native = {r: self._native(nodes, r) for r in sizes}
     # a short loop fills part of a register
@@ -77,11 +77,11 @@ class Chooser:
       lanes = {r: n for r, n in list(lanes.items())[-4:]}
     near = {r: frozenset().union(*[u.ranges for u in nodes if r in u.ranges]) for r in lanes}
     best: dict[UOp, float] = {}
-    least = work(nodes, address) * 0.8
+    least = cost.scalar() * 0.8
     for first in lanes:
-      chosen = self._complete(nodes, address, first, lanes, near)
-      if (cost := vector_cost(nodes, address, chosen)) < least:
-        best, least = chosen, cost
+      chosen, total = self._complete(cost, first, lanes, near)
+      if total < least:
+        best, least = chosen, total
     for axis in best:
       amount = native[axis] * self._width(nodes, axis, native[axis], sizes[axis])
       padding: list[Opt] = []
@@ -96,16 +96,17 @@ class Chooser:
 
   @staticmethod
   def _complete(
-    nodes: tuple[UOp, ...], address: frozenset[UOp], first: UOp, lanes: dict[UOp, float], near: dict[UOp, frozenset[UOp]]
-  ) -> dict[UOp, float]:
+    cost: Cost, first: UOp, lanes: dict[UOp, float], near: dict[UOp, frozenset[UOp]]
+  ) -> tuple[dict[UOp, float], float]:
+    """Axes to go with a first one, and what the kernel costs with all of them."""
     chosen = {first: lanes[first]}
-    cost = vector_cost(nodes, address, chosen)
+    least = cost.vector(chosen)
     while True:
       others = [r for r in lanes if all(r not in near[c] for c in chosen)]
-      costs = [(vector_cost(nodes, address, {**chosen, r: lanes[r]}), r.arg[0], r) for r in others]
-      if not costs or min(costs)[0] >= cost * 0.98:
-        return chosen
-      cost, _, axis = min(costs)
+      totals = [(cost.vector({**chosen, r: lanes[r]}), r.arg[0], r) for r in others]
+      if not totals or min(totals)[0] >= least * 0.98:
+        return chosen, least
+      least, _, axis = min(totals)
       chosen[axis] = lanes[axis]
 
   def _native(self, nodes: tuple[UOp, ...], axis: UOp) -> int:
@@ -118,9 +119,9 @@ class Chooser:
     """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
     body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
     heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
+    reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes)
     # a register tile has accumulators enough
-    reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes) and not self._reused()
-    most = 1 if heavy or body > 24 else 4 if reduced else 2
+    most = 1 if heavy or body > 24 or (reduced and self._reused()) else 4 if reduced else 2
     while most > 1 and (size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))):
       most //= 2
     most = min(most, max(1, self.capabilities.max_vector_lanes // native))
@@ -133,21 +134,22 @@ class Chooser:
     """UPCAST output loops over which operands of a reduction are reused: two of them to a square tile, or one."""
     loops = self._reused()[:2]
     room = max(self.capabilities.vector_registers * 3 // 4 // self.registers, 1)
-    if len(loops) == 2:
-      room = math.isqrt(room)
-    for loop in loops:
-      rows = self._rows(loops_of(self.root)[loop.arg[0]], room)
+    for place, loop in enumerate(loops):
+      square = math.isqrt(room - 1) + 1 if place + 1 < len(loops) else room
+      rows = self._rows(loops_of(self.root)[loop.arg[0]], square)
       if rows is not None:
         amount, padding = rows
-        self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount))
+        if self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount)):
+          room //= amount
 
   def _reused(self) -> list[UOp]:
     """Output loops by how many loads in reductions do not depend on them, most first."""
     nodes = self.root.toposort
     reduces = [u for u in nodes if u.op is Ops.REDUCE]
     saved: dict[UOp, float] = {}
+    vectors = {opt.axis for opt in self.opts if opt.op is OptOps.VECTOR}
     for loop in loops_of(self.root).values():
-      if kind(loop) is not AxisType.LOOP or loop.src[0].ranges:
+      if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or loop.arg[0] in vectors:
         continue
       for reduce in reduces:
         loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD and u.ranges & frozenset(reduce.src[1:])]
@@ -191,7 +193,7 @@ class Chooser:
   def threads(self) -> None:
     """THREAD on an outer loop when the kernel is worth it."""
     nodes = self.root.toposort
-    if work(nodes, addresses(nodes)) < THREAD_WORK:
+    if Cost(self.root).scalar() < THREAD_WORK:
       return
     ends = self.root.src
     if any(e.op is not Ops.END for e in ends):
