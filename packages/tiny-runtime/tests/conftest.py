@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime import buffer_of, discovery
+from tiny_runtime import Device, buffer_of, discovery
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 
 MakePlugin = Callable[..., Path]
@@ -48,7 +48,7 @@ def make_plugin(site: Path) -> Iterator[MakePlugin]:
     if source is not None:
       (site / f"{module}.py").write_text(source)
     forget(module)
-    made.add(module)
+    made[module] = device
     return site
 
   def forget(module: str) -> None:
@@ -56,10 +56,13 @@ def make_plugin(site: Path) -> Iterator[MakePlugin]:
     importlib.invalidate_caches()
     discovery.rescan()
 
-  made: set[str] = set()
+  made: dict[str, str] = {}
   yield make
-  for module in made:
+  for module, device in made.items():
     forget(module)
+    for name in Device.open_names():
+      if name.partition(":")[0] == device:
+        Device._opened.pop(name).close()
 
 
 @pytest.fixture(autouse=True)
