@@ -8,6 +8,7 @@ from typing import Protocol
 from tiny_uop import DType, Ops, UOp, dtypes
 
 from tiny_codegen.render.llvm_text import constant, suffix, value_type
+from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
 
 
 class Body(Protocol):
@@ -31,36 +32,19 @@ _COMPARE_FLOAT = {Ops.CMPLT: "fcmp olt", Ops.CMPNE: "fcmp une", Ops.CMPEQ: "fcmp
 _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
 
 
-def _signed(dtype: DType) -> bool:
-  return dtype.kind in ("int", "index")
-
-
 def _unsupported(u: UOp) -> NotImplementedError:
   types = ", ".join(str(s.dtype) for s in u.src)
   return NotImplementedError(f"LLVM has no instruction for {u.op.name}({types}) -> {u.dtype}: decompose it before rendering")
 
 
-def _no_wrap(u: UOp) -> str:
-  """" nsw" where the bounds of the operands prove that a signed operation cannot overflow: lets LLVM widen addresses."""
-  if not _signed(u.dtype) or u.op not in (Ops.ADD, Ops.SUB, Ops.MUL):
-    return ""
-  (a, b), (c, d) = ((s.vmin, s.vmax) for s in u.src)
-  ends = (a + c, b + d) if u.op is Ops.ADD else (a - d, b - c) if u.op is Ops.SUB else (a * c, a * d, b * c, b * d)
-  return " nsw" if int(dtypes.min(u.dtype)) <= min(ends) and max(ends) <= int(dtypes.max(u.dtype)) else ""
-
-
 def _divide(body: Body, u: UOp, a: str, b: str) -> str:
   """Integer division that cannot trap: x / 0 = x % 0 = 0, INT_MIN / -1 wraps. Bounds drop the guards that are not needed."""
   kind, dtype = value_type(u.dtype), u.dtype
-  numerator, divisor = u.src
-  signed, quotient = _signed(dtype), u.op is Ops.TRUNCDIV
+  signed, quotient, unsafe_for = is_signed(dtype), u.op is Ops.TRUNCDIV, guards(u)
   flags = f"<{dtype.count} x i1>" if dtype.count > 1 else "i1"
-  zero, minus = constant(dtype, 0), constant(dtype, -1) if signed else ""
-  by_zero = by_minus = None
-  if divisor.vmin <= 0 <= divisor.vmax:
-    by_zero = body.let(f"icmp eq {kind} {b}, {zero}")
-  if signed and divisor.vmin <= -1 <= divisor.vmax and numerator.vmin <= int(dtypes.min(dtype)):
-    by_minus = body.let(f"icmp eq {kind} {b}, {minus}")
+  zero = constant(dtype, 0)
+  by_zero = body.let(f"icmp eq {kind} {b}, {zero}") if unsafe_for.zero else None
+  by_minus = body.let(f"icmp eq {kind} {b}, {constant(dtype, -1)}") if unsafe_for.minus_one else None
   for unsafe in (by_zero, by_minus):
     if unsafe is not None:
       b = body.let(f"select {flags} {unsafe}, {kind} {constant(dtype, 1)}, {kind} {b}")
@@ -76,7 +60,7 @@ def _divide(body: Body, u: UOp, a: str, b: str) -> str:
 
 def _maximum(body: Body, u: UOp, a: str, b: str) -> str:
   kind = value_type(u.dtype)
-  name = "maximum" if u.dtype.kind == "float" else "smax" if _signed(u.dtype) else "umax"
+  name = "maximum" if u.dtype.kind == "float" else "smax" if is_signed(u.dtype) else "umax"
   return body.call(f"llvm.{name}.{suffix(u.dtype)}", kind, (kind, a), (kind, b))
 
 
@@ -86,7 +70,7 @@ def _binary(body: Body, u: UOp) -> str:
   if u.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ):
     if source.kind == "float":
       return body.let(f"{_COMPARE_FLOAT[u.op]} {kind} {a}, {b}")
-    return body.let(f"{_COMPARE_INT.get(u.op) or ('icmp slt' if _signed(source) else 'icmp ult')} {kind} {a}, {b}")
+    return body.let(f"{_COMPARE_INT.get(u.op) or ('icmp slt' if is_signed(source) else 'icmp ult')} {kind} {a}, {b}")
   if source.kind == "bool":
     if u.op not in _BOOL:
       raise _unsupported(u)
@@ -100,10 +84,10 @@ def _binary(body: Body, u: UOp) -> str:
   if u.op in (Ops.TRUNCDIV, Ops.TRUNCMOD):
     return _divide(body, u, a, b)
   if u.op is Ops.SHR:
-    return body.let(f"{'ashr' if _signed(source) else 'lshr'} {kind} {a}, {b}")
+    return body.let(f"{'ashr' if is_signed(source) else 'lshr'} {kind} {a}, {b}")
   if u.op not in _INT:
     raise _unsupported(u)
-  return body.let(f"{_INT[u.op]}{_no_wrap(u)} {kind} {a}, {b}")
+  return body.let(f"{_INT[u.op]}{' nsw' if cannot_overflow(u) else ''} {kind} {a}, {b}")
 
 
 def _unary(body: Body, u: UOp) -> str:
@@ -121,7 +105,7 @@ def _float_to_int(body: Body, a: str, source: DType, target: DType) -> str:
   """Toward zero. Out of range, LLVM's result is poison; frozen it is some value, the same for every user, and nothing traps."""
   # narrow types convert by way of int32, as hardware does, which also wraps what is only out of the narrow range
   width = target if target.bits >= 32 else dtypes.int32.vec(target.count)
-  instruction = "fptosi" if _signed(width) else "fptoui"
+  instruction = "fptosi" if is_signed(width) else "fptoui"
   made = body.let(f"{instruction} {value_type(source)} {a} to {value_type(width)}")
   made = body.let(f"freeze {value_type(width)} {made}")
   return made if width is target else body.let(f"trunc {value_type(width)} {made} to {value_type(target)}")
@@ -142,12 +126,12 @@ def convert(body: Body, a: str, source: DType, target: DType) -> str:
   if source.kind == "float":
     return _float_to_int(body, a, source, target)
   if target.kind == "float":
-    return body.let(f"{'sitofp' if _signed(source) else 'uitofp'} {old} {a} to {new}")
+    return body.let(f"{'sitofp' if is_signed(source) else 'uitofp'} {old} {a} to {new}")
   if source.kind == "bool":
     return body.let(f"zext {old} {a} to {new}")
   if source.bits == target.bits:
     return a
-  instruction = "trunc" if source.bits > target.bits else "sext" if _signed(source) else "zext"
+  instruction = "trunc" if source.bits > target.bits else "sext" if is_signed(source) else "zext"
   return body.let(f"{instruction} {old} {a} to {new}")
 
 

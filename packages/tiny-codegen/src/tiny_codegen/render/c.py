@@ -1,0 +1,250 @@
+"""Programs as C99 text, and as the C-like languages that a `CDialect` describes.
+
+A vector is as many scalar variables as it has lanes: that is valid in every dialect, and compilers put them back together. Compile with
+`-fno-math-errno -ffp-contract=off`: the first keeps square roots free of calls into libm, the second forbids fusing that MULACC does not ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
+
+from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.c_dialect import C99, CDialect
+from tiny_codegen.render.c_expressions import expression, literal
+
+_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
+
+
+class CRenderer(Renderer):
+  """C for one dialect. A backend's own language is another `CDialect`, or a subclass that overrides `load` and `store` for wide accesses.
+
+  Buffers of one program must not overlap unless they are only read.
+  """
+
+  def __init__(self, dialect: CDialect = C99) -> None:
+    self.dialect = dialect
+    self.target = dialect.name
+    self.capabilities = dialect.capabilities
+
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    return _Program(self, linear, info).text()
+
+  def load(self, pointer: str, offset: str, element: DType, lanes: int) -> list[str]:
+    """Expressions of the lanes of an access to adjacent elements."""
+    values = [f"{pointer}[{offset}{f' + {lane}' if lane else ''}]" for lane in range(lanes)]
+    return [f"({v} != 0)" for v in values] if element.kind == "bool" else values
+
+  def store(self, pointer: str, offset: str, element: DType, values: list[str]) -> list[str]:
+    """Statements that write adjacent elements."""
+    return [f"{pointer}[{offset}{f' + {lane}' if lane else ''}] = {value};" for lane, value in enumerate(values)]
+
+
+class _Program:
+  """One program on its way to text."""
+
+  def __init__(self, renderer: CRenderer, linear: UOp, info: ProgramInfo) -> None:
+    self.renderer, self.dialect, self.linear, self.info = renderer, renderer.dialect, linear, info
+    self.values: dict[UOp, list[str]] = {}
+    self.memory: list[str] = []
+    self.lines: list[str] = []
+    self.depth = 1
+    self.count = 0
+    self.counters = 0  # SPECIALs that are loops
+    self.shared = any(u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD for u in linear.src)
+
+  # *** the text ***
+
+  def text(self) -> str:
+    arguments = self._arguments()
+    for u in self.linear.src:
+      if u.op in GroupOp.Elementwise:
+        self._elementwise(u)
+      elif (emit := _EMIT.get(u.op)) is not None:
+        emit(self, u)
+      elif u.op not in _NOTHING:
+        raise NotImplementedError(f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering")
+    for _ in range(self.counters):
+      self._close()
+    if self.depth != 1:
+      raise ValueError(f"{self.info.name}: {self.depth - 1} loops or branches are never closed")
+    body = [*self.memory, *self.lines, "}", ""]
+    if not self.dialect.host:
+      return "\n".join([*self.dialect.header, "", f"{self.dialect.kernel} {self.info.name}({', '.join(arguments)}) {{", *body])
+    head = f"static inline void {self.info.name}_body({', '.join([*arguments, 'int64_t begin', 'int64_t end'])}) {{"
+    return "\n".join([*self.dialect.header, "", head, *body, *self._host_entry()])
+
+  def _arguments(self) -> list[str]:
+    params = {u.arg: u for u in self.linear.toposort if u.op is Ops.PARAM}
+    made = []
+    for p in self.info.params:
+      qualifier = self.dialect.qualifier(AddrSpace.GLOBAL)
+      # the program's pointer, not the caller's type: an emulated float is read as its bits
+      element = params[p.slot].dtype if p.slot in params else p.dtype
+      const = "" if p.written else "const "
+      made.append(f"{qualifier}{const}{self._element(element)}* {self.dialect.restrict} p{p.slot}")
+      if p.slot in params:
+        self.values[params.pop(p.slot)] = [f"p{p.slot}"]
+    if params:
+      raise ValueError(f"{self.info.name} uses buffer slots {sorted(params)}, which its ProgramInfo does not list")
+    names = {name: place for place, name in enumerate(self.info.variables)}
+    for u in self.linear.toposort:
+      if u.op is Ops.VARIABLE:
+        if u.arg[0] not in names:
+          raise ValueError(f"{self.info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {list(names)}")
+        self.values[u] = [f"(({self.dialect.type_of(u.dtype)})n{names[u.arg[0]]})"]
+    return [*made, *(f"{self.dialect.type_of(dtypes.int64)} n{place}" for place in range(len(names)))]
+
+  def _host_entry(self) -> list[str]:
+    passed = [f"buffers[{place}]" for place in range(len(self.info.params))]
+    passed += [f"integers[{place}]" for place in range(len(self.info.variables))]
+    call = f"{self.info.name}_body({', '.join([*passed, 'begin', 'end'])});"
+    head = f"{self.dialect.kernel} {self.info.name}(void** buffers, int64_t* integers, int64_t begin, int64_t end) {{"
+    # with nothing to share, whoever gets the first piece does it all
+    return [head, f"  {call}" if self.shared else f"  if (begin == 0) {call}", "}", ""]
+
+  def _element(self, pointer: DType) -> str:
+    """The type of one lane in memory: a bool takes a byte."""
+    base = pointer.base if isinstance(pointer, PtrDType) else pointer
+    return self.dialect.type_of(dtypes.uint8 if base.kind == "bool" else base)
+
+  # *** pieces ***
+
+  def _line(self, text: str) -> None:
+    self.lines.append("  " * self.depth + text)
+
+  def _open(self, text: str) -> None:
+    self._line(text)
+    self.depth += 1
+
+  def _close(self) -> None:
+    self.depth -= 1
+    self._line("}")
+
+  def lanes(self, u: UOp) -> list[str]:
+    """Expressions of a value's lanes. Raises ValueError for one that the list has not computed yet."""
+    if (found := self.values.get(u)) is not None:
+      return found
+    if u.op is Ops.CONST:
+      values = u.arg if isinstance(u.arg, tuple) else (u.arg,) * u.dtype.count
+      return [literal(self.dialect, u.dtype, v) for v in values]
+    if u.op is Ops.AFTER:
+      return self.lanes(u.src[0])
+    raise ValueError(f"{u!r} is used before it is computed: a LINEAR lists every value before its uses")
+
+  def _keep(self, u: UOp, values: list[str]) -> None:
+    """Name the lanes of a value."""
+    name, self.values[u] = self.dialect.type_of(u.dtype), []
+    for value in values:
+      self._line(f"const {name} v{self.count} = {value};")
+      self.values[u].append(f"v{self.count}")
+      self.count += 1
+
+  def _elementwise(self, u: UOp) -> None:
+    operands = [self.lanes(s) for s in u.src]
+    # a scalar among vectors (the condition of a WHERE) counts for all lanes
+    self._keep(u, [expression(self.dialect, u, [o[lane if len(o) > 1 else 0] for o in operands]) for lane in range(u.dtype.count)])
+
+  # *** instructions ***
+
+  def alloc(self, u: UOp) -> None:
+    assert isinstance(u.dtype, PtrDType)
+    size = u.dtype.size * u.dtype.base.count
+    aligned = f" {self.dialect.aligned}" if self.dialect.aligned and size > 1 else ""
+    self.memory.append(f"  {self.dialect.qualifier(u.dtype.space)}{self._element(u.dtype)} m{u.arg}[{size}]{aligned};")
+    self.values[u] = [f"m{u.arg}"]
+
+  def loop(self, u: UOp) -> None:
+    name, counter = self.dialect.type_of(u.dtype), f"i{self.count}"
+    self.count += 1
+    first, last = ("0", self.lanes(u.src[0])[0]) if u.arg[1] is not AxisType.THREAD else (f"({name})begin", f"({name})end")
+    self.values[u] = [counter]
+    self._open(f"for ({name} {counter} = {first}; {counter} < {last}; {counter}++) {{")
+
+  def end(self, u: UOp) -> None:
+    for _ in u.src[1:]:
+      self._close()
+
+  def special(self, u: UOp) -> None:
+    """A hardware counter; in a language without any, a loop around all that follows."""
+    name = self.dialect.type_of(u.dtype)
+    if (found := dict(self.dialect.counters).get(u.arg)) is not None:
+      self._line(f"const {name} {u.arg} = {found};")
+    elif self.dialect.counters:
+      raise NotImplementedError(f"{self.dialect.name} has no counter {u.arg!r}: it has {[n for n, _ in self.dialect.counters]}")
+    else:
+      self.counters += 1
+      self._open(f"for ({name} {u.arg} = 0; {u.arg} < {self.lanes(u.src[0])[0]}; {u.arg}++) {{")
+    self.values[u] = [str(u.arg)]
+
+  def barrier(self, u: UOp) -> None:
+    if self.counters:
+      raise NotImplementedError(f"{self.info.name} has a barrier between threads, which {self.dialect.name} runs one after another")
+    if self.dialect.barrier:
+      self._line(self.dialect.barrier)
+
+  def begin_if(self, u: UOp) -> None:
+    self._open(f"if ({self.lanes(u.src[0])[0]}) {{")
+
+  def end_if(self, u: UOp) -> None:
+    self._close()
+
+  def _place(self, index: UOp) -> tuple[str, list[str], list[str], DType]:
+    """Pointer, offsets (one for each lane, or one for adjacent lanes), gates (none, one or one for each lane) and element type of an INDEX."""
+    assert isinstance(index.dtype, PtrDType)
+    base = index.dtype.base
+    offsets = [f"({o} * {base.count})" for o in self.lanes(index.src[1])] if base.count > 1 else self.lanes(index.src[1])
+    gates = self.lanes(index.src[2]) if len(index.src) > 2 else []
+    return self.lanes(index.src[0])[0], offsets, gates, base.scalar()
+
+  def load(self, u: UOp) -> None:
+    pointer, offsets, gates, element = self._place(u.src[0])
+    count = u.dtype.count
+    if len(offsets) == 1:
+      values = self.renderer.load(pointer, offsets[0], element, count) if len(gates) < 2 else [
+        self.renderer.load(pointer, f"{offsets[0]} + {lane}", element, 1)[0] for lane in range(count)]  # fmt: skip
+    else:
+      values = [self.renderer.load(pointer, offset, element, 1)[0] for offset in offsets]
+    if gates:
+      other = self.lanes(u.src[1]) if len(u.src) > 1 else ["0"] * count
+      values = [f"({gates[lane if len(gates) > 1 else 0]} ? {v} : {other[lane]})" for lane, v in enumerate(values)]
+    self._keep(u, values)
+
+  def store(self, u: UOp) -> None:
+    pointer, offsets, gates, element = self._place(u.src[0])
+    values = self.lanes(u.src[1])
+    if len(offsets) == 1 and len(gates) < 2:
+      if gates:
+        self._open(f"if ({gates[0]}) {{")
+      for line in self.renderer.store(pointer, offsets[0], element, values):
+        self._line(line)
+      if gates:
+        self._close()
+      return
+    for lane, value in enumerate(values):
+      offset = offsets[lane] if len(offsets) > 1 else f"{offsets[0]} + {lane}"
+      gate = f"if ({gates[lane if len(gates) > 1 else 0]}) " if gates else ""
+      self._line(gate + self.renderer.store(pointer, offset, element, [value])[0])
+
+  def vectorize(self, u: UOp) -> None:
+    self.values[u] = [self.lanes(s)[0] for s in u.src]
+
+  def extract(self, u: UOp) -> None:
+    lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+    self.values[u] = [self.lanes(u.src[0])[lane] for lane in lanes]
+
+
+_EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
+  Ops.ALLOC: _Program.alloc,
+  Ops.RANGE: _Program.loop,
+  Ops.END: _Program.end,
+  Ops.SPECIAL: _Program.special,
+  Ops.BARRIER: _Program.barrier,
+  Ops.IF: _Program.begin_if,
+  Ops.ENDIF: _Program.end_if,
+  Ops.LOAD: _Program.load,
+  Ops.STORE: _Program.store,
+  Ops.VECTORIZE: _Program.vectorize,
+  Ops.EXTRACT: _Program.extract,
+}

@@ -1,0 +1,76 @@
+"""What C-like languages write differently, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tiny_uop import AddrSpace, DType, Ops, dtypes
+
+from tiny_codegen.render.base import Capabilities
+
+_TYPES = (
+  (dtypes.bool, "_Bool"), (dtypes.int8, "int8_t"), (dtypes.uint8, "uint8_t"), (dtypes.int16, "int16_t"), (dtypes.uint16, "uint16_t"),
+  (dtypes.int32, "int32_t"), (dtypes.uint32, "uint32_t"), (dtypes.int64, "int64_t"), (dtypes.uint64, "uint64_t"),
+  (dtypes.index, "int64_t"), (dtypes.float32, "float"), (dtypes.float64, "double"),
+)  # fmt: skip
+
+# SQRT and TRUNC are left to the compiler's builtins where they are one instruction; GCC and Clang may call libm for TRUNC, so it is emulated
+C_OPS = frozenset({
+  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX, Ops.CMPLT, Ops.CMPNE,
+  Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CDialect:
+  """A C-like language.
+
+  `types` names the scalar types, `header` is put in front, `kernel` before the function. `spaces` qualifies memory GLOBAL, LOCAL and REG,
+  `aligned` goes behind an array that is read in vectors. `functions` names the function of an op for float32, with "{}" for the type's
+  suffix ("f" or nothing). `counters` gives the expression of a SPECIAL, `barrier` the statement of a BARRIER. `infinity` and `nan`
+  are expressions with "{}" for the suffix. Without `host`, the kernel's arguments are the buffers and the integers themselves.
+  """
+
+  name: str
+  capabilities: Capabilities
+  types: tuple[tuple[DType, str], ...] = _TYPES
+  header: tuple[str, ...] = ("#include <stdint.h>",)
+  kernel: str = "void"
+  host: bool = True
+  restrict: str = "restrict"
+  spaces: tuple[str, str, str] = ("", "", "")
+  aligned: str = "__attribute__((aligned(64)))"
+  functions: tuple[tuple[Ops, str], ...] = ((Ops.SQRT, "__builtin_sqrt{}"), (Ops.TRUNC, "__builtin_trunc{}"), (Ops.MULACC, "__builtin_fma{}"))
+  counters: tuple[tuple[str, str], ...] = ()
+  barrier: str = ""
+  infinity: str = "__builtin_inf{}()"
+  nan: str = '__builtin_nan{}("")'
+
+  def type_of(self, dtype: DType) -> str:
+    """The name of a scalar type. Raises NotImplementedError for one that the language lacks."""
+    for known, name in self.types:
+      if known is dtype.scalar():
+        return name
+    raise NotImplementedError(f"{self.name} has no type for {dtype}: it must be emulated before rendering (tiny_codegen.decompose)")
+
+  def qualifier(self, space: AddrSpace) -> str:
+    """What stands before the type of memory in this address space, with a space behind."""
+    word = self.spaces[(AddrSpace.GLOBAL, AddrSpace.LOCAL, AddrSpace.REG).index(space)]
+    return f"{word} " if word else ""
+
+  def with_capabilities(self, **changes: object) -> CDialect:
+    """The same language for a machine that can do something else."""
+    return replace(self, capabilities=replace(self.capabilities, **changes))  # type: ignore[arg-type]
+
+
+C99 = CDialect(
+  "c",
+  Capabilities(
+    native_dtypes=frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64}),
+    native_ops=C_OPS,
+    vector_bits=128,
+    max_vector_lanes=16,
+    has_threads=True,
+    shared_memory_bytes=256 * 1024,
+  ),
+)
