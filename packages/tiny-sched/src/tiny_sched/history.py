@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tiny_sched.index import is_empty
 from tiny_uop import GroupOp, Ops, UOp
 
 
@@ -28,7 +29,16 @@ class Histories:
     self._of: dict[UOp, tuple[UOp, Version]] = {}
     self._bits: dict[UOp, int] = {}
     self._after: dict[UOp, Version] = {}
+    bare: dict[UOp, UOp] = {}
+    self.read: set[UOp] = set()  # BUFFERs whose original contents are read
     for u in nodes:
+      if u.op is Ops.BUFFER:
+        bare[u] = u
+      elif u.op in GroupOp.Movement or u.op in GroupOp.Identity:
+        if u.src[0] in bare:
+          bare[u] = bare[u.src[0]]
+      elif u.op is not Ops.AFTER:
+        self.read.update([bare[s] for s in (u.src[1:] if u.op is Ops.STORE else u.src) if s in bare])
       if u.op is Ops.STORE:
         self._add_store(u)
       elif u.op is Ops.AFTER:
@@ -41,6 +51,9 @@ class Histories:
     if target.shape != value.shape and value.shape != ():
       raise ValueError(f"STORE of a value of shape {value.shape} through a view of shape {target.shape}: reshape or expand the value")
     base, before = self.base_of(target)
+    if is_empty(target.shape):
+      self._after[u] = before  # nothing happens
+      return
     known = self.stores.setdefault(base, [])
     self._bits[u] = bit = 1 << len(known)
     known.append(u)

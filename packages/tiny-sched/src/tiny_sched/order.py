@@ -166,6 +166,8 @@ def _break_cycle(
   for number, following in zip(ring, [*ring[1:], ring[0]]):
     reader = units[number]
     for slot, place in enumerate(reader.places[1:], 1):
+      if snapshots.get(place) == reader.places[0]:
+        continue  # the copy itself has to read it
       if any(w.number == following for w in _overwriters(reader, place, writers, histories)):
         reader.places[slot] = _snapshot(units, place, reader.device, snapshots)
         return

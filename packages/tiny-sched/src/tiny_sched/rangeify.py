@@ -112,12 +112,14 @@ class Rangeify:
   # *** homes: values that a STORE puts in a buffer anyway are read from there by all others ***
 
   def find_homes(self) -> None:
+    """Only buffers whose old contents nothing reads are homes: to read a value from there never has to wait for a reader of those."""
     for u in self.nodes:
       if u.op is not Ops.STORE or is_empty(u.src[0].shape):
         continue
       value, view = u.src[1], self.table.views.get(u.src[0])
       owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS)
-      if owned and value not in self.home and view is not None:
+      fresh = view is not None and view.base not in self.histories.read and not self.histories.before(u).stores
+      if owned and fresh and value not in self.home and view is not None:
         place = self.place_of_view(view, value, self.histories.after(u))
         if place is not None and place.byte_offset == 0 and place.size == place.base.arg[1]:
           self.home[value] = place

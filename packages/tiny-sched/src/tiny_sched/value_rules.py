@@ -13,9 +13,7 @@ _FOLDABLE = GroupOp.Elementwise - {Ops.CAST, Ops.BITCAST}
 def _fold(u: UOp) -> UOp | None:
   if any(s.op is not Ops.CONST or type(s.arg) is tuple for s in u.src):
     return None
-  if u.dtype.kind == "index" and u.op in (Ops.SHL, Ops.SHR, Ops.XOR, Ops.AND, Ops.OR):
-    return None
-  return UOp.const(u.dtype, exec_alu(u.op, u.src[0].dtype if u.op in GroupOp.Compare else u.dtype, tuple(s.arg for s in u.src)))
+  return UOp.const(u.dtype, exec_alu(u.op, u.dtype, [s.arg for s in u.src], u.src[0].dtype))
 
 
 def _cast_const(c: UOp, u: UOp) -> UOp | None:

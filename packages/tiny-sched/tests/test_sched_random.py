@@ -1,0 +1,132 @@
+"""Random programs: schedules executed by the interpreter give what NumPy gives, bit for bit (integers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tiny_sched import schedule
+from tiny_uop import GroupOp, Ops, UOp, dtypes
+from tiny_uop.context import Context
+
+Memory = dict[UOp, np.ndarray[Any, np.dtype[Any]]]
+SIZES = st.sampled_from([0, 1, 1, 2, 3, 4, 6])
+ROOM = 400  # elements that a value may have
+
+
+def total(shape: tuple[int, ...]) -> int:
+  return int(np.prod(shape, dtype=np.int64))
+
+
+def sizes(u: UOp) -> tuple[int, ...]:
+  return tuple(int(s) for s in u.shape)
+
+
+def new(shape: tuple[int, ...]) -> UOp:
+  return UOp.new_buffer("CPU", total(shape), dtypes.int32).reshape(shape)
+
+
+@st.composite
+def movements(draw: st.DrawFn, x: UOp) -> UOp:
+  shape = sizes(x)
+  kind = draw(st.sampled_from(["reshape", "permute", "expand", "pad", "shrink", "flip", "split"]))
+  if kind == "permute":
+    return x.permute(draw(st.permutations(range(len(shape)))))
+  if kind == "flip" and shape:
+    return x.flip(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+  if kind == "pad":
+    padding = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in shape]
+    return x.pad(padding) if total(tuple(s + sum(p) for s, p in zip(shape, padding, strict=True))) <= ROOM else x
+  if kind == "shrink":
+    bounds = [tuple(sorted((draw(st.integers(0, s)), draw(st.integers(0, s))))) for s in shape]
+    return x.shrink([(a, b) for a, b in bounds])
+  if kind == "expand":
+    wide = tuple(draw(SIZES) if s == 1 else s for s in shape)
+    return x.expand(wide) if total(wide) <= ROOM else x
+  if kind == "split" and total(shape):
+    n = total(shape)
+    divisor = draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
+    return x.reshape((divisor, n // divisor))
+  return x.reshape((*shape, 1)) if draw(st.booleans()) else x.reshape((total(shape),))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[UOp, ...]:
+  pool = [new(tuple(draw(st.lists(SIZES, max_size=3)))) for _ in range(draw(st.integers(1, 3)))]
+  for _ in range(draw(st.integers(1, 14))):
+    x = draw(st.sampled_from(pool))
+    kind = draw(st.sampled_from(["move", "move", "move", "binary", "binary", "reduce", "reduce", "const", "compare", "contiguous"]))
+    if kind == "move":
+      pool.append(draw(movements(x)))
+    elif kind == "reduce" and x.shape:
+      axes = draw(st.sets(st.integers(0, len(x.shape) - 1), min_size=1))
+      pool.append(x.reduce_axes(draw(st.sampled_from([Ops.ADD, Ops.MAX, Ops.MUL])), tuple(axes)))
+    elif kind == "const":
+      pool.append(x + x.const_like(draw(st.integers(-3, 3))) if draw(st.booleans()) else x.const_like(draw(st.integers(-3, 3))))
+    elif kind == "contiguous":
+      pool.append(x.contiguous())
+    else:
+      fitting = [y for y in pool if sizes(y) == sizes(x)]
+      y = draw(st.sampled_from(fitting))
+      if kind == "compare":
+        pool.append((x < y).where(draw(st.sampled_from(fitting)), x.const_like(7)))
+      else:
+        pool.append(x.alu(draw(st.sampled_from([Ops.ADD, Ops.MUL, Ops.MAX, Ops.FLOORDIV, Ops.FLOORMOD])), y))
+  return tuple(draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3)))
+
+
+def stored(x: UOp) -> UOp:
+  return new(sizes(x)).assign(x)
+
+
+def compare(
+  roots: list[UOp], execute: Callable[[UOp, Memory], None], evaluate: Callable[[UOp, Memory], np.ndarray[Any, np.dtype[Any]]], seed: int = 0
+) -> None:
+  sink = UOp.sink(*roots)
+  memory: Memory = {}
+  random = np.random.default_rng(seed)
+  for u in sink.toposort:
+    if u.op is Ops.BUFFER:
+      memory[u] = random.integers(-5, 6, u.arg[1]).astype(np.int32)
+  with np.errstate(all="ignore"):
+    wanted = [evaluate(root, memory) for root in roots]
+    with Context(SPEC=1):
+      execute(schedule(sink), memory)
+  for root, want in zip(roots, wanted, strict=True):
+    base = root
+    while base.op in GroupOp.Movement or base.op is Ops.AFTER:
+      base = base.src[0]
+    np.testing.assert_array_equal(memory[base], want.reshape(-1))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(values=programs())
+def test_random_program(values: tuple[UOp, ...], execute: Any, evaluate: Any) -> None:
+  compare([stored(x) for x in values], execute, evaluate)
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> list[UOp]:
+  """Chains of assignments to slices of few buffers, from values that read any version of them."""
+  shape = (4, 3)
+  versions = [[new(shape)] for _ in range(draw(st.integers(1, 2)))]
+  for _ in range(draw(st.integers(1, 4))):
+    reads = [draw(st.sampled_from(draw(st.sampled_from(versions)))) for _ in range(2)]
+    first = reads[0].permute((1, 0)).reshape(shape) if draw(st.booleans()) else reads[0].flip((0,)) if draw(st.booleans()) else reads[0]
+    value = first * reads[1] + 1
+    chain = draw(st.sampled_from(versions))
+    start, stop = sorted((draw(st.integers(0, 4)), draw(st.integers(0, 4))))
+    bounds = ((start, stop), (0, 3))
+    store = chain[-1].shrink(bounds).store(value.shrink(bounds))
+    chain.append(chain[-1].after(store))
+  return [chain[-1] for chain in versions if len(chain) > 1]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(roots=updates())
+def test_random_updates(roots: list[UOp], execute: Any, evaluate: Any) -> None:
+  compare(roots, execute, evaluate)
