@@ -12,6 +12,7 @@ import pytest
 
 from tiny_runtime import Broken, CompileError, Device, DeviceLost, GlobalCounters, OutOfMemory, buffer_of, run
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
+from tiny_uop.spec import SpecError
 
 MakePlugin = Callable[..., Path]
 
@@ -43,12 +44,12 @@ def test_variables(kernels: Any) -> None:
 
 
 def test_reading_what_was_never_written(kernels: Any) -> None:
-  with pytest.raises(RuntimeError, match="read before anything was written") as caught:
+  with pytest.raises(RuntimeError, match="was never written to") as caught:
     run(kernels.linear(kernels.add(kernels.buffer(size=2), kernels.buffer(size=2))))
   assert caught.value.__notes__ == ["as an argument of kernel add on REF"]
-  with pytest.raises(RuntimeError, match="read before anything was written"):
+  with pytest.raises(RuntimeError, match="was never written to"):
     run(kernels.linear(kernels.increment(kernels.buffer(size=2))))
-  with pytest.raises(RuntimeError, match="read before anything was written"):
+  with pytest.raises(RuntimeError, match="was never written to"):
     run(kernels.linear(kernels.copy(kernels.buffer(size=2), kernels.buffer(size=2))))
 
 
@@ -70,6 +71,16 @@ def test_bad_schedules(kernels: Any, kernels_on: Any) -> None:
     run(kernels.linear(kernels.call(UOp.sink(arg=KernelInfo("nothing")))))
   with pytest.raises(ValueError, match="kernel add has buffers on REF and HOST; copy"):
     run(kernels.linear(kernels.add(kernels.buffer(size=2), kernels_on("HOST").buffer([1.0, 2.0]))))
+
+
+def test_spec_checks_the_schedule(kernels: Any) -> None:
+  a, b = kernels.buffer([1.0, 2.0]), kernels.buffer(size=2)
+  tagged = kernels.add(b, a).rtag("left over")
+  with Context(SPEC=1):
+    run(kernels.linear(kernels.add(b, a), kernels.copy(a, b)))
+    with pytest.raises(SpecError, match="illegal at the schedule level: CALL.*no tag"):
+      run(kernels.linear(tagged))
+  assert kernels.values(a) == [2.0, 3.0]
 
 
 def test_nothing_runs_if_something_does_not_compile(kernels: Any) -> None:
@@ -206,7 +217,7 @@ def test_failed_first_write_leaves_a_buffer_unwritten(kernels_on: Any, fail: Any
   fail["write"] = [OSError("bus")]
   with pytest.raises(Broken):
     buffer.write(bytes(4))
-  with pytest.raises(RuntimeError, match="before anything was written"):
+  with pytest.raises(RuntimeError, match="was never written to"):
     buffer.read()
 
 

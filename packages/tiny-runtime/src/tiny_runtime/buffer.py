@@ -102,8 +102,8 @@ class Buffer:
     base = self.base
     if base._state != "written":
       if not self.is_written():
-        what = "read after it was freed" if base._state == "freed" else "read before anything was written to it"
-        raise RuntimeError(f"{self!r} is {what}")
+        what = "was freed" if base._state == "freed" else "was never written to"
+        raise RuntimeError(f"{self!r} {what}, so there is nothing to read")
       self.allocate()
     if base._opened is None or base._opened.lost:
       self.allocate()
