@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.dtype import DType
+from tiny_uop.dtype import DType, PtrDType
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.truncate import Number, from_bits, to_bits, truncate
 
@@ -229,7 +229,9 @@ def _checked(node: UOp, value: Value) -> Value:
 
 def _leaf_error(root: UOp, values: dict[UOp, Value]) -> Exception:
   for node in root.toposort:
-    if node not in values and all(s in values for s in node.src):
+    if isinstance(node.dtype, PtrDType) or node.dtype.kind == "void":
+      continue  # what is read through a pointer is the value that is missing
+    if node not in values:
       if node.op in (Ops.VARIABLE, Ops.RANGE, Ops.SPECIAL):
         return KeyError(f"no value for {node.op.name} {node.arg!r}: put it in env")
       return ValueError(

@@ -10,7 +10,7 @@ from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import Linear, build, is_const, linear, order
+from tiny_uop.symbolic.linear import MAX_TERMS, Linear, build, is_const, linear, order
 from tiny_uop.symbolic.recombine import recombine
 from tiny_uop.uop import UOp
 
@@ -52,6 +52,8 @@ def _index_sum(u: UOp) -> UOp | None:
   if _in_order(u):
     return None
   form = linear(u)
+  if form.leaves >= MAX_TERMS:
+    return None  # sorting each prefix of a long sum again would be quadratic, and nothing is won on these
   recombine(form)
   return build(u.dtype, form)
 

@@ -16,7 +16,7 @@ from tiny_uop.dtype import DType
 from tiny_uop.ops import Ops
 from tiny_uop.uop import UOp
 
-MAX_TERMS = 256  # sums of more are split, so that a pathological one costs linear time
+MAX_TERMS = 64  # sums of more are split, so that a pathological one costs linear time
 
 
 class Linear:

@@ -1,0 +1,180 @@
+"""The textual form: it parses back to the identical object, and text from anywhere gives an error with a place, nothing else."""
+
+import math
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiny_uop import (
+  AddrSpace, AxisType, DType, KernelInfo, Opt, OptOps, Ops, ParamInfo, ParseError, ProgramInfo, Stage, UOp, dtypes,
+  parse_uop, print_uop, register_arg,
+)  # fmt: skip
+
+records = st.sampled_from([
+  KernelInfo("k"), KernelInfo("a\n\"b\"", (Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.SWAP, 1, (2, 3)))), Stage(AddrSpace.REG, 2),
+  ProgramInfo("p", "llvm", (ParamInfo(0, dtypes.float32, 16, True, False),), ("n",)), AxisType.REDUCE, Ops.ADD, OptOps.TC,
+])  # fmt: skip
+all_dtypes = st.sampled_from([
+  *dtypes.all, dtypes.index, dtypes.void, dtypes.float32.vec(4), dtypes.int8.vec(16), dtypes.float16.ptr(7),
+  dtypes.float32.vec(4).ptr(3, AddrSpace.LOCAL), dtypes.bool.ptr(1, AddrSpace.REG),
+])  # fmt: skip
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), all_dtypes, records)
+literals = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4).map(tuple), max_leaves=12)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> UOp:
+  """Graphs that share nodes; the textual form does not care whether they are legal."""
+  nodes: list[UOp] = []
+  for _ in range(draw(st.integers(1, 12))):
+    src = tuple(draw(st.lists(st.sampled_from(nodes), max_size=3))) if nodes else ()
+    nodes.append(UOp(draw(st.sampled_from(Ops)), draw(all_dtypes), src, draw(literals), draw(st.none() | st.text())))
+  return nodes[-1]
+
+
+@settings(max_examples=300)
+@given(graphs())
+def test_round_trip(graph: UOp) -> None:
+  text = print_uop(graph)
+  assert parse_uop(text) is graph
+  assert print_uop(parse_uop(text)) == text
+  assert text.isascii()
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, math.inf, -math.inf, math.nan, 1e22, 1e-300, 1, 1.0, True, (1,), (), ((),)])
+def test_literals_that_look_alike(value: Any) -> None:
+  node = UOp(Ops.SINK, arg=value)
+  again = parse_uop(print_uop(node))
+  assert again is node and type(again.arg) is type(value) and repr(again.arg) == repr(value)
+
+
+def test_what_it_looks_like() -> None:
+  x = UOp.variable("x", 0, 15)
+  assert print_uop(UOp.sink(x * 4, arg=KernelInfo("k"))) == (
+    "tiny-uop 1\n"
+    '%0 = VARIABLE index () arg=("x", 0, 15)\n'
+    "%1 = CONST index () arg=4\n"
+    "%2 = MUL index (%0, %1)\n"
+    '%3 = SINK void (%2) arg=KernelInfo(name="k", opts=None)\n'
+  )
+
+
+def test_comments_blank_lines_and_other_numbers() -> None:
+  text = '\n# a comment\ntiny-uop 1\r\n\n  %70 = CONST int32 () arg=1\n   # more\n%3 = ADD int32 (%70 , %70)  tag="t"\n'
+  one = UOp.const(dtypes.int32, 1)
+  assert parse_uop(text) is UOp(Ops.ADD, dtypes.int32, (one, one), None, "t")
+
+
+def test_deep_graphs_round_trip() -> None:
+  u = UOp.variable("x", 0, 1)
+  for _ in range(30_000):
+    u = u + 1
+  assert parse_uop(print_uop(u)) is u
+  assert pickle.loads(pickle.dumps(u)) is u
+
+
+@pytest.mark.parametrize(
+  ("text", "line", "column", "message"),
+  [
+    ("", 1, 1, "no nodes"),
+    ("tiny-uop 1\n", 2, 1, "no nodes"),
+    ("%0 = CONST int32 ()", 1, 1, "expected the header 'tiny-uop 1'"),
+    ("tiny-uop 9\n%0 = CONST int32 ()", 1, 10, "IR version 9"),
+    ("tiny-uop 1\n%0 CONST", 2, 4, "expected '='"),
+    ("tiny-uop 1\nfoo", 2, 1, "expected a node"),
+    ("tiny-uop 1\n%0 = FOO int32 ()", 2, 6, "unknown operation FOO"),
+    ("tiny-uop 1\n%0 = CONST int33 ()", 2, 12, "unknown dtype 'int33'"),
+    ("tiny-uop 1\n%0 = CONST float32x99999999 ()", 2, 12, "unknown dtype"),
+    ("tiny-uop 1\n%0 = CONST int32 (%1)", 2, 19, "%1 is used before"),
+    ("tiny-uop 1\n%0 = CONST int32 (%0)", 2, 19, "%0 is used before"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=", 2, 25, "expected a literal, found the end"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=(1 2)", 2, 28, "expected ',' after the one item"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=(1)", 2, 27, "expected ','"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=1 2", 2, 27, "expected the end of the line"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=open", 2, 25, "unknown word 'open'"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=__import__('os')", 2, 25, "unknown word '__import__'"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=AxisType.SPIN", 2, 34, "AxisType has no member SPIN"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=AxisType.__class__", 2, 34, "AxisType has no member"),
+    ("tiny-uop 1\n%0 = SINK void () arg=KernelInfo(nam=1)", 2, 34, "expected a field of KernelInfo"),
+    ("tiny-uop 1\n%0 = SINK void () arg=Opt()", 2, 23, "cannot make a Opt"),
+    ("tiny-uop 1\n%0 = SINK void () arg=Stage(copies=1, copies=2)", 2, 39, "not yet given"),
+    ('tiny-uop 1\n%0 = SINK void () arg="\\x"', 2, 23, "expected a literal"),
+    ('tiny-uop 1\n%0 = SINK void () arg="abc', 2, 23, "expected a literal"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=1\n%0 = CONST int32 () arg=2", 3, 1, "%0 is defined twice"),
+  ],
+)  # fmt: skip
+def test_errors_have_a_place(text: str, line: int, column: int, message: str) -> None:
+  with pytest.raises(ParseError) as caught:
+    parse_uop(text)
+  assert message in str(caught.value)
+  assert (caught.value.line, caught.value.column) == (line, column)
+  assert str(caught.value).startswith(f"line {line}, column {column}: ")
+
+
+def test_limits() -> None:
+  with pytest.raises(ParseError, match="nest deeper than 64"):
+    parse_uop("tiny-uop 1\n%0 = SINK void () arg=" + "(" * 100_000)
+  with pytest.raises(ParseError, match="a number of 100000 characters"):
+    parse_uop("tiny-uop 1\n%0 = CONST int32 () arg=" + "1" * 100_000)
+
+
+@given(st.text())
+def test_any_text_gives_a_parse_error_or_a_graph(text: str) -> None:
+  for prefix in ("", "tiny-uop 1\n", "tiny-uop 1\n%0 = CONST int32 () arg="):
+    try:
+      assert isinstance(parse_uop(prefix + text), UOp)
+    except ParseError:
+      pass
+
+
+@given(graphs(), st.integers(0, 2000), st.text(max_size=3))
+def test_damaged_text(graph: UOp, place: int, patch: str) -> None:
+  text = print_uop(graph)
+  place %= len(text)
+  try:
+    assert isinstance(parse_uop(text[:place] + patch + text[place + 1 :]), UOp)
+  except ParseError:
+    pass
+
+
+def test_arguments_that_cannot_be_printed() -> None:
+  with pytest.raises(TypeError, match="cannot stand in an argument"):
+    print_uop(UOp(Ops.SINK, arg=frozenset({1})))
+  with pytest.raises(ValueError, match="named 'Stage' is already registered"):
+    register_arg(type("Stage", (), {}))
+
+
+@pytest.mark.parametrize(
+  ("u", "expected"),
+  [
+    ((UOp.variable("x", 0, 9) * 4 + 3) // 4, "(x*4 + 3)//4"),
+    ((UOp.variable("x", 0, 9) + 3) * 2 % 5, "(x + 3)*2%5"),
+    (UOp.variable("x", 0, 9) * (UOp.range(3, 7) // 2), "x*(r7//2)"),
+    ((UOp.variable("x", 0, 9) < 3) & (UOp.variable("x", 0, 9).ne(1)), "(x < 3) & (x != 1)"),
+    (UOp.variable("x", 0, 9).cast(dtypes.float32).sin(), "sin(float32(x))"),
+    ((UOp.variable("x", 0, 9) < 3).where(UOp.const(dtypes.int32, 1), 2), "where(x < 3, 1, 2)"),
+  ],
+)  # fmt: skip
+def test_formulas(u: UOp, expected: str) -> None:
+  assert u.render() == expected
+
+
+def test_formulas_of_shared_nodes_stay_short() -> None:
+  u = UOp.variable("x", 0, 1)
+  for _ in range(200):
+    u = u * u
+  assert len(u.render()) < 100_000
+
+
+def test_dtype_names_round_trip() -> None:
+  def check(dtype: DType) -> None:
+    assert dtypes.parse(dtype.name) is dtype
+
+  for dtype in (*dtypes.all, dtypes.index, dtypes.void):
+    check(dtype)
+  for dtype in dtypes.all:
+    check(dtype.vec(8))
+    check(dtype.ptr(12, AddrSpace.LOCAL))
