@@ -1,0 +1,106 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tiny_tensor.base import Scalar
+from tiny_tensor.scan import ScanMixin
+
+
+class ActivationMixin(ScanMixin):
+  """relu and its relatives, element by element. Gradients are PyTorch's, at the kinks too unless noted."""
+
+  __slots__ = ()
+
+  def relu(self) -> Self:
+    """`max(x, 0)`; NaN stays."""
+    return (self <= 0).where(0, self)
+
+  def relu6(self) -> Self:
+    """relu limited to 6."""
+    return self.hardtanh(0, 6)
+
+  def hardtanh(self, min_val: Scalar = -1, max_val: Scalar = 1) -> Self:
+    """Limited to [min_val, max_val]; no gradient at the bounds."""
+    x = self.as_float()
+    return (x <= min_val).where(min_val, (x >= max_val).where(max_val, x))
+
+  def leaky_relu(self, neg_slope: float = 0.01) -> Self:
+    """x where positive, else `neg_slope * x`."""
+    x = self.as_float()
+    return (x > 0).where(x, x * neg_slope)
+
+  def sigmoid(self) -> Self:
+    """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
+    x, dtype = self.with_precision()
+    positive = x >= 0
+    e = positive.where(-x, x).exp()
+    return (positive.where(1.0, e) / (e + 1)).as_dtype(dtype)
+
+  def silu(self) -> Self:
+    """`x * sigmoid(x)`."""
+    return self * self.sigmoid()
+
+  def swish(self) -> Self:
+    """`silu`."""
+    return self.silu()
+
+  def elu(self, alpha: float = 1.0) -> Self:
+    """x where positive, else `alpha * (exp(x) - 1)`."""
+    x = self.as_float()
+    positive = x > 0
+    return positive.where(x, (positive.where(0.0, x).expm1()) * alpha)
+
+  def expm1(self) -> Self:
+    """`exp(x) - 1`, accurate near 0: `2·sinh(x/2)·exp(x/2)`."""
+    x, dtype = self.with_precision()
+    half = x * 0.5
+    near = x.abs() < 1
+    small = near.where(half, 0.0)
+    return near.where(small.sinh() * small.exp() * 2, x.exp() - 1).as_dtype(dtype)
+
+  def celu(self, alpha: float = 1.0) -> Self:
+    """`max(x, 0) + min(alpha * (exp(x/alpha) - 1), 0)`."""
+    x = self.as_float()
+    positive = x > 0
+    return positive.where(x, (positive.where(0.0, x) / alpha).expm1() * alpha)
+
+  def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
+    """Scaled elu (Klambauer et al., 2017)."""
+    return self.elu(alpha) * gamma
+
+  def gelu(self) -> Self:
+    """`0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`, PyTorch's approximate="tanh"."""
+    x = self.as_float()
+    return x * 0.5 * (((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)).tanh() + 1)
+
+  def quick_gelu(self) -> Self:
+    """`x * sigmoid(1.702 x)`."""
+    return self * (self.as_float() * 1.702).sigmoid()
+
+  def softplus(self, beta: float = 1.0) -> Self:
+    """`log(1 + exp(beta x)) / beta`."""
+    x, dtype = self.with_precision()
+    return ((x * beta).logaddexp(0.0) / beta).as_dtype(dtype)
+
+  def mish(self) -> Self:
+    """`x * tanh(softplus(x))`."""
+    return self * self.softplus().tanh()
+
+  def softsign(self) -> Self:
+    """`x / (1 + |x|)`."""
+    return self / (self.abs() + 1)
+
+  def logsigmoid(self) -> Self:
+    """`log(sigmoid(x))`."""
+    return -(-self.as_float()).softplus()
+
+  def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
+    """`alpha x + beta` limited to [0, 1]."""
+    return (self.as_float() * alpha + beta).hardtanh(0, 1)
+
+  def hardswish(self) -> Self:
+    """`x * relu6(x + 3) / 6`."""
+    return self * (self + 3).relu6() * (1 / 6)

@@ -1,0 +1,165 @@
+"""Writing in place: `assign` and `t[...] = v`.
+
+A tensor that is a view of a buffer writes through it, and every live tensor that is a view of the same buffer sees the new contents, as
+in PyTorch. A tensor that is not computed yet just stands for another graph from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from tiny_uop import Ops, UOp, dtypes
+
+from tiny_tensor.base import Operand, TensorBase, check_devices, is_const, live_tensors
+from tiny_tensor.index_parse import Entry, Gather, Span
+from tiny_tensor.normalisation import NormMixin
+from tiny_tensor.realize import HOLDERS, buffer_for, storage, stored
+from tiny_tensor.shapes import broadcast_shape
+
+WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
+
+
+def writable_storage(uop: UOp) -> UOp | None:
+  """The BUFFER or AFTER that can be written through a view; None where elements would be hit twice or are not in it."""
+  while uop.op in WRITABLE:
+    uop = uop.src[0]
+  return uop if uop.op in HOLDERS else None
+
+
+def write(view: UOp, base: UOp, value: UOp) -> None:
+  """Store `value` through `view` of `base`; all live views of `base` see it."""
+  after = stored(base, view, value)
+  for t in list(live_tensors.values()):
+    if storage(t.uop) is base:
+      t.uop = t.uop.substitute({base: after})
+
+
+class AssignMixin(NormMixin):
+  """assign and __setitem__."""
+
+  __slots__ = ()
+
+  def value_for(self, x: Any, shape: Any) -> Self:
+    """What is written: on this device, of this dtype and shape. Raises TypeError or ValueError naming what differs."""
+    typed = x if isinstance(x, (TensorBase, bool, int, float, UOp)) else type(self)(x, device=self.device)  # type: ignore[call-arg]
+    value = self.operand(typed)
+    if not isinstance(x, TensorBase):
+      if dtypes.is_float(value.dtype) and not dtypes.is_float(self.dtype):
+        raise TypeError(f"cannot write {value.dtype.name} values to a tensor of dtype {self.dtype.name}: cast first")
+      value = value.as_dtype(self.dtype)
+    if value.dtype != self.dtype:
+      raise TypeError(f"cannot write dtype {value.dtype.name} to a tensor of dtype {self.dtype.name}: cast first")
+    check_devices([self, value]) if not is_const(self.uop) else None
+    if broadcast_shape(value.shape, shape) != shape:
+      raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
+    return value.broadcast_to(shape)
+
+  def assign(self, x: Operand | Any) -> Self:
+    """Replace all contents by `x` (broadcast; of the same dtype and device). Gives back `self`.
+
+    Lazy as everything: the write happens when this tensor or a view of it is realised, after reads of the old contents.
+    """
+    value = self.value_for(x, self.shape)
+    if value.uop is self.uop:
+      return self
+    base = writable_storage(self.uop)
+    if base is None:
+      self.uop = value.uop
+    else:
+      write(self.uop, base, value.uop)
+    return self
+
+  def in_buffer(self) -> None:
+    """Give the tensor storage that can be written, with its present contents."""
+    if writable_storage(self.uop) is None:
+      buffer, view = buffer_for(self.uop)
+      self.uop = view.substitute({buffer: stored(buffer, view, self.uop)})
+
+  def __setitem__(self, key: Any, x: Any) -> None:
+    """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the last counts.
+
+    Raises IndexError, TypeError or ValueError as reading and `assign` do.
+    """
+    entries = self.parse_index(key)
+    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
+    result = self[key] if not gathers else self.view_of(entries).gather_axes(gathers, self.front(gathers))
+    value = self.value_for(x, result.shape)
+    if 0 in result.shape:
+      return
+    if any(isinstance(e, Span) and e.step not in (1, -1) for e in entries):
+      self.set_strided(entries, gathers, value)
+      return
+    self.in_buffer()
+    view = self.view_of(entries)
+    base = writable_storage(view.uop)
+    assert base is not None
+    write(view.uop, base, view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop)
+
+  def front(self, gathers: list[tuple[int, Self]]) -> bool:
+    """Whether the axes of index tensors go to the front."""
+    axes = [axis for axis, _ in gathers]
+    return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))
+
+  def set_strided(self, entries: list[Entry], gathers: list[tuple[int, Self]], value: Self) -> None:
+    """Steps other than 1: the value spread over the shape of the tensor, taken where a mask holds."""
+    if gathers:
+      view = self.view_of(entries)
+      value = view.written(gathers, value, self.front(gathers))
+    mask = self.const_like(True, dtypes.bool)
+    self.assign(self.spread(entries, mask).where(self.spread(entries, value), self))
+
+  def spread(self, entries: list[Entry], value: Self) -> Self:
+    """`value`, of the shape of the view that `entries` make (or of the whole tensor), put in its place among zeros."""
+    from tiny_tensor.gradient import MOVEMENT_RULES, view_chain
+
+    chain = view_chain(self.view_of(entries).uop, self.uop)
+    out = value.uop if value.shape == self.view_of(entries).shape else None
+    if out is None:
+      out = value.uop
+      for move in chain:
+        out = move.with_src((out, *move.src[1:]))
+    for move in reversed(chain):
+      new = MOVEMENT_RULES[move.op](out, move)[0]
+      assert new is not None
+      out = new
+    return value.derive(out)
+
+  def written(self, gathers: list[tuple[int, Self]], value: Self, front: bool) -> Self:
+    """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""
+    axes = [axis for axis, _ in gathers]
+    rest = [i for i in range(self.ndim) if i not in axes]
+    shape = broadcast_shape(*(g.shape for _, g in gathers))
+    sizes = [int(self.shape[a]) for a in axes]
+    linear: Self | None = None
+    for (_, index), size in zip(gathers, sizes, strict=True):
+      wide = index.as_dtype(dtypes.int32 if self.numel_below_31() else dtypes.int64)
+      wide = (wide < 0).where(wide + size, wide)
+      # a place outside names nothing
+      wide = ((wide < 0) | (wide >= size)).where(-(1 << 30), wide)
+      linear = wide if linear is None else linear * size + wide
+    assert linear is not None
+    count = 1
+    for s in shape:
+      count *= int(s)
+    at = 0 if front else axes[0]
+    k = len(shape)
+    lead = value.ndim - k
+    v = value.permute(*range(at), *range(at + k, at + k + lead - at), *range(at, at + k))
+    v = v.reshape((*v.shape[:lead], count))
+    places = 1
+    for s in sizes:
+      places *= s
+    hot = linear.broadcast_to(shape).reshape((1, count)) == self.count_up(places, linear.dtype).unsqueeze(-1)
+    x = self.permute(*rest, *axes)
+    flat = x.reshape((*x.shape[: len(rest)], places)).write_hot(v, hot).reshape(x.shape)
+    order = [*rest, *axes]
+    return flat.permute(*[order.index(i) for i in range(self.ndim)])
+
+  def numel_below_31(self) -> bool:
+    """Whether int32 counts the elements."""
+    n = self.numel()
+    return isinstance(n, int) and n < 1 << 30
+
+  def __delitem__(self, key: Any) -> None:
+    """Not possible: TypeError."""
+    raise TypeError("elements of a tensor cannot be deleted: use a slice or a mask to make a smaller one")

@@ -1,0 +1,191 @@
+"""What every part of Tensor builds on: the UOp it stands for, dtype and shape, operands and broadcasting."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable
+from typing import ClassVar, Self, TypeAlias, Union, cast
+
+from tiny_uop import DType, Ops, UOp, dtypes, sint
+
+from tiny_tensor.shapes import Shape, broadcast_shape, prod
+
+Scalar: TypeAlias = Union[bool, int, float]
+Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
+DTypeLike: TypeAlias = Union[DType, str]
+
+# Every live tensor, by identity: realising a graph replaces computed nodes by buffers in all of them.
+live_tensors: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+
+
+def to_dtype(dtype: DTypeLike) -> DType:
+  """A dtype from itself or its name. Raises ValueError (unknown name) or TypeError, naming the value."""
+  if isinstance(dtype, DType) and dtype in dtypes.all:
+    return dtype
+  if isinstance(dtype, str):
+    alias = getattr(dtypes, dtype, None)
+    found = alias if isinstance(alias, DType) else dtypes.parse(dtype)
+    if found not in dtypes.all:
+      raise ValueError(f"a tensor cannot hold {dtype!r}: expected one of {', '.join(d.name for d in dtypes.all)}")
+    return found
+  raise TypeError(f"expected a dtype or its name, got {dtype!r}")
+
+
+def scalar_dtype(value: Scalar, other: DType) -> DType:
+  """The dtype of a Python scalar next to a tensor of dtype `other`: it is weak, it only raises the kind."""
+  if dtypes.is_float(other):
+    return other
+  if isinstance(value, bool):
+    return other
+  if isinstance(value, int):
+    return dtypes.default_int if dtypes.is_bool(other) else other
+  return dtypes.default_float
+
+
+def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: str | None = None) -> UOp:
+  """A constant of a shape: CONST (which names its device, when it has one) reshaped and expanded."""
+  uop = UOp.const(dtype, value)
+  if device is not None:
+    uop = UOp(Ops.CONST, dtype, (UOp(Ops.DEVICE, dtypes.void, (), device),), uop.arg)
+  return uop.reshape((1,) * len(shape)).expand(shape) if shape else uop
+
+
+class TensorBase:
+  """A lazily computed array. `uop` is the graph that computes it; methods build graphs and nothing else."""
+
+  __slots__ = ("__weakref__", "grad", "history", "requires_grad", "uop")
+  uop: UOp
+  grad: TensorBase | None
+  requires_grad: bool | None
+  history: bool  # computed from a tensor that requires a gradient
+  training: ClassVar[bool] = False
+
+  @classmethod
+  def wrap(cls, uop: UOp, requires_grad: bool | None = None, history: bool = False) -> Self:
+    """A tensor that stands for `uop`, a tensor-level graph."""
+    self = object.__new__(cls)
+    self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, history, None
+    live_tensors[id(self)] = self
+    return self
+
+  def derive(self, uop: UOp, *parents: TensorBase) -> Self:
+    """The tensor for `uop`, computed from `self` and `parents`, whose need for gradients it inherits."""
+    wanted = self.requires_grad is True or any(p.requires_grad is True for p in parents)
+    wanted = wanted and dtypes.is_float(uop.dtype)
+    known = self.requires_grad is False and all(p.requires_grad is False for p in parents)
+    return self.wrap(uop, True if wanted else (False if known else None), wanted)
+
+  __hash__ = object.__hash__
+
+  @property
+  def dtype(self) -> DType:
+    """Element type."""
+    return self.uop.dtype
+
+  @property
+  def shape(self) -> Shape:
+    """Sizes of the axes, ints or symbolic."""
+    return self.uop.shape
+
+  @property
+  def ndim(self) -> int:
+    """Number of axes."""
+    return len(self.uop.shape)
+
+  @property
+  def device(self) -> str:
+    """Name of the device that the values are, or will be, on."""
+    device = self.uop.device
+    if isinstance(device, str):
+      return device
+    if device is None:
+      from tiny_runtime import Device
+
+      return Device.DEFAULT
+    raise TypeError(f"expected one device, got {device!r}")
+
+  def numel(self) -> sint:
+    """Number of elements."""
+    return prod(self.shape)
+
+  def element_size(self) -> int:
+    """Bytes per element."""
+    return self.dtype.itemsize
+
+  def nbytes(self) -> int:
+    """Bytes of all elements; for symbolic shapes, of the largest."""
+    from tiny_tensor.shapes import upper
+
+    return math.prod(map(upper, self.shape)) * self.dtype.itemsize
+
+  def is_floating_point(self) -> bool:
+    """Whether the dtype is a float."""
+    return dtypes.is_float(self.dtype)
+
+  def const_like(self, value: Scalar, dtype: DType | None = None) -> Self:
+    """A tensor of the same shape, device and (unless given) dtype, filled with `value`."""
+    return self.wrap(const_uop(value, dtype or self.dtype, self.shape, self.device), False)
+
+  def operand(self, value: Operand, weak: DType | None = None) -> Self:
+    """`value` as a tensor. A Python scalar takes the dtype that it has next to one of dtype `weak` (default: that of
+    `self`); an integer UOp becomes int32."""
+    if isinstance(value, TensorBase):
+      return cast(Self, value)
+    if isinstance(value, UOp):
+      if value.shape != ():
+        raise TypeError(f"an operand that is a UOp must be a scalar, got shape {value.shape}")
+      uop = value.cast(dtypes.default_int) if value.dtype == dtypes.index else value
+      return self.wrap(uop, False)
+    if isinstance(value, (bool, int, float)):
+      return self.wrap(const_uop(value, scalar_dtype(value, weak or self.dtype)), False)
+    if hasattr(value, "__array_interface__"):
+      return type(self)(value, device=self.device)  # type: ignore[call-arg]
+    raise TypeError(f"expected a Tensor or a number, got {type(value).__name__} {value!r}")
+
+  def broadcast_to(self, shape: Shape) -> Self:
+    """The same values repeated along the axes of size 1. Raises ValueError naming both shapes."""
+    if self.shape == shape:
+      return self
+    if len(self.shape) > len(shape) or broadcast_shape(self.shape, shape) != shape:
+      raise ValueError(f"cannot broadcast shape {self.shape} to {shape}")
+    return self.derive(self.uop.reshape((1,) * (len(shape) - self.ndim) + self.shape).expand(shape))
+
+  def as_dtype(self, dtype: DType) -> Self:
+    """Cast without checking names: what the other methods use."""
+    return self if self.dtype == dtype else self.derive(self.uop.cast(dtype))
+
+  def broadcasted(self, *values: Operand, match_dtype: bool = True) -> tuple[Self, ...]:
+    """`self` and `values` with one common shape and, unless told otherwise, their promoted dtype."""
+    tensors = [v for v in (self, *values) if isinstance(v, TensorBase)]
+    check_devices(tensors)
+    weak = dtypes.promote(*(t.dtype for t in tensors))
+    operands = [self, *(self.operand(v, weak) for v in values)]
+    if match_dtype:
+      common = dtypes.promote(*(t.dtype for t in operands))
+      operands = [t.as_dtype(common) for t in operands]
+    shape = broadcast_shape(*(t.shape for t in operands))
+    return tuple(t.broadcast_to(shape) for t in operands)
+
+  def alu(self, op: Ops, *others: TensorBase, dtype: DType | None = None) -> Self:
+    """An elementwise op over operands that already agree in shape and dtype."""
+    uop = UOp(op, dtype or self.dtype, (self.uop, *(o.uop for o in others)))
+    return self.derive(uop, *others)
+
+
+def check_devices(tensors: Iterable[TensorBase]) -> None:
+  """Raises ValueError when tensors sit on different devices; constants sit on all of them."""
+  found: dict[str, TensorBase] = {}
+  for t in tensors:
+    device = t.uop.device
+    if isinstance(device, str) and not is_const(t.uop):
+      found.setdefault(device, t)
+  if len(found) > 1:
+    raise ValueError(f"tensors are on different devices {sorted(found)}: move one with .to(device)")
+
+
+def is_const(uop: UOp) -> bool:
+  """Whether a graph is one constant seen through movement ops."""
+  while uop.op in (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP):
+    uop = uop.src[0]
+  return uop.op is Ops.CONST

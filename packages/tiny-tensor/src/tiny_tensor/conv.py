@@ -1,0 +1,262 @@
+"""Convolution and pooling over any number of spatial axes, by windows as views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from tiny_uop import dtypes
+
+from tiny_tensor.base import DTypeLike
+from tiny_tensor.operators import OperatorMixin
+from tiny_tensor.pool import windows
+from tiny_tensor.shapes import as_tuple
+
+Sizes = int | Sequence[int]
+Pads = list[tuple[int, int]]
+
+
+def padding_of(padding: Sizes, axes: int) -> Pads:
+  """(before, after) per spatial axis from one number, one per axis, or PyTorch's flat pairs (last axis first)."""
+  if isinstance(padding, int):
+    return [(padding, padding)] * axes
+  values = [int(p) for p in padding]
+  if len(values) == 2 * axes and axes != 0 and len(values) != axes:
+    return [(values[i], values[i + 1]) for i in range(0, len(values), 2)][::-1]
+  if len(values) != axes:
+    raise ValueError(f"padding {tuple(padding)} must be a number, {axes} numbers or {2 * axes} numbers")
+  return [(p, p) for p in values]
+
+
+class ConvMixin(OperatorMixin):
+  """conv2d, conv_transpose2d and the poolings. The layout is (batch, channels, spatial axes…)."""
+
+  __slots__ = ()
+
+  def padded(self, pads: Pads, value: float = 0.0) -> Self:
+    """Padding of the spatial axes, the last ones."""
+    return self.pad([(0, 0)] * (self.ndim - len(pads)) + list(pads), value=value) if any(map(any, pads)) else self
+
+  def conv2d(
+    self,
+    weight: Self,
+    bias: Self | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    dtype: DTypeLike | None = None,
+  ) -> Self:
+    """Cross-correlation. `(n, c, size…)` with weight `(out, c/groups, kernel…)` → `(n, out, size'…)`.
+
+    Works for any number of spatial axes. Raises ValueError naming the shapes when channels or groups do not fit.
+    """
+    axes = weight.ndim - 2
+    if axes < 1 or self.ndim != axes + 2:
+      raise ValueError(f"conv2d takes (n, c, size…) and (out, c/groups, kernel…), got {self.shape} and {weight.shape}")
+    n, channels, out, per_group = (int(s) for s in (*self.shape[:2], *weight.shape[:2]))
+    if channels != groups * per_group or out % groups:
+      raise ValueError(
+        f"conv2d with groups={groups}: input {self.shape} has {channels} channels and weight {weight.shape} takes "
+        f"{groups}*{per_group} and gives {out}, a multiple of groups"
+      )
+    kernel = tuple(int(k) for k in weight.shape[2:])
+    x = windows(self.padded(padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
+    sizes = x.shape[2 : 2 + axes]
+    each = out // groups
+    # (n, group, 1, c, size…, kernel…) → (n, group, out/group, size…, c, kernel…)
+    x = x.reshape((n, groups, 1, per_group, *sizes, *kernel))
+    x = x.permute(0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
+    w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
+    common = dtypes.promote(self.dtype, weight.dtype)
+    y = (x * w).sum(tuple(range(3 + axes, 4 + 2 * axes)), dtype=dtype).reshape((n, out, *sizes))
+    y = y if dtype is not None else y.as_dtype(common)
+    return y if bias is None else y + bias.reshape((1, out, *(1,) * axes))
+
+  def conv_transpose2d(
+    self,
+    weight: Self,
+    bias: Self | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+  ) -> Self:
+    """The transpose of conv2d in its input. Weight is `(c, out/groups, kernel…)`.
+
+    Size' = (size-1)*stride - 2*padding + dilation*(kernel-1) + 1 + output_padding.
+    """
+    axes = weight.ndim - 2
+    if axes < 1 or self.ndim != axes + 2 or self.shape[1] != weight.shape[0] or int(weight.shape[0]) % groups:
+      raise ValueError(
+        f"conv_transpose2d takes (n, c, size…) and (c, out/groups, kernel…), got {self.shape}, {weight.shape}, groups={groups}"
+      )
+    steps, gaps, extra = as_tuple(stride, axes), as_tuple(dilation, axes), as_tuple(output_padding, axes)
+    kernel = [int(k) for k in weight.shape[2:]]
+    per_in, per_out = int(weight.shape[0]) // groups, int(weight.shape[1])
+    w = weight.flip(*range(2, 2 + axes)).reshape((groups, per_in, per_out, *kernel)).transpose(1, 2)
+    w = w.reshape((groups * per_out, per_in, *kernel))
+    x = self
+    for axis, step in enumerate(steps, start=2):
+      if step > 1:  # step-1 zeros between the elements
+        n = int(x.shape[axis])
+        x = x.unsqueeze(axis + 1).pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(x.ndim + 1)])
+        x = x.flatten(axis, axis + 1).select_axis(axis, 0, (n - 1) * step + 1)
+    pads = [
+      ((k - 1) * d - before, (k - 1) * d - after + e)
+      for k, d, (before, after), e in zip(kernel, gaps, padding_of(padding, axes), extra, strict=True)
+    ]
+    return x.padded(pads).conv2d(w, bias, groups=groups, dilation=gaps)
+
+  # *** pooling ***
+
+  def pool_windows(
+    self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool, value: float
+  ) -> Self:
+    """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind so that a last window begun inside is kept."""
+    axes = len(kernel)
+    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
+    pads = padding_of(padding, axes)
+    if self.ndim < axes:
+      raise ValueError(f"pooling over {axes} axes needs as many in shape {self.shape}")
+    if ceil_mode:
+      sizes = [int(s) for s in self.shape[-axes:]]
+      pads = [(b, a + extra_padding(s, k, t, d, b, a)) for s, k, t, d, (b, a) in zip(sizes, kernel, steps, gaps, pads, strict=True)]
+    return windows(self.padded(pads, value), tuple(kernel), steps, gaps)
+
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+  ) -> Self | tuple[Self, Self]:
+    """Maximum of each window; `stride` defaults to the window. `return_indices` adds its position in the flattened spatial axes."""
+    kernel = as_tuple(kernel_size, 2)
+    axes = len(kernel)
+    x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
+                          dtypes.is_float(self.dtype) else dtypes.min(self.dtype))  # fmt: skip
+    last = tuple(range(x.ndim - axes, x.ndim))
+    if not return_indices:
+      return x.max(last)
+    spatial = self.shape[-axes:]
+    place = self.count_up(math.prod(int(s) for s in spatial)).reshape(spatial)
+    where = place.pool_windows(kernel, stride, dilation, padding, ceil_mode, -1)
+    flat = x.flatten(x.ndim - axes)
+    chosen = flat.argmax(-1, keepdim=True)
+    hot = chosen == flat.along(flat.ndim - 1)
+    index = hot.where(where.flatten(where.ndim - axes), 0).sum(-1)
+    return x.max(last), index
+
+  def avg_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+  ) -> Self:
+    """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode adds never counts."""
+    kernel = as_tuple(kernel_size, 2)
+    x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+    last = tuple(range(x.ndim - len(kernel), x.ndim))
+    if not ceil_mode and (count_include_pad or not any(map(any, padding_of(padding, len(kernel))))):
+      return x.mean(last)
+    spatial = self.shape[-len(kernel) :]
+    ones = self.filled(spatial, 1, dtypes.float32)
+    if count_include_pad:
+      ones = ones.padded(padding_of(padding, len(kernel)), 1.0)
+      pads, full = 0, [int(s) for s in ones.shape]
+      counted = ones.pool_windows(kernel, stride, dilation, pads, False, 0.0) if not ceil_mode else self.counts(
+        ones, kernel, stride, dilation, x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)], full)  # fmt: skip
+    else:
+      counted = ones.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+    total = x.sum(last)
+    return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim))).as_dtype(total.dtype)
+
+  def counts(
+    self, ones: Self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[object], full: list[int]
+  ) -> Self:
+    """Windows over `ones`, padded with zeros behind until there are `out` of them."""
+    steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
+    need = [(int(o) - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]  # type: ignore[call-overload]
+    ones = ones.padded([(0, max(n - f, 0)) for n, f in zip(need, full, strict=True)])
+    return windows(ones, tuple(kernel), steps, gaps)
+
+  def max_unpool2d(
+    self,
+    indices: Self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+  ) -> Self:
+    """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
+    kernel = as_tuple(kernel_size, 2)
+    axes = len(kernel)
+    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
+    if output_size is None:
+      output_size = [
+        (int(s) - 1) * t - b - a + d * (k - 1) + 1
+        for s, t, k, d, (b, a) in zip(self.shape[-axes:], steps, kernel, gaps, padding_of(padding, axes), strict=True)
+      ]
+    spatial = tuple(int(s) for s in output_size)[-axes:]
+    lead = self.shape[: self.ndim - axes]
+    values, where = (t.flatten(t.ndim - axes).unsqueeze(-2) for t in (self, indices))
+    places = self.count_up(math.prod(spatial)).unsqueeze(-1)
+    # overlapping windows may name a position twice, with equal values: take the last
+    hot = where == places
+    last = hot.where(hot.along(hot.ndim - 1) + 1, 0).max(-1, keepdim=True)
+    once = hot & (hot.along(hot.ndim - 1) + 1 == last)
+    return once.where(values, 0).sum(-1).as_dtype(self.dtype).reshape((*lead, *spatial))
+
+  def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
+    """Resample the last axes to `size`, by "linear", "nearest" or "nearest-exact" interpolation, as PyTorch's."""
+    if mode not in ("linear", "nearest", "nearest-exact"):
+      raise ValueError(f"mode must be 'linear', 'nearest' or 'nearest-exact', got {mode!r}")
+    if align_corners and mode != "linear":
+      raise ValueError("align_corners only goes with mode='linear'")
+    out = self
+    for axis, new in zip(range(self.ndim - len(size), self.ndim), size, strict=True):
+      out = out.resample(axis, int(new), mode, align_corners)
+    return out
+
+  def resample(self, axis: int, new: int, mode: str, align_corners: bool) -> Self:
+    """One axis of `interpolate`, as a product with a matrix of weights that has at most two entries a row."""
+    old = int(self.shape[axis])
+    at = self.count_up(new).as_dtype(dtypes.float64)
+    if mode == "linear":
+      scale = (old - 1) / max(new - 1, 1) if align_corners else old / new
+      at = at * scale if align_corners else (at + 0.5) * scale - 0.5
+      at = at.clamp(0, old - 1).as_dtype(dtypes.float32)
+      low = at.floor()
+      share = at - low
+    else:
+      low = ((at + 0.5) * (old / new) if mode == "nearest-exact" else at * old / new).floor().clamp(0, old - 1)
+      share = low.const_like(0)
+    lower = low.as_dtype(dtypes.int32)
+    upper = (lower + 1).clamp(None, old - 1)
+    x = self.transpose(axis, -1)
+
+    def pick(index: Self) -> Self:
+      return index.hot(old).where(x.unsqueeze(-2), 0).sum(-1)
+
+    if mode != "linear":
+      return pick(lower).as_dtype(self.dtype).transpose(axis, -1)
+    mixed = pick(lower) * (share.mul(-1) + 1) + pick(upper) * share
+    return mixed.as_dtype(self.dtype if dtypes.is_float(self.dtype) else mixed.dtype).transpose(axis, -1)
+
+
+def extra_padding(size: int, kernel: int, stride: int, dilation: int, before: int, after: int) -> int:
+  """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the padding before."""
+  span, padded = dilation * (kernel - 1) + 1, size + before + after
+  out = -(-(padded - span) // stride) + 1
+  if (out - 1) * stride >= size + before:
+    out -= 1
+  return max((out - 1) * stride + span - padded, 0)

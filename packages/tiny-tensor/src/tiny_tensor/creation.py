@@ -1,0 +1,161 @@
+"""Tensors from nothing: constants, ranges, identities, uninitialised memory, memory of others."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tiny_runtime import Device, host_buffer
+from tiny_uop import DType, UOp, dtypes, sint
+
+from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
+from tiny_tensor.reading import ReadMixin
+from tiny_tensor.shapes import shape_of, upper
+
+
+class CreationMixin(ReadMixin):
+  """Class methods that make tensors. All take `dtype`, `device` and `requires_grad`."""
+
+  __slots__ = ()
+
+  @classmethod
+  def make(cls, uop: UOp, requires_grad: bool | None = None) -> Self:
+    """A tensor for a graph, checked to be able to require a gradient if asked to."""
+    if requires_grad and not dtypes.is_float(uop.dtype):
+      raise TypeError(f"only float tensors can require a gradient, got {uop.dtype.name}")
+    return cls.wrap(uop, requires_grad)
+
+  @classmethod
+  def full(
+    cls,
+    shape: Sequence[sint] | sint,
+    fill_value: Scalar,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+  ) -> Self:
+    """All elements `fill_value`; the dtype is that of the value unless given."""
+    if not isinstance(fill_value, (bool, int, float)):
+      raise TypeError(f"full takes a Python number, got {type(fill_value).__name__} {fill_value!r}")
+    kind = dtypes.from_py(fill_value) if dtype is None else to_dtype(dtype)
+    size = shape_of((shape,)) if isinstance(shape, (tuple, list)) else shape_of((shape,))
+    return cls.make(const_uop(fill_value, kind, size, Device.canonicalize(device)), requires_grad)
+
+  @classmethod
+  def zeros(cls, *shape: Any, **kwargs: Any) -> Self:
+    """Zeros of the default float unless `dtype` is given."""
+    return cls.full(shape_of(shape), 0.0, **kwargs)
+
+  @classmethod
+  def ones(cls, *shape: Any, **kwargs: Any) -> Self:
+    """Ones of the default float unless `dtype` is given."""
+    return cls.full(shape_of(shape), 1.0, **kwargs)
+
+  @classmethod
+  def invalid_size(cls, what: str, value: Any) -> ValueError:
+    return ValueError(f"{what} must not be negative, got {value}")
+
+  @classmethod
+  def arange(
+    cls,
+    start: Scalar,
+    stop: Scalar | None = None,
+    step: Scalar = 1,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+  ) -> Self:
+    """`start`, `start + step`, … before `stop`; `arange(n)` is 0 to n-1. An integer dtype if all three are integers."""
+    if stop is None:
+      start, stop = 0, start
+    if step == 0:
+      raise ValueError(f"arange step cannot be 0: arange({start}, {stop}, {step})")
+    kind = dtypes.from_py([start, stop, step]) if dtype is None else to_dtype(dtype)
+    count = max(math.ceil((stop - start) / step), 0)
+    return cls.make((cls.counting(count, kind, device) * step + start).as_dtype(kind).uop, requires_grad)
+
+  @classmethod
+  def counting(cls, count: int, dtype: DType, device: str | None) -> Self:
+    """0 to count-1, in a dtype in which arithmetic with steps of `dtype` is exact enough."""
+    seed = cls.full((), 0, dtypes.int32, device)
+    wide = dtypes.int64 if dtype in (dtypes.int64, dtypes.uint64) or count >= 1 << 31 else dtypes.int32
+    exact = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
+    index = seed.count_up(count, wide)
+    return index.as_dtype(exact) if dtypes.is_float(dtype) else index
+
+  @classmethod
+  def linspace(
+    cls,
+    start: Scalar,
+    stop: Scalar,
+    steps: int,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+  ) -> Self:
+    """`steps` values from `start` to `stop`, both included."""
+    if steps < 0:
+      raise cls.invalid_size("steps", steps)
+    kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+    if kind == dtypes.bool:
+      raise ValueError("linspace of bool makes no sense")
+    if steps == 1:
+      return cls.full((1,), start, kind, device, requires_grad)
+    index = cls.counting(steps, dtypes.float64 if kind == dtypes.float64 else dtypes.float32, device)
+    return cls.make((index * ((stop - start) / (steps - 1)) + start).as_dtype(kind).uop if steps else
+                    const_uop(0, kind, (0,), Device.canonicalize(device)), requires_grad)  # fmt: skip
+
+  @classmethod
+  def eye(
+    cls,
+    n: int,
+    m: int | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+  ) -> Self:
+    """`(n, m)` with ones on the diagonal."""
+    columns = n if m is None else m
+    if n < 0 or columns < 0:
+      raise cls.invalid_size("the sizes of eye", (n, columns))
+    kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+    seed = cls.full((), 0, dtypes.int32, device)
+    hot = seed.count_up(n).unsqueeze(-1) == seed.count_up(columns)
+    return cls.make(hot.as_dtype(kind).uop, requires_grad)
+
+  @classmethod
+  def empty(cls, *shape: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool | None = None) -> Self:  # fmt: skip
+    """Memory that nothing has been written to; reading it before that is an error."""
+    size = shape_of(shape)
+    kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+    buffer = UOp.new_buffer(Device.canonicalize(device), math.prod(map(upper, size)), kind)
+    return cls.make(buffer.reshape(size), requires_grad)
+
+  @classmethod
+  def from_blob(cls, ptr: int, shape: Sequence[int], dtype: DTypeLike | None = None, device: str | None = None) -> Self:
+    """A copy of the memory at address `ptr` of this process."""
+    kind = dtypes.default_float if dtype is None else to_dtype(dtype)
+    raw = ctypes.string_at(ptr, math.prod(shape) * kind.itemsize)
+    return cls.wrap(host_buffer(raw, kind).copy_to(Device.canonicalize(device)).reshape(tuple(shape)))
+
+  def like(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments with this tensor's dtype and device as defaults."""
+    return {"dtype": self.dtype, "device": self.device, **kwargs}
+
+  def full_like(self, fill_value: Scalar, **kwargs: Any) -> Self:
+    """`full` of this shape, dtype and device."""
+    return self.full(self.shape, fill_value, **self.like(kwargs))
+
+  def zeros_like(self, **kwargs: Any) -> Self:
+    """Zeros of this shape, dtype and device."""
+    return self.full_like(0, **kwargs)
+
+  def ones_like(self, **kwargs: Any) -> Self:
+    """Ones of this shape, dtype and device."""
+    return self.full_like(1, **kwargs)
+
+  def empty_like(self, **kwargs: Any) -> Self:
+    """`empty` of this shape, dtype and device."""
+    return self.empty(*self.shape, **self.like(kwargs))

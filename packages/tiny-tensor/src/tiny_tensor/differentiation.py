@@ -1,0 +1,70 @@
+"""Tensor.gradient, backward and requires_grad."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from tiny_uop import dtypes
+
+from tiny_tensor.base import const_uop, live_tensors
+from tiny_tensor.gradient import gradients
+from tiny_tensor.random import RandomMixin
+from tiny_tensor.realize import is_realized
+
+
+class GradientMixin(RandomMixin):
+  """Gradients of tensors with respect to tensors."""
+
+  __slots__ = ()
+
+  def requires_grad_(self, requires_grad: bool | None = True) -> Self:
+    """Set whether `backward` gives this tensor a gradient. Only floats can have one: TypeError."""
+    if requires_grad and not dtypes.is_float(self.dtype):
+      raise TypeError(f"only float tensors can require a gradient, got {self.dtype.name}")
+    self.requires_grad = requires_grad
+    return self
+
+  def start_gradient(self, gradient: Self | None) -> Self:
+    """The gradient to begin with: 1 for one element."""
+    if not dtypes.is_float(self.dtype):
+      raise RuntimeError(f"only float tensors have gradients, got {self.dtype.name}")
+    if gradient is None:
+      if self.shape != () and self.numel() != 1:
+        raise RuntimeError(f"a tensor of shape {self.shape} needs a `gradient` argument: only one element has an implicit one")
+      return self.wrap(const_uop(1.0, self.dtype, self.shape, self.device), False)
+    if gradient.shape != self.shape:
+      raise RuntimeError(f"gradient has shape {gradient.shape}, expected {self.shape}")
+    return gradient.as_dtype(self.dtype)
+
+  def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False) -> list[Self]:
+    """d(self)/d(target) for each target, times `gradient` (default 1 for one element); can be differentiated again.
+
+    Raises RuntimeError for a target that `self` does not depend on; with `materialize_grads` that is zeros.
+    """
+    start = self.start_gradient(gradient)
+    found = gradients(self.uop, start.uop, [t.uop for t in targets])
+    out = []
+    for t in targets:
+      if t.uop not in found and not materialize_grads:
+        raise RuntimeError(f"{self!r} does not depend on {t!r}; materialize_grads=True gives zeros instead")
+      uop = found.get(t.uop)
+      out.append(self.wrap(uop) if uop is not None else t.wrap(const_uop(0.0, t.dtype, t.shape, t.device), False))
+    return out
+
+  def backward(self, gradient: Self | None = None) -> Self:
+    """Add the gradient of this tensor to `.grad` of every live tensor with requires_grad=True that it depends on.
+
+    Raises RuntimeError if there is none: if this tensor was realised before, for example, and the way back is gone.
+    """
+    start = self.start_gradient(gradient)
+    nodes = set(self.uop.toposort)
+    wanted: list[Any] = [t for t in list(live_tensors.values()) if t.requires_grad is True and t.uop in nodes]
+    found = gradients(self.uop, start.uop, [t.uop for t in wanted])
+    if all(t is self for t in wanted) and not (wanted and not self.history):
+      why = "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
+      raise RuntimeError(f"backward() of {self!r} reaches no tensor that requires a gradient: {why}")
+    for t in wanted:
+      if (uop := found.get(t.uop)) is not None:
+        new = self.wrap(uop)
+        t.grad = new if t.grad is None else cast(Self, t.grad) + new
+    return self

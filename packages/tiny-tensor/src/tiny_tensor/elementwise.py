@@ -1,0 +1,363 @@
+"""Arithmetic, comparison, bitwise operations and selection."""
+
+from __future__ import annotations
+
+import math
+import typing
+from typing import Self
+
+from tiny_uop import Ops, dtypes
+
+from tiny_tensor.base import Operand, TensorBase, const_uop, to_dtype
+from tiny_tensor.movement import MovementMixin
+
+
+class ElementwiseMixin(MovementMixin):
+  """Operations of one or more operands, element by element. Operands broadcast and their dtypes promote."""
+
+  __slots__ = ()
+
+  def cast(self, dtype: object) -> Self:
+    """Convert to another dtype (or its name). Float → int truncates toward zero."""
+    return self.as_dtype(to_dtype(dtype))  # type: ignore[arg-type]
+
+  def bitcast(self, dtype: object) -> Self:
+    """Reinterpret the bits. For another item size the last axis scales; ValueError where it does not divide."""
+    target = to_dtype(dtype)  # type: ignore[arg-type]
+    return self if target == self.dtype else self.derive(self.uop.bitcast(target))
+
+  def as_float(self) -> Self:
+    """Itself, or for bool and integers cast to the default float: what float maths works on."""
+    return self if dtypes.is_float(self.dtype) else self.as_dtype(dtypes.default_float)
+
+  # *** arithmetic ***
+
+  def pair(self, x: Operand, reverse: bool = False) -> tuple[Self, Self]:
+    """Both operands with one shape and dtype, swapped if `reverse`."""
+    a, b = self.broadcasted(x)
+    return (b, a) if reverse else (a, b)
+
+  def add(self, x: Operand, reverse: bool = False) -> Self:
+    """`self + x`."""
+    a, b = self.pair(x, reverse)
+    return a.alu(Ops.ADD, b)
+
+  def neg(self) -> Self:
+    """`-self`; `logical_not` for bool."""
+    return self.logical_not() if dtypes.is_bool(self.dtype) else self.mul(-1)
+
+  def sub(self, x: Operand, reverse: bool = False) -> Self:
+    """`self - x`."""
+    a, b = self.pair(x, reverse)
+    if dtypes.is_bool(a.dtype):
+      raise TypeError("bool tensors cannot be subtracted: use ^ (logical xor) or cast them to an integer")
+    return a.alu(Ops.ADD, b.mul(-1))
+
+  def mul(self, x: Operand, reverse: bool = False) -> Self:
+    """`self * x`."""
+    a, b = self.pair(x, reverse)
+    return a.alu(Ops.MUL, b)
+
+  def div(self, x: Operand, reverse: bool = False, rounding_mode: str | None = None) -> Self:
+    """`self / x`, a float. `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers."""
+    a, b = self.pair(x, reverse)
+    if rounding_mode == "floor":
+      return a.floordiv(b)
+    if rounding_mode == "trunc":
+      return a.idiv(b)
+    if rounding_mode is not None:
+      raise ValueError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
+    return a.as_float().alu(Ops.FDIV, b.as_float())
+
+  def floordiv(self, x: Operand, reverse: bool = False) -> Self:
+    """`self // x`, rounded toward -inf; integer division by 0 gives 0, as in NumPy."""
+    a, b = self.pair(x, reverse)
+    if dtypes.is_float(a.dtype):
+      return a.div(b).floor()
+    a, b = a.counted(), b.counted()
+    return a.alu(Ops.FLOORDIV, b)
+
+  def idiv(self, x: Operand, reverse: bool = False) -> Self:
+    """Division rounded toward zero."""
+    a, b = self.pair(x, reverse)
+    if dtypes.is_float(a.dtype):
+      return a.div(b).trunc()
+    return a.counted().alu(Ops.TRUNCDIV, b.counted())
+
+  def counted(self) -> Self:
+    """bool as int8: what integer division works on."""
+    return self.as_dtype(dtypes.int8) if dtypes.is_bool(self.dtype) else self
+
+  def mod(self, x: Operand, reverse: bool = False) -> Self:
+    """`self % x`: the remainder of floor division, with the sign of `x`."""
+    a, b = self.pair(x, reverse)
+    if not dtypes.is_float(a.dtype):
+      return a.counted().alu(Ops.FLOORMOD, b.counted())
+    rest = a.fmod(b)
+    return ((rest != 0) & ((rest < 0) ^ (b < 0))).where(rest + b, rest)
+
+  def fmod(self, x: Operand, reverse: bool = False) -> Self:
+    """Remainder of the division rounded toward zero, with the sign of `self`."""
+    a, b = self.pair(x, reverse)
+    if not dtypes.is_float(a.dtype):
+      return a.counted().alu(Ops.TRUNCMOD, b.counted())
+    rest = a - a.div(b).trunc() * b
+    # a quotient rounded up to the next integer leaves a remainder of the wrong sign
+    rest = ((rest != 0) & ((rest < 0) ^ (a < 0))).where(rest + b.abs() * a.sign(), rest)
+    return (b.isinf() & a.isfinite()).where(a, rest)
+
+  def abs(self) -> Self:
+    """Magnitude."""
+    if dtypes.is_unsigned(self.dtype) or dtypes.is_bool(self.dtype):
+      return self
+    return self.alu(Ops.MAX, self.mul(-1))
+
+  def sign(self) -> Self:
+    """-1, 0 or 1; NaN stays."""
+    if dtypes.is_bool(self.dtype):
+      return self
+    up, zero = self.const_like(1), self.const_like(0)
+    down = zero if dtypes.is_unsigned(self.dtype) else self.const_like(-1)
+    out = (self > 0).where(up, (self < 0).where(down, zero))
+    return (self != self).where(self.detach(), out) if dtypes.is_float(self.dtype) else out
+
+  def square(self) -> Self:
+    """`self * self`."""
+    return self * self
+
+  def reciprocal(self) -> Self:
+    """`1 / self`."""
+    return self.div(1, reverse=True)
+
+  def detach(self) -> Self:
+    """The same values, through which no gradient flows."""
+    return self.wrap(self.uop.detach(), False)
+
+  # *** rounding ***
+
+  def trunc(self) -> Self:
+    """Rounded toward zero; integers stay."""
+    return self.alu(Ops.TRUNC) if dtypes.is_float(self.dtype) else self
+
+  def floor(self) -> Self:
+    """Rounded toward -inf."""
+    whole = self.trunc()
+    return (self < whole).where(whole - 1, whole) if dtypes.is_float(self.dtype) else self
+
+  def ceil(self) -> Self:
+    """Rounded toward +inf."""
+    whole = self.trunc()
+    return (self > whole).where(whole + 1, whole) if dtypes.is_float(self.dtype) else self
+
+  def round(self) -> Self:
+    """Rounded to the nearest integer, halves to the even one."""
+    if not dtypes.is_float(self.dtype):
+      return self
+    whole = self.trunc()
+    rest = (self - whole).abs()
+    odd = (whole * 0.5).trunc() * 2 != whole
+    return ((rest > 0.5) | ((rest == 0.5) & odd)).where(whole + self.sign(), whole)
+
+  # *** comparison ***
+
+  def compare(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
+    """A comparison; bool. An operand that is no number or tensor is a TypeError."""
+    a, b = self.pair(x, reverse)
+    return a.alu(op, b, dtype=dtypes.bool)
+
+  def eq(self, x: Operand) -> Self:
+    """`self == x`."""
+    return self.compare(Ops.CMPEQ, x)
+
+  def ne(self, x: Operand) -> Self:
+    """`self != x`."""
+    return self.compare(Ops.CMPNE, x)
+
+  def __lt__(self, x: Operand) -> Self:
+    return self.compare(Ops.CMPLT, x)
+
+  def __gt__(self, x: Operand) -> Self:
+    return self.compare(Ops.CMPLT, x, reverse=True)
+
+  def __le__(self, x: Operand) -> Self:
+    a, b = self.pair(x)
+    return (a < b) | (a == b) if dtypes.is_float(a.dtype) else (b < a).logical_not()
+
+  def __ge__(self, x: Operand) -> Self:
+    a, b = self.pair(x)
+    return b <= a
+
+  def __eq__(self, x: object) -> Self:  # type: ignore[override]
+    return self.eq(x)  # type: ignore[arg-type]
+
+  def __ne__(self, x: object) -> Self:  # type: ignore[override]
+    return self.ne(x)  # type: ignore[arg-type]
+
+  __hash__ = TensorBase.__hash__
+
+  def isnan(self) -> Self:
+    """Whether an element is NaN."""
+    return self != self
+
+  def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
+    """Whether an element is +inf or -inf."""
+    if not dtypes.is_float(self.dtype):
+      return self.const_like(False, dtypes.bool)
+    found = self.const_like(False, dtypes.bool)
+    if detect_positive:
+      found = found | (self == math.inf)
+    if detect_negative:
+      found = found | (self == -math.inf)
+    return found
+
+  def isfinite(self) -> Self:
+    """Whether an element is neither infinite nor NaN."""
+    return (self.isinf() | self.isnan()).logical_not()
+
+  def isclose(self, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
+    """`|self - other| <= atol + rtol * |other|`; infinities are close to themselves."""
+    a, b = self.pair(other)
+    if not dtypes.is_float(a.dtype):
+      a, b = a.as_dtype(dtypes.float64), b.as_dtype(dtypes.float64)
+    near = a.isfinite() & b.isfinite() & ((a - b).abs() <= b.abs() * rtol + atol)
+    out = near | (a == b)
+    return out | (a.isnan() & b.isnan()) if equal_nan else out
+
+  # *** logic and bits ***
+
+  def logical_not(self) -> Self:
+    """Whether an element is false, or zero."""
+    x = self.as_dtype(dtypes.bool) if dtypes.is_bool(self.dtype) else self != 0
+    return x.alu(Ops.CMPNE, x.const_like(True), dtype=dtypes.bool)
+
+  def bits(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
+    """A bitwise operation. Raises TypeError for floats."""
+    a, b = self.pair(x, reverse)
+    if dtypes.is_float(a.dtype):
+      raise TypeError(f"{op.name} works on bool and integers, got {self.dtype.name}")
+    return a.alu(op, b)
+
+  def bitwise_and(self, x: Operand, reverse: bool = False) -> Self:
+    """`self & x`."""
+    return self.bits(Ops.AND, x, reverse)
+
+  def bitwise_or(self, x: Operand, reverse: bool = False) -> Self:
+    """`self | x`."""
+    return self.bits(Ops.OR, x, reverse)
+
+  def bitwise_xor(self, x: Operand, reverse: bool = False) -> Self:
+    """`self ^ x`."""
+    return self.bits(Ops.XOR, x, reverse)
+
+  def bitwise_not(self) -> Self:
+    """`~self`."""
+    return self.logical_not() if dtypes.is_bool(self.dtype) else self.bits(Ops.XOR, -1)
+
+  def lshift(self, x: Operand, reverse: bool = False) -> Self:
+    """`self << x`; a count of the bit width or more gives 0."""
+    a, b = self.shift_operands(x, reverse)
+    shifted = a.alu(Ops.SHL, b.bits(Ops.AND, a.dtype.bits - 1))
+    return a.in_width(b).where(shifted, a.const_like(0))
+
+  def rshift(self, x: Operand, reverse: bool = False) -> Self:
+    """`self >> x`, arithmetic on signed types; a count of the bit width or more leaves only the sign."""
+    a, b = self.shift_operands(x, reverse)
+    last = a.const_like(a.dtype.bits - 1)
+    if dtypes.is_unsigned(a.dtype):
+      return a.in_width(b).where(a.alu(Ops.SHR, b.bits(Ops.AND, a.dtype.bits - 1)), a.const_like(0))
+    return a.alu(Ops.SHR, a.in_width(b).where(b, last))
+
+  def shift_operands(self, x: Operand, reverse: bool) -> tuple[Self, Self]:
+    a, b = self.pair(x, reverse)
+    if not dtypes.is_int(a.dtype):
+      raise TypeError(f"shifts work on integers, got {self.dtype.name}")
+    return a, b
+
+  def in_width(self, count: Self) -> Self:
+    """Whether a shift count lies in [0, bits)."""
+    inside = count < self.dtype.bits
+    return inside if dtypes.is_unsigned(count.dtype) else inside & (count >= 0)
+
+  # *** selection ***
+
+  def where(self, x: Operand, y: Operand) -> Self:
+    """`x` where `self` (bool) holds, else `y`."""
+    condition = self if dtypes.is_bool(self.dtype) else self != 0
+    if isinstance(x, TensorBase):
+      a, b = typing.cast(Self, x).pair(y)
+    elif isinstance(y, TensorBase):
+      a, b = typing.cast(Self, y).pair(x, reverse=True)
+    else:
+      dtype = dtypes.promote(*(dtypes.from_py(v) for v in (x, y)))
+      a, b = (self.wrap(const_uop(v, dtype), False) for v in (x, y))  # type: ignore[arg-type]
+    c, a, b = condition.broadcasted(a, b, match_dtype=False)
+    return c.alu(Ops.WHERE, a, b, dtype=a.dtype)
+
+  def maximum(self, x: Operand) -> Self:
+    """The larger of two elements; NaN if either is."""
+    a, b = self.pair(x)
+    return a.alu(Ops.MAX, b)
+
+  def minimum(self, x: Operand) -> Self:
+    """The smaller of two elements; NaN if either is."""
+    a, b = self.pair(x)
+    return a.inverse().alu(Ops.MAX, b.inverse()).inverse()
+
+  def inverse(self) -> Self:
+    """The order-reversing involution of the dtype: negation of floats, complement of the others."""
+    return self.mul(-1) if dtypes.is_float(self.dtype) else self.bitwise_not()
+
+  def clamp(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
+    """Limited to [min_, max_]; where they cross, `max_` wins. Raises ValueError without any bound."""
+    if min_ is None and max_ is None:
+      raise ValueError("clamp needs min_, max_ or both")
+    out = self if min_ is None else (self < min_).where(min_, self)
+    return out if max_ is None else (out > max_).where(max_, out)
+
+  def clip(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
+    """`clamp`."""
+    return self.clamp(min_, max_)
+
+  def masked_fill(self, mask: Self, value: Operand) -> Self:
+    """`value` where `mask` holds."""
+    return mask.where(value, self)
+
+  def lerp(self, end: Self, weight: Operand) -> Self:
+    """`self + (end - self) * weight`."""
+    return self + (end - self) * weight
+
+  def copysign(self, other: Operand) -> Self:
+    """The magnitude of `self` with the sign of `other`; -0.0 counts as negative."""
+    a, b = self.pair(other)
+    a, b = a.as_float(), b.as_float()
+    b = b.detach()
+    negative = (b < 0) | ((b == 0) & (b.const_like(1).alu(Ops.FDIV, b) < 0))
+    size = a.abs()
+    return negative.where(size.mul(-1), size)
+
+  # The operators stand here as far as the methods above use them; operators.py has the others.
+  def __add__(self, x: Operand) -> Self:
+    return self.add(x)
+
+  def __sub__(self, x: Operand) -> Self:
+    return self.sub(x)
+
+  def __mul__(self, x: Operand) -> Self:
+    return self.mul(x)
+
+  def __and__(self, x: Operand) -> Self:
+    return self.bitwise_and(x)
+
+  def __or__(self, x: Operand) -> Self:
+    return self.bitwise_or(x)
+
+  def __xor__(self, x: Operand) -> Self:
+    return self.bitwise_xor(x)
+
+  def __truediv__(self, x: Operand) -> Self:
+    return self.div(x)
+
+  def __neg__(self) -> Self:
+    return self.neg()
+
+

@@ -1,0 +1,79 @@
+"""Python values to bytes and back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tiny_uop import DType, dtypes, truncate
+
+from tiny_tensor.base import Scalar
+
+# struct's characters; bfloat16 and the fp8s have none, they travel as float32
+FORMATS: dict[DType, str] = {
+  dtypes.bool: "?", dtypes.int8: "b", dtypes.uint8: "B", dtypes.int16: "h", dtypes.uint16: "H", dtypes.int32: "i",
+  dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q", dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d",
+}  # fmt: skip
+
+
+def shape_of_nested(data: Any) -> tuple[int, ...]:
+  """Sizes of nested lists or tuples. Raises ValueError, naming the place, where they are ragged."""
+  if not isinstance(data, (list, tuple)):
+    return ()
+  if not data:
+    return (0,)
+  shapes = [shape_of_nested(d) for d in data]
+  for i, shape in enumerate(shapes):
+    if shape != shapes[0]:
+      raise ValueError(f"ragged nested list: element 0 has shape {shapes[0]}, element {i} has shape {shape}")
+  return (len(data), *shapes[0])
+
+
+def flatten_nested(data: Any) -> Iterator[Any]:
+  """The values of nested lists in order."""
+  if isinstance(data, (list, tuple)):
+    for d in data:
+      yield from flatten_nested(d)
+  else:
+    yield data
+
+
+def plain(value: Any) -> Scalar:
+  """A number from a Python or NumPy scalar. Raises TypeError for anything else."""
+  if isinstance(value, (bool, int, float)):
+    return value
+  if hasattr(value, "item") and getattr(value, "shape", None) == ():
+    return plain(value.item())
+  raise TypeError(f"a tensor holds bool, int or float, got {type(value).__name__} {value!r}")
+
+
+def infer_dtype(values: Sequence[Scalar]) -> DType:
+  """bool, the default int or the default float. Raises OverflowError for an integer that does not fit."""
+  if any(isinstance(v, float) for v in values):
+    return dtypes.default_float
+  if all(isinstance(v, bool) for v in values):
+    return dtypes.bool if values else dtypes.default_float
+  low, high = dtypes.min(dtypes.default_int), dtypes.max(dtypes.default_int)
+  for v in values:
+    if not low <= v <= high:
+      raise OverflowError(f"{v} does not fit in {dtypes.default_int.name}: give a dtype, for example dtypes.int64")
+  return dtypes.default_int
+
+
+def pack(values: Sequence[Scalar], dtype: DType) -> bytes:
+  """Values as bytes of `dtype`, which must have a struct format. Integers out of range wrap, floats round."""
+  return struct.pack(f"={len(values)}{FORMATS[dtype]}", *[truncate(dtype, v) for v in values])
+
+
+def unpack(data: bytes, dtype: DType) -> tuple[Any, ...]:
+  """Bytes of `dtype` as Python numbers."""
+  return struct.unpack(f"={len(data) // dtype.itemsize}{FORMATS[dtype]}", data)
+
+
+def nest(values: Sequence[Any], shape: Sequence[int]) -> Any:
+  """Flat values as nested lists; a single value for no axes."""
+  if not shape:
+    return values[0]
+  step = len(values) // shape[0] if shape[0] else 0
+  return [nest(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]

@@ -1,0 +1,187 @@
+"""Reading with `t[...]`: views for integers and slices, one-hot sums (which the scheduler turns into loads) for tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from tiny_uop import DType, dtypes, sint
+
+from tiny_tensor.base import TensorBase, check_devices
+from tiny_tensor.conv import ConvMixin
+from tiny_tensor.index_parse import Entry, Gather, NewAxis, Pick, Span, as_entries, expand_ellipsis, resolve
+from tiny_tensor.shapes import broadcast_shape, normalize_axis
+
+
+class IndexMixin(ConvMixin):
+  """__getitem__, gather and masks."""
+
+  __slots__ = ()
+
+  def parse_index(self, key: Any) -> list[Entry]:
+    """The key as one record per axis. Lists become tensors, masks the positions where they hold."""
+    entries = expand_ellipsis(
+      tuple(self.index_tensor(e) if isinstance(e, (list, bool)) or hasattr(e, "__array_interface__") else e for e in as_entries(key)),
+      self.ndim,
+      self.shape,
+    )
+    plain: list[Any] = []
+    for entry in entries:
+      if isinstance(entry, TensorBase) and dtypes.is_bool(entry.dtype):
+        mask = cast(Self, entry)
+        axis = sum(1 for p in plain if p is not None)
+        if mask.shape != self.shape[axis : axis + mask.ndim]:
+          raise IndexError(f"a mask of shape {mask.shape} does not fit axes {axis}… of shape {self.shape}")
+        if not mask.ndim:
+          raise IndexError("a bool scalar cannot be an index: use a mask of the shape of the tensor's first axes")
+        positions = mask.nonzero()
+        plain += [positions.select_axis(1, i, i + 1).squeeze(1) for i in range(mask.ndim)]
+      else:
+        plain.append(entry)
+    return resolve(plain, self.shape)
+
+  def index_tensor(self, entry: Any) -> Self:
+    """A list or NumPy array as an index."""
+    return type(self)(entry, device=self.device)  # type: ignore[call-arg]
+
+  def __getitem__(self, key: Any) -> Self:
+    """Elements by integers, slices, None, `...`, integer tensors and masks, as in NumPy. Raises IndexError out of range.
+
+    Values of an index tensor are not checked: a position outside reads 0.
+    """
+    entries = self.parse_index(key)
+    view = self.view_of(entries)
+    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
+    if not gathers:
+      return view
+    check_devices([self, *(g for _, g in gathers)])
+    return view.gather_axes(gathers, not_adjacent([axis for axis, _ in gathers]))
+
+  def kept(self, entries: list[Entry]) -> list[Entry]:
+    """The entries that leave an axis in the view."""
+    return [e for e in entries if not isinstance(e, Pick)]
+
+  def view_of(self, entries: list[Entry]) -> Self:
+    """The part of the index that is movement: integers, slices, new axes. Axes with a tensor stay whole."""
+    x = self
+    axis = 0
+    shape: list[sint] = []
+    for entry in entries:
+      if isinstance(entry, NewAxis):
+        shape.append(1)
+        continue
+      size = self.shape[axis]
+      if isinstance(entry, Pick):
+        x = x.select_axis(axis, entry.start, entry.start + 1)
+      elif isinstance(entry, Span):
+        x = x.span(axis, entry)
+        shape.append(entry.count)
+      else:
+        shape.append(size)
+      axis += 1
+    return x.reshape(tuple(shape))
+
+  def span(self, axis: int, entry: Span) -> Self:
+    """A slice of one axis."""
+    start, count, step = entry.start, entry.count, entry.step
+    if isinstance(count, int) and count == 0:
+      return self.select_axis(axis, 0, 0)
+    if step == 1:
+      return self.select_axis(axis, start, start + count)
+    assert isinstance(start, int) and isinstance(count, int)
+    last = start + (count - 1) * step
+    x = self.select_axis(axis, min(start, last), max(start, last) + 1)
+    x = x.flip(axis) if step < 0 else x
+    stride = abs(step)
+    if stride == 1 or count == 1:
+      return x
+    # rows of `stride` elements, of which the first counts; where the axis ends too early for the last row, pad it
+    if step > 0 and start + count * stride <= int(self.shape[axis]):
+      return self.select_axis(axis, start, start + count * stride).rows(axis, count, stride)
+    if step < 0 and start - count * stride >= -1:
+      return self.select_axis(axis, start - count * stride + 1, start + 1).flip(axis).rows(axis, count, stride)
+    padded = x.pad_zeros([(0, stride - 1 if i == axis else 0) for i in range(x.ndim)])
+    return padded.rows(axis, count, stride)
+
+  def rows(self, axis: int, count: int, stride: int) -> Self:
+    """Every `stride`-th of `count * stride` elements."""
+    shape = self.shape
+    x = self.reshape((*shape[:axis], count, stride, *shape[axis + 1 :])).select_axis(axis + 1, 0, 1)
+    return x.reshape((*shape[:axis], count, *shape[axis + 1 :]))
+
+  # *** tensors as indices ***
+
+  def gather_axes(self, gathers: list[tuple[int, Self]], front: bool) -> Self:
+    """Index axes by tensors of one (broadcast) shape, which takes the place of the first of them, or goes to the front."""
+    shape = broadcast_shape(*(g.shape for _, g in gathers))
+    axes = [axis for axis, _ in gathers]
+    rest = [i for i in range(self.ndim) if i not in axes]
+    x = self.permute(*rest, *axes)
+    lead, k = len(rest), len(shape)
+    x = x.reshape((*x.shape[:lead], *(1,) * k, *x.shape[lead:]))
+    hot: Self | None = None
+    for place, (axis, index) in enumerate(gathers):
+      size = int(self.shape[axis])
+      wide = index.as_dtype(index_dtype(index.dtype, size))
+      wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
+      wide = wide.broadcast_to(shape).reshape((*shape, *(1,) * len(axes)))
+      here = wide == self.count_up(size, wide.dtype).reshape([size if i == place else 1 for i in range(len(axes))])
+      hot = here if hot is None else hot & here
+    assert hot is not None
+    picked = hot.where(x, 0)
+    out = picked.sum(tuple(range(lead + k, picked.ndim)), dtype=self.dtype)
+    at = 0 if front else axes[0]
+    order = [*range(at), *range(lead, lead + k), *range(at, lead)]
+    return out.permute(*order)
+
+  def gather(self, dim: int, index: Self) -> Self:
+    """`out[i][j] = self[index[i][j]][j]` for dim 0: values along `dim` picked by `index`, of as many axes."""
+    axis = normalize_axis(dim, self.ndim)
+    if index.ndim != self.ndim or any(
+      int(i) > int(s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis
+    ):
+      raise ValueError(f"gather: index shape {index.shape} does not fit in {self.shape} outside axis {axis}")
+    if not dtypes.is_int(index.dtype):
+      raise TypeError(f"gather needs an integer index, got {index.dtype.name}")
+    size = int(self.shape[axis])
+    x = self.shrink([None if k == axis else (0, i) for k, i in enumerate(index.shape)]).transpose(axis, -1)
+    wide = index.as_dtype(index_dtype(index.dtype, size)).transpose(axis, -1)
+    wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
+    return wide.hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
+
+  def nonzero(self) -> Self:
+    """int32 `(count, ndim)`: positions of the elements that are not zero, in order. Computes the tensor, as the shape depends on it."""
+    flat = self.as_bool().flatten()
+    count = int(flat.sum().item()) if flat.numel() != 0 else 0
+    if self.ndim == 0:
+      return self.count_up(0).reshape((count, 0)) if count == 0 else self.filled((count, 0), 0, dtypes.int32)
+    if count == 0:
+      return self.filled((0, self.ndim), 0, dtypes.int32)
+    flat = flat.detach()
+    # element p is number cumsum[p]-1 among those that hold
+    number = flat.cumsum(0).contiguous()
+    wanted = self.count_up(count).unsqueeze(-1) + 1
+    hot = (number == wanted) & flat
+    place = hot.where(self.count_up(int(flat.shape[0])), 0).sum(-1)
+    columns = []
+    for size in reversed([int(s) for s in self.shape]):
+      columns.append(place.mod(size))
+      place = place.floordiv(size)
+    return columns[-1].stack(*columns[-2::-1], dim=-1)
+
+  def masked_select(self, mask: Self) -> Self:
+    """The elements where `mask` (which broadcasts) holds, as a vector."""
+    shape = broadcast_shape(self.shape, mask.shape)
+    x, m = self.broadcast_to(shape).flatten(), mask.broadcast_to(shape).flatten()
+    return x[m.nonzero().squeeze(1)]
+
+
+def index_dtype(dtype: DType, size: int) -> DType:
+  """A dtype that holds an index and the size of the axis."""
+  if size >= 1 << 31:
+    return dtypes.int64
+  return dtype if dtype in (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64) else dtypes.int32
+
+
+def not_adjacent(axes: list[int]) -> bool:
+  """Indices by tensors that have other axes between them put their own in front (NumPy, PyTorch)."""
+  return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))

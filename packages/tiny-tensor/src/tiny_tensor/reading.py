@@ -1,0 +1,160 @@
+"""Computing and looking: realize, schedule, data, numpy, tolist, item, printing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from tiny_runtime import Device, buffer_of
+from tiny_uop import Ops, UOp, dtypes
+
+from tiny_tensor.assign import AssignMixin
+from tiny_tensor.base import Scalar, is_const
+from tiny_tensor.capturing import check_readable
+from tiny_tensor.host import FORMATS, nest, unpack
+from tiny_tensor.realize import apply, is_realized, plan_tensors, realize_tensors, storage
+from tiny_tensor.shapes import value_of
+
+if TYPE_CHECKING:
+  import numpy
+
+
+def is_whole(uop: UOp) -> bool:
+  """Whether a graph is all of a BUFFER in order."""
+  while uop.op is Ops.RESHAPE:
+    uop = uop.src[0]
+  return uop.op is Ops.BUFFER
+
+
+class ReadMixin(AssignMixin):
+  """What makes lazy graphs into values."""
+
+  __slots__ = ()
+
+  def realize(self, *others: Self) -> Self:
+    """Compute this tensor (and others with it) and keep the values in a buffer. Gives back `self`."""
+    realize_tensors([t for t in (self, *others) if not is_realized(t.uop)])
+    return self
+
+  def schedule(self, *others: Self) -> UOp:
+    """The LINEAR of kernels that would realise the tensors; they stand for its (still empty) buffers from then on."""
+    linear, plan = plan_tensors([self, *others])
+    apply(plan)
+    return linear
+
+  def schedule_with_vars(self, *others: Self) -> tuple[UOp, dict[str, int]]:
+    """`schedule`, and the values of the bound variables in it."""
+    linear = self.schedule(*others)
+    binds = [u for u in linear.toposort if u.op is Ops.BIND]
+    return linear, {str(variable.arg[0]): value for variable, value in (b.unbind() for b in binds)}
+
+  def contiguous(self) -> Self:
+    """The same values, in a buffer of their own order once realised; itself if that is so already."""
+    return self if is_whole(self.uop) else self.derive(self.uop.contiguous())
+
+  def contiguous_backward(self) -> Self:
+    """Itself; its gradient is materialised."""
+    return self.derive(self.uop.contiguous_backward())
+
+  def clone(self) -> Self:
+    """A copy in a buffer of its own."""
+    return self.derive(self.uop.contiguous())
+
+  def to(self, device: str | None) -> Self:
+    """The values on another device (None: the default one); itself if they are there."""
+    name = Device.canonicalize(device)
+    if name == self.uop.device:
+      return self
+    if is_const(self.uop):
+      base = self.uop
+      while base.op is not Ops.CONST:
+        base = base.src[0]
+      place = UOp(Ops.CONST, base.dtype, (UOp(Ops.DEVICE, dtypes.void, (), name),), base.arg)
+      return self.derive(self.uop.substitute({base: place}))
+    return self.derive(self.uop.copy_to(name))
+
+  def to_(self, device: str | None) -> Self:
+    """`to`, in place. The gradient moves along."""
+    moved = self.to(device)
+    if self.grad is not None:
+      self.grad = self.grad.to(device)  # type: ignore[attr-defined]
+    self.uop = moved.uop
+    return self
+
+  # *** values ***
+
+  def read(self) -> tuple[bytes, tuple[int, ...]]:
+    """All elements in order as bytes, and the shape in numbers. Computes the tensor."""
+    check_readable("reading a Tensor")
+    shape = tuple(value_of(s) for s in self.shape)
+    if 0 in shape:
+      return b"", shape
+    x = self
+    device = str(self.uop.device or "")
+    if device.startswith("DISK") or device == "HOST":
+      if not is_whole(self.uop):
+        x = self.to(None)
+    if not is_whole(x.uop):
+      # a computed tensor keeps its value, unless a gradient may still have to flow through it
+      if x.history or storage(x.uop) is not None or is_const(x.uop) or x is not self:
+        x = x.wrap(x.uop.contiguous(), False)
+      x.realize()
+    if not is_whole(x.uop) and all(isinstance(s, int) for s in x.shape):
+      x = x.wrap(x.uop.contiguous(), False).realize()
+    count = 1
+    for s in shape:
+      count *= s
+    return buffer_of(x.uop.base).read()[: count * self.dtype.itemsize], shape
+
+  def readable(self) -> Self:
+    """Itself, or cast to float32 where Python has no such format (bfloat16, fp8)."""
+    return self if self.dtype in FORMATS else self.detach().as_dtype(dtypes.float32)
+
+  def data(self) -> memoryview:
+    """The elements as a read-only memoryview of this shape. Raises TypeError for bfloat16 and fp8."""
+    if self.dtype not in FORMATS:
+      raise TypeError(f"{self.dtype.name} has no memoryview format: cast to float32, or bitcast to an integer dtype")
+    raw, shape = self.read()
+    view = memoryview(raw)
+    return view.cast(FORMATS[self.dtype]) if 0 in shape else view.cast(FORMATS[self.dtype], shape)  # type: ignore[call-overload, no-any-return]
+
+  def numpy(self) -> numpy.ndarray[Any, Any]:
+    """A NumPy array with a copy of the values; bfloat16 and fp8 become float32. Needs NumPy, else ImportError."""
+    try:
+      import numpy as np
+    except ImportError as error:
+      raise ImportError("Tensor.numpy() needs NumPy: pip install 'tiny-tensor[numpy]'") from error
+    x = self.readable()
+    raw, shape = x.read()
+    return np.frombuffer(bytearray(raw), dtype=np.dtype(FORMATS[x.dtype])).reshape(shape)
+
+  def tolist(self) -> Any:
+    """Nested lists of Python numbers; a number for a 0-d tensor."""
+    x = self.readable()
+    raw, shape = x.read()
+    return nest(unpack(raw, x.dtype), shape)
+
+  def item(self) -> Scalar:
+    """The one element as a Python number. Raises ValueError if there are more, or none."""
+    if (n := self.numel()) != 1 and not (isinstance(n, UOp) and value_of(n) == 1):
+      raise ValueError(f"item() needs one element, the shape is {self.shape}")
+    x = self.readable()
+    out: Scalar = unpack(x.read()[0], x.dtype)[0]
+    return out
+
+  def __bool__(self) -> bool:
+    raise TypeError("the truth of a Tensor is not defined: use .item(), .any() or .all()")
+
+  def __len__(self) -> int:
+    if not self.ndim:
+      raise TypeError("len() of a 0-d tensor")
+    return value_of(self.shape[0])
+
+  def __repr__(self) -> str:
+    state = "realized" if is_realized(self.uop) else f"lazy {self.uop.op.name}"
+    extra = f", requires_grad={self.requires_grad}" if self.requires_grad else ""
+    return f"<Tensor {self.shape} {self.dtype.name} on {self.uop.device or 'any device'}, {state}{extra}>"
+
+  def allclose(self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether all elements are close; see isclose."""
+    return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+

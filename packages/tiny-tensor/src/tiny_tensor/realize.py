@@ -1,0 +1,207 @@
+"""From graphs to buffers: what `realize` hands to the scheduler, and what changes in live tensors afterwards.
+
+Every output gets a BUFFER and becomes `AFTER(buf, STORE(buf, value))`; so does every CONTIGUOUS in its graph. Assignments are AFTERs
+already. A live tensor that was computed from the old contents of a buffer which is about to be overwritten, and is not computed yet,
+becomes an output too. Once the schedule has run, finished nodes are replaced by their buffers in all live tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from tiny_runtime import Device, run
+from tiny_sched import schedule
+from tiny_uop import Ops, UOp, dtypes
+
+from tiny_tensor.base import TensorBase, live_tensors
+from tiny_tensor.shapes import prod, upper
+
+ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
+HOLDERS = frozenset({Ops.BUFFER, Ops.AFTER})
+
+
+def storage(uop: UOp) -> UOp | None:
+  """The BUFFER, or AFTER over one, that a tensor is a view of and shares its contents with; None for a computed value."""
+  while uop.op in ALIASES:
+    uop = uop.src[0]
+  return uop if uop.op in HOLDERS else None
+
+
+def is_realized(uop: UOp) -> bool:
+  """Whether there is nothing to compute: a view of a BUFFER, or no elements at all."""
+  base = storage(uop)
+  return (base is not None and base.op is Ops.BUFFER) or 0 in uop.shape
+
+
+def buffer_under(holder: UOp) -> UOp:
+  """The BUFFER under a chain of AFTERs."""
+  while holder.op is Ops.AFTER:
+    holder = holder.src[0].base
+  return holder
+
+
+def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
+  """A new BUFFER for a value, and the view of it that has the value's shape. Symbolic sizes get room for the largest."""
+  size = math.prod(map(upper, uop.shape))
+  buffer = UOp.new_buffer(uop.device or Device.DEFAULT, size, uop.dtype)
+  total = prod(uop.shape)
+  part = buffer if isinstance(total, int) else buffer.shrink([(0, total)])
+  return buffer, part.reshape(uop.shape)
+
+
+def stored(buffer: UOp, view: UOp, value: UOp) -> UOp:
+  """The contents of `buffer` once `value` has been written through `view`."""
+  return UOp(Ops.AFTER, buffer.dtype, (buffer, UOp(Ops.STORE, dtypes.void, (view, value))))
+
+
+def root_of(uop: UOp) -> UOp:
+  """What has to be computed for a tensor: its storage, or itself under reshapes, which change nothing in memory."""
+  if (base := storage(uop)) is not None:
+    return base
+  while uop.op is Ops.RESHAPE and len(uop.src) == 1:
+    uop = uop.src[0]
+  return uop
+
+
+class Plan:
+  """What a realize does: effects for the scheduler, and the replacement of each finished node."""
+
+  def __init__(self, uops: Iterable[UOp]) -> None:
+    self.outputs = {u for u in uops if not is_realized(u)}
+    self.assignments: set[UOp] = set()
+    seen: set[UOp] = set()
+    new = list(self.outputs)
+    while new:
+      for uop in new:
+        self.assignments.update(u for u in uop.walk(lambda n: n not in seen) if u.op is Ops.AFTER)
+        seen.update(uop.toposort)
+      new = stale_readers(self.assignments, self.outputs)
+      self.outputs.update(new)
+    self.roots = {root_of(u) for u in self.outputs}
+    self.finished: dict[UOp, UOp] = {a: buffer_under(a) for a in self.assignments}
+    self.rebuilt: dict[UOp, UOp] = {}
+    for root in self.roots:
+      # the gradient that an optimiser made contiguous need not be computed a second time for the tensor that holds it
+      copy = root.contiguous()
+      if copy is not root and copy in seen:
+        self.roots = self.roots - {root}
+    self.effects = dict.fromkeys(self.rebuild(root).base for root in self.roots)
+    for root in {root_of(u) for u in self.outputs} - self.roots:
+      self.finished[root] = self.finished[root.contiguous()]
+
+  def rebuild(self, root: UOp) -> UOp:
+    """The graph with outputs and CONTIGUOUS nodes as buffers that are stored to, and no reads of tensors without elements."""
+    done = self.rebuilt
+    for u in root.walk(lambda n: n not in done):
+      if u in done:
+        continue
+      new = u.with_src(tuple([done[s] for s in u.src]))
+      if u.op is not Ops.AFTER and (u.op is Ops.CONTIGUOUS or u in self.roots) and 0 not in u.shape:
+        buffer, view = buffer_for(u)
+        self.finished[u] = view
+        after = stored(buffer, view, new.src[0] if u.op is Ops.CONTIGUOUS else new)
+        new = view.substitute({buffer: after})
+      else:
+        new = without_empty(new)
+      done[u] = new
+    return done[root]
+
+  def sink(self) -> UOp:
+    """All effects as one graph."""
+    return UOp.sink(*self.effects)
+
+
+def without_empty(u: UOp) -> UOp:
+  """What a value computed from no elements is: the neutral element of a reduction, the zeros of a padding."""
+  if u.op in (Ops.REDUCE, Ops.PAD) and 0 in u.src[0].shape and 0 not in u.shape:
+    value: float | bool = 0
+    if u.op is Ops.REDUCE:
+      value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(u.dtype)}[u.arg[0]]
+    return u.const_like(value)
+  return u
+
+
+def stale_readers(assignments: set[UOp], outputs: set[UOp]) -> list[UOp]:
+  """Graphs of live tensors that read contents which `assignments` overwrite, and are not computed yet."""
+  overwritten = {a.src[0].base for a in assignments}
+  if not overwritten:
+    return []
+  affected: dict[UOp, bool] = {}
+  found = []
+  for graph in {t.uop for t in list(live_tensors.values())} - outputs:
+    for u in graph.walk(lambda n: n not in affected):
+      if u not in affected:
+        affected[u] = reads_stale(u, overwritten, affected, assignments)
+    # a view of the buffer shares its contents: it is to see the new ones
+    if affected[graph] and storage(graph) not in overwritten:
+      found.append(graph)
+  return found
+
+
+def reads_stale(u: UOp, overwritten: set[UOp], affected: dict[UOp, bool], assignments: set[UOp]) -> bool:
+  """Whether a node's value depends on overwritten contents, given that of its sources."""
+  if u in overwritten:
+    return True
+  if u.op is Ops.AFTER:
+    # it goes on from its buffer's contents, whichever they are by then; what counts is what it stores
+    return u not in assignments and any(affected[s] for s in u.src[1:])
+  if u.op is Ops.STORE:
+    return affected[u.src[1]]
+  return any(affected[s] for s in u.src)
+
+
+class Substitution:
+  """Replaces nodes in many graphs, which share what they have in common."""
+
+  def __init__(self, changes: dict[UOp, UOp]) -> None:
+    self.done = dict(changes)
+
+  def __call__(self, root: UOp) -> UOp:
+    done = self.done
+    if root not in done:
+      for u in root.walk(lambda n: n not in done):
+        if u not in done:
+          done[u] = u.with_src(tuple([done[s] for s in u.src]))
+    return done[root]
+
+
+def apply(plan: Plan) -> None:
+  """Replace finished nodes by buffers in every live tensor.
+
+  A tensor that is not realised itself and has a gradient to pass keeps the way back to the tensors that require it.
+  """
+  if not plan.finished:
+    return
+  tensors = list(live_tensors.values())
+  leaves = {t.uop for t in tensors if t.requires_grad is True and not t.history}
+  every = Substitution(plan.finished)
+  safe: Substitution | None = None
+  for t in tensors:
+    if t.history and leaves and t.uop not in plan.outputs:
+      if safe is None:
+        keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, leaves)}
+        safe = Substitution(keep)
+      t.uop = safe(t.uop)
+    elif (new := every(t.uop)) is not t.uop:
+      t.uop = new
+      t.history = t.history and not is_realized(new)
+
+
+def depends(root: UOp, leaves: set[UOp]) -> bool:
+  """Whether a gradient of `root` would reach one of `leaves`."""
+  return any(u in leaves for u in root.walk(lambda n: n.op is not Ops.DETACH and n not in leaves))
+
+
+def plan_tensors(tensors: Sequence[TensorBase]) -> tuple[UOp, Plan]:
+  """(schedule, plan) of what has to run for `tensors`."""
+  plan = Plan(t.uop for t in tensors)
+  return (schedule(plan.sink()) if plan.effects else UOp(Ops.LINEAR, dtypes.void)), plan
+
+
+def realize_tensors(tensors: Sequence[TensorBase]) -> None:
+  """Compute tensors. If scheduling or compiling fails, all tensors are as they were."""
+  linear, plan = plan_tensors(tensors)
+  if linear.src:
+    run(linear)
+  apply(plan)

@@ -1,0 +1,184 @@
+"""Reductions along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from tiny_uop import DType, Ops, dtypes
+
+from tiny_tensor.base import DTypeLike, const_uop, to_dtype
+from tiny_tensor.mathematics import MathMixin
+from tiny_tensor.pool import windows
+from tiny_tensor.shapes import normalize_axes, normalize_axis, prod
+
+Axis = int | Sequence[int] | None
+
+
+def accumulator_dtype(dtype: DType) -> DType:
+  """The dtype that sums of `dtype` are made in: at least 32 bits."""
+  if dtypes.is_float(dtype):
+    return dtypes.promote(dtype, dtypes.float32)
+  return dtypes.promote(dtype, dtypes.uint32 if dtypes.is_unsigned(dtype) else dtypes.int32)
+
+
+class ReduceMixin(MathMixin):
+  """sum, prod, max, min, mean, variance and tests. `axis` is one axis, several, or None for all."""
+
+  __slots__ = ()
+
+  def reduce(self, op: Ops, axis: Axis, keepdim: bool) -> Self:
+    """One REDUCE; the axes are dropped unless `keepdim`."""
+    axes = normalize_axes(axis, self.ndim)
+    out = self.derive(self.uop.reduce_axes(op, axes)) if axes else self
+    return out if keepdim else out.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
+
+  def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
+    """Sum. bool and small integers are summed in 32 bits; float16 and bfloat16 in float32, then rounded back."""
+    accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
+    out = self.as_dtype(accumulate).reduce(Ops.ADD, axis, keepdim)
+    return out.as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
+
+  def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
+    """Product; dtypes as for `sum`."""
+    accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
+    out = self.as_dtype(accumulate).reduce(Ops.MUL, axis, keepdim)
+    return out.as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
+
+  def check_not_empty(self, what: str, axis: Axis) -> None:
+    """ValueError when `axis` has no elements to choose from."""
+    if any(isinstance(self.shape[a], int) and self.shape[a] == 0 for a in normalize_axes(axis, self.ndim)):
+      raise ValueError(f"{what} of no elements: axis {axis} of shape {self.shape} has size 0")
+
+  def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Maximum; NaN if any element is. Raises ValueError over no elements."""
+    self.check_not_empty("max", axis)
+    return self.reduce(Ops.MAX, axis, keepdim)
+
+  def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Minimum; NaN if any element is. Raises ValueError over no elements."""
+    self.check_not_empty("min", axis)
+    return self.inverse().reduce(Ops.MAX, axis, keepdim).inverse()
+
+  def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Whether any element is true (not zero)."""
+    return self.as_bool().reduce(Ops.MAX, axis, keepdim)
+
+  def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Whether all elements are true (not zero)."""
+    return self.as_bool().logical_not().any(axis, keepdim).logical_not()
+
+  def as_bool(self) -> Self:
+    """Whether elements are not zero."""
+    return self if dtypes.is_bool(self.dtype) else self != 0
+
+  def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Arithmetic mean, a float; NaN over no elements."""
+    x, dtype = self.with_precision()
+    n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
+    return x.sum(axis, keepdim).div(n).as_dtype(dtype)
+
+  def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+    """Variance: squared deviations from the mean summed over `n - correction` (0 at least)."""
+    x, dtype = self.with_precision()
+    deviation = x - x.mean(axis, keepdim=True)
+    n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
+    total = deviation.square().sum(axis, keepdim)
+    return total.div(max(n - correction, 0) if isinstance(n, int) else n - correction).as_dtype(dtype)
+
+  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
+    """Variance and mean."""
+    return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
+
+  def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+    """Standard deviation: the root of `var`."""
+    return self.var(axis, keepdim, correction).sqrt()
+
+  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
+    """Standard deviation and mean."""
+    return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
+
+  # *** positions ***
+
+  def along(self, axis: int, dtype: DType | None = None) -> Self:
+    """0, 1, 2, … along `axis`, of size 1 along the others."""
+    size = int(self.shape[axis])
+    index = dtype or (dtypes.int32 if size < 1 << 31 else dtypes.int64)
+    return self.count_up(size, index).reshape([size if i == axis else 1 for i in range(self.ndim)])
+
+  def count_up(self, n: int, dtype: DType = dtypes.int32) -> Self:
+    """The vector 0, 1, …, n-1: the number of ones in windows that end ever later, which the scheduler puts in closed form."""
+    if n <= 1:
+      return self.wrap(const_uop(0, dtype, (n,), self.device), False)
+    ones = self.wrap(const_uop(1, dtype, (n,), self.device), False)
+    return windows(ones.pad_zeros([(n - 1, 0)]), (n,), (1,), (1,)).reduce(Ops.ADD, 1, False) - 1
+
+  def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    """int32 position of the first maximum (of the first NaN, if there is one); in the flattened tensor without `axis`."""
+    if axis is None:
+      flat = self.flatten().argmax(0)
+      return flat.reshape((1,) * self.ndim) if keepdim else flat
+    self.check_not_empty("argmax", axis)
+    place = normalize_axis(axis, self.ndim)
+    if not self.ndim:
+      return self.const_like(0, dtypes.int32)
+    x = self.detach()
+    top = x == x.max(place, keepdim=True)
+    if dtypes.is_float(x.dtype):
+      top = top | x.isnan()
+    n = int(self.shape[place])
+    backwards = x.along(place).mul(-1) + n
+    return top.where(backwards, 0).max(place, keepdim).mul(-1) + n
+
+  def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    """int32 position of the first minimum (of the first NaN, if there is one)."""
+    return self.detach().inverse().argmax(axis, keepdim)
+
+  # *** log-sum-exp and softmax ***
+
+  def safe_max(self, axis: Axis) -> Self:
+    """The maximum kept and detached, with infinities as 0: what is subtracted before exponentials."""
+    top = self.detach().max(axis, keepdim=True)
+    return top.isinf().where(0.0, top)
+
+  def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """`log(sum(exp(self)))` without overflow."""
+    x, dtype = self.with_precision()
+    top = x.safe_max(axis)
+    out = (x - top).exp().sum(axis, keepdim).log() + (top if keepdim else top.reshape(x.sum(axis).shape))
+    return out.as_dtype(dtype)
+
+  def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
+    """Exponentials that sum to 1 along `axis`."""
+    if dtype is not None:
+      return self.as_dtype(to_dtype(dtype)).softmax(axis)
+    x, result = self.with_precision()
+    if self.numel() == 0:
+      return self.as_float()
+    e = (x - x.detach().max(axis, keepdim=True)).exp()
+    return (e / e.sum(axis, keepdim=True)).as_dtype(result)
+
+  def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
+    """Logarithm of `softmax`."""
+    if dtype is not None:
+      return self.as_dtype(to_dtype(dtype)).log_softmax(axis)
+    x, result = self.with_precision()
+    if self.numel() == 0:
+      return self.as_float()
+    m = x - x.detach().max(axis, keepdim=True)
+    return (m - m.exp().sum(axis, keepdim=True).log()).as_dtype(result)
+
+  def softmin(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
+    """`softmax` of the negated values."""
+    return self.neg().softmax(axis, dtype)
+
+  def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+    """Divided by the p-norm along `dim` (at least `eps`)."""
+    if p == 0:
+      norm = self.as_bool().sum(dim, keepdim=True).as_dtype(self.as_float().dtype)
+    elif math.isinf(p):
+      norm = self.abs().max(dim, keepdim=True)
+    else:
+      norm = self.abs().pow(p).sum(dim, keepdim=True).pow(1 / p)
+    return self / (norm < eps).where(eps, norm)

@@ -1,0 +1,91 @@
+"""Running sums, products and extrema along an axis."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tiny_uop import Ops, dtypes
+
+from tiny_tensor.joining import JoinMixin
+from tiny_tensor.pool import windows
+from tiny_tensor.reduce import accumulator_dtype
+from tiny_tensor.shapes import normalize_axis
+
+# Windows cost n² additions of n elements; beyond this length blocks are scanned first, then their totals.
+BLOCK = 256
+
+
+class ScanMixin(JoinMixin):
+  """cumsum and its relatives."""
+
+  __slots__ = ()
+
+  def scan(self, axis: int, op: Ops) -> Self:
+    """Each element combined with all before it along `axis`."""
+    place = normalize_axis(axis, self.ndim)
+    if self.ndim == 0 or self.numel() == 0:
+      return self
+    x = self.transpose(place, -1)
+    return x.scan_last(op).transpose(place, -1)
+
+  def scan_last(self, op: Ops) -> Self:
+    n = int(self.shape[-1])
+    if n <= BLOCK:
+      return self.scan_windows(op, n)
+    blocks = -(-n // BLOCK)
+    x = self.pad_identity(blocks * BLOCK - n, op, front=False).reshape((*self.shape[:-1], blocks, BLOCK))
+    inner = x.scan_windows(op, BLOCK).contiguous()
+    totals = inner.select_axis(inner.ndim - 1, BLOCK - 1, BLOCK).squeeze(-1).scan_last(op)
+    before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
+    out = inner.alu(op, before.unsqueeze(-1).expand(inner.shape))
+    return out.reshape((*self.shape[:-1], blocks * BLOCK)).select_axis(self.ndim - 1, 0, n)
+
+  def scan_windows(self, op: Ops, n: int) -> Self:
+    x = self.pad_identity(n - 1, op, front=True)
+    return windows(x, (n,), (1,), (1,)).reduce(op, -1, False)
+
+  def pad_identity(self, count: int, op: Ops, front: bool) -> Self:
+    """`count` elements that change nothing, before or after the last axis."""
+    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(self.dtype)}[op]
+    return self.pad([None] * (self.ndim - 1) + [(count, 0) if front else (0, count)], value=value)
+
+  def cumsum(self, axis: int = 0) -> Self:
+    """Running sum; dtypes as for `sum`."""
+    out = self.as_dtype(accumulator_dtype(self.dtype)).scan(axis, Ops.ADD)
+    return out.as_dtype(self.dtype) if dtypes.is_float(self.dtype) else out
+
+  def cumprod(self, axis: int = 0) -> Self:
+    """Running product; dtypes as for `prod`."""
+    out = self.as_dtype(accumulator_dtype(self.dtype)).scan(axis, Ops.MUL)
+    return out.as_dtype(self.dtype) if dtypes.is_float(self.dtype) else out
+
+  def cummax(self, axis: int = 0) -> tuple[Self, Self]:
+    """Running maximum, and the int32 position of its last occurrence so far."""
+    values = self.scan(axis, Ops.MAX)
+    return values, self.positions_of(values, axis)
+
+  def cummin(self, axis: int = 0) -> tuple[Self, Self]:
+    """Running minimum, and the int32 position of its last occurrence so far."""
+    values = self.inverse().scan(axis, Ops.MAX).inverse()
+    return values, self.positions_of(values, axis)
+
+  def positions_of(self, running: Self, axis: int) -> Self:
+    """Where the running extremum was last met: a running maximum of the positions at which it is attained."""
+    if self.ndim == 0:
+      return self.const_like(0, dtypes.int32)
+    here = self.detach() == running.detach()
+    if dtypes.is_float(self.dtype):
+      here = here | self.isnan()
+    place = normalize_axis(axis, self.ndim)
+    return here.where(self.along(place), 0).scan(place, Ops.MAX)
+
+  def logcumsumexp(self, axis: int = 0) -> Self:
+    """Running `logsumexp`: every window against its own maximum."""
+    x, dtype = self.with_precision()
+    if self.ndim == 0 or self.numel() == 0:
+      return self.as_float()
+    place = normalize_axis(axis, self.ndim)
+    x = x.transpose(place, -1)
+    n = int(x.shape[-1])
+    seen = windows(x.pad_identity(n - 1, Ops.MAX, front=True), (n,), (1,), (1,))
+    return seen.logsumexp(-1).transpose(place, -1).as_dtype(dtype)

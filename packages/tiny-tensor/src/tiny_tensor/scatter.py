@@ -1,0 +1,103 @@
+"""scatter: values written to positions that a tensor names, as a new tensor."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tiny_uop import Ops, dtypes
+
+from tiny_tensor.base import Operand, Scalar, TensorBase
+from tiny_tensor.indexing import IndexMixin, index_dtype
+from tiny_tensor.shapes import normalize_axis
+
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+class ScatterMixin(IndexMixin):
+  """scatter and scatter_reduce. Positions that no index names keep the values of `self`."""
+
+  __slots__ = ()
+
+  def scatter_operands(self, dim: int, index: Self, src: Operand) -> tuple[Self, Self, Self]:
+    """(self, src, hot) with `dim` last: hot `(…, size, count)` says whether position p takes element k."""
+    axis = normalize_axis(dim, self.ndim)
+    values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)
+    if index.ndim != self.ndim or values.ndim != self.ndim:
+      raise ValueError(f"scatter needs as many axes everywhere, got {self.shape}, index {index.shape}, src {values.shape}")
+    if not dtypes.is_int(index.dtype):
+      raise TypeError(f"scatter needs an integer index, got {index.dtype.name}")
+    if any(int(i) > int(s) for i, s in zip(index.shape, values.shape, strict=True)):
+      raise ValueError(f"scatter: index shape {index.shape} does not fit in src shape {values.shape}")
+    if any(int(i) > int(s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis):
+      raise ValueError(f"scatter: index shape {index.shape} does not fit in {self.shape} outside axis {axis}")
+    if values.dtype != self.dtype:
+      raise TypeError(f"scatter: src has dtype {values.dtype.name}, expected {self.dtype.name}, that of self")
+    size = int(self.shape[axis])
+    wide = index.as_dtype(index_dtype(index.dtype, size))
+    wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
+    typed = self.wrap(values.uop, values.requires_grad, values.history)
+    v = typed.shrink([(0, s) for s in index.shape]).transpose(axis, -1)
+    hot = wide.transpose(axis, -1).unsqueeze(-2) == self.count_up(size, wide.dtype).unsqueeze(-1)
+    # other axes of self may be longer than those of the index
+    around = [(0, int(s) - int(i)) for s, i in zip(self.transpose(axis, -1).shape[:-1], v.shape[:-1], strict=True)]
+    return self.transpose(axis, -1), v.pad_zeros([*around, (0, 0)]), hot.pad_zeros([*around, (0, 0), (0, 0)])
+
+  def scatter(self, dim: int, index: Self, src: Operand, reduce: str | None = None) -> Self:
+    """A copy with `out[index[i][j]][j] = src[i][j]` (for dim 0); of several values for a position the last counts.
+
+    `reduce` "add" or "multiply" combines them all with what was there.
+    """
+    if reduce not in (None, "add", "multiply"):
+      raise ValueError(f"reduce must be None, 'add' or 'multiply', got {reduce!r}")
+    if reduce is not None:
+      values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)
+      typed = self.wrap(values.uop, values.requires_grad, values.history)
+      return self.scatter_reduce(dim, index, typed, "sum" if reduce == "add" else "prod")
+    x, v, hot = self.scatter_operands(dim, index, src)
+    return x.write_hot(v, hot).transpose(normalize_axis(dim, self.ndim), -1)
+
+  def write_hot(self, values: Self, hot: Self) -> Self:
+    """`self` `(…, size)` with values `(…, count)` written where `hot` `(…, size, count)` says; the last one counts."""
+    if hot.shape[-1] == 0:
+      return self
+    number = hot.along(hot.ndim - 1) + 1
+    last = hot.where(number, 0).max(-1, keepdim=True)
+    written = (hot & (number == last)).where(values.unsqueeze(-2), 0).sum(-1, dtype=self.dtype)
+    return (last.squeeze(-1) > 0).where(written, self)
+
+  def scatter_reduce(self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True) -> Self:
+    """A copy in which each position combines all values that name it (and, with `include_self`, its own).
+
+    `reduce`: "sum", "prod", "mean", "amax" or "amin".
+    """
+    if reduce not in REDUCTIONS:
+      raise ValueError(f"reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
+    x, v, hot = self.scatter_operands(dim, index, src)
+    axis = normalize_axis(dim, self.ndim)
+    if hot.shape[-1] == 0:
+      return self
+    named = hot.any(-1)
+    v = v.unsqueeze(-2)
+    if reduce in ("amax", "amin"):
+      flip = reduce == "amin"
+      x_, v_ = (x.inverse(), v.inverse()) if flip else (x, v)
+      most = hot.where(v_, dtypes.min(self.dtype)).max(-1)
+      combined = x_.maximum(most) if include_self else most
+      combined = combined.inverse() if flip else combined
+    elif reduce == "prod":
+      total = hot.where(v, one_of(self)).prod(-1, dtype=self.dtype)
+      combined = x * total if include_self else total
+    else:
+      total = hot.where(v, 0).sum(-1, dtype=self.dtype)
+      combined = x.alu(Ops.ADD, total) if include_self else total
+      if reduce == "mean":
+        count = hot.sum(-1) + (1 if include_self else 0)
+        count = (count == 0).where(1, count)
+        combined = combined.div(count) if dtypes.is_float(self.dtype) else combined.floordiv(count)
+        combined = combined.as_dtype(self.dtype)
+    return named.where(combined, x).transpose(axis, -1)
+
+
+def one_of(x: TensorBase) -> Scalar:
+  """The neutral element of multiplication."""
+  return True if dtypes.is_bool(x.dtype) else 1

@@ -1,0 +1,156 @@
+"""`Tensor`: the class that users see, its constructor and the dtype shorthands."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pathlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from tiny_runtime import Device, host_buffer
+from tiny_uop import DType, UOp, dtypes
+
+from tiny_tensor.base import DTypeLike, TensorBase, const_uop, live_tensors, to_dtype
+from tiny_tensor.differentiation import GradientMixin
+from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
+from tiny_tensor.linalg import LinalgMixin
+
+BYTES = (bytes, bytearray, memoryview)
+
+
+def array_dtype(data: Any) -> DType:
+  """The dtype of a NumPy array. Raises TypeError for one that no tensor can have."""
+  name = str(data.dtype.name)
+  if name not in {d.name for d in dtypes.all}:
+    raise TypeError(f"no tensor dtype for NumPy dtype {name!r}: convert the array first")
+  return dtypes.parse(name)
+
+
+def host_data(data: Any, dtype: DType | None) -> tuple[UOp, tuple[int, ...]]:
+  """(BUFFER on HOST, shape) of bytes, a NumPy array or nested lists; dtype as given or inferred, if it has a format."""
+  if isinstance(data, BYTES):
+    kind = dtype or dtypes.uint8
+    raw = bytes(data)
+    if len(raw) % kind.itemsize:
+      raise ValueError(f"{len(raw)} bytes are no whole number of {kind.name} ({kind.itemsize} bytes each)")
+    return host_buffer(raw, kind), (len(raw) // kind.itemsize,)
+  if hasattr(data, "__array_interface__"):
+    kind = array_dtype(data)
+    if data.dtype.byteorder == ">":
+      data = data.astype(data.dtype.newbyteorder("<"))
+    return host_buffer(data.tobytes(), kind), tuple(builtins.int(s) for s in data.shape)
+  shape = shape_of_nested(data)
+  values = [plain(v) for v in flatten_nested(data)]
+  kind = dtype or infer_dtype(values)
+  return host_buffer(pack(values, kind if kind in FORMATS else dtypes.float32), kind if kind in FORMATS else dtypes.float32), shape
+
+
+def file_size(path: str) -> builtins.int:
+  """Bytes in a file. Raises FileNotFoundError."""
+  return os.stat(path).st_size
+
+
+class Tensor(LinalgMixin, GradientMixin):
+  """A lazily computed n-dimensional array, on a device, that can be differentiated.
+
+  `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path` (the bytes of
+  the file, mapped), None (no elements) or a tensor-level UOp. dtypes are inferred as bool, int32 and float32 unless given.
+  Raises ValueError for ragged lists, OverflowError for integers that do not fit in int32, TypeError for other data.
+  """
+
+  __slots__ = ()
+  training: ClassVar[builtins.bool] = False
+
+  def __init__(
+    self,
+    data: Any = None,
+    device: str | tuple[str, ...] | list[str] | None = None,
+    dtype: DTypeLike | None = None,
+    requires_grad: builtins.bool | None = None,
+  ) -> None:
+    if isinstance(device, (tuple, list)):
+      raise TypeError(f"a tensor is made on one device, got {device!r}")
+    kind = None if dtype is None else to_dtype(dtype)
+    uop = data_uop(data, device, kind)
+    if requires_grad and not dtypes.is_float(uop.dtype):
+      raise TypeError(f"only float tensors can require a gradient, got {uop.dtype.name}")
+    self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, False, None
+    live_tensors[id(self)] = self
+
+  @classmethod
+  @contextmanager
+  def train(cls, mode: builtins.bool = True) -> Iterator[None]:
+    """`with Tensor.train():` sets `Tensor.training` in the block; also a decorator."""
+    before = Tensor.training
+    Tensor.training = mode
+    try:
+      yield
+    finally:
+      Tensor.training = before
+
+  def size(self, dim: builtins.int | None = None) -> Any:
+    """The shape, or the size of axis `dim`."""
+    return self.shape if dim is None else self.shape[dim]
+
+  # *** dtype shorthands: last, since their names hide the built-in types in the rest of the class ***
+
+  def float(self) -> Tensor:
+    """Cast to float32."""
+    return self.as_dtype(dtypes.float32)
+
+  def double(self) -> Tensor:
+    """Cast to float64."""
+    return self.as_dtype(dtypes.float64)
+
+  def half(self) -> Tensor:
+    """Cast to float16."""
+    return self.as_dtype(dtypes.float16)
+
+  def bfloat16(self) -> Tensor:
+    """Cast to bfloat16."""
+    return self.as_dtype(dtypes.bfloat16)
+
+  def int(self) -> Tensor:
+    """Cast to int32."""
+    return self.as_dtype(dtypes.int32)
+
+  def short(self) -> Tensor:
+    """Cast to int16."""
+    return self.as_dtype(dtypes.int16)
+
+  def long(self) -> Tensor:
+    """Cast to int64."""
+    return self.as_dtype(dtypes.int64)
+
+  def bool(self) -> Tensor:
+    """Whether elements are not zero."""
+    return self.as_bool()
+
+
+def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
+  """The graph for constructor arguments."""
+  if isinstance(data, TensorBase):
+    moved = data.to(device) if device is not None else data  # type: ignore[attr-defined]
+    return moved.as_dtype(dtype).uop if dtype is not None else moved.uop  # type: ignore[no-any-return]
+  if isinstance(data, UOp):
+    uop = data.cast(dtypes.default_int) if data.dtype == dtypes.index else data
+    return uop if dtype is None else uop.cast(dtype)
+  if isinstance(data, pathlib.Path):
+    path = str(data.absolute())
+    raw = UOp.new_buffer(f"DISK:{path}", file_size(path), dtypes.uint8)
+    return raw.bitcast(dtype) if dtype is not None else raw
+  if data is None:
+    return const_uop(0, dtype or dtypes.default_float, (0,), Device.canonicalize(device))
+  if isinstance(data, (bool, int, float)):
+    kind = dtype or infer_dtype([data])
+    return const_uop(data, kind, (), Device.canonicalize(device))
+  if not isinstance(data, (*BYTES, list, tuple)) and not hasattr(data, "__array_interface__"):
+    raise TypeError(f"cannot make a Tensor of {type(data).__name__}: expected numbers, lists, bytes, a NumPy array or a Path")
+  name = Device.canonicalize(device)
+  buffer, shape = host_data(data, dtype)
+  if 0 in shape:
+    return const_uop(0, dtype or buffer.dtype, shape, name)
+  uop = (buffer if name == "HOST" else buffer.copy_to(name)).reshape(shape)
+  return uop if dtype is None else uop.cast(dtype)
