@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -13,12 +12,8 @@ import llvmlite.binding as llvm
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime_cpu.host import Arch
-from tiny_runtime_cpu.machine import LLVMError, compile_assembly, compile_object
+from tiny_runtime_cpu.machine import LEVEL, LLVMError, compile_object
 from tiny_uop import ProgramInfo, UOp, print_uop
-from tiny_uop.context import DEBUG
-
-LEVEL = 1
-"""LLVM's -O level. See README.md, "Choices that were measured"."""
 
 
 @cache
@@ -58,8 +53,6 @@ class CPUCompiler:
     text = str(source.arg)
     try:
       code = compile_object(text, self.arch, LEVEL)
-      if DEBUG >= 7:
-        print(compile_assembly(text, self.arch, LEVEL), file=sys.stderr)
     except LLVMError as error:
       raise CompileError(f"LLVM refused kernel {info.name}: {error}", text) from error
     return Binary(

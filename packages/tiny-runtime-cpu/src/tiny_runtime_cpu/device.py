@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import struct
+import sys
 import time
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo
 from tiny_runtime_cpu.host import host_arch, memory_bytes
-from tiny_runtime_cpu.machine import LLVMError, LoadedObject
+from tiny_runtime_cpu.machine import LEVEL, LLVMError, LoadedObject, compile_assembly
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool
 from tiny_runtime_cpu.settings import thread_count
 from tiny_uop import dtypes
+from tiny_uop.context import DEBUG
 
 # more parts than threads evens out what the threads get done; each part costs about 50 ns
 PARTS_PER_THREAD = 4
+
+# what one thread gets done per nanosecond, roughly, and how many nanoseconds of work are worth another thread: to wake
+# one takes from 1 microsecond (still spinning) to 50 (asleep on a processor that sleeps too)
+OPS_PER_NS, BYTES_PER_NS, NS_PER_THREAD = 32, 32, 16_000
+
+
+def useful_threads(binary: Binary) -> int:
+  """How many threads a launch can keep busy, by the compiler's estimates of its work."""
+  nanoseconds = max(int(binary.ops.vmax) / OPS_PER_NS, int(binary.nbytes.vmax) / BYTES_PER_NS)
+  return 1 + int(nanoseconds / NS_PER_THREAD)
 
 
 class Program:
@@ -30,6 +42,7 @@ class Program:
     self.name = binary.entry
     self.needs = tuple(p.size * p.dtype.itemsize for p in binary.params)
     self.variables = binary.variables
+    self.useful_threads = useful_threads(binary)
     self.pack_buffers = struct.Struct(f"{len(self.needs)}P").pack
     self.pack_integers = struct.Struct(f"{len(self.variables)}q").pack
 
@@ -66,7 +79,9 @@ class CPUDevice:
     return _window(memory, 0, memory.nbytes)
 
   def load(self, binary: Binary) -> Program:
-    """Link the object code. It is unlinked when the program is dropped."""
+    """Link the object code. It is unlinked when the program is dropped. With DEBUG=7, print its assembly."""
+    if DEBUG >= 7:
+      print(compile_assembly(binary.source, host_arch(), LEVEL), file=sys.stderr)
     return Program(binary)
 
   def launch(
@@ -91,10 +106,11 @@ class CPUDevice:
       addresses.append(block.address + offset)
     packed = program.pack_buffers(*addresses)
     extent = global_size[0]
-    threads = thread_count()
-    parts = min(extent, threads * PARTS_PER_THREAD)
-    if parts > 1:
+    threads = min(thread_count(), program.useful_threads, extent)
+    parts = 1
+    if threads > 1:
       threads = self.pool.ensure(threads)
+      parts = min(extent, threads * PARTS_PER_THREAD)
     if not wait:
       self.pool.run(program.function, packed, program.pack_integers(*integers), extent, parts, threads)
       return None

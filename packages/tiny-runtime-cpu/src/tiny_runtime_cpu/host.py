@@ -62,11 +62,15 @@ def cpu_limit() -> int:
 
 
 def memory_bytes() -> int:
-  """Bytes of physical memory; 0 if the system does not say."""
+  """Bytes of memory that this process may have: the machine's, or its control group's limit; 0 if nobody says."""
   try:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
   except (AttributeError, OSError, ValueError):
     return 0
+  try:
+    return min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+  except (OSError, ValueError):  # no control group, or no limit: "max"
+    return physical
 
 
 def unsupported_reason() -> str | None:

@@ -9,7 +9,10 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.host import Arch, host_arch
+
+LEVEL = 1
+"""LLVM's -O level for kernels. See README.md, "Choices that were measured"."""
 
 
 class LLVMError(ValueError):
@@ -17,13 +20,17 @@ class LLVMError(ValueError):
 
 
 @cache
-def _initialize() -> None:
-  llvm.initialize_native_target()
-  llvm.initialize_native_asmprinter()
+def _initialize(family: str) -> None:
+  if family == host_arch().family:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+  else:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
 
 
 def _target_machine(arch: Arch, level: int) -> llvm.TargetMachine:
-  _initialize()
+  _initialize(arch.family)
   # position-independent code in the small model: constants are reached relative to the program counter instead of
   # through 64-bit immediates; the linker puts calls that leave the object through stubs
   return llvm.Target.from_triple(arch.triple).create_target_machine(
@@ -71,7 +78,7 @@ _names = itertools.count()
 
 @cache
 def _jit() -> llvm.LLJIT:
-  _initialize()
+  _initialize(host_arch().family)
   return llvm.create_lljit_compiler(use_jit_link=True)
 
 
@@ -103,4 +110,8 @@ class LoadedObject:
 
 def has_symbols(*names: str) -> bool:
   """Whether this process has all of these C functions."""
-  return all(llvm.address_of_symbol(name) is not None for name in names)
+  try:
+    process = ctypes.CDLL(None)
+  except (OSError, TypeError):  # Windows has no such handle
+    return False
+  return all(hasattr(process, name) for name in names)

@@ -17,7 +17,7 @@ _HUGE = 4 << 20  # from here on, ask the system for huge pages: fewer TLB misses
 
 
 class Block:
-  """One allocation. `address` is None once it is freed, so that a launch that still uses it fails and does not write."""
+  """One allocation. `address` is None once it is freed, so that a launch that still uses it fails."""
 
   __slots__ = ("address", "nbytes", "size", "start", "view")
 

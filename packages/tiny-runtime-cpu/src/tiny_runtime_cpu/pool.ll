@@ -33,8 +33,6 @@
   [1024 x i64]     ; 26 thread handles
 }
 
-%launch = type { ptr, ptr, ptr, i64, i64, i64 }  ; function, buffers, integers, extent, chunks, threads
-
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
 declare i32 @pthread_attr_init(ptr)
@@ -325,37 +323,6 @@ parallel:
   store atomic i64 0, ptr %open_field seq_cst, align 8
   call void @drain(ptr %pool)
   store atomic i64 0, ptr %busy_field release, align 8
-  ret void
-}
-
-; Run `count` launches in order: a captured graph is one call.
-define void @pool_run_list(ptr %pool, ptr %launches, i64 %count) {
-entry:
-  br label %check
-
-check:
-  %position = phi i64 [ 0, %entry ], [ %position_next, %body ]
-  %left = icmp slt i64 %position, %count
-  br i1 %left, label %body, label %exit
-
-body:
-  %function_field = getelementptr %launch, ptr %launches, i64 %position, i32 0
-  %buffers_field = getelementptr %launch, ptr %launches, i64 %position, i32 1
-  %integers_field = getelementptr %launch, ptr %launches, i64 %position, i32 2
-  %extent_field = getelementptr %launch, ptr %launches, i64 %position, i32 3
-  %chunks_field = getelementptr %launch, ptr %launches, i64 %position, i32 4
-  %threads_field = getelementptr %launch, ptr %launches, i64 %position, i32 5
-  %function = load ptr, ptr %function_field
-  %buffers = load ptr, ptr %buffers_field
-  %integers = load ptr, ptr %integers_field
-  %extent = load i64, ptr %extent_field
-  %chunks = load i64, ptr %chunks_field
-  %threads = load i64, ptr %threads_field
-  call void @pool_run(ptr %pool, ptr %function, ptr %buffers, ptr %integers, i64 %extent, i64 %chunks, i64 %threads)
-  %position_next = add i64 %position, 1
-  br label %check
-
-exit:
   ret void
 }
 

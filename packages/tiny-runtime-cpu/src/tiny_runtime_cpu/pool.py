@@ -25,11 +25,11 @@ _RELAX = {
 
 _NEEDED = (
   "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy",
-  "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal",
-  "pthread_cond_broadcast", "pthread_sigmask", "sigfillset",
+  "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
+  "pthread_cond_signal", "pthread_cond_broadcast", "pthread_sigmask", "sigfillset",
 )  # fmt: skip
 
-_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_run_list", "pool_start", "pool_stop")
+_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop")
 
 
 def pool_source(arch: Arch) -> str:
@@ -54,7 +54,6 @@ class _Functions:
     self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
     # bytes objects go in as pointers to their contents; the call releases the GIL
     self.run = ctypes.CFUNCTYPE(None, p, p, ctypes.c_char_p, ctypes.c_char_p, i, i, i)(native.address("pool_run"))
-    self.run_list = ctypes.CFUNCTYPE(None, p, ctypes.c_char_p, i)(native.address("pool_run_list"))
 
 
 @cache
@@ -67,7 +66,7 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int6
 
 
 class Pool:
-  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end)` on parts of a range.
+  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end)`.
 
   Workers are created on first use and sleep when idle. Only one launch uses them at a time; a launch from a second
   Python thread meanwhile runs on that thread alone. After a fork, the child's pool is empty and refills itself.

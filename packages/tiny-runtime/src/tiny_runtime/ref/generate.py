@@ -1,8 +1,8 @@
 """A kernel-level SINK → a Python function that computes it.
 
-Where a value is computed follows from the loops it is inside of (`UOp.ranges`) alone: as far out as these allow. So each
-open loop is a scope with its own lines and its own names, and a node belongs to the innermost scope among the loops in
-its ranges. Nothing here optimises.
+Where a value is computed follows from the loops it is inside of (`UOp.ranges`) alone: as far out as these allow. So
+each open loop is a scope with its own lines and its own names, and a node belongs to the innermost scope among the
+loops in its ranges. Nothing here optimises.
 
 The text is generated from node types, numbers and counters only; no name that a kernel brings along gets into it.
 """

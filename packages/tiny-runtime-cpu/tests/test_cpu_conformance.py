@@ -1,0 +1,24 @@
+"""The conformance kit, run as a plugin author runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_conformance(tmp_path: Path) -> None:
+  report = tmp_path / "report.json"
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
+  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_cpu.backend:BACKEND"]
+  command += ["--report-file", str(report)]
+  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+  cases = json.loads(report.read_text())["cases"]
+  assert len(cases) > 800
+  assert {case["level"] for case in cases} == set(range(6))
+  skipped = [case for case in cases if case["outcome"] != "passed"]
+  assert all("not installed" in case["reason"] for case in skipped), skipped

@@ -1,0 +1,103 @@
+"""Compiling LLVM IR and loading objects, and the arch string."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch, memory_bytes
+from tiny_runtime_cpu.machine import LLVMError, LoadedObject, compile_assembly, compile_object, has_symbols
+
+ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
+SINE = (
+  "declare double @sin(double)\ndefine double @f(double %x) {\n  %y = call double @sin(double %x)\n  ret double %y\n}\n"
+)
+
+
+@pytest.mark.parametrize("level", (0, 1, 2, 3))
+def test_compile_and_call(level: int) -> None:
+  loaded = LoadedObject(compile_object(ANSWER, host_arch(), level), "answer")
+  assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("answer"))() == 42
+
+
+def test_functions_of_the_process_are_found() -> None:
+  loaded = LoadedObject(compile_object(SINE, host_arch()), "f")
+  assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(loaded.address("f"))(0.0) == 0.0
+  assert has_symbols("sin", "memcpy") and not has_symbols("sin", "no_such_function")
+
+
+def test_assembly_names_the_function() -> None:
+  assert "answer" in compile_assembly(ANSWER, host_arch())
+
+
+@pytest.mark.parametrize("text", ("not llvm", "define i64 @f() {\n ret i32 1\n}"))
+def test_bad_text_is_an_error(text: str) -> None:
+  with pytest.raises(LLVMError):
+    compile_object(text, host_arch())
+
+
+def test_bad_objects_are_errors_and_loading_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+  unresolved = "declare void @no_such_function()\ndefine void @f() {\n  call void @no_such_function()\n  ret void\n}\n"
+  for code, symbol in ((b"junk", "f"), (compile_object(ANSWER, host_arch()), "other")):
+    with pytest.raises(LLVMError):
+      LoadedObject(code, symbol)
+  with pytest.raises(LLVMError):
+    LoadedObject(compile_object(unresolved, host_arch()), "f")
+  assert "no_such_function" in capfd.readouterr().err  # LLVM says so there, and only there
+  test_compile_and_call(2)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_dropped_objects_give_their_memory_back() -> None:
+  big = 'define ptr @f() {\n  ret ptr @data\n}\n@data = global [1048576 x i8] c"' + "x" * 1048576 + '"\n'
+  code = compile_object(big, host_arch(), 0)
+
+  def resident() -> int:
+    with open("/proc/self/statm") as file:
+      return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+  LoadedObject(code, "f")
+  gc.collect()
+  before = resident()
+  for _ in range(50):
+    LoadedObject(code, "f")
+  gc.collect()
+  assert resident() - before < 20 << 20
+
+
+def test_arch_is_text_and_back() -> None:
+  arch = host_arch()
+  assert Arch.parse(str(arch)) == arch
+  assert Arch.parse("arm64-apple-darwin:apple-m1").family == "aarch64"
+  assert Arch("x86_64-linux", "", "+avx2,-fma").has("avx2") and not Arch("x86_64-linux", "", "-fma").has("fma")
+  with pytest.raises(ValueError, match="not a CPU arch"):
+    Arch.parse("")
+
+
+def test_limits_are_sane() -> None:
+  assert 1 <= cpu_limit() <= (os.cpu_count() or 1)
+  assert memory_bytes() > 1 << 28
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
+def test_thread_count_follows_affinity_and_setting() -> None:
+  code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+  code += "from tiny_runtime_cpu.settings import thread_count; print(thread_count())"
+  paths = os.pathsep.join(p for p in sys.path if p)
+  for setting, expected in (("", "1"), ("3", "3")):
+    env = {**os.environ, "PYTHONPATH": paths, "CPU_COUNT": setting}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
+def test_kernels_are_linked_without_a_compiler_on_the_path() -> None:
+  code = "from tiny_runtime_cpu.machine import *; from tiny_runtime_cpu.host import host_arch\n"
+  code += f"print(LoadedObject(compile_object({ANSWER!r}, host_arch()), 'answer').address('answer') > 0)"
+  env = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PATH": ""}
+  done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+  assert done.stdout.strip() == "True", done.stderr

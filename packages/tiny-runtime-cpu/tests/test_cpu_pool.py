@@ -1,0 +1,174 @@
+"""The native thread pool, with kernels written as LLVM IR."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import time
+
+import pytest
+
+from tiny_runtime_cpu.host import Arch, host_arch
+from tiny_runtime_cpu.machine import LoadedObject, compile_object
+from tiny_runtime_cpu.pool import Pool, pool_source
+
+# out[i] += integers[0] for i in [begin, end), and one to the count of calls
+KERNEL = """
+define void @add(ptr %buffers, ptr %integers, i64 %begin, i64 %end) {
+entry:
+  %out = load ptr, ptr %buffers
+  %calls_field = getelementptr ptr, ptr %buffers, i64 1
+  %calls = load ptr, ptr %calls_field
+  %old_calls = atomicrmw add ptr %calls, i64 1 monotonic
+  %amount = load i64, ptr %integers
+  br label %check
+check:
+  %i = phi i64 [ %begin, %entry ], [ %next, %body ]
+  %left = icmp slt i64 %i, %end
+  br i1 %left, label %body, label %exit
+body:
+  %place = getelementptr i64, ptr %out, i64 %i
+  %old = load i64, ptr %place
+  %new = add i64 %old, %amount
+  store i64 %new, ptr %place
+  %next = add i64 %i, 1
+  br label %check
+exit:
+  ret void
+}
+"""
+
+
+class Adder:
+  """The kernel with its buffers."""
+
+  def __init__(self, size: int) -> None:
+    self.native = LoadedObject(compile_object(KERNEL, host_arch()), "add")
+    self.out = (ctypes.c_int64 * size)()
+    self.calls = ctypes.c_int64()
+    self.buffers = struct.pack("2P", ctypes.addressof(self.out), ctypes.addressof(self.calls))
+
+  def run(self, pool: Pool, chunks: int, threads: int, amount: int = 1) -> None:
+    extent = len(self.out)
+    pool.run(self.native.address("add"), self.buffers, struct.pack("q", amount), extent, chunks, threads)
+
+
+@pytest.mark.parametrize("threads", (1, 2, 3, 8))
+@pytest.mark.parametrize(("size", "chunks"), ((1, 1), (10, 3), (10, 10), (1000, 7), (1000, 32)))
+def test_every_element_is_done_once(size: int, chunks: int, threads: int) -> None:
+  pool, adder = Pool(), Adder(size)
+  assert pool.ensure(threads) == threads
+  for _ in range(50):
+    adder.run(pool, chunks, threads)
+  assert set(adder.out) == {50}
+  assert adder.calls.value == 50 * (chunks if threads > 1 else 1)
+  pool.close()
+
+
+def test_many_launches_with_pauses_that_let_the_workers_sleep() -> None:
+  pool, adder = Pool(), Adder(64)
+  pool.ensure(4)
+  for step in range(2000):
+    adder.run(pool, 16, 4)
+    if step % 100 == 0:
+      time.sleep(0.002)
+  assert set(adder.out) == {2000}
+  pool.close()
+
+
+def test_launches_from_several_python_threads() -> None:
+  pool = Pool()
+  pool.ensure(4)
+  adders = [Adder(200) for _ in range(6)]
+
+  def work(adder: Adder) -> None:
+    for _ in range(500):
+      adder.run(pool, 8, 4)
+
+  threads = [threading.Thread(target=work, args=(adder,)) for adder in adders]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert all(set(adder.out) == {500} for adder in adders)
+  pool.close()
+
+
+def test_workers_use_no_time_when_idle() -> None:
+  pool, adder = Pool(), Adder(64)
+  pool.ensure(8)
+  adder.run(pool, 8, 8)
+  time.sleep(0.05)
+  before = time.process_time()
+  time.sleep(0.2)
+  assert time.process_time() - before < 0.05
+  pool.close()
+
+
+def thread_ids() -> set[str]:
+  return set(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
+def test_close_ends_the_workers_and_the_pool_can_be_used_again() -> None:
+  before = thread_ids()
+  pool, adder = Pool(), Adder(64)
+  pool.ensure(4)
+  adder.run(pool, 8, 4)
+  assert len(thread_ids() - before) == 3
+  pool.close()
+  assert not thread_ids() - before
+  pool.close()
+  adder.run(pool, 8, 4)
+  pool.ensure(3)
+  adder.run(pool, 8, 3)
+  assert set(adder.out) == {3}
+  del pool
+  assert not thread_ids() - before, "a dropped pool left its workers behind"
+
+
+def test_the_pool_grows() -> None:
+  pool, adder = Pool(), Adder(64)
+  for threads in (2, 4, 3, 6):
+    assert pool.ensure(threads) == threads
+    adder.run(pool, 12, threads)
+  assert pool.workers == 5
+  assert set(adder.out) == {4}
+  pool.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_a_pool_of_its_own() -> None:
+  pool, adder = Pool(), Adder(64)
+  pool.ensure(4)
+  adder.run(pool, 8, 4)
+  child = os.fork()
+  if child == 0:  # never returns: leave without running the parent's exit handlers
+    ok = pool.workers == 0
+    pool.ensure(4)
+    for _ in range(100):
+      adder.run(pool, 8, 4)
+    os._exit(0 if ok and set(adder.out) == {101} else 1)
+  _, status = os.waitpid(child, 0)
+  assert os.waitstatus_to_exitcode(status) == 0
+  adder.run(pool, 8, 4)
+  assert set(adder.out) == {2}, "the parent's pool works on, its memory untouched by the child"
+  pool.close()
+
+
+def test_without_posix_threads_all_runs_in_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("tiny_runtime_cpu.pool._functions", lambda: None)
+  pool, adder = Pool(), Adder(64)
+  assert pool.ensure(8) == 1
+  adder.run(pool, 8, 8, amount=5)
+  assert set(adder.out) == {5} and adder.calls.value == 1
+  pool.close()
+
+
+@pytest.mark.parametrize(
+  "arch", ("x86_64-unknown-linux-gnu:x86-64", "aarch64-unknown-linux-gnu:neoverse-n1", "arm64-apple-darwin:apple-m1")
+)
+def test_the_pool_compiles_for_every_supported_machine(arch: str) -> None:
+  assert compile_object(pool_source(Arch.parse(arch)), Arch.parse(arch))
