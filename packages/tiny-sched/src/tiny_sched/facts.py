@@ -111,6 +111,7 @@ class FactTable:
 
   def __init__(self, nodes: Sequence[UOp]) -> None:
     self.facts: dict[UOp, Facts] = {}
+    self.seen: dict[UOp, Facts] = {}  # what users see: of a node that gets memory, most likely, a read of it
     self.views: dict[UOp, View | None] = {}
     self.ends: set[UOp] = set()
     users: dict[UOp, int] = {}
@@ -122,10 +123,9 @@ class FactTable:
       if u.op in _NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
-      facts = self.compute(u)
-      if facts.below is Below.FULL and users.get(u, 0) > 1:
-        facts = self.end(u)  # will be materialised, most likely: those above read it
-      self.facts[u] = facts
+      facts = self.facts[u] = self.compute(u)
+      likely = facts.below is Below.FULL and users.get(u, 0) > 1
+      self.seen[u] = self.end(u) if likely else facts
 
   def end(self, u: UOp, below: Below = Below.NONE) -> Facts:
     self.ends.add(u)
@@ -137,7 +137,7 @@ class FactTable:
       return self.end(u)
     if u.op in (Ops.CONST, Ops.VARIABLE, Ops.BIND):
       return _NOTHING
-    below = self.facts[u.src[0]]
+    below = self.seen[u.src[0]]
     if u.op is Ops.REDUCE:
       if u.arg[0] is Ops.ADD and below.positional and is_closed_form(u, self.ends.__contains__):
         return Facts(below.leaves, min(below.alu + 8, _ALU_CAP), below.heavy, below.below, True, True)
@@ -156,7 +156,7 @@ class FactTable:
 
   def combine(self, u: UOp) -> Facts:
     """Facts of an elementwise node."""
-    sources = [self.facts[s] for s in u.src]
+    sources = [self.seen[s] for s in u.src]
     leaves: frozenset[UOp] | None = frozenset()
     for s in sources:
       leaves = None if leaves is None or s.leaves is None else leaves | s.leaves

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tiny_sched.index import is_empty, known
+from tiny_sched.index import is_empty, known, largest_size
 from tiny_sched.value_rules import VALUE_RULES
 from tiny_sched.views import chain_view
 from tiny_uop import GroupOp, Ops, PatternMatcher, UOp, UPat, dtypes, rule, same_shape
 
 _x = UPat.var("x")
+LONG = 65536  # terms of a reduction that are worth a second kernel
+FEW = 16  # results that do not keep all cores busy
+PARTS = 256
 _MEMORY = frozenset({Ops.BUFFER, Ops.AFTER, Ops.COPY})
 _VIEWS = frozenset({*GroupOp.Movement, *GroupOp.Identity, Ops.BITCAST})
 
@@ -85,6 +88,27 @@ def _merge_reduce(x: UOp, u: UOp) -> UOp | None:
   return x.reduce_axes(u.arg[0], (*u.arg[1], *inner.arg[1])) if inner.arg[0] is u.arg[0] else None
 
 
+def _divisor(size: int) -> int | None:
+  """Into how many parts to cut an axis."""
+  return next((parts for parts in range(PARTS, 15, -1) if size % parts == 0), None)
+
+
+def _split_reduce(x: UOp, u: UOp) -> UOp | None:
+  """A long reduction to few elements in two steps, the first of which has enough independent rows to run in parallel."""
+  op, axes = u.arg
+  sizes = [known(s) for s in x.shape]
+  if any(s is None for s in sizes) or largest_size(u.shape) > FEW or largest_size(x.shape) < LONG * largest_size(u.shape):
+    return None
+  for axis in axes:
+    size = known(x.shape[axis])
+    if size is not None and (parts := _divisor(size)) is not None:
+      cut = x.reshape((*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :]))
+      rest = tuple(a if a < axis else a + 1 for a in axes if a != axis)
+      rows = cut.reduce_axes(op, (axis + 1, *rest)).contiguous()
+      return rows.reduce_axes(op, (axis,)).reshape(u.shape)
+  return None
+
+
 def _copy_of_movement(x: UOp, u: UOp, d: UOp) -> UOp | None:
   """Copies what lies in memory and moves afterwards: the source may be storage that computes nothing."""
   view = u.src[0]
@@ -134,6 +158,7 @@ GRAPH_RULES = PatternMatcher([
   rule("reduce_empty_axis",    UPat(Ops.REDUCE, src=(_x,), name="u"),                             _reduce_nothing),
   rule("reduce_axis_of_one",   UPat(Ops.REDUCE, src=(_x,), name="u"),                             _reduce_ones),
   rule("merge_reduce",         UPat(Ops.REDUCE, src=(UPat(Ops.REDUCE, src=(_x,)),), name="u"),    _merge_reduce),
+  rule("split_long_reduce",    UPat(Ops.REDUCE, src=(_x,), name="u"),                             _split_reduce),
   rule("fold_elementwise",     UPat(GroupOp.Elementwise, name="u"),                               _elementwise_const),
   rule("store_copied_const",   UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.COPY, name="c")), name="u"), _store_copied_const),
   rule("store_reshaped_copy",  UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.RESHAPE, src=(UPat(Ops.COPY, name="x"),))), name="u"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tiny_sched.index import known
+from tiny_sched.merge_loops import merge_loops
 from tiny_sched.rangeify import Place, Unit
 from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
 
@@ -29,12 +30,13 @@ def kernel_of(unit: Unit) -> Kernel:
   places = tuple([replace(p, version=None) for p in unit.places])
   if unit.body is None:
     return Kernel(copy_body(places[0], places[1]), places, (), unit.device)
-  nodes = unit.body.toposort
+  whole = merge_loops(unit.body)
+  nodes = whole.toposort
   slots = {places[0]: 0}
   changes: dict[UOp, UOp] = {}
   loops: dict[AxisType, list[UOp]] = {AxisType.LOOP: [], AxisType.REDUCE: []}
   variables: list[UOp] = []
-  closed = unit.body.src[1:] if unit.body.op is Ops.END else ()
+  closed = whole.src[1:] if whole.op is Ops.END else ()
   for u in nodes:
     if u.op is Ops.PARAM:
       slot = slots.setdefault(places[u.arg], len(slots))
@@ -45,7 +47,7 @@ def kernel_of(unit: Unit) -> Kernel:
       variables.append(u)
   ranges = [*closed, *loops[AxisType.REDUCE]]
   changes |= _renumbered(ranges)
-  body = unit.body.substitute({old: new for old, new in changes.items() if old is not new})
+  body = whole.substitute({old: new for old, new in changes.items() if old is not new})
   sink = UOp.sink(body, arg=KernelInfo(_name(nodes, closed, loops[AxisType.REDUCE])))
   return Kernel(sink, tuple(slots), tuple(sorted(variables, key=lambda v: str(v.arg[0]))), unit.device)
 
