@@ -1,8 +1,10 @@
-"""Where the coefficients in `tiny_codegen/decompose/coefficients.py` come from. Run it to print them: `python tools/minimax.py` (needs mpmath).
+"""Where the coefficients in `tiny_codegen/decompose/coefficients.py` come from. Run it to print them: `python
+tools/minimax.py` (needs mpmath).
 
-Each polynomial p of degree n is the minimax fit of `target` on an interval: Remez's exchange algorithm (Remez 1934; see Muller, "Elementary
-Functions", ch. 3) finds the p whose largest weighted error |weight(x) * (p(x) - target(x))| is least. The weight is such that the error
-counts relative to the function that is finally computed. Coefficients are then rounded to the format; the error printed is that of the rounded ones.
+Each polynomial p of degree n is the minimax fit of `target` on an interval: Remez's exchange algorithm (Remez 1934;
+see Muller, "Elementary Functions", ch. 3) finds the p whose largest weighted error |weight(x) * (p(x) - target(x))|
+is least. The weight is such that the error counts relative to the function that is finally computed. Coefficients are
+then rounded to the format; the error printed is that of the rounded ones.
 """
 
 from __future__ import annotations
@@ -15,10 +17,14 @@ Real = mp.mpf
 mp.mp.prec = 200
 
 
-def remez(target: Callable[[Real], Real], weight: Callable[[Real], Real], low: Real, high: Real, degree: int) -> list[Real]:
+def remez(
+  target: Callable[[Real], Real], weight: Callable[[Real], Real], low: Real, high: Real, degree: int
+) -> list[Real]:
   """Coefficients c[0..degree] of the polynomial closest to `target`."""
   count = degree + 1
-  nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (i + mp.mpf(1) / 2) / (count + 1)) for i in range(count + 1)][::-1]
+  nodes = [
+    (low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (i + mp.mpf(1) / 2) / (count + 1)) for i in range(count + 1)
+  ][::-1]
   coefficients: list[Real] = []
   for _ in range(30):
     rows = mp.matrix(count + 1, count + 1)
@@ -73,7 +79,15 @@ def rounded(value: Real, bits: int) -> Real:
   return mp.nint(mantissa * 2**bits) * mp.mpf(2) ** (exponent - bits)
 
 
-def fit(name: str, target: Callable[[Real], Real], weight: Callable[[Real], Real], low: Real, high: Real, degree: int, bits: int) -> None:
+def fit(
+  name: str,
+  target: Callable[[Real], Real],
+  weight: Callable[[Real], Real],
+  low: Real,
+  high: Real,
+  degree: int,
+  bits: int,
+) -> None:
   """Print one polynomial and its error."""
   fixed = [rounded(c, bits) for c in remez(target, weight, low, high, degree)]
   grid = [low + (high - low) * i / 2000 for i in range(2001)]
@@ -94,18 +108,51 @@ def main() -> None:
   left, right = mp.sqrt(mp.mpf("0.5")) * mp.mpf("0.9999") - 1, mp.sqrt(mp.mpf(2)) * mp.mpf("1.0001") - 1
   for label, bits, degree in (("F32", 24, (4, 4, 7, 3, 2)), ("F64", 53, (9, 9, 0, 5, 5))):
     d_exp2, d_exp, d_log, d_sin, d_cos = degree
-    fit(f"EXP2_{label}", ratio(lambda x: mp.expm1(x * ln2) - x * ln2, lambda x: x * x, ln2**2 / 2), lambda x: x * x / 2**x, -half, half, d_exp2, bits)
-    fit(f"EXP_{label}", ratio(lambda x: mp.expm1(x) - x, lambda x: x * x, one / 2), lambda x: x * x / mp.exp(x), -natural, natural, d_exp, bits)
+    fit(
+      f"EXP2_{label}",
+      ratio(lambda x: mp.expm1(x * ln2) - x * ln2, lambda x: x * x, ln2**2 / 2),
+      lambda x: x * x / 2**x,
+      -half,
+      half,
+      d_exp2,
+      bits,
+    )
+    fit(
+      f"EXP_{label}",
+      ratio(lambda x: mp.expm1(x) - x, lambda x: x * x, one / 2),
+      lambda x: x * x / mp.exp(x),
+      -natural,
+      natural,
+      d_exp,
+      bits,
+    )
     if d_log:
       fit(f"LOG_{label}", ratio(lambda f: mp.log1p(f) - f + f * f / 2, lambda f: f**3, one / 3),
           ratio(lambda f: f**3, mp.log1p, mp.mpf(0)), left, right, d_log, bits)  # fmt: skip
     # in z = x*x: the polynomial sees only even powers
-    fit(f"SIN_{label}", ratio(lambda z: mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1, lambda z: z, -one / 6), lambda z: z, mp.mpf(0), quarter**2, d_sin, bits)
-    fit(f"COS_{label}", ratio(lambda z: mp.cos(mp.sqrt(z)) - 1 + z / 2, lambda z: z * z, one / 24), lambda z: z * z / mp.cos(mp.sqrt(z)),
+    fit(
+      f"SIN_{label}",
+      ratio(lambda z: mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1, lambda z: z, -one / 6),
+      lambda z: z,
+      mp.mpf(0),
+      quarter**2,
+      d_sin,
+      bits,
+    )
+    fit(f"COS_{label}", ratio(lambda z: mp.cos(mp.sqrt(z)) - 1 + z / 2, lambda z: z * z, one / 24),
+        lambda z: z * z / mp.cos(mp.sqrt(z)),
         mp.mpf(0), quarter**2, d_cos, bits)  # fmt: skip
   # log(1+f) = 2 s + s R(s^2) with s = f/(2+f)
   top = (right / (2 + right)) ** 2 * mp.mpf("1.001")
-  fit("LOG_F64", ratio(lambda z: 2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2, lambda z: z, 2 * one / 3), lambda z: z / 2, mp.mpf(0), top, 6, 53)
+  fit(
+    "LOG_F64",
+    ratio(lambda z: 2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2, lambda z: z, 2 * one / 3),
+    lambda z: z / 2,
+    mp.mpf(0),
+    top,
+    6,
+    53,
+  )
   for label, bits, keep in (("F32", 24, (16, 16, 16)), ("F64", 53, (33, 33, 33))):
     rest, parts = mp.pi / 2, []
     for k in keep:

@@ -1,7 +1,8 @@
-"""Polynomials of the transcendental functions. Printed by `tools/minimax.py`, which says how they are derived; do not edit by hand.
+"""Polynomials of the transcendental functions. Printed by `tools/minimax.py`, which says how they are derived; do not
+edit by hand.
 
-Each tuple lists the coefficients from the constant term up; the comment above gives the largest relative error of the function computed
-exactly from them.
+Each tuple lists the coefficients from the constant term up; the comment above gives the largest relative error of the
+function computed exactly from them.
 """
 
 from __future__ import annotations

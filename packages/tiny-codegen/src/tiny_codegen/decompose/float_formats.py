@@ -1,11 +1,12 @@
-"""Conversions between float32 and narrower formats by integer operations: to nearest, ties to even, overflow as `tiny_uop.truncate` does."""
+"""Conversions between float32 and narrower formats by integer operations: to nearest, ties to even, overflow as
+`tiny_uop.truncate` does.
+"""
 
 from __future__ import annotations
 
+from tiny_codegen.decompose.arithmetic import magnitude, reinterpret, to, unsigned_bits
 from tiny_uop import DType, UOp, dtypes
 from tiny_uop.truncate import FORMATS
-
-from tiny_codegen.decompose.arithmetic import magnitude, reinterpret, to, unsigned_bits
 
 _INFINITY = 0x7F800000
 
@@ -54,7 +55,8 @@ def decode(bits: UOp, dtype: DType) -> UOp:
 
 
 def to_odd_single(x: UOp) -> UOp:
-  """float64 to float32, rounded to odd: what rounding once more to a format of at most 22 bits then gives is what rounding once would.
+  """float64 to float32, rounded to odd: what rounding once more to a format of at most 22 bits then gives is what
+  rounding once would.
 
   (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.)
   """
@@ -67,7 +69,9 @@ def to_odd_single(x: UOp) -> UOp:
 
 
 def sticky_double(x: UOp) -> UOp:
-  """A 64-bit integer to float64 so that rounding once more is right: bits below the 42nd from the top are gathered into one."""
+  """A 64-bit integer to float64 so that rounding once more is right: bits below the 42nd from the top are gathered
+  into one.
+  """
   rest = (x & 0x7FF).ne(0)
   gathered = (x >> 11) | rest.where(x.const_like(1), x.const_like(0))
   small = x < (1 << 53) if x.dtype.kind == "uint" else (x < (1 << 53)) & (x.const_like(-(1 << 53)) < x)

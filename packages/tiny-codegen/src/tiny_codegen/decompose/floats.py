@@ -1,19 +1,19 @@
-"""Floats that a target has no registers for. In memory and between operations they are unsigned integers of their width, arithmetic is in float32 and
-each operation's result is rounded.
+"""Floats that a target has no registers for. In memory and between operations they are unsigned integers of their
+width; arithmetic is in float32 and each operation's result is rounded.
 
-With 24 bits for float32 and at most 11 for the emulated formats, rounding +, -, *, / and square root twice gives what rounding once gives (Figueroa, "When
-is double rounding innocuous?", 1995). Every rule leaves a well-typed graph; BITCASTs between a format and its bits meet and cancel.
+With 24 bits for float32 and at most 11 for the emulated formats, rounding +, -, *, / and square root twice gives what
+rounding once gives (Figueroa, "When is double rounding innocuous?", 1995). Every rule leaves a well-typed graph;
+BITCASTs between a format and its bits meet and cancel.
 """
 
 from __future__ import annotations
 
-from tiny_uop import DType, GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
-from tiny_uop.pattern import Rule
-from tiny_uop.truncate import to_bits
-
 from tiny_codegen.decompose.arithmetic import UNSIGNED, to
 from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
 from tiny_codegen.render.base import Capabilities
+from tiny_uop import DType, GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
+from tiny_uop.pattern import Rule
+from tiny_uop.truncate import to_bits
 
 _EMULATED = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
 # these give one of their operands, whose bits can be passed on as they are
@@ -87,7 +87,9 @@ def _from_double(u: UOp, x: UOp) -> UOp:
 
 
 def _from_integer(u: UOp, x: UOp) -> UOp:
-  """float32 holds an integer of 16 bits exactly, float64 one of 32; to bfloat16, 64 bits need care not to be rounded twice."""
+  """float32 holds an integer of 16 bits exactly, float64 one of 32; to bfloat16, 64 bits need care not to be rounded
+  twice.
+  """
   if x.dtype.bits == 64:
     return to(sticky_double(x), u.dtype.scalar())
   return to(to(x, dtypes.float64), u.dtype.scalar())
@@ -112,7 +114,11 @@ def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
     rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32),
     rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32),
     rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32),
-    rule("emulated_from_small_integer", UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"), _through_float32),
+    rule(
+      "emulated_from_small_integer",
+      UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"),
+      _through_float32,
+    ),
     rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,)),), name="u"), _double_bitcast),
   ]
   wide = UPat.var("x", large_integers)
@@ -132,7 +138,7 @@ def float_rules(capabilities: Capabilities) -> list[Rule]:
   between = tuple(d for d in _EMULATED if d in capabilities.native_dtypes)
   rules = _emulation(emulated, dtypes.float64 in capabilities.native_dtypes) if emulated else []
   if emulated and between:
-    rules.append(rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32))
+    rules.append(
+      rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32)
+    )
   return [odd, *rules]
-
-

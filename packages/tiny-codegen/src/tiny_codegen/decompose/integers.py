@@ -1,15 +1,14 @@
 """Integer division that rounds down, made of division that rounds toward zero, shifts and masks.
 
-TRUNCDIV and TRUNCMOD keep the IR's meaning for a zero divisor and for INT_MIN / -1: renderers guard what the hardware would trap on, unless bounds rule
-it out.
+TRUNCDIV and TRUNCMOD keep the IR's meaning for a zero divisor and for INT_MIN / -1: renderers guard what the hardware
+would trap on, unless bounds rule it out.
 """
 
 from __future__ import annotations
 
+from tiny_codegen.render.base import Capabilities
 from tiny_uop import Ops, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
-
-from tiny_codegen.render.base import Capabilities
 
 
 def _power(d: UOp) -> int | None:
@@ -36,7 +35,9 @@ def _floor_divide(x: UOp, d: UOp) -> UOp:
 
 
 def _crosses_zero(x: UOp, d: UOp) -> UOp:
-  """Whether the quotient toward zero lies above the one rounded down: there is a remainder, of another sign than the divisor's."""
+  """Whether the quotient toward zero lies above the one rounded down: there is a remainder, of another sign than the
+  divisor's.
+  """
   rest = x.alu(Ops.TRUNCMOD, d)
   return rest.ne(0) & ((rest ^ d) < 0)
 

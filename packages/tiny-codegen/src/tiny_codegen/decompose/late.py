@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tiny_codegen.render.base import Capabilities
 from tiny_uop import Ops, PatternMatcher, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
-
-from tiny_codegen.render.base import Capabilities
 
 _SIGNED = (*dtypes.sints, *dtypes.floats)
 _NUMBERS = (*dtypes.ints, *dtypes.floats)
@@ -29,10 +28,10 @@ def _negate(y: UOp, c: UOp) -> UOp | None:
 
 def _shift(x: UOp, c: UOp) -> UOp | None:
   """x * 2**k; only where it cannot overflow, so that bounds stay known."""
-  value = c.arg
+  value = int(c.arg)
   if value < 2 or value & (value - 1) or x.vmin < 0:
     return None
-  return x << (value.bit_length() - 1)
+  return x << value.bit_length() - 1
 
 
 def _fuse(a: UOp, b: UOp, c: UOp) -> UOp | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tiny_uop import Ops, UOp, UPat, dtypes, rule
-
 from tiny_codegen.decompose.arithmetic import magnitude, reinterpret, to, unsigned_bits
+from tiny_uop import Ops, UOp, UPat, dtypes, rule
 
 
 def truncated(x: UOp) -> UOp:
-  """x toward zero, by way of an integer. From 2**(mantissa bits) on a float is whole; NaN and infinities are not below it either."""
+  """x toward zero, by way of an integer. From 2**(mantissa bits) on a float is whole; NaN and infinities are not
+  below it either.
+  """
   whole, limit = (dtypes.int32, 2.0**23) if x.dtype.bits == 32 else (dtypes.int64, 2.0**52)
   inside = magnitude(x) < limit
   # the sign goes back on afterwards: -0.5 becomes -0.0
@@ -20,5 +21,9 @@ def truncated(x: UOp) -> UOp:
 
 ROUNDING_RULES = (
   rule("truncate_by_integer", UPat(Ops.TRUNC, (dtypes.float32, dtypes.float64), (UPat.var("x"),)), truncated),
-  rule("truncate_half", UPat(Ops.TRUNC, dtypes.float16, (UPat.var("x"),), name="u"), lambda u, x: to(to(x, dtypes.float32).trunc(), dtypes.float16)),
+  rule(
+    "truncate_half",
+    UPat(Ops.TRUNC, dtypes.float16, (UPat.var("x"),), name="u"),
+    lambda u, x: to(to(x, dtypes.float32).trunc(), dtypes.float16),
+  ),
 )

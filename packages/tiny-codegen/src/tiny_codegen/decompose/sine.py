@@ -1,8 +1,9 @@
 """SIN of float32 and float64 for any argument: largest error measured by the tests is 1.1 units in the last place.
 
-The argument becomes n * pi/2 + r, |r| <= pi/4. Small arguments subtract n times pi/2 in four parts of which the products with n are exact (Cody and
-Waite, "Software Manual for the Elementary Functions", 1980). Large ones multiply the mantissa by as many bits of 2/pi as matter, in integers (Payne
-and Hanek, "Radian reduction for trigonometric functions", 1983); the bits come from constants chosen by the exponent, not from memory.
+The argument becomes n * pi/2 + r, |r| <= pi/4. Small arguments subtract n times pi/2 in four parts of which the
+products with n are exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980). Large ones multiply
+the mantissa by as many bits of 2/pi as matter, in integers (Payne and Hanek, "Radian reduction for trigonometric
+functions", 1983); the bits come from constants chosen by the exponent, not from memory.
 """
 
 from __future__ import annotations
@@ -10,10 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tiny_uop import UOp, dtypes
-
 from tiny_codegen.decompose import coefficients as fitted
-from tiny_codegen.decompose.arithmetic import INFINITY, NAN, horner, magnitude, nearest, reinterpret, signed_bits, to, unsigned_bits
+from tiny_codegen.decompose.arithmetic import (
+  INFINITY,
+  NAN,
+  horner,
+  magnitude,
+  nearest,
+  reinterpret,
+  signed_bits,
+  to,
+  unsigned_bits,
+)
+from tiny_uop import UOp, dtypes
 
 
 class Reduced(NamedTuple):
@@ -38,8 +48,19 @@ class _Format(NamedTuple):
 _HALF_PI_F32 = (float.fromhex("0x1.921fb6p+0"), float.fromhex("-0x1.777a5cp-25"))
 _HALF_PI_F64 = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"))
 _FORMATS = {
-  32: _Format(23, fitted.HALF_PI_F32, 400.0, fitted.SIN_F32, fitted.COS_F32, 2.0**-12, _HALF_PI_F32, float.fromhex("0x1.92p+0")),
-  64: _Format(52, fitted.HALF_PI_F64, 1.5e6, fitted.SIN_F64, fitted.COS_F64, 2.0**-27, _HALF_PI_F64, float.fromhex("0x1.921fb5p+0")),
+  32: _Format(
+    23, fitted.HALF_PI_F32, 400.0, fitted.SIN_F32, fitted.COS_F32, 2.0**-12, _HALF_PI_F32, float.fromhex("0x1.92p+0")
+  ),
+  64: _Format(
+    52,
+    fitted.HALF_PI_F64,
+    1.5e6,
+    fitted.SIN_F64,
+    fitted.COS_F64,
+    2.0**-27,
+    _HALF_PI_F64,
+    float.fromhex("0x1.921fb5p+0"),
+  ),
 }
 _TWO_OVER_PI = 0.6366197723675814
 
@@ -70,9 +91,10 @@ def _shifted(words: list[UOp], place: UOp, wanted: int, steps: Sequence[int]) ->
 
 
 def _window(x: UOp, exponent: UOp, words: int, steps: Sequence[int], count: int) -> list[UOp]:
-  """`words` 32-bit words of 2/pi, as uint64, from the bit on whose product with the mantissa of x is worth 2 at most."""
+  """`words` 32-bit words of 2/pi, as uint64, from the bit whose product with the mantissa of x is worth 2 at most."""
   kind = dtypes.uint32.vec(x.dtype.count)
-  # words of zeros stand before the point, since the exponent may be negative; bit `place` of the list is the first wanted
+  # words of zeros stand before the point, since the exponent may be negative; bit `place` of the list is the first
+  # wanted
   zeros = 1 if x.dtype.bits == 32 else 2
   table = [UOp.const(kind, w) for w in (*(0,) * zeros, *fitted.TWO_OVER_PI[:count])]
   place = exponent + (32 * zeros - 2)

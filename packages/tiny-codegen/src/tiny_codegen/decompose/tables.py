@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tiny_uop import Ops, PatternMatcher, dtypes
-
 from tiny_codegen.decompose.floats import float_rules
 from tiny_codegen.decompose.integers import division_rules
 from tiny_codegen.decompose.rounding import ROUNDING_RULES
@@ -13,14 +11,16 @@ from tiny_codegen.decompose.threefry import THREEFRY_RULES
 from tiny_codegen.decompose.transcendentals import transcendental_rules
 from tiny_codegen.decompose.wide import WIDE_RULES
 from tiny_codegen.render.base import Capabilities
+from tiny_uop import Ops, PatternMatcher, dtypes
 
 
 @lru_cache(maxsize=64)
 def table_for(capabilities: Capabilities) -> PatternMatcher:
-  """The rules that rewrite a kernel into one of native ops and dtypes. Exact but for the transcendentals, whose bounds they state.
+  """The rules that rewrite a kernel into one of native ops and dtypes. Exact but for the transcendentals, whose
+  bounds they state.
 
-  Run it to a fixed point with `graph_rewrite` when `index` has been lowered, then `late_table_for(capabilities)`: the late rules fuse
-  operations, which must not happen before the types are the final ones.
+  Run it to a fixed point with `graph_rewrite` when `index` has been lowered, then `late_table_for(capabilities)`: the
+  late rules fuse operations, which must not happen before the types are the final ones.
   """
   rules = [
     *transcendental_rules(capabilities),

@@ -1,10 +1,11 @@
-"""THREEFRY as 32-bit adds, rotations and exclusive ors (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11)."""
+"""THREEFRY as 32-bit adds, rotations and exclusive ors (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy
+as 1, 2, 3", SC'11).
+"""
 
 from __future__ import annotations
 
-from tiny_uop import Ops, UOp, UPat, dtypes, rule
-
 from tiny_codegen.decompose.arithmetic import to
+from tiny_uop import Ops, UOp, UPat, dtypes, rule
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

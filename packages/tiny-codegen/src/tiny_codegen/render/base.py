@@ -12,14 +12,14 @@ from tiny_uop import DType, Ops, ProgramInfo, UOp
 class Capabilities:
   """What a target can do. Passes ask this record; nobody compares target names.
 
-  `native_dtypes` are the types that registers and arithmetic hold; any other dtype is emulated (`tiny_codegen.decompose`).
-  `native_ops` are the elementwise ops the renderer writes directly; the others are decomposed.
-  `vector_bits` is the width of a vector register (0: a scalar machine), `vector_registers` how many there are,
-  `max_vector_lanes` the widest vector that a value of the program may have.
-  `has_fma` allows `a*b + c` to be fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop
-  that several workers share. `has_local`: workgroups of threads with shared memory and barriers.
-  `max_global` / `max_local` bound the launch sizes per axis, `max_workgroup` the threads of one workgroup,
-  `shared_memory_bytes` the near memory (LOCAL) one program may take.
+  `native_dtypes` are the types that registers and arithmetic hold; any other dtype is emulated
+  (`tiny_codegen.decompose`). `native_ops` are the elementwise ops the renderer writes directly; the others are
+  decomposed. `vector_bits` is the width of a vector register (0: a scalar machine), `vector_registers` how many there
+  are, `max_vector_lanes` the widest vector that a value of the program may have. `has_fma` allows `a*b + c` to be
+  fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop that several workers share.
+  `has_local`: workgroups of threads with shared memory and barriers. `max_global` / `max_local` bound the launch
+  sizes per axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one
+  program may take.
   """
 
   native_dtypes: frozenset[DType]

@@ -1,24 +1,25 @@
 """Programs as C99 text, and as the C-like languages that a `CDialect` describes.
 
-A vector is as many scalar variables as it has lanes: that is valid in every dialect, and compilers put them back together. Compile with
-`-fno-math-errno -ffp-contract=off`: the first keeps square roots free of calls into libm, the second forbids fusing that MULACC does not ask for.
+A vector is as many scalar variables as it has lanes: that is valid in every dialect, and compilers put them back
+together. Compile with `-fno-math-errno -ffp-contract=off`: the first keeps square roots free of calls into libm, the
+second forbids fusing that MULACC does not ask for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
-
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c_dialect import C99, CDialect
 from tiny_codegen.render.c_expressions import expression, literal
+from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
 
 
 class CRenderer(Renderer):
-  """C for one dialect. A backend's own language is another `CDialect`, or a subclass that overrides `load` and `store` for wide accesses.
+  """C for one dialect. A backend's own language is another `CDialect`, or a subclass that overrides `load` and
+  `store` for wide accesses.
 
   Buffers of one program must not overlap unless they are only read.
   """
@@ -64,14 +65,18 @@ class _Program:
       elif (emit := _EMIT.get(u.op)) is not None:
         emit(self, u)
       elif u.op not in _NOTHING:
-        raise NotImplementedError(f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering")
+        raise NotImplementedError(
+          f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
+        )
     for _ in range(self.counters):
       self._close()
     if self.depth != 1:
       raise ValueError(f"{self.info.name}: {self.depth - 1} loops or branches are never closed")
     body = [*self.memory, *self.lines, "}", ""]
     if not self.dialect.host:
-      return "\n".join([*self.dialect.header, "", f"{self.dialect.kernel} {self.info.name}({', '.join(arguments)}) {{", *body])
+      return "\n".join(
+        [*self.dialect.header, "", f"{self.dialect.kernel} {self.info.name}({', '.join(arguments)}) {{", *body]
+      )
     head = f"static inline void {self.info.name}_body({', '.join([*arguments, 'int64_t begin', 'int64_t end'])}) {{"
     return "\n".join([*self.dialect.header, "", head, *body, *self._host_entry()])
 
@@ -144,7 +149,10 @@ class _Program:
   def _elementwise(self, u: UOp) -> None:
     operands = [self.lanes(s) for s in u.src]
     # a scalar among vectors (the condition of a WHERE) counts for all lanes
-    self._keep(u, [expression(self.dialect, u, [o[lane if len(o) > 1 else 0] for o in operands]) for lane in range(u.dtype.count)])
+    self._keep(
+      u,
+      [expression(self.dialect, u, [o[lane if len(o) > 1 else 0] for o in operands]) for lane in range(u.dtype.count)],
+    )
 
   # *** instructions ***
 
@@ -158,7 +166,9 @@ class _Program:
   def loop(self, u: UOp) -> None:
     name, counter = self.dialect.type_of(u.dtype), f"i{self.count}"
     self.count += 1
-    first, last = ("0", self.lanes(u.src[0])[0]) if u.arg[1] is not AxisType.THREAD else (f"({name})begin", f"({name})end")
+    first, last = (
+      ("0", self.lanes(u.src[0])[0]) if u.arg[1] is not AxisType.THREAD else (f"({name})begin", f"({name})end")
+    )
     self.values[u] = [counter]
     self._open(f"for ({name} {counter} = {first}; {counter} < {last}; {counter}++) {{")
 
@@ -172,7 +182,9 @@ class _Program:
     if (found := dict(self.dialect.counters).get(u.arg)) is not None:
       self._line(f"const {name} {u.arg} = {found};")
     elif self.dialect.counters:
-      raise NotImplementedError(f"{self.dialect.name} has no counter {u.arg!r}: it has {[n for n, _ in self.dialect.counters]}")
+      raise NotImplementedError(
+        f"{self.dialect.name} has no counter {u.arg!r}: it has {[n for n, _ in self.dialect.counters]}"
+      )
     else:
       self.counters += 1
       self._open(f"for ({name} {u.arg} = 0; {u.arg} < {self.lanes(u.src[0])[0]}; {u.arg}++) {{")
@@ -180,7 +192,9 @@ class _Program:
 
   def barrier(self, u: UOp) -> None:
     if self.counters:
-      raise NotImplementedError(f"{self.info.name} has a barrier between threads, which {self.dialect.name} runs one after another")
+      raise NotImplementedError(
+        f"{self.info.name} has a barrier between threads, which {self.dialect.name} runs one after another"
+      )
     if self.dialect.barrier:
       self._line(self.dialect.barrier)
 
@@ -191,10 +205,14 @@ class _Program:
     self._close()
 
   def _place(self, index: UOp) -> tuple[str, list[str], list[str], DType]:
-    """Pointer, offsets (one for each lane, or one for adjacent lanes), gates (none, one or one for each lane) and element type of an INDEX."""
+    """Pointer, offsets (one for each lane, or one for adjacent lanes), gates (none, one or one for each lane) and
+    element type of an INDEX.
+    """
     assert isinstance(index.dtype, PtrDType)
     base = index.dtype.base
-    offsets = [f"({o} * {base.count})" for o in self.lanes(index.src[1])] if base.count > 1 else self.lanes(index.src[1])
+    offsets = (
+      [f"({o} * {base.count})" for o in self.lanes(index.src[1])] if base.count > 1 else self.lanes(index.src[1])
+    )
     gates = self.lanes(index.src[2]) if len(index.src) > 2 else []
     return self.lanes(index.src[0])[0], offsets, gates, base.scalar()
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tiny_codegen.render.base import Capabilities
 from tiny_uop import AddrSpace, DType, Ops, dtypes
 
-from tiny_codegen.render.base import Capabilities
-
 _TYPES = (
-  (dtypes.bool, "_Bool"), (dtypes.int8, "int8_t"), (dtypes.uint8, "uint8_t"), (dtypes.int16, "int16_t"), (dtypes.uint16, "uint16_t"),
-  (dtypes.int32, "int32_t"), (dtypes.uint32, "uint32_t"), (dtypes.int64, "int64_t"), (dtypes.uint64, "uint64_t"),
+  (dtypes.bool, "_Bool"), (dtypes.int8, "int8_t"), (dtypes.uint8, "uint8_t"),
+  (dtypes.int16, "int16_t"), (dtypes.uint16, "uint16_t"), (dtypes.int32, "int32_t"), (dtypes.uint32, "uint32_t"),
+  (dtypes.int64, "int64_t"), (dtypes.uint64, "uint64_t"),
   (dtypes.index, "int64_t"), (dtypes.float32, "float"), (dtypes.float64, "double"),
 )  # fmt: skip
 
-# SQRT and TRUNC are left to the compiler's builtins where they are one instruction; GCC and Clang may call libm for TRUNC, so it is emulated
+# SQRT and TRUNC are left to the compiler's builtins where they are one instruction; GCC and Clang may call libm for
+# TRUNC, so it is emulated
 C_OPS = frozenset({
-  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX, Ops.CMPLT, Ops.CMPNE,
-  Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
+  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX,
+  Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
 })  # fmt: skip
 
 
@@ -25,10 +26,11 @@ C_OPS = frozenset({
 class CDialect:
   """A C-like language.
 
-  `types` names the scalar types, `header` is put in front, `kernel` before the function. `spaces` qualifies memory GLOBAL, LOCAL and REG,
-  `aligned` goes behind an array that is read in vectors. `functions` names the function of an op for float32, with "{}" for the type's
-  suffix ("f" or nothing). `counters` gives the expression of a SPECIAL, `barrier` the statement of a BARRIER. `infinity` and `nan`
-  are expressions with "{}" for the suffix. Without `host`, the kernel's arguments are the buffers and the integers themselves.
+  `types` names the scalar types, `header` is put in front, `kernel` before the function. `spaces` qualifies memory
+  GLOBAL, LOCAL and REG, `aligned` goes behind an array that is read in vectors. `functions` names the function of an
+  op for float32, with "{}" for the type's suffix ("f" or nothing). `counters` gives the expression of a SPECIAL,
+  `barrier` the statement of a BARRIER. `infinity` and `nan` are expressions with "{}" for the suffix. Without `host`,
+  the kernel's arguments are the buffers and the integers themselves.
   """
 
   name: str
@@ -40,7 +42,11 @@ class CDialect:
   restrict: str = "restrict"
   spaces: tuple[str, str, str] = ("", "", "")
   aligned: str = "__attribute__((aligned(64)))"
-  functions: tuple[tuple[Ops, str], ...] = ((Ops.SQRT, "__builtin_sqrt{}"), (Ops.TRUNC, "__builtin_trunc{}"), (Ops.MULACC, "__builtin_fma{}"))
+  functions: tuple[tuple[Ops, str], ...] = (
+    (Ops.SQRT, "__builtin_sqrt{}"),
+    (Ops.TRUNC, "__builtin_trunc{}"),
+    (Ops.MULACC, "__builtin_fma{}"),
+  )
   counters: tuple[tuple[str, str], ...] = ()
   barrier: str = ""
   infinity: str = "__builtin_inf{}()"
@@ -51,7 +57,9 @@ class CDialect:
     for known, name in self.types:
       if known is dtype.scalar():
         return name
-    raise NotImplementedError(f"{self.name} has no type for {dtype}: it must be emulated before rendering (tiny_codegen.decompose)")
+    raise NotImplementedError(
+      f"{self.name} has no type for {dtype}: it must be emulated before rendering (tiny_codegen.decompose)"
+    )
 
   def qualifier(self, space: AddrSpace) -> str:
     """What stands before the type of memory in this address space, with a space behind."""

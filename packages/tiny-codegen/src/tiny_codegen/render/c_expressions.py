@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import math
 
-from tiny_uop import DType, Ops, UOp, dtypes
-
 from tiny_codegen.render.c_dialect import CDialect
 from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
+from tiny_uop import DType, Ops, UOp, dtypes
 
-_INFIX = {Ops.ADD: "+", Ops.SUB: "-", Ops.MUL: "*", Ops.FDIV: "/", Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.SHL: "<<"}
-_BOOL = {Ops.ADD: "|", Ops.MUL: "&", Ops.MAX: "|", Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.CMPNE: "!=", Ops.CMPEQ: "==", Ops.CMPLT: "<"}
+_INFIX = {
+  Ops.ADD: "+",
+  Ops.SUB: "-",
+  Ops.MUL: "*",
+  Ops.FDIV: "/",
+  Ops.AND: "&",
+  Ops.OR: "|",
+  Ops.XOR: "^",
+  Ops.SHL: "<<",
+}
+_BOOL = {
+  Ops.ADD: "|",
+  Ops.MUL: "&",
+  Ops.MAX: "|",
+  Ops.AND: "&",
+  Ops.OR: "|",
+  Ops.XOR: "^",
+  Ops.CMPNE: "!=",
+  Ops.CMPEQ: "==",
+  Ops.CMPLT: "<",
+}
 _COMPARE = {Ops.CMPLT: "<", Ops.CMPNE: "!=", Ops.CMPEQ: "=="}
 
 
@@ -50,7 +68,9 @@ def _float_literal(dialect: CDialect, dtype: DType, value: float) -> str:
 
 
 def _wrapping(dialect: CDialect, u: UOp, a: str, b: str) -> str:
-  """Integer arithmetic that wraps: unsigned, since signed overflow is undefined in C, and not narrower than int, to which C promotes."""
+  """Integer arithmetic that wraps: unsigned, since signed overflow is undefined in C, and not narrower than int, to
+  which C promotes.
+  """
   name, symbol = dialect.type_of(u.dtype), _INFIX[u.op]
   if u.op in (Ops.AND, Ops.OR, Ops.XOR) or cannot_overflow(u):
     return f"({a} {symbol} {b})" if u.dtype.bits >= 32 else f"({name})({a} {symbol} {b})"
@@ -62,6 +82,8 @@ def _divide(dialect: CDialect, u: UOp, a: str, b: str) -> str:
   name, check = dialect.type_of(u.dtype), guards(u)
   symbol = "/" if u.op is Ops.TRUNCDIV else "%"
   text = f"({name})({a} {symbol} {b})"
+  if u.src[1].vmin == 0 == u.src[1].vmax:
+    return "0"  # compilers object to a division by a literal zero
   if check.minus_one:
     wide = dialect.type_of(dtypes.uint64 if u.dtype.bits == 64 else dtypes.uint32)
     negated = f"({name})(0 - ({wide}){a})" if u.op is Ops.TRUNCDIV else "0"
@@ -134,7 +156,11 @@ def expression(dialect: CDialect, u: UOp, operands: list[str]) -> str:
     return f"({operands[0]} ? {operands[1]} : {operands[2]})"
   if u.op is Ops.NEG:
     wide = dialect.type_of(dtypes.uint64 if u.dtype.bits == 64 else dtypes.uint32)
-    return f"(-{operands[0]})" if not (is_signed(u.dtype) or u.dtype.kind == "uint") else f"({dialect.type_of(u.dtype)})(0 - ({wide}){operands[0]})"
+    return (
+      f"(-{operands[0]})"
+      if not (is_signed(u.dtype) or u.dtype.kind == "uint")
+      else f"({dialect.type_of(u.dtype)})(0 - ({wide}){operands[0]})"
+    )
   if len(operands) == 2:
     return _binary(dialect, u, *operands)
   if u.dtype.kind != "float":

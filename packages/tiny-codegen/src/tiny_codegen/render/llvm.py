@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_uop import AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
-
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_memory import load, store
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
+from tiny_uop import AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
 
@@ -19,8 +18,8 @@ _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
 class LLVMRenderer(Renderer):
   """LLVM IR for one processor.
 
-  Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`. Floating point is strict: no
-  fast-math flags, and only MULACC is fused.
+  Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`. Floating point
+  is strict: no fast-math flags, and only MULACC is fused.
   """
 
   def __init__(self, target: LLVMTarget = GENERIC) -> None:
@@ -42,7 +41,9 @@ class _Program:
     self.arguments: list[str] = []
     self.shared = [u for u in linear.src if is_thread_range(u)]
     if len(self.shared) > 1:
-      raise NotImplementedError(f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers")
+      raise NotImplementedError(
+        f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers"
+      )
 
   # *** the text ***
 
@@ -87,7 +88,10 @@ class _Program:
       passed.append(f"ptr %p{place}")
       assert p.slot >= 0
     for place in range(len(self.info.variables)):
-      lines += [f"  %b{place} = getelementptr i64, ptr %integers, i64 {place}", f"  %n{place} = load i64, ptr %b{place}"]
+      lines += [
+        f"  %b{place} = getelementptr i64, ptr %integers, i64 {place}",
+        f"  %n{place} = load i64, ptr %b{place}",
+      ]
       passed.append(f"i64 %n{place}")
     call = f"  call void @{self.info.name}.body({', '.join([*passed, 'i64 %begin', 'i64 %end'])})"
     if self.shared:
@@ -134,7 +138,9 @@ class _Program:
     elif (emit := _EMIT.get(u.op)) is not None:
       emit(self, u)
     else:
-      raise NotImplementedError(f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering")
+      raise NotImplementedError(
+        f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
+      )
 
   def argument(self, u: UOp) -> None:
     """PARAM and VARIABLE: bound before the first instruction."""
@@ -142,7 +148,7 @@ class _Program:
   def alloc(self, u: UOp) -> None:
     assert isinstance(u.dtype, PtrDType)
     array = f"[{u.dtype.size} x {memory_type(u.dtype.base)}]"
-    align = 64 if u.dtype.size * u.dtype.base.itemsize >= 64 else max(16, u.dtype.base.itemsize)
+    align = 64 if u.dtype.size * u.dtype.base.itemsize >= 64 else max(16, 1 << (u.dtype.base.itemsize - 1).bit_length())
     if self.target.convention and u.dtype.space is AddrSpace.LOCAL:
       name = f"@{self.info.name}.local{u.arg}"
       number = self.target.spaces[1]
@@ -167,7 +173,9 @@ class _Program:
     """A hardware counter; on a target without any, a loop around all that follows."""
     if (intrinsic := dict(self.target.counters).get(u.arg)) is None:
       if self.target.counters:
-        raise NotImplementedError(f"{self.target.name} has no counter {u.arg!r}: it has {[n for n, _ in self.target.counters]}")
+        raise NotImplementedError(
+          f"{self.target.name} has no counter {u.arg!r}: it has {[n for n, _ in self.target.counters]}"
+        )
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
       return
     made, kind = self.body.call(intrinsic, "i32"), scalar_type(u.dtype)
@@ -219,7 +227,9 @@ class _Program:
   def barrier(self, u: UOp) -> None:
     """One thread has always passed its own barrier; threads that are loops here cannot meet."""
     if not self.target.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
-      raise NotImplementedError(f"{self.info.name} has a barrier between threads, which {self.target.name} runs one after another")
+      raise NotImplementedError(
+        f"{self.info.name} has a barrier between threads, which {self.target.name} runs one after another"
+      )
     for line in self.target.barrier:
       self.body.emit(line)
 

@@ -1,14 +1,15 @@
-"""Elementwise ops as LLVM IR. Each function emits instructions through a `Body` and gives the operand that holds the result."""
+"""Elementwise ops as LLVM IR. Each function emits instructions through a `Body` and gives the operand that holds the
+result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from tiny_uop import DType, Ops, UOp, dtypes
-
 from tiny_codegen.render.llvm_text import constant, suffix, value_type
 from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
+from tiny_uop import DType, Ops, UOp, dtypes
 
 
 class Body(Protocol):
@@ -34,11 +35,15 @@ _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
 
 def _unsupported(u: UOp) -> NotImplementedError:
   types = ", ".join(str(s.dtype) for s in u.src)
-  return NotImplementedError(f"LLVM has no instruction for {u.op.name}({types}) -> {u.dtype}: decompose it before rendering")
+  return NotImplementedError(
+    f"LLVM has no instruction for {u.op.name}({types}) -> {u.dtype}: decompose it before rendering"
+  )
 
 
 def _divide(body: Body, u: UOp, a: str, b: str) -> str:
-  """Integer division that cannot trap: x / 0 = x % 0 = 0, INT_MIN / -1 wraps. Bounds drop the guards that are not needed."""
+  """Integer division that cannot trap: x / 0 = x % 0 = 0, INT_MIN / -1 wraps. Bounds drop the guards that are not
+  needed.
+  """
   kind, dtype = value_type(u.dtype), u.dtype
   signed, quotient, unsafe_for = is_signed(dtype), u.op is Ops.TRUNCDIV, guards(u)
   flags = f"<{dtype.count} x i1>" if dtype.count > 1 else "i1"
@@ -102,7 +107,9 @@ def _unary(body: Body, u: UOp) -> str:
 
 
 def _float_to_int(body: Body, a: str, source: DType, target: DType) -> str:
-  """Toward zero. Out of range, LLVM's result is poison; frozen it is some value, the same for every user, and nothing traps."""
+  """Toward zero. Out of range, LLVM's result is poison; frozen it is some value, the same for every user, and nothing
+  traps.
+  """
   # narrow types convert by way of int32, as hardware does, which also wraps what is only out of the narrow range
   width = target if target.bits >= 32 else dtypes.int32.vec(target.count)
   instruction = "fptosi" if is_signed(width) else "fptoui"
@@ -143,7 +150,11 @@ def _bitcast(body: Body, u: UOp) -> str:
     source, a = dtypes.uint8.vec(source.count), convert(body, a, source, dtypes.uint8.vec(source.count))
   if target.kind == "bool":
     byte = dtypes.uint8.vec(target.count)
-    a = a if value_type(source) == value_type(byte) else body.let(f"bitcast {value_type(source)} {a} to {value_type(byte)}")
+    a = (
+      a
+      if value_type(source) == value_type(byte)
+      else body.let(f"bitcast {value_type(source)} {a} to {value_type(byte)}")
+    )
     return convert(body, a, byte, target)
   if value_type(source) == value_type(target):
     return a
@@ -177,7 +188,9 @@ _SPECIAL: dict[Ops, Callable[[Body, UOp], str]] = {
 
 
 def elementwise(body: Body, u: UOp) -> str:
-  """The operand that holds an elementwise node's value. Raises NotImplementedError for ops that LLVM has no instruction for."""
+  """The operand that holds an elementwise node's value. Raises NotImplementedError for ops that LLVM has no
+  instruction for.
+  """
   if (special := _SPECIAL.get(u.op)) is not None:
     return special(body, u)
   return _binary(body, u) if len(u.src) == 2 else _unary(body, u)

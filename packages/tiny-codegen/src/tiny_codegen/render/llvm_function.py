@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiny_uop import AxisType, Ops, UOp, dtypes
-
 from tiny_codegen.render.llvm_text import constant, value_type
+from tiny_uop import AxisType, Ops, UOp, dtypes
 
 
 @dataclass

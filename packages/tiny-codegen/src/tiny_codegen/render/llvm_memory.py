@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
-
 from tiny_codegen.render.llvm_alu import convert
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
+from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
 
 
 def _byte(dtype: DType) -> DType:
@@ -106,8 +105,8 @@ def _plain_load(body: Function, load: UOp, offset: str, spaces: Spaces) -> str:
 def load(body: Function, u: UOp, spaces: Spaces) -> str:
   """The operand that holds a LOAD's value.
 
-  A scalar gate reads element 0 where it is false and drops it: no branch, so that unrolled loads stay in one block. That needs memory
-  as large as the access; smaller memory gets a branch.
+  A scalar gate reads element 0 where it is false and drops it: no branch, so that unrolled loads stay in one block.
+  That needs memory as large as the access; smaller memory gets a branch.
   """
   index, gate = u.src[0], _gate(u.src[0])
   place = index.src[1]

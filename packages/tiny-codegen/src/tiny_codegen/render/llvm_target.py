@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tiny_uop import DType, Ops, dtypes
-
 from tiny_codegen.render.base import Capabilities
+from tiny_uop import DType, Ops, dtypes
 
 # Elementwise ops that every LLVM target has instructions for.
 LLVM_OPS = frozenset({
-  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.TRUNC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX, Ops.CMPLT,
-  Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
+  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.TRUNC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV,
+  Ops.TRUNCMOD, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
 })  # fmt: skip
 LLVM_DTYPES = frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64})
 
@@ -21,9 +20,10 @@ LLVM_DTYPES = frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float
 class LLVMTarget:
   """A processor. Empty strings leave the choice to whoever compiles the text.
 
-  `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the host entry point
-  `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the address spaces GLOBAL, LOCAL
-  and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists the instructions of a BARRIER.
+  `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
+  host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
+  address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
+  the instructions of a BARRIER.
   """
 
   name: str
@@ -49,8 +49,8 @@ def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]
 def cpu_target(triple: str = "", cpu: str = "", features: Iterable[str] = (), name: str = "llvm") -> LLVMTarget:
   """A host processor from its LLVM triple, CPU name and features ("+avx2", "-avx512f", …).
 
-  What it can do follows from the features alone, so the result is the same on every machine. An unknown architecture gets
-  the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
+  What it can do follows from the features alone, so the result is the same on every machine. An unknown architecture
+  gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
   """
   listed = tuple(features)
   on = frozenset(f[1:] for f in listed if f.startswith("+"))

@@ -33,7 +33,9 @@ def scalar_type(dtype: DType) -> str:
     return f"i{scalar.bits}"
   if (name := _FLOATS.get(scalar)) is not None:
     return name
-  raise NotImplementedError(f"LLVM has no type for {dtype}: it must be emulated before rendering (tiny_codegen.decompose)")
+  raise NotImplementedError(
+    f"LLVM has no type for {dtype}: it must be emulated before rendering (tiny_codegen.decompose)"
+  )
 
 
 def value_type(dtype: DType) -> str:
