@@ -49,7 +49,7 @@ def test_state_dict_names_every_tensor_once() -> None:
   assert get_parameters(model)[0] is model.linear.weight
 
 
-ALL = [d for d in dtypes.all]
+ALL = list(dtypes.all)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)

@@ -12,6 +12,7 @@ from tiny_tensor import capturing
 from tiny_tensor.base import live_tensors
 from tiny_tensor.capturing import JitError
 from tiny_tensor.containers import leaves, rebuild
+from tiny_tensor.realize import is_realized, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
 from tiny_uop.context import JIT
@@ -27,13 +28,13 @@ _MUTABLE_DATA = (bytearray, memoryview)
 
 def buffer_below(uop: UOp) -> UOp | None:
   """The BUFFER that a realised tensor is a view of; None for one that is not realised."""
-  base = uop.base
-  return base if base.op is Ops.BUFFER else None
+  base = storage(uop)
+  return base if base is not None and base.op is Ops.BUFFER else None
 
 
 def _is_whole(uop: UOp) -> bool:
   """Whether a tensor is all of its buffer, in order."""
-  while uop.op is Ops.RESHAPE:
+  while uop.op in (Ops.RESHAPE, Ops.DETACH):
     uop = uop.src[0]
   return uop.op is Ops.BUFFER
 
@@ -49,13 +50,13 @@ class Inputs:
   def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     found = [*leaves(args, "args"), *leaves(kwargs, "kwargs")]
     tensors = [leaf for _, leaf in found if isinstance(leaf, Tensor)]
-    if lazy := [t for t in tensors if buffer_below(t.uop) is None]:
+    if lazy := [t for t in tensors if not is_realized(t.uop)]:
       lazy[0].realize(*lazy[1:])
     self.buffers: list[UOp] = []
     self.copies: list[UOp] = []
     """Those of the buffers that are copies: the caller's tensor is a view, or a constant."""
     self.variables: dict[str, int] = {}
-    self.described: dict[str, Any] = {"Tensor.training": Tensor.training}
+    self.described: dict[str, Any] = {"Tensor.training": (bool, Tensor.training)}
     self._owners: dict[UOp, str] = {}
     replaced: dict[int, Tensor] = {}
     for path, leaf in found:
@@ -66,7 +67,7 @@ class Inputs:
       elif isinstance(leaf, _MUTABLE_DATA) or hasattr(leaf, "__array_interface__"):
         raise JitError(f"{path} is a {type(leaf).__name__}, whose contents a replay would not look at: pass a Tensor")
       else:
-        self.described[path] = leaf if isinstance(leaf, _COMPARED) else _Same(leaf)
+        self.described[path] = (type(leaf), leaf) if isinstance(leaf, _COMPARED) else _Same(leaf)
     self.args, self.kwargs = rebuild((args, kwargs), lambda leaf: replaced.get(id(leaf), leaf))
 
   def _bind(self, path: str, uop: UOp) -> UOp:
@@ -84,6 +85,9 @@ class Inputs:
     binds = _binds(t.uop)
     for bind in binds:
       self._bind(path, bind)
+    if 0 in t.shape:
+      self.described[path] = ("tensor", t.shape, t.dtype.name, t.device, t.requires_grad, None)
+      return t
     if not binds and not _is_whole(t.uop):
       # where a view begins is part of the graph: a copy is right for every view
       t = Tensor(t.uop).contiguous().realize().requires_grad_(t.requires_grad)
@@ -138,10 +142,10 @@ def _show(described: Any) -> str:
     _, shape, dtype, device, grad, view = described
     viewed = "" if view is None else ", a symbolic view"
     return f"a {dtype} tensor of shape {shape} on {device} with requires_grad={grad}{viewed}"
-  if isinstance(described, tuple):
+  if isinstance(described, tuple) and described[0] == "variable":
     name, low, high = described[1]
     return f"the variable {name!r} in [{low}, {high}]"
-  return repr(described)
+  return repr(described[1])
 
 
 class Captured(Generic[R]):
@@ -154,7 +158,7 @@ class Captured(Generic[R]):
     linears = list(schedules)
     calls = [call for linear in linears for call in linear.src]
     found = list(leaves(self.result, "the result"))
-    outputs = [_output(path, leaf) for path, leaf in found if leaf is not None]
+    outputs = [buffer for path, leaf in found if (buffer := _output(path, leaf)) is not None]
     if not calls:
       raise JitError("the function ran no kernel, so there is nothing to capture: realize() what it computes")
     if new := _pending() - pending:
@@ -205,8 +209,10 @@ class Captured(Generic[R]):
     return {str(variable.arg[0]): bind for uop in uops for bind, variable in _binds(uop).items()}
 
 
-def _output(path: str, leaf: Any) -> UOp:
-  """The buffer of one output. Raises JitError for what a replay could not make."""
+def _output(path: str, leaf: Any) -> UOp | None:
+  """The buffer of one output; None if there is nothing in it. Raises JitError for what a replay could not make."""
+  if leaf is None or (isinstance(leaf, Tensor) and 0 in leaf.shape):
+    return None
   if not isinstance(leaf, Tensor):
     raise JitError(
       f"{path} is the {type(leaf).__name__} {leaf!r}, which a replay would not compute again: return Tensors"
@@ -233,7 +239,7 @@ def _check_kept(created: frozenset[UOp], outputs: set[UOp]) -> None:
   def kept() -> list[Any]:
     tensors = list(live_tensors.values())
     grads = {id(t.grad) for t in tensors if t.grad is not None}
-    mine = [t for t in tensors if t.uop.base in created and t.uop.base not in outputs]
+    mine = [t for t in tensors if (buffer := buffer_below(t.uop)) in created and buffer not in outputs]
     return [t for t in mine if id(t) not in grads]
 
   if kept():
