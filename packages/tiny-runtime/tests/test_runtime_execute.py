@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -10,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from tiny_runtime import Broken, CompileError, Device, DeviceLost, GlobalCounters, OutOfMemory, buffer_of, run
+from tiny_runtime import (
+  Broken,
+  CompileError,
+  Device,
+  DeviceLost,
+  GlobalCounters,
+  OutOfMemory,
+  buffer_of,
+  host_buffer,
+  run,
+)
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
 from tiny_uop.spec import SpecError
 
@@ -263,3 +274,21 @@ def test_threads(kernels: Any) -> None:
   for thread in threads:
     thread.join()
   assert not errors
+
+
+def test_forked_child_opens_devices_afresh(kernels: Any) -> None:
+  kept, host = kernels.buffer([1.0]), host_buffer(b"abcd", dtypes.uint8)
+  child = os.fork()
+  if child == 0:
+    status = 1
+    try:
+      with pytest.raises(DeviceLost, match="opened before this process was forked"):
+        kernels.values(kept)
+      a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+      run(kernels.linear(kernels.add(b, a)))
+      assert kernels.values(b) == [2.0] and buffer_of(host).read() == b"abcd"
+      status = 0
+    finally:
+      os._exit(status)
+  assert os.waitpid(child, 0)[1] == 0
+  assert kernels.values(kept) == [1.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import sys
 import threading
@@ -96,6 +97,16 @@ class Devices:
       while self._opened:
         self._opened.popitem()[1].close()
 
+  def after_fork(self) -> None:
+    """In a forked child: give up devices opened by the parent. Their threads and driver contexts were not copied with
+    it,
+    so a launch would hang; using their buffers is an error instead, and the next use opens the device afresh."""
+    self._lock = threading.RLock()
+    kernels = {name: opened for name, opened in self._opened.items() if opened.capabilities.kernels}
+    for name, opened in kernels.items():
+      del self._opened[name]
+      opened.abandon("it was opened before this process was forked")
+
   def _open(self, name: str) -> OpenDevice:
     family, _, rest = name.partition(":")
     if family == "DISK":
@@ -168,3 +179,4 @@ class Devices:
 
 Device = Devices()
 atexit.register(Device.close)
+os.register_at_fork(after_in_child=Device.after_fork)

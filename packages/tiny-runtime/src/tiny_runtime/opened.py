@@ -123,6 +123,11 @@ class OpenDevice:
         self.lost = "it was closed"
         self.device.close()
 
+  def abandon(self, why: str) -> None:
+    """Give the device up without touching it; whatever has memory on it will say `why`."""
+    self._lock = threading.Lock()  # a thread that held the old one may not exist any more
+    self.lost = why
+
   def _call(self, action: str, call: Callable[[], T]) -> T:
     with self._lock:
       if self.lost:
