@@ -39,8 +39,11 @@ def _gate_loads(value: UOp, old: set[UOp], valid: UOp) -> UOp:
 def _pick(value: UOp, k: UOp, place: Interval) -> UOp:
   """The sum over k of `value[k]` where k equals the one value in `place` and its conditions hold."""
   assert place.point is not None
-  valid = simplify(together([*place.valid, (place.point < 0).logical_not(), place.point < k.src[0]]))
-  valid = simplify(valid.substitute({k: place.point}))
+  inside = simplify(together([(place.point < 0).logical_not(), place.point < k.src[0]]))
+  conditions = together(place.valid)
+  # the conditions may load at k as well
+  met = _gate_loads(conditions.substitute({k: place.point}), {*conditions.toposort, *place.point.toposort}, inside)
+  valid = simplify(met & inside)
   chosen = value.substitute({k: place.point})
   if k in value.ranges:
     chosen = _gate_loads(chosen, {*value.toposort, *place.point.toposort}, valid)
@@ -101,11 +104,10 @@ def sum_over(value: UOp, k: UOp) -> UOp | None:
         return None if inner is None else tidy(inner * factor)
       if term.op is Ops.CAST and term.src[0].dtype.kind == "bool":
         return _sum_where(term.src[0], factor, k)
-  if value is k or (op is Ops.CAST and src[0] is k and value.dtype.bits > 32):
-    n = k.src[0]
-    total = simplify(n * (n - 1) // 2)
-    return total if value is k else tidy(UOp(Ops.CAST, value.dtype, (total,)))
-  return None
+  if op is Ops.CAST and src[0].dtype.kind == "index":
+    inner = sum_over(src[0], k)  # conversion wraps, and so may as well come after the sum
+    return None if inner is None else tidy(UOp(Ops.CAST, value.dtype, (inner,)))
+  return simplify(k.src[0] * (k.src[0] - 1) // 2) if value is k else None
 
 
 def _collapse(op: Ops, value: UOp, k: UOp) -> UOp | None:
