@@ -128,6 +128,8 @@ def _copy_of_bitcast(x: UOp, b: UOp, d: UOp) -> UOp | None:
 
 
 def _copy_here(x: UOp, u: UOp) -> UOp | None:
+  if (const := scalar_of(x)) is not None:
+    return _filled(const, u.shape)
   return x if x.device in (None, u.device) and x.op is not Ops.CONTIGUOUS else None
 
 

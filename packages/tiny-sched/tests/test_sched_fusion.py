@@ -1,0 +1,276 @@
+"""How many kernels come out, and that they compute what the graph says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_sched import schedule
+from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop.context import Context
+
+Execute = Callable[[UOp, dict[UOp, Any]], None]
+Evaluate = Callable[[UOp, dict[UOp, Any]], Any]
+Run = Callable[..., list[str]]
+
+
+def new(*shape: int, dtype: DType = dtypes.float32) -> UOp:
+  return UOp.new_buffer("CPU", int(np.prod(shape)), dtype).reshape(shape)
+
+
+def stored(x: UOp) -> UOp:
+  return new(*[int(s) for s in x.shape], dtype=x.dtype).assign(x)
+
+
+def spread(x: UOp, shape: Sequence[int], axis: int) -> UOp:
+  return x.reshape(tuple(1 if i == axis else s for i, s in enumerate(shape))).expand(tuple(shape))
+
+
+def total(x: UOp, *axes: int) -> UOp:
+  return x.reduce_axes(Ops.ADD, axes)
+
+
+def softmax(x: UOp) -> UOp:
+  e = (x - x.reduce_axes(Ops.MAX, (1,)).expand(x.shape)).exp()
+  return e / total(e, 1).expand(x.shape)
+
+
+def layernorm(x: UOp) -> UOp:
+  n = int(x.shape[1])
+  d = x - (total(x, 1) * (1 / n)).expand(x.shape)
+  return d / (total(d * d, 1) * (1 / n) + 1e-5).sqrt().expand(x.shape)
+
+
+def matmul(a: UOp, b: UOp) -> UOp:
+  (m, k), n = a.shape, b.shape[1]
+  left = a.reshape((m, 1, k)).expand((m, n, k))
+  return total(left * b.permute((1, 0)).reshape((1, n, k)).expand((m, n, k)), 2).reshape((m, n))
+
+
+def arange(n: int, dtype: DType = dtypes.int32) -> UOp:
+  """A running sum of ones over windows, as a frontend without an iota makes it."""
+  ones = UOp.const(dtype, 1, (n,)).pad(((n - 1, 0),))
+  size = 2 * n - 1
+  rows = ones.reshape((1, size)).expand((n + 1, size)).reshape(((n + 1) * size,)).shrink(((0, 2 * n * n),)).reshape((n, 2 * n))
+  return total(rows.shrink(((0, n), (0, n))), 1).reshape((n,)) + -1
+
+
+def one_hot(idx: UOp, n: int) -> UOp:
+  m = int(idx.shape[0])
+  return idx.reshape((m, 1)).expand((m, n)).eq(arange(n, idx.dtype).reshape((1, n)).expand((m, n)))
+
+
+def gather(table: UOp, idx: UOp) -> UOp:
+  (n, d), m = table.shape, idx.shape[0]
+  hot = one_hot(idx, int(n)).reshape((m, n, 1)).expand((m, n, d))
+  return total(hot.where(table.reshape((1, n, d)).expand((m, n, d)), 0.0), 1).reshape((m, d))
+
+
+def windows(x: UOp, k: int) -> UOp:
+  """(h, w) → (h-k+1, w-k+1, k, k)"""
+  for axis in (0, 2):
+    before, n, after = x.shape[:axis], int(x.shape[axis]), x.shape[axis + 1 :]
+    x = x.reshape((*before, 1, n, *after)).expand((*before, k + 1, n, *after)).reshape((*before, (k + 1) * n, *after))
+    x = x.shrink([(0, k * (n + 1)) if i == axis else (0, s) for i, s in enumerate(x.shape)]).reshape((*before, k, n + 1, *after))
+    x = x.shrink([(0, n - k + 1) if i == axis + 1 else (0, s) for i, s in enumerate(x.shape)])
+    x = x.permute([axis + 1 if i == axis else axis if i == axis + 1 else i for i in range(len(x.shape))])
+  return x.permute((0, 2, 1, 3))
+
+
+def conv(x: UOp, w: UOp) -> UOp:
+  view = windows(x.pad(((1, 1), (1, 1))), 3)
+  return total(view * w.reshape((1, 1, 3, 3)).expand(view.shape), 2, 3).reshape(view.shape[:2])
+
+
+def loads(kernel: UOp) -> int:
+  return sum(u.op is Ops.LOAD for u in kernel.toposort)
+
+
+@pytest.fixture
+def run(execute: Execute, evaluate: Evaluate) -> Run:
+  def check(*values: UOp, top: int = 5) -> list[str]:
+    roots = [v if v.op is Ops.AFTER else stored(v) for v in values]
+    sink = UOp.sink(*roots)
+    random, memory = np.random.default_rng(0), {}
+    for u in sink.toposort:
+      if u.op is Ops.BUFFER:
+        data = random.integers(0, top, u.arg[1]) if u.dtype.kind == "int" else random.standard_normal(u.arg[1])
+        memory[u] = data.astype(u.dtype.name)
+    wanted = [evaluate(root, memory) for root in roots]
+    with Context(SPEC=1):
+      linear = schedule(sink)
+    execute(linear, memory)
+    for root, want in zip(roots, wanted, strict=True):
+      np.testing.assert_allclose(memory[root.src[0].base], want.reshape(-1), rtol=1e-4, atol=1e-5)
+    return [call.src[0].arg.name if call.src[0].op is Ops.SINK else "copy" for call in linear.src]
+
+  return check
+
+
+def test_elementwise_chain_is_one_kernel(run: Run) -> None:
+  x = y = new(8, 16)
+  for _ in range(50):
+    y = (y * 1.01 + x).maximum(0)
+  assert run(y) == ["elementwise_128"]
+
+
+def test_reduction_takes_work_before_and_after_along(run: Run) -> None:
+  assert run(total((new(8, 16) + 1).exp(), 1).sqrt()) == ["reduce_8_r16"]
+
+
+def test_softmax_is_one_kernel(run: Run) -> None:
+  assert run(softmax(new(64, 48))) == ["reduce_64x48_r48x48"]
+
+
+def test_layernorm_is_one_kernel(run: Run) -> None:
+  assert run(layernorm(new(64, 48))) == ["reduce_64x48_r48x48"]
+
+
+def test_few_long_rows_are_not_fused(run: Run) -> None:
+  assert len(run(softmax(new(2, 16384)))) > 1
+
+
+def test_matmul_bias_relu_is_one_kernel(run: Run) -> None:
+  h = (matmul(new(16, 24), new(24, 32)) + spread(new(32), (16, 32), 0)).maximum(0)
+  assert run(h) == ["reduce_16x32_r24"]
+
+
+def test_chained_matmuls_are_not_recomputed(run: Run) -> None:
+  h = matmul(new(16, 24), new(24, 32)).maximum(0)
+  assert run(matmul(h, new(32, 8))) == ["reduce_16x32_r24", "reduce_16x8_r32"]
+
+
+def test_expensive_operand_of_a_matmul_is_computed_once(run: Run) -> None:
+  assert run(matmul(new(64, 64).exp(), new(64, 64))) == ["elementwise_4096", "reduce_64x64_r64"]
+  assert run(matmul(new(64, 64) * 2, new(64, 64))) == ["reduce_64x64_r64"]
+
+
+def test_normalised_operand_of_a_matmul_is_computed_once(run: Run) -> None:
+  assert len(run(matmul(layernorm(new(64, 64)), new(64, 64)))) == 2
+
+
+def test_softmax_of_a_matmul(run: Run) -> None:
+  assert len(run(softmax(matmul(new(64, 16), new(16, 64))))) == 2
+
+
+def test_reduction_of_a_large_reduction_is_two_kernels(run: Run) -> None:
+  assert len(run(total(matmul(new(64, 16), new(16, 64)).maximum(0), 0, 1))) == 2
+
+
+def test_nested_sums_merge(run: Run) -> None:
+  assert run(total(total(new(8, 4, 4), 2), 1)) == ["reduce_8_r16"]
+
+
+def test_long_reduction_is_cut_into_rows(run: Run) -> None:
+  assert run(total(new(512, 256), 0, 1)) == ["reduce_256_r512", "reduce_1_r256"]
+
+
+def test_convolution_is_one_kernel_without_division(run: Run) -> None:
+  out = stored(conv(new(9, 7), new(3, 3)).maximum(0))
+  assert run(out) == ["reduce_9x7_r3x3"]
+  (call,) = schedule(UOp.sink(out)).src
+  assert not any(u.op in (Ops.FLOORDIV, Ops.FLOORMOD) for u in call.src[0].toposort)
+
+
+def test_arange_has_no_loop_but_its_own(run: Run) -> None:
+  assert run(arange(10)) == ["fill_10"]
+  assert run(arange(10, dtypes.float32)) == ["fill_10"]
+
+
+def test_triangular_mask_is_one_kernel(run: Run) -> None:
+  n = 8
+  below = spread(arange(n), (n, n), 0) < spread(arange(n), (n, n), 1)
+  assert run(below.where(new(n, n), 0.0)) == ["elementwise_8x8"]
+
+
+def test_one_hot_is_one_kernel(run: Run) -> None:
+  assert run(one_hot(new(7, dtype=dtypes.int32), 5).cast(dtypes.float32)) == ["elementwise_7x5"]
+
+
+@pytest.mark.parametrize("top", [5, 9])  # 9: some indices are outside the table and give zeros
+def test_index_by_tensor_is_a_load(run: Run, top: int) -> None:
+  out = stored(gather(new(5, 3), new(7, dtype=dtypes.int32)))
+  assert run(out, top=top) == ["elementwise_7x3"]
+  (call,) = schedule(UOp.sink(out)).src
+  assert loads(call.src[0]) == 2 and not any(u.op is Ops.REDUCE for u in call.src[0].toposort)
+
+
+def test_gather_from_a_computed_table(run: Run) -> None:
+  assert len(run(gather(new(5, 3) * 2 + 1, new(7, dtype=dtypes.int32)))) == 1
+
+
+def test_sum_over_arange_is_closed(run: Run) -> None:
+  assert run(total(arange(10), 0)) == ["fill_1"]
+
+
+def test_sum_of_a_constant_is_folded(run: Run) -> None:
+  assert run(total(UOp.const(dtypes.float32, 2.0, (4, 5)), 1)) == ["fill_4"]
+
+
+@pytest.mark.parametrize("depth", [4, 16])
+def test_residual_network_does_not_recompute(depth: int) -> None:
+  def network(layers: int) -> int:
+    x = new(32, 32)
+    for _ in range(layers):
+      x = x + matmul(matmul(layernorm(x), new(32, 32)).maximum(0), new(32, 32))
+    return sum(len(call.src[0].toposort) for call in schedule(UOp.sink(stored(x))).src)
+
+  base = network(depth)
+  assert network(2 * depth) <= 2.1 * base
+
+
+def test_shifted_sums_stay_linear() -> None:
+  def pyramid(levels: int) -> int:
+    x = new(200)
+    for level in range(levels):
+      n = 200 - level
+      x = x.shrink(((1, n),)) + x.shrink(((0, n - 1),))
+    return sum(len(call.src[0].toposort) for call in schedule(UOp.sink(stored(x))).src)
+
+  assert pyramid(80) <= 2.5 * pyramid(40)
+
+
+def test_deep_graph_needs_no_recursion(run: Run) -> None:
+  x = new(4)
+  for _ in range(5000):
+    x = x + 1
+  assert run(x) == ["elementwise_4"]
+
+
+def test_stored_value_is_read_back_rather_than_recomputed(run: Run) -> None:
+  y = stored(new(64, 64).exp())
+  value = y.src[1].src[1]
+  assert run(y, total(value, 1)) == ["elementwise_4096", "reduce_64_r64"]
+  assert loads(schedule(UOp.sink(y, stored(total(value, 1)))).src[1].src[0]) == 1
+
+
+def test_equal_layers_share_their_kernel() -> None:
+  x = new(16, 16)
+  for _ in range(3):
+    x = matmul(x, new(16, 16)).maximum(0)
+  bodies = [call.src[0] for call in schedule(UOp.sink(stored(x))).src]
+  assert len(bodies) == 3 and len(set(bodies)) == 1 + (bodies[0] is not bodies[1])
+
+
+def test_symbolic_size(execute: Execute) -> None:
+  n = UOp.variable("n", 1, 8)
+  x, out = new(8), new(1)
+  value = total(x.shrink(((0, n.bind(5)),)), 0)
+  (call,) = schedule(UOp.sink(out.assign(value))).src
+  memory = {x.base: np.arange(8, dtype=np.float32), out.base: np.zeros(1, np.float32)}
+  execute(UOp(Ops.LINEAR, dtypes.void, (call,)), memory)
+  assert memory[out.base][0] == 10 and call.src[-1] is n.bind(5)
+
+
+def test_symbolic_temporary(execute: Execute) -> None:
+  n = UOp.variable("n", 1, 8).bind(5)
+  x, out = new(8), new(1)
+  part = x.shrink(((0, n),))
+  value = total((part * 2).contiguous(), 0)
+  linear = schedule(UOp.sink(out.assign(value)))
+  memory = {x.base: np.arange(8, dtype=np.float32), out.base: np.zeros(1, np.float32)}
+  execute(linear, memory)
+  assert memory[out.base][0] == 20 and len(linear.src) == 2
