@@ -10,6 +10,7 @@ import pytest
 
 PROGRAM = """
 from tiny_tensor import Tensor
+Tensor.manual_seed(1)
 a, b = Tensor.rand(64, 64).realize(), Tensor.rand(64, 64).realize()
 print(round((a @ b).relu().sum().item(), 3))
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 
 from tiny_codegen.beam import Measure, beam_search
@@ -194,11 +195,10 @@ def compile_kernel(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None =
   program = build_program(kernel, renderer, given)
   if DEBUG >= 3:
     applied = ", ".join(f"{o.op.name}({o.axis}, {o.arg})" for o in program.src[1].arg.opts) or "none"
-    print(f"{program.arg.name}: optimisations {applied}")
-  if DEBUG >= 4:
-    print(program.src[2].arg)
+    print(f"opts     {program.arg.name:<32} {applied}", file=sys.stderr)
+  # DEBUG=4, the code, is printed by tiny-runtime, also for kernels that come from its cache
   if DEBUG >= 5:
-    print(print_uop(program.src[1]))
+    print(f"--- {program.arg.name}: program\n{print_uop(program.src[1])}", file=sys.stderr)
   return program
 
 
