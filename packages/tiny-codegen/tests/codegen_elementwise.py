@@ -68,8 +68,8 @@ def _run_c(source: str, name: str, use: Callable[[Entry], None]) -> None:
     text, library = Path(folder, "program.c"), Path(folder, "program.so")
     text.write_text(source)
     flags = ["-O2", "-std=gnu99", "-Wall", "-Werror", "-Wno-unused", "-fno-math-errno", "-ffp-contract=off"]
-    # no C library: a program must not need one
-    command = [COMPILER, *flags, "-shared", "-fPIC", "-nostdlib", "-Wl,-z,defs", str(text), "-o", str(library)]
+    # the linker refuses what is undefined: programs need no libm, which is not linked
+    command = [COMPILER, *flags, "-shared", "-fPIC", "-Wl,-z,defs", str(text), "-o", str(library)]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, f"{made.stderr}\n{source}"
     use(_entry(ctypes.cast(ctypes.CDLL(str(library))[name], ctypes.c_void_p).value or 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ class Case:
   expected: Array
   tolerance: float = 1e-5
 
+  def __repr__(self) -> str:
+    return f"Case({self.kernel.arg.name}, {', '.join(str(a.shape) for a in self.arrays)})"
+
 
 def param(slot: int, size: int, dtype: DType = dtypes.float32) -> UOp:
   return UOp.param(slot, dtype.ptr(size))
@@ -36,8 +40,9 @@ def over(size: int | UOp, id: int) -> UOp:
   return UOp.range(size, id, AxisType.REDUCE)
 
 
-def kernel(*effects: UOp, name: str = "test") -> UOp:
-  return UOp.sink(*effects, arg=KernelInfo(name))
+def kernel(*effects: UOp) -> UOp:
+  """A kernel with the name of the function that makes it."""
+  return UOp.sink(*effects, arg=KernelInfo(sys._getframe(1).f_code.co_name))
 
 
 def data(*shape: int, dtype: DType = dtypes.float32, seed: int = 0) -> Array:

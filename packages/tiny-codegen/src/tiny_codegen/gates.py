@@ -21,15 +21,16 @@ def _lower(u: UOp) -> UOp | None:
   if len(u.src[0].src) < 3:
     return u.replace(src=u.src[:1]) if u.op is Ops.LOAD and len(u.src) > 1 else None
   pointer, offset, gate = u.src[0].src
-  if gate.op is Ops.CONST and gate.arg is True:
+  known = gate.arg if gate.op is Ops.CONST and not isinstance(gate.arg, tuple) else None
+  if known is True:
     plain = pointer.index(offset)
     return plain.load(dtype=u.dtype) if u.op is Ops.LOAD else plain.store(u.src[1])
   if u.op is Ops.STORE:
-    return None
+    return UOp(Ops.GROUP) if known is False else None
   alternative = u.src[1] if len(u.src) > 1 else UOp.const(u.dtype, 0)
   assert isinstance(pointer.dtype, PtrDType)
   lanes = u.dtype.count // pointer.dtype.base.count
-  if pointer.dtype.size < 1 or (gate.op is Ops.CONST and gate.arg is False):
+  if pointer.dtype.size < 1 or known is False:
     return alternative
   if gate.dtype.count > 1:
     return u.replace(src=(u.src[0], alternative))

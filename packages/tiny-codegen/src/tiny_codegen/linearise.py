@@ -38,7 +38,8 @@ def _with_ifs(instructions: Iterator[UOp]) -> Iterator[UOp]:
       yield u
       continue
     if open_if is None:
-      open_if = UOp(Ops.IF, dtypes.void, (gate,))
+      # the address tells it from other IFs on the same condition
+      open_if = UOp(Ops.IF, dtypes.void, (gate, u.src[0]))
       yield open_if
     yield u
   if open_if is not None:

@@ -103,5 +103,21 @@ def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
 
 
 def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
-  """Substitute and simplify what changed."""
-  return simplify(root.substitute(changes))
+  """Substitute values for loops, and simplify what changed."""
+  return simplify(rebuild(root.substitute(changes), _dependencies_that_are_loops))
+
+
+def _dependencies_that_are_loops(u: UOp) -> UOp | None:
+  """AFTER and BARRIER name the loops they are in: a value that has taken a loop's place says which loops these are now."""
+  if u.op is not Ops.AFTER and u.op is not Ops.BARRIER:
+    return None
+  kept = 1 if u.op is Ops.AFTER else 0
+  if all(s.op is Ops.RANGE or s.dtype.kind != "index" for s in u.src[kept:]):
+    return None
+  dependencies: dict[UOp, None] = {}
+  for s in u.src[kept:]:
+    is_value = s.op is not Ops.RANGE and s.dtype.kind == "index"
+    dependencies.update(dict.fromkeys(in_order(s.ranges) if is_value else [s]))
+  if kept and not dependencies:
+    return u.src[0]
+  return u.replace(src=(*u.src[:kept], *dependencies))

@@ -7,7 +7,8 @@ the loop runs over those of its blocks that are whole, and the copy runs only wh
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, extent, kind, next_loop_id, number, stride, substitute_simplified, terms
+from tiny_codegen.loops import CLOSERS, extent, kind, next_alloc_id, next_loop_id, number, stride, substitute_simplified, terms
+from tiny_codegen.separate import separate
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
 TRUE = UOp.const(dtypes.bool, True)
@@ -24,7 +25,8 @@ def peel(root: UOp) -> UOp:
     if found is None:
       return root
     loop, gates = found
-    root = _peel(root, loop, gates)
+    # the two copies of what is inside get loops of their own, which may then be peeled differently
+    root = separate(_peel(root, loop, gates))
   return root
 
 
@@ -82,19 +84,35 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
     last_loops = (UOp.range(simplify(left_over), next_loop_id(root), kind(loop)),)
     last_value = whole.maximum(number(0))
     whole = simplify(-(-whole.maximum(number(0))).maximum(-size))
-  main = UOp.range(whole, loop.arg[0], kind(loop))
+  # a loop of one block is none
+  main = number(0) if whole.op is Ops.CONST and whole.arg == 1 else UOp.range(whole, loop.arg[0], kind(loop))
   open_gates = dict.fromkeys(same, TRUE)
+  memory = _own_memory(root, loop)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
     if u.op in CLOSERS and loop in u.src[1:]:
       body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
-      loops = tuple([main if r is loop else r for r in u.src[1:]])
+      loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
       inside = substitute_simplified(body.substitute(open_gates), {loop: main})
-      last = substitute_simplified(body, {loop: last_value})
+      last = substitute_simplified(body.substitute(memory), {loop: last_value})
       new = _both(new, inside, loops, last, (*others, *last_loops))
     done[u] = new
   return done[root]
+
+
+def _own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
+  """Near memory that is filled inside the loop: the copy for the last block fills memory of its own."""
+  filled: dict[UOp, None] = {}
+  for u in root.toposort:
+    if u.op is Ops.STORE and loop in u.ranges:
+      pointer = u.src[0].src[0]
+      while pointer.op is Ops.AFTER:
+        pointer = pointer.src[0]
+      if pointer.op is Ops.ALLOC:
+        filled[pointer] = None
+  first = next_alloc_id(root)
+  return {memory: memory.replace(arg=first + place) for place, memory in enumerate(filled)}
 
 
 def _both(closer: UOp, inside: UOp, loops: tuple[UOp, ...], last: UOp, others: tuple[UOp, ...]) -> UOp:

@@ -57,10 +57,10 @@ class Regions:
     stack = [end.src[0]]
     while stack:
       effect = stack.pop()
+      if effect.op in (Ops.GROUP, Ops.STORE, Ops.BARRIER):
+        self._inside[effect] = end.src[-1]
       if effect.op is Ops.GROUP:
         stack.extend(effect.src)
-      elif effect.op is Ops.STORE:
-        self._inside[effect] = end.src[-1]
 
   def _region(self, loop: UOp, path: tuple[UOp, ...]) -> Region:
     if (known := self.of_loop.get(loop)) is not None:

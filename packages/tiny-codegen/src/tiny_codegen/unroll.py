@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 
-from tiny_codegen.loops import CLOSERS, kind
-from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
+from tiny_codegen.loops import CLOSERS, kind, substitute_simplified
+from tiny_uop import AxisType, Ops, UOp, dtypes
 
 WRITTEN_OUT = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 
@@ -32,7 +32,7 @@ def _write_out(closer: UOp) -> UOp:
   bodies = []
   for value in values:
     constants = {axis: UOp.const(dtypes.index, v) for axis, v in zip(axes, value)}
-    bodies.append(simplify(closer.src[0].substitute(constants)))
+    bodies.append(substitute_simplified(closer.src[0], constants))
   if closer.op is Ops.END:
     return UOp.group(*bodies).end(*others)
   op = closer.arg[0]

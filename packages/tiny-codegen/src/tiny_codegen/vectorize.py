@@ -7,7 +7,7 @@ keeps n partial results side by side and combines them in a tree at the end.
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, kind, replace_loop, stride
+from tiny_codegen.loops import CLOSERS, kind, replace_loop, stride, substitute_simplified
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 
@@ -99,7 +99,7 @@ class Lanes:
     return u.replace(src=src)
 
   def _lane(self, u: UOp, lane: int) -> UOp:
-    return simplify(u.substitute({self.axis: UOp.const(dtypes.index, lane)})) if self.axis in u.ranges else u
+    return substitute_simplified(u, {self.axis: UOp.const(dtypes.index, lane)}) if self.axis in u.ranges else u
 
   def _adjacent(self, offset: UOp) -> UOp | None:
     """The offset of lane 0 if the lanes are next to each other in memory."""

@@ -1,9 +1,9 @@
 """Simplification under a gate: where an expression counts only if a condition holds, the condition narrows the bounds
 inside it.
 
-A gate is an AND of comparisons. Each comparison says that a linear form lies in an interval; that form is replaced by
-a fresh variable with these
-bounds, the expression is simplified, and the form put back. What results is kept only if it is smaller.
+A gate is an AND of comparisons. Each comparison says that a linear form lies in an interval; that form is replaced by a
+fresh variable with these bounds, the expression is simplified, and the form put back. What results is kept only if it
+is smaller.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def _apply(u: UOp, fact: Fact, number: int) -> UOp:
   solved = fresh if sign == 1 else fresh * -1
   if rest.terms:
     solved = solved + build(dtypes.index, rest) * -sign
-  narrowed = _plain(u.substitute({pivot: solved}))
+  # extents of loops are computed outside of what the gate guards: a loop has to stay the same node
+  loops = {t: t for t in inside if t.op is Ops.RANGE and t is not pivot}
+  narrowed = _plain(u.substitute({pivot: solved, **loops}))
   back = build(dtypes.index, form)
   return _plain(narrowed.substitute({fresh: back})) if low != high else narrowed
 
