@@ -21,11 +21,12 @@ class Pick:
 
 @dataclass(frozen=True)
 class Span:
-  """A slice: `count` elements from `start`, `step` apart (negative: backwards)."""
+  """A slice: `count` elements from `start`, `step` apart (negative: backwards). With symbolic bounds `stop` is the end."""
 
   start: sint
   count: sint
   step: int
+  stop: sint | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def span_of(entry: slice, size: sint, axis: int) -> Span:
     stop = size if entry.stop is None else entry.stop
     if entry.step not in (None, 1):
       raise IndexError(f"a slice with symbolic bounds must have step 1, got {entry}")
-    return Span(start, stop - start if not (isinstance(start, int) and start == 0) else stop, 1)
+    return Span(start, stop - start, 1, stop)
   for value in (entry.start, entry.stop, entry.step):
     if value is not None and not hasattr(value, "__index__"):
       raise TypeError(f"slice bounds are integers or None, got {entry} for axis {axis}")

@@ -74,7 +74,7 @@ class IndexMixin(ConvMixin):
         x = x.select_axis(axis, entry.start, entry.start + 1)
       elif isinstance(entry, Span):
         x = x.span(axis, entry)
-        shape.append(entry.count)
+        shape.append(x.shape[axis])
       else:
         shape.append(size)
       axis += 1
@@ -83,6 +83,8 @@ class IndexMixin(ConvMixin):
   def span(self, axis: int, entry: Span) -> Self:
     """A slice of one axis."""
     start, count, step = entry.start, entry.count, entry.step
+    if entry.stop is not None:
+      return self.select_axis(axis, start, entry.stop)
     if isinstance(count, int) and count == 0:
       return self.select_axis(axis, 0, 0)
     if step == 1:
