@@ -101,7 +101,8 @@ def _reason(report: Any) -> str:
     return str(report.longrepr[2]).removeprefix("Skipped: ")
   if hasattr(report, "wasxfail"):
     return str(report.wasxfail)
-  return str(report.longrepr or "").strip().rpartition("\n")[2]
+  crash = getattr(report.longrepr, "reprcrash", None)
+  return str(crash.message if crash is not None else report.longrepr or "").strip()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
