@@ -1,10 +1,8 @@
 """Bounds of values: one rule per operation, interval arithmetic over the bounds of the sources.
 
-`index` is a mathematical integer and its bounds may be any integers. Fixed-width integers wrap: where the
-mathematical interval does not fit
-the type, the whole range of the type is the answer. Floats have no bounds but for constants (NaN is outside every
-interval). A vector's
-bounds hold for every lane.
+`index` is a mathematical integer and its bounds may be any integers. Fixed-width integers wrap: where the mathematical
+interval does not fit the type, the whole range of the type is the answer. Floats have no bounds but for constants (NaN
+is outside every interval). A vector's bounds hold for every lane.
 """
 
 from __future__ import annotations
@@ -258,7 +256,8 @@ def bounds(u: UOp) -> Bounds:
   if dtype.kind == "float":
     return dtype_bounds(dtype)
   if op is Ops.BIND:
-    return u.src[1]._bounds
+    # the value must not be folded into the structure, which is the key of caches
+    return u.src[0]._bounds
   if op in _SAME:
     return u.src[0]._bounds
   if op is Ops.VECTORIZE:
