@@ -176,6 +176,17 @@ def test_gates() -> None:
   assert simplify(UOp.param(0, dtypes.int8.ptr(8)).index((x + k + 7) % 8, inside)).src[1].render() == "r0 + r1 + -1"
 
 
+def test_a_gate_does_not_reach_what_it_does_not_guard() -> None:
+  """An inner load happens where the gate is false too, so its address keeps its own guard against going out of range."""
+  table, data = UOp.param(0, dtypes.int32.ptr(8)), UOp.param(1, dtypes.float32.ptr(99))
+  picked = table.index(a % 8).load().cast(dtypes.index)
+  address = simplify(data.index((picked + a) % 90, a < 8))
+  assert table.index(a % 8) in address.toposort
+  assert table.index(a % 8) in simplify((a < 8).where(picked, 0)).toposort
+  loop = UOp.range(n, 3)
+  assert loop in simplify(data.index((loop * 3 + n) // 2, n < 5)).toposort
+
+
 def test_loads_that_never_happen() -> None:
   pointer = UOp.param(0, dtypes.float32.ptr(8))
   never = pointer.index(a, (a < 3) & (a > 5))

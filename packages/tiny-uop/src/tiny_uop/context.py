@@ -1,10 +1,8 @@
 """Settings that come from the environment and can be overridden for a block of code.
 
 Every setting of every tiny-* package is a `ContextVar` of this module, so that one table (`table()`, repeated in the
-README) documents
-them all. Values are process-wide: a `Context` entered in one thread is seen by the others, since compile and launch
-work moves between
-threads and has to see what the user asked for.
+README) documents them all. Values are process-wide: a `Context` entered in one thread is seen by the others, since
+compile and launch work moves between threads and has to see what the user asked for.
 """
 
 from __future__ import annotations
@@ -90,8 +88,7 @@ class ContextVar(Generic[T]):
 class Context(ContextDecorator):
   """`with Context(DEBUG=2, NOOPT=1):` sets the named settings in the block and restores them after it.
 
-  Also a decorator.
-  Raises KeyError for a name that is no setting and TypeError for a value of the wrong type.
+  Also a decorator. Raises KeyError for a name that is no setting and TypeError for a value of the wrong type.
   """
 
   def __init__(self, **settings: int | str) -> None:
@@ -138,7 +135,10 @@ JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no caches of compiled kernels, 1: in memory, 2: and on disk")
 
 
+SHARED = tuple(ContextVar.registry.values())  # a package may have more of its own, and then documents them
+
+
 def table() -> str:
-  """The settings as a Markdown table, the one that the README shows."""
-  rows = [f"| `{v.name}` | {v.type.__name__} | {v.default!r} | {v.doc} |" for v in ContextVar.registry.values()]
+  """The settings of this module as a Markdown table, the one that the README shows."""
+  rows = [f"| `{v.name}` | {v.type.__name__} | {v.default!r} | {v.doc} |" for v in SHARED]
   return "\n".join(["| name | type | default | meaning |", "|---|---|---|---|", *rows])

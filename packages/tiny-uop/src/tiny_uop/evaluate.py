@@ -1,9 +1,8 @@
 """What the elementwise operations compute, on Python values. This is the reference that constant folding and tests use.
 
-Float arithmetic is done in float64 and rounded once to the dtype. For the four operations, square root and the
-formats narrower than
-float64 that is the correctly rounded result (Figueroa, "When is double rounding innocuous?", 1995); transcendentals
-are as good as libm.
+Float arithmetic is done in float64 and rounded once to the dtype. For the four operations, square root and the formats
+narrower than float64 that is the correctly rounded result (Figueroa, "When is double rounding innocuous?", 1995);
+transcendentals are as good as libm.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _WORD = 0xFFFFFFFF
 def threefry(counter: int, key: int) -> int:
   """Threefry-2x32 with 20 rounds: 64 random bits from a counter and a key.
 
-  Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11. The low 32 bits of each operand
-  are word 0.
+  Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11. The low 32 bits of each operand are
+  word 0.
   """
   k0, k1 = key & _WORD, key >> 32 & _WORD
   keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)  # the parity constant of Skein
@@ -146,8 +145,7 @@ def exec_alu(op: Ops, dtype: DType, args: Sequence[Value], source: DType | None 
   """The value of elementwise `op` of result type `dtype`; `args` already truncated to their own types.
 
   `source` is the type of the first argument: needed for BITCAST only. Tuples are vectors and go lane by lane; scalars
-  among them broadcast.
-  Raises ValueError for an op that is not elementwise, TypeError for BITCAST without `source`.
+  among them broadcast. Raises ValueError for an op that is not elementwise, TypeError for BITCAST without `source`.
   """
   if any(isinstance(arg, tuple) for arg in args):
     lanes = max(len(arg) for arg in args if isinstance(arg, tuple))
@@ -177,8 +175,7 @@ def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = N
   variables by name.
 
   A BIND evaluates to the value it binds unless `env` has its variable. Raises KeyError for a leaf without a value,
-  ValueError
-  for a value outside the bounds of its variable and for a node that has no value.
+  ValueError for a value outside the bounds of its variable and for a node that has no value.
   """
   given: Mapping[Any, Value] = env or {}
   values: dict[UOp, Value] = {}

@@ -2,8 +2,8 @@
 expected.
 
 The tables, one row per form that an operation can have, are in `spec_tables`; here are the questions about whole
-graphs.
-`SPEC=1` checks between stages (each stage calls `check` on what it takes and gives), `SPEC=2` also after every rewrite.
+graphs. `SPEC=1` checks between stages (each stage calls `check` on what it takes and gives), `SPEC=2` also after every
+rewrite.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def _check_order(linear: UOp) -> None:
 
 
 def check_nodes(root: UOp, stage: str = "") -> None:
-  """Check that every node is legal at some level, tags allowed: what holds in the middle of a stage. `stage` is for
-  the message."""
+  """Check that every node is legal at some level, tags allowed: what holds in the middle of a stage. `stage` is for the
+  message."""
   known = _ANY_LEVEL
   for node in root.toposort:
     _check_node(node, "any", known.get(node.op, ()), stage)

@@ -5,9 +5,8 @@
     %1 = CONST index () arg=4
     %2 = MUL index (%0, %1)
 
-The first line is the version of the IR; the last one is the root. `arg=` and `tag=` are literals (`print_literal`)
-and left out where None.
-Blank lines and those that start with `#` are comments.
+The first line is the version of the IR; the last one is the root. `arg=` and `tag=` are literals (`print_literal`) and
+left out where None. Blank lines and those that start with `#` are comments.
 """
 
 from __future__ import annotations

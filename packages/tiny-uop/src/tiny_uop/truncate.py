@@ -1,10 +1,8 @@
 """Exact rounding of Python numbers to a data type, and their bit patterns.
 
 A CONST holds a Python number that its dtype represents exactly; `truncate` makes it so. Floats round to nearest, ties
-to even, with gradual
-underflow (IEEE 754-2019); fp8 formats are those of the OCP 8-bit floating point specification (OFP8, 2023), and
-overflow does not saturate:
-fp8e5m2 overflows to an infinity, fp8e4m3 (which has none) to NaN.
+to even, with gradual underflow (IEEE 754-2019); fp8 formats are those of the OCP 8-bit floating point specification
+(OFP8, 2023), and overflow does not saturate: fp8e5m2 overflows to an infinity, fp8e4m3 (which has none) to NaN.
 """
 
 from __future__ import annotations
@@ -156,8 +154,8 @@ def to_bits(dtype: DType, value: Number) -> int:
 
 
 def from_bits(dtype: DType, bits: int) -> Number:
-  """The value of scalar `dtype` with bit pattern `bits`, which must fit its width (ValueError). The payload and sign
-  of a NaN are dropped."""
+  """The value of scalar `dtype` with bit pattern `bits`, which must fit its width (ValueError). The payload and sign of
+  a NaN are dropped."""
   scalar = dtype.scalar()
   width = scalar.itemsize * 8 if scalar.kind != "index" else 0
   if scalar.kind not in ("bool", "int", "uint", "float"):

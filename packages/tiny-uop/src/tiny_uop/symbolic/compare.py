@@ -1,6 +1,5 @@
 """Comparisons of integers: known by bounds, or in canonical form — terms with positive coefficients on the left,
-negative ones negated on
-the right with the constant, common factors divided out. `x > c` becomes `not (x < c + 1)`.
+negative ones negated on the right with the constant, common factors divided out. `x > c` becomes `not (x < c + 1)`.
 """
 
 from __future__ import annotations

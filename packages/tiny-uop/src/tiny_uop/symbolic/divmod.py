@@ -61,8 +61,8 @@ def _nearest(form: Linear, divisor: int) -> tuple[Linear, Linear]:
 
 
 def _partial(form: Linear, divisor: int) -> tuple[int, Linear, Linear, int] | None:
-  """(g, multiples, rest, rest // g): a factor g of the divisor for which the terms that are no multiples of it have
-  one quotient."""
+  """(g, multiples, rest, rest // g): a factor g of the divisor for which the terms that are no multiples of it have one
+  quotient."""
   candidates = {g for c in form.terms.values() if (g := gcd(c, divisor)) > 1}
   for g in sorted(candidates, reverse=True):
     multiples, rest = _split(form, g)
@@ -111,8 +111,8 @@ def _divide(u: UOp, x: UOp, c: UOp) -> UOp | None:
 
 
 def _unwrapped(form: Linear, divisor: int) -> Linear:
-  """The form modulo `divisor`: y % e stands for y where e is a multiple, and whole multiples and large coefficients
-  are reduced."""
+  """The form modulo `divisor`: y % e stands for y where e is a multiple, and whole multiples and large coefficients are
+  reduced."""
   result = Linear(const=form.const % divisor)
   for term, coefficient in form.terms.items():
     if term.op is Ops.FLOORMOD and is_const(term.src[1]) and coefficient * term.src[1].arg % divisor == 0:

@@ -1,9 +1,8 @@
-"""Linear forms: an integer expression as `sum(coefficient * term) + constant`, the view in which most integer rules
-are stated.
+"""Linear forms: an integer expression as `sum(coefficient * term) + constant`, the view in which most integer rules are
+stated.
 
 A form equals its expression modulo 2**bits. It equals it as a mathematical integer, which rules about division and
-order need, when its
-bounds fit the type (`exact`); `index` always does.
+order need, when its bounds fit the type (`exact`); `index` always does.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ MAX_TERMS = 64  # sums of more are split, so that a pathological one costs linea
 
 
 class Linear:
-  """`terms` maps nodes to non-zero coefficients, in order of appearance; `leaves` is how many summands were
-  collected."""
+  """`terms` maps nodes to non-zero coefficients, in order of appearance; `leaves` is how many summands were collected."""
 
   __slots__ = ("const", "leaves", "terms")
 
@@ -97,8 +95,8 @@ def linear(u: UOp, limit: int = MAX_TERMS) -> Linear:
 
 
 def order(u: UOp) -> tuple[Any, ...]:
-  """Sort key of terms: by innermost loop first, so that in a left-nested sum what is invariant in the inner loops
-  comes first."""
+  """Sort key of terms: by innermost loop first, so that in a left-nested sum what is invariant in the inner loops comes
+  first."""
   loops = tuple(sorted((r.arg[0] for r in u.ranges), reverse=True))
   name = u.arg[0] if u.op is Ops.VARIABLE else ""
   return (loops, name, u.key)

@@ -9,7 +9,7 @@ is smaller.
 from __future__ import annotations
 
 from tiny_uop.dtype import dtypes
-from tiny_uop.ops import Ops
+from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.rewrite import graph_rewrite
 from tiny_uop.symbolic import algebra, compare, constfold, divmod
@@ -107,9 +107,10 @@ def _apply(u: UOp, fact: Fact, number: int) -> UOp:
   solved = fresh if sign == 1 else fresh * -1
   if rest.terms:
     solved = solved + build(dtypes.index, rest) * -sign
-  # extents of loops are computed outside of what the gate guards: a loop has to stay the same node
-  loops = {t: t for t in inside if t.op is Ops.RANGE and t is not pivot}
-  narrowed = _plain(u.substitute({pivot: solved, **loops}))
+  # What the gate does not guard stays the same node: extents of loops are computed outside of it, and a load under this
+  # expression happens all the same where the gate is false, so its address must not rely on it.
+  outside = {t: t for t in inside if t.op not in GroupOp.Elementwise and t.src and t is not pivot}
+  narrowed = _plain(u.substitute({pivot: solved, **outside}))
   back = build(dtypes.index, form)
   return _plain(narrowed.substitute({fresh: back})) if low != high else narrowed
 
