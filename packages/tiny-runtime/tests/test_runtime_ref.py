@@ -73,7 +73,7 @@ def test_gate_and_alternative() -> None:
 
 
 def test_loops_that_share_a_range_are_separate() -> None:
-  """The same RANGE closed twice is two loops; a REDUCE over a loop that is also open outside has a counter of its own."""
+  """The same RANGE closed twice is two loops; a REDUCE over a loop that is open outside too has its own counter."""
   r = UOp.range(4, 0, AxisType.REDUCE)
   x = param(2, I, 4).index(r).load()
   total, highest = x.reduce(Ops.ADD, r), x.reduce(Ops.MAX, r)
