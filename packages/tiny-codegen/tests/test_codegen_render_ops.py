@@ -153,7 +153,9 @@ def test_bitcast(bits: int, renderer: str) -> None:
   for (source, target), lanes in itertools.product(itertools.product(kinds, repeat=2), (1, LANES)):
     # through memory of either type, NaNs aside, bits arrive as they were
     array = values.view(storage(source))
-    made = apply(RENDERERS[renderer](), lambda x, t=target: x.bitcast(t), [(source, array)], target, lanes)
+    made = apply(
+      RENDERERS[renderer](), lambda x, t=target: x.bitcast(t.vec(x.dtype.count)), [(source, array)], target, lanes
+    )
     assert made.view(values.dtype).tolist() == values.tolist(), f"{source} to {target}"
 
 

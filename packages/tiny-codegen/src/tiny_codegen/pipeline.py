@@ -172,27 +172,30 @@ def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), ob
   return root
 
 
-def build_program(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None) -> UOp:
+def build_program(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, skip: Collection[str] = ()) -> UOp:
   """The PROGRAM of a kernel under given optimisations (None: the kernel's own, or chosen by heuristics)."""
   context = PassContext(renderer.capabilities, None if opts is None else tuple(opts))
-  linear = run_passes(kernel, context)
+  linear = run_passes(kernel, context, skip)
   info = program_info(linear, renderer.target)
   source = UOp(Ops.SOURCE, arg=renderer.render(linear, info))
   sizes = (_global_size(linear), _local_size(linear), UOp(Ops.GROUP, src=estimate(linear)))
   return UOp(Ops.PROGRAM, src=(kernel, linear, source, *sizes), arg=info)
 
 
-def compile_kernel(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, measure: Measure | None = None) -> UOp:
+def compile_kernel(
+  kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, measure: Measure | None = None, skip: Collection[str] = ()
+) -> UOp:
   """The program of a kernel: `PROGRAM(SINK, LINEAR, SOURCE, GROUP(global sizes), GROUP(local sizes), GROUP(operations, bytes))`.
 
   `opts` are optimisations to apply as given (an empty list: none). Without them `BEAM=n` searches for the best, timing candidates with
   `measure(program) -> seconds` where there is one; else the heuristics choose, or nobody does under `NOOPT=1`.
+  `skip` names optional passes to leave out.
   Raises KernelError and KernelOptError, which name what does not fit.
   """
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
   if given is None and BEAM >= 1 and measure is not None and not NOOPT:
     given = beam_search(kernel, renderer, measure, BEAM.value, build_program)
-  program = build_program(kernel, renderer, given)
+  program = build_program(kernel, renderer, given, skip)
   if DEBUG >= 3:
     applied = ", ".join(f"{o.op.name}({o.axis}, {o.arg})" for o in program.src[1].arg.opts) or "none"
     print(f"opts     {program.arg.name:<32} {applied}", file=sys.stderr)

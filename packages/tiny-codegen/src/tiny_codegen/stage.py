@@ -17,6 +17,7 @@ from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
 THREADS = frozenset({AxisType.LOCAL, AxisType.GROUP})
+COUNTERS = THREADS | {AxisType.GLOBAL}
 
 
 def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...]) -> UOp | None:
@@ -64,6 +65,11 @@ def row_major(counters: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
   return simplify(offset)
 
 
+def loops_around(value: UOp, inside: tuple[UOp, ...]) -> list[UOp]:
+  """The loops that near memory is filled again in each iteration of. Hardware counters are no loops."""
+  return in_order(r for r in value.ranges.difference(inside) if kind(r) not in COUNTERS)
+
+
 @dataclass(frozen=True)
 class Tile:
   """The loops that a staged value is kept for, and the loops that compute it."""
@@ -97,7 +103,7 @@ class Tile:
     if total * value.dtype.itemsize > available > 0:
       raise KernelError(f"a STAGE of {total} × {value.dtype} does not fit into {available} bytes of near memory: use a smaller tile")
     memory = UOp.alloc(alloc_id, value.dtype.ptr(total, AddrSpace.LOCAL))
-    around = in_order(value.ranges.difference(self.loops))
+    around = loops_around(value, self.loops)
     computed = value.substitute({a: b for a, b in zip(self.loops, self.filling) if a is not b})
     shared = any(kind(r) in THREADS for r in self.loops)
     # the threads that still read the last tile have to be through before it is overwritten

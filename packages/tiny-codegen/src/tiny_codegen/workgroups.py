@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from tiny_codegen.loops import CLOSERS, extent, in_order, kind, loops_of, next_alloc_id, next_loop_id, rebuild
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import REPLICATED, row_major
+from tiny_codegen.stage import COUNTERS, REPLICATED, loops_around, row_major
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
-
-COUNTERS = frozenset({AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP})
 
 
 def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
@@ -66,7 +64,7 @@ def _share(reduce: UOp, loop_id: int, alloc_id: int) -> UOp:
   for size in sizes:
     total *= size
   memory = UOp.alloc(alloc_id, reduce.dtype.ptr(total, AddrSpace.LOCAL))
-  around = in_order(partial.ranges.difference(places))
+  around = loops_around(partial, places)
   ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if around else memory
   written = ready.index(row_major(places, sizes)).store(partial).barrier()
   again = {r: UOp.range(r.src[0], loop_id + i, AxisType.REDUCE) for i, r in enumerate(threads)}
