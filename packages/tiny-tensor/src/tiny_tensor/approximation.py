@@ -1,7 +1,7 @@
 """Chebyshev approximation: coefficients computed from the C library's functions, evaluated on tensors.
 
-A function that is smooth on an interval is a sum of Chebyshev polynomials whose coefficients fall geometrically, so that a few give
-full precision (Trefethen, "Approximation Theory and Approximation Practice", 2013, chapters 3 and 8).
+A function that is smooth on an interval is a sum of Chebyshev polynomials whose coefficients fall geometrically, so
+that a few give full precision (Trefethen, "Approximation Theory and Approximation Practice", 2013, chapters 3 and 8).
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Writing in place: `assign` and `t[...] = v`.
 
-A tensor that is a view of a buffer writes through it, and every live tensor that is a view of the same buffer sees the new contents, as
-in PyTorch. A tensor that is not computed yet just stands for another graph from then on.
+A tensor that is a view of a buffer writes through it, and every live tensor that is a view of the same buffer sees the
+new contents, as in PyTorch. A tensor that is not computed yet just stands for another graph from then on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self, cast
-
-from tiny_uop import Ops, UOp, dtypes
 
 from tiny_tensor.base import Operand, TensorBase, check_devices, is_const, live_tensors
 from tiny_tensor.index_parse import Entry, Gather, Span
 from tiny_tensor.normalisation import NormMixin
 from tiny_tensor.realize import HOLDERS, buffer_for, storage, stored
 from tiny_tensor.shapes import broadcast_shape
+from tiny_uop import Ops, UOp, dtypes
 
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
@@ -26,12 +26,15 @@ def writable_storage(uop: UOp) -> UOp | None:
   return uop if uop.op in HOLDERS else None
 
 
-def write(view: UOp, base: UOp, value: UOp) -> None:
-  """Store `value` through `view` of `base`; all live views of `base` see it."""
+def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
+  """Store `value` through `view` of `base`, the storage of `target`; all live views of `target` see it.
+
+  Tensors that have the storage by chance, because they stood for the same graph, keep the old contents.
+  """
   after = stored(base, view, value)
   for t in list(live_tensors.values()):
     if storage(t.uop) is base:
-      t.uop = t.uop.substitute({base: after})
+      t.uop = t.uop.substitute({base: after}) if t.contents is target.contents else t.uop.contiguous()
 
 
 class AssignMixin(NormMixin):
@@ -41,7 +44,8 @@ class AssignMixin(NormMixin):
 
   def value_for(self, x: Any, shape: Any) -> Self:
     """What is written: on this device, of this dtype and shape. Raises TypeError or ValueError naming what differs."""
-    typed = x if isinstance(x, (TensorBase, bool, int, float, UOp)) else type(self)(x, device=self.device)  # type: ignore[call-arg]
+    known = isinstance(x, (TensorBase, bool, int, float, UOp))
+    typed = x if known else type(self)(x, device=self.device)  # type: ignore[call-arg]
     value = self.operand(typed)
     if not isinstance(x, TensorBase):
       if dtypes.is_float(value.dtype) and not dtypes.is_float(self.dtype):
@@ -66,7 +70,7 @@ class AssignMixin(NormMixin):
     if base is None:
       self.uop = value.uop
     else:
-      write(self.uop, base, value.uop)
+      write(self, self.uop, base, value.uop)
     return self
 
   def in_buffer(self) -> None:
@@ -76,7 +80,8 @@ class AssignMixin(NormMixin):
       self.uop = view.substitute({buffer: stored(buffer, view, self.uop)})
 
   def __setitem__(self, key: Any, x: Any) -> None:
-    """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the last counts.
+    """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the
+    last counts.
 
     Raises IndexError, TypeError or ValueError as reading and `assign` do.
     """
@@ -93,14 +98,14 @@ class AssignMixin(NormMixin):
     view = self.view_of(entries)
     base = writable_storage(view.uop)
     assert base is not None
-    write(view.uop, base, view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop)
+    write(self, view.uop, base, view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop)
 
-  def front(self, gathers: list[tuple[int, Self]]) -> bool:
+  def front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
     """Whether the axes of index tensors go to the front."""
     axes = [axis for axis, _ in gathers]
     return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))
 
-  def set_strided(self, entries: list[Entry], gathers: list[tuple[int, Self]], value: Self) -> None:
+  def set_strided(self, entries: list[Entry], gathers: Sequence[tuple[int, Self]], value: Self) -> None:
     """Steps other than 1: the value spread over the shape of the tensor, taken where a mask holds."""
     if gathers:
       view = self.view_of(entries)
@@ -124,7 +129,7 @@ class AssignMixin(NormMixin):
       out = new
     return value.derive(out)
 
-  def written(self, gathers: list[tuple[int, Self]], value: Self, front: bool) -> Self:
+  def written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
     """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""
     axes = [axis for axis, _ in gathers]
     rest = [i for i in range(self.ndim) if i not in axes]

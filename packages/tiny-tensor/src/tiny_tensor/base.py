@@ -7,13 +7,15 @@ import weakref
 from collections.abc import Iterable
 from typing import ClassVar, Self, TypeAlias, Union, cast
 
+from tiny_tensor.shapes import Shape, broadcast_shape, prod
 from tiny_uop import DType, Ops, UOp, dtypes, sint
 
-from tiny_tensor.shapes import Shape, broadcast_shape, prod
-
-Scalar: TypeAlias = Union[bool, int, float]
+Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
-DTypeLike: TypeAlias = Union[DType, str]
+DTypeLike: TypeAlias = DType | str
+
+# What shows the contents of its source, only otherwise arranged.
+ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
 
 # Every live tensor, by identity: realising a graph replaces computed nodes by buffers in all of them.
 live_tensors: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
@@ -54,9 +56,13 @@ def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: str | None
 class TensorBase:
   """A lazily computed array. `uop` is the graph that computes it; methods build graphs and nothing else."""
 
-  __slots__ = ("__weakref__", "grad", "history", "requires_grad", "uop")
+  __slots__ = ("__weakref__", "contents", "grad", "history", "requires_grad", "uop")
   uop: UOp
-  grad: TensorBase | None
+  # The same object in a tensor and its views. Graphs do not tell a view from an equal tensor made independently, since
+  # equal
+  # nodes are one node and get one buffer; writing to the one has to be seen in its views and must not be in the other.
+  contents: object
+  grad: Self | None
   requires_grad: bool | None
   history: bool  # computed from a tensor that requires a gradient
   training: ClassVar[bool] = False
@@ -66,6 +72,7 @@ class TensorBase:
     """A tensor that stands for `uop`, a tensor-level graph."""
     self = object.__new__(cls)
     self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, history, None
+    self.contents = object()
     live_tensors[id(self)] = self
     return self
 
@@ -74,7 +81,12 @@ class TensorBase:
     wanted = self.requires_grad is True or any(p.requires_grad is True for p in parents)
     wanted = wanted and dtypes.is_float(uop.dtype)
     known = self.requires_grad is False and all(p.requires_grad is False for p in parents)
-    return self.wrap(uop, True if wanted else (False if known else None), wanted)
+    derived = self.wrap(uop, True if wanted else (False if known else None), wanted)
+    while uop is not self.uop and uop.op in ALIASES:
+      uop = uop.src[0]
+    if uop is self.uop:
+      derived.contents = self.contents
+    return derived
 
   __hash__ = object.__hash__
 
@@ -129,7 +141,8 @@ class TensorBase:
 
   def operand(self, value: Operand, weak: DType | None = None) -> Self:
     """`value` as a tensor. A Python scalar takes the dtype that it has next to one of dtype `weak` (default: that of
-    `self`); an integer UOp becomes int32."""
+    `self`); an integer UOp becomes int32.
+    """
     if isinstance(value, TensorBase):
       return cast(Self, value)
     if isinstance(value, UOp):
@@ -140,7 +153,7 @@ class TensorBase:
     if isinstance(value, (bool, int, float)):
       return self.wrap(const_uop(value, scalar_dtype(value, weak or self.dtype)), False)
     if hasattr(value, "__array_interface__"):
-      return type(self)(value, device=self.device)  # type: ignore[call-arg]
+      return type(self)(value, device=self.device)
     raise TypeError(f"expected a Tensor or a number, got {type(value).__name__} {value!r}")
 
   def broadcast_to(self, shape: Shape) -> Self:
@@ -182,6 +195,13 @@ def check_devices(tensors: Iterable[TensorBase]) -> None:
       found.setdefault(device, t)
   if len(found) > 1:
     raise ValueError(f"tensors are on different devices {sorted(found)}: move one with .to(device)")
+
+
+def is_whole(uop: UOp) -> bool:
+  """Whether a graph is all of a BUFFER in order."""
+  while uop.op is Ops.RESHAPE:
+    uop = uop.src[0]
+  return uop.op is Ops.BUFFER
 
 
 def is_const(uop: UOp) -> bool:

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from tiny_uop import dtypes
-
 from tiny_tensor.base import DTypeLike
 from tiny_tensor.operators import OperatorMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import as_tuple
+from tiny_uop import dtypes
 
 Sizes = int | Sequence[int]
 Pads = list[tuple[int, int]]
@@ -91,7 +90,8 @@ class ConvMixin(OperatorMixin):
     axes = weight.ndim - 2
     if axes < 1 or self.ndim != axes + 2 or self.shape[1] != weight.shape[0] or int(weight.shape[0]) % groups:
       raise ValueError(
-        f"conv_transpose2d takes (n, c, size…) and (c, out/groups, kernel…), got {self.shape}, {weight.shape}, groups={groups}"
+        f"conv_transpose2d takes (n, c, size…) and (c, out/groups, kernel…), got {self.shape}, "
+        f"{weight.shape}, groups={groups}"
       )
     steps, gaps, extra = as_tuple(stride, axes), as_tuple(dilation, axes), as_tuple(output_padding, axes)
     kernel = [int(k) for k in weight.shape[2:]]
@@ -115,7 +115,9 @@ class ConvMixin(OperatorMixin):
   def pool_windows(
     self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool, value: float
   ) -> Self:
-    """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind so that a last window begun inside is kept."""
+    """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind so that a last window begun inside is
+    kept.
+    """
     axes = len(kernel)
     steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
     pads = padding_of(padding, axes)
@@ -123,7 +125,10 @@ class ConvMixin(OperatorMixin):
       raise ValueError(f"pooling over {axes} axes needs as many in shape {self.shape}")
     if ceil_mode:
       sizes = [int(s) for s in self.shape[-axes:]]
-      pads = [(b, a + extra_padding(s, k, t, d, b, a)) for s, k, t, d, (b, a) in zip(sizes, kernel, steps, gaps, pads, strict=True)]
+      pads = [
+        (b, a + extra_padding(s, k, t, d, b, a))
+        for s, k, t, d, (b, a) in zip(sizes, kernel, steps, gaps, pads, strict=True)
+      ]
     return windows(self.padded(pads, value), tuple(kernel), steps, gaps)
 
   def max_pool2d(
@@ -135,7 +140,9 @@ class ConvMixin(OperatorMixin):
     ceil_mode: bool = False,
     return_indices: bool = False,
   ) -> Self | tuple[Self, Self]:
-    """Maximum of each window; `stride` defaults to the window. `return_indices` adds its position in the flattened spatial axes."""
+    """Maximum of each window; `stride` defaults to the window. `return_indices` adds its position in the flattened
+    spatial axes.
+    """
     kernel = as_tuple(kernel_size, 2)
     axes = len(kernel)
     x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
@@ -161,7 +168,9 @@ class ConvMixin(OperatorMixin):
     ceil_mode: bool = False,
     count_include_pad: bool = True,
   ) -> Self:
-    """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode adds never counts."""
+    """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode
+    adds never counts.
+    """
     kernel = as_tuple(kernel_size, 2)
     x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
     last = tuple(range(x.ndim - len(kernel), x.ndim))
@@ -171,22 +180,19 @@ class ConvMixin(OperatorMixin):
     ones = self.filled(spatial, 1, dtypes.float32)
     if count_include_pad:
       ones = ones.padded(padding_of(padding, len(kernel)), 1.0)
-      pads, full = 0, [int(s) for s in ones.shape]
-      counted = ones.pool_windows(kernel, stride, dilation, pads, False, 0.0) if not ceil_mode else self.counts(
-        ones, kernel, stride, dilation, x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)], full)  # fmt: skip
+      windows_per_axis = [int(s) for s in x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)]]
+      counted = ones.windows_behind(kernel, stride, dilation, windows_per_axis)
     else:
       counted = ones.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
     total = x.sum(last)
     return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim))).as_dtype(total.dtype)
 
-  def counts(
-    self, ones: Self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[object], full: list[int]
-  ) -> Self:
-    """Windows over `ones`, padded with zeros behind until there are `out` of them."""
+  def windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[int]) -> Self:
+    """Windows over all axes, padded with zeros behind until there are `out` of them."""
     steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
-    need = [(int(o) - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]  # type: ignore[call-overload]
-    ones = ones.padded([(0, max(n - f, 0)) for n, f in zip(need, full, strict=True)])
-    return windows(ones, tuple(kernel), steps, gaps)
+    need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]
+    x = self.padded([(0, max(n - int(s), 0)) for n, s in zip(need, self.shape, strict=True)])
+    return windows(x, tuple(kernel), steps, gaps)
 
   def max_unpool2d(
     self,
@@ -254,7 +260,9 @@ class ConvMixin(OperatorMixin):
 
 
 def extra_padding(size: int, kernel: int, stride: int, dilation: int, before: int, after: int) -> int:
-  """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the padding before."""
+  """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the
+  padding before.
+  """
   span, padded = dilation * (kernel - 1) + 1, size + before + after
   out = -(-(padded - span) // stride) + 1
   if (out - 1) * stride >= size + before:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_runtime import Device, host_buffer
-from tiny_uop import DType, UOp, dtypes, sint
-
 from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
 from tiny_tensor.reading import ReadMixin
 from tiny_tensor.shapes import shape_of, upper
+from tiny_uop import DType, UOp, dtypes, sint
 
 
 class CreationMixin(ReadMixin):
@@ -126,7 +125,8 @@ class CreationMixin(ReadMixin):
     return cls.make(hot.as_dtype(kind).uop, requires_grad)
 
   @classmethod
-  def empty(cls, *shape: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool | None = None) -> Self:  # fmt: skip
+  def empty(cls, *shape: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool | None =
+  None) -> Self:  # fmt: skip
     """Memory that nothing has been written to; reading it before that is an error."""
     size = shape_of(shape)
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self, cast
 
-from tiny_uop import dtypes
-
 from tiny_tensor.base import const_uop, live_tensors
 from tiny_tensor.gradient import gradients
 from tiny_tensor.random import RandomMixin
 from tiny_tensor.realize import is_realized
+from tiny_uop import dtypes
 
 
 class GradientMixin(RandomMixin):
@@ -30,7 +29,9 @@ class GradientMixin(RandomMixin):
       raise RuntimeError(f"only float tensors have gradients, got {self.dtype.name}")
     if gradient is None:
       if self.shape != () and self.numel() != 1:
-        raise RuntimeError(f"a tensor of shape {self.shape} needs a `gradient` argument: only one element has an implicit one")
+        raise RuntimeError(
+          f"a tensor of shape {self.shape} needs a `gradient` argument: only one element has an implicit one"
+        )
       return self.wrap(const_uop(1.0, self.dtype, self.shape, self.device), False)
     if gradient.shape != self.shape:
       raise RuntimeError(f"gradient has shape {gradient.shape}, expected {self.shape}")
@@ -61,7 +62,9 @@ class GradientMixin(RandomMixin):
     wanted: list[Any] = [t for t in list(live_tensors.values()) if t.requires_grad is True and t.uop in nodes]
     found = gradients(self.uop, start.uop, [t.uop for t in wanted])
     if all(t is self for t in wanted) and not (wanted and not self.history):
-      why = "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
+      why = (
+        "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
+      )
       raise RuntimeError(f"backward() of {self!r} reaches no tensor that requires a gradient: {why}")
     for t in wanted:
       if (uop := found.get(t.uop)) is not None:

@@ -6,10 +6,9 @@ import math
 import typing
 from typing import Self
 
-from tiny_uop import Ops, dtypes
-
 from tiny_tensor.base import Operand, TensorBase, const_uop, to_dtype
 from tiny_tensor.movement import MovementMixin
+from tiny_uop import Ops, dtypes
 
 
 class ElementwiseMixin(MovementMixin):
@@ -94,7 +93,7 @@ class ElementwiseMixin(MovementMixin):
     if not dtypes.is_float(a.dtype):
       return a.counted().alu(Ops.FLOORMOD, b.counted())
     rest = a.fmod(b)
-    return ((rest != 0) & ((rest < 0) ^ (b < 0))).where(rest + b, rest)
+    return (rest.ne(0) & ((rest < 0) ^ (b < 0))).where(rest + b, rest)
 
   def fmod(self, x: Operand, reverse: bool = False) -> Self:
     """Remainder of the division rounded toward zero, with the sign of `self`."""
@@ -103,7 +102,7 @@ class ElementwiseMixin(MovementMixin):
       return a.counted().alu(Ops.TRUNCMOD, b.counted())
     rest = a - a.div(b).trunc() * b
     # a quotient rounded up to the next integer leaves a remainder of the wrong sign
-    rest = ((rest != 0) & ((rest < 0) ^ (a < 0))).where(rest + b.abs() * a.sign(), rest)
+    rest = (rest.ne(0) & ((rest < 0) ^ (a < 0))).where(rest + b.abs() * a.sign(), rest)
     return (b.isinf() & a.isfinite()).where(a, rest)
 
   def abs(self) -> Self:
@@ -131,7 +130,9 @@ class ElementwiseMixin(MovementMixin):
 
   def detach(self) -> Self:
     """The same values, through which no gradient flows."""
-    return self.wrap(self.uop.detach(), False)
+    detached = self.wrap(self.uop.detach(), False)
+    detached.contents = self.contents
+    return detached
 
   # *** rounding ***
 
@@ -156,7 +157,7 @@ class ElementwiseMixin(MovementMixin):
     whole = self.trunc()
     rest = (self - whole).abs()
     odd = (whole * 0.5).trunc() * 2 != whole
-    return ((rest > 0.5) | ((rest == 0.5) & odd)).where(whole + self.sign(), whole)
+    return ((rest > 0.5) | (rest.eq(0.5) & odd)).where(whole + self.sign(), whole)
 
   # *** comparison ***
 
@@ -205,9 +206,9 @@ class ElementwiseMixin(MovementMixin):
       return self.const_like(False, dtypes.bool)
     found = self.const_like(False, dtypes.bool)
     if detect_positive:
-      found = found | (self == math.inf)
+      found = found | self.eq(math.inf)
     if detect_negative:
-      found = found | (self == -math.inf)
+      found = found | self.eq(-math.inf)
     return found
 
   def isfinite(self) -> Self:
@@ -227,7 +228,7 @@ class ElementwiseMixin(MovementMixin):
 
   def logical_not(self) -> Self:
     """Whether an element is false, or zero."""
-    x = self.as_dtype(dtypes.bool) if dtypes.is_bool(self.dtype) else self != 0
+    x = self.as_dtype(dtypes.bool) if dtypes.is_bool(self.dtype) else self.ne(0)
     return x.alu(Ops.CMPNE, x.const_like(True), dtype=dtypes.bool)
 
   def bits(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
@@ -282,7 +283,7 @@ class ElementwiseMixin(MovementMixin):
 
   def where(self, x: Operand, y: Operand) -> Self:
     """`x` where `self` (bool) holds, else `y`."""
-    condition = self if dtypes.is_bool(self.dtype) else self != 0
+    condition = self if dtypes.is_bool(self.dtype) else self.ne(0)
     if isinstance(x, TensorBase):
       a, b = typing.cast(Self, x).pair(y)
     elif isinstance(y, TensorBase):
@@ -331,7 +332,7 @@ class ElementwiseMixin(MovementMixin):
     a, b = self.pair(other)
     a, b = a.as_float(), b.as_float()
     b = b.detach()
-    negative = (b < 0) | ((b == 0) & (b.const_like(1).alu(Ops.FDIV, b) < 0))
+    negative = (b < 0) | (b.eq(0) & (b.const_like(1).alu(Ops.FDIV, b) < 0))
     size = a.abs()
     return negative.where(size.mul(-1), size)
 
@@ -359,5 +360,3 @@ class ElementwiseMixin(MovementMixin):
 
   def __neg__(self) -> Self:
     return self.neg()
-
-

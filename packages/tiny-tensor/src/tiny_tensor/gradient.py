@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tiny_uop import GroupOp, Ops, UOp, dtypes
-
 from tiny_tensor.cosine import cosine
+from tiny_uop import GroupOp, Ops, UOp, dtypes
 
 Grads = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Grads]  # (gradient of the node, node) → gradient of each source, None for no gradient
@@ -54,7 +53,9 @@ def max_rule(g: UOp, n: UOp) -> Grads:
 
 
 def reduce_rule(g: UOp, n: UOp) -> Grads:
-  """A sum passes the gradient on, a maximum shares it among the elements that attain it, a product is a case by zeros."""
+  """A sum passes the gradient on, a maximum shares it among the elements that attain it, a product is a case by
+  zeros.
+  """
   op, axes = n.arg
   x = n.src[0]
   spread = g.expand(x.shape)

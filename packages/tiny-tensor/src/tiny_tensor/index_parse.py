@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiny_uop import UOp, dtypes, sint
-
 from tiny_tensor.base import TensorBase
 from tiny_tensor.shapes import Shape
+from tiny_uop import UOp, dtypes, sint
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,9 @@ class Pick:
 
 @dataclass(frozen=True)
 class Span:
-  """A slice: `count` elements from `start`, `step` apart (negative: backwards). With symbolic bounds `stop` is the end."""
+  """A slice: `count` elements from `start`, `step` apart (negative: backwards). With symbolic bounds `stop` is the
+  end.
+  """
 
   start: sint
   count: sint

@@ -1,15 +1,17 @@
-"""Reading with `t[...]`: views for integers and slices, one-hot sums (which the scheduler turns into loads) for tensors."""
+"""Reading with `t[...]`: views for integers and slices, one-hot sums (which the scheduler turns into loads) for
+tensors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self, cast
-
-from tiny_uop import DType, dtypes, sint
 
 from tiny_tensor.base import TensorBase, check_devices
 from tiny_tensor.conv import ConvMixin
 from tiny_tensor.index_parse import Entry, Gather, NewAxis, Pick, Span, as_entries, expand_ellipsis, resolve
 from tiny_tensor.shapes import broadcast_shape, normalize_axis
+from tiny_uop import DType, dtypes, sint
 
 
 class IndexMixin(ConvMixin):
@@ -20,7 +22,10 @@ class IndexMixin(ConvMixin):
   def parse_index(self, key: Any) -> list[Entry]:
     """The key as one record per axis. Lists become tensors, masks the positions where they hold."""
     entries = expand_ellipsis(
-      tuple(self.index_tensor(e) if isinstance(e, (list, bool)) or hasattr(e, "__array_interface__") else e for e in as_entries(key)),
+      tuple(
+        self.index_tensor(e) if isinstance(e, (list, bool)) or hasattr(e, "__array_interface__") else e
+        for e in as_entries(key)
+      ),
       self.ndim,
       self.shape,
     )
@@ -44,7 +49,8 @@ class IndexMixin(ConvMixin):
     return type(self)(entry, device=self.device)  # type: ignore[call-arg]
 
   def __getitem__(self, key: Any) -> Self:
-    """Elements by integers, slices, None, `...`, integer tensors and masks, as in NumPy. Raises IndexError out of range.
+    """Elements by integers, slices, None, `...`, integer tensors and masks, as in NumPy. Raises IndexError out of
+    range.
 
     Values of an index tensor are not checked: a position outside reads 0.
     """
@@ -112,8 +118,10 @@ class IndexMixin(ConvMixin):
 
   # *** tensors as indices ***
 
-  def gather_axes(self, gathers: list[tuple[int, Self]], front: bool) -> Self:
-    """Index axes by tensors of one (broadcast) shape, which takes the place of the first of them, or goes to the front."""
+  def gather_axes(self, gathers: Sequence[tuple[int, Self]], front: bool) -> Self:
+    """Index axes by tensors of one (broadcast) shape, which takes the place of the first of them, or goes to the
+    front.
+    """
     shape = broadcast_shape(*(g.shape for _, g in gathers))
     axes = [axis for axis, _ in gathers]
     rest = [i for i in range(self.ndim) if i not in axes]
@@ -151,7 +159,9 @@ class IndexMixin(ConvMixin):
     return wide.hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
 
   def nonzero(self) -> Self:
-    """int32 `(count, ndim)`: positions of the elements that are not zero, in order. Computes the tensor, as the shape depends on it."""
+    """int32 `(count, ndim)`: positions of the elements that are not zero, in order. Computes the tensor, as the
+    shape depends on it.
+    """
     flat = self.as_bool().flatten()
     count = int(flat.sum().item()) if flat.numel() != 0 else 0
     if self.ndim == 0:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from tiny_uop import Ops, dtypes, sint
-
 from tiny_tensor.base import Operand, Scalar, check_devices, const_uop
 from tiny_tensor.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, normalize_axis
+from tiny_uop import Ops, dtypes, sint
 
 Pair = tuple[sint, sint]
 
@@ -20,13 +19,17 @@ class JoinMixin(ReduceMixin):
   __slots__ = ()
 
   def cat(self, *args: Self, dim: int = 0) -> Self:
-    """Tensors one after the other along `dim`; other sizes must agree. Called as `a.cat(b, c)` or `Tensor.cat(a, b, c)`."""
+    """Tensors one after the other along `dim`; other sizes must agree. Called as `a.cat(b, c)` or `Tensor.cat(a, b,
+    c)`.
+    """
     tensors = (self, *args)
     axis = normalize_axis(dim, self.ndim)
     if any(t.ndim != self.ndim or t.ndim == 0 for t in tensors) or any(
       t.shape[:axis] + t.shape[axis + 1 :] != self.shape[:axis] + self.shape[axis + 1 :] for t in tensors
     ):
-      raise ValueError(f"cat along {dim} needs shapes that agree elsewhere, got {', '.join(str(t.shape) for t in tensors)}")
+      raise ValueError(
+        f"cat along {dim} needs shapes that agree elsewhere, got {', '.join(str(t.shape) for t in tensors)}"
+      )
     check_devices(tensors)
     dtype = dtypes.promote(*(t.dtype for t in tensors))
     sizes = [t.shape[axis] for t in tensors]
@@ -55,8 +58,9 @@ class JoinMixin(ReduceMixin):
   def pad(self, padding: Sequence[Any], mode: str = "constant", value: Scalar = 0.0) -> Self:
     """Put elements around, or take some off where negative.
 
-    `padding` is (before, after) or None for each axis, or flat as in PyTorch: `(before, after)` of the last axis, then of the one
-    before it, and so on. `mode`: "constant" (`value`), "reflect" (without the edge), "replicate" (the edge) or "circular".
+    `padding` is (before, after) or None for each axis, or flat as in PyTorch: `(before, after)` of the last axis, then
+    of the one before it, and so on. `mode`: "constant" (`value`), "reflect" (without the edge), "replicate" (the edge)
+    or "circular".
     """
     if mode not in ("constant", "reflect", "replicate", "circular"):
       raise ValueError(f"mode must be 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
@@ -81,7 +85,9 @@ class JoinMixin(ReduceMixin):
     """(before, after) of every axis, from either form of `pad`'s argument."""
     if all(p is None or isinstance(p, (tuple, list)) for p in padding):
       if len(padding) != self.ndim:
-        raise ValueError(f"padding {tuple(padding)} must have an entry for each of the {self.ndim} axes of {self.shape}")
+        raise ValueError(
+          f"padding {tuple(padding)} must have an entry for each of the {self.ndim} axes of {self.shape}"
+        )
       return [(0, 0) if p is None else (p[0], p[1]) for p in padding]
     if len(padding) % 2 or len(padding) > 2 * self.ndim:
       raise ValueError(f"flat padding {tuple(padding)} must be (before, after) pairs of at most {self.ndim} axes")
@@ -95,7 +101,9 @@ class JoinMixin(ReduceMixin):
     n, before, after = int(x.shape[axis]), max(before, 0), max(after, 0)
     limit = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]
     if max(before, after) > limit:
-      raise ValueError(f"{mode} padding of ({before}, {after}) is too wide for axis {axis} of size {n}, at most {limit}")
+      raise ValueError(
+        f"{mode} padding of ({before}, {after}) is too wide for axis {axis} of size {n}, at most {limit}"
+      )
     if mode == "reflect":
       left = x.select_axis(axis, 1, before + 1).flip(axis)
       right = x.select_axis(axis, n - 1 - after, n - 1).flip(axis)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_uop import dtypes
-
 from tiny_tensor.differentiation import GradientMixin
+from tiny_uop import dtypes
 
 
 class LinalgMixin(GradientMixin):
@@ -25,10 +24,10 @@ class LinalgMixin(GradientMixin):
     rows = self.count_up(m)
     for k in range(min(m - 1, n)):
       x = (rows >= k).where(r.select_axis(r.ndim - 1, k, k + 1).squeeze(-1), 0)
-      head = (rows == k).where(x, 0).sum(-1, keepdim=True)
+      head = rows.eq(k).where(x, 0).sum(-1, keepdim=True)
       length = x.square().sum(-1, keepdim=True).sqrt()
       # away from the head, so that nothing cancels
-      v = x + (rows == k).where((head < 0).where(-length, length), 0)
+      v = x + rows.eq(k).where((head < 0).where(-length, length), 0)
       scale = v.square().sum(-1, keepdim=True)
       v = v / (scale > 0).where(scale.sqrt(), 1.0)
       v = v.unsqueeze(-1).contiguous()
@@ -37,7 +36,8 @@ class LinalgMixin(GradientMixin):
     return q, r.triu()
 
   def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
-    """(U, S, Vᵀ) with S descending, by one-sided Jacobi rotations (Hestenes, 1958) of pairs of columns in round-robin order.
+    """(U, S, Vᵀ) with S descending, by one-sided Jacobi rotations (Hestenes, 1958) of pairs of columns in round-
+    robin order.
 
     `full_matrices` completes U and V to square matrices.
     """
@@ -82,10 +82,10 @@ class LinalgMixin(GradientMixin):
     own = self.square().sum(-2)
     other, theirs = own.columns(index), self.columns(index)
     product = (self * theirs).sum(-2)
-    ratio = (other - own) / (product == 0).where(1.0, product * 2)
+    ratio = (other - own) / product.eq(0).where(1.0, product * 2)
     sign = (ratio > 0).where(1.0, (ratio < 0).where(-1.0, first.where(1.0, -1.0)))
     tangent = sign / (ratio.abs() + (ratio.square() + 1).sqrt())
-    tangent = (paired & (product != 0)).where(tangent, 0.0)
+    tangent = (paired & product.ne(0)).where(tangent, 0.0)
     c = (tangent.square() + 1).rsqrt().contiguous()
     s = (c * tangent).contiguous()
     rotated = [t * c.unsqueeze(-2) - t.columns(index) * s.unsqueeze(-2) for t in (self, v)]
@@ -96,7 +96,8 @@ class LinalgMixin(GradientMixin):
     return self.gather_axes([(self.ndim - 1, index)], False)
 
   def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1.0e-7) -> Self:
-    """An odd matrix polynomial applied `steps` times to the normalised matrix: drives singular values to one another.
+    """An odd matrix polynomial applied `steps` times to the normalised matrix: drives singular values to one
+    another.
 
     x ← params[0]·x + params[1]·(x xᵀ) x + params[2]·(x xᵀ)² x + …
     """

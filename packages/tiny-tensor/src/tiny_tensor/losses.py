@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_uop import dtypes
-
 from tiny_tensor.sorting import SortMixin
 
 
@@ -40,12 +38,14 @@ class LossMixin(SortMixin):
   def sparse_categorical_crossentropy(
     self, Y: Self, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: str = "mean"
   ) -> Self:
-    """Cross-entropy of logits `(…, classes)` against class numbers `(…)`; elements equal to `ignore_index` do not count."""
+    """Cross-entropy of logits `(…, classes)` against class numbers `(…)`; elements equal to `ignore_index` do not
+    count.
+    """
     check_smoothing(label_smoothing)
     if Y.shape != self.shape[:-1]:
       raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}, expected {self.shape[:-1]}")
     logs = self.log_softmax(-1)
-    counts = Y != ignore_index
+    counts = Y.ne(ignore_index)
     chosen = Y.hot(int(self.shape[-1])).where(logs, 0).sum(-1)
     smooth = logs.mean(-1) * label_smoothing if label_smoothing else None
     loss = chosen if smooth is None else chosen * (1 - label_smoothing) + smooth
@@ -77,10 +77,12 @@ class LossMixin(SortMixin):
     if Y.shape != self.shape[:axis] + self.shape[axis + 1 :]:
       raise ValueError(f"labels of shape {Y.shape} do not fit log-probabilities of shape {self.shape}")
     hot = Y.hot(int(self.shape[axis]))
-    each = hot.where(self.transpose(axis, -1) if self.ndim <= 2 else self.permute(0, *range(2, self.ndim), 1), 0).sum(-1)
+    each = hot.where(self.transpose(axis, -1) if self.ndim <= 2 else self.permute(0, *range(2, self.ndim), 1), 0).sum(
+      -1
+    )
     w = Y.const_like(1, self.dtype) if weight is None else hot.where(weight, 0).sum(-1)
     if ignore_index is not None:
-      w = (Y != ignore_index).where(w, 0)
+      w = Y.ne(ignore_index).where(w, 0)
     loss = -each * w
     return loss.sum() / w.sum() if reduction == "mean" else loss.reduced(reduction)
 

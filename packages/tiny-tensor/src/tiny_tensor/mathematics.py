@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from tiny_uop import DType, Ops, dtypes
-
 from tiny_tensor import approximation as ap
 from tiny_tensor.base import Operand
 from tiny_tensor.cosine import cosine
 from tiny_tensor.elementwise import ElementwiseMixin
+from tiny_uop import DType, Ops, dtypes
 
 
 class MathMixin(ElementwiseMixin):
@@ -201,27 +200,29 @@ class MathMixin(ElementwiseMixin):
     """Integer to integer power, one squaring per bit of the exponent."""
     out, square = self.const_like(1), self
     for bit in range(self.dtype.bits - (0 if dtypes.is_unsigned(self.dtype) else 1)):
-      out = (n.bits(Ops.AND, 1 << bit) != 0).where(out * square, out)
+      out = n.bits(Ops.AND, 1 << bit).ne(0).where(out * square, out)
       square = square * square
     if dtypes.is_unsigned(self.dtype):
       return out
-    odd = n.bits(Ops.AND, 1) != 0
-    unit = (self == 1).where(self.const_like(1), (self == -1).where(odd.where(self.const_like(-1), self.const_like(1)), 0))
+    odd = n.bits(Ops.AND, 1).ne(0)
+    unit = self.eq(1).where(
+      self.const_like(1), self.eq(-1).where(odd.where(self.const_like(-1), self.const_like(1)), 0)
+    )
     return (n < 0).where(unit, out)
 
   def float_pow(self, y: Self) -> Self:
     """x^y = ±2^(y·log2|x|), with the special cases of C's pow. The gradient is exact at x = 0 for y = 1 too."""
-    zero, negative = self == 0, self < 0
+    zero, negative = self.eq(0), self < 0
     size = zero.where(1.0, self.abs())
     out = (y * size.log2()).exp2()
     whole = y.trunc() == y
     odd = whole & ((y * 0.5).trunc() * 2 != y)
     out = negative.where(whole.where(odd.where(out.mul(-1), out), math.nan), out)
-    at_zero = (y == 1).where(self, (y == 0).where(1.0, (y < 0).where(math.inf, self.const_like(0))))
+    at_zero = y.eq(1).where(self, y.eq(0).where(1.0, (y < 0).where(math.inf, self.const_like(0))))
     out = zero.where(at_zero, out)
     # infinite bases and exponents: |x| = 1 gives 1 for any y, y = 0 gives 1 for any x, even NaN
-    out = ((self.abs() == 1) & y.isinf()).where(1.0, out)
-    return ((y == 0) | (self == 1)).where(1.0, out)
+    out = (self.abs().eq(1) & y.isinf()).where(1.0, out)
+    return (y.eq(0) | self.eq(1)).where(1.0, out)
 
   def logaddexp(self, other: Operand) -> Self:
     """`log(exp(self) + exp(other))` without overflow."""
@@ -232,4 +233,3 @@ class MathMixin(ElementwiseMixin):
     # equal infinities have no difference
     gap = ((top == low) & top.isinf()).where(0.0, low - top)
     return top + gap.exp().log1p_small()
-

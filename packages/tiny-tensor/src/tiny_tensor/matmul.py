@@ -7,11 +7,10 @@ import string
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from tiny_uop import dtypes
-
 from tiny_tensor.activations import ActivationMixin
 from tiny_tensor.base import DTypeLike, TensorBase
 from tiny_tensor.shapes import broadcast_shape, prod
+from tiny_uop import dtypes
 
 
 class MatmulMixin(ActivationMixin):
@@ -22,8 +21,8 @@ class MatmulMixin(ActivationMixin):
   def dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
     """Matrix product over the last axis of `self` and the second to last of `w` (the only one of a vector).
 
-    `(…, n, k) · (…, k, m) → (…, n, m)`; leading axes broadcast. Sums are made in at least 32 bits unless `dtype` is given.
-    Raises ValueError naming both shapes when the inner sizes differ.
+    `(…, n, k) · (…, k, m) → (…, n, m)`; leading axes broadcast. Sums are made in at least 32 bits unless `dtype` is
+    given. Raises ValueError naming both shapes when the inner sizes differ.
     """
     if not isinstance(w, TensorBase):
       raise TypeError(f"a matrix product needs a Tensor, got {type(w).__name__}")
@@ -31,7 +30,9 @@ class MatmulMixin(ActivationMixin):
       raise ValueError(f"a matrix product needs at least one axis on both sides, got shapes {self.shape} and {w.shape}")
     inner = w.shape[-min(w.ndim, 2)]
     if self.shape[-1] != inner:
-      raise ValueError(f"cannot multiply shapes {self.shape} and {w.shape}: inner sizes {self.shape[-1]} and {inner} differ")
+      raise ValueError(
+        f"cannot multiply shapes {self.shape} and {w.shape}: inner sizes {self.shape[-1]} and {inner} differ"
+      )
     broadcast_shape(self.shape[:-2], w.shape[:-2])
     one = min(self.ndim - 1, w.ndim - 1, 1)
     x = self.reshape((*self.shape[:-1], *(1,) * one, self.shape[-1]))
@@ -62,7 +63,9 @@ class MatmulMixin(ActivationMixin):
 
     Raises ValueError for a malformed formula or sizes that disagree.
     """
-    tensors: list[Self] = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else list(operands)
+    tensors: list[Self] = (
+      list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else list(operands)
+    )
     inputs, output = parse_einsum(formula, [t.ndim for t in tensors])
     sizes: dict[str, Any] = {}
     for t, letters in zip(tensors, inputs, strict=True):
@@ -104,8 +107,8 @@ class MatmulMixin(ActivationMixin):
   ) -> Self:
     """softmax(q·kᵀ/√d + mask)·v over `(…, length, d)` (Vaswani et al., 2017).
 
-    `attn_mask` is added, or if bool says what may be seen. With `enable_gqa` key and value heads (axis -3) are repeated to as many
-    as the query has.
+    `attn_mask` is added, or if bool says what may be seen. With `enable_gqa` key and value heads (axis -3) are repeated
+    to as many as the query has.
     """
     q = self
     if enable_gqa:
@@ -127,15 +130,19 @@ class MatmulMixin(ActivationMixin):
     def dropout(self, p: float = 0.5) -> Self: ...  # in random.py
 
   def rearrange(self, formula: str, **sizes: int) -> Self:
-    """einops notation: `x.rearrange("b (h d) t -> b h t d", h=8)`, with `...` and `1`. ValueError if it does not fit."""
+    """einops notation: `x.rearrange("b (h d) t -> b h t d", h=8)`, with `...` and `1`. ValueError if it does not
+    fit.
+    """
     left, right = rearrange_sides(formula)
     if "..." in [n for group in left for n in group]:
       extra = [f"...{i}" for i in range(self.ndim - len(left) + 1)]
       at = next(i for i, g in enumerate(left) if g == ["..."])
       left = left[:at] + [[e] for e in extra] + left[at + 1 :]
-      right = [[e for n in g for e in (extra if n == "..." else [n])] for g in right if g != ["..."] or len(g) > 1] if not any(
-        g == ["..."] for g in right
-      ) else [h for g in right for h in ([[e] for e in extra] if g == ["..."] else [g])]
+      right = (
+        [[e for n in g for e in (extra if n == "..." else [n])] for g in right if g != ["..."] or len(g) > 1]
+        if not any(g == ["..."] for g in right)
+        else [h for g in right for h in ([[e] for e in extra] if g == ["..."] else [g])]
+      )
     if len(left) != self.ndim:
       raise ValueError(f"rearrange {formula!r} names {len(left)} axes, the tensor has shape {self.shape}")
     known: dict[str, Any] = dict(sizes)

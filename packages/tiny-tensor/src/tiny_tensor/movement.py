@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_uop import UOp, sint
-
-from tiny_tensor.base import TensorBase
+from tiny_tensor.base import TensorBase, is_whole
 from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, prod, shape_of
+from tiny_uop import UOp, sint
 
 Bound = tuple[sint, sint] | None
 
@@ -118,7 +117,9 @@ class MovementMixin(TensorBase):
     times = args_to_tuple(repeats)
     base = (1,) * (len(times) - self.ndim) + self.shape
     counts = (1,) * (len(base) - len(times)) + times
-    spread = self.reshape([x for s in base for x in (1, s)]).expand([x for r, s in zip(counts, base, strict=True) for x in (r, s)])
+    spread = self.reshape([x for s in base for x in (1, s)]).expand(
+      [x for r, s in zip(counts, base, strict=True) for x in (r, s)]
+    )
     return spread.reshape([r * s for r, s in zip(counts, base, strict=True)])
 
   def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
@@ -129,6 +130,18 @@ class MovementMixin(TensorBase):
       (*shape[: axis + 1], repeats, *shape[axis + 1 :])
     )
     return spread.reshape((*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+
+  def contiguous(self) -> Self:
+    """The same values, in a buffer of their own order once realised; itself if that is so already."""
+    return self if is_whole(self.uop) else self.derive(self.uop.contiguous())
+
+  def contiguous_backward(self) -> Self:
+    """Itself; its gradient is materialised."""
+    return self.derive(self.uop.contiguous_backward())
+
+  def clone(self) -> Self:
+    """A copy in a buffer of its own."""
+    return self.derive(self.uop.contiguous())
 
   def select_axis(self, axis: int, start: sint, stop: sint) -> Self:
     """Keep [start, stop) of one axis."""
@@ -175,10 +188,14 @@ class MovementMixin(TensorBase):
     if self.ndim != 1:
       raise ValueError(f"diag takes a vector, got shape {self.shape}")
     n = int(self.shape[0])
-    return self.unsqueeze(-1).pad_zeros([(0, 0), (0, n)]).reshape((n * (n + 1),)).select_axis(0, 0, n * n).reshape((n, n))
+    return (
+      self.unsqueeze(-1).pad_zeros([(0, 0), (0, n)]).reshape((n * (n + 1),)).select_axis(0, 0, n * n).reshape((n, n))
+    )
 
   def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
-    """Shift elements along axes; what leaves at one end enters at the other. Without `dims`, of the flattened tensor."""
+    """Shift elements along axes; what leaves at one end enters at the other. Without `dims`, of the flattened
+    tensor.
+    """
     if dims is None:
       return self.flatten().roll(shifts, 0).reshape(self.shape)
     steps = (shifts,) if isinstance(shifts, int) else tuple(shifts)

@@ -77,16 +77,16 @@ class OperatorMixin(MatmulMixin):
   def __invert__(self) -> Self:
     return self.bitwise_not()
 
-  def __iadd__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __iadd__(self, x: Operand) -> Self:
     return self.assign(self.add(x))
 
-  def __isub__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __isub__(self, x: Operand) -> Self:
     return self.assign(self.sub(x))
 
-  def __imul__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __imul__(self, x: Operand) -> Self:
     return self.assign(self.mul(x))
 
-  def __itruediv__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __itruediv__(self, x: Operand) -> Self:
     return self.assign(self.div(x))
 
   def __ifloordiv__(self, x: Operand) -> Self:
@@ -95,19 +95,19 @@ class OperatorMixin(MatmulMixin):
   def __imod__(self, x: Operand) -> Self:
     return self.assign(self.mod(x))
 
-  def __ipow__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __ipow__(self, x: Operand) -> Self:
     return self.assign(self.pow(x))
 
   def __imatmul__(self, x: Self) -> Self:
     return self.assign(self.matmul(x))
 
-  def __iand__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __iand__(self, x: Operand) -> Self:
     return self.assign(self.bitwise_and(x))
 
-  def __ior__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __ior__(self, x: Operand) -> Self:
     return self.assign(self.bitwise_or(x))
 
-  def __ixor__(self, x: Operand) -> Self:  # type: ignore[misc]
+  def __ixor__(self, x: Operand) -> Self:
     return self.assign(self.bitwise_xor(x))
 
   def __ilshift__(self, x: Operand) -> Self:

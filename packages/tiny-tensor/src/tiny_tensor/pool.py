@@ -14,8 +14,8 @@ def windows(x: M, kernel: Sequence[int], stride: Sequence[int], dilation: Sequen
   """`(…, size…)` → `(…, out…, kernel…)`: element (o, k) of an axis is `x[o*stride + k*dilation]`.
 
   Only movement ops. Where windows do not overlap the axis is cut up; otherwise it is repeated and read in rows that are
-  `dilation` longer than it is, so that row k starts k*dilation further right.
-  Raises ValueError when a window does not fit.
+  `dilation` longer than it is, so that row k starts k*dilation further right. Raises ValueError when a window does not
+  fit.
   """
   count = len(kernel)
   lead = x.ndim - count

@@ -1,8 +1,9 @@
 """Random numbers from a counter: element i of the n-th draw depends on the seed, n and i alone.
 
-Threefry (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) turns a counter and a key into 64 random bits. The key is
-the seed; a draw of n elements takes the next n counters. So results depend neither on the device nor on when a tensor is computed. Key
-and first counter come from a small buffer on HOST and not from the graph, so that every draw of a shape is the same graph.
+Threefry (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) turns a counter and a key into 64 random
+bits. The key is the seed; a draw of n elements takes the next n counters. So results depend neither on the device nor
+on when a tensor is computed. Key and first counter come from a small buffer on HOST and not from the graph, so that
+every draw of a shape is the same graph.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_runtime import Device, host_buffer
-from tiny_uop import DType, Ops, dtypes
-
 from tiny_tensor.base import DTypeLike, to_dtype
 from tiny_tensor.capturing import record_draw
 from tiny_tensor.creation import CreationMixin
 from tiny_tensor.shapes import shape_of, upper
+from tiny_uop import DType, Ops, dtypes
 
 MASK = (1 << 64) - 1
 
@@ -78,7 +78,9 @@ class RandomMixin(CreationMixin):
     return (self.alu(Ops.SHR, self.const_like(32))).as_dtype(dtypes.uint32)
 
   def unit(self, dtype: DType) -> Self:
-    """Words as floats in [0, 1): as many leading bits as the dtype's significand holds, so that every value is exact."""
+    """Words as floats in [0, 1): as many leading bits as the dtype's significand holds, so that every value is
+    exact.
+    """
     digits = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8}.get(dtype, 3)
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
     top = self.alu(Ops.SHR, self.const_like(self.dtype.bits - digits))
@@ -138,7 +140,9 @@ class RandomMixin(CreationMixin):
     return cls.make((value.as_dtype(dtypes.int64) + low).as_dtype(kind).contiguous().uop, **kwargs)
 
   @classmethod
-  def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, dtype: DTypeLike | None = None, **kwargs: Any) -> Self:
+  def uniform(
+    cls, *shape: Any, low: float = 0.0, high: float = 1.0, dtype: DTypeLike | None = None, **kwargs: Any
+  ) -> Self:
     """Uniform in [low, high)."""
     grad = kwargs.pop("requires_grad", None)
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
@@ -207,7 +211,9 @@ class RandomMixin(CreationMixin):
       raise ValueError(f"multinomial takes weights of shape (n,) or (rows, n), got {self.shape}")
     n = int(self.shape[-1])
     if num_samples <= 0 or (not replacement and num_samples > n):
-      raise ValueError(f"cannot draw {num_samples} samples of {n} weights{'' if replacement else ' without replacement'}")
+      raise ValueError(
+        f"cannot draw {num_samples} samples of {n} weights{'' if replacement else ' without replacement'}"
+      )
     weights = self.as_float().detach().unsqueeze(0) if self.ndim == 1 else self.as_float().detach()
     rows = int(weights.shape[0])
     if replacement or num_samples == 1:
@@ -215,7 +221,8 @@ class RandomMixin(CreationMixin):
       draws = self.rand(rows, num_samples, device=self.device, dtype=weights.dtype) * edges.select_axis(1, n - 1, n)
       out = (edges.unsqueeze(1) <= draws.unsqueeze(-1)).sum(-1).clamp(None, n - 1)
     else:
-      # the smallest of exponential times with these rates are a sample without replacement (Efraimidis & Spirakis, 2006)
+      # the smallest of exponential times with these rates are a sample without replacement (Efraimidis & Spirakis,
+      # 2006)
       times = -(self.rand(rows, n, device=self.device).neg() + 1).log() / weights
       out = times.topk(num_samples, largest=False)[1]
     return out.squeeze(0) if self.ndim == 1 else out
@@ -237,4 +244,3 @@ class RandomMixin(CreationMixin):
       raise TypeError(f"threefry takes uint64, got {self.dtype.name} and {key.dtype.name}")
     a, b = self.broadcasted(key)
     return a.alu(Ops.THREEFRY, b)
-

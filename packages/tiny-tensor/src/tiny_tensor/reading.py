@@ -5,24 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tiny_runtime import Device, buffer_of
-from tiny_uop import Ops, UOp, dtypes
-
 from tiny_tensor.assign import AssignMixin
-from tiny_tensor.base import Scalar, is_const
+from tiny_tensor.base import Scalar, is_const, is_whole
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.realize import apply, is_realized, plan_tensors, realize_tensors, storage
 from tiny_tensor.shapes import value_of
+from tiny_uop import Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   import numpy
-
-
-def is_whole(uop: UOp) -> bool:
-  """Whether a graph is all of a BUFFER in order."""
-  while uop.op is Ops.RESHAPE:
-    uop = uop.src[0]
-  return uop.op is Ops.BUFFER
 
 
 class ReadMixin(AssignMixin):
@@ -47,18 +39,6 @@ class ReadMixin(AssignMixin):
     binds = [u for u in linear.toposort if u.op is Ops.BIND]
     return linear, {str(variable.arg[0]): value for variable, value in (b.unbind() for b in binds)}
 
-  def contiguous(self) -> Self:
-    """The same values, in a buffer of their own order once realised; itself if that is so already."""
-    return self if is_whole(self.uop) else self.derive(self.uop.contiguous())
-
-  def contiguous_backward(self) -> Self:
-    """Itself; its gradient is materialised."""
-    return self.derive(self.uop.contiguous_backward())
-
-  def clone(self) -> Self:
-    """A copy in a buffer of its own."""
-    return self.derive(self.uop.contiguous())
-
   def to(self, device: str | None) -> Self:
     """The values on another device (None: the default one); itself if they are there."""
     name = Device.canonicalize(device)
@@ -76,7 +56,7 @@ class ReadMixin(AssignMixin):
     """`to`, in place. The gradient moves along."""
     moved = self.to(device)
     if self.grad is not None:
-      self.grad = self.grad.to(device)  # type: ignore[attr-defined]
+      self.grad = self.grad.to(device)
     self.uop = moved.uop
     return self
 
@@ -157,4 +137,3 @@ class ReadMixin(AssignMixin):
   def allclose(self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close; see isclose."""
     return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
-

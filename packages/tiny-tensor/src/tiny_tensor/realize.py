@@ -1,8 +1,9 @@
 """From graphs to buffers: what `realize` hands to the scheduler, and what changes in live tensors afterwards.
 
-Every output gets a BUFFER and becomes `AFTER(buf, STORE(buf, value))`; so does every CONTIGUOUS in its graph. Assignments are AFTERs
-already. A live tensor that was computed from the old contents of a buffer which is about to be overwritten, and is not computed yet,
-becomes an output too. Once the schedule has run, finished nodes are replaced by their buffers in all live tensors.
+Every output gets a BUFFER and becomes `AFTER(buf, STORE(buf, value))`; so does every CONTIGUOUS in its graph.
+Assignments are AFTERs already. A live tensor that was computed from the old contents of a buffer which is about to be
+overwritten, and is not computed yet, becomes an output too. Once the schedule has run, finished nodes are replaced by
+their buffers in all live tensors.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Iterable, Sequence
 
 from tiny_runtime import Device, run
 from tiny_sched import schedule
+from tiny_tensor.base import ALIASES, TensorBase, live_tensors
+from tiny_tensor.shapes import prod, upper
 from tiny_uop import Ops, UOp, dtypes
 
-from tiny_tensor.base import TensorBase, live_tensors
-from tiny_tensor.shapes import prod, upper
-
-ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
 HOLDERS = frozenset({Ops.BUFFER, Ops.AFTER})
 
 
 def storage(uop: UOp) -> UOp | None:
-  """The BUFFER, or AFTER over one, that a tensor is a view of and shares its contents with; None for a computed value."""
+  """The BUFFER, or AFTER over one, that a tensor is a view of and shares its contents with; None for a computed
+  value.
+  """
   while uop.op in ALIASES:
     uop = uop.src[0]
   return uop if uop.op in HOLDERS else None
@@ -42,7 +43,9 @@ def buffer_under(holder: UOp) -> UOp:
 
 
 def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
-  """A new BUFFER for a value, and the view of it that has the value's shape. Symbolic sizes get room for the largest."""
+  """A new BUFFER for a value, and the view of it that has the value's shape. Symbolic sizes get room for the
+  largest.
+  """
   size = math.prod(map(upper, uop.shape))
   buffer = UOp.new_buffer(uop.device or Device.DEFAULT, size, uop.dtype)
   total = prod(uop.shape)
@@ -91,7 +94,9 @@ class Plan:
       self.finished[root] = self.finished[root.contiguous()]
 
   def rebuild(self, root: UOp) -> UOp:
-    """The graph with outputs and CONTIGUOUS nodes as buffers that are stored to, and no reads of tensors without elements."""
+    """The graph with outputs and CONTIGUOUS nodes as buffers that are stored to, and no reads of tensors without
+    elements.
+    """
     done = self.rebuilt
     for u in root.walk(lambda n: n not in done):
       if u in done:

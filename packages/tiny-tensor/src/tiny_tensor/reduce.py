@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from tiny_uop import DType, Ops, dtypes
-
 from tiny_tensor.base import DTypeLike, const_uop, to_dtype
 from tiny_tensor.mathematics import MathMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import normalize_axes, normalize_axis, prod
+from tiny_uop import DType, Ops, dtypes
 
 Axis = int | Sequence[int] | None
 
@@ -71,7 +70,7 @@ class ReduceMixin(MathMixin):
 
   def as_bool(self) -> Self:
     """Whether elements are not zero."""
-    return self if dtypes.is_bool(self.dtype) else self != 0
+    return self if dtypes.is_bool(self.dtype) else self.ne(0)
 
   def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Arithmetic mean, a float; NaN over no elements."""
@@ -108,14 +107,18 @@ class ReduceMixin(MathMixin):
     return self.count_up(size, index).reshape([size if i == axis else 1 for i in range(self.ndim)])
 
   def count_up(self, n: int, dtype: DType = dtypes.int32) -> Self:
-    """The vector 0, 1, …, n-1: the number of ones in windows that end ever later, which the scheduler puts in closed form."""
+    """The vector 0, 1, …, n-1: the number of ones in windows that end ever later, which the scheduler puts in closed
+    form.
+    """
     if n <= 1:
       return self.wrap(const_uop(0, dtype, (n,), self.device), False)
     ones = self.wrap(const_uop(1, dtype, (n,), self.device), False)
     return windows(ones.pad_zeros([(n - 1, 0)]), (n,), (1,), (1,)).reduce(Ops.ADD, 1, False) - 1
 
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
-    """int32 position of the first maximum (of the first NaN, if there is one); in the flattened tensor without `axis`."""
+    """int32 position of the first maximum (of the first NaN, if there is one); in the flattened tensor without
+    `axis`.
+    """
     if axis is None:
       flat = self.flatten().argmax(0)
       return flat.reshape((1,) * self.ndim) if keepdim else flat

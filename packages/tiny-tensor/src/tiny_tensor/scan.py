@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_uop import Ops, dtypes
-
 from tiny_tensor.joining import JoinMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.reduce import accumulator_dtype
 from tiny_tensor.shapes import normalize_axis
+from tiny_uop import Ops, dtypes
 
 # Windows cost n² additions of n elements; beyond this length blocks are scanned first, then their totals.
 BLOCK = 256

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_uop import Ops, dtypes
-
 from tiny_tensor.base import Operand, Scalar, TensorBase
 from tiny_tensor.indexing import IndexMixin, index_dtype
 from tiny_tensor.shapes import normalize_axis
+from tiny_uop import Ops, dtypes
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -23,7 +22,9 @@ class ScatterMixin(IndexMixin):
     axis = normalize_axis(dim, self.ndim)
     values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)
     if index.ndim != self.ndim or values.ndim != self.ndim:
-      raise ValueError(f"scatter needs as many axes everywhere, got {self.shape}, index {index.shape}, src {values.shape}")
+      raise ValueError(
+        f"scatter needs as many axes everywhere, got {self.shape}, index {index.shape}, src {values.shape}"
+      )
     if not dtypes.is_int(index.dtype):
       raise TypeError(f"scatter needs an integer index, got {index.dtype.name}")
     if any(int(i) > int(s) for i, s in zip(index.shape, values.shape, strict=True)):
@@ -92,7 +93,7 @@ class ScatterMixin(IndexMixin):
       combined = x.alu(Ops.ADD, total) if include_self else total
       if reduce == "mean":
         count = hot.sum(-1) + (1 if include_self else 0)
-        count = (count == 0).where(1, count)
+        count = count.eq(0).where(1, count)
         combined = combined.div(count) if dtypes.is_float(self.dtype) else combined.floordiv(count)
         combined = combined.as_dtype(self.dtype)
     return named.where(combined, x).transpose(axis, -1)

@@ -56,7 +56,7 @@ def normalize_axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ..
   if axis is None:
     return tuple(range(ndim))
   given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-  axes = [normalize_axis(a, ndim) for a in given]  # type: ignore[arg-type]
+  axes = [normalize_axis(a, ndim) for a in given]
   if len(set(axes)) != len(axes):
     raise ValueError(f"axis named twice in {given} for {ndim} dimensions")
   return tuple(sorted(axes)) if ndim else ()

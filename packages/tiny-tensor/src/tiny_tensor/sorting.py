@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_uop import dtypes
-
 from tiny_tensor.scatter import ScatterMixin
 from tiny_tensor.shapes import normalize_axis
+from tiny_uop import dtypes
 
 # Up to this length every pair is compared (one kernel, n² comparisons); beyond it a bitonic network runs.
 PAIRWISE = 1024
@@ -34,7 +33,9 @@ class SortMixin(ScatterMixin):
     return self.sort(dim, descending)[1]
 
   def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
-    """The k largest (or smallest) elements along `dim`, in order, and their positions. ValueError if there are fewer."""
+    """The k largest (or smallest) elements along `dim`, in order, and their positions. ValueError if there are
+    fewer.
+    """
     axis = normalize_axis(dim, self.ndim)
     size = int(self.shape[axis]) if self.ndim else 1
     if not 0 <= k <= size:
@@ -83,7 +84,7 @@ class SortMixin(ScatterMixin):
         third, fourth = (t.reshape(shape).select_axis(axis, 1, 2) for t in (values, place))
         # blocks of 2^level run up and down in turn
         blocks = self.count_up(size // (2 * half)).floordiv(1 << (level - step - 1)).mod(2)
-        upward = (blocks == 0).reshape((size // (2 * half), 1, 1))
+        upward = blocks.eq(0).reshape((size // (2 * half), 1, 1))
         keep = third.before(first, fourth, second, descending) ^ upward
         low_v, high_v = keep.where(first, third), keep.where(third, first)
         low_p, high_p = keep.where(second, fourth), keep.where(fourth, second)

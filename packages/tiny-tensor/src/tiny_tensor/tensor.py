@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from tiny_runtime import Device, host_buffer
-from tiny_uop import DType, UOp, dtypes
-
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, live_tensors, to_dtype
 from tiny_tensor.differentiation import GradientMixin
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
 from tiny_tensor.linalg import LinalgMixin
+from tiny_uop import DType, UOp, dtypes
 
 BYTES = (bytes, bytearray, memoryview)
 
@@ -44,7 +43,9 @@ def host_data(data: Any, dtype: DType | None) -> tuple[UOp, tuple[int, ...]]:
   shape = shape_of_nested(data)
   values = [plain(v) for v in flatten_nested(data)]
   kind = dtype or infer_dtype(values)
-  return host_buffer(pack(values, kind if kind in FORMATS else dtypes.float32), kind if kind in FORMATS else dtypes.float32), shape
+  return host_buffer(
+    pack(values, kind if kind in FORMATS else dtypes.float32), kind if kind in FORMATS else dtypes.float32
+  ), shape
 
 
 def file_size(path: str) -> builtins.int:
@@ -55,9 +56,10 @@ def file_size(path: str) -> builtins.int:
 class Tensor(LinalgMixin, GradientMixin):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
-  `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path` (the bytes of
-  the file, mapped), None (no elements) or a tensor-level UOp. dtypes are inferred as bool, int32 and float32 unless given.
-  Raises ValueError for ragged lists, OverflowError for integers that do not fit in int32, TypeError for other data.
+  `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path`
+  (the bytes of the file, mapped), None (no elements) or a tensor-level UOp. dtypes are inferred as bool, int32 and
+  float32 unless given. Raises ValueError for ragged lists, OverflowError for integers that do not fit in int32,
+  TypeError for other data.
   """
 
   __slots__ = ()
@@ -77,6 +79,7 @@ class Tensor(LinalgMixin, GradientMixin):
     if requires_grad and not dtypes.is_float(uop.dtype):
       raise TypeError(f"only float tensors can require a gradient, got {uop.dtype.name}")
     self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, False, None
+    self.contents = object()
     live_tensors[id(self)] = self
 
   @classmethod
@@ -133,7 +136,7 @@ def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The graph for constructor arguments."""
   if isinstance(data, TensorBase):
     moved = data.to(device) if device is not None else data  # type: ignore[attr-defined]
-    return moved.as_dtype(dtype).uop if dtype is not None else moved.uop  # type: ignore[no-any-return]
+    return moved.as_dtype(dtype).uop if dtype is not None else moved.uop
   if isinstance(data, UOp):
     uop = data.cast(dtypes.default_int) if data.dtype == dtypes.index else data
     return uop if dtype is None else uop.cast(dtype)
@@ -147,7 +150,9 @@ def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
     kind = dtype or infer_dtype([data])
     return const_uop(data, kind, (), Device.canonicalize(device))
   if not isinstance(data, (*BYTES, list, tuple)) and not hasattr(data, "__array_interface__"):
-    raise TypeError(f"cannot make a Tensor of {type(data).__name__}: expected numbers, lists, bytes, a NumPy array or a Path")
+    raise TypeError(
+      f"cannot make a Tensor of {type(data).__name__}: expected numbers, lists, bytes, a NumPy array or a Path"
+    )
   name = Device.canonicalize(device)
   buffer, shape = host_data(data, dtype)
   if 0 in shape:
