@@ -10,10 +10,11 @@ then rounded to the format; the error printed is that of the rounded ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import mpmath as mp  # type: ignore[import-untyped]
 
-Real = mp.mpf
+Real = Any  # an mpmath number
 mp.mp.prec = 200
 
 

@@ -27,7 +27,7 @@ def _negate(y: UOp, c: UOp) -> UOp | None:
 
 
 def _shift(x: UOp, c: UOp) -> UOp | None:
-  """x * 2**k; only where it cannot overflow, so that bounds stay known."""
+  """x * 2**k for x >= 0, whose bounds stay known."""
   value = int(c.arg)
   if value < 2 or value & (value - 1) or x.vmin < 0:
     return None
