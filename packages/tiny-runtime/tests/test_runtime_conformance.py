@@ -41,6 +41,7 @@ class LeakyBackend(RefBackend):
 
 class OldBackend(RefBackend):
   api = (0, 3)
+  ir = (1, 1)
 '''
 
 

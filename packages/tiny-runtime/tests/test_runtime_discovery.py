@@ -22,6 +22,7 @@ GOOD = """
 from tiny_runtime.ref import BACKEND as REF
 class Backend:
   api = (1, 0)
+  ir = (1, 1)
   def probe(self): return ["one", "two"]
   def open(self, index): return REF.open(0)
   def compiler(self, arch): return REF.compiler("python")
@@ -31,6 +32,7 @@ ABSENT = """
 from tiny_runtime import Unavailable
 class Backend:
   api = (1, 0)
+  ir = (1, 1)
   def probe(self): return Unavailable("there is no such card", "Buy one")
   def open(self, index): raise NotImplementedError
   def compiler(self, arch): raise NotImplementedError
@@ -82,9 +84,13 @@ BROKEN = {
   "ends the process": ("import sys\nsys.exit(3)", "raised SystemExit: 3"),
   "base exception": ("class Odd(BaseException): pass\nraise Odd('x')", "raised Odd: x"),
   "attribute missing": ("OTHER = 1", "raised AttributeError"),
-  "wrong type": ("BACKEND = {'a': 1}", "is of type dict, not a Backend: it has no api, probe, open, compiler"),
-  "half a backend": ("class BACKEND:\n  api = (1, 0)\n  def probe(self): return ['x']", "it has no open, compiler"),
+  "wrong type": ("BACKEND = {'a': 1}", "is of type dict, not a Backend: it has no api, ir, probe, open, compiler"),
+  "half a backend": (
+    "class BACKEND:\n  api = (1, 0)\n  ir = (1, 1)\n  def probe(self): return ['x']",
+    "it has no open, compiler",
+  ),
   "constructor raises": ("class BACKEND:\n  def __init__(self): raise OSError('hm')", "raised OSError: hm"),
+  "ir of wrong type": (GOOD.replace("(1, 1)", "1"), "its ir is 1, expected"),
   "api of wrong type": (GOOD.replace("(1, 0)", "'1.0'"), "its api is '1.0', expected"),
   "probe raises": (GOOD.replace('return ["one", "two"]', "raise KeyError('k')"), "raised KeyError"),
   "probe exits": (GOOD.replace('return ["one", "two"]', "raise SystemExit"), "raised SystemExit"),
@@ -115,6 +121,13 @@ def test_keyboard_interrupt_is_the_users(make_plugin: MakePlugin) -> None:
   with pytest.raises(KeyboardInterrupt):
     plugin.load()
   assert plugin.state is State.FOUND
+
+
+@pytest.mark.parametrize(("ir", "upgrade"), [("(2, 4)", "tiny-uop"), ("(0, 0)", "tiny-runtime-bad")])
+def test_other_ir(make_plugin: MakePlugin, ir: str, upgrade: str) -> None:
+  make_plugin("tiny-runtime-bad", "BAD", GOOD.replace("(1, 1)", ir))
+  with pytest.raises(Incompatible, match=rf"of the IR, this tiny-uop has 1. pip install --upgrade {upgrade}$"):
+    Device["BAD"]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ class Compiler:
 
 class BACKEND:
   api = (1, 0)
+  ir = (1, 1)
   def probe(self): return ["python"]
   def open(self, index): return Device()
   def compiler(self, arch): return Compiler()

@@ -15,6 +15,7 @@ import os, sys, time
 from tiny_runtime import Unavailable
 class BACKEND:
   api = (1, 0)
+  ir = (1, 1)
   def probe(self): {probe}
   def open(self, index): raise NotImplementedError
   def compiler(self, arch): raise NotImplementedError

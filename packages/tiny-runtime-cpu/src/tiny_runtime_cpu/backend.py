@@ -15,6 +15,7 @@ class CPUBackend:
   """The processors of this machine: one device, always index 0."""
 
   api = (1, 0)
+  ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:
     """The host's arch, unless generated code cannot run here."""

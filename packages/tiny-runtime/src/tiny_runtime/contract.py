@@ -143,6 +143,10 @@ class Backend(Protocol):
   def api(self) -> tuple[int, int]:
     """The version of this contract that the plugin was written for, as numbers of its own: `(1, 0)`."""
 
+  @property
+  def ir(self) -> tuple[int, int]:
+    """Lowest and highest version of the IR (`tiny_uop.IR_VERSION`) that its compiler understands: `(1, 1)`."""
+
   def probe(self) -> Sequence[str] | Unavailable:
     """The arch of each usable device, in index order; or why there is none, returned, not raised. Quick; must not
     hold the device."""

@@ -13,11 +13,13 @@ import traceback as tb
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeGuard
 
 from tiny_runtime.contract import API, Backend
 from tiny_runtime.errors import BackendError, Broken, Incompatible, Unavailable
+from tiny_uop import IR_VERSION
 
-MEMBERS = ("api", "probe", "open", "compiler")
+MEMBERS = ("api", "ir", "probe", "open", "compiler")
 
 
 class State(Enum):
@@ -148,15 +150,23 @@ class Plugin:
     assert isinstance(found, Backend)
     try:
       api: object = found.api
+      ir: object = found.ir
     except Exception as error:
-      self.fail(State.BROKEN, f"reading its api raised {describe(error)}", report, error)
+      self.fail(State.BROKEN, f"reading its versions raised {describe(error)}", report, error)
       return
-    if not (isinstance(api, tuple) and len(api) == 2 and all(isinstance(n, int) for n in api)):
+    if not _is_pair(api):
       self.fail(State.BROKEN, f"its api is {api!r}, expected (major, minor)", report)
+    elif not _is_pair(ir) or ir[0] > ir[1]:
+      self.fail(State.BROKEN, f"its ir is {ir!r}, expected (lowest, highest) version of the IR", report)
     elif api[0] != API[0]:
       self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", api[0] > API[0], self.package))
     elif api[1] > API[1]:
       self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", True, self.package))
+    elif not ir[0] <= IR_VERSION <= ir[1]:
+      known = f"version {ir[0]}" if ir[0] == ir[1] else f"versions {ir[0]} to {ir[1]}"
+      reason = f"it understands {known} of the IR, this tiny-uop has {IR_VERSION}"
+      package = "tiny-uop" if ir[0] > IR_VERSION else self.package
+      self.fail(State.INCOMPATIBLE, reason, f"pip install --upgrade {package}")
     else:
       self.backend = found
 
@@ -179,6 +189,10 @@ class Plugin:
       self.state, self.reason = State.UNAVAILABLE, "it found no device"
     else:
       self.state, self.archs = State.READY, tuple(found)
+
+
+def _is_pair(value: object) -> TypeGuard[tuple[int, int]]:
+  return isinstance(value, tuple) and len(value) == 2 and all(isinstance(n, int) for n in value)
 
 
 def other_version(theirs: str, newer: bool, package: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import API, Backend, Compiler
 from tiny_runtime.discovery import plugins
 from tiny_runtime.errors import Unavailable
-from tiny_uop import UOp, dtypes
+from tiny_uop import IR_VERSION, UOp, dtypes
 
 IN_CHILD = """
 import hashlib, sys
@@ -49,6 +49,11 @@ def test_api_version(target: Target) -> None:
   major, minor = target.backend.api
   assert major == API[0], f"written for major version {major} of the contract, this is {API[0]}"
   assert minor <= API[1], f"needs minor version {minor} of the contract, this is {API[1]}"
+
+
+def test_ir_versions(target: Target) -> None:
+  lowest, highest = target.backend.ir
+  assert lowest <= IR_VERSION <= highest, f"understands versions {lowest} to {highest} of the IR, this is {IR_VERSION}"
 
 
 def test_entry_point_names_the_backend(target: Target) -> None:

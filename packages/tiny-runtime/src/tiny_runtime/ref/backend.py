@@ -25,6 +25,7 @@ class RefBackend:
 
   # numbers of the plugin's own, not imported from the contract: they say which version it was written for
   api = (1, 0)
+  ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:
     """The arch of the one device."""
