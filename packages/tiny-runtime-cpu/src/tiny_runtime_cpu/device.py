@@ -11,7 +11,7 @@ from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo
 from tiny_runtime_cpu.host import host_arch, memory_bytes
 from tiny_runtime_cpu.machine import LEVEL, LLVMError, LoadedObject, compile_assembly
 from tiny_runtime_cpu.memory import Allocator, Block
-from tiny_runtime_cpu.pool import Pool
+from tiny_runtime_cpu.pool import Pool, kernel_at
 from tiny_runtime_cpu.settings import thread_count
 from tiny_uop import dtypes
 from tiny_uop.context import DEBUG
@@ -38,7 +38,8 @@ class Program:
       self.object = LoadedObject(binary.code, binary.entry)
     except LLVMError as error:
       raise CompileError(f"kernel {binary.entry} cannot be linked: {error}", binary.source) from error
-    self.function = self.object.address(binary.entry)
+    self.address = self.object.address(binary.entry)
+    self.function = kernel_at(self.address)
     self.name = binary.entry
     self.needs = tuple(p.size * p.dtype.itemsize for p in binary.params)
     self.variables = binary.variables
@@ -106,17 +107,16 @@ class CPUDevice:
       addresses.append(block.address + offset)
     packed = program.pack_buffers(*addresses)
     extent = global_size[0]
-    threads = min(thread_count(), program.useful_threads, extent)
-    parts = 1
+    numbers = program.pack_integers(*integers)
+    threads = min(program.useful_threads, extent)
     if threads > 1:
-      threads = self.pool.ensure(threads)
-      parts = min(extent, threads * PARTS_PER_THREAD)
-    if not wait:
-      self.pool.run(program.function, packed, program.pack_integers(*integers), extent, parts, threads)
-      return None
-    start = time.perf_counter()
-    self.pool.run(program.function, packed, program.pack_integers(*integers), extent, parts, threads)
-    return time.perf_counter() - start
+      threads = self.pool.ensure(min(threads, thread_count()))
+    start = time.perf_counter() if wait else 0.0
+    if threads > 1:
+      self.pool.run(program.address, packed, numbers, extent, min(extent, threads * PARTS_PER_THREAD), threads)
+    else:
+      program.function(packed, numbers, 0, extent)
+    return time.perf_counter() - start if wait else None
 
   def sync(self) -> None:
     """Nothing is ever pending."""

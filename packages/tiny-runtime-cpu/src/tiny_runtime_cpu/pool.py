@@ -45,7 +45,8 @@ class _Functions:
   def __init__(self) -> None:
     arch = host_arch()
     self.spin = _RELAX.get(arch.family, ("", "", 0))[2]
-    native = LoadedObject(compile_object(pool_source(arch), arch), *_EXPORTS)
+    # unoptimised: seven times faster to compile, and nothing in it takes time but the kernels that it calls
+    native = LoadedObject(compile_object(pool_source(arch), arch, level=0), *_EXPORTS)
     native.keep()
     p, i = ctypes.c_void_p, ctypes.c_int64
     self.size = ctypes.CFUNCTYPE(i)(native.address("pool_size"))
@@ -62,7 +63,8 @@ def _functions() -> _Functions | None:
   return _Functions() if has_symbols(*_NEEDED) else None
 
 
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
+kernel_at = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
+"""The kernel at an address as a Python function; the call releases the GIL."""
 
 
 class Pool:
@@ -73,39 +75,47 @@ class Pool:
   """
 
   def __init__(self) -> None:
-    self._native = _functions()
-    self._lock = threading.Lock()
     self._reset()
-    if hasattr(os, "register_at_fork"):
-      _forked.add(self)
+    _pools.add(self)
 
   def _reset(self) -> None:
     """Start afresh with no workers. What a forked child inherits knows threads that it does not have."""
     self.workers = 0
+    self._most = MAX_WORKERS
     self._lock = threading.Lock()
+    self._native: _Functions | None = None
+
+  def _open(self) -> None:
+    """Make the pool's native state, if the system has threads."""
+    self._native = _functions()
     if self._native is None:
+      self._most = 0
       return
-    size = self._native.size()
-    self._storage = ctypes.create_string_buffer(size + 128)
-    self._state = (ctypes.addressof(self._storage) + 127) & ~127
+    self._storage = ctypes.create_string_buffer(self._native.size() + 128)
+    self._state = (
+      ctypes.addressof(self._storage) + 127
+    ) & ~127  # fields that threads fight over have lines of their own
     self._native.init(self._state, self._native.spin)
 
   def ensure(self, threads: int) -> int:
     """Make workers for `threads` threads, the caller's included; returns how many threads there are, fewer if the
     system refuses."""
-    if self._native is None:
-      return 1
-    if self.workers < threads - 1:
+    wanted = min(threads - 1, self._most)
+    if self.workers < wanted:
       with self._lock:
-        # SIG_SETMASK
-        how = 3 if sys.platform == "darwin" else 2
-        self.workers = self._native.start(self._state, min(threads - 1, MAX_WORKERS), how, STACK_BYTES)
+        if self._native is None:
+          self._open()
+        if self._native is not None:
+          set_mask = 3 if sys.platform == "darwin" else 2  # SIG_SETMASK
+          self.workers = self._native.start(self._state, wanted, set_mask, STACK_BYTES)
+          if self.workers < wanted:
+            self._most = self.workers  # do not ask again at every launch
     return min(threads, self.workers + 1)
 
   def run(self, function: int, buffers: bytes, integers: bytes, extent: int, chunks: int, threads: int) -> None:
     """Call the function at this address on [0, extent) in `chunks` parts, on at most `threads` threads, and wait."""
     if self._native is None:
-      _KERNEL(function)(buffers, integers, 0, extent)
+      kernel_at(function)(buffers, integers, 0, extent)
     else:
       self._native.run(self._state, function, buffers, integers, extent, chunks, threads)
 
@@ -117,15 +127,14 @@ class Pool:
       self.workers = 0
 
   def __del__(self) -> None:
-    if hasattr(self, "_state"):
-      self.close()
+    self.close()
 
 
-_forked: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-  for pool in _forked:
+  for pool in _pools:
     pool._reset()
 
 
