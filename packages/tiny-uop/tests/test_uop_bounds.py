@@ -38,7 +38,7 @@ def test_wraps_soundly(op: Ops, dtype: DType, data: st.DataObject) -> None:
   ends = [sorted(data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))) for _ in range(2)]
   if op in (Ops.SHL, Ops.SHR):
     ends[1] = sorted(data.draw(st.tuples(st.integers(0, 7), st.integers(0, 7))))
-  a, b = (UOp.variable(name, *pair, dtype) for name, pair in zip("ab", ends, strict=True))
+  a, b = (UOp.variable(name, first, last, dtype) for name, (first, last) in zip("ab", ends, strict=True))
   env = {v: data.draw(st.integers(*pair)) for v, pair in zip((a, b), ends, strict=True)}
   other = dtypes.uint8 if dtype is dtypes.int8 else dtypes.int8
   u = a.alu(Ops.NEG) if op is Ops.NEG else a.cast(other) if op is Ops.CAST else a.alu(op, b)

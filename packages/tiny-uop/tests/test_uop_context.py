@@ -26,7 +26,9 @@ def test_the_documented_settings_exist() -> None:
 def test_context_sets_and_restores() -> None:
   before = DEBUG.value
   with Context(DEBUG=5, DEVICE="REF"):
-    assert DEBUG.value == 5 and DEBUG >= 5 and DEBUG > 4 and DEBUG < 6 and DEBUG <= 5 and int(DEBUG) == 5 and bool(DEBUG)
+    assert (
+      DEBUG.value == 5 and DEBUG >= 5 and DEBUG > 4 and DEBUG < 6 and DEBUG <= 5 and int(DEBUG) == 5 and bool(DEBUG)
+    )
     assert str(DEVICE) == "REF"
     with Context(DEBUG=0):
       assert not DEBUG and DEVICE.value == "REF"

@@ -61,7 +61,8 @@ def test_float32_as_numpy(op: Ops, a: float, b: float) -> None:
     (Ops.LOG, 0.0, -math.inf), (Ops.LOG, -1.0, math.nan), (Ops.LOG2, 0.0, -math.inf), (Ops.LOG2, 8.0, 3.0),
     (Ops.EXP, 1000.0, math.inf), (Ops.EXP, -math.inf, 0.0), (Ops.EXP2, 5000.0, math.inf), (Ops.EXP2, -3.0, 0.125),
     (Ops.SIN, math.inf, math.nan), (Ops.SQRT, -1.0, math.nan), (Ops.SQRT, 9.0, 3.0), (Ops.TRUNC, -2.7, -2.0),
-    (Ops.TRUNC, math.inf, math.inf), (Ops.TRUNC, math.nan, math.nan), (Ops.NEG, 0.0, -0.0), (Ops.LOG, math.nan, math.nan),
+    (Ops.TRUNC, math.inf, math.inf), (Ops.TRUNC, math.nan, math.nan), (Ops.NEG, 0.0, -0.0), (Ops.LOG, math.nan,
+    math.nan),
   ],
 )  # fmt: skip
 def test_float_edges(op: Ops, value: float, expected: float) -> None:
@@ -130,7 +131,7 @@ def test_not_elementwise() -> None:
     exec_alu(Ops.LOAD, dtypes.int32, (1,))
 
 
-@pytest.mark.parametrize("op", sorted(GroupOp.Elementwise, key=lambda op: op.name), ids=str)
+@pytest.mark.parametrize("op", sorted(GroupOp.Elementwise, key=str), ids=str)
 def test_every_elementwise_operation_is_defined(op: Ops) -> None:
   count = 1 if op in GroupOp.Unary else 3 if op in GroupOp.Ternary else 2
   dtype = dtypes.float32 if op in GroupOp.Transcendental | {Ops.SQRT, Ops.TRUNC, Ops.FDIV} else dtypes.uint64

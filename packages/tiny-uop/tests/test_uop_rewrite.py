@@ -52,11 +52,13 @@ def test_rules_are_checked_when_made() -> None:
 
 
 def test_first_rule_that_applies_wins() -> None:
-  table = PatternMatcher([
-    rule("declines", px + 1, lambda x: None),
-    rule("first", px + 1, lambda x: x * 2),
-    rule("second", px + 1, lambda x: x * 3),
-  ])
+  table = PatternMatcher(
+    [
+      rule("declines", px + 1, lambda x: None),
+      rule("first", px + 1, lambda x: x * 2),
+      rule("second", px + 1, lambda x: x * 3),
+    ]
+  )
   assert table.rewrite(x + 1) is x * 2 and table.rewrite_named(x + 1) == ("first", x * 2)
   assert table.rewrite(x * 7) is None and table.rewrite_named(x * 7) is None
 
@@ -70,19 +72,25 @@ def test_concatenated_tables() -> None:
 
 
 def test_fixed_point() -> None:
-  count_down = PatternMatcher([rule("step", UPat(Ops.CONST, dtypes.int32, name="c"), lambda c: c.const_like(c.arg - 1) if c.arg else None)])
+  count_down = PatternMatcher(
+    [rule("step", UPat(Ops.CONST, dtypes.int32, name="c"), lambda c: c.const_like(c.arg - 1) if c.arg else None)]
+  )
   start = UOp.const(dtypes.int32, 50)
   for bottom_up in (False, True):
-    assert graph_rewrite(start + start, count_down, bottom_up=bottom_up) is UOp.const(dtypes.int32, 0) + UOp.const(dtypes.int32, 0)
+    assert graph_rewrite(start + start, count_down, bottom_up=bottom_up) is UOp.const(dtypes.int32, 0) + UOp.const(
+      dtypes.int32, 0
+    )
 
 
 def test_order() -> None:
   """Top-down sees a node before its sources are rewritten, bottom-up after."""
   met: list[UOp] = []
-  table = PatternMatcher([
-    rule("mul", UPat(Ops.MUL, name="u"), lambda u: met.append(u)),  # type: ignore[func-returns-value]
-    rule("variable", UPat(Ops.VARIABLE, arg=("x", 0, 9), name="u"), lambda u: y),
-  ])
+  table = PatternMatcher(
+    [
+      rule("mul", UPat(Ops.MUL, name="u"), lambda u: met.append(u)),
+      rule("variable", UPat(Ops.VARIABLE, arg=("x", 0, 9), name="u"), lambda u: y),
+    ]
+  )
   assert graph_rewrite(x * 2, table) is y * 2
   assert met == [x * 2, y * 2]  # and again, as a source changed
   met.clear()
@@ -107,11 +115,13 @@ def test_gate() -> None:
 
 @pytest.mark.parametrize("bottom_up", [False, True])
 def test_loops_are_found_and_named(bottom_up: bool) -> None:
-  table = PatternMatcher([
-    rule("innocent", px * 1, lambda x: x),
-    rule("there", px + 1, lambda x: x + 2),
-    rule("back", px + 2, lambda x: x + 1),
-  ])
+  table = PatternMatcher(
+    [
+      rule("innocent", px * 1, lambda x: x),
+      rule("there", px + 1, lambda x: x + 2),
+      rule("back", px + 2, lambda x: x + 1),
+    ]
+  )
   with pytest.raises(RewriteLoop, match="there") as caught:
     graph_rewrite((x + 1) * 7, table, name="pass", bottom_up=bottom_up)
   assert set(caught.value.rules) == {"there", "back"} and "'pass'" in str(caught.value)

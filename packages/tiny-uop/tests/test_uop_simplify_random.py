@@ -1,4 +1,6 @@
-"""The simplifier never changes a value, and what it gives is stable: random expressions of every kind of node that it looks at."""
+"""The simplifier never changes a value, and what it gives is stable: random expressions of every kind of node that
+it looks at.
+"""
 
 from typing import Literal, TypeAlias
 
@@ -12,7 +14,7 @@ Kind = Literal["any", "index", "gate"]
 _TYPES = [dtypes.index, dtypes.index, dtypes.index, dtypes.int8, dtypes.uint8, dtypes.int32]
 _CONSTANTS = [1, 2, 3, 4, 6, 8, 12, 5, 7, 16, 0, -1, -2, -4]
 # variables of fixed bounds, so that two expressions drawn apart have the same ones
-_INDEX = tuple(UOp.variable(name, *ends) for name, *ends in (("x", 0, 11), ("y", -5, 6), ("z", 0, 3)))
+_INDEX = tuple(UOp.variable(name, low, high) for name, low, high in (("x", 0, 11), ("y", -5, 6), ("z", 0, 3)))
 
 
 class _Maker:
@@ -55,7 +57,10 @@ def expressions(draw: st.DrawFn, kind: Kind = "any") -> Drawn:
   dtype = draw(st.sampled_from(_TYPES)) if kind == "any" else dtypes.index
   variables = _INDEX
   if kind == "any":
-    ends = [(draw(st.integers(0 if dtype.kind == "uint" else -8, 4)), draw(st.sampled_from([0, 1, 3, 7, 11, 30]))) for _ in range(3)]
+    ends = [
+      (draw(st.integers(0 if dtype.kind == "uint" else -8, 4)), draw(st.sampled_from([0, 1, 3, 7, 11, 30])))
+      for _ in range(3)
+    ]
     variables = tuple(UOp.variable(n, low, low + more, dtype) for n, (low, more) in zip("xyz", ends, strict=True))
   maker = _Maker(draw, dtype, variables)
   wants_gate = kind == "gate" or (kind == "any" and draw(st.integers(0, 3)) == 0)

@@ -137,8 +137,10 @@ def test_result(u: UOp, expected: str) -> None:
 @pytest.mark.parametrize(
   ("u", "expected"),
   [
-    (real * 1, real), (real / 1, real), (real + -0.0, real), (real * -1 * -1, real), (real.trunc().trunc(), real.trunc()),
-    (real.cast(dtypes.float64).cast(dtypes.float32), real), (UOp.const(dtypes.float32, 3) / 2, const(1.5, dtypes.float32)),
+    (real * 1, real), (real / 1, real), (real + -0.0, real), (real * -1 * -1, real), (real.trunc().trunc(),
+    real.trunc()),
+    (real.cast(dtypes.float64).cast(dtypes.float32), real), (UOp.const(dtypes.float32, 3) / 2, const(1.5,
+    dtypes.float32)),
   ],
 )  # fmt: skip
 def test_floats_that_are_equal_bit_for_bit(u: UOp, expected: UOp) -> None:
@@ -177,7 +179,9 @@ def test_gates() -> None:
 
 
 def test_a_gate_does_not_reach_what_it_does_not_guard() -> None:
-  """An inner load happens where the gate is false too, so its address keeps its own guard against going out of range."""
+  """An inner load happens where the gate is false too, so its address keeps its own guard against going out of
+  range.
+  """
   table, data = UOp.param(0, dtypes.int32.ptr(8)), UOp.param(1, dtypes.float32.ptr(99))
   picked = table.index(a % 8).load().cast(dtypes.index)
   address = simplify(data.index((picked + a) % 90, a < 8))

@@ -1,6 +1,8 @@
-"""Proofs: z3 shows that an expression and its simplified form are equal for all integers, not only those that a random test meets.
+"""Proofs: z3 shows that an expression and its simplified form are equal for all integers, not only those that a random
+test meets.
 
-FLOORDIV and FLOORMOD by positive constants are z3's div and mod (both Euclidean, which for positive divisors is rounding down).
+FLOORDIV and FLOORMOD by positive constants are z3's div and mod (both Euclidean, which for positive divisors is
+rounding down).
 """
 
 from typing import Any
@@ -64,7 +66,8 @@ EXPRESSIONS = [
   (a * 4 + small) % 4, (a * 4 + small) // 8, (a * 4 + small) % 8, (a * 10 + digit) // 30, (a * 10 + digit - 3) // 10,
   (a * 10 + digit) % 30, (a * 10 - digit) // 10, (a * 20 + digit * 2 + 1) // 20, (a * 8 + small * 2 + 1) % 16,
   (a // 12) * 12 + a % 12, (a // 12) * 24 + (a % 12) * 2 + b, (a // 12) * 12 + (a // 4 % 3) * 4 + a % 4,
-  (a // 4 % 3) * 4 + a % 4, (a * 5 // 4) * 4 + (a * 5) % 4, ((a + 3) // 4) * 4 + (a + 3) % 4, (a // 2) * 4 + (a % 2) * 2,
+  (a // 4 % 3) * 4 + a % 4, (a * 5 // 4) * 4 + (a * 5) % 4, ((a + 3) // 4) * 4 + (a + 3) % 4, (a // 2) * 4 + (a % 2) *
+  2,
   (a + b) % 7 * 3 + (a + b) // 7 * 21, ((a * 3 + b) % 8 + c * 8) % 8, (digit * 7) // 6, (digit * 11) % 10,
   (a % 4 + b * 4) // 4, ((a % 8) * 2 + small % 2) // 16, (a * 9 + 5) // 3 % 3, a % 7 // 7 + a % 1,
 ]  # fmt: skip
@@ -76,7 +79,8 @@ CONDITIONS = [
 ]  # fmt: skip
 SELECTIONS = [
   (a < 4).where((a >= 0).where(a % 4, 7), 9), (a < 5).where(-((-a).maximum(-5)), 0), (a < b).logical_not().where(a, b),
-  ((a < 8) & (a >= 0)).where(a // 8 + a % 8, b), (a + b < 5).where((a + b).maximum(5), c), (a < 3).where((a < 4).where(1, b), c),
+  ((a < 8) & (a >= 0)).where(a // 8 + a % 8, b), (a + b < 5).where((a + b).maximum(5), c), (a < 3).where((a <
+  4).where(1, b), c),
   (a.eq(4)).where(a * b, 0), ((a >= 16) & (a < 32)).where((a + 16) // 32 + a % 16, 0),
 ]  # fmt: skip
 
@@ -106,7 +110,8 @@ def test_int8_exhaustively(divisor: int) -> None:
     x = UOp.variable("x", low, low + 255, dtype)
     for u in (
       (x * 2) // divisor, (x * 4 + 3) % divisor, (x + 100) // divisor, (x + 100) < 50, x * 2 < 9, (x + 3).eq(divisor),
-      (x // divisor) // 3, (x % divisor) // 2, (x // divisor) * divisor + x % divisor, (x * divisor) // divisor, x + x * 3 - x,
+      (x // divisor) // 3, (x % divisor) // 2, (x // divisor) * divisor + x % divisor, (x * divisor) // divisor, x + x *
+      3 - x,
       (x * 16 + 5) % 16, (x + 7).ne(x * 2), (x // 16 % 4) * 16 + x % 16,
     ):  # fmt: skip
       simple = simplify(u)

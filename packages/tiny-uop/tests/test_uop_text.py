@@ -1,4 +1,6 @@
-"""The textual form: it parses back to the identical object, and text from anywhere gives an error with a place, nothing else."""
+"""The textual form: it parses back to the identical object, and text from anywhere gives an error with a place,
+nothing else.
+"""
 
 import math
 import pickle
@@ -9,13 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_uop import (
-  AddrSpace, AxisType, DType, KernelInfo, Opt, OptOps, Ops, ParamInfo, ParseError, ProgramInfo, Stage, UOp, dtypes,
-  parse_uop, print_uop, register_arg,
+  AddrSpace,
+  AxisType,
+  DType,
+  KernelInfo,
+  Ops,
+  Opt,
+  OptOps,
+  ParamInfo,
+  ParseError,
+  ProgramInfo,
+  Stage,
+  UOp,
+  dtypes,
+  parse_uop,
+  print_uop,
+  register_arg,
 )  # fmt: skip
 
 records = st.sampled_from([
-  KernelInfo("k"), KernelInfo("a\n\"b\"", (Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.SWAP, 1, (2, 3)))), Stage(AddrSpace.REG, 2),
-  ProgramInfo("p", "llvm", (ParamInfo(0, dtypes.float32, 16, True, False),), ("n",)), AxisType.REDUCE, Ops.ADD, OptOps.TC,
+  KernelInfo("k"), KernelInfo("a\n\"b\"", (Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.SWAP, 1, (2, 3)))),
+  ProgramInfo("p", "llvm", (ParamInfo(0, dtypes.float32, 16, True, False),), ("n",)), Stage(AddrSpace.REG, 2),
+  AxisType.REDUCE, Ops.ADD, OptOps.TC,
 ])  # fmt: skip
 all_dtypes = st.sampled_from([
   *dtypes.all, dtypes.index, dtypes.void, dtypes.float32.vec(4), dtypes.int8.vec(16), dtypes.float16.ptr(7),
@@ -44,7 +61,9 @@ def test_round_trip(graph: UOp) -> None:
   assert text.isascii()
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, math.inf, -math.inf, math.nan, 1e22, 1e-300, 1, 1.0, True, (1,), (), ((),)])
+@pytest.mark.parametrize(
+  "value", [0.0, -0.0, math.inf, -math.inf, math.nan, 1e22, 1e-300, 1, 1.0, True, (1,), (), ((),)]
+)
 def test_literals_that_look_alike(value: Any) -> None:
   node = UOp(Ops.SINK, arg=value)
   again = parse_uop(print_uop(node))

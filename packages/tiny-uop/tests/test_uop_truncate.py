@@ -1,4 +1,6 @@
-"""Rounding and bit patterns, against NumPy, torch where it is installed, and a slow oracle that searches all values of a format."""
+"""Rounding and bit patterns, against NumPy, torch where it is installed, and a slow oracle that searches all values
+of a format.
+"""
 
 import math
 import struct
@@ -31,7 +33,8 @@ def decode(name: str, bits: int) -> Fraction | None:
     return None
   bias = (1 << (e_bits - 1)) - 1
   fraction = Fraction(mantissa, 1 << m_bits) + (exponent > 0)
-  return (-1) ** (bits >> (e_bits + m_bits)) * fraction * Fraction(2) ** (max(exponent, 1) - bias)
+  size: Fraction = fraction * Fraction(2) ** (max(exponent, 1) - bias)
+  return -size if bits >> (e_bits + m_bits) else size
 
 
 def positive_values(name: str) -> list[Fraction]:

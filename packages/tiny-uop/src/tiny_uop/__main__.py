@@ -25,7 +25,7 @@ def _guess(root: UOp) -> spec.Level:
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Exit status 0, or 1 for text that is not the IR or a graph that is not legal (the reason goes to standard error)."""
+  """Exit status 0, or 1 for text that is not the IR or a graph that is not legal (stderr has the reason)."""
   parser = argparse.ArgumentParser(prog="python -m tiny_uop", description=__doc__)
   parser.add_argument(
     "command",

@@ -244,13 +244,18 @@ class dtypes:
 
   @staticmethod
   def promote(*args: DType) -> DType:
-    """The least type of the lattice that is above all arguments (scalar types)."""
+    """The least type of the lattice that is above all arguments (scalar types).
+
+    Integers that no integer type holds together (uint64 with a signed type) give `default_float`, as in JAX.
+    """
     first = args[0]
     if all(d is first for d in args):
       return first
     if any(d.name not in _ABOVE for d in args):
       raise TypeError(f"no promotion between {', '.join(map(repr, args))}")
     common = frozenset.intersection(*(_ABOVE[d.name] for d in args))
+    if all(d.kind != "float" for d in args) and all(_scalars[name].kind == "float" for name in common):
+      return dtypes.default_float
     return _scalars[min(common, key=lambda name: (-len(_ABOVE[name]), _ORDER[name]))]
 
   @staticmethod

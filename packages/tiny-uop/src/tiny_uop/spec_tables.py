@@ -349,6 +349,7 @@ _SCHEDULE = (
   row(Ops.LINEAR, "CALLs", lambda u: _void(u) and all(s.op is Ops.CALL for s in u.src)),
   row(Ops.CALL, "a kernel SINK or COPY(PARAM 0, PARAM 1), then BUFFERs and BUFFER_VIEWs, then BINDs",
       lambda u: _void(u) and (u.src[0].op is Ops.SINK or _copy_body(u.src[0])) and _arguments(u.src[1:])),
+  row(Ops.COPY, "in the body of a CALL: PARAM 0 and PARAM 1", _copy_body),
 )  # fmt: skip
 
 

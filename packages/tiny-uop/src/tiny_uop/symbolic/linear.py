@@ -19,7 +19,7 @@ MAX_TERMS = 64  # sums of more are split, so that a pathological one costs linea
 
 
 class Linear:
-  """`terms` maps nodes to non-zero coefficients, in order of appearance; `leaves` is how many summands were collected."""
+  """`terms` maps nodes to non-zero coefficients, in order of appearance; `leaves` counts the summands collected."""
 
   __slots__ = ("const", "leaves", "terms")
 

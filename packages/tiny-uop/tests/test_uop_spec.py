@@ -1,0 +1,221 @@
+"""The spec: legal graphs pass at their level, each kind of illegal node is refused with its name, its level and what
+is expected.
+"""
+
+import pytest
+
+from tiny_uop import (
+  AddrSpace,
+  AxisType,
+  Context,
+  KernelInfo,
+  Ops,
+  ProgramInfo,
+  SpecError,
+  UOp,
+  dtypes,
+  parse_uop,
+  print_uop,
+  spec,
+)  # fmt: skip
+
+f32, i32, idx = dtypes.float32, dtypes.int32, dtypes.index
+out, inp = UOp.param(0, f32.ptr(16)), UOp.param(1, f32.ptr(64))
+i, r = UOp.range(16, 0), UOp.range(4, 1, AxisType.REDUCE)
+buffer = UOp.new_buffer("CPU", 6, f32)
+device = buffer.src[0]
+n = UOp.variable("n", 1, 9)
+number, value = UOp.const(i32, 3), UOp.const(f32, 1.0)
+
+
+def kernel(effect: UOp) -> UOp:
+  return UOp.sink(effect, arg=KernelInfo("k"))
+
+
+def body() -> UOp:
+  loaded = inp.index(i * 4 + r, r < 3).load(UOp.const(f32, 0))
+  return kernel(out.index(i).store(loaded.reduce(Ops.ADD, r).exp2()).end(i))
+
+
+def tensor() -> UOp:
+  t = buffer.reshape((2, 3)).permute((1, 0)).pad(((1, 0), (0, 2))).shrink(((0, 2), (1, 3))).flip((0,))
+  t = (t + 1.0).reduce_axes(Ops.ADD, (1,)).expand((2, 5)).contiguous().detach().copy_to("CPU:1")
+  symbolic = UOp.new_buffer("CPU", 30, f32).reshape((30,)).shrink(((0, n),)).reshape((n, 1)).expand((n, 4))
+  target = UOp.new_buffer("CPU", 10, f32)
+  return UOp.sink(target.after(target.store(t.reshape((10,)))), symbolic, (t < 0).where(t, 0.0).bitcast(dtypes.int16))
+
+
+def schedule() -> UOp:
+  copy = UOp(Ops.COPY, f32, (UOp.param(0, f32.ptr(6)), UOp.param(1, f32.ptr(6))))
+  view = UOp(Ops.BUFFER_VIEW, f32, (buffer,), (8, 2))
+  calls = (
+    UOp(Ops.CALL, src=(body(), buffer, view, n.bind(3))),
+    UOp(Ops.CALL, src=(copy, UOp.new_buffer("CPU", 6, f32), buffer)),
+  )
+  return UOp(Ops.LINEAR, src=calls)
+
+
+def program() -> UOp:
+  loop = UOp.range(UOp.const(i32, 16), 0, dtype=i32)
+  address = inp.index(loop)
+  load = address.load(dtype=f32.vec(4))
+  store = out.index(loop).store(load)
+  return UOp(Ops.LINEAR, src=(out, inp, loop.src[0], loop, address, load, store.src[0], store, store.end(loop)))
+
+
+@pytest.mark.parametrize(
+  ("graph", "level"), [(body(), "kernel"), (tensor(), "tensor"), (schedule(), "schedule"), (program(), "program")]
+)
+def test_legal(graph: UOp, level: spec.Level) -> None:
+  spec.check(graph, level)
+  spec.check(parse_uop(print_uop(graph)), level)
+  spec.check_nodes(graph)
+
+
+def test_a_whole_program() -> None:
+  info = ProgramInfo("k", "llvm", (), ())
+  made = UOp(
+    Ops.PROGRAM, src=(body(), program(), UOp(Ops.SOURCE, arg="define"), UOp.group(number), UOp.group(number)), arg=info
+  )
+  spec.check(made, "program")
+  broken = made.replace(src=(body(), UOp(Ops.LINEAR, src=program().src[::-1]), UOp(Ops.SOURCE, arg="define")))
+  with pytest.raises(SpecError, match="before it"):
+    spec.check(broken, "program")
+
+
+@pytest.mark.parametrize(
+  ("node", "expected"),
+  [
+    (UOp(Ops.ADD, f32, (value, number)), "two sources of its dtype"),
+    (UOp(Ops.ADD, f32, (value,)), "two sources of its dtype"),
+    (UOp(Ops.EXP2, i32, (number,)), "one float source"),
+    (UOp(Ops.FDIV, i32, (number, number)), "two float sources"),
+    (UOp(Ops.FLOORDIV, f32, (value, value)), "two integer sources"),
+    (UOp(Ops.AND, f32, (value, value)), "integer or bool"),
+    (UOp(Ops.CMPLT, i32, (number, number)), "dtype bool"),
+    (UOp(Ops.WHERE, i32, (number, number, number)), "a bool and two sources"),
+    (UOp(Ops.CAST, f32.vec(4), (number,)), "as many lanes"),
+    (UOp(Ops.BITCAST, dtypes.float64, (number,)), "same item size"),
+    (UOp(Ops.THREEFRY, i32, (number, number)), "uint64"),
+    (UOp(Ops.CONST, dtypes.int8, (), 300), "rounded to its dtype"),
+    (UOp(Ops.CONST, f32, (), 1), "rounded to its dtype"),
+    (UOp(Ops.CONST, f32, (), "1"), "rounded to its dtype"),
+    (UOp(Ops.CONST, f32, (), 0.1), "rounded to its dtype"),
+    (UOp(Ops.CONST, f32.vec(2), (), (1.0,)), "rounded to its dtype"),
+    (UOp(Ops.VARIABLE, idx, (), ("n", 3, 2)), "min <= max"),
+    (UOp(Ops.VARIABLE, idx, (), "n"), "min <= max"),
+    (UOp(Ops.RANGE, idx, (UOp.const(idx, 4),), 3), "(id, AxisType)"),
+    (UOp(Ops.RANGE, idx, (number,), (3, AxisType.LOOP)), "extent of its integer dtype"),
+    (UOp(Ops.PARAM, f32, (), 0), "GLOBAL pointer"),
+    (UOp(Ops.PARAM, f32.ptr(4, AddrSpace.LOCAL), (), 0), "GLOBAL pointer"),
+    (UOp(Ops.ALLOC, f32.ptr(4), (), 0), "LOCAL or REG pointer"),
+    (UOp(Ops.INDEX, f32.ptr(16), (out, value)), "an integer offset"),
+    (UOp(Ops.INDEX, f32.ptr(16), (out, i, i)), "a bool gate"),
+    (UOp(Ops.LOAD, f32, (out,)), "an INDEX"),
+    (UOp(Ops.LOAD, i32, (out.index(i),)), "of its element type"),
+    (UOp(Ops.LOAD, f32, (out.index(i), number)), "an alternative of its dtype"),
+    (UOp(Ops.STORE, dtypes.void, (out.index(i), number)), "a value of its element type"),
+    (UOp(Ops.STORE, f32, (out.index(i), value)), "an INDEX and a value"),
+    (UOp(Ops.REDUCE, f32, (value, i), (Ops.SIN, ())), "ADD, MUL or MAX"),
+    (UOp(Ops.REDUCE, f32, (value,), (Ops.ADD, (0,))), "RANGEs"),
+    (UOp(Ops.END, dtypes.void, (value, i)), "an effect and RANGEs"),
+    (UOp(Ops.STAGE, f32, (value, i), None), "a Stage"),
+    (UOp(Ops.EXTRACT, f32, (value.broadcast(4),), (4,)), "lanes of it"),
+    (UOp(Ops.VECTORIZE, f32.vec(2), (value, number)), "one scalar per lane"),
+    (UOp(Ops.CONTIGUOUS, f32, (value,)), "no CONTIGUOUS here: it belongs to the levels tensor"),
+    (UOp(Ops.BUFFER, f32, (), (1, 2)), "no BUFFER here"),
+  ],
+)  # fmt: skip
+def test_illegal_at_the_kernel_level(node: UOp, expected: str) -> None:
+  with pytest.raises(SpecError) as caught:
+    spec.check(kernel(UOp.group(node)), "kernel")
+  assert caught.value.node is node and caught.value.level == "kernel"
+  assert expected in caught.value.expected
+  assert str(caught.value).startswith(f"illegal at the kernel level: {node.op.name} {node.dtype} (")
+
+
+@pytest.mark.parametrize(
+  ("node", "expected"),
+  [
+    (UOp(Ops.RESHAPE, f32, (buffer,), (4,)), "as many elements"),
+    (UOp(Ops.RESHAPE, f32, (buffer,), (None, 3)), "as many elements"),
+    (UOp(Ops.EXPAND, f32, (buffer,), (7,)), "differs where its size is 1"),
+    (UOp(Ops.PERMUTE, f32, (buffer,), (1,)), "an order of its axes"),
+    (UOp(Ops.PAD, f32, (buffer,), (1,)), "(before, after) per axis"),
+    (UOp(Ops.PAD, f32, (buffer,), (-1, 0)), "(before, after) per axis"),
+    (UOp(Ops.SHRINK, f32, (buffer,), (2, 7)), "inside it"),
+    (UOp(Ops.FLIP, f32, (buffer,), (1,)), "some of its axes"),
+    (UOp(Ops.REDUCE, f32, (buffer,), (Ops.ADD, (1,))), "ascending axes"),
+    (UOp(Ops.ADD, f32, (buffer, UOp.new_buffer("CPU", 5, f32))), "all of one shape"),
+    (UOp(Ops.COPY, f32, (buffer, buffer)), "a DEVICE"),
+    (UOp(Ops.STORE, dtypes.void, (buffer, number)), "of its dtype and shape"),
+    (UOp(Ops.STORE, dtypes.void, (buffer + 1.0, buffer)), "a view of a BUFFER"),
+    (UOp(Ops.AFTER, f32, (buffer,)), "and effects"),
+    (UOp(Ops.BUFFER, f32, (), (1, 2)), "a DEVICE as source"),
+    (UOp(Ops.BIND, idx, (n, UOp.const(idx, 10))), "within its bounds"),
+    (UOp(Ops.DEVICE, arg=3), "a name"),
+    (out, "no PARAM here"),
+    (i, "no RANGE here"),
+  ],
+)  # fmt: skip
+def test_illegal_at_the_tensor_level(node: UOp, expected: str) -> None:
+  with pytest.raises(SpecError) as caught:
+    spec.check(UOp.sink(node), "tensor")
+  assert caught.value.node is node and expected in caught.value.expected
+
+
+def test_loops_of_a_kernel() -> None:
+  with pytest.raises(SpecError, match="open are the loops 0"):
+    spec.check(kernel(out.index(i).store(value)), "kernel")
+  again = UOp.range(5, 0)
+  with pytest.raises(SpecError, match="one loop per id"):
+    spec.check(kernel(UOp.group(out.index(i).store(value).end(i), out.index(again).store(value).end(again))), "kernel")
+  with pytest.raises(SpecError, match="a SINK with KernelInfo as the root"):
+    spec.check(out.index(i).store(value).end(i), "kernel")
+
+
+def test_order_of_a_program() -> None:
+  good = program().src
+  loop, end = good[3], good[-1]
+  for order, expected in (
+    (good[:-1], "an END or ENDIF that closes it"),
+    ((*good[:3], *good[4:-1], loop, end), "before it"),
+    ((*good, end), "close the innermost open block"),
+  ):
+    with pytest.raises(SpecError, match=expected):
+      spec.check(UOp(Ops.LINEAR, src=order), "program")
+
+
+def test_bodies_of_calls_are_checked() -> None:
+  bad = kernel(out.index(i).store(value))
+  with pytest.raises(SpecError, match="illegal at the kernel level"):
+    spec.check(UOp(Ops.LINEAR, src=(UOp(Ops.CALL, src=(bad, buffer)),)), "schedule")
+  with pytest.raises(SpecError, match="then BINDs"):
+    spec.check(UOp(Ops.LINEAR, src=(UOp(Ops.CALL, src=(body(), n.bind(1), buffer)),)), "schedule")
+
+
+def test_tags_are_gone_between_stages() -> None:
+  tagged = kernel(out.index(i).store(value.rtag("seen")).end(i))
+  with pytest.raises(SpecError, match="tag='seen'; expected no tag"):
+    spec.check(tagged, "kernel")
+  spec.check_nodes(tagged)
+
+
+def test_settings() -> None:
+  bad = UOp.sink(out)
+  with Context(SPEC=0):
+    assert spec.check_stage(bad, "tensor") is bad
+  with Context(SPEC=1), pytest.raises(SpecError):
+    spec.check_stage(bad, "tensor")
+  with pytest.raises(ValueError, match="unknown level 'kernels'"):
+    spec.check(bad, "kernels")  # type: ignore[arg-type]
+
+
+def test_malformed_arguments_are_refused_not_fatal() -> None:
+  """Whatever the parser lets through, the spec answers with SpecError."""
+  for op in Ops:
+    for arg in (None, "x", (1,), ("a", "b", "c"), 3.5):
+      for src in ((), (number,), (number, value, i)):
+        node = UOp(op, dtypes.float16, src, arg)
+        with pytest.raises(SpecError):
+          spec.check(kernel(node), "kernel")
