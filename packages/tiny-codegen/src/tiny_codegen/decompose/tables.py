@@ -23,11 +23,11 @@ def table_for(capabilities: Capabilities) -> PatternMatcher:
   late rules fuse operations, which must not happen before the types are the final ones.
   """
   rules = [
+    *(WIDE_RULES if dtypes.int64 not in capabilities.native_dtypes else ()),
     *transcendental_rules(capabilities),
     *float_rules(capabilities),
     *(ROUNDING_RULES if Ops.TRUNC not in capabilities.native_ops else ()),
     *(THREEFRY_RULES if Ops.THREEFRY not in capabilities.native_ops else ()),
     *division_rules(capabilities),
-    *(WIDE_RULES if dtypes.int64 not in capabilities.native_dtypes else ()),
   ]
   return PatternMatcher(rules)

@@ -1,7 +1,195 @@
-"""64-bit integers on two 32-bit halves, for targets without them."""
+"""64-bit integers on two 32-bit halves, for targets without them: in memory two neighbouring words, in registers two
+values.
+
+While the rules run, a value that has been split is a node `VECTORIZE(low, high)` of its 64-bit type, marked by its
+argument; every user takes it apart, so none is left. These rules stand first in their table: bounds of a split node
+mean nothing to other rules.
+"""
 
 from __future__ import annotations
 
-from tiny_uop.pattern import Rule
+from collections.abc import Callable
 
-WIDE_RULES: tuple[Rule, ...] = ()
+from tiny_codegen.decompose import halves as h
+from tiny_codegen.decompose.arithmetic import to
+from tiny_codegen.decompose.halves import Halves
+from tiny_uop import GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
+
+_MARK = "halves"
+_WIDE = (dtypes.int64, dtypes.uint64)
+
+
+def _is_wide(u: UOp) -> bool:
+  return u.dtype.scalar() in _WIDE
+
+
+def _split(u: UOp) -> Halves | None:
+  """The halves of a value that has been split."""
+  return Halves(*u.src) if u.op is Ops.VECTORIZE and u.arg == _MARK else None
+
+
+def _join(value: Halves, like: UOp) -> UOp:
+  return UOp(Ops.VECTORIZE, like.dtype, tuple(value), _MARK)
+
+
+def _constant(u: UOp) -> UOp:
+  lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,) * u.dtype.count
+  kind = dtypes.uint32.vec(u.dtype.count)
+  low, high = (tuple([v >> shift & 0xFFFFFFFF for v in lanes]) for shift in (0, 32))
+  words = [UOp.const(kind, w if u.dtype.count > 1 else w[0]) for w in (low, high)]
+  return _join(Halves(words[0], words[1]), u)
+
+
+def _words(pointer: UOp) -> UOp:
+  """The same memory seen as twice as many 32-bit words."""
+  assert isinstance(pointer.dtype, PtrDType)
+  base = pointer.dtype.base
+  kind = dtypes.uint32.ptr(2 * pointer.dtype.size * base.count, pointer.dtype.space)
+  if pointer.op is Ops.AFTER:
+    return UOp(Ops.AFTER, kind, (_words(pointer.src[0]), *pointer.src[1:]))
+  return pointer.replace(dtype=kind)
+
+
+def _place(index: UOp, count: int, lane: int, word: int) -> UOp:
+  """Address of one word of one lane of an access to `count` lanes."""
+  assert isinstance(index.dtype, PtrDType)
+  offset = index.src[1].extract(lane) if index.src[1].dtype.count > 1 else index.src[1]
+  gate = tuple([g.extract(lane) if g.dtype.count > 1 else g for g in index.src[2:]])
+  each = index.dtype.base.count
+  step = lane if index.src[1].dtype.count == 1 else 0
+  pointer = _words(index.src[0])
+  return UOp(Ops.INDEX, pointer.dtype, (pointer, offset * (2 * each) + (2 * step + word), *gate))
+
+
+def _load(u: UOp) -> UOp | None:
+  other = _split(u.src[1]) if len(u.src) > 1 else None
+  if len(u.src) > 1 and other is None:
+    return None
+  count, words = u.dtype.count, []
+  for word in (0, 1):
+    lanes = []
+    for lane in range(count):
+      alternative = () if other is None else (other[word].extract(lane) if count > 1 else other[word],)
+      lanes.append(UOp(Ops.LOAD, dtypes.uint32, (_place(u.src[0], count, lane, word), *alternative)))
+    words.append(lanes[0] if count == 1 else UOp(Ops.VECTORIZE, dtypes.uint32.vec(count), tuple(lanes)))
+  return _join(Halves(words[0], words[1]), u)
+
+
+def _store(index: UOp, value: UOp) -> UOp | None:
+  if (split := _split(value)) is None:
+    return None
+  count, effects = value.dtype.count, []
+  for lane in range(count):
+    for word in (0, 1):
+      part = split[word].extract(lane) if count > 1 else split[word]
+      effects.append(_place(index, count, lane, word).store(part))
+  return UOp.group(*effects)
+
+
+def _pairs(u: UOp) -> list[Halves] | None:
+  """The halves of all sources, once all have been split."""
+  found = [_split(s) for s in u.src]
+  return None if any(f is None for f in found) else [f for f in found if f is not None]
+
+
+_COMPUTE: dict[Ops, Callable[[Halves, Halves, bool], Halves]] = {
+  Ops.ADD: lambda a, b, signed: h.add(a, b),
+  Ops.SUB: lambda a, b, signed: h.add(a, h.negate(b)),
+  Ops.MUL: lambda a, b, signed: h.multiply(a, b),
+  Ops.AND: lambda a, b, signed: Halves(a.low & b.low, a.high & b.high),
+  Ops.OR: lambda a, b, signed: Halves(a.low | b.low, a.high | b.high),
+  Ops.XOR: lambda a, b, signed: Halves(a.low ^ b.low, a.high ^ b.high),
+  Ops.SHL: lambda a, b, signed: h.shift_left(a, b.low),
+  Ops.SHR: lambda a, b, signed: h.shift_right(a, b.low, signed),
+  Ops.MAX: lambda a, b, signed: h.select(h.less(a, b, signed), b, a),
+  Ops.TRUNCDIV: lambda a, b, signed: (h.divide_signed(a, b) if signed else h.divide(a, b))[0],
+  Ops.TRUNCMOD: lambda a, b, signed: (h.divide_signed(a, b) if signed else h.divide(a, b))[1],
+}
+
+
+def _compute(u: UOp) -> UOp | None:
+  if (pairs := _pairs(u)) is None:
+    return None
+  return _join(_COMPUTE[u.op](pairs[0], pairs[1], u.dtype.kind == "int"), u)
+
+
+def _negate(u: UOp) -> UOp | None:
+  return None if (pairs := _pairs(u)) is None else _join(h.negate(pairs[0]), u)
+
+
+def _compare(u: UOp) -> UOp | None:
+  if (pairs := _pairs(u)) is None:
+    return None
+  a, b = pairs
+  if u.op is Ops.CMPLT:
+    return h.less(a, b, u.src[0].dtype.kind == "int")
+  return h.equal(a, b) if u.op is Ops.CMPEQ else h.equal(a, b).logical_not()
+
+
+def _where(u: UOp, c: UOp, a: UOp, b: UOp) -> UOp | None:
+  yes, no = _split(a), _split(b)
+  return None if yes is None or no is None else _join(h.select(c, yes, no), u)
+
+
+def _lanes(u: UOp) -> UOp | None:
+  """VECTORIZE of split scalars."""
+  if u.arg == _MARK or (pairs := _pairs(u)) is None:
+    return None
+  kind = dtypes.uint32.vec(u.dtype.count)
+  return _join(Halves(*(UOp(Ops.VECTORIZE, kind, tuple([p[word] for p in pairs])) for word in (0, 1))), u)
+
+
+def _extract(u: UOp) -> UOp | None:
+  if (pairs := _pairs(u)) is None:
+    return None
+  lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+  return _join(Halves(*(half.extract(*lanes) for half in pairs[0])), u)
+
+
+def _widen(u: UOp, x: UOp) -> UOp | None:
+  """CAST to 64 bits."""
+  if _is_wide(x):
+    split = _split(x)
+    return None if split is None else _join(split, u)
+  if x.dtype.kind == "float":
+    single = x if x.dtype.bits >= 32 else to(x, dtypes.float32)
+    return _join(h.from_float(single), u)
+  return _join(h.extend(x), u)
+
+
+def _narrow(u: UOp, x: UOp) -> UOp | None:
+  """CAST from 64 bits."""
+  if (split := _split(x)) is None:
+    return None
+  kind, signed = u.dtype.kind, x.dtype.kind == "int"
+  if kind == "bool":
+    return (split.low | split.high).ne(0)
+  if kind != "float":
+    return to(split.low, u.dtype.scalar())
+  if u.dtype.bits < 64:
+    return to(h.to_float(split, signed), u.dtype.scalar())
+  # both halves are exact in float64, so the sum is rounded once
+  top = split.high.bitcast(dtypes.int32.vec(u.dtype.count)) if signed else split.high
+  return to(top, dtypes.float64) * 2.0**32 + to(split.low, dtypes.float64)
+
+
+def _retype(u: UOp, x: UOp) -> UOp | None:
+  """BITCAST between the two 64-bit types."""
+  return None if (split := _split(x)) is None else _join(split, u)
+
+
+_value = UPat.var("x", _WIDE)
+WIDE_RULES = (
+  rule("split_const", UPat(Ops.CONST, _WIDE, name="u"), _constant),
+  rule("split_load", UPat(Ops.LOAD, _WIDE, name="u"), _load),
+  rule("split_store", UPat(Ops.STORE, None, (UPat.var("index"), UPat.var("value", _WIDE))), _store),
+  rule("split_operation", UPat(_COMPUTE, _WIDE, name="u"), _compute),
+  rule("split_negation", UPat(Ops.NEG, _WIDE, name="u"), _negate),
+  rule("split_compare", UPat(GroupOp.Compare, None, (UPat.var("x", _WIDE), UPat.var("y")), name="u"), _compare),
+  rule("split_where", UPat(Ops.WHERE, _WIDE, (UPat.var("c"), UPat.var("a"), UPat.var("b")), name="u"), _where),
+  rule("split_lanes", UPat(Ops.VECTORIZE, _WIDE, name="u"), _lanes),
+  rule("split_extract", UPat(Ops.EXTRACT, _WIDE, name="u"), _extract),
+  rule("split_widen", UPat(Ops.CAST, _WIDE, (UPat.var("x"),), name="u"), _widen),
+  rule("split_narrow", UPat(Ops.CAST, None, (_value,), name="u"), _narrow),
+  rule("split_bitcast", UPat(Ops.BITCAST, _WIDE, (_value,), name="u"), _retype),
+)
