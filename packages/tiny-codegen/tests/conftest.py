@@ -11,6 +11,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_uop import Opt, UOp, evaluate
 
@@ -35,13 +36,19 @@ class Machine:
   def __init__(self) -> None:
     self.target = llvm.Target.from_default_triple()
 
-  def call(self, program: UOp, arrays: Sequence[np.ndarray[Any, Any]], variables: Mapping[str, int], pieces: int) -> None:
+  def call(
+    self, program: UOp, arrays: Sequence[np.ndarray[Any, Any]], variables: Mapping[str, int], pieces: int
+  ) -> None:
     """Run a PROGRAM on arrays in slot order, its range [0, extent) cut into pieces as a thread pool would."""
     module = llvm.parse_assembly(program.src[2].arg)
     module.verify()
-    machine = self.target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2)
+    machine = self.target.create_target_machine(
+      cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
+    )
     options = llvm.create_pipeline_tuning_options(speed_level=2)
-    llvm.create_pass_builder(machine, options).getModulePassManager().run(module, llvm.create_pass_builder(machine, options))
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(
+      module, llvm.create_pass_builder(machine, options)
+    )
     with llvm.create_mcjit_compiler(module, machine) as engine:
       engine.finalize_object()
       kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import codegen_kernels as kernels
-import pytest
 from codegen_kernels import CASES, Case, check
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_codegen import KernelOptError, compile_kernel, run_passes
+
+from tiny_codegen import KernelOptError, run_passes
 from tiny_codegen.loops import kind, loops_of
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.passes import PassContext
 from tiny_uop import AxisType, Context, Opt, OptOps, UOp
 
 SIZES = {
-  "elementwise": (2, 40), "broadcast_bias": (2, 40), "transpose": (2, 24), "flip": (2, 24), "pad": (1, 40), "pad_with": (1, 40), "arange": (1, 60),
-  "gather": (1, 40), "reduce_rows": (2, 48), "reduce_columns": (2, 48), "reduce_all": (2, 32), "matmul": (3, 24), "linear": (3, 24),
-  "softmax": (2, 32), "layer_norm": (2, 32), "convolution": (3, 9), "argmax": (2, 40), "two_outputs": (1, 60), "integers": (2, 32),
-  "mixed_widths": (1, 60), "any_of": (2, 40),
+  "elementwise": (2, 40), "broadcast_bias": (2, 40), "transpose": (2, 24), "flip": (2, 24), "pad": (1, 40),
+  "pad_with": (1, 40), "arange": (1, 60), "gather": (1, 40), "reduce_rows": (2, 48), "reduce_columns": (2, 48),
+  "reduce_all": (2, 32), "matmul": (3, 24), "linear": (3, 24), "softmax": (2, 32), "layer_norm": (2, 32),
+  "convolution": (3, 9), "argmax": (2, 40), "two_outputs": (1, 60), "integers": (2, 32), "mixed_widths": (1, 60),
+  "any_of": (2, 40),
 }  # fmt: skip
 
 
@@ -54,14 +54,33 @@ def opts_for(draw: st.DrawFn, root: UOp) -> tuple[Opt, ...]:
     if not loops:
       break
     axis = draw(st.sampled_from([r.arg[0] for r in loops]))
-    what = draw(st.sampled_from([OptOps.UPCAST, OptOps.UNROLL, OptOps.VECTOR, OptOps.VECTOR, OptOps.PADTO, OptOps.SWAP, OptOps.THREAD, OptOps.STAGE]))
+    what = draw(
+      st.sampled_from(
+        [
+          OptOps.UPCAST,
+          OptOps.UNROLL,
+          OptOps.VECTOR,
+          OptOps.VECTOR,
+          OptOps.PADTO,
+          OptOps.SWAP,
+          OptOps.THREAD,
+          OptOps.STAGE,
+        ]
+      )
+    )
     if what is OptOps.SWAP:
       opt = Opt(what, axis, draw(st.sampled_from([r.arg[0] for r in loops])))
     elif what is OptOps.STAGE and slots:
-      tile = draw(st.lists(st.sampled_from([r.arg[0] for r in loops_of(root).values()]), min_size=1, max_size=3, unique=True))
+      tile = draw(
+        st.lists(st.sampled_from([r.arg[0] for r in loops_of(root).values()]), min_size=1, max_size=3, unique=True)
+      )
       opt = Opt(what, draw(st.sampled_from(slots)), tuple(tile))
     else:
-      opt = Opt(what, axis, draw(st.sampled_from([0, 2, 3, 4, 8]) if what is not OptOps.PADTO else st.sampled_from([2, 3, 4, 8])))
+      opt = Opt(
+        what,
+        axis,
+        draw(st.sampled_from([0, 2, 3, 4, 8]) if what is not OptOps.PADTO else st.sampled_from([2, 3, 4, 8])),
+      )
     try:
       root = apply_opt(root, opt, host().capabilities)
     except KernelOptError:

@@ -1,6 +1,8 @@
-"""Every pass as text in, text out. `UPDATE_GOLDEN=1 pytest packages/tiny-codegen/tests/test_codegen_passes.py` writes the expectations anew.
+"""Every pass as text in, text out. `UPDATE_GOLDEN=1 pytest packages/tiny-codegen/tests/test_codegen_passes.py` writes
+the expectations anew.
 
-A file in `golden/` is: lines `# pass:`, `# target:` and `# opts:`, the kernel, a line `# expected`, and what the pass makes of it.
+A file in `golden/` is: lines `# pass:`, `# target:` and `# opts:`, the kernel, a line `# expected`, and what the pass
+makes of it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tiny_codegen import PASSES, Capabilities, PassContext, cpu_target
 from tiny_codegen.__main__ import parse_opt
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
@@ -19,7 +22,9 @@ FILES = sorted(GOLDEN.glob("*.uop"))
 TARGETS = {
   "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities,
   "sse2": cpu_target("x86_64-linux").capabilities,
-  "gpu": Capabilities(LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536),
+  "gpu": Capabilities(
+    LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
+  ),
 }
 EXPECTED = "# expected\n"
 

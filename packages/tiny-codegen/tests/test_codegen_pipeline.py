@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_kernels import CASES, check, data, garbage, kernel, loop, over, param
+from codegen_kernels import CASES, check, data, garbage, kernel, loop, param
+
 from tiny_codegen import PASSES, KernelError, KernelOptError, build_program, compile_kernel, run_passes
 from tiny_codegen.__main__ import main, parse_opt
 from tiny_codegen.beam import beam_search
 from tiny_codegen.passes import PassContext
-from tiny_uop import Context, KernelInfo, Opt, OptOps, Ops, ParamInfo, UOp, dtypes, parse_uop, print_uop, spec
+from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, ParamInfo, UOp, dtypes, parse_uop, print_uop, spec
 
 
 def test_program(renderer: Any) -> None:
@@ -73,7 +74,8 @@ from codegen_kernels import CASES
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_uop import print_uop
 for name in CASES:
-  print(print_uop(compile_kernel(CASES[name]().kernel, LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma"))))))
+  renderer = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma")))
+  print(print_uop(compile_kernel(CASES[name]().kernel, renderer)))
 """
   import pathlib
 
@@ -81,7 +83,11 @@ for name in CASES:
   outputs = set()
   for seed in ("1", "2"):
     environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "PATH": ""}
-    outputs.add(subprocess.run([sys.executable, "-c", code, here], env=environment, capture_output=True, check=True, text=True).stdout)
+    outputs.add(
+      subprocess.run(
+        [sys.executable, "-c", code, here], env=environment, capture_output=True, check=True, text=True
+      ).stdout
+    )
   assert len(outputs) == 1 and len(outputs.pop()) > 10000
 
 
@@ -181,7 +187,9 @@ def test_what_is_no_kernel(renderer: Any) -> None:
 
 @pytest.mark.parametrize("skip", ["merge", "peel"])
 def test_optional_passes(skip: str, renderer: Any) -> None:
-  program = compile_kernel(CASES["elementwise"](3, 21).kernel, renderer, [Opt(OptOps.PADTO, 1, 4)] if skip == "merge" else None, skip=[skip])
+  program = compile_kernel(
+    CASES["elementwise"](3, 21).kernel, renderer, [Opt(OptOps.PADTO, 1, 4)] if skip == "merge" else None, skip=[skip]
+  )
   spec.check(program, "program")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_kernels import data, garbage, kernel, loop, over, param
-from tiny_uop import Context, Opt, OptOps, Ops, UOp, dtypes, evaluate
+
+from tiny_uop import Context, Ops, Opt, OptOps, UOp, dtypes, evaluate
 
 N = UOp.variable("n", 1, 64)
 VALUES = (1, 3, 8, 16, 21, 64)
@@ -24,7 +25,13 @@ def total() -> UOp:
 
 
 @pytest.mark.parametrize(
-  "opts", [None, [], [Opt(OptOps.PADTO, 0, 8), Opt(OptOps.VECTOR, 0, 8)], [Opt(OptOps.PADTO, 0, 4), Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.THREAD, 0)]]
+  "opts",
+  [
+    None,
+    [],
+    [Opt(OptOps.PADTO, 0, 8), Opt(OptOps.VECTOR, 0, 8)],
+    [Opt(OptOps.PADTO, 0, 4), Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.THREAD, 0)],
+  ],
 )
 def test_output_loop(opts: list[Opt] | None, run_kernel: Any) -> None:
   x = data(64)
@@ -35,7 +42,10 @@ def test_output_loop(opts: list[Opt] | None, run_kernel: Any) -> None:
     np.testing.assert_array_equal(result[n:], garbage(64)[n:])  # nothing beyond the extent is touched
 
 
-@pytest.mark.parametrize("opts", [None, [Opt(OptOps.PADTO, 0, 8), Opt(OptOps.VECTOR, 0, 8)], [Opt(OptOps.PADTO, 0, 4), Opt(OptOps.UNROLL, 0, 4)]])
+@pytest.mark.parametrize(
+  "opts",
+  [None, [Opt(OptOps.PADTO, 0, 8), Opt(OptOps.VECTOR, 0, 8)], [Opt(OptOps.PADTO, 0, 4), Opt(OptOps.UNROLL, 0, 4)]],
+)
 def test_reduce_loop(opts: list[Opt] | None, run_kernel: Any) -> None:
   x = data(64)
   x[-1] = np.nan  # read only when n says so

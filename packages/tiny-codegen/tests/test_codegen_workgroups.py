@@ -1,4 +1,4 @@
-"""Targets with workgroups: LOCAL, GROUP and STAGE with shared memory and barriers, run by an interpreter of programs."""
+"""Targets with workgroups: LOCAL, GROUP and STAGE with shared memory and barriers, run by an interpreter."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 from codegen_kernels import CASES, check
+from workgroup_machine import run_workgroups
+
 from tiny_codegen import Capabilities, KernelOptError, Renderer, compile_kernel
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
-from tiny_uop import Context, Opt, OptOps, Ops, ProgramInfo, UOp
-from workgroup_machine import run_workgroups
+from tiny_uop import Context, Ops, Opt, OptOps, ProgramInfo, UOp
 
 
 class Workgroups(Renderer):
   """A device with workgroups and no vectors; its programs are interpreted."""
 
   target = "workgroups"
-  capabilities = Capabilities(LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536)
+  capabilities = Capabilities(
+    LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
+  )
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
     return ""
@@ -63,7 +66,9 @@ def test_stage_is_shared_by_the_threads_of_a_workgroup() -> None:
   assert sum(u.op is Ops.BARRIER for u in program.src[1].src) == 2  # before a tile is overwritten, and once it is there
 
 
-@pytest.mark.parametrize("name", ["elementwise", "transpose", "reduce_rows", "matmul", "layer_norm", "convolution", "scalar", "pad"])
+@pytest.mark.parametrize(
+  "name", ["elementwise", "transpose", "reduce_rows", "matmul", "layer_norm", "convolution", "scalar", "pad"]
+)
 def test_heuristics(name: str) -> None:
   run(name, {"convolution": (2, 4, 2), "scalar": (), "pad": (9,)}.get(name, (4, 16)), None)
 

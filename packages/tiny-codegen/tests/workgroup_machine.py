@@ -1,4 +1,6 @@
-"""Runs a LINEAR the way a device with workgroups does: every thread on its own, all of them together up to each barrier."""
+"""Runs a LINEAR the way a device with workgroups does: every thread on its own, all of them together up to each
+barrier.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
 from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, exec_alu
 
 
@@ -50,7 +53,9 @@ class Thread:
       self.values[u] = self.counters[u.arg]
     elif u.op is Ops.LOAD:
       array, offset = self.place(u.src[0])
-      self.values[u] = array[offset].item() if u.dtype.count == 1 else tuple(array[offset : offset + u.dtype.count].tolist())
+      self.values[u] = (
+        array[offset].item() if u.dtype.count == 1 else tuple(array[offset : offset + u.dtype.count].tolist())
+      )
     elif u.op is Ops.STORE:
       array, offset = self.place(u.src[0])
       array[offset : offset + u.src[1].dtype.count] = self.value(u.src[1])
@@ -64,7 +69,9 @@ class Thread:
     while pointer.op is Ops.AFTER:
       pointer = pointer.src[0]
     assert isinstance(pointer.dtype, PtrDType)
-    space = {AddrSpace.GLOBAL: self.memory, AddrSpace.LOCAL: self.shared, AddrSpace.REG: self.registers}[pointer.dtype.space]
+    space = {AddrSpace.GLOBAL: self.memory, AddrSpace.LOCAL: self.shared, AddrSpace.REG: self.registers}[
+      pointer.dtype.space
+    ]
     if pointer not in space:
       # memory that nobody has written is not a number
       space[pointer] = np.full(pointer.dtype.size, np.nan)

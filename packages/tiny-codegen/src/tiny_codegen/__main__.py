@@ -1,4 +1,6 @@
-"""`python -m tiny_codegen --target llvm < kernel.uop > kernel.ll`: the code generator as a filter on the textual form of the IR."""
+"""`python -m tiny_codegen --target llvm < kernel.uop > kernel.ll`: the code generator as a filter on the textual form
+of the IR.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c import CRenderer
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import cpu_target
-from tiny_uop import KernelInfo, Opt, OptOps, Ops, UOp, parse_uop, print_uop
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, parse_uop, print_uop
 
 _OPT = re.compile(r"([A-Za-z]+)\((\d+)(?:,(\d+|\([\d,]*\)))?\)")
 
@@ -42,18 +44,42 @@ def kernels_of(root: UOp) -> list[UOp]:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(prog="python -m tiny_codegen", description="Kernel or schedule in (text of the IR), source text out.")
-  parser.add_argument("input", nargs="?", type=argparse.FileType("r"), default=sys.stdin, help="file to read (default: standard input)")
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_codegen", description="Kernel or schedule in (text of the IR), source text out."
+  )
+  parser.add_argument(
+    "input", nargs="?", type=argparse.FileType("r"), default=sys.stdin, help="file to read (default: standard input)"
+  )
   parser.add_argument("--target", choices=["llvm", "c"], default="llvm", help="language of the output")
-  parser.add_argument("--triple", default="", help="llvm: target triple, which decides what the processor is assumed to have")
+  parser.add_argument(
+    "--triple", default="", help="llvm: target triple, which decides what the processor is assumed to have"
+  )
   parser.add_argument("--cpu", default="", help="llvm: name of the processor")
   parser.add_argument("--features", default="", help="llvm: features of the processor, as +avx2,+fma")
-  parser.add_argument("--opt", action="append", metavar="NAME(AXIS,AMOUNT)", help="apply this optimisation instead of choosing; may be repeated")
+  parser.add_argument(
+    "--opt",
+    action="append",
+    metavar="NAME(AXIS,AMOUNT)",
+    help="apply this optimisation instead of choosing; may be repeated",
+  )
   parser.add_argument("--no-opt", action="store_true", help="apply no optimisations")
   parser.add_argument("--kernel", type=int, metavar="N", help="compile only kernel N of a schedule, from 0")
-  parser.add_argument("--emit", choices=["source", "program"], default="source", help="print the source text, or the PROGRAM as text of the IR")
-  parser.add_argument("--print-after", action="append", default=[], metavar="PASS", help="print the IR after a pass (or `all`) instead")
-  parser.add_argument("--skip", action="append", default=[], metavar="PASS", help=f"leave out an optional pass: {', '.join(sorted(OPTIONAL))}")
+  parser.add_argument(
+    "--emit",
+    choices=["source", "program"],
+    default="source",
+    help="print the source text, or the PROGRAM as text of the IR",
+  )
+  parser.add_argument(
+    "--print-after", action="append", default=[], metavar="PASS", help="print the IR after a pass (or `all`) instead"
+  )
+  parser.add_argument(
+    "--skip",
+    action="append",
+    default=[],
+    metavar="PASS",
+    help=f"leave out an optional pass: {', '.join(sorted(OPTIONAL))}",
+  )
   parser.add_argument("--passes", action="store_true", help="list the passes and exit")
   return parser.parse_args(arguments)
 
@@ -67,7 +93,9 @@ def _renderer(options: argparse.Namespace) -> Renderer:
 def _print_passes(kernel: UOp, renderer: Renderer, opts: tuple[Opt, ...] | None, options: argparse.Namespace) -> None:
   wanted = set(options.print_after)
   if unknown := wanted - {p.name for p in PASSES} - {"all"}:
-    raise ValueError(f"no pass is named {', '.join(sorted(unknown))}; the passes are {', '.join(p.name for p in PASSES)}")
+    raise ValueError(
+      f"no pass is named {', '.join(sorted(unknown))}; the passes are {', '.join(p.name for p in PASSES)}"
+    )
 
   def show(step: Pass, root: UOp) -> None:
     if step.name in wanted or "all" in wanted:

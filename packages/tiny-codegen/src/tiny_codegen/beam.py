@@ -1,4 +1,6 @@
-"""Search over optimisations, timed on the device: a beam of the best lists of Opts, each extended by every Opt that fits."""
+"""Search over optimisations, timed on the device: a beam of the best lists of Opts, each extended by every Opt that
+fits.
+"""
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tiny_codegen.loops import CLOSERS, stride
-from tiny_uop import GroupOp, Ops, UOp, dtypes
+from tiny_uop import GroupOp, Ops, UOp
 
 # relative to an addition
-WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT: 4.0, Ops.THREEFRY: 60.0, Ops.FLOORDIV: 6.0, Ops.FLOORMOD: 6.0,
+WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT: 4.0, Ops.THREEFRY: 60.0,
+          Ops.FLOORDIV: 6.0, Ops.FLOORMOD: 6.0,
           Ops.TRUNCDIV: 6.0, Ops.TRUNCMOD: 6.0}  # fmt: skip
 GATHER = 2.0
 COMBINE = 8.0  # the lanes of a reduction, at its end
@@ -31,7 +32,9 @@ class Cost:
     # what is counted: (node, how often it runs without vectors, the loops it stands in)
     self.counted: list[tuple[UOp, float, frozenset[UOp]]] = []
     for u in self.nodes:
-      if u.op in (Ops.LOAD, Ops.STORE, Ops.REDUCE) or (u.op in GroupOp.Elementwise and u.dtype.kind not in ("index", "bool")):
+      if u.op in (Ops.LOAD, Ops.STORE, Ops.REDUCE) or (
+        u.op in GroupOp.Elementwise and u.dtype.kind not in ("index", "bool")
+      ):
         inside = u.src[0].ranges if u.op is Ops.REDUCE else u.ranges
         # what does not depend on a loop that it stands in runs less often too if that loop becomes lanes
         self.counted.append((u, self.runs(inside) * WEIGHT.get(u.op, 1.0), self._nest(inside)))

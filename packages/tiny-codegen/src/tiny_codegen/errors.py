@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class KernelOptError(ValueError):
-  """An optimisation that does not fit the kernel or the target; the message names the option, the axis and the reason."""
+  """An optimisation that does not fit the kernel or the target; the message names the option, the axis and the
+  reason.
+  """
 
 
 class KernelError(ValueError):

@@ -9,8 +9,11 @@ COUNTED = GroupOp.ALU - {Ops.WHERE}
 
 
 def estimate(linear: UOp) -> tuple[UOp, UOp]:
-  """(operations, bytes) of one run. Operations are floating-point and integer arithmetic on values (not on addresses; MULACC is two); bytes are the
-  distinct bytes touched: what each access moves in all, but no more than the buffer has, reads and writes apart."""
+  """(operations, bytes) of one run.
+
+  Operations are arithmetic on values, not on addresses; a MULACC is two. Bytes are the distinct bytes touched: what
+  all accesses to a buffer move, but no more than the buffer has, reads and writes apart.
+  """
   values = _values(linear)
   runs, stack = number(1), [number(1)]
   ops = number(0)

@@ -1,7 +1,8 @@
 """Pass: gated loads become loads that are safe anyway.
 
-A scalar `LOAD(INDEX(p, offset, gate), alternative)` reads element 0 where the gate is false and selects afterwards: no branch. Gates of vectors
-stay, for masked instructions; gates of scalar stores stay, and become IF … ENDIF when the program is laid out.
+A scalar `LOAD(INDEX(p, offset, gate), alternative)` reads element 0 where the gate is false and selects afterwards:
+no branch. Gates of vectors stay, for masked instructions; gates of scalar stores stay, and become IF … ENDIF when the
+program is laid out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from tiny_uop import Ops, PtrDType, UOp, simplify
 
 
 def lower_gates(root: UOp) -> UOp:
-  """The kernel in which every gated LOAD has a vector gate, as has every gated vector STORE of which only some lanes may happen."""
+  """The kernel in which every gated LOAD has a vector gate, as has every gated vector STORE of which only some lanes
+  may happen.
+  """
   return rebuild(root, _lower)
 
 

@@ -1,7 +1,8 @@
 """Hand-written choice of optimisations, for a processor with vectors and threads.
 
-1. Vectors: the loop whose lanes save most instructions (`cost.py`); then further ones in parts of the kernel that no chosen one reaches.
-2. Register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators fit into registers.
+1. Vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel.
+2. Register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
+   fit into registers.
 3. Small reduce loops are unrolled.
 4. Threads: the outermost output loop that is long enough, if there is enough work.
 """
@@ -16,7 +17,7 @@ from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
-from tiny_uop import AxisType, GroupOp, Opt, OptOps, Ops, UOp
+from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
 THREAD_WORK = 32768
 THREAD_BLOCK = 64
@@ -73,8 +74,8 @@ class Chooser:
     # a short loop fills part of a register
     native = {r: min(n, 1 << max(sizes[r] - 1, 1).bit_length()) for r, n in native.items()}
     lanes = {r: size / -(-size // native[r]) for r, size in sizes.items() if native[r] > 1 and size > 2}
-    if len(lanes) * len(nodes) > MAX_CHOICES:  # a very large kernel: only loops that are adjacent in memory somewhere
-      lanes = {r: n for r, n in list(lanes.items())[-4:]}
+    if len(lanes) * len(nodes) > MAX_CHOICES:  # a very large kernel: only its last loops, mostly the innermost
+      lanes = dict(list(lanes.items())[-4:])
     near = {r: frozenset().union(*[u.ranges for u in nodes if r in u.ranges]) for r in lanes}
     best: dict[UOp, float] = {}
     least = cost.scalar() * 0.8
@@ -111,7 +112,11 @@ class Chooser:
 
   def _native(self, nodes: tuple[UOp, ...], axis: UOp) -> int:
     """Lanes of a register of the widest type computed with inside the loop."""
-    inside = [u.dtype for u in nodes if axis in u.ranges and u.dtype.kind not in ("void", "index", "bool") and u.op is not Ops.INDEX]
+    inside = [
+      u.dtype
+      for u in nodes
+      if axis in u.ranges and u.dtype.kind not in ("void", "index", "bool") and u.op is not Ops.INDEX
+    ]
     inside += [u.src[1].dtype for u in nodes if u.op is Ops.STORE and axis in u.ranges]
     return min([self.capabilities.lanes(d) for d in inside], default=1)
 
@@ -122,7 +127,9 @@ class Chooser:
     reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes)
     # a register tile has accumulators enough
     most = 1 if heavy or body > 24 or (reduced and self._reused()) else 4 if reduced else 2
-    while most > 1 and (size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))):
+    while most > 1 and (
+      size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))
+    ):
       most //= 2
     most = min(most, max(1, self.capabilities.max_vector_lanes // native))
     self.registers = max(self.registers, most)
@@ -220,6 +227,8 @@ class Chooser:
       if kind(loop) is not AxisType.LOOP or size is None or any(stride(s.src[0].src[1], loop) != 1 for s in stores):
         continue
       for amount in (64, 32, 16, 8):
-        if size % amount == 0 and amount <= self.capabilities.max_local[0] and amount <= self.capabilities.max_workgroup:
+        if (
+          size % amount == 0 and amount <= self.capabilities.max_local[0] and amount <= self.capabilities.max_workgroup
+        ):
           self.take(Opt(OptOps.LOCAL, loop.arg[0], amount))
           return

@@ -29,11 +29,24 @@ def _fits(u: UOp) -> bool:
 
 def _lower(u: UOp, src: tuple[UOp, ...]) -> UOp:
   # the type that the arithmetic of this node is done in: the widest that it or a source needs
-  wide = (_is_index(u) and not _fits(u)) or any(_is_index(s) and n.dtype.scalar() is dtypes.int64 for s, n in zip(u.src, src))
+  wide = (_is_index(u) and not _fits(u)) or any(
+    _is_index(s) and n.dtype.scalar() is dtypes.int64 for s, n in zip(u.src, src)
+  )
   chosen = dtypes.int64 if wide else dtypes.int32
   if u.op is Ops.CAST:
     return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.replace(src=src)
-  if u.op in (Ops.INDEX, Ops.STORE, Ops.LOAD, Ops.END, Ops.AFTER, Ops.REDUCE, Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.EXTRACT):
+  if u.op in (
+    Ops.INDEX,
+    Ops.STORE,
+    Ops.LOAD,
+    Ops.END,
+    Ops.AFTER,
+    Ops.REDUCE,
+    Ops.SINK,
+    Ops.GROUP,
+    Ops.BARRIER,
+    Ops.EXTRACT,
+  ):
     # addresses and effects take offsets of either width
     dtype = src[0].dtype.scalar().vec(u.dtype.count) if u.op is Ops.EXTRACT and _is_index(u) else u.dtype
     return u.replace(dtype=dtype, src=src)

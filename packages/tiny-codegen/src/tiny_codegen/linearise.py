@@ -1,8 +1,8 @@
 """Pass: the graph becomes a list of instructions, each in the innermost loop of its `ranges`.
 
-Every loop is laid out as a whole: RANGE, body, END. Within a loop the instructions and inner loops are sorted so that each comes after what it needs,
-writes to memory as late as possible (a read of what a kernel overwrites comes first) and otherwise in the order of a depth-first walk. What does not
-depend on a loop is outside it by construction.
+Every loop is laid out as a whole: RANGE, body, END. Within a loop the instructions and inner loops are sorted so that
+each comes after what it needs, writes to memory as late as possible (a read of what a kernel overwrites comes first)
+and otherwise in the order of a depth-first walk. What does not depend on a loop is outside it by construction.
 """
 
 from __future__ import annotations

@@ -108,7 +108,9 @@ def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
 
 
 def _dependencies_that_are_loops(u: UOp) -> UOp | None:
-  """AFTER and BARRIER name the loops they are in: a value that has taken a loop's place says which loops these are now."""
+  """AFTER and BARRIER name the loops they are in: a value that has taken a loop's place says which loops these are
+  now.
+  """
   if u.op is not Ops.AFTER and u.op is not Ops.BARRIER:
     return None
   kept = 1 if u.op is Ops.AFTER else 0

@@ -1,10 +1,12 @@
 """Pass: neighbouring loops that walk through memory as one become one loop.
 
-Loops i and j < n for which every address moves by n times as much with i as with j are a single loop over i*n + j. It is longer, so more of it can be vectorised
-and shared between threads.
+Loops i and j < n for which every address moves by n times as much with i as with j are a single loop over i*n + j. It
+is longer, so more of it can be vectorised and shared between threads.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tiny_codegen.loops import CLOSERS, extent, kind, replace_loop, stride
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
@@ -30,8 +32,12 @@ def drop_single(root: UOp) -> UOp:
   singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
   for loop in singles:
     zero = UOp.const(loop.dtype, 0)
-    root = replace_loop(root, loop, zero, lambda u, r=loop: tuple([s for s in u.src[1:] if s is not r]))
+    root = replace_loop(root, loop, zero, _without(loop))
   return simplify(_without_empty(root)) if singles else root
+
+
+def _without(loop: UOp) -> Callable[[UOp], tuple[UOp, ...]]:
+  return lambda closer: tuple([r for r in closer.src[1:] if r is not loop])
 
 
 def _without_empty(root: UOp) -> UOp:
@@ -57,7 +63,12 @@ def _next_pair(root: UOp, refused: set[tuple[UOp, UOp]]) -> tuple[UOp, UOp] | No
 
 def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -> bool:
   size = extent(inner)
-  if size is None or kind(outer) is not kind(inner) or kind(outer) not in (AxisType.LOOP, AxisType.REDUCE) or outer in inner.src[0].ranges:
+  if (
+    size is None
+    or kind(outer) is not kind(inner)
+    or kind(outer) not in (AxisType.LOOP, AxisType.REDUCE)
+    or outer in inner.src[0].ranges
+  ):
     return False
   for closer in closers:
     loops = closer.src[1:]
@@ -74,7 +85,7 @@ def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -
 def _merge(root: UOp, outer: UOp, inner: UOp) -> UOp | None:
   size = inner.src[0]
   whole = UOp.range(simplify(outer.src[0] * size), outer.arg[0], kind(outer))
-  merged = replace_loop(root, inner, whole % size, lambda u: tuple([r for r in u.src[1:] if r is not inner]))
+  merged = replace_loop(root, inner, whole % size, _without(inner))
   merged = replace_loop(merged, outer, whole // size, lambda u: tuple([whole if r is outer else r for r in u.src[1:]]))
   merged = simplify(merged)
   return merged if _divisions(merged) <= _divisions(root) else None

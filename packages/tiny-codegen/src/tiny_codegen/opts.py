@@ -1,19 +1,20 @@
 """Optimisation choices as data: what each `Opt` does to a kernel.
 
-`axis` is the id of a RANGE (the first number in its arg) of the kernel as the passes before `optimise` leave it: `--print-after merge` shows it. Splitting RANGE `a` leaves the outer loop under the id `a` and gives the new
-inner loop the next free id, so that a list of Opts means the same whatever comes after it.
+`axis` is the id of a RANGE (the first number in its arg) of the kernel as the passes before `optimise` leave it:
+`--print-after merge` shows it. Splitting RANGE `a` leaves the outer loop under the id `a` and gives the new inner
+loop the next free id, so that a list of Opts means the same whatever comes after it.
 
 | Opt | effect |
 |---|---|
 | `UPCAST(a, n)` | n iterations of output loop `a` are written out side by side; 0: all of them |
 | `UNROLL(a, n)` | n iterations of reduce loop `a` are written out; 0: all |
-| `VECTOR(a, n)` | n iterations of `a` become the lanes of vectors; 0: all. On a reduce loop: n partial results |
-| `THREAD(a, n)` | output loop `a` becomes the outermost one and is shared between threads, n iterations at a time; 0: one |
+| `VECTOR(a, n)` | n iterations of `a` become lanes of vectors; 0: all. On a reduce loop: n partial results |
+| `THREAD(a, n)` | output loop `a` becomes the outermost one, shared between threads n iterations at a time; 0: one |
 | `LOCAL(a, n)` | n iterations of output loop `a` run in one workgroup |
 | `GROUP(a, n)` | reduce loop `a` is shared by n threads of a workgroup, which add up in shared memory |
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
 | `SWAP(a, b)` | loops `a` and `b` change places |
-| `STAGE(slot, (a, b, …))` | what the kernel reads from PARAM `slot` (with the arithmetic on it alone) is kept in near memory for loops a, b, … |
+| `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
 | `TC(a)` | tensor cores: an error where the target has none |
 """
 
@@ -26,7 +27,7 @@ from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, nu
 from tiny_codegen.reduce import identity
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import stage_operand
-from tiny_uop import AxisType, Opt, OptOps, Ops, UOp, simplify
+from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
 
 INNER = {
   OptOps.UPCAST: (AxisType.UPCAST, AxisType.LOOP),
@@ -79,7 +80,9 @@ def _split(root: UOp, opt: Opt, loop: UOp, inner_kind: AxisType) -> tuple[UOp, U
     raise _error(opt, f"loop {loop.arg[0]} has no iterations")
   rest = simplify(loop.src[0] % amount)
   if rest.op is not Ops.CONST or rest.arg != 0:
-    raise _error(opt, f"the extent {loop.src[0].render()} of loop {loop.arg[0]} is not a multiple of {amount}: PADTO first")
+    raise _error(
+      opt, f"the extent {loop.src[0].render()} of loop {loop.arg[0]} is not a multiple of {amount}: PADTO first"
+    )
   outer = UOp.range(simplify(loop.src[0] // amount), loop.arg[0], kind(loop))
   inner = UOp.range(amount, next_loop_id(root), inner_kind)
   if extent(outer) == 1:

@@ -11,7 +11,9 @@ from tiny_uop import Opt, UOp
 
 @dataclass(frozen=True)
 class PassContext:
-  """`opts` are the optimisations to apply; None: the kernel's own (`KernelInfo.opts`), or else what the heuristics choose."""
+  """`opts` are the optimisations to apply; None: the kernel's own (`KernelInfo.opts`), or else what the heuristics
+  choose.
+  """
 
   capabilities: Capabilities
   opts: tuple[Opt, ...] | None = None

@@ -1,13 +1,24 @@
 """Pass: a padded loop runs without gates up to the last whole block; what is left over is a piece of its own.
 
-`PADTO` and a split leave gates `outer * n + inner < size` that only the last iteration of `outer` needs. Here the loop becomes one over the whole blocks, with
-the gate gone, and one more copy of its body for the last block, with the gate. Where an outer loop (of threads) has only part of the blocks,
-the loop runs over those of its blocks that are whole, and the copy runs only where the partial one is among them.
+`PADTO` and a split leave gates `outer * n + inner < size` that only the last iteration of `outer` needs. Here the
+loop becomes one over the whole blocks, with the gate gone, and one more copy of its body for the last block, with the
+gate. Where an outer loop (of threads) has only part of the blocks, the loop runs over those of its blocks that are
+whole, and the copy runs only where the partial one is among them.
 """
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, extent, kind, next_alloc_id, next_loop_id, number, stride, substitute_simplified, terms
+from tiny_codegen.loops import (
+  CLOSERS,
+  extent,
+  kind,
+  next_alloc_id,
+  next_loop_id,
+  number,
+  stride,
+  substitute_simplified,
+  terms,
+)
 from tiny_codegen.separate import separate
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
@@ -32,14 +43,18 @@ def peel(root: UOp) -> UOp:
 
 def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
   candidates: dict[UOp, list[UOp]] = {}
-  closed = {r for u in root.toposort if u.op in CLOSERS for r in u.src[1:] if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
+  closed = {
+    r for u in root.toposort if u.op in CLOSERS for r in u.src[1:] if kind(r) in (AxisType.LOOP, AxisType.REDUCE)
+  }
   for u in root.toposort:
     if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.index:
       for loop in u.ranges & closed:
         if _only_last(u, loop):
           candidates.setdefault(loop, []).append(u)
   # only lanes that may not happen cost much: a scalar gate is a select
-  wanted = [(r, gates) for r, gates in candidates.items() if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)]
+  wanted = [
+    (r, gates) for r, gates in candidates.items() if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)
+  ]
   return min(wanted, key=lambda found: int(found[0].arg[0])) if wanted else None
 
 
@@ -73,7 +88,11 @@ def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
 def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
   block = stride(gates[0].src[0], loop) or 1
   start, _ = _parts(gates[0].src[0], loop, block)
-  same = [g for g in gates if g.src[1] is gates[0].src[1] and stride(g.src[0], loop) == block and _parts(g.src[0], loop, block)[0] is start]
+  same = [
+    g
+    for g in gates
+    if g.src[1] is gates[0].src[1] and stride(g.src[0], loop) == block and _parts(g.src[0], loop, block)[0] is start
+  ]
   whole = simplify((gates[0].src[1] - start) // block)
   last_loops: tuple[UOp, ...] = ()
   last_value = whole

@@ -26,11 +26,10 @@ from tiny_codegen.unroll import unroll
 from tiny_codegen.vectorize import vectorize
 from tiny_codegen.workgroups import globals_from_loops, lower_workgroups
 from tiny_uop import (
-  AddrSpace,
   AxisType,
   KernelInfo,
-  Opt,
   Ops,
+  Opt,
   ParamInfo,
   ProgramInfo,
   PtrDType,
@@ -59,7 +58,9 @@ def _merge(root: UOp, context: PassContext) -> UOp:
 
 
 def _optimise(root: UOp, context: PassContext) -> UOp:
-  """Optimisations are chosen (given ones, the kernel's own, or by heuristics) and applied; the SINK's arg records them."""
+  """Optimisations are chosen (given ones, the kernel's own, or by heuristics) and applied; the SINK's arg records
+  them.
+  """
   info = root.arg if isinstance(root.arg, KernelInfo) else KernelInfo()
   opts = context.opts if context.opts is not None else info.opts
   if opts is None:
@@ -172,7 +173,9 @@ def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), ob
   return root
 
 
-def build_program(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, skip: Collection[str] = ()) -> UOp:
+def build_program(
+  kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, skip: Collection[str] = ()
+) -> UOp:
   """The PROGRAM of a kernel under given optimisations (None: the kernel's own, or chosen by heuristics)."""
   context = PassContext(renderer.capabilities, None if opts is None else tuple(opts))
   linear = run_passes(kernel, context, skip)
@@ -183,14 +186,19 @@ def build_program(kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = 
 
 
 def compile_kernel(
-  kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, measure: Measure | None = None, skip: Collection[str] = ()
+  kernel: UOp,
+  renderer: Renderer,
+  opts: Sequence[Opt] | None = None,
+  measure: Measure | None = None,
+  skip: Collection[str] = (),
 ) -> UOp:
-  """The program of a kernel: `PROGRAM(SINK, LINEAR, SOURCE, GROUP(global sizes), GROUP(local sizes), GROUP(operations, bytes))`.
+  """The program of a kernel: `PROGRAM(SINK, LINEAR, SOURCE, GROUP(global sizes), GROUP(local sizes),
+  GROUP(operations, bytes))`.
 
-  `opts` are optimisations to apply as given (an empty list: none). Without them `BEAM=n` searches for the best, timing candidates with
-  `measure(program) -> seconds` where there is one; else the heuristics choose, or nobody does under `NOOPT=1`.
-  `skip` names optional passes to leave out.
-  Raises KernelError and KernelOptError, which name what does not fit.
+  `opts` are optimisations to apply as given (an empty list: none). Without them `BEAM=n` searches for the best,
+  timing candidates with `measure(program) -> seconds` where there is one; else the heuristics choose, or nobody does
+  under `NOOPT=1`. `skip` names optional passes to leave out. Raises KernelError and KernelOptError, which name what
+  does not fit.
   """
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
   if given is None and BEAM >= 1 and measure is not None and not NOOPT:

@@ -1,6 +1,7 @@
 """Pass: REDUCE becomes a loop that updates an accumulator in a register.
 
-`REDUCE(x, r)` → ALLOC; STORE the identity; in the loop STORE op(LOAD, x); END; LOAD. REDUCEs over the same loops update their accumulators in one loop.
+`REDUCE(x, r)` → ALLOC; STORE the identity; in the loop STORE op(LOAD, x); END; LOAD. REDUCEs over the same loops
+update their accumulators in one loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pass: every RANGE becomes one loop.
 
-Two ENDs or REDUCEs may name the same RANGE. Where they can run as one loop they keep sharing it (sum and sum of squares over one axis);
-where one needs the other's result (softmax: the sum needs the maximum), or they sit inside different loops, each gets a RANGE of its own.
+Two ENDs or REDUCEs may name the same RANGE. Where they can run as one loop they keep sharing it (sum and sum of
+squares over one axis); where one needs the other's result (softmax: the sum needs the maximum), or they sit inside
+different loops, each gets a RANGE of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from tiny_codegen.loops import CLOSERS, kind, next_loop_id
 from tiny_uop import Ops, UOp
 
-# (END or REDUCE, rank in the chain of loops that need each other, the loops outside, the path of loops down to this one)
+# (END or REDUCE, rank in the chain of loops that need each other, the loops outside, the path of loops down to this
+# one)
 Instance = tuple[Ops, int, frozenset[UOp], tuple[UOp, ...]]
 
 
@@ -50,7 +52,9 @@ def _ranks(root: UOp) -> dict[UOp, int]:
   for u in below:
     if u.op in CLOSERS:
       own = set(u.src[1:])
-      ranks[u] = max((ranks[c] + 1 for c in _below(u, below) if c is not u and not own.isdisjoint(c.src[1:])), default=0)
+      ranks[u] = max(
+        (ranks[c] + 1 for c in _below(u, below) if c is not u and not own.isdisjoint(c.src[1:])), default=0
+      )
   return ranks
 
 
@@ -89,7 +93,7 @@ def _separate_once(root: UOp) -> UOp:
 
 
 def _rename(closer: UOp, loop: UOp, name: UOp) -> UOp:
-  """The closer with its RANGE renamed, but not that of closers of the same RANGE inside it: there it is another loop."""
+  """The closer with its RANGE renamed, but not inside closers of the same RANGE: there it is another loop."""
   done: dict[UOp, UOp] = {loop: name}
   for u in closer.src[0].walk(lambda u: loop in u.ranges):
     if u not in done:

@@ -1,8 +1,9 @@
 """Staging: an operand is copied into near memory for a tile of loops, in the order in which it will be read.
 
-`STAGE(x, a, b)` says that the values of `x` over loops a and b are computed once, at the loop level of the other loops that `x` depends on. Lowered, it is
-an ALLOC, loops of its own that fill it, and a LOAD where `x` was used. On a CPU this is packing for the cache, on a GPU a shared-memory tile; where `x` is an
-expression it is im2col or dequantise-once.
+`STAGE(x, a, b)` says that the values of `x` over loops a and b are computed once, at the loop level of the other
+loops that `x` depends on. Lowered, it is an ALLOC, loops of its own that fill it, and a LOAD where `x` was used. On a
+CPU this is packing for the cache, on a GPU a shared-memory tile; where `x` is an expression it is im2col or
+dequantise-once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ COUNTERS = THREADS | {AxisType.GLOBAL}
 
 
 def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...]) -> UOp | None:
-  """The kernel with a STAGE over `tile` around the largest expressions that read PARAM `slot` alone; None if none depends on the tile."""
+  """The kernel with a STAGE over `tile` around the largest expressions that read PARAM `slot` alone; None if none
+  depends on the tile.
+  """
   reads: dict[UOp, frozenset[int]] = {}
   users: dict[UOp, list[UOp]] = {}
   for u in root.toposort:
@@ -101,7 +104,9 @@ class Tile:
       total *= size
     available = capabilities.shared_memory_bytes
     if total * value.dtype.itemsize > available > 0:
-      raise KernelError(f"a STAGE of {total} × {value.dtype} does not fit into {available} bytes of near memory: use a smaller tile")
+      raise KernelError(
+        f"a STAGE of {total} × {value.dtype} does not fit into {available} bytes of near memory: use a smaller tile"
+      )
     memory = UOp.alloc(alloc_id, value.dtype.ptr(total, AddrSpace.LOCAL))
     around = loops_around(value, self.loops)
     computed = value.substitute({a: b for a, b in zip(self.loops, self.filling) if a is not b})

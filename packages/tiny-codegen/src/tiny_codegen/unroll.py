@@ -1,7 +1,7 @@
 """Pass: UPCAST and UNROLL loops are written out, the counter replaced by each of its values.
 
-Hash-consing shares what does not depend on the counter. A REDUCE over an UNROLL loop becomes a chain; a REDUCE inside an UPCAST loop becomes
-several that share one RANGE and so one loop. This is what makes a register tile.
+Hash-consing shares what does not depend on the counter. A REDUCE over an UNROLL loop becomes a chain; a REDUCE inside
+an UPCAST loop becomes several that share one RANGE and so one loop. This is what makes a register tile.
 """
 
 from __future__ import annotations

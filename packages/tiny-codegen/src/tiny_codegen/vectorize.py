@@ -1,13 +1,14 @@
 """Pass: VECTOR loops become vectors.
 
-The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE whose lanes are adjacent
-becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n scalar accesses. A REDUCE over a VECTOR loop
-keeps n partial results side by side and combines them in a tree at the end.
+The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE
+whose lanes are adjacent becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n
+scalar accesses. A REDUCE over a VECTOR loop keeps n partial results side by side and combines them in a tree at the
+end.
 """
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, kind, replace_loop, stride, substitute_simplified
+from tiny_codegen.loops import CLOSERS, kind, stride, substitute_simplified
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 
@@ -29,7 +30,7 @@ def _one_at_a_time(root: UOp) -> UOp:
     axis, closer = meeting
     unrolled = AxisType.UNROLL if closer is Ops.REDUCE else AxisType.UPCAST
     other = UOp.range(axis.src[0], axis.arg[0], unrolled)
-    root = replace_loop(root, axis, other, lambda u, a=axis, o=other: tuple([o if r is a else r for r in u.src[1:]]))
+    root = root.substitute({axis: other})
   return root
 
 
@@ -122,7 +123,9 @@ class Lanes:
     if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
       alt = None if alternative is None else self._vector(alternative)
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
-    return UOp(Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)]))
+    return UOp(
+      Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)])
+    )
 
   def _scalar_load(self, u: UOp, pointer: UOp, lane: int) -> UOp:
     place = u.src[0]

@@ -1,6 +1,7 @@
 """Pass: GLOBAL, LOCAL and GROUP loops become the hardware counters of a device with workgroups.
 
-A REDUCE over a GROUP loop leaves a partial result per thread in shared memory; after a barrier every thread adds them up, and one stores.
+A REDUCE over a GROUP loop leaves a partial result per thread in shared memory; after a barrier every thread adds them
+up, and one stores.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def globals_from_loops(root: UOp, capabilities: Capabilities) -> UOp:
   if not capabilities.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
     return root
   common = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in root.src)]
-  chosen = [r for r in common if not r.src[0].ranges and (size := extent(r)) is not None and size <= capabilities.max_global[0]]
+  chosen = [
+    r for r in common if not r.src[0].ranges and (size := extent(r)) is not None and size <= capabilities.max_global[0]
+  ]
   return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen[:3]})
 
 
@@ -58,7 +61,11 @@ def _share(reduce: UOp, loop_id: int, alloc_id: int) -> UOp:
   threads = tuple([r for r in loops if kind(r) is AxisType.GROUP])
   partial = reduce.src[0].reduce(op, *[r for r in loops if r not in threads])
   others = in_order(r for r in partial.ranges if kind(r) in REPLICATED and r not in threads)
-  places = (*[r for r in others if kind(r) is not AxisType.VECTOR], *threads, *[r for r in others if kind(r) is AxisType.VECTOR])
+  places = (
+    *[r for r in others if kind(r) is not AxisType.VECTOR],
+    *threads,
+    *[r for r in others if kind(r) is AxisType.VECTOR],
+  )
   sizes = tuple([int(r.src[0].arg) for r in places])
   total = 1
   for size in sizes:
@@ -82,7 +89,9 @@ def _store_once(root: UOp, threads: list[UOp]) -> UOp:
     if u.op is not Ops.STORE or not _is_output(u):
       return None
     place = u.src[0]
-    return u.replace(src=(place.src[0].index(place.src[1], place.src[2] & gate if len(place.src) > 2 else gate), u.src[1]))
+    return u.replace(
+      src=(place.src[0].index(place.src[1], place.src[2] & gate if len(place.src) > 2 else gate), u.src[1])
+    )
 
   return rebuild(root, change)
 

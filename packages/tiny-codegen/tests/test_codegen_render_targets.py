@@ -1,0 +1,102 @@
+"""Programs for processors other than this one: they compile, and need no library."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+
+import llvmlite.binding as llvm
+import pytest
+from codegen_elementwise import info_of, lower
+
+from tiny_codegen.render import LLVMRenderer, cpu_target
+from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+TARGETS = {
+  "x86-64": ("x86_64-unknown-linux-gnu", "x86-64", ()),
+  "x86-64-v3": ("x86_64-unknown-linux-gnu", "haswell", ("+sse4.1", "+avx", "+avx2", "+fma", "+f16c", "+bmi2")),
+  "avx512": ("x86_64-unknown-linux-gnu", "skylake-avx512",
+             ("+sse4.1", "+avx", "+avx2", "+fma", "+f16c", "+avx512f", "+avx512vl", "+avx512bw", "+avx512dq")),
+  "arm64": ("aarch64-unknown-linux-gnu", "generic", ("+neon",)),
+  "apple": ("arm64-apple-macosx14.0.0", "apple-m1", ()),
+}  # fmt: skip
+FLOAT_OPS = (*GroupOp.Transcendental, Ops.SQRT, Ops.TRUNC)
+
+
+def renderer(name: str) -> LLVMRenderer:
+  return LLVMRenderer(cpu_target(*TARGETS[name]))
+
+
+def calls(name: str, function: UOp) -> set[str]:
+  """The functions that the machine code of one value calls."""
+  made = renderer(name)
+  linear = UOp(Ops.LINEAR, src=lower(made, UOp.sink(function)).toposort)
+  module = llvm.parse_assembly(made.render(linear, info_of(linear)))
+  module.verify()
+  target = llvm.Target.from_triple(made.llvm.triple)
+  machine = target.create_target_machine(
+    cpu=made.llvm.cpu, features=made.llvm.features, opt=2, reloc="pic", codemodel="default"
+  )
+  builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+  builder.getModulePassManager().run(module, builder)
+  found = re.findall(r"^\s*(?:callq?|bl|jmp|b)\s+([A-Za-z_][\w.@]*)", machine.emit_assembly(module), re.MULTILINE)
+  return {f for f in found if not f.startswith((".L", "LBB"))}
+
+
+def store(value: UOp) -> UOp:
+  place = UOp.param(0, value.dtype.scalar().ptr(64)).index(UOp.const(dtypes.int32, 0))
+  return place.store(value)
+
+
+def load(dtype: DType, slot: int, lanes: int) -> UOp:
+  place = UOp.param(slot, dtype.ptr(64)).index(UOp.const(dtypes.int32, 0))
+  return place.load(dtype=dtype.vec(lanes))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("dtype", dtypes.floats, ids=str)
+def test_float_operations_call_nothing(name: str, dtype: DType) -> None:
+  for lanes in (1, 8):
+    a, b = load(dtype, 1, lanes), load(dtype, 2, lanes)
+    for value in (*(a.alu(op) for op in FLOAT_OPS), a + b, a / b, a.maximum(b), a * b + a):
+      assert not calls(name, store(value)), value
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("source", dtypes.all, ids=str)
+def test_conversions_call_nothing(name: str, source: DType) -> None:
+  value = load(source, 1, 4)
+  stores = [UOp.param(2 + slot, d.ptr(64)).index(0).store(value.cast(d)) for slot, d in enumerate(dtypes.all)]
+  assert not calls(name, UOp.group(*stores))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=str)
+def test_integer_operations_call_nothing(name: str, dtype: DType) -> None:
+  for lanes in (1, 4):
+    a, b = load(dtype, 1, lanes), load(dtype, 2, lanes)
+    for value in (a // b, a % b, a * b, a.maximum(b)):
+      assert not calls(name, store(value)), value
+
+
+def test_capabilities_follow_from_features() -> None:
+  assert not renderer("x86-64").capabilities.has_fma and renderer("x86-64-v3").capabilities.has_fma
+  assert renderer("avx512").capabilities.vector_bits == 512 and renderer("avx512").capabilities.vector_registers == 32
+  assert dtypes.float16 not in renderer("x86-64").capabilities.native_dtypes
+  assert dtypes.float16 in renderer("arm64").capabilities.native_dtypes
+  assert renderer("x86-64-v3").capabilities.lanes(dtypes.float32) == 8
+  assert cpu_target("riscv64-linux").capabilities.vector_bits == 128
+
+
+def test_a_call_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Rounding on a processor without the instruction, if it were not decomposed."""
+  made = renderer("x86-64")
+  wrong = replace(made.llvm.capabilities, native_ops=made.llvm.capabilities.native_ops | {Ops.TRUNC})
+  monkeypatch.setattr(
+    sys.modules[__name__], "renderer", lambda name: LLVMRenderer(replace(made.llvm, capabilities=wrong))
+  )
+  assert any("trunc" in f for f in calls("x86-64", store(load(dtypes.float32, 1, 1).trunc())))
