@@ -96,7 +96,10 @@ class ElementwiseMixin(MovementMixin):
     return (rest.ne(0) & ((rest < 0) ^ (b < 0))).where(rest + b, rest)
 
   def fmod(self, x: Operand, reverse: bool = False) -> Self:
-    """Remainder of the division rounded toward zero, with the sign of `self`."""
+    """Remainder of the division rounded toward zero, with the sign of `self`.
+
+    For floats it is exact while the quotient is an integer of the dtype (below 2^24 in float32).
+    """
     a, b = self.pair(x, reverse)
     if not dtypes.is_float(a.dtype):
       return a.counted().alu(Ops.TRUNCMOD, b.counted())

@@ -132,11 +132,11 @@ class JoinMixin(ReduceMixin):
 
   def triu(self, diagonal: int = 0) -> Self:
     """The upper triangle of the last two axes; zeros below `diagonal`."""
-    return self.upper_mask(diagonal).where(self, 0)
+    return self.upper_mask(diagonal).where(self, self.const_like(0))
 
   def tril(self, diagonal: int = 0) -> Self:
     """The lower triangle of the last two axes; zeros above `diagonal`."""
-    return self.upper_mask(diagonal + 1).where(0, self)
+    return self.upper_mask(diagonal + 1).where(self.const_like(0), self)
 
   def one_hot(self, num_classes: int = -1) -> Self:
     """int32 `(…, num_classes)`: 1 at the position that each element names. -1 takes the largest element plus one."""

@@ -217,8 +217,9 @@ class MathMixin(ElementwiseMixin):
     out = (y * size.log2()).exp2()
     whole = y.trunc() == y
     odd = whole & ((y * 0.5).trunc() * 2 != y)
-    out = negative.where(whole.where(odd.where(out.mul(-1), out), math.nan), out)
-    at_zero = y.eq(1).where(self, y.eq(0).where(1.0, (y < 0).where(math.inf, self.const_like(0))))
+    out = negative.where((whole | self.isinf()).where(odd.where(out.mul(-1), out), math.nan), out)
+    pole = odd.where(self.detach().reciprocal(), math.inf)
+    at_zero = y.eq(1).where(self, y.eq(0).where(1.0, (y < 0).where(pole, y.isnan().where(y, self.const_like(0)))))
     out = zero.where(at_zero, out)
     # infinite bases and exponents: |x| = 1 gives 1 for any y, y = 0 gives 1 for any x, even NaN
     out = (self.abs().eq(1) & y.isinf()).where(1.0, out)

@@ -141,7 +141,9 @@ class MovementMixin(TensorBase):
 
   def clone(self) -> Self:
     """A copy in a buffer of its own."""
-    return self.derive(self.uop.contiguous())
+    copy = self.derive(self.uop.contiguous())
+    copy.contents = object()
+    return copy
 
   def select_axis(self, axis: int, start: sint, stop: sint) -> Self:
     """Keep [start, stop) of one axis."""

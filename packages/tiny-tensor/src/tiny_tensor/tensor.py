@@ -151,7 +151,7 @@ def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
     return const_uop(data, kind, (), Device.canonicalize(device))
   if not isinstance(data, (*BYTES, list, tuple)) and not hasattr(data, "__array_interface__"):
     raise TypeError(
-      f"cannot make a Tensor of {type(data).__name__}: expected numbers, lists, bytes, a NumPy array or a Path"
+      f"cannot make a Tensor of {type(data).__name__} {data!r:.40}: expected numbers, lists, bytes, a NumPy array or a Path"
     )
   name = Device.canonicalize(device)
   buffer, shape = host_data(data, dtype)
