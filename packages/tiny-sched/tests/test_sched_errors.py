@@ -75,3 +75,9 @@ def test_kernel_level_node_in_a_tensor_graph() -> None:
   loop = UOp.range(8, 0).cast(dtypes.int32)
   with pytest.raises(ValueError, match="RANGE"):
     schedule(UOp.sink(buffer().assign(buffer() + loop)))
+
+
+def test_values_without_elements_end() -> None:
+  # a long-reduction rule once cut an axis of size 0 for ever
+  empty = UOp.new_buffer("CPU", 0, dtypes.int32).reshape((0, 0))
+  assert schedule(UOp.sink(empty.assign(empty.reduce_axes(Ops.MUL, (0,)).shrink(((0, 0), (0, 0)))))).src == ()

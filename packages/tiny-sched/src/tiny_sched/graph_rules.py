@@ -97,7 +97,9 @@ def _split_reduce(x: UOp, u: UOp) -> UOp | None:
   """A long reduction to few elements in two steps, the first of which has enough independent rows to run in parallel."""
   op, axes = u.arg
   sizes = [known(s) for s in x.shape]
-  if any(s is None for s in sizes) or largest_size(u.shape) > FEW or largest_size(x.shape) < LONG * largest_size(u.shape):
+  if any(s is None for s in sizes) or is_empty(x.shape):
+    return None
+  if largest_size(u.shape) > FEW or largest_size(x.shape) < LONG * largest_size(u.shape):
     return None
   for axis in axes:
     size = known(x.shape[axis])
