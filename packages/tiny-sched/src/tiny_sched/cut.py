@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from tiny_sched.facts import Below, Facts, is_alu
+from tiny_sched.facts import CHEAP_ALU, CHEAP_LOADS, Below, Facts, is_alu
 from tiny_sched.index import Index, largest, largest_size
 from tiny_uop import AxisType, Ops, UOp
 
@@ -76,7 +76,7 @@ def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluati
     return not repeated and not (facts.below is Below.NONE and evaluations <= TINY)
   if ratio > len(demands) * 4:
     return facts.loads > 2 or facts.alu > 4  # in the innermost loop of something like a matrix product
-  return facts.loads > 3 or facts.alu > 16
+  return facts.loads > CHEAP_LOADS or facts.alu > CHEAP_ALU
 
 
 def materialise(u: UOp, facts: Facts, demands: Iterable[Demand], kernel_loops: tuple[UOp, ...]) -> bool:

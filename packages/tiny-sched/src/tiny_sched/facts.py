@@ -12,6 +12,8 @@ from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View, view_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
 
+CHEAP_LOADS = 3  # what a kernel may well compute again instead of reading the result
+CHEAP_ALU = 16
 MANY = 8  # more leaves than this are not told apart
 _ALU_CAP = 1000
 _TRIAL_NODES = 300
@@ -46,6 +48,12 @@ class Facts:
   def loads(self) -> int:
     """How many different things are read, MANY + 1 for more than MANY."""
     return MANY + 1 if self.leaves is None else len(self.leaves)
+
+
+  @property
+  def is_dear(self) -> bool:
+    """Whether several kernels that want the value had better read it than each compute it."""
+    return self.heavy or self.loads > CHEAP_LOADS or self.alu > CHEAP_ALU
 
 
 _NOTHING = Facts(frozenset())
@@ -124,7 +132,7 @@ class FactTable:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
       facts = self.facts[u] = self.compute(u)
-      likely = facts.below is Below.FULL and users.get(u, 0) > 1
+      likely = users.get(u, 0) > 1 and (facts.below is Below.FULL or (is_alu(u) and facts.is_dear))
       self.seen[u] = self.end(u) if likely else facts
 
   def end(self, u: UOp, below: Below = Below.NONE) -> Facts:

@@ -143,8 +143,9 @@ def _store_copied_const(v: UOp, c: UOp, u: UOp) -> UOp | None:
   return u.replace(src=(v, c.replace(src=(x.contiguous(), d))))
 
 
-def _store_reshaped_copy(v: UOp, x: UOp, u: UOp) -> UOp:
-  return u.replace(src=(v.reshape(x.shape), x))
+def _store_reshaped(v: UOp, x: UOp, u: UOp) -> UOp | None:
+  """A run of memory may as well be written in the shape that the value is computed in."""
+  return u.replace(src=(v.reshape(x.shape), x)) if x.op is Ops.COPY or chain_view(v) is not None else None
 
 
 GRAPH_RULES = PatternMatcher([
@@ -165,8 +166,7 @@ GRAPH_RULES = PatternMatcher([
   rule("split_long_reduce",    UPat(Ops.REDUCE, src=(_x,), name="u"),                             _split_reduce),
   rule("fold_elementwise",     UPat(GroupOp.Elementwise, name="u"),                               _elementwise_const),
   rule("store_copied_const",   UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.COPY, name="c")), name="u"), _store_copied_const),
-  rule("store_reshaped_copy",  UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.RESHAPE, src=(UPat(Ops.COPY, name="x"),))), name="u"),
-                               _store_reshaped_copy),
+  rule("store_reshaped",       UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.RESHAPE, src=(_x,), more=True)), name="u"), _store_reshaped),
   rule("copy_to_same_device",  UPat(Ops.COPY, src=(_x, UPat(Ops.DEVICE)), name="u"),              _copy_here),
   rule("copy_of_movement",     UPat(Ops.COPY, src=(UPat(GroupOp.Movement, src=(_x,), more=True), UPat(Ops.DEVICE, name="d")), name="u"),
                                _copy_of_movement),
