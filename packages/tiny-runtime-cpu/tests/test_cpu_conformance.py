@@ -15,7 +15,7 @@ def test_conformance(tmp_path: Path) -> None:
   command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_cpu.backend:BACKEND"]
   command += ["--report-file", str(report)]
   env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr
   cases = json.loads(report.read_text())["cases"]
   assert len(cases) > 800

@@ -72,7 +72,7 @@ def kit(tmp_path: Path) -> Kit:
     command += ["--pyargs", "tiny_runtime.conformance", "--report-file", str(report), *arguments]
     command += ["--backend", backend] if backend else []
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *(p for p in sys.path if p)])}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
     cases = json.loads(report.read_text())["cases"] if report.exists() else []
     return Outcome(done.returncode, done.stdout + done.stderr, {case["case"]: case for case in cases})
 
