@@ -19,6 +19,7 @@ from tiny_codegen.loops import (
   substitute_simplified,
   terms,
 )
+from tiny_codegen.reduce import identity
 from tiny_codegen.separate import separate
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
@@ -49,13 +50,38 @@ def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
   for u in root.toposort:
     if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.index:
       for loop in u.ranges & closed:
-        if _only_last(u, loop):
+        if _only_last(u, loop) and (_starts_at_once(u, loop) or _guarded(root, loop, u)):
           candidates.setdefault(loop, []).append(u)
   # only lanes that may not happen cost much: a scalar gate is a select
   wanted = [
     (r, gates) for r, gates in candidates.items() if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)
   ]
   return min(wanted, key=lambda found: int(found[0].arg[0])) if wanted else None
+
+
+def _starts_at_once(gate: UOp, loop: UOp) -> bool:
+  """Whether no outer loop decides which of this loop's iterations the gate is about: then only the last one is."""
+  block = stride(gate.src[0], loop)
+  return block is not None and not _parts(gate.src[0], loop, block)[0].ranges
+
+
+def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
+  """Whether iterations in which the gate does not hold have no effect at all, so that they can be left out."""
+  for u in root.toposort:
+    if u.op is Ops.END and loop in u.src[1:]:
+      effects = [s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges]
+      if any(len(s.src[0].src) < 3 or gate not in _clauses(s.src[0].src[2]) for s in effects):
+        return False
+    elif u.op is Ops.REDUCE and loop in u.src[1:]:
+      value = u.src[0]
+      neutral = identity(u.arg[0], u.dtype)
+      if value.op is not Ops.WHERE or gate not in _clauses(value.src[0]) or value.src[2] is not neutral:
+        return False
+  return True
+
+
+def _clauses(gate: UOp) -> list[UOp]:
+  return [c for s in gate.src for c in _clauses(s)] if gate.op is Ops.AND else [gate]
 
 
 def _only_last(gate: UOp, loop: UOp) -> bool:
