@@ -1,4 +1,4 @@
-"""Two independent evaluators over NumPy: `evaluate` of tensor graphs (no scheduler involved), `execute` of schedules."""
+"""Two independent evaluators over NumPy: `evaluate` of tensor graphs (without scheduler), `execute` of schedules."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def _floormod(a: Array, b: Array) -> Array:
 
 
 ALU: dict[Ops, Callable[..., Any]] = {
-  Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.MAX: np.maximum, Ops.FDIV: np.divide, Ops.FLOORDIV: _floordiv, Ops.FLOORMOD: _floormod,
-  Ops.CMPLT: np.less, Ops.CMPNE: np.not_equal, Ops.CMPEQ: np.equal, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
-  Ops.XOR: np.bitwise_xor, Ops.SHL: np.left_shift, Ops.SHR: np.right_shift, Ops.WHERE: np.where, Ops.EXP: np.exp, Ops.LOG: np.log,
+  Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.MAX: np.maximum, Ops.FDIV: np.divide,
+  Ops.FLOORDIV: _floordiv, Ops.FLOORMOD: _floormod, Ops.CMPLT: np.less, Ops.CMPNE: np.not_equal, Ops.CMPEQ: np.equal,
+  Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
+  Ops.XOR: np.bitwise_xor, Ops.SHL: np.left_shift, Ops.SHR: np.right_shift, Ops.WHERE: np.where, Ops.EXP: np.exp,
+  Ops.LOG: np.log,
   Ops.EXP2: np.exp2, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.SQRT: np.sqrt, Ops.TRUNC: np.trunc,
 }  # fmt: skip
 REDUCE: dict[Ops, Any] = {Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.MAX: np.maximum}
@@ -67,7 +69,7 @@ def scalar(u: UOp, values: dict[UOp, Any]) -> Any:
 
 
 class Evaluator:
-  """Values of a tensor graph, node by node; STOREs are functional: an AFTER is a copy of the buffer with the values written."""
+  """Values of a tensor graph, node by node. STOREs are functional: an AFTER is a copy of the buffer, written to."""
 
   def __init__(self, memory: Memory) -> None:
     self.memory, self.done = memory, {}  # type: Memory, dict[UOp, Array]
@@ -92,7 +94,9 @@ class Evaluator:
       op, axes = u.arg
       result = src[0]
       for axis in axes:  # bool needs the identity spelled out
-        result = REDUCE[op].reduce(result, axis=axis, keepdims=True, initial=_identity(op, u.dtype)).astype(result.dtype)
+        result = (
+          REDUCE[op].reduce(result, axis=axis, keepdims=True, initial=_identity(op, u.dtype)).astype(result.dtype)
+        )
       return result
     if u.op in GroupOp.Identity or u.op is Ops.COPY:
       return src[0]
@@ -146,17 +150,21 @@ def _load(u: UOp, index: UOp, buffers: list[Array], env: dict[UOp, Any], memo: d
   data = buffers[index.src[0].arg]
   offset = np.asarray(_lanes(index.src[1], buffers, env, memo))
   if len(index.src) == 2:
-    assert np.all((offset >= 0) & (offset < data.size)), f"{index.src[1].render()} is out of bounds of {data.size} elements"
+    assert np.all((offset >= 0) & (offset < data.size)), (
+      f"{index.src[1].render()} is out of bounds of {data.size} elements"
+    )
     return data[offset]
   gate = np.asarray(_lanes(index.src[2], buffers, env, memo))
   offset, gate = np.broadcast_arrays(offset, gate)
-  assert np.all(~gate | ((offset >= 0) & (offset < data.size))), f"gated {index.src[1].render()} is out of bounds of {data.size}"
+  assert np.all(~gate | ((offset >= 0) & (offset < data.size))), (
+    f"gated {index.src[1].render()} is out of bounds of {data.size}"
+  )
   alternative = np.asarray(_lanes(u.src[1], buffers, env, memo)) if len(u.src) > 1 else data.dtype.type(0)
   return np.where(gate, data[np.where(gate, offset, 0)] if data.size else data.dtype.type(0), alternative)
 
 
 def _lanes(u: UOp, buffers: list[Array], env: dict[UOp, Any], memo: dict[UOp, Any]) -> Any:
-  """The value of a kernel expression; loops that are not in `env` are axes of the result: evaluates all iterations at once."""
+  """The value of a kernel expression in all iterations at once: each loop is an axis of the result."""
   for node in u.walk(lambda n: n not in memo):
     if node in memo or node.op in (Ops.PARAM, Ops.INDEX):
       continue
@@ -176,9 +184,9 @@ def _lanes(u: UOp, buffers: list[Array], env: dict[UOp, Any], memo: dict[UOp, An
 def _reduce(u: UOp, env: dict[UOp, Any], memo: dict[UOp, Any]) -> Any:
   value = np.asarray(memo[u.src[0]])
   for r in u.src[1:]:
-    axis = int(np.argmax(np.asarray(env[r].shape) > 1)) if env[r].size != 1 else next(i for i in [-1])
     if env[r].size == 1:
       continue
+    axis = int(np.argmax(np.asarray(env[r].shape) > 1))
     wide = np.broadcast_to(value, np.broadcast_shapes(value.shape, env[r].shape))
     value = REDUCE[u.arg[0]].reduce(wide, axis=axis, keepdims=True).astype(wide.dtype)
   if any(r.src[0].op is Ops.CONST and r.src[0].arg == 0 for r in u.src[1:]):
@@ -201,8 +209,12 @@ def run_kernel(body: UOp, buffers: list[Array], variables: dict[UOp, Any]) -> No
     value = _lanes(store.src[1], buffers, env, memo)
     out = buffers[store.src[0].src[0].arg]
     offset, value = np.broadcast_arrays(offset, value)
-    assert np.all((offset >= 0) & (offset < out.size)), f"STORE at {store.src[0].src[1].render()} is out of bounds of {out.size}"
-    assert np.unique(offset).size == offset.size or np.broadcast_shapes(offset.shape) != offset.shape, "an element is stored twice"
+    assert np.all((offset >= 0) & (offset < out.size)), (
+      f"STORE at {store.src[0].src[1].render()} is out of bounds of {out.size}"
+    )
+    assert np.unique(offset).size == offset.size or np.broadcast_shapes(offset.shape) != offset.shape, (
+      "an element is stored twice"
+    )
     out[offset] = value
 
 

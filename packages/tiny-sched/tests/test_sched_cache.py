@@ -74,7 +74,9 @@ def test_other_sizes_and_dtypes_are_misses() -> None:
 
 def test_arenas_are_new_each_time() -> None:
   x, out = buffer(), buffer()
-  arenas = [{a.src[0] for c in schedule(graph(x, out)).src for a in c.src[1:] if a.op is Ops.BUFFER_VIEW} for _ in range(2)]
+  arenas = [
+    {a.src[0] for c in schedule(graph(x, out)).src for a in c.src[1:] if a.op is Ops.BUFFER_VIEW} for _ in range(2)
+  ]
   assert arenas[0] and not arenas[0] & arenas[1]
 
 

@@ -54,7 +54,13 @@ def arange(n: int, dtype: DType = dtypes.int32) -> UOp:
   """A running sum of ones over windows, as a frontend without an iota makes it."""
   ones = UOp.const(dtype, 1, (n,)).pad(((n - 1, 0),))
   size = 2 * n - 1
-  rows = ones.reshape((1, size)).expand((n + 1, size)).reshape(((n + 1) * size,)).shrink(((0, 2 * n * n),)).reshape((n, 2 * n))
+  rows = (
+    ones.reshape((1, size))
+    .expand((n + 1, size))
+    .reshape(((n + 1) * size,))
+    .shrink(((0, 2 * n * n),))
+    .reshape((n, 2 * n))
+  )
   return total(rows.shrink(((0, n), (0, n))), 1).reshape((n,)) + -1
 
 
@@ -74,7 +80,9 @@ def windows(x: UOp, k: int) -> UOp:
   for axis in (0, 2):
     before, n, after = x.shape[:axis], int(x.shape[axis]), x.shape[axis + 1 :]
     x = x.reshape((*before, 1, n, *after)).expand((*before, k + 1, n, *after)).reshape((*before, (k + 1) * n, *after))
-    x = x.shrink([(0, k * (n + 1)) if i == axis else (0, s) for i, s in enumerate(x.shape)]).reshape((*before, k, n + 1, *after))
+    x = x.shrink([(0, k * (n + 1)) if i == axis else (0, s) for i, s in enumerate(x.shape)]).reshape(
+      (*before, k, n + 1, *after)
+    )
     x = x.shrink([(0, n - k + 1) if i == axis + 1 else (0, s) for i, s in enumerate(x.shape)])
     x = x.permute([axis + 1 if i == axis else axis if i == axis + 1 else i for i in range(len(x.shape))])
   return x.permute((0, 2, 1, 3))

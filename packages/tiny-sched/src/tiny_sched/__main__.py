@@ -12,8 +12,12 @@ from tiny_uop import parse_uop, print_uop
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Reads a tensor graph, writes its schedule. 0, or 1 after a message on stderr when the graph is not legal."""
-  parser = argparse.ArgumentParser(prog="python -m tiny_sched", description="Tensor graph in, schedule out; both as text.")
-  parser.add_argument("graph", nargs="?", type=argparse.FileType("r"), default=sys.stdin, help="file to read (default: standard input)")
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_sched", description="Tensor graph in, schedule out; both as text."
+  )
+  parser.add_argument(
+    "graph", nargs="?", type=argparse.FileType("r"), default=sys.stdin, help="file to read (default: standard input)"
+  )
   options = parser.parse_args(arguments)
   try:
     print(print_uop(schedule(parse_uop(options.graph.read()))), end="\n")

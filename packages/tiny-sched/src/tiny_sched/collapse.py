@@ -1,14 +1,14 @@
 """Reductions in closed form.
 
-A sum over `k` of a term that depends on `k` only through comparisons is a count (`arange`, triangular masks); a sum that picks the one `k`
-equal to an expression is a load at that expression (indexing by a tensor, `one_hot` products). Both become O(1) per element.
+A sum over `k` of a term that depends on `k` only through comparisons is a count (`arange`, triangular masks). A sum that
+picks the one `k` equal to an expression is a load there (indexing by a tensor, `one_hot` products). Both are O(1) per element.
 """
 
 from __future__ import annotations
 
 from tiny_sched.conditions import Interval, conjuncts, interval_of, together
-from tiny_sched.value_rules import tidy
 from tiny_sched.simple import simplify
+from tiny_sched.value_rules import tidy
 from tiny_uop import Ops, UOp, dtypes
 
 _INTEGER_KINDS = ("int", "uint", "index")
@@ -71,7 +71,7 @@ def _sum_where(cond: UOp, value: UOp, k: UOp) -> UOp | None:
 
 
 def sum_over(value: UOp, k: UOp) -> UOp | None:
-  """Σ of `value` over the loop `k` without the loop, or None where no closed form is known. For bool, the disjunction."""
+  """Σ of `value` over the loop `k` without the loop, or None where none is known. For bool, the disjunction."""
   if k not in value.ranges:
     return _times(value, k.src[0])
   op, src, exact = value.op, value.src, value.dtype.kind in _INTEGER_KINDS
@@ -91,7 +91,9 @@ def sum_over(value: UOp, k: UOp) -> UOp | None:
     cond, yes, no = src[0].src
     return sum_over(cond.where(yes.cast(value.dtype), no.cast(value.dtype)), k)
   if value.dtype.kind == "bool":
-    return _sum_where(value, UOp.const(dtypes.bool, True), k) if op in (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE, Ops.AND) else None
+    return (
+      _sum_where(value, UOp.const(dtypes.bool, True), k) if op in (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE, Ops.AND) else None
+    )
   if not exact:
     return None
   if op is Ops.ADD:
@@ -136,4 +138,3 @@ def reduce_over(op: Ops, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
         left.remove(k)
         break
   return value.reduce(op, *left)
-

@@ -118,7 +118,7 @@ def _equal(a: UOp, b: UOp, k: UOp) -> tuple[UOp, UOp] | None:
 def interval_of(conds: Sequence[UOp], k: UOp) -> Interval | None:
   """The k in `[0, extent)` that satisfy all conditions, each of which mentions k; None where they cannot be solved."""
   for place, cond in enumerate(conds):
-    if cond.op is Ops.CMPEQ and (solved := _equal(*cond.src, k)) is not None:
+    if cond.op is Ops.CMPEQ and (solved := _equal(cond.src[0], cond.src[1], k)) is not None:
       rest = (*conds[:place], *conds[place + 1 :], solved[1])
       return Interval(ZERO, k.src[0], solved[0], tuple(c for c in rest if c is not _TRUE))
   start, stop = ZERO, k.src[0]
@@ -128,7 +128,7 @@ def interval_of(conds: Sequence[UOp], k: UOp) -> Interval | None:
       cond, holds = cond.src[0], not holds
     if cond.op is not Ops.CMPLT or cond.src[0].dtype.kind not in _INTEGER_KINDS:
       return None
-    edges = _below(*cond.src, k, holds)
+    edges = _below(cond.src[0], cond.src[1], k, holds)
     if edges is None:
       return None
     start = start if edges[0] is None else start.maximum(edges[0])

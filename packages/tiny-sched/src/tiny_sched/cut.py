@@ -1,7 +1,7 @@
-"""Whether a tensor node gets memory of its own, or is computed inside the kernels that use it. The policy, and nothing else.
+"""Whether a tensor node gets memory of its own, or is computed inside the kernels that use it: the policy.
 
-The scheduler visits nodes from users to sources and hands over every demand on a node: in which kernel, inside which loops, at which
-index. `ratio`, evaluations per element, tells how much would be recomputed.
+The scheduler visits nodes from users to sources and hands over every demand on a node: in which kernel, inside which
+loops, at which index. `ratio`, evaluations per element, tells how much would be recomputed.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ class Below(IntEnum):
 class Facts:
   """Of the expression from a node down to memory, to values that surely get memory, and to reductions.
 
-  `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones. `positional`: an
-  element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE that needs no loop.
+  `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones.
+  `positional`: an element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE that
+  needs no loop.
   """
 
   leaves: frozenset[UOp] | None
@@ -48,7 +49,6 @@ class Facts:
   def loads(self) -> int:
     """How many different things are read, MANY + 1 for more than MANY."""
     return MANY + 1 if self.leaves is None else len(self.leaves)
-
 
   @property
   def is_dear(self) -> bool:

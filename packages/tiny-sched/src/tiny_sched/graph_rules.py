@@ -1,4 +1,4 @@
-"""Rules on the tensor graph before it is cut: fewer movement operations, folded constants, reductions that are none, smaller copies."""
+"""Rules on the tensor graph before it is cut: less movement, folded constants, fewer reductions, direct copies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def _elementwise_const(u: UOp) -> UOp | None:
   scalars = [scalar_of(s) for s in u.src]
   if all(s is None for s in scalars):
     return None
-  simpler = VALUE_RULES.rewrite(UOp(u.op, u.dtype, tuple(c if c is not None else s for c, s in zip(scalars, u.src)), u.arg))
+  simpler = VALUE_RULES.rewrite(
+    UOp(u.op, u.dtype, tuple(c if c is not None else s for c, s in zip(scalars, u.src)), u.arg)
+  )
   if simpler is None:
     return None
   return simpler if simpler in u.src else _filled(simpler, u.shape) if simpler.op is Ops.CONST else None
@@ -94,7 +96,7 @@ def _divisor(size: int) -> int | None:
 
 
 def _split_reduce(x: UOp, u: UOp) -> UOp | None:
-  """A long reduction to few elements in two steps, the first of which has enough independent rows to run in parallel."""
+  """A long reduction to few elements in two steps, the first of which has enough rows to run in parallel."""
   op, axes = u.arg
   sizes = [known(s) for s in x.shape]
   if any(s is None for s in sizes) or is_empty(x.shape):
@@ -148,28 +150,39 @@ def _store_reshaped(v: UOp, x: UOp, u: UOp) -> UOp | None:
   return u.replace(src=(v.reshape(x.shape), x)) if x.op is Ops.COPY or chain_view(v) is not None else None
 
 
+def _sorted_already(x: UOp, u: UOp) -> UOp | None:
+  return x if u.arg == tuple(sorted(u.arg)) else None
+
+
+_reshape = UPat(Ops.RESHAPE, src=(_x,), more=True)
+_moved = UPat(GroupOp.Movement, src=(_x,), more=True)
+_device, _target = UPat(Ops.DEVICE, name="d"), UPat.var("v")
+_copy, _flip, _bitcast = (
+  UPat(Ops.COPY, name="c"),
+  UPat(Ops.FLIP, src=(_x,), name="i"),
+  UPat(Ops.BITCAST, src=(_x,), name="b"),
+)
+
 GRAPH_RULES = PatternMatcher([
-  rule("detach",               UPat(Ops.DETACH, src=(_x,)),                                       lambda x: x),
-  rule("contiguous_backward",  UPat(Ops.CONTIGUOUS_BACKWARD, src=(_x,)),                          lambda x: x),
-  rule("merge_reshape",        UPat(Ops.RESHAPE, src=(UPat(Ops.RESHAPE, src=(_x,), more=True),), name="u", more=True), _merge_reshape),
-  rule("merge_permute",        UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,)),), name="u"),  _merge_permute),
-  rule("reshape_to_same",      UPat(Ops.RESHAPE, src=(_x,), name="u", more=True),                 _same_geometry),
-  rule("expand_to_same",       UPat(Ops.EXPAND, src=(_x,), name="u", more=True),                  _same_geometry),
-  rule("permute_to_same",      UPat(Ops.PERMUTE, src=(_x,), name="u"), lambda x, u: x if u.arg == tuple(sorted(u.arg)) else None),
-  rule("flip_twice",           UPat(Ops.FLIP, src=(UPat(Ops.FLIP, src=(_x,), name="i"),), name="u"),
-                               lambda x, i, u: x if i.arg == u.arg else None),
-  rule("pad_by_nothing",       UPat(Ops.PAD, src=(_x,), name="u", more=True),                     _no_padding),
-  rule("shrink_to_all",        UPat(Ops.SHRINK, src=(_x,), name="u", more=True),                  _all_of_it),
-  rule("reduce_empty_axis",    UPat(Ops.REDUCE, src=(_x,), name="u"),                             _reduce_nothing),
-  rule("reduce_axis_of_one",   UPat(Ops.REDUCE, src=(_x,), name="u"),                             _reduce_ones),
-  rule("merge_reduce",         UPat(Ops.REDUCE, src=(UPat(Ops.REDUCE, src=(_x,)),), name="u"),    _merge_reduce),
-  rule("split_long_reduce",    UPat(Ops.REDUCE, src=(_x,), name="u"),                             _split_reduce),
-  rule("fold_elementwise",     UPat(GroupOp.Elementwise, name="u"),                               _elementwise_const),
-  rule("store_copied_const",   UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.COPY, name="c")), name="u"), _store_copied_const),
-  rule("store_reshaped",       UPat(Ops.STORE, src=(UPat.var("v"), UPat(Ops.RESHAPE, src=(_x,), more=True)), name="u"), _store_reshaped),
-  rule("copy_to_same_device",  UPat(Ops.COPY, src=(_x, UPat(Ops.DEVICE)), name="u"),              _copy_here),
-  rule("copy_of_movement",     UPat(Ops.COPY, src=(UPat(GroupOp.Movement, src=(_x,), more=True), UPat(Ops.DEVICE, name="d")), name="u"),
-                               _copy_of_movement),
-  rule("copy_of_bitcast",      UPat(Ops.COPY, src=(UPat(Ops.BITCAST, src=(_x,), name="b"), UPat(Ops.DEVICE, name="d"))), _copy_of_bitcast),
-  rule("contiguous_twice",     UPat(Ops.CONTIGUOUS, src=(UPat(Ops.CONTIGUOUS, name="x"),)),       lambda x: x),
+  rule("detach",              UPat(Ops.DETACH, src=(_x,)),                                      lambda x: x),
+  rule("contiguous_backward", UPat(Ops.CONTIGUOUS_BACKWARD, src=(_x,)),                         lambda x: x),
+  rule("contiguous_twice",    UPat(Ops.CONTIGUOUS, src=(UPat(Ops.CONTIGUOUS, name="x"),)),      lambda x: x),
+  rule("merge_reshape",       UPat(Ops.RESHAPE, src=(_reshape,), name="u", more=True),          _merge_reshape),
+  rule("merge_permute",       UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,)),), name="u"), _merge_permute),
+  rule("reshape_to_same",     UPat(Ops.RESHAPE, src=(_x,), name="u", more=True),                _same_geometry),
+  rule("expand_to_same",      UPat(Ops.EXPAND, src=(_x,), name="u", more=True),                 _same_geometry),
+  rule("permute_to_same",     UPat(Ops.PERMUTE, src=(_x,), name="u"),                           _sorted_already),
+  rule("flip_twice",          UPat(Ops.FLIP, src=(_flip,), name="u"), lambda x, i, u: x if i.arg == u.arg else None),
+  rule("pad_by_nothing",      UPat(Ops.PAD, src=(_x,), name="u", more=True),                    _no_padding),
+  rule("shrink_to_all",       UPat(Ops.SHRINK, src=(_x,), name="u", more=True),                 _all_of_it),
+  rule("reduce_empty_axis",   UPat(Ops.REDUCE, src=(_x,), name="u"),                            _reduce_nothing),
+  rule("reduce_axis_of_one",  UPat(Ops.REDUCE, src=(_x,), name="u"),                            _reduce_ones),
+  rule("merge_reduce",        UPat(Ops.REDUCE, src=(UPat(Ops.REDUCE, src=(_x,)),), name="u"),   _merge_reduce),
+  rule("split_long_reduce",   UPat(Ops.REDUCE, src=(_x,), name="u"),                            _split_reduce),
+  rule("fold_elementwise",    UPat(GroupOp.Elementwise, name="u"),                              _elementwise_const),
+  rule("store_copied_const",  UPat(Ops.STORE, src=(_target, _copy), name="u"),                  _store_copied_const),
+  rule("store_reshaped",      UPat(Ops.STORE, src=(_target, _reshape), name="u"),               _store_reshaped),
+  rule("copy_to_same_device", UPat(Ops.COPY, src=(_x, _device), name="u"),                      _copy_here),
+  rule("copy_of_movement",    UPat(Ops.COPY, src=(_moved, _device), name="u"),                  _copy_of_movement),
+  rule("copy_of_bitcast",     UPat(Ops.COPY, src=(_bitcast, _device)),                          _copy_of_bitcast),
 ])  # fmt: skip

@@ -49,7 +49,9 @@ class Histories:
     if target.dtype is not value.dtype:
       raise ValueError(f"STORE of {value.dtype} into a buffer of {target.dtype}: cast the value to {target.dtype}")
     if target.shape != value.shape and value.shape != ():
-      raise ValueError(f"STORE of a value of shape {value.shape} through a view of shape {target.shape}: reshape or expand the value")
+      raise ValueError(
+        f"STORE of a value of shape {value.shape} through a view of shape {target.shape}: reshape or expand the value"
+      )
     base, before = self.base_of(target)
     if is_empty(target.shape):
       self._after[u] = before  # nothing happens

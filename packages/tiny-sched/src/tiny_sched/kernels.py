@@ -1,4 +1,4 @@
-"""The final form of a unit: a body whose loops and PARAMs are numbered by its structure alone, so that equal kernels are one object."""
+"""The final form of a unit: loops and PARAMs numbered by structure alone, so that equal kernels are one object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-  """What a CALL does: the body, the memory that takes the place of its PARAMs (without versions), and its variables, by name."""
+  """What a CALL does: the body, the memory in the place of its PARAMs (without versions), its variables by name."""
 
   body: UOp
   places: tuple[Place, ...]

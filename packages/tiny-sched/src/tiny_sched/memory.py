@@ -28,7 +28,8 @@ class Lifetime:
 def plan(lifetimes: dict[_Name, Lifetime]) -> tuple[dict[_Name, int], int]:
   """(byte offset of each temporary, bytes of the arena). Best fit over the free gaps, in order of first use.
 
-  The arena is never larger than the sum of the aligned sizes; two temporaries overlap only if one is done before the other begins.
+  The arena is never larger than the sum of the aligned sizes; two temporaries overlap only if one is done before the
+  other begins.
   """
   offsets: dict[_Name, int] = {}
   total = 0

@@ -1,7 +1,7 @@
-"""Two nested loops that all addresses count through as one become one: fewer loops, longer ones, and one kernel for many shapes.
+"""Two nested loops that all addresses count through as one become one: fewer loops, and longer.
 
-Loops i (outer) and j (inner, extent n) merge where every index expression has them as c*n*i + c*j. With m = n*i + j that is c*m, so the
-merged kernel is the old one with i = 0 and j = m.
+Loops i (outer) and j (inner, extent n) merge where every index expression has them as c*n*i + c*j. With m = n*i + j
+that is c*m, so the merged kernel is the old one with i = 0 and j = m.
 """
 
 from __future__ import annotations

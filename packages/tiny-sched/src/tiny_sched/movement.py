@@ -1,4 +1,4 @@
-"""Movement operations as index arithmetic: where element `index` of the result comes from. One function per operation."""
+"""Movement operations as index arithmetic: where an element of the result comes from. One function per operation."""
 
 from __future__ import annotations
 

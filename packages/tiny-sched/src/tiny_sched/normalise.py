@@ -1,4 +1,4 @@
-"""The part of a graph that decides its schedule: BUFFERs become numbered slots, BINDs their VARIABLEs. What was replaced is remembered."""
+"""The part of a graph that decides its schedule: BUFFERs become numbered slots, BINDs their VARIABLEs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST_SLOT = 1 << 62
 
 @dataclass(frozen=True)
 class Normal:
-  """`sink`: the normalised graph, the key of the cache. `buffers[i]`: the BUFFER of slot i. `binds`: the BIND of each bound VARIABLE."""
+  """`sink`: the key of the cache. `buffers[i]`: the BUFFER of slot i. `binds`: the BIND of each bound VARIABLE."""
 
   sink: UOp
   buffers: tuple[UOp, ...]
@@ -19,7 +19,7 @@ class Normal:
 
 
 def slot_buffer(slot: int, buffer: UOp) -> UOp:
-  """The BUFFER that stands for a slot. Its id is one that no real one has, so that a cached graph keeps no memory alive."""
+  """The BUFFER that stands for a slot. No real one has its id, so that a cached graph keeps no memory alive."""
   return buffer.replace(arg=(_FIRST_SLOT + slot, buffer.arg[1]))
 
 
@@ -41,7 +41,10 @@ def normalise(sink: UOp) -> Normal:
       variable = u.src[0]
       if binds.setdefault(variable, u) is not u:
         values = sorted((binds[variable].unbind()[1], u.unbind()[1]))
-        raise ValueError(f"variable {variable.arg[0]!r} is bound to {values[0]} and to {values[1]} in one graph: realize one part first")
+        raise ValueError(
+          f"variable {variable.arg[0]!r} is bound to {values[0]} and to {values[1]} in one graph: "
+          "realize one part first"
+        )
       done[u] = variable
     elif u.src:
       done[u] = u.with_src(tuple([done[s] for s in u.src]))

@@ -14,8 +14,11 @@ from tiny_uop import Ops, UOp
 
 
 def ordered(units: Sequence[Unit], histories: Histories) -> list[Unit]:
-  """The units in a valid order, with the temporaries added that it takes: for a kernel that reads other elements of the buffer than the
-  one it writes, and for a version that is read after it would have been overwritten."""
+  """The units in a valid order, with the temporaries added that it takes.
+
+  One is needed for a kernel that reads other elements of its buffer than the one it writes, and for a version that is
+  read after it would have been overwritten.
+  """
   all_units: list[Unit] = []
   for unit in units:
     all_units.extend(_apart(unit) if _overlaps_itself(unit, histories) else (unit,))
@@ -45,7 +48,9 @@ def _reads_only_what_it_writes(unit: Unit, slot: int) -> bool:
     return False
   nodes = unit.body.toposort
   written = next(u for u in nodes if u.op is Ops.STORE).src[0].src[1]
-  return all(u.src[1] is written for u in nodes if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u.src[0].arg == slot)
+  return all(
+    u.src[1] is written for u in nodes if u.op is Ops.INDEX and u.src[0].op is Ops.PARAM and u.src[0].arg == slot
+  )
 
 
 def _apart(unit: Unit) -> tuple[Unit, Unit]:
@@ -121,8 +126,8 @@ def _sorted(units: list[Unit], histories: Histories) -> list[Unit]:
 def _topological(units: Sequence[Unit], after: Sequence[set[int]]) -> list[Unit]:
   """Kahn's algorithm; among those that can go, the one that is first in the graph."""
   waiting = [0] * len(units)
-  for later in after:
-    for number in later:
+  for followers in after:
+    for number in followers:
       waiting[number] += 1
   ready = [n for n, count in enumerate(waiting) if count == 0]
   heapify(ready)
@@ -177,7 +182,12 @@ def _break_cycle(
 def _snapshot(units: list[Unit], place: Place, device: str, snapshots: dict[Place, Place]) -> Place:
   if place not in snapshots:
     # the marker is unique to the version: the temporary is known by it
-    marker = UOp(Ops.AFTER, place.dtype, (place.base, *place.version.last) if place.version else (place.base,), tag=str(len(snapshots)))
+    marker = UOp(
+      Ops.AFTER,
+      place.dtype,
+      (place.base, *place.version.last) if place.version else (place.base,),
+      tag=str(len(snapshots)),
+    )
     snapshots[place] = Place(marker, 0, place.size, place.dtype)
     units.append(Unit(len(units), marker, device, None, [snapshots[place], place], is_copy=True))
   return snapshots[place]

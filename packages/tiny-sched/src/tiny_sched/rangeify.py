@@ -1,7 +1,8 @@
-"""From tensor graph to loops: pushes an index from every STORE down to memory, cutting where the policy says so, then builds kernel bodies.
+"""From tensor graph to loops: an index is pushed from every STORE down to memory, with cuts where the policy says so.
 
-Two passes over the nodes, no recursion: from users to sources to hand down demands (kernel, index, gate), then from sources to users to
-make the values. A reduction that depends on the row loops only is thereby computed once per row: its value mentions no other loop.
+Two passes over the nodes, no recursion: from users to sources to hand down demands (kernel, index, gate), then from
+sources to users to make the values. A reduction that depends on the row loops only is thereby computed once per row:
+its value mentions no other loop.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from tiny_sched.facts import MEMORY, FactTable, is_alu, is_reinterpretation
 from tiny_sched.history import Histories, Version
 from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never
 from tiny_sched.movement import source_index
+from tiny_sched.simple import simplify
 from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View
-from tiny_sched.simple import simplify
 from tiny_uop import AxisType, DType, GroupOp, Ops, PtrDType, UOp, sint
 
 Key: TypeAlias = "tuple[int, Index, Gate]"
@@ -25,7 +26,10 @@ Key: TypeAlias = "tuple[int, Index, Gate]"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-  """Memory: `size` elements of `dtype` from `byte_offset` of `base`, a BUFFER or the node that a temporary holds. `version`: of a BUFFER."""
+  """Memory: `size` elements of `dtype` from `byte_offset` of `base`: a BUFFER, or the node that a temporary holds.
+
+  `version` is that of a BUFFER.
+  """
 
   base: UOp
   byte_offset: int
@@ -46,7 +50,7 @@ class Place:
 
 @dataclass(eq=False)
 class Unit:
-  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is the STORE that it executes, None for a temporary."""
+  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is its STORE, None for a temporary."""
 
   number: int
   root: UOp
@@ -112,7 +116,7 @@ class Rangeify:
   # *** homes: values that a STORE puts in a buffer anyway are read from there by all others ***
 
   def find_homes(self) -> None:
-    """Only buffers whose old contents nothing reads are homes: to read a value from there never has to wait for a reader of those."""
+    """Only buffers whose old contents nothing reads are homes: a read from there never waits for a reader of those."""
     for u in self.nodes:
       if u.op is not Ops.STORE or is_empty(u.src[0].shape):
         continue
@@ -148,7 +152,9 @@ class Rangeify:
       return
     if is_reinterpretation_between(target):
       if view is None:
-        raise ValueError(f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer")
+        raise ValueError(
+          f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer"
+        )
       place = Place(base, view.byte_offset, view.size, target.dtype)
     self.start_kernel(value, device, store, place)
 
@@ -202,7 +208,9 @@ class Rangeify:
       return
     if not demands and u not in self.forced:
       return
-    if u.op is Ops.CONTIGUOUS and (view := self.table.views[u]) is not None and view.base is not u and u not in self.home:
+    if (
+      u.op is Ops.CONTIGUOUS and (view := self.table.views[u]) is not None and view.base is not u and u not in self.home
+    ):
       pass  # a view of memory already
     elif u in self.home:
       self.split_home(u, demands or {})
@@ -245,9 +253,13 @@ class Rangeify:
     if u.op is Ops.COPY:
       self.start_copy(u, place, None)
       return
-    device = u.device or self.units[next(iter(self.demands[u].values())).kernel].device if u in self.demands else u.device
+    device = (
+      u.device or self.units[next(iter(self.demands[u].values())).kernel].device if u in self.demands else u.device
+    )
     if device is None:
-      raise ValueError(f"no device for {u!r}, which has to be computed before it is copied: give its constants a DEVICE")
+      raise ValueError(
+        f"no device for {u!r}, which has to be computed before it is copied: give its constants a DEVICE"
+      )
     self.start_kernel(u, device, None, place)
 
   def expand(self, u: UOp, key: Key, demand: Demand) -> None:
@@ -299,7 +311,9 @@ class Rangeify:
     while u.op is not Ops.BUFFER:
       if u.op in GroupOp.Movement:
         if u.op in (Ops.PAD, Ops.EXPAND):
-          raise ValueError(f"cannot write through {u!r}: PAD and EXPAND have elements that are not in the buffer, or are there once")
+          raise ValueError(
+            f"cannot write through {u!r}: PAD and EXPAND have elements that are not in the buffer, or are there once"
+          )
         index, _ = source_index(u, index)
         u = u.src[0]
       elif u.op is Ops.AFTER:
@@ -312,7 +326,9 @@ class Rangeify:
     """The body of a kernel: a STORE of the root's value inside the output loops."""
     value = self.value(unit.number, Need(unit.root, unit.loops, None))
     place = unit.places[0]
-    if unit.store is None or place.byte_offset or place.dtype is not place.base.dtype or place.size != place.base.arg[1]:
+    if (
+      unit.store is None or place.byte_offset or place.dtype is not place.base.dtype or place.size != place.base.arg[1]
+    ):
       offset = flatten(unit.loops, unit.root.shape)
     else:
       offset = self.offset_in(unit.store.src[0], unit.loops)

@@ -80,8 +80,9 @@ def schedule_cache_clear() -> None:
 def schedule(sink: UOp) -> UOp:
   """The calls that compute a tensor graph: SINK of AFTERs and STOREs → LINEAR of CALLs.
 
-  Temporaries are views of one new arena BUFFER per device. Equal graphs over other buffers, or with other values bound to their variables,
-  are found in a cache. Raises ValueError for graphs that are not legal at tensor level or mix devices without COPY.
+  Temporaries are views of one new arena BUFFER per device. Equal graphs over other buffers, or with other values bound
+  to their variables, are found in a cache. Raises ValueError for graphs that are not legal at tensor level, or that mix
+  devices without COPY.
   """
   _check_roots(sink)
   start = time.perf_counter()
@@ -111,7 +112,9 @@ def _check_roots(sink: UOp) -> None:
     raise ValueError(f"schedule takes a SINK of AFTER and STORE nodes, got {sink!r}")
   for root in sink.src:
     if root.op not in (Ops.AFTER, Ops.STORE):
-      raise ValueError(f"root {root!r} of the graph has no buffer: expected AFTER(buffer, STORE(buffer, value)) or a STORE")
+      raise ValueError(
+        f"root {root!r} of the graph has no buffer: expected AFTER(buffer, STORE(buffer, value)) or a STORE"
+      )
 
 
 def build(sink: UOp) -> Template:
@@ -158,9 +161,18 @@ def _with_memory(kernels: list[Kernel]) -> Template:
   return Template(calls, tuple(arenas))
 
 
+def _new_arena(device: str, nbytes: int, taken: set[int]) -> UOp:
+  """A BUFFER with an id that no one has: a graph that came as text brought ids of another process."""
+  arena = UOp.new_buffer(device, nbytes, dtypes.uint8)
+  while arena.arg[0] in taken:
+    arena = UOp.new_buffer(device, nbytes, dtypes.uint8)
+  return arena
+
+
 def instantiate(template: Template, normal: Normal) -> UOp:
   """The schedule of a template over the buffers and values of a graph, with new arenas."""
-  arenas = {device: UOp.new_buffer(device, nbytes, dtypes.uint8) for device, nbytes in template.arenas}
+  taken = {b.arg[0] for b in normal.buffers}
+  arenas = {device: _new_arena(device, nbytes, taken) for device, nbytes in template.arenas}
   views: dict[Argument, UOp] = {}
 
   def buffer(a: Argument) -> UOp:
@@ -173,7 +185,9 @@ def instantiate(template: Template, normal: Normal) -> UOp:
       if a not in views:
         views[a] = buffer(a)
     if missing := [v for v in call.variables if v not in normal.binds]:
-      raise ValueError(f"variable {missing[0].arg[0]!r} has no value: bind it with .bind(value) before the graph is scheduled")
+      raise ValueError(
+        f"variable {missing[0].arg[0]!r} has no value: bind it with .bind(value) before the graph is scheduled"
+      )
     binds = [normal.binds[v] for v in call.variables]
     calls.append(UOp(Ops.CALL, dtypes.void, (call.body, *[views[a] for a in call.arguments], *binds)))
   return UOp(Ops.LINEAR, dtypes.void, tuple(calls))

@@ -1,4 +1,4 @@
-"""One step of pushing an index down through the tensor graph: what a node needs of its sources, and how its value is made of theirs."""
+"""One step of pushing an index down: what a node needs of its sources, and how its value is made of theirs."""
 
 from __future__ import annotations
 
@@ -104,5 +104,7 @@ STEPS: dict[Ops, Callable[[UOp, Index, Gate, NewRange], Step]] = {
 def step(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
   """The step for element `index` of `node`. Raises ValueError for a node that has no value at tensor level."""
   if (make := STEPS.get(node.op)) is None:
-    raise ValueError(f"{node!r} cannot stand in a tensor graph as a value: expected tensor-level operations (see the README of tiny-uop)")
+    raise ValueError(
+      f"{node!r} cannot stand in a tensor graph as a value: expected the tensor-level operations of tiny-uop's README"
+    )
   return make(node, index, gate, new_range)

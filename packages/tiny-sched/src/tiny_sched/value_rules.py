@@ -1,4 +1,4 @@
-"""Constant folding and identities of scalar values, exact for every dtype. Applied to each elementwise node as it is made."""
+"""Constant folding and identities of scalar values, exact for every dtype. Applied to each node as it is made."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ def _cast_const(c: UOp, u: UOp) -> UOp | None:
   return UOp.const(u.dtype, value)
 
 
+def _same_dtype(x: UOp, u: UOp) -> UOp | None:
+  return x if x.dtype is u.dtype else None
+
+
 VALUE_RULES = PatternMatcher([
-  rule("cast_same",      UPat(Ops.CAST, src=(_x,), name="u"),              lambda x, u: x if x.dtype is u.dtype else None),
-  rule("bitcast_same",   UPat(Ops.BITCAST, src=(_x,), name="u"),           lambda x, u: x if x.dtype is u.dtype else None),
+  rule("cast_same",      UPat(Ops.CAST, src=(_x,), name="u"),              _same_dtype),
+  rule("bitcast_same",   UPat(Ops.BITCAST, src=(_x,), name="u"),           _same_dtype),
   rule("cast_const",     UPat(Ops.CAST, src=(UPat.cvar("c"),), name="u"),  _cast_const),
   rule("fold_constants", UPat(_FOLDABLE, name="u"),                        _fold),
   rule("add_zero",       _ints + 0,                                        lambda x: x),

@@ -1,4 +1,4 @@
-"""Which tensor nodes are, byte for byte, a run of memory: BUFFERs and materialised values, and contiguous views of them."""
+"""Which tensor nodes are a run of memory, byte for byte: BUFFERs, materialised values, and contiguous views of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tiny_uop import GroupOp, Ops, Shape, UOp
 
 @dataclass(frozen=True, slots=True)
 class View:
-  """`size` elements of type `dtype` from `byte_offset` on, in the memory of `base`: a BUFFER or a node with a buffer of its own."""
+  """`size` elements from `byte_offset` on in the memory of `base`: a BUFFER or a node with a buffer of its own."""
 
   base: UOp
   byte_offset: int
