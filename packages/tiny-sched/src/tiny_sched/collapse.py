@@ -1,7 +1,7 @@
 """Reductions in closed form.
 
-A sum over `k` of a term that depends on `k` only through comparisons is a count (`arange`, triangular masks). A sum that
-picks the one `k` equal to an expression is a load there (indexing by a tensor, `one_hot` products). Both are O(1) per element.
+A sum over `k` of a term that depends on `k` only through comparisons is a count (`arange`, triangular masks). A sum
+that picks the one `k` equal to an expression is a load there (indexing by a tensor, `one_hot` products). Both are O(1).
 """
 
 from __future__ import annotations
