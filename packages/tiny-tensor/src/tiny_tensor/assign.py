@@ -79,6 +79,19 @@ class AssignMixin(NormMixin):
       buffer, view = buffer_for(self.uop)
       self.uop = view.substitute({buffer: stored(buffer, view, self.uop)})
 
+  def own_storage(self) -> None:
+    """Give the tensor a buffer that no independent tensor has.
+
+    A gradient belongs to a node, and equal graphs are one node: two parameters of equal zeros, or a parameter and a
+    zero somewhere in the program, would otherwise get each other's gradients.
+    """
+    base = storage(self.uop)
+    others = [t for t in list(live_tensors.values()) if t.contents is not self.contents]
+    if 0 not in self.shape and (base is None or any(storage(t.uop) is base for t in others)):
+      buffer, view = buffer_for(self.uop)
+      self.uop = view.substitute({buffer: stored(buffer, view, self.uop.detach())})
+      self.contents = object()
+
   def __setitem__(self, key: Any, x: Any) -> None:
     """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the
     last counts.

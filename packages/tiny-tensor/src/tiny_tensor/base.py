@@ -59,8 +59,7 @@ class TensorBase:
   __slots__ = ("__weakref__", "contents", "grad", "history", "requires_grad", "uop")
   uop: UOp
   # The same object in a tensor and its views. Graphs do not tell a view from an equal tensor made independently, since
-  # equal
-  # nodes are one node and get one buffer; writing to the one has to be seen in its views and must not be in the other.
+  # equal nodes are one node and get one buffer; a write has to be seen in views and must not be in the other.
   contents: object
   grad: Self | None
   requires_grad: bool | None

@@ -22,9 +22,17 @@ class CreationMixin(ReadMixin):
   @classmethod
   def make(cls, uop: UOp, requires_grad: bool | None = None) -> Self:
     """A tensor for a graph, checked to be able to require a gradient if asked to."""
-    if requires_grad and not dtypes.is_float(uop.dtype):
-      raise TypeError(f"only float tensors can require a gradient, got {uop.dtype.name}")
-    return cls.wrap(uop, requires_grad)
+    return cls.wrap(uop).requires_grad_(requires_grad)
+
+  def requires_grad_(self, requires_grad: bool | None = True) -> Self:
+    """Set whether `backward` gives this tensor a gradient. Only floats can have one: TypeError."""
+    if requires_grad:
+      if not dtypes.is_float(self.dtype):
+        raise TypeError(f"only float tensors can require a gradient, got {self.dtype.name}")
+      if not self.history:
+        self.own_storage()
+    self.requires_grad = requires_grad
+    return self
 
   @classmethod
   def full(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, cast
 
-from tiny_tensor.base import const_uop, live_tensors
+from tiny_tensor.base import const_uop, is_const, live_tensors
 from tiny_tensor.gradient import gradients
 from tiny_tensor.random import RandomMixin
 from tiny_tensor.realize import is_realized
@@ -15,13 +15,6 @@ class GradientMixin(RandomMixin):
   """Gradients of tensors with respect to tensors."""
 
   __slots__ = ()
-
-  def requires_grad_(self, requires_grad: bool | None = True) -> Self:
-    """Set whether `backward` gives this tensor a gradient. Only floats can have one: TypeError."""
-    if requires_grad and not dtypes.is_float(self.dtype):
-      raise TypeError(f"only float tensors can require a gradient, got {self.dtype.name}")
-    self.requires_grad = requires_grad
-    return self
 
   def start_gradient(self, gradient: Self | None) -> Self:
     """The gradient to begin with: 1 for one element."""
@@ -43,6 +36,10 @@ class GradientMixin(RandomMixin):
     Raises RuntimeError for a target that `self` does not depend on; with `materialize_grads` that is zeros.
     """
     start = self.start_gradient(gradient)
+    if constants := [t for t in targets if is_const(t.uop)]:
+      raise RuntimeError(
+        f"no gradient with respect to {constants[0]!r}: equal constants are one node, use requires_grad=True"
+      )
     found = gradients(self.uop, start.uop, [t.uop for t in targets])
     out = []
     for t in targets:
@@ -61,7 +58,7 @@ class GradientMixin(RandomMixin):
     nodes = set(self.uop.toposort)
     wanted: list[Any] = [t for t in list(live_tensors.values()) if t.requires_grad is True and t.uop in nodes]
     found = gradients(self.uop, start.uop, [t.uop for t in wanted])
-    if all(t is self for t in wanted) and not (wanted and not self.history):
+    if all(t is self and self.history for t in wanted):
       why = (
         "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
       )

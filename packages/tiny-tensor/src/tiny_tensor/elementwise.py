@@ -23,7 +23,9 @@ class ElementwiseMixin(MovementMixin):
   def bitcast(self, dtype: object) -> Self:
     """Reinterpret the bits. For another item size the last axis scales; ValueError where it does not divide."""
     target = to_dtype(dtype)  # type: ignore[arg-type]
-    return self if target == self.dtype else self.derive(self.uop.bitcast(target))
+    uop = self.uop.bitcast(target)
+    uop.shape  # noqa: B018  # worked out now, so that the error is raised here
+    return self if target == self.dtype else self.derive(uop)
 
   def as_float(self) -> Self:
     """Itself, or for bool and integers cast to the default float: what float maths works on."""

@@ -4,13 +4,13 @@ tensors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self, cast
 
 from tiny_tensor.base import TensorBase, check_devices
 from tiny_tensor.conv import ConvMixin
 from tiny_tensor.index_parse import Entry, Gather, NewAxis, Pick, Span, as_entries, expand_ellipsis, resolve
-from tiny_tensor.shapes import broadcast_shape, normalize_axis
+from tiny_tensor.shapes import broadcast_shape, normalize_axis, value_of
 from tiny_uop import DType, dtypes, sint
 
 
@@ -61,6 +61,13 @@ class IndexMixin(ConvMixin):
       return view
     check_devices([self, *(g for _, g in gathers)])
     return view.gather_axes(gathers, not_adjacent([axis for axis, _ in gathers]))
+
+  def __iter__(self) -> Iterator[Self]:
+    """The tensors along the first axis. Raises TypeError for a 0-d tensor."""
+    if not self.ndim:
+      raise TypeError("a 0-d tensor cannot be iterated over")
+    for i in range(value_of(self.shape[0])):
+      yield self[i]
 
   def kept(self, entries: list[Entry]) -> list[Entry]:
     """The entries that leave an axis in the view."""

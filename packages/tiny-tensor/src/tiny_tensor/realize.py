@@ -188,9 +188,8 @@ def apply(plan: Plan) -> None:
         keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, leaves)}
         safe = Substitution(keep)
       t.uop = safe(t.uop)
-    elif (new := every(t.uop)) is not t.uop:
-      t.uop = new
-      t.history = t.history and not is_realized(new)
+    else:
+      t.uop = every(t.uop)
 
 
 def depends(root: UOp, leaves: set[UOp]) -> bool:

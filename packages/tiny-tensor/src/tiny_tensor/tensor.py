@@ -76,11 +76,10 @@ class Tensor(LinalgMixin, GradientMixin):
       raise TypeError(f"a tensor is made on one device, got {device!r}")
     kind = None if dtype is None else to_dtype(dtype)
     uop = data_uop(data, device, kind)
-    if requires_grad and not dtypes.is_float(uop.dtype):
-      raise TypeError(f"only float tensors can require a gradient, got {uop.dtype.name}")
-    self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, False, None
+    self.uop, self.requires_grad, self.history, self.grad = uop, None, False, None
     self.contents = object()
     live_tensors[id(self)] = self
+    self.requires_grad_(requires_grad)
 
   @classmethod
   @contextmanager
@@ -146,12 +145,13 @@ def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
     return raw.bitcast(dtype) if dtype is not None else raw
   if data is None:
     return const_uop(0, dtype or dtypes.default_float, (0,), Device.canonicalize(device))
-  if isinstance(data, (bool, int, float)):
+  if isinstance(data, (bool, int, float)) and not hasattr(data, "__array_interface__"):
     kind = dtype or infer_dtype([data])
     return const_uop(data, kind, (), Device.canonicalize(device))
   if not isinstance(data, (*BYTES, list, tuple)) and not hasattr(data, "__array_interface__"):
     raise TypeError(
-      f"cannot make a Tensor of {type(data).__name__} {data!r:.40}: expected numbers, lists, bytes, a NumPy array or a Path"
+      f"cannot make a Tensor of {type(data).__name__} {data!r:.40}: "
+      "expected numbers, lists, bytes, a NumPy array or a Path"
     )
   name = Device.canonicalize(device)
   buffer, shape = host_data(data, dtype)
