@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from codegen_kernels import CASES, check
 
-from tiny_uop import Context
+from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
+from tiny_uop import Context, KernelInfo, Ops, OptOps, UOp, dtypes
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -30,3 +31,37 @@ def test_pieces_of_large_odd_sizes(size: int, run_kernel: Any) -> None:
   case = CASES["elementwise"](1, size)
   for pieces in (1, 3, 7):
     check(case, run_kernel(case.kernel, case.arrays, pieces=pieces))
+
+
+@pytest.mark.parametrize(
+  ("name", "sizes", "expected"),
+  [
+    ("matmul", (136, 544, 512), {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
+    ("matmul", (130, 547, 512), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
+    ("linear", (33, 64, 200), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.THREAD}),
+    ("transpose", (64, 72), {OptOps.UPCAST}),
+    ("convolution", (16, 17, 8), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.THREAD}),
+    ("softmax", (64, 777), {OptOps.PADTO, OptOps.VECTOR, OptOps.THREAD}),
+  ],
+)
+def test_choices_for_large_kernels(
+  name: str, sizes: tuple[int, ...], expected: set[OptOps], run_kernel: Any, renderer: Any
+) -> None:
+  """What the heuristics choose on a processor with wide vectors, and that it is right."""
+  case = CASES[name](*sizes)
+  wide = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
+  opts = compile_kernel(case.kernel, wide).src[1].arg.opts
+  assert expected == {o.op for o in opts}
+  for pieces in (1, 3):
+    check(case, run_kernel(case.kernel, case.arrays, opts, pieces=pieces))
+
+
+def test_offsets_beyond_int32(renderer: Any) -> None:
+  """index becomes int64 where a buffer has more than 2**31 elements, and only there."""
+  for rows, wide in ((1 << 10, False), (1 << 22, True)):
+    i, j = UOp.range(rows, 0), UOp.range(1024, 1)
+    out = UOp.param(0, dtypes.float32.ptr(rows * 1024)).index(j * rows + i).store(1.0).end(i, j)
+    program = compile_kernel(UOp.sink(out, arg=KernelInfo("fill")), renderer, [])
+    types = {u.dtype for u in program.src[1].src if u.op in (Ops.ADD, Ops.MUL, Ops.SHL, Ops.RANGE)}
+    assert (dtypes.int64 in types) is wide
+    assert dtypes.int32 in types

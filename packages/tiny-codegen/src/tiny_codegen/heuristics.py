@@ -3,8 +3,9 @@
 1. Vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel.
 2. Register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
    fit into registers.
-3. Small reduce loops are unrolled.
-4. Threads: the outermost output loop that is long enough, if there is enough work.
+3. Near memory: a large operand that the rows of a register tile share is staged.
+4. Small reduce loops are unrolled.
+5. Threads: the outermost output loop that is long enough, if there is enough work.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ THREAD_BLOCK = 64
 MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
 UNROLL_BODY = 160
+PACK_ROWS = 16  # of register tiles, that use each panel
+PACK_BYTES = 1 << 20  # of the whole operand: a smaller one stays in the cache anyway
+COPY_ROWS = 8
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
 
@@ -33,6 +37,8 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   if capabilities.vector_bits:
     chooser.vectors()
     chooser.tile()
+    chooser.pack()
+    chooser.copies()
     chooser.unroll()
   if capabilities.has_local:
     chooser.workgroups()
@@ -182,6 +188,55 @@ class Chooser:
     nodes = self.root.toposort
     written_out = {r for r in loops_of(self.root).values() if kind(r) in (AxisType.UPCAST, AxisType.UNROLL)}
     return int(sum(iterations(u.ranges & written_out) for u in nodes if loop in u.ranges and u.op not in CLOSERS))
+
+  # *** near memory ***
+
+  def pack(self) -> None:
+    """STAGE the operand of a large matrix product that the rows of the register tile share.
+
+    Its columns go into near memory one panel of lanes at a time, for all rows: without that, a large stride between the
+    rows of the panel puts them all into the same few sets of the cache. The panels become the outermost loop.
+    """
+    vectors, tiles = ([o.axis for o in self.opts if o.op is op] for op in (OptOps.VECTOR, OptOps.UPCAST))
+    loops = loops_of(self.root)
+    reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
+    if len(reduces) != 1 or len(vectors) != 1 or len(tiles) != 1 or len(self.root.src) != 1:
+      return
+    row, column = loops.get(tiles[0] or 0), loops.get(vectors[0] or 0)
+    shared = [r for r in reduces[0].src[1:] if kind(r) is AxisType.REDUCE]
+    if row is None or column is None or len(shared) != 1 or extent(shared[0]) is None or row.src[0].vmax < PACK_ROWS:
+      return
+    for load in [u for u in reduces[0].src[0].toposort if u.op is Ops.LOAD]:
+      pointer = load.src[0].src[0]
+      lanes = [r for r in load.ranges if kind(r) is AxisType.VECTOR]
+      if (
+        pointer.op is not Ops.PARAM or row in load.ranges or not {column, shared[0], *lanes} <= load.ranges or not lanes
+      ):
+        continue
+      panel = iterations([*lanes, *shared]) * load.dtype.itemsize
+      if panel <= self.capabilities.shared_memory_bytes and panel * column.src[0].vmax >= PACK_BYTES:
+        order = self.root.src[0].src[1:]
+        swap = [Opt(OptOps.SWAP, row.arg[0], column.arg[0])] if order.index(row) < order.index(column) else []
+        self.take(*swap, Opt(OptOps.STAGE, pointer.arg, (shared[0].arg[0],)))
+        return
+
+  def copies(self) -> None:
+    """A kernel that reads along one loop and writes along another takes several iterations of the first at a time: they
+    use up what each read has brought into the cache.
+    """
+    nodes = self.root.toposort
+    if self.opts or any(u.op is Ops.REDUCE for u in nodes):
+      return
+    for loop in loops_of(self.root).values():
+      size = extent(loop)
+      if (
+        kind(loop) is not AxisType.LOOP or size is None or size % COPY_ROWS or self._body(loop) * COPY_ROWS > MAX_NODES
+      ):
+        continue
+      steps = {op: [stride(u.src[0].src[1], loop) for u in nodes if u.op is op] for op in (Ops.LOAD, Ops.STORE)}
+      if 1 in steps[Ops.LOAD] and 1 not in steps[Ops.STORE]:
+        self.take(Opt(OptOps.UPCAST, loop.arg[0], COPY_ROWS))
+        return
 
   # *** small loops ***
 
