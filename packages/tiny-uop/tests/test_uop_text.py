@@ -159,6 +159,12 @@ def test_damaged_text(graph: UOp, place: int, patch: str) -> None:
     pass
 
 
+def test_buffers_made_after_parsing_are_others() -> None:
+  taken = UOp.new_buffer("CPU", 4, dtypes.int8).arg[0] + 3
+  parsed = parse_uop(f'tiny-uop 1\n%0 = DEVICE void () arg="CPU"\n%1 = BUFFER int8 (%0) arg=({taken}, 4)\n')
+  assert all(UOp.new_buffer("CPU", 4, dtypes.int8) is not parsed for _ in range(5))
+
+
 def test_arguments_that_cannot_be_printed() -> None:
   with pytest.raises(TypeError, match="cannot stand in an argument"):
     print_uop(UOp(Ops.SINK, arg=frozenset({1})))

@@ -13,7 +13,7 @@ from tiny_uop.args import ARG_TYPES
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.text import HEADER, IR_VERSION
-from tiny_uop.uop import UOp
+from tiny_uop.uop import UOp, reserve_buffer_id
 
 MAX_NESTING = 64
 MAX_DIGITS = 1000
@@ -216,6 +216,8 @@ class _Line:
     self.space()
     if self.place != len(self.text):
       self.fail(f"expected the end of the line, found {self.found()}")
+    if op is Ops.BUFFER and type(arg) is tuple and arg and type(arg[0]) is int:
+      reserve_buffer_id(arg[0])  # or a buffer made later would be taken for this one
     return target[1], UOp(op, dtype, src, arg, tag)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +15,8 @@ from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint
 
 _NO_RANGES: frozenset[Any] = frozenset()
 _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
-_buffer_ids = itertools.count(1)
+_next_buffer_id = 1
+_buffer_lock = threading.Lock()
 
 
 class UOp(Arithmetic, Movement, Memory):
@@ -183,7 +184,7 @@ class UOp(Arithmetic, Movement, Memory):
   @staticmethod
   def new_buffer(device: str, size: int, dtype: DType) -> UOp:
     """A BUFFER that no one else has."""
-    return UOp(Ops.BUFFER, dtype, (UOp(Ops.DEVICE, arg=device),), (next(_buffer_ids), size))
+    return UOp(Ops.BUFFER, dtype, (UOp(Ops.DEVICE, arg=device),), (new_buffer_id(), size))
 
   @staticmethod
   def sink(*src: UOp, arg: Any = None) -> UOp:
@@ -230,4 +231,14 @@ class UOp(Arithmetic, Movement, Memory):
 
 def new_buffer_id() -> int:
   """An id that no BUFFER of this process has."""
-  return next(_buffer_ids)
+  global _next_buffer_id
+  with _buffer_lock:
+    _next_buffer_id += 1
+    return _next_buffer_id - 1
+
+
+def reserve_buffer_id(used: int) -> None:
+  """Keep `new_buffer_id` from giving `used`: a BUFFER with this id came from text."""
+  global _next_buffer_id
+  with _buffer_lock:
+    _next_buffer_id = max(_next_buffer_id, used + 1)
