@@ -51,3 +51,12 @@ def test_detached_tensors_share_contents() -> None:
   d = a.detach()
   a[0] = 9
   assert d.tolist() == [9, 2]
+
+
+def test_equal_tensors_realised_together_have_buffers_of_their_own() -> None:
+  tensors = [Tensor.zeros(2).contiguous() for _ in range(3)]
+  Tensor.realize(*tensors)
+  assert len({t.uop.base for t in tensors}) == 3
+  view = (whole := Tensor([1.0, 2.0]) * 2).reshape(2, 1)
+  Tensor.realize(whole, view)
+  assert whole.uop.base is view.uop.base

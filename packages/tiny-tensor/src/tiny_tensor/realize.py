@@ -84,6 +84,7 @@ class Plan:
     self.roots = {root_of(u) for u in self.outputs}
     self.finished: dict[UOp, UOp] = {a: buffer_under(a) for a in self.assignments}
     self.rebuilt: dict[UOp, UOp] = {}
+    self.copies: dict[object, dict[UOp, UOp]] = {}
     for root in self.roots:
       # the gradient that an optimiser made contiguous need not be computed a second time for the tensor that holds it
       copy = root.contiguous()
@@ -111,6 +112,19 @@ class Plan:
         new = without_empty(new)
       done[u] = new
     return done[root]
+
+  def separate(self, tensors: Sequence[TensorBase]) -> None:
+    """Give independent tensors that happen to stand for one graph a buffer each: they may be written to later."""
+    owners: dict[UOp, object] = {}
+    for t in tensors:
+      root = root_of(t.uop)
+      if is_realized(t.uop) or root.op in HOLDERS or owners.setdefault(root, t.contents) is t.contents:
+        continue
+      if t.contents not in self.copies:
+        buffer, view = buffer_for(root)
+        first = self.rebuilt[root if root in self.roots else root.contiguous()]
+        self.effects[stored(buffer, view, first)] = None
+        self.copies[t.contents] = {root: view}
 
   def sink(self) -> UOp:
     """All effects as one graph."""
@@ -183,6 +197,8 @@ def apply(plan: Plan) -> None:
   every = Substitution(plan.finished)
   safe: Substitution | None = None
   for t in tensors:
+    if (copies := plan.copies.get(t.contents)) is not None:
+      t.uop = t.uop.substitute(copies)
     if t.history and leaves and t.uop not in plan.outputs:
       if safe is None:
         keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, leaves)}
@@ -200,11 +216,22 @@ def depends(root: UOp, leaves: set[UOp]) -> bool:
 def plan_tensors(tensors: Sequence[TensorBase]) -> tuple[UOp, Plan]:
   """(schedule, plan) of what has to run for `tensors`."""
   plan = Plan(t.uop for t in tensors)
+  plan.separate(tensors)
   return (schedule(plan.sink()) if plan.effects else UOp(Ops.LINEAR, dtypes.void)), plan
 
 
+def separate(tensors: Sequence[TensorBase]) -> None:
+  """Give each of those tensors that stand for the same value, but are not views of each other, a buffer of its own."""
+  owners: dict[UOp, object] = {}
+  for t in tensors:
+    if storage(t.uop) is None and owners.setdefault(root_of(t.uop), t.contents) is not t.contents:
+      buffer, view = buffer_for(t.uop)
+      t.uop = view.substitute({buffer: stored(buffer, view, t.uop)})
+
+
 def realize_tensors(tensors: Sequence[TensorBase]) -> None:
-  """Compute tensors. If scheduling or compiling fails, all tensors are as they were."""
+  """Compute tensors. If scheduling or compiling fails, all tensors have the values that they had."""
+  separate(tensors)
   linear, plan = plan_tensors(tensors)
   if linear.src:
     run(linear)

@@ -204,8 +204,6 @@ def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
   if begin == end:
     return Tensor.empty(*shape, dtype=dtype, device=whole.device)
   data = whole[start + begin : start + end]
-  if (
-    start + begin
-  ) % dtype.itemsize:  # a file of another writer: the bytes are copied before they are looked at as numbers
+  if (start + begin) % dtype.itemsize:  # another writer's: copy the bytes, then see them as numbers
     data = data.to(Device.DEFAULT)
   return (data if dtype is dtypes.uint8 else data.bitcast(dtype)).reshape(shape)
