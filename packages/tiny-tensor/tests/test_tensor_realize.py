@@ -210,3 +210,15 @@ def test_half_of_the_types_travel_as_float32() -> None:
   assert Tensor([1.0, 448.0], dtype="fp8e4m3").tolist() == [1, 448]
   with pytest.raises(TypeError, match="bfloat16"):
     a.data()
+
+
+def test_counters_that_are_equal_by_chance_keep_their_buffers() -> None:
+  a, b = Tensor.zeros(1), Tensor.zeros(1)
+  kept = []
+  for n in range(3):
+    a.assign(a + 1)
+    b.assign(b + 1)
+    a.realize(b)
+    kept.append((a.uop.base, b.uop.base))
+    assert (a.item(), b.item()) == (n + 1, n + 1)
+  assert len(set(kept)) == 1 and kept[0][0] is not kept[0][1]

@@ -29,12 +29,15 @@ def writable_storage(uop: UOp) -> UOp | None:
 def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
   """Store `value` through `view` of `base`, the storage of `target`; all live views of `target` see it.
 
-  Tensors that have the storage by chance, because they stood for the same graph, keep the old contents.
+  Tensors that have the storage by chance, because they stood for the same graph, get a copy of the old contents.
   """
-  after = stored(base, view, value)
+  new = {target.contents: stored(base, view, value)}
   for t in list(live_tensors.values()):
     if storage(t.uop) is base:
-      t.uop = t.uop.substitute({base: after}) if t.contents is target.contents else t.uop.contiguous()
+      if t.contents not in new:
+        buffer = buffer_for(base)[0]
+        new[t.contents] = stored(buffer, buffer, base)
+      t.uop = t.uop.substitute({base: new[t.contents]})
 
 
 class AssignMixin(NormMixin):
