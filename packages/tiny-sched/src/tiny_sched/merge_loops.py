@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tiny_sched.index import ZERO, known
-from tiny_sched.simple import simplify
+from tiny_sched.simple import remembered, simplify
 from tiny_uop import Ops, UOp
 
 Terms = dict[UOp, int]
@@ -50,6 +50,7 @@ def _mergeable(outer: UOp, inner: UOp, forms: Sequence[Terms]) -> bool:
   return all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms)
 
 
+@remembered
 def merge_loops(body: UOp) -> UOp:
   """The kernel body with loops merged, output loops and those of each reduction."""
   while True:

@@ -1,22 +1,34 @@
-"""`simplify` with a memory: index expressions repeat from kernel to kernel. The memory lasts for one schedule."""
+"""Functions of a UOp with a memory that lasts for one schedule: index expressions and bodies repeat from kernel to kernel."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tiny_uop import UOp
 from tiny_uop import simplify as _simplify
 
-_known: dict[UOp, UOp] = {}
+_memories: list[dict[UOp, UOp]] = []
 
 
-def simplify(u: UOp) -> UOp:
-  """As `tiny_uop.simplify`."""
-  found = _known.get(u)
-  if found is None:
-    found = _known[u] = _simplify(u)
-    _known[found] = found
-  return found
+def remembered(compute: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
+  """The function, computing each result once per schedule."""
+  known: dict[UOp, UOp] = {}
+  _memories.append(known)
+
+  def lookup(u: UOp) -> UOp:
+    found = known.get(u)
+    if found is None:
+      found = known[u] = compute(u)
+    return found
+
+  lookup.__doc__ = compute.__doc__
+  return lookup
 
 
 def forget() -> None:
-  """Drops the memory, which keeps graphs alive."""
-  _known.clear()
+  """Drops what is remembered, which keeps graphs alive."""
+  for known in _memories:
+    known.clear()
+
+
+simplify = remembered(_simplify)
