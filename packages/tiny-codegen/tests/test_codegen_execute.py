@@ -8,7 +8,7 @@ import pytest
 from codegen_kernels import CASES, check
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
-from tiny_uop import Context, KernelInfo, Ops, OptOps, UOp, dtypes
+from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,3 +65,15 @@ def test_offsets_beyond_int32(renderer: Any) -> None:
     types = {u.dtype for u in program.src[1].src if u.op in (Ops.ADD, Ops.MUL, Ops.SHL, Ops.RANGE)}
     assert (dtypes.int64 in types) is wide
     assert dtypes.int32 in types
+
+
+@pytest.mark.parametrize("size", [3, 11, 24])
+@pytest.mark.parametrize("tile", [(0,), (1,), (0, 1)])
+def test_padded_loops_that_fill_near_memory(size: int, tile: tuple[int, ...], run_kernel: Any) -> None:
+  """Peeling must part the memory that an iteration fills and reads, and must not part what the loop fills as a whole."""
+  case = CASES["reduce_columns"](5, size)
+  for first in (
+    [Opt(OptOps.PADTO, 0, 4), Opt(OptOps.VECTOR, 0, 4)],
+    [Opt(OptOps.PADTO, 1, 2), Opt(OptOps.VECTOR, 1, 2)],
+  ):
+    check(case, run_kernel(case.kernel, case.arrays, [*first, Opt(OptOps.STAGE, 1, tile)]))

@@ -147,15 +147,14 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
 
 
 def _own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
-  """Near memory that is filled inside the loop: the copy for the last block fills memory of its own."""
+  """Near memory that each iteration of the loop fills and reads: the copy for the last block has memory of its own.
+
+  Memory that the loop as a whole fills is not: there an AFTER is outside the loop.
+  """
   filled: dict[UOp, None] = {}
   for u in root.toposort:
-    if u.op is Ops.STORE and loop in u.ranges:
-      pointer = u.src[0].src[0]
-      while pointer.op is Ops.AFTER:
-        pointer = pointer.src[0]
-      if pointer.op is Ops.ALLOC:
-        filled[pointer] = None
+    if u.op is Ops.AFTER and loop in u.ranges and u.src[0].op is Ops.ALLOC:
+      filled[u.src[0]] = None
   first = next_alloc_id(root)
   return {memory: memory.replace(arg=first + place) for place, memory in enumerate(filled)}
 
