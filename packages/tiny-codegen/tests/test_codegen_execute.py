@@ -8,7 +8,7 @@ import pytest
 from codegen_kernels import CASES, check
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
-from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -75,3 +75,20 @@ def test_padded_loops_that_fill_near_memory(size: int, tile: tuple[int, ...], ru
   for axis in (0, 1):
     opts = [Opt(OptOps.PADTO, axis, 2), Opt(OptOps.VECTOR, axis, 2), Opt(OptOps.STAGE, 1, tile)]
     check(case, run_kernel(case.kernel, case.arrays, opts))
+
+
+@pytest.mark.parametrize(
+  "dtype", [dtypes.float16, dtypes.float64, dtypes.int8, dtypes.uint8, dtypes.int64, dtypes.bool]
+)
+@pytest.mark.parametrize("opts", [None, ()])
+def test_dtypes(dtype: DType, opts: tuple[Opt, ...] | None, run_kernel: Any) -> None:
+  for case in (CASES["elementwise"](3, 77, dtype), CASES["reduce_rows"](5, 77, Ops.MAX, dtype)):
+    check(case, run_kernel(case.kernel, case.arrays, opts))
+
+
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MUL, Ops.MAX])
+@pytest.mark.parametrize("columns", [2, 31, 64, 100])
+def test_reductions(op: Ops, columns: int, run_kernel: Any) -> None:
+  case = CASES["reduce_rows"](4, columns, op)
+  check(case, run_kernel(case.kernel, case.arrays))
+  check(case, run_kernel(case.kernel, case.arrays, [Opt(OptOps.PADTO, 1, 8), Opt(OptOps.VECTOR, 1, 8)]))
