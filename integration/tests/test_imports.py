@@ -43,6 +43,8 @@ def imports_of(path: Path) -> Iterator[tuple[str, int, bool]]:
     for node in ast.walk(block)
   }
   for node in ast.walk(tree):
+    if not isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)):
+      continue
     names: list[str] = []
     if isinstance(node, ast.Import):
       names = [alias.name for alias in node.names]

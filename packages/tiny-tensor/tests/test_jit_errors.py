@@ -52,7 +52,10 @@ def test_arguments_that_appear_or_vanish(double: TinyJit[..., Tensor]) -> None:
 
 
 def test_plain_arguments_must_stay_as_they_were() -> None:
-  f: TinyJit[..., Tensor] = TinyJit(lambda x, by, name=None: (x * by).realize())
+  @TinyJit
+  def f(x: Tensor, by: float, name: str | None = None) -> Tensor:
+    return (x * by).realize()
+
   for _ in range(3):
     assert f(Tensor([3]), 2, name="a").item() == 6
   with pytest.raises(JitError, match=r"args\[1\] is 3, it was 2"):
@@ -64,7 +67,9 @@ def test_plain_arguments_must_stay_as_they_were() -> None:
 
 
 def test_objects_must_be_the_same() -> None:
-  f: TinyJit[..., Tensor] = TinyJit(lambda x, model: model(x).realize())
+  @TinyJit
+  def f(x: Tensor, model: Callable[[Tensor], Tensor]) -> Tensor:
+    return model(x).realize()
 
   def one(x: Tensor) -> Tensor:
     return x + 1
@@ -76,7 +81,10 @@ def test_objects_must_be_the_same() -> None:
 
 
 def test_arrays_are_refused() -> None:
-  f: TinyJit[..., Tensor] = TinyJit(lambda x: (Tensor(list(x)) + 1).realize())
+  @TinyJit
+  def f(x: bytearray) -> Tensor:
+    return (Tensor(list(x)) + 1).realize()
+
   f(bytearray(b"ab"))
   with pytest.raises(JitError, match="bytearray"):
     f(bytearray(b"ab"))

@@ -83,6 +83,20 @@ def test_state_is_updated_in_place() -> None:
   assert state.tolist() == [5, 10]
 
 
+def test_lazy_readers_of_the_state_see_what_it_was() -> None:
+  state = Tensor([0]).realize()
+
+  @TinyJit
+  def bump(x: Tensor) -> Tensor:
+    return state.assign(state + x).realize()
+
+  lazy = []
+  for _ in range(5):
+    lazy.append(state * 10)
+    bump(Tensor([1]))
+  assert [t.item() for t in lazy] == [0, 10, 20, 30, 40]
+
+
 def test_an_argument_is_updated_in_place() -> None:
   @TinyJit
   def bump(x: Tensor) -> None:

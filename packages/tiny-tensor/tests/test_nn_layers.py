@@ -163,7 +163,7 @@ def test_groupnorm() -> None:
   layer.weight.assign(Tensor([1.0, 2.0, 3.0, 4.0]))
   layer.bias.assign(Tensor([0.5, 0.0, 0.0, -0.5]))
   plain = normalised(x.reshape(3, 2, 10), (2,), 1e-5).reshape(3, 4, 5)
-  expected = plain * np.float32([1, 2, 3, 4])[:, None] + np.float32([0.5, 0, 0, -0.5])[:, None]
+  expected = plain * np.array([[1], [2], [3], [4]]) + np.array([[0.5], [0], [0], [-0.5]])
   close(layer(Tensor(x)), expected, 1e-4)
 
 

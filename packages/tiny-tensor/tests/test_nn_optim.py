@@ -17,7 +17,7 @@ def _training_on_the_reference_device() -> Iterator[None]:
     yield
 
 
-START = {"w": np.float64([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]), "b": np.float64([0.1, -0.2])}
+START: dict[str, Array] = {"w": np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]), "b": np.array([0.1, -0.2])}
 STEPS = 4
 
 

@@ -1,4 +1,4 @@
-"""Writing to a tensor is seen in its views and in nothing else, although equal graphs are one node and get one buffer."""
+"""Writing to a tensor is seen in its views and in nothing else, although equal graphs are one node with one buffer."""
 
 from collections.abc import Iterator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Literal, Self, overload
 
 from tiny_tensor.base import DTypeLike
 from tiny_tensor.operators import OperatorMixin
@@ -130,6 +130,29 @@ class ConvMixin(OperatorMixin):
         for s, k, t, d, (b, a) in zip(sizes, kernel, steps, gaps, pads, strict=True)
       ]
     return windows(self.padded(pads, value), tuple(kernel), steps, gaps)
+
+  @overload
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+  ) -> Self: ...
+
+  @overload
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+  ) -> tuple[Self, Self]: ...
 
   def max_pool2d(
     self,

@@ -3,7 +3,7 @@
 import functools
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -12,7 +12,7 @@ from tiny_tensor import capturing
 from tiny_tensor.base import live_tensors
 from tiny_tensor.capturing import JitError
 from tiny_tensor.containers import leaves, rebuild
-from tiny_tensor.realize import is_realized, storage
+from tiny_tensor.realize import is_realized, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
 from tiny_uop.context import JIT
@@ -172,6 +172,9 @@ class Captured(Generic[R]):
     used = {b for call in calls for a in call.src[1:] for b in a.toposort if b.op is Ops.BUFFER}
     self.inputs = inputs
     self.draws = recorded.draws
+    # what lives outside and is written by replays
+    self._updated = updated_by(calls) - schedules.created
+    self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
     self._positions = [i for i, buffer in enumerate(inputs.buffers) if buffer in used]
     self._passed = [b for b in dict.fromkeys(outputs) if b not in used]  # returned as they came in
     self._outputs = [b for b in dict.fromkeys(outputs) if b in used]
@@ -190,6 +193,7 @@ class Captured(Generic[R]):
   def __call__(self, inputs: Inputs) -> R:
     """Replays over other inputs."""
     inputs.check_like(self.inputs)
+    self._before(inputs.buffers)
     for buffer, following in self.draws:
       buffer_of(buffer).write(following())
     variables = {name: value for name, value in inputs.variables.items() if name in self._variables}
@@ -201,6 +205,14 @@ class Captured(Generic[R]):
         new[bind] = bind.src[0].bind(inputs.variables[name])
     result: R = rebuild(self._template, lambda uop: uop if uop is None else Tensor(uop.substitute(new)))
     return result
+
+  def _before(self, given: list[UOp]) -> None:
+    """Computes what still has to read what the replay will overwrite."""
+    new = dict(zip(self.inputs.buffers, given))
+    if new.keys().isdisjoint(self._updated):
+      compute_readers(self._updated, self._unaffected)
+    else:  # an argument is written, another one every time: what was looked at has to be looked at again
+      compute_readers({new.get(buffer, buffer) for buffer in self._updated}, weakref.WeakSet())
 
   @functools.cached_property
   def _bound(self) -> dict[str, UOp]:
@@ -263,6 +275,26 @@ def _written(call: UOp) -> set[int]:
   return slots
 
 
+def updated_by(calls: Iterable[UOp]) -> set[UOp]:
+  """The BUFFERs that CALLs write."""
+  found = {call.src[1 + slot] for call in calls for slot in _written(call)}
+  return {a.src[0] if a.op is Ops.BUFFER_VIEW else a for a in found}
+
+
+def compute_readers(updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]") -> None:
+  """Realises the live tensors that are not computed yet and read one of the BUFFERs `updated`, but those `unaffected`,
+  to which it adds the others."""
+  readers = []
+  for t in list(live_tensors.values()) if updated else ():
+    if t.uop.op is Ops.BUFFER or t.uop in unaffected:
+      continue
+    if buffer_below(t.uop) is None and any(u in updated for u in t.uop.toposort):
+      readers.append(t)
+    else:
+      unaffected.add(t.uop)
+  realize_tensors(readers)
+
+
 def _check_copies(calls: list[UOp], copies: list[UOp]) -> None:
   """Raises JitError if an argument that was copied is written: the caller would not see it."""
   for call in calls:
@@ -292,6 +324,7 @@ class TinyJit(Generic[P, R]):
     self.fxn = fxn
     self._calls = 0
     self._captured: Captured[R] | None = None
+    self._updated: weakref.WeakSet[UOp] = weakref.WeakSet()
     self._bound: weakref.WeakKeyDictionary[Any, TinyJit[..., R]] = weakref.WeakKeyDictionary()
     functools.update_wrapper(self, fxn)
 
@@ -311,9 +344,15 @@ class TinyJit(Generic[P, R]):
     if self._captured is not None:
       return self._captured(Inputs(args, kwargs))
     if self._calls == 0:
-      self._calls = 1
-      return self.fxn(*args, **kwargs)
-    made: Captured[R] = Captured(self.fxn, Inputs(args, kwargs))
+      with capture() as schedules:
+        result = self.fxn(*args, **kwargs)
+      self._calls, calls = 1, (call for linear in schedules for call in linear.src)
+      self._updated = weakref.WeakSet(updated_by(calls) - schedules.created)
+      return result
+    inputs = Inputs(args, kwargs)
+    # other tensors must not be computed inside the capture, nor read later what it overwrites
+    compute_readers([*self._updated, *inputs.buffers], weakref.WeakSet())
+    made: Captured[R] = Captured(self.fxn, inputs)
     result, self._captured = made.result, made
     del made.result
     return result

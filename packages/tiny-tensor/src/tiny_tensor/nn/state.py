@@ -49,10 +49,9 @@ def get_parameters(obj: object) -> list[Tensor]:
 
 def _fit(name: str, value: Tensor, target: Tensor) -> Tensor:
   """`value` in the place of `target`: on its device and in its floating point type."""
-  if value.shape != target.shape:
-    one = {(): (1,)}  # a scalar is kept as () by some writers and as (1,) by others
-    if one.get(value.shape, value.shape) != one.get(target.shape, target.shape):
-      raise ValueError(f"shape mismatch for {name!r}: the model has {target.shape}, the state dict has {value.shape}")
+  # a scalar is kept as () by some writers and as (1,) by others
+  if (value.shape or (1,)) != (target.shape or (1,)):
+    raise ValueError(f"shape mismatch for {name!r}: the model has {target.shape}, the state dict has {value.shape}")
   if value.dtype is not target.dtype and not (dtypes.is_float(value.dtype) and dtypes.is_float(target.dtype)):
     raise TypeError(
       f"dtype mismatch for {name!r}: the model has {target.dtype.name}, the state dict has {value.dtype.name}; "
