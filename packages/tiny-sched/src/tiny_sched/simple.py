@@ -1,4 +1,4 @@
-"""Functions of a UOp with a memory that lasts for one schedule: index expressions and bodies repeat from kernel to kernel."""
+"""Functions of a UOp whose results are remembered for one schedule: indices and bodies repeat from kernel to kernel."""
 
 from __future__ import annotations
 
