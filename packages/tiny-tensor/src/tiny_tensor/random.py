@@ -9,7 +9,7 @@ every draw of a shape is the same graph.
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import struct
 from collections.abc import Sequence
 from typing import Any, Self
@@ -28,7 +28,7 @@ class Stream:
   """The key, and the counter of the next draw."""
 
   def __init__(self) -> None:
-    self.key = secrets.randbits(64)
+    self.key = int.from_bytes(os.urandom(8), "little")
     self.counter = 0
 
   def seed(self, seed: int) -> None:

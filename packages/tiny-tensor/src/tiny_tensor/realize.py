@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tiny_runtime import Device, run
-from tiny_sched import schedule
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
 from tiny_tensor.shapes import prod, upper
 from tiny_uop import Ops, UOp, dtypes
@@ -71,27 +70,30 @@ class Plan:
   """What a realize does: effects for the scheduler, and the replacement of each finished node."""
 
   def __init__(self, uops: Iterable[UOp]) -> None:
-    self.outputs = {u for u in uops if not is_realized(u)}
+    # in order everywhere: the same step has to give the same graph again, for the schedule cache to know it
+    order = dict.fromkeys(u for u in uops if not is_realized(u))
+    self.outputs = set(order)
     self.assignments: set[UOp] = set()
     seen: set[UOp] = set()
-    new = list(self.outputs)
+    new = list(order)
     while new:
       for uop in new:
         self.assignments.update(u for u in uop.walk(lambda n: n not in seen) if u.op is Ops.AFTER)
         seen.update(uop.toposort)
       new = stale_readers(self.assignments, self.outputs)
       self.outputs.update(new)
-    self.roots = {root_of(u) for u in self.outputs}
+      order.update(dict.fromkeys(new))
+    self.roots = dict.fromkeys(root_of(u) for u in order)
     self.finished: dict[UOp, UOp] = {a: buffer_under(a) for a in self.assignments}
     self.rebuilt: dict[UOp, UOp] = {}
     self.copies: dict[object, dict[UOp, UOp]] = {}
-    for root in self.roots:
+    for root in list(self.roots):
       # the gradient that an optimiser made contiguous need not be computed a second time for the tensor that holds it
       copy = root.contiguous()
       if copy is not root and copy in seen:
-        self.roots = self.roots - {root}
+        del self.roots[root]
     self.effects = dict.fromkeys(self.rebuild(root).base for root in self.roots)
-    for root in {root_of(u) for u in self.outputs} - self.roots:
+    for root in {root_of(u) for u in self.outputs} - self.roots.keys():
       self.finished[root] = self.finished[root.contiguous()]
 
   def rebuild(self, root: UOp) -> UOp:
@@ -148,7 +150,7 @@ def stale_readers(assignments: set[UOp], outputs: set[UOp]) -> list[UOp]:
     return []
   affected: dict[UOp, bool] = {}
   found = []
-  for graph in {t.uop for t in list(live_tensors.values())} - outputs:
+  for graph in dict.fromkeys(t.uop for t in list(live_tensors.values()) if t.uop not in outputs):
     for u in graph.walk(lambda n: n not in affected):
       if u not in affected:
         affected[u] = reads_stale(u, overwritten, affected, assignments)
@@ -215,6 +217,8 @@ def depends(root: UOp, leaves: set[UOp]) -> bool:
 
 def plan_tensors(tensors: Sequence[TensorBase]) -> tuple[UOp, Plan]:
   """(schedule, plan) of what has to run for `tensors`."""
+  from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
+
   plan = Plan(t.uop for t in tensors)
   plan.separate(tensors)
   return (schedule(plan.sink()) if plan.effects else UOp(Ops.LINEAR, dtypes.void)), plan
