@@ -138,7 +138,7 @@ class AssignMixin(NormMixin):
     if out is None:
       out = value.uop
       for move in chain:
-        out = move.with_src((out, *move.src[1:]))
+        out = move.replace(dtype=out.dtype, src=(out, *move.src[1:]))
     for move in reversed(chain):
       new = MOVEMENT_RULES[move.op](out, move)[0]
       assert new is not None

@@ -78,8 +78,10 @@ class Plan:
     new = list(order)
     while new:
       for uop in new:
-        self.assignments.update(u for u in uop.walk(lambda n: n not in seen) if u.op is Ops.AFTER)
-        seen.update(uop.toposort)
+        for u in uop.walk(lambda n: n not in seen):
+          seen.add(u)
+          if u.op is Ops.AFTER:
+            self.assignments.add(u)
       new = stale_readers(self.assignments, self.outputs)
       self.outputs.update(new)
       order.update(dict.fromkeys(new))
