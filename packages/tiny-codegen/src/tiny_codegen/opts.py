@@ -15,7 +15,8 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
-| `TC(a)` | tensor cores: an error where the target has none |
+| `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
+| `TC(a)` | tensor cores: an error, since no target lists any |
 """
 
 from __future__ import annotations
@@ -206,6 +207,9 @@ def _tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
 
 
 def _no_locals(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+  used = [i for i, r in loops_of(root).items() if kind(r) in (AxisType.LOCAL, AxisType.GROUP)]
+  if used:
+    raise _error(opt, f"loops {used} are shared by the threads of a workgroup already")
   return root
 
 
