@@ -248,3 +248,20 @@ def test_creation() -> None:
   assert Tensor.full((2,), 3).dtype is dtypes.int32 and Tensor.zeros(2, 3).shape == (2, 3)
   assert Tensor.ones(2, dtype="int8").ones_like().dtype is dtypes.int8
   assert Tensor([1, 0, 2]).one_hot(3).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+
+
+def test_rearrange() -> None:
+  a = data((2, 6, 3))
+  cases = {
+    "a (b c) d -> c (a d) b": a.reshape(2, 2, 3, 3).transpose(2, 0, 3, 1).reshape(3, 6, 2),
+    "a ... -> ... a": a.transpose(1, 2, 0),
+    "a ... -> a (...)": a.reshape(2, 18),
+    "... d -> d 1 ...": a.transpose(2, 0, 1)[:, None],
+  }
+  for formula, expected in cases.items():
+    np.testing.assert_array_equal(
+      Tensor(a).rearrange(formula, **({"b": 2} if "b" in formula else {})).numpy(), expected
+    )
+  for wrong in ("a b c", "a b -> b a", "a b c -> a b", "a (b -> a", "(a ...) b -> a"):
+    with pytest.raises(ValueError, match="rearrange"):
+      Tensor(a).rearrange(wrong)

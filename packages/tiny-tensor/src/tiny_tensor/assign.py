@@ -56,7 +56,8 @@ class AssignMixin(NormMixin):
       value = value.as_dtype(self.dtype)
     if value.dtype != self.dtype:
       raise TypeError(f"cannot write dtype {value.dtype.name} to a tensor of dtype {self.dtype.name}: cast first")
-    check_devices([self, value]) if not is_const(self.uop) else None
+    if not is_const(self.uop):
+      check_devices([self, value])
     if broadcast_shape(value.shape, shape) != shape:
       raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
     return value.broadcast_to(shape)

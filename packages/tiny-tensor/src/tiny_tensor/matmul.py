@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tiny_tensor.activations import ActivationMixin
 from tiny_tensor.base import DTypeLike, TensorBase
+from tiny_tensor.notation import parse_einsum, rearrange_sides
 from tiny_tensor.shapes import broadcast_shape, prod
 from tiny_uop import dtypes
 
@@ -133,16 +133,7 @@ class MatmulMixin(ActivationMixin):
     """einops notation: `x.rearrange("b (h d) t -> b h t d", h=8)`, with `...` and `1`. ValueError if it does not
     fit.
     """
-    left, right = rearrange_sides(formula)
-    if "..." in [n for group in left for n in group]:
-      extra = [f"...{i}" for i in range(self.ndim - len(left) + 1)]
-      at = next(i for i, g in enumerate(left) if g == ["..."])
-      left = left[:at] + [[e] for e in extra] + left[at + 1 :]
-      right = (
-        [[e for n in g for e in (extra if n == "..." else [n])] for g in right if g != ["..."] or len(g) > 1]
-        if not any(g == ["..."] for g in right)
-        else [h for g in right for h in ([[e] for e in extra] if g == ["..."] else [g])]
-      )
+    left, right = rearrange_sides(formula, self.ndim)
     if len(left) != self.ndim:
       raise ValueError(f"rearrange {formula!r} names {len(left)} axes, the tensor has shape {self.shape}")
     known: dict[str, Any] = dict(sizes)
@@ -162,64 +153,3 @@ class MatmulMixin(ActivationMixin):
       raise ValueError(f"rearrange {formula!r}: both sides must name the same axes, got {flat} and {target}")
     x = self.reshape([known[n] for n in flat]).permute(*[flat.index(n) for n in target])
     return x.reshape([prod(known.get(n, 1) for n in group) for group in right])
-
-
-def rearrange_sides(formula: str) -> tuple[list[list[str]], list[list[str]]]:
-  """The axis groups of both sides of an einops formula."""
-  sides = formula.split("->")
-  if len(sides) != 2:
-    raise ValueError(f"rearrange {formula!r} needs one '->'")
-  out: list[list[list[str]]] = []
-  for side in sides:
-    groups: list[list[str]] = []
-    inside: list[str] | None = None
-    for token in side.replace("(", " ( ").replace(")", " ) ").split():
-      if token == "(":
-        if inside is not None:
-          raise ValueError(f"rearrange {formula!r}: parentheses do not nest")
-        inside = []
-      elif token == ")":
-        if inside is None:
-          raise ValueError(f"rearrange {formula!r}: unbalanced parentheses")
-        groups.append(inside)
-        inside = None
-      elif token not in ("...", "1") and not token.isidentifier():
-        raise ValueError(f"rearrange {formula!r}: {token!r} is not the name of an axis")
-      elif inside is None:
-        groups.append([token] if token != "1" else ["1"])
-      else:
-        inside.append(token)
-    if inside is not None:
-      raise ValueError(f"rearrange {formula!r}: unbalanced parentheses")
-    out.append(groups)
-  return out[0], out[1]
-
-
-def parse_einsum(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
-  """Letters of each input and of the output; `...` becomes upper-case-free letters of its own."""
-  text = formula.replace(" ", "")
-  left, arrow, right = text.partition("->")
-  inputs = left.split(",")
-  if len(inputs) != len(ndims):
-    raise ValueError(f"einsum {formula!r} has {len(inputs)} inputs, got {len(ndims)} tensors")
-  spare = [c for c in string.ascii_letters if c not in text]
-  width = 0
-  for letters, ndim in zip(inputs, ndims, strict=True):
-    named = len(letters.replace("...", ""))
-    if named > ndim or ("..." not in letters and named != ndim):
-      raise ValueError(f"einsum {formula!r}: {letters!r} names {named} axes, the tensor has {ndim}")
-    width = max(width, ndim - named if "..." in letters else 0)
-  dots = "".join(spare[:width])
-  full = []
-  for letters, ndim in zip(inputs, ndims, strict=True):
-    missing = ndim - len(letters.replace("...", ""))
-    full.append(letters.replace("...", dots[width - missing :] if missing else ""))
-  everything = "".join(full)
-  if not arrow:
-    right = dots + "".join(sorted(c for c in set(everything) - set(dots) if everything.count(c) == 1))
-  right = right.replace("...", dots)
-  if any(not c.isalpha() for c in everything + right):
-    raise ValueError(f"einsum {formula!r}: axes are named by letters")
-  if len(set(right)) != len(right) or not set(right) <= set(everything):
-    raise ValueError(f"einsum {formula!r}: the output {right!r} must name axes of the inputs, once each")
-  return full, right
