@@ -292,7 +292,8 @@ def compute_readers(updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]"
       readers.append(t)
     else:
       unaffected.add(t.uop)
-  realize_tensors(readers)
+  if readers:
+    realize_tensors(readers)
 
 
 def _check_copies(calls: list[UOp], copies: list[UOp]) -> None:
