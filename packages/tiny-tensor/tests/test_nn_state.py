@@ -208,9 +208,10 @@ def test_loading_converts_floats_only(capsys: pytest.CaptureFixture[str]) -> Non
   assert "2 tensors" in capsys.readouterr().out
 
 
-def changed(**changes: Tensor | None) -> Callable[[nn.Linear], dict[str, Tensor]]:
+def changed(**changes: list[Any] | None) -> Callable[[nn.Linear], dict[str, Tensor]]:
   def make(layer: nn.Linear) -> dict[str, Tensor]:
-    return {k: t for k, t in {**get_state_dict(layer), **changes}.items() if t is not None}
+    kept = {k: t for k, t in get_state_dict(layer).items() if k not in changes}
+    return kept | {k: Tensor(values) for k, values in changes.items() if values is not None}
 
   return make
 
@@ -219,9 +220,9 @@ def changed(**changes: Tensor | None) -> Callable[[nn.Linear], dict[str, Tensor]
   ("make", "kind", "message"),
   [
     (changed(bias=None), KeyError, "missing bias"),
-    (changed(extra=Tensor([1.0])), KeyError, "not in the model extra"),
-    (changed(weight=Tensor([[1.0, 2.0, 3.0]])), ValueError, r"'weight'.*\(1, 2\).*\(1, 3\)"),
-    (changed(weight=Tensor([[1, 2]])), TypeError, "'weight'.*float32.*int32"),
+    (changed(extra=[1.0]), KeyError, "not in the model extra"),
+    (changed(weight=[[1.0, 2.0, 3.0]]), ValueError, r"'weight'.*\(1, 2\).*\(1, 3\)"),
+    (changed(weight=[[1, 2]]), TypeError, "'weight'.*float32.*int32"),
   ],
 )
 def test_a_state_dict_that_does_not_fit_changes_nothing(
