@@ -211,6 +211,16 @@ def test_training_matches_training_without_jit() -> None:
     assert a == pytest.approx(b, rel=1e-5, abs=1e-7)
 
 
+def test_weights_loaded_after_the_capture_are_used() -> None:
+  layer, other = nn.Linear(2, 1), nn.Linear(2, 1)
+  forward = TinyJit(lambda x: layer(x).realize())
+  x = Tensor([[1.0, 2.0]])
+  for _ in range(3):
+    before = forward(x).item()
+  nn.state.load_state_dict(layer, nn.state.get_state_dict(other), verbose=False)
+  assert forward(x).item() == pytest.approx(other(x).item()) != before
+
+
 def test_methods_are_captured_per_object() -> None:
   class Scale:
     def __init__(self, by: int) -> None:

@@ -176,7 +176,6 @@ class Captured(Generic[R]):
     self._updated = updated_by(calls) - schedules.created
     self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
     self._positions = [i for i, buffer in enumerate(inputs.buffers) if buffer in used]
-    self._passed = [b for b in dict.fromkeys(outputs) if b not in used]  # returned as they came in
     self._outputs = [b for b in dict.fromkeys(outputs) if b in used]
     self._graph = CapturedGraph(schedules, [inputs.buffers[i] for i in self._positions], self._outputs)
     # graphs, not tensors: the capture's own result belongs to the caller, and get_state_dict must find no tensors here

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from tiny_tensor.nn.start import uniform
 from tiny_tensor.tensor import Tensor
 
 Sizes = int | Sequence[int]
@@ -14,11 +15,6 @@ def _spatial(value: Sizes, axes: int, name: str) -> tuple[int, ...]:
   if len(sizes) != axes:
     raise ValueError(f"{name} is {value}: expected a number or {axes} of them, one per spatial axis")
   return sizes
-
-
-def _uniform(shape: tuple[int, ...], fan_in: int) -> Tensor:
-  bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
-  return Tensor.uniform(*shape, low=-bound, high=bound)
 
 
 class _Conv:
@@ -46,8 +42,8 @@ class _Conv:
     self.padding = self._same_padding(padding) if isinstance(padding, str) else self._padding(padding)
     shape = self._weight_shape(in_channels, out_channels)
     fan_in = shape[1] * math.prod(self.kernel_size)
-    self.weight = _uniform(shape, fan_in)
-    self.bias: Tensor | None = _uniform((out_channels,), fan_in) if bias else None
+    self.weight = uniform(shape, fan_in)
+    self.bias: Tensor | None = uniform((out_channels,), fan_in) if bias else None
 
   def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
     return (out_channels, in_channels // self.groups, *self.kernel_size)

@@ -9,7 +9,7 @@ class Embedding:
 
   def __init__(self, vocab_size: int, embed_size: int) -> None:
     self.vocab_size, self.embed_size = vocab_size, embed_size
-    self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
+    self.weight = Tensor.glorot_uniform(vocab_size, embed_size).contiguous()
 
   def __call__(self, idx: Tensor) -> Tensor:
     if not dtypes.is_int(idx.dtype):

@@ -1,7 +1,6 @@
 """The fully connected layer."""
 
-import math
-
+from tiny_tensor.nn.start import uniform
 from tiny_tensor.tensor import Tensor
 
 
@@ -12,9 +11,8 @@ class Linear:
   """
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-    bound = 1 / math.sqrt(in_features) if in_features > 0 else 0.0
-    self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
-    self.bias: Tensor | None = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
+    self.weight = uniform((out_features, in_features), in_features)
+    self.bias: Tensor | None = uniform((out_features,), in_features) if bias else None
 
   def __call__(self, x: Tensor) -> Tensor:
     if x.ndim == 0 or x.shape[-1] != self.weight.shape[1]:

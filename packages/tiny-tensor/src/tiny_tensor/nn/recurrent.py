@@ -1,7 +1,6 @@
 """Recurrent cells."""
 
-import math
-
+from tiny_tensor.nn.start import uniform
 from tiny_tensor.tensor import Tensor
 
 
@@ -14,10 +13,9 @@ class LSTMCell:
   """
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
-    bound = 1 / math.sqrt(hidden_size)
     self.hidden_size = hidden_size
-    self.weight_ih = Tensor.uniform(4 * hidden_size, input_size, low=-bound, high=bound)
-    self.weight_hh = Tensor.uniform(4 * hidden_size, hidden_size, low=-bound, high=bound)
+    self.weight_ih = uniform((4 * hidden_size, input_size), hidden_size)
+    self.weight_hh = uniform((4 * hidden_size, hidden_size), hidden_size)
     self.bias_ih: Tensor | None = Tensor.zeros(4 * hidden_size).contiguous() if bias else None
     self.bias_hh: Tensor | None = Tensor.zeros(4 * hidden_size).contiguous() if bias else None
 
