@@ -8,14 +8,15 @@ makes of it.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tiny_codegen import PASSES, Capabilities, PassContext, cpu_target
+from tiny_codegen import PASSES, Capabilities, Fragment, PassContext, TensorCore, cpu_target
 from tiny_codegen.__main__ import parse_opt
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
-from tiny_uop import parse_uop, print_uop, spec
+from tiny_uop import dtypes, parse_uop, print_uop, spec
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.uop"))
@@ -26,6 +27,14 @@ TARGETS = {
     LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
   ),
 }
+# 2 × 2 × 2, two threads with a row of A, a column of B and a row of C each
+SMALL_CORE = TensorCore(
+  (2, 2, 2), 2, dtypes.float32, dtypes.float32,
+  a=Fragment(((2, 1, 0),), ((2, 0, 1),)),
+  b=Fragment(((2, 0, 1),), ((2, 1, 0),)),
+  c=Fragment(((2, 1, 0),), ((2, 0, 1),)),
+)  # fmt: skip
+TARGETS["tensor"] = replace(TARGETS["gpu"], tensor_cores=(SMALL_CORE,))
 EXPECTED = "# expected\n"
 
 

@@ -1,16 +1,19 @@
 """Runs a LINEAR the way a device with workgroups does: every thread on its own, all of them together up to each
-barrier.
+barrier, and through each tensor-core instruction, whose matrices are put together from the fragments of the threads.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 
-from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, exec_alu
+from tiny_codegen import Fragment, TensorCore
+from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, exec_alu, truncate
+
+Step = Generator[UOp, Any, None]
 
 
 class Thread:
@@ -24,14 +27,21 @@ class Thread:
   def value(self, u: UOp) -> Any:
     return u.arg if u.op is Ops.CONST else self.values[u]
 
-  def run(self) -> Iterator[None]:
-    """Yields at each barrier."""
+  def lanes(self, u: UOp) -> list[Any]:
+    """The value as a list of its lanes."""
+    value = self.value(u)
+    return list(value) if isinstance(value, tuple) else [value] * u.dtype.count
+
+  def run(self) -> Step:
+    """Yields each BARRIER, and each MMA, for which it is sent its fragment of the result."""
     starts: dict[UOp, int] = {}
     place = 0
     while place < len(self.code):
       u = self.code[place]
       if u.op is Ops.BARRIER:
-        yield
+        yield u
+      elif u.op is Ops.MMA:
+        self.values[u] = yield u
       elif u.op is Ops.RANGE:
         starts[u] = place
         self.values[u] = 0
@@ -61,6 +71,11 @@ class Thread:
       array[offset : offset + u.src[1].dtype.count] = self.value(u.src[1])
     elif u.op in GroupOp.Elementwise:
       self.values[u] = exec_alu(u.op, u.dtype, [self.value(s) for s in u.src], u.src[0].dtype)
+    elif u.op is Ops.VECTORIZE:
+      self.values[u] = tuple(self.value(s) for s in u.src)
+    elif u.op is Ops.EXTRACT:
+      picked = [self.lanes(u.src[0])[lane] for lane in u.arg]
+      self.values[u] = picked[0] if len(picked) == 1 else tuple(picked)
     elif u.op not in (Ops.CONST, Ops.PARAM, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.ENDIF, Ops.IF):
       raise NotImplementedError(u)
 
@@ -74,10 +89,56 @@ class Thread:
     ]
     if pointer not in space:
       # memory that nobody has written is not a number
-      space[pointer] = np.full(pointer.dtype.size, np.nan)
-    offset = self.value(index.src[1])
+      space[pointer] = np.full(pointer.dtype.size * pointer.dtype.base.count, np.nan)
+    offset = self.value(index.src[1]) * pointer.dtype.base.count
     assert 0 <= offset < len(space[pointer]), f"{offset} is outside of {pointer!r}"
     return space[pointer], offset
+
+
+def multiply(mma: UOp, threads: list[Thread]) -> list[Any]:
+  """The fragments of the result of an MMA that these threads execute together."""
+  core: TensorCore = mma.arg
+  n, m, k = core.dims
+
+  def matrix(source: int, layout: Fragment, rows: int, columns: int) -> Any:
+    made = np.full((rows, columns), np.nan)
+    for number, thread in enumerate(threads):
+      for element, value in enumerate(thread.lanes(mma.src[source])):
+        made[layout.place(number, element)] = value
+    return made
+
+  result = matrix(0, core.a, m, k) @ matrix(1, core.b, k, n) + matrix(2, core.c, m, n)
+  return [
+    tuple(truncate(core.dtype_out, float(result[core.c.place(t, e)])) for e in range(core.c.count))
+    if core.c.count > 1
+    else truncate(core.dtype_out, float(result[core.c.place(t, 0)]))
+    for t in range(core.threads)
+  ]
+
+
+def meet(mma: UOp, threads: list[Thread]) -> list[Any]:
+  """What each thread of a workgroup gets of an MMA: neighbours execute it together."""
+  size = mma.arg.threads
+  assert len(threads) % size == 0, f"a workgroup of {len(threads)} threads is not a multiple of {size}"
+  return [part for start in range(0, len(threads), size) for part in multiply(mma, threads[start : start + size])]
+
+
+def run_group(threads: list[Thread]) -> None:
+  """Run the threads of one workgroup, in the order of their numbers, to the end."""
+  steps = [t.run() for t in threads]
+  sent: list[Any] = [None] * len(threads)
+  while True:
+    waiting: list[UOp | None] = []
+    for step, value in zip(steps, sent, strict=True):
+      try:
+        waiting.append(step.send(value))
+      except StopIteration:
+        waiting.append(None)
+    first = waiting[0]
+    assert all(w is first for w in waiting), "some threads of a workgroup wait where others never arrive"
+    if first is None:
+      return
+    sent = meet(first, threads) if first.op is Ops.MMA else [None] * len(threads)
 
 
 def run_workgroups(program: UOp, arrays: list[Any]) -> None:
@@ -89,11 +150,9 @@ def run_workgroups(program: UOp, arrays: list[Any]) -> None:
   for group in itertools.product(*map(range, sizes[0])):
     shared: dict[UOp, Any] = {}
     threads = []
-    for local in itertools.product(*map(range, sizes[1])):
+    # the first counter runs fastest, as on the hardware: it decides who is whose neighbour
+    for backwards in itertools.product(*map(range, reversed(sizes[1]))):
+      local = backwards[::-1]
       counters = {n: (group if n.startswith("gidx") else local)[int(n[4:])] for n in names}
-      threads.append(Thread(linear, memory, shared, counters).run())
-    while threads:
-      waiting = [next(t, "done") for t in threads]
-      assert len(set(map(str, waiting))) == 1, "some threads of a workgroup wait at a barrier that others never reach"
-      if waiting[0] == "done":
-        break
+      threads.append(Thread(linear, memory, shared, counters))
+    run_group(threads)

@@ -6,10 +6,12 @@ from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_pas
 from tiny_codegen.render.base import Capabilities, Renderer
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import LLVMTarget, cpu_target
+from tiny_codegen.tensor_core import Fragment, TensorCore
 
 __all__ = [
   "PASSES",
   "Capabilities",
+  "Fragment",
   "KernelError",
   "KernelOptError",
   "LLVMRenderer",
@@ -17,6 +19,7 @@ __all__ = [
   "Pass",
   "PassContext",
   "Renderer",
+  "TensorCore",
   "build_program",
   "compile_kernel",
   "cpu_target",

@@ -43,6 +43,8 @@ def candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
       for amount in (8, 16, 32):
         if size % amount == 0:
           yield Opt(OptOps.LOCAL if what is AxisType.LOOP else OptOps.GROUP, id, amount)
+    if what is AxisType.REDUCE:
+      yield from (Opt(OptOps.TC, id, place) for place in range(len(capabilities.tensor_cores)))
     if size is not None and size % 4 and size > 8:
       yield Opt(OptOps.PADTO, id, 4 if size < 64 else 32)
 

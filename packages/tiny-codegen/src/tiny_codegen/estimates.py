@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tiny_codegen.loops import number
 from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify
 
@@ -11,7 +13,8 @@ COUNTED = GroupOp.ALU - {Ops.WHERE}
 def estimate(linear: UOp) -> tuple[UOp, UOp]:
   """(operations, bytes) of one run.
 
-  Operations are arithmetic on values, not on addresses; a MULACC is two. Bytes are the distinct bytes touched: what
+  Operations are arithmetic on values, not on addresses; a MULACC is two, a tensor-core
+  instruction a thread's share of its multiplications and additions. Bytes are the distinct bytes touched: what
   all accesses to a buffer move, but no more than the buffer has, reads and writes apart.
   """
   values = _values(linear)
@@ -27,6 +30,8 @@ def estimate(linear: UOp) -> tuple[UOp, UOp]:
       runs = stack.pop()
     elif u.op in COUNTED and u in values:
       ops = ops + runs * (u.dtype.count * (2 if u.op is Ops.MULACC else 1))
+    elif u.op is Ops.MMA:
+      ops = ops + runs * (2 * math.prod(u.arg.dims) // u.arg.threads)
     elif u.op in (Ops.LOAD, Ops.STORE):
       pointer = _base(u.src[0])
       if isinstance(pointer.dtype, PtrDType) and pointer.dtype.space is AddrSpace.GLOBAL:

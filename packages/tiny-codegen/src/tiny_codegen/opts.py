@@ -16,18 +16,20 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
 | `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
-| `TC(a)` | tensor cores: an error, since no target lists any |
+| `TC(a, n)` | tensor core n of the target does the product summed over reduce loop `a`; None: the first that fits |
+| `TC(a, (n, i, j))` | the same, with output loop `i` as the rows and `j` as the columns |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.errors import KernelOptError
+from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
 from tiny_codegen.reduce import identity
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import stage_operand
+from tiny_codegen.tensor_cores import use_tensor_core
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
 
 INNER = {
@@ -48,10 +50,6 @@ def apply_opts(root: UOp, opts: tuple[Opt, ...], capabilities: Capabilities) -> 
 def apply_opt(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   """The kernel with one choice applied. Raises KernelOptError where it does not fit the kernel or the target."""
   return _APPLY[opt.op](root, opt, capabilities)
-
-
-def _error(opt: Opt, reason: str) -> KernelOptError:
-  return KernelOptError(f"{opt.op.name}(axis={opt.axis}, arg={opt.arg}): {reason}")
 
 
 def _loop(root: UOp, opt: Opt, axis: int | None = None) -> UOp:
@@ -112,6 +110,8 @@ def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
+  if any(u.op is Ops.MMA and loop in u.ranges for u in root.toposort):
+    raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
   amount = _amount(opt) or extent(loop) or 0
   if amount > capabilities.max_vector_lanes:
     raise _error(opt, f"{amount} lanes, the target has vectors of up to {capabilities.max_vector_lanes}")
@@ -202,10 +202,6 @@ def _stage(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return staged
 
 
-def _tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
-  raise _error(opt, "the target lists no tensor cores")
-
-
 def _no_locals(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   used = [i for i, r in loops_of(root).items() if kind(r) in (AxisType.LOCAL, AxisType.GROUP)]
   if used:
@@ -223,7 +219,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
   OptOps.SWAP: _swap,
   OptOps.PADTO: _pad,
   OptOps.STAGE: _stage,
-  OptOps.TC: _tensor_core,
+  OptOps.TC: use_tensor_core,
   OptOps.NOLOCALS: _no_locals,
 }
 

@@ -1,12 +1,13 @@
 """Pass: REDUCE becomes a loop that updates an accumulator in a register.
 
 `REDUCE(x, r)` → ALLOC; STORE the identity; in the loop STORE op(LOAD, x); END; LOAD. REDUCEs over the same loops
-update their accumulators in one loop.
+update their accumulators in one loop. A tensor core adds to its accumulator itself.
 """
 
 from __future__ import annotations
 
 from tiny_codegen.loops import in_order, next_alloc_id
+from tiny_codegen.tensor_cores import accumulate
 from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes
 
 
@@ -31,6 +32,8 @@ def lower_reduce(root: UOp) -> UOp:
     if u.op is Ops.REDUCE:
       new = _accumulate(new, fresh)
       fresh += 1
+    elif u.op is Ops.ADD and new.src[1].op is Ops.MMA:  # a loop over tiles that has been written out
+      new = accumulate(new.src[0], new.src[1])
     done[u] = new
   return done[root]
 
@@ -44,5 +47,6 @@ def _accumulate(reduce: UOp, id: int) -> UOp:
   outside = in_order(reduce.ranges)
   start = register.after(*outside).index(0).store(identity(op, value.dtype))
   inside = register.after(start, *loops).index(0)
-  update = inside.store(inside.load(dtype=value.dtype).alu(op, value))
+  total = inside.load(dtype=value.dtype)
+  update = inside.store(accumulate(total, value) if op is Ops.ADD else total.alu(op, value))
   return register.after(update.end(*loops)).index(0).load(dtype=value.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import DType, Ops, ProgramInfo, UOp
 
 
@@ -19,7 +20,7 @@ class Capabilities:
   fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop that several workers share.
   `has_local`: workgroups of threads with shared memory and barriers. `max_global` / `max_local` bound the launch
   sizes per axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one
-  program may take.
+  program may take. `tensor_cores` are the matrix instructions, best first.
   """
 
   native_dtypes: frozenset[DType]
@@ -34,6 +35,7 @@ class Capabilities:
   max_local: tuple[int, int, int] = (1, 1, 1)
   max_workgroup: int = 1
   shared_memory_bytes: int = 0
+  tensor_cores: tuple[TensorCore, ...] = ()
 
   def lanes(self, dtype: DType) -> int:
     """How many elements of the scalar `dtype` fill one vector register; 1 on a scalar machine."""
@@ -52,3 +54,11 @@ class Renderer(ABC):
 
     Raises NotImplementedError, naming the instruction, for what `capabilities` does not promise.
     """
+
+
+def no_tensor_core(target: str, mma: UOp) -> NotImplementedError:
+  """The error for an MMA that a target has no instruction for."""
+  return NotImplementedError(
+    f"{target} has no tensor-core instruction {mma.arg}: its Capabilities should not list it in tensor_cores, "
+    "or its dialect has to say how it is written"
+  )

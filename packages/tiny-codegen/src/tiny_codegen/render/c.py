@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.base import Renderer, no_tensor_core
 from tiny_codegen.render.c_dialect import C99, CDialect
 from tiny_codegen.render.c_expressions import expression, literal
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
@@ -252,6 +252,17 @@ class _Program:
     lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
     self.values[u] = [self.lanes(u.src[0])[lane] for lane in lanes]
 
+  def tensor_core(self, u: UOp) -> None:
+    """A call of the dialect's function: addresses of the lanes of the result, then the lanes of a, b and c."""
+    if (function := dict(self.dialect.tensor_cores).get(u.arg)) is None:
+      raise no_tensor_core(self.dialect.name, u)
+    names = [f"v{self.count + lane}" for lane in range(u.dtype.count)]
+    self.count += len(names)
+    self._line(f"{self.dialect.type_of(u.dtype)} {', '.join(names)};")
+    passed = [lane for s in u.src for lane in self.lanes(s)]
+    self._line(f"{function}({', '.join([*(f'&{name}' for name in names), *passed])});")
+    self.values[u] = names
+
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.ALLOC: _Program.alloc,
@@ -259,6 +270,7 @@ _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.END: _Program.end,
   Ops.SPECIAL: _Program.special,
   Ops.BARRIER: _Program.barrier,
+  Ops.MMA: _Program.tensor_core,
   Ops.IF: _Program.begin_if,
   Ops.ENDIF: _Program.end_if,
   Ops.LOAD: _Program.load,

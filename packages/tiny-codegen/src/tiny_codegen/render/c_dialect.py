@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AddrSpace, DType, Ops, dtypes
 
 _TYPES = (
@@ -29,8 +30,9 @@ class CDialect:
   `types` names the scalar types, `header` is put in front, `kernel` before the function. `spaces` qualifies memory
   GLOBAL, LOCAL and REG, `aligned` goes behind an array that is read in vectors. `functions` names the function of an
   op for float32, with "{}" for the type's suffix ("f" or nothing). `counters` gives the expression of a SPECIAL,
-  `barrier` the statement of a BARRIER. `infinity` and `nan` are expressions with "{}" for the suffix. Without `host`,
-  the kernel's arguments are the buffers and the integers themselves.
+  `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
+  lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with "{}"
+  for the suffix. Without `host`, the kernel's arguments are the buffers and the integers themselves.
   """
 
   name: str
@@ -49,6 +51,7 @@ class CDialect:
   )
   counters: tuple[tuple[str, str], ...] = ()
   barrier: str = ""
+  tensor_cores: tuple[tuple[TensorCore, str], ...] = ()
   infinity: str = "__builtin_inf{}()"
   nan: str = '__builtin_nan{}("")'
 

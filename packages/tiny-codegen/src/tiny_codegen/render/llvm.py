@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.base import Renderer, no_tensor_core
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_memory import load, store
@@ -233,6 +233,9 @@ class _Program:
     for line in self.target.barrier:
       self.body.emit(line)
 
+  def tensor_core(self, u: UOp) -> None:
+    raise no_tensor_core(self.target.name, u)
+
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.PARAM: _Program.argument,
@@ -249,4 +252,5 @@ _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.IF: _Program.begin_if,
   Ops.ENDIF: _Program.end_if,
   Ops.BARRIER: _Program.barrier,
+  Ops.MMA: _Program.tensor_core,
 }
