@@ -15,6 +15,7 @@ from codegen_kernels import CASES, Array, data, garbage, kernel, loop, over, par
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import Capabilities, Fragment, KernelOptError, Renderer, TensorCore, compile_kernel
+from tiny_codegen.beam import candidates
 from tiny_codegen.render import C99, CRenderer
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import Context, Ops, Opt, OptOps, ProgramInfo, UOp, dtypes, parse_uop, print_uop, spec
@@ -227,6 +228,21 @@ def test_padded(m: int, n: int, k: int) -> None:
   given = half_matmul(m, n, k, epilogue=True)
   opts = [Opt(OptOps.PADTO, axis, size) for axis, size in ((0, 16), (1, 8), (2, 16))]
   run(given, [*opts, tc()], M16N8K16)
+
+
+def test_padding_is_no_part_of_the_sum() -> None:
+  """Both factors are expressions that are not 0 where their loads are gated off."""
+  i, j, r = loop(5, 0), loop(3, 1), over(3, 2)
+  a, b = param(1, 15).index(i * 3 + r).load() + 1.0, param(2, 9).index(r * 3 + j).load() + 2.0
+  x, y = data(5, 3), data(3, 3, seed=1)
+  body = kernel(param(0, 15).index(i * 3 + j).store((a * b).reduce(Ops.ADD, r)).end(i, j))
+  opts = [Opt(OptOps.PADTO, axis, size) for axis, size in ((0, 3), (1, 2), (2, 2))]
+  run((body, [garbage(5, 3), x, y], (x + 1) @ (y + 2)), [*opts, tc()], ODD)
+
+
+def test_beam_search_tries_tensor_cores() -> None:
+  root = CASES["matmul"](6, 4, 4).kernel
+  assert [o for o in candidates(root, Tensors(ODD, ALONE).capabilities) if o.op is OptOps.TC] == [tc(0), tc(1)]
 
 
 # *** errors ***

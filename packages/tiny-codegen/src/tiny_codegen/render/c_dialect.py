@@ -31,8 +31,8 @@ class CDialect:
   GLOBAL, LOCAL and REG, `aligned` goes behind an array that is read in vectors. `functions` names the function of an
   op for float32, with "{}" for the type's suffix ("f" or nothing). `counters` gives the expression of a SPECIAL,
   `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
-  lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with "{}"
-  for the suffix. Without `host`, the kernel's arguments are the buffers and the integers themselves.
+  lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with
+  "{}" for the suffix. Without `host`, the kernel's arguments are the buffers and the integers themselves.
   """
 
   name: str
