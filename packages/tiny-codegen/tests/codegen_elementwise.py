@@ -67,7 +67,7 @@ def _run_c(source: str, name: str, use: Callable[[Entry], None]) -> None:
   with tempfile.TemporaryDirectory() as folder:
     text, library = Path(folder, "program.c"), Path(folder, "program.so")
     text.write_text(source)
-    flags = ["-O2", "-std=gnu99", "-Wall", "-Werror", "-Wno-unused", "-fno-math-errno", "-ffp-contract=off"]
+    flags = ["-O1", "-std=gnu99", "-Wall", "-Werror", "-Wno-unused", "-fno-math-errno", "-ffp-contract=off"]
     # the linker refuses what is undefined: programs need no libm, which is not linked
     command = [COMPILER, *flags, "-shared", "-fPIC", "-Wl,-z,defs", str(text), "-o", str(library)]
     made = subprocess.run(command, capture_output=True, text=True)

@@ -13,6 +13,8 @@ from tiny_codegen.render import CRenderer
 from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes, exec_alu, graph_rewrite
 from tiny_uop.truncate import from_bits, to_bits
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 NARROW = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
 every = pytest.mark.parametrize("dtype", NARROW, ids=str)

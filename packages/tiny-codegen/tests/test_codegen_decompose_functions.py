@@ -13,6 +13,8 @@ from codegen_elementwise import RENDERERS, apply, storage
 from tiny_uop import DType, Ops, dtypes, truncate
 from tiny_uop.truncate import from_bits
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 LONG = np.longdouble
 # NumPy's long double is what float64 results are compared with; some platforms have none wider than float64

@@ -14,6 +14,8 @@ from tiny_codegen.decompose import table_for
 from tiny_codegen.render import C99, CRenderer, LLVMRenderer, Renderer
 from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes, exec_alu, graph_rewrite, truncate
 
+pytestmark = pytest.mark.slow
+
 WIDE = (dtypes.int64, dtypes.uint64)
 NARROW_TYPES = frozenset({dtypes.bool, *(d for d in dtypes.ints if d.bits < 64), dtypes.float32})
 

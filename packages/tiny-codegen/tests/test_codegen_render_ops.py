@@ -13,6 +13,8 @@ from codegen_elementwise import RENDERERS, apply, storage
 from tiny_uop import DType, GroupOp, Ops, dtypes, exec_alu, truncate
 from tiny_uop.truncate import from_bits, to_bits
 
+pytestmark = pytest.mark.slow
+
 LANES = 4
 FLOAT_EDGES = [
   0.0,

@@ -79,6 +79,7 @@ def kit(tmp_path: Path) -> Kit:
   return run
 
 
+@pytest.mark.slow
 def test_the_reference_conforms(kit: Kit) -> None:
   outcome = kit("tiny_runtime.ref:BACKEND")
   assert outcome.code == 0, outcome.text[-3000:]
