@@ -16,14 +16,11 @@ def filtered(module: str, text: str, *options: str) -> str:
   return done.stdout
 
 
-def stored(t: Tensor) -> tuple[UOp, UOp]:
-  """A new buffer for a lazy tensor, and the graph that fills it."""
-  size = 1
-  for s in t.shape:
-    size *= int(s)
-  buffer = UOp.new_buffer(t.device, size, t.dtype)
-  target = buffer.reshape(t.shape)
-  return buffer, UOp.sink(target.after(target.store(t.uop)))
+def captured(t: Tensor) -> tuple[UOp, UOp]:
+  """The buffer that a lazy tensor will get, and the graph that fills it."""
+  sink = t.graph()
+  (after,) = sink.src
+  return after.src[0], sink
 
 
 def graph() -> tuple[UOp, UOp, list[float]]:
@@ -31,7 +28,7 @@ def graph() -> tuple[UOp, UOp, list[float]]:
   a = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).realize()
   b = Tensor([[0.5, -1.0], [1.5, 0.0], [-0.5, 2.0]]).realize()
   t = ((a @ b).softmax(1) * 10).relu()[:, 1:] + a.sum(1, keepdim=True)
-  buffer, sink = stored(t)
+  buffer, sink = captured(t)
   expected: list[float] = t.flatten().tolist()
   return buffer, sink, expected
 
@@ -84,7 +81,7 @@ def test_a_symbolic_graph_is_scheduled_with_its_variable() -> None:
   with Context(DEVICE="CPU"):
     data = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
     total = data.shrink(((0, Variable("n", 1, 4).bind(3)),)).sum()
-    buffer, sink = stored(total.reshape(1))
+    buffer, sink = captured(total)
     linear = parse_uop(filtered("tiny_sched", print_uop(sink)))
     assert any(u.op is Ops.BIND for call in linear.src for u in call.src)
     run(linear)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tiny_runtime import buffer_of, run
-from tiny_sched import schedule_cache_info
+from tiny_sched import schedule, schedule_cache_info
 from tiny_tensor import Context, Tensor, UOp, Variable, dtypes
 from tiny_tensor.realize import is_realized
 from tiny_uop import Ops
@@ -45,6 +45,15 @@ def test_contiguous_is_computed_once_and_kept() -> None:
   (a + 1).realize()
   assert is_realized(a.uop) and a.tolist() == [3, 6]
   assert a.contiguous() is a and a.clone() is not a
+
+
+def test_graph_is_what_is_scheduled_and_changes_nothing() -> None:
+  a = Tensor([1.0, 2.0]).realize()
+  b = (a + 1).contiguous() * 2
+  before = b.uop
+  sink = b.graph()
+  assert sink.op is Ops.SINK and b.uop is before and len(schedule(sink).src) == 2
+  assert b.tolist() == [4.0, 6.0]
 
 
 def test_schedule_gives_the_kernels() -> None:

@@ -9,7 +9,7 @@ from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import Scalar, is_const, is_whole
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.host import FORMATS, nest, unpack
-from tiny_tensor.realize import apply, is_realized, plan_tensors, realize_tensors, storage
+from tiny_tensor.realize import apply, graph_plan, is_realized, plan_tensors, realize_tensors, storage
 from tiny_tensor.shapes import value_of
 from tiny_uop import Ops, UOp, dtypes
 
@@ -26,6 +26,13 @@ class ReadMixin(AssignMixin):
     """Compute this tensor (and others with it) and keep the values in a buffer. Gives back `self`."""
     realize_tensors([t for t in (self, *others) if not is_realized(t.uop)])
     return self
+
+  def graph(self, *others: Self) -> UOp:
+    """The SINK that `realize` would hand to the scheduler; computes and changes nothing.
+
+    `print_uop(t.graph())` is what `python -m tiny_sched` reads.
+    """
+    return graph_plan([self, *others]).sink()
 
   def schedule(self, *others: Self) -> UOp:
     """The LINEAR of kernels that would realise the tensors; they stand for its (still empty) buffers from then on."""

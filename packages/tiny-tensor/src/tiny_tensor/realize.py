@@ -217,12 +217,18 @@ def depends(root: UOp, leaves: set[UOp]) -> bool:
   return any(u in leaves for u in root.walk(lambda n: n.op is not Ops.DETACH and n not in leaves))
 
 
+def graph_plan(tensors: Sequence[TensorBase]) -> Plan:
+  """The plan for `tensors`; changes none of them."""
+  plan = Plan(t.uop for t in tensors)
+  plan.separate(tensors)
+  return plan
+
+
 def plan_tensors(tensors: Sequence[TensorBase]) -> tuple[UOp, Plan]:
   """(schedule, plan) of what has to run for `tensors`."""
   from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
 
-  plan = Plan(t.uop for t in tensors)
-  plan.separate(tensors)
+  plan = graph_plan(tensors)
   return (schedule(plan.sink()) if plan.effects else UOp(Ops.LINEAR, dtypes.void)), plan
 
 
