@@ -59,28 +59,19 @@ def erfc_scaled_log(t: float) -> float:
   return math.log(total / (z * math.sqrt(math.pi) * t))
 
 
-def asin_ratio(u: float) -> float:
-  """asin(√u)/√u."""
-  x = math.sqrt(u)
-  return math.asin(x) / x if x > 1e-8 else 1.0
+def _odd_ratio(f: Callable[[float], float]) -> Callable[[float], float]:
+  """u → f(√u)/√u, which is smooth at 0 for an odd function with slope 1 there."""
+
+  def ratio(u: float) -> float:
+    x = math.sqrt(u)
+    return f(x) / x if x > 1e-8 else 1.0
+
+  return ratio
 
 
-def atan_ratio(u: float) -> float:
-  """atan(√u)/√u."""
-  x = math.sqrt(u)
-  return math.atan(x) / x if x > 1e-8 else 1.0
-
-
-def sinh_ratio(u: float) -> float:
-  """sinh(√u)/√u."""
-  x = math.sqrt(u)
-  return math.sinh(x) / x if x > 1e-8 else 1.0
-
-
-def tanh_ratio(u: float) -> float:
-  """tanh(√u)/√u."""
-  x = math.sqrt(u)
-  return math.tanh(x) / x if x > 1e-8 else 1.0
+# made once: the cache of coefficients goes by the function
+asin_ratio, atan_ratio = _odd_ratio(math.asin), _odd_ratio(math.atan)
+sinh_ratio, tanh_ratio = _odd_ratio(math.sinh), _odd_ratio(math.tanh)
 
 
 def log1p_ratio(x: float) -> float:

@@ -68,7 +68,10 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class Stage:
-  """Argument of STAGE: the memory that the tile is kept in, and how many copies of it (2: double buffering)."""
+  """Argument of STAGE: the memory that the tile is kept in, and how many copies of it.
+
+  `copies` 2 asks for double buffering; it is a permission, and tiny-codegen keeps one copy so far.
+  """
 
   space: AddrSpace = AddrSpace.LOCAL
   copies: int = 1

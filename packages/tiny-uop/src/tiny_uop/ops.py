@@ -107,10 +107,6 @@ class GroupOp:
   Elementwise = Unary | Binary | Ternary
   ALU = Elementwise - Convert
   Commutative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR})
-  Associative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR})
-  Idempotent = frozenset({Ops.MAX, Ops.AND, Ops.OR})
   Movement = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
-  Leaf = frozenset({Ops.CONST, Ops.VARIABLE, Ops.DEVICE, Ops.PARAM, Ops.ALLOC, Ops.SOURCE})
-  Late = frozenset({Ops.NEG, Ops.SUB, Ops.MULACC})
   Identity = frozenset({Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH})
   Effect = frozenset({Ops.STORE, Ops.END, Ops.GROUP, Ops.SINK, Ops.BARRIER, Ops.IF, Ops.ENDIF})

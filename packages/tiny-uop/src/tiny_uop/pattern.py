@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -176,7 +177,6 @@ class Rule:
   name: str
   pattern: UPat
   replacement: Replacement
-  example: str = ""
   matcher: list[Callable[[UOp, Any], UOp | None]] = field(default_factory=list, repr=False)
 
   def match(self) -> Callable[[UOp, Any], UOp | None]:
@@ -186,7 +186,7 @@ class Rule:
     return self.matcher[0]
 
 
-def rule(name: str, pattern: UPat, replacement: Replacement, example: str = "") -> Rule:
+def rule(name: str, pattern: UPat, replacement: Replacement) -> Rule:
   """A row of a rule table. A parameter of `replacement` named `ctx` gets the rewrite's context, the others captures.
 
   Raises TypeError when the replacement wants a name that the pattern does not capture.
@@ -196,7 +196,7 @@ def rule(name: str, pattern: UPat, replacement: Replacement, example: str = "") 
     raise TypeError(
       f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture"
     )
-  return Rule(name, pattern, replacement, example)
+  return Rule(name, pattern, replacement)
 
 
 class _Compiler:
@@ -265,7 +265,7 @@ class _Compiler:
       self.emit(f"for {a}, {b} in ({place}.src, {place}.src[::-1]):")
       self.depth += 1
     elif isinstance(src, list) and len(src) > 2:
-      self.names["_permutations"] = __import__("itertools").permutations
+      self.names["_permutations"] = itertools.permutations
       self.emit(f"for {', '.join(locals_)} in _permutations({place}.src):")
       self.depth += 1
     else:
