@@ -10,6 +10,7 @@ from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.parse import ParseError, parse_uop
 from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
 from tiny_uop.rewrite import RewriteLoop, graph_rewrite
+from tiny_uop.samples import Samples
 from tiny_uop.shape import Shape, prod, same_shape, sint
 from tiny_uop.spec import SpecError
 from tiny_uop.symbolic import simplify
@@ -19,7 +20,7 @@ from tiny_uop.uop import UOp, new_buffer_id
 
 __all__ = [
   "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt",
-  "OptOps", "ParamInfo", "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Shape",
+  "OptOps", "ParamInfo", "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape",
   "SpecError", "Stage", "UOp", "UPat", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "live_nodes",
   "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
   "truncate",

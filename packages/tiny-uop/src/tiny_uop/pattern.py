@@ -12,6 +12,7 @@ from typing import Any
 from tiny_uop.dtype import DType
 from tiny_uop.node import Node
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.samples import Samples
 from tiny_uop.uop import UOp
 
 _ANY = object()
@@ -168,15 +169,25 @@ class UPat:
 
 _SCALAR = object()
 Replacement = Callable[..., UOp | None]
+Example = Callable[[Samples], UOp]
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-  """One row of a table: a unique name, a pattern and the replacement."""
+  """One row of a table: a unique name, a pattern and the replacement, with what its tests are generated from.
+
+  `examples` are graphs whose root the rule rewrites, `near_misses` graphs whose root it leaves alone, though they
+  nearly match. `changes` says why a result may differ from the original's (of floats, by design); `grows` why the
+  graph may get larger. Both are empty for rules that keep every value and do not add work.
+  """
 
   name: str
   pattern: UPat
   replacement: Replacement
+  examples: tuple[Example, ...] = ()
+  near_misses: tuple[Example, ...] = ()
+  changes: str = ""
+  grows: str = ""
   matcher: list[Callable[[UOp, Any], UOp | None]] = field(default_factory=list, repr=False)
 
   def match(self) -> Callable[[UOp, Any], UOp | None]:
@@ -186,17 +197,31 @@ class Rule:
     return self.matcher[0]
 
 
-def rule(name: str, pattern: UPat, replacement: Replacement) -> Rule:
+def _several(of: Example | tuple[Example, ...] | None) -> tuple[Example, ...]:
+  return () if of is None else of if isinstance(of, tuple) else (of,)
+
+
+def rule(
+  name: str,
+  pattern: UPat,
+  replacement: Replacement,
+  example: Example | tuple[Example, ...] | None = None,
+  near_miss: Example | tuple[Example, ...] | None = None,
+  changes: str = "",
+  grows: str = "",
+) -> Rule:
   """A row of a rule table. A parameter of `replacement` named `ctx` gets the rewrite's context, the others captures.
 
-  Raises TypeError when the replacement wants a name that the pattern does not capture.
+  `example` and `near_miss` build graphs from the leaves of `Samples` (or are tuples of several such functions);
+  `tiny_uop.testing` makes the rule's tests of them. Raises TypeError when the replacement wants a name that the pattern
+  does not capture.
   """
   wanted = set(inspect.signature(replacement).parameters) - {"ctx"}
   if missing := wanted - set(pattern.captures()):
     raise TypeError(
       f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture"
     )
-  return Rule(name, pattern, replacement)
+  return Rule(name, pattern, replacement, _several(example), _several(near_miss), changes, grows)
 
 
 class _Compiler:
