@@ -1,0 +1,82 @@
+"""Leaves from which the examples of rewrite rules are built."""
+
+from __future__ import annotations
+
+from tiny_uop.dtype import DType, dtypes
+from tiny_uop.ops import Ops
+from tiny_uop.uop import UOp
+
+
+class Samples:
+  """Values with known bounds and types. Asking twice for a name gives the same node."""
+
+  @property
+  def n(self) -> UOp:
+    """index in [-8, 7]."""
+    return UOp.variable("n", -8, 7)
+
+  @property
+  def m(self) -> UOp:
+    """index in [-8, 7]."""
+    return UOp.variable("m", -8, 7)
+
+  @property
+  def p(self) -> UOp:
+    """index in [0, 15]."""
+    return UOp.variable("p", 0, 15)
+
+  @property
+  def q(self) -> UOp:
+    """index in [0, 15]."""
+    return UOp.variable("q", 0, 15)
+
+  @property
+  def i(self) -> UOp:
+    """Any int32, from memory."""
+    return self.value(dtypes.int32, 0)
+
+  @property
+  def j(self) -> UOp:
+    """Any other int32."""
+    return self.value(dtypes.int32, 1)
+
+  @property
+  def b(self) -> UOp:
+    """Any bool, from memory."""
+    return self.value(dtypes.bool, 2)
+
+  @property
+  def c(self) -> UOp:
+    """Any other bool."""
+    return self.value(dtypes.bool, 3)
+
+  @property
+  def f(self) -> UOp:
+    """Any float32, from memory."""
+    return self.value(dtypes.float32, 4)
+
+  @property
+  def g(self) -> UOp:
+    """Any other float32."""
+    return self.value(dtypes.float32, 5)
+
+  def var(self, name: str, low: int, high: int, dtype: DType = dtypes.index) -> UOp:
+    """An integer in [low, high]."""
+    return UOp.variable(name, low, high, dtype)
+
+  def value(self, dtype: DType, slot: int) -> UOp:
+    """Any value of a type: element 0 of the memory PARAM `slot` points to."""
+    return UOp.param(slot, dtype.ptr(1)).index(UOp.const(dtypes.index, 0)).load()
+
+  def range(self, extent: int, loop: int = 0) -> UOp:
+    """A loop counter in [0, extent)."""
+    return UOp.range(extent, loop)
+
+  def buffer(self, *shape: int, dtype: DType = dtypes.float32, slot: int = 0) -> UOp:
+    """Contents of a buffer on device "CPU", of a shape (tensor level)."""
+    size = 1
+    for extent in shape:
+      size *= extent
+    # ids far from those of real buffers; a parsed graph may still mention them
+    device = UOp(Ops.DEVICE, arg="CPU")
+    return UOp(Ops.BUFFER, dtype, (device,), (1_000_000_000 + slot, size)).reshape(shape)
