@@ -20,8 +20,8 @@ from tiny_uop.uop import UOp, new_buffer_id
 
 __all__ = [
   "AddrSpace", "AxisType", "Context", "ContextVar", "DType", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt",
-  "OptOps", "ParamInfo", "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape",
-  "SpecError", "Stage", "UOp", "UPat", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "live_nodes",
-  "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
-  "truncate",
+  "OptOps", "ParamInfo", "ParseError", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples",
+  "Shape", "SpecError", "Stage", "UOp", "UPat", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite",
+  "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "simplify",
+  "sint", "spec", "truncate",
 ]  # fmt: skip
