@@ -61,25 +61,25 @@ GRAPH: dict[str, tuple[UOp, UOp | None]] = {
 }  # fmt: skip
 
 VALUE: dict[str, tuple[UOp, UOp | None]] = {
-  "cast_same": (uop(Ops.CAST, A), A.cast(dtypes.int64)),
-  "bitcast_same": (uop(Ops.BITCAST, A), A.bitcast(dtypes.uint32)),
-  "cast_const": (
+  "value_cast_same": (uop(Ops.CAST, A), A.cast(dtypes.int64)),
+  "value_bitcast_same": (uop(Ops.BITCAST, A), A.bitcast(dtypes.uint32)),
+  "value_cast_const": (
     uop(Ops.CAST, UOp.const(dtypes.float32, 2.5), dtype=dtypes.int32),
     uop(Ops.CAST, UOp.const(dtypes.float32, 1e30), dtype=dtypes.int32),  # unspecified: left to the target
   ),
-  "fold_constants": (UOp.const(dtypes.int32, 2) + UOp.const(dtypes.int32, 3), A + A),
-  "add_zero": (A + UOp.const(dtypes.int32, 0), FLOAT + UOp.const(dtypes.float32, 0.0)),  # -0.0 + 0.0 is 0.0
-  "mul_one": (FLOAT * UOp.const(dtypes.float32, 1.0), FLOAT * UOp.const(dtypes.float32, 2.0)),
-  "mul_zero": (A * UOp.const(dtypes.int32, 0), FLOAT * UOp.const(dtypes.float32, 0.0)),  # NaN and infinity
-  "div_one": (FLOAT / UOp.const(dtypes.float32, 1.0), UOp.const(dtypes.float32, 1.0) / FLOAT),
-  "and_true": (BOOL & UOp.const(dtypes.bool, True), A & UOp.const(dtypes.int32, 1)),
-  "and_false": (BOOL & UOp.const(dtypes.bool, False), None),
-  "or_false": (BOOL | UOp.const(dtypes.bool, False), None),
-  "or_true": (BOOL | UOp.const(dtypes.bool, True), A | UOp.const(dtypes.int32, 1)),
-  "where_const": (UOp.const(dtypes.bool, True).where(A, A + 1), BOOL.where(A, A + 1)),
-  "where_same": (BOOL.where(A, A), None),
-  "not_not": (BOOL.ne(UOp.const(dtypes.bool, True)).ne(UOp.const(dtypes.bool, True)), BOOL.logical_not()),
-  "max_same": (A.maximum(A), A.maximum(A + 1)),
+  "value_fold_constants": (UOp.const(dtypes.int32, 2) + UOp.const(dtypes.int32, 3), A + A),
+  "value_add_zero": (A + UOp.const(dtypes.int32, 0), FLOAT + UOp.const(dtypes.float32, 0.0)),  # -0.0 + 0.0 is 0.0
+  "value_mul_one": (FLOAT * UOp.const(dtypes.float32, 1.0), FLOAT * UOp.const(dtypes.float32, 2.0)),
+  "value_mul_zero": (A * UOp.const(dtypes.int32, 0), FLOAT * UOp.const(dtypes.float32, 0.0)),  # NaN and infinity
+  "value_div_one": (FLOAT / UOp.const(dtypes.float32, 1.0), UOp.const(dtypes.float32, 1.0) / FLOAT),
+  "value_and_true": (BOOL & UOp.const(dtypes.bool, True), A & UOp.const(dtypes.int32, 1)),
+  "value_and_false": (BOOL & UOp.const(dtypes.bool, False), None),
+  "value_or_false": (BOOL | UOp.const(dtypes.bool, False), None),
+  "value_or_true": (BOOL | UOp.const(dtypes.bool, True), A | UOp.const(dtypes.int32, 1)),
+  "value_where_const": (UOp.const(dtypes.bool, True).where(A, A + 1), BOOL.where(A, A + 1)),
+  "value_where_same": (BOOL.where(A, A), None),
+  "value_not_not": (BOOL.ne(UOp.const(dtypes.bool, True)).ne(UOp.const(dtypes.bool, True)), BOOL.logical_not()),
+  "value_max_same": (A.maximum(A), A.maximum(A + 1)),
 }
 CASES = [(GRAPH_RULES, n, *e) for n, e in GRAPH.items()] + [(VALUE_RULES, n, *e) for n, e in VALUE.items()]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tiny_sched.index import is_empty, known, largest_size
 from tiny_sched.value_rules import VALUE_RULES
 from tiny_sched.views import chain_view
-from tiny_uop import GroupOp, Ops, PatternMatcher, UOp, UPat, dtypes, rule, same_shape
+from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule, same_shape
 
 _x = UPat.var("x")
 LONG = 65536  # terms of a reduction that are worth a second kernel
@@ -163,26 +165,92 @@ _copy, _flip, _bitcast = (
   UPat(Ops.BITCAST, src=(_x,), name="b"),
 )
 
+
+def _as_is(op: Ops, x: UOp, arg: Any) -> UOp:
+  """A movement that the constructors would not make, but a text may hold."""
+  return UOp(op, x.dtype, (x,), arg)
+
+
+def _on_disk(s: Samples) -> UOp:
+  return s.buffer(3, 4, dtype=dtypes.int32, device="DISK:/x")
+
+
+def _placed_const(s: Samples) -> UOp:
+  """A constant that says where it is computed."""
+  return UOp(Ops.CONST, dtypes.int32, (UOp(Ops.DEVICE, arg="CPU"),), 3).reshape((1, 1)).expand((3, 4))
+
+
 GRAPH_RULES = PatternMatcher([
-  rule("detach",              UPat(Ops.DETACH, src=(_x,)),                                      lambda x: x),
-  rule("contiguous_backward", UPat(Ops.CONTIGUOUS_BACKWARD, src=(_x,)),                         lambda x: x),
-  rule("contiguous_twice",    UPat(Ops.CONTIGUOUS, src=(UPat(Ops.CONTIGUOUS, name="x"),)),      lambda x: x),
-  rule("merge_reshape",       UPat(Ops.RESHAPE, src=(_reshape,), name="u", more=True),          _merge_reshape),
-  rule("merge_permute",       UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,)),), name="u"), _merge_permute),
-  rule("reshape_to_same",     UPat(Ops.RESHAPE, src=(_x,), name="u", more=True),                _same_geometry),
-  rule("expand_to_same",      UPat(Ops.EXPAND, src=(_x,), name="u", more=True),                 _same_geometry),
-  rule("permute_to_same",     UPat(Ops.PERMUTE, src=(_x,), name="u"),                           _sorted_already),
-  rule("flip_twice",          UPat(Ops.FLIP, src=(_flip,), name="u"), lambda x, i, u: x if i.arg == u.arg else None),
-  rule("pad_by_nothing",      UPat(Ops.PAD, src=(_x,), name="u", more=True),                    _no_padding),
-  rule("shrink_to_all",       UPat(Ops.SHRINK, src=(_x,), name="u", more=True),                 _all_of_it),
-  rule("reduce_empty_axis",   UPat(Ops.REDUCE, src=(_x,), name="u"),                            _reduce_nothing),
-  rule("reduce_axis_of_one",  UPat(Ops.REDUCE, src=(_x,), name="u"),                            _reduce_ones),
-  rule("merge_reduce",        UPat(Ops.REDUCE, src=(UPat(Ops.REDUCE, src=(_x,)),), name="u"),   _merge_reduce),
-  rule("split_long_reduce",   UPat(Ops.REDUCE, src=(_x,), name="u"),                            _split_reduce),
-  rule("fold_elementwise",    UPat(GroupOp.Elementwise, name="u"),                              _elementwise_const),
-  rule("store_copied_const",  UPat(Ops.STORE, src=(_target, _copy), name="u"),                  _store_copied_const),
-  rule("store_reshaped",      UPat(Ops.STORE, src=(_target, _reshape), name="u"),               _store_reshaped),
-  rule("copy_to_same_device", UPat(Ops.COPY, src=(_x, _device), name="u"),                      _copy_here),
-  rule("copy_of_movement",    UPat(Ops.COPY, src=(_moved, _device), name="u"),                  _copy_of_movement),
-  rule("copy_of_bitcast",     UPat(Ops.COPY, src=(_bitcast, _device)),                          _copy_of_bitcast),
+  rule("detach", UPat(Ops.DETACH, src=(_x,)), lambda x: x,
+       example=lambda s: s.buffer(3, 4).detach(), near_miss=lambda s: s.buffer(3, 4).contiguous()),
+  rule("contiguous_backward", UPat(Ops.CONTIGUOUS_BACKWARD, src=(_x,)), lambda x: x,
+       example=lambda s: s.buffer(3, 4).contiguous_backward(), near_miss=lambda s: s.buffer(3, 4).contiguous()),
+  rule("contiguous_twice", UPat(Ops.CONTIGUOUS, src=(UPat(Ops.CONTIGUOUS, name="x"),)), lambda x: x,
+       example=lambda s: s.buffer(3, 4).contiguous().alu(Ops.CONTIGUOUS),
+       near_miss=lambda s: s.buffer(3, 4).contiguous()),
+  rule("merge_reshape", UPat(Ops.RESHAPE, src=(_reshape,), name="u", more=True), _merge_reshape,
+       example=lambda s: s.buffer(3, 4).reshape((2, 6)),
+       near_miss=lambda s: s.buffer(3, 4).permute((1, 0)).reshape((2, 6))),
+  rule("merge_permute", UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,)),), name="u"), _merge_permute,
+       example=lambda s: s.buffer(2, 3, 4).permute((1, 0, 2)).permute((2, 0, 1)),
+       near_miss=lambda s: s.buffer(2, 3, 4).flip((0,)).permute((2, 0, 1))),
+  rule("reshape_to_same", UPat(Ops.RESHAPE, src=(_x,), name="u", more=True), _same_geometry,
+       example=lambda s: _as_is(Ops.RESHAPE, s.buffer(3, 4), (3, 4)),
+       near_miss=lambda s: s.buffer(3, 4).reshape((4, 3))),
+  rule("expand_to_same", UPat(Ops.EXPAND, src=(_x,), name="u", more=True), _same_geometry,
+       example=lambda s: _as_is(Ops.EXPAND, s.buffer(3, 4), (3, 4)),
+       near_miss=lambda s: s.buffer(1, 4).expand((3, 4))),
+  rule("permute_to_same", UPat(Ops.PERMUTE, src=(_x,), name="u"), _sorted_already,
+       example=lambda s: _as_is(Ops.PERMUTE, s.buffer(3, 4), (0, 1)),
+       near_miss=lambda s: s.buffer(3, 4).permute((1, 0))),
+  rule("flip_twice", UPat(Ops.FLIP, src=(_flip,), name="u"), lambda x, i, u: x if i.arg == u.arg else None,
+       example=lambda s: s.buffer(3, 4).flip((0,)).flip((0,)),
+       near_miss=lambda s: s.buffer(3, 4).flip((0,)).flip((1,))),
+  rule("pad_by_nothing", UPat(Ops.PAD, src=(_x,), name="u", more=True), _no_padding,
+       example=lambda s: _as_is(Ops.PAD, s.buffer(3, 4), (0, 0, 0, 0)),
+       near_miss=lambda s: s.buffer(3, 4).pad(((0, 1), (0, 0)))),
+  rule("shrink_to_all", UPat(Ops.SHRINK, src=(_x,), name="u", more=True), _all_of_it,
+       example=lambda s: _as_is(Ops.SHRINK, s.buffer(3, 4), (0, 3, 0, 4)),
+       near_miss=lambda s: s.buffer(3, 4).shrink(((0, 2), (0, 4)))),
+  rule("reduce_empty_axis", UPat(Ops.REDUCE, src=(_x,), name="u"), _reduce_nothing,
+       example=(lambda s: s.buffer(0, 4).reduce_axes(Ops.MAX, (0,)),
+                lambda s: s.buffer(0, 4).reduce_axes(Ops.MUL, (0,)),
+                lambda s: s.buffer(0, 4, dtype=dtypes.int32).reduce_axes(Ops.ADD, (0, 1))),
+       near_miss=lambda s: s.buffer(0, 4).reduce_axes(Ops.MAX, (1,))),
+  rule("reduce_axis_of_one", UPat(Ops.REDUCE, src=(_x,), name="u"), _reduce_ones,
+       example=(lambda s: s.buffer(1, 4).reduce_axes(Ops.ADD, (0, 1)),
+                lambda s: s.buffer(1).reduce_axes(Ops.MAX, (0,))),
+       near_miss=lambda s: s.buffer(3, 4).reduce_axes(Ops.ADD, (1,))),
+  rule("merge_reduce", UPat(Ops.REDUCE, src=(UPat(Ops.REDUCE, src=(_x,)),), name="u"), _merge_reduce,
+       changes="floats are summed in another order",
+       example=(lambda s: s.buffer(3, 4).reduce_axes(Ops.ADD, (1,)).reduce_axes(Ops.ADD, (0,)),
+                lambda s: s.buffer(3, 4, dtype=dtypes.int32).reduce_axes(Ops.MUL, (0,)).reduce_axes(Ops.MUL, (1,))),
+       near_miss=lambda s: s.buffer(3, 4).reduce_axes(Ops.ADD, (1,)).reduce_axes(Ops.MAX, (0,))),
+  rule("split_long_reduce", UPat(Ops.REDUCE, src=(_x,), name="u"), _split_reduce,
+       changes="floats are summed in another order", grows="a kernel more, whose rows run in parallel",
+       example=lambda s: s.buffer(2 * LONG, dtype=dtypes.int32).reduce_axes(Ops.ADD, (0,)),
+       near_miss=lambda s: s.buffer(256, 512, dtype=dtypes.int32).reduce_axes(Ops.ADD, (0,))),
+  rule("fold_elementwise", UPat(GroupOp.Elementwise, name="u"), _elementwise_const,
+       example=(lambda s: s.buffer(3, 4).const_like(3) + s.buffer(3, 4).const_like(4), lambda s: s.buffer(3, 4) * 1),
+       near_miss=(lambda s: s.buffer(3, 4) + 4, lambda s: s.buffer(3, 4, dtype=dtypes.int32) + 4)),
+  rule("store_copied_const", UPat(Ops.STORE, src=(_target, _copy), name="u"), _store_copied_const,
+       grows="the constant gets memory where it can be computed",
+       example=lambda s: _on_disk(s).store(_placed_const(s).copy_to("DISK:/x")),
+       near_miss=lambda s: _on_disk(s).store(s.buffer(3, 4, dtype=dtypes.int32, slot=1).copy_to("DISK:/x"))),
+  rule("store_reshaped", UPat(Ops.STORE, src=(_target, _reshape), name="u"), _store_reshaped,
+       grows="where the memory had the shape of the value before",
+       example=lambda s: s.buffer(12).store((s.buffer(3, 4, slot=1) + 1).reshape((12,))),
+       near_miss=lambda s: s.buffer(12).flip((0,)).store((s.buffer(3, 4, slot=1) + 1).reshape((12,)))),
+  rule("copy_to_same_device", UPat(Ops.COPY, src=(_x, _device), name="u"), _copy_here,
+       example=(lambda s: s.buffer(3, 4).copy_to("CPU"), lambda s: _placed_const(s).copy_to("DISK:/x")),
+       near_miss=lambda s: _on_disk(s).copy_to("CPU")),
+  rule("copy_of_movement", UPat(Ops.COPY, src=(_moved, _device), name="u"), _copy_of_movement,
+       grows="where a part of memory is copied, and a part of that used",
+       example=(lambda s: _on_disk(s).permute((1, 0)).copy_to("CPU"),
+                lambda s: _on_disk(s).shrink(((1, 3), (0, 2))).copy_to("CPU"),
+                lambda s: (s.buffer(1, 4) + 1).expand((3, 4)).copy_to("DISK:/x")),
+       near_miss=lambda s: _on_disk(s).shrink(((1, 2), (0, 4))).copy_to("CPU")),
+  rule("copy_of_bitcast", UPat(Ops.COPY, src=(_bitcast, _device)), _copy_of_bitcast,
+       example=lambda s: _on_disk(s).permute((1, 0)).bitcast(dtypes.uint32).copy_to("CPU"),
+       near_miss=lambda s: _on_disk(s).bitcast(dtypes.uint32).copy_to("CPU")),
 ])  # fmt: skip

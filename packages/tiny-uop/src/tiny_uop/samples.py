@@ -72,11 +72,11 @@ class Samples:
     """A loop counter in [0, extent)."""
     return UOp.range(extent, loop)
 
-  def buffer(self, *shape: int, dtype: DType = dtypes.float32, slot: int = 0) -> UOp:
-    """Contents of a buffer on device "CPU", of a shape (tensor level)."""
+  def buffer(self, *shape: int, dtype: DType = dtypes.float32, slot: int = 0, device: str = "CPU") -> UOp:
+    """Contents of a buffer on a device, of a shape (tensor level)."""
     size = 1
     for extent in shape:
       size *= extent
     # ids far from those of real buffers; a parsed graph may still mention them
-    device = UOp(Ops.DEVICE, arg="CPU")
-    return UOp(Ops.BUFFER, dtype, (device,), (1_000_000_000 + slot, size)).reshape(shape)
+    place = UOp(Ops.DEVICE, arg=device)
+    return UOp(Ops.BUFFER, dtype, (place,), (1_000_000_000 + slot, size)).reshape(shape)
