@@ -12,6 +12,7 @@ left out where None. Blank lines and those that start with `#` are comments.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -58,19 +59,24 @@ def print_literal(value: Any) -> str:
   )
 
 
+def print_node(node: UOp, number: Mapping[UOp, int]) -> str:
+  """The line of one node; `number` has those of the node and of its sources."""
+  sources = ", ".join([f"%{number[s]}" for s in node.src])
+  line = f"%{number[node]} = {node.op.name} {node.dtype.name} ({sources})"
+  if node.arg is not None:
+    line += f" arg={print_literal(node.arg)}"
+  if node.tag is not None:
+    line += f" tag={print_literal(node.tag)}"
+  return line
+
+
 def print_uop(uop: UOp) -> str:
   """The graph under `uop` as text; `parse_uop` gives back the identical object."""
   lines = [f"{HEADER} {IR_VERSION}"]
   number: dict[UOp, int] = {}
   for node in uop.toposort:
-    sources = ", ".join([f"%{number[s]}" for s in node.src])
-    line = f"%{len(number)} = {node.op.name} {node.dtype.name} ({sources})"
-    if node.arg is not None:
-      line += f" arg={print_literal(node.arg)}"
-    if node.tag is not None:
-      line += f" tag={print_literal(node.tag)}"
     number[node] = len(number)
-    lines.append(line)
+    lines.append(print_node(node, number))
   return "\n".join(lines) + "\n"
 
 
