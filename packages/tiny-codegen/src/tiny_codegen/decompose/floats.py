@@ -8,7 +8,8 @@ BITCASTs between a format and its bits meet and cancel.
 
 from __future__ import annotations
 
-from tiny_codegen.decompose.arithmetic import UNSIGNED, to
+from tiny_codegen.decompose.arithmetic import NAN, UNSIGNED, to
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS, each, place_in
 from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
 from tiny_codegen.render.base import Capabilities
 from tiny_uop import DType, GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
@@ -105,27 +106,67 @@ def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
   large_integers = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
   single = UPat.var("x", dtypes.float32)
   rules = [
-    rule("emulated_const", UPat(Ops.CONST, emulated, name="u"), _constant),
-    rule("emulated_load", UPat(Ops.LOAD, emulated, name="u"), _load),
-    rule("emulated_store", UPat(Ops.STORE, src=(UPat.var("index"), UPat.var("value", emulated)), name="u"), _store),
-    rule("emulated_move", UPat(_MOVES, emulated, name="u"), _move),
-    rule("emulated_operation", UPat(_COMPUTED, emulated, name="u"), _compute),
-    rule("emulated_compare", UPat(GroupOp.Compare, None, (small, UPat.var("y"))).named("u"), _compare),
-    rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32),
-    rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32),
-    rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32),
-    rule(
-      "emulated_from_small_integer",
-      UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"),
-      _through_float32,
-    ),
-    rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,)),), name="u"), _double_bitcast),
-  ]
+    rule("emulated_const", UPat(Ops.CONST, emulated, name="u"), _constant, grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: UOp.const(d, -1.5), emulated),
+                  lambda s: UOp.const(emulated[0].vec(2), (0.5, NAN))),
+         near_miss=lambda s: s.f.const_like(-1.5)),
+    rule("emulated_load", UPat(Ops.LOAD, emulated, name="u"), _load, grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: s.value(d, 0), emulated),
+                  lambda s: place_in(s, emulated[0], s.b).load(s.value(emulated[0], 0)),
+                  lambda s: place_in(s, emulated[0]).load(dtype=emulated[0].vec(2))),
+         near_miss=lambda s: s.f),
+    rule("emulated_store", UPat(Ops.STORE, src=(UPat.var("index"), UPat.var("value", emulated)), name="u"), _store,
+         grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: place_in(s, d).store(s.value(d, 0)), emulated),
+                  lambda s: place_in(s, emulated[0], s.b).store(s.value(emulated[0], 0))),
+         near_miss=lambda s: place_in(s, dtypes.float32).store(s.f)),
+    rule("emulated_move", UPat(_MOVES, emulated, name="u"), _move, grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: s.b.where(s.value(d, 0), s.value(d, 1)), emulated),
+                  lambda s: UOp(Ops.VECTORIZE, emulated[0].vec(2), (s.value(emulated[0], 0), s.value(emulated[0], 1))),
+                  lambda s: place_in(s, emulated[0]).load(dtype=emulated[0].vec(2)).extract(1)),
+         near_miss=lambda s: s.b.where(s.f, s.g)),
+    rule("emulated_operation", UPat(_COMPUTED, emulated, name="u"), _compute, grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: s.value(d, 0) + s.value(d, 1), emulated),
+                  *each(lambda s, d: s.value(d, 0) * s.value(d, 1), emulated),
+                  *each(lambda s, d: s.value(d, 0) / s.value(d, 1), emulated),
+                  *each(lambda s, d: s.value(d, 0).sqrt(), emulated),
+                  lambda s: s.value(emulated[0], 0).maximum(s.value(emulated[0], 1))),
+         near_miss=lambda s: s.f + s.g),
+    rule("emulated_compare", UPat(GroupOp.Compare, None, (small, UPat.var("y"))).named("u"), _compare,
+         grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: s.value(d, 0) < s.value(d, 1), emulated),
+                  lambda s: s.value(emulated[0], 0).ne(s.value(emulated[0], 1)),
+                  lambda s: s.value(emulated[0], 0).eq(s.value(emulated[0], 1))),
+         near_miss=lambda s: s.f < s.g),
+    rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32, grows=MADE_OF_OTHERS,
+         example=each(lambda s, d: s.f.cast(d), emulated), near_miss=lambda s: s.i.cast(emulated[0])),
+    rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32, grows=MADE_OF_OTHERS,
+         example=each(lambda s, d: s.value(d, 0).cast(dtypes.float32), emulated),
+         near_miss=lambda s: s.value(emulated[0], 0).cast(dtypes.float64)),
+    rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32, grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: s.value(d, 0).cast(dtypes.float64), emulated),
+                  *each(lambda s, d: s.value(d, 0).cast(dtypes.bool), emulated)),
+         near_miss=lambda s: s.f.cast(dtypes.float64)),
+    rule("emulated_from_small_integer", UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"),
+         _through_float32, grows=MADE_OF_OTHERS,
+         example=(*each(lambda s, d: s.value(dtypes.int16, 0).cast(d), emulated), lambda s: s.b.cast(emulated[0])),
+         near_miss=lambda s: s.i.cast(emulated[0])),
+    rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,)),), name="u"), _double_bitcast,
+         example=lambda s: s.f.bitcast(dtypes.uint32).bitcast(dtypes.int32),
+         near_miss=lambda s: s.i.cast(dtypes.uint32).bitcast(dtypes.float32)),
+  ]  # fmt: skip
   wide = UPat.var("x", large_integers)
   if has_double:
-    rules.append(rule("emulated_from_integer", UPat(Ops.CAST, emulated, (wide,), name="u"), _from_integer))
+    rules.append(
+      rule("emulated_from_integer", UPat(Ops.CAST, emulated, (wide,), name="u"), _from_integer, grows=MADE_OF_OTHERS,
+           example=each(lambda s, k, d: s.value(k, 0).cast(d), large_integers, emulated),
+           near_miss=lambda s: s.value(dtypes.int16, 0).cast(emulated[0])))  # fmt: skip
   else:
-    rules.append(rule("emulated_from_integer_single", UPat(Ops.CAST, emulated, (wide,), name="u"), _through_float32))
+    rules.append(
+      rule("emulated_from_integer_single", UPat(Ops.CAST, emulated, (wide,), name="u"), _through_float32,
+           changes="rounded to float32 first", grows=MADE_OF_OTHERS,
+           example=lambda s: s.i.cast(emulated[0]),
+           near_miss=lambda s: s.value(dtypes.int16, 0).cast(emulated[0])))  # fmt: skip
   return rules
 
 
@@ -133,12 +174,17 @@ def float_rules(capabilities: Capabilities) -> list[Rule]:
   """The rules for the float types that a target lacks. float32 is assumed."""
   emulated = tuple(d for d in _EMULATED if d not in capabilities.native_dtypes)
   # half and narrower formats from double: processors round by way of float32, and that twice
-  odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"), _from_double)
+  odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"), _from_double,
+             grows=MADE_OF_OTHERS,
+             example=each(lambda s, d: s.value(dtypes.float64, 0).cast(d), _EMULATED),
+             near_miss=lambda s: s.f.cast(dtypes.float16))  # fmt: skip
   # native halves meet emulated formats in float32
   between = tuple(d for d in _EMULATED if d in capabilities.native_dtypes)
   rules = _emulation(emulated, dtypes.float64 in capabilities.native_dtypes) if emulated else []
   if emulated and between:
     rules.append(
-      rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32)
-    )
+      rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32,
+           grows=MADE_OF_OTHERS,
+           example=each(lambda s, k, d: s.value(k, 0).cast(d), between, emulated),
+           near_miss=lambda s: s.f.cast(emulated[0])))  # fmt: skip
   return [odd, *rules]

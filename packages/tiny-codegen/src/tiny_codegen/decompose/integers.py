@@ -6,8 +6,9 @@ would trap on, unless bounds rule it out.
 
 from __future__ import annotations
 
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_codegen.render.base import Capabilities
-from tiny_uop import Ops, UOp, UPat, dtypes, rule
+from tiny_uop import Ops, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 
 
@@ -63,16 +64,44 @@ def _mask_remainder(x: UOp, d: UOp) -> UOp | None:
   return x & ((1 << power) - 1) if power is not None and x.vmin >= 0 else None
 
 
+def _natural(s: Samples) -> UOp:
+  return s.var("natural", 0, 100, dtypes.int32)
+
+
+def _signed(s: Samples, slot: int) -> UOp:
+  return s.value(dtypes.int8, slot)
+
+
+def _unsigned(s: Samples, slot: int) -> UOp:
+  return s.value(dtypes.uint8, slot)
+
+
+def _truncated(op: Ops, x: UOp, d: int) -> UOp:
+  return x.alu(op, x.const_like(d))
+
+
 def division_rules(capabilities: Capabilities) -> list[Rule]:
   """The rules for the divisions that a target lacks, and for those that are cheaper otherwise."""
   integers = dtypes.ints
   x, d = UPat.var("x", integers), UPat.var("d")
   rules = [
-    rule("divide_by_power", UPat(Ops.TRUNCDIV, None, (x, d)), _shift_quotient),
-    rule("remainder_by_power", UPat(Ops.TRUNCMOD, None, (x, d)), _mask_remainder),
-  ]
+    rule("divide_by_power", UPat(Ops.TRUNCDIV, None, (x, d)), _shift_quotient,
+         example=lambda s: _truncated(Ops.TRUNCDIV, _natural(s), 8),
+         near_miss=lambda s: _truncated(Ops.TRUNCDIV, s.i, 8)),
+    rule("remainder_by_power", UPat(Ops.TRUNCMOD, None, (x, d)), _mask_remainder,
+         example=lambda s: _truncated(Ops.TRUNCMOD, _natural(s), 8),
+         near_miss=lambda s: _truncated(Ops.TRUNCMOD, s.i, 8)),
+  ]  # fmt: skip
   if Ops.FLOORDIV not in capabilities.native_ops:
-    rules.append(rule("floor_division", UPat(Ops.FLOORDIV, None, (x, d)), _floor_divide))
+    rules.append(
+      rule("floor_division", UPat(Ops.FLOORDIV, None, (x, d)), _floor_divide, grows=MADE_OF_OTHERS,
+           example=(lambda s: s.i // 8, lambda s: _natural(s) // 7, lambda s: _signed(s, 0) // 7,
+                    lambda s: _signed(s, 0) // _signed(s, 1), lambda s: _unsigned(s, 0) // _unsigned(s, 1)),
+           near_miss=lambda s: _truncated(Ops.TRUNCDIV, s.i, 7)))  # fmt: skip
   if Ops.FLOORMOD not in capabilities.native_ops:
-    rules.append(rule("floor_remainder", UPat(Ops.FLOORMOD, None, (x, d)), _floor_remainder))
+    rules.append(
+      rule("floor_remainder", UPat(Ops.FLOORMOD, None, (x, d)), _floor_remainder, grows=MADE_OF_OTHERS,
+           example=(lambda s: s.i % 8, lambda s: _natural(s) % 7, lambda s: _signed(s, 0) % 7,
+                    lambda s: _signed(s, 0) % _signed(s, 1), lambda s: _unsigned(s, 0) % _unsigned(s, 1)),
+           near_miss=lambda s: _truncated(Ops.TRUNCMOD, s.i, 7)))  # fmt: skip
   return rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tiny_codegen.render.base import Capabilities
-from tiny_uop import Ops, PatternMatcher, UOp, UPat, dtypes, rule
+from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 
 _SIGNED = (*dtypes.sints, *dtypes.floats)
@@ -40,6 +40,10 @@ def _fuse(a: UOp, b: UOp, c: UOp) -> UOp | None:
   return None if by_one else a.alu(Ops.MULACC, b, c)
 
 
+def _byte(s: Samples, slot: int) -> UOp:
+  return s.value(dtypes.uint8, slot)
+
+
 @lru_cache(maxsize=64)
 def late_table_for(capabilities: Capabilities) -> PatternMatcher:
   """The late rules of a target. Run it once all types are native, after `table_for`.
@@ -49,13 +53,26 @@ def late_table_for(capabilities: Capabilities) -> PatternMatcher:
   x, y, c = UPat.var("x"), UPat.var("y"), UPat.cvar("c")
   rules: list[Rule] = []
   if Ops.SUB in capabilities.native_ops:
-    rules.append(rule("subtract", UPat(Ops.ADD, _NUMBERS, [x, UPat(Ops.MUL, None, [y, c])]), _subtract))
+    rules.append(
+      rule("subtract", UPat(Ops.ADD, _NUMBERS, [x, UPat(Ops.MUL, None, [y, c])]), _subtract,
+           example=(lambda s: s.i - s.j, lambda s: s.f - s.g, lambda s: _byte(s, 0) - _byte(s, 1)),
+           near_miss=lambda s: s.i + s.j * -2))  # fmt: skip
   if capabilities.has_fma and Ops.MULACC in capabilities.native_ops:
     product = UPat(Ops.MUL, None, (UPat.var("a"), UPat.var("b")))
     fused = tuple(d for d in (dtypes.float32, dtypes.float64) if d in capabilities.native_dtypes)
-    rules.append(rule("fuse", UPat(Ops.ADD, fused, [product, UPat.var("c")]), _fuse))
+    rules.append(
+      rule("fuse", UPat(Ops.ADD, fused, [product, UPat.var("c")]), _fuse,
+           changes="the product is not rounded",
+           example=lambda s: s.f * s.g + 1.0,
+           near_miss=(lambda s: s.i * s.j + 1, lambda s: s.f * 1.0 + s.g)))  # fmt: skip
   if Ops.NEG in capabilities.native_ops:
-    rules.append(rule("negate", UPat(Ops.MUL, _SIGNED, [y, c]), _negate))
+    rules.append(
+      rule("negate", UPat(Ops.MUL, _SIGNED, [y, c]), _negate,
+           example=(lambda s: -s.i, lambda s: -s.f),
+           near_miss=(lambda s: s.i * -2, lambda s: -_byte(s, 0))))  # fmt: skip
   if Ops.SHL in capabilities.native_ops:
-    rules.append(rule("shift_product", UPat(Ops.MUL, dtypes.ints, [UPat.var("x"), c]), _shift))
+    rules.append(
+      rule("shift_product", UPat(Ops.MUL, dtypes.ints, [x, c]), _shift,
+           example=(lambda s: s.var("x", 0, 1000, dtypes.int32) * 8, lambda s: _byte(s, 0) * 128),
+           near_miss=(lambda s: s.i * 8, lambda s: s.var("x", 0, 1000, dtypes.int32) * 6)))  # fmt: skip
   return PatternMatcher(rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tiny_codegen.decompose.arithmetic import magnitude, reinterpret, to, unsigned_bits
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_uop import Ops, UOp, UPat, dtypes, rule
 
 
@@ -20,10 +21,11 @@ def truncated(x: UOp) -> UOp:
 
 
 ROUNDING_RULES = (
-  rule("truncate_by_integer", UPat(Ops.TRUNC, (dtypes.float32, dtypes.float64), (UPat.var("x"),)), truncated),
-  rule(
-    "truncate_half",
-    UPat(Ops.TRUNC, dtypes.float16, (UPat.var("x"),), name="u"),
-    lambda u, x: to(to(x, dtypes.float32).trunc(), dtypes.float16),
-  ),
-)
+  rule("truncate_by_integer", UPat(Ops.TRUNC, (dtypes.float32, dtypes.float64), (UPat.var("x"),)), truncated,
+       grows=MADE_OF_OTHERS,
+       example=(lambda s: s.f.trunc(), lambda s: s.value(dtypes.float64, 0).trunc()),
+       near_miss=lambda s: s.value(dtypes.float16, 0).trunc()),
+  rule("truncate_half", UPat(Ops.TRUNC, dtypes.float16, (UPat.var("x"),), name="u"),
+       lambda u, x: to(to(x, dtypes.float32).trunc(), dtypes.float16), grows=MADE_OF_OTHERS,
+       example=lambda s: s.value(dtypes.float16, 0).trunc(), near_miss=lambda s: s.f.trunc()),
+)  # fmt: skip

@@ -5,6 +5,7 @@ as 1, 2, 3", SC'11).
 from __future__ import annotations
 
 from tiny_codegen.decompose.arithmetic import to
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_uop import Ops, UOp, UPat, dtypes, rule
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -26,4 +27,9 @@ def threefry(counter: UOp, key: UOp) -> UOp:
   return (to(x1, dtypes.uint64) << 32) | to(x0, dtypes.uint64)
 
 
-THREEFRY_RULES = (rule("threefry_rounds", UPat(Ops.THREEFRY, None, (UPat.var("counter"), UPat.var("key"))), threefry),)
+THREEFRY_RULES = (
+  rule("threefry_rounds", UPat(Ops.THREEFRY, None, (UPat.var("counter"), UPat.var("key"))), threefry,
+       grows=MADE_OF_OTHERS,
+       example=lambda s: s.value(dtypes.uint64, 0).threefry(s.value(dtypes.uint64, 1)),
+       near_miss=lambda s: s.value(dtypes.uint64, 0) ^ s.value(dtypes.uint64, 1)),
+)  # fmt: skip

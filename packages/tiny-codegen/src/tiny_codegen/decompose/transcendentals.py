@@ -1,6 +1,6 @@
 """EXP2, EXP, LOG2 and LOG as polynomials and bit operations: no branches, no tables in memory, any number of lanes.
 
-Largest errors measured by the tests (in units in the last place): 1.05. float16, bfloat16 and fp8
+The tests hold results to `LARGEST_ERROR` units in the last place. float16, bfloat16 and fp8
 go through float32 and are rounded once more. All handle zeros, subnormals, infinities and NaN as IEEE 754-2019
 (section 9.2) says. SIN is in `sine.py`.
 """
@@ -23,10 +23,13 @@ from tiny_codegen.decompose.arithmetic import (
   signed_bits,
   to,
 )
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS, each
 from tiny_codegen.decompose.sine import sine
 from tiny_codegen.render.base import Capabilities
 from tiny_uop import GroupOp, Ops, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
+
+LARGEST_ERROR = 1.05
 
 
 class _Format(NamedTuple):
@@ -176,8 +179,18 @@ def transcendental_rules(capabilities: Capabilities) -> list[Rule]:
   missing = GroupOp.Transcendental - capabilities.native_ops
   narrow = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
   wide = (dtypes.float32, dtypes.float64)
-  rules = [rule("narrow_function", UPat(missing, narrow, name="u"), _narrow)] if missing else []
-  for op in sorted(missing, key=lambda o: o.name):
-    name = f"{op.name.lower()}_polynomial"
-    rules.append(rule(name, UPat(op, wide, (UPat.var("x"),)), _FUNCTIONS[op]))
+  ordered = sorted(missing, key=lambda o: o.name)
+  rules: list[Rule] = []
+  for op in ordered:
+    rules.append(
+      rule(f"{op.name.lower()}_polynomial", UPat(op, wide, (UPat.var("x"),)), _FUNCTIONS[op],
+           changes=f"at most {LARGEST_ERROR} units in the last place", grows=MADE_OF_OTHERS,
+           example=each(lambda s, op, d: s.value(d, 0).alu(op), (op,), wide),
+           near_miss=each(lambda s, op: s.value(dtypes.float16, 0).alu(op), (op,))))  # fmt: skip
+  if missing:
+    rules.append(
+      rule("narrow_function", UPat(missing, narrow, name="u"), _narrow,
+           changes="rounded to float32 first", grows="computed in float32",
+           example=each(lambda s, op, d: s.value(d, 0).alu(op), ordered, narrow),
+           near_miss=lambda s: s.f.alu(ordered[0])))  # fmt: skip
   return rules

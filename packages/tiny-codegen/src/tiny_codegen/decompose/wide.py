@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from tiny_codegen.decompose import halves as h
 from tiny_codegen.decompose.arithmetic import to
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS, each, place_in
 from tiny_codegen.decompose.halves import Halves
-from tiny_uop import GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
+from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule
 
 _MARK = "halves"
 _WIDE = (dtypes.int64, dtypes.uint64)
@@ -178,18 +179,74 @@ def _retype(u: UOp, x: UOp) -> UOp | None:
   return None if (split := _split(x)) is None else _join(split, u)
 
 
-_value = UPat.var("x", _WIDE)
+_x = UPat.var("x")
+
+
+def _pair(s: Samples, slot: int, dtype: DType = dtypes.int64) -> UOp:
+  """A value that has been split."""
+  return UOp(Ops.VECTORIZE, dtype, (s.value(dtypes.uint32, slot), s.value(dtypes.uint32, slot + 1)), _MARK)
+
+
+def _whole(s: Samples, slot: int) -> UOp:
+  """A value that has not been split yet: its users wait."""
+  return s.value(dtypes.int64, slot)
+
+
+def _right(s: Samples, op: Ops, dtype: DType) -> UOp:
+  """A right operand: any, but of a shift what a shift has a meaning for."""
+  if op not in (Ops.SHL, Ops.SHR):
+    return _pair(s, 2, dtype)
+  count, zero = s.value(dtypes.uint32, 2) & 63, UOp.const(dtypes.uint32, 0)
+  return UOp(Ops.VECTORIZE, dtype, (count, zero), _MARK)
+
+
+def _pair_of_vectors(s: Samples) -> UOp:
+  """A vector of two lanes that has been split."""
+  halves = tuple([UOp(Ops.VECTORIZE, dtypes.uint32.vec(2), (x, y)) for x, y in zip(_pair(s, 0).src, _pair(s, 2).src)])
+  return UOp(Ops.VECTORIZE, dtypes.int64.vec(2), halves, _MARK)
+
+
+_COMPARE = (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
 WIDE_RULES = (
-  rule("split_const", UPat(Ops.CONST, _WIDE, name="u"), _constant),
-  rule("split_load", UPat(Ops.LOAD, _WIDE, name="u"), _load),
-  rule("split_store", UPat(Ops.STORE, None, (UPat.var("index"), UPat.var("value", _WIDE))), _store),
-  rule("split_operation", UPat(_COMPUTE, _WIDE, name="u"), _compute),
-  rule("split_negation", UPat(Ops.NEG, _WIDE, name="u"), _negate),
-  rule("split_compare", UPat(GroupOp.Compare, None, (UPat.var("x", _WIDE), UPat.var("y")), name="u"), _compare),
-  rule("split_where", UPat(Ops.WHERE, _WIDE, (UPat.var("c"), UPat.var("a"), UPat.var("b")), name="u"), _where),
-  rule("split_lanes", UPat(Ops.VECTORIZE, _WIDE, name="u"), _lanes),
-  rule("split_extract", UPat(Ops.EXTRACT, _WIDE, name="u"), _extract),
-  rule("split_widen", UPat(Ops.CAST, _WIDE, (UPat.var("x"),), name="u"), _widen),
-  rule("split_narrow", UPat(Ops.CAST, None, (_value,), name="u"), _narrow),
-  rule("split_bitcast", UPat(Ops.BITCAST, _WIDE, (_value,), name="u"), _retype),
-)
+  rule("split_const", UPat(Ops.CONST, _WIDE, name="u"), _constant, grows=MADE_OF_OTHERS,
+       example=(lambda s: UOp.const(dtypes.int64, -5), lambda s: UOp.const(dtypes.uint64.vec(2), (1, 1 << 63))),
+       near_miss=lambda s: s.i.const_like(-5)),
+  rule("split_load", UPat(Ops.LOAD, _WIDE, name="u"), _load, grows=MADE_OF_OTHERS,
+       example=(lambda s: _whole(s, 0), lambda s: place_in(s, dtypes.int64).load(dtype=dtypes.int64.vec(2)),
+                lambda s: place_in(s, dtypes.int64, s.b).load(_pair(s, 0))),
+       near_miss=(lambda s: s.i, lambda s: place_in(s, dtypes.int64, s.b).load(_whole(s, 0)))),
+  rule("split_store", UPat(Ops.STORE, None, (UPat.var("index"), UPat.var("value", _WIDE))), _store,
+       grows=MADE_OF_OTHERS,
+       example=(lambda s: place_in(s, dtypes.int64).store(_pair(s, 0)),
+                lambda s: place_in(s, dtypes.int64, s.b).store(_pair(s, 0))),
+       near_miss=lambda s: place_in(s, dtypes.int64).store(_whole(s, 0))),
+  rule("split_operation", UPat(_COMPUTE, _WIDE, name="u"), _compute, grows=MADE_OF_OTHERS,
+       example=each(lambda s, op, d: _pair(s, 0, d).alu(op, _right(s, op, d)), _COMPUTE, _WIDE),
+       near_miss=(lambda s: _whole(s, 0) + _pair(s, 0), lambda s: s.i + s.j)),
+  rule("split_negation", UPat(Ops.NEG, _WIDE, name="u"), _negate, grows=MADE_OF_OTHERS,
+       example=lambda s: _pair(s, 0).alu(Ops.NEG), near_miss=lambda s: _whole(s, 0).alu(Ops.NEG)),
+  rule("split_compare", UPat(GroupOp.Compare, None, (UPat.var("x", _WIDE), UPat.var("y")), name="u"), _compare,
+       grows=MADE_OF_OTHERS,
+       example=each(lambda s, op, d: _pair(s, 0, d).alu(op, _pair(s, 2, d)), _COMPARE, _WIDE),
+       near_miss=lambda s: _whole(s, 0) < _pair(s, 0)),
+  rule("split_where", UPat(Ops.WHERE, _WIDE, (UPat.var("c"), UPat.var("a"), UPat.var("b")), name="u"), _where,
+       grows=MADE_OF_OTHERS,
+       example=lambda s: s.c.where(_pair(s, 0), _pair(s, 4)), near_miss=lambda s: s.c.where(_pair(s, 0), _whole(s, 4))),
+  rule("split_lanes", UPat(Ops.VECTORIZE, _WIDE, name="u"), _lanes, grows=MADE_OF_OTHERS,
+       example=lambda s: UOp(Ops.VECTORIZE, dtypes.int64.vec(2), (_pair(s, 0), _pair(s, 2))),
+       near_miss=lambda s: UOp(Ops.VECTORIZE, dtypes.int64.vec(2), (_pair(s, 0), _whole(s, 2)))),
+  rule("split_extract", UPat(Ops.EXTRACT, _WIDE, name="u"), _extract, grows=MADE_OF_OTHERS,
+       example=lambda s: _pair_of_vectors(s).extract(1),
+       near_miss=lambda s: place_in(s, dtypes.int64).load(dtype=dtypes.int64.vec(2)).extract(1)),
+  rule("split_widen", UPat(Ops.CAST, _WIDE, (_x,), name="u"), _widen, grows=MADE_OF_OTHERS,
+       example=(lambda s: s.i.cast(dtypes.int64), lambda s: s.b.cast(dtypes.int64), lambda s: s.i.cast(dtypes.uint64),
+                lambda s: s.value(dtypes.uint32, 0).cast(dtypes.int64), lambda s: s.f.cast(dtypes.int64),
+                lambda s: _pair(s, 0).cast(dtypes.uint64)),
+       near_miss=lambda s: _whole(s, 0).cast(dtypes.uint64)),
+  rule("split_narrow", UPat(Ops.CAST, None, (UPat.var("x", _WIDE),), name="u"), _narrow, grows=MADE_OF_OTHERS,
+       example=each(lambda s, d, to: _pair(s, 0, d).cast(to), _WIDE,
+                    (dtypes.bool, dtypes.int8, dtypes.uint32, dtypes.float32, dtypes.float64)),
+       near_miss=lambda s: _whole(s, 0).cast(dtypes.int8)),
+  rule("split_bitcast", UPat(Ops.BITCAST, _WIDE, (UPat.var("x", _WIDE),), name="u"), _retype,
+       example=lambda s: _pair(s, 0).bitcast(dtypes.uint64), near_miss=lambda s: _whole(s, 0).bitcast(dtypes.uint64)),
+)  # fmt: skip
