@@ -25,13 +25,14 @@ from tiny_runtime.plugin import describe
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
 from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar
+from tiny_uop.observe import active, span
 
 TINY_CACHE = ContextVar(
   "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
 )
 
 NOT_IN_KEY = frozenset(
-  ["CACHELEVEL", "DEBUG", "DEVICE", "JIT", "PROFILE", "SPEC", "TINY_CACHE", "TRACK_MATCH_STATS", "VIZ"]
+  "CACHELEVEL DEBUG DEVICE JIT PROFILE SPEC TINY_CACHE TRACK_MATCH_STATS VIZ VIZ_FILE VIZ_LIMIT".split()
 )
 """Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key."""
 
@@ -56,14 +57,15 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", meas
     report("memory", name, compiler)
     return binary
   path = entry_path(kernel, key) if level >= 2 else None
-  # from DEBUG=3 on, the compiler prints what it does, so it has to do it
-  found = read_entry(path) if path is not None and DEBUG < 3 else None
+  # from DEBUG=3 on, the compiler prints what it does, so it has to do it; and for whoever watches
+  found = read_entry(path) if path is not None and DEBUG < 3 and not active() else None
   if found is not None:
     report("disk", name, compiler)
     binary = found
   else:
     start = time.perf_counter()
-    binary = compile_now(name, kernel, compiler, measure)
+    with span("compile", name, kernel):
+      binary = compile_now(name, kernel, compiler, measure)
     report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name, compiler)
     if path is not None:
       write_entry(path, binary)

@@ -127,8 +127,17 @@ SPEC = ContextVar("SPEC", 0, "1: check graphs against the spec between stages, 2
 VIZ = ContextVar(
   "VIZ", 0, "1: show graphs, rewrites and profiles in a browser, -1: save the trace, -2: and hardware counters on AMD"
 )
+VIZ_FILE = ContextVar(
+  "VIZ_FILE",
+  "",
+  "where `VIZ=-1` saves the trace, compressed if it ends in `.gz`; `%p` stands for the process; empty: "
+  "`tiny-trace-%p.jsonl.gz`",
+)
+VIZ_LIMIT = ContextVar("VIZ_LIMIT", 256, "megabytes of text at which a trace is cut off, before compression")
 TRACK_MATCH_STATS = ContextVar(
-  "TRACK_MATCH_STATS", 0, "1: count matches of rewrite rules, 2: and print matches / attempts / time per rule at exit"
+  "TRACK_MATCH_STATS",
+  0,
+  "print at exit how often rewrite rules matched and the time they took, 1: per table, 2: per rule",
 )
 PROFILE = ContextVar("PROFILE", 0, "1: record a profile of the run")
 JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of capturing it")

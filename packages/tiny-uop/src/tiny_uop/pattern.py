@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from tiny_uop.dtype import DType
@@ -188,6 +191,8 @@ class Rule:
   near_misses: tuple[Example, ...] = ()
   changes: str = ""
   grows: str = ""
+  where: str = ""
+  """`package/module.py:line` of the row."""
   matcher: list[Callable[[UOp, Any], UOp | None]] = field(default_factory=list, repr=False)
 
   def match(self) -> Callable[[UOp, Any], UOp | None]:
@@ -221,7 +226,18 @@ def rule(
     raise TypeError(
       f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture"
     )
-  return Rule(name, pattern, replacement, _several(example), _several(near_miss), changes, grows)
+  return Rule(name, pattern, replacement, _several(example), _several(near_miss), changes, grows, _row())
+
+
+def _row() -> str:
+  """Where the innermost call that is not of this module was made."""
+  frame: FrameType | None = sys._getframe()
+  while frame is not None and frame.f_globals.get("__name__") == __name__:
+    frame = frame.f_back
+  if frame is None:
+    return ""
+  parents, file = frame.f_globals.get("__name__", "").split(".")[:-1], Path(frame.f_code.co_filename).name
+  return f"{'/'.join([*parents, file])}:{frame.f_lineno}"
 
 
 class _Compiler:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tiny_uop.context import SPEC
+from tiny_uop.observe.hub import active, observed, span
 from tiny_uop.pattern import PatternMatcher
 from tiny_uop.uop import UOp
 
@@ -155,6 +156,13 @@ class _Rewriter:
     return done[root]
 
 
+def _rewritten(
+  root: UOp, table: PatternMatcher, ctx: Any, bottom_up: bool, gate: Callable[[UOp], bool] | None, name: str
+) -> UOp:
+  run = _Rewriter(table, ctx, gate, name)
+  return run.bottom_up(root) if bottom_up else run.top_down(root)
+
+
 def graph_rewrite(
   root: UOp,
   table: PatternMatcher,
@@ -169,8 +177,11 @@ def graph_rewrite(
   its sources. Nodes for which `gate` is false are left as they are, with all that is below them. `ctx` is handed to
   replacements that take a `ctx`. Raises RewriteLoop, which names the rules, when the rules lead back to a node.
   """
-  run = _Rewriter(table, ctx, gate, name)
-  result = run.bottom_up(root) if bottom_up else run.top_down(root)
+  if active():
+    with span("table", name or "table", root) as work:
+      result = work.gives(_rewritten(root, observed(table, name or "table"), ctx, bottom_up, gate, name))
+  else:
+    result = _rewritten(root, table, ctx, bottom_up, gate, name)
   if SPEC.value >= 2:
     from tiny_uop import spec
 

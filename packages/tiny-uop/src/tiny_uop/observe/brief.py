@@ -1,0 +1,42 @@
+"""A node in one line of bounded length."""
+
+from __future__ import annotations
+
+from tiny_uop.ops import Ops
+from tiny_uop.text import _formula
+from tiny_uop.uop import UOp
+
+_ATOM = 9
+_DEEPEST = 8
+_SOURCES = 6  # of a node with more, the first ones are shown
+
+
+def brief(node: UOp, limit: int) -> str:
+  """The node as a formula, as deep as fits in `limit` characters, with `…` for what lies deeper."""
+  text = ""
+  for depth in range(_DEEPEST, -1, -1):
+    text = _to_depth(node, depth)[1]
+    if len(text) <= limit:
+      return text
+  return text[: limit - 1] + "…"
+
+
+def brief_change(before: UOp, after: UOp, limit: int) -> str:
+  """`before → after`, each in at most `limit` characters; where they look the same, with what tells them apart."""
+  left, right = brief(before, limit), brief(after, limit)
+  if left == right:
+    left, right = (_kind(before), _kind(after)) if _kind(before) != _kind(after) else (left, f"{right}, deeper")
+  return f"{left} → {right}"
+
+
+def _kind(node: UOp) -> str:
+  return f"{node.op.name} {node.dtype.name} of {len(node.src)}"
+
+
+def _to_depth(node: UOp, depth: int) -> tuple[int, str]:
+  if node.src and depth == 0 and node.op is not Ops.RANGE:
+    return _ATOM, "…"
+  sources = [_to_depth(s, depth - 1) for s in node.src[:_SOURCES]] if node.op is not Ops.RANGE else []
+  if len(node.src) > _SOURCES:
+    sources.append((_ATOM, "…"))
+  return _formula(node, sources)
