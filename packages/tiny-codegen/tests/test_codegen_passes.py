@@ -1,13 +1,12 @@
-"""Every pass as text in, text out. `UPDATE_GOLDEN=1 pytest packages/tiny-codegen/tests/test_codegen_passes.py` writes
-the expectations anew.
+"""Every pass as text in, text out: the files in `golden/`, which `UPDATE_GOLDEN=1` writes anew.
 
-A file in `golden/` is: lines `# pass:`, `# target:` and `# opts:`, the kernel, a line `# expected`, and what the pass
-makes of it.
+Options of a file: `pass`, `shows` (what to look at), `target` (one of TARGETS) and `opts` (optimisations, which only
+the pass `optimise` needs).
 """
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from tiny_codegen import PASSES, Capabilities, Fragment, PassContext, TensorCore
 from tiny_codegen.__main__ import parse_opt
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import dtypes, parse_uop, print_uop, spec
+from tiny_uop.golden import GoldenCase, golden_cases
 
-GOLDEN = Path(__file__).parent / "golden"
-FILES = sorted(GOLDEN.glob("*.uop"))
+CASES = golden_cases(Path(__file__).parent / "golden")
 TARGETS = {
   "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities,
   "sse2": cpu_target("x86_64-linux").capabilities,
@@ -35,27 +34,25 @@ SMALL_CORE = TensorCore(
   c=Fragment(((2, 1, 0),), ((2, 0, 1),)),
 )  # fmt: skip
 TARGETS["tensor"] = replace(TARGETS["gpu"], tensor_cores=(SMALL_CORE,))
-EXPECTED = "# expected\n"
 
 
-def header(text: str) -> dict[str, str]:
-  lines = [line[2:].split(": ", 1) for line in text.split("tiny-uop", 1)[0].splitlines()]
-  return {line[0]: line[1] for line in lines if len(line) == 2}
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_pass(file: Path) -> None:
-  given, _, expected = file.read_text().partition(EXPECTED)
-  about = header(given)
-  step = next(p for p in PASSES if p.name == about["pass"])
-  opts = tuple(parse_opt(o) for o in about["opts"].split()) if "opts" in about else None
-  result = step.run(parse_uop(given), PassContext(TARGETS[about["target"]], opts))
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pass(case: GoldenCase) -> None:
+  step = next(p for p in PASSES if p.name == case.options["pass"])
+  opts = tuple(parse_opt(o) for o in case.options["opts"].split()) if "opts" in case.options else None
+  given = parse_uop(case.given)
+  spec.check(given, "kernel")
+  result = step.run(given, PassContext(TARGETS[case.options["target"]], opts))
   spec.check(result, "program" if step.program else "kernel")
-  if os.environ.get("UPDATE_GOLDEN"):
-    file.write_text(given + EXPECTED + print_uop(result))
-  else:
-    assert print_uop(result) == expected
+  case.check(print_uop(result))
 
 
-def test_every_pass_has_a_golden_test() -> None:
-  assert {header(f.read_text())["pass"] for f in FILES} == {p.name for p in PASSES}
+def test_every_pass_has_a_typical_case_and_another() -> None:
+  counts = Counter(case.options["pass"] for case in CASES)
+  assert counts.keys() == {p.name for p in PASSES}
+  assert {name: count for name, count in counts.items() if count < 2} == {}
+
+
+def test_cases_say_what_they_show() -> None:
+  assert [case.path.name for case in CASES if not case.options.get("shows")] == []
+  assert [case.path.name for case in CASES if not case.path.name.startswith(case.options["pass"] + "-")] == []

@@ -158,7 +158,7 @@ class _Pairing:
 
   def pair_at(self, sources_a: tuple[UOp, ...], sources_b: tuple[UOp, ...]) -> list[tuple[UOp, UOp]]:
     """New pairs among nodes at the same place: of the same form; of the same operation; of the same operation where
-    one graph has a layer more; or else whatever is there.
+    one graph has a layer more; or of the same type.
     """
     left = [s for s in dict.fromkeys(sources_a) if s not in self.taken]
     right = [s for s in dict.fromkeys(sources_b) if s not in self.partner]
@@ -170,7 +170,7 @@ class _Pairing:
     found += self.match(left, right, _op)
     found += self.match(below_left, right, _op)
     found += self.match(left, below_right, _op)
-    return found + self.match(left, right, lambda node: None)
+    return found + self.match(left, right, lambda node: node.dtype)
 
   def match(self, left: list[UOp], right: list[UOp], alike: Callable[[UOp], Any]) -> list[tuple[UOp, UOp]]:
     """Pairs those for which `alike` is the same, in order."""
