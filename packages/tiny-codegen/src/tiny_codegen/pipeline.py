@@ -39,7 +39,8 @@ from tiny_uop import (
   simplify,
   spec,
 )
-from tiny_uop.context import BEAM, DEBUG, NOOPT, SPEC
+from tiny_uop.context import BEAM, DEBUG, NOOPT
+from tiny_uop.observe import span
 
 
 def _simplify(root: UOp, context: PassContext) -> UOp:
@@ -159,15 +160,13 @@ def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), ob
     raise KernelError(f"cannot skip {', '.join(sorted(unknown))}: only {', '.join(sorted(OPTIONAL))} are optional")
   if kernel.op is not Ops.SINK:
     raise KernelError(f"expected a kernel, a SINK, got {kernel.op.name}")
-  if SPEC >= 1:
-    spec.check(kernel, "kernel")
-  root = kernel
+  root = spec.check_stage(kernel, "kernel")
   for step in PASSES:
     if step.name in skip:
       continue
-    root = step.run(root, context)
-    if SPEC >= 1:
-      spec.check(root, "program" if step.program else "kernel")
+    with span("pass", step.name, root) as work:
+      root = work.gives(step.run(root, context))
+    spec.check_stage(root, "program" if step.program else "kernel", step.name)
     if observe is not None:
       observe(step, root)
   return root
@@ -178,9 +177,11 @@ def build_program(
 ) -> UOp:
   """The PROGRAM of a kernel under given optimisations (None: the kernel's own, or chosen by heuristics)."""
   context = PassContext(renderer.capabilities, None if opts is None else tuple(opts))
-  linear = run_passes(kernel, context, skip)
-  info = program_info(linear, renderer.target)
-  source = UOp(Ops.SOURCE, arg=renderer.render(linear, info))
+  with span("kernel", str(getattr(kernel.arg, "name", "kernel")), kernel) as work:
+    linear = work.gives(run_passes(kernel, context, skip))
+    info = program_info(linear, renderer.target)
+    with span("pass", "render", linear) as rendering:
+      source = rendering.gives(UOp(Ops.SOURCE, arg=renderer.render(linear, info)))
   sizes = (_global_size(linear), _local_size(linear), UOp(Ops.GROUP, src=estimate(linear)))
   return UOp(Ops.PROGRAM, src=(kernel, linear, source, *sizes), arg=info)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tiny_runtime.graph import recording
 from tiny_runtime.launch import prepare
 from tiny_uop import Ops, UOp
-from tiny_uop.context import SPEC
-from tiny_uop.spec import check
+from tiny_uop.spec import check_stage
 
 
 def run(linear: UOp) -> None:
@@ -19,8 +18,7 @@ def run(linear: UOp) -> None:
   """
   if linear.op is not Ops.LINEAR:
     raise TypeError(f"run takes a schedule (LINEAR), got {linear!r}")
-  if SPEC >= 1:
-    check(linear, "schedule")
+  check_stage(linear, "schedule")
   launches = [prepare(call) for call in linear.src]
   for capture in recording():
     capture.record(linear, launches)

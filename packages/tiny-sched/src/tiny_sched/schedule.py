@@ -17,7 +17,8 @@ from tiny_sched.normalise import Normal, normalise, slot_of
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import Place, Rangeify
 from tiny_uop import DType, Ops, UOp, dtypes, graph_rewrite, spec
-from tiny_uop.context import DEBUG, SPEC
+from tiny_uop.context import DEBUG
+from tiny_uop.observe import span
 
 CACHE_SIZE = 512
 
@@ -119,17 +120,20 @@ def _check_roots(sink: UOp) -> None:
 
 def build(sink: UOp) -> Template:
   """The template of a normalised graph."""
-  if SPEC >= 1:
-    spec.check(sink, "tensor")
-  try:
-    graph = graph_rewrite(sink, GRAPH_RULES, name="tensor graph")
-    work = Rangeify(graph.toposort)
-    kernels = [kernel_of(unit) for unit in ordered(work.run(), work.histories)]
-  finally:
-    simple.forget()
+  spec.check_stage(sink, "tensor")
+  with span("schedule", "schedule", sink) as whole:
+    try:
+      with span("pass", "simplify", sink) as work:
+        graph = work.gives(graph_rewrite(sink, GRAPH_RULES, name="tensor graph"))
+      with span("pass", "kernels", graph) as work:
+        cut = Rangeify(graph.toposort)
+        kernels = [kernel_of(unit) for unit in ordered(cut.run(), cut.histories)]
+        whole.gives(work.gives(UOp(Ops.LINEAR, src=tuple([k.body for k in kernels]))))
+    finally:
+      simple.forget()
   for kernel in kernels:
-    if SPEC >= 1 and kernel.body.op is Ops.SINK:
-      spec.check(kernel.body, "kernel")
+    if kernel.body.op is Ops.SINK:
+      spec.check_stage(kernel.body, "kernel", "schedule")
   return _with_memory(kernels)
 
 

@@ -2,8 +2,8 @@
 expected.
 
 The tables, one row per form that an operation can have, are in `spec_tables`; here are the questions about whole
-graphs. `SPEC=1` checks between stages (each stage calls `check` on what it takes and gives), `SPEC=2` also after every
-rewrite.
+graphs. `SPEC=1` checks between stages (each stage calls `check_stage` on what it takes and gives); `SPEC=2` also after
+every rewrite, and it has every memory access proved to be in bounds (`bounds_proof`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from tiny_uop.args import KernelInfo
+from tiny_uop.bounds_proof import check_bounds
 from tiny_uop.context import SPEC
 from tiny_uop.ops import Ops
 from tiny_uop.spec_tables import LEVELS, Row
@@ -120,10 +121,15 @@ def check_nodes(root: UOp, stage: str = "") -> None:
     _check_node(node, "any", known.get(node.op, ()), stage)
 
 
-def check_stage(root: UOp, level: Level) -> UOp:
-  """`root`, checked where SPEC=1 or more: what a stage calls on its input and its output."""
+def check_stage(root: UOp, level: Level, stage: str = "") -> UOp:
+  """`root`, checked where SPEC=1 or more: what a stage calls on its input and its output. With SPEC=2 the memory
+  accesses of kernels and programs are proved to be in bounds, and BoundsError raised for one that is not. `stage` is
+  for that message.
+  """
   if SPEC.value:
     check(root, level)
+  if SPEC.value >= 2 and level != "tensor":
+    check_bounds(root, stage)
   return root
 
 

@@ -18,7 +18,7 @@ def load_z3() -> Any:
   try:
     import z3
   except ImportError as missing:
-    raise ImportError("proofs about UOps need the z3 solver: pip install tiny-uop[test]") from missing
+    raise ImportError("proofs about UOps (SPEC=2) need the z3 solver: pip install 'tiny-uop[proof]'") from missing
   return z3
 
 

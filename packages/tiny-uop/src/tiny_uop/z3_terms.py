@@ -9,11 +9,12 @@ operations on it are functions of which nothing is known, as is memory: LOAD is 
 alternative where its gate does not hold. What is proved with unknown functions holds for all of them; a counter-example
 may be one that the true function does not allow, so `Answer.certain` tells.
 
-z3 is imported when `Terms` is made: `pip install tiny-uop[test]`.
+z3 is imported when `Terms` is made: `pip install 'tiny-uop[proof]'`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,12 +37,13 @@ class Answer:
   """What the solver found. Neither proved nor a counter-example: it gave up.
 
   `counterexample` gives values to leaves (VARIABLE, RANGE, SPECIAL, LOAD, …); `certain` is False where unknown
-  functions stood for operations that have a meaning.
+  functions stood for operations that have a meaning. `values` are those that `prove` was asked to show.
   """
 
   proved: bool
   counterexample: dict[UOp, Any] = field(default_factory=dict)
   certain: bool = True
+  values: tuple[Any, ...] = ()
 
   @property
   def unknown(self) -> bool:
@@ -50,10 +52,11 @@ class Answer:
   def __str__(self) -> str:
     if self.proved:
       return "proved"
-    return ", ".join(f"{_leaf_name(u)} = {v}" for u, v in self.counterexample.items()) or "unknown"
+    return ", ".join(f"{leaf_name(u)} = {v}" for u, v in self.counterexample.items()) or "unknown"
 
 
-def _leaf_name(u: UOp) -> str:
+def leaf_name(u: UOp) -> str:
+  """How a leaf is called in messages: a variable or loop by its name, an element of memory as `param0[3]`."""
   if u.op in _COUNTERS:
     return f"r{u.arg[0]}" if u.op is Ops.RANGE else str(u.arg if u.op is Ops.SPECIAL else u.arg[0])
   if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX:
@@ -63,12 +66,17 @@ def _leaf_name(u: UOp) -> str:
 
 
 class Terms:
-  """Translates UOps; asking twice for a node gives the same term. `constraints` collects the bounds of leaves."""
+  """Translates UOps; asking twice for a node gives the same term.
+
+  `constraints` collects the bounds of leaves, which proofs may use; `specified` what must hold for the value to be
+  specified (shift counts), which they do not use.
+  """
 
   def __init__(self, arithmetic: Integers | None = None) -> None:
     self.z3 = load_z3()
     self.arithmetic = arithmetic or BitVectors()
     self.constraints: list[Any] = []
+    self.specified: list[Any] = []
     self.leaves: dict[UOp, Any] = {}
     self.opaque: set[UOp] = set()  # operations with a meaning for which an unknown function stands
     self._terms: dict[UOp, Any] = {}
@@ -91,8 +99,9 @@ class Terms:
       return self.z3.And(*[a == b for a, b in zip(left, right)])
     return left == right
 
-  def prove(self, claim: Any, timeout_ms: int = TIMEOUT_MS) -> Answer:
-    """Whether the claim holds for all values of the leaves within their bounds."""
+  def prove(self, claim: Any, timeout_ms: int = TIMEOUT_MS, show: Sequence[UOp] = ()) -> Answer:
+    """Whether the claim holds for all values of the leaves within their bounds; with a counter-example come the values
+    of the nodes `show`."""
     z3 = self.z3
     solver = z3.Solver()
     solver.set("timeout", timeout_ms)
@@ -104,7 +113,8 @@ class Terms:
       return Answer(False)
     model = solver.model()
     found = {u: self._value(model, u, term) for u, term in self.leaves.items()}
-    return Answer(False, found or {UOp.const(dtypes.bool, True): True}, not self.opaque)
+    values = tuple(self._value(model, u, self._terms[u]) for u in show)
+    return Answer(False, found or {UOp.const(dtypes.bool, True): True}, not self.opaque, values)
 
   def _value(self, model: Any, u: UOp, term: Any) -> Any:
     if isinstance(term, tuple):
@@ -113,6 +123,8 @@ class Terms:
 
   def _scalar(self, model: Any, dtype: DType, term: Any) -> Any:
     value = model.eval(term, model_completion=True)
+    if not _has_value(dtype):
+      return value
     if dtype.kind == "bool":
       return self.z3.is_true(value)
     if dtype.kind == "float":
@@ -193,6 +205,9 @@ class Terms:
     elif dtype.kind == "bool":
       made = self._logic(op, args)
     else:
+      if op in (Ops.SHL, Ops.SHR) and dtype.kind != "index":
+        zero, bits = self.arithmetic.constant(dtype, 0), self.arithmetic.constant(dtype, dtype.bits)
+        self.specified += [self._at_most(dtype, zero, args[1]), self._less(dtype, args[1], bits)]
       made = None if dtype.kind == "float" else self.arithmetic.apply(op, dtype, args)
     return self._unknown(u, args) if made is None else made
 

@@ -1,0 +1,186 @@
+"""Proofs that accesses to memory stay in bounds.
+
+Most offsets are in range by their bounds alone (`vmin`, `vmax`). The others are put to z3: is there a value for every
+loop, variable and loaded number, within its bounds, with which the access happens and its offset is outside? z3 comes
+with `tiny-uop[proof]`, and is imported when the first such question comes up.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tiny_uop.accesses import Access, accesses
+from tiny_uop.args import KernelInfo
+from tiny_uop.dtype import dtypes
+from tiny_uop.evaluate import evaluate
+from tiny_uop.exact_integers import Exact, memory_name
+from tiny_uop.ops import Ops
+from tiny_uop.uop import UOp
+
+TIMEOUT_MS = 20_000
+_MOST_KEPT = 1 << 16
+_proved: set[bytes] = set()  # keys of claims, which hold no nodes
+_counts = {"bounds": 0, "z3": 0, "cache": 0}
+_lock = threading.Lock()  # z3 has one context
+
+
+class ProofInfo(NamedTuple):
+  """How many accesses were proved by their bounds, how many by z3, and how many had been proved by it before."""
+
+  bounds: int
+  z3: int
+  cache: int
+
+
+def proof_info() -> ProofInfo:
+  """Counters of this process."""
+  return ProofInfo(**_counts)
+
+
+class BoundsError(ValueError):
+  """An access that is not in bounds, or that cannot be shown to be. `access` is the LOAD or STORE; `counterexample`
+  gives values to loops, variables and loads with which `element` is touched (None where z3 gave no answer).
+  """
+
+  def __init__(self, message: str, access: UOp, counterexample: dict[str, int], element: int | None) -> None:
+    super().__init__(message)
+    self.access, self.counterexample, self.element = access, counterexample, element
+
+
+@dataclass(frozen=True)
+class Claim:
+  """An access in exact integers: element `offset + i` for each lane i, where its gate and all conditions hold."""
+
+  access: Access
+  offset: UOp
+  gates: tuple[UOp, ...]
+  conditions: tuple[UOp, ...]
+
+  @staticmethod
+  def of(access: Access, exact: Exact) -> Claim:
+    gates = exact.of(access.gate) if access.gate is not None else ()
+    conditions = [exact.of(c)[0] for c in access.conditions]
+    for loop in access.loops:
+      counter = exact.of(loop)[0]
+      if counter.src[0].op is not Ops.CONST or counter.src[0].arg < 1:
+        conditions.append(counter < counter.src[0])  # one that may have no iterations
+    return Claim(access, exact.of(access.offset)[0], gates, tuple(conditions))
+
+  def obvious(self) -> bool:
+    """Whether bounds alone show it."""
+    low, high = int(self.offset.vmin), int(self.offset.vmax)
+    return low >= 0 and high + self.access.lanes <= self.access.pointer.size
+
+  def outside(self) -> UOp:
+    """Whether an element that is touched is not there."""
+    size, last = self.access.pointer.size, self.access.lanes - 1
+    if len(self.gates) > 1:
+      found = UOp.const(dtypes.bool, False)
+      for lane, gate in enumerate(self.gates):
+        found = found | (gate & self._beyond(self.offset + lane, self.offset + lane, size))
+    else:
+      found = self._beyond(self.offset, self.offset + last, size)
+      for gate in self.gates:
+        found = gate & found
+    for condition in self.conditions:
+      found = condition & found
+    return found
+
+  def _beyond(self, first: UOp, last: UOp, size: int) -> UOp:
+    return (first < 0) | (last < size).logical_not()
+
+
+def prove(claim: Claim) -> dict[UOp, int | bool] | None:
+  """None for a claim that holds, else values for which it does not. Raises TimeoutError where z3 has no answer and
+  ImportError where there is no z3.
+  """
+  if claim.obvious():
+    _counts["bounds"] += 1
+    return None
+  outside = claim.outside()
+  if outside.key in _proved:
+    _counts["cache"] += 1
+    return None
+  from tiny_uop.z3_terms import Integers, Terms
+
+  with _lock:
+    terms = Terms(Integers())
+    answer = terms.prove(terms.z3.Not(terms.of(outside)), TIMEOUT_MS)
+  if answer.unknown:
+    raise TimeoutError(f"z3 gave no answer within {TIMEOUT_MS // 1000} s")
+  if not answer.proved:
+    return {u: v for u, v in answer.counterexample.items() if u.op is not Ops.CONST}
+  if len(_proved) >= _MOST_KEPT:
+    _proved.clear()
+  _proved.add(outside.key)
+  _counts["z3"] += 1
+  return None
+
+
+def check_bounds(root: UOp, stage: str = "") -> None:
+  """Prove that every access of a kernel or program is in bounds; of a schedule, every access of its kernels.
+
+  Raises BoundsError, which shows the access, its bounds and a counter-example, and ImportError without z3. `stage` is
+  for the message.
+  """
+  if root.op is Ops.LINEAR and any(u.op is Ops.CALL for u in root.src):
+    for body in dict.fromkeys(call.src[0] for call in root.src if call.src[0].op is Ops.SINK):
+      check_bounds(body, stage)
+    return
+  exact = Exact()
+  name = root.arg.name if isinstance(root.arg, KernelInfo) else "kernel"
+  where = f"kernel {name!r}" + (f" after {stage!r}" if stage else "")
+  for access in accesses(root):
+    claim = Claim.of(access, exact)
+    try:
+      found = prove(claim)
+    except TimeoutError as error:
+      raise BoundsError(_unknown_message(claim, where, error), access.node, {}, None) from None
+    if found is not None:
+      raise _refuted(claim, where, found)
+
+
+# *** messages ***
+
+
+def _head(claim: Claim, where: str, verdict: str) -> list[str]:
+  access, memory, offset = claim.access, memory_name(claim.access.node.src[0]), claim.offset.render()
+  lanes, size, last = access.lanes, access.pointer.size, access.lanes - 1
+  count = f" of {lanes} elements" if lanes > 1 else ""
+  bounds = f"0 <= {offset} < {size}" if lanes == 1 else f"0 <= {offset} and {offset} + {last} < {size}"
+  lines = [
+    f"{where}: {access.node.op.name}{count} at {memory}[{offset}] {verdict}",
+    f"  expected: {bounds}, for {memory} has {size} elements of {access.pointer.base}",
+  ]
+  if claim.gates:
+    gates = ", ".join(dict.fromkeys(gate.render() for gate in claim.gates))
+    lines.append(f"  gate: {f'for each element its own of {gates}' if len(claim.gates) > 1 else gates}")
+  else:
+    lines.append("  gate: none")
+  return lines + [f"  inside: {condition.render()}" for condition in claim.conditions]
+
+
+def _unknown_message(claim: Claim, where: str, error: Exception) -> str:
+  return "\n".join([
+    *_head(claim, where, "cannot be shown to be in bounds"),
+    f"  counter-example: not known, {error}",
+    "  to do: use an offset that is linear in loops and variables, or gate the access by comparisons with the offset",
+  ])  # fmt: skip
+
+
+def _refuted(claim: Claim, where: str, found: dict[UOp, int | bool]) -> BoundsError:
+  values = {u.render(): int(v) for u, v in found.items()}
+  first = int(evaluate(claim.offset, found))  # type: ignore[arg-type]  # an index expression has one value
+  size, touched = claim.access.pointer.size, list(range(first, first + claim.access.lanes))
+  if len(claim.gates) > 1:
+    touched = [e for e, gate in zip(touched, claim.gates, strict=True) if evaluate(gate, found)]
+  element = next(e for e in touched if not 0 <= e < size)
+  given = f"{', '.join(f'{name} = {value}' for name, value in values.items())}: " if values else ""
+  message = "\n".join([
+    *_head(claim, where, "is out of bounds"),
+    f"  counter-example: {given}element {element}",
+    "  to do: gate the access (the third source of INDEX) or limit its offset",
+  ])  # fmt: skip
+  return BoundsError(message, claim.access.node, values, element)
