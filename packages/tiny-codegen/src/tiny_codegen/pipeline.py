@@ -39,7 +39,7 @@ from tiny_uop import (
   simplify,
   spec,
 )
-from tiny_uop.context import BEAM, DEBUG, NOOPT
+from tiny_uop.context import BEAM, DEBUG, NOOPT, SPEC
 from tiny_uop.observe import span
 
 
@@ -160,13 +160,16 @@ def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), ob
     raise KernelError(f"cannot skip {', '.join(sorted(unknown))}: only {', '.join(sorted(OPTIONAL))} are optional")
   if kernel.op is not Ops.SINK:
     raise KernelError(f"expected a kernel, a SINK, got {kernel.op.name}")
-  root = spec.check_stage(kernel, "kernel")
+  if SPEC >= 1:
+    spec.check(kernel, "kernel")
+  root = kernel
   for step in PASSES:
     if step.name in skip:
       continue
     with span("pass", step.name, root) as work:
       root = work.gives(step.run(root, context))
-    spec.check_stage(root, "program" if step.program else "kernel", step.name)
+    if SPEC >= 1:
+      spec.check(root, "program" if step.program else "kernel")
     if observe is not None:
       observe(step, root)
   return root

@@ -8,6 +8,7 @@ from tiny_sched.index import is_empty, known, largest_size
 from tiny_sched.value_rules import VALUE_RULES
 from tiny_sched.views import chain_view
 from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule, same_shape
+from tiny_uop.observe import observed
 
 _x = UPat.var("x")
 LONG = 65536  # terms of a reduction that are worth a second kernel
@@ -64,7 +65,7 @@ def _elementwise_const(u: UOp) -> UOp | None:
   scalars = [scalar_of(s) for s in u.src]
   if all(s is None for s in scalars):
     return None
-  simpler = VALUE_RULES.rewrite(
+  simpler = observed(VALUE_RULES, "values").rewrite(
     UOp(u.op, u.dtype, tuple(c if c is not None else s for c, s in zip(scalars, u.src)), u.arg)
   )
   if simpler is None:

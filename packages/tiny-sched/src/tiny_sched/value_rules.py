@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tiny_uop import GroupOp, Ops, PatternMatcher, UOp, UPat, dtypes, exec_alu, rule
+from tiny_uop.observe import observed
 
 _x, _y = UPat.var("x"), UPat.var("y")
 _INTEGER = (dtypes.bool, *dtypes.ints, dtypes.index)
@@ -70,6 +71,7 @@ VALUE_RULES = PatternMatcher([
 
 def tidy(u: UOp) -> UOp:
   """The node after the rules, its sources being tidy already."""
-  while (simpler := VALUE_RULES.rewrite(u)) is not None:
+  table = observed(VALUE_RULES, "values")
+  while (simpler := table.rewrite(u)) is not None:
     u = simpler
   return u
