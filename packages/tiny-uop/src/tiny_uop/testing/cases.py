@@ -1,0 +1,95 @@
+"""The cases of rule tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tiny_uop.pattern import Example, PatternMatcher, Rule
+from tiny_uop.samples import Samples
+from tiny_uop.spec import SpecError, check_nodes
+from tiny_uop.testing.cost import cost
+from tiny_uop.testing.equality import check_same_value, show
+from tiny_uop.uop import UOp
+
+
+@dataclass(frozen=True)
+class RuleCase:
+  """One example or near miss of one rule. `str` of it is the id of a test."""
+
+  row: Rule
+  kind: Literal["example", "near_miss"]
+  number: int
+  build: Example
+  context: Callable[[], Any] | None = None
+
+  def __str__(self) -> str:
+    return f"{self.row.name}-{self.kind}-{self.number}"
+
+  def rewritten(self) -> tuple[UOp, UOp | None]:
+    """The graph of the case, and what the rule makes of its root."""
+    root = self.build(Samples())
+    return root, PatternMatcher([self.row]).rewrite(root, None if self.context is None else self.context())
+
+  def check(self) -> None:
+    """Raises AssertionError, which names the rule: see `rule_cases` for what has to hold."""
+    before, after = self.rewritten()
+    try:
+      if self.kind == "near_miss":
+        _check_left_alone(before, after)
+      else:
+        _check_example(self.row, before, after)
+    except AssertionError as wrong:
+      raise AssertionError(f"rule {self.row.name!r}, {self.kind.replace('_', ' ')} {self.number}: {wrong}") from None
+
+
+def rule_cases(*tables: PatternMatcher | Iterable[Rule], context: Callable[[], Any] | None = None) -> list[RuleCase]:
+  """The tests that follow from tables of rules; `context` makes what rules with a parameter `ctx` get.
+
+  An example's root is rewritten by the rule it stands in. The result keeps dtype, shape and value (see
+  `check_same_value`), stays legal where the example is, and costs no more (see `cost`) unless the row says `grows`. A
+  near miss is left alone. Raises ValueError for a row without example or near miss, and for two rows of one name.
+  """
+  rows = dict.fromkeys(row for table in tables for row in (table.rules if isinstance(table, PatternMatcher) else table))
+  names: set[str] = set()
+  for row in rows:
+    if row.name in names:
+      raise ValueError(f"two rules are named {row.name!r}: give each rule a name of its own, also across tables")
+    names.add(row.name)
+    for what, found in (("example", row.examples), ("near_miss", row.near_misses)):
+      if not found:
+        raise ValueError(f"rule {row.name!r} has no {what}: add {what}=lambda s: … to its row (see tiny_uop.Samples)")
+  cases: list[RuleCase] = []
+  for row in rows:
+    cases += [RuleCase(row, "example", number, build, context) for number, build in enumerate(row.examples)]
+    cases += [RuleCase(row, "near_miss", number, build, context) for number, build in enumerate(row.near_misses)]
+  return cases
+
+
+def _check_left_alone(before: UOp, after: UOp | None) -> None:
+  if after is not None:
+    raise AssertionError(f"it is rewritten:\n  before: {show(before)}\n  after:  {show(after)}")
+
+
+def _check_example(row: Rule, before: UOp, after: UOp | None) -> None:
+  if after is None:
+    raise AssertionError(f"the rule leaves it alone: {show(before)}\n  pattern: {row.pattern!r}")
+  _check_legal(before, after)
+  check_same_value(before, after, row.changes)
+  if not row.grows and (new := cost(after)) > (old := cost(before)):
+    raise AssertionError(
+      f"cost {old} became {new}; a row that makes graphs larger says why in grows=\n"
+      f"  before: {show(before)}\n  after:  {show(after)}"
+    )
+
+
+def _check_legal(before: UOp, after: UOp) -> None:
+  try:
+    check_nodes(before)
+  except SpecError:
+    return  # what is matched in the middle of a pass need not be legal
+  try:
+    check_nodes(after)
+  except SpecError as illegal:
+    raise AssertionError(f"the result is {illegal}") from None

@@ -1,0 +1,200 @@
+"""Whether two graphs have the same value: by proof where there are only integers, else by trying values.
+
+Bits are compared, so -0.0 and 0.0 differ; all NaNs are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tiny_uop.dtype import DType, PtrDType
+from tiny_uop.node import Node
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.shape import same_shape
+from tiny_uop.testing.draws import Draws
+from tiny_uop.testing.scalars import Scalars, Unspecified
+from tiny_uop.testing.tensors import Tensors
+from tiny_uop.text import print_uop
+from tiny_uop.truncate import FORMATS, to_bits
+from tiny_uop.uop import UOp
+from tiny_uop.z3_terms import BitVectors, Integers, Terms, leaf_name
+
+EXHAUSTIVE = 1 << 17  # as many combinations are tried one by one where z3 gives up
+SAMPLES = 2000
+_TENSOR = GroupOp.Movement | GroupOp.Identity | {Ops.BUFFER, Ops.DEVICE, Ops.COPY}
+
+
+def check_same_value(before: UOp, after: UOp, changes: str = "") -> None:
+  """Raises AssertionError, with a counter-example, where the graphs differ in dtype, shape or value.
+
+  Graphs without floats are proved equal for all values of their leaves; where z3 gives up all values are tried, and
+  where there are too many it is an error. Floats are sampled, special values included; with `changes`, results of
+  ordinary floats may differ by the rounding of a few operations. Tensor-level graphs are compared on seeded data.
+  """
+  if before.dtype is not after.dtype:
+    raise AssertionError(f"dtype {before.dtype} became {after.dtype}:{_both(before, after)}")
+  if _is_tensor(before) or _is_tensor(after):
+    return _check_tensors(before, after, bool(changes))
+  if not changes and _proved(before, after, BitVectors()):
+    return None
+  if any(u.dtype.kind == "float" and not isinstance(u.dtype, PtrDType) for u in (*before.walk(), *after.walk())):
+    _check_samples(before, after, bool(changes))
+  elif changes or not _proved(before, after, Integers()):
+    _check_all(before, after)
+  return None
+
+
+def show(u: UOp) -> str:
+  """A graph for messages: a formula where it is a scalar, text otherwise."""
+  if u.dtype.kind == "void" or isinstance(u.dtype, PtrDType) or _is_tensor(u):
+    return "\n" + print_uop(u)
+  names = {x: UOp.variable(leaf_name(x), 0, 0, x.dtype) for x in u.walk() if x.op is Ops.LOAD and len(x.src) == 1}
+  return u.substitute(names).render()
+
+
+def _both(before: UOp, after: UOp) -> str:
+  return f"\n  before: {show(before)}\n  after:  {show(after)}"
+
+
+def _is_tensor(u: UOp) -> bool:
+  return any(x.op in _TENSOR or (x.op is Ops.REDUCE and x.arg[1]) for x in u.walk())
+
+
+# *** proofs ***
+
+
+def _proved(before: UOp, after: UOp, arithmetic: Integers) -> bool:
+  """False where z3 does not know. A counter-example is an error; one with floats in it is left to sampling, as unknown
+  functions stand for their operations."""
+  terms = Terms(arithmetic)
+  old = terms.of(before)
+  assumed = terms.z3.And(*terms.specified) if terms.specified else terms.z3.BoolVal(True)
+  new = terms.of(after)
+  equal = terms.z3.And(*[a == b for a, b in zip(_tuple(old), _tuple(new), strict=True)])
+  answer = terms.prove(terms.z3.Implies(assumed, equal), show=(before, after))
+  floats = any(u.dtype.kind == "float" for u in answer.counterexample)
+  if answer.counterexample and answer.certain and not floats:
+    was, is_now = answer.values
+    raise AssertionError(f"where {answer} the value {was} became {is_now}:{_both(before, after)}")
+  return answer.proved
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+  return value if isinstance(value, tuple) else (value,)
+
+
+# *** trying values ***
+
+
+def _trials(before: UOp, after: UOp, draws: Draws) -> Iterator[tuple[Any, Any, Scalars]]:
+  for _ in draws.trials():
+    machine = Scalars(draws)
+    try:
+      expected = machine.value(before)
+    except Unspecified:
+      continue
+    yield expected, machine.value(after), machine
+
+
+def _check_all(before: UOp, after: UOp) -> None:
+  draws = Draws(EXHAUSTIVE, exhaustive=True)
+  tried = _compare(before, after, draws, 0.0)
+  if not draws.complete or not tried:
+    raise AssertionError(
+      "z3 could not decide whether the value is the same, and there are too many values to try them all: give an "
+      f"example with narrower leaves (int8, or variables with small bounds):{_both(before, after)}"
+    )
+
+
+def _check_samples(before: UOp, after: UOp, changes: bool) -> None:
+  if not _compare(before, after, Draws(SAMPLES, ordinary=changes), _tolerance(before) if changes else 0.0):
+    raise AssertionError(f"the value is not specified for any of the values tried:{_both(before, after)}")
+
+
+def _compare(before: UOp, after: UOp, draws: Draws, tolerance: float) -> int:
+  tried = 0
+  for expected, found, machine in _trials(before, after, draws):
+    tried += 1
+    scale = _largest(before, machine) * tolerance if tolerance else 0.0
+    if not _same(expected, found, before.dtype, scale):
+      where = ", ".join(f"{_cell_name(leaf)} = {value}" for leaf, value in draws.chosen.items())
+      raise AssertionError(
+        f"where {where or 'nothing varies'} the value {expected} became {found}:{_both(before, after)}"
+      )
+  return tried
+
+
+def _cell_name(leaf: Any) -> str:
+  if isinstance(leaf, Node):
+    return leaf_name(leaf)  # type: ignore[arg-type]  # every Node is a UOp
+  pointer, offset = leaf
+  return f"{pointer.op.name.lower()}{pointer.arg}[{offset}]"
+
+
+def _largest(root: UOp, machine: Scalars) -> float:
+  """The magnitude of the largest value on the way, of which rounding errors are a fraction."""
+  nodes = [u for u in root.walk() if u.dtype.kind == "float" and not isinstance(u.dtype, PtrDType)]
+  values = [abs(lane) for u in nodes if not root.ranges and u.op is not Ops.LOAD for lane in _tuple(machine.value(u))]
+  return max((v for v in values if math.isfinite(v)), default=1.0)
+
+
+def _tolerance(u: UOp) -> float:
+  narrowest = min((FORMATS[x.dtype.scalar().name].mantissa for x in u.walk() if _floating(x.dtype)), default=23)
+  return 2.0 ** -max(narrowest - 4, 1)
+
+
+def _floating(dtype: DType) -> bool:
+  return dtype.kind == "float" and not isinstance(dtype, PtrDType)
+
+
+def _same(expected: Any, found: Any, dtype: DType, scale: float) -> bool:
+  if isinstance(expected, dict):  # the writes of an effect
+    return expected.keys() == found.keys() and all(_same_number(v, found[k], None, scale) for k, v in expected.items())
+  if isinstance(dtype, PtrDType):
+    return bool(expected == found)
+  width = dtype.count
+  lanes, others = (v if isinstance(v, tuple) else (v,) * width for v in (expected, found))
+  return _same_lanes(lanes, others, dtype.scalar(), scale)
+
+
+def _same_lanes(expected: Iterable[Any], found: Iterable[Any], dtype: DType | None, scale: float) -> bool:
+  return all(_same_number(a, b, dtype, scale) for a, b in zip(expected, found, strict=True))
+
+
+def _same_number(a: Any, b: Any, dtype: DType | None, scale: float) -> bool:
+  if not isinstance(a, float) or not isinstance(b, float):
+    return bool(a == b)
+  if dtype is not None and dtype.kind == "float" and to_bits(dtype, a) == to_bits(dtype, b):
+    return True
+  if math.isnan(a) or math.isnan(b):
+    return math.isnan(a) and math.isnan(b)
+  if a == b:
+    return math.copysign(1.0, a) == math.copysign(1.0, b) or scale > 0
+  return bool(abs(a - b) <= scale)
+
+
+# *** tensors ***
+
+
+def _check_tensors(before: UOp, after: UOp, changes: bool) -> None:
+  if before._shape is not None and not same_shape(before.shape, after.shape):
+    raise AssertionError(f"shape {before.shape} became {after.shape}:{_both(before, after)}")
+  machine = Tensors(ordinary=changes)
+  expected, found = machine.value(before), machine.value(after)
+  if isinstance(expected, dict):
+    pairs: Sequence[tuple[Any, Any, Any]] = [(place, v, found.get(place)) for place, v in expected.items()]
+    if expected.keys() != found.keys():
+      raise AssertionError(f"it writes to other places:{_both(before, after)}")
+  else:
+    count = max(len(expected), len(found))
+    pairs = [(i, expected[i % len(expected)], found[i % len(found)]) for i in range(count)]
+  largest = max((abs(v) for values in machine.buffers.values() for v in values if math.isfinite(v)), default=1.0)
+  # a reduction of n ordinary floats is off by at most n roundings
+  scale = (
+    _tolerance(before) * max(float(largest), 1.0) * max(len(v) for v in machine.buffers.values()) if changes else 0
+  )
+  for place, was, is_now in pairs:
+    if not _same_number(was, is_now, None, scale):
+      raise AssertionError(f"element {place}: {was} became {is_now}:{_both(before, after)}")

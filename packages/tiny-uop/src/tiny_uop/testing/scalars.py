@@ -1,0 +1,145 @@
+"""Values of scalar and vector graphs, effects on memory included, by the meaning that the README gives operations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable
+from typing import Any
+
+from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.evaluate import exec_alu
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.testing.draws import Draws
+from tiny_uop.uop import UOp
+
+Cell = tuple[UOp, int]
+Writes = dict[Cell, Any]
+
+
+class Unspecified(Exception):
+  """The IR does not say what the value is."""
+
+
+class Scalars:
+  """Evaluates graphs whose leaves and memory hold what `draws` chooses.
+
+  An effect evaluates to the writes it does: {(pointer, offset): value}. A pointer behind AFTER is read with the writes
+  of its dependencies.
+  """
+
+  def __init__(self, draws: Draws) -> None:
+    self.draws = draws
+    self.loops: dict[UOp, int] = {}
+
+  def value(self, root: UOp) -> Any:
+    """The value of a node, a tuple for a vector. Raises Unspecified, and NotImplementedError for an operation that has
+    no value here."""
+    known: dict[UOp, Any] = {}
+    closed = lambda u: u.op not in (Ops.REDUCE, Ops.END)  # noqa: E731  # these look after what is inside them
+    for u in root.walk(closed):
+      known[u] = self._node(u, known)
+    return known[root]
+
+  def _node(self, u: UOp, known: dict[UOp, Any]) -> Any:
+    op = u.op
+    if op is Ops.CONST:
+      return u.arg
+    if op is Ops.VARIABLE:
+      return self.draws.choose(u, u.dtype, u.arg[1], u.arg[2])
+    if op in (Ops.RANGE, Ops.SPECIAL):
+      return self._counter(u, known[u.src[0]])
+    if op in (Ops.REDUCE, Ops.END):
+      return self._loops(u)
+    if op in GroupOp.Elementwise:
+      return self._elementwise(u, [known[s] for s in u.src])
+    if isinstance(u.dtype, PtrDType) or op is Ops.LOAD or op is Ops.STORE:
+      return self._memory(u, known)
+    if op in (Ops.SINK, Ops.GROUP, Ops.BARRIER):
+      return {cell: value for s in u.src for cell, value in known[s].items()}
+    if op is Ops.VECTORIZE:
+      return tuple(known[s] for s in u.src)
+    if op is Ops.EXTRACT:
+      vector = _lanes(known[u.src[0]], u.src[0].dtype)
+      picked = tuple(vector[lane] for lane in u.arg)
+      return picked if len(picked) > 1 else picked[0]
+    if op in (Ops.BIND, Ops.STAGE):
+      return known[u.src[0]]
+    raise NotImplementedError(f"{op.name} of dtype {u.dtype} has no value that could be compared")
+
+  def _counter(self, u: UOp, extent: int) -> Any:
+    if u in self.loops:
+      return self.loops[u]
+    if extent <= 0:
+      raise Unspecified(f"{u!r} counts to {extent}: nothing is inside")
+    return self.draws.choose(u, u.dtype, 0, extent - 1)
+
+  def _elementwise(self, u: UOp, args: list[Any]) -> Any:
+    source = u.src[0].dtype
+    if u.op is Ops.CAST and source.kind == "float" and u.dtype.kind in ("int", "uint", "index"):
+      scalar = u.dtype.scalar()
+      for lane in _lanes(args[0], source):
+        if not math.isfinite(lane) or not dtypes.min(scalar) <= math.trunc(lane) <= dtypes.max(scalar):
+          raise Unspecified(f"{lane} does not fit {scalar}")
+    if u.op in (Ops.SHL, Ops.SHR):
+      limit = u.dtype.bits if u.dtype.kind != "index" else math.inf
+      if not all(0 <= lane < limit for lane in _lanes(args[1], u.dtype)):
+        raise Unspecified(f"shift of {u.dtype} by {args[1]}")
+    return exec_alu(u.op, u.dtype, args, source)
+
+  # *** loops ***
+
+  def _loops(self, u: UOp) -> Any:
+    loops = u.src[1:]
+    extents = [self.value(r.src[0]) for r in loops]
+    before = dict(self.loops)
+    results = []
+    for counters in itertools.product(*map(range, extents)):
+      self.loops.update(zip(loops, counters))
+      results.append(self.value(u.src[0]))
+    self.loops = before
+    if u.op is Ops.END:
+      return {cell: value for writes in results for cell, value in writes.items()}
+    op = u.arg[0]
+    total: Any = dtypes.min(u.dtype) if op is Ops.MAX else UOp.const(u.dtype, int(op is Ops.MUL)).arg
+    for value in results:
+      total = exec_alu(op, u.dtype, (total, value))
+    return total
+
+  # *** memory ***
+
+  def _memory(self, u: UOp, known: dict[UOp, Any]) -> Any:
+    if u.op in (Ops.PARAM, Ops.ALLOC):
+      return (u, {})
+    if u.op is Ops.AFTER:
+      pointer, written = known[u.src[0]]
+      return (
+        pointer,
+        {**written, **{c: v for s in u.src[1:] if isinstance(known[s], dict) for c, v in known[s].items()}},
+      )
+    if u.op is Ops.INDEX:
+      holds = known[u.src[2]] if len(u.src) == 3 else True
+      return (*known[u.src[0]], known[u.src[1]]) if holds else None
+    address = known[u.src[0]]
+    if u.op is Ops.STORE:
+      return self._written(address, _lanes(known[u.src[1]], u.src[1].dtype))
+    if address is None:
+      return known[u.src[1]] if len(u.src) > 1 else UOp.const(u.dtype, 0).arg
+    pointer, written, offset = address
+    lanes = tuple(self._cell((pointer, offset + lane), written, u.dtype.scalar()) for lane in range(u.dtype.count))
+    return lanes if len(lanes) > 1 else lanes[0]
+
+  @staticmethod
+  def _written(address: Any, lanes: tuple[Any, ...]) -> Writes:
+    if address is None:
+      return {}
+    pointer, _, offset = address
+    return {(pointer, offset + i): lane for i, lane in enumerate(lanes)}
+
+  def _cell(self, cell: Cell, written: Writes, dtype: DType) -> Any:
+    leaf: Hashable = cell
+    return written[cell] if cell in written else self.draws.choose(leaf, dtype)
+
+
+def _lanes(value: Any, dtype: DType) -> tuple[Any, ...]:
+  return value if isinstance(value, tuple) else (value,) * dtype.count
