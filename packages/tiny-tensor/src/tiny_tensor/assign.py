@@ -132,7 +132,7 @@ class AssignMixin(NormMixin):
 
   def spread(self, entries: list[Entry], value: Self) -> Self:
     """`value`, of the shape of the view that `entries` make (or of the whole tensor), put in its place among zeros."""
-    from tiny_tensor.gradient import MOVEMENT_RULES, view_chain
+    from tiny_tensor.derivatives import FORMULAS, view_chain
 
     chain = view_chain(self.view_of(entries).uop, self.uop)
     out = value.uop if value.shape == self.view_of(entries).shape else None
@@ -141,7 +141,7 @@ class AssignMixin(NormMixin):
       for move in chain:
         out = move.replace(dtype=out.dtype, src=(out, *move.src[1:]))
     for move in reversed(chain):
-      new = MOVEMENT_RULES[move.op](out, move)[0]
+      new = FORMULAS[move.op](out, move)[0]
       assert new is not None
       out = new
     return value.derive(out)
