@@ -39,7 +39,7 @@ from tiny_uop import (
   simplify,
   spec,
 )
-from tiny_uop.context import BEAM, DEBUG, NOOPT, SPEC
+from tiny_uop.context import BEAM, DEBUG, NOOPT
 from tiny_uop.observe import span
 
 
@@ -160,16 +160,13 @@ def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), ob
     raise KernelError(f"cannot skip {', '.join(sorted(unknown))}: only {', '.join(sorted(OPTIONAL))} are optional")
   if kernel.op is not Ops.SINK:
     raise KernelError(f"expected a kernel, a SINK, got {kernel.op.name}")
-  if SPEC >= 1:
-    spec.check(kernel, "kernel")
-  root = kernel
+  root = spec.check_stage(kernel, "kernel")
   for step in PASSES:
     if step.name in skip:
       continue
     with span("pass", step.name, root) as work:
       root = work.gives(step.run(root, context))
-    if SPEC >= 1:
-      spec.check(root, "program" if step.program else "kernel")
+    spec.check_stage(root, "program" if step.program else "kernel", step.name)
     if observe is not None:
       observe(step, root)
   return root
@@ -185,7 +182,9 @@ def build_program(
     info = program_info(linear, renderer.target)
     with span("pass", "render", linear) as rendering:
       source = rendering.gives(UOp(Ops.SOURCE, arg=renderer.render(linear, info)))
-  sizes = (_global_size(linear), _local_size(linear), UOp(Ops.GROUP, src=estimate(linear)))
+    with span("pass", "estimate", linear) as counting:
+      estimates = counting.gives(UOp(Ops.GROUP, src=estimate(linear)))
+  sizes = (_global_size(linear), _local_size(linear), estimates)
   return UOp(Ops.PROGRAM, src=(kernel, linear, source, *sizes), arg=info)
 
 

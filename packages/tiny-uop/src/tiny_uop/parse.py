@@ -233,6 +233,16 @@ def _check_header(text: str, number: int) -> None:
     )  # fmt: skip
 
 
+def parse_node(text: str, nodes: dict[str, UOp], number: int = 1) -> UOp:
+  """The node of one line, `%3 = ADD int32 (%0, %1)`, which is added to `nodes` (`{"0": …, "1": …}`, its sources).
+
+  Raises ParseError; `number` is the line that it names.
+  """
+  name, node = _Line(text, number).node(nodes)
+  nodes[name] = node
+  return node
+
+
 def parse_uop(text: str) -> UOp:
   """The graph that `print_uop` printed. Raises ParseError (a ValueError), which names line and column."""
   nodes: dict[str, UOp] = {}
@@ -247,8 +257,7 @@ def parse_uop(text: str) -> UOp:
       _check_header(line, number)
       header = True
       continue
-    name, root = _Line(line, number).node(nodes)
-    nodes[name] = root
+    root = parse_node(line, nodes, number)
   if root is None:
     raise ParseError("the text has no nodes: expected the header and at least one line", len(lines), 1)
   return root

@@ -12,7 +12,7 @@ _SOURCES = 6  # of a node with more, the first ones are shown
 
 
 def brief(node: UOp, limit: int) -> str:
-  """The node as a formula, as deep as fits in `limit` characters, with `…` for what lies deeper."""
+  """The node as a formula, as deep as fits in `limit` characters; of what lies deeper, the operation: `load…`."""
   text = ""
   for depth in range(_DEEPEST, -1, -1):
     text = _to_depth(node, depth)[1]
@@ -35,7 +35,9 @@ def _kind(node: UOp) -> str:
 
 def _to_depth(node: UOp, depth: int) -> tuple[int, str]:
   if node.src and depth == 0 and node.op is not Ops.RANGE:
-    return _ATOM, "…"
+    return _ATOM, f"{node.op.name.lower()}…"
+  if node.op is Ops.CONST and isinstance(node.arg, tuple):
+    return _ATOM, f"({', '.join(map(str, node.arg[:2]))}, …)"
   sources = [_to_depth(s, depth - 1) for s in node.src[:_SOURCES]] if node.op is not Ops.RANGE else []
   if len(node.src) > _SOURCES:
     sources.append((_ATOM, "…"))
