@@ -17,7 +17,7 @@ from tiny_sched.normalise import Normal, normalise, slot_of
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import Place, Rangeify
 from tiny_uop import DType, Ops, UOp, dtypes, graph_rewrite, spec
-from tiny_uop.context import DEBUG, SPEC
+from tiny_uop.context import DEBUG
 from tiny_uop.observe import span
 
 CACHE_SIZE = 512
@@ -120,8 +120,7 @@ def _check_roots(sink: UOp) -> None:
 
 def build(sink: UOp) -> Template:
   """The template of a normalised graph."""
-  if SPEC >= 1:
-    spec.check(sink, "tensor")
+  spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
     try:
       with span("pass", "simplify", sink) as work:
@@ -133,8 +132,8 @@ def build(sink: UOp) -> Template:
     finally:
       simple.forget()
   for kernel in kernels:
-    if SPEC >= 1 and kernel.body.op is Ops.SINK:
-      spec.check(kernel.body, "kernel")
+    if kernel.body.op is Ops.SINK:
+      spec.check_stage(kernel.body, "kernel", "schedule")
   return _with_memory(kernels)
 
 
