@@ -93,6 +93,14 @@ def _cost(u: UOp) -> tuple[int, int]:
   return sum(n.op in _NARROWED for n in nodes), len(nodes)
 
 
+def _uses(u: UOp) -> int:
+  """How often the expression, written out without sharing, has one of the dear operations."""
+  found: dict[UOp, int] = {}
+  for n in u.toposort:
+    found[n] = (n.op in _NARROWED) + sum([found[s] for s in n.src])
+  return found[u]
+
+
 def _apply(u: UOp, fact: Fact, number: int) -> UOp:
   """`u` where the form of `fact` lies in its interval."""
   form, low, high = fact
@@ -129,7 +137,7 @@ def simplify_under(u: UOp, conditions: list[UOp]) -> UOp:
     if cost[0] == 0 or cost[1] > _MAX_NODES:
       return u
     narrowed = _apply(u, fact, number)
-    if narrowed is not u and (less := _cost(narrowed)) < cost:
+    if narrowed is not u and (less := _cost(narrowed)) < cost and _uses(narrowed) <= _uses(u):
       u, cost = narrowed, less
   return u
 
