@@ -172,7 +172,7 @@ class UPat:
 
 _SCALAR = object()
 Replacement = Callable[..., UOp | None]
-Example = Callable[[Samples], UOp]
+Example = Callable[[Samples], UOp | tuple[UOp, ...]]
 
 
 @dataclass(frozen=True, eq=False)
