@@ -218,8 +218,8 @@ def rule(
   """A row of a rule table. A parameter of `replacement` named `ctx` gets the rewrite's context, the others captures.
 
   `example` and `near_miss` build a graph, or a tuple of several, from the leaves of `Samples` (or are tuples of such
-  functions); `tiny_uop.testing` makes the rule's tests of them. Raises TypeError when the replacement wants a name that the pattern
-  does not capture.
+  functions); `tiny_uop.testing` makes the rule's tests of them. Raises TypeError when the replacement wants a name
+  that the pattern does not capture.
   """
   wanted = set(inspect.signature(replacement).parameters) - {"ctx"}
   if missing := wanted - set(pattern.captures()):
