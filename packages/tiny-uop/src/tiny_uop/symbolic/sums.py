@@ -1,0 +1,155 @@
+"""Sums and products of integers: neutral and absorbing elements, canonical form.
+
+A sum of `index` is kept left-nested, like terms collected, ordered by loop and then by name, the constant last.
+"""
+
+from __future__ import annotations
+
+from tiny_uop.dtype import dtypes
+from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher, UPat, rule
+from tiny_uop.symbolic.linear import MAX_TERMS, Linear, build, is_const, linear, order
+from tiny_uop.symbolic.recombine import recombine
+from tiny_uop.uop import UOp
+
+
+def _base(term: UOp) -> UOp:
+  return term.src[0] if term.op is Ops.MUL and is_const(term.src[1]) else term
+
+
+_PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
+
+
+def _in_order(u: UOp) -> bool:
+  """Whether adding the right operand to the left one, a canonical sum, gives a canonical sum: decided at the seam
+  alone."""
+  left, right = u.src
+  if left.op is Ops.CONST or right.op is Ops.ADD:
+    return False
+  last = left.src[1] if left.op is Ops.ADD else left
+  if last.op is Ops.CONST:
+    return False
+  if right.op is Ops.CONST:
+    return bool(right.arg != 0)
+  before, after = _base(last), _base(right)
+  if after.op in _PAIRED or before is after:
+    return False
+  return order(before) < order(after)
+
+
+def _index_sum(u: UOp) -> UOp | None:
+  if _in_order(u):
+    return None
+  form = linear(u)
+  if form.leaves >= MAX_TERMS:
+    return None  # sorting each prefix of a long sum again would be quadratic, and nothing is won on these
+  recombine(form)
+  return build(u.dtype, form)
+
+
+_NEAR = 4
+
+
+def _fixed_sum(u: UOp) -> UOp | None:
+  """Sums of fixed-width integers are data as often as addresses: what is shared stays shared, only what gets shorter
+  nearby is rewritten."""
+  left, right = u.src
+  if left.op is Ops.CONST and right.op is not Ops.CONST:
+    return right.alu(Ops.ADD, left)
+  summands: list[UOp] = []
+  stack = [right, left]
+  while stack and len(summands) <= _NEAR:
+    node = stack.pop()
+    if node.op is Ops.ADD and len(summands) + len(stack) + 2 <= _NEAR:
+      stack += [node.src[1], node.src[0]]
+    else:
+      summands.append(node)
+  if stack or not (_shares(summands)):
+    return None
+  form = Linear()
+  for s in summands:
+    form.add_form(linear(s, 0))
+  before = len(summands)
+  recombine(form)
+  after = len(form.terms) + (form.const != 0)
+  return build(u.dtype, form, form.terms) if after < before else None
+
+
+def _shares(summands: list[UOp]) -> bool:
+  bases = [_base(s) for s in summands]
+  kinds = [s.op for s in bases]
+  return len(set(bases)) < len(bases) or kinds.count(Ops.CONST) > 1 or (Ops.FLOORMOD in kinds and Ops.FLOORDIV in kinds)
+
+
+def _index_product(u: UOp) -> UOp | None:
+  """Constants are multiplied into sums; other factors are sorted, constants behind them."""
+  left, right = u.src
+  if is_const(right) or is_const(left):
+    constant, other = (right, left) if is_const(right) else (left, right)
+    if other.op is Ops.ADD or (other.op is Ops.MUL and is_const(other.src[1])):
+      return build(u.dtype, linear(u))
+    return None if constant is right else other.alu(Ops.MUL, constant)
+  if (expanded := _expand_symbolic(u)) is not None:
+    return expanded
+  factors, constant_factor = _factors(u)
+  factors.sort(key=order)
+  product = factors[0]
+  for factor in factors[1:]:
+    product = product.alu(Ops.MUL, factor)
+  return product if constant_factor == 1 else product.alu(Ops.MUL, UOp.const(u.dtype, constant_factor))
+
+
+def _factors(u: UOp) -> tuple[list[UOp], int]:
+  factors: list[UOp] = []
+  constant = 1
+  stack = [u]
+  while stack:
+    node = stack.pop()
+    if node.op is Ops.MUL and len(factors) < 32:
+      stack += [node.src[1], node.src[0]]
+    elif is_const(node):
+      constant *= node.arg
+    else:
+      factors.append(node)
+  return factors, constant
+
+
+def _expand_symbolic(u: UOp) -> UOp | None:
+  """(n + 1) * m → n*m + m for sizes, so that equal symbolic sizes become one node. Not inside loops, where it would
+  cost work."""
+  if u.ranges or all(s.op is not Ops.ADD for s in u.src):
+    return None
+  left, right = (linear(s) for s in u.src)
+  if len(left.terms) * len(right.terms) > 16:
+    return None
+  result = Linear(const=left.const * right.const)
+  for term, factor in left.terms.items():
+    result.add(term, factor * right.const)
+    for other, other_factor in right.terms.items():
+      first, second = sorted((term, other), key=order)
+      result.add(first.alu(Ops.MUL, second), factor * other_factor)
+  for term, factor in right.terms.items():
+    result.add(term, factor * left.const)
+  return build(u.dtype, result)
+
+
+def _fixed_product(x: UOp, c: UOp, c2: UOp) -> UOp:
+  return x.alu(Ops.MUL, c.const_like(c.arg * c2.arg))
+
+
+_INTS = (*dtypes.ints, dtypes.index)
+x, y, c, c2 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2")
+
+RULES = PatternMatcher([
+  rule("int_mul_zero", UPat(Ops.MUL, _INTS, [x, UPat.const(None, 0)], name="u"), lambda u, x: u.const_like(0)),
+  rule("int_add_zero", UPat(Ops.ADD, _INTS, [x, UPat.const(None, 0)]), lambda x: x),
+  rule("int_mul_one", UPat(Ops.MUL, _INTS, [x, UPat.const(None, 1)]), lambda x: x),
+  rule("index_sum", UPat(Ops.ADD, dtypes.index, name="u"), _index_sum),
+  rule("index_product", UPat(Ops.MUL, dtypes.index, name="u"), _index_product),
+  rule("int_constant_last", UPat(Ops.MUL, dtypes.ints, (c, x)),
+       lambda x, c: None if is_const(x) else x.alu(Ops.MUL, c)),
+  rule("int_sum", UPat(Ops.ADD, dtypes.ints, name="u"), _fixed_sum),
+  rule("int_mul_mul", UPat(Ops.MUL, dtypes.ints, (UPat(Ops.MUL, None, (x, c)), c2)), _fixed_product),
+  rule("index_neg", UPat(Ops.NEG, dtypes.index, (x,)), lambda x: x * -1),
+  rule("index_sub", UPat(Ops.SUB, dtypes.index, (x, y)), lambda x, y: x + y * -1),
+])  # fmt: skip
