@@ -6,6 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tiny_sched.normalise import arena_buffer, is_temporary
+from tiny_uop import Ops, UOp
+
 ALIGNMENT = 256
 
 _Name = TypeVar("_Name", bound=Hashable)
@@ -66,3 +69,36 @@ def _released(free: Sequence[tuple[int, int]], start: int, stop: int) -> list[tu
     else:
       merged.append(gap)
   return merged
+
+
+def plan_memory(linear: UOp) -> UOp:
+  """The schedule with each temporary as a view of its device's arena."""
+  lives: dict[str, dict[UOp, Lifetime]] = {}
+  for number, call in enumerate(linear.src):
+    for argument in call.src[1:]:
+      base = base_of(argument)
+      if base.op is Ops.BUFFER and is_temporary(base):
+        of_device = lives.setdefault(str(base.device), {})
+        known = of_device.get(base)
+        of_device[base] = Lifetime(base.arg[1] * base.dtype.itemsize, known.first if known else number, number)
+  offsets: dict[UOp, int] = {}
+  arenas: dict[UOp, UOp] = {}
+  for number, (device, lifetimes) in enumerate(lives.items()):
+    planned, total = plan(lifetimes)
+    offsets |= planned
+    arenas |= dict.fromkeys(lifetimes, arena_buffer(number, device, total))
+
+  def placed(argument: UOp) -> UOp:
+    base = base_of(argument)
+    if base not in arenas:
+      return argument
+    start, size = (0, argument.arg[1]) if argument is base else argument.arg
+    return UOp(Ops.BUFFER_VIEW, argument.dtype, (arenas[base],), (offsets[base] + start, size))
+
+  calls = [call.with_src((call.src[0], *[placed(a) for a in call.src[1:]])) for call in linear.src]
+  return linear.with_src(tuple(calls))
+
+
+def base_of(argument: UOp) -> UOp:
+  """The BUFFER of an argument of a CALL; the argument itself where that is no memory."""
+  return argument.src[0] if argument.op is Ops.BUFFER_VIEW else argument

@@ -5,51 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 
-from tiny_sched import simple
-from tiny_sched.graph_rules import GRAPH_RULES
-from tiny_sched.kernels import Kernel, kernel_of
-from tiny_sched.memory import Lifetime, plan
-from tiny_sched.normalise import Normal, normalise, slot_of
-from tiny_sched.order import ordered
-from tiny_sched.rangeify import Place, Rangeify
-from tiny_uop import DType, Ops, UOp, dtypes, graph_rewrite, spec
+from tiny_sched.normalise import Normal, is_arena, is_slot, normalise, slot_of
+from tiny_sched.passes import run_passes
+from tiny_uop import Ops, UOp, dtypes, new_buffer_id, spec
 from tiny_uop.context import DEBUG
 from tiny_uop.observe import span
 
 CACHE_SIZE = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-  """What takes the place of a PARAM: a slot of the graph, or the arena of a device, from a byte offset on."""
-
-  slot: int | None
-  device: str
-  byte_offset: int
-  size: int
-  dtype: DType
-  whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-  """A CALL without its buffers."""
-
-  body: UOp
-  arguments: tuple[Argument, ...]
-  variables: tuple[UOp, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-  """A schedule without its buffers and values: what the cache keeps."""
-
-  calls: tuple[Call, ...]
-  arenas: tuple[tuple[str, int], ...]
 
 
 class CacheInfo(NamedTuple):
@@ -60,7 +25,7 @@ class CacheInfo(NamedTuple):
   size: int
 
 
-_cache: OrderedDict[UOp, Template] = OrderedDict()
+_cache: OrderedDict[UOp, UOp] = OrderedDict()
 _counts = {"hits": 0, "misses": 0}
 _lock = Lock()
 
@@ -102,9 +67,9 @@ def schedule(sink: UOp) -> UOp:
       while len(_cache) > CACHE_SIZE:
         _cache.popitem(last=False)
   linear = instantiate(found, normal)
-  if DEBUG >= 1 and found.calls:
+  if DEBUG >= 1 and found.src:
     took = (time.perf_counter() - start) * 1e3
-    print(f"schedule {len(found.calls):4d} calls in {took:8.2f} ms, cache {'hit' if hit else 'miss'}", file=sys.stderr)
+    print(f"schedule {len(found.src):4d} calls in {took:8.2f} ms, cache {'hit' if hit else 'miss'}", file=sys.stderr)
   return linear
 
 
@@ -118,80 +83,51 @@ def _check_roots(sink: UOp) -> None:
       )
 
 
-def build(sink: UOp) -> Template:
-  """The template of a normalised graph."""
+def build(sink: UOp) -> UOp:
+  """The schedule of a normalised graph, over slots and arenas: what the cache keeps."""
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
-    try:
-      with span("pass", "simplify", sink) as work:
-        graph = work.gives(graph_rewrite(sink, GRAPH_RULES, name="tensor graph"))
-      with span("pass", "kernels", graph) as work:
-        cut = Rangeify(graph.toposort)
-        kernels = [kernel_of(unit) for unit in ordered(cut.run(), cut.histories)]
-        whole.gives(work.gives(UOp(Ops.LINEAR, src=tuple([k.body for k in kernels]))))
-    finally:
-      simple.forget()
-  for kernel in kernels:
-    if kernel.body.op is Ops.SINK:
-      spec.check_stage(kernel.body, "kernel", "schedule")
-  return _with_memory(kernels)
+    return whole.gives(run_passes(sink))
 
 
-def _with_memory(kernels: list[Kernel]) -> Template:
-  """Plans the temporaries of each device."""
-  lives: dict[str, dict[UOp, Lifetime]] = {}
-  home: dict[UOp, str] = {}
-  for number, kernel in enumerate(kernels):
-    for place in kernel.places:
-      if place.base.op is Ops.BUFFER:
-        continue
-      device = home.setdefault(place.base, kernel.device)  # the writer comes first
-      known = lives.setdefault(device, {}).get(place.base, Lifetime(0, number, number))
-      lives[device][place.base] = Lifetime(max(known.nbytes, place.byte_offset + place.nbytes), known.first, number)
-  offsets: dict[UOp, int] = {}
-  arenas: list[tuple[str, int]] = []
-  for device, lifetimes in lives.items():
-    planned, total = plan(lifetimes)
-    offsets |= planned
-    arenas.append((device, total))
-
-  def argument(place: Place) -> Argument:
-    if place.base.op is Ops.BUFFER:
-      whole = place.size == place.base.arg[1] and place.dtype is place.base.dtype
-      return Argument(slot_of(place.base), str(place.base.device), place.byte_offset, place.size, place.dtype, whole)
-    return Argument(None, home[place.base], offsets[place.base] + place.byte_offset, place.size, place.dtype)
-
-  calls = tuple([Call(k.body, tuple([argument(p) for p in k.places]), k.variables) for k in kernels])
-  return Template(calls, tuple(arenas))
-
-
-def _new_arena(device: str, nbytes: int, taken: set[int]) -> UOp:
+def _new_arena(arena: UOp, taken: set[int]) -> UOp:
   """A BUFFER with an id that no one has: a graph that came as text brought ids of another process."""
-  arena = UOp.new_buffer(device, nbytes, dtypes.uint8)
-  while arena.arg[0] in taken:
-    arena = UOp.new_buffer(device, nbytes, dtypes.uint8)
-  return arena
+  number = new_buffer_id()
+  while number in taken:
+    number = new_buffer_id()
+  return arena.replace(arg=(number, arena.arg[1]))
 
 
-def instantiate(template: Template, normal: Normal) -> UOp:
-  """The schedule of a template over the buffers and values of a graph, with new arenas."""
+def instantiate(template: UOp, normal: Normal) -> UOp:
+  """The schedule over the buffers and values of a graph, with new arenas."""
   taken = {b.arg[0] for b in normal.buffers}
-  arenas = {device: _new_arena(device, nbytes, taken) for device, nbytes in template.arenas}
-  views: dict[Argument, UOp] = {}
+  known: dict[UOp, UOp] = {}
 
-  def buffer(a: Argument) -> UOp:
-    base = arenas[a.device] if a.slot is None else normal.buffers[a.slot]
-    return base if a.whole else UOp(Ops.BUFFER_VIEW, a.dtype, (base,), (a.byte_offset, a.size))
+  def real(argument: UOp) -> UOp:
+    if argument.op is Ops.BUFFER_VIEW:
+      return argument.with_src((found(argument.src[0]),))
+    if argument.op is Ops.VARIABLE:
+      return bound(argument, normal)
+    if is_slot(argument):
+      return normal.buffers[slot_of(argument)]
+    return _new_arena(argument, taken) if is_arena(argument) else argument
 
-  calls: list[UOp] = []
-  for call in template.calls:
-    for a in call.arguments:
-      if a not in views:
-        views[a] = buffer(a)
-    if missing := [v for v in call.variables if v not in normal.binds]:
-      raise ValueError(
-        f"variable {missing[0].arg[0]!r} has no value: bind it with .bind(value) before the graph is scheduled"
-      )
-    binds = [normal.binds[v] for v in call.variables]
-    calls.append(UOp(Ops.CALL, dtypes.void, (call.body, *[views[a] for a in call.arguments], *binds)))
+  def found(argument: UOp) -> UOp:
+    value = known.get(argument)
+    if value is None:
+      value = known[argument] = real(argument)
+    return value
+
+  calls = [
+    UOp(Ops.CALL, dtypes.void, (call.src[0], *[found(argument) for argument in call.src[1:]])) for call in template.src
+  ]
   return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
+
+
+def bound(variable: UOp, normal: Normal) -> UOp:
+  """The BIND of a VARIABLE of a normalised graph. Raises ValueError where it has none."""
+  if variable not in normal.binds:
+    raise ValueError(
+      f"variable {variable.arg[0]!r} has no value: bind it with .bind(value) before the graph is scheduled"
+    )
+  return normal.binds[variable]

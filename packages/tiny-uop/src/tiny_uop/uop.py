@@ -16,6 +16,8 @@ from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint
 _NO_RANGES: frozenset[Any] = frozenset()
 _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 _next_buffer_id = 1
+# BUFFERs with ids from here on have no memory: stages use them for what they have yet to place
+RESERVED_BUFFER_IDS = 1 << 60
 _buffer_lock = threading.Lock()
 
 
@@ -240,5 +242,7 @@ def new_buffer_id() -> int:
 def reserve_buffer_id(used: int) -> None:
   """Keep `new_buffer_id` from giving `used`: a BUFFER with this id came from text."""
   global _next_buffer_id
+  if used >= RESERVED_BUFFER_IDS:
+    return
   with _buffer_lock:
     _next_buffer_id = max(_next_buffer_id, used + 1)
