@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.loops import number
-from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify
+from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify, sint
 
 COUNTED = GroupOp.ALU - {Ops.WHERE}
 
@@ -18,9 +18,11 @@ def estimate(linear: UOp) -> tuple[UOp, UOp]:
   all accesses to a buffer move, but no more than the buffer has, reads and writes apart.
   """
   values = _values(linear)
-  runs, stack = number(1), [number(1)]
-  ops = number(0)
-  touched: dict[tuple[UOp, Ops], UOp] = {}
+  # Python integers wherever nothing is symbolic
+  runs: sint = 1
+  stack: list[sint] = [1]
+  ops: sint = 0
+  touched: dict[tuple[UOp, Ops], sint] = {}
   for u in linear.src:
     if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
       if u.op is Ops.RANGE:
@@ -37,24 +39,29 @@ def estimate(linear: UOp) -> tuple[UOp, UOp]:
       if isinstance(pointer.dtype, PtrDType) and pointer.dtype.space is AddrSpace.GLOBAL:
         moved = u.dtype.itemsize if u.op is Ops.LOAD else u.src[1].dtype.itemsize
         key = (pointer, u.op)
-        touched[key] = touched.get(key, number(0)) + runs * moved
-  return simplify(ops), simplify(_bytes(touched))
+        touched[key] = touched.get(key, 0) + runs * moved
+  return _as_uop(ops), _as_uop(_bytes(touched))
 
 
-def _bytes(touched: dict[tuple[UOp, Ops], UOp]) -> UOp:
-  total = number(0)
+def _as_uop(work: sint) -> UOp:
+  return number(work) if isinstance(work, int) else simplify(work)
+
+
+def _bytes(touched: dict[tuple[UOp, Ops], sint]) -> sint:
+  total: sint = 0
   for (pointer, _), moved in touched.items():
     assert isinstance(pointer.dtype, PtrDType)
     most = pointer.dtype.size * pointer.dtype.base.itemsize
-    moved = simplify(moved)
-    total = total + (number(min(int(moved.arg), most)) if moved.op is Ops.CONST else -(-moved).maximum(number(-most)))
+    total = total + (min(moved, most) if isinstance(moved, int) else -(-simplify(moved)).maximum(number(-most)))
   return total
 
 
-def _size(loop: UOp) -> UOp:
+def _size(loop: UOp) -> sint:
   size = loop.src[0]
+  if size.op is Ops.CONST:
+    return int(size.arg)
   if size.ranges:  # an extent that changes from iteration to iteration counts as its upper bound
-    return number(int(size.vmax))
+    return int(size.vmax)
   return as_index(size)
 
 

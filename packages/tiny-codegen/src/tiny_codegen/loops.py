@@ -83,10 +83,8 @@ def replace_loop(root: UOp, loop: UOp, value: UOp, places: Callable[[UOp], tuple
       continue
     if (node.op in CLOSERS or node.op is Ops.STAGE) and loop in node.src[1:]:
       done[node] = node.replace(src=(done[node.src[0]], *places(node)))
-    elif any(done[s] is not s for s in node.src):
-      done[node] = node.replace(src=tuple([done[s] for s in node.src]))
     else:
-      done[node] = node
+      done[node] = node.with_src(tuple([done[s] for s in node.src]))
   return done[root]
 
 
@@ -94,9 +92,7 @@ def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
   """The graph with `change(node)` in place of each node whose sources have already been rebuilt (None: leave it)."""
   done: dict[UOp, UOp] = {}
   for node in root.toposort:
-    new = node
-    if any(done[s] is not s for s in node.src):
-      new = node.replace(src=tuple([done[s] for s in node.src]))
+    new = node.with_src(tuple([done[s] for s in node.src]))
     changed = change(new)
     done[node] = new if changed is None else changed
   return done[root]
@@ -104,7 +100,15 @@ def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
 
 def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
   """Substitute values for loops, and simplify what changed."""
-  return simplify(rebuild(root.substitute(changes), _dependencies_that_are_loops))
+  loops = frozenset(changes)
+  done = dict(changes)
+  # what is inside none of the loops stays as it is, and need not be looked at
+  for node in root.walk(lambda u: u not in loops and not loops.isdisjoint(u.ranges)):
+    if node not in done:
+      new = node if loops.isdisjoint(node.ranges) else node.with_src(tuple([done[s] for s in node.src]))
+      moved = _dependencies_that_are_loops(new)
+      done[node] = new if moved is None else moved
+  return simplify(done[root])
 
 
 def _dependencies_that_are_loops(u: UOp) -> UOp | None:

@@ -47,7 +47,7 @@ def _without_empty(root: UOp) -> UOp:
     return root
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    done[u] = done[u.src[0]] if u in changes else u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    done[u] = done[u.src[0]] if u in changes else u.with_src(tuple([done[s] for s in u.src]))
   return done[root]
 
 

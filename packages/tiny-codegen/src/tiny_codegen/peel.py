@@ -135,7 +135,7 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
   memory = _own_memory(root, loop)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op in CLOSERS and loop in u.src[1:]:
       body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
       loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])

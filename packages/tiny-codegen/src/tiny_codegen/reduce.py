@@ -28,7 +28,7 @@ def lower_reduce(root: UOp) -> UOp:
   fresh = next_alloc_id(root)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.REDUCE:
       new = _accumulate(new, fresh)
       fresh += 1

@@ -85,7 +85,7 @@ def _separate_once(root: UOp) -> UOp:
     return root
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     for loop, name in renamed.get(u, {}).items():
       new = _rename(new, loop, name)
     done[u] = new
@@ -97,5 +97,5 @@ def _rename(closer: UOp, loop: UOp, name: UOp) -> UOp:
   done: dict[UOp, UOp] = {loop: name}
   for u in closer.src[0].walk(lambda u: loop in u.ranges):
     if u not in done:
-      done[u] = u.replace(src=tuple([done[s] for s in u.src])) if loop in u.ranges else u
+      done[u] = u.with_src(tuple([done[s] for s in u.src])) if loop in u.ranges else u
   return closer.replace(src=tuple([done.get(s, s) for s in closer.src]))

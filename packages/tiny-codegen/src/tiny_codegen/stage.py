@@ -51,7 +51,7 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
       tile = Tile.of(new, loop_id)
       new = tile.fill(new.src[0], alloc_id, capabilities)

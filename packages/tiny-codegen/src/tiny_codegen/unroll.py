@@ -18,7 +18,7 @@ def unroll(root: UOp) -> UOp:
   """The kernel without UPCAST and UNROLL loops."""
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op in CLOSERS and any(kind(r) in WRITTEN_OUT for r in u.src[1:]):
       new = _write_out(new)
     done[u] = new

@@ -17,7 +17,7 @@ def vectorize(root: UOp) -> UOp:
   root = _one_at_a_time(root)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op in CLOSERS and (loop := next((r for r in u.src[1:] if kind(r) is AxisType.VECTOR), None)) is not None:
       new = _close(new, loop)
     done[u] = new

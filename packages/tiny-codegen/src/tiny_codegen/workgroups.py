@@ -47,7 +47,7 @@ def _share_reduces(root: UOp) -> UOp:
   done: dict[UOp, UOp] = {}
   first: list[UOp] = []
   for u in root.toposort:
-    new = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+    new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.REDUCE and any(kind(r) is AxisType.GROUP for r in u.src[1:]):
       new = _share(new, loop_id, alloc_id)
       first += [r for r in u.src[1:] if kind(r) is AxisType.GROUP]

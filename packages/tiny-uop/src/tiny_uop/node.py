@@ -172,7 +172,26 @@ class Node:
           stack += (node, None)
           stack += [s for s in reversed(node.src) if s not in seen]
 
+  @cached
+  def _below(self) -> tuple[UOp, ...]:
+    """Every node of the graph but this one: with it, the node would hold itself and never be freed."""
+    seen: set[Any] = {self}
+    found: list[Any] = []
+    stack: list[Any] = list(reversed(self.src))
+    while stack:
+      node = stack.pop()
+      if node is None:
+        found.append(stack.pop())
+      elif node not in seen:
+        seen.add(node)
+        if node.src:
+          stack += (node, None)
+          stack += node.src[::-1]
+        else:
+          found.append(node)
+    return tuple(found)
+
   @property
   def toposort(self) -> tuple[UOp, ...]:
-    """Every node of the graph once, sources before users, this node last."""
-    return tuple(self.walk())
+    """Every node of the graph once, sources before users, this node last; kept in the node."""
+    return (*self._below, self)  # type: ignore[arg-type]  # every Node is a UOp

@@ -337,8 +337,15 @@ class _Compiler:
     return made
 
 
+_table_numbers = itertools.count()
+
+
 class PatternMatcher:
-  """A table of rules, tried in order. Raises ValueError when two rules have one name."""
+  """A table of rules, tried in order. Raises ValueError when two rules have one name.
+
+  `mark` is the key under which a node keeps that no rule of this table, used without a context, applies to it or to
+  anything below it.
+  """
 
   def __init__(self, rules: Iterable[Rule]) -> None:
     self.rules: tuple[Rule, ...] = tuple(rules)
@@ -346,6 +353,7 @@ class PatternMatcher:
     for row in self.rules:
       if names.setdefault(row.name, row) is not row:
         raise ValueError(f"two rules are named {row.name!r}")
+    self.mark = f"fixed_by_table_{next(_table_numbers)}"
     self._by_op: dict[Ops, tuple[tuple[Rule, Callable[[UOp, Any], UOp | None]], ...]] = {}
 
   def __add__(self, other: PatternMatcher) -> PatternMatcher:

@@ -67,62 +67,14 @@ class _Rewriter:
 
   def top_down(self, root: UOp) -> UOp:
     """A node is tried before its sources, and again when they have changed."""
-    done, active = self.done, self.active
-    # entries: (node, None) to start; (node, form) once `form`, its rewritten self, waits for its sources;
+    done, active, gate = self.done, self.active, self.gate
+    # entries: a node to start; (node, form) once `form`, its rewritten self, waits for its sources;
     # (node, form, True) once all that is left is to copy the result of `form`
-    stack: list[tuple[Any, ...]] = [(root, None)]
+    stack: list[Any] = [root]
     while stack:
       entry = stack.pop()
-      node, form = entry[0], entry[1]
-      if len(entry) == 3:
-        done[node] = done[form]
-        active.pop(node, None)
-        continue
-      if form is None:
-        if node in done:
-          continue
-        if self.gate is not None and not self.gate(node):
-          done[node] = node
-          continue
-        if node in active:
-          raise self.loop(node)
-        active[node] = None
-        form = self.fixed_point(node)
-        if form in done:
-          done[node] = done[form]
-          del active[node]
-          continue
-        if form is not node and form in active:
-          raise self.loop(node)
-        stack.append((node, form))
-        stack.extend([(s, None) for s in reversed(form.src) if s not in done])
-        continue
-      new = form.with_src(tuple([done[s] for s in form.src]))
-      if new is form or new in done:
-        done[node] = done[form] = done.get(new, new)
-        done[done[node]] = done[node]
-        active.pop(node, None)
-      else:
-        stack.append((node, new, True))
-        stack.append((new, None))
-    return done[root]
-
-  def bottom_up(self, root: UOp) -> UOp:
-    """A node is tried after its sources; what a rule gives is processed in turn."""
-    done, active, rewrite, ctx, gate = self.done, self.active, self.table.rewrite, self.ctx, self.gate
-    # entries: (node, 0) to start; (node, 1) when its sources are done; (node, 2, form, result) when `result` is done
-    stack: list[tuple[Any, ...]] = [(root, 0)]
-    pending = 0  # rewrites whose result is still being processed
-    while stack:
-      entry = stack.pop()
-      node, stage = entry[0], entry[1]
-      if stage == 2:
-        done[node] = done[entry[2]] = done[entry[3]]
-        active.pop(node, None)
-        active.pop(entry[2], None)
-        pending -= 1
-        continue
-      if stage == 0:
+      if type(entry) is not tuple:
+        node = entry
         if node in done:
           continue
         if gate is not None and not gate(node):
@@ -130,29 +82,90 @@ class _Rewriter:
           continue
         if node in active:
           raise self.loop(node)
-        active[node] = None
-        stack.append((node, 1))
-        stack.extend([(s, 0) for s in reversed(node.src) if s not in done])
-        continue
-      form = node.with_src(tuple([done[s] for s in node.src]))
-      if form is not node and form in done:
+        form = self.fixed_point(node)
+        if form in done:
+          done[node] = done[form]
+          continue
+        if form is not node and form in active:
+          raise self.loop(node)
+        if missing := [s for s in form.src if s not in done]:
+          active[node] = None
+          stack.append((node, form))
+          missing.reverse()
+          stack += missing
+          continue
+      elif len(entry) == 2:
+        node, form = entry
+      else:
+        node, form, _ = entry
         done[node] = done[form]
         active.pop(node, None)
+        continue
+      new = form.with_src(tuple([done[s] for s in form.src]))
+      if new is form or new in done:
+        result = done[node] = done[form] = done.get(new, new)
+        done[result] = result
+        active.pop(node, None)
+      else:
+        active[node] = None
+        stack.append((node, new, True))
+        stack.append(new)
+    return done[root]
+
+  def bottom_up(self, root: UOp) -> UOp:
+    """A node is tried after its sources; what a rule gives is processed in turn."""
+    done, active, rewrite, ctx, gate = self.done, self.active, self.table.rewrite, self.ctx, self.gate
+    # with neither context nor gate a finished node is finished for good, and says so itself
+    mark = self.table.mark if ctx is None and gate is None else ""
+    # entries: a node to start; (node,) when its sources are done; (node, form, result) when `result` is done
+    stack: list[Any] = [root]
+    pending = 0  # rewrites whose result is still being processed
+    while stack:
+      entry = stack.pop()
+      if type(entry) is not tuple:
+        node = entry
+        if node in done:
+          continue
+        if mark in node.__dict__ or (gate is not None and not gate(node)):
+          done[node] = node
+          continue
+        if node in active:
+          raise self.loop(node)
+        if missing := [s for s in node.src if s not in done]:
+          active[node] = None
+          stack.append((node,))
+          missing.reverse()
+          stack += missing
+          continue
+      elif len(entry) == 1:
+        node = entry[0]
+        active.pop(node, None)
+      else:
+        node, form, new = entry
+        done[node] = done[form] = done[new]
+        active.pop(node, None)
+        active.pop(form, None)
+        pending -= 1
+        continue
+      src = tuple([done[s] for s in node.src])
+      form = node if src == node.src else node.with_src(src)
+      if form is not node and form in done:
+        done[node] = done[form]
         continue
       new = rewrite(form, ctx)
       if new is None:
         done[node] = done[form] = form
-        active.pop(node, None)
+        if mark:
+          form.__dict__[mark] = True
       elif new in done:
         done[node] = done[form] = done[new]
-        active.pop(node, None)
       else:
         pending += 1
+        active[node] = active[form] = None
         if new in active or pending > _CHAIN_LIMIT:
           raise self.loop(new)
-        active[form] = None
-        stack.append((node, 2, form, new))
-        stack.append((new, 0))
+        stack.append((node, form, new))
+        stack.append(new)
     return done[root]
 
 
