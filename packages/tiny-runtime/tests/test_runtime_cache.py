@@ -88,7 +88,7 @@ def test_key_covers_all_that_the_result_depends_on(own_cache: Path, monkeypatch:
 def test_printing_is_not_part_of_the_key(own_cache: Path) -> None:
   k, compiler = kernel(4.0), Counting()
   for debug in (0, 1, 2):
-    with Context(DEBUG=debug, SPEC=debug):
+    with Context(DEBUG=debug):
       compile_cached(k, compiler)
   assert compiler.compiled == 1
   with Context(DEBUG=3):  # what the compiler prints is wanted, so the entry on disk is not used
@@ -97,6 +97,14 @@ def test_printing_is_not_part_of_the_key(own_cache: Path) -> None:
     del k
     compile_cached(kernel(4.0), compiler)
   assert compiler.compiled == 1
+
+
+def test_a_kernel_that_was_not_checked_is_compiled_again_to_be_checked(own_cache: Path) -> None:
+  k, compiler = kernel(5.0), Counting()
+  for spec in (0, 2, 0, 2):
+    with Context(SPEC=spec):
+      compile_cached(k, compiler)
+  assert compiler.compiled == 2
 
 
 def test_cache_levels(own_cache: Path) -> None:

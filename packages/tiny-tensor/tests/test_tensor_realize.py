@@ -189,7 +189,18 @@ def test_bound_variables_share_a_schedule() -> None:
   assert schedule_cache_info().misses == misses
   part = x[:, : v.bind(3)] + 1
   assert part.tolist() == [[2, 3, 4]] * 2 and part.numpy().shape == (2, 3)
-  assert x[v.bind(1)].tolist() == [1, 2, 3, 4]
+  assert x[Variable("row", 0, 1).bind(1)].tolist() == [1, 2, 3, 4]
+
+
+def test_symbolic_indices_stay_in_range_for_all_values() -> None:
+  x, n = Tensor.zeros(4, 8), Variable("n", 0, 4).bind(1)
+  assert x[:n, n : n + 4].shape[1] == 4
+  with pytest.raises(IndexError, match=r"n to n \+ 1 can reach from 0 to 5, .* axis 0 of size 4: give the variables"):
+    x[n]
+  with pytest.raises(IndexError, match=r"n to n \+ 5 can reach from 0 to 9, .* axis 1 of size 8"):
+    x[:, n : n + 5]
+  with pytest.raises(IndexError, match=r"n \+ -1 to 4 can reach from -1 to 4, .* axis 0 of size 4"):
+    x[n - 1 :]
 
 
 def test_a_cache_that_grows() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tiny_tensor.base import TensorBase
 from tiny_tensor.shapes import Shape
-from tiny_uop import UOp, dtypes, sint
+from tiny_uop import UOp, dtypes, simplify, sint
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,13 @@ def expand_ellipsis(entries: tuple[Any, ...], ndim: int, shape: Shape) -> tuple[
 
 
 def span_of(entry: slice, size: sint, axis: int) -> Span:
-  """A slice against an axis. Symbolic bounds must be in range and have step 1."""
+  """A slice against an axis. Symbolic bounds must be in range for all values of their variables and have step 1."""
   if any(isinstance(v, UOp) for v in (entry.start, entry.stop, size)):
     start = 0 if entry.start is None else entry.start
     stop = size if entry.stop is None else entry.stop
     if entry.step not in (None, 1):
       raise IndexError(f"a slice with symbolic bounds must have step 1, got {entry}")
+    check_symbolic(start, stop, size, axis)
     return Span(start, stop - start, 1, stop)
   for value in (entry.start, entry.stop, entry.step):
     if value is not None and not hasattr(value, "__index__"):
@@ -89,9 +90,22 @@ def span_of(entry: slice, size: sint, axis: int) -> Span:
   return Span(start, len(range(start, stop, step)), step)
 
 
+def check_symbolic(start: sint, stop: sint, size: sint, axis: int) -> None:
+  """Raises IndexError where [start, stop) can leave an axis of known size: nothing checks it when a kernel runs."""
+  low = start if isinstance(start, int) else start.vmin
+  high = stop if isinstance(stop, int) else simplify(stop).vmax
+  if isinstance(size, int) and (low < 0 or high > size):
+    shown = " to ".join(end.render() if isinstance(end, UOp) else str(end) for end in (start, stop))
+    raise IndexError(
+      f"{shown} can reach from {low} to {high}, which is out of range for axis {axis} of size {size}: "
+      "give the variables bounds with which it cannot"
+    )
+
+
 def pick_of(entry: Any, size: sint, axis: int, shape: Shape) -> Pick:
   """An integer against an axis. Raises IndexError naming index, axis and size."""
   if isinstance(entry, UOp):
+    check_symbolic(entry, entry + 1, size, axis)
     return Pick(entry)
   index = entry.__index__()
   if isinstance(size, int) and not -size <= index < size:
