@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-runtime": {"tiny_uop"},
   "tiny-runtime-cpu": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},
+  "tiny-viz": {"tiny_uop"},
 }
 # package → what it may import in one part of it only, because an extra of the package brings it: {name: (part, extra)}
 ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
