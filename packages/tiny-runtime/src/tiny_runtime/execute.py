@@ -18,8 +18,8 @@ def run(linear: UOp) -> None:
   """
   if linear.op is not Ops.LINEAR:
     raise TypeError(f"run takes a schedule (LINEAR), got {linear!r}")
-  check_stage(linear, "schedule")
   launches = [prepare(call) for call in linear.src]
+  check_stage(linear, "schedule")  # after `prepare`, which says more about a call that cannot be run
   for capture in recording():
     capture.record(linear, launches)
   for launch in launches:
