@@ -6,25 +6,82 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tiny_sched.schedule import schedule
-from tiny_uop import parse_uop, print_uop
+from tiny_sched.normalise import Normal, normalise
+from tiny_sched.passes import PASSES, Pass, run_passes
+from tiny_sched.schedule import check_roots, instantiate
+from tiny_uop import Ops, UOp, print_uop
+from tiny_uop.tools import (
+  Graph,
+  PassPrinter,
+  add_input_and_output,
+  add_pass_options,
+  list_passes,
+  read_graph,
+  run_tool,
+  selected,
+  write_text,
+)
+
+_EPILOG = """\
+--stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.
+Exit status: 0 done, 1 the graph is at fault (standard error has file, line and reason), 2 the command line is."""
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_sched",
+    description="Tensor graph in, schedule out; both in the textual form of the IR (see tiny-uop).",
+    epilog=_EPILOG,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  add_input_and_output(parser)
+  add_pass_options(parser)
+  return parser
+
+
+def _with_buffers(root: UOp, normal: Normal) -> UOp:
+  """A graph between two passes, over the buffers and values of the input."""
+  if root.op is Ops.LINEAR:
+    return instantiate(root, normal)
+  return root.substitute(normal.originals() | normal.binds)
+
+
+def _check(graph: Graph, first: Pass) -> None:
+  if graph.root.op is not first.takes:
+    return  # which `run_passes` refuses, saying what it takes
+  if graph.root.op is Ops.LINEAR:
+    graph.check("schedule")
+  else:
+    graph.check("tensor")
+    check_roots(graph.root)
+
+
+def _run(options: argparse.Namespace) -> int:
+  if options.passes:
+    write_text(list_passes(PASSES), options.output)
+    return 0
+  passes = selected(PASSES, options)
+  graph = read_graph(options.input)
+  _check(graph, passes[0])
+  normal = normalise(graph.root)
+
+  def with_buffers(root: UOp) -> UOp:
+    return _with_buffers(root, normal)
+
+  printer = PassPrinter(options, "graph", with_buffers)
+  root = normal.sink
+  for step in passes:
+    printer.show_before(step, root)
+    root = run_passes(root, (step,))
+    printer.show_after(step, root)
+  write_text(print_uop(with_buffers(root)), options.output)
+  return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Reads a tensor graph, writes its schedule. 0, or 1 after a message on stderr when the graph is not legal."""
-  parser = argparse.ArgumentParser(
-    prog="python -m tiny_sched", description="Tensor graph in, schedule out; both as text."
-  )
-  parser.add_argument(
-    "graph", nargs="?", type=argparse.FileType("r"), default=sys.stdin, help="file to read (default: standard input)"
-  )
-  options = parser.parse_args(arguments)
-  try:
-    print(print_uop(schedule(parse_uop(options.graph.read()))), end="\n")
-  except (ValueError, TypeError) as error:
-    print(f"tiny_sched: {error}", file=sys.stderr)
-    return 1
-  return 0
+  """The exit status: 0, 1 for a graph that is not legal, 2 for a command line that is wrong."""
+  options = _parser().parse_args(arguments)
+  return run_tool("tiny_sched", lambda: _run(options))
 
 
 if __name__ == "__main__":

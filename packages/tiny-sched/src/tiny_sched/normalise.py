@@ -24,6 +24,10 @@ class Normal:
   buffers: tuple[UOp, ...]
   binds: dict[UOp, UOp]
 
+  def originals(self) -> dict[UOp, UOp]:
+    """The BUFFER in the place of each slot."""
+    return {slot_buffer(slot, buffer): buffer for slot, buffer in enumerate(self.buffers)}
+
 
 def slot_buffer(slot: int, buffer: UOp) -> UOp:
   """The BUFFER that stands for a slot. No real one has its id, so that a cached graph keeps no memory alive."""

@@ -8,10 +8,11 @@ from collections import OrderedDict
 from threading import Lock
 from typing import NamedTuple
 
+from tiny_sched.history import Histories
 from tiny_sched.normalise import Normal, is_arena, is_slot, normalise, slot_of
 from tiny_sched.passes import run_passes
 from tiny_uop import Ops, UOp, dtypes, new_buffer_id, spec
-from tiny_uop.context import DEBUG
+from tiny_uop.context import DEBUG, SPEC
 from tiny_uop.observe import span
 
 CACHE_SIZE = 512
@@ -50,7 +51,7 @@ def schedule(sink: UOp) -> UOp:
   to their variables, are found in a cache. Raises ValueError for graphs that are not legal at tensor level, or that mix
   devices without COPY.
   """
-  _check_roots(sink)
+  check_roots(sink)
   start = time.perf_counter()
   normal = normalise(sink)
   with _lock:
@@ -73,7 +74,8 @@ def schedule(sink: UOp) -> UOp:
   return linear
 
 
-def _check_roots(sink: UOp) -> None:
+def check_roots(sink: UOp) -> None:
+  """Raises ValueError for a graph that says nothing about where its results go."""
   if sink.op is not Ops.SINK:
     raise ValueError(f"schedule takes a SINK of AFTER and STORE nodes, got {sink!r}")
   for root in sink.src:
@@ -85,6 +87,8 @@ def _check_roots(sink: UOp) -> None:
 
 def build(sink: UOp) -> UOp:
   """The schedule of a normalised graph, over slots and arenas: what the cache keeps."""
+  if SPEC:
+    Histories(sink.toposort)  # says what is wrong with a STORE in other words than the spec's, and so comes first
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
     return whole.gives(run_passes(sink))

@@ -29,11 +29,11 @@ _OPS: dict[str, Ops] = dict(Ops.__members__)
 
 
 class ParseError(ValueError):
-  """Text that is not the IR; `line` and `column` count from 1."""
+  """Text that is not the IR: `reason`, and where; `line` and `column` count from 1."""
 
-  def __init__(self, message: str, line: int, column: int) -> None:
-    super().__init__(f"line {line}, column {column}: {message}")
-    self.line, self.column = line, column
+  def __init__(self, reason: str, line: int, column: int) -> None:
+    super().__init__(f"line {line}, column {column}: {reason}")
+    self.reason, self.line, self.column = reason, line, column
 
 
 class _Line:
@@ -245,19 +245,31 @@ def parse_node(text: str, nodes: dict[str, UOp], number: int = 1) -> UOp:
 
 def parse_uop(text: str) -> UOp:
   """The graph that `print_uop` printed. Raises ParseError (a ValueError), which names line and column."""
+  return _parse(text, None)
+
+
+def parse_lines(text: str) -> tuple[UOp, dict[UOp, int]]:
+  """`parse_uop`, and the line that each node stands on."""
+  lines: dict[UOp, int] = {}
+  return _parse(text, lines), lines
+
+
+def _parse(text: str, places: dict[UOp, int] | None) -> UOp:
   nodes: dict[str, UOp] = {}
   root: UOp | None = None
   header = False
   lines = text.split("\n")
   for number, line in enumerate(lines, 1):
     line = line.rstrip("\r \t")
-    if not line or line.lstrip().startswith("#"):
+    if not line or line.lstrip(" \t").startswith("#"):
       continue
     if not header:
       _check_header(line, number)
       header = True
       continue
     root = parse_node(line, nodes, number)
+    if places is not None:
+      places.setdefault(root, number)
   if root is None:
     raise ParseError("the text has no nodes: expected the header and at least one line", len(lines), 1)
   return root

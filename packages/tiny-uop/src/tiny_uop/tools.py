@@ -1,0 +1,186 @@
+"""What the stage tools (`python -m tiny_uop`, `tiny_sched`, `tiny_codegen`) share: how they read, write and fail.
+
+Text comes from a file or from standard input and goes to standard output or a file; what is wrong with it goes to
+standard error as `tool: file:line:column: message`. Exit status 0: done; 1: the input is not the IR, not legal, or
+cannot be processed; 2: the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tiny_uop import spec
+from tiny_uop.parse import ParseError, parse_lines
+from tiny_uop.spec import SpecError
+from tiny_uop.text import print_uop
+from tiny_uop.uop import UOp
+
+STDIN = "<stdin>"
+
+
+class InputError(ValueError):
+  """The input is at fault; the message begins with its name, and line and column where they are known."""
+
+
+class UsageError(ValueError):
+  """The command line is at fault."""
+
+
+@dataclass(frozen=True)
+class Graph:
+  """A graph that was read: `root`, the `name` of the file, and the line that each node stands on."""
+
+  root: UOp
+  name: str
+  lines: dict[UOp, int]
+
+  def check(self, level: spec.Level, root: UOp | None = None) -> None:
+    """Raises InputError, naming the line, for a graph (`root`: another one made of it) that is illegal at a level."""
+    try:
+      spec.check(self.root if root is None else root, level)
+    except SpecError as error:
+      line = self.lines.get(error.node)
+      raise InputError(f"{self.name}{'' if line is None else f':{line}'}: {error}") from error
+
+
+def read_graph(path: str | None) -> Graph:
+  """The graph in a file (None or "-": standard input). Raises InputError for text that is not the IR, and UsageError
+  for a file that cannot be read."""
+  name = STDIN if path in (None, "-") else str(path)
+  try:
+    if name is STDIN:
+      data = sys.stdin.buffer.read()
+    else:
+      with open(name, "rb") as file:
+        data = file.read()
+  except OSError as error:
+    raise UsageError(f"{name}: {error.strerror}") from error
+  try:
+    root, lines = parse_lines(_decoded(data))
+  except ParseError as error:
+    raise InputError(f"{name}:{error.line}:{error.column}: {error.reason}") from error
+  return Graph(root, name, lines)
+
+
+def _decoded(data: bytes) -> str:
+  try:
+    return data.decode("utf-8")
+  except UnicodeDecodeError as error:
+    before = data[: error.start]
+    column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1
+    raise ParseError(
+      f"byte {data[error.start]:#04x} is not UTF-8: expected the textual form", before.count(b"\n") + 1, column
+    ) from error
+
+
+def write_text(text: str, path: str | None) -> None:
+  """Writes to a file (None or "-": standard output). Raises UsageError for a file that cannot be written."""
+  if path in (None, "-"):
+    sys.stdout.write(text)
+    return
+  try:
+    with open(str(path), "w", encoding="utf-8") as file:
+      file.write(text)
+  except OSError as error:
+    raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def run_tool(name: str, action: Callable[[], int]) -> int:
+  """The exit status of a tool; failures become one line on standard error."""
+  try:
+    status = action()
+    sys.stdout.flush()
+    return status
+  except BrokenPipeError:  # who reads the output has seen enough, as in `… | head`
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+  except (ValueError, TypeError, NotImplementedError) as error:
+    print(f"{name}: {error}", file=sys.stderr)
+    return 2 if isinstance(error, UsageError) else 1
+
+
+# *** pipelines of passes ***
+
+
+class NamedPass(Protocol):
+  """What the options below need of a pass."""
+
+  @property
+  def name(self) -> str: ...
+  @property
+  def doc(self) -> str: ...
+
+
+P = TypeVar("P", bound=NamedPass)
+
+
+def add_input_and_output(parser: argparse.ArgumentParser) -> None:
+  """The arguments INPUT and -o."""
+  parser.add_argument("input", nargs="?", metavar="INPUT", help="file to read (default, or -: standard input)")
+  parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default, or -: standard output)")
+
+
+def add_pass_options(parser: argparse.ArgumentParser) -> None:
+  """The options that select and print passes."""
+  group = parser.add_argument_group("passes")
+  group.add_argument("--passes", action="store_true", help="list the passes in order and exit")
+  group.add_argument("--start-after", metavar="PASS", help="the input is what this pass gave: run only those after it")
+  group.add_argument("--stop-after", metavar="PASS", help="write what this pass gives, in textual form")
+  group.add_argument("--only", metavar="PASS", help="run this pass alone")
+  for when in ("before", "after"):
+    group.add_argument(
+      f"--print-{when}", action="append", default=[], metavar="PASS",
+      help=f"show the IR {when} this pass (or `all`) on standard error; may be repeated",
+    )  # fmt: skip
+
+
+def list_passes(passes: Iterable[NamedPass]) -> str:
+  """Name and description of each pass, a line each."""
+  return "".join(f"{p.name:12} {p.doc}\n" for p in passes)
+
+
+def selected(passes: Sequence[P], options: argparse.Namespace) -> tuple[P, ...]:
+  """The passes that the options of `add_pass_options` ask for. Raises UsageError for names that there are not."""
+  names = [p.name for p in passes]
+  asked = [options.start_after, options.stop_after, options.only]
+  check_names([n for n in asked if n is not None], names)
+  check_names([n for n in (*options.print_before, *options.print_after) if n != "all"], names)
+  if options.only is not None:
+    if options.start_after is not None or options.stop_after is not None:
+      raise UsageError("--only PASS runs one pass: leave out --start-after and --stop-after")
+    return tuple([p for p in passes if p.name == options.only])
+  start = names.index(options.start_after) + 1 if options.start_after is not None else 0
+  stop = names.index(options.stop_after) + 1 if options.stop_after is not None else len(names)
+  if start >= stop:
+    raise UsageError(f"there is no pass after {options.start_after} up to {options.stop_after or names[-1]}")
+  return tuple(passes[start:stop])
+
+
+def check_names(asked: Collection[str], known: Collection[str], what: str = "pass") -> None:
+  """Raises UsageError, listing those that there are, for a name that is not known."""
+  if unknown := [name for name in asked if name not in known]:
+    raise UsageError(f"no {what} is named {', '.join(unknown)}: expected one of {', '.join(known)}")
+
+
+class PassPrinter:
+  """Shows the IR before and after the passes that --print-before and --print-after name, on standard error."""
+
+  def __init__(self, options: argparse.Namespace, what: str, form: Callable[[UOp], UOp] = lambda root: root) -> None:
+    self.before, self.after, self.what, self.form = set(options.print_before), set(options.print_after), what, form
+
+  def show_before(self, step: NamedPass, root: UOp) -> None:
+    """To be called before each pass."""
+    self._show(self.before, "before", step, root)
+
+  def show_after(self, step: NamedPass, root: UOp) -> None:
+    """To be called after each pass."""
+    self._show(self.after, "after", step, root)
+
+  def _show(self, wanted: set[str], when: str, step: NamedPass, root: UOp) -> None:
+    if step.name in wanted or "all" in wanted:
+      print(f"# {self.what} {when} {step.name}\n{print_uop(self.form(root))}", file=sys.stderr)
