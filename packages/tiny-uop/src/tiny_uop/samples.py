@@ -68,9 +68,20 @@ class Samples:
     """Any value of a type: element 0 of the memory PARAM `slot` points to."""
     return UOp.param(slot, dtype.ptr(1)).index(UOp.const(dtypes.index, 0)).load()
 
-  def range(self, extent: int, loop: int = 0) -> UOp:
+  def range(self, extent: int | UOp, loop: int = 0) -> UOp:
     """A loop counter in [0, extent)."""
     return UOp.range(extent, loop)
+
+  def lanes(self, *values: int | UOp) -> UOp:
+    """A vector: an int32 constant of these numbers, or one made of these scalars."""
+    scalars = tuple(v for v in values if isinstance(v, UOp))
+    if not scalars:
+      return UOp.const(dtypes.int32.vec(len(values)), values)
+    return UOp(Ops.VECTORIZE, scalars[0].dtype.vec(len(values)), scalars)
+
+  def pointer(self, size: int, dtype: DType = dtypes.float32, slot: int = 6) -> UOp:
+    """A kernel's buffer argument of `size` elements."""
+    return UOp.param(slot, dtype.ptr(size))
 
   def buffer(self, *shape: int, dtype: DType = dtypes.float32, slot: int = 0, device: str = "CPU") -> UOp:
     """Contents of a buffer on a device, of a shape (tensor level)."""

@@ -118,13 +118,34 @@ c, c2 = UPat.cvar("c"), UPat.cvar("c2")
 _EQUAL = (Ops.CMPEQ, Ops.CMPNE)
 
 RULES = PatternMatcher([
-  rule("less_same", UPat(Ops.CMPLT, None, (x, x), name="u"), lambda u, x: u.const_like(False)),
+  rule("less_same", UPat(Ops.CMPLT, None, (x, x), name="u"), lambda u, x: u.const_like(False),
+       example=lambda s: (s.n < s.n, s.i < s.i, s.f < s.f),
+       near_miss=lambda s: (s.i < s.j, s.f.eq(s.f))),
   # not for floats: NaN differs from itself
   rule("equal_same", UPat(_EQUAL, None, (UPat.var("x", (*_INTS, dtypes.bool)), x), name="u"),
-       lambda u, x: u.const_like(u.op is Ops.CMPEQ)),
-  rule("less_linear", UPat(Ops.CMPLT, None, (i, j), name="u"), _less),
-  rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal),
+       lambda u, x: u.const_like(u.op is Ops.CMPEQ),
+       example=lambda s: (s.n.eq(s.n), s.i.ne(s.i), s.b.eq(s.b)),
+       near_miss=lambda s: (s.f.eq(s.f), s.i.eq(s.j))),
+  rule("less_linear", UPat(Ops.CMPLT, None, (i, j), name="u"), _less,
+       grows="x > c is written not (x < c + 1), so that gates have one form",
+       example=lambda s: (
+         s.p < 16, s.p < 0, s.n + 8 < s.m - 7, s.value(dtypes.uint8, 6) < 0,         # known by bounds
+         s.n > 3, s.n * 4 > 9, s.i > 5,                                              # not less
+         s.n + 3 < s.m + 5, s.n < s.n * 2 - s.m, s.n * -1 < s.m * -1,                # positive terms, constant last
+         s.n * 4 < 9, s.n * 4 < 8, s.n * -3 < 7, s.n * 2 < s.m * 4 + 6,              # a common factor
+         s.n * 4 + s.var("k", 0, 3) < 8, s.n * 4 - s.var("k", 0, 3) < 9,             # a factor of most terms
+         s.n // 4 < 2, s.n // 4 < -1, s.i // 4 < 2),                                 # quotients
+       near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g)),
+  rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal,
+       example=lambda s: (s.n.eq(40), s.n.ne(-9), (s.n * 2).eq(7), (s.n * 2).eq(6), (s.n * 2 + s.m * 4).ne(6),
+                          (s.n + s.m).eq(s.n + 3), (s.n - s.m).eq(0), (s.n + 1).ne(s.n), s.n.eq(s.m),
+                          s.value(dtypes.uint8, 6).eq(s.i.const_like(3).cast(dtypes.uint8) // 4)),
+       near_miss=lambda s: (s.m.eq(s.n), s.n.eq(5), (s.i * 2).eq(7), (s.i + 1).eq(s.j), s.f.eq(s.g))),
   rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"),
-       lambda u, x, c: None if is_const(x) else x.alu(u.op, c)),
-  rule("equal_shifted", UPat(_EQUAL, None, (UPat(Ops.ADD, dtypes.ints, (x, c)), c2), name="u"), _equal_shifted),
+       lambda u, x, c: None if is_const(x) else x.alu(u.op, c),
+       example=lambda s: (s.i.const_like(3).eq(s.i), s.i.const_like(3).ne(s.i)),
+       near_miss=lambda s: (s.i.eq(3), s.i.const_like(3).eq(s.i.const_like(4)))),
+  rule("equal_shifted", UPat(_EQUAL, None, (UPat(Ops.ADD, dtypes.ints, (x, c)), c2), name="u"), _equal_shifted,
+       example=lambda s: ((s.i + 5).eq(3), (s.i + 5).ne(-(2**31)), (s.value(dtypes.uint8, 6) + 5).eq(3)),
+       near_miss=lambda s: ((s.i * 5).eq(3), (s.i + s.j).eq(3))),
 ])  # fmt: skip

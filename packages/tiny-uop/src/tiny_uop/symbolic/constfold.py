@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_uop.dtype import PtrDType
+from tiny_uop.dtype import PtrDType, dtypes
 from tiny_uop.evaluate import exec_alu
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
@@ -54,9 +54,25 @@ def _vector_const(u: UOp) -> UOp | None:
   return UOp.const(u.dtype, tuple(s.arg for s in u.src))
 
 
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
 RULES = PatternMatcher([
-  rule("fold_constants", UPat(GroupOp.Elementwise, name="u"), _fold),
-  rule("fold_bounds", UPat(_BOUNDED, name="u"), _by_bounds),
-  rule("extract_known_lanes", UPat(Ops.EXTRACT, name="u"), _unpack),
-  rule("vector_of_constants", UPat(Ops.VECTORIZE, name="u"), _vector_const),
+  rule("fold_constants", UPat(GroupOp.Elementwise, name="u"), _fold,
+       example=lambda s: (
+         *(s.i.const_like(-7).alu(op, s.i.const_like(d)) for op in _DIVISIONS for d in (2, -2, 0)),
+         s.i.const_like(2**31 - 1) + s.i.const_like(1), s.n.const_like(2**40) * s.n.const_like(2**40),
+         s.f.const_like(2).sqrt(), s.f.const_like(1) / s.f.const_like(0), s.f.const_like(1) < s.f.const_like(2),
+         UOp(Ops.CAST, dtypes.int8, (s.i.const_like(200),)), UOp(Ops.BITCAST, dtypes.int32, (s.f.const_like(1),)),
+         s.b.const_like(False).where(s.i.const_like(1), s.i.const_like(2)), s.lanes(1, 2) + s.lanes(3, 4)),
+       near_miss=lambda s: (s.i + 3, s.b.where(s.i.const_like(1), 2))),
+  rule("fold_bounds", UPat(_BOUNDED, name="u"), _by_bounds,
+       example=lambda s: (s.p // 16, (s.n + 8) % 1, s.p < 16, s.p.maximum(20) < 20, s.p.eq(16), s.p & 0, s.p >> 4,
+                          s.var("k", 3, 3).cast(dtypes.int8), s.p.alu(Ops.TRUNCDIV, s.var("k", 16, 20))),
+       near_miss=lambda s: (s.p // 15, s.p < 15, s.f * 0.0)),
+  rule("extract_known_lanes", UPat(Ops.EXTRACT, name="u"), _unpack,
+       example=lambda s: (s.lanes(1, 2).extract(1), s.lanes(1, 2).extract(1, 0), s.lanes(3, 3).extract(1),
+                          s.lanes(s.n, s.m).extract(1), s.value(dtypes.int32.vec(2), 6).extract(0, 1)),
+       near_miss=lambda s: s.lanes(s.n, s.m).extract(1, 0)),
+  rule("vector_of_constants", UPat(Ops.VECTORIZE, name="u"), _vector_const,
+       example=lambda s: s.lanes(s.n.const_like(1), s.n.const_like(2)),
+       near_miss=lambda s: s.lanes(s.n, s.n.const_like(2))),
 ])  # fmt: skip

@@ -254,20 +254,65 @@ zero = UPat.const(None, 0)
 
 RULES = PatternMatcher([
   rule("div_mod_by_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (x, zero), name="u"),
-       lambda u, x: u.const_like(0)),
-  rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), _INTS, (x, UPat.const(None, 1))), lambda x: x),
+       lambda u, x: u.const_like(0),
+       example=lambda s: (s.n // 0, s.n % 0, s.i // 0, s.i % 0, s.i.alu(Ops.TRUNCDIV, s.i.const_like(0)),
+                          s.i.alu(Ops.TRUNCMOD, s.i.const_like(0))),
+       near_miss=lambda s: (s.i // 1, s.f / 0.0)),
+  rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), _INTS, (x, UPat.const(None, 1))), lambda x: x,
+       example=lambda s: (s.n // 1, s.i // 1, s.i.alu(Ops.TRUNCDIV, s.i.const_like(1))),
+       near_miss=lambda s: (s.i // -1, 1 // s.i)),
   rule("mod_by_one", UPat((Ops.FLOORMOD, Ops.TRUNCMOD), _INTS, (x, UPat.const(None, 1)), name="u"),
-       lambda u, x: u.const_like(0)),
+       lambda u, x: u.const_like(0),
+       example=lambda s: (s.n % 1, s.i % 1, s.i.alu(Ops.TRUNCMOD, s.i.const_like(1))),
+       near_miss=lambda s: (s.i % 2, 1 % s.i)),
   rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (zero, y), name="u"),
-       lambda u, y: u.const_like(0)),
+       lambda u, y: u.const_like(0),
+       example=lambda s: (0 // s.n, 0 % s.n, 0 // s.i, 0 % s.i, s.i.const_like(0).alu(Ops.TRUNCDIV, s.i),
+                          s.i.const_like(0).alu(Ops.TRUNCMOD, s.i)),
+       near_miss=lambda s: 1 // s.i),
   rule("div_mod_by_itself", UPat(_DIVISIONS, _INTS, (x, x), name="u"),
-       lambda u, x: u.const_like(int(u.op is Ops.FLOORDIV)) if _nonzero(x) else None),
-  rule("div_mod_by_negative", UPat(_DIVISIONS, dtypes.index, (x, c), name="u"), _negative),
-  rule("div_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div),
+       lambda u, x: u.const_like(int(u.op is Ops.FLOORDIV)) if _nonzero(x) else None,
+       example=lambda s: (s.var("k", 1, 9) // s.var("k", 1, 9), s.var("k", -9, -1) % s.var("k", -9, -1),
+                          s.var("k", 1, 9, dtypes.int8) // s.var("k", 1, 9, dtypes.int8)),
+       near_miss=lambda s: (s.p // s.p, s.i % s.i, s.n // s.m)),  # 0 // 0 is 0
+  rule("div_mod_by_negative", UPat(_DIVISIONS, dtypes.index, (x, c), name="u"), _negative,
+       grows="a negation, for a divisor that the other rules know what to do with",
+       example=lambda s: (s.n // -1, s.n // -3, s.n % -3, s.p % -4),
+       near_miss=lambda s: (s.n // 3, s.n % 0, s.i // -3)),
+  rule("div_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div,
+       example=lambda s: (s.n // 2 // 3, s.i // 3 // 5, s.value(dtypes.uint8, 6) // 3 // 5),
+       near_miss=lambda s: (s.n // 2 // -3, s.n // -2 // 3, s.i // 65536 // 65536, s.n % 5 // 3)),
   rule("div_sum_div", UPat(Ops.FLOORDIV, dtypes.index, (UPat(Ops.FLOORDIV, None, (x, c)) + c2, c3), name="u"),
-       _div_sum_div),
-  rule("mod_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div),
-  rule("div_constant", UPat(Ops.FLOORDIV, _INTS, (x, c), name="u"), _divide),
-  rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder),
-  rule("div_mod_symbol", UPat(_DIVISIONS, dtypes.index, (x, y), name="u"), _by_symbol),
+       _div_sum_div,
+       example=lambda s: ((s.n // 3 + 2) // 5, (s.n // 3 - 7) // 5),
+       near_miss=lambda s: ((s.n // 3 + 2) // -5, (s.n // -3 + 2) // 5, (s.i // 3 + 2) // 5, (s.n % 3 + 2) // 5)),
+  rule("mod_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div,
+       example=lambda s: (s.n % 12 // 4, s.n % 12 // 3, s.i % 12 // 4, s.value(dtypes.uint8, 6) % 12 // 4),
+       near_miss=lambda s: (s.n % 12 // 5, s.n % 4 // 4, s.n % -12 // 4, s.n % 12 // -4)),
+  rule("div_constant", UPat(Ops.FLOORDIV, _INTS, (x, c), name="u"), _divide,
+       example=lambda s: (
+         s.p // 16, (s.p - 32) // 16, s.var("k", 0, 9, dtypes.int32) // 10,              # one quotient by bounds
+         (s.n * 4 + s.m) // 4, (s.n * -4 + s.m) // 4, (s.n * 8 + s.m * 4 - 7) // 4,      # multiples
+         (s.var("k", 0, 9, dtypes.int32) * 4 + 3) // 4, s.n * 4 // 4,
+         s.var("k", 0, 5) * 7 // 6, (s.var("k", 0, 5) * 5 + s.n * 6) // 6,               # nearest multiples
+         s.n * 6 // 4, (s.n * 6 + 3) // 4, (s.n * -6 + 5) // 9,                          # a common factor
+         (s.n * 10 + s.var("k", 0, 9)) // 30, (s.n * 10 - s.var("k", 1, 10)) // 30),     # a factor of most terms
+       near_miss=lambda s: (s.n // 3, s.n // -3, (s.n * 3 + s.m) // 4, s.i * 4 // 4, (s.i + 8) // 4)),
+  rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder,
+       grows="a common factor moves out of the remainder, where it can meet others",
+       example=lambda s: (
+         s.p % 16, (s.p - 32) % 16, s.var("k", 0, 9, dtypes.int32) % 10,                 # one quotient by bounds
+         (s.n * 4 + s.m) % 4, (s.n + 24) % 12, s.n * 13 % 12, (s.n * -13 + 30) % 12,     # coefficients
+         s.n % 12 % 4, (s.n % 4 * 3 + s.m) % 6, s.i % 12 % 4, (s.i % 8 * 3 + 13) % 6,    # remainders inside
+         s.var("k", 0, 9) * 11 % 10, (s.var("k", 0, 9) * 9 + s.n * 10 + 9) % 10,         # nearest multiples
+         s.n * 2 % 4, (s.n * 6 + 4) % 9, s.n * -6 % 9,                                   # a common factor
+         (s.n * 10 + s.var("k", 0, 9)) % 30, (s.n * 10 - s.var("k", 1, 10)) % 30),       # a factor of most terms
+       near_miss=lambda s: (s.n % 3, s.n % -3, (s.n * 3 + s.m) % 4, s.i * 4 % 4, (s.i + 8) % 4)),
+  rule("div_mod_symbol", UPat(_DIVISIONS, dtypes.index, (x, y), name="u"), _by_symbol,
+       example=lambda s: (
+         (s.n * s.var("k", 1, 9) + s.m) // s.var("k", 1, 9), (s.n * s.var("k", 1, 9) + s.m) % s.var("k", 1, 9),
+         (s.n * s.var("k", -9, -1) + s.m) // s.var("k", -9, -1), (s.n * s.var("k", -9, -1) + s.m) % s.var("k", -9, -1),
+         s.range(s.var("k", 1, 9)) // s.var("k", 1, 9), s.range(s.var("k", 1, 9)) % s.var("k", 1, 9),
+         s.n % s.var("k", 1, 9) % s.var("k", 1, 9), s.p // s.var("k", 16, 20), s.p % s.var("k", 16, 20)),
+       near_miss=lambda s: (s.n // s.var("k", 1, 9), s.n * s.m // s.m, s.range(s.p) // s.p, s.n // s.var("k", 16, 20))),
 ])  # fmt: skip

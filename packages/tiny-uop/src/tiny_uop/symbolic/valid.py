@@ -192,9 +192,24 @@ def _never_loaded(u: UOp) -> UOp | None:
 
 x, y = UPat.var("x"), UPat.var("y")
 RULES = PatternMatcher([
-  rule("load_never", UPat(Ops.LOAD, name="u"), _never_loaded),
+  rule("load_never", UPat(Ops.LOAD, name="u"), _never_loaded,
+       example=lambda s: (s.pointer(16).index(s.p, s.b.const_like(False)).load(),
+                          s.pointer(16).index(s.p, s.b.const_like(False)).load(s.f)),
+       near_miss=lambda s: (s.pointer(16).index(s.p, s.b).load(s.f), s.pointer(16).index(s.p).load())),
   rule("index_gate", UPat(Ops.INDEX, None, (UPat.var("p"), UPat.var("x", dtypes.index), UPat.var("gate", dtypes.bool)),
        name="u"),
-       lambda u, x, gate: _gated_index(u, x, gate)),
-  rule("where_gate", UPat(Ops.WHERE, dtypes.index, (UPat.var("cond"), x, y), name="u"), _gated_where),
+       lambda u, x, gate: _gated_index(u, x, gate),
+       example=lambda s: (
+         s.pointer(16).index(s.p, s.b.const_like(True)),                                             # always
+         s.pointer(16).index(s.p, (s.p < 12) & (s.p < 14) & (s.p >= 5)),                             # implied clauses
+         s.pointer(16).index(s.p, (s.p < 3) & (s.p >= 5)),                                           # never
+         s.pointer(16).index((s.p - 5) % 7, (s.p < 12) & (s.p >= 5)),                                # an offset
+         s.pointer(16).index((s.range(8) + s.range(3, 1) + 7) % 8,
+                             (s.range(8) + s.range(3, 1) >= 1) & (s.range(8) + s.range(3, 1) < 9))),
+       near_miss=lambda s: (s.pointer(16).index(s.p, s.b.const_like(False)), s.pointer(16).index(s.p, s.p < 3),
+                            s.pointer(16).index(s.p % 8, s.n < 3))),
+  rule("where_gate", UPat(Ops.WHERE, dtypes.index, (UPat.var("cond"), x, y), name="u"), _gated_where,
+       example=lambda s: ((s.n >= 0).where(s.n % 8, 0), (s.p < 4).where(s.m, s.p // 4 % 4 * 4 + s.p % 4),
+                          ((s.p < 12) & (s.p >= 5)).where((s.p - 5) % 7, s.m)),
+       near_miss=lambda s: ((s.p < 4).where(1, s.m), (s.p < 4).where(s.m % 4, s.m // 4))),
 ])  # fmt: skip

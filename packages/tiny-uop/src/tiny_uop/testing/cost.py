@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.uop import UOp
 
@@ -25,17 +27,27 @@ _WEIGHTS: dict[Ops, int] = {
 
 
 def _weight(u: UOp) -> int:
+  if u.op is Ops.MUL and _power_of_two(u.src[1]):
+    return 1
   if u.op not in _DIVISIONS:
     return _WEIGHTS.get(u.op, 1)
-  divisor = u.src[1]
-  if divisor.op is not Ops.CONST or u.op is Ops.FDIV:
+  if u.src[1].op is not Ops.CONST or u.op is Ops.FDIV:
     return _DIVISION
-  lanes = divisor.arg if isinstance(divisor.arg, tuple) else (divisor.arg,)
-  return _DIVISION_BY_POWER if all(n > 0 and n & (n - 1) == 0 for n in lanes) else _DIVISION_BY_CONSTANT
+  return _DIVISION_BY_POWER if _power_of_two(u.src[1]) else _DIVISION_BY_CONSTANT
+
+
+def _power_of_two(u: UOp) -> bool:
+  """Whether all lanes of a constant are ±2**k, k >= 0."""
+  if u.op is not Ops.CONST:
+    return False
+  lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+  return all(n == int(n) != 0 and abs(int(n)) & (abs(int(n)) - 1) == 0 for n in lanes if math.isfinite(n))
 
 
 def cost(root: UOp) -> int:
-  """The weights of all nodes of a graph, a shared node counted once: 1 for an addition or comparison, 2 for a product,
-  2, 6 and 20 for a division by a power of two, a constant and anything else, 20 for a transcendental function, 4 for
-  an access to memory."""
+  """The weights of all nodes of a graph, a shared node counted once.
+
+  1 for an addition or a comparison; 2 for a product (1 by a power of two); 2, 6 and 20 for a division by a power of
+  two, a constant and anything else; 20 for a transcendental function; 4 for an access to memory.
+  """
   return sum(map(_weight, root.toposort))

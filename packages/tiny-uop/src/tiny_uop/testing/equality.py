@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tiny_uop.dtype import DType, PtrDType
+from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.node import Node
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import same_shape
@@ -23,6 +23,7 @@ from tiny_uop.z3_terms import BitVectors, Integers, Terms, leaf_name
 
 EXHAUSTIVE = 1 << 17  # as many combinations are tried one by one where z3 gives up
 SAMPLES = 2000
+_DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD})
 _TENSOR = GroupOp.Movement | GroupOp.Identity | {Ops.BUFFER, Ops.DEVICE, Ops.COPY}
 
 
@@ -37,13 +38,15 @@ def check_same_value(before: UOp, after: UOp, changes: str = "") -> None:
     raise AssertionError(f"dtype {before.dtype} became {after.dtype}:{_both(before, after)}")
   if _is_tensor(before) or _is_tensor(after):
     return _check_tensors(before, after, bool(changes))
-  if not changes and _proved(before, after, BitVectors()):
-    return None
-  if any(u.dtype.kind == "float" and not isinstance(u.dtype, PtrDType) for u in (*before.walk(), *after.walk())):
-    _check_samples(before, after, bool(changes))
-  elif changes or not _proved(before, after, Integers()):
-    _check_all(before, after)
-  return None
+  nodes = (*before.walk(), *after.walk())
+  floats = any(_floating(u.dtype) for u in nodes)
+  # bit vectors are slow at division and at conversions to integers without bounds, and quick at what else there is
+  hard = any(u.op in _DIVISIONS or (u.op is Ops.CAST and u.dtype is dtypes.index) for u in nodes)
+  theories: tuple[type[Integers], ...] = (BitVectors,) if floats else (Integers, BitVectors)
+  for theory in theories if hard else theories[::-1]:
+    if not changes and _proved(before, after, theory()):
+      return None
+  return _check_samples(before, after, bool(changes)) if floats else _check_all(before, after)
 
 
 def show(u: UOp) -> str:
