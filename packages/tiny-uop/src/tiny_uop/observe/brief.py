@@ -13,12 +13,13 @@ _SOURCES = 6  # of a node with more, the first ones are shown
 
 def brief(node: UOp, limit: int) -> str:
   """The node as a formula, as deep as fits in `limit` characters; of what lies deeper, the operation: `load…`."""
-  text = ""
-  for depth in range(_DEEPEST, -1, -1):
-    text = _to_depth(node, depth)[1]
-    if len(text) <= limit:
-      return text
-  return text[: limit - 1] + "…"
+  text = found = _to_depth(node, 0)[1]
+  for depth in range(1, _DEEPEST):
+    if len(text) > limit:
+      break
+    found, text = text, _to_depth(node, depth)[1]
+  found = text if len(text) <= limit else found
+  return found if len(found) <= limit else found[: limit - 1] + "…"
 
 
 def brief_change(before: UOp, after: UOp, limit: int) -> str:
