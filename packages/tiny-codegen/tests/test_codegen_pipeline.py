@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from typing import Any
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 from codegen_kernels import CASES, check, data, garbage, kernel, loop, param
 
-from tiny_codegen import PASSES, KernelError, KernelOptError, build_program, compile_kernel, run_passes
-from tiny_codegen.__main__ import main, parse_opt
+from tiny_codegen import KernelError, KernelOptError, build_program, compile_kernel, run_passes
 from tiny_codegen.beam import beam_search
 from tiny_codegen.passes import PassContext
 from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, ParamInfo, UOp, dtypes, parse_uop, print_uop, spec
@@ -218,66 +216,3 @@ def test_beam_survives_candidates_that_fail(renderer: Any, run_kernel: Any) -> N
     program = compile_kernel(case.kernel, renderer, measure=measure)
   assert all(o.op is not OptOps.VECTOR for o in program.src[1].arg.opts)
   check(case, run_kernel(case.kernel, case.arrays, program.src[1].arg.opts))
-
-
-# *** command line ***
-
-
-def cli(monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str) -> int:
-  monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-  return main(arguments)
-
-
-def test_filter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-  text = print_uop(CASES["matmul"]().kernel)
-  assert cli(monkeypatch, text, "--target", "llvm", "--opt", "VECTOR(1,4)", "--opt", "UPCAST(0,2)") == 0
-  assert "define void @matmul(" in capsys.readouterr().out
-  assert cli(monkeypatch, text, "--target", "c") == 0
-  assert "void matmul(" in capsys.readouterr().out
-  assert cli(monkeypatch, text, "--emit", "program") == 0
-  assert parse_uop(capsys.readouterr().out).op is Ops.PROGRAM
-  assert cli(monkeypatch, text, "--print-after", "reduce", "--no-opt") == 0
-  assert capsys.readouterr().out.startswith("# matmul after reduce\ntiny-uop 1\n")
-
-
-def test_filter_on_a_schedule(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-  device = "CPU"
-  buffers = [UOp.new_buffer(device, 256, dtypes.float32) for _ in range(3)]
-  names = ("matmul", "reduce_rows")
-  calls = [UOp(Ops.CALL, dtypes.void, (CASES[n]().kernel, *buffers)) for n in names]
-  text = print_uop(UOp(Ops.LINEAR, dtypes.void, tuple(calls)))
-  assert cli(monkeypatch, text) == 0
-  assert all(f"@{n}(" in (out := capsys.readouterr().out) or f"@{n}(" in out for n in names[:1])
-  assert cli(monkeypatch, text, "--kernel", "1") == 0
-  out = capsys.readouterr().out
-  assert "@reduce_rows(" in out and "@matmul(" not in out
-  assert cli(monkeypatch, text, "--kernel", "2") == 1
-  assert "there is no kernel 2: the schedule has 2" in capsys.readouterr().err
-
-
-def test_filter_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-  text = print_uop(CASES["matmul"]().kernel)
-  for arguments, message in (
-    (("--opt", "FASTER(1)"), "'FASTER(1)' is no optimisation"),
-    (("--opt", "UPCAST(0,3)"), "PADTO first"),
-    (("--print-after", "nothing"), "no pass is named nothing"),
-    (("--skip", "reduce"), "cannot skip reduce"),
-  ):
-    assert cli(monkeypatch, text, *arguments) == 1
-    assert message in capsys.readouterr().err
-  assert cli(monkeypatch, "what is this") == 1
-  assert capsys.readouterr().err.startswith("tiny_codegen: ")
-  assert cli(monkeypatch, print_uop(UOp.const(dtypes.int32, 1))) == 1
-  assert "expected a kernel (SINK) or a schedule" in capsys.readouterr().err
-
-
-def test_list_of_passes(capsys: pytest.CaptureFixture[str]) -> None:
-  assert main(["--passes"]) == 0
-  lines = capsys.readouterr().out.splitlines()
-  assert [line.split()[0] for line in lines] == [p.name for p in PASSES]
-
-
-def test_parse_opt() -> None:
-  assert parse_opt("vector(1, 8)") == Opt(OptOps.VECTOR, 1, 8)
-  assert parse_opt("STAGE(2,(0,3))") == Opt(OptOps.STAGE, 2, (0, 3))
-  assert parse_opt("THREAD(0)") == Opt(OptOps.THREAD, 0, None)

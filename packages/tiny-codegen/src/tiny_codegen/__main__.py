@@ -10,26 +10,44 @@ import sys
 from collections.abc import Sequence
 
 from tiny_codegen.passes import Pass, PassContext
-from tiny_codegen.pipeline import OPTIONAL, PASSES, compile_kernel, run_passes
+from tiny_codegen.pipeline import OPTIONAL, PASSES, program_of, report, run_passes
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c import CRenderer
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import cpu_target
-from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, parse_uop, print_uop
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, print_uop
+from tiny_uop.observe import span
+from tiny_uop.tools import (
+  Graph,
+  PassPrinter,
+  UsageError,
+  add_input_and_output,
+  add_pass_options,
+  check_names,
+  list_passes,
+  read_graph,
+  run_tool,
+  selected,
+  write_text,
+)
 
-_OPT = re.compile(r"([A-Za-z]+)\((\d+)(?:,(\d+|\([\d,]*\)))?\)")
+_OPT = re.compile(r"([A-Za-z]+)\((?:(\d+)(?:,(\d+|\([\d,]*\)))?)?\)")
+_EPILOG = """\
+--stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.
+  python -m tiny_codegen --stop-after merge kernel.uop | python -m tiny_codegen --start-after merge --target c
+Exit status: 0 done, 1 the input is at fault (standard error has file, line and reason), 2 the command line is."""
 
 
 def parse_opt(text: str) -> Opt:
-  """`VECTOR(1,8)`, `STAGE(2,(0,3))`. Raises ValueError for anything else."""
+  """`VECTOR(1,8)`, `STAGE(2,(0,3))`, `NOLOCALS()`. Raises UsageError for anything else."""
   found = _OPT.fullmatch(text.replace(" ", ""))
   if found is None or found[1].upper() not in OptOps.__members__:
     names = ", ".join(OptOps.__members__)
-    raise ValueError(f"{text!r} is no optimisation: expected NAME(axis) or NAME(axis,amount), NAME one of {names}")
+    raise UsageError(f"{text!r} is no optimisation: expected NAME(axis) or NAME(axis,amount), NAME one of {names}")
   argument: int | tuple[int, ...] | None = None
   if (amount := found[3]) is not None:
     argument = tuple([int(n) for n in amount[1:-1].split(",") if n]) if amount.startswith("(") else int(amount)
-  return Opt(OptOps[found[1].upper()], int(found[2]), argument)
+  return Opt(OptOps[found[1].upper()], None if found[2] is None else int(found[2]), argument)
 
 
 def kernels_of(root: UOp) -> list[UOp]:
@@ -43,45 +61,37 @@ def kernels_of(root: UOp) -> list[UOp]:
   raise ValueError(f"expected a kernel (SINK) or a schedule (LINEAR of CALLs) with kernels, got {root.op.name}")
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
-    prog="python -m tiny_codegen", description="Kernel or schedule in (text of the IR), source text out."
+    prog="python -m tiny_codegen",
+    description="Kernel or schedule in (textual form of the IR, see tiny-uop), source text of the target out.",
+    epilog=_EPILOG,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
   )
+  add_input_and_output(parser)
+  parser.add_argument("--kernel", metavar="N", help="compile only this kernel of a schedule: its number, or its name")
   parser.add_argument(
-    "input", nargs="?", type=argparse.FileType("r"), default=sys.stdin, help="file to read (default: standard input)"
+    "--emit", choices=["source", "program"], default="source", help="the source text, or the PROGRAM in textual form"
   )
-  parser.add_argument("--target", choices=["llvm", "c"], default="llvm", help="language of the output")
-  parser.add_argument(
-    "--triple", default="", help="llvm: target triple, which decides what the processor is assumed to have"
-  )
-  parser.add_argument("--cpu", default="", help="llvm: name of the processor")
-  parser.add_argument("--features", default="", help="llvm: features of the processor, as +avx2,+fma")
-  parser.add_argument(
+  target = parser.add_argument_group("target")
+  target.add_argument("--target", choices=["llvm", "c"], default="llvm", help="language of the output (default: llvm)")
+  target.add_argument("--triple", default="", help="llvm: target triple: what the processor is assumed to have")
+  target.add_argument("--cpu", default="", help="llvm: name of the processor")
+  target.add_argument("--features", default="", help="llvm: features of the processor, as +avx2,+fma")
+  opts = parser.add_argument_group("optimisations")
+  opts.add_argument(
     "--opt",
     action="append",
     metavar="NAME(AXIS,AMOUNT)",
     help="apply this optimisation instead of choosing; may be repeated",
   )
-  parser.add_argument("--no-opt", action="store_true", help="apply no optimisations")
-  parser.add_argument("--kernel", type=int, metavar="N", help="compile only kernel N of a schedule, from 0")
+  opts.add_argument("--no-opt", action="store_true", help="apply no optimisations")
+  add_pass_options(parser)
   parser.add_argument(
-    "--emit",
-    choices=["source", "program"],
-    default="source",
-    help="print the source text, or the PROGRAM as text of the IR",
-  )
-  parser.add_argument(
-    "--print-after", action="append", default=[], metavar="PASS", help="print the IR after a pass (or `all`) instead"
-  )
-  parser.add_argument(
-    "--skip",
-    action="append",
-    default=[],
-    metavar="PASS",
-    help=f"leave out an optional pass: {', '.join(sorted(OPTIONAL))}",
-  )
-  parser.add_argument("--passes", action="store_true", help="list the passes and exit")
-  return parser.parse_args(arguments)
+    "--skip", action="append", default=[], metavar="PASS",
+    help=f"leave out an optional pass ({', '.join(sorted(OPTIONAL))}); may be repeated",
+  )  # fmt: skip
+  return parser
 
 
 def _renderer(options: argparse.Namespace) -> Renderer:
@@ -90,43 +100,88 @@ def _renderer(options: argparse.Namespace) -> Renderer:
   return LLVMRenderer(cpu_target(options.triple, options.cpu, tuple([f for f in options.features.split(",") if f])))
 
 
-def _print_passes(kernel: UOp, renderer: Renderer, opts: tuple[Opt, ...] | None, options: argparse.Namespace) -> None:
-  wanted = set(options.print_after)
-  if unknown := wanted - {p.name for p in PASSES} - {"all"}:
-    raise ValueError(
-      f"no pass is named {', '.join(sorted(unknown))}; the passes are {', '.join(p.name for p in PASSES)}"
-    )
+def _opts(options: argparse.Namespace) -> tuple[Opt, ...] | None:
+  if options.no_opt and options.opt:
+    raise UsageError("--no-opt and --opt exclude each other")
+  return () if options.no_opt else tuple([parse_opt(o) for o in options.opt]) if options.opt else None
 
-  def show(step: Pass, root: UOp) -> None:
-    if step.name in wanted or "all" in wanted:
-      print(f"# {kernel.arg.name} after {step.name}\n{print_uop(root)}")
 
-  run_passes(kernel, PassContext(renderer.capabilities, opts), options.skip, show)
+def _chosen(kernels: list[UOp], wanted: str | None) -> list[UOp]:
+  if wanted is None:
+    return kernels
+  if wanted.isdecimal():
+    if int(wanted) >= len(kernels):
+      raise UsageError(f"there is no kernel {wanted}: the schedule has {len(kernels)}, numbered from 0")
+    return [kernels[int(wanted)]]
+  check_names([wanted], [k.arg.name for k in kernels], "kernel")
+  return [k for k in kernels if k.arg.name == wanted][:1]
+
+
+def _kernels(graph: Graph, options: argparse.Namespace) -> list[UOp]:
+  """The kernels to compile, or the one LINEAR that is left to render. All of them are legal."""
+  root = graph.root
+  if root.op is Ops.LINEAR and not any(s.op is Ops.CALL for s in root.src):
+    graph.check("program")
+    if options.start_after != PASSES[-1].name:
+      raise UsageError(f"{graph.name} is a program already: --start-after {PASSES[-1].name} renders it")
+    return [root]
+  kernels = _chosen(kernels_of(root), options.kernel)
+  if root.op is Ops.LINEAR:
+    graph.check("schedule")
+  else:
+    graph.check("kernel", kernels[0])
+  return kernels
+
+
+def _run(options: argparse.Namespace) -> int:
+  if options.passes:
+    write_text(list_passes(PASSES), options.output)
+    return 0
+  check_names(options.skip, sorted(OPTIONAL), "optional pass")
+  passes, opts = selected(PASSES, options, may_be_none=True), _opts(options)
+  renderer = _renderer(options)
+  kernels = _kernels(read_graph(options.input), options)
+  if _is_text(options) and len(kernels) > 1:
+    raise UsageError(f"a text has one graph: choose one of the {len(kernels)} kernels with --kernel")
+  written = [
+    _compiled(kernel, renderer, PassContext(renderer.capabilities, opts), passes, options) for kernel in kernels
+  ]
+  write_text("".join(written), options.output)
+  return 0
+
+
+def _is_text(options: argparse.Namespace) -> bool:
+  """Whether the output is a graph in textual form."""
+  return options.emit == "program" or options.stop_after is not None or options.only is not None
+
+
+def _compiled(
+  kernel: UOp, renderer: Renderer, context: PassContext, passes: Sequence[Pass], options: argparse.Namespace
+) -> str:
+  name = getattr(kernel.arg, "name", "kernel")
+  printer, root = PassPrinter(options, name), kernel
+  with span("kernel", name, kernel) as work:
+    for step in passes:
+      printer.show_before(step, root)
+      root = run_passes(root, context, options.skip, passes=(step,))
+      printer.show_after(step, root)
+    work.gives(root)
+    if options.stop_after is not None or options.only is not None:
+      return print_uop(root)
+    if root.op is not Ops.LINEAR:
+      raise UsageError(f"{kernel.op.name} is no program: --start-after {PASSES[-1].name} takes what that pass gave")
+    program = report(program_of(kernel, root, renderer))
+  if options.emit == "source":
+    return str(program.src[2].arg) + "\n"
+  if kernel.op is not Ops.SINK:
+    raise UsageError("a PROGRAM records its kernel, which the input does not have: use --emit source")
+  return print_uop(program)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """0, or 1 after a message on stderr for input that is not legal or options that do not fit it."""
-  options = _arguments(arguments)
-  if options.passes:
-    print("\n".join(f"{p.name:12} {p.doc}" for p in PASSES))
-    return 0
-  try:
-    opts = () if options.no_opt else tuple([parse_opt(o) for o in options.opt]) if options.opt else None
-    kernels, renderer = kernels_of(parse_uop(options.input.read())), _renderer(options)
-    if options.kernel is not None:
-      if not 0 <= options.kernel < len(kernels):
-        raise ValueError(f"there is no kernel {options.kernel}: the schedule has {len(kernels)}, numbered from 0")
-      kernels = [kernels[options.kernel]]
-    for kernel in kernels:
-      if options.print_after:
-        _print_passes(kernel, renderer, opts, options)
-        continue
-      program = compile_kernel(kernel, renderer, opts, skip=options.skip)
-      print(program.src[2].arg if options.emit == "source" else print_uop(program))
-  except (ValueError, TypeError, NotImplementedError) as error:
-    print(f"tiny_codegen: {error}", file=sys.stderr)
-    return 1
-  return 0
+  """The exit status: 0, 1 for input that is not legal or cannot be lowered, 2 for a command line that is wrong."""
+  options = _parser().parse_args(arguments)
+  return run_tool("tiny_codegen", lambda: _run(options))
 
 
 if __name__ == "__main__":

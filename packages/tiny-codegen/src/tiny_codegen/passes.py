@@ -29,5 +29,5 @@ class Pass:
 
   @property
   def doc(self) -> str:
-    """One line on what the pass does."""
-    return (self.run.__doc__ or "").strip().splitlines()[0]
+    """What the pass does, in one sentence."""
+    return " ".join((self.run.__doc__ or "").split())

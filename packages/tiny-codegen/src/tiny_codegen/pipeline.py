@@ -151,8 +151,15 @@ OPTIONAL = frozenset({"merge", "peel"})
 Observer = Callable[[Pass, UOp], None]
 
 
-def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), observe: Observer | None = None) -> UOp:
-  """The LINEAR of a kernel SINK. `skip` names optional passes to leave out; `observe` sees the result of each pass.
+def run_passes(
+  kernel: UOp,
+  context: PassContext,
+  skip: Collection[str] = (),
+  observe: Observer | None = None,
+  passes: Sequence[Pass] = PASSES,
+) -> UOp:
+  """The LINEAR of a kernel SINK. `skip` names optional passes to leave out; `observe` sees the result of each pass;
+  `passes` are those that are left for a kernel that has been through the others.
 
   Raises KernelError for a kernel that cannot be lowered and KernelOptError for optimisations that do not fit.
   """
@@ -161,7 +168,7 @@ def run_passes(kernel: UOp, context: PassContext, skip: Collection[str] = (), ob
   if kernel.op is not Ops.SINK:
     raise KernelError(f"expected a kernel, a SINK, got {kernel.op.name}")
   root = spec.check_stage(kernel, "kernel")
-  for step in PASSES:
+  for step in passes:
     if step.name in skip:
       continue
     with span("pass", step.name, root) as work:
@@ -178,12 +185,16 @@ def build_program(
   """The PROGRAM of a kernel under given optimisations (None: the kernel's own, or chosen by heuristics)."""
   context = PassContext(renderer.capabilities, None if opts is None else tuple(opts))
   with span("kernel", str(getattr(kernel.arg, "name", "kernel")), kernel) as work:
-    linear = work.gives(run_passes(kernel, context, skip))
-    info = program_info(linear, renderer.target)
-    with span("pass", "render", linear) as rendering:
-      source = rendering.gives(UOp(Ops.SOURCE, arg=renderer.render(linear, info)))
-    with span("pass", "estimate", linear) as counting:
-      estimates = counting.gives(UOp(Ops.GROUP, src=estimate(linear)))
+    return program_of(kernel, work.gives(run_passes(kernel, context, skip)), renderer)
+
+
+def program_of(kernel: UOp, linear: UOp, renderer: Renderer) -> UOp:
+  """The PROGRAM of a kernel that has been lowered to a LINEAR."""
+  info = program_info(linear, renderer.target)
+  with span("pass", "render", linear) as rendering:
+    source = rendering.gives(UOp(Ops.SOURCE, arg=renderer.render(linear, info)))
+  with span("pass", "estimate", linear) as counting:
+    estimates = counting.gives(UOp(Ops.GROUP, src=estimate(linear)))
   sizes = (_global_size(linear), _local_size(linear), estimates)
   return UOp(Ops.PROGRAM, src=(kernel, linear, source, *sizes), arg=info)
 
@@ -206,7 +217,11 @@ def compile_kernel(
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
   if given is None and BEAM >= 1 and measure is not None and not NOOPT:
     given = beam_search(kernel, renderer, measure, BEAM.value, build_program)
-  program = build_program(kernel, renderer, given, skip)
+  return report(build_program(kernel, renderer, given, skip))
+
+
+def report(program: UOp) -> UOp:
+  """The program, after what DEBUG=3 and DEBUG=5 print about it."""
   if DEBUG >= 3:
     applied = ", ".join(f"{o.op.name}({o.axis}, {o.arg})" for o in program.src[1].arg.opts) or "none"
     print(f"opts     {program.arg.name:<32} {applied}", file=sys.stderr)

@@ -144,8 +144,9 @@ def list_passes(passes: Iterable[NamedPass]) -> str:
   return "".join(f"{p.name:12} {p.doc}\n" for p in passes)
 
 
-def selected(passes: Sequence[P], options: argparse.Namespace) -> tuple[P, ...]:
-  """The passes that the options of `add_pass_options` ask for. Raises UsageError for names that there are not."""
+def selected(passes: Sequence[P], options: argparse.Namespace, may_be_none: bool = False) -> tuple[P, ...]:
+  """The passes that the options of `add_pass_options` ask for. Raises UsageError for names that there are not, and
+  where no pass is left unless `may_be_none`."""
   names = [p.name for p in passes]
   asked = [options.start_after, options.stop_after, options.only]
   check_names([n for n in asked if n is not None], names)
@@ -156,7 +157,7 @@ def selected(passes: Sequence[P], options: argparse.Namespace) -> tuple[P, ...]:
     return tuple([p for p in passes if p.name == options.only])
   start = names.index(options.start_after) + 1 if options.start_after is not None else 0
   stop = names.index(options.stop_after) + 1 if options.stop_after is not None else len(names)
-  if start >= stop:
+  if start >= stop and not (may_be_none and start == stop == len(names)):
     raise UsageError(f"there is no pass after {options.start_after} up to {options.stop_after or names[-1]}")
   return tuple(passes[start:stop])
 
