@@ -224,7 +224,7 @@ def test_several_in_one_program(tmp_path: Path) -> None:
 
 
 def test_the_limit_can_be_chosen(tmp_path: Path) -> None:
-  done = run(WORK + "work(30_000)", tmp_path, VIZ="-1", VIZ_FILE="mine.jsonl", VIZ_LIMIT="1")
+  done = run(WORK + "work(6000)", tmp_path, VIZ="-1", VIZ_FILE="mine.jsonl", VIZ_LIMIT="1")
   assert "cut off at VIZ_LIMIT" in done.stderr
   assert 900_000 < (tmp_path / "mine.jsonl").stat().st_size < 1_100_000
   assert ["truncated", 1_000_000] in [r[:2] for r in read(tmp_path / "mine.jsonl")[1]]

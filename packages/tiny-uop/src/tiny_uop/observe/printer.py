@@ -27,7 +27,7 @@ class Printer(Observer):
     with self._lock:
       if heading != self._heading:
         self._heading = heading
-        text = f"--- {heading}: rewrites\n{text}" if heading else text
+        text = f"--- {heading}: rewrites\n{text}"
       sys.stderr.write(text)
 
 
@@ -41,7 +41,7 @@ def _place(span: Span | None) -> tuple[str, int]:
     else:
       names.append(span.name)
     span = span.parent
-  return ": ".join(dict.fromkeys(reversed(names))), max(tables - 1, 0)
+  return ": ".join(dict.fromkeys(reversed(names))) or "no pass", max(tables - 1, 0)
 
 
 PRINTER = Printer()
