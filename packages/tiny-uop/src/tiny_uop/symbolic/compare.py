@@ -138,7 +138,7 @@ RULES = PatternMatcher([
        near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g)),
   rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal,
        example=lambda s: (s.n.eq(40), s.n.ne(-9), (s.n * 2).eq(7), (s.n * 2).eq(6), (s.n * 2 + s.m * 4).ne(6),
-                          (s.n + s.m).eq(s.n + 3), (s.n - s.m).eq(0), (s.n + 1).ne(s.n), s.n.eq(s.m),
+                          (s.n + s.m).eq(s.n + 3), (s.n - s.m).eq(0), (s.n + 1).ne(s.n), (s.n * 2).eq(s.n + s.n), s.n.eq(s.m),
                           s.value(dtypes.uint8, 6).eq(s.i.const_like(3).cast(dtypes.uint8) // 4)),
        near_miss=lambda s: (s.m.eq(s.n), s.n.eq(5), (s.i * 2).eq(7), (s.i + 1).eq(s.j), s.f.eq(s.g))),
   rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"),

@@ -297,7 +297,9 @@ RULES = PatternMatcher([
          s.var("k", 0, 5) * 7 // 6, (s.var("k", 0, 5) * 5 + s.n * 6) // 6,               # nearest multiples
          s.n * 6 // 4, (s.n * 6 + 3) // 4, (s.n * -6 + 5) // 9,                          # a common factor
          (s.n * 10 + s.var("k", 0, 9)) // 30, (s.n * 10 - s.var("k", 1, 10)) // 30),     # a factor of most terms
-       near_miss=lambda s: (s.n // 3, s.n // -3, (s.n * 3 + s.m) // 4, s.i * 4 // 4, (s.i + 8) // 4)),
+       near_miss=lambda s: (s.n // 3, s.n // -3, (s.n * 3 + s.m) // 4, s.i * 4 // 4, (s.i + 8) // 4,
+                            # a * 4 - 4 would wrap
+                            (s.var("k", -32, 0, dtypes.int8) * 4 + s.var("l", 1, 4, dtypes.int8) - 1) // 4)),
   rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder,
        grows="a common factor moves out of the remainder, where it can meet others",
        example=lambda s: (
@@ -307,12 +309,14 @@ RULES = PatternMatcher([
          s.var("k", 0, 9) * 11 % 10, (s.var("k", 0, 9) * 9 + s.n * 10 + 9) % 10,         # nearest multiples
          s.n * 2 % 4, (s.n * 6 + 4) % 9, s.n * -6 % 9,                                   # a common factor
          (s.n * 10 + s.var("k", 0, 9)) % 30, (s.n * 10 - s.var("k", 1, 10)) % 30),       # a factor of most terms
-       near_miss=lambda s: (s.n % 3, s.n % -3, (s.n * 3 + s.m) % 4, s.i * 4 % 4, (s.i + 8) % 4)),
+       near_miss=lambda s: (s.n % 3, s.n % -3, (s.n * 3 + s.m) % 4, s.i * 4 % 4, (s.i + 8) % 4,
+                            s.i * 4 % 8 % 4)),
   rule("div_mod_symbol", UPat(_DIVISIONS, dtypes.index, (x, y), name="u"), _by_symbol,
        example=lambda s: (
          (s.n * s.var("k", 1, 9) + s.m) // s.var("k", 1, 9), (s.n * s.var("k", 1, 9) + s.m) % s.var("k", 1, 9),
          (s.n * s.var("k", -9, -1) + s.m) // s.var("k", -9, -1), (s.n * s.var("k", -9, -1) + s.m) % s.var("k", -9, -1),
          s.range(s.var("k", 1, 9)) // s.var("k", 1, 9), s.range(s.var("k", 1, 9)) % s.var("k", 1, 9),
          s.n % s.var("k", 1, 9) % s.var("k", 1, 9), s.p // s.var("k", 16, 20), s.p % s.var("k", 16, 20)),
-       near_miss=lambda s: (s.n // s.var("k", 1, 9), s.n * s.m // s.m, s.range(s.p) // s.p, s.n // s.var("k", 16, 20))),
+       near_miss=lambda s: (s.n // s.var("k", 1, 9), s.n * s.m // s.m, s.range(s.p) // s.p, s.n // s.var("k", 16, 20),
+                            s.n * s.m // s.var("k", 1, 9))),
 ])  # fmt: skip

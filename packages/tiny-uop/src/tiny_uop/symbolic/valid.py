@@ -209,7 +209,12 @@ RULES = PatternMatcher([
        near_miss=lambda s: (s.pointer(16).index(s.p, s.b.const_like(False)), s.pointer(16).index(s.p, s.p < 3),
                             s.pointer(16).index(s.p % 8, s.n < 3))),
   rule("where_gate", UPat(Ops.WHERE, dtypes.index, (UPat.var("cond"), x, y), name="u"), _gated_where,
-       example=lambda s: ((s.n >= 0).where(s.n % 8, 0), (s.p < 4).where(s.m, s.p // 4 % 4 * 4 + s.p % 4),
-                          ((s.p < 12) & (s.p >= 5)).where((s.p - 5) % 7, s.m)),
-       near_miss=lambda s: ((s.p < 4).where(1, s.m), (s.p < 4).where(s.m % 4, s.m // 4))),
+       example=lambda s: (
+         (s.n >= 0).where(s.n % 8, 0), (s.p < 4).where(s.m, s.p // 4 % 4 * 4 + s.p % 4),              # both sides
+         ((s.p < 12) & (s.p >= 5)).where((s.p - 5) % 7, s.m), (s.p > 9).where(s.p // 8, s.m),
+         (s.p > 3).logical_not().where(s.p % 4, s.m), s.p.eq(5).where(s.p % 4, s.m),
+         (s.n < s.m).where((s.m - s.n - 1) // 16, s.m),
+         ((s.p < 4) & s.b).where(s.p % 4, s.m)),
+       near_miss=lambda s: ((s.p < 4).where(1, s.m), (s.p < 4).where(s.m % 4, s.m // 4), (s.i < 4).where(s.p % 4, s.m),
+                            (s.p < 5).where(s.p % 4, s.m), ((s.p < 3) & (s.p > 5)).where(s.p % 4, s.m))),
 ])  # fmt: skip
