@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tiny_uop.observe import MatchCount, brief_change, format_match_stats
 from tiny_viz.graphs import Graphs
 from tiny_viz.terminal import Style
-from tiny_viz.trace import RuleInfo, SpanInfo, Step, Trace
+from tiny_viz.trace import RuleInfo, SpanInfo, Step, Trace, printable
 
 SIDE = 44
 """Characters for a node in a list of rewrites."""
@@ -59,14 +59,9 @@ def _nodes(graphs: Graphs, span: SpanInfo) -> str:
 def overview(trace: Trace, style: Style) -> list[str]:
   """The whole trace: a line per kernel and schedule."""
   found = units(trace)
-  header = trace.header
   kinds = [s.kind for s in found]
-  program = " ".join(str(word) for word in header.get("program", [])) or "?"
-  program = "".join(c if c.isprintable() else "\ufffd" for c in program[:60])
-  lines = [
-    f"{program}, process {str(header.get('process'))[:10]}, {str(header.get('started'))[:20]!r}: "
-    f"{kinds.count('schedule')} schedules, {kinds.count('kernel')} kernels, {len(trace.steps)} rewrites"
-  ]
+  counts = ", ".join(f"{kinds.count(kind)} {kind}s" for kind in ("schedule", "kernel"))
+  lines = [f"{_program(trace)}: {counts}, {len(trace.steps)} rewrites"]
   lines += [style.warn(line) for line in warnings(trace)]
   if found:
     rows: list[tuple[str, ...]] = [("number", "kind", "name", "time", "of compiling", "passes", "rewrites")]
@@ -75,6 +70,12 @@ def overview(trace: Trace, style: Style) -> list[str]:
   if alone := sum(len(s.all_steps()) for s in trace.roots() if s.kind == "table"):
     lines += ["", f"{alone} rewrites were made outside of schedules and kernels"]
   return lines
+
+
+def _program(trace: Trace) -> str:
+  words, process, started = [trace.header.get(key) for key in ("program", "process", "started")]
+  name = " ".join(str(word) for word in words) if isinstance(words, list) else ""
+  return printable(f"{name[:60] or 'a program'}, process {str(process)[:10]}, started {str(started)[:20]}")
 
 
 def _unit_row(trace: Trace, number: int, span: SpanInfo) -> tuple[str, ...]:

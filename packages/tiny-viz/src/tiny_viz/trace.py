@@ -102,6 +102,11 @@ class Trace:
     return [span for span in self.spans if span.parent is None]
 
 
+def printable(text: str) -> str:
+  """The text without what could play tricks on a terminal."""
+  return text if text.isprintable() else "".join([c if c.isprintable() else "\ufffd" for c in text])
+
+
 def read_trace(path: str | os.PathLike[str]) -> Trace:
   """The trace in a file, compressed or not. Raises TraceError, and OSError where the file cannot be read.
 
@@ -197,7 +202,7 @@ class _Reader:
   def text(self, value: Any, what: str) -> str:
     if not isinstance(value, str):
       self.fail(f"expected {what}, a string, found {str(value)[:40]!r}")
-    return value if value.isprintable() else "".join([c if c.isprintable() else "\ufffd" for c in value])
+    return printable(value)
 
   def count(self, value: Any, what: str) -> int:
     if type(value) is not int or value < 0:

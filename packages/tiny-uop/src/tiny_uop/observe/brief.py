@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from tiny_uop.formula import ATOM, formula
 from tiny_uop.ops import Ops
-from tiny_uop.text import _formula
 from tiny_uop.uop import UOp
 
-_ATOM = 9
 _DEEPEST = 8
 _SOURCES = 6  # of a node with more, the first ones are shown
 
@@ -19,7 +18,8 @@ def brief(node: UOp, limit: int) -> str:
       break
     found, text = text, _to_depth(node, depth)[1]
   found = text if len(text) <= limit else found
-  return found if len(found) <= limit else found[: limit - 1] + "…"
+  found = found if len(found) <= limit else found[: limit - 1] + "…"
+  return found if found.isprintable() else "".join([c if c.isprintable() else "\ufffd" for c in found])
 
 
 def brief_change(before: UOp, after: UOp, limit: int) -> str:
@@ -36,10 +36,10 @@ def _kind(node: UOp) -> str:
 
 def _to_depth(node: UOp, depth: int) -> tuple[int, str]:
   if node.src and depth == 0 and node.op is not Ops.RANGE:
-    return _ATOM, f"{node.op.name.lower()}…"
+    return ATOM, f"{node.op.name.lower()}…"
   if node.op is Ops.CONST and isinstance(node.arg, tuple):
-    return _ATOM, f"({', '.join(map(str, node.arg[:2]))}, …)"
+    return ATOM, f"({', '.join(map(str, node.arg[:2]))}, …)"
   sources = [_to_depth(s, depth - 1) for s in node.src[:_SOURCES]] if node.op is not Ops.RANGE else []
   if len(node.src) > _SOURCES:
-    sources.append((_ATOM, "…"))
-  return _formula(node, sources)
+    sources.append((ATOM, "…"))
+  return formula(node, sources)
