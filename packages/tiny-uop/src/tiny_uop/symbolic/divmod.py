@@ -1,8 +1,7 @@
 """FLOORDIV and FLOORMOD by constants, through the linear form of the numerator.
 
-Division rounds toward minus infinity, so none of these needs the signs of the operands:
-  (d*a + b) // d = a + b // d            (d*a + b) % d = b % d
-  (g*a + b) // (g*d) = (a + b // g) // d   (g*a + b) % (g*d) = ((a + b // g) % d) * g + b % g
+Division rounds toward minus infinity, so neither these nor the steps in `quotient.py` need the signs of the operands:
+  (d*a + b) % d = b % d                    (g*a + b) % (g*d) = ((a + b // g) % d) * g + b % g
 They hold for mathematical integers; for fixed-width types a rule applies only where the linear forms it reads and
 writes do not wrap.
 """
@@ -16,16 +15,11 @@ from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear, scaled
+from tiny_uop.symbolic.quotient import Quotient, divided, nearest, partial, single_quotient, spread
 from tiny_uop.uop import UOp
 
 _INTS = (*dtypes.ints, dtypes.index)
 _LIMIT = 64  # numerators of more summands are left alone
-
-
-def _single(form: Linear, divisor: int) -> int | None:
-  """The one value of form // divisor, where the bounds leave one."""
-  low, high = form.bounds()
-  return low // divisor if low // divisor == high // divisor else None
 
 
 def _make(op: Ops, dtype: DType, form: Linear, divisor: int) -> UOp:
@@ -33,42 +27,6 @@ def _make(op: Ops, dtype: DType, form: Linear, divisor: int) -> UOp:
   if divisor == 1:
     return numerator if op is Ops.FLOORDIV else numerator.const_like(0)
   return numerator.alu(op, numerator.const_like(divisor))
-
-
-def _divided(form: Linear, divisor: int) -> Linear:
-  """form / divisor, where all coefficients are multiples; the constant rounds down."""
-  return Linear({t: c // divisor for t, c in form.terms.items()}, form.const // divisor)
-
-
-def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
-  """The terms whose coefficients are multiples of `divisor`, and the others with the constant's remainder."""
-  multiples, rest = Linear(const=form.const - form.const % divisor), Linear(const=form.const % divisor)
-  for term, coefficient in form.terms.items():
-    (rest if coefficient % divisor else multiples).terms[term] = coefficient
-  return multiples, rest
-
-
-def _nearest(form: Linear, divisor: int) -> tuple[Linear, Linear]:
-  """form = divisor * quotients + remainders, with remainders as small as they can be."""
-  quotients, rest = Linear(const=form.const // divisor), Linear(const=form.const % divisor)
-  for term, coefficient in form.terms.items():
-    quotient = (coefficient + divisor // 2) // divisor
-    if coefficient - quotient * divisor:
-      rest.terms[term] = coefficient - quotient * divisor
-    if quotient:
-      quotients.terms[term] = quotient
-  return quotients, rest
-
-
-def _partial(form: Linear, divisor: int) -> tuple[int, Linear, Linear, int] | None:
-  """(g, multiples, rest, rest // g): a factor g of the divisor for which the terms that are no multiples of it have one
-  quotient."""
-  candidates = {g for c in form.terms.values() if (g := gcd(c, divisor)) > 1}
-  for g in sorted(candidates, reverse=True):
-    multiples, rest = _split(form, g)
-    if multiples.terms and (quotient := _single(rest, g)) is not None:
-      return g, multiples, rest, quotient
-  return None
 
 
 def _usable(u: UOp, x: UOp, c: UOp) -> Linear | None:
@@ -84,30 +42,15 @@ def _all_exact(dtype: DType, *forms: Linear) -> bool:
 
 
 def _divide(u: UOp, x: UOp, c: UOp) -> UOp | None:
-  d, dtype = int(c.arg), u.dtype
   if (form := _usable(u, x, c)) is None:
     return None
-  if (single := _single(form, d)) is not None:
-    return u.const_like(single)
-  whole, rest = _split(form, d)
-  if whole.terms or whole.const:
-    if _all_exact(dtype, whole, rest):
-      outer = build(dtype, _divided(whole, d))
-      inner = _make(Ops.FLOORDIV, dtype, rest, d) if rest.terms else u.const_like(0)
-      return outer.alu(Ops.ADD, inner) if rest.terms else outer
+  quotient = Quotient(form, int(c.arg), u.dtype)
+  if not quotient.changed or not quotient.whole.exact(u.dtype):
     return None
-  quotients, small = _nearest(form, d)
-  if quotients.terms and (single := _single(small, d)) is not None and _all_exact(dtype, quotients, small):
-    quotients.const += single
-    return build(dtype, quotients) if quotients.exact(dtype) else None
-  if (g := gcd(d, *form.terms.values())) > 1:
-    return _make(Ops.FLOORDIV, dtype, _divided(form, g), d // g)
-  if (found := _partial(form, d)) is not None:
-    g, multiples, _, single = found
-    reduced = _divided(multiples, g)
-    reduced.const += single
-    return _make(Ops.FLOORDIV, dtype, reduced, d // g) if reduced.exact(dtype) else None
-  return None
+  inner, whole = quotient.node(), quotient.whole
+  if inner is None or not (whole.terms or whole.const):
+    return build(u.dtype, whole) if inner is None else inner
+  return build(u.dtype, whole).alu(Ops.ADD, inner)
 
 
 def _unwrapped(form: Linear, divisor: int) -> Linear:
@@ -130,24 +73,26 @@ def _remainder(u: UOp, x: UOp, c: UOp) -> UOp | None:
   d, dtype = int(c.arg), u.dtype
   if (form := _usable(u, x, c)) is None:
     return None
-  if (single := _single(form, d)) is not None:
+  if (single := single_quotient(form, d)) is not None:
     form.const -= single * d
     return build(dtype, form) if form.exact(dtype) else None
   reduced = _unwrapped(form, d)
   if not reduced.exact(dtype):
     reduced = form
-  _, small = _nearest(reduced, d)
-  if (single := _single(small, d)) is not None:
+  _, small = nearest(reduced, d)
+  if (single := single_quotient(small, d)) is not None:
     small.const -= single * d
     return build(dtype, small) if small.exact(dtype) else None
+  if dtype.kind == "index" and spread(small) < d <= spread(reduced):
+    reduced = small
   if reduced.terms != form.terms or reduced.const != form.const:
     return _make(Ops.FLOORMOD, dtype, reduced, d)
   if (g := gcd(d, *form.terms.values())) > 1:
-    result = scaled(_make(Ops.FLOORMOD, dtype, _divided(form, g), d // g), g)
+    result = scaled(_make(Ops.FLOORMOD, dtype, divided(form, g), d // g), g)
     return result.alu(Ops.ADD, result.const_like(form.const % g)) if form.const % g else result
-  if (found := _partial(form, d)) is not None:
+  if (found := partial(form, d)) is not None:
     g, multiples, rest, single = found
-    high = _divided(multiples, g)
+    high = divided(multiples, g)
     high.const += single
     rest.const -= single * g
     if _all_exact(dtype, high, rest):
@@ -161,14 +106,6 @@ def _div_div(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
   if c.arg <= 0 or c2.arg <= 0 or not fits(u.dtype, 0, product):
     return None
   return x.alu(Ops.FLOORDIV, x.const_like(product))
-
-
-def _div_sum_div(u: UOp, x: UOp, c: UOp, c2: UOp, c3: UOp) -> UOp | None:
-  """(x // a + k) // b → (x + k * a) // (a * b)."""
-  a, k, divisor = int(c.arg), int(c2.arg), int(c3.arg)
-  if a <= 0 or divisor <= 0 or u.dtype.kind != "index":
-    return None
-  return (x + k * a).alu(Ops.FLOORDIV, x.const_like(a * divisor))
 
 
 def _mod_div(x: UOp, c: UOp, c2: UOp) -> UOp | None:
@@ -248,7 +185,7 @@ def _below(rest: Linear, y: UOp) -> bool:
   return False
 
 
-x, y, c, c2, c3 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2"), UPat.cvar("c3")
+x, y, c, c2 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2")
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 zero = UPat.const(None, 0)
 
@@ -282,10 +219,6 @@ RULES = PatternMatcher([
   rule("div_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div,
        example=lambda s: (s.n // 2 // 3, s.i // 3 // 5, s.value(dtypes.uint8, 6) // 3 // 5),
        near_miss=lambda s: (s.n // 2 // -3, s.n // -2 // 3, s.i // 65536 // 65536, s.n % 5 // 3)),
-  rule("div_sum_div", UPat(Ops.FLOORDIV, dtypes.index, (UPat(Ops.FLOORDIV, None, (x, c)) + c2, c3), name="u"),
-       _div_sum_div,
-       example=lambda s: ((s.n // 3 + 2) // 5, (s.n // 3 - 7) // 5),
-       near_miss=lambda s: ((s.n // 3 + 2) // -5, (s.n // -3 + 2) // 5, (s.i // 3 + 2) // 5, (s.n % 3 + 2) // 5)),
   rule("mod_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div,
        example=lambda s: (s.n % 12 // 4, s.n % 12 // 3, s.i % 12 // 4, s.value(dtypes.uint8, 6) % 12 // 4),
        near_miss=lambda s: (s.n % 12 // 5, s.n % 4 // 4, s.n % -12 // 4, s.n % 12 // -4)),
@@ -296,8 +229,12 @@ RULES = PatternMatcher([
          (s.var("k", 0, 9, dtypes.int32) * 4 + 3) // 4, s.n * 4 // 4,
          s.var("k", 0, 5) * 7 // 6, (s.var("k", 0, 5) * 5 + s.n * 6) // 6,               # nearest multiples
          s.n * 6 // 4, (s.n * 6 + 3) // 4, (s.n * -6 + 5) // 9,                          # a common factor
-         (s.n * 10 + s.var("k", 0, 9)) // 30, (s.n * 10 - s.var("k", 1, 10)) // 30),     # a factor of most terms
+         (s.n * 10 + s.var("k", 0, 9)) // 30, (s.n * 10 - s.var("k", 1, 10)) // 30,      # a factor of most terms
+         (s.n * 12 + s.var("k", 0, 1) * 8 + 7) // 24,                                    # a factor of the divisor
+         (s.var("k", 0, 3) * 14 + s.var("l", 0, 11)) // 15,                              # close to one multiple
+         (s.n // 3 + 2) // 5, (s.n // 3 - 7) // 5, (s.n // 3 + s.m * 2) // 5),           # a quotient inside
        near_miss=lambda s: (s.n // 3, s.n // -3, (s.n * 3 + s.m) // 4, s.i * 4 // 4, (s.i + 8) // 4,
+                            (s.n // 3 * 2 + s.m) // 5, (s.i // 3 + 2) // 5, (s.n // -3 + 2) // 5,
                             # a * 4 - 4 would wrap
                             (s.var("k", -32, 0, dtypes.int8) * 4 + s.var("l", 1, 4, dtypes.int8) - 1) // 4)),
   rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder,
@@ -308,7 +245,8 @@ RULES = PatternMatcher([
          s.n % 12 % 4, (s.n % 4 * 3 + s.m) % 6, s.i % 12 % 4, (s.i % 8 * 3 + 13) % 6,    # remainders inside
          s.var("k", 0, 9) * 11 % 10, (s.var("k", 0, 9) * 9 + s.n * 10 + 9) % 10,         # nearest multiples
          s.n * 2 % 4, (s.n * 6 + 4) % 9, s.n * -6 % 9,                                   # a common factor
-         (s.n * 10 + s.var("k", 0, 9)) % 30, (s.n * 10 - s.var("k", 1, 10)) % 30),       # a factor of most terms
+         (s.n * 10 + s.var("k", 0, 9)) % 30, (s.n * 10 - s.var("k", 1, 10)) % 30,        # a factor of most terms
+         (s.var("k", 0, 3) * 14 + s.var("l", 0, 11)) % 15),                              # close to one multiple
        near_miss=lambda s: (s.n % 3, s.n % -3, (s.n * 3 + s.m) % 4, s.i * 4 % 4, (s.i + 8) % 4,
                             s.i * 4 % 8 % 4)),
   rule("div_mod_symbol", UPat(_DIVISIONS, dtypes.index, (x, y), name="u"), _by_symbol,

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from tiny_uop.bounds import fits
 from tiny_uop.ops import Ops
-from tiny_uop.symbolic.linear import Linear, is_const, linear
+from tiny_uop.symbolic.linear import Linear, build, is_const, linear
+from tiny_uop.symbolic.quotient import Quotient, divided
 from tiny_uop.uop import UOp
 
 _PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
+_LONGEST = 64  # summands
 
 
 def _positive_divisor(term: UOp) -> int:
@@ -16,31 +18,43 @@ def _positive_divisor(term: UOp) -> int:
   return int(divisor.arg) if is_const(divisor) and divisor.arg > 0 else 0
 
 
-def _residue(u: UOp, divisor: int) -> tuple[tuple[tuple[UOp, int], ...], int]:
-  """What decides `u % divisor`: its linear form with coefficients reduced."""
-  form = linear(u)
-  terms = tuple((t, c % divisor) for t, c in form.terms.items() if c % divisor)
-  return tuple(sorted(terms, key=lambda item: item[0].key)), form.const % divisor
+def _same_residue(x: Linear, y: Linear, divisor: int) -> bool:
+  """Whether x % divisor is y % divisor for all values of the terms."""
+  if (x.const - y.const) % divisor:
+    return False
+  return all((x.terms.get(t, 0) - y.terms.get(t, 0)) % divisor == 0 for t in {*x.terms, *y.terms})
 
 
-def _whole(quotient: UOp, remainder: UOp) -> UOp | None:
-  """The x for which these are x // m and x % m, m the remainder's divisor; None when there is none.
+def _whole(quotient: UOp, remainder: UOp) -> Linear | None:
+  """`quotient * m + remainder` without division, m the remainder's divisor; None where it is not known.
 
-  Also the x = y // a for which they are y // (a * m) and (y // a) % m.
+  The remainder is y % m. Either y // m is the quotient but for a sum s that has no division: the whole is y + s * m. Or
+  the quotient is x // (a * m), and x // a has the same remainder by m as y: the whole is x // a.
   """
   y, m = remainder.src[0], _positive_divisor(remainder)
   x, d = quotient.src[0], _positive_divisor(quotient)
-  if d == m:
-    if x is y:
-      return x
-    # the remainder's operand may have been reduced further than the quotient's: (5*x) // 4 and x % 4
-    return x if x.dtype.kind == "index" and _residue(x, m) == _residue(y, m) else None
-  if y.op is Ops.FLOORDIV and y.src[0] is x and _positive_divisor(y) * m == d and _positive_divisor(y):
-    return y
-  return None
+  if x is y and d == m:
+    return linear(x, _LONGEST)
+  numerator, operand = linear(x, _LONGEST), linear(y, _LONGEST)
+  if not numerator.exact(x.dtype) or not operand.exact(x.dtype):
+    return linear(y, _LONGEST) if y.op is Ops.FLOORDIV and y.src[0] is x and _positive_divisor(y) * m == d else None
+  of_remainder = Quotient(operand, m, x.dtype)
+  if of_remainder.divisor == d and _same_residue(numerator, of_remainder.numerator, d):
+    numerator.add_form(of_remainder.numerator, -1)
+    whole = operand.copy()
+    whole.add_form(of_remainder.whole, -m)
+    whole.add_form(divided(numerator, d), m)
+    return whole
+  if d % m:
+    return None
+  inner = Quotient(numerator, d // m, x.dtype)
+  result, node = inner.whole.copy(), inner.node()
+  if node is not None:
+    result.add(node, 1)
+  return result if _same_residue(result, operand, m) else None
 
 
-def _find(form: Linear) -> tuple[UOp, UOp, UOp] | None:
+def _find(form: Linear) -> tuple[UOp, UOp, Linear] | None:
   quotients = [t for t in form.terms if t.op is Ops.FLOORDIV and _positive_divisor(t)]
   if not quotients:
     return None
@@ -53,18 +67,25 @@ def _find(form: Linear) -> tuple[UOp, UOp, UOp] | None:
   return None
 
 
-def _find_remainders(form: Linear) -> tuple[UOp, UOp, UOp] | None:
-  """`((x // a) % m) * a + x % a → x % (a * m)`."""
+def _find_remainders(form: Linear) -> tuple[UOp, UOp, Linear] | None:
+  """`(y % m) * a + x % a → (y*a + x % a) % (a * m)` where `y*a + x % a` is put back together."""
   remainders = [t for t in form.terms if t.op is Ops.FLOORMOD and _positive_divisor(t)]
   for high in remainders:
-    y = high.src[0]
-    if y.op is not Ops.FLOORDIV or not (a := _positive_divisor(y)):
-      continue
+    m = _positive_divisor(high)
     for low in remainders:
-      if _positive_divisor(low) != a or low.src[0] is not y.src[0] or form.terms[high] != form.terms[low] * a:
+      a = _positive_divisor(low)
+      if low is high or form.terms[high] != form.terms[low] * a or not fits(high.dtype, 0, a * m):
         continue
-      if fits(y.dtype, 0, a * _positive_divisor(high)):
-        return high, low, y.src[0].alu(Ops.FLOORMOD, high.src[1].const_like(a * _positive_divisor(high)))
+      whole = Linear()
+      whole.add_form(linear(high.src[0], _LONGEST), a)
+      if not whole.exact(high.dtype) or not any(t.op is Ops.FLOORDIV for t in whole.terms):
+        continue
+      whole.add(low, 1)
+      recombine(whole)
+      if low in whole.terms or not whole.exact(high.dtype):
+        continue
+      numerator = build(high.dtype, whole)
+      return high, low, Linear({numerator.alu(Ops.FLOORMOD, numerator.const_like(a * m)): 1})
   return None
 
 
@@ -76,4 +97,4 @@ def recombine(form: Linear) -> None:
     first, second, whole = found
     factor = form.terms.pop(second)
     form.terms.pop(first)
-    form.add_form(linear(whole), factor)
+    form.add_form(whole, factor)
