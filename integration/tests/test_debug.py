@@ -1,4 +1,4 @@
-"""What DEBUG=1…5 print: each level adds its part and keeps those below."""
+"""What DEBUG=1…6 print: each level adds its part and keeps those below."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
   """Everything that goes to stderr, by level."""
   result = {}
   plain = ""
-  for level in range(6):
+  for level in range(7):
     done = subprocess.run(
       [sys.executable, "-c", PROGRAM],
       capture_output=True,
@@ -66,13 +66,18 @@ def test_5_shows_the_uops(printed: dict[int, str]) -> None:
   assert "define " in printed[5]
 
 
+def test_6_shows_the_rewrites(printed: dict[int, str]) -> None:
+  line = re.compile(r"^rewrite  \w.{13} \w+ .* → .*$", re.MULTILINE)
+  assert len(line.findall(printed[6])) > 50 and not line.search(printed[5])
+
+
 @pytest.mark.parametrize("level", [1, 2])
 def test_lines_fit_a_terminal(printed: dict[int, str], level: int) -> None:
   assert all(len(line) <= 120 for line in printed[level].splitlines())
 
 
 def test_levels_keep_what_is_below(printed: dict[int, str]) -> None:
-  for level in range(3, 6):
+  for level in range(3, 7):
     assert LINE.search(printed[level]), f"DEBUG={level} has no line per kernel"
 
 

@@ -59,6 +59,19 @@ def test_installed_from_wheels_it_computes(wheels: Path, tmp_path: Path) -> None
   assert str(tmp_path) in where.stdout
 
 
+def test_a_trace_of_it_is_read(wheels: Path, tmp_path: Path) -> None:
+  python = python_in(tmp_path / "env", "tiny-viz", wheels=wheels)
+  work = (
+    "from tiny_uop import *; from tiny_uop.observe import *\nwith tracing('t'): simplify(UOp.variable('x', 0, 7) * 1)"
+  )
+  assert run_in(python, work).returncode == 0
+  done = subprocess.run(
+    [str(python), "-m", "tiny_viz", "t", "--rule", "int_mul_one"], capture_output=True, text=True,
+    env=clean_environment(tmp_path), cwd=python.parents[1],
+  )  # fmt: skip
+  assert done.stdout.splitlines()[0] == "1 rewrites by int_mul_one" and "x*1 → x" in done.stdout, done.stderr
+
+
 def test_without_a_runtime_the_error_says_what_to_install(wheels: Path, tmp_path: Path) -> None:
   python = python_in(tmp_path / "env", "tiny-tensor", wheels=wheels)
   done = run_in(python, LINE)

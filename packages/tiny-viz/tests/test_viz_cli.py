@@ -160,5 +160,11 @@ def test_what_is_not_there(trace_file: Path, arguments: tuple[str, ...], message
   assert message in refused(trace_file, *arguments)
 
 
+def test_the_settings_are_for_the_program_that_is_looked_at(trace_file: Path) -> None:
+  done = viz(trace_file, "--step", 1, "--whole", VIZ="-1", VIZ_FILE=str(trace_file), DEBUG="6", TRACK_MATCH_STATS="2")
+  assert done.returncode == 0 and done.stderr == ""
+  assert "2 rewrites" in shown(trace_file)[0]
+
+
 def test_no_such_file(tmp_path: Path) -> None:
   assert "No such file" in refused(tmp_path / "none")

@@ -222,6 +222,17 @@ def test_nodes_that_are_not_of_the_ir(tmp_path: Path, node: list[Any], capsys: p
     assert f"arg={json.dumps(node[4])}" in out
 
 
+def test_rewrites_that_go_in_a_circle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  path = written(
+    tmp_path / "t",
+    NODE, ["node", "CONST", "int32", [], "2"], ["begin", None, "table", "t", 0, 0, 1], RULE,
+    ["rewrite", 0, 0, 0, 1, 0, 0], ["rewrite", 0, 0, 1, 0, 0, 0],
+  )  # fmt: skip
+  assert main([str(path), "--step", "0", "--whole"]) == 0
+  assert main([str(path), "--step", "1", "--whole"]) == 1
+  assert "the rewrites of t in the trace contradict each other" in capsys.readouterr().err
+
+
 def test_no_control_characters_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   evil = "\x1b[2J\r\nname\u202e"
   path = written(

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from tiny_uop import UOp, print_uop
+from tiny_uop import Context, UOp, print_uop
 from tiny_uop.diff import DiffLine, diff_graphs, summarise
 from tiny_uop.observe import brief
 from tiny_viz.graphs import Graphs
@@ -62,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
   """Exit status 0, or 1 for a file that is no trace and for what is not in it (stderr has the reason)."""
   options = _parser().parse_args(arguments)
   try:
-    trace = read_trace(options.trace)
-    lines = _answer(trace, options, style_for(sys.stdout, options.color))
+    with Context(DEBUG=0, TRACK_MATCH_STATS=0, VIZ=0):  # they are for the program that is looked at
+      lines = _answer(read_trace(options.trace), options, style_for(sys.stdout, options.color))
   except (OSError, ValueError) as error:
     print(f"error: {error}", file=sys.stderr)
     return 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
-from tiny_uop import ParseError, UOp
+from tiny_uop import ParseError, PatternMatcher, RewriteLoop, UOp, UPat, graph_rewrite, rule
 from tiny_uop.parse import parse_node
 from tiny_viz.trace import SpanInfo, Step, Trace, TraceError
+
+# a rewrite that was recorded, as a rule: the graphs between two rewrites are not in a trace, they are made again
+_RECORDED = PatternMatcher([rule("recorded", UPat.var("u"), lambda ctx, u: ctx.get(u))])
 
 
 class Graphs:
@@ -77,13 +80,13 @@ class Graphs:
       raise ValueError(
         f"rewrite {step.number} was of one node on its own: there is no graph around it; leave out --whole"
       )
-    return self._replayed(span, step)
+    place = span.steps.index(step)
+    return self._replayed(span, span.steps[:place]), self._replayed(span, span.steps[: place + 1])
 
-  def _replayed(self, span: SpanInfo, until: Step) -> tuple[UOp, UOp]:
+  def _replayed(self, span: SpanInfo, steps: list[Step]) -> UOp:
     assert span.before is not None
-    before = after = self.uop(span.before)
-    for step in span.steps:
-      before, after = after, after.substitute({self.uop(step.before): self.uop(step.after)})
-      if step is until:
-        break
-    return before, after
+    changes = {self.uop(step.before): self.uop(step.after) for step in steps}
+    try:
+      return graph_rewrite(self.uop(span.before), _RECORDED, ctx=changes)
+    except RewriteLoop as error:
+      raise TraceError(f"the rewrites of {span.name} in the trace contradict each other: {error}") from error
