@@ -1,53 +1,193 @@
-"""`python -m tiny_uop check|print|simplify` : a filter on the textual form, from standard input to standard output."""
+"""`python -m tiny_uop`: looks at graphs in textual form, checks, simplifies and compares them."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
+from collections.abc import Sequence
 
 from tiny_uop import spec
-from tiny_uop.parse import parse_uop
-from tiny_uop.symbolic import simplify
+from tiny_uop.args import KernelInfo
+from tiny_uop.diff import diff_graphs, summarise
+from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher
+from tiny_uop.readable import readable
+from tiny_uop.rewrite import graph_rewrite
+from tiny_uop.symbolic.tables import TABLES
 from tiny_uop.text import print_uop
+from tiny_uop.tools import InputError, UsageError, add_input_and_output, check_names, read_graph, run_tool, write_text
 from tiny_uop.uop import UOp
 
+_EPILOG = """\
+`python -m tiny_uop COMMAND --help` says more. DEBUG=6 shows each rewrite on standard error.
+Exit status: 0 done, 1 the input is at fault (standard error has file, line and reason), 2 the command line is;
+of diff: 0 the same graph, 1 different ones, 2 anything wrong."""
 
-def _guess(root: UOp) -> spec.Level:
+
+def _level_of(root: UOp) -> spec.Level:
   """The level that a root belongs to."""
-  from tiny_uop.args import KernelInfo
-  from tiny_uop.ops import Ops
-
   if root.op is Ops.SINK and isinstance(root.arg, KernelInfo):
     return "kernel"
-  if root.op in (Ops.PROGRAM, Ops.LINEAR):
-    return "schedule" if root.op is Ops.LINEAR and all(s.op is Ops.CALL for s in root.src) else "program"
-  return "tensor"
+  if root.op is Ops.LINEAR:
+    return "schedule" if all(s.op is Ops.CALL for s in root.src) else "program"
+  return "program" if root.op is Ops.PROGRAM else "tensor"
 
 
-def main(arguments: list[str] | None = None) -> int:
-  """Exit status 0, or 1 for text that is not the IR or a graph that is not legal (stderr has the reason)."""
-  parser = argparse.ArgumentParser(prog="python -m tiny_uop", description=__doc__)
-  parser.add_argument(
-    "command",
-    choices=["check", "print", "simplify"],
-    help="verify, print in canonical form, or simplify the graph on stdin",
-  )
-  parser.add_argument(
-    "--level", choices=["tensor", "schedule", "kernel", "program"], help="level to check against (default: by the root)"
-  )
-  options = parser.parse_args(arguments)
-  try:
-    root = parse_uop(sys.stdin.read())
-    if options.command == "check":
-      level = options.level or _guess(root)
-      spec.check(root, level)
-      print(f"legal at the {level} level: {len(root.toposort)} nodes")
-    else:
-      sys.stdout.write(print_uop(simplify(root) if options.command == "simplify" else root))
-  except ValueError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 1
+def _check(options: argparse.Namespace) -> int:
+  """is the graph legal at its level? (--level: at another one)"""
+  graph = read_graph(options.input)
+  level = options.level or _level_of(graph.root)
+  graph.check(level)
+  write_text(f"legal at the {level} level: {len(graph.root.toposort)} nodes\n", options.output)
   return 0
+
+
+def _print(options: argparse.Namespace) -> int:
+  """the graph in canonical form, or (--render) as formulas for people"""
+  root = read_graph(options.input).root
+  write_text(readable(root) if options.render else print_uop(root), options.output)
+  return 0
+
+
+def _simplify(options: argparse.Namespace) -> int:
+  """the graph after rewrite rules: all of `simplify`, or those of some tables, or some rules only"""
+  if options.list_tables:
+    write_text("".join(f"{name:12} {len(table.rules)} rules\n" for name, table in TABLES.items()), options.output)
+    return 0
+  table = _rules(options.table, options.rule)
+  if options.list_rules:
+    write_text("".join(f"{rule.name}\n" for rule in table.rules), options.output)
+    return 0
+  graph = read_graph(options.input)
+  graph.check_nodes()
+  result = graph_rewrite(graph.root, table, bottom_up=not options.top_down, name="simplify")
+  write_text(print_uop(result), options.output)
+  return 0
+
+
+def _rules(tables: Sequence[str], rules: Sequence[str]) -> PatternMatcher:
+  """The rules of some tables; if any are named, only these."""
+  chosen = PatternMatcher([])
+  for name in tables or ["simplify"]:
+    chosen += _table(name)
+  if not rules:
+    return chosen
+  check_names(rules, [rule.name for rule in chosen.rules], "rule")
+  return PatternMatcher([rule for rule in chosen.rules if rule.name in rules])
+
+
+def _table(name: str) -> PatternMatcher:
+  module, colon, attribute = name.partition(":")
+  if not colon:
+    check_names([name], [*TABLES, "package.module:TABLE"], "table")
+    return TABLES[name]
+  try:
+    table = getattr(importlib.import_module(module), attribute)
+  except (ImportError, AttributeError) as error:
+    raise UsageError(f"no table {name}: {error}") from error
+  if not isinstance(table, PatternMatcher):
+    raise UsageError(f"{name} is a {type(table).__name__}, expected a PatternMatcher")
+  return table
+
+
+def _diff(options: argparse.Namespace) -> int:
+  """how the second graph differs from the first, node by node"""
+  try:
+    first, second = read_graph(options.first), read_graph(options.second)
+  except InputError as error:
+    raise UsageError(str(error)) from error  # status 1 says that the graphs differ
+  lines = diff_graphs(first.root, second.root)
+  if not lines:
+    return 0
+  size = f"{len(first.root.toposort)} nodes, {len(second.root.toposort)} nodes: {summarise(lines)}"
+  text = [f"--- {first.name}", f"+++ {second.name}", f"@@ {size} @@", *map(str, lines)]
+  write_text("\n".join(text) + "\n", options.output)
+  return 1
+
+
+def _kernels(options: argparse.Namespace) -> int:
+  """the kernels of a schedule: a list, or (--take) one of them as a graph"""
+  graph = read_graph(options.input)
+  if graph.root.op is not Ops.LINEAR or _level_of(graph.root) != "schedule":
+    raise UsageError(f"{graph.name}: expected a schedule (LINEAR of CALLs), got {graph.root.op.name}")
+  graph.check("schedule")
+  calls = [call.src[0] for call in graph.root.src]
+  kernels = [body for body in dict.fromkeys(calls) if body.op is Ops.SINK]
+  if options.take is None:
+    lines = [f"{i:3} {k.arg.name}  {len(k.toposort)} nodes, called {calls.count(k)}×\n" for i, k in enumerate(kernels)]
+    write_text("".join(lines), options.output)
+    return 0
+  names = [str(i) for i in range(len(kernels))]
+  check_names([options.take], [*names, *[k.arg.name for k in kernels]], "kernel")
+  taken = (
+    kernels[int(options.take)] if options.take in names else next(k for k in kernels if k.arg.name == options.take)
+  )
+  write_text(print_uop(taken), options.output)
+  return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_uop",
+    description=__doc__,
+    epilog=_EPILOG,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+  for name, run in (("check", _check), ("print", _print), ("simplify", _simplify), ("kernels", _kernels)):
+    command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
+    command.set_defaults(run=run)
+    add_input_and_output(command)
+    _COMMAND_OPTIONS[name](command)
+  diff = commands.add_parser("diff", help=_diff.__doc__, description=_diff.__doc__)
+  diff.set_defaults(run=_diff)
+  diff.add_argument("first", metavar="FIRST", help="file with the first graph (-: standard input)")
+  diff.add_argument("second", metavar="SECOND", help="file with the second graph")
+  diff.add_argument("-o", "--output", metavar="FILE", help="file to write (default, or -: standard output)")
+  return parser
+
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+  levels = ["tensor", "schedule", "kernel", "program"]
+  parser.add_argument("--level", choices=levels, help="level to check against (default: by the root)")
+
+
+def _print_options(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument("--render", action="store_true", help="formulas and loops for people, which do not parse back")
+
+
+def _simplify_options(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument(
+    "--table", action="append", default=[], metavar="NAME",
+    help="run the rules of this table (see --list-tables), or of a table of another package, "
+    "package.module:TABLE; may be repeated (default: simplify)",
+  )  # fmt: skip
+  parser.add_argument(
+    "--rule", action="append", default=[], metavar="NAME", help="run only this rule of the tables; may be repeated"
+  )
+  parser.add_argument("--list-tables", action="store_true", help="list the tables and exit")
+  parser.add_argument("--list-rules", action="store_true", help="list the rules that would run, and exit")
+  parser.add_argument("--top-down", action="store_true", help="try a node before its sources (default: after them)")
+
+
+def _kernels_options(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument("--take", metavar="N", help="write this kernel: its number in the list, or its name")
+
+
+_COMMAND_OPTIONS = {
+  "check": _check_options,
+  "print": _print_options,
+  "simplify": _simplify_options,
+  "kernels": _kernels_options,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """The exit status: 0, 1 for input that is at fault, 2 for a command line that is; of diff 0, 1, 2 as of `diff`."""
+  options = _parser().parse_args(arguments)
+  status = run_tool("tiny_uop", lambda: int(options.run(options)))
+  return status
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from tiny_uop import spec
 from tiny_uop.parse import ParseError, parse_lines
+from tiny_uop.rewrite import RewriteLoop
 from tiny_uop.spec import SpecError
 from tiny_uop.text import print_uop
 from tiny_uop.uop import UOp
@@ -41,8 +43,15 @@ class Graph:
 
   def check(self, level: spec.Level, root: UOp | None = None) -> None:
     """Raises InputError, naming the line, for a graph (`root`: another one made of it) that is illegal at a level."""
+    self._checked(lambda: spec.check(self.root if root is None else root, level))
+
+  def check_nodes(self) -> None:
+    """Raises InputError for a graph with a node that is legal at no level."""
+    self._checked(lambda: spec.check_nodes(self.root))
+
+  def _checked(self, check: Callable[[], None]) -> None:
     try:
-      spec.check(self.root if root is None else root, level)
+      check()
     except SpecError as error:
       line = self.lines.get(error.node)
       raise InputError(f"{self.name}{'' if line is None else f':{line}'}: {error}") from error
@@ -99,7 +108,7 @@ def run_tool(name: str, action: Callable[[], int]) -> int:
   except BrokenPipeError:  # who reads the output has seen enough, as in `… | head`
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
-  except (ValueError, TypeError, NotImplementedError) as error:
+  except (ValueError, TypeError, NotImplementedError, RewriteLoop) as error:
     print(f"{name}: {error}", file=sys.stderr)
     return 2 if isinstance(error, UsageError) else 1
 
@@ -165,7 +174,9 @@ def selected(passes: Sequence[P], options: argparse.Namespace, may_be_none: bool
 def check_names(asked: Collection[str], known: Collection[str], what: str = "pass") -> None:
   """Raises UsageError, listing those that there are, for a name that is not known."""
   if unknown := [name for name in asked if name not in known]:
-    raise UsageError(f"no {what} is named {', '.join(unknown)}: expected one of {', '.join(known)}")
+    close = known if len(known) <= 20 else get_close_matches(unknown[0], known, 5, 0.4)
+    more = "" if len(close) == len(known) else ", …"
+    raise UsageError(f"no {what} is named {', '.join(unknown)}: expected one of {', '.join(close)}{more}")
 
 
 class PassPrinter:
