@@ -102,28 +102,34 @@ def _new_arena(arena: UOp, taken: set[int]) -> UOp:
   return arena.replace(arg=(number, arena.arg[1]))
 
 
+class _Arguments(dict[UOp, UOp]):
+  """What stands in a schedule for each argument of its template. No closures that know each other: such a cycle would
+  keep the buffers until the garbage collector runs."""
+
+  def __init__(self, normal: Normal) -> None:
+    super().__init__()
+    self.normal = normal
+    self.taken = {b.arg[0] for b in normal.buffers}
+
+  def __missing__(self, argument: UOp) -> UOp:
+    found = self[argument] = self._make(argument)
+    return found
+
+  def _make(self, argument: UOp) -> UOp:
+    if argument.op is Ops.BUFFER_VIEW:
+      return argument.with_src((self[argument.src[0]],))
+    if argument.op is Ops.VARIABLE:
+      return bound(argument, self.normal)
+    if is_slot(argument):
+      return self.normal.buffers[slot_of(argument)]
+    return _new_arena(argument, self.taken) if is_arena(argument) else argument
+
+
 def instantiate(template: UOp, normal: Normal) -> UOp:
   """The schedule over the buffers and values of a graph, with new arenas."""
-  taken = {b.arg[0] for b in normal.buffers}
-  known: dict[UOp, UOp] = {}
-
-  def real(argument: UOp) -> UOp:
-    if argument.op is Ops.BUFFER_VIEW:
-      return argument.with_src((found(argument.src[0]),))
-    if argument.op is Ops.VARIABLE:
-      return bound(argument, normal)
-    if is_slot(argument):
-      return normal.buffers[slot_of(argument)]
-    return _new_arena(argument, taken) if is_arena(argument) else argument
-
-  def found(argument: UOp) -> UOp:
-    value = known.get(argument)
-    if value is None:
-      value = known[argument] = real(argument)
-    return value
-
+  real = _Arguments(normal)
   calls = [
-    UOp(Ops.CALL, dtypes.void, (call.src[0], *[found(argument) for argument in call.src[1:]])) for call in template.src
+    UOp(Ops.CALL, dtypes.void, (call.src[0], *[real[argument] for argument in call.src[1:]])) for call in template.src
   ]
   return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
 
