@@ -112,6 +112,53 @@ def _equal_shifted(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp:
   return x.alu(u.op, c.const_like(c2.arg - c.arg))
 
 
+# *** comparisons of quotients and remainders: places on the line where x may lie ***
+
+
+def _inside(x: UOp, start: int, stop: int) -> UOp:
+  """start <= x < stop, without what the bounds of x say already."""
+  below, above = x.alu(Ops.CMPLT, x.const_like(stop)), x.alu(Ops.CMPLT, x.const_like(start)).logical_not()
+  if x.vmin >= start:
+    return below
+  return above if x.vmax < stop else above.alu(Ops.AND, below)
+
+
+def _less_remainder(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
+  """x % d < c, where the x for which it holds, or those for which it does not, lie next to each other."""
+  d, limit = int(c.arg), int(c2.arg)
+  if not 0 < limit < d:
+    return None
+  low, high = linear(x, _LIMIT).bounds()
+  # it holds in [m*d, m*d + limit): the least and the greatest m for which that meets the bounds
+  first, last = _ceil(low - limit + 1, d), high // d
+  if first == last:
+    return _inside(x, first * d, first * d + limit)
+  # and does not in [m*d + limit, (m+1)*d)
+  first, last = _ceil(low + 1, d) - 1, (high - limit) // d
+  return _inside(x, first * d + limit, first * d + d).logical_not() if first == last else None
+
+
+def _equal_remainder(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
+  """x % d == c where one x within the bounds has this remainder."""
+  d = int(c.arg)
+  if not 0 <= c2.arg < d:
+    return None
+  low, high = linear(x, _LIMIT).bounds()
+  least = low + (c2.arg - low) % d
+  if least > high:
+    return u.const_like(u.op is Ops.CMPNE)
+  return x.alu(u.op, x.const_like(least)) if least + d > high else None
+
+
+def _equal_quotient(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
+  """x // d == c → c*d <= x < c*d + d."""
+  d = int(c.arg)
+  if d <= 0:
+    return None
+  inside = _inside(x, int(c2.arg) * d, int(c2.arg) * d + d)
+  return inside if u.op is Ops.CMPEQ else inside.logical_not()
+
+
 _INTS = (*dtypes.ints, dtypes.index)
 x, y, i, j = UPat.var("x"), UPat.var("y"), UPat.var("x", _INTS), UPat.var("y", _INTS)
 c, c2 = UPat.cvar("c"), UPat.cvar("c2")
@@ -126,6 +173,20 @@ RULES = PatternMatcher([
        lambda u, x: u.const_like(u.op is Ops.CMPEQ),
        example=lambda s: (s.n.eq(s.n), s.i.ne(s.i), s.b.eq(s.b)),
        near_miss=lambda s: (s.f.eq(s.f), s.i.eq(s.j))),
+  rule("less_remainder", UPat(Ops.CMPLT, None, (UPat(Ops.FLOORMOD, dtypes.index, (x, c)), c2), name="u"),
+       _less_remainder, grows="two comparisons in the place of a remainder and one",
+       example=lambda s: (s.var("k", 0, 20) % 15 < 12, s.var("k", -2, 12) % 15 < 12, s.var("k", 0, 17) % 15 < 4,
+                          s.var("k", 5, 16) % 10 < 3, s.var("k", 3, 26) % 20 < 7),
+       near_miss=lambda s: (s.var("k", 0, 20) % 8 < 4, s.var("k", 3, 29) % 20 < 7, s.n % 4 < 9,
+                            s.i % 15 < 12, s.n % -4 < -2)),
+  rule("equal_remainder", UPat(_EQUAL, None, (UPat(Ops.FLOORMOD, dtypes.index, (x, c)), c2), name="u"),
+       _equal_remainder,
+       example=lambda s: ((s.p % 9).eq(7), (s.p % 9).ne(8), (s.n % 20).eq(19), (s.n % 20).ne(9)),
+       near_miss=lambda s: ((s.p % 9).eq(2), (s.n % 4).ne(3), (s.i % 15).eq(2), (s.n % -4).eq(-1))),
+  rule("equal_quotient", UPat(_EQUAL, None, (UPat(Ops.FLOORDIV, dtypes.index, (x, c)), c2), name="u"),
+       _equal_quotient, grows="two comparisons in the place of a quotient and one",
+       example=lambda s: ((s.p // 3).eq(2), (s.p // 8).ne(1), (s.n // 3).eq(0), (s.n // 5).ne(-2), (s.n // 5).eq(1)),
+       near_miss=lambda s: ((s.n // 3).eq(s.m), (s.i // 3).eq(2), (s.n // -3).eq(1))),
   rule("less_linear", UPat(Ops.CMPLT, None, (i, j), name="u"), _less,
        grows="x > c is written not (x < c + 1), so that gates have one form",
        example=lambda s: (

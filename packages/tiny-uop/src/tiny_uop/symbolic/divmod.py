@@ -15,7 +15,7 @@ from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear, scaled
-from tiny_uop.symbolic.quotient import Quotient, divided, nearest, partial, single_quotient, spread
+from tiny_uop.symbolic.quotient import Quotient, divided, much_nearer, nearest, partial, single_quotient
 from tiny_uop.uop import UOp
 
 _INTS = (*dtypes.ints, dtypes.index)
@@ -83,7 +83,7 @@ def _remainder(u: UOp, x: UOp, c: UOp) -> UOp | None:
   if (single := single_quotient(small, d)) is not None:
     small.const -= single * d
     return build(dtype, small) if small.exact(dtype) else None
-  if dtype.kind == "index" and spread(small) < d <= spread(reduced):
+  if dtype.kind == "index" and much_nearer(small, reduced, d):
     reduced = small
   if reduced.terms != form.terms or reduced.const != form.const:
     return _make(Ops.FLOORMOD, dtype, reduced, d)

@@ -68,10 +68,12 @@ def is_leaf(u: UOp) -> bool:
   return u.op in (Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.BIND)
 
 
-def spread(form: Linear) -> int:
-  """Greatest less least value."""
+def much_nearer(form: Linear, other: Linear, divisor: int) -> bool:
+  """Whether a form that differs from another by multiples of the divisor varies over few of them, the other over
+  more."""
   low, high = form.bounds()
-  return high - low
+  other_low, other_high = other.bounds()
+  return high - low < 2 * divisor and other_high - other_low >= max(divisor, 2 * (high - low))
 
 
 @lru_cache(maxsize=1024)
@@ -135,7 +137,7 @@ class Quotient:
       return self.take(quotients, Linear())
     # leaves may as well stand on both sides: (14*i + j) // 15 is i + (j - i) // 15, of which the last part is near 0
     free = self.dtype.kind == "index" and all(t in small.terms and is_leaf(t) for t in quotients.terms)
-    return free and spread(small) < d <= spread(form) and self.take(quotients, small)
+    return free and much_nearer(small, form, d) and self.take(quotients, small)
 
   def by_factor(self) -> bool:
     """A factor of the divisor by which the numerator can be divided first, with nothing left to divide."""
