@@ -14,6 +14,10 @@ from tiny_uop.testing.equality import check_same_value, show
 from tiny_uop.uop import UOp
 
 
+def _itself(u: UOp) -> UOp:
+  return u
+
+
 @dataclass(frozen=True)
 class RuleCase:
   """One example or near miss of one rule. `str` of it is the id of a test."""
@@ -23,6 +27,8 @@ class RuleCase:
   number: int
   root: UOp
   context: Callable[[], Any] | None = None
+  meaning: Callable[[UOp], UOp] = _itself
+  samples: int = 0
 
   def __str__(self) -> str:
     return f"{self.row.name}-{self.kind}-{self.number}"
@@ -38,13 +44,35 @@ class RuleCase:
       if self.kind == "near_miss":
         _check_left_alone(self.root, after)
       else:
-        _check_example(self.row, self.root, after)
+        self._check_example(after)
     except AssertionError as wrong:
       raise AssertionError(f"rule {self.row.name!r}, {self.kind.replace('_', ' ')} {self.number}: {wrong}") from None
 
+  def _check_example(self, after: UOp | None) -> None:
+    row, before = self.row, self.root
+    if after is None:
+      raise AssertionError(f"the rule leaves it alone: {show(before)}\n  pattern: {row.pattern!r}")
+    if before.dtype is not after.dtype:
+      raise AssertionError(f"dtype {before.dtype} became {after.dtype}:\n{_both(before, after)}")
+    plain_before, plain_after = self.meaning(before), self.meaning(after)
+    _check_legal(plain_before, plain_after)
+    check_same_value(plain_before, plain_after, row.changes, self.samples)
+    if not row.grows and (new := cost(after)) > (old := cost(before)):
+      raise AssertionError(
+        f"cost {old} became {new}; a row that makes graphs larger says why in grows=\n{_both(before, after)}"
+      )
 
-def rule_cases(*tables: PatternMatcher | Iterable[Rule], context: Callable[[], Any] | None = None) -> list[RuleCase]:
+
+def rule_cases(
+  *tables: PatternMatcher | Iterable[Rule],
+  context: Callable[[], Any] | None = None,
+  meaning: Callable[[UOp], UOp] = _itself,
+  samples: int = 0,
+) -> list[RuleCase]:
   """The tests that follow from tables of rules; `context` makes what rules with a parameter `ctx` get.
+
+  `meaning` makes plain graphs of those that use a representation of their own: it is applied to what is compared.
+  `samples`, for integers that are too wide to prove or to try all values of: how many to try.
 
   An example's root is rewritten by the rule it stands in. The result keeps dtype, shape and value (see
   `check_same_value`), stays legal where the example is, and costs no more (see `cost`) unless the row says `grows`. A
@@ -61,7 +89,9 @@ def rule_cases(*tables: PatternMatcher | Iterable[Rule], context: Callable[[], A
         raise ValueError(f"rule {row.name!r} has no {what}: add {what}=lambda s: … to its row (see tiny_uop.Samples)")
   cases: list[RuleCase] = []
   for row in rows:
-    cases += [RuleCase(row, "example", number, u, context) for number, u in enumerate(_graphs(row.examples))]
+    cases += [
+      RuleCase(row, "example", number, u, context, meaning, samples) for number, u in enumerate(_graphs(row.examples))
+    ]
     cases += [RuleCase(row, "near_miss", number, u, context) for number, u in enumerate(_graphs(row.near_misses))]
   return cases
 
@@ -77,16 +107,8 @@ def _check_left_alone(before: UOp, after: UOp | None) -> None:
     raise AssertionError(f"it is rewritten:\n  before: {show(before)}\n  after:  {show(after)}")
 
 
-def _check_example(row: Rule, before: UOp, after: UOp | None) -> None:
-  if after is None:
-    raise AssertionError(f"the rule leaves it alone: {show(before)}\n  pattern: {row.pattern!r}")
-  _check_legal(before, after)
-  check_same_value(before, after, row.changes)
-  if not row.grows and (new := cost(after)) > (old := cost(before)):
-    raise AssertionError(
-      f"cost {old} became {new}; a row that makes graphs larger says why in grows=\n"
-      f"  before: {show(before)}\n  after:  {show(after)}"
-    )
+def _both(before: UOp, after: UOp) -> str:
+  return f"  before: {show(before)}\n  after:  {show(after)}"
 
 
 def _check_legal(before: UOp, after: UOp) -> None:

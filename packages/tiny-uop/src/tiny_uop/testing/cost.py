@@ -9,7 +9,7 @@ from tiny_uop.uop import UOp
 
 # In units of an addition, roughly as on a CPU. What is not listed costs 1; leaves, views and structure cost nothing.
 _DIVISION, _DIVISION_BY_CONSTANT, _DIVISION_BY_POWER = 20, 6, 2
-_TRANSCENDENTAL, _ROOT, _MULTIPLICATION, _MEMORY, _THREEFRY = 20, 10, 2, 4, 60
+_TRANSCENDENTAL, _ROOT, _MULTIPLICATION, _MEMORY, _LOOP, _THREEFRY = 20, 10, 2, 4, 4, 60
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.FDIV})
 _FREE = frozenset({
   Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.DEVICE, Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.ALLOC, Ops.RANGE,
@@ -20,6 +20,7 @@ _WEIGHTS: dict[Ops, int] = {
   **dict.fromkeys(GroupOp.Transcendental, _TRANSCENDENTAL),
   **dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.COPY, Ops.CONTIGUOUS), _MEMORY),
   Ops.SQRT: _ROOT,
+  Ops.REDUCE: _LOOP,
   Ops.MUL: _MULTIPLICATION,
   Ops.MULACC: _MULTIPLICATION,
   Ops.THREEFRY: _THREEFRY,
@@ -48,6 +49,6 @@ def cost(root: UOp) -> int:
   """The weights of all nodes of a graph, a shared node counted once.
 
   1 for an addition or a comparison; 2 for a product (1 by a power of two); 2, 6 and 20 for a division by a power of
-  two, a constant and anything else; 20 for a transcendental function; 4 for an access to memory.
+  two, a constant and anything else; 20 for a transcendental function; 4 for an access to memory or a reduction.
   """
   return sum(map(_weight, root.toposort))

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.truncate import FORMATS, Number, from_bits, to_bits, truncate
 
+RANDOM_TRIALS = 1000
 _RANDOM = 12
 
 
@@ -41,35 +42,34 @@ def _distinct(dtype: DType, values: list[Number]) -> list[Number]:
 class Draws:
   """Chooses one value for each leaf and memory cell that is asked for, in the order of asking.
 
-  Trial after trial they run through all combinations, where these are at most `limit`; otherwise combinations are
-  random (seeded). `complete` says whether all values in the leaves' bounds have been tried.
+  The first trials run through all combinations of the values that break rules, where these are at most `limit`; those
+  that follow, up to RANDOM_TRIALS, are random (seeded). With `exhaustive`, integers take all values of their bounds,
+  and `complete` says whether all combinations have been tried.
   """
 
-  def __init__(self, limit: int = 2000, ordinary: bool = False, exhaustive: bool = False) -> None:
+  def __init__(self, limit: int = RANDOM_TRIALS, ordinary: bool = False, exhaustive: bool = False) -> None:
     self.limit, self.ordinary, self.exhaustive = limit, ordinary, exhaustive
     self.rng = random.Random(20)
     self.complete = exhaustive
     self.chosen: dict[Hashable, Number] = {}
     self._candidates: dict[Hashable, list[Number]] = {}
-    self._sizes: list[int] | None = None
     self._asked: list[int] = []
     self._rest: int | None = None
 
   def trials(self) -> Iterator[int]:
     """Once per combination; within one, `choose` gives the values of it."""
-    number, total = 0, 1
-    while number < total:
+    sizes, combinations = self._asked, 1
+    for number in range(self.limit):
+      if number >= (combinations if self.complete else RANDOM_TRIALS):
+        return
       self.chosen, self._asked = {}, []
-      self._rest = number if total <= self.limit else None
+      self._rest = number if number < combinations <= self.limit else None
       yield number
-      if self._sizes is None:
-        self._sizes = self._asked
-        combinations = math.prod(self._asked)
-        total = min(combinations, self.limit + 1)
+      if number == 0:
+        sizes, combinations = self._asked, math.prod(self._asked)
         self.complete = self.complete and combinations <= self.limit
-      elif self._asked != self._sizes:
+      elif self._asked != sizes:
         self.complete = False  # which leaves are read depends on values: combinations may have been skipped
-      number += 1
 
   def choose(self, leaf: Hashable, dtype: DType, low: int = 0, high: int = -1) -> Number:
     """The value of a leaf; [low, high] narrows an integer's type."""
@@ -80,7 +80,8 @@ class Draws:
       values = self._candidates[key]
       self._asked.append(len(values))
       if self._rest is None:
-        self.chosen[leaf] = self.rng.choice(values)
+        fresh = dtype.kind == "float" and self.rng.random() < 0.5
+        self.chosen[leaf] = truncate(dtype, self.rng.uniform(-20, 20)) if fresh else self.rng.choice(values)
       else:
         self._rest, place = divmod(self._rest, len(values))
         self.chosen[leaf] = values[place]

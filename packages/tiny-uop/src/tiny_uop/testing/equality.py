@@ -13,7 +13,7 @@ from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.node import Node
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import same_shape
-from tiny_uop.testing.draws import Draws
+from tiny_uop.testing.draws import RANDOM_TRIALS, Draws
 from tiny_uop.testing.scalars import Scalars, Unspecified
 from tiny_uop.testing.tensors import Tensors
 from tiny_uop.text import print_uop
@@ -22,26 +22,29 @@ from tiny_uop.uop import UOp
 from tiny_uop.z3_terms import BitVectors, Integers, Terms, leaf_name
 
 EXHAUSTIVE = 1 << 17  # as many combinations are tried one by one where z3 gives up
-SAMPLES = 2000
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD})
 _TENSOR = GroupOp.Movement | GroupOp.Identity | {Ops.BUFFER, Ops.DEVICE, Ops.COPY}
 
 
-def check_same_value(before: UOp, after: UOp, changes: str = "") -> None:
+def check_same_value(before: UOp, after: UOp, changes: str = "", samples: int = 0) -> None:
   """Raises AssertionError, with a counter-example, where the graphs differ in dtype, shape or value.
 
   Graphs without floats are proved equal for all values of their leaves; where z3 gives up all values are tried, and
   where there are too many it is an error. Floats are sampled, special values included; with `changes`, results of
   ordinary floats may differ by the rounding of a few operations. Tensor-level graphs are compared on seeded data.
+  `samples` replaces proof and exhaustion: so many values of integers are tried, special ones included.
   """
   if before.dtype is not after.dtype:
     raise AssertionError(f"dtype {before.dtype} became {after.dtype}:{_both(before, after)}")
   if _is_tensor(before) or _is_tensor(after):
     return _check_tensors(before, after, bool(changes))
+  if samples:
+    return _check_samples(before, after, bool(changes), samples)
   nodes = (*before.walk(), *after.walk())
   floats = any(_floating(u.dtype) for u in nodes)
   # bit vectors are slow at division and at conversions to integers without bounds, and quick at what else there is
-  hard = any(u.op in _DIVISIONS or (u.op is Ops.CAST and u.dtype is dtypes.index) for u in nodes)
+  wide = lambda u: u.dtype.kind == "index" or u.dtype.bits > 8  # noqa: E731
+  hard = any((u.op in _DIVISIONS and wide(u)) or (u.op is Ops.CAST and u.dtype is dtypes.index) for u in nodes)
   theories: tuple[type[Integers], ...] = (BitVectors,) if floats else (Integers, BitVectors)
   for theory in theories if hard else theories[::-1]:
     if not changes and _proved(before, after, theory()):
@@ -111,8 +114,8 @@ def _check_all(before: UOp, after: UOp) -> None:
     )
 
 
-def _check_samples(before: UOp, after: UOp, changes: bool) -> None:
-  if not _compare(before, after, Draws(SAMPLES, ordinary=changes), _tolerance(before) if changes else 0.0):
+def _check_samples(before: UOp, after: UOp, changes: bool, samples: int = RANDOM_TRIALS) -> None:
+  if not _compare(before, after, Draws(samples, ordinary=changes), _tolerance(before) if changes else 0.0):
     raise AssertionError(f"the value is not specified for any of the values tried:{_both(before, after)}")
 
 
