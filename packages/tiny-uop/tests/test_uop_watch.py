@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tiny_uop.observe import recorder
+
 PROGRAM = """
 from tiny_uop import UOp, simplify
 from tiny_uop.observe import span
@@ -117,3 +119,20 @@ def test_all_at_once(tmp_path: Path) -> None:
   lines = printed(DEBUG="6", TRACK_MATCH_STATS="2", VIZ="-1", VIZ_FILE=str(tmp_path / "t.jsonl"))
   assert any(line.startswith("rewrite ") for line in lines) and any(line.startswith("share ") for line in lines)
   assert any(line.startswith("trace ") for line in lines) and (tmp_path / "t.jsonl").exists()
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+  readme = (Path(__file__).parent.parent / "README.md").read_text()
+  part = readme.split("## Watching it work")[1].split("\n## ")[0]
+  (code,) = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+  done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+  assert done.stdout.splitlines() == ["int_add_zero x + 0 x", *re.findall(r"print\(.*# (.*)", code)]
+  assert (tmp_path / "trace.jsonl.gz").exists()
+
+
+def test_every_kind_of_record_is_documented() -> None:
+  readme = (Path(__file__).parent.parent / "README.md").read_text()
+  source = Path(recorder.__file__).read_text()
+  kinds = set(re.findall(r'\["(\w+)", ', source))
+  assert kinds == {"node", "rule", "begin", "end", "rewrite", "truncated", "stats", "complete"}
+  assert all(f'| `["{kind}", ' in readme for kind in kinds)
