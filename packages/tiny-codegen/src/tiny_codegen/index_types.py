@@ -1,4 +1,9 @@
-"""Pass: `index` becomes int32, or int64 for values whose bounds need it."""
+"""Pass: `index` becomes int32, or int64 for values whose bounds need it.
+
+A target without int64 addresses no more than 2^31 elements. An offset that is in range is then known from its low 32
+bits, and those of sums and products from the low bits of their operands: arithmetic that may leave int32 only where
+the access does not happen (a number from memory under a gate that limits it) wraps and does no harm.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,15 @@ from tiny_uop import DType, Ops, UOp, dtypes
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
-def lower_index(root: UOp) -> UOp:
-  """The kernel without values of dtype index."""
+def lower_index(root: UOp, has_int64: bool = True) -> UOp:
+  """The kernel without values of dtype index; offsets are int32 where there is no int64."""
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     src = tuple([done[s] for s in u.src])
     if any(s.dtype.kind == "index" for s in u.src) or u.dtype.kind == "index":
-      done[u] = _lower(u, src)
+      new = done[u] = _lower(u, src)
+      if u.op is Ops.INDEX and not has_int64:
+        done[u] = new.replace(src=(new.src[0], _narrow(new.src[1]), *new.src[2:]))
     else:
       done[u] = u.replace(src=src) if src != u.src else u
   return done[root]
@@ -52,6 +59,20 @@ def _lower(u: UOp, src: tuple[UOp, ...]) -> UOp:
     return u.replace(dtype=dtype, src=src)
   matched = tuple([n.cast(_as(s.dtype, chosen)) if _is_index(s) else n for s, n in zip(u.src, src)])
   return u.replace(dtype=_as(u.dtype, chosen), src=matched)
+
+
+def _narrow(u: UOp) -> UOp:
+  """The low 32 bits of an offset."""
+  if u.dtype.scalar() is not dtypes.int64:
+    return u
+  narrow = dtypes.int32.vec(u.dtype.count)
+  if u.op in (Ops.ADD, Ops.MUL):
+    return u.replace(dtype=narrow, src=tuple([_narrow(s) for s in u.src]))
+  if u.op is Ops.WHERE:
+    return u.replace(dtype=narrow, src=(u.src[0], *[_narrow(s) for s in u.src[1:]]))
+  if u.op is Ops.CAST and u.src[0].dtype.scalar() is dtypes.int32:
+    return u.src[0]
+  return u.cast(narrow)
 
 
 def _as(dtype: DType, chosen: DType) -> DType:

@@ -109,7 +109,7 @@ def _gates(root: UOp, context: PassContext) -> UOp:
 
 def _index_types(root: UOp, context: PassContext) -> UOp:
   """index becomes int32 or int64, by bounds."""
-  return lower_index(root)
+  return lower_index(root, dtypes.int64 in context.capabilities.native_dtypes)
 
 
 def _decompose(root: UOp, context: PassContext) -> UOp:

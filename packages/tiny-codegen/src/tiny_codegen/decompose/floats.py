@@ -9,12 +9,12 @@ BITCASTs between a format and its bits meet and cancel.
 from __future__ import annotations
 
 from tiny_codegen.decompose.arithmetic import NAN, UNSIGNED, to
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS, each, place_in
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS, place_in
 from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
 from tiny_codegen.render.base import Capabilities
-from tiny_uop import DType, GroupOp, Ops, PtrDType, UOp, UPat, dtypes, rule
+from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
-from tiny_uop.truncate import to_bits
+from tiny_uop.truncate import FORMATS, to_bits
 
 _EMULATED = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
 # these give one of their operands, whose bits can be passed on as they are
@@ -100,6 +100,13 @@ def _double_bitcast(u: UOp, x: UOp) -> UOp:
   return x.bitcast(u.dtype)
 
 
+def _halfway(s: Samples, dtype: DType) -> UOp:
+  """float32 at, and halfway between, values of a narrower format: subnormal, normal and too large ones."""
+  form = FORMATS[dtype.name]
+  steps = s.value(dtypes.uint16, 0).cast(dtypes.uint32) << (22 - form.mantissa)
+  return (steps + ((127 - form.bias) << 23)).bitcast(dtypes.float32)
+
+
 def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
   x, small = UPat.var("x"), UPat.var("x", emulated)
   small_integers = (dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
@@ -107,49 +114,51 @@ def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
   single = UPat.var("x", dtypes.float32)
   rules = [
     rule("emulated_const", UPat(Ops.CONST, emulated, name="u"), _constant, grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: UOp.const(d, -1.5), emulated),
+         example=(lambda s: tuple([UOp.const(d, -1.5) for d in emulated]),
                   lambda s: UOp.const(emulated[0].vec(2), (0.5, NAN))),
          near_miss=lambda s: s.f.const_like(-1.5)),
     rule("emulated_load", UPat(Ops.LOAD, emulated, name="u"), _load, grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: s.value(d, 0), emulated),
+         example=(lambda s: tuple([s.value(d, 0) for d in emulated]),
                   lambda s: place_in(s, emulated[0], s.b).load(s.value(emulated[0], 0)),
                   lambda s: place_in(s, emulated[0]).load(dtype=emulated[0].vec(2))),
          near_miss=lambda s: s.f),
     rule("emulated_store", UPat(Ops.STORE, src=(UPat.var("index"), UPat.var("value", emulated)), name="u"), _store,
          grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: place_in(s, d).store(s.value(d, 0)), emulated),
+         example=(lambda s: tuple([place_in(s, d).store(s.value(d, 0)) for d in emulated]),
                   lambda s: place_in(s, emulated[0], s.b).store(s.value(emulated[0], 0))),
          near_miss=lambda s: place_in(s, dtypes.float32).store(s.f)),
     rule("emulated_move", UPat(_MOVES, emulated, name="u"), _move, grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: s.b.where(s.value(d, 0), s.value(d, 1)), emulated),
+         example=(lambda s: tuple([s.b.where(s.value(d, 0), s.value(d, 1)) for d in emulated]),
                   lambda s: UOp(Ops.VECTORIZE, emulated[0].vec(2), (s.value(emulated[0], 0), s.value(emulated[0], 1))),
                   lambda s: place_in(s, emulated[0]).load(dtype=emulated[0].vec(2)).extract(1)),
          near_miss=lambda s: s.b.where(s.f, s.g)),
     rule("emulated_operation", UPat(_COMPUTED, emulated, name="u"), _compute, grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: s.value(d, 0) + s.value(d, 1), emulated),
-                  *each(lambda s, d: s.value(d, 0) * s.value(d, 1), emulated),
-                  *each(lambda s, d: s.value(d, 0) / s.value(d, 1), emulated),
-                  *each(lambda s, d: s.value(d, 0).sqrt(), emulated),
+         example=(lambda s: tuple([s.value(d, 0) + s.value(d, 1) for d in emulated]),
+                  lambda s: tuple([s.value(d, 0) * s.value(d, 1) for d in emulated]),
+                  lambda s: tuple([s.value(d, 0) / s.value(d, 1) for d in emulated]),
+                  lambda s: tuple([s.value(d, 0).sqrt() for d in emulated]),
                   lambda s: s.value(emulated[0], 0).maximum(s.value(emulated[0], 1))),
          near_miss=lambda s: s.f + s.g),
     rule("emulated_compare", UPat(GroupOp.Compare, None, (small, UPat.var("y"))).named("u"), _compare,
          grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: s.value(d, 0) < s.value(d, 1), emulated),
+         example=(lambda s: tuple([s.value(d, 0) < s.value(d, 1) for d in emulated]),
                   lambda s: s.value(emulated[0], 0).ne(s.value(emulated[0], 1)),
                   lambda s: s.value(emulated[0], 0).eq(s.value(emulated[0], 1))),
          near_miss=lambda s: s.f < s.g),
     rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32, grows=MADE_OF_OTHERS,
-         example=each(lambda s, d: s.f.cast(d), emulated), near_miss=lambda s: s.i.cast(emulated[0])),
+         example=lambda s: tuple([x.cast(d) for d in emulated for x in (s.f, _halfway(s, d))]),
+         near_miss=lambda s: s.i.cast(emulated[0])),
     rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32, grows=MADE_OF_OTHERS,
-         example=each(lambda s, d: s.value(d, 0).cast(dtypes.float32), emulated),
+         example=lambda s: tuple([s.value(d, 0).cast(dtypes.float32) for d in emulated]),
          near_miss=lambda s: s.value(emulated[0], 0).cast(dtypes.float64)),
     rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32, grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: s.value(d, 0).cast(dtypes.float64), emulated),
-                  *each(lambda s, d: s.value(d, 0).cast(dtypes.bool), emulated)),
+         example=(lambda s: tuple([s.value(d, 0).cast(dtypes.float64) for d in emulated]),
+                  lambda s: tuple([s.value(d, 0).cast(dtypes.bool) for d in emulated])),
          near_miss=lambda s: s.f.cast(dtypes.float64)),
     rule("emulated_from_small_integer", UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"),
          _through_float32, grows=MADE_OF_OTHERS,
-         example=(*each(lambda s, d: s.value(dtypes.int16, 0).cast(d), emulated), lambda s: s.b.cast(emulated[0])),
+         example=(lambda s: tuple([s.value(dtypes.int16, 0).cast(d) for d in emulated]),
+                  lambda s: s.b.cast(emulated[0])),
          near_miss=lambda s: s.i.cast(emulated[0])),
     rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,)),), name="u"), _double_bitcast,
          example=lambda s: s.f.bitcast(dtypes.uint32).bitcast(dtypes.int32),
@@ -159,7 +168,7 @@ def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
   if has_double:
     rules.append(
       rule("emulated_from_integer", UPat(Ops.CAST, emulated, (wide,), name="u"), _from_integer, grows=MADE_OF_OTHERS,
-           example=each(lambda s, k, d: s.value(k, 0).cast(d), large_integers, emulated),
+           example=lambda s: tuple([s.value(k, 0).cast(d) for k in large_integers for d in emulated]),
            near_miss=lambda s: s.value(dtypes.int16, 0).cast(emulated[0])))  # fmt: skip
   else:
     rules.append(
@@ -176,7 +185,7 @@ def float_rules(capabilities: Capabilities) -> list[Rule]:
   # half and narrower formats from double: processors round by way of float32, and that twice
   odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"), _from_double,
              grows=MADE_OF_OTHERS,
-             example=each(lambda s, d: s.value(dtypes.float64, 0).cast(d), _EMULATED),
+             example=lambda s: tuple([s.value(dtypes.float64, 0).cast(d) for d in _EMULATED]),
              near_miss=lambda s: s.f.cast(dtypes.float16))  # fmt: skip
   # native halves meet emulated formats in float32
   between = tuple(d for d in _EMULATED if d in capabilities.native_dtypes)
@@ -185,6 +194,6 @@ def float_rules(capabilities: Capabilities) -> list[Rule]:
     rules.append(
       rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32,
            grows=MADE_OF_OTHERS,
-           example=each(lambda s, k, d: s.value(k, 0).cast(d), between, emulated),
+           example=lambda s: tuple([s.value(k, 0).cast(d) for k in between for d in emulated]),
            near_miss=lambda s: s.f.cast(emulated[0])))  # fmt: skip
   return [odd, *rules]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tiny_codegen.decompose import coefficients as fitted
@@ -23,10 +24,10 @@ from tiny_codegen.decompose.arithmetic import (
   signed_bits,
   to,
 )
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS, each
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_codegen.decompose.sine import sine
 from tiny_codegen.render.base import Capabilities
-from tiny_uop import GroupOp, Ops, UOp, UPat, dtypes, rule
+from tiny_uop import DType, GroupOp, Ops, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 
 LARGEST_ERROR = 1.05
@@ -174,6 +175,10 @@ def _narrow(u: UOp) -> UOp:
   return to(to(u.src[0], dtypes.float32).alu(u.op), u.dtype.scalar())
 
 
+def _of(op: Ops, kinds: tuple[DType, ...], s: Samples) -> tuple[UOp, ...]:
+  return tuple([s.value(d, 0).alu(op) for d in kinds])
+
+
 def transcendental_rules(capabilities: Capabilities) -> list[Rule]:
   """The rules for the functions that a target has no instruction for."""
   missing = GroupOp.Transcendental - capabilities.native_ops
@@ -185,12 +190,11 @@ def transcendental_rules(capabilities: Capabilities) -> list[Rule]:
     rules.append(
       rule(f"{op.name.lower()}_polynomial", UPat(op, wide, (UPat.var("x"),)), _FUNCTIONS[op],
            changes=f"at most {LARGEST_ERROR} units in the last place", grows=MADE_OF_OTHERS,
-           example=each(lambda s, op, d: s.value(d, 0).alu(op), (op,), wide),
-           near_miss=each(lambda s, op: s.value(dtypes.float16, 0).alu(op), (op,))))  # fmt: skip
+           example=partial(_of, op, wide), near_miss=partial(_of, op, narrow)))  # fmt: skip
   if missing:
     rules.append(
       rule("narrow_function", UPat(missing, narrow, name="u"), _narrow,
            changes="rounded to float32 first", grows="computed in float32",
-           example=each(lambda s, op, d: s.value(d, 0).alu(op), ordered, narrow),
-           near_miss=lambda s: s.f.alu(ordered[0])))  # fmt: skip
+           example=tuple([partial(_of, op, narrow) for op in ordered]),
+           near_miss=partial(_of, ordered[0], wide)))  # fmt: skip
   return rules

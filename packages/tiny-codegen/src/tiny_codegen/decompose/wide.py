@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from tiny_codegen.decompose import halves as h
 from tiny_codegen.decompose.arithmetic import to
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS, each, place_in
+from tiny_codegen.decompose.examples import MADE_OF_OTHERS, place_in
 from tiny_codegen.decompose.halves import Halves
 from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule
 
-_MARK = "halves"
+HALVES = "halves"  # the argument of a split value
 _WIDE = (dtypes.int64, dtypes.uint64)
 
 
@@ -26,11 +26,11 @@ def _is_wide(u: UOp) -> bool:
 
 def _split(u: UOp) -> Halves | None:
   """The halves of a value that has been split."""
-  return Halves(*u.src) if u.op is Ops.VECTORIZE and u.arg == _MARK else None
+  return Halves(*u.src) if u.op is Ops.VECTORIZE and u.arg == HALVES else None
 
 
 def _join(value: Halves, like: UOp) -> UOp:
-  return UOp(Ops.VECTORIZE, like.dtype, tuple(value), _MARK)
+  return UOp(Ops.VECTORIZE, like.dtype, tuple(value), HALVES)
 
 
 def _constant(u: UOp) -> UOp:
@@ -134,7 +134,7 @@ def _where(u: UOp, c: UOp, a: UOp, b: UOp) -> UOp | None:
 
 def _lanes(u: UOp) -> UOp | None:
   """VECTORIZE of split scalars."""
-  if u.arg == _MARK or (pairs := _pairs(u)) is None:
+  if u.arg == HALVES or (pairs := _pairs(u)) is None:
     return None
   kind = dtypes.uint32.vec(u.dtype.count)
   return _join(Halves(*(UOp(Ops.VECTORIZE, kind, tuple([p[word] for p in pairs])) for word in (0, 1))), u)
@@ -184,7 +184,7 @@ _x = UPat.var("x")
 
 def _pair(s: Samples, slot: int, dtype: DType = dtypes.int64) -> UOp:
   """A value that has been split."""
-  return UOp(Ops.VECTORIZE, dtype, (s.value(dtypes.uint32, slot), s.value(dtypes.uint32, slot + 1)), _MARK)
+  return UOp(Ops.VECTORIZE, dtype, (s.value(dtypes.uint32, slot), s.value(dtypes.uint32, slot + 1)), HALVES)
 
 
 def _whole(s: Samples, slot: int) -> UOp:
@@ -197,16 +197,19 @@ def _right(s: Samples, op: Ops, dtype: DType) -> UOp:
   if op not in (Ops.SHL, Ops.SHR):
     return _pair(s, 2, dtype)
   count, zero = s.value(dtypes.uint32, 2) & 63, UOp.const(dtypes.uint32, 0)
-  return UOp(Ops.VECTORIZE, dtype, (count, zero), _MARK)
+  return UOp(Ops.VECTORIZE, dtype, (count, zero), HALVES)
 
 
 def _pair_of_vectors(s: Samples) -> UOp:
   """A vector of two lanes that has been split."""
   halves = tuple([UOp(Ops.VECTORIZE, dtypes.uint32.vec(2), (x, y)) for x, y in zip(_pair(s, 0).src, _pair(s, 2).src)])
-  return UOp(Ops.VECTORIZE, dtypes.int64.vec(2), halves, _MARK)
+  return UOp(Ops.VECTORIZE, dtypes.int64.vec(2), halves, HALVES)
 
 
 _COMPARE = (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
+_PRODUCTS = (Ops.MUL, Ops.TRUNCDIV, Ops.TRUNCMOD)
+_SIMPLE = tuple([op for op in _COMPUTE if op not in _PRODUCTS])
+_NARROWER = (dtypes.bool, dtypes.int8, dtypes.uint32, dtypes.float32, dtypes.float64)
 WIDE_RULES = (
   rule("split_const", UPat(Ops.CONST, _WIDE, name="u"), _constant, grows=MADE_OF_OTHERS,
        example=(lambda s: UOp.const(dtypes.int64, -5), lambda s: UOp.const(dtypes.uint64.vec(2), (1, 1 << 63))),
@@ -220,14 +223,17 @@ WIDE_RULES = (
        example=(lambda s: place_in(s, dtypes.int64).store(_pair(s, 0)),
                 lambda s: place_in(s, dtypes.int64, s.b).store(_pair(s, 0))),
        near_miss=lambda s: place_in(s, dtypes.int64).store(_whole(s, 0))),
-  rule("split_operation", UPat(_COMPUTE, _WIDE, name="u"), _compute, grows=MADE_OF_OTHERS,
-       example=each(lambda s, op, d: _pair(s, 0, d).alu(op, _right(s, op, d)), _COMPUTE, _WIDE),
+  rule("split_operation", UPat(_SIMPLE, _WIDE, name="u"), _compute, grows=MADE_OF_OTHERS,
+       example=lambda s: tuple([_pair(s, 0, d).alu(op, _right(s, op, d)) for op in _SIMPLE for d in _WIDE]),
        near_miss=(lambda s: _whole(s, 0) + _pair(s, 0), lambda s: s.i + s.j)),
+  rule("split_product", UPat(_PRODUCTS, _WIDE, name="u"), _compute, grows=MADE_OF_OTHERS,
+       example=lambda s: tuple([_pair(s, 0, d).alu(op, _pair(s, 2, d)) for op in _PRODUCTS for d in _WIDE]),
+       near_miss=(lambda s: _whole(s, 0) * _pair(s, 0), lambda s: s.i * s.j)),
   rule("split_negation", UPat(Ops.NEG, _WIDE, name="u"), _negate, grows=MADE_OF_OTHERS,
        example=lambda s: _pair(s, 0).alu(Ops.NEG), near_miss=lambda s: _whole(s, 0).alu(Ops.NEG)),
   rule("split_compare", UPat(GroupOp.Compare, None, (UPat.var("x", _WIDE), UPat.var("y")), name="u"), _compare,
        grows=MADE_OF_OTHERS,
-       example=each(lambda s, op, d: _pair(s, 0, d).alu(op, _pair(s, 2, d)), _COMPARE, _WIDE),
+       example=lambda s: tuple([_pair(s, 0, d).alu(op, _pair(s, 2, d)) for op in _COMPARE for d in _WIDE]),
        near_miss=lambda s: _whole(s, 0) < _pair(s, 0)),
   rule("split_where", UPat(Ops.WHERE, _WIDE, (UPat.var("c"), UPat.var("a"), UPat.var("b")), name="u"), _where,
        grows=MADE_OF_OTHERS,
@@ -244,8 +250,7 @@ WIDE_RULES = (
                 lambda s: _pair(s, 0).cast(dtypes.uint64)),
        near_miss=lambda s: _whole(s, 0).cast(dtypes.uint64)),
   rule("split_narrow", UPat(Ops.CAST, None, (UPat.var("x", _WIDE),), name="u"), _narrow, grows=MADE_OF_OTHERS,
-       example=each(lambda s, d, to: _pair(s, 0, d).cast(to), _WIDE,
-                    (dtypes.bool, dtypes.int8, dtypes.uint32, dtypes.float32, dtypes.float64)),
+       example=lambda s: tuple([_pair(s, 0, d).cast(to) for d in _WIDE for to in _NARROWER]),
        near_miss=lambda s: _whole(s, 0).cast(dtypes.int8)),
   rule("split_bitcast", UPat(Ops.BITCAST, _WIDE, (UPat.var("x", _WIDE),), name="u"), _retype,
        example=lambda s: _pair(s, 0).bitcast(dtypes.uint64), near_miss=lambda s: _whole(s, 0).bitcast(dtypes.uint64)),

@@ -43,8 +43,7 @@ def check_same_value(before: UOp, after: UOp, changes: str = "", samples: int = 
   nodes = (*before.walk(), *after.walk())
   floats = any(_floating(u.dtype) for u in nodes)
   # bit vectors are slow at division and at conversions to integers without bounds, and quick at what else there is
-  wide = lambda u: u.dtype.kind == "index" or u.dtype.bits > 8  # noqa: E731
-  hard = any((u.op in _DIVISIONS and wide(u)) or (u.op is Ops.CAST and u.dtype is dtypes.index) for u in nodes)
+  hard = any((u.op in _DIVISIONS and _wide(u.dtype)) or (u.op is Ops.CAST and u.dtype is dtypes.index) for u in nodes)
   theories: tuple[type[Integers], ...] = (BitVectors,) if floats else (Integers, BitVectors)
   for theory in theories if hard else theories[::-1]:
     if not changes and _proved(before, after, theory()):
@@ -149,6 +148,10 @@ def _largest(root: UOp, machine: Scalars) -> float:
 def _tolerance(u: UOp) -> float:
   narrowest = min((FORMATS[x.dtype.scalar().name].mantissa for x in u.walk() if _floating(x.dtype)), default=23)
   return 2.0 ** -max(narrowest - 4, 1)
+
+
+def _wide(dtype: DType) -> bool:
+  return dtype.kind == "index" or dtype.bits > 8
 
 
 def _floating(dtype: DType) -> bool:
