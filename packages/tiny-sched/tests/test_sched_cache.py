@@ -51,6 +51,21 @@ def test_other_bound_value_is_a_hit(execute: Callable[[UOp, Any], None]) -> None
   assert schedule_cache_info()[:2] == (2, 1)
 
 
+def test_bound_values_that_the_graph_has_as_constants_are_hits() -> None:
+  n = UOp.variable("position", 0, 7)
+  x, out = buffer(), buffer(1)
+  for value in (1, 5, 0):  # `cached` adds 1 to the position
+    schedule(cached(x, n.bind(value), out))
+  assert schedule_cache_info()[:2] == (2, 1)
+
+
+def test_constants_that_are_equal_as_numbers_are_misses() -> None:
+  x, out = UOp.new_buffer("CPU", 8, dtypes.float32), UOp.new_buffer("CPU", 8, dtypes.float32)
+  values = [0.0, -0.0, float("nan")]
+  kernels = [schedule(UOp.sink(out.assign(x.maximum(x.const_like(v))))).src[0].src[0] for v in (*values, *values)]
+  assert schedule_cache_info()[:2] == (3, 3) and len(set(kernels)) == 3
+
+
 def test_a_hit_makes_calls_of_the_same_kernels() -> None:
   first, second = schedule(graph(buffer(), buffer())), schedule(graph(buffer(), buffer()))
   assert [a.src[0] for a in first.src] == [b.src[0] for b in second.src]
@@ -88,6 +103,19 @@ def test_cache_keeps_no_buffer_alive() -> None:
     schedule(graph(buffer(), buffer()))
   gc.collect()
   assert live_nodes() == before
+
+
+def test_a_dropped_schedule_is_freed_at_once() -> None:
+  schedule(graph(buffer(), buffer()))
+  gc.collect()
+  before = live_nodes()
+  gc.disable()
+  try:
+    for _ in range(3):
+      schedule(graph(buffer(), buffer()))
+      assert live_nodes() == before, "something refers to itself and so waits for the garbage collector"
+  finally:
+    gc.enable()
 
 
 def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

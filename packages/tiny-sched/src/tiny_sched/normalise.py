@@ -1,5 +1,7 @@
 """The part of a graph that decides its schedule: BUFFERs become numbered slots, BINDs their VARIABLEs.
 
+It has two forms: `structure` is the key of the cache, quick to make; `normalise` gives the graph that is scheduled.
+
 BUFFERs that have no memory yet have ids of their own kind, so that none of them is taken for a real one: slots,
 temporaries, and the arenas that temporaries lie in.
 """
@@ -14,19 +16,34 @@ from tiny_uop.uop import RESERVED_BUFFER_IDS
 _FIRST_TEMPORARY = RESERVED_BUFFER_IDS
 _FIRST_ARENA = RESERVED_BUFFER_IDS << 1
 _FIRST_SLOT = RESERVED_BUFFER_IDS << 2
+_BUFFER, _BIND = Ops.BUFFER, Ops.BIND
+_LEAVES = frozenset({Ops.CONST, Ops.DEVICE, Ops.VARIABLE})
 
 
 @dataclass(frozen=True)
-class Normal:
-  """`sink`: the key of the cache. `buffers[i]`: the BUFFER of slot i. `binds`: the BIND of each bound VARIABLE."""
+class Given:
+  """What is left out. `buffers[i]`: the BUFFER of slot i. `binds`: the BIND of each bound VARIABLE."""
 
-  sink: UOp
   buffers: tuple[UOp, ...]
   binds: dict[UOp, UOp]
 
   def originals(self) -> dict[UOp, UOp]:
     """The BUFFER in the place of each slot."""
     return {slot_buffer(slot, buffer): buffer for slot, buffer in enumerate(self.buffers)}
+
+
+@dataclass(frozen=True)
+class Structure(Given):
+  """`key`: equal for two graphs if and only if their normal forms are the same."""
+
+  key: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Normal(Given):
+  """`sink`: the graph over slots and VARIABLEs."""
+
+  sink: UOp
 
 
 def slot_buffer(slot: int, buffer: UOp) -> UOp:
@@ -64,26 +81,54 @@ def is_arena(buffer: UOp) -> bool:
   return bool(_FIRST_ARENA <= buffer.arg[0] < _FIRST_SLOT)
 
 
+def structure(sink: UOp) -> Structure:
+  """The structure of a graph, without making any node. Raises ValueError where one VARIABLE is bound to two values.
+
+  The key lists the nodes, sources before users: op, dtype, arg, tag, and the places of the sources. A leaf has no place
+  and stands for itself: as numbers 0.0 and -0.0 would be equal.
+  """
+  places: dict[UOp, object] = {}
+  key: list[object] = []
+  buffers: list[UOp] = []
+  binds: dict[UOp, UOp] = {}
+  for u in sink.toposort:
+    op = u.op
+    if op in _LEAVES:
+      places[u] = u
+    elif op is _BIND:
+      places[u] = _bound_once(u, binds)
+    else:
+      arg = u.arg
+      if op is _BUFFER and not is_temporary(u):
+        arg = arg[1]
+        buffers.append(u)
+      key += (op, u.dtype, arg, u.tag, *[places[s] for s in u.src])
+      places[u] = len(key)
+  return Structure(tuple(buffers), binds, tuple(key))
+
+
 def normalise(sink: UOp) -> Normal:
   """Normalises a graph. Raises ValueError where one VARIABLE is bound to two values."""
   done: dict[UOp, UOp] = {}
   buffers: list[UOp] = []
   binds: dict[UOp, UOp] = {}
   for u in sink.toposort:
-    if u.op is Ops.BUFFER and not is_temporary(u):
+    if u.op is _BUFFER and not is_temporary(u):
       done[u] = slot_buffer(len(buffers), u)
       buffers.append(u)
-    elif u.op is Ops.BIND:
-      variable = u.src[0]
-      if binds.setdefault(variable, u) is not u:
-        values = sorted((binds[variable].unbind()[1], u.unbind()[1]))
-        raise ValueError(
-          f"variable {variable.arg[0]!r} is bound to {values[0]} and to {values[1]} in one graph: "
-          "realize one part first"
-        )
-      done[u] = variable
-    elif u.src:
-      done[u] = u.with_src(tuple([done[s] for s in u.src]))
+    elif u.op is _BIND:
+      done[u] = _bound_once(u, binds)
     else:
-      done[u] = u
-  return Normal(done[sink], tuple(buffers), binds)
+      done[u] = u.with_src(tuple([done[s] for s in u.src]))
+  return Normal(tuple(buffers), binds, done[sink])
+
+
+def _bound_once(bind: UOp, binds: dict[UOp, UOp]) -> UOp:
+  """The VARIABLE of a BIND, which is added to `binds`."""
+  variable = bind.src[0]
+  if (other := binds.setdefault(variable, bind)) is not bind:
+    values = sorted((other.unbind()[1], bind.unbind()[1]))
+    raise ValueError(
+      f"variable {variable.arg[0]!r} is bound to {values[0]} and to {values[1]} in one graph: realize one part first"
+    )
+  return variable

@@ -9,9 +9,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from tiny_sched.history import Histories
-from tiny_sched.normalise import Normal, is_arena, is_slot, normalise, slot_of
+from tiny_sched.normalise import Given, is_arena, is_slot, normalise, slot_of, structure
 from tiny_sched.passes import run_passes
-from tiny_uop import Ops, UOp, dtypes, new_buffer_id, spec
+from tiny_uop import Ops, UOp, new_buffer_id, spec
 from tiny_uop.context import DEBUG, SPEC
 from tiny_uop.observe import span
 
@@ -26,7 +26,7 @@ class CacheInfo(NamedTuple):
   size: int
 
 
-_cache: OrderedDict[UOp, UOp] = OrderedDict()
+_cache: OrderedDict[tuple[object, ...], UOp] = OrderedDict()
 _counts = {"hits": 0, "misses": 0}
 _lock = Lock()
 
@@ -53,21 +53,21 @@ def schedule(sink: UOp) -> UOp:
   """
   check_roots(sink)
   start = time.perf_counter()
-  normal = normalise(sink)
+  given = structure(sink)
   with _lock:
-    template = _cache.get(normal.sink)
+    template = _cache.get(given.key)
     _counts["hits" if template is not None else "misses"] += 1
     if template is not None:
-      _cache.move_to_end(normal.sink)
+      _cache.move_to_end(given.key)
   if hit := template is not None:
     found = template
   else:
-    found = build(normal.sink)
+    found = build(normalise(sink).sink)
     with _lock:
-      _cache[normal.sink] = found
+      _cache[given.key] = found
       while len(_cache) > CACHE_SIZE:
         _cache.popitem(last=False)
-  linear = instantiate(found, normal)
+  linear = instantiate(found, given)
   if DEBUG >= 1 and found.src:
     took = (time.perf_counter() - start) * 1e3
     print(f"schedule {len(found.src):4d} calls in {took:8.2f} ms, cache {'hit' if hit else 'miss'}", file=sys.stderr)
@@ -106,10 +106,10 @@ class _Arguments(dict[UOp, UOp]):
   """What stands in a schedule for each argument of its template. No closures that know each other: such a cycle would
   keep the buffers until the garbage collector runs."""
 
-  def __init__(self, normal: Normal) -> None:
+  def __init__(self, given: Given) -> None:
     super().__init__()
-    self.normal = normal
-    self.taken = {b.arg[0] for b in normal.buffers}
+    self.given = given
+    self.taken = {b.arg[0] for b in given.buffers}
 
   def __missing__(self, argument: UOp) -> UOp:
     found = self[argument] = self._make(argument)
@@ -119,25 +119,23 @@ class _Arguments(dict[UOp, UOp]):
     if argument.op is Ops.BUFFER_VIEW:
       return argument.with_src((self[argument.src[0]],))
     if argument.op is Ops.VARIABLE:
-      return bound(argument, self.normal)
+      return bound(argument, self.given)
     if is_slot(argument):
-      return self.normal.buffers[slot_of(argument)]
+      return self.given.buffers[slot_of(argument)]
     return _new_arena(argument, self.taken) if is_arena(argument) else argument
 
 
-def instantiate(template: UOp, normal: Normal) -> UOp:
+def instantiate(template: UOp, given: Given) -> UOp:
   """The schedule over the buffers and values of a graph, with new arenas."""
-  real = _Arguments(normal)
-  calls = [
-    UOp(Ops.CALL, dtypes.void, (call.src[0], *[real[argument] for argument in call.src[1:]])) for call in template.src
-  ]
-  return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
+  real = _Arguments(given)
+  calls = [call.with_src((call.src[0], *[real[argument] for argument in call.src[1:]])) for call in template.src]
+  return template.with_src(tuple(calls))
 
 
-def bound(variable: UOp, normal: Normal) -> UOp:
+def bound(variable: UOp, given: Given) -> UOp:
   """The BIND of a VARIABLE of a normalised graph. Raises ValueError where it has none."""
-  if variable not in normal.binds:
+  if variable not in given.binds:
     raise ValueError(
       f"variable {variable.arg[0]!r} has no value: bind it with .bind(value) before the graph is scheduled"
     )
-  return normal.binds[variable]
+  return given.binds[variable]

@@ -9,14 +9,16 @@ their buffers in all live tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device, run
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
-from tiny_tensor.shapes import prod, upper
+from tiny_tensor.shapes import Shape, prod, upper
 from tiny_uop import Ops, UOp, dtypes
 
-HOLDERS = frozenset({Ops.BUFFER, Ops.AFTER})
+AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
+HOLDERS = frozenset({Ops.BUFFER, AFTER})
+EMPTIABLE = frozenset({Ops.REDUCE, Ops.PAD})  # what has elements over a source that may have none
 
 
 def storage(uop: UOp) -> UOp | None:
@@ -41,15 +43,20 @@ def buffer_under(holder: UOp) -> UOp:
   return holder
 
 
+def shaped(holder: UOp, shape: Shape) -> UOp:
+  """The first elements of a BUFFER, or of an AFTER over one, in a shape."""
+  total = prod(shape)
+  part = holder if isinstance(total, int) else holder.shrink([(0, total)])
+  return part.reshape(shape)
+
+
 def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
   """A new BUFFER for a value, and the view of it that has the value's shape. Symbolic sizes get room for the
   largest.
   """
   size = math.prod(map(upper, uop.shape))
   buffer = UOp.new_buffer(uop.device or Device.DEFAULT, size, uop.dtype)
-  total = prod(uop.shape)
-  part = buffer if isinstance(total, int) else buffer.shrink([(0, total)])
-  return buffer, part.reshape(uop.shape)
+  return buffer, shaped(buffer, uop.shape)
 
 
 def stored(buffer: UOp, view: UOp, value: UOp) -> UOp:
@@ -71,51 +78,40 @@ class Plan:
 
   def __init__(self, uops: Iterable[UOp]) -> None:
     # in order everywhere: the same step has to give the same graph again, for the schedule cache to know it
-    order = dict.fromkeys(u for u in uops if not is_realized(u))
-    self.outputs = set(order)
-    self.assignments: set[UOp] = set()
-    seen: set[UOp] = set()
-    new = list(order)
-    while new:
-      for uop in new:
-        for u in uop.walk(lambda n: n not in seen):
-          seen.add(u)
-          if u.op is Ops.AFTER:
-            self.assignments.add(u)
-      new = stale_readers(self.assignments, self.outputs)
-      self.outputs.update(new)
-      order.update(dict.fromkeys(new))
-    self.roots = dict.fromkeys(root_of(u) for u in order)
+    outputs = dict.fromkeys(u for u in uops if not is_realized(u))
+    while True:
+      *nodes, _ = UOp.sink(*outputs).toposort
+      self.assignments = {u for u in nodes if u.op is AFTER}
+      if not (late := stale_readers(self.assignments, outputs.keys())):
+        break
+      outputs.update(dict.fromkeys(late))
+    self.outputs = outputs.keys()
+    contiguous = {u.src[0]: u for u in nodes if u.op is CONTIGUOUS}
+    roots = dict.fromkeys(root_of(u) for u in outputs)
+    # the gradient that an optimiser made contiguous need not be computed a second time for the tensor that holds it
+    self.roots = dict.fromkeys(root for root in roots if root not in contiguous)
     self.finished: dict[UOp, UOp] = {a: buffer_under(a) for a in self.assignments}
-    self.rebuilt: dict[UOp, UOp] = {}
     self.copies: dict[object, dict[UOp, UOp]] = {}
-    for root in list(self.roots):
-      # the gradient that an optimiser made contiguous need not be computed a second time for the tensor that holds it
-      copy = root.contiguous()
-      if copy is not root and copy in seen:
-        del self.roots[root]
-    self.effects = dict.fromkeys(self.rebuild(root).base for root in self.roots)
-    for root in {root_of(u) for u in self.outputs} - self.roots.keys():
-      self.finished[root] = self.finished[root.contiguous()]
+    self.rebuilt = self.rebuild(nodes, {*self.roots, *contiguous.values()} - self.assignments)
+    self.effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in self.roots)
+    for root in roots.keys() - self.roots.keys():
+      self.finished[root] = self.finished[contiguous[root]]
 
-  def rebuild(self, root: UOp) -> UOp:
-    """The graph with outputs and CONTIGUOUS nodes as buffers that are stored to, and no reads of tensors without
-    elements.
+  def rebuild(self, nodes: Sequence[UOp], kept: set[UOp]) -> dict[UOp, UOp]:
+    """What becomes of every node that changes: those to be `kept` are buffers that are stored to, and tensors without
+    elements are not read.
     """
-    done = self.rebuilt
-    for u in root.walk(lambda n: n not in done):
-      if u in done:
-        continue
-      new = u.with_src(tuple([done[s] for s in u.src]))
-      if u.op is not Ops.AFTER and (u.op is Ops.CONTIGUOUS or u in self.roots) and 0 not in u.shape:
-        buffer, view = buffer_for(u)
-        self.finished[u] = view
-        after = stored(buffer, view, new.src[0] if u.op is Ops.CONTIGUOUS else new)
-        new = view.substitute({buffer: after})
-      else:
+    changed: dict[UOp, UOp] = {}
+    for u in nodes:
+      new = u if changed.keys().isdisjoint(u.src) else u.with_src(tuple([changed.get(s, s) for s in u.src]))
+      if u in kept and 0 not in u.shape:
+        buffer, self.finished[u] = buffer_for(u)
+        new = shaped(stored(buffer, self.finished[u], new.src[0] if u.op is CONTIGUOUS else new), u.shape)
+      elif u.op in EMPTIABLE:
         new = without_empty(new)
-      done[u] = new
-    return done[root]
+      if new is not u:
+        changed[u] = new
+    return changed
 
   def separate(self, tensors: Sequence[TensorBase]) -> None:
     """Give independent tensors that happen to stand for one graph a buffer each: they may be written to later."""
@@ -136,8 +132,8 @@ class Plan:
 
 
 def without_empty(u: UOp) -> UOp:
-  """What a value computed from no elements is: the neutral element of a reduction, the zeros of a padding."""
-  if u.op in (Ops.REDUCE, Ops.PAD) and 0 in u.src[0].shape and 0 not in u.shape:
+  """What a REDUCE or PAD of no elements is: the neutral element of the reduction, the zeros of the padding."""
+  if 0 in u.src[0].shape and 0 not in u.shape:
     value: float | bool = 0
     if u.op is Ops.REDUCE:
       value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(u.dtype)}[u.arg[0]]
@@ -145,7 +141,7 @@ def without_empty(u: UOp) -> UOp:
   return u
 
 
-def stale_readers(assignments: set[UOp], outputs: set[UOp]) -> list[UOp]:
+def stale_readers(assignments: set[UOp], outputs: Collection[UOp]) -> list[UOp]:
   """Graphs of live tensors that read contents which `assignments` overwrite, and are not computed yet."""
   overwritten = {a.src[0].base for a in assignments}
   if not overwritten:
