@@ -191,8 +191,8 @@ def graph_rewrite(
   replacements that take a `ctx`. Raises RewriteLoop, which names the rules, when the rules lead back to a node.
   """
   if active():
-    with span("table", name or "table", root) as work:
-      result = work.gives(_rewritten(root, observed(table, name or "table"), ctx, bottom_up, gate, name))
+    with span("table", name or "rewrite", root) as work:
+      result = work.gives(_rewritten(root, observed(table, name or "rewrite"), ctx, bottom_up, gate, name))
   else:
     result = _rewritten(root, table, ctx, bottom_up, gate, name)
   if SPEC.value >= 2:
