@@ -8,7 +8,7 @@ import pytest
 from uop_expressions import draw
 from uop_oracle import Oracle
 
-from tiny_uop import Ops, UOp, dtypes, evaluate
+from tiny_uop import AddrSpace, Ops, UOp, dtypes, evaluate
 from tiny_uop.exact_integers import Exact
 
 i32, u8 = dtypes.int32, dtypes.uint8
@@ -112,3 +112,31 @@ def test_lanes() -> None:
   assert [u.render() for u in Exact().of((n.broadcast(4) * 4 + lanes).extract(2, 1))] == ["n*4 + 2", "n*4 + 1"]
   wide = UOp.param(2, i32.ptr(8)).index(0).load(dtype=i32.vec(2))
   assert [u.render() for u in Exact().of(wide < 1)] == ["PARAM 2[0].0 < 1", "PARAM 2[0].1 < 1"]
+
+
+def test_near_memory_holds_what_is_stored_there() -> None:
+  register = UOp.alloc(0, i32.ptr(1, AddrSpace.REG))
+  k = UOp.range(8, 0)
+  start = register.index(0).store(-(2**31))
+  held = register.after(start, k).index(0)
+  update = held.store(held.load().maximum(UOp.param(2, i32.ptr(8)).index(k).load() % 5))
+  result = register.after(update.end(k)).index(0).load()
+  stores = [u for u in result.toposort if u.op is Ops.STORE]
+  (bounded,), (free,) = Exact(stores).of(result), Exact().of(result)
+  assert (bounded.vmin, bounded.vmax) == (-(2**31), 4)
+  assert (free.vmin, free.vmax) == (-(2**31), 2**31 - 1)
+  # a sum grows with what it held
+  grown = held.store(held.load() + 1)
+  (after,) = Exact([start, grown]).of(register.after(grown.end(k)).index(0).load())
+  assert (after.vmin, after.vmax) == (-(2**31), 2**31 - 1)
+  # a gated load may give its alternative instead
+  gated = register.after(start).index(0, k < 3)
+  assert [Exact([start]).of(gated.load(alt))[0].vmax for alt in (None, UOp.const(i32, 7))] == [0, 7]
+
+
+def test_memories_that_are_filled_from_each_other() -> None:
+  first, second = (UOp.alloc(place, i32.ptr(4, AddrSpace.LOCAL)) for place in range(2))
+  into_first = first.index(0).store(second.index(0).load().maximum(3))
+  into_second = second.index(0).store(first.index(0).load().maximum(5))
+  (value,) = Exact([into_first, into_second]).of(first.index(1).load())
+  assert (value.vmin, value.vmax) == (-(2**31), 2**31 - 1)  # what it starts from is not known

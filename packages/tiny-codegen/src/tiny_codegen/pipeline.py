@@ -34,6 +34,7 @@ from tiny_uop import (
   ProgramInfo,
   PtrDType,
   UOp,
+  dtypes,
   graph_rewrite,
   print_uop,
   simplify,

@@ -129,10 +129,11 @@ def check_bounds(root: UOp, stage: str = "") -> None:
     for body in dict.fromkeys(call.src[0] for call in root.src if call.src[0].op is Ops.SINK):
       check_bounds(body, stage)
     return
-  exact = Exact()
+  found_accesses = list(accesses(root))
+  exact = Exact(access.node for access in found_accesses if access.node.op is Ops.STORE)
   name = root.arg.name if isinstance(root.arg, KernelInfo) else "kernel"
   where = f"kernel {name!r}" + (f" after {stage!r}" if stage else "")
-  for access in accesses(root):
+  for access in found_accesses:
     claim = Claim.of(access, exact)
     try:
       found = prove(claim)

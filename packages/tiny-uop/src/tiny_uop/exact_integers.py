@@ -3,12 +3,12 @@
 Where bounds show that an operation cannot wrap, it is the plain one; else a remainder is taken. What late passes make
 of an expression (shifts, masks, multiply-adds, divisions toward zero) becomes again what it was, so that an offset has
 one form from the scheduler to the last pass, and what was proved about it stays proved. What is not known (memory,
-floats, sums over loops) becomes a VARIABLE with the bounds of its dtype.
+floats, sums over loops) becomes a VARIABLE with the bounds of its dtype, or of what is stored where it is loaded from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType, PtrDType, dtypes
@@ -35,19 +35,31 @@ def _whole(dtype: DType) -> bool:
   return not isinstance(dtype, PtrDType) and dtype.kind in ("int", "uint", "index", "bool")
 
 
-def memory_name(pointer: UOp) -> str:
-  """`PARAM 1` or `ALLOC 0`: the memory that a pointer leads to."""
+def memory_of(pointer: UOp) -> UOp:
+  """The PARAM or ALLOC that a pointer leads to."""
   while pointer.op in (Ops.AFTER, Ops.INDEX):
     pointer = pointer.src[0]
-  return f"{pointer.op.name} {pointer.arg}"
+  return pointer
+
+
+def memory_name(pointer: UOp) -> str:
+  """`PARAM 1` or `ALLOC 0`: the memory that a pointer leads to."""
+  memory = memory_of(pointer)
+  return f"{memory.op.name} {memory.arg}"
 
 
 class Exact:
-  """Rewrites the expressions of one graph; a node is rewritten once."""
+  """Rewrites the expressions of one graph; a node is rewritten once. `stores` are the STOREs of the graph: an ALLOC
+  is read only where one of them has written it.
+  """
 
-  def __init__(self) -> None:
+  def __init__(self, stores: Iterable[UOp] = ()) -> None:
     self._lanes: dict[UOp, Lanes] = {}
     self._named: dict[str, UOp] = {}
+    self._stored: dict[UOp, list[UOp]] = {}
+    self._known: dict[UOp, tuple[int, int]] = {}
+    for store in stores:
+      self._stored.setdefault(memory_of(store.src[0]), []).append(store.src[1])
 
   def of(self, root: UOp) -> Lanes:
     """An integer or bool expression as one expression of dtype index or bool for each of its lanes."""
@@ -127,9 +139,27 @@ class Exact:
     scalar = u.dtype.scalar()
     if not _whole(scalar):
       return UOp.const(dtypes.bool, False)  # a float or an effect: its users are unknown themselves
-    low, high = int(u.vmin), int(u.vmax)
+    low, high = self._loaded(u) if u.op is Ops.LOAD else (int(u.vmin), int(u.vmax))
     made = self._register(name, None, UOp.variable(name, low, high))
     return made.ne(0) if scalar.kind == "bool" else made
+
+  def _loaded(self, load: UOp) -> tuple[int, int]:
+    """Bounds of what is loaded: for an ALLOC of what is stored there. An accumulator stores what it held, too, which
+    adds nothing to the bounds of a maximum.
+    """
+    memory = memory_of(load.src[0])
+    known = self._known.get(memory)
+    if known is None:
+      known = self._known[memory] = (int(load.vmin), int(load.vmax))  # what it is while it is being found out
+      if memory.op is Ops.ALLOC and memory in self._stored:
+        values = [lane for value in self._stored[memory] for part in _parts(value, memory) for lane in self.of(part)]
+        if values and all(v.dtype is dtypes.index for v in values):
+          known = self._known[memory] = (min(int(v.vmin) for v in values), max(int(v.vmax) for v in values))
+    low, high = known
+    if len(load.src) > 1 or len(load.src[0].src) > 2:  # the alternative where the gate does not hold
+      others = self.of(load.src[1]) if len(load.src) > 1 else (_number(0),)
+      low, high = min(low, *[int(v.vmin) for v in others]), max(high, *[int(v.vmax) for v in others])
+    return low, high
 
   def _register(self, name: str, u: UOp | None, made: UOp) -> UOp:
     """`made`, under a name that no other value has."""
@@ -140,6 +170,21 @@ class Exact:
     made = made if chosen == name else UOp.variable(chosen, *made.arg[1:])
     self._named[chosen] = made
     return made
+
+
+def _parts(value: UOp, memory: UOp) -> list[UOp]:
+  """Nodes of which a value is always one, or one lane for each of its lanes; loads from `memory` are left out."""
+  found: list[UOp] = []
+  stack = [value]
+  while stack:
+    u = stack.pop()
+    if u.op in (Ops.MAX, Ops.VECTORIZE, Ops.EXTRACT):
+      stack += u.src
+    elif u.op is Ops.WHERE:
+      stack += u.src[1:]
+    elif u.op is not Ops.LOAD or memory_of(u.src[0]) is not memory:
+      found.append(u)
+  return found
 
 
 def _wrapped(x: UOp, dtype: DType) -> UOp:
