@@ -105,6 +105,19 @@ def test_statistics(trace_file: Path) -> None:
   assert table.startswith("1.00 ") and table.endswith("-- simplify")
 
 
+def test_times_of_passes(tmp_path: Path) -> None:
+  path = tmp_path / "two.jsonl"
+  with tracing(path):
+    compile_it()
+    compile_it()
+  heading, *rows = shown(path, "--stats", "pass")
+  assert heading.split() == ["share", "time", "runs", "rewrites", "of", "pass"]
+  cells = {row.split()[-1]: row.split() for row in rows}
+  assert cells["simplify"][-4:] == ["2", "4", "kernel", "simplify"] and cells["rename"][-4:-2] == ["2", "0"]
+  assert sum(float(row.split()[0]) for row in rows) == pytest.approx(1, abs=0.02)
+  assert rows[0].endswith("simplify")  # it takes longer
+
+
 def test_colours_are_for_terminals(trace_file: Path) -> None:
   assert "\x1b" not in viz(trace_file, "--step", 0).stdout
   assert "\x1b[31m-%1" in viz(trace_file, "--step", 0, "--color", "always").stdout

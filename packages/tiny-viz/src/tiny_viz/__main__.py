@@ -13,6 +13,7 @@ from tiny_viz.graphs import Graphs
 from tiny_viz.listing import (
   duration,
   overview,
+  pass_times,
   passes,
   path_of,
   stats_listing,
@@ -52,7 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     "--whole", action="store_true", help="with --step and --graph: the graph around the node that was rewritten, too"
   )
   parser.add_argument(
-    "--stats", nargs="?", const="rule", choices=["rule", "table"], help="matches, attempts and times per rule or table"
+    "--stats",
+    nargs="?",
+    const="rule",
+    choices=["rule", "table", "pass"],
+    help="matches, attempts and times per rule or table; times per pass",
   )
   parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="default: on a terminal")
   return parser
@@ -81,6 +86,8 @@ def _answer(trace: Trace, options: argparse.Namespace, style: Style) -> list[str
     return print_uop(_chosen_graph(graphs, options)).splitlines()
   if options.step is not None:
     return _difference(graphs, _step(trace, options.step), options.whole, style)
+  if options.stats == "pass":
+    return pass_times(trace, style)
   if options.stats is not None:
     if not trace.stats:
       raise ValueError(f"this trace has no statistics: {'; '.join(warnings(trace)) or 'no rule was tried'}")

@@ -66,7 +66,9 @@ def overview(trace: Trace, style: Style) -> list[str]:
   if found:
     rows: list[tuple[str, ...]] = [("number", "kind", "name", "time", "of compiling", "passes", "rewrites")]
     rows += [_unit_row(trace, number, span) for number, span in enumerate(found)]
-    lines += ["", *columns(rows, "rllrrrr", style)]
+    if not any(row[4] for row in rows[1:]):  # compiled to source only
+      rows = [(*row[:4], *row[5:]) for row in rows]
+    lines += ["", *columns(rows, "rllrrrr"[: len(rows[0])], style)]
   if alone := sum(len(s.all_steps()) for s in trace.roots() if s.kind == "table"):
     lines += ["", f"{alone} rewrites were made outside of schedules and kernels"]
   return lines
@@ -137,6 +139,22 @@ def stats_listing(trace: Trace, by: str) -> list[str]:
     for (name, where), counts in groups.items()
   ]  # fmt: skip
   return format_match_stats(sorted(rows, key=lambda r: (-r.seconds, r.name)), by).splitlines()
+
+
+def pass_times(trace: Trace, style: Style) -> list[str]:
+  """A line per pass, over all kernels and schedules, that which took longest first."""
+  found: dict[tuple[str, str], list[SpanInfo]] = {}
+  for unit in units(trace):
+    for span in passes(unit):
+      found.setdefault((unit.kind, span.name), []).append(span)
+  times = {key: sum(span.seconds or 0.0 for span in spans) for key, spans in found.items()}
+  whole = sum(times.values()) or 1.0
+  rows: list[tuple[str, ...]] = [("share", "time", "runs", "rewrites", "of", "pass")]
+  for key in sorted(found, key=lambda key: -times[key]):
+    steps = sum(len(span.all_steps()) for span in found[key])
+    share = f"{times[key] / whole:.2f}"
+    rows.append((share, duration(times[key]), str(len(found[key])), str(steps), *key))
+  return columns(rows, "rrrrll", style)
 
 
 def _group(rule: RuleInfo, by: str) -> tuple[str, str]:
