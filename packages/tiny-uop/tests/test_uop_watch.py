@@ -115,6 +115,25 @@ print([r.matches for r in process_stats().by_rule() if r.name == "int_mul_one"] 
   assert lines[2] == "--- match stats" and not any("int_add_zero" in line and " 1 / " in line for line in lines)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_counts_for_itself() -> None:
+  code = """
+import os
+from tiny_uop import *
+x = UOp.variable("x", 0, 15)
+simplify(x + 0)
+child = os.fork()
+if not child:
+  simplify(x * 1)
+  simplify(x // 1)
+else:
+  os.waitpid(child, 0)
+"""
+  lines = printed(code, TRACK_MATCH_STATS="2")
+  totals = [line.split(" -- ")[0] for line in lines if "all " in line and line.startswith("1.00")]
+  assert [t.split()[1] for t in totals] == ["2", "1"]  # the child's, then the parent's
+
+
 def test_all_at_once(tmp_path: Path) -> None:
   lines = printed(DEBUG="6", TRACK_MATCH_STATS="2", VIZ="-1", VIZ_FILE=str(tmp_path / "t.jsonl"))
   assert any(line.startswith("rewrite ") for line in lines) and any(line.startswith("share ") for line in lines)

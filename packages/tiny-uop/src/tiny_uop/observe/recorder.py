@@ -85,7 +85,7 @@ class Recorder(Observer):
     self.truncated = False
     self.stats = MatchStats()
     self._file: _File | None = None
-    self._failed = False
+    self._closed = False
     self._started = time.perf_counter()
     self._nodes: WeakKeyDictionary[UOp, int] = WeakKeyDictionary()
     self._known: dict[str, int] = {}  # a dropped node that is made again is found by its line
@@ -177,11 +177,12 @@ class Recorder(Observer):
     return self._put(json.dumps(record, separators=(",", ":")), always)
 
   def _full(self) -> bool:
-    return self.truncated or self._failed
+    """Whether rewrites and spans are recorded no more: at the limit, after `save()`, or when writing has failed."""
+    return self.truncated or self._closed
 
   def _put(self, line: str, always: bool = False) -> bool:
     """Add a line, unless the trace is full; the records that end a trace are written `always`."""
-    if self._failed or self.truncated and not always:
+    if self._closed or (self.truncated and not always):
       return False
     try:
       if self._file is None:
@@ -207,7 +208,7 @@ class Recorder(Observer):
     }
 
   def _fail(self, error: OSError) -> None:
-    self._failed = True
+    self._closed = True
     if self._file is not None:
       self._file.discard()
       self._file = None
@@ -222,7 +223,7 @@ class Recorder(Observer):
     """Complete the file and give its path; None where there was nothing to record, or the file could not be written."""
     with self._lock:
       if self._file is None:
-        self._failed = True
+        self._closed = True
         return None
       for table, rule, count in self.stats.tallies():
         times = [round(count.match_seconds * 1e6, 1), round(count.seconds * 1e6, 1)]
@@ -234,8 +235,8 @@ class Recorder(Observer):
           self._file.close()
       except OSError as error:
         self._fail(error)
-      saved = None if self._failed else self.path
-      self._file, self._failed = None, True
+      saved = None if self._closed else self.path
+      self._file, self._closed = None, True
       return saved
 
   def abandon(self) -> None:
@@ -245,7 +246,7 @@ class Recorder(Observer):
     if self._file is not None:
       with suppress(OSError):
         os.close(self._file.descriptor)
-    self._file, self._failed = None, True
+    self._file, self._closed = None, True
 
 
 def _literal(value: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -95,8 +96,7 @@ class MatchStats(Observer):
 
   def clear(self) -> None:
     """Count from 0 again."""
-    with self._lock:
-      self._tallies.clear()
+    self._tallies, self._lock = {}, threading.Lock()
 
 
 def _count(name: str, where: str, tally: _Tally) -> MatchCount:
@@ -128,6 +128,18 @@ def process_stats() -> MatchStats:
       _process = MatchStats()
       atexit.register(print_match_stats)
     return _process
+
+
+def _in_child() -> None:
+  # a child process counts for itself; a thread that it does not have may have held the locks
+  global _making
+  _making = threading.Lock()
+  if _process is not None:
+    _process.clear()
+
+
+if hasattr(os, "register_at_fork"):
+  os.register_at_fork(after_in_child=_in_child)
 
 
 def print_match_stats(file: TextIO | None = None) -> None:
