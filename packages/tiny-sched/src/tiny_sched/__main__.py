@@ -10,6 +10,7 @@ from tiny_sched.normalise import Normal, normalise
 from tiny_sched.passes import PASSES, Pass, run_passes
 from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
+from tiny_uop.observe import span
 from tiny_uop.tools import (
   Graph,
   PassPrinter,
@@ -70,10 +71,12 @@ def _run(options: argparse.Namespace) -> int:
 
   printer = PassPrinter(options, "graph", with_buffers)
   root = normal.sink
-  for step in passes:
-    printer.show_before(step, root)
-    root = run_passes(root, (step,))
-    printer.show_after(step, root)
+  with span("schedule", "schedule", root) as work:
+    for step in passes:
+      printer.show_before(step, root)
+      root = run_passes(root, (step,))
+      printer.show_after(step, root)
+    work.gives(root)
   write_text(print_uop(with_buffers(root)), options.output)
   return 0
 
