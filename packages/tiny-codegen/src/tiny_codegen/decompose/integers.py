@@ -80,28 +80,33 @@ def _truncated(op: Ops, x: UOp, d: int) -> UOp:
   return x.alu(op, x.const_like(d))
 
 
+_x, _d = UPat.var("x", dtypes.ints), UPat.var("d")
+
+CHEAPER_DIVISIONS = (
+  rule("divide_by_power", UPat(Ops.TRUNCDIV, None, (_x, _d)), _shift_quotient,
+       example=lambda s: _truncated(Ops.TRUNCDIV, _natural(s), 8),
+       near_miss=lambda s: _truncated(Ops.TRUNCDIV, s.i, 8)),
+  rule("remainder_by_power", UPat(Ops.TRUNCMOD, None, (_x, _d)), _mask_remainder,
+       example=lambda s: _truncated(Ops.TRUNCMOD, _natural(s), 8),
+       near_miss=lambda s: _truncated(Ops.TRUNCMOD, s.i, 8)),
+)  # fmt: skip
+
+# by the operation that the target lacks
+FLOOR_DIVISIONS: dict[Ops, Rule] = {
+  Ops.FLOORDIV:
+    rule("floor_division", UPat(Ops.FLOORDIV, None, (_x, _d)), _floor_divide, grows=MADE_OF_OTHERS,
+         example=(lambda s: s.i // 8, lambda s: _natural(s) // 7, lambda s: _signed(s, 0) // 7,
+                  lambda s: _signed(s, 0) // _signed(s, 1), lambda s: _unsigned(s, 0) // _unsigned(s, 1)),
+         near_miss=lambda s: _truncated(Ops.TRUNCDIV, s.i, 7)),
+  Ops.FLOORMOD:
+    rule("floor_remainder", UPat(Ops.FLOORMOD, None, (_x, _d)), _floor_remainder, grows=MADE_OF_OTHERS,
+         example=(lambda s: s.i % 8, lambda s: _natural(s) % 7, lambda s: _signed(s, 0) % 7,
+                  lambda s: _signed(s, 0) % _signed(s, 1), lambda s: _unsigned(s, 0) % _unsigned(s, 1)),
+         near_miss=lambda s: _truncated(Ops.TRUNCMOD, s.i, 7)),
+}  # fmt: skip
+
+
 def division_rules(capabilities: Capabilities) -> list[Rule]:
   """The rules for the divisions that a target lacks, and for those that are cheaper otherwise."""
-  integers = dtypes.ints
-  x, d = UPat.var("x", integers), UPat.var("d")
-  rules = [
-    rule("divide_by_power", UPat(Ops.TRUNCDIV, None, (x, d)), _shift_quotient,
-         example=lambda s: _truncated(Ops.TRUNCDIV, _natural(s), 8),
-         near_miss=lambda s: _truncated(Ops.TRUNCDIV, s.i, 8)),
-    rule("remainder_by_power", UPat(Ops.TRUNCMOD, None, (x, d)), _mask_remainder,
-         example=lambda s: _truncated(Ops.TRUNCMOD, _natural(s), 8),
-         near_miss=lambda s: _truncated(Ops.TRUNCMOD, s.i, 8)),
-  ]  # fmt: skip
-  if Ops.FLOORDIV not in capabilities.native_ops:
-    rules.append(
-      rule("floor_division", UPat(Ops.FLOORDIV, None, (x, d)), _floor_divide, grows=MADE_OF_OTHERS,
-           example=(lambda s: s.i // 8, lambda s: _natural(s) // 7, lambda s: _signed(s, 0) // 7,
-                    lambda s: _signed(s, 0) // _signed(s, 1), lambda s: _unsigned(s, 0) // _unsigned(s, 1)),
-           near_miss=lambda s: _truncated(Ops.TRUNCDIV, s.i, 7)))  # fmt: skip
-  if Ops.FLOORMOD not in capabilities.native_ops:
-    rules.append(
-      rule("floor_remainder", UPat(Ops.FLOORMOD, None, (x, d)), _floor_remainder, grows=MADE_OF_OTHERS,
-           example=(lambda s: s.i % 8, lambda s: _natural(s) % 7, lambda s: _signed(s, 0) % 7,
-                    lambda s: _signed(s, 0) % _signed(s, 1), lambda s: _unsigned(s, 0) % _unsigned(s, 1)),
-           near_miss=lambda s: _truncated(Ops.TRUNCMOD, s.i, 7)))  # fmt: skip
-  return rules
+  missing = [row for op, row in FLOOR_DIVISIONS.items() if op not in capabilities.native_ops]
+  return [*CHEAPER_DIVISIONS, *missing]

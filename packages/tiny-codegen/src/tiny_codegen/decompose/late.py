@@ -44,35 +44,34 @@ def _byte(s: Samples, slot: int) -> UOp:
   return s.value(dtypes.uint8, slot)
 
 
+_x, _y, _c = UPat.var("x"), UPat.var("y"), UPat.cvar("c")
+_product = UPat(Ops.MUL, None, (UPat.var("a"), UPat.var("b")))
+
+# by the operation that the target must have
+LATE_RULES: dict[Ops, Rule] = {
+  Ops.SUB:
+    rule("subtract", UPat(Ops.ADD, _NUMBERS, [_x, UPat(Ops.MUL, None, [_y, _c])]), _subtract,
+         example=(lambda s: s.i - s.j, lambda s: s.f - s.g, lambda s: _byte(s, 0) - _byte(s, 1)),
+         near_miss=lambda s: s.i + s.j * -2),
+  Ops.MULACC:
+    rule("fuse", UPat(Ops.ADD, (dtypes.float32, dtypes.float64), [_product, UPat.var("c")]), _fuse,
+         changes="the product is not rounded",
+         example=lambda s: s.f * s.g + 1.0, near_miss=(lambda s: s.i * s.j + 1, lambda s: s.f * 1.0 + s.g)),
+  Ops.NEG:
+    rule("negate", UPat(Ops.MUL, _SIGNED, [_y, _c]), _negate,
+         example=(lambda s: -s.i, lambda s: -s.f), near_miss=(lambda s: s.i * -2, lambda s: -_byte(s, 0))),
+  Ops.SHL:
+    rule("shift_product", UPat(Ops.MUL, dtypes.ints, [_x, _c]), _shift,
+         example=(lambda s: s.var("x", 0, 1000, dtypes.int32) * 8, lambda s: _byte(s, 0) * 128),
+         near_miss=(lambda s: s.i * 8, lambda s: s.var("x", 0, 1000, dtypes.int32) * 6)),
+}  # fmt: skip
+
+
 @lru_cache(maxsize=64)
 def late_table_for(capabilities: Capabilities) -> PatternMatcher:
   """The late rules of a target. Run it once all types are native, after `table_for`.
 
   Floats are fused only where the target has a fused multiply-add (`has_fma`): one rounding instead of two.
   """
-  x, y, c = UPat.var("x"), UPat.var("y"), UPat.cvar("c")
-  rules: list[Rule] = []
-  if Ops.SUB in capabilities.native_ops:
-    rules.append(
-      rule("subtract", UPat(Ops.ADD, _NUMBERS, [x, UPat(Ops.MUL, None, [y, c])]), _subtract,
-           example=(lambda s: s.i - s.j, lambda s: s.f - s.g, lambda s: _byte(s, 0) - _byte(s, 1)),
-           near_miss=lambda s: s.i + s.j * -2))  # fmt: skip
-  if capabilities.has_fma and Ops.MULACC in capabilities.native_ops:
-    product = UPat(Ops.MUL, None, (UPat.var("a"), UPat.var("b")))
-    fused = tuple(d for d in (dtypes.float32, dtypes.float64) if d in capabilities.native_dtypes)
-    rules.append(
-      rule("fuse", UPat(Ops.ADD, fused, [product, UPat.var("c")]), _fuse,
-           changes="the product is not rounded",
-           example=lambda s: s.f * s.g + 1.0,
-           near_miss=(lambda s: s.i * s.j + 1, lambda s: s.f * 1.0 + s.g)))  # fmt: skip
-  if Ops.NEG in capabilities.native_ops:
-    rules.append(
-      rule("negate", UPat(Ops.MUL, _SIGNED, [y, c]), _negate,
-           example=(lambda s: -s.i, lambda s: -s.f),
-           near_miss=(lambda s: s.i * -2, lambda s: -_byte(s, 0))))  # fmt: skip
-  if Ops.SHL in capabilities.native_ops:
-    rules.append(
-      rule("shift_product", UPat(Ops.MUL, dtypes.ints, [x, c]), _shift,
-           example=(lambda s: s.var("x", 0, 1000, dtypes.int32) * 8, lambda s: _byte(s, 0) * 128),
-           near_miss=(lambda s: s.i * 8, lambda s: s.var("x", 0, 1000, dtypes.int32) * 6)))  # fmt: skip
-  return PatternMatcher(rules)
+  usable = capabilities.native_ops - (frozenset() if capabilities.has_fma else {Ops.MULACC})
+  return PatternMatcher([row for op, row in LATE_RULES.items() if op in usable])

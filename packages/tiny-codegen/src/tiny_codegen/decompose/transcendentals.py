@@ -8,7 +8,7 @@ go through float32 and are rounded once more. All handle zeros, subnormals, infi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from tiny_codegen.decompose.arithmetic import (
 from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_codegen.decompose.sine import sine
 from tiny_codegen.render.base import Capabilities
-from tiny_uop import DType, GroupOp, Ops, Samples, UOp, UPat, dtypes, rule
+from tiny_uop import DType, Ops, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 
 LARGEST_ERROR = 1.05
@@ -161,13 +161,20 @@ def log2(x: UOp) -> UOp:
   return _log_domain(x, both + (rest + ((e - both) + product)))
 
 
-_FUNCTIONS: dict[Ops, Callable[[UOp], UOp]] = {
-  Ops.EXP2: exp2,
-  Ops.EXP: exp,
-  Ops.LOG2: log2,
-  Ops.LOG: log,
-  Ops.SIN: sine,
-}
+_NARROW, _WIDE = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s), (dtypes.float32, dtypes.float64)
+
+
+def _of(op: Ops, kinds: tuple[DType, ...], s: Samples) -> tuple[UOp, ...]:
+  return tuple([s.value(d, 0).alu(op) for d in kinds])
+
+
+# by the operation that the target lacks
+FUNCTIONS: dict[Ops, Rule] = {
+  op: rule(f"{op.name.lower()}_polynomial", UPat(op, _WIDE, (UPat.var("x"),)), function,
+           changes=f"at most {LARGEST_ERROR} units in the last place", grows=MADE_OF_OTHERS,
+           example=partial(_of, op, _WIDE), near_miss=partial(_of, op, _NARROW))
+  for op, function in {Ops.EXP2: exp2, Ops.EXP: exp, Ops.LOG2: log2, Ops.LOG: log, Ops.SIN: sine}.items()
+}  # fmt: skip
 
 
 def _narrow(u: UOp) -> UOp:
@@ -175,26 +182,13 @@ def _narrow(u: UOp) -> UOp:
   return to(to(u.src[0], dtypes.float32).alu(u.op), u.dtype.scalar())
 
 
-def _of(op: Ops, kinds: tuple[DType, ...], s: Samples) -> tuple[UOp, ...]:
-  return tuple([s.value(d, 0).alu(op) for d in kinds])
-
-
 def transcendental_rules(capabilities: Capabilities) -> list[Rule]:
   """The rules for the functions that a target has no instruction for."""
-  missing = GroupOp.Transcendental - capabilities.native_ops
-  narrow = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
-  wide = (dtypes.float32, dtypes.float64)
-  ordered = sorted(missing, key=lambda o: o.name)
-  rules: list[Rule] = []
-  for op in ordered:
-    rules.append(
-      rule(f"{op.name.lower()}_polynomial", UPat(op, wide, (UPat.var("x"),)), _FUNCTIONS[op],
-           changes=f"at most {LARGEST_ERROR} units in the last place", grows=MADE_OF_OTHERS,
-           example=partial(_of, op, wide), near_miss=partial(_of, op, narrow)))  # fmt: skip
-  if missing:
-    rules.append(
-      rule("narrow_function", UPat(missing, narrow, name="u"), _narrow,
-           changes="rounded to float32 first", grows="computed in float32",
-           example=tuple([partial(_of, op, narrow) for op in ordered]),
-           near_miss=partial(_of, ordered[0], wide)))  # fmt: skip
-  return rules
+  missing = [op for op in FUNCTIONS if op not in capabilities.native_ops]
+  if not missing:
+    return []
+  narrow = rule("narrow_function", UPat(missing, _NARROW, name="u"), _narrow,
+                changes="rounded to float32 first", grows="computed in float32",
+                example=tuple([partial(_of, op, _NARROW) for op in missing]),
+                near_miss=partial(_of, missing[0], _WIDE))  # fmt: skip
+  return [narrow, *(FUNCTIONS[op] for op in missing)]
