@@ -69,7 +69,7 @@ def test_a_trace_of_it_is_read(wheels: Path, tmp_path: Path) -> None:
     [str(python), "-m", "tiny_viz", "t", "--rule", "int_mul_one"], capture_output=True, text=True,
     env=clean_environment(tmp_path), cwd=python.parents[1],
   )  # fmt: skip
-  assert done.stdout.splitlines()[0] == "1 rewrites by int_mul_one" and "x*1 → x" in done.stdout, done.stderr
+  assert done.stdout.splitlines()[0] == "1 rewrite by int_mul_one" and "x*1 → x" in done.stdout, done.stderr
 
 
 def test_without_a_runtime_the_error_says_what_to_install(wheels: Path, tmp_path: Path) -> None:

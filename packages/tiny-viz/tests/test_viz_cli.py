@@ -41,7 +41,7 @@ def refused(*arguments: object) -> str:
 
 def test_overview(trace_file: Path) -> None:
   lines = shown(trace_file)
-  assert "0 schedules, 1 kernels, 2 rewrites" in lines[0]
+  assert "0 schedules, 1 kernel, 2 rewrites" in lines[0]
   row = words(lines, "0")
   assert row[1:3] == ["kernel", "copy_16"] and row[-2:] == ["2", "2"]  # passes, rewrites
 
@@ -62,7 +62,7 @@ def test_rewrites_of_a_pass(trace_file: Path) -> None:
   assert words(lines, "0")[:3] == ["0", "simplify", "int_add_zero"] and lines[3].endswith("i + 0 → i")
   assert words(lines, "1")[2] == "div_constant" and lines[4].endswith("(i*4 + 2)//4 → i")
   assert shown(trace_file, "--pass", "rename") == ["0 rewrites"]
-  assert shown(trace_file, "--rule", "div_constant")[0] == "1 rewrites by div_constant"
+  assert shown(trace_file, "--rule", "div_constant")[0] == "1 rewrite by div_constant"
 
 
 def test_one_step(trace_file: Path) -> None:

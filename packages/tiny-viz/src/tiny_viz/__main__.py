@@ -11,6 +11,7 @@ from tiny_uop.diff import DiffLine, diff_graphs, summarise
 from tiny_uop.observe import brief
 from tiny_viz.graphs import Graphs
 from tiny_viz.listing import (
+  counted,
   duration,
   overview,
   pass_times,
@@ -117,7 +118,7 @@ def _rewrites(
     steps = graphs.trace.steps
   if options.rule is not None:
     steps = [step for step in steps if step.rule.name == options.rule]
-  what = f"{len(steps)} rewrites" + (f" by {options.rule}" if options.rule else "")
+  what = counted(len(steps), "rewrite") + (f" by {options.rule}" if options.rule else "")
   return [what, "", *step_listing(graphs, steps, style)] if steps else [what]
 
 
@@ -184,7 +185,7 @@ def _of_span(graphs: Graphs, span: SpanInfo) -> tuple[UOp, UOp]:
 
 def _pass_difference(graphs: Graphs, span: SpanInfo, style: Style) -> list[str]:
   difference = diff_graphs(*_of_span(graphs, span))
-  title = f"pass {span.name}: {duration(span.seconds)}, {len(span.all_steps())} rewrites"
+  title = f"pass {span.name}: {duration(span.seconds)}, {counted(len(span.all_steps()), 'rewrite')}"
   return [style.bold(title), "", *_coloured(difference, style), "", summarise(difference)]
 
 

@@ -60,8 +60,8 @@ def overview(trace: Trace, style: Style) -> list[str]:
   """The whole trace: a line per kernel and schedule."""
   found = units(trace)
   kinds = [s.kind for s in found]
-  counts = ", ".join(f"{kinds.count(kind)} {kind}s" for kind in ("schedule", "kernel"))
-  lines = [f"{_program(trace)}: {counts}, {len(trace.steps)} rewrites"]
+  counts = ", ".join(counted(kinds.count(kind), kind) for kind in ("schedule", "kernel"))
+  lines = [f"{_program(trace)}: {counts}, {counted(len(trace.steps), 'rewrite')}"]
   lines += [style.warn(line) for line in warnings(trace)]
   if found:
     rows: list[tuple[str, ...]] = [("number", "kind", "name", "time", "of compiling", "passes", "rewrites")]
@@ -70,14 +70,21 @@ def overview(trace: Trace, style: Style) -> list[str]:
       rows = [(*row[:4], *row[5:]) for row in rows]
     lines += ["", *columns(rows, "rllrrrr"[: len(rows[0])], style)]
   if alone := sum(len(s.all_steps()) for s in trace.roots() if s.kind == "table"):
-    lines += ["", f"{alone} rewrites were made outside of schedules and kernels"]
+    lines += ["", f"outside of schedules and kernels: {counted(alone, 'rewrite')}"]
   return lines
+
+
+def counted(number: int, what: str) -> str:
+  """`1 kernel`, `2 kernels`."""
+  return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _program(trace: Trace) -> str:
   words, process, started = [trace.header.get(key) for key in ("program", "process", "started")]
-  name = " ".join(str(word) for word in words) if isinstance(words, list) else ""
-  return printable(f"{name[:60] or 'a program'}, process {str(process)[:10]}, started {str(started)[:20]}")
+  first, *rest = [str(word) for word in words] if isinstance(words, list) and words else ["a program"]
+  *_, folder, file = ("", *first.split("/"))
+  name = " ".join([f"python -m {folder}" if file == "__main__.py" else file, *rest])
+  return printable(f"{name[:60]}, process {str(process)[:10]}, started {str(started)[:20]}")
 
 
 def _unit_row(trace: Trace, number: int, span: SpanInfo) -> tuple[str, ...]:
