@@ -204,7 +204,7 @@ def test_a_program(tmp_path: Path) -> None:
   process = done.stdout.split()[0]
   assert path.name == f"tiny-trace-{process}.jsonl.gz"
   assert path.name + "." in done.stdout and f"'{path.name}'" not in done.stdout  # until its end it has another name
-  assert done.stderr == f"trace    1 rewrites: python -m tiny_viz {path.name}\n"
+  assert done.stderr == f"trace    1 rewrite: python -m tiny_viz {path.name}\n"
   header, records = read(path)
   assert str(header["process"]) == process and records[-1] == ["complete", 1]
 
