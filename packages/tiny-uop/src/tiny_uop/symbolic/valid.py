@@ -85,7 +85,7 @@ def facts(conditions: list[UOp]) -> list[Fact] | None:
 
 
 def _plain(u: UOp) -> UOp:
-  return graph_rewrite(u, PLAIN, bottom_up=True, name="simplify under a gate")
+  return graph_rewrite(u, PLAIN, bottom_up=True, name="under a gate")
 
 
 def _cost(u: UOp) -> tuple[int, int]:
