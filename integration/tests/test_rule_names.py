@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+REPLAYS = ("'recorded'",)  # does again what the trace in its context says: no rule of its own
 PACKAGES = Path(__file__).parents[2] / "packages"
 
 
@@ -29,4 +30,6 @@ def test_names_are_unique() -> None:
 def test_every_row_has_examples_and_near_misses() -> None:
   for place, call in rows():
     missing = {"example", "near_miss"} - {k.arg for k in call.keywords}
-    assert not missing, f"{place}: the rule {ast.unparse(call.args[0])} has no {' and no '.join(sorted(missing))}"
+    assert not missing or ast.unparse(call.args[0]) in REPLAYS, (
+      f"{place}: the rule {ast.unparse(call.args[0])} has no {' and no '.join(sorted(missing))}"
+    )
