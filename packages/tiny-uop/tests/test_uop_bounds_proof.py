@@ -129,7 +129,7 @@ def test_wrong_kernels_are_refused_and_fixed_ones_accepted(case: Case) -> None:
   with pytest.raises(BoundsError) as error:
     check_bounds(case.wrong)
   assert str(error.value).startswith(case.message) and str(error.value).endswith(TO_DO)
-  assert error.value.access.op in (Ops.LOAD, Ops.STORE)
+  assert error.value.node.op in (Ops.LOAD, Ops.STORE)
   assert error.value.element is not None and not 0 <= error.value.element < 16 or case.name == "nothing there"
   check_bounds(case.fixed)
 

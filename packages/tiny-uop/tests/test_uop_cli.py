@@ -173,3 +173,23 @@ def test_command_lines_that_say_nothing(arguments: list[str], capsys: pytest.Cap
   with pytest.raises(SystemExit) as caught:
     main(arguments)
   assert caught.value.code == 2 and "usage: python -m tiny_uop" in capsys.readouterr().err
+
+
+def test_bounds(tool: Tool) -> None:
+  nodes = len(KERNEL.toposort)
+  assert tool("check", "--bounds") == (
+    0,
+    f"legal at the kernel level: {nodes} nodes, all accesses to memory in bounds\n",
+    "",
+  )
+  assert tool("check", "--bounds", text=SCHEDULE)[1].endswith("nodes, all accesses to memory in bounds\n")
+  wrong = KERNEL.substitute({i: UOp.range(65, 0)})
+  status, out, err = tool("check", "--bounds", text=wrong)
+  assert (status, out) == (1, "") and tool("check", text=wrong)[0] == 0
+  line = 2 + wrong.toposort.index(next(u for u in wrong.toposort if u.op is Ops.STORE))
+  assert (
+    err.splitlines()[0] == f"tiny_uop: <stdin>:{line}: kernel 'k': STORE at PARAM 0[(r0*4 + 3)//4] is out of bounds"
+  )
+  assert "  counter-example: r0 = 64: element 64" in err
+  status, _, err = tool("check", "--bounds", text=x + 1)
+  assert status == 2 and "--bounds is about kernels, schedules and programs" in err

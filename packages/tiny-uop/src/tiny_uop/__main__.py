@@ -35,11 +35,17 @@ def _level_of(root: UOp) -> spec.Level:
 
 
 def _check(options: argparse.Namespace) -> int:
-  """is the graph legal at its level? (--level: at another one)"""
+  """is the graph legal at its level? (--level: at another one; --bounds: are its memory accesses in bounds?)"""
   graph = read_graph(options.input)
   level = options.level or _level_of(graph.root)
   graph.check(level)
-  write_text(f"legal at the {level} level: {len(graph.root.toposort)} nodes\n", options.output)
+  shown = ""
+  if options.bounds:
+    if level == "tensor":
+      raise UsageError(f"{graph.name}: --bounds is about kernels, schedules and programs, this is a tensor graph")
+    graph.check_bounds()
+    shown = ", all accesses to memory in bounds"
+  write_text(f"legal at the {level} level: {len(graph.root.toposort)} nodes{shown}\n", options.output)
   return 0
 
 
@@ -151,6 +157,9 @@ def _parser() -> argparse.ArgumentParser:
 def _check_options(parser: argparse.ArgumentParser) -> None:
   levels = ["tensor", "schedule", "kernel", "program"]
   parser.add_argument("--level", choices=levels, help="level to check against (default: by the root)")
+  parser.add_argument(
+    "--bounds", action="store_true", help="prove that memory accesses are in bounds (with z3: tiny-uop[proof])"
+  )
 
 
 def _print_options(parser: argparse.ArgumentParser) -> None:

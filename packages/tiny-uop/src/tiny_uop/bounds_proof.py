@@ -40,13 +40,13 @@ def proof_info() -> ProofInfo:
 
 
 class BoundsError(ValueError):
-  """An access that is not in bounds, or that cannot be shown to be. `access` is the LOAD or STORE; `counterexample`
+  """An access that is not in bounds, or that cannot be shown to be. `node` is the LOAD or STORE; `counterexample`
   gives values to loops, variables and loads with which `element` is touched (None where z3 gave no answer).
   """
 
-  def __init__(self, message: str, access: UOp, counterexample: dict[str, int], element: int | None) -> None:
+  def __init__(self, message: str, node: UOp, counterexample: dict[str, int], element: int | None) -> None:
     super().__init__(message)
-    self.access, self.counterexample, self.element = access, counterexample, element
+    self.node, self.counterexample, self.element = node, counterexample, element
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,12 @@ DEBUG = ContextVar(
 )
 NOOPT = ContextVar("NOOPT", 0, "1: no optimisations are chosen, kernels are lowered as scheduled")
 BEAM = ContextVar("BEAM", 0, "n: search for optimisations with a beam of n candidates, timed on the device")
-SPEC = ContextVar("SPEC", 0, "1: check graphs against the spec between stages, 2: after every rewrite")
+SPEC = ContextVar(
+  "SPEC",
+  0,
+  "1: check graphs against the spec between stages, 2: after every rewrite, and prove that memory accesses are in "
+  "bounds (needs `tiny-uop[proof]`)",
+)
 VIZ = ContextVar(
   "VIZ", 0, "1: show graphs, rewrites and profiles in a browser, -1: save the trace, -2: and hardware counters on AMD"
 )

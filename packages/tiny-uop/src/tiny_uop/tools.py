@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from tiny_uop import spec
+from tiny_uop.bounds_proof import BoundsError, check_bounds
 from tiny_uop.parse import ParseError, parse_lines
 from tiny_uop.rewrite import RewriteLoop
 from tiny_uop.spec import SpecError
@@ -49,10 +50,18 @@ class Graph:
     """Raises InputError for a graph with a node that is legal at no level."""
     self._checked(lambda: spec.check_nodes(self.root))
 
+  def check_bounds(self) -> None:
+    """Raises InputError for an access to memory that is not, or cannot be shown to be, in bounds, and UsageError where
+    z3, which has to show it, is not installed."""
+    try:
+      self._checked(lambda: check_bounds(self.root))
+    except ImportError as error:
+      raise UsageError(str(error)) from error
+
   def _checked(self, check: Callable[[], None]) -> None:
     try:
       check()
-    except SpecError as error:
+    except (SpecError, BoundsError) as error:
       line = self.lines.get(error.node)
       raise InputError(f"{self.name}{'' if line is None else f':{line}'}: {error}") from error
 
