@@ -14,7 +14,7 @@ def rows() -> Iterator[tuple[str, ast.Call]]:
   """Each call of `rule`, with the place it stands in."""
   for path in sorted(PACKAGES.glob("*/src/**/*.py")):
     for node in ast.walk(ast.parse(path.read_text())):
-      if isinstance(node, ast.Call) and len(node.args) == 3 and ast.unparse(node.func) == "rule":
+      if isinstance(node, ast.Call) and len(node.args) >= 3 and ast.unparse(node.func) == "rule":
         yield f"{path.relative_to(PACKAGES)}:{node.lineno}", node
 
 
