@@ -32,14 +32,19 @@ class Maker:
     self.rng = rng
     self.dtype: DType = rng.choice(_TYPES)
     self.leaves = self.draw_leaves()
-    self.made: list[UOp] = list(self.leaves)
+    # what expressions are made of: the leaves, or a position as a number of the maker's type
+    self.atoms = [u if u.dtype is self.dtype else u.cast(self.dtype) for u in self.leaves]
+    self.made: list[UOp] = list(self.atoms)
     self.conditions: list[UOp] = []
 
   def draw_leaves(self) -> list[UOp]:
     rng, dtype = self.rng, self.dtype
     count = rng.choice([1, 2, 2, 3])
     if dtype.kind != "index":
-      return [UOp.variable("xyz"[k], *self.fixed_bounds(), dtype) for k in range(count)]
+      of_type = [UOp.variable("xyz"[k], *self.fixed_bounds(), dtype) for k in range(count)]
+      return [
+        UOp.variable("pqr"[k], *rng.choice(_INDEX_BOUNDS)) if rng.random() < 0.3 else u for k, u in enumerate(of_type)
+      ]
     leaves: list[UOp] = []
     for k in range(count):
       if rng.random() < 0.5:
@@ -67,7 +72,7 @@ class Maker:
     """An integer expression of the maker's type."""
     rng = self.rng
     if depth <= 0:
-      made = rng.choice(self.made if rng.random() < 0.4 else self.leaves) if rng.random() < 0.9 else None
+      made = rng.choice(self.made if rng.random() < 0.4 else self.atoms) if rng.random() < 0.9 else None
       return made if made is not None else self.constant(_OFFSETS)
     kinds, weights = zip(*_KINDS)
     u: UOp = rng.choices(kinds, weights)[0](self, depth - 1)
@@ -89,12 +94,12 @@ class Maker:
 
   def division(self, depth: int) -> UOp:
     op = self.rng.choice([Ops.FLOORDIV, Ops.FLOORMOD])
-    divisor = self.constant(_DIVISORS) if self.rng.random() < 0.85 else self.rng.choice(self.leaves)
+    divisor = self.constant(_DIVISORS) if self.rng.random() < 0.85 else self.rng.choice(self.atoms)
     return self.integer(depth).alu(op, divisor)
 
   def c_division(self, depth: int) -> UOp:
     op = self.rng.choice([Ops.TRUNCDIV, Ops.TRUNCMOD])
-    divisor = self.constant(_DIVISORS) if self.rng.random() < 0.7 else self.rng.choice(self.leaves)
+    divisor = self.constant(_DIVISORS) if self.rng.random() < 0.7 else self.rng.choice(self.atoms)
     return self.integer(depth).alu(op, divisor)
 
   def reshaped(self, depth: int) -> UOp:
@@ -102,7 +107,7 @@ class Maker:
     rng = self.rng
     flat = self.integer(depth)
     for _ in range(rng.choice([1, 1, 2])):
-      flat = flat * rng.choice([2, 3, 4, 6, 12]) + rng.choice(self.leaves)
+      flat = flat * rng.choice([2, 3, 4, 6, 12]) + rng.choice(self.atoms)
     a, b = rng.choice([2, 3, 4, 6, 8, 12]), rng.choice([2, 3, 4, 5, 6])
     parts = [flat // a, flat % a, flat // a % b, flat // (a * b), flat % (a * b)]
     pairs = [
@@ -129,7 +134,7 @@ class Maker:
     return self.integer(depth).alu(op, right)
 
   def shift(self, depth: int) -> UOp:
-    count = self.constant([0, 1, 2, 3]) if self.rng.random() < 0.7 else self.rng.choice(self.leaves) & 3
+    count = self.constant([0, 1, 2, 3]) if self.rng.random() < 0.7 else self.rng.choice(self.atoms) & 3
     return self.integer(depth).alu(self.rng.choice([Ops.SHL, Ops.SHR]), count)
 
   def cast(self, depth: int) -> UOp:

@@ -73,11 +73,19 @@ def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
       if any(len(s.src[0].src) < 3 or gate not in _clauses(s.src[0].src[2]) for s in effects):
         return False
     elif u.op is Ops.REDUCE and loop in u.src[1:]:
-      value = u.src[0]
-      neutral = identity(u.arg[0], u.dtype)
-      if value.op is not Ops.WHERE or gate not in _clauses(value.src[0]) or value.src[2] is not neutral:
+      condition, otherwise = _choice(u.src[0])
+      if gate not in _clauses(condition) or otherwise is not identity(u.arg[0], u.dtype):
         return False
   return True
+
+
+def _choice(value: UOp) -> tuple[UOp, UOp]:
+  """(condition, what the value is where it does not hold) of a WHERE or of a gated load."""
+  if value.op is Ops.WHERE:
+    return value.src[0], value.src[2]
+  if value.op is Ops.LOAD and value.src[0].op is Ops.INDEX and len(value.src[0].src) == 3:
+    return value.src[0].src[2], value.src[1] if len(value.src) == 2 else UOp.const(value.dtype, 0)
+  return TRUE, value
 
 
 def _clauses(gate: UOp) -> list[UOp]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tiny_sched.simple import simplify
+from tiny_sched.simple import simplify, simplify_gate
 from tiny_uop import Ops, Shape, UOp, dtypes, sint
 
 Index: TypeAlias = "tuple[UOp, ...]"
@@ -84,7 +84,7 @@ def both(a: Gate, b: Gate) -> Gate:
   """The conjunction of two gates; None is the gate that always holds."""
   if a is None or b is None or a is b:
     return b if a is None else a
-  gate = simplify(a & b)
+  gate = simplify_gate(simplify(a & b))
   return None if gate.op is Ops.CONST and gate.arg is True else gate
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tiny_uop import UOp
 from tiny_uop import simplify as _simplify
+from tiny_uop.symbolic import simplify_gate as _simplify_gate
 
 _memories: list[dict[UOp, UOp]] = []
 
@@ -32,3 +33,4 @@ def forget() -> None:
 
 
 simplify = remembered(_simplify)
+simplify_gate = remembered(_simplify_gate)

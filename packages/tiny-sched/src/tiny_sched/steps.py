@@ -9,7 +9,7 @@ from tiny_sched.collapse import reduce_over
 from tiny_sched.index import ZERO, Gate, Index, both, known, never
 from tiny_sched.movement import source_index
 from tiny_sched.value_rules import tidy
-from tiny_uop import GroupOp, Ops, UOp, sint
+from tiny_uop import GroupOp, Ops, UOp, dtypes, sint
 
 NewRange = Callable[[sint], UOp]
 Build = Callable[[Sequence[UOp]], UOp]
@@ -59,11 +59,18 @@ def _movement(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
 
   def build(values: Sequence[UOp]) -> UOp:
     (value,) = values
-    if value.op is Ops.LOAD and len(value.src) == 1 and len(value.src[0].src) == 3 and value.src[0].src[2] is held:
-      return value  # a load whose gate fails gives 0 already
+    if value.op is Ops.LOAD and len(value.src) == 1 and len(value.src[0].src) == 3:
+      return value  # its gate is `held` and what came on the way: where that fails a load gives 0 already
+    if value.op is Ops.WHERE and value.src[2] is zero:
+      return tidy(_both_hold(valid, value.src[0]).where(value.src[1], zero))
     return tidy(valid.where(value, zero))
 
   return Step((Need(node.src[0], inner, held),), build)
+
+
+def _both_hold(outer: UOp, inner: UOp) -> UOp:
+  gate = both(outer, inner)
+  return UOp.const(dtypes.bool, True) if gate is None else gate
 
 
 def _reduce(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:

@@ -41,14 +41,13 @@ FLOATS = PatternMatcher([
 # *** selection ***
 
 
-def _where_constant(u: UOp, x: UOp, y: UOp) -> UOp | None:
-  """WHERE(c, True, False) → c and the like, for bool branches."""
-  cond = u.src[0]
-  if cond.dtype is not u.dtype:
-    return None
+def _where_bool(cond: UOp, x: UOp, y: UOp) -> UOp | None:
+  """A choice between bools of which one is known is logic: WHERE(c, x, False) → c & x."""
   if is_const(x) and is_const(y) and x.arg != y.arg:
     return cond if x.arg else cond.logical_not()
-  return None
+  if is_const(x) and x.arg:
+    return cond.alu(Ops.OR, y)
+  return cond.alu(Ops.AND, x) if is_const(y) and not y.arg else None
 
 
 def _max_by_bounds(u: UOp, x: UOp, y: UOp) -> UOp | None:
@@ -63,10 +62,10 @@ SELECTION = PatternMatcher([
   rule("where_same", UPat(Ops.WHERE, None, (cond, x, x)), lambda cond, x: x,
        example=lambda s: (s.b.where(s.f, s.f), s.b.where(s.n, s.n)),
        near_miss=lambda s: s.b.where(s.f, s.g)),
-  rule("where_bool", UPat(Ops.WHERE, dtypes.bool, (cond, x, y), name="u"),
-       lambda u, cond, x, y: _where_constant(u, x, y),
-       example=lambda s: (s.b.where(s.c.const_like(True), False), s.b.where(s.c.const_like(False), True)),
-       near_miss=lambda s: (s.b.where(s.c, False), s.b.where(s.i.const_like(1), 0))),
+  rule("where_bool", UPat(Ops.WHERE, dtypes.bool, (cond, x, y)), _where_bool,
+       example=lambda s: (s.b.where(s.c.const_like(True), False), s.b.where(s.c.const_like(False), True),
+                          s.b.where(s.c, False), s.b.where(s.c.const_like(True), s.c)),
+       near_miss=lambda s: (s.b.where(s.c, True), s.b.where(s.c, s.b), s.b.where(s.i.const_like(1), 0))),
   rule("where_not", UPat(Ops.WHERE, None, (UPat(Ops.CMPNE, None, (cond, true)), x, y), name="u"),
        lambda u, cond, x, y: cond.alu(Ops.WHERE, y, x),
        example=lambda s: (s.b.logical_not().where(s.f, s.g), (s.n >= 0).where(s.n, s.m)),

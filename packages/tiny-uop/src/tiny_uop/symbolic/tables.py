@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_uop.pattern import PatternMatcher
-from tiny_uop.symbolic import algebra, compare, constfold, divmod, logic, sums, valid
+from tiny_uop.symbolic import algebra, compare, constfold, divmod, logic, positions, sums, valid
 from tiny_uop.symbolic.simplify import PLAIN, SYMBOLIC
 
 # whole ones first, then their parts in the order in which their rules are tried
@@ -17,6 +17,7 @@ TABLES: dict[str, PatternMatcher] = {
   "logic": logic.RULES,
   "selection": algebra.SELECTION,
   "conversions": algebra.CONVERSIONS,
+  "positions": positions.RULES,
   "divmod": divmod.RULES,
   "compare": compare.RULES,
   "gates": valid.RULES,

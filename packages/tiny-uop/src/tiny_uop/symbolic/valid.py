@@ -12,12 +12,12 @@ from tiny_uop.dtype import dtypes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.rewrite import graph_rewrite
-from tiny_uop.symbolic import algebra, compare, constfold, divmod
+from tiny_uop.symbolic import algebra, compare, constfold, divmod, positions
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear
 from tiny_uop.uop import UOp
 
 # the rules that need no gate
-PLAIN = constfold.RULES + algebra.RULES + divmod.RULES + compare.RULES
+PLAIN = constfold.RULES + algebra.RULES + positions.RULES + divmod.RULES + compare.RULES
 _MAX_NODES = 400  # larger expressions are not worth it, and simplifying them again and again would cost time
 _MAX_CLAUSES = 12
 _NARROWED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.WHERE, Ops.MAX})
@@ -190,8 +190,21 @@ def _never_loaded(u: UOp) -> UOp | None:
   return u.src[1] if len(u.src) == 2 else u.const_like(0)
 
 
+def _load_or(cond: UOp, x: UOp, y: UOp) -> UOp | None:
+  """A load where it happens and something else where not: the load's own alternative."""
+  address = x.src[0]
+  if address.op is not Ops.INDEX or len(address.src) != 3 or address.src[2] is not cond:
+    return None
+  return x.replace(src=(address,) if y is y.const_like(0) else (address, y))
+
+
 x, y = UPat.var("x"), UPat.var("y")
 RULES = PatternMatcher([
+  rule("where_load", UPat(Ops.WHERE, None, (UPat.var("cond"), UPat(Ops.LOAD, name="x"), UPat.cvar("y"))), _load_or,
+       example=lambda s: ((s.p < 3).where(s.pointer(3).index(s.p, s.p < 3).load(), 7.0),
+                          (s.p < 3).where(s.pointer(3).index(s.p, s.p < 3).load(s.f), 0.0)),
+       near_miss=lambda s: ((s.p < 3).where(s.pointer(3).index(s.p, s.p < 2).load(), 0.0),
+                            (s.p < 3).where(s.pointer(16).index(s.p).load(), 0.0))),
   rule("load_never", UPat(Ops.LOAD, name="u"), _never_loaded,
        example=lambda s: (s.pointer(16).index(s.p, s.b.const_like(False)).load(),
                           s.pointer(16).index(s.p, s.b.const_like(False)).load(s.f)),
