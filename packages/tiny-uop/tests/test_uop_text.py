@@ -9,47 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from uop_graphs import graphs
 
 from tiny_uop import (
   AddrSpace,
-  AxisType,
   DType,
   KernelInfo,
   Ops,
-  Opt,
-  OptOps,
-  ParamInfo,
   ParseError,
-  ProgramInfo,
-  Stage,
   UOp,
   dtypes,
   parse_uop,
   print_uop,
   register_arg,
 )  # fmt: skip
-
-records = st.sampled_from([
-  KernelInfo("k"), KernelInfo("a\n\"b\"", (Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.SWAP, 1, (2, 3)))),
-  ProgramInfo("p", "llvm", (ParamInfo(0, dtypes.float32, 16, True, False),), ("n",)), Stage(AddrSpace.REG, 2),
-  AxisType.REDUCE, Ops.ADD, OptOps.TC,
-])  # fmt: skip
-all_dtypes = st.sampled_from([
-  *dtypes.all, dtypes.index, dtypes.void, dtypes.float32.vec(4), dtypes.int8.vec(16), dtypes.float16.ptr(7),
-  dtypes.float32.vec(4).ptr(3, AddrSpace.LOCAL), dtypes.bool.ptr(1, AddrSpace.REG),
-])  # fmt: skip
-scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), all_dtypes, records)
-literals = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4).map(tuple), max_leaves=12)
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> UOp:
-  """Graphs that share nodes; the textual form does not care whether they are legal."""
-  nodes: list[UOp] = []
-  for _ in range(draw(st.integers(1, 12))):
-    src = tuple(draw(st.lists(st.sampled_from(nodes), max_size=3))) if nodes else ()
-    nodes.append(UOp(draw(st.sampled_from(Ops)), draw(all_dtypes), src, draw(literals), draw(st.none() | st.text())))
-  return nodes[-1]
 
 
 @settings(max_examples=300)
@@ -165,9 +138,36 @@ def test_buffers_made_after_parsing_are_others() -> None:
   assert all(UOp.new_buffer("CPU", 4, dtypes.int8) is not parsed for _ in range(5))
 
 
-def test_arguments_that_cannot_be_printed() -> None:
-  with pytest.raises(TypeError, match="cannot stand in an argument"):
-    print_uop(UOp(Ops.SINK, arg=frozenset({1})))
+def nested(depth: int) -> Any:
+  literal: Any = 1
+  for _ in range(depth):
+    literal = (literal,)
+  return literal
+
+
+@pytest.mark.parametrize(
+  ("argument", "message"),
+  [
+    (frozenset({1}), "frozenset cannot stand in an argument"),
+    (b"bytes", "cannot stand in an argument"),
+    (10**1000, "an integer of more than 1000 digits"),
+    (nested(65), "nest deeper than 64"),
+    (KernelInfo(name=3), "field name is 3, expected str"),  # type: ignore[arg-type]
+  ],
+)
+def test_arguments_that_cannot_be_printed(argument: Any, message: str) -> None:
+  """What would not parse back is not printed."""
+  with pytest.raises(TypeError, match=message):
+    print_uop(UOp(Ops.SINK, arg=argument))
+
+
+@pytest.mark.parametrize("argument", [10**999, -(10**999) + 1, nested(64), KernelInfo("k" * 10_000), "\ud800", "\x00"])
+def test_arguments_at_the_limits(argument: Any) -> None:
+  node = UOp(Ops.SINK, arg=argument)
+  assert parse_uop(print_uop(node)) is node
+
+
+def test_two_classes_of_one_name() -> None:
   with pytest.raises(ValueError, match="named 'Stage' is already registered"):
     register_arg(type("Stage", (), {}))
 

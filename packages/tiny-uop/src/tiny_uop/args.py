@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TypeVar
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tiny_uop.dtype import AddrSpace, DType
 
@@ -113,3 +115,37 @@ def register_arg(cls: _T) -> _T:
   if ARG_TYPES.setdefault(cls.__name__, cls) is not cls:
     raise ValueError(f"an argument class named {cls.__name__!r} is already registered: {ARG_TYPES[cls.__name__]!r}")
   return cls
+
+
+def mistyped_field(record: Any) -> str | None:
+  """What is wrong with a record whose values come from elsewhere: the first field whose value is not of its type.
+
+  Types are checked that are classes, unions and tuples of these; any other declaration allows everything.
+  """
+  hints = _hints(type(record))
+  for field in fields(record):
+    value = getattr(record, field.name)
+    if not _fits(value, hints.get(field.name, Any)):
+      return f"field {field.name} is {value!r}, expected {field.type}"
+  return None
+
+
+@cache
+def _hints(record: type) -> dict[str, Any]:
+  return get_type_hints(record)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+  origin, parts = get_origin(hint), get_args(hint)
+  if origin in (Union, UnionType):
+    return any(_fits(value, part) for part in parts)
+  if origin is tuple:
+    if not isinstance(value, tuple):
+      return False
+    if len(parts) == 2 and parts[1] is ...:
+      return all(_fits(v, parts[0]) for v in value)
+    return len(value) == len(parts) and all(_fits(v, part) for v, part in zip(value, parts))
+  if not isinstance(hint, type) or origin is not None:
+    return True
+  # True is an int for Python, and an int would do for a float: a literal says which it is
+  return type(value) is hint if hint in (int, bool, float, str) else isinstance(value, hint)

@@ -4,28 +4,39 @@ nesting are limited."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NoReturn
 
-from tiny_uop.args import ARG_TYPES
+from tiny_uop.args import ARG_TYPES, mistyped_field
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
-from tiny_uop.text import HEADER, IR_VERSION
+from tiny_uop.text import HEADER, IR_VERSION, MAX_DIGITS, MAX_NESTING
 from tiny_uop.uop import UOp, reserve_buffer_id
 
-MAX_NESTING = 64
-MAX_DIGITS = 1000
+MAX_DTYPE = 64  # characters of a type's name
+MAX_COLLISIONS = 4000  # of hashes, which only a text made for it has
+_SHOWN = 40  # characters of the text in a message
 
 _SPACE = re.compile(r"[ \t]*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NUMBER = re.compile(r"-?(?:inf\b|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)", re.ASCII)
+_NUMBER = re.compile(r"-?(?:inf\b|(?:0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?)", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"')
-_NODE_ID = re.compile(r"%([0-9]{1,12})", re.ASCII)
+_NODE_ID = re.compile(r"%(0|[1-9][0-9]{0,11})(?![0-9])", re.ASCII)
 _DTYPE = re.compile(r"ptr<[a-z0-9]+, [0-9]{1,20}, [a-z]+>|[a-z][a-z0-9]*", re.ASCII)
+_HEADER = re.compile(rf"{HEADER}[ \t]+([0-9]+)", re.ASCII)
+# a line as `print_uop` writes it, up to its argument
+_CANONICAL = re.compile(
+  rf"{_NODE_ID.pattern} = ([A-Z][A-Z0-9_]*) ({_DTYPE.pattern}) \(((?:%[0-9]+(?:, %[0-9]+)*)?)\)(?: (?=arg=|tag=)|$)",
+  re.ASCII,
+)
 _WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
 _OPS: dict[str, Ops] = dict(Ops.__members__)
+_parse_dtype = lru_cache(maxsize=1024)(dtypes.parse)
+_Head = tuple[str, Ops, DType, tuple[UOp, ...]]
 
 
 class ParseError(ValueError):
@@ -50,6 +61,10 @@ class _Line:
   def found(self) -> str:
     rest = self.text[self.place : self.place + 20]
     return repr(rest) if rest else "the end of the line"
+
+  def word(self, match: re.Match[str] | None) -> str:
+    """What was found in the place of a word, cut to a length that a message can have."""
+    return self.found() if match is None else match[0] if len(match[0]) <= _SHOWN else match[0][:_SHOWN] + "…"
 
   def space(self) -> None:
     match = _SPACE.match(self.text, self.place)
@@ -95,9 +110,16 @@ class _Line:
 
   def number_of(self, match: re.Match[str], start: int) -> int | float:
     text = match[0]
-    if len(text) > MAX_DIGITS:
+    if len(text) > MAX_DIGITS + 1:  # a sign is no digit
       self.fail(f"a number of {len(text)} characters; at most {MAX_DIGITS}", start)
-    return float(text) if match[1] or match[2] or text == "-inf" or text == "inf" else int(text)
+    if text in ("inf", "-inf"):
+      return float(text)
+    if not (match[1] or match[2]):
+      return int(text)
+    value = float(text)
+    if math.isinf(value):
+      self.fail(f"{text[:_SHOWN]} is beyond the range of float64: expected a smaller number, or inf", start)
+    return value
 
   def sequence(self, depth: int) -> tuple[Any, ...]:
     items: list[Any] = []
@@ -118,8 +140,10 @@ class _Line:
     match = self.take(_DTYPE)
     if match is None:
       self.fail(f"expected a dtype, found {self.found()}")
+    if len(match[0]) > MAX_DTYPE:
+      self.fail(f"unknown dtype {self.word(match)}", start)
     try:
-      return dtypes.parse(match[0])
+      return _parse_dtype(match[0])
     except ValueError as error:
       self.fail(str(error), start)
 
@@ -127,7 +151,7 @@ class _Line:
     kind: type[Any] | None = Ops if name == "Ops" else ARG_TYPES.get(name)
     if kind is None:
       self.fail(
-        f"unknown word {name!r}: expected {', '.join(_WORDS)}, Ops, "
+        f"unknown word {name[:_SHOWN]!r}: expected {', '.join(_WORDS)}, Ops, "
         f"or a registered class ({', '.join(sorted(ARG_TYPES))})",
         start,
       )
@@ -137,8 +161,7 @@ class _Line:
       member = self.take(_WORD)
       if member is None or member[0] not in kind.__members__:
         self.fail(
-          f"{name} has no member {member[0] if member else self.found()}: "
-          f"expected one of {', '.join(kind.__members__)}",
+          f"{name} has no member {self.word(member)}: expected one of {', '.join(kind.__members__)}",
           place,
         )
       return kind.__members__[member[0]]
@@ -146,9 +169,12 @@ class _Line:
     self.expect("(")
     values = self.fields(name, {f.name for f in fields(kind)}, depth)
     try:
-      return kind(**values)
+      record = kind(**values)
     except (TypeError, ValueError) as error:
       self.fail(f"cannot make a {name}: {error}", start)
+    if (mistake := mistyped_field(record)) is not None:
+      self.fail(f"cannot make a {name}: {mistake}", start)
+    return record
 
   def fields(self, name: str, known: set[str], depth: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
@@ -159,7 +185,7 @@ class _Line:
       if word is None or word[0] not in known or word[0] in values:
         self.fail(
           f"expected a field of {name} not yet given ({', '.join(sorted(known - values.keys()))}), "
-          f"found {word[0] if word else self.found()}",
+          f"found {self.word(word)}",
           start,
         )
       self.expect("=")
@@ -193,23 +219,7 @@ class _Line:
     return tuple(found)
 
   def node(self, nodes: dict[str, UOp]) -> tuple[str, UOp]:
-    self.space()
-    target = self.take(_NODE_ID)
-    if target is None:
-      self.fail(f"expected a node such as '%0 = CONST int32 () arg=1', found {self.found()}")
-    if target[1] in nodes:
-      self.fail(f"{target[0]} is defined twice", 0)
-    self.expect("=")
-    self.space()
-    start = self.place
-    word = self.take(_WORD)
-    op = _OPS.get(word[0]) if word else None
-    if op is None:
-      self.fail(f"unknown operation {word[0] if word else self.found()}: expected a member of Ops", start)
-    self.space()
-    dtype = self.dtype()
-    src = self.sources(nodes)
-    self.space()
+    name, op, dtype, src = self.canonical(nodes) or self.head(nodes)
     arg = self.literal() if self.accept("arg=") else None
     self.space()
     tag = self.literal() if self.accept("tag=") else None
@@ -218,19 +228,73 @@ class _Line:
       self.fail(f"expected the end of the line, found {self.found()}")
     if op is Ops.BUFFER and type(arg) is tuple and arg and type(arg[0]) is int:
       reserve_buffer_id(arg[0])  # or a buffer made later would be taken for this one
-    return target[1], UOp(op, dtype, src, arg, tag)
+    return name, UOp(op, dtype, src, arg, tag)
+
+  def canonical(self, nodes: dict[str, UOp]) -> _Head | None:
+    """A line as `print_uop` writes it up to its argument, read in one go; None for one with anything else."""
+    match = _CANONICAL.match(self.text)
+    if match is None:
+      return None
+    name, word, type_name, sources = match.groups()
+    if word not in _OPS or name in nodes or len(type_name) > MAX_DTYPE:
+      return None
+    try:
+      src = tuple([nodes[s[1:]] for s in sources.split(", ")]) if sources else ()
+      head = name, _OPS[word], _parse_dtype(type_name), src
+    except (KeyError, ValueError):
+      return None
+    self.place = match.end()
+    return head
+
+  def head(self, nodes: dict[str, UOp]) -> _Head:
+    """Any line up to its argument."""
+    self.space()
+    target = self.take(_NODE_ID)
+    if target is None:
+      self.fail(f"expected a node such as '%0 = CONST int32 () arg=1', found {self.found()}")
+    if target[1] in nodes:
+      self.fail(f"{target[0]} is defined twice", target.start())
+    self.expect("=")
+    self.space()
+    start = self.place
+    word = self.take(_WORD)
+    op = _OPS.get(word[0]) if word else None
+    if op is None:
+      self.fail(f"unknown operation {self.word(word)}: expected a member of Ops", start)
+    self.space()
+    dtype = self.dtype()
+    src = self.sources(nodes)
+    self.space()
+    return target[1], op, dtype, src
 
 
 def _check_header(text: str, number: int) -> None:
-  words = text.split()
-  if len(words) != 2 or words[0] != HEADER:
-    raise ParseError(f"expected the header '{HEADER} {IR_VERSION}', found {text[:40]!r}", number, 1)
-  if words[1] != str(IR_VERSION):
+  match = _HEADER.fullmatch(text)
+  if match is None:
+    raise ParseError(f"expected the header '{HEADER} {IR_VERSION}', found {text[:_SHOWN]!r}", number, 1)
+  if match[1] != str(IR_VERSION):
     raise ParseError(
-      f"the text is of IR version {words[1][:20]}, this tiny-uop reads version {IR_VERSION}: "
+      f"the text is of IR version {match[1][:20]}, this tiny-uop reads version {IR_VERSION}: "
       "use the same tiny-uop on both sides",
-      number, text.index(words[1]) + 1,
+      number, match.start(1) + 1,
     )  # fmt: skip
+
+
+class _Collisions:
+  """Counts different nodes with equal hashes. Integers hash to themselves, so that a text can be made whose nodes all
+  do, and building them would take time with the square of its length."""
+
+  def __init__(self) -> None:
+    self.seen: dict[int, UOp] = {}
+    self.count = 0
+
+  def add(self, node: UOp, number: int) -> None:
+    if self.seen.setdefault(hash((node.op, node.dtype, node.src, node.arg, node.tag)), node) is not node:
+      self.count += 1
+      if self.count > MAX_COLLISIONS:
+        raise ParseError(
+          f"more than {MAX_COLLISIONS} arguments have equal hashes: the text is made to be slow", number, 1
+        )
 
 
 def parse_node(text: str, nodes: dict[str, UOp], number: int = 1) -> UOp:
@@ -258,6 +322,7 @@ def _parse(text: str, places: dict[UOp, int] | None) -> UOp:
   nodes: dict[str, UOp] = {}
   root: UOp | None = None
   header = False
+  collisions = _Collisions()
   lines = text.split("\n")
   for number, line in enumerate(lines, 1):
     line = line.rstrip("\r \t")
@@ -268,6 +333,8 @@ def _parse(text: str, places: dict[UOp, int] | None) -> UOp:
       header = True
       continue
     root = parse_node(line, nodes, number)
+    if root.arg is not None:
+      collisions.add(root, number)
     if places is not None:
       places.setdefault(root, number)
   if root is None:

@@ -43,9 +43,10 @@ def _lines(root: UOp) -> Iterator[str]:
 
 
 def _title(root: UOp) -> str:
-  name = f" {root.arg.name}" if isinstance(root.arg, KernelInfo) else ""
-  opts = getattr(root.arg, "opts", None)
-  chosen = f" with {', '.join(f'{o.op.name}({o.axis}, {o.arg})' for o in opts)}" if name and opts else ""
+  info = root.arg if isinstance(root.arg, KernelInfo) else None
+  name = f" {info.name}" if info is not None else ""
+  opts = [f"{o.op.name}({o.axis}, {o.arg})" for o in (info.opts if info is not None else None) or ()]
+  chosen = f" with {', '.join(opts)}" if opts else ""
   return f"{'program' if root.op is Ops.LINEAR else 'kernel' if name else 'graph'}{name}{chosen}"
 
 

@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.args import ARG_TYPES
+from tiny_uop.args import ARG_TYPES, mistyped_field
 from tiny_uop.dtype import DType
 from tiny_uop.ops import Ops
 
@@ -26,33 +26,49 @@ if TYPE_CHECKING:
 
 IR_VERSION = 1
 HEADER = "tiny-uop"
+# the limits of literals, which keep text from anywhere from exhausting stack or time
+MAX_NESTING = 64
+MAX_DIGITS = 1000
+_INT_LIMIT = 10**MAX_DIGITS
 
 
-def print_literal(value: Any) -> str:
+def print_literal(value: Any, depth: int = 0) -> str:
   """An argument as text: numbers, True, False, None, "strings" as in JSON, (tuples,), @dtypes, Enum.MEMBER,
   Record(field=value).
 
-  Raises TypeError for anything else, and for classes that are not registered with `register_arg`.
+  Raises TypeError for what does not parse back: anything else, classes that are not registered with `register_arg`,
+  records with fields of other types than declared, and literals beyond the limits of the form.
   """
+  if depth > MAX_NESTING:
+    raise TypeError(f"an argument cannot nest deeper than {MAX_NESTING}")
   if value is None or isinstance(value, (bool, int)) and not isinstance(value, Enum):
+    if value is not None and not -_INT_LIMIT < value < _INT_LIMIT:
+      raise TypeError(f"an integer of more than {MAX_DIGITS} digits cannot stand in an argument")
     return str(value)
   if isinstance(value, float):
     return repr(value)  # the shortest text that reads back exactly; inf, -inf and nan are words of ours
   if isinstance(value, str):
     return json.dumps(value)
   if isinstance(value, tuple):
-    inner = ", ".join([print_literal(v) for v in value])
+    inner = ", ".join([print_literal(v, depth + 1) for v in value])
     return f"({inner},)" if len(value) == 1 else f"({inner})"
   if isinstance(value, DType):
     return f"@{value.name}"
-  name = type(value).__name__
   if isinstance(value, Ops):
     return f"Ops.{value.name}"
+  return _print_registered(value, depth)
+
+
+def _print_registered(value: Any, depth: int) -> str:
+  name = type(value).__name__
   if ARG_TYPES.get(name) is type(value):
     if isinstance(value, Enum):
       return f"{name}.{value.name}"
     if is_dataclass(value):
-      return f"{name}({', '.join(f'{f.name}={print_literal(getattr(value, f.name))}' for f in fields(value))})"
+      if (mistake := mistyped_field(value)) is not None:
+        raise TypeError(f"{value!r} cannot stand in an argument: {mistake}")
+      inner = ", ".join([f"{f.name}={print_literal(getattr(value, f.name), depth + 1)}" for f in fields(value)])
+      return f"{name}({inner})"
   raise TypeError(
     f"{value!r} of type {name} cannot stand in an argument: use a number, bool, str, None, DType, tuple, "
     "or an enum or frozen dataclass registered with tiny_uop.register_arg"
