@@ -111,6 +111,8 @@ def test_a_whole_program() -> None:
     (UOp(Ops.ALLOC, f32.ptr(4), (), 0), "LOCAL or REG pointer"),
     (UOp(Ops.INDEX, f32.ptr(16), (out, value)), "an integer offset"),
     (UOp(Ops.INDEX, f32.ptr(16), (out, i, i)), "a bool gate"),
+    (out.index(i).index(i), "a PARAM or ALLOC of its dtype"),
+    (out.index(i).after(out.index(i).store(1.0)).index(i), "a PARAM or ALLOC of its dtype"),
     (UOp(Ops.LOAD, f32, (out,)), "an INDEX"),
     (UOp(Ops.LOAD, i32, (out.index(i),)), "of its element type"),
     (UOp(Ops.LOAD, f32, (out.index(i), number)), "an alternative of its dtype"),

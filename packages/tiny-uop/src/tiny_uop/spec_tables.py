@@ -277,7 +277,11 @@ _TENSOR = (
 def _index(u: UOp) -> bool:
   pointer, offset, *gate = u.src
   gated = not gate or (len(gate) == 1 and gate[0].dtype.kind == "bool")
-  return isinstance(pointer.dtype, PtrDType) and u.dtype is pointer.dtype and _integer(offset.dtype) and gated
+  memory = pointer
+  while memory.op is Ops.AFTER:
+    memory = memory.src[0]
+  start = memory.op in (Ops.PARAM, Ops.ALLOC)  # an INDEX of an INDEX would be checked against the wrong bounds
+  return start and u.dtype is pointer.dtype and _integer(offset.dtype) and gated
 
 
 def _load(u: UOp) -> bool:
@@ -307,7 +311,7 @@ def _kernel_reduce(u: UOp) -> bool:
 
 
 _MEMORY = (
-  row(Ops.INDEX, "a pointer of its dtype, an integer offset and possibly a bool gate", _index),
+  row(Ops.INDEX, "a PARAM or ALLOC of its dtype (or its AFTER), an integer offset and possibly a bool gate", _index),
   row(Ops.LOAD, "an INDEX of its element type, and possibly an alternative of its dtype", _load),
   row(Ops.STORE, "an INDEX and a value of its element type", _store),
   row(Ops.AFTER, "a pointer of its dtype and dependencies",
