@@ -166,13 +166,8 @@ _EQUAL = (Ops.CMPEQ, Ops.CMPNE)
 
 RULES = PatternMatcher([
   rule("less_same", UPat(Ops.CMPLT, None, (x, x), name="u"), lambda u, x: u.const_like(False),
-       example=lambda s: (s.n < s.n, s.i < s.i, s.f < s.f),
-       near_miss=lambda s: (s.i < s.j, s.f.eq(s.f))),
-  # not for floats: NaN differs from itself
-  rule("equal_same", UPat(_EQUAL, None, (UPat.var("x", (*_INTS, dtypes.bool)), x), name="u"),
-       lambda u, x: u.const_like(u.op is Ops.CMPEQ),
-       example=lambda s: (s.n.eq(s.n), s.i.ne(s.i), s.b.eq(s.b)),
-       near_miss=lambda s: (s.f.eq(s.f), s.i.eq(s.j))),
+       example=lambda s: (s.f < s.f, s.i < s.i),
+       near_miss=lambda s: (s.i < s.j, s.f.eq(s.f))),  # NaN differs from itself
   rule("less_remainder", UPat(Ops.CMPLT, None, (UPat(Ops.FLOORMOD, dtypes.index, (x, c)), c2), name="u"),
        _less_remainder, grows="two comparisons in the place of a remainder and one",
        example=lambda s: (s.var("k", 0, 20) % 15 < 12, s.var("k", -2, 12) % 15 < 12, s.var("k", 0, 17) % 15 < 4,
@@ -204,7 +199,7 @@ RULES = PatternMatcher([
        near_miss=lambda s: (s.m.eq(s.n), s.n.eq(5), (s.i * 2).eq(7), (s.i + 1).eq(s.j), s.f.eq(s.g))),
   rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"),
        lambda u, x, c: None if is_const(x) else x.alu(u.op, c),
-       example=lambda s: (s.i.const_like(3).eq(s.i), s.i.const_like(3).ne(s.i)),
+       example=lambda s: (s.i.const_like(3).eq(s.i * 2), s.i.const_like(3).ne(s.i)),
        near_miss=lambda s: (s.i.eq(3), s.i.const_like(3).eq(s.i.const_like(4)))),
   rule("equal_shifted", UPat(_EQUAL, None, (UPat(Ops.ADD, dtypes.ints, (x, c)), c2), name="u"), _equal_shifted,
        example=lambda s: ((s.i + 5).eq(3), (s.i + 5).ne(-(2**31)), (s.value(dtypes.uint8, 6) + 5).eq(3)),

@@ -190,18 +190,9 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 zero = UPat.const(None, 0)
 
 RULES = PatternMatcher([
-  rule("div_mod_by_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (x, zero), name="u"),
-       lambda u, x: u.const_like(0),
-       example=lambda s: (s.n // 0, s.n % 0, s.i // 0, s.i % 0, s.i.alu(Ops.TRUNCDIV, s.i.const_like(0)),
-                          s.i.alu(Ops.TRUNCMOD, s.i.const_like(0))),
-       near_miss=lambda s: (s.i // 1, s.f / 0.0)),
   rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), _INTS, (x, UPat.const(None, 1))), lambda x: x,
        example=lambda s: (s.n // 1, s.i // 1, s.i.alu(Ops.TRUNCDIV, s.i.const_like(1))),
        near_miss=lambda s: (s.i // -1, 1 // s.i)),
-  rule("mod_by_one", UPat((Ops.FLOORMOD, Ops.TRUNCMOD), _INTS, (x, UPat.const(None, 1)), name="u"),
-       lambda u, x: u.const_like(0),
-       example=lambda s: (s.n % 1, s.i % 1, s.i.alu(Ops.TRUNCMOD, s.i.const_like(1))),
-       near_miss=lambda s: (s.i % 2, 1 % s.i)),
   rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (zero, y), name="u"),
        lambda u, y: u.const_like(0),
        example=lambda s: (0 // s.n, 0 % s.n, 0 // s.i, 0 % s.i, s.i.const_like(0).alu(Ops.TRUNCDIV, s.i),

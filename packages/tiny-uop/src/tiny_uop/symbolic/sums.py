@@ -141,9 +141,6 @@ _INTS = (*dtypes.ints, dtypes.index)
 x, y, c, c2 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2")
 
 RULES = PatternMatcher([
-  rule("int_mul_zero", UPat(Ops.MUL, _INTS, [x, UPat.const(None, 0)], name="u"), lambda u, x: u.const_like(0),
-       example=lambda s: (s.n * 0, s.i * 0, s.i.const_like(0) * s.i),
-       near_miss=lambda s: (s.i * 1, s.f * 0.0)),
   rule("int_add_zero", UPat(Ops.ADD, _INTS, [x, UPat.const(None, 0)]), lambda x: x,
        example=lambda s: (s.n + 0, s.i + 0, s.i.const_like(0) + s.i),
        near_miss=lambda s: (s.i + 1, s.f + 0.0)),
