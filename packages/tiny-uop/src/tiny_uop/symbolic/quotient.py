@@ -154,8 +154,8 @@ class Quotient:
     for g in _factors(d) or {g for c in form.terms.values() if 1 < (g := gcd(c, d)) < d}:
       if g <= most:
         quotients, small = nearest(form, g)
-        if quotients.terms and (single := single_quotient(small, g)) is not None:
-          quotients.const += single
+        if quotients.terms and (rest := single_quotient(small, g)) is not None:
+          quotients.const += rest
           return self.shrink(quotients, g)
     return False
 
