@@ -187,7 +187,8 @@ def test_counts() -> None:
   assert {row.name: (row.matches, row.attempts) for row in stats.by_table()} == {"small": (2, 3), "other": (0, 2)}
   for row in stats.by_rule():
     assert 0 <= row.match_seconds <= row.seconds
-    assert row.match_seconds == row.seconds or row.matches < row.attempts
+    assert (row.match_seconds == row.seconds) == (row.matches == row.attempts)
+    assert (row.match_seconds > 0) == (row.matches > 0)
   stats.clear()
   assert stats.by_rule() == []
 

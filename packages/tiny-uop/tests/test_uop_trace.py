@@ -274,6 +274,25 @@ if child: os.waitpid(child, 0)
   assert sorted(ends) == [20, 2041]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_leaves_the_trace_of_a_block_alone(tmp_path: Path) -> None:
+  code = (
+    WORK
+    + """
+from tiny_uop.observe import tracing
+with tracing("mine.jsonl"):
+  work(2000)
+  child = os.fork()
+  work(1000)
+if child: os.waitpid(child, 0)
+"""
+  )
+  run(code, tmp_path)
+  assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+  _, records = read(tmp_path / "mine.jsonl")
+  assert records[-1] == ["complete", 3000] and len(of_kind(records, "rewrite")) == 3000
+
+
 def test_a_program_is_slowed_down_little(tmp_path: Path) -> None:
   """A guard against something that grows with the length of the trace: the second half takes as long as the first."""
   with tracing(tmp_path / "t.jsonl"):
