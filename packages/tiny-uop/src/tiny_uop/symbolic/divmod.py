@@ -219,7 +219,7 @@ RULES = PatternMatcher([
          (s.n * 4 + s.m) // 4, (s.n * -4 + s.m) // 4, (s.n * 8 + s.m * 4 - 7) // 4,      # multiples
          (s.var("k", 0, 9, dtypes.int32) * 4 + 3) // 4, s.n * 4 // 4,
          s.var("k", 0, 5) * 7 // 6, (s.var("k", 0, 5) * 5 + s.n * 6) // 6,               # nearest multiples
-         s.n * 6 // 4, (s.n * 6 + 3) // 4, (s.n * -6 + 5) // 9,                          # a common factor
+         s.n * 6 // 4, (s.n * 6 + 3) // 4, (s.n * -6 + 5) // 9, (s.m * 4 + s.n * 6) // 12,  # a common factor
          (s.n * 10 + s.var("k", 0, 9)) // 30, (s.n * 10 - s.var("k", 1, 10)) // 30,      # a factor of most terms
          (s.n * 12 + s.var("k", 0, 1) * 8 + 7) // 24,                                    # a factor of the divisor
          (s.var("k", 0, 3) * 14 + s.var("l", 0, 11)) // 15,                              # close to one multiple
@@ -235,11 +235,11 @@ RULES = PatternMatcher([
          (s.n * 4 + s.m) % 4, (s.n + 24) % 12, s.n * 13 % 12, (s.n * -13 + 30) % 12,     # coefficients
          s.n % 12 % 4, (s.n % 4 * 3 + s.m) % 6, s.i % 12 % 4, (s.i % 8 * 3 + 13) % 6,    # remainders inside
          s.var("k", 0, 9) * 11 % 10, (s.var("k", 0, 9) * 9 + s.n * 10 + 9) % 10,         # nearest multiples
-         s.n * 2 % 4, (s.n * 6 + 4) % 9, s.n * -6 % 9,                                   # a common factor
+         s.n * 2 % 4, (s.n * 6 + 4) % 9, s.n * -6 % 9, (s.m * 4 + s.n * 6) % 12,         # a common factor
          (s.n * 10 + s.var("k", 0, 9)) % 30, (s.n * 10 - s.var("k", 1, 10)) % 30,        # a factor of most terms
          (s.var("k", 0, 3) * 14 + s.var("l", 0, 11)) % 15),                              # close to one multiple
        near_miss=lambda s: (s.n % 3, s.n % -3, (s.n * 3 + s.m) % 4, s.i * 4 % 4, (s.i + 8) % 4,
-                            s.i * 4 % 8 % 4)),
+                            s.i * 4 % 8 % 4, s.n % 6 % 4, s.n % s.var("k", 1, 9) % 4)),
   rule("div_mod_symbol", UPat(_DIVISIONS, dtypes.index, (x, y), name="u"), _by_symbol,
        example=lambda s: (
          (s.n * s.var("k", 1, 9) + s.m) // s.var("k", 1, 9), (s.n * s.var("k", 1, 9) + s.m) % s.var("k", 1, 9),
