@@ -17,6 +17,8 @@ from tiny_uop.pattern import Rule
 from tiny_uop.truncate import FORMATS, to_bits
 
 _EMULATED = (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
+_SMALL_INTEGERS = (dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
+_LARGE_INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 # these give one of their operands, whose bits can be passed on as they are
 _MOVES = frozenset({Ops.VECTORIZE, Ops.EXTRACT, Ops.WHERE})
 _COMPUTED = GroupOp.ALU - GroupOp.Compare - _MOVES
@@ -107,75 +109,80 @@ def _halfway(s: Samples, dtype: DType) -> UOp:
   return (steps + ((127 - form.bias) << 23)).bitcast(dtypes.float32)
 
 
-def _emulation(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
-  x, small = UPat.var("x"), UPat.var("x", emulated)
-  small_integers = (dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16)
-  large_integers = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
-  single = UPat.var("x", dtypes.float32)
-  rules = [
+def _values(emulated: tuple[DType, ...]) -> list[Rule]:
+  """What is kept and computed."""
+  small, first = UPat.var("x", emulated), emulated[0]
+  return [
     rule("emulated_const", UPat(Ops.CONST, emulated, name="u"), _constant, grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([UOp.const(d, -1.5) for d in emulated]),
-                  lambda s: UOp.const(emulated[0].vec(2), (0.5, NAN))),
+                  lambda s: UOp.const(first.vec(2), (0.5, NAN))),
          near_miss=lambda s: s.f.const_like(-1.5)),
     rule("emulated_load", UPat(Ops.LOAD, emulated, name="u"), _load, grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([s.value(d, 0) for d in emulated]),
-                  lambda s: place_in(s, emulated[0], s.b).load(s.value(emulated[0], 0)),
-                  lambda s: place_in(s, emulated[0]).load(dtype=emulated[0].vec(2))),
+                  lambda s: place_in(s, first, s.b).load(s.value(first, 0)),
+                  lambda s: place_in(s, first).load(dtype=first.vec(2))),
          near_miss=lambda s: s.f),
     rule("emulated_store", UPat(Ops.STORE, src=(UPat.var("index"), UPat.var("value", emulated)), name="u"), _store,
          grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([place_in(s, d).store(s.value(d, 0)) for d in emulated]),
-                  lambda s: place_in(s, emulated[0], s.b).store(s.value(emulated[0], 0))),
+                  lambda s: place_in(s, first, s.b).store(s.value(first, 0))),
          near_miss=lambda s: place_in(s, dtypes.float32).store(s.f)),
     rule("emulated_move", UPat(_MOVES, emulated, name="u"), _move, grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([s.b.where(s.value(d, 0), s.value(d, 1)) for d in emulated]),
-                  lambda s: UOp(Ops.VECTORIZE, emulated[0].vec(2), (s.value(emulated[0], 0), s.value(emulated[0], 1))),
-                  lambda s: place_in(s, emulated[0]).load(dtype=emulated[0].vec(2)).extract(1)),
+                  lambda s: UOp(Ops.VECTORIZE, first.vec(2), (s.value(first, 0), s.value(first, 1))),
+                  lambda s: place_in(s, first).load(dtype=first.vec(2)).extract(1)),
          near_miss=lambda s: s.b.where(s.f, s.g)),
     rule("emulated_operation", UPat(_COMPUTED, emulated, name="u"), _compute, grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([s.value(d, 0) + s.value(d, 1) for d in emulated]),
                   lambda s: tuple([s.value(d, 0) * s.value(d, 1) for d in emulated]),
                   lambda s: tuple([s.value(d, 0) / s.value(d, 1) for d in emulated]),
                   lambda s: tuple([s.value(d, 0).sqrt() for d in emulated]),
-                  lambda s: s.value(emulated[0], 0).maximum(s.value(emulated[0], 1))),
+                  lambda s: s.value(first, 0).maximum(s.value(first, 1))),
          near_miss=lambda s: s.f + s.g),
     rule("emulated_compare", UPat(GroupOp.Compare, None, (small, UPat.var("y"))).named("u"), _compare,
          grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([s.value(d, 0) < s.value(d, 1) for d in emulated]),
-                  lambda s: s.value(emulated[0], 0).ne(s.value(emulated[0], 1)),
-                  lambda s: s.value(emulated[0], 0).eq(s.value(emulated[0], 1))),
+                  lambda s: s.value(first, 0).ne(s.value(first, 1)),
+                  lambda s: s.value(first, 0).eq(s.value(first, 1))),
          near_miss=lambda s: s.f < s.g),
+  ]  # fmt: skip
+
+
+def _conversions(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
+  """CASTs and BITCASTs."""
+  small, single, first = UPat.var("x", emulated), UPat.var("x", dtypes.float32), emulated[0]
+  rules = [
     rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32, grows=MADE_OF_OTHERS,
          example=lambda s: tuple([x.cast(d) for d in emulated for x in (s.f, _halfway(s, d))]),
-         near_miss=lambda s: s.i.cast(emulated[0])),
+         near_miss=lambda s: s.i.cast(first)),
     rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32, grows=MADE_OF_OTHERS,
          example=lambda s: tuple([s.value(d, 0).cast(dtypes.float32) for d in emulated]),
-         near_miss=lambda s: s.value(emulated[0], 0).cast(dtypes.float64)),
+         near_miss=lambda s: s.value(first, 0).cast(dtypes.float64)),
     rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32, grows=MADE_OF_OTHERS,
          example=(lambda s: tuple([s.value(d, 0).cast(dtypes.float64) for d in emulated]),
                   lambda s: tuple([s.value(d, 0).cast(dtypes.bool) for d in emulated])),
          near_miss=lambda s: s.f.cast(dtypes.float64)),
-    rule("emulated_from_small_integer", UPat(Ops.CAST, emulated, (UPat.var("x", small_integers),), name="u"),
+    rule("emulated_from_small_integer", UPat(Ops.CAST, emulated, (UPat.var("x", _SMALL_INTEGERS),), name="u"),
          _through_float32, grows=MADE_OF_OTHERS,
-         example=(lambda s: tuple([s.value(dtypes.int16, 0).cast(d) for d in emulated]),
-                  lambda s: s.b.cast(emulated[0])),
-         near_miss=lambda s: s.i.cast(emulated[0])),
-    rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,)),), name="u"), _double_bitcast,
+         example=(lambda s: tuple([s.value(dtypes.int16, 0).cast(d) for d in emulated]), lambda s: s.b.cast(first)),
+         near_miss=lambda s: s.i.cast(first)),
+    rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (UPat.var("x"),)),), name="u"),
+         _double_bitcast,
          example=lambda s: s.f.bitcast(dtypes.uint32).bitcast(dtypes.int32),
          near_miss=lambda s: s.i.cast(dtypes.uint32).bitcast(dtypes.float32)),
   ]  # fmt: skip
-  wide = UPat.var("x", large_integers)
+  wide = UPat.var("x", _LARGE_INTEGERS)
   if has_double:
     rules.append(
       rule("emulated_from_integer", UPat(Ops.CAST, emulated, (wide,), name="u"), _from_integer, grows=MADE_OF_OTHERS,
-           example=lambda s: tuple([s.value(k, 0).cast(d) for k in large_integers for d in emulated]),
-           near_miss=lambda s: s.value(dtypes.int16, 0).cast(emulated[0])))  # fmt: skip
+           example=lambda s: tuple([s.value(k, 0).cast(d) for k in _LARGE_INTEGERS for d in emulated]),
+           near_miss=lambda s: s.value(dtypes.int16, 0).cast(first)))  # fmt: skip
   else:
     rules.append(
       rule("emulated_from_integer_single", UPat(Ops.CAST, emulated, (wide,), name="u"), _through_float32,
            changes="rounded to float32 first", grows=MADE_OF_OTHERS,
-           example=lambda s: s.i.cast(emulated[0]),
-           near_miss=lambda s: s.value(dtypes.int16, 0).cast(emulated[0])))  # fmt: skip
+           example=lambda s: s.i.cast(first),
+           near_miss=lambda s: s.value(dtypes.int16, 0).cast(first)))  # fmt: skip
   return rules
 
 
@@ -189,7 +196,9 @@ def float_rules(capabilities: Capabilities) -> list[Rule]:
              near_miss=lambda s: s.f.cast(dtypes.float16))  # fmt: skip
   # native halves meet emulated formats in float32
   between = tuple(d for d in _EMULATED if d in capabilities.native_dtypes)
-  rules = _emulation(emulated, dtypes.float64 in capabilities.native_dtypes) if emulated else []
+  rules: list[Rule] = []
+  if emulated:
+    rules = [*_values(emulated), *_conversions(emulated, dtypes.float64 in capabilities.native_dtypes)]
   if emulated and between:
     rules.append(
       rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32,
