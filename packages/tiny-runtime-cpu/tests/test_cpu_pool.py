@@ -159,7 +159,7 @@ def test_a_forked_child_has_a_pool_of_its_own() -> None:
 
 
 def test_without_posix_threads_all_runs_in_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr("tiny_runtime_cpu.pool._functions", lambda: None)
+  monkeypatch.setattr("tiny_runtime_cpu.pool.native_functions", lambda: None)
   pool, adder = Pool(), Adder(64)
   assert pool.ensure(8) == 1
   adder.run(pool, 8, 8, amount=5)

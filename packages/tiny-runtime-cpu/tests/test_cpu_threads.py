@@ -16,7 +16,7 @@ F = dtypes.float32
 
 @pytest.fixture(autouse=True)
 def as_many_threads_as_there_are(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-  monkeypatch.setattr("tiny_runtime_cpu.device.useful_threads", lambda binary: 1000)
+  monkeypatch.setattr("tiny_runtime_cpu.program.threads_for", lambda nanoseconds: 1000)
   with Context(CPU_COUNT=6):
     yield
 

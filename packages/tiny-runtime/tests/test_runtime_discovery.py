@@ -135,7 +135,7 @@ def test_other_ir(make_plugin: MakePlugin, ir: str, upgrade: str) -> None:
 )
 def test_other_api(make_plugin: MakePlugin, api: str, upgrade: str) -> None:
   make_plugin("tiny-runtime-bad", "BAD", GOOD.replace("(1, 0)", api))
-  with pytest.raises(Incompatible, match=rf"this tiny-runtime has 1.0. pip install --upgrade {upgrade}$"):
+  with pytest.raises(Incompatible, match=rf"this tiny-runtime has 1.1. pip install --upgrade {upgrade}$"):
     Device["BAD"]
 
 

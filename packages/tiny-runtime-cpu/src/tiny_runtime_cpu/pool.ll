@@ -47,6 +47,7 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
+declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 
 ; The size of the state, which the caller allocates zeroed.
@@ -105,6 +106,21 @@ exit:
   ret void
 }
 
+; One iteration of a spin-wait. Every 64th lets another thread have the processor, if one wants it.
+define internal void @relax_or_yield(i64 %count) alwaysinline {
+  %low = and i64 %count, 63
+  %now = icmp eq i64 %low, 63
+  br i1 %now, label %yield, label %stay
+
+yield:
+  %1 = call i32 @sched_yield()
+  ret void
+
+stay:
+  call void @relax()
+  ret void
+}
+
 define internal ptr @worker(ptr %pool) {
 entry:
   %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
@@ -117,7 +133,6 @@ entry:
   %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
   %open_field = getelementptr %pool, ptr %pool, i64 0, i32 18
   %limit_field = getelementptr %pool, ptr %pool, i64 0, i32 25
-  %spins = load i64, ptr %spin_field
   br label %idle
 
 idle:
@@ -131,8 +146,9 @@ spin:
   br i1 %spin_new, label %join, label %again
 
 again:
-  call void @relax()
+  call void @relax_or_yield(i64 %count)
   %count_next = add i64 %count, 1
+  %spins = load atomic i64, ptr %spin_field monotonic, align 8  ; a graph that runs wants more
   %more = icmp slt i64 %count_next, %spins
   br i1 %more, label %spin, label %sleep
 
@@ -245,7 +261,7 @@ spin:
   br i1 %empty, label %exit, label %again
 
 again:
-  call void @relax()
+  call void @relax_or_yield(i64 %count)
   %count_next = add i64 %count, 1
   %more = icmp slt i64 %count_next, %spins
   br i1 %more, label %spin, label %sleep

@@ -26,21 +26,21 @@ _RELAX = {
 _NEEDED = (
   "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy",
   "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
-  "pthread_cond_signal", "pthread_cond_broadcast", "pthread_sigmask", "sigfillset",
+  "pthread_cond_signal", "pthread_cond_broadcast", "pthread_sigmask", "sigfillset", "sched_yield", "memmove",
 )  # fmt: skip
 
-_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop")
+_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop", "graph_run", "copy_bytes")
 
 
 def pool_source(arch: Arch) -> str:
-  """The pool as LLVM IR text for one processor family."""
+  """The pool and the runner of graphs as LLVM IR text for one processor family."""
   call, declaration, _ = _RELAX.get(arch.family, ("", "", 0))
-  text = resources.files("tiny_runtime_cpu").joinpath("pool.ll").read_text()
+  text = "\n".join(resources.files("tiny_runtime_cpu").joinpath(f"{name}.ll").read_text() for name in ("pool", "graph"))
   return f"{text}\n{declaration}\ndefine internal void @relax() alwaysinline {{\n  {call}\n  ret void\n}}\n"
 
 
-class _Functions:
-  """The pool's native functions, linked once per process."""
+class Functions:
+  """The native functions of pool.ll and graph.ll, linked once per process."""
 
   def __init__(self) -> None:
     arch = host_arch()
@@ -53,14 +53,24 @@ class _Functions:
     self.init = ctypes.CFUNCTYPE(None, p, i)(native.address("pool_init"))
     self.start = ctypes.CFUNCTYPE(i, p, i, ctypes.c_int32, i)(native.address("pool_start"))
     self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
+    self.run_graph = ctypes.CFUNCTYPE(None, p)(native.address("graph_run"))
+    # for graphs that are over sooner than another Python thread would give the GIL back
+    self.run_graph_locked = ctypes.PYFUNCTYPE(None, p)(native.address("graph_run"))
+    self.copy_bytes = native.address("copy_bytes")
     # bytes objects go in as pointers to their contents; the call releases the GIL
     self.run = ctypes.CFUNCTYPE(None, p, p, ctypes.c_char_p, ctypes.c_char_p, i, i, i)(native.address("pool_run"))
 
 
 @cache
-def _functions() -> _Functions | None:
+def native_functions() -> Functions | None:
   """None where the system has no POSIX threads."""
-  return _Functions() if has_symbols(*_NEEDED) else None
+  return Functions() if has_native_functions() else None
+
+
+@cache
+def has_native_functions() -> bool:
+  """Whether `native_functions` gives something; quicker, since it compiles nothing."""
+  return has_symbols(*_NEEDED)
 
 
 kernel_at = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
@@ -83,11 +93,11 @@ class Pool:
     self.workers = 0
     self._most = MAX_WORKERS
     self._lock = threading.Lock()
-    self._native: _Functions | None = None
+    self._native: Functions | None = None
 
   def _open(self) -> None:
     """Make the pool's native state, if the system has threads."""
-    self._native = _functions()
+    self._native = native_functions()
     if self._native is None:
       self._most = 0
       return
@@ -111,6 +121,11 @@ class Pool:
           if self.workers < wanted:
             self._most = self.workers  # do not ask again at every launch
     return min(threads, self.workers + 1)
+
+  @property
+  def address(self) -> int:
+    """Where the native state is; 0 while there are no workers."""
+    return self._state if self.workers else 0
 
   def run(self, function: int, buffers: bytes, integers: bytes, extent: int, chunks: int, threads: int) -> None:
     """Call the function at this address on [0, extent) in `chunks` parts, on at most `threads` threads, and wait."""

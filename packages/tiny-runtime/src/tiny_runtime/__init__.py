@@ -2,7 +2,20 @@
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, buffer_of, host_buffer
-from tiny_runtime.contract import API, Backend, Capabilities, Compiler, DeviceInfo, HostMapped, Measure, Memory, Program
+from tiny_runtime.contract import (
+  API,
+  Backend,
+  Capabilities,
+  Compiler,
+  DeviceInfo,
+  GraphCopy,
+  GraphKernel,
+  Graphs,
+  HostMapped,
+  Measure,
+  Memory,
+  Program,
+)  # fmt: skip
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.devices import Device
 from tiny_runtime.errors import BackendError, Broken, CompileError, DeviceLost, Incompatible, OutOfMemory, Unavailable
@@ -11,6 +24,7 @@ from tiny_runtime.graph import Capture, CapturedGraph, capture
 
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
-  "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "HostMapped", "Incompatible",
-  "Measure", "Memory", "OutOfMemory", "Program", "Unavailable", "buffer_of", "capture", "host_buffer", "run",
+  "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "GraphCopy", "GraphKernel",
+  "Graphs", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable", "buffer_of",
+  "capture", "host_buffer", "run",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakKeyDictionary
 
 from tiny_runtime.contract import Memory
@@ -23,6 +23,8 @@ class Buffer:
   """
 
   __slots__ = ("__weakref__", "_memory", "_opened", "_owner", "_state", "device", "dtype", "nbytes", "offset", "size")
+  frees: ClassVar[int] = 0
+  """How often `free` was called. A captured graph, which does not look at its buffers again, does when this changes."""
 
   def __init__(self, device: str, size: int, dtype: DType, base: Buffer | None = None, offset: int = 0) -> None:
     self._memory: Memory = None
@@ -57,6 +59,11 @@ class Buffer:
     """The open device that the memory is on, or will be."""
     return self.base._opened or Device.opened(self.device)
 
+  @property
+  def memory(self) -> Memory:
+    """The device's handle of the memory; None if there is none."""
+    return self.base._memory
+
   def is_allocated(self) -> bool:
     """Whether there is memory behind it."""
     return self.base._opened is not None
@@ -84,6 +91,7 @@ class Buffer:
     """Give the memory back now; using the buffer or a view of it after that is an error. Usually the garbage
     collector does it."""
     base = self.base
+    Buffer.frees += 1
     opened, base._opened, base._state = base._opened, None, "freed"
     memory, base._memory = base._memory, None
     if opened is not None:

@@ -15,7 +15,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 
-API: tuple[int, int] = (1, 0)
+API: tuple[int, int] = (1, 1)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -24,6 +24,9 @@ Memory: TypeAlias = Any
 
 Program: TypeAlias = Any
 """A device's handle of one loaded binary, opaque to shared code. Whatever `load` returned."""
+
+Graph: TypeAlias = Any
+"""A device's handle of a list of launches, opaque to shared code. Whatever `make_graph` returned."""
 
 Measure: TypeAlias = Callable[[Binary], float]
 """Times one candidate on a device, in seconds. How a searching compiler measures without knowing a device."""
@@ -49,6 +52,8 @@ class Capabilities:
   """Implements `HostMapped`: copies to and from the host need no staging buffer."""
   persistent: bool = False
   """Memory has contents before anything is written to it, as a file has; reading it first is no error."""
+  graphs: bool = False
+  """Implements `Graphs`: a list of launches is one submission."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,50 @@ class HostMapped(Protocol):
   def view(self, memory: Memory) -> memoryview:
     """All of `memory` as bytes (format "B"), for reading, without a copy. Valid until it is freed; call `sync` before
     reading."""
+
+
+@dataclass(frozen=True)
+class GraphKernel:
+  """A launch in a graph: what `Device.launch` takes, with memories by their position in the graph's list."""
+
+  program: Program
+  buffers: tuple[tuple[int, int], ...]
+  """(position in the list of memories, byte offset), in the order of `Binary.params`."""
+  integers: tuple[int, ...]
+  global_size: tuple[int, ...]
+  """If a size is 0, there is nothing to run."""
+  local_size: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GraphCopy:
+  """`nbytes` ≥ 1 bytes from one memory of the device to another or the same, as memmove."""
+
+  target: tuple[int, int]
+  """(position in the list of memories, byte offset)."""
+  source: tuple[int, int]
+  nbytes: int
+
+
+@runtime_checkable
+class Graphs(Protocol):
+  """Optional, claimed by `Capabilities.graphs`: launches prepared once, then run as one submission, in order."""
+
+  def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
+    """Prepare a list of calls over `memories`. The graph is dropped when nothing holds it; whoever made it keeps
+    programs and memories alive and does not free them while it may be run. Two positions may name one memory."""
+
+  def run_graph(
+    self,
+    graph: Graph,
+    memories: Sequence[tuple[int, Memory]],
+    kernels: Sequence[tuple[int, GraphKernel]],
+    wait: bool,
+  ) -> float | None:
+    """Run all calls, after all launches before. First change the graph, for this and later runs: `memories` are
+    (position, the memory to use there), `kernels` (index of a call, the same program and buffers with other integers
+    and sizes). Both are empty in the usual case, which should cost as little as one launch. `wait` and errors: see
+    `Device.launch`."""
 
 
 @runtime_checkable

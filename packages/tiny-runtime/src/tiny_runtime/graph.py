@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.launch import Launch, prepare
+from tiny_runtime.pieces import Piece, cut
+from tiny_runtime.results import ResultPool, Results
 from tiny_uop import Ops, UOp
+from tiny_uop.ops import GroupOp
 
 _active = threading.local()
 
@@ -78,13 +82,16 @@ class CapturedGraph:
   What happens to a buffer at a replay:
 
   * `inputs`: replaced by those given to `replay`.
-  * `outputs`: if it came to life in the capture, a fresh buffer at every replay, which `replay` returns. If it
-    existed before (a weight
-    that is updated and returned), the same buffer. If it is an input, the one given.
+  * `outputs`, or the buffers that outputs are views of: if it came to life in the capture, a fresh buffer at every
+    replay, which `replay` returns (the view of). If it existed before (a weight that is updated and returned), the same
+    buffer. If it is an input, the one given.
   * all others: owned by the graph and reused: weights are updated in place, temporaries overwritten.
 
-  ValueError if an input or output does not occur in the schedules, for inputs given twice, and for inputs that are
-  not BUFFERs.
+  Launches that follow each other on a device with graphs are one submission. Threads may share a graph; their replays
+  happen one after the other.
+
+  ValueError if an input does not occur in the schedules, for inputs given twice, for inputs that are not BUFFERs, and
+  for outputs that are not BUFFERs or views of them.
   """
 
   def __init__(self, linears: Capture | Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = ()) -> None:
@@ -95,65 +102,99 @@ class CapturedGraph:
     self._launches = [prepare(call) for call in calls]
     self._check_inputs(calls)
     created = linears.created if isinstance(linears, Capture) else first_written(calls, self._launches)
-    self._fresh = tuple(uop for uop in dict.fromkeys(self.outputs) if uop in created and uop not in self.inputs)
-    self._places = {uop: places(uop, calls, self._launches) for uop in (*self.inputs, *self._fresh)}
+    bases = dict.fromkeys(buffer_below(uop) for uop in self.outputs)
+    fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
+    self._results = ResultPool(fresh, self.outputs)
+    self._current: Results | None = None
+    self._passed = not bases.keys().isdisjoint(self.inputs)
+    self._pieces = cut(self._launches)
+    self._pieces_by_launch = [(piece, n) for piece in self._pieces for n in range(len(piece.launches))]
+    self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
     written = {
       base_of(buffers_of(call)[slot]) for call, launch in zip(calls, self._launches) for slot in launch.writes()
     }
     self._written_inputs = [n for n, uop in enumerate(self.inputs) if uop in written]
-    self._kept_written = written - set(self.inputs) - set(self._fresh)
-    self._symbolic = [launch for launch in self._launches if launch.variables]
+    self._kept_written = written - set(self.inputs) - set(fresh)
     binds = [uop for call in calls for uop in call.src if uop.op is Ops.BIND]
     self._values = {bind.src[0].arg[0]: int(bind) for bind in binds}
     self._variables = {bind.src[0].arg[0]: bind.src[0] for bind in binds}
-    self._given: list[UOp] = list(self.inputs)
+    self._given: Sequence[UOp] = self.inputs
+    self._lock = threading.Lock()
 
   def replay(self, inputs: Sequence[UOp], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
-    """Run over other inputs and values of variables; what is not given keeps its last value. Gives the outputs'
-    BUFFERs.
+    """Run over other inputs and values of variables; what is not given keeps its last value. Gives the outputs.
 
     ValueError if the inputs differ from the captured ones in number, device, dtype or size, if one that is written is
-    given twice or is a
-    buffer that the graph itself writes, or if there is no such variable.
+    given twice or is a buffer that the graph itself writes, or if there is no such variable.
     """
-    self._check_given(inputs)
-    self._bind(variables or {})
-    for n, uop in enumerate(inputs):
-      if uop is not self._given[n]:
-        self._put(self.inputs[n], uop)
-        self._given[n] = uop
-    made = {}
-    for uop in self._fresh:
-      made[uop] = UOp.new_buffer(str(uop.device), uop.arg[1], uop.dtype)
-      self._put(uop, made[uop])
-    for launch in self._launches:
-      launch.run()
-    given = dict(zip(self.inputs, inputs))
-    return tuple(made.get(uop, given.get(uop, uop)) for uop in self.outputs)
+    with self._lock:
+      inputs = tuple(inputs)
+      if inputs != self._given:
+        self._check_given(inputs)
+      if variables:
+        self._bind(variables)
+      results = self._results.take(self._current)
+      try:
+        if inputs != self._given:
+          self._replace_inputs(inputs)
+        if results is not self._current:
+          self._place(results)
+        for piece in self._pieces:
+          piece.run()
+      except BaseException:
+        for piece in self._pieces:
+          piece.reset()
+        raise
+      results.placed()
+      if not self._passed:
+        return results.outputs
+      given = dict(zip(self.inputs, inputs))
+      return tuple([uop.substitute(given) for uop in results.outputs])
 
-  def _put(self, place: UOp, uop: UOp) -> None:
-    buffer = buffer_of(uop)
-    for buffers, slot, view in self._places[place]:
+  def _replace_inputs(self, inputs: Sequence[UOp]) -> None:
+    before, self._given = self._given, inputs
+    for place, uop, old in zip(self.inputs, inputs, before):
+      if uop is not old:
+        self._put(place, buffer_of(uop))
+
+  def _place(self, results: Results) -> None:
+    self._current = results
+    for uop, buffer in results.fresh:
+      self._put(uop, buffer)
+
+  def _put(self, place: UOp, buffer: Buffer) -> None:
+    for piece, index, slot, view in self._places[place]:
+      buffers = piece.launches[index].buffers
       buffers[slot] = buffer if view is None else buffer.view(view.arg[0], view.arg[1], view.dtype)
+      piece.replaced(index, slot)
 
   def _bind(self, variables: Mapping[str, int]) -> None:
-    if not variables:
-      return
     if unknown := [name for name in variables if name not in self._values]:
       raise ValueError(
         f"the captured graph has no variable {', '.join(unknown)}; it has {', '.join(self._values) or 'none'}"
       )
-    for name, value in variables.items():
-      self._variables[name].bind(value)  # checks the bounds, before anything changes
-    if all(self._values[name] == value for name, value in variables.items()):
+    changed = {name for name, value in variables.items() if self._values[name] != value}
+    for name in changed:
+      self._variables[name].bind(variables[name])  # checks the bounds, before anything changes
+    if not changed:
       return
     self._values |= variables
-    for launch in self._symbolic:
-      launch.bind(self._values)
+    for launch, (piece, index) in zip(self._launches, self._pieces_by_launch):
+      if not changed.isdisjoint(launch.variables):
+        launch.bind(self._values)
+        piece.bound(index)
+
+  def _places_of(self, uop: UOp, calls: Sequence[UOp]) -> list[Place]:
+    return [
+      (piece, index, slot, used if used is not uop else None)
+      for call, (piece, index) in zip(calls, self._pieces_by_launch)
+      for slot, used in enumerate(buffers_of(call))
+      if base_of(used) is uop
+    ]
 
   def _check_inputs(self, calls: Sequence[UOp]) -> None:
     used = {base_of(uop) for call in calls for uop in buffers_of(call)}
-    for uop in (*self.inputs, *self.outputs):
+    for uop in (*self.inputs, *map(buffer_below, self.outputs)):
       if uop.op is not Ops.BUFFER:
         raise ValueError(f"inputs and outputs of a captured graph are BUFFERs, got {uop!r}; realize it first")
     for uop in self.inputs:
@@ -168,7 +209,7 @@ class CapturedGraph:
     if len(inputs) != len(self.inputs):
       raise ValueError(f"the graph was captured with {len(self.inputs)} inputs, {len(inputs)} given")
     for n, (uop, was) in enumerate(zip(inputs, self.inputs)):
-      if uop.op is Ops.BUFFER and uop.src is was.src and uop.dtype is was.dtype and uop.arg[1] == was.arg[1]:
+      if uop.op is Ops.BUFFER and uop.src == was.src and uop.dtype is was.dtype and uop.arg[1] == was.arg[1]:
         continue
       if uop.op is not Ops.BUFFER:
         raise ValueError(f"input {n} is {uop!r}, expected a BUFFER; realize it first")
@@ -183,6 +224,10 @@ class CapturedGraph:
         raise ValueError(f"input {n} is a buffer that the graph itself writes; give it a copy")
 
 
+Place: TypeAlias = tuple[Piece, int, int, UOp | None]
+"""Where a BUFFER is an argument: piece, index of the launch, position, and the BUFFER_VIEW through which it is used."""
+
+
 def buffers_of(call: UOp) -> list[UOp]:
   """The BUFFER and BUFFER_VIEW arguments of a CALL."""
   return [uop for uop in call.src[1:] if uop.op is not Ops.BIND]
@@ -193,14 +238,11 @@ def base_of(uop: UOp) -> UOp:
   return uop.src[0] if uop.op is Ops.BUFFER_VIEW else uop
 
 
-def places(uop: UOp, calls: Sequence[UOp], launches: Sequence[Launch]) -> list[tuple[list[Buffer], int, UOp | None]]:
-  """Where a BUFFER is an argument: (argument list, position, the view through which it is used)."""
-  return [
-    (launch.buffers, slot, used if used is not uop else None)
-    for call, launch in zip(calls, launches)
-    for slot, used in enumerate(buffers_of(call))
-    if base_of(used) is uop
-  ]
+def buffer_below(uop: UOp) -> UOp:
+  """The BUFFER that a tensor-level graph is a view of; what is below all views if that is none."""
+  while uop.op in GroupOp.Movement or uop.op is Ops.DETACH:
+    uop = uop.src[0]
+  return uop
 
 
 def first_written(calls: Sequence[UOp], launches: Sequence[Launch]) -> frozenset[UOp]:

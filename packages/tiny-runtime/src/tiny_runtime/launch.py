@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
-from tiny_runtime.contract import Measure, Program
+from tiny_runtime.contract import Measure, Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.measure import measure_on
@@ -78,7 +78,7 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
 class KernelLaunch:
   """A kernel with its buffers and the values of its variables."""
 
-  __slots__ = ("_sizes", "buffers", "integers", "loaded", "uses")
+  __slots__ = ("buffers", "integers", "loaded", "sizes", "uses")
 
   def __init__(self, loaded: Loaded, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
     self.loaded = loaded
@@ -96,7 +96,8 @@ class KernelLaunch:
         f"kernel {self.loaded.name} needs a value for variable {', '.join(missing)}; given: {dict(values)}"
       )
     self.integers = [values[name] for name in binary.variables]
-    self._sizes = self.loaded.sizes(values)
+    self.sizes = self.loaded.sizes(values)
+    """Global size, local size, operations and bytes."""
 
   @property
   def variables(self) -> tuple[str, ...]:
@@ -111,20 +112,27 @@ class KernelLaunch:
     """Which arguments the kernel writes."""
     return [slot for slot, _, written in self.uses if written]
 
-  def run(self) -> None:
-    """Launch. RuntimeError for reading what was never written; DeviceLost, OutOfMemory or Broken if the device
-    fails."""
+  def memory(self) -> list[tuple[Memory, int]]:
+    """(memory, byte offset) of the arguments, in the order of the binary's parameters; written from now on.
+
+    Raises RuntimeError for reading what was never written or was freed.
+    """
     loaded, buffers = self.loaded, self.buffers
     try:
       # reads first: a kernel that updates a buffer in place must find something there
       for slot, read, _ in self.uses:
         if read:
           buffers[slot].to_read()
-      memory = [buffers[slot].to_write() if written else buffers[slot].to_read() for slot, _, written in self.uses]
+      return [buffers[slot].to_write() if written else buffers[slot].to_read() for slot, _, written in self.uses]
     except RuntimeError as error:
       error.add_note(f"as an argument of kernel {loaded.name} on {loaded.opened.name}")
       raise
-    global_size, local_size, ops, nbytes = self._sizes
+
+  def run(self) -> None:
+    """Launch. RuntimeError for reading what was never written; DeviceLost, OutOfMemory or Broken if the device
+    fails."""
+    loaded, memory = self.loaded, self.memory()
+    global_size, local_size, ops, nbytes = self.sizes
     seconds = None
     debug = DEBUG.value
     if 0 not in global_size:
@@ -146,6 +154,11 @@ class CopyLaunch:
     self.buffers = [target, source]
     self.check()
 
+  @property
+  def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    """As those of a kernel: no grid, no operations, and the bytes read and written."""
+    return (), (), 0, 2 * self.buffers[0].nbytes
+
   def check(self) -> None:
     """Raise ValueError if the sizes differ."""
     target, source = self.buffers
@@ -164,6 +177,12 @@ class CopyLaunch:
   def writes(self) -> list[int]:
     """Which arguments are written."""
     return [0]
+
+  def memory(self) -> list[tuple[Memory, int]]:
+    """(memory, byte offset) of target and source; the target is written from now on. RuntimeError as for kernels."""
+    target, source = self.buffers
+    read = source.to_read()
+    return [target.to_write(), read]
 
   def run(self) -> None:
     """Copy. RuntimeError for copying what was never written."""

@@ -12,10 +12,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Compiler, Device, HostMapped, Memory, Program
+from tiny_runtime.contract import (
+  Compiler,
+  Device,
+  Graph,
+  GraphCopy,
+  GraphKernel,
+  Graphs,
+  HostMapped,
+  Memory,
+  Program,
+)  # fmt: skip
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugin import describe
@@ -111,6 +121,27 @@ class OpenDevice:
         if self._released:
           self._free_released()
 
+  def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
+    """Prepare a list of calls. Only where `capabilities.graphs`."""
+    device = self.device
+    assert isinstance(device, Graphs)
+    return self._call(f"preparing a graph of {len(calls)} launches on {self.name}", device.make_graph, calls, memories)
+
+  def run_graph(
+    self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]]
+  ) -> None:
+    """Run a graph with these changes. A hot path, as `launch` is."""
+    with self._lock:
+      if self.lost:
+        raise self._gone(f"a captured graph on {self.name}")
+      try:
+        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
+      except Exception as error:
+        raise self._translate(error, f"a captured graph on {self.name}") from error
+      finally:
+        if self._released:
+          self._free_released()
+
   def sync(self) -> None:
     """Wait for all launches."""
     self._call(f"waiting for {self.name}", self.device.sync)
@@ -128,12 +159,12 @@ class OpenDevice:
     self._lock = threading.Lock()  # a thread that held the old one may not exist any more
     self.lost = why
 
-  def _call(self, action: str, call: Callable[[], T]) -> T:
+  def _call(self, action: str, call: Callable[..., T], *arguments: Any) -> T:
     with self._lock:
       if self.lost:
         raise self._gone(action)
       try:
-        return call()
+        return call(*arguments)
       except Exception as error:
         raise self._translate(error, action) from error
       finally:

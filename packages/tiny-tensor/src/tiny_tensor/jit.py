@@ -12,6 +12,7 @@ from tiny_tensor import capturing
 from tiny_tensor.base import live_tensors
 from tiny_tensor.capturing import JitError
 from tiny_tensor.containers import leaves, rebuild
+from tiny_tensor.jit_call import PLAIN, QuickCall, quick_call
 from tiny_tensor.realize import is_realized, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
@@ -22,7 +23,6 @@ __all__ = ["JitError", "TinyJit"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_COMPARED = (bool, int, float, complex, str, bytes, type(None))
 _MUTABLE_DATA = (bytearray, memoryview)
 
 
@@ -67,7 +67,7 @@ class Inputs:
       elif isinstance(leaf, _MUTABLE_DATA) or hasattr(leaf, "__array_interface__"):
         raise JitError(f"{path} is a {type(leaf).__name__}, whose contents a replay would not look at: pass a Tensor")
       else:
-        self.described[path] = (type(leaf), leaf) if isinstance(leaf, _COMPARED) else _Same(leaf)
+        self.described[path] = (type(leaf), leaf) if isinstance(leaf, PLAIN) else _Same(leaf)
     self.args, self.kwargs = rebuild((args, kwargs), lambda leaf: replaced.get(id(leaf), leaf))
 
   def _bind(self, path: str, uop: UOp) -> UOp:
@@ -176,10 +176,16 @@ class Captured(Generic[R]):
     self._updated = updated_by(calls) - schedules.created
     self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
     self._positions = [i for i, buffer in enumerate(inputs.buffers) if buffer in used]
-    self._outputs = [b for b in dict.fromkeys(outputs) if b in used]
-    self._graph = CapturedGraph(schedules, [inputs.buffers[i] for i in self._positions], self._outputs)
     # graphs, not tensors: the capture's own result belongs to the caller, and get_state_dict must find no tensors here
-    self._template = rebuild(self.result, lambda leaf: leaf if leaf is None else leaf.uop)
+    self._template = rebuild(self.result, lambda leaf: leaf if leaf is None else self._placeholder(leaf.uop))
+    self._alone = isinstance(self._template, _Computed)
+    results = [leaf.uop for _, leaf in leaves(self._template, "") if isinstance(leaf, _Computed)]
+    self._graph = CapturedGraph(schedules, [inputs.buffers[i] for i in self._positions], results)
+
+  def _placeholder(self, uop: UOp) -> "_Computed | UOp":
+    """What stands in the template for a result: itself, if it is an argument or has no elements."""
+    buffer = buffer_below(uop)
+    return uop if buffer is None or buffer in self.inputs.buffers else _Computed(uop)
 
   def _check_variables(self, calls: list[UOp], inputs: Inputs) -> None:
     self._variables = {str(a.src[0].arg[0]) for call in calls for a in call.src[1:] if a.op is Ops.BIND}
@@ -192,18 +198,31 @@ class Captured(Generic[R]):
   def __call__(self, inputs: Inputs) -> R:
     """Replays over other inputs."""
     inputs.check_like(self.inputs)
-    self._before(inputs.buffers)
+    return self.replay(inputs.buffers, inputs.variables)
+
+  def replay(self, buffers: list[UOp], variables: dict[str, int]) -> R:
+    """Replays over the buffers of other inputs, in their order, and other values of variables."""
+    if self._updated:
+      self._before(buffers)
     for buffer, following in self.draws:
       buffer_of(buffer).write(following())
-    variables = {name: value for name, value in inputs.variables.items() if name in self._variables}
-    made = self._graph.replay([inputs.buffers[i] for i in self._positions], variables)
-    new = dict(zip(self._outputs, made))
-    new |= dict(zip(self.inputs.buffers, inputs.buffers))
-    for name, bind in self._bound.items():
-      if name in inputs.variables:
-        new[bind] = bind.src[0].bind(inputs.variables[name])
-    result: R = rebuild(self._template, lambda uop: uop if uop is None else Tensor(uop.substitute(new)))
-    return result
+    given = buffers if len(self._positions) == len(buffers) else [buffers[i] for i in self._positions]
+    bound = {name: variables[name] for name in self._variables} if self._variables else None
+    made = self._graph.replay(given, bound)
+    if self._bound:
+      binds = {bind: bind.src[0].bind(variables[name]) for name, bind in self._bound.items() if name in variables}
+      made = tuple([uop.substitute(binds) for uop in made])
+    if self._alone:
+      return Tensor.wrap(made[0])  # type: ignore[return-value]  # what the function returns is a Tensor
+    new, computed = dict(zip(self.inputs.buffers, buffers)), iter(made)
+
+    def result(leaf: "_Computed | UOp | None") -> Tensor | None:
+      if leaf is None:
+        return None
+      return Tensor.wrap(next(computed) if isinstance(leaf, _Computed) else leaf.substitute(new))
+
+    results: R = rebuild(self._template, result)
+    return results
 
   def _before(self, given: list[UOp]) -> None:
     """Computes what still has to read what the replay will overwrite."""
@@ -216,8 +235,15 @@ class Captured(Generic[R]):
   @functools.cached_property
   def _bound(self) -> dict[str, UOp]:
     """The BINDs in the shapes of the outputs."""
-    uops = [uop for _, uop in leaves(self._template, "") if uop is not None]
+    uops = [leaf.uop for _, leaf in leaves(self._template, "") if isinstance(leaf, _Computed)]
     return {str(variable.arg[0]): bind for uop in uops for bind, variable in _binds(uop).items()}
+
+
+@dataclass(frozen=True)
+class _Computed:
+  """In a template: a result that replays compute, with the graph that it had at the capture."""
+
+  uop: UOp
 
 
 def _output(path: str, leaf: Any) -> UOp | None:
@@ -323,7 +349,7 @@ class TinyJit(Generic[P, R]):
   def __init__(self, fxn: Callable[P, R]) -> None:
     self.fxn = fxn
     self._calls = 0
-    self._captured: Captured[R] | None = None
+    self._captured: tuple[Captured[R], QuickCall | None] | None = None
     self._updated: weakref.WeakSet[UOp] = weakref.WeakSet()
     self._bound: weakref.WeakKeyDictionary[Any, TinyJit[..., R]] = weakref.WeakKeyDictionary()
     functools.update_wrapper(self, fxn)
@@ -339,10 +365,13 @@ class TinyJit(Generic[P, R]):
 
   def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     # inside another capture the function's kernels become part of that
-    if not JIT or capturing.current() is not None:
+    if not JIT.value or capturing.current() is not None:
       return self.fxn(*args, **kwargs)
     if self._captured is not None:
-      return self._captured(Inputs(args, kwargs))
+      captured, quick = self._captured
+      if quick is not None and (found := quick.match(args, kwargs)) is not None:
+        return captured.replay(*found)
+      return captured(Inputs(args, kwargs))
     if self._calls == 0:
       with capture() as schedules:
         result = self.fxn(*args, **kwargs)
@@ -353,7 +382,7 @@ class TinyJit(Generic[P, R]):
     # other tensors must not be computed inside the capture, nor read later what it overwrites
     compute_readers([*self._updated, *inputs.buffers], weakref.WeakSet())
     made: Captured[R] = Captured(self.fxn, inputs)
-    result, self._captured = made.result, made
+    result, self._captured = made.result, (made, quick_call(args, kwargs))
     del made.result
     return result
 

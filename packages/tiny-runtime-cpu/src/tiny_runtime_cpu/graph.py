@@ -1,0 +1,123 @@
+"""Captured graphs: a table of calls in memory, run by one native call (graph.ll). Nothing is compiled per graph."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import cast
+
+from tiny_runtime import GraphCopy, GraphKernel
+from tiny_runtime_cpu.memory import Block
+from tiny_runtime_cpu.pool import Functions, Pool
+from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
+from tiny_runtime_cpu.settings import thread_count
+
+HOT = 8
+"""How many times longer than usual a worker waits for work while a graph runs: some 100 microseconds, longer than most
+kernels that one thread runs alone between two that all run."""
+
+SHORT_NS = 20_000
+"""Graphs of less estimated work keep the GIL: to get it back can take 5 ms if another thread has it."""
+
+Call = GraphKernel | GraphCopy
+
+
+class Graph:
+  """A table of calls, each a function, its arguments and its division among threads; fields of graph.ll."""
+
+  def __init__(self, native: Functions, calls: Sequence[Call], memories: Sequence[Block]) -> None:
+    self._native = native
+    self._calls = list(calls)
+    self._needs = [0] * len(memories)
+    """For each memory, how many bytes of it are used."""
+    self._addresses = (ctypes.c_int64 * len(memories))()
+    self._lay_out()
+    for position, block in enumerate(memories):
+      self.place(position, block)
+    self._limit = self._workers = -1  # what the division was made for
+    nanoseconds = sum(_nanoseconds(call) for call in calls)
+    self._function = native.run_graph_locked if nanoseconds < SHORT_NS else native.run_graph
+
+  def _lay_out(self) -> None:
+    """Make the table, the arguments of all calls, and the patches that write addresses into them."""
+    buffers = [_buffers(call) for call in self._calls]
+    integers = [call.integers if isinstance(call, GraphKernel) else () for call in self._calls]
+    self._pointers = (ctypes.c_int64 * sum(map(len, buffers)))()
+    self._integers = (ctypes.c_int64 * sum(map(len, integers)))()
+    pointer, integer = ctypes.addressof(self._pointers), ctypes.addressof(self._integers)
+    rows: list[int] = []
+    patches: list[int] = []
+    for call, uses, values in zip(self._calls, buffers, integers):
+      function = call.program.address if isinstance(call, GraphKernel) else self._native.copy_bytes
+      rows += (function, pointer, integer, 0, 0, 0)
+      for position, offset, nbytes in uses:
+        self._needs[position] = max(self._needs[position], offset + nbytes)
+        patches += (pointer, position, offset)
+        pointer += 8
+      integer += 8 * len(values)
+    self._rows = (ctypes.c_int64 * len(rows))(*rows)
+    self._patches = (ctypes.c_int64 * len(patches))(*patches)
+    tables = [ctypes.addressof(table) for table in (self._rows, self._patches, self._addresses)]
+    self._header = (ctypes.c_int64 * 7)(0, tables[0], len(rows) // 6, tables[1], len(patches) // 3, tables[2], 0)
+    self._header_address = ctypes.addressof(self._header)
+    self._first_integers = [sum(map(len, integers[:n])) for n in range(len(integers))]
+    for n, values in enumerate(integers):
+      self._set_integers(n, values)
+
+  def _set_integers(self, index: int, values: Sequence[int]) -> None:
+    first = self._first_integers[index]
+    self._integers[first : first + len(values)] = [*values]
+
+  def place(self, position: int, block: Block) -> None:
+    """Use another memory. Raises ValueError if it is too small or was freed."""
+    if block.address is None or block.nbytes < self._needs[position]:
+      raise ValueError(f"the graph needs {self._needs[position]} bytes of {block!r}")
+    self._addresses[position] = block.address
+
+  def change(self, index: int, kernel: GraphKernel) -> None:
+    """Use other integers and another size for a call."""
+    self._calls[index] = kernel
+    self._set_integers(index, kernel.integers)
+    self._limit = -1
+
+  def run(self, pool: Pool) -> None:
+    """Run all calls. Threads are those of the pool."""
+    limit = thread_count()
+    if limit != self._limit or pool.workers < self._workers:
+      self._divide(pool, limit)
+    self._function(self._header_address)
+
+  def _divide(self, pool: Pool, limit: int) -> None:
+    """Decide how many threads each call gets."""
+    most = 1
+    for n, call in enumerate(self._calls):
+      extent, parts, threads = _division(call, limit)
+      if threads > 1:
+        threads = pool.ensure(threads)
+      self._rows[6 * n + 3 : 6 * n + 6] = [extent, parts, threads]
+      most = max(most, threads)
+    self._limit, self._workers = limit, most - 1
+    self._header[0] = pool.address if most > 1 else 0
+    self._header[6] = HOT * self._native.spin
+
+
+def _buffers(call: Call) -> list[tuple[int, int, int]]:
+  """The buffer arguments as (position of the memory, byte offset, bytes needed)."""
+  if isinstance(call, GraphCopy):
+    return [(*call.target, call.nbytes), (*call.source, call.nbytes)]
+  program = cast(Program, call.program)
+  program.check_count(call.buffers, call.integers)
+  return [(*buffer, need) for buffer, need in zip(call.buffers, program.needs)]
+
+
+def _division(call: Call, limit: int) -> tuple[int, int, int]:
+  """(extent, parts, threads) of a call."""
+  if isinstance(call, GraphKernel):
+    extent = 0 if 0 in call.global_size else call.global_size[0]
+    return (extent, *divide(extent, call.program.useful_threads, limit))
+  alone = call.target[0] == call.source[0]  # they may overlap
+  return (call.nbytes, *divide(call.nbytes, 1 if alone else threads_for(_nanoseconds(call)), limit))
+
+
+def _nanoseconds(call: Call) -> float:
+  return call.program.nanoseconds if isinstance(call, GraphKernel) else 2 * call.nbytes / BYTES_PER_NS

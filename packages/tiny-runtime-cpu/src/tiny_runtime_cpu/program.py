@@ -1,0 +1,56 @@
+"""Linked kernels, and how the work of one is divided among threads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from tiny_runtime import Binary, CompileError
+from tiny_runtime_cpu.machine import LLVMError, LoadedObject
+from tiny_runtime_cpu.pool import kernel_at
+
+# more parts than threads evens out what the threads get done; each part costs about 50 ns
+PARTS_PER_THREAD = 4
+
+# what one thread gets done per nanosecond, roughly, and how many nanoseconds of work are worth another thread: to wake
+# one takes from 1 microsecond (still spinning) to 50 (asleep on a processor that sleeps too)
+OPS_PER_NS, BYTES_PER_NS, NS_PER_THREAD = 32, 32, 16_000
+
+
+def threads_for(nanoseconds: float) -> int:
+  """How many threads so much work can keep busy."""
+  return 1 + int(nanoseconds / NS_PER_THREAD)
+
+
+def divide(extent: int, useful: int, limit: int) -> tuple[int, int]:
+  """(parts, threads) for a loop over [0, extent) that can keep `useful` threads busy, of which there are `limit`."""
+  threads = max(1, min(extent, useful, limit))
+  return min(extent, threads * PARTS_PER_THREAD), threads
+
+
+class Program:
+  """A linked kernel: where it is, and what a launch has to pack."""
+
+  def __init__(self, binary: Binary) -> None:
+    try:
+      self.object = LoadedObject(binary.code, binary.entry)
+    except LLVMError as error:
+      raise CompileError(f"kernel {binary.entry} cannot be linked: {error}", binary.source) from error
+    self.address = self.object.address(binary.entry)
+    self.function = kernel_at(self.address)
+    self.name = binary.entry
+    self.needs = tuple(p.size * p.dtype.itemsize for p in binary.params)
+    self.variables = binary.variables
+    # by the compiler's estimates
+    self.nanoseconds = max(int(binary.ops.vmax) / OPS_PER_NS, int(binary.nbytes.vmax) / BYTES_PER_NS)
+    self.useful_threads = threads_for(self.nanoseconds)
+    self.pack_buffers = struct.Struct(f"{len(self.needs)}P").pack
+    self.pack_integers = struct.Struct(f"{len(self.variables)}q").pack
+
+  def check_count(self, buffers: Sequence[object], integers: Sequence[int]) -> None:
+    """Raises ValueError for the wrong number of arguments."""
+    if len(buffers) != len(self.needs) or len(integers) != len(self.variables):
+      raise ValueError(
+        f"kernel {self.name} takes {len(self.needs)} buffers and the {len(self.variables)} integers "
+        f"{self.variables}, got {len(buffers)} buffers and {len(integers)} integers"
+      )

@@ -1,0 +1,231 @@
+"""Level 5: the capability `graphs`. Graphs give what the same launches give one by one, also after changes."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.conformance.kernels import elementwise, kernel
+from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.values import pack, unpack
+from tiny_runtime.contract import GraphCopy, GraphKernel, Graphs, Memory
+from tiny_uop import UOp, dtypes, evaluate
+
+I = dtypes.int32  # noqa: E741
+
+
+class Calls:
+  """Memories, and launches over them as calls of a graph. All memories hold int32."""
+
+  def __init__(self, target: Target) -> None:
+    assert isinstance(target.device, Graphs), "graphs is claimed, but there are no methods make_graph and run_graph"
+    self.device: Any = target.device
+    self.compiler = target.compiler
+    self.memories: list[Memory] = []
+    self.sizes: list[int] = []
+
+  def memory(self, values: Sequence[int]) -> int:
+    """A new memory with these contents; its position."""
+    memory = self.device.alloc(4 * len(values))
+    self.memories.append(memory)
+    self.sizes.append(4 * len(values))
+    self.device.write(memory, 0, memoryview(pack(I, values)))
+    return len(self.memories) - 1
+
+  def values(self, position: int) -> list[int]:
+    """What a memory holds now."""
+    out = bytearray(self.sizes[position])
+    self.device.read(self.memories[position], 0, memoryview(out))
+    return [int(value) for value in unpack(I, bytes(out))]
+
+  def load(self, sink: UOp) -> Callable[..., GraphKernel]:
+    """A kernel as a function of its buffers, each (position, byte offset), in slot order, and of its variables."""
+    binary = self.compiler.compile(sink)
+    program = self.device.load(binary)
+
+    def call(*buffers: tuple[int, int], **values: int) -> GraphKernel:
+      used = tuple(buffers[p.slot] for p in binary.params)
+      integers = tuple(values[name] for name in binary.variables)
+      return GraphKernel(program, used, integers, *(sizes(group, values) for group in grid(binary)))
+
+    return call
+
+  def run(self, calls: Sequence[GraphKernel | GraphCopy]) -> Any:
+    """Make a graph of the calls and run it; gives the graph."""
+    graph = self.device.make_graph(calls, self.memories)
+    self.device.run_graph(graph, (), (), False)
+    return graph
+
+
+def grid(binary: Binary) -> tuple[tuple[UOp, ...], tuple[UOp, ...]]:
+  return binary.global_size, binary.local_size
+
+
+def sizes(group: tuple[UOp, ...], values: Mapping[str, int]) -> tuple[int, ...]:
+  return tuple(int(size) for size in (evaluate(size, values) for size in group) if not isinstance(size, tuple))
+
+
+@pytest.fixture
+def calls(target: Target) -> Iterator[Calls]:
+  if not target.device.info.capabilities.graphs:
+    pytest.skip("graphs is not claimed")
+  made = Calls(target)
+  yield made
+  target.device.sync()
+  for memory in made.memories:
+    target.device.free(memory)
+
+
+def affine(size: int, factor: int, summand: int) -> UOp:
+  """out[i] = in[i] * factor + summand."""
+  return elementwise(f"affine_{factor}_{summand}_{size}", size, I, [I], lambda a: a * factor + summand)
+
+
+def test_calls_run_in_order(calls: Calls) -> None:
+  x, t, y = calls.memory([1, 2, 3, 4]), calls.memory([0] * 4), calls.memory([0] * 4)
+  double, plus = calls.load(affine(4, 2, 0)), calls.load(affine(4, 1, 7))
+  graph = calls.run([double((t, 0), (x, 0)), plus((y, 0), (t, 0)), double((t, 0), (y, 0)), plus((x, 0), (t, 0))])
+  assert (calls.values(y), calls.values(x)) == ([9, 11, 13, 15], [25, 29, 33, 37])
+  calls.device.run_graph(graph, (), (), False)
+  assert calls.values(y) == [57, 65, 73, 81]
+
+
+def test_long_graphs_equal_launches_one_by_one(calls: Calls) -> None:
+  chosen, size = random.Random(0), 33
+  kernels = [calls.load(affine(size, factor, summand)) for factor, summand in ((1, 1), (-1, 3), (2, -5), (0, 9))]
+  add = calls.load(elementwise("graph_add", size, I, [I, I], lambda a, b: (a + b) % 1000))
+  contents = [chosen.choices(range(100), k=size) for _ in range(6)]
+  graph, eager = [[calls.memory(values) for values in contents] for _ in range(2)]
+  picks = [(chosen.randrange(len(kernels) + 1), *chosen.sample(range(6), 3)) for _ in range(200)]
+
+  def chain(memories: list[int]) -> list[GraphKernel]:
+    return [
+      add(*((memories[m], 0) for m in (out, a, b)))
+      if k == len(kernels)
+      else kernels[k]((memories[out], 0), (memories[a], 0))
+      for k, out, a, b in picks
+    ]
+
+  calls.run(chain(graph))
+  for call in chain(eager):
+    buffers = [(calls.memories[position], offset) for position, offset in call.buffers]
+    calls.device.launch(call.program, buffers, call.integers, call.global_size, call.local_size, False)
+  assert [calls.values(m) for m in graph] == [calls.values(m) for m in eager]
+
+
+def test_other_memories(calls: Calls) -> None:
+  x, y, other, out = calls.memory([1, 2]), calls.memory([0, 0]), calls.memory([30, 40]), calls.memory([5, 5])
+  plus, twice = calls.load(affine(2, 1, 1)), calls.load(affine(2, 2, 0))
+  graph = calls.run([plus((y, 0), (x, 0)), twice((x, 0), (y, 0)), plus((y, 0), (x, 0))])
+  assert (calls.values(x), calls.values(y)) == ([4, 6], [5, 7])
+  memories = calls.memories
+  calls.device.run_graph(graph, [(x, memories[other])], (), False)
+  assert [calls.values(m) for m in (x, y, other)] == [[4, 6], [63, 83], [62, 82]]
+  calls.device.run_graph(graph, [(y, memories[out])], (), False)  # the first change stays
+  assert [calls.values(m) for m in (x, y, other, out)] == [[4, 6], [63, 83], [126, 166], [127, 167]]
+  calls.device.run_graph(graph, [(x, memories[x]), (y, memories[y])], (), False)
+  assert [calls.values(m) for m in (x, y, other, out)] == [[10, 14], [11, 15], [126, 166], [127, 167]]
+
+
+def test_one_memory_in_two_positions(calls: Calls) -> None:
+  x, y, z = calls.memory([1, 2]), calls.memory([10, 20]), calls.memory([0, 0])
+  add = calls.load(elementwise("graph_sum", 2, I, [I, I], lambda a, b: a + b))
+  graph = calls.run([add((z, 0), (x, 0), (y, 0))])
+  calls.device.run_graph(graph, [(y, calls.memories[x])], (), False)
+  assert calls.values(z) == [2, 4]
+  calls.device.run_graph(graph, [(x, calls.memories[y])], (), False)  # the other position stays as it is
+  assert calls.values(z) == [11, 22]
+
+
+def test_offsets_and_copies(calls: Calls) -> None:
+  x, y = calls.memory(range(16)), calls.memory([0] * 16)
+  plus = calls.load(affine(4, 1, 100))
+  graph = calls.run(
+    [
+      plus((y, 16), (x, 32)),
+      GraphCopy((y, 0), (x, 4), 12),
+      GraphCopy((y, 48), (y, 16), 16),
+      GraphCopy((y, 8), (y, 4), 8),
+    ]
+  )
+  want = [1, 2, 2, 3, 108, 109, 110, 111, 0, 0, 0, 0, 108, 109, 110, 111]
+  assert calls.values(y) == want
+  calls.device.run_graph(graph, [(x, calls.memories[y])], (), False)
+  first = [want[1], want[2], want[2], want[3], 100, 100, 100, 100]
+  assert calls.values(y) == [*first, 0, 0, 0, 0, 100, 100, 100, 100]
+
+
+@pytest.mark.parametrize("nbytes", [4, 4096, 1 << 22])
+def test_copies_of_any_size(calls: Calls, nbytes: int) -> None:
+  x, y = calls.memory(range(nbytes // 4)), calls.memory([0] * (nbytes // 4))
+  calls.run([GraphCopy((y, 0), (x, 0), nbytes)])
+  assert calls.values(y) == list(range(nbytes // 4))
+
+
+def test_other_variables(calls: Calls) -> None:
+  n = UOp.variable("n", 0, 32)
+  i = UOp.range(n, 0)
+  out, source = (UOp.param(slot, I.ptr(32)) for slot in range(2))
+  body = out.index(i).store(source.index(i).load() + n.cast(I)).end(i)
+  prefix = calls.load(kernel("graph_prefix", body))
+  copy = calls.load(affine(32, 1, 0))
+  x, y, z = calls.memory(range(32)), calls.memory([-1] * 32), calls.memory([0] * 32)
+
+  def made(length: int) -> GraphKernel:
+    return prefix((y, 0), (x, 0), n=length)
+
+  graph = calls.run([copy((y, 0), (z, 0)), made(5), copy((z, 0), (y, 0))])
+  assert calls.values(z) == [*range(5, 10)] + [0] * 27
+  for length in (32, 1, 0, 17):
+    before = calls.values(z)
+    calls.device.run_graph(graph, (), [(1, made(length))], False)
+    assert calls.values(z) == [k + length for k in range(length)] + before[length:]
+  before = calls.values(z)
+  calls.device.run_graph(graph, (), (), False)  # the last values stay
+  assert calls.values(z) == before
+
+
+def test_kernels_that_use_all_of_the_device(calls: Calls) -> None:
+  size = 1 << 18
+  x, y = calls.memory(range(size)), calls.memory([0] * size)
+  forth, back, small = calls.load(affine(size, 3, 1)), calls.load(affine(size, 1, -1)), calls.load(affine(1, 5, 0))
+  calls.run([forth((y, 0), (x, 0)), small((x, 0), (y, 0)), back((y, 0), (y, 0))])
+  assert calls.values(x)[:2] == [5, 1]
+  assert calls.values(y) == [3 * i for i in range(size)]
+
+
+def test_order_with_launches_and_seconds(calls: Calls) -> None:
+  x, y = calls.memory([1]), calls.memory([0])
+  plus = calls.load(affine(1, 1, 1))
+  graph = calls.device.make_graph([plus((y, 0), (x, 0)), plus((x, 0), (y, 0))], calls.memories)
+  other = calls.device.make_graph([plus((x, 0), (x, 0))], calls.memories)
+  call = plus((x, 0), (x, 0))
+  for _ in range(3):
+    calls.device.launch(
+      call.program, [(calls.memories[x], 0)] * len(call.buffers), (), call.global_size, call.local_size, False
+    )
+    calls.device.run_graph(graph, (), (), False)
+    calls.device.run_graph(other, (), (), False)
+  seconds = calls.device.run_graph(graph, (), (), True)
+  assert calls.values(x) == [1 + 3 * 4 + 2]
+  assert isinstance(seconds, float) and 0 <= seconds < 60
+
+
+def test_a_graph_without_calls(calls: Calls) -> None:
+  x = calls.memory([3])
+  calls.run([])
+  assert calls.values(x) == [3]
+
+
+def test_dropped_graphs_leave_the_device_usable(calls: Calls) -> None:
+  x, y = calls.memory([1, 2]), calls.memory([0, 0])
+  plus = calls.load(affine(2, 1, 1))
+  for _ in range(50):
+    calls.run([plus((y, 0), (x, 0)), plus((x, 0), (y, 0))])
+  gc.collect()
+  assert calls.values(x) == [101, 102]

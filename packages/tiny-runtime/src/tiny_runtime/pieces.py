@@ -1,0 +1,177 @@
+"""Pieces of a captured graph: launches that one device takes as one submission, and the rest, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Protocol
+
+from tiny_runtime.buffer import Buffer
+from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
+from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.launch import CopyLaunch, KernelLaunch, Launch
+from tiny_runtime.opened import OpenDevice
+from tiny_uop.context import DEBUG
+
+
+class Piece(Protocol):
+  """Launches that follow each other."""
+
+  @property
+  def launches(self) -> Sequence[Launch]:
+    """The launches, in order."""
+
+  def run(self) -> None:
+    """Run them with the buffers and values that they have now."""
+
+  def replaced(self, index: int, slot: int) -> None:
+    """Another Buffer is in `launches[index].buffers[slot]` now."""
+
+  def bound(self, index: int) -> None:
+    """`launches[index]` has other integers and sizes now."""
+
+  def reset(self) -> None:
+    """Forget what is known about the buffers: a run failed."""
+
+
+class LoopPiece:
+  """Launched one by one: copies between devices, and devices without graphs."""
+
+  def __init__(self, launches: Sequence[Launch]) -> None:
+    self.launches = launches
+
+  def run(self) -> None:
+    """See Piece."""
+    for launch in self.launches:
+      launch.run()
+
+  def replaced(self, index: int, slot: int) -> None:
+    """Every run looks at all buffers."""
+
+  def bound(self, index: int) -> None:
+    """Every run looks at all sizes."""
+
+  def reset(self) -> None:
+    """Nothing is kept."""
+
+
+class DevicePiece(LoopPiece):
+  """One submission to a device with graphs.
+
+  Where a buffer cannot be used (it was freed, or an input was never written), the launches are run one by one, so that
+  the error names the kernel; and with DEBUG=2, which wants the time of each.
+  """
+
+  def __init__(self, opened: OpenDevice, launches: Sequence[Launch]) -> None:
+    super().__init__(launches)
+    self.opened = opened
+    self._graph: Graph | None = None
+    self._frees = 0
+    self._changed: dict[int, Buffer] = {}
+    self._rebound: dict[int, GraphKernel] = {}
+    # positions stand for the buffers of the capture: one that replaces an input may be in other places too
+    known: dict[Buffer, int] = {}
+    self._positions = [[known.setdefault(b.base, len(known)) for b in launch.buffers] for launch in launches]
+    first: dict[int, bool] = {}
+    for launch, positions in zip(launches, self._positions):
+      for slot in launch.reads():
+        first.setdefault(positions[slot], True)
+      for slot in launch.writes():
+        first.setdefault(positions[slot], False)
+    self._read_first = first
+    self._written = {p[slot] for launch, p in zip(launches, self._positions) for slot in launch.writes()}
+    self._totals = self._sum()
+
+  def run(self) -> None:
+    """See Piece."""
+    if DEBUG.value >= 2 or not self._prepare():
+      return super().run()
+    if self._changed or self._rebound:
+      memories = self._memories()
+      if memories is None:
+        return super().run()
+      self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()))
+      self._changed.clear()
+      self._rebound.clear()
+    else:
+      self.opened.run_graph(self._graph, (), ())
+    GlobalCounters.count(*self._totals, 0.0)
+    return None
+
+  def replaced(self, index: int, slot: int) -> None:
+    """See Piece."""
+    self._changed[self._positions[index][slot]] = self.launches[index].buffers[slot].base
+
+  def bound(self, index: int) -> None:
+    """See Piece."""
+    launch = self.launches[index]
+    assert isinstance(launch, KernelLaunch)
+    self._rebound[index] = self._kernel(launch, self._positions[index])
+    self._totals = self._sum()
+
+  def reset(self) -> None:
+    """See Piece."""
+    self._graph = None
+
+  def _sum(self) -> tuple[int, int, int]:
+    """Launches, operations and bytes of one run."""
+    sizes = [launch.sizes for launch in self.launches]
+    return len(sizes), sum(size[2] for size in sizes), sum(size[3] for size in sizes)
+
+  def _kernel(self, launch: KernelLaunch, positions: Sequence[int]) -> GraphKernel:
+    buffers = tuple((positions[slot], launch.buffers[slot].offset) for slot, _, _ in launch.uses)
+    global_size, local_size, _, _ = launch.sizes
+    return GraphKernel(launch.loaded.program, buffers, tuple(launch.integers), global_size, local_size)
+
+  def _prepare(self) -> bool:
+    """Make the device's graph, at first and when a buffer was freed; False if the buffers are not all there."""
+    if self._graph is not None and self._frees == Buffer.frees:
+      return True
+    self._graph, self._frees = None, Buffer.frees
+    memories: dict[int, Memory] = {}
+    calls: list[GraphKernel | GraphCopy] = []
+    try:
+      for launch, positions in zip(self.launches, self._positions):
+        launch.memory()
+        for buffer, position in zip(launch.buffers, positions):
+          memories[position] = buffer.allocate().base.memory
+        if isinstance(launch, KernelLaunch):
+          calls.append(self._kernel(launch, positions))
+        elif launch.buffers[0].nbytes:
+          (target, source), (to, of) = launch.buffers, positions
+          calls.append(GraphCopy((to, target.offset), (of, source.offset), target.nbytes))
+    except RuntimeError:
+      return False  # the launches will raise it
+    self._graph = self.opened.make_graph(calls, [memories[n] for n in range(len(memories))])
+    self._changed.clear()
+    self._rebound.clear()
+    return True
+
+  def _memories(self) -> list[tuple[int, Memory]] | None:
+    """The memories of the buffers that were replaced; None if one cannot be used."""
+    found = []
+    try:
+      for position, buffer in self._changed.items():
+        if self._read_first.get(position):
+          memory, _ = buffer.to_read()
+        if position in self._written:
+          memory, _ = buffer.to_write()
+        elif position not in self._read_first:
+          memory = buffer.allocate().memory
+        found.append((position, memory))
+    except RuntimeError:
+      return None
+    return found
+
+
+def cut(launches: Sequence[Launch]) -> list[Piece]:
+  """The launches in pieces, each as long as can be."""
+  groups = [(opened, list(group)) for opened, group in groupby(launches, graph_device)]
+  return [LoopPiece(group) if opened is None else DevicePiece(opened, group) for opened, group in groups]
+
+
+def graph_device(launch: Launch) -> OpenDevice | None:
+  """The device with graphs that a launch can be submitted to."""
+  devices = {buffer.opened for buffer in launch.buffers} if isinstance(launch, CopyLaunch) else {launch.loaded.opened}
+  opened = devices.pop()
+  return opened if not devices and opened.capabilities.graphs else None

@@ -1,0 +1,80 @@
+"""Fresh outputs of a captured graph: buffers and nodes, made anew or taken again once nobody else holds them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tiny_runtime.buffer import Buffer, buffer_of
+from tiny_uop import UOp
+
+SMALL = 1 << 20
+"""Outputs of up to this many bytes in all are kept for later replays: to make their nodes and get their memory would
+take longer than to compute them."""
+KEPT = 3
+"""How many sets of outputs are kept at most: a loop that feeds an output back needs two."""
+
+
+class Results:
+  """New buffers for the outputs of a replay, and the outputs over these buffers."""
+
+  __slots__ = ("_alone", "_held", "_placed", "fresh", "outputs")
+
+  def __init__(self, fresh: Sequence[UOp], outputs: Sequence[UOp]) -> None:
+    """`fresh` are the BUFFERs to replace by new ones in `outputs`."""
+    self._make(fresh, outputs)  # in a frame of its own: nothing there holds a node any more when we count
+    self._alone = self._counts()
+    self._placed: list[int] = []
+
+  def _make(self, fresh: Sequence[UOp], outputs: Sequence[UOp]) -> None:
+    made = {uop: UOp.new_buffer(str(uop.device), uop.arg[1], uop.dtype) for uop in fresh}
+    self.fresh = tuple([(uop, buffer_of(new)) for uop, new in made.items()])
+    self.outputs: tuple[UOp, ...] = tuple([uop.substitute(made) for uop in outputs])
+    buffers = [buffer for _, buffer in self.fresh]
+    self._held: tuple[object, ...] = (self.outputs, *self.outputs, *made.values(), *buffers)
+    for uop in (*made.values(), *self.outputs):
+      _ = uop.toposort  # a node keeps it, and so holds the nodes below
+
+  def _counts(self) -> list[int]:
+    return list(map(sys.getrefcount, self._held))
+
+  def placed(self) -> None:
+    """Called when the launches hold the buffers, and before anyone else does."""
+    self._placed = self._placed or self._counts()
+
+  def is_free(self, placed: bool) -> bool:
+    """Whether nobody else holds a buffer or a node, so that nobody would see them change. `placed`: the launches still
+    hold the buffers."""
+    return self._counts() == (self._placed if placed else self._alone)
+
+
+class ResultPool:
+  """Gives out Results; those that are free again first. Not safe to use from two threads at once."""
+
+  def __init__(self, fresh: Sequence[UOp], outputs: Sequence[UOp]) -> None:
+    self._fresh, self._outputs = tuple(fresh), tuple(outputs)
+    small = sum(uop.arg[1] * uop.dtype.itemsize for uop in fresh) <= SMALL
+    self._most = KEPT if small and _counts_are_exact() else 0
+    self._kept: list[Results] = []
+    self._frees = 0
+
+  def take(self, current: Results | None) -> Results:
+    """A set that is free. `current` is the one that the launches hold."""
+    kept = self._kept
+    if self._frees != Buffer.frees:  # one of the buffers may have been freed
+      kept.clear()
+      self._frees = Buffer.frees
+    for results in kept:
+      if results.is_free(results is current):
+        return results
+    results = Results(self._fresh, self._outputs)
+    if self._most:
+      del kept[: len(kept) + 1 - self._most]
+      kept.append(results)
+    return results
+
+
+def _counts_are_exact() -> bool:
+  """Whether a reference count tells who holds an object: in CPython with its global lock."""
+  enabled = getattr(sys, "_is_gil_enabled", None)
+  return sys.implementation.name == "cpython" and (enabled is None or bool(enabled()))
