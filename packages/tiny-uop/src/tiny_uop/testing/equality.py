@@ -42,13 +42,19 @@ def check_same_value(before: UOp, after: UOp, changes: str = "", samples: int = 
     return _check_samples(before, after, bool(changes), samples)
   nodes = (*before.walk(), *after.walk())
   floats = any(_floating(u.dtype) for u in nodes)
-  # bit vectors are slow at division and at conversions to integers without bounds, and quick at what else there is
-  hard = any((u.op in _DIVISIONS and _wide(u.dtype)) or (u.op is Ops.CAST and u.dtype is dtypes.index) for u in nodes)
+  hard = any(_hard_for_bits(u) for u in nodes)
   theories: tuple[type[Integers], ...] = (BitVectors,) if floats else (Integers, BitVectors)
   for theory in theories if hard else theories[::-1]:
     if not changes and _proved(before, after, theory()):
       return None
   return _check_samples(before, after, bool(changes)) if floats else _check_all(before, after)
+
+
+def _hard_for_bits(u: UOp) -> bool:
+  """Division, and conversion from and to integers without bounds: at what else there is bit vectors are quick."""
+  if u.op is Ops.CAST:
+    return dtypes.index in (u.dtype, u.src[0].dtype)
+  return u.op in _DIVISIONS and _wide(u.dtype)
 
 
 def show(u: UOp) -> str:
