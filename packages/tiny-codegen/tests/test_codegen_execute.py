@@ -14,14 +14,14 @@ from tiny_uop import Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 @pytest.mark.parametrize("name", CASES)
 def test_without_optimisations(name: str, run_kernel: Any) -> None:
   case = CASES[name]()
-  with Context(NOOPT=1, SPEC=1):
+  with Context(NOOPT=1, SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_with_heuristics(name: str, run_kernel: Any) -> None:
   case = CASES[name]()
-  with Context(SPEC=1):
+  with Context(SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays))
 
 

@@ -93,7 +93,7 @@ def opts_for(draw: st.DrawFn, root: UOp) -> tuple[Opt, ...]:
 @given(data=st.data())
 def test_any_opts(data: st.DataObject, run_kernel: Any) -> None:
   case = data.draw(cases())
-  with Context(SPEC=1):
+  with Context(SPEC=2):
     opts = data.draw(opts_for(before_optimising(case.kernel)))
     pieces = data.draw(st.integers(1, 3))
     check(case, run_kernel(case.kernel, case.arrays, opts, pieces=pieces))
@@ -102,5 +102,5 @@ def test_any_opts(data: st.DataObject, run_kernel: Any) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), pieces=st.integers(1, 4))
 def test_heuristics_on_odd_sizes(case: Case, pieces: int, run_kernel: Any) -> None:
-  with Context(SPEC=1):
+  with Context(SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays, pieces=pieces))

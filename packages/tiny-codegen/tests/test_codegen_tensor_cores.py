@@ -84,7 +84,7 @@ def half_matmul(
 
 def run(given: tuple[UOp, list[Array], Array], opts: Sequence[Opt], *cores: TensorCore) -> UOp:
   body, arrays, expected = given
-  with Context(SPEC=1):
+  with Context(SPEC=2):
     program = compile_kernel(body, Tensors(*cores), opts)
   flat: list[Any] = [a.ravel().astype(float) for a in arrays]
   run_workgroups(program, flat)

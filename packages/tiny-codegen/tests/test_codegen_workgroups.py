@@ -28,7 +28,7 @@ class Workgroups(Renderer):
 def run(name: str, sizes: tuple[int, ...], opts: list[Opt] | None) -> UOp:
   case = CASES[name](*sizes)
   arrays: list[Any] = [a.ravel().astype(float) for a in case.arrays]
-  with Context(SPEC=1):
+  with Context(SPEC=2):
     program = compile_kernel(case.kernel, Workgroups(), opts)
   run_workgroups(program, arrays)
   check(case, [arrays[0].reshape(case.expected.shape)])

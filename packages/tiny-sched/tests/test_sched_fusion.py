@@ -108,7 +108,7 @@ def run(execute: Execute, evaluate: Evaluate) -> Run:
         data = random.integers(0, top, u.arg[1]) if u.dtype.kind == "int" else random.standard_normal(u.arg[1])
         memory[u] = data.astype(u.dtype.name)
     wanted = [evaluate(root, memory) for root in roots]
-    with Context(SPEC=1):
+    with Context(SPEC=2):
       linear = schedule(sink)
     execute(linear, memory)
     for root, want in zip(roots, wanted, strict=True):

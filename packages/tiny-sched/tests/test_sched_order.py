@@ -44,7 +44,7 @@ def run(execute: Callable[[UOp, Memory], None], evaluate: Callable[[UOp, Memory]
       if u.op is Ops.BUFFER:
         memory[u] = (np.arange(u.arg[1]) * 3 % 11 + len(memory)).astype(u.dtype.name)
     wanted = [(root, evaluate(root, memory)) for root in roots]
-    with Context(SPEC=1):
+    with Context(SPEC=2):
       linear = schedule(sink)
     execute(linear, memory)
     for root, want in wanted:

@@ -103,7 +103,7 @@ def compare(
       memory[u] = random.integers(-5, 6, u.arg[1]).astype(np.int32)
   with np.errstate(all="ignore"):
     wanted = [evaluate(root, memory) for root in roots]
-    with Context(SPEC=1):
+    with Context(SPEC=2):
       execute(schedule(sink), memory)
   for root, want in zip(roots, wanted, strict=True):
     base = root
