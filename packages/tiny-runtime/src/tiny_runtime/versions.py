@@ -6,9 +6,12 @@ import hashlib
 import json
 import re
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
+
+if TYPE_CHECKING:
+  from importlib.metadata import Distribution
 
 OWN = ("tiny-runtime", "tiny-uop")
 
@@ -21,6 +24,8 @@ def fingerprint(plugin: str = "") -> str:
   For a package installed in editable mode a hash of its files' sizes and times is added: its code changes without its
   version.
   """
+  from importlib.metadata import PackageNotFoundError, distribution  # late: see discovery.py
+
   found: dict[str, str] = {}
   todo = [*OWN, plugin.partition(" ")[0]] if plugin else [*OWN]
   while todo:
@@ -32,14 +37,20 @@ def fingerprint(plugin: str = "") -> str:
     except PackageNotFoundError:
       found[name] = "not installed"
       continue
-    found[name] = package.version + edited(package)
+    version, requires = headers(package)
+    found[name] = version + edited(package)
     # a requirement with an `extra` marker is not one of the package as installed
-    todo += [
-      required[0]
-      for line in package.requires or ()
-      if "extra ==" not in line and (required := re.match(r"[\w.-]+", line))
-    ]
+    todo += [required[0] for line in requires if "extra ==" not in line and (required := re.match(r"[\w.-]+", line))]
   return "\n".join(f"{name}=={version}" for name, version in sorted(found.items()))
+
+
+def headers(package: Distribution) -> tuple[str, list[str]]:
+  """Version and requirements of a package."""
+  lines = (package.read_text("METADATA") or "").partition("\n\n")[0].splitlines()
+  versions = [line.partition(":")[2].strip() for line in lines if line.startswith("Version:")]
+  if not versions:  # another format: the library knows it, but it takes longer than all else here
+    return package.version, package.requires or []
+  return versions[0], [line.partition(":")[2].strip() for line in lines if line.startswith("Requires-Dist:")]
 
 
 def normal(name: str) -> str:
