@@ -135,7 +135,7 @@ def max_pool_dilated() -> Tensor:
   return image().max_pool2d((3, 3), stride=1, dilation=2)
 
 
-@case(4, "argmax counts through the window as one axis: row and column from its counter")
+@case()
 def max_pool_indices() -> list[Tensor]:
   return list(image().max_pool2d((2, 2), return_indices=True))
 
@@ -243,6 +243,17 @@ def head_merge() -> Tensor:
 @case()
 def pixel_shuffle() -> Tensor:
   return data(2, 12, 5, 7).reshape(2, 3, 2, 2, 5, 7).permute(0, 1, 4, 2, 5, 3).reshape(2, 3, 10, 14).contiguous()
+
+
+@case(4, "rows of two are too short for a loop of their own: row and column are taken apart")
+def pixel_shuffle_and_bias() -> Tensor:
+  shuffled = data(2, 12, 5, 7).reshape(2, 3, 2, 2, 5, 7).permute(0, 1, 4, 2, 5, 3).reshape(2, 3, 10, 14)
+  return (shuffled + data(1, 3, 1, 1)).relu()
+
+
+@case()
+def head_merge_and_projection() -> Tensor:
+  return data(2, 4, 7, 8).transpose(1, 2).reshape(2, 7, 32) @ data(32, 16)
 
 
 @case()

@@ -10,6 +10,7 @@ import pytest
 
 from tiny_sched import schedule_cache_clear
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
+from tiny_uop.golden import round_trips_checked
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Memory = dict[UOp, Array]
@@ -259,3 +260,10 @@ def empty_cache() -> Iterator[None]:
   schedule_cache_clear()
   yield
   schedule_cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def graphs_round_trip() -> Iterator[None]:
+  """What these tests schedule and compile is printed and parsed back on the side."""
+  with round_trips_checked():
+    yield

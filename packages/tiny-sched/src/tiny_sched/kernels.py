@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tiny_sched.index import known
 from tiny_sched.merge_loops import merge_loops
 from tiny_sched.rangeify import Place, Unit
+from tiny_sched.split_loops import split_loops
 from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
 
 
@@ -30,7 +31,7 @@ def kernel_of(unit: Unit) -> Kernel:
   places = tuple([replace(p, version=None) for p in unit.places])
   if unit.body is None:
     return Kernel(copy_body(places[0], places[1]), places, (), unit.device)
-  whole = merge_loops(unit.body)
+  whole = merge_loops(split_loops(unit.body))
   nodes = whole.toposort
   slots = {places[0]: 0}
   changes: dict[UOp, UOp] = {}
