@@ -1,7 +1,15 @@
-"""Makes the modules that several tests share importable."""
+"""What these tests schedule and compile is printed and parsed back on the side."""
 
-import sys
-from pathlib import Path
+from __future__ import annotations
 
-# pytest's importlib mode puts no test directory on the path
-sys.path.insert(0, str(Path(__file__).parent))
+from collections.abc import Iterator
+
+import pytest
+
+from tiny_uop.golden import round_trips_checked
+
+
+@pytest.fixture(autouse=True, scope="session")
+def graphs_round_trip() -> Iterator[None]:
+  with round_trips_checked():
+    yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_uop import Opt, UOp, evaluate
+from tiny_uop.golden import round_trips_checked
 
 # pytest's importlib mode puts no test directory on the path: this one has modules that several tests share
 sys.path.insert(0, str(Path(__file__).parent))
@@ -85,3 +86,10 @@ def run_kernel(renderer: LLVMRenderer) -> Run:
     return copies
 
   return run
+
+
+@pytest.fixture(autouse=True, scope="session")
+def graphs_round_trip() -> Iterator[None]:
+  """What these tests schedule and compile is printed and parsed back on the side."""
+  with round_trips_checked():
+    yield

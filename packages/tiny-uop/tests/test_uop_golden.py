@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tiny_uop import UOp, parse_uop, print_uop
-from tiny_uop.golden import golden_cases, unused
+from tiny_uop import UOp, parse_uop, print_uop, spec
+from tiny_uop.golden import golden_cases, round_trips_checked, unused
 
 x = UOp.variable("x", 0, 15)
 HEAD = "# pass: double\n# shows: something\n"
@@ -64,3 +64,33 @@ def test_files_that_say_nothing_are_refused(tmp_path: Path, text: str, message: 
 def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
   with pytest.raises(ValueError, match="at least one golden case"):
     golden_cases(tmp_path)
+
+
+# *** what other tests compile ***
+
+
+@pytest.fixture
+def check_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+  """`spec.check_stage` as it is where no conftest watches it."""
+
+  def nothing(root: UOp, level: spec.Level, stage: str = "") -> UOp:
+    return root
+
+  monkeypatch.setattr(spec, "check_stage", nothing)
+
+
+def test_graphs_of_stages_are_printed_and_parsed(check_stage: None) -> None:
+  before = spec.check_stage
+  with round_trips_checked(every=2, most_nodes=3) as checked:
+    for graph in (x, x * 2, x * 2, x * 2 + 1, x * 2 + 1, x):
+      assert spec.check_stage(graph, "tensor") is graph
+    with round_trips_checked(every=1) as inner:  # on already: not once more
+      spec.check_stage(x, "tensor")
+    assert (checked, inner) == ([2], [0])
+  assert spec.check_stage is before
+
+
+def test_a_graph_that_does_not_parse_back_is_reported(check_stage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("tiny_uop.golden.parse_uop", lambda text: x)
+  with round_trips_checked(every=1), pytest.raises(AssertionError, match="does not parse back:\ntiny-uop 1"):
+    spec.check_stage(x * 2, "kernel", "merge")

@@ -18,18 +18,26 @@ A test is a loop over the files of a directory:
       case.check(print_uop(my_pass(parse_uop(case.given))))
 
 `UPDATE_GOLDEN=1 pytest` writes the expectations anew; read the difference before it is committed.
+
+`round_trips_checked` is for a `conftest.py`: whatever the other tests compile is printed and parsed back on the side.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from tiny_uop import spec
 from tiny_uop.diff import diff_graphs, summarise
 from tiny_uop.parse import ParseError, parse_uop
+from tiny_uop.text import print_uop
+from tiny_uop.uop import UOp
 
 MARK = "# expected\n"
 
@@ -94,3 +102,33 @@ def _difference(expected: str, result: str) -> str:
       difflib.unified_diff(expected.splitlines(), result.splitlines(), "expected", "result", lineterm="")
     )
   return "\n".join([summarise(lines), *map(str, lines)]) if lines else "the same graph in another form of text"
+
+
+@contextmanager
+def round_trips_checked(every: int = 10, most_nodes: int = 3000) -> Iterator[list[int]]:
+  """While it lasts, one of `every` graphs that stages pass to `spec.check_stage`, and that has at most `most_nodes`
+  nodes, is printed and parsed: AssertionError where that does not give the identical object. Yields a list whose only
+  item is how many were."""
+  checked, met = [0], 0
+  original = spec.check_stage
+  if original.__module__ == __name__:  # on already
+    yield checked
+    return
+
+  def check_stage(root: UOp, level: spec.Level, stage: str = "") -> UOp:
+    nonlocal met
+    met += 1
+    if met % every == 0 and sum(1 for _ in islice(root.walk(), most_nodes + 1)) <= most_nodes:
+      text = print_uop(root)
+      assert parse_uop(text) is root, f"a graph at the {level} level {stage} does not parse back:\n{text}"
+      checked[0] += 1
+    return original(root, level, stage)
+
+  holders = [m for m in list(sys.modules.values()) if m is not None and vars(m).get("check_stage") is original]
+  for module in holders:
+    setattr(module, "check_stage", check_stage)  # noqa: B010  # mypy knows the type of one module only
+  try:
+    yield checked
+  finally:
+    for module in holders:
+      setattr(module, "check_stage", original)  # noqa: B010
