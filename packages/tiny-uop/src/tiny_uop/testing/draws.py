@@ -9,14 +9,16 @@ from collections.abc import Hashable, Iterator
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.truncate import FORMATS, Number, from_bits, to_bits, truncate
 
+LIMIT = 2500  # all pairs of special floats
 RANDOM_TRIALS = 1000
-_RANDOM = 12
+_RANDOM = 6
+_EDGES = (128.0, 255.0, 65536.0, 2.0**24, 2.0**31, 2.0**63)  # of integer types
 
 
 def integers(low: int, high: int, rng: random.Random) -> list[Number]:
   """Integers of [low, high]: the ends, those next to 0 and to powers of two, and random ones."""
   chosen = {low, low + 1, high - 1, high, -8, -3, -2, -1, 0, 1, 2, 3, 7, 8, 255, 256}
-  chosen |= {rng.randint(low, high) for _ in range(_RANDOM)}
+  chosen |= {rng.randint(low, high) for _ in range(2 * _RANDOM)}
   return sorted(v for v in chosen if low <= v <= high)
 
 
@@ -29,7 +31,7 @@ def floats(dtype: DType, rng: random.Random, ordinary: bool = False) -> list[Num
   one, normal = to_bits(dtype, 1.0), 1 << form.mantissa
   subnormal = (1, 2, normal - 1)
   patterns = (0, *subnormal, normal, one - 1, one + 1, form.largest, form.largest + 1)  # the last is infinity, or NaN
-  special = [from_bits(dtype, p) for p in patterns]
+  special = [*(from_bits(dtype, p) for p in patterns), *_EDGES]
   mixed = [from_bits(dtype, rng.getrandbits(dtype.bits)) for _ in range(_RANDOM)]
   return _distinct(dtype, [*special, *(-v for v in special), math.nan, *plain, *mixed])
 
@@ -47,7 +49,7 @@ class Draws:
   and `complete` says whether all combinations have been tried.
   """
 
-  def __init__(self, limit: int = RANDOM_TRIALS, ordinary: bool = False, exhaustive: bool = False) -> None:
+  def __init__(self, limit: int = LIMIT, ordinary: bool = False, exhaustive: bool = False) -> None:
     self.limit, self.ordinary, self.exhaustive = limit, ordinary, exhaustive
     self.rng = random.Random(20)
     self.complete = exhaustive
@@ -58,18 +60,18 @@ class Draws:
 
   def trials(self) -> Iterator[int]:
     """Once per combination; within one, `choose` gives the values of it."""
-    sizes, combinations = self._asked, 1
-    for number in range(self.limit):
-      if number >= (combinations if self.complete else RANDOM_TRIALS):
-        return
+    sizes, combinations, number = self._asked, 1, 0
+    while number < combinations or (not self.complete and number < min(self.limit, RANDOM_TRIALS)):
       self.chosen, self._asked = {}, []
-      self._rest = number if number < combinations <= self.limit else None
+      self._rest = number if number < combinations else None
       yield number
       if number == 0:
         sizes, combinations = self._asked, math.prod(self._asked)
-        self.complete = self.complete and combinations <= self.limit
+        if combinations > self.limit:
+          self.complete, combinations = False, 0
       elif self._asked != sizes:
         self.complete = False  # which leaves are read depends on values: combinations may have been skipped
+      number += 1
 
   def choose(self, leaf: Hashable, dtype: DType, low: int = 0, high: int = -1) -> Number:
     """The value of a leaf; [low, high] narrows an integer's type."""
@@ -81,11 +83,15 @@ class Draws:
       self._asked.append(len(values))
       if self._rest is None:
         fresh = dtype.kind == "float" and self.rng.random() < 0.5
-        self.chosen[leaf] = truncate(dtype, self.rng.uniform(-20, 20)) if fresh else self.rng.choice(values)
+        self.chosen[leaf] = self._fresh(dtype) if fresh else self.rng.choice(values)
       else:
         self._rest, place = divmod(self._rest, len(values))
         self.chosen[leaf] = values[place]
     return self.chosen[leaf]
+
+  def _fresh(self, dtype: DType) -> Number:
+    size = 4 if self.ordinary or self.rng.random() < 0.5 else self.rng.randint(-40, 40)
+    return truncate(dtype, math.ldexp(self.rng.uniform(-1, 1), size))
 
   def _values(self, dtype: DType, low: int, high: int) -> list[Number]:
     if dtype.kind == "bool":

@@ -25,7 +25,7 @@ class Scalars:
   """Evaluates graphs whose leaves and memory hold what `draws` chooses.
 
   An effect evaluates to the writes it does: {(pointer, offset): value}. A pointer behind AFTER is read with the writes
-  of its dependencies.
+  of its dependencies. The laps of a loop of effects do not see each other's writes.
   """
 
   def __init__(self, draws: Draws) -> None:
@@ -113,10 +113,8 @@ class Scalars:
       return (u, {})
     if u.op is Ops.AFTER:
       pointer, written = known[u.src[0]]
-      return (
-        pointer,
-        {**written, **{c: v for s in u.src[1:] if isinstance(known[s], dict) for c, v in known[s].items()}},
-      )
+      effects = [known[s] for s in u.src[1:] if isinstance(known[s], dict)]
+      return (pointer, {**written, **{cell: v for writes in effects for cell, v in writes.items()}})
     if u.op is Ops.INDEX:
       holds = known[u.src[2]] if len(u.src) == 3 else True
       return (*known[u.src[0]], known[u.src[1]]) if holds else None

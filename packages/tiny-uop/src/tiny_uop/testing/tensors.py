@@ -30,7 +30,6 @@ class Tensors:
   def __init__(self, ordinary: bool = False) -> None:
     self.ordinary = ordinary
     self.buffers: dict[UOp, Flat] = {}
-    self.variables: dict[UOp, int] = {}
 
   def size(self, value: sint) -> int:
     """A size as a number."""
@@ -83,7 +82,7 @@ class Tensors:
   def _contents(self, u: UOp) -> Flat:
     number, size = u.arg
     rng = random.Random(number)
-    return [rng.choice(values) for values in [_values(u.dtype, rng, self.ordinary)] for _ in range(size)]
+    return rng.choices(_values(u.dtype, rng, self.ordinary), k=size)
 
   def _spread(self, values: Flat, shape: Sequence[int]) -> Flat:
     count = math.prod(shape)
