@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from tiny_runtime import Binary
-from tiny_runtime.compile_cache import STALE_SECONDS, cache_folder, compile_cached, entry_path, read_entry
+from tiny_runtime.compile_cache import (
+  STALE_SECONDS,
+  cache_folder,
+  cached_bytes,
+  compile_cached,
+  entry_path,
+  read_entry,
+)
 from tiny_runtime.contract import Measure
 from tiny_runtime.ref import BACKEND
 from tiny_runtime.versions import fingerprint
@@ -269,3 +276,19 @@ def test_fingerprint_names_versions() -> None:
   lines = fingerprint("pytest 8.0").splitlines()
   assert any(line.startswith("pytest==") for line in lines) and any(line.startswith("pluggy==") for line in lines)
   assert "no-such-package-xyz==not installed" in fingerprint("no-such-package-xyz 1").splitlines()
+
+
+def test_other_bytes_are_kept_like_binaries(own_cache: Path) -> None:
+  made: list[int] = []
+
+  def make() -> bytes:
+    made.append(1)
+    return b"code"
+
+  assert [cached_bytes("a", make) for _ in range(3)] == [b"code"] * 3 and len(made) == 1
+  assert cached_bytes("another key", make) == b"code" and len(made) == 2
+  (file, _) = sorted(path for path in (own_cache / "other").rglob("*") if path.is_file())
+  file.write_bytes(file.read_bytes()[:-1] + b"x")
+  assert [cached_bytes(key, make) for key in ("a", "another key") for _ in range(2)] == [b"code"] * 4 and len(made) == 3
+  with Context(CACHELEVEL=1):
+    assert cached_bytes("a", make) == b"code" and len(made) == 4

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-import llvmlite
-import llvmlite.binding as llvm
-
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime_cpu.host import Arch
-from tiny_runtime_cpu.machine import LEVEL, LLVMError, compile_object
+from tiny_runtime_cpu.machine import LEVEL, LLVM_VERSION, LLVMError, compile_object
 from tiny_uop import ProgramInfo, UOp, print_uop
 
 
@@ -32,8 +29,7 @@ class CPUCompiler:
   @property
   def key(self) -> str:
     """Processor, its features, and the version of LLVM."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return f"cpu llvmlite {llvmlite.__version__} llvm {version} O{LEVEL} {self.arch}"
+    return f"cpu {LLVM_VERSION} O{LEVEL} {self.arch}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""

@@ -7,12 +7,17 @@ import itertools
 import threading
 from functools import cache
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from tiny_runtime_cpu.host import Arch, host_arch
 
 LEVEL = 1
 """LLVM's -O level for kernels. See README.md, "Choices that were measured"."""
+
+
+LLVM_VERSION = f"llvmlite {llvmlite.__version__} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
+"""What code depends on besides its source and the processor."""
 
 
 class LLVMError(ValueError):

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -69,7 +70,7 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", meas
       binary = compile_now(name, kernel, compiler, measure)
     report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name, compiler)
     if path is not None:
-      write_entry(path, binary)
+      write_payload(path, binary.to_bytes())
   if level >= 1:
     with _lock:
       _memory.setdefault(kernel, {})[key] = binary
@@ -120,28 +121,55 @@ def entry_path(kernel: UOp, key: str) -> Path:
   return cache_folder() / digest[:2] / digest[2:]
 
 
+def cached_bytes(key: str, make: Callable[[], bytes]) -> bytes:
+  """What `make` gives, kept on disk like a binary: for plugins that compile other things than kernels. `key` names it
+  and all that it depends on."""
+  if CACHELEVEL < 2:
+    return make()
+  digest = hashlib.sha256(key.encode()).hexdigest()
+  path = cache_folder().with_name("other") / digest[:2] / digest[2:]
+  payload = read_payload(path)
+  if payload is None:
+    write_payload(path, payload := make())
+  return payload
+
+
 def read_entry(path: Path) -> Binary | None:
   """The entry, or None if there is none or it is damaged; a damaged one is removed."""
+  if (payload := read_payload(path)) is None:
+    return None
+  try:
+    return Binary.from_bytes(payload)
+  except Exception:  # a whole entry that does not parse was written by other code: as good as none
+    remove_damaged(path)
+    return None
+
+
+def read_payload(path: Path) -> bytes | None:
+  """What a file of the cache holds; None if there is none or it is damaged, and a damaged one is removed."""
   try:
     data = path.read_bytes()
   except OSError:
     return None
   start = len(MAGIC) + 32
   if data[: len(MAGIC)] == MAGIC and hashlib.sha256(data[start:]).digest() == data[len(MAGIC) : start]:
-    with suppress(Exception):  # a whole entry that does not parse was written by other code: as good as none
-      return Binary.from_bytes(data[start:])
+    return data[start:]
+  remove_damaged(path)
+  return None
+
+
+def remove_damaged(path: Path) -> None:
+  """Remove a file that cannot be used."""
   if DEBUG >= 1:
     print(f"cache    {path} is damaged, compiling again", file=sys.stderr)
   with suppress(OSError):
     path.unlink()
-  return None
 
 
-def write_entry(path: Path, binary: Binary) -> None:
-  """Write an entry so that no reader ever sees a part of it. A folder that cannot be written is worth one warning, no
+def write_payload(path: Path, payload: bytes) -> None:
+  """Write a file so that no reader ever sees a part of it. A folder that cannot be written is worth one warning, no
   more."""
   global _warned
-  payload = binary.to_bytes()
   try:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_stale(path.parent)

@@ -98,9 +98,8 @@ def entry_points(found: Iterable[Distribution]) -> Iterable[tuple[str, EntryPoin
   seen: set[str] = set()
   for distribution in found:
     try:
-      if PREFIX not in (
-        distribution.read_text("entry_points.txt") or ""
-      ):
+      # quicker than to parse the entry points of all packages
+      if PREFIX not in (distribution.read_text("entry_points.txt") or ""):
         continue
       entries = [entry for entry in distribution.entry_points if entry.group.startswith(PREFIX)]
       name, version = distribution.metadata["Name"], distribution.version

@@ -1,0 +1,46 @@
+"""What a second process finds in the disk cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+from array import array
+from tiny_runtime import buffer_of, run
+from tiny_runtime_cpu import machine
+from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
+
+compiled, optimized = [], machine._optimized
+def counted(*arguments):
+  compiled.append(1)
+  return optimized(*arguments)
+machine._optimized = counted
+
+SIZE = 1 << 20  # so much that the thread pool is needed
+a, b = (UOp.new_buffer("CPU", SIZE, dtypes.float32) for _ in range(2))
+buffer_of(a).write(array("f", [3.0]) * SIZE)
+i = UOp.range(SIZE, 0)
+out, source = (UOp.param(slot, dtypes.float32.ptr(SIZE)) for slot in range(2))
+value = (source.index(i).load() + 0.5).sqrt()
+kernel = UOp.sink(out.index(i).store(value).end(i), arg=KernelInfo("root"))
+with Context(CPU_COUNT=2):
+  run(UOp(Ops.LINEAR, dtypes.void, (UOp(Ops.CALL, dtypes.void, (kernel, b, a)),)))
+assert abs(memoryview(buffer_of(b).read()).cast("f")[SIZE - 1] - 3.5**0.5) < 1e-6
+print(len(compiled))
+"""
+
+
+def test_a_second_process_does_no_work_in_llvm(tmp_path: Path) -> None:
+  environment = {**os.environ, "TINY_CACHE": str(tmp_path)}
+
+  def compiled() -> int:
+    result = subprocess.run(
+      [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
+    return int(result.stdout)
+
+  assert compiled() == 2  # the kernel and the thread pool
+  assert compiled() == 0
