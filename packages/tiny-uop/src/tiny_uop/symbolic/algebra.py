@@ -26,7 +26,7 @@ FLOATS = PatternMatcher([
        near_miss=lambda s: (1.0 / s.f, s.f / s.f)),
   # x + 0.0 is not x for x = -0.0
   rule("float_add_minus_zero", UPat(Ops.ADD, dtypes.floats, [x, c]),
-       lambda x, c: x if c.arg == 0 and str(c.arg) == "-0.0" else None,
+       lambda x, c: x if str(c.arg) == "-0.0" else None,
        example=lambda s: (s.f + -0.0, s.f.const_like(-0.0) + s.f),
        near_miss=lambda s: (s.f + 0.0, s.f + 1.0)),
   rule("float_neg_neg", UPat(Ops.MUL, dtypes.floats, (UPat(Ops.MUL, None, (x, minus_one)), minus_one)), lambda x: x,
@@ -65,7 +65,8 @@ SELECTION = PatternMatcher([
   rule("where_bool", UPat(Ops.WHERE, dtypes.bool, (cond, x, y)), _where_bool,
        example=lambda s: (s.b.where(s.c.const_like(True), False), s.b.where(s.c.const_like(False), True),
                           s.b.where(s.c, False), s.b.where(s.c.const_like(True), s.c)),
-       near_miss=lambda s: (s.b.where(s.c, True), s.b.where(s.c, s.b), s.b.where(s.i.const_like(1), 0))),
+       near_miss=lambda s: (s.b.where(s.c, True), s.b.where(s.c.const_like(False), s.c), s.b.where(s.c, s.b),
+                            s.b.where(s.i.const_like(1), 0))),
   rule("where_not", UPat(Ops.WHERE, None, (UPat(Ops.CMPNE, None, (cond, true)), x, y), name="u"),
        lambda u, cond, x, y: cond.alu(Ops.WHERE, y, x),
        example=lambda s: (s.b.logical_not().where(s.f, s.g), (s.n >= 0).where(s.n, s.m)),
@@ -79,7 +80,7 @@ SELECTION = PatternMatcher([
        example=lambda s: s.b.where(s.i, s.b.where(s.j, 7)),
        near_miss=lambda s: s.b.where(s.i, s.c.where(s.j, 7))),
   rule("max_by_bounds", UPat(Ops.MAX, _INTS, (x, y), name="u"), _max_by_bounds,
-       example=lambda s: (s.p.maximum(-1), s.n.maximum(7), s.p.maximum(s.var("k", 15, 20)),
+       example=lambda s: (s.p.maximum(0), s.n.maximum(7), s.p.maximum(s.var("k", 15, 20)),
                           s.value(dtypes.uint8, 6).maximum(255)),
        near_miss=lambda s: (s.p.maximum(1), s.n.maximum(s.m))),
 ])  # fmt: skip
@@ -125,7 +126,7 @@ CONVERSIONS = PatternMatcher([
          s.i.cast(dtypes.int16).cast(dtypes.uint8), s.value(dtypes.uint8, 6).cast(dtypes.int8).cast(dtypes.uint8),
          s.b.cast(dtypes.int32).cast(dtypes.bool), s.b.cast(dtypes.float32).cast(dtypes.int8)),
        near_miss=lambda s: (
-         s.f.cast(dtypes.float16).cast(dtypes.float32), s.f.cast(dtypes.int32).cast(dtypes.int64),
+         s.f.cast(dtypes.float16).cast(dtypes.float32), s.f.cast(dtypes.int32).cast(dtypes.int8),
          s.i.cast(dtypes.int8).cast(dtypes.int64), s.n.cast(dtypes.uint8).cast(dtypes.index),
          s.i.cast(dtypes.float32).cast(dtypes.int32), s.i.cast(dtypes.int8).cast(dtypes.bool),
          s.value(dtypes.uint8, 6).cast(dtypes.int8).cast(dtypes.int16), s.i.cast(dtypes.bool).cast(dtypes.int32))),

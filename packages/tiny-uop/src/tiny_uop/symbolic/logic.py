@@ -32,7 +32,7 @@ def _absorb(u: UOp) -> UOp | None:
 def _mask(u: UOp, x: UOp, c: UOp) -> UOp | None:
   """x & (2**k - 1) where x is in [0, 2**k)."""
   mask = c.arg
-  return x if mask >= 0 and mask & (mask + 1) == 0 and 0 <= x.vmin and x.vmax <= mask else None
+  return x if mask & (mask + 1) == 0 and 0 <= x.vmin and x.vmax <= mask else None
 
 
 _INTS = (*dtypes.ints, dtypes.index)
@@ -99,14 +99,14 @@ RULES = PatternMatcher([
        near_miss=lambda s: s.i ^ s.j),
   rule("bits_and_ones", UPat(Ops.AND, _INTS, [x, c]), lambda x, c: x if _all_ones(c) else None,
        example=lambda s: (s.i & -1, s.n & -1, s.value(dtypes.uint8, 6) & 255, s.i.const_like(-1) & s.i),
-       near_miss=lambda s: (s.i & 255, s.value(dtypes.uint16, 6) & 255)),
+       near_miss=lambda s: (s.i & 255, s.value(dtypes.uint16, 6) & 255, s.n & 2**64 - 1)),
   rule("bits_or_ones", UPat(Ops.OR, _INTS, [x, c], name="u"),
        lambda u, x, c: u.const_like(c.arg) if _all_ones(c) else None,
        example=lambda s: (s.i | -1, s.n | -1, s.value(dtypes.uint8, 6) | 255, s.i.const_like(-1) | s.i),
        near_miss=lambda s: (s.i | 255, s.value(dtypes.uint16, 6) | 255)),
   rule("bits_mask", UPat(Ops.AND, _INTS, [x, c], name="u"), _mask,
        example=lambda s: (s.p & 15, s.p.const_like(15) & s.p, s.var("k", 0, 7, dtypes.int32) & 7),
-       near_miss=lambda s: (s.p & 7, s.n & 15, s.p & 14, s.i & 15)),
+       near_miss=lambda s: (s.p & 7, s.n & 15, s.p & 20, s.i & 15)),
   rule("bits_constant_last", UPat(_BITS, None, (c, x), name="u"),
        lambda u, x, c: None if is_const(x) else x.alu(u.op, c),
        example=lambda s: (s.i.const_like(5) & s.i, s.i.const_like(5) | s.i, s.n.const_like(5) ^ s.n),
