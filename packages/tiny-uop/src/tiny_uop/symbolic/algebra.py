@@ -128,6 +128,7 @@ CONVERSIONS = PatternMatcher([
        near_miss=lambda s: (
          s.f.cast(dtypes.float16).cast(dtypes.float32), s.f.cast(dtypes.int32).cast(dtypes.int8),
          s.i.cast(dtypes.int8).cast(dtypes.int64), s.n.cast(dtypes.uint8).cast(dtypes.index),
+         s.value(dtypes.uint64, 6).cast(dtypes.int64).cast(dtypes.index),
          s.i.cast(dtypes.float32).cast(dtypes.int32), s.i.cast(dtypes.int8).cast(dtypes.bool),
          s.value(dtypes.uint8, 6).cast(dtypes.int8).cast(dtypes.int16), s.i.cast(dtypes.bool).cast(dtypes.int32))),
 ])  # fmt: skip
