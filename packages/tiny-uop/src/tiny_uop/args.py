@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -130,9 +129,13 @@ def mistyped_field(record: Any) -> str | None:
   return None
 
 
-@cache
-def _hints(record: type) -> dict[str, Any]:
-  return get_type_hints(record)
+_hints_of: dict[type, dict[str, Any]] = {}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+  if kind not in _hints_of:
+    _hints_of[kind] = get_type_hints(kind)
+  return _hints_of[kind]
 
 
 def _fits(value: Any, hint: Any) -> bool:
