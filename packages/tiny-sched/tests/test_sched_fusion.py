@@ -206,6 +206,15 @@ def test_index_by_tensor_is_a_load(run: Run, top: int) -> None:
   assert loads(call.src[0]) == 2 and not any(u.op is Ops.REDUCE for u in call.src[0].toposort)
 
 
+@pytest.mark.parametrize("columns", [1, 3, 64])
+def test_index_that_counts_from_the_end_is_a_load(run: Run, columns: int) -> None:
+  idx = new(7, dtype=dtypes.int32) - 2
+  out = stored(gather(new(5, columns), (idx < 0).where(idx + 5, idx)))
+  run(out)
+  (call,) = schedule(UOp.sink(out)).src
+  assert loads(call.src[0]) == 2 and not any(u.op is Ops.REDUCE for u in call.src[0].toposort)
+
+
 def test_gather_from_a_computed_table(run: Run) -> None:
   assert len(run(gather(new(5, 3) * 2 + 1, new(7, dtype=dtypes.int32)))) == 1
 

@@ -68,6 +68,8 @@ def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluati
     return facts.alu > 64  # computed from the position alone
   if len(demands) == 1 and ratio <= LOOSE:
     return False
+  if facts.is_choice:
+    return facts.alu > 64
   if facts.below is Below.FULL:
     return True
   per_demand = ratio / len(demands)

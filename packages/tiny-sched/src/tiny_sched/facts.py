@@ -56,6 +56,15 @@ class Facts:
     return self.heavy or self.loads > CHEAP_LOADS or self.alu > CHEAP_ALU
 
 
+  @property
+  def is_choice(self) -> bool:
+    """Whether it may be the condition by which a sum picks one element: a comparison of a position with what is read.
+
+    In memory it would hide that, and the sum would keep its loop.
+    """
+    return self.positional and self.below is Below.NONE and not self.heavy and self.loads <= CHEAP_LOADS
+
+
 _NOTHING = Facts(frozenset())
 
 
