@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+import sys
 import threading
 
 import pytest
 
 from tiny_runtime import OutOfMemory
-from tiny_runtime_cpu.memory import ALIGNMENT, SMALL, Allocator, Block, size_class
+from tiny_runtime_cpu.memory import ALIGNMENT, SMALL, Allocator, Block, FreeBlocks, size_class
 
 
 @pytest.mark.parametrize("nbytes", (1, 63, 64, 65, 100, 1000, 4096, SMALL, SMALL + 1, 100_000, 1 << 20, 12_345_678))
@@ -68,14 +70,75 @@ def test_out_of_memory_is_clear_and_leaves_the_allocator_usable() -> None:
     allocator.alloc(0)
 
 
-def test_free_memory_above_the_limit_goes_back_to_the_system() -> None:
+def test_the_oldest_free_memory_goes_back_to_the_system() -> None:
   allocator = Allocator(keep=1 << 20)
   blocks = [allocator.alloc(300_000) for _ in range(5)]
+  addresses = [block.address for block in blocks]
   for block in blocks:
     allocator.free(block)
-  assert allocator.cached <= 1 << 20
+  assert allocator.cached == 3 * size_class(300_000)
+  assert [allocator.alloc(300_000).address for _ in range(3)] == addresses[:1:-1], "the last one freed comes first"
   allocator.trim()
   assert allocator.cached == 0
+
+
+def test_free_memory_makes_room_for_other_sizes_within_the_limit() -> None:
+  allocator = Allocator(limit=4 << 20, keep=4 << 20)
+  for block in [allocator.alloc(1 << 20) for _ in range(3)]:
+    allocator.free(block)
+  assert allocator.cached == 3 << 20
+  large = allocator.alloc(3 << 20)
+  assert allocator.cached == 1 << 20 and allocator.used == 3 << 20
+  allocator.free(large)
+
+
+def test_old_free_blocks_are_lent_to_the_system_and_still_reused(monkeypatch: pytest.MonkeyPatch) -> None:
+  lent: list[int] = []
+  monkeypatch.setattr("tiny_runtime_cpu.memory._allow_to_take", lambda view: lent.append(len(view)))
+  free = FreeBlocks(warm=3, most=100)
+
+  def block(start: int, size: int) -> Block:
+    return Block(start, size, memoryview(bytes(size)))
+
+  for start in range(5):
+    free.push(block(start, 1))
+  assert lent == [1, 1] and free.nbytes == 5
+  assert [found.start for found in iter(lambda: free.pop(1), None)] == [4, 3, 2, 1, 0]
+  assert free.nbytes == 0
+  for start in range(5):
+    free.push(block(start, 1 + start))
+  assert lent == [1, 1, 1, 2, 3, 4, 5], "one that is larger than what stays warm is lent at once"
+  free.shrink(9)
+  assert free.nbytes == 9 and free.pop(1) is None and free.pop(3) is None and free.pop(4) is not None
+
+
+def test_lent_pages_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("tiny_runtime_cpu.memory.WARM", 0)
+  allocator = Allocator(keep=64 << 20)
+  for value in range(3):
+    one, two = allocator.alloc(8 << 20), allocator.alloc(100_000)
+    for block in (one, two):
+      block.view[:] = bytes([value + 1]) * len(block.view)
+      assert block.view[0] == block.view[len(block.view) - 1] == value + 1
+      allocator.free(block)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts page faults as Linux does")
+def test_memory_that_is_used_again_does_not_fault() -> None:
+  import resource
+
+  allocator, nbytes = Allocator(), 32 << 20
+
+  def use() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = allocator.alloc(nbytes)
+    assert block.address is not None
+    ctypes.memset(block.address, 1, nbytes)
+    allocator.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+  assert use() >= 16, "new pages fault, also huge ones"
+  assert max(use() for _ in range(5)) < 16
 
 
 def test_several_threads() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
+from collections import OrderedDict, deque
+from contextlib import suppress
+from itertools import islice
 
 from tiny_runtime import OutOfMemory
 from tiny_runtime_cpu.host import memory_bytes
@@ -12,6 +15,8 @@ from tiny_runtime_cpu.host import memory_bytes
 ALIGNMENT = 64
 SMALL = 64 << 10
 """Blocks up to this size are cut from shared slabs; larger ones are mappings of their own, aligned to pages."""
+WARM = 1 << 30
+"""Bytes of free large blocks that the system may not take."""
 _SLAB = 1 << 20
 _HUGE = 4 << 20  # from here on, ask the system for huge pages: fewer TLB misses
 
@@ -50,28 +55,99 @@ def _map(size: int) -> tuple[int, memoryview]:
   else:
     area = mmap.mmap(-1, size)
   if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-    try:
+    with suppress(OSError):  # a kernel without huge pages
       area.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:
-      pass  # a kernel without huge pages
   return ctypes.addressof(ctypes.c_char.from_buffer(area)), memoryview(area)
 
 
-class Allocator:
-  """Gives out blocks and takes them back. Freed blocks are reused for the same size class; the large ones are returned
-  to the system when they come to more than `keep` bytes, or when the system has no more. Safe to use from several
-  threads."""
+class FreeBlocks:
+  """Large blocks that nobody uses, by size and in the order in which they were freed.
 
-  def __init__(self, limit: int = 0, keep: int = 1 << 30) -> None:
-    """`limit`: bytes after which `alloc` raises OutOfMemory; 0 means the machine's memory."""
+  The youngest `warm` bytes of them stay as they are. The pages of older ones the system may take when it runs short of
+  memory; until then they are as warm. Beyond `most` bytes, the oldest are returned.
+  """
+
+  def __init__(self, warm: int, most: int) -> None:
+    self.warm, self.most = warm, most
+    self.nbytes = 0
+    self._by_size: dict[int, deque[Block]] = {}
+    self._order: OrderedDict[int, Block] = OrderedDict()
+    """By address, the oldest first. Those that the system may take come before the others."""
+    self._lent: set[int] = set()
+    """Addresses of blocks whose pages the system may take."""
+    self._warm_nbytes = 0
+
+  def pop(self, size: int) -> Block | None:
+    """The block of this size that was freed last, if there is one."""
+    blocks = self._by_size.get(size)
+    if not blocks:
+      return None
+    block = blocks.pop()
+    self._forget(block)
+    return block
+
+  def push(self, block: Block) -> None:
+    """Take a block."""
+    self._by_size.setdefault(block.size, deque()).append(block)
+    self._order[block.start] = block
+    self.nbytes += block.size
+    self._warm_nbytes += block.size
+    self.shrink(self.most)
+    if self._warm_nbytes > self.warm:
+      self._lend()
+
+  def shrink(self, nbytes: int) -> None:
+    """Return the oldest until at most so many bytes are left."""
+    while self.nbytes > nbytes:
+      oldest = next(iter(self._order.values()))
+      self._by_size[oldest.size].popleft()
+      self._forget(oldest)
+
+  def _forget(self, block: Block) -> None:
+    del self._order[block.start]
+    self.nbytes -= block.size
+    if block.start in self._lent:
+      self._lent.remove(block.start)
+    else:
+      self._warm_nbytes -= block.size
+
+  def _lend(self) -> None:
+    for block in islice(self._order.values(), len(self._lent), None):
+      if self._warm_nbytes <= self.warm:
+        return
+      _allow_to_take(block.view)
+      self._lent.add(block.start)
+      self._warm_nbytes -= block.size
+
+
+def _allow_to_take(view: memoryview) -> None:
+  """Let the system take these pages when it needs them, and then give zeroed ones at the next access."""
+  area = view.obj
+  if isinstance(area, mmap.mmap) and hasattr(mmap, "MADV_FREE"):
+    with suppress(OSError):  # a kernel without it
+      area.madvise(mmap.MADV_FREE)
+
+
+class Allocator:
+  """Gives out blocks and takes them back. Freed blocks are reused for the same size class: a new page costs more than
+  most kernels spend on it. Safe to use from several threads."""
+
+  def __init__(self, limit: int = 0, keep: int = 0) -> None:
+    """`limit`: bytes after which `alloc` raises OutOfMemory; 0 means the machine's memory. `keep`: bytes of large
+    blocks to keep for reuse; 0 means a quarter of `limit`."""
     self.limit = limit or memory_bytes()
-    self.keep = keep
+    keep = keep or max(WARM, self.limit // 4)
     self.used = 0
-    self.cached = 0
-    self._free: dict[int, list[Block]] = {}
+    self._large = FreeBlocks(min(WARM, keep), keep)
+    self._small: dict[int, list[Block]] = {}
     self._slab: memoryview | None = None
     self._slab_start = self._slab_offset = 0
     self._lock = threading.Lock()
+
+  @property
+  def cached(self) -> int:
+    """Bytes of large blocks that are kept for reuse."""
+    return self._large.nbytes
 
   def alloc(self, nbytes: int) -> Block:
     """A block of at least `nbytes`, contents undefined, aligned to 64 bytes. Raises OutOfMemory."""
@@ -79,15 +155,7 @@ class Allocator:
       raise ValueError(f"cannot allocate {nbytes} bytes: the size must be at least 1")
     size = size_class(nbytes)
     with self._lock:
-      free = self._free.get(size)
-      if free:
-        block = free.pop()
-        if size > SMALL:
-          self.cached -= size
-      else:
-        if self.limit and self.used + size > self.limit:
-          raise self._out_of_memory(nbytes, "more than the limit")
-        block = self._small(size) if size <= SMALL else self._large(size, nbytes)
+      block = self._find(size) or self._make(size, nbytes)
       self.used += size
     block.address = block.start
     block.nbytes = nbytes
@@ -101,22 +169,31 @@ class Allocator:
       block.address = None
       self.used -= block.size
       # a new object: whoever still holds the old one must not see the next user's memory through it
-      self._free.setdefault(block.size, []).append(Block(block.start, block.size, block.view))
+      fresh = Block(block.start, block.size, block.view)
       if block.size > SMALL:
-        self.cached += block.size
-        if self.cached > self.keep:
-          self._trim()
+        self._large.push(fresh)
+      else:
+        self._small.setdefault(block.size, []).append(fresh)
 
   def trim(self) -> None:
     """Return free large blocks to the system."""
     with self._lock:
-      self._trim()
+      self._large.shrink(0)
 
-  def _trim(self) -> None:
-    self._free = {size: blocks for size, blocks in self._free.items() if size <= SMALL}
-    self.cached = 0
+  def _find(self, size: int) -> Block | None:
+    if size > SMALL:
+      return self._large.pop(size)
+    free = self._small.get(size)
+    return free.pop() if free else None
 
-  def _small(self, size: int) -> Block:
+  def _make(self, size: int, nbytes: int) -> Block:
+    if self.limit:
+      if self.used + size > self.limit:
+        raise self._out_of_memory(nbytes, "more than the limit")
+      self._large.shrink(self.limit - self.used - size)
+    return self._cut(size) if size <= SMALL else self._map(size, nbytes)
+
+  def _cut(self, size: int) -> Block:
     if self._slab is None or self._slab_offset + size > _SLAB:
       # the rest of the old slab is lost, at most 1/16 of it
       try:
@@ -128,7 +205,7 @@ class Allocator:
     self._slab_offset += size
     return Block(self._slab_start + offset, size, self._slab[offset : offset + size])
 
-  def _large(self, size: int, nbytes: int) -> Block:
+  def _map(self, size: int, nbytes: int) -> Block:
     for attempt in range(2):
       try:
         start, view = _map(size)
@@ -136,7 +213,7 @@ class Allocator:
       except (OSError, ValueError, OverflowError, MemoryError) as error:
         if attempt:
           raise self._out_of_memory(nbytes, str(error)) from None
-        self._trim()
+        self._large.shrink(0)
     raise AssertionError("unreachable")
 
   def _out_of_memory(self, nbytes: int, why: str) -> OutOfMemory:
