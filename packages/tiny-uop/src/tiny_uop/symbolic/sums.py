@@ -166,7 +166,7 @@ RULES = PatternMatcher([
        example=lambda s: (s.i.const_like(3) + s.i, s.i + 1 + 2, s.i + s.i, s.i * 3 + s.j + s.i, s.i * 3 + s.i * -3,
                           s.value(dtypes.uint8, 6) * 255 + s.value(dtypes.uint8, 6),
                           s.value(dtypes.int8, 6) // 4 * 4 + s.value(dtypes.int8, 6) % 4),
-       near_miss=lambda s: (s.i + 3, s.j + s.i, s.i * 3 + s.j, s.i // 4 * 4 + s.j % 4)),
+       near_miss=lambda s: (s.i + 3, s.j + s.i, s.i * 3 + s.j, s.i // 4 * 4 + s.j % 4, s.i // 4 * 3 + s.i % 4)),
   rule("int_mul_mul", UPat(Ops.MUL, dtypes.ints, (UPat(Ops.MUL, None, (x, c)), c2)), _fixed_product,
        example=lambda s: (s.i * 3 * 5, s.i * (1 << 20) * (1 << 20)),
        near_miss=lambda s: s.i * s.j * 5),
