@@ -61,7 +61,7 @@ def test_noopt(renderer: Any) -> None:
 
 def test_matrix_products_get_a_register_tile(renderer: Any) -> None:
   opts = {o.op for o in compile_kernel(CASES["matmul"](64, 64, 64).kernel, renderer).src[1].arg.opts}
-  assert opts == {OptOps.VECTOR, OptOps.UPCAST, OptOps.THREAD}
+  assert opts == {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.THREAD}
 
 
 def test_deterministic() -> None:
@@ -158,7 +158,7 @@ def test_thread_needs_a_loop_around_everything(renderer: Any) -> None:
 
 
 def test_staged_tile_that_is_too_large(renderer: Any) -> None:
-  with pytest.raises(KernelError, match=r"a STAGE of 1048576 × float32 does not fit into 262144 bytes"):
+  with pytest.raises(KernelError, match=r"a STAGE of 1048576 × float32 does not fit into \d+ bytes"):
     compile_kernel(CASES["matmul"](4, 1024, 1024).kernel, renderer, [Opt(OptOps.STAGE, 2, (1, 2))])
 
 

@@ -13,9 +13,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from tiny_codegen.contraction import (
+  PANELS,
+  ROW_BLOCKS,
+  Contraction,
+  Lanes,
+  Rows,
+  Tiling,
+  best_sharing,
+  best_tiling,
+  dot_cycles,
+)
 from tiny_codegen.cost import Cost, iterations
 from tiny_codegen.errors import KernelOptError
-from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, stride
+from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
@@ -25,8 +36,6 @@ THREAD_BLOCK = 64
 MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
 UNROLL_BODY = 160
-PACK_ROWS = 16  # of register tiles, that use each panel
-PACK_BYTES = 1 << 20  # of the whole operand: a smaller one stays in the cache anyway
 COPY_ROWS = 8
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
@@ -35,11 +44,11 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """The optimisations for a kernel; none for a target that has neither vectors nor threads."""
   chooser = Chooser(root, capabilities)
   if capabilities.vector_bits:
-    chooser.vectors()
-    chooser.tile()
-    chooser.pack()
-    chooser.copies()
-    chooser.unroll()
+    if not chooser.contract():
+      chooser.vectors()
+      chooser.tile()
+      chooser.copies()
+      chooser.unroll()
   if capabilities.has_local:
     chooser.workgroups()
   elif capabilities.has_threads:
@@ -56,6 +65,7 @@ class Chooser:
   opts: list[Opt] = field(default_factory=list)
   blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
   registers: int = 1  # vector registers that one value takes
+  tiling: Tiling | None = None
 
   def take(self, *opts: Opt) -> bool:
     """Apply choices if all of them fit."""
@@ -189,36 +199,89 @@ class Chooser:
     written_out = {r for r in loops_of(self.root).values() if kind(r) in (AxisType.UPCAST, AxisType.UNROLL)}
     return int(sum(iterations(u.ranges & written_out) for u in nodes if loop in u.ranges and u.op not in CLOSERS))
 
-  # *** near memory ***
+  # *** sums of products ***
 
-  def pack(self) -> None:
-    """STAGE the operand of a large matrix product that the rows of the register tile share.
+  def contract(self) -> bool:
+    """Tile a sum of products as `contraction.py` finds best; False where the kernel is none, or lanes along the sum are
+    better."""
+    found = Contraction.of(self.root)
+    tiling = None if found is None else best_tiling(found, self.capabilities)
+    if found is None or tiling is None or tiling.cycles > dot_cycles(found, self.capabilities):
+      return False
+    before = self.root, list(self.opts)
+    if self._tile_contraction(found, tiling):
+      self.tiling = tiling
+      return True
+    self.root, self.opts = before
+    return False
 
-    Its columns go into near memory one panel of lanes at a time, for all rows: without that, a large stride between the
-    rows of the panel puts them all into the same few sets of the cache. The panels become the outermost loop.
-    """
-    vectors, tiles = ([o.axis for o in self.opts if o.op is op] for op in (OptOps.VECTOR, OptOps.UPCAST))
-    loops = loops_of(self.root)
-    reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
-    if len(reduces) != 1 or len(vectors) != 1 or len(tiles) != 1 or len(self.root.src) != 1:
+  def _tile_contraction(self, found: Contraction, tiling: Tiling) -> bool:
+    lane_loop, row_loop = tiling.lane_loop.arg[0], tiling.row_loop.arg[0]
+    vectors = self._split(OptOps.VECTOR, lane_loop, tiling.lanes)
+    rows = None if vectors is None else self._split(OptOps.UPCAST, row_loop, tiling.rows)
+    if vectors is None or rows is None:
+      return False
+    panels = [r.arg[0] for r in found.end.src[1:] if r in tiling.lanes_of.loops]
+    shared = [r.arg[0] for r in found.end.src[1:] if r in tiling.lanes_of.loops & tiling.rows_of.loops]
+    others = [r.arg[0] for r in found.end.src[1:] if r.arg[0] not in (*panels, row_loop)]
+    own = [i for i in panels if i not in shared]
+    if tiling.lanes_from is not Lanes.WHOLE:
+      self._reorder([*panels, *others, row_loop])
+    else:
+      self._reorder([*shared, *others, *((row_loop, *own) if tiling.rows_from is Rows.TILE else (*own, row_loop))])
+    summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
+    if tiling.rows_from is Rows.BLOCK:
+      return self._block(tiling, lane_loop, row_loop, rows, summed)
+    if tiling.lanes_from is not Lanes.DIRECT:
+      whole = (lane_loop, *summed) if tiling.lanes_from is Lanes.WHOLE else summed
+      if not self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present(whole))):
+        return False
+    if tiling.rows_from is not Rows.DIRECT:
+      kept = (*summed, row_loop, rows) if tiling.rows_from is Rows.WINDOW else (*summed, rows)
+      return self.take(Opt(OptOps.STAGE, tiling.rows_of.slot, self._present(kept)))
+    return True
+
+  def _present(self, loops: tuple[int, ...]) -> tuple[int, ...]:
+    """Of these loops those that the kernel still has."""
+    return tuple([i for i in loops if i in loops_of(self.root)])
+
+  def _share(self, tiling: Tiling) -> None:
+    """THREAD on the loop of a contraction that is best shared. The panels stay around a block of its iterations."""
+    sharing = best_sharing(self.root, tiling)
+    if sharing is None:
       return
-    row, column = loops.get(tiles[0] or 0), loops.get(vectors[0] or 0)
-    shared = [r for r in reduces[0].src[1:] if kind(r) is AxisType.REDUCE]
-    if row is None or column is None or len(shared) != 1 or extent(shared[0]) is None or row.src[0].vmax < PACK_ROWS:
-      return
-    for load in [u for u in reduces[0].src[0].toposort if u.op is Ops.LOAD]:
-      pointer = load.src[0].src[0]
-      lanes = [r for r in load.ranges if kind(r) is AxisType.VECTOR]
-      if (
-        pointer.op is not Ops.PARAM or row in load.ranges or not {column, shared[0], *lanes} <= load.ranges or not lanes
-      ):
-        continue
-      panel = iterations([*lanes, *shared]) * load.dtype.itemsize
-      if panel <= self.capabilities.shared_memory_bytes and panel * column.src[0].vmax >= PACK_BYTES:
-        order = self.root.src[0].src[1:]
-        swap = [Opt(OptOps.SWAP, row.arg[0], column.arg[0])] if order.index(row) < order.index(column) else []
-        self.take(*swap, Opt(OptOps.STAGE, pointer.arg, (shared[0].arg[0],)))
-        return
+    inside, panels = next_loop_id(self.root), tiling.lane_loop.arg[0]
+    if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)):
+      loops = loops_of(self.root)
+      if sharing.block > 1 and sharing.loop != panels and panels in loops and inside in loops:
+        self.take(Opt(OptOps.SWAP, inside, panels))
+
+  def _split(self, op: OptOps, loop: int, amount: int) -> int | None:
+    """Take n iterations of a loop, padded if need be, inside; the id of the loop they become, None if that fails."""
+    size = extent(loops_of(self.root)[loop])
+    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
+    inner = next_loop_id(self.root)
+    return inner if self.take(*padding, Opt(op, loop, amount)) else None
+
+  def _reorder(self, wanted: list[int]) -> None:
+    """SWAP output loops until they are in an order."""
+    for place in range(len(wanted)):
+      current = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
+      goal = [i for i in wanted if i in current]
+      if place < len(goal) and current[place] != goal[place]:
+        self.take(Opt(OptOps.SWAP, current[place], goal[place]))
+
+  def _block(self, tiling: Tiling, lane_loop: int, row_loop: int, rows: int, summed: tuple[int, ...]) -> bool:
+    """Several panels for several rows at a time, with both operands in near memory."""
+    panel = self._split(OptOps.SPLIT, lane_loop, PANELS)
+    block = None if panel is None else self._split(OptOps.SPLIT, row_loop, ROW_BLOCKS)
+    if panel is None or block is None:
+      return False
+    return self.take(
+      Opt(OptOps.SWAP, panel, block),
+      Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)),
+      Opt(OptOps.STAGE, tiling.rows_of.slot, (block, *summed, rows)),
+    )
 
   def copies(self) -> None:
     """A kernel that reads along one loop and writes along another takes several iterations of the first at a time: they
@@ -256,6 +319,9 @@ class Chooser:
     """THREAD on an outer loop when the kernel is worth it."""
     nodes = self.root.toposort
     if Cost(self.root).scalar() < THREAD_WORK:
+      return
+    if self.tiling is not None:
+      self._share(self.tiling)
       return
     ends = self.root.src
     if any(e.op is not Ops.END for e in ends):

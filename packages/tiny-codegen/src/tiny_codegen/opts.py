@@ -13,6 +13,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `LOCAL(a, n)` | n iterations of output loop `a` run in one workgroup |
 | `GROUP(a, n)` | reduce loop `a` is shared by n threads of a workgroup, which add up in shared memory |
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
+| `SPLIT(a, n)` | loop `a` becomes two: blocks of n iterations, and the n iterations of a block as the innermost loop |
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
 | `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
@@ -104,6 +105,15 @@ def _write_out(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not capabilities.has_local:
     raise _error(opt, "the target has no workgroups")
   return _split(root, opt, loop, inner)[0]
+
+
+def _block(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+  loop = _loop(root, opt)
+  if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
+    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
+  if _amount(opt) < 2:
+    raise _error(opt, "expected a block of 2 or more iterations")
+  return _split(root, opt, loop, kind(loop))[0]
 
 
 def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
@@ -216,6 +226,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
   OptOps.LOCAL: _write_out,
   OptOps.VECTOR: _vector,
   OptOps.THREAD: _thread,
+  OptOps.SPLIT: _block,
   OptOps.SWAP: _swap,
   OptOps.PADTO: _pad,
   OptOps.STAGE: _stage,

@@ -8,10 +8,11 @@ dequantise-once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number
+from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
@@ -53,9 +54,9 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
-      tile = Tile.of(new, loop_id)
-      new = tile.fill(new.src[0], alloc_id, capabilities)
-      loop_id, alloc_id = loop_id + len(tile.loops), alloc_id + 1
+      tile = Tile.of(new, loop_id, capabilities)
+      new = tile.fill(alloc_id, capabilities)
+      loop_id, alloc_id = max(loop_id, next_loop_id(new)), alloc_id + 1
     done[u] = new
   return done[root]
 
@@ -74,45 +75,136 @@ def loops_around(value: UOp, inside: tuple[UOp, ...]) -> list[UOp]:
 
 
 @dataclass(frozen=True)
-class Tile:
-  """The loops that a staged value is kept for, and the loops that compute it."""
+class Axis:
+  """One axis of near memory: the place that the kernel reads, an expression over its loops, and the loop that fills."""
 
-  loops: tuple[UOp, ...]
-  filling: tuple[UOp, ...]
-  sizes: tuple[int, ...]
+  place: UOp
+  loop: UOp
+  size: int
+
+
+@dataclass(frozen=True)
+class Tile:
+  """The values that a STAGE keeps: `value` over the loops of `axes`, which fill near memory."""
+
+  value: UOp
+  axes: tuple[Axis, ...]
 
   @staticmethod
-  def of(stage: UOp, loop_id: int) -> Tile:
+  def of(stage: UOp, loop_id: int, capabilities: Capabilities) -> Tile:
     value = stage.src[0]
     listed = [r for r in stage.src[1:] if r in value.ranges]
     extra = [r for r in in_order(value.ranges) if kind(r) in REPLICATED and r not in listed]
     lanes = [r for r in extra if kind(r) is AxisType.VECTOR]
-    loops = (*[r for r in extra if r not in lanes], *listed, *lanes)
-    filling = []
-    for place, loop in enumerate(loops):
+    axes = []
+    for place, loop in enumerate((*[r for r in extra if r not in lanes], *listed, *lanes)):
       same = AxisType.VECTOR if kind(loop) is AxisType.VECTOR else AxisType.LOOP
       # threads of a workgroup each fill their own part
-      filling.append(loop if kind(loop) in THREADS else UOp.range(loop.src[0], loop_id + place, same))
-    return Tile(tuple(loops), tuple(filling), tuple([max(int(r.src[0].vmax), 1) for r in loops]))
+      filling = loop if kind(loop) in THREADS else UOp.range(loop.src[0], loop_id + place, same)
+      axes.append(Axis(loop, filling, max(int(loop.src[0].vmax), 1)))
+    own = {a.place: a.loop for a in axes if a.place is not a.loop}
+    tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes))
+    return tile._vector_fill(capabilities)
 
-  def fill(self, value: UOp, alloc_id: int, capabilities: Capabilities) -> UOp:
+  def fill(self, alloc_id: int, capabilities: Capabilities) -> UOp:
     """The value read back from near memory that has been filled."""
-    if not self.loops:
-      return value
-    total = 1
-    for size in self.sizes:
-      total *= size
-    available = capabilities.shared_memory_bytes
+    if not self.axes:
+      return self.value
+    value, sizes = self.value, tuple([a.size for a in self.axes])
+    total, available = math.prod(sizes), capabilities.shared_memory_bytes
     if total * value.dtype.itemsize > available > 0:
       raise KernelError(
         f"a STAGE of {total} × {value.dtype} does not fit into {available} bytes of near memory: use a smaller tile"
       )
     memory = UOp.alloc(alloc_id, value.dtype.ptr(total, AddrSpace.LOCAL))
-    around = loops_around(value, self.loops)
-    computed = value.substitute({a: b for a, b in zip(self.loops, self.filling) if a is not b})
-    shared = any(kind(r) in THREADS for r in self.loops)
+    filling = tuple([r for a in self.axes for r in in_order(a.loop.ranges)])
+    around = loops_around(value, filling)
+    shared = any(kind(r) in THREADS for r in filling)
     # the threads that still read the last tile have to be through before it is overwritten
     ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if shared and around else memory.after(*around)
-    stored = ready.index(row_major(self.filling, self.sizes)).store(computed)
-    filled = stored.end(*[r for r in self.filling if kind(r) not in THREADS])
-    return memory.after(filled.barrier() if shared else filled).index(row_major(self.loops, self.sizes)).load()
+    stored = ready.index(row_major(tuple([a.loop for a in self.axes]), sizes)).store(value)
+    filled = stored.end(*in_reading_order([r for r in filling if kind(r) not in THREADS], value))
+    places = row_major(tuple([a.place for a in self.axes]), sizes)
+    return memory.after(filled.barrier() if shared else filled).index(places).load()
+
+  def _windows(self, loop_id: int) -> Tile:
+    """Axes that the value depends on through one sum only become one: the window that a convolution slides over its
+    input is kept once, not once for each place it slides to."""
+    tile = self
+    while True:
+      pairs = ((a, b) for a in tile.axes for b in tile.axes if a is not b and _plain_loop(a) and _plain_loop(b))
+      merged = next((m for a, b in pairs if (m := tile._window(a, b, loop_id)) is not None), None)
+      if merged is None:
+        return tile
+      tile, loop_id = merged, loop_id + 1
+
+  def _window(self, a: Axis, b: Axis, loop_id: int) -> Tile | None:
+    """One axis w = a + b·ratio in the place of two, where that is all the value depends on."""
+    ratio = 0
+    for load in loads_of(self.value):
+      steps = [stride(load.src[0].src[1], axis.loop) for axis in (a, b)]
+      if steps[0] is None or steps[1] is None:
+        return None
+      if steps[0] and steps[1] % steps[0] == 0 and steps[1]:
+        ratio = steps[1] // steps[0]
+    # a ratio beyond the extent would leave holes in the window
+    if not 1 <= ratio <= a.size:
+      return None
+    size = a.size + (b.size - 1) * ratio
+    window = UOp.range(size, loop_id, AxisType.LOOP)
+    value = simplify(self.value.substitute({a.loop: window - b.loop * ratio}))
+    if b.loop in value.ranges or window not in value.ranges:
+      return None
+    merged = Axis(simplify(a.place + b.place * ratio), window, size)
+    later = max(a, b, key=self.axes.index)
+    return Tile(
+      value, tuple([merged if x is later else x for x in self.axes if x is later or (x is not a and x is not b)])
+    )
+
+  def _vector_fill(self, capabilities: Capabilities) -> Tile:
+    """The same filled in vectors, if what is read is adjacent along the last axis, as what is written is."""
+    if not self.axes or not _plain_loop(self.axes[-1]):
+      return self
+    last = self.axes[-1]
+    lanes = min(capabilities.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
+    loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
+    if lanes < 2 or not loads or any(stride(u.src[0].src[1], last.loop) != 1 for u in loads):
+      return self
+    blocks = -(-last.size // lanes)
+    lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
+    loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], AxisType.LOOP) * lanes + lane
+    value = self.value
+    if blocks * lanes > last.size:
+      value = gate_loads(value, last.loop, last.loop < last.size)
+    return Tile(
+      simplify(value.substitute({last.loop: loop})), (*self.axes[:-1], Axis(last.place, loop, blocks * lanes))
+    )
+
+
+def _plain_loop(axis: Axis) -> bool:
+  return axis.loop.op is Ops.RANGE and kind(axis.loop) is AxisType.LOOP and axis.loop.src[0].op is Ops.CONST
+
+
+def loads_of(value: UOp) -> list[UOp]:
+  """The LOADs in an expression."""
+  return [u for u in value.toposort if u.op is Ops.LOAD]
+
+
+def gate_loads(value: UOp, loop: UOp, gate: UOp) -> UOp:
+  """The value with `gate` on each LOAD that depends on `loop`."""
+
+  def change(u: UOp) -> UOp | None:
+    if u.op is not Ops.LOAD or loop not in u.ranges:
+      return None
+    pointer, offset, *gates = u.src[0].src
+    return u.replace(src=(pointer.index(offset, gate & gates[0] if gates else gate), *u.src[1:]))
+
+  return rebuild(value, change)
+
+
+def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
+  """Loops so that what is read comes from one place in memory after the other: large strides outside. Writes to near
+  memory are out of order then, but that is near."""
+  loads = loads_of(value)
+  steps = {r: stride(loads[-1].src[0].src[1], r) if loads else None for r in loops}
+  return loops if None in steps.values() else sorted(loops, key=lambda r: -abs(steps[r] or 0))

@@ -40,6 +40,7 @@ class OptOps(Enum):
   THREAD = "thread"
   TC = "tc"
   PADTO = "padto"
+  SPLIT = "split"
   SWAP = "swap"
   STAGE = "stage"
   NOLOCALS = "nolocals"

@@ -36,7 +36,7 @@ class _Program:
 
   def __init__(self, target: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
     self.target, self.info, self.linear = target, info, linear
-    self.body = Function()
+    self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","))
     self.globals: list[str] = []
     self.arguments: list[str] = []
     self.shared = [u for u in linear.src if is_thread_range(u)]

@@ -17,13 +17,17 @@ class _Loop:
 
 @dataclass
 class Function:
-  """Instructions of one function in order. Implements `llvm_alu.Body`."""
+  """Instructions of one function in order. Implements `llvm_alu.Body`.
+
+  `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see llvm_memory).
+  """
 
   lines: list[str] = field(default_factory=list)
   entry: list[str] = field(default_factory=list)  # allocas: LLVM turns only those of the entry block into registers
   declarations: dict[str, str] = field(default_factory=dict)
   values: dict[UOp, str] = field(default_factory=dict)
   block: str = "start"
+  pin_masked_loads: bool = False
   _loops: dict[UOp, _Loop] = field(default_factory=dict)
   _count: int = 0
 

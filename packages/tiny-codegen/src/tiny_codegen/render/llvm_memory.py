@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tiny_codegen.render.llvm_alu import convert
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
@@ -79,7 +81,36 @@ def _masked_load(body: Function, load: UOp, gate: UOp, spaces: Spaces) -> str:
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
   loaded = body.call(name, kind, (_pointer_type(index, spaces), address), ("i32", str(stored.scalar().itemsize)),
                      (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
-  return _from_memory(body, loaded, load.dtype)
+  return _from_memory(body, _pinned(body, loaded, stored) if body.pin_masked_loads else loaded, load.dtype)
+
+
+def _pinned(body: Function, value: str, kind: DType) -> str:
+  """The same value, which LLVM has to have in registers before it is used.
+
+  With AVX-512, LLVM (22.1) gives an operation under the same mask the memory operand of a masked load, where the mask
+  still keeps it from touching what is not there; but taken apart again, to keep the operation's other operand, the load
+  has lost its mask and faults.
+  """
+  scalar = kind.scalar()
+  whole = scalar.vec(max(128 // scalar.bits, 1 << (kind.count - 1).bit_length()))
+  filled = [*map(str, range(kind.count)), *["poison"] * (whole.count - kind.count)]
+  pinned = _in_registers(body, _shuffle(body, value, kind, filled), whole)
+  return _shuffle(body, pinned, whole, map(str, range(kind.count)))
+
+
+def _in_registers(body: Function, value: str, kind: DType) -> str:
+  if kind.count * kind.scalar().bits <= 512:
+    text = value_type(kind)
+    return body.let(f'call {text} asm "", "=v,0"({text} {value})')
+  half = kind.scalar().vec(kind.count // 2)
+  low, high = (range(half.count), range(half.count, kind.count))
+  halves = [_in_registers(body, _shuffle(body, value, kind, map(str, part)), half) for part in (low, high)]
+  return _shuffle(body, halves[0], half, map(str, range(kind.count)), halves[1])
+
+
+def _shuffle(body: Function, value: str, kind: DType, lanes: Iterable[str], other: str = "poison") -> str:
+  mask, text = [f"i32 {lane}" for lane in lanes], value_type(kind)
+  return body.let(f"shufflevector {text} {value}, {text} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
 
 
 def _branch_load(body: Function, load: UOp, gate: UOp, spaces: Spaces) -> str:

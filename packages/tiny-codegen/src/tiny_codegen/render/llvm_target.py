@@ -69,7 +69,8 @@ def cpu_target(triple: str = "", cpu: str = "", features: Iterable[str] = (), na
     max_vector_lanes=64,
     has_fma=fma,
     has_threads=True,
-    shared_memory_bytes=256 * 1024,
+    # half of what the second cache level of such a core has, or what it has
+    shared_memory_bytes=(2 if bits == 512 else 1) << 20,
   )
   return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed))
 
