@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -12,10 +14,13 @@ from tiny_runtime_cpu.host import host_arch, memory_bytes
 from tiny_runtime_cpu.machine import LEVEL, compile_assembly
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool, has_native_functions, native_functions
-from tiny_runtime_cpu.program import Program, divide
+from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
 from tiny_uop import dtypes
 from tiny_uop.context import DEBUG
+
+SHARED_COPY = 1 << 20
+"""Bytes from which on several threads copy."""
 
 
 class CPUDevice:
@@ -40,11 +45,24 @@ class CPUDevice:
 
   def write(self, memory: Block, offset: int, data: memoryview) -> None:
     """Copy `data` in."""
-    _window(memory, offset, data.nbytes)[:] = data.cast("B")
+    self._copy(_window(memory, offset, data.nbytes), data.cast("B"))
 
   def read(self, memory: Block, offset: int, out: memoryview) -> None:
     """Fill `out`."""
-    out.cast("B")[:] = _window(memory, offset, out.nbytes)
+    self._copy(out.cast("B"), _window(memory, offset, out.nbytes))
+
+  def _copy(self, target: memoryview, source: memoryview) -> None:
+    """Copy bytes; many of them on all threads."""
+    nbytes = target.nbytes
+    native = native_functions() if nbytes >= SHARED_COPY and not source.readonly else None
+    if native is None:
+      target[:] = source
+      return
+    to, of = (ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (target, source))
+    overlap = abs(to - of) < nbytes
+    parts, threads = divide(nbytes, 1 if overlap else threads_for(2 * nbytes / BYTES_PER_NS), thread_count())
+    threads = self.pool.ensure(threads)
+    self.pool.run(native.copy_bytes, struct.pack("2P", to, of), b"", nbytes, parts if threads > 1 else 1, threads)
 
   def view(self, memory: Block) -> memoryview:
     """The memory itself as bytes."""

@@ -10,10 +10,14 @@ from tiny_runtime.contract import Memory
 from tiny_runtime.devices import Device
 from tiny_runtime.errors import DeviceLost
 from tiny_runtime.opened import OpenDevice
-from tiny_uop import DType, Ops, UOp
+from tiny_uop import DType, Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   from _typeshed import ReadableBuffer, WriteableBuffer
+
+
+LARGE = 1 << 16
+"""Bytes from which on copies for the host are in the device's memory."""
 
 
 class Buffer:
@@ -139,15 +143,41 @@ class Buffer:
 
   def read(self) -> bytes:
     """All contents, after every launch that writes them."""
+    return bytes(self.look())
+
+  def look(self) -> memoryview:
+    """All contents as bytes to read at once: where the device is mapped it is the memory itself, which the next launch
+    may change."""
     memory, offset = self.to_read()
     if not self.nbytes:
-      return b""
+      return memoryview(b"")
     opened = self.opened
     if opened.capabilities.host_mapped:
-      return bytes(opened.view(memory)[offset : offset + self.nbytes])
-    out = bytearray(self.nbytes)
-    opened.read(memory, offset, memoryview(out))
-    return bytes(out)
+      return opened.view(memory)[offset : offset + self.nbytes]
+    out = memoryview(bytearray(self.nbytes))
+    opened.read(memory, offset, out)
+    return out
+
+  def copy_out(self, nbytes: int) -> memoryview:
+    """A copy of the first `nbytes` bytes that the caller may keep and change. Where the device is mapped it is in the
+    device's memory, which is warm: new pages would cost several times the copying."""
+    opened = self.opened
+    if nbytes < LARGE or not (opened.capabilities.host_mapped and opened.capabilities.kernels):
+      return memoryview(bytearray(self.look()[:nbytes]))
+    memory, offset = self.to_read()
+    copy = Buffer(self.device, nbytes, dtypes.uint8)
+    target, _ = copy.to_write()
+    opened.write(target, 0, opened.view(memory)[offset : offset + nbytes])
+    return copy._lasting_view()
+
+  def _lasting_view(self) -> memoryview:
+    """All bytes, with the memory kept for as long as anyone has the view or what is made from it."""
+    import ctypes
+
+    memory, _ = self.to_read()
+    array = (ctypes.c_ubyte * self.nbytes).from_buffer(self.opened.view(memory))
+    array.keeper = self  # type: ignore[attr-defined]  # a memoryview keeps its array, and only that
+    return memoryview(array).cast("B")
 
   def read_into(self, out: WriteableBuffer) -> None:
     """Copy all contents to `out`: writable, C-contiguous, of exactly `nbytes` bytes, else ValueError."""

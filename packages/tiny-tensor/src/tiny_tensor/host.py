@@ -66,7 +66,7 @@ def pack(values: Sequence[Scalar], dtype: DType) -> bytes:
   return struct.pack(f"={len(values)}{FORMATS[dtype]}", *[truncate(dtype, v) for v in values])
 
 
-def unpack(data: bytes, dtype: DType) -> tuple[Any, ...]:
+def unpack(data: bytes | memoryview, dtype: DType) -> tuple[Any, ...]:
   """Bytes of `dtype` as Python numbers."""
   return struct.unpack(f"={len(data) // dtype.itemsize}{FORMATS[dtype]}", data)
 

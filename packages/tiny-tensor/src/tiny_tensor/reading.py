@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from tiny_runtime import Device, buffer_of
+from tiny_runtime import Buffer, Device, buffer_of
 from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import Scalar, is_const, is_whole
 from tiny_tensor.capturing import check_readable
@@ -69,12 +69,23 @@ class ReadMixin(AssignMixin):
 
   # *** values ***
 
-  def read(self) -> tuple[bytes, tuple[int, ...]]:
-    """All elements in order as bytes, and the shape in numbers. Computes the tensor."""
+  def read(self) -> tuple[memoryview, tuple[int, ...]]:
+    """All elements in order as bytes to look at once, and the shape in numbers. Computes the tensor."""
+    buffer, nbytes, shape = self.computed()
+    return memoryview(b"") if buffer is None else buffer.look()[:nbytes], shape
+
+  def read_copy(self) -> tuple[memoryview, tuple[int, ...]]:
+    """The same as bytes that the caller may keep and change."""
+    buffer, nbytes, shape = self.computed()
+    return memoryview(bytearray()) if buffer is None else buffer.copy_out(nbytes), shape
+
+  def computed(self) -> tuple[Buffer | None, int, tuple[int, ...]]:
+    """The Buffer that begins with all elements in order (None if there are none), how many bytes these are, and the
+    shape in numbers. Computes the tensor."""
     check_readable("reading a Tensor")
     shape = tuple(value_of(s) for s in self.shape)
     if 0 in shape:
-      return b"", shape
+      return None, 0, shape
     x = self
     device = str(self.uop.device or "")
     if device.startswith("DISK") or device == "HOST":
@@ -90,7 +101,7 @@ class ReadMixin(AssignMixin):
     count = 1
     for s in shape:
       count *= s
-    return buffer_of(x.uop.base).read()[: count * self.dtype.itemsize], shape
+    return buffer_of(x.uop.base), count * self.dtype.itemsize, shape
 
   def readable(self) -> Self:
     """Itself, or cast to float32 where Python has no such format (bfloat16, fp8)."""
@@ -100,8 +111,8 @@ class ReadMixin(AssignMixin):
     """The elements as a read-only memoryview of this shape. Raises TypeError for bfloat16 and fp8."""
     if self.dtype not in FORMATS:
       raise TypeError(f"{self.dtype.name} has no memoryview format: cast to float32, or bitcast to an integer dtype")
-    raw, shape = self.read()
-    view = memoryview(raw)
+    raw, shape = self.read_copy()
+    view = raw.toreadonly()
     return view.cast(FORMATS[self.dtype]) if 0 in shape else view.cast(FORMATS[self.dtype], shape)  # type: ignore[call-overload, no-any-return]
 
   def numpy(self) -> numpy.ndarray[Any, Any]:
@@ -111,8 +122,8 @@ class ReadMixin(AssignMixin):
     except ImportError as error:
       raise ImportError("Tensor.numpy() needs NumPy: pip install 'tiny-tensor[numpy]'") from error
     x = self.readable()
-    raw, shape = x.read()
-    return np.frombuffer(bytearray(raw), dtype=np.dtype(FORMATS[x.dtype])).reshape(shape)
+    raw, shape = x.read_copy()
+    return np.frombuffer(raw, dtype=np.dtype(FORMATS[x.dtype])).reshape(shape)
 
   def tolist(self) -> Any:
     """Nested lists of Python numbers; a number for a 0-d tensor."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from tiny_runtime import Device, host_buffer
+from tiny_runtime import Device, buffer_of, host_buffer
+from tiny_tensor import capturing
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, live_tensors, to_dtype
 from tiny_tensor.differentiation import GradientMixin
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
@@ -17,6 +18,8 @@ from tiny_tensor.linalg import LinalgMixin
 from tiny_uop import DType, UOp, dtypes
 
 BYTES = (bytes, bytearray, memoryview)
+LARGE = 1 << 16
+"""Bytes of data that are worth writing straight to the device."""
 
 
 def array_dtype(data: Any) -> DType:
@@ -27,25 +30,40 @@ def array_dtype(data: Any) -> DType:
   return dtypes.parse(name)
 
 
-def host_data(data: Any, dtype: DType | None) -> tuple[UOp, tuple[int, ...]]:
-  """(BUFFER on HOST, shape) of bytes, a NumPy array or nested lists; dtype as given or inferred, if it has a format."""
+def host_data(data: Any, dtype: DType | None, place: str) -> tuple[UOp, tuple[int, ...]]:
+  """(BUFFER, shape) of bytes, a NumPy array or nested lists; dtype as given or inferred, if it has a format."""
   if isinstance(data, BYTES):
-    kind = dtype or dtypes.uint8
-    raw = bytes(data)
-    if len(raw) % kind.itemsize:
-      raise ValueError(f"{len(raw)} bytes are no whole number of {kind.name} ({kind.itemsize} bytes each)")
-    return host_buffer(raw, kind), (len(raw) // kind.itemsize,)
+    kind, raw = dtype or dtypes.uint8, memoryview(data)
+    if not raw.c_contiguous:
+      raw = memoryview(raw.tobytes())
+    if raw.nbytes % kind.itemsize:
+      raise ValueError(f"{raw.nbytes} bytes are no whole number of {kind.name} ({kind.itemsize} bytes each)")
+    return data_buffer(raw, kind, place), (raw.nbytes // kind.itemsize,)
   if hasattr(data, "__array_interface__"):
     kind = array_dtype(data)
     if data.dtype.byteorder == ">":
       data = data.astype(data.dtype.newbyteorder("<"))
-    return host_buffer(data.tobytes(), kind), tuple(builtins.int(s) for s in data.shape)
+    simple = kind in FORMATS and data.flags.c_contiguous
+    raw = memoryview(data if simple else data.tobytes())
+    return data_buffer(raw, kind, place), tuple(builtins.int(s) for s in data.shape)
   shape = shape_of_nested(data)
   values = [plain(v) for v in flatten_nested(data)]
   kind = dtype or infer_dtype(values)
-  return host_buffer(
-    pack(values, kind if kind in FORMATS else dtypes.float32), kind if kind in FORMATS else dtypes.float32
-  ), shape
+  kind = kind if kind in FORMATS else dtypes.float32
+  return data_buffer(memoryview(pack(values, kind)), kind, place), shape
+
+
+def data_buffer(data: memoryview, dtype: DType, place: str) -> UOp:
+  """A BUFFER with a copy of `data`: much of it at once on the device `place`, if that is memory of this machine and no
+  TinyJit captures (it would see no copy that it could repeat); else on HOST, for a COPY to it."""
+  if data.nbytes < LARGE or place == "HOST" or capturing.current() is not None:
+    return host_buffer(data, dtype)
+  capabilities = Device.opened(place).capabilities
+  if not (capabilities.host_mapped and capabilities.kernels):
+    return host_buffer(data, dtype)
+  uop = UOp.new_buffer(place, data.nbytes // dtype.itemsize, dtype)
+  buffer_of(uop).write(data)
+  return uop
 
 
 def file_size(path: str) -> builtins.int:
@@ -154,8 +172,8 @@ def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
       "expected numbers, lists, bytes, a NumPy array or a Path"
     )
   name = Device.canonicalize(device)
-  buffer, shape = host_data(data, dtype)
+  buffer, shape = host_data(data, dtype, name)
   if 0 in shape:
     return const_uop(0, dtype or buffer.dtype, shape, name)
-  uop = (buffer if name == "HOST" else buffer.copy_to(name)).reshape(shape)
+  uop = (buffer if buffer.device == name else buffer.copy_to(name)).reshape(shape)
   return uop if dtype is None else uop.cast(dtype)
