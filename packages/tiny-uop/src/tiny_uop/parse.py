@@ -156,7 +156,8 @@ class _Line:
         start,
       )
     if issubclass(kind, Enum):
-      self.expect(".")
+      if not self.accept("."):
+        self.fail(f"expected '.', found {self.found()}")
       place = self.place
       member = self.take(_WORD)
       if member is None or member[0] not in kind.__members__:
