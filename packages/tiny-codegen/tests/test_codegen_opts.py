@@ -8,7 +8,7 @@ from codegen_kernels import CASES, Case, check
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiny_codegen import KernelOptError, run_passes
+from tiny_codegen import Capabilities, KernelOptError, Renderer, run_passes
 from tiny_codegen.loops import kind, loops_of
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.passes import PassContext
@@ -23,17 +23,11 @@ SIZES = {
 }  # fmt: skip
 
 
-def before_optimising(kernel: UOp) -> UOp:
+def before_optimising(kernel: UOp, capabilities: Capabilities) -> UOp:
   """The kernel whose loops Opts name: as the passes before `optimise` leave it."""
   seen: dict[str, UOp] = {}
-  run_passes(kernel, PassContext(host().capabilities, ()), observe=lambda step, u: seen.update({step.name: u}))
+  run_passes(kernel, PassContext(capabilities, ()), observe=lambda step, u: seen.update({step.name: u}))
   return seen["merge"]
-
-
-def host() -> Any:
-  from conftest import host_renderer
-
-  return host_renderer()
 
 
 @st.composite
@@ -45,7 +39,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def opts_for(draw: st.DrawFn, root: UOp) -> tuple[Opt, ...]:
+def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """Up to five Opts, each of which fits what the ones before it have left."""
   chosen: list[Opt] = []
   slots = sorted(u.arg for u in root.toposort if u.op.name == "PARAM" and u.arg > 0)
@@ -82,7 +76,7 @@ def opts_for(draw: st.DrawFn, root: UOp) -> tuple[Opt, ...]:
         draw(st.sampled_from([0, 2, 3, 4, 8]) if what is not OptOps.PADTO else st.sampled_from([2, 3, 4, 8])),
       )
     try:
-      root = apply_opt(root, opt, host().capabilities)
+      root = apply_opt(root, opt, capabilities)
     except KernelOptError:
       continue
     chosen.append(opt)
@@ -91,10 +85,11 @@ def opts_for(draw: st.DrawFn, root: UOp) -> tuple[Opt, ...]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_opts(data: st.DataObject, run_kernel: Any) -> None:
+def test_any_opts(data: st.DataObject, run_kernel: Any, renderer: Renderer) -> None:
   case = data.draw(cases())
   with Context(SPEC=2):
-    opts = data.draw(opts_for(before_optimising(case.kernel)))
+    root = before_optimising(case.kernel, renderer.capabilities)
+    opts = data.draw(opts_for(root, renderer.capabilities))
     pieces = data.draw(st.integers(1, 3))
     check(case, run_kernel(case.kernel, case.arrays, opts, pieces=pieces))
 
