@@ -185,18 +185,21 @@ RULES = PatternMatcher([
   rule("less_linear", UPat(Ops.CMPLT, None, (i, j), name="u"), _less,
        grows="x > c is written not (x < c + 1), so that gates have one form",
        example=lambda s: (
-         s.p < 16, s.p < 0, s.n + 8 < s.m - 7, s.value(dtypes.uint8, 6) < 0,         # known by bounds
+         s.p < 16, s.p < 0, s.n + 8 < s.m - 7, s.n * 2 < s.n + s.n,                  # known by bounds
          s.n > 3, s.n * 4 > 9, s.i > 5,                                              # not less
          s.n + 3 < s.m + 5, s.n < s.n * 2 - s.m, s.n * -1 < s.m * -1,                # positive terms, constant last
          s.n * 4 < 9, s.n * 4 < 8, s.n * -3 < 7, s.n * 2 < s.m * 4 + 6,              # a common factor
-         s.n * 4 + s.var("k", 0, 3) < 8, s.n * 4 - s.var("k", 0, 3) < 9,             # a factor of most terms
+         s.var("k", 0, 3) + s.n * 4 < 8, s.n * 4 < s.var("k", 0, 3) + 9,             # a factor of most terms
          s.n // 4 < 2, s.n // 4 < -1, s.i // 4 < 2),                                 # quotients
-       near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.j < s.i + 1, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g)),
+       near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.j < s.i + 1, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g,
+                            s.var("k", 0, 3) + s.n * 4 < 9, s.n * 4 < s.var("k", 0, 3) + 10,
+                            s.var("k", 0, 20, dtypes.int8) + 100 < s.value(dtypes.int8, 6))),  # j - 100 may wrap
   rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal,
        example=lambda s: (s.n.eq(40), s.n.ne(-9), (s.n * 2).eq(7), (s.n * 2).eq(6), (s.n * 2 + s.m * 4).ne(6),
                           (s.n + s.m).eq(s.n + 3), (s.n - s.m).eq(0), (s.n + 1).ne(s.n), s.n.eq(s.m),
                           (s.n * 2).eq(s.n + s.n), s.value(dtypes.uint8, 6).cast(dtypes.int32).eq(300)),
-       near_miss=lambda s: (s.m.eq(s.n), s.n.eq(5), (s.i * 2).eq(7), (s.i + 1).eq(s.j), s.f.eq(s.g))),
+       near_miss=lambda s: (s.m.eq(s.n), s.n.eq(5), (s.i * 2).eq(7), (s.i + 1).eq(s.j), s.f.eq(s.g),
+                            (s.var("k", 0, 20, dtypes.int8) + 100).eq(s.value(dtypes.int8, 6)))),
   rule("equal_constant_last", UPat(_EQUAL, None, (UPat.cvar("c", dtypes.ints), x), name="u"),
        lambda u, x, c: None if is_const(x) else x.alu(u.op, c),
        example=lambda s: (s.i.const_like(3).eq(s.i * 2), s.i.const_like(3).ne(s.i)),

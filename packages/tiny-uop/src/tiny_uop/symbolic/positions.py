@@ -14,10 +14,13 @@ from tiny_uop.symbolic.linear import is_const
 from tiny_uop.uop import UOp
 
 
+_MOST = 1 << 48  # numbers beyond that are no positions, and moved to another side might not fit any type
+
+
 def _position(u: UOp) -> UOp | None:
   """The index expression of the same value, for a lossless conversion of one and for a constant."""
   if is_const(u):
-    return UOp.const(dtypes.index.vec(u.dtype.count), u.arg)
+    return UOp.const(dtypes.index.vec(u.dtype.count), u.arg) if abs(u.arg) < _MOST else None
   inner = u.src[0] if u.op is Ops.CAST else None
   return inner if inner is not None and inner.dtype.kind == "index" and fits(u.dtype, inner.vmin, inner.vmax) else None
 

@@ -68,6 +68,11 @@ def is_leaf(u: UOp) -> bool:
   return u.op in (Ops.RANGE, Ops.VARIABLE, Ops.SPECIAL, Ops.BIND)
 
 
+def operations(form: Linear) -> int:
+  """Additions and multiplications of a form; signs cost nothing."""
+  return max(len(form.terms) + (form.const != 0) - 1, 0) + sum(abs(c) != 1 for c in form.terms.values())
+
+
 def much_nearer(form: Linear, other: Linear, divisor: int) -> bool:
   """Whether a form that differs from another by multiples of the divisor varies over few of them, the other over
   more."""
@@ -137,7 +142,8 @@ class Quotient:
       return self.take(quotients, Linear())
     # leaves may as well stand on both sides: (14*i + j) // 15 is i + (j - i) // 15, of which the last part is near 0
     free = self.dtype.kind == "index" and all(t in small.terms and is_leaf(t) for t in quotients.terms)
-    return free and much_nearer(small, form, d) and self.take(quotients, small)
+    longer = operations(quotients) + operations(small) + 1 - operations(form)
+    return free and longer <= 1 and much_nearer(small, form, d) and self.take(quotients, small)
 
   def by_factor(self) -> bool:
     """A factor of the divisor by which the numerator can be divided first, with nothing left to divide."""
