@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from tiny_runtime import Binary, CompileError, OutOfMemory, Unavailable
 from tiny_runtime_cpu import BACKEND, CPUCompiler, CPUDevice, host_arch
+from tiny_runtime_cpu.device import SHARED_COPY
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes, evaluate
 
 F = dtypes.float32
@@ -84,6 +86,21 @@ def test_reads_and_writes_stay_inside(device: CPUDevice) -> None:
   device.free(memory)
   with pytest.raises(ValueError, match="freed"):
     device.read(memory, 0, memoryview(bytearray(1)))
+
+
+@pytest.mark.parametrize("nbytes", (SHARED_COPY - 1, SHARED_COPY, 5 * SHARED_COPY + 3))
+def test_large_copies_are_exact(device: CPUDevice, nbytes: int) -> None:
+  memory = device.alloc(nbytes + 64)
+  data = bytearray(random.Random(0).randbytes(nbytes))
+  for source in (memoryview(data), memoryview(bytes(data))):  # the second cannot be written, so one thread copies it
+    device.write(memory, 0, memoryview(bytes(nbytes + 64)))
+    with Context(CPU_COUNT=3):
+      device.write(memory, 7, source)
+      out = bytearray(nbytes + 64)
+      device.read(memory, 0, memoryview(out))
+    assert out == bytes(7) + data + bytes(57)
+  device.write(memory, 0, device.view(memory)[7 : 7 + nbytes])  # from the same memory, and overlapping
+  assert device.view(memory)[:nbytes] == data
 
 
 def test_out_of_memory() -> None:

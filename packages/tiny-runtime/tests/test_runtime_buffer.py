@@ -8,6 +8,7 @@ from array import array
 import pytest
 
 from tiny_runtime import Buffer, Device, GlobalCounters, buffer_of, host_buffer
+from tiny_runtime.buffer import LARGE
 from tiny_runtime.contract import Capabilities, DeviceInfo
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.storage import HostDevice
@@ -178,3 +179,22 @@ def test_collection_while_the_device_is_busy(monkeypatch: pytest.MonkeyPatch) ->
   assert device.alive == 1 and second.is_allocated()
   del second
   assert device.alive == 0
+
+
+@pytest.mark.parametrize("device", ["REF", "HOST"])
+@pytest.mark.parametrize("size", [5, LARGE])
+def test_copies_belong_to_the_caller(device: str, size: int) -> None:
+  buffer = Buffer(device, size, dtypes.uint8)
+  buffer.write(bytes(size))
+  assert buffer.look().nbytes == size
+  copy, part = buffer.copy_out(size), buffer.copy_out(3)
+  copy[0] = 1
+  buffer.write(b"\2" * size)
+  assert (copy[0], copy[size - 1], part.nbytes, part[2], buffer.look()[0]) == (1, 0, 3, 0, 2)
+  before, view = GlobalCounters.mem_used, copy[1:]
+  del buffer, copy
+  for _ in range(3):
+    Buffer(device, size, dtypes.uint8).write(b"\3" * size)
+  assert bytes(view) == bytes(size - 1), "the view keeps the memory"
+  del view
+  assert GlobalCounters.mem_used <= before - size
