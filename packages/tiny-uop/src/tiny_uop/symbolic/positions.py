@@ -13,7 +13,6 @@ from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import is_const
 from tiny_uop.uop import UOp
 
-
 _MOST = 1 << 48  # numbers beyond that are no positions, and moved to another side might not fit any type
 
 
