@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
-from tiny_tensor.base import Operand, TensorBase, check_devices, is_const, live_tensors
+from tiny_tensor.base import ALIASES, Operand, TensorBase, check_devices, is_const, live_tensors
 from tiny_tensor.index_parse import Entry, Gather, Span
 from tiny_tensor.normalisation import NormMixin
 from tiny_tensor.realize import HOLDERS, buffer_for, storage, stored
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import Ops, UOp, dtypes
 
+SHARING = HOLDERS | ALIASES
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
 
@@ -32,8 +33,8 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
   Tensors that have the storage by chance, because they stood for the same graph, get a copy of the old contents.
   """
   new = {target.contents: stored(base, view, value)}
-  for t in list(live_tensors.values()):
-    if storage(t.uop) is base:
+  for t in live_tensors():
+    if t.uop.op in SHARING and storage(t.uop) is base:
       if t.contents not in new:
         buffer = buffer_for(base)[0]
         new[t.contents] = stored(buffer, buffer, base)
@@ -90,7 +91,7 @@ class AssignMixin(NormMixin):
     zero somewhere in the program, would otherwise get each other's gradients.
     """
     base = storage(self.uop)
-    others = [t for t in list(live_tensors.values()) if t.contents is not self.contents]
+    others = [t for t in live_tensors() if t.contents is not self.contents]
     if 0 not in self.shape and (base is None or any(storage(t.uop) is base for t in others)):
       buffer, view = buffer_for(self.uop)
       self.uop = view.substitute({buffer: stored(buffer, view, self.uop.detach())})

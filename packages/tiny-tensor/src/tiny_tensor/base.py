@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import ClassVar, Self, TypeAlias, Union, cast
 
-from tiny_tensor.shapes import Shape, broadcast_shape, prod
-from tiny_uop import DType, Ops, UOp, dtypes, sint
+from tiny_tensor.shapes import Shape, broadcast_shape
+from tiny_uop import DType, Ops, UOp, dtypes, prod, sint
 
 Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
@@ -17,8 +17,13 @@ DTypeLike: TypeAlias = DType | str
 # What shows the contents of its source, only otherwise arranged.
 ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
 
-# Every live tensor, by identity: realising a graph replaces computed nodes by buffers in all of them.
-live_tensors: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+# Every live tensor, oldest first: realising a graph replaces computed nodes by buffers in all of them.
+_live: dict[weakref.ref[TensorBase], None] = {}
+
+
+def live_tensors() -> list[TensorBase]:
+  """Every live tensor, oldest first."""
+  return [t for r in list(_live) if (t := r()) is not None]
 
 
 def to_dtype(dtype: DTypeLike) -> DType:
@@ -50,7 +55,7 @@ def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: str | None
   uop = UOp.const(dtype, value)
   if device is not None:
     uop = UOp(Ops.CONST, dtype, (UOp(Ops.DEVICE, dtypes.void, (), device),), uop.arg)
-  return uop.reshape((1,) * len(shape)).expand(shape) if shape else uop
+  return uop.filling(shape) if shape else uop
 
 
 class TensorBase:
@@ -71,15 +76,19 @@ class TensorBase:
     """A tensor that stands for `uop`, a tensor-level graph."""
     self = object.__new__(cls)
     self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, history, None
-    self.contents = object()
-    live_tensors[id(self)] = self
+    self.begin_life()
     return self
+
+  def begin_life(self) -> None:
+    """What every new tensor starts with: contents of its own, and a place among the live tensors."""
+    self.contents = object()
+    _live[weakref.ref(self, _live.pop)] = None
 
   def derive(self, uop: UOp, *parents: TensorBase) -> Self:
     """The tensor for `uop`, computed from `self` and `parents`, whose need for gradients it inherits."""
-    wanted = self.requires_grad is True or any(p.requires_grad is True for p in parents)
-    wanted = wanted and dtypes.is_float(uop.dtype)
-    known = self.requires_grad is False and all(p.requires_grad is False for p in parents)
+    needs = [self.requires_grad, *[p.requires_grad for p in parents]]
+    wanted = True in needs and dtypes.is_float(uop.dtype)
+    known = needs.count(False) == len(needs)
     derived = self.wrap(uop, True if wanted else (False if known else None), wanted)
     while uop is not self.uop and uop.op in ALIASES:
       uop = uop.src[0]
@@ -138,9 +147,9 @@ class TensorBase:
     """A tensor of the same shape, device and (unless given) dtype, filled with `value`."""
     return self.wrap(const_uop(value, dtype or self.dtype, self.shape, self.device), False)
 
-  def operand(self, value: Operand, weak: DType | None = None) -> Self:
+  def operand(self, value: Operand, weak: DType | None = None, shape: Shape = ()) -> Self:
     """`value` as a tensor. A Python scalar takes the dtype that it has next to one of dtype `weak` (default: that of
-    `self`); an integer UOp becomes int32.
+    `self`), and `shape`; an integer UOp becomes int32.
     """
     if isinstance(value, TensorBase):
       return cast(Self, value)
@@ -150,7 +159,7 @@ class TensorBase:
       uop = value.cast(dtypes.default_int) if value.dtype == dtypes.index else value
       return self.wrap(uop, False)
     if isinstance(value, (bool, int, float)):
-      return self.wrap(const_uop(value, scalar_dtype(value, weak or self.dtype)), False)
+      return self.wrap(const_uop(value, scalar_dtype(value, weak or self.dtype), shape), False)
     if hasattr(value, "__array_interface__"):
       return type(self)(value, device=self.device)
     raise TypeError(f"expected a Tensor or a number, got {type(value).__name__} {value!r}")
@@ -161,7 +170,7 @@ class TensorBase:
       return self
     if len(self.shape) > len(shape) or broadcast_shape(self.shape, shape) != shape:
       raise ValueError(f"cannot broadcast shape {self.shape} to {shape}")
-    return self.derive(self.uop.reshape((1,) * (len(shape) - self.ndim) + self.shape).expand(shape))
+    return self.derive(spread(self.uop, shape))
 
   def as_dtype(self, dtype: DType) -> Self:
     """Cast without checking names: what the other methods use."""
@@ -169,15 +178,16 @@ class TensorBase:
 
   def broadcasted(self, *values: Operand, match_dtype: bool = True) -> tuple[Self, ...]:
     """`self` and `values` with one common shape and, unless told otherwise, their promoted dtype."""
-    tensors = [v for v in (self, *values) if isinstance(v, TensorBase)]
+    tensors: list[TensorBase] = [self, *[v for v in values if isinstance(v, TensorBase)]]
     check_devices(tensors)
-    weak = dtypes.promote(*(t.dtype for t in tensors))
-    operands = [self, *(self.operand(v, weak) for v in values)]
+    weak = dtypes.promote(*[t.dtype for t in tensors])
+    operands = [self, *[self.operand(v, weak, self.shape) for v in values]]
     if match_dtype:
-      common = dtypes.promote(*(t.dtype for t in operands))
-      operands = [t.as_dtype(common) for t in operands]
-    shape = broadcast_shape(*(t.shape for t in operands))
-    return tuple(t.broadcast_to(shape) for t in operands)
+      common = dtypes.promote(*[t.dtype for t in operands])
+      operands = [t if t.dtype is common else t.as_dtype(common) for t in operands]
+    shapes = [t.shape for t in operands]
+    shape = broadcast_shape(*shapes)
+    return tuple([t if s == shape else t.derive(spread(t.uop, shape)) for t, s in zip(operands, shapes, strict=True)])
 
   def alu(self, op: Ops, *others: TensorBase, dtype: DType | None = None) -> Self:
     """An elementwise op over operands that already agree in shape and dtype."""
@@ -185,15 +195,19 @@ class TensorBase:
     return self.derive(uop, *others)
 
 
-def check_devices(tensors: Iterable[TensorBase]) -> None:
+def spread(uop: UOp, shape: Shape) -> UOp:
+  """A graph repeated to a shape that its own broadcasts to."""
+  old = uop.shape
+  return uop.reshape((1,) * (len(shape) - len(old)) + old).expand(shape)
+
+
+def check_devices(tensors: Collection[TensorBase]) -> None:
   """Raises ValueError when tensors sit on different devices; constants sit on all of them."""
-  found: dict[str, TensorBase] = {}
-  for t in tensors:
-    device = t.uop.device
-    if isinstance(device, str) and not is_const(t.uop):
-      found.setdefault(device, t)
+  found = {t.uop.device for t in tensors}
   if len(found) > 1:
-    raise ValueError(f"tensors are on different devices {sorted(found)}: move one with .to(device)")
+    devices = {str(t.uop.device) for t in tensors if t.uop.device is not None and not is_const(t.uop)}
+    if len(devices) > 1:
+      raise ValueError(f"tensors are on different devices {sorted(devices)}: move one with .to(device)")
 
 
 def is_whole(uop: UOp) -> bool:

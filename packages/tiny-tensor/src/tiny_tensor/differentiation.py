@@ -56,7 +56,7 @@ class GradientMixin(RandomMixin):
     """
     start = self.start_gradient(gradient)
     nodes = set(self.uop.toposort)
-    wanted: list[Any] = [t for t in list(live_tensors.values()) if t.requires_grad is True and t.uop in nodes]
+    wanted: list[Any] = [t for t in live_tensors() if t.requires_grad is True and t.uop in nodes]
     found = gradients(self.uop, start.uop, [t.uop for t in wanted])
     if all(t is self and self.history for t in wanted):
       why = (

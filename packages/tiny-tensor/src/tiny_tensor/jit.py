@@ -264,9 +264,8 @@ def _output(path: str, leaf: Any) -> UOp | None:
 def _pending() -> set[UOp]:
   """The assignments that live tensors wait for."""
   seen: set[UOp] = set()
-  for t in list(live_tensors.values()):
-    if t.uop not in seen:
-      seen.update(t.uop.toposort)
+  for t in live_tensors():
+    seen.update(t.uop.walk(lambda u: u not in seen))
   return {u for u in seen if u.op is Ops.AFTER}
 
 
@@ -274,7 +273,7 @@ def _check_kept(created: frozenset[UOp], outputs: set[UOp]) -> None:
   """Raises JitError if a tensor made in the function lives on without being returned: replays would not update it."""
 
   def kept() -> list[Any]:
-    tensors = list(live_tensors.values())
+    tensors = live_tensors()
     grads = {id(t.grad) for t in tensors if t.grad is not None}
     mine = [t for t in tensors if (buffer := buffer_below(t.uop)) in created and buffer not in outputs]
     return [t for t in mine if id(t) not in grads]
@@ -310,10 +309,10 @@ def compute_readers(updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]"
   """Realises the live tensors that are not computed yet and read one of the BUFFERs `updated`, but those `unaffected`,
   to which it adds the others."""
   readers = []
-  for t in list(live_tensors.values()) if updated else ():
+  for t in live_tensors() if updated else ():
     if t.uop.op is Ops.BUFFER or t.uop in unaffected:
       continue
-    if buffer_below(t.uop) is None and any(u in updated for u in t.uop.toposort):
+    if buffer_below(t.uop) is None and any(u in updated for u in t.uop.walk()):
       readers.append(t)
     else:
       unaffected.add(t.uop)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tiny_tensor.activations import ActivationMixin
 from tiny_tensor.base import DTypeLike, TensorBase
 from tiny_tensor.notation import parse_einsum, rearrange_sides
-from tiny_tensor.shapes import broadcast_shape, prod
-from tiny_uop import dtypes
+from tiny_tensor.shapes import broadcast_shape
+from tiny_uop import dtypes, prod
 
 
 class MatmulMixin(ActivationMixin):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_tensor.base import TensorBase, is_whole
-from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, prod, shape_of
-from tiny_uop import UOp, sint
+from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, shape_of
+from tiny_uop import UOp, prod, sint
 
 Bound = tuple[sint, sint] | None
 

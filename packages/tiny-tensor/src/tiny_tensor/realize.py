@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device, run
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
-from tiny_tensor.shapes import Shape, prod, upper
-from tiny_uop import Ops, UOp, dtypes
+from tiny_tensor.shapes import Shape, upper
+from tiny_uop import Ops, UOp, dtypes, prod
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
 HOLDERS = frozenset({Ops.BUFFER, AFTER})
@@ -148,7 +148,7 @@ def stale_readers(assignments: set[UOp], outputs: Collection[UOp]) -> list[UOp]:
     return []
   affected: dict[UOp, bool] = {}
   found = []
-  for graph in dict.fromkeys(t.uop for t in list(live_tensors.values()) if t.uop not in outputs):
+  for graph in dict.fromkeys(t.uop for t in live_tensors() if t.uop not in outputs):
     for u in graph.walk(lambda n: n not in affected):
       if u not in affected:
         affected[u] = reads_stale(u, overwritten, affected, assignments)
@@ -192,7 +192,7 @@ def apply(plan: Plan) -> None:
   """
   if not plan.finished:
     return
-  tensors = list(live_tensors.values())
+  tensors = live_tensors()
   leaves = {t.uop for t in tensors if t.requires_grad is True and not t.history}
   every = Substitution(plan.finished)
   safe: Substitution | None = None

@@ -9,8 +9,8 @@ from typing import Self
 from tiny_tensor.base import DTypeLike, const_uop, to_dtype
 from tiny_tensor.mathematics import MathMixin
 from tiny_tensor.pool import windows
-from tiny_tensor.shapes import normalize_axes, normalize_axis, prod
-from tiny_uop import DType, Ops, dtypes
+from tiny_tensor.shapes import normalize_axes, normalize_axis
+from tiny_uop import DType, Ops, dtypes, prod
 
 Axis = int | Sequence[int] | None
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from tiny_uop import Ops, UOp, evaluate, sint
+from tiny_uop.shape import all_known
 
 Shape: TypeAlias = tuple[sint, ...]
 T = TypeVar("T")
-
-
-def prod(sizes: Iterable[sint]) -> sint:
-  """Product of sizes, 1 for none; stays an int while all sizes are ints."""
-  total: sint = 1
-  for size in sizes:
-    total = size if isinstance(total, int) and total == 1 else total * size
-  return total
 
 
 def args_to_tuple(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -29,6 +22,8 @@ def args_to_tuple(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def shape_of(args: tuple[Any, ...]) -> Shape:
   """A shape from either argument form. Raises TypeError or ValueError naming the entry that is no size."""
   shape = args_to_tuple(args)
+  if all_known(shape) and min(shape, default=0) >= 0:
+    return shape
   for size in shape:
     if isinstance(size, bool) or not isinstance(size, (int, UOp)):
       if hasattr(size, "__index__") and not isinstance(size, bool):
@@ -70,6 +65,9 @@ def align_left(*shapes: Shape) -> tuple[Shape, ...]:
 
 def broadcast_shape(*shapes: Shape) -> Shape:
   """The shape that all of `shapes` broadcast to. Raises ValueError naming them when there is none."""
+  first = shapes[0]
+  if shapes.count(first) == len(shapes):
+    return first
   out: list[sint] = []
   for sizes in zip(*align_left(*shapes), strict=True):
     wanted = [s for s in sizes if not (isinstance(s, int) and s == 1)]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tiny_runtime import Device, buffer_of, host_buffer
 from tiny_tensor import capturing
-from tiny_tensor.base import DTypeLike, TensorBase, const_uop, live_tensors, to_dtype
+from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.differentiation import GradientMixin
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
 from tiny_tensor.linalg import LinalgMixin
@@ -95,8 +95,7 @@ class Tensor(LinalgMixin, GradientMixin):
     kind = None if dtype is None else to_dtype(dtype)
     uop = data_uop(data, device, kind)
     self.uop, self.requires_grad, self.history, self.grad = uop, None, False, None
-    self.contents = object()
-    live_tensors[id(self)] = self
+    self.begin_life()
     self.requires_grad_(requires_grad)
 
   @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tiny_uop.args import AxisType, Stage
@@ -15,16 +15,10 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 
-def _make(op: Ops, dtype: DType = dtypes.void, src: tuple[Any, ...] = (), arg: Any = None) -> UOp:
-  from tiny_uop.uop import UOp
-
-  return UOp(op, dtype, src, arg)
-
-
-def _const(dtype: DType, value: Any) -> UOp:
-  from tiny_uop.uop import UOp
-
-  return UOp.const(dtype, value)
+# UOp and UOp.const: tiny_uop.uop puts them here, since UOp inherits from the classes below. An import inside of a
+# function would take as long as making the node.
+_make = cast("Callable[..., UOp]", None)
+_const = cast("Callable[[DType, Any], UOp]", None)
 
 
 class Arithmetic(Node):
@@ -36,7 +30,7 @@ class Arithmetic(Node):
     """A constant of this node's dtype and, at tensor level, shape."""
     shape = self._shape  # type: ignore[attr-defined]
     made = _const(self.dtype, value)
-    return made.reshape((1,) * len(shape)).expand(shape) if shape else made
+    return made.filling(shape) if shape else made
 
   def alu(self, op: Ops, *src: UOp) -> UOp:
     """An elementwise node with this as its first source; gives bool for comparisons."""

@@ -56,10 +56,10 @@ class recursive(cached[T]):
       if name in known:
         stack.pop()
         continue
-      missing = [s for s in top.src if name not in s.__dict__]
-      if missing:
-        stack.extend(missing)
-      else:
+      for s in top.src:
+        if name not in s.__dict__:
+          stack.append(s)
+      if stack[-1] is top:
         known[name] = compute(top)
         stack.pop()
     value: T = node.__dict__[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,8 +16,18 @@ sint: TypeAlias = "int | UOp"
 Shape: TypeAlias = "tuple[sint, ...]"
 
 
-def split_geometry(values: Iterable[sint]) -> tuple[tuple[int | None, ...], tuple[UOp, ...]]:
+_INT = frozenset({int})
+
+
+def all_known(sizes: Iterable[object]) -> bool:
+  """Whether every size is an int: nearly all are, and all the time."""
+  return _INT.issuperset(map(type, sizes))
+
+
+def split_geometry(values: Sequence[sint]) -> tuple[tuple[int | None, ...], tuple[UOp, ...]]:
   """A geometry as (arg, extra sources): ints stay in the arg; symbolic entries leave None there."""
+  if all_known(values):
+    return tuple(values), ()  # type: ignore[arg-type]  # which are ints
   arg: list[int | None] = []
   extra: list[UOp] = []
   for value in values:
@@ -45,6 +56,9 @@ def pairs(flat: Sequence[sint]) -> tuple[tuple[sint, sint], ...]:
 
 def prod(values: Iterable[sint]) -> sint:
   """Product of sizes; 1 for none."""
+  values = tuple(values)
+  if all_known(values):
+    return math.prod(values)
   total: sint = 1
   for value in values:
     total = value if isinstance(total, int) and total == 1 else total * value

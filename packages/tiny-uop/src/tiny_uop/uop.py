@@ -7,11 +7,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from tiny_uop import build
 from tiny_uop.build import Arithmetic, Memory, Movement
 from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.node import cached, recursive
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint
+from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint, split_geometry
+from tiny_uop.truncate import truncate
 
 _NO_RANGES: frozenset[Any] = frozenset()
 _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
@@ -164,8 +166,6 @@ class UOp(Arithmetic, Movement, Memory):
   @staticmethod
   def const(dtype: DType, value: Any, shape: Shape | None = None) -> UOp:
     """A constant, rounded to `dtype`; a tuple of values makes a vector; `shape` broadcasts it at tensor level."""
-    from tiny_uop.truncate import truncate
-
     scalar = dtype.scalar()
     if type(value) is tuple:
       lanes = tuple([truncate(scalar, v) for v in value])
@@ -174,7 +174,13 @@ class UOp(Arithmetic, Movement, Memory):
       same = all(repr(v) == repr(lanes[0]) for v in lanes)
       return UOp(Ops.CONST, dtype, (), lanes[0] if same else lanes)
     node = UOp(Ops.CONST, dtype, (), truncate(scalar, value))
-    return node if shape is None else node.reshape((1,) * len(shape)).expand(shape)
+    return node.filling(shape) if shape else node
+
+  def filling(self, shape: Shape) -> UOp:
+    """A tensor-level scalar repeated to a shape."""
+    arg, extra = split_geometry(shape)
+    one = UOp(Ops.RESHAPE, self.dtype, (self,), (1,) * len(arg)) if arg else self
+    return one if arg == one.arg else UOp(Ops.EXPAND, self.dtype, (one, *extra), arg)
 
   @staticmethod
   def variable(name: str, low: int, high: int, dtype: DType = dtypes.index) -> UOp:
@@ -229,6 +235,9 @@ class UOp(Arithmetic, Movement, Memory):
 
   def __index__(self) -> int:
     return self.__int__()
+
+
+build._make, build._const = UOp, UOp.const
 
 
 def new_buffer_id() -> int:
