@@ -97,7 +97,7 @@ def test_the_pipeline_of_the_readme(tmp_path: Path) -> None:
   blocks = [part.split("```")[0] for part in readme.split("```sh\n")[1:] if "tiny_codegen" in part.split("```")[0]]
   assert len(blocks) == 2
   environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DEVICE": "CPU"}
-  script = re.sub(r"(python -m tiny_uop diff [^#\n]*)", r"\1 > difference || test $? = 1", "\n".join(blocks))
+  script = re.sub(r"(python -m tiny_uop diff [^#\n]*)", r"\1 > difference || test $? = 1 ", "\n".join(blocks))
   done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment,
                         capture_output=True, text=True)  # fmt: skip
   assert (done.returncode, done.stderr) == (0, "")
