@@ -191,7 +191,7 @@ RULES = PatternMatcher([
          s.n * 4 < 9, s.n * 4 < 8, s.n * -3 < 7, s.n * 2 < s.m * 4 + 6,              # a common factor
          s.var("k", 0, 3) + s.n * 4 < 8, s.n * 4 < s.var("k", 0, 3) + 9,             # a factor of most terms
          s.n // 4 < 2, s.n // 4 < -1, s.i // 4 < 2),                                 # quotients
-       near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.j < s.i + 1, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g,
+       near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.i < s.i + 1, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g,
                             s.var("k", 0, 3) + s.n * 4 < 9, s.n * 4 < s.var("k", 0, 3) + 10,
                             s.var("k", 0, 20, dtypes.int8) + 100 < s.value(dtypes.int8, 6))),  # j - 100 may wrap
   rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal,
