@@ -131,3 +131,32 @@ def test_other_types(dtype: Any) -> None:
   np.testing.assert_array_equal(found.numpy(), a @ b)
   found = Tensor(a.tolist(), dtype=dtype).matmul(Tensor(b.tolist(), dtype=dtype), dtype=dtypes.float32)
   np.testing.assert_array_equal(found.cast(dtypes.float64).numpy(), a @ b)
+
+
+@pytest.mark.parametrize(
+  ("image", "weight", "options"),
+  [
+    ((2, 4, 9, 8), (6, 4, 3, 3), {"padding": 1}),
+    ((2, 4, 9, 8), (6, 2, 3, 2), {"padding": (1, 0), "groups": 2}),
+    ((2, 4, 11, 11), (6, 4, 3, 3), {"dilation": 2}),
+    ((2, 4, 9, 9), (4, 1, 5, 5), {"padding": (2, 1, 0, 3), "groups": 4}),
+    ((2, 3, 12), (5, 3, 4), {"padding": 3}),
+    ((1, 2, 5, 6, 7), (3, 2, 2, 3, 1), {}),
+  ],
+)
+def test_the_gradient_of_a_convolution_is_that_of_its_parts(
+  image: tuple[int, ...], weight: tuple[int, ...], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """conv2d has a derivative of its own; the table of derivatives applied to what it is made of has to agree, and the
+  derivative of the derivative too."""
+  x, w = (Tensor(a) for a in arrays(image, weight))
+
+  def both_orders() -> list[Array]:
+    first = x.conv2d(w, **options).square().sum().gradient(x, w)
+    second = (first[0].square().sum() + first[1].square().sum()).gradient(x, w)
+    return [t.numpy() for t in (*first, *second)]
+
+  own = both_orders()
+  monkeypatch.setattr("tiny_tensor.gradient._shortcuts", {})
+  for mine, parts in zip(own, both_orders(), strict=True):
+    np.testing.assert_allclose(mine, parts, rtol=1e-4, atol=1e-4 * float(np.abs(parts).max()))

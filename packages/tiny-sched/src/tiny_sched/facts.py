@@ -55,7 +55,6 @@ class Facts:
     """Whether several kernels that want the value had better read it than each compute it."""
     return self.heavy or self.loads > CHEAP_LOADS or self.alu > CHEAP_ALU
 
-
   @property
   def is_choice(self) -> bool:
     """Whether it may be the condition by which a sum picks one element: a comparison of a position with what is read.

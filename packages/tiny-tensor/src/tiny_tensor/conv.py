@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Literal, Self, overload
 
 from tiny_tensor.base import DTypeLike
+from tiny_tensor.gradient import add_shortcut
 from tiny_tensor.operators import OperatorMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import as_tuple
-from tiny_uop import dtypes
+from tiny_uop import UOp, dtypes
 
 Sizes = int | Sequence[int]
 Pads = list[tuple[int, int]]
@@ -71,7 +72,29 @@ class ConvMixin(OperatorMixin):
     common = dtypes.promote(self.dtype, weight.dtype)
     y = (x * w).sum(tuple(range(3 + axes, 4 + 2 * axes)), dtype=dtype).reshape((n, out, *sizes))
     y = y if dtype is not None else y.as_dtype(common)
+    if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
+      self._slide_back(y, x, weight, groups, dilation, padding)
     return y if bias is None else y + bias.reshape((1, out, *(1,) * axes))
+
+  def _slide_back(self, y: Self, views: Self, weight: Self, groups: int, dilation: Sizes, padding: Sizes) -> None:
+    """The gradient of a convolution without stride in its input is a convolution, in which the kernel slides the other
+    way. Left to the table, it would be a matrix product that writes out every window, and sums over windows.
+
+    `views` are the windows of the input, as conv2d has them: (n, group, 1, size…, c, kernel…).
+    """
+    axes, wrap = weight.ndim - 2, self.wrap
+    source, kernels, windows_of = self.uop, weight.uop, views.uop
+    out = int(weight.shape[0])
+
+    def formula(g: UOp) -> tuple[UOp | None, ...]:
+      gradient, w, x = wrap(g), wrap(kernels), wrap(windows_of)
+      n, sizes = int(gradient.shape[0]), gradient.shape[2:]
+      back = gradient.conv_transpose2d(w, groups=groups, dilation=dilation, padding=padding)
+      each = gradient.reshape((n, groups, out // groups, *sizes, *(1,) * (axes + 1)))
+      along = (x * each).sum((0, *range(3, 3 + axes)))
+      return back.uop, along.reshape(w.shape).uop
+
+    add_shortcut(y.uop, (source, kernels), formula)
 
   def conv_transpose2d(
     self,
