@@ -1,12 +1,19 @@
-"""What these tests schedule and compile is printed and parsed back on the side."""
+"""Makes the modules that several tests share importable. What these tests schedule and compile is printed and parsed
+back on the side.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tiny_uop.golden import round_trips_checked
+
+# pytest's importlib mode puts no test directory on the path
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True, scope="session")

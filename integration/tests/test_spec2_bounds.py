@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from index_cases import CASES
 
 import tiny_tensor
 from tiny_codegen import LLVMRenderer, cpu_target, run_passes
@@ -93,6 +94,11 @@ def positions(*shape: int) -> Tensor:
   return Tensor.empty(*shape, dtype=dtypes.int32)
 
 
+def written(target: Tensor, at: Tensor, values: Tensor) -> Tensor:
+  target[at] = values
+  return target
+
+
 OPERATIONS: dict[str, Callable[[], Tensor | list[Tensor]]] = {
   "attention_with_a_cache": attention_with_a_cache,
   "product_of_odd_sizes": lambda: data(37, 53) @ data(53, 29),
@@ -126,6 +132,8 @@ OPERATIONS: dict[str, Callable[[], Tensor | list[Tensor]]] = {
   "position_of_position": lambda: data(12)[positions(20)[positions(7)]],
   "mask_of_positions": lambda: (positions(30) > 3).where(data(40)[positions(30)], 0),
   "scatter": lambda: data(5, 9).scatter(1, positions(5, 4), data(5, 4)),
+  "write_at_positions": lambda: written(data(12, 5), positions(4), data(4, 5)),
+  "labels": lambda: data(6, 10).sparse_categorical_crossentropy(positions(6)),
   "one_hot_product": lambda: positions(6).one_hot(10).cast(dtypes.float32) @ data(10, 3),
   "random": lambda: Tensor.randn(7, 11),
   "cast_of_bits": lambda: Tensor.empty(12, dtype=dtypes.uint8).bitcast(dtypes.float32) + 1,
@@ -137,6 +145,11 @@ OPERATIONS: dict[str, Callable[[], Tensor | list[Tensor]]] = {
 def test_operations(name: str) -> None:
   made = OPERATIONS[name]()
   assert prove(*(made if isinstance(made, list) else [made])) > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operations_of_models(name: str) -> None:
+  assert prove(*CASES[name].make()) > 0
 
 
 def test_gradients() -> None:
