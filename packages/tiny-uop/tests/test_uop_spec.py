@@ -207,8 +207,8 @@ def test_settings() -> None:
   bad = UOp.sink(out)
   with Context(SPEC=0):
     assert spec.check_stage(bad, "tensor") is bad
-  with Context(SPEC=1), pytest.raises(SpecError):
-    spec.check_stage(bad, "tensor")
+  with Context(SPEC=1), pytest.raises(SpecError, match="illegal at the tensor level after 'mine': PARAM"):
+    spec.check_stage(bad, "tensor", "mine")
   with pytest.raises(ValueError, match="unknown level 'kernels'"):
     spec.check(bad, "kernels")  # type: ignore[arg-type]
 

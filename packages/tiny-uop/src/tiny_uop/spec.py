@@ -124,10 +124,13 @@ def check_nodes(root: UOp, stage: str = "") -> None:
 def check_stage(root: UOp, level: Level, stage: str = "") -> UOp:
   """`root`, checked where SPEC=1 or more: what a stage calls on its input and its output. With SPEC=2 the memory
   accesses of kernels and programs are proved to be in bounds, and BoundsError raised for one that is not. `stage` is
-  for that message.
+  for the message.
   """
   if SPEC.value:
-    check(root, level)
+    try:
+      check(root, level)
+    except SpecError as error:
+      raise SpecError(error.node, error.level, error.expected, stage) from None
   if SPEC.value >= 2 and level != "tensor":
     check_bounds(root, stage)
   return root
