@@ -53,7 +53,7 @@ def _sources(line: str) -> list[str]:
   return [s.strip() for s in inner.split(",") if s.strip()]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_diff_is_a_patch(data: st.DataObject) -> None:
   a = data.draw(graphs(20))
@@ -63,7 +63,7 @@ def test_a_diff_is_a_patch(data: st.DataObject) -> None:
   assert patched(a, diff) is b
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(graphs(), graphs())
 def test_a_diff_of_unrelated_graphs_is_a_patch(a: UOp, b: UOp) -> None:
   assert patched(a, [str(line) for line in diff_graphs(a, b)]) is b

@@ -77,7 +77,7 @@ def test_deep_and_shared_graphs() -> None:
   assert len(readable(place)) < 100_000
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(graphs())
 def test_any_graph(graph: UOp) -> None:
   assert readable(graph)
