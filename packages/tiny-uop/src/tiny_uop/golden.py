@@ -105,7 +105,7 @@ def _difference(expected: str, result: str) -> str:
 
 
 @contextmanager
-def round_trips_checked(every: int = 10, most_nodes: int = 3000) -> Iterator[list[int]]:
+def round_trips_checked(every: int = 40, most_nodes: int = 3000) -> Iterator[list[int]]:
   """While it lasts, one of `every` graphs that stages pass to `spec.check_stage`, and that has at most `most_nodes`
   nodes, is printed and parsed: AssertionError where that does not give the identical object. Yields a list whose only
   item is how many were."""
