@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,8 @@ from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime_cpu.host import Arch
 from tiny_runtime_cpu.machine import LEVEL, LLVM_VERSION, LLVMError, compile_object
 from tiny_uop import ProgramInfo, UOp, print_uop
+
+_generating = threading.Lock()  # the Python half: two threads in it would only take turns
 
 
 @cache
@@ -37,7 +40,8 @@ class CPUCompiler:
     if measure is not None:
       timer = lambda program: measure(self.assemble(program))  # noqa: E731
     try:
-      program = compile_kernel(kernel, renderer_for(self.arch), measure=timer)
+      with _generating:
+        program = compile_kernel(kernel, renderer_for(self.arch), measure=timer)
     except (ValueError, NotImplementedError) as error:
       raise CompileError(f"no code for this kernel: {error}", print_uop(kernel)) from error
     return self.assemble(program)

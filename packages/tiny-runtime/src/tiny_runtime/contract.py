@@ -71,7 +71,8 @@ class DeviceInfo:
 
 @runtime_checkable
 class Compiler(Protocol):
-  """Kernel UOp → Binary. Pure: needs no device, can be pickled, and gives the same bytes for the same kernel."""
+  """Kernel UOp → Binary. Pure: needs no device, can be pickled, and gives the same bytes for the same kernel, also when
+  several threads compile at once."""
 
   @property
   def key(self) -> str:

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -97,6 +98,14 @@ def test_compile_is_deterministic(target: Target) -> None:
   name = target.name if target.name in plugins() else target.origin
   digests = {in_child(IN_CHILD, name, target.arch, seed=seed) for seed in ("1", "2")}
   assert len(digests) == 1, "the same kernel compiled to different bytes in two processes"
+
+
+def test_threads_compile_at_once(target: Target) -> None:
+  kernels = [elementwise(f"threads{n}", 16 + n, dtypes.float32, [dtypes.float32], lambda a: a + 1.0) for n in range(8)]
+  alone = [target.compiler.compile(sink).to_bytes() for sink in kernels]
+  with ThreadPoolExecutor(4) as threads:
+    together = list(threads.map(lambda sink: target.compiler.compile(sink).to_bytes(), kernels * 3))
+  assert together == alone * 3
 
 
 def test_binary_survives_serialisation(target: Target) -> None:
