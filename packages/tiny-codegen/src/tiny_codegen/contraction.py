@@ -15,8 +15,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from tiny_codegen.cost import iterations
 from tiny_codegen.loops import extent, kind, stride
@@ -42,20 +43,21 @@ WHOLE_BYTES = 768 << 10
 SAME_SETS = 512
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operand:
   """One factor of the product, with the loops that it depends on."""
 
   value: UOp
   loads: tuple[UOp, ...]
   loops: frozenset[UOp]
+  _steps: dict[UOp, int | None] = field(default_factory=dict, repr=False)
 
   @staticmethod
   def of(value: UOp) -> Operand:
     loads = tuple([u for u in value.toposort if u.op is Ops.LOAD])
     return Operand(value, loads, value.ranges)
 
-  @property
+  @cached_property
   def main(self) -> UOp:
     """The load that depends on most loops."""
     return max(self.loads, key=lambda u: (iterations(u.ranges), -u.src[0].src[0].arg))
@@ -65,26 +67,30 @@ class Operand:
     """The PARAM that the main load reads."""
     return int(self.main.src[0].src[0].arg)
 
-  @property
+  @cached_property
   def computed(self) -> bool:
     """Whether there is more to it than loading: arithmetic, a conversion, or a gate."""
     return self.value.op is not Ops.LOAD or len(self.value.src[0].src) > 2
 
   def step(self, loop: UOp) -> int | None:
     """By how many elements the main load moves with the loop."""
-    return stride(self.main.src[0].src[1], loop)
+    if loop not in self._steps:
+      self._steps[loop] = stride(self.main.src[0].src[1], loop)
+    return self._steps[loop]
 
+  @cached_property
   def elements(self) -> float:
     """Values that it has."""
     return iterations(self.loops)
 
+  @cached_property
   def nbytes(self) -> float:
     """Bytes in memory that it reads."""
     pointer = self.main.src[0].src[0].dtype
     return float(pointer.size * pointer.base.itemsize) if isinstance(pointer, PtrDType) else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contraction:
   """A kernel that is one sum of products of two operands, and one effect."""
 
@@ -120,10 +126,15 @@ class Contraction:
       if kind(r) is AxisType.LOOP and r in operand.loops and r not in other.loops and extent(r) is not None
     ]
 
-  @property
+  @cached_property
   def length(self) -> float:
     """Products in each sum."""
     return iterations(self.reduce.src[1:])
+
+  @cached_property
+  def outputs(self) -> float:
+    """Sums."""
+    return iterations(self.end.src[1:])
 
 
 class Lanes(Enum):
@@ -199,10 +210,11 @@ class _Plan:
       return
     if self.rows > int(self.row_loop.src[0].vmax):
       return
+    storing = self._storing()
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
       packing = self._packing(lanes_from, rows_from)
       if packing is not None:
-        cycles = self._computing(lanes_from, rows_from) + packing + self._storing()
+        cycles = self._computing(lanes_from, rows_from) + packing + storing
         yield Tiling(
           cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from
         )
@@ -221,7 +233,7 @@ class _Plan:
     size = int(self.row_loop.src[0].vmax)
     row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (PADDED if size % self.rows else 1.0)
     tile = self.rows * self.vectors
-    steps = iterations(self.c.end.src[1:]) * self.c.length * lane_waste * row_waste / (tile * self.width)
+    steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
     # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
     each = max(tile / 2, (self.rows + self.vectors) / 2, 4.0)
     if lanes_from is Lanes.DIRECT:
@@ -245,26 +257,28 @@ class _Plan:
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows) -> float | None:
     """Cycles for filling near memory; None where it does not fit, or is for nothing."""
+    if not self._possible(lanes_from, rows_from):
+      return None
     room = self.target.shared_memory_bytes
     cycles, near = 0.0, 0.0
     if lanes_from is not Lanes.DIRECT:
       if any(extent(r) is None for r in self.summed):
         return None
       adjacent = self.lanes_of.step(self.lane_loop) == 1
-      cycles += self.lanes_of.elements() * (COPY if adjacent else GATHER)
+      cycles += self.lanes_of.elements * (COPY if adjacent else GATHER)
       near += self._whole() if lanes_from is Lanes.WHOLE else self.panel * (PANELS if rows_from is Rows.BLOCK else 1)
     if rows_from is Rows.WINDOW:
       near += self._window_bytes()
-      overlap = self.rows_of.elements() / max(self.rows_of.nbytes() / self.rows_of.main.dtype.itemsize, 1.0)
+      overlap = self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0)
       passes = 1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)
-      cycles += self.rows_of.elements() / max(overlap**0.5, 1.0) * passes * COPY
+      cycles += self.rows_of.elements / max(overlap**0.5, 1.0) * passes * COPY
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
-      cycles += self.rows_of.elements() * (COPY if self.rows_of.step(self.row_loop) == 1 else GATHER)
+      cycles += self.rows_of.elements * (COPY if self.rows_of.step(self.row_loop) == 1 else GATHER)
     elif rows_from is Rows.BLOCK:
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
-      cycles += self.rows_of.elements() * COPY * blocks(self.lane_loop, self.lanes) / PANELS
-    return cycles if near <= room and self._possible(lanes_from, rows_from) else None
+      cycles += self.rows_of.elements * COPY * blocks(self.lane_loop, self.lanes) / PANELS
+    return cycles if near <= room else None
 
   def _whole(self) -> float:
     return self.panel * blocks(self.lane_loop, self.lanes)
@@ -298,7 +312,7 @@ class _Plan:
     return span * 1.25 * self.rows_of.value.dtype.itemsize
 
   def _storing(self) -> float:
-    outputs = iterations(self.c.end.src[1:])
+    outputs = self.c.outputs
     adjacent = stride(self.c.end.src[0].src[0].src[1], self.lane_loop) == 1
     return outputs / self.width if adjacent else outputs * SCATTER
 
@@ -319,7 +333,7 @@ def dot_cycles(c: Contraction, target: Capabilities) -> float:
     return math.inf
   width = min(target.lanes(o.value.dtype) for o in c.operands)
   size = int(summed[0].src[0].vmax)
-  outputs = iterations(c.end.src[1:])
+  outputs = c.outputs
   return outputs * (c.length * blocks(summed[0], width) * width / size / (2 * width) * 1.25 + 8)
 
 
@@ -338,7 +352,7 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   Sharing a loop that the packed panels do not depend on packs them again for each block of iterations.
   """
   end = root.src[0]
-  packing = 0.0 if tiling.lanes_from is Lanes.DIRECT else tiling.lanes_of.elements() * GATHER / tiling.cycles
+  packing = 0.0 if tiling.lanes_from is Lanes.DIRECT else tiling.lanes_of.elements * GATHER / tiling.cycles
   staged = {r for u in root.toposort if u.op is Ops.STAGE for r in u.src[0].ranges.difference(u.src[1:])}
   lanes = {r for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.lanes_of.slot) for r in u.src[0].ranges}
   choices = []
