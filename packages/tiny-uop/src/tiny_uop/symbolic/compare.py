@@ -192,7 +192,8 @@ RULES = PatternMatcher([
          s.var("k", 0, 3) + s.n * 4 < 8, s.n * 4 < s.var("k", 0, 3) + 9,             # a factor of most terms
          s.n // 4 < 2, s.n // 4 < -1, s.i // 4 < 2),                                 # quotients
        near_miss=lambda s: (s.n < s.m, s.n < 5, s.i + 1 < s.j, s.i < s.i + 1, s.i * 4 < 8, s.i // -4 < 2, s.f < s.g,
-                            s.var("k", 0, 3) + s.n * 4 < 9, s.n * 4 < s.var("k", 0, 3) + 10,
+                            s.n // 4 < s.m, s.n // s.var("k", 1, 9) < 2, s.var("k", 0, 3) + s.n * 4 < 9,
+                            s.n * 4 < s.var("k", 0, 3) + 10,
                             s.var("k", 0, 20, dtypes.int8) + 100 < s.value(dtypes.int8, 6))),  # j - 100 may wrap
   rule("equal_linear", UPat(_EQUAL, None, (i, j), name="u"), _equal,
        example=lambda s: (s.n.eq(40), s.n.ne(-9), (s.n * 2).eq(7), (s.n * 2).eq(6), (s.n * 2 + s.m * 4).ne(6),
