@@ -281,7 +281,7 @@ def _index(u: UOp) -> bool:
   while memory.op is Ops.AFTER:
     memory = memory.src[0]
   start = memory.op in (Ops.PARAM, Ops.ALLOC)  # an INDEX of an INDEX would be checked against the wrong bounds
-  return start and u.dtype is pointer.dtype and _integer(offset.dtype) and gated
+  return start and u.dtype is pointer.dtype and _integer(offset.dtype) and offset.dtype.count == 1 and gated
 
 
 def _load(u: UOp) -> bool:
@@ -311,7 +311,7 @@ def _kernel_reduce(u: UOp) -> bool:
 
 
 _MEMORY = (
-  row(Ops.INDEX, "a PARAM or ALLOC of its dtype (or its AFTER), an integer offset and possibly a bool gate", _index),
+  row(Ops.INDEX, "a PARAM or ALLOC of its dtype (or its AFTER), one integer offset and possibly a bool gate", _index),
   row(Ops.LOAD, "an INDEX of its element type, and possibly an alternative of its dtype", _load),
   row(Ops.STORE, "an INDEX and a value of its element type", _store),
   row(Ops.AFTER, "a pointer of its dtype and dependencies",
