@@ -11,7 +11,15 @@ import sys
 import pytest
 
 from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch, memory_bytes
-from tiny_runtime_cpu.machine import LLVMError, LoadedObject, compile_assembly, compile_object, has_symbols
+from tiny_runtime_cpu.machine import (
+  PASSES,
+  Level,
+  LLVMError,
+  LoadedObject,
+  compile_assembly,
+  compile_object,
+  has_symbols,
+)
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
 SINE = (
@@ -19,8 +27,8 @@ SINE = (
 )
 
 
-@pytest.mark.parametrize("level", (0, 1, 2, 3))
-def test_compile_and_call(level: int) -> None:
+@pytest.mark.parametrize("level", (0, 1, 2, 3, (), PASSES))
+def test_compile_and_call(level: Level) -> None:
   loaded = LoadedObject(compile_object(ANSWER, host_arch(), level), "answer")
   assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("answer"))() == 42
 

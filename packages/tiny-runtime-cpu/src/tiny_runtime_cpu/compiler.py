@@ -10,7 +10,7 @@ from functools import cache
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime_cpu.host import Arch
-from tiny_runtime_cpu.machine import LEVEL, LLVM_VERSION, LLVMError, compile_object
+from tiny_runtime_cpu.machine import LLVM_VERSION, PASSES, LLVMError, compile_object
 from tiny_uop import ProgramInfo, UOp, print_uop
 
 _generating = threading.Lock()  # the Python half: two threads in it would only take turns
@@ -32,7 +32,7 @@ class CPUCompiler:
   @property
   def key(self) -> str:
     """Processor, its features, and the version of LLVM."""
-    return f"cpu {LLVM_VERSION} O{LEVEL} {self.arch}"
+    return f"cpu {LLVM_VERSION} {' '.join(PASSES)} {self.arch}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""
@@ -52,7 +52,7 @@ class CPUCompiler:
     info: ProgramInfo = program.arg
     text = str(source.arg)
     try:
-      code = compile_object(text, self.arch, LEVEL)
+      code = compile_object(text, self.arch, PASSES)
     except LLVMError as error:
       raise CompileError(f"LLVM refused kernel {info.name}: {error}", text) from error
     return Binary(

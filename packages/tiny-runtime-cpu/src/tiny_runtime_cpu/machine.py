@@ -6,14 +6,18 @@ import ctypes
 import itertools
 import threading
 from functools import cache
+from typing import TypeAlias
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from tiny_runtime_cpu.host import Arch, host_arch
 
-LEVEL = 1
-"""LLVM's -O level for kernels. See README.md, "Choices that were measured"."""
+PASSES = ("sroa", "loop_rotate", "instruction_combine", "simplify_cfg")
+"""LLVM's passes for kernels, which come unrolled and vectorised. See README.md, "Choices that were measured"."""
+
+Level: TypeAlias = int | tuple[str, ...]
+"""How much LLVM does: one of its -O levels, or names of function passes."""
 
 
 LLVM_VERSION = f"llvmlite {llvmlite.__version__} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
@@ -34,16 +38,17 @@ def _initialize(family: str) -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _target_machine(arch: Arch, level: int) -> llvm.TargetMachine:
+def _target_machine(arch: Arch, level: Level) -> llvm.TargetMachine:
   _initialize(arch.family)
   # position-independent code in the small model: constants are reached relative to the program counter instead of
   # through 64-bit immediates; the linker puts calls that leave the object through stubs
+  effort = level if isinstance(level, int) else 2
   return llvm.Target.from_triple(arch.triple).create_target_machine(
-    cpu=arch.cpu, features=arch.features, opt=level, reloc="pic", codemodel="small"
+    cpu=arch.cpu, features=arch.features, opt=effort, reloc="pic", codemodel="small"
   )
 
 
-def _optimized(text: str, machine: llvm.TargetMachine, level: int, vectorize: bool) -> llvm.ModuleRef:
+def _optimized(text: str, machine: llvm.TargetMachine, level: Level) -> llvm.ModuleRef:
   # a context of its own: the global one keeps every type and constant for ever
   try:
     module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -52,28 +57,32 @@ def _optimized(text: str, machine: llvm.TargetMachine, level: int, vectorize: bo
     raise LLVMError(str(error)) from None
   module.triple = machine.triple
   module.data_layout = str(machine.target_data)
-  if level:
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = options.slp_vectorization = vectorize
-    builder = llvm.create_pass_builder(machine, options)
+  options = llvm.create_pipeline_tuning_options(speed_level=level if isinstance(level, int) else 1)
+  options.loop_vectorization = options.slp_vectorization = False
+  builder = llvm.create_pass_builder(machine, options)
+  if isinstance(level, tuple):
+    manager = llvm.create_new_function_pass_manager()
+    for name in level:
+      getattr(manager, f"add_{name}_pass")()
+    for function in module.functions:
+      if not function.is_declaration:
+        manager.run(function, builder)
+  elif level:
     builder.getModulePassManager().run(module, builder)
   return module
 
 
-def compile_object(text: str, arch: Arch, level: int = 2, vectorize: bool = False) -> bytes:
-  """Compile LLVM IR text to an object file. `level` is -O0 … -O3; `vectorize` also runs LLVM's own vectorisers.
-
-  Raises LLVMError.
-  """
+def compile_object(text: str, arch: Arch, level: Level = 2) -> bytes:
+  """Compile LLVM IR text to an object file. LLVM's own vectorisers are off. Raises LLVMError."""
   machine = _target_machine(arch, level)
-  code: bytes = machine.emit_object(_optimized(text, machine, level, vectorize))
+  code: bytes = machine.emit_object(_optimized(text, machine, level))
   return code
 
 
-def compile_assembly(text: str, arch: Arch, level: int = 2, vectorize: bool = False) -> str:
+def compile_assembly(text: str, arch: Arch, level: Level = 2) -> str:
   """What `compile_object` makes, as assembler text."""
   machine = _target_machine(arch, level)
-  assembly: str = machine.emit_assembly(_optimized(text, machine, level, vectorize))
+  assembly: str = machine.emit_assembly(_optimized(text, machine, level))
   return assembly
 
 
