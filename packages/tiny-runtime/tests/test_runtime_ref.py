@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
 import math
 import struct
 
@@ -12,6 +14,7 @@ from tiny_runtime.conformance.values import pack, unpack
 from tiny_runtime.errors import CompileError, OutOfMemory, Unavailable
 from tiny_runtime.ref import BACKEND, RefCompiler, RefDevice
 from tiny_runtime.ref.device import RefMemory
+from tiny_runtime.ref.generate import generate
 from tiny_uop import AxisType, DType, KernelInfo, Ops, UOp, dtypes
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
@@ -52,6 +55,19 @@ def test_each_step_is_rounded_to_the_type() -> None:
   assert tiny == 0.0  # in float64 it would have survived
   byte = sink(param(0, dtypes.uint8, 1).index(i).store(param(1, dtypes.uint8, 1).index(i).load() + 200).end(i))
   assert run(byte, bytes(1), bytes([100]))[0] == bytes([44])
+
+
+def test_a_function_is_freed_with_its_lines() -> None:
+  loop = UOp.range(4, 0)
+  function = generate(sink(param(0, I, 4).index(loop).store(param(1, I, 4).index(loop).load()).end(loop)))
+  name = function.call.__code__.co_filename
+  assert any("def kernel" in line for line in linecache.getlines(name))
+  gc.disable()
+  try:
+    del function
+    assert not linecache.getlines(name), "the function holds itself, or its lines are kept for ever"
+  finally:
+    gc.enable()
 
 
 @pytest.mark.parametrize("dtype", dtypes.floats, ids=lambda d: str(d.name))

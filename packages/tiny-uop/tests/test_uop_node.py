@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -162,3 +163,20 @@ def test_operators_build_what_the_contract_says() -> None:
   assert UOp.const(dtypes.int8, 300).arg == 44
   with pytest.raises(TypeError, match="one branch must be a UOp"):
     (x < 3).where(1, 0)
+
+
+def test_what_is_dropped_is_freed_at_once() -> None:
+  gc.collect()
+  before = live_nodes()
+  gc.disable()
+  try:
+    loop = UOp.range(1_234_567, 77)
+    pointer = dtypes.float32.ptr(1_234_567)
+    kernel = UOp.param(55, pointer).index(loop).store(UOp.param(56, pointer).index(loop).load()).end(loop)
+    assert loop in loop.ranges and not kernel.ranges and len(kernel.toposort) > 5 and kernel.key
+    known = ref(pointer)
+    del loop, pointer, kernel
+    assert known() is None, "the type of a pointer goes with the last node that has it"
+    assert live_nodes() == before
+  finally:
+    gc.enable()

@@ -6,6 +6,7 @@ import builtins
 import math
 from enum import Enum
 from typing import ClassVar, Literal
+from weakref import WeakValueDictionary
 
 Kind = Literal["bool", "int", "uint", "float", "void", "index"]
 
@@ -78,6 +79,8 @@ class PtrDType(DType):
   """A pointer to `size` elements of type `base` in an address space."""
 
   __slots__ = ("base", "size", "space")
+  # there is one for every size of a buffer, so these are forgotten when nothing has them
+  _pointers: ClassVar[WeakValueDictionary[tuple[object, ...], PtrDType]] = WeakValueDictionary()
   base: DType
   size: int
   space: AddrSpace
@@ -86,18 +89,15 @@ class PtrDType(DType):
   def of(cls, base: DType, size: int, space: AddrSpace) -> PtrDType:
     if isinstance(base, PtrDType) or base.kind in ("void", "index"):
       raise ValueError(f"no pointer to {base!r}: use a concrete scalar or vector type")
-    key = (cls, base, size, space)
-    found = cls._interned.get(key)
-    if isinstance(found, PtrDType):
+    key = (base, size, space)
+    if (found := cls._pointers.get(key)) is not None:
       return found
     self: PtrDType = object.__new__(cls)
     name = f"ptr<{base.name}, {size}, {space.value}>"
     fields = (("name", name), ("kind", base.kind), ("bits", base.bits), ("count", 1), ("itemsize", 8))
     for field, value in (*fields, ("base", base), ("size", size), ("space", space)):
       object.__setattr__(self, field, value)
-    made = cls._interned.setdefault(key, self)
-    assert isinstance(made, PtrDType)
-    return made
+    return cls._pointers.setdefault(key, self)
 
   def __repr__(self) -> str:
     return f"{self.base!r}.ptr({self.size}, {self.space!r})"

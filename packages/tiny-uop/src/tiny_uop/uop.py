@@ -60,22 +60,23 @@ class UOp(Arithmetic, Movement, Memory):
     return self._device
 
   @recursive
-  def ranges(self: UOp) -> frozenset[UOp]:
-    """The loops that the value is inside of."""
-    if self.op is Ops.CALL:
-      return _NO_RANGES
-    if not self.src:
+  def _around(self: UOp) -> frozenset[UOp]:
+    """`ranges` without this node: one that holds itself would not be freed when it is dropped."""
+    if self.op is Ops.CALL or not self.src:
       return _NO_RANGES
     open_ranges = self.src[0].ranges
     for s in self.src[1:]:
       other = s.ranges
       if other is not open_ranges and not other <= open_ranges:
         open_ranges = open_ranges | other
-    if self.op is Ops.RANGE:
-      return open_ranges | {self}
     if self.op in _CLOSERS and len(self.src) > 1:
       return open_ranges.difference(self.src[1:])
     return open_ranges
+
+  @property
+  def ranges(self) -> frozenset[UOp]:
+    """The loops that the value is inside of."""
+    return self._around if self.op is not Ops.RANGE else self._around | {self}
 
   @recursive
   def _bounds(self: UOp) -> tuple[Any, Any]:

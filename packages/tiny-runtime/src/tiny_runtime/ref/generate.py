@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NoReturn
+from weakref import finalize
 
 from tiny_runtime.ref.expressions import constant, expression, identity, is_supported
 from tiny_runtime.ref.memory import decode, encode, is_native, new_array
@@ -70,14 +71,16 @@ class _Generator:
       self.effect(effect)
     body = self.scopes[0].lines or ["pass"]
     source = "\n".join([f"def kernel({', '.join(arguments)}):", *(f"  {line}" for line in body)]) + "\n"
-    # registered under a name of its own so that a traceback shows the line
     filename = f"<REF kernel {next(_serial)}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     try:
       exec(compile(source, filename, "exec"), self.namespace)
     except SyntaxError as error:  # Python nests at most 20 loops
       raise Unsupported(f"{error.msg} in the generated function") from error
-    return Function(source, self.namespace["kernel"])
+    function = self.namespace.pop("kernel")  # whose globals would otherwise hold it
+    # as long as it lives, a traceback can show its lines
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    finalize(function, linecache.cache.pop, filename, None).atexit = False
+    return Function(source, function)
 
   # *** scopes ***
 
