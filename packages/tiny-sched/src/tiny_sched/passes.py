@@ -10,6 +10,7 @@ from tiny_sched.calls import calls_of
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.kernels import kernel_of
 from tiny_sched.memory import plan_memory
+from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import Rangeify
 from tiny_uop import Ops, UOp, graph_rewrite, spec
@@ -39,7 +40,7 @@ def _kernels(sink: UOp) -> UOp:
   """The graph is cut into kernels, in an order that can run; each temporary is a BUFFER of its own."""
   try:
     work = Rangeify(sink.toposort)
-    kernels = [kernel_of(unit) for unit in ordered(work.run(), work.histories)]
+    kernels = [kernel_of(unit) for unit in merge_kernels(ordered(work.run(), work.histories))]
   finally:
     simple.forget()
   for kernel in kernels:
