@@ -25,9 +25,9 @@ from tiny_codegen.render.base import Capabilities
 from tiny_uop import AxisType, Ops, PtrDType, UOp
 
 ROWS = (8, 7, 6, 5, 4, 3, 2)
-# cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, and where not;
-# of storing one element of a vector on its own
-COPY, GATHER, SCATTER = 0.15, 1.5, 1.0
+# cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, where it is
+# adjacent to the next steps of the sum, and where neither; of storing one element of a vector on its own
+COPY, TURN, GATHER, SCATTER = 0.15, 0.4, 1.5, 1.0
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
 # what the first cache level holds, and what the second one delivers in a cycle, in bytes
@@ -264,8 +264,7 @@ class _Plan:
     if lanes_from is not Lanes.DIRECT:
       if any(extent(r) is None for r in self.summed):
         return None
-      adjacent = self.lanes_of.step(self.lane_loop) == 1
-      cycles += self.lanes_of.elements * (COPY if adjacent else GATHER)
+      cycles += self.lanes_of.elements * self._moving(self.lanes_of, self.lane_loop)
       near += self._whole() if lanes_from is Lanes.WHOLE else self.panel * (PANELS if rows_from is Rows.BLOCK else 1)
     if rows_from is Rows.WINDOW:
       near += self._window_bytes()
@@ -274,11 +273,17 @@ class _Plan:
       cycles += self.rows_of.elements / max(overlap**0.5, 1.0) * passes * COPY
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
-      cycles += self.rows_of.elements * (COPY if self.rows_of.step(self.row_loop) == 1 else GATHER)
+      cycles += self.rows_of.elements * self._moving(self.rows_of, self.row_loop)
     elif rows_from is Rows.BLOCK:
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
       cycles += self.rows_of.elements * COPY * blocks(self.lane_loop, self.lanes) / PANELS
     return cycles if near <= room else None
+
+  def _moving(self, operand: Operand, loop: UOp) -> float:
+    """Cycles for an element that is packed next to its neighbour along a loop."""
+    if operand.step(loop) == 1:
+      return COPY
+    return TURN if any(operand.step(r) == 1 for r in self.summed) else GATHER
 
   def _whole(self) -> float:
     return self.panel * blocks(self.lane_loop, self.lanes)

@@ -8,8 +8,12 @@ end.
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, kind, stride, substitute_simplified
+import itertools
+
+from tiny_codegen.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, simplify
+
+TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
 
 
 def vectorize(root: UOp) -> UOp:
@@ -46,6 +50,8 @@ def _meeting(root: UOp) -> tuple[UOp, Ops] | None:
 
 
 def _close(closer: UOp, axis: UOp) -> UOp:
+  if (transposed := _transposed(closer, axis)) is not None:
+    return transposed
   count = int(axis.src[0].arg)
   others = tuple([r for r in closer.src[1:] if r is not axis])
   body = Lanes(axis, count).of(closer.src[0])
@@ -54,6 +60,47 @@ def _close(closer: UOp, axis: UOp) -> UOp:
   op = closer.arg[0]
   partial = body if body.dtype.count == count else body.broadcast(count)
   return combine_lanes(partial.reduce(op, *others), op)
+
+
+def _transposed(closer: UOp, axis: UOp) -> UOp | None:
+  """A copy that writes along the lanes and reads along another loop, as blocks that are read in wide loads along that
+  loop and turned in registers: one load for each lane and none for each element."""
+  if closer.op is not Ops.END or closer.src[0].op is not Ops.STORE or len(closer.src[0].src[0].src) > 2:
+    return None
+  place, value = closer.src[0].src
+  count = int(axis.src[0].arg)
+  loads = [u for u in value.toposort if u.op is Ops.LOAD]
+  across = [stride(u.src[0].src[1], axis) for u in loads]
+  if not loads or None in across or set(across) <= {0, 1} or stride(place.src[1], axis) != 1:
+    return None
+  if any(len(u.src[0].src) > 2 for u in loads) or any(u.op is Ops.REDUCE for u in value.toposort):
+    return None
+  for loop in closer.src[1:]:
+    size = extent(loop)
+    if kind(loop) is AxisType.LOOP and size is not None and all(stride(u.src[0].src[1], loop) == 1 for u in loads):
+      block = next((b for b in TURNED if size % b == 0 and count % b == 0), None)
+      if block is not None:
+        return _in_blocks(closer, axis, loop, block)
+  return None
+
+
+def _in_blocks(closer: UOp, axis: UOp, loop: UOp, block: int) -> UOp:
+  place, value = closer.src[0].src
+  pointer, offset = place.src
+  count, blocks = int(axis.src[0].arg), int(loop.src[0].arg) // block
+  outer = UOp.range(blocks, loop.arg[0], AxisType.LOOP) if blocks > 1 else number(0)
+  along = UOp.range(block, loop.arg[0], AxisType.VECTOR)
+  rows = [
+    Lanes(along, block).of(substitute_simplified(value, {axis: number(lane), loop: outer * block + along}))
+    for lane in range(count)
+  ]
+  stores = []
+  for step, first in itertools.product(range(block), range(0, count, block)):
+    column = tuple([row.extract(step) for row in rows[first : first + block]])
+    at = simplify(offset.substitute({loop: outer * block + step, axis: number(first)}))
+    stores.append(pointer.index(at).store(UOp(Ops.VECTORIZE, value.dtype.vec(block), column)))
+  loops = [outer if r is loop else r for r in closer.src[1:] if r is not axis]
+  return UOp.group(*stores).end(*[r for r in loops if r.op is Ops.RANGE])
 
 
 def combine_lanes(vector: UOp, op: Ops) -> UOp:

@@ -10,6 +10,7 @@ from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_
 from tiny_codegen.render.llvm_memory import load, store
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
+from tiny_codegen.render.llvm_transpose import column, rows_of_column
 from tiny_uop import AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
@@ -192,7 +193,9 @@ class _Program:
 
   def vectorize(self, u: UOp) -> None:
     kind, made = value_type(u.dtype), "poison"
-    if all(s is u.src[0] for s in u.src):
+    if (square := rows_of_column(u)) is not None:
+      made = column(self.body, *square)
+    elif all(s is u.src[0] for s in u.src):
       one = self.body.let(f"insertelement {kind} poison, {scalar_type(u.dtype)} {self.body.operand(u.src[0])}, i32 0")
       made = self.body.let(f"shufflevector {kind} {one}, {kind} poison, <{len(u.src)} x i32> zeroinitializer")
     else:
