@@ -1,0 +1,1 @@
+"""The parts of `bench.py`: workloads as data, the libraries they run on, the processes that run them, the report."""

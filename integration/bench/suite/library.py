@@ -1,0 +1,93 @@
+"""What a workload may ask of a library: `Library`, the same names for each of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Array = Any
+Tensor = Any
+Program = Callable[..., Tensor]
+
+
+class Library(ABC):
+  """One library (and a way to use it: a variant). Tensors are what its own functions take.
+
+  Images are `(batch, channels, height, width)`. `@`, `+`, `*`, `.reshape(…)`, `.sum()` and `.T` are the tensors' own.
+  """
+
+  def __init__(self, variant: str = "") -> None:
+    self.variant = variant
+
+  # *** values ***
+
+  @abstractmethod
+  def tensor(self, array: Array) -> Tensor:
+    """The array in the library's own memory."""
+
+  @abstractmethod
+  def array(self, tensor: Tensor) -> Array:
+    """The tensor as a NumPy array; types that NumPy lacks as float32."""
+
+  def runner(self, program: Program, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
+    """A function that computes the program's result anew at every call, in the way that is fastest when repeated."""
+    return lambda: program(self, *inputs)
+
+  # *** types ***
+
+  @abstractmethod
+  def to_bfloat16(self, x: Tensor) -> Tensor:
+    """Rounded to bfloat16."""
+
+  def product_bfloat16(self, a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product of bfloat16 tensors, in bfloat16."""
+    return a @ b
+
+  @abstractmethod
+  def product_int8(self, a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product of int8 tensors, exact in int32."""
+
+  # *** functions ***
+
+  @abstractmethod
+  def relu(self, x: Tensor) -> Tensor: ...
+
+  @abstractmethod
+  def softmax(self, x: Tensor) -> Tensor:
+    """Over the last axis."""
+
+  @abstractmethod
+  def layer_norm(self, x: Tensor) -> Tensor:
+    """Over the last axis, without weights."""
+
+  @abstractmethod
+  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal scaled dot-product attention over `(batch, heads, length, width)`."""
+
+  @abstractmethod
+  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor: ...
+
+  @abstractmethod
+  def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
+    """With the given statistics of each channel, or with those of the batch. ε is 1e-5."""
+
+  @abstractmethod
+  def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor: ...
+
+  @abstractmethod
+  def mean_of_image(self, x: Tensor) -> Tensor:
+    """`(batch, channels, height, width)` → `(batch, channels)`."""
+
+  @abstractmethod
+  def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the batch of −log softmax(logits)[label]."""
+
+  @abstractmethod
+  def training_step(
+    self, loss: Callable[..., Tensor], weights: Mapping[str, Array], data: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], Tensor]:
+    """A function that computes `loss(library, weights, *data)`, makes a step of Adam, and returns the loss.
+
+    `weights` are arrays. Adam has the usual betas 0.9 and 0.999 and ε = 1e-8.
+    """

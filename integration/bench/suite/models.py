@@ -1,0 +1,141 @@
+"""The models among the workloads, written once for every `Library`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from suite.library import Array, Library, Tensor
+
+Weights = dict[str, Array]
+RESNET18 = ((64, 1), (128, 2), (256, 2), (512, 2))  # (channels, stride) of the stages, of two blocks each
+
+
+def gaussian(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Array:
+  """float32 with the given standard deviation."""
+  return (rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+def convolution(rng: np.random.Generator, out: int, into: int, size: int) -> Array:
+  """Weights that keep the variance of what comes after a ReLU."""
+  return gaussian(rng, out, into, size, size, scale=(2 / (into * size * size)) ** 0.5)
+
+
+def norm_weights(rng: np.random.Generator, name: str, channels: int, with_statistics: bool) -> Weights:
+  """Weights, and statistics if asked for, of a batch normalisation."""
+  weights = {
+    f"{name}.weight": 1 + gaussian(rng, channels, scale=0.1),
+    f"{name}.bias": gaussian(rng, channels, scale=0.1),
+  }
+  if with_statistics:
+    weights[f"{name}.mean"] = gaussian(rng, channels, scale=0.1)
+    weights[f"{name}.var"] = rng.uniform(0.5, 1.5, channels).astype(np.float32)
+  return weights
+
+
+def norm(lib: Library, w: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+  """Batch normalisation with the weights of that name."""
+  return lib.batch_norm(x, w[f"{name}.weight"], w[f"{name}.bias"], w.get(f"{name}.mean"), w.get(f"{name}.var"))
+
+
+# *** ResNet-18 (He et al. 2016) ***
+
+
+def resnet_blocks() -> Iterator[tuple[str, int, int, int]]:
+  """(name, channels in, channels out, stride) of each block."""
+  channels = RESNET18[0][0]
+  for stage, (width, stride) in enumerate(RESNET18):
+    for number in range(2):
+      yield f"{stage}.{number}", channels, width, 1 if number else stride
+      channels = width
+
+
+def resnet18_weights(rng: np.random.Generator) -> Weights:
+  """Random weights and statistics."""
+  w = {"first": convolution(rng, 64, 3, 7), **norm_weights(rng, "first norm", 64, True)}
+  for name, into, out, stride in resnet_blocks():
+    for part, source in (("a", into), ("b", out)):
+      w[f"{name}{part}"] = convolution(rng, out, source, 3)
+      w |= norm_weights(rng, f"{name}{part} norm", out, True)
+    if stride != 1 or into != out:
+      w[f"{name}around"] = convolution(rng, out, into, 1)
+      w |= norm_weights(rng, f"{name}around norm", out, True)
+  w["head.weight"] = gaussian(rng, RESNET18[-1][0], 1000, scale=0.05)
+  w["head.bias"] = gaussian(rng, 1000, scale=0.05)
+  return w
+
+
+def resnet18(lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
+  """Images → 1000 logits, with fixed statistics."""
+  x = lib.relu(norm(lib, w, "first norm", lib.conv2d(x, w["first"], stride=2, padding=3)))
+  x = lib.max_pool(x, 3, 2, padding=1)
+  for name, _, _, stride in resnet_blocks():
+    y = lib.relu(norm(lib, w, f"{name}a norm", lib.conv2d(x, w[f"{name}a"], stride=stride, padding=1)))
+    y = norm(lib, w, f"{name}b norm", lib.conv2d(y, w[f"{name}b"], padding=1))
+    if f"{name}around" in w:
+      x = norm(lib, w, f"{name}around norm", lib.conv2d(x, w[f"{name}around"], stride=stride))
+    x = lib.relu(x + y)
+  return lib.mean_of_image(x) @ w["head.weight"] + w["head.bias"]
+
+
+def resnet18_flops(image: int) -> float:
+  """Operations of the convolutions for one image."""
+  size = image // 2
+  total = 2.0 * 64 * 3 * 49 * size * size
+  size //= 2
+  for _, into, out, stride in resnet_blocks():
+    size //= stride
+    total += 2.0 * size * size * out * (9 * into + 9 * out + (into if stride != 1 or into != out else 0))
+  return total
+
+
+# *** a small convolutional network for MNIST ***
+
+
+def mnist_weights(rng: np.random.Generator) -> Weights:
+  """Random weights."""
+  w = {"1": convolution(rng, 32, 1, 5), "2": convolution(rng, 32, 32, 5)}
+  w |= {"3": convolution(rng, 64, 32, 3), "4": convolution(rng, 64, 64, 3)}
+  w |= norm_weights(rng, "norm 2", 32, False) | norm_weights(rng, "norm 4", 64, False)
+  return w | {"head.weight": gaussian(rng, 576, 10, scale=0.04), "head.bias": gaussian(rng, 10, scale=0.04)}
+
+
+def mnist_loss(lib: Library, w: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+  """`(n, 1, 28, 28)` and labels → cross-entropy."""
+  x = lib.relu(lib.conv2d(images, w["1"]))
+  x = lib.relu(lib.conv2d(x, w["2"]))
+  x = lib.max_pool(norm(lib, w, "norm 2", x), 2, 2)
+  x = lib.relu(lib.conv2d(x, w["3"]))
+  x = lib.relu(lib.conv2d(x, w["4"]))
+  x = lib.max_pool(norm(lib, w, "norm 4", x), 2, 2)
+  return lib.cross_entropy(x.reshape(-1, 576) @ w["head.weight"] + w["head.bias"], labels)
+
+
+def mnist_flops(batch: int) -> float:
+  """Operations of the convolutions, forward and backward; the gradient of the images is not needed."""
+  first = 24 * 24 * 25 * 32
+  rest = 20 * 20 * 25 * 32 * 32 + 8 * 8 * 9 * 32 * 64 + 6 * 6 * 9 * 64 * 64
+  return 2.0 * batch * (2 * first + 3 * rest)
+
+
+# *** a small perceptron ***
+
+
+def mlp_weights(rng: np.random.Generator, sizes: tuple[int, ...]) -> Weights:
+  """Random weights of linear layers between these sizes."""
+  w = {}
+  for number, (into, out) in enumerate(zip(sizes, sizes[1:])):
+    w[f"{number}.weight"] = gaussian(rng, into, out, scale=(2 / into) ** 0.5)
+    w[f"{number}.bias"] = gaussian(rng, out, scale=0.1)
+  return w
+
+
+def mlp(lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
+  """Linear layers with ReLU between them."""
+  layers = len(w) // 2
+  for number in range(layers):
+    x = x @ w[f"{number}.weight"] + w[f"{number}.bias"]
+    if number < layers - 1:
+      x = lib.relu(x)
+  return x

@@ -1,0 +1,116 @@
+"""NumPy: what one writes with it, in the type of the inputs. In float64 it is what all results are checked with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from suite.library import Array, Library, Tensor
+
+
+class Numpy(Library):
+  """Variants: "exact" computes in float64."""
+
+  def tensor(self, array: Array) -> Tensor:
+    return array.astype(np.float64) if self.variant == "exact" and array.dtype != np.int32 else array
+
+  def array(self, tensor: Tensor) -> Array:
+    return np.asarray(tensor)
+
+  def to_bfloat16(self, x: Tensor) -> Tensor:
+    """The value rounded to bfloat16 (to nearest even), in the type that it came in: NumPy has no bfloat16."""
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    return rounded.view(np.float32).astype(x.dtype)
+
+  def product_int8(self, a: Tensor, b: Tensor) -> Tensor:
+    return a.astype(np.int32) @ b.astype(np.int32) if a.dtype == np.int8 else a @ b
+
+  def relu(self, x: Tensor) -> Tensor:
+    return np.maximum(x, 0)
+
+  def softmax(self, x: Tensor) -> Tensor:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    e /= e.sum(axis=-1, keepdims=True)
+    return e
+
+  def layer_norm(self, x: Tensor) -> Tensor:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    centred /= np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-5)
+    return centred
+
+  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    length = q.shape[-2]
+    scores = q @ k.swapaxes(-1, -2) / q.dtype.type(np.sqrt(q.shape[-1]))
+    hidden = np.where(np.tri(length, dtype=bool), 0, -np.inf).astype(q.dtype)
+    return self.softmax(scores + hidden) @ v
+
+  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    """A matrix product for each position in the window."""
+    batch, channels = x.shape[:2]
+    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    out: Array = 0
+    for place in window_places(padded.shape, w.shape, stride):
+      part = padded[:, :, place.rows, place.columns]
+      height, width = part.shape[2:]
+      out = out + w[:, :, place.i, place.j] @ part.reshape(batch, channels, height * width)
+    return out.reshape(batch, len(w), height, width)
+
+  def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
+    if mean is None:
+      mean, var = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
+    scale = weight / np.sqrt(var + x.dtype.type(1e-5))
+    return x * scale[:, None, None] + (bias - mean * scale)[:, None, None]
+
+  def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
+    edge = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    padded = np.pad(x, edge, constant_values=-np.inf)
+    parts = (padded[:, :, p.rows, p.columns] for p in window_places(padded.shape, (1, 1, size, size), stride))
+    return np.maximum.reduce(list(parts))
+
+  def mean_of_image(self, x: Tensor) -> Tensor:
+    return x.mean(axis=(2, 3))
+
+  def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+    return -np.log(self.softmax(logits)[np.arange(len(labels)), labels]).mean()
+
+  def training_step(
+    self, loss: Callable[..., Tensor], weights: Mapping[str, Array], data: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], Tensor]:
+    from suite.numpy_gradients import NumpyGradients
+
+    tape = NumpyGradients()
+    trained = {name: self.tensor(array).copy() for name, array in weights.items()}
+    first = {name: np.zeros_like(w) for name, w in trained.items()}
+    second = {name: np.zeros_like(w) for name, w in trained.items()}
+    steps = 0
+
+    def step() -> Tensor:
+      nonlocal steps
+      steps += 1
+      value, gradients = tape.differentiate(loss, trained, data)
+      for name, w in trained.items():
+        g = gradients[name]
+        first[name] += 0.1 * (g - first[name])
+        second[name] += 0.001 * (g * g - second[name])
+        root = np.sqrt(second[name] / (1 - 0.999**steps)) + 1e-8
+        w -= rate / (1 - 0.9**steps) * first[name] / root
+      return value
+
+    return step
+
+
+class Place:
+  """A position (i, j) in a window, and the rows and columns of the image that are there as the window moves."""
+
+  def __init__(self, i: int, j: int, height: int, width: int, stride: int) -> None:
+    self.i, self.j = i, j
+    self.rows = slice(i, i + (height - 1) * stride + 1, stride)
+    self.columns = slice(j, j + (width - 1) * stride + 1, stride)
+
+
+def window_places(image: tuple[int, ...], window: tuple[int, ...], stride: int) -> list[Place]:
+  """All positions of a window; both shapes end in height and width, the image's includes padding."""
+  height, width = ((image[axis] - window[axis]) // stride + 1 for axis in (2, 3))
+  return [Place(i, j, height, width, stride) for i in range(window[2]) for j in range(window[3])]

@@ -1,0 +1,131 @@
+"""Libraries with tinygrad's public names: ours, and tinygrad."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from suite.library import Array, Library, Program, Tensor
+
+
+class TinygradLike(Library):
+  """Everything is captured by `TinyJit`. Variant "fp32": what is bfloat16 or int8 elsewhere is float32."""
+
+  def __init__(self, variant: str, module: Any) -> None:
+    super().__init__(variant)
+    self.module = module
+    self.dtypes = module.dtypes
+    self.device = module.Device[module.Device.DEFAULT]
+
+  def tensor(self, array: Array) -> Tensor:
+    if self.variant == "fp32":
+      array = array.astype("float32")
+    return self.module.Tensor(array).contiguous().realize()
+
+  def array(self, tensor: Tensor) -> Array:
+    floats = self.dtypes.float32
+    return (tensor.cast(floats) if tensor.dtype == self.dtypes.bfloat16 else tensor).numpy()
+
+  def wait(self) -> None:
+    """Until the device has done everything."""
+    self.device.synchronize()
+
+  def runner(self, program: Program, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
+    captured = self.module.TinyJit(lambda *tensors: program(self, *tensors).realize())
+
+    def run() -> Tensor:
+      result = captured(*inputs)
+      self.wait()
+      return result
+
+    return run
+
+  def to_bfloat16(self, x: Tensor) -> Tensor:
+    return x if self.variant == "fp32" else x.cast(self.dtypes.bfloat16).contiguous().realize()
+
+  def product_int8(self, a: Tensor, b: Tensor) -> Tensor:
+    return a @ b if self.variant == "fp32" else a.cast(self.dtypes.int32) @ b.cast(self.dtypes.int32)
+
+  def relu(self, x: Tensor) -> Tensor:
+    return x.relu()
+
+  def softmax(self, x: Tensor) -> Tensor:
+    return x.softmax(-1)
+
+  def layer_norm(self, x: Tensor) -> Tensor:
+    return x.layernorm()
+
+  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q.scaled_dot_product_attention(k, v, is_causal=True)
+
+  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    return x.conv2d(w, stride=stride, padding=padding)
+
+  def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
+    if mean is None:
+      mean = x.mean((0, 2, 3))
+      var = (x - mean.reshape(1, -1, 1, 1)).square().mean((0, 2, 3))
+    return x.batchnorm(weight, bias, mean, (var + 1e-5).rsqrt())
+
+  def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
+    return x.max_pool2d((size, size), stride, padding=padding)
+
+  def mean_of_image(self, x: Tensor) -> Tensor:
+    return x.mean((2, 3))
+
+  def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.sparse_categorical_crossentropy(labels)
+
+  def training_step(
+    self, loss: Callable[..., Tensor], weights: Mapping[str, Array], data: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], Tensor]:
+    trained = {name: self.tensor(array) for name, array in weights.items()}
+    optimiser = self.module.nn.optim.Adam(list(trained.values()), lr=rate)
+
+    def step(*inputs: Tensor) -> Tensor:
+      optimiser.zero_grad()
+      value = loss(self, trained, *inputs)
+      value.backward()
+      return value.realize(*optimiser.schedule_step())
+
+    captured = self.module.TinyJit(step)
+
+    def run() -> Tensor:
+      with self.training():
+        result = captured(*data)
+      self.wait()
+      return result
+
+    return run
+
+  def training(self) -> contextlib.AbstractContextManager[Any]:
+    """The context in which optimisers step."""
+    context: contextlib.AbstractContextManager[Any] = self.module.Tensor.train()
+    return context
+
+
+class Ours(TinygradLike):
+  """tiny_tensor."""
+
+  def __init__(self, variant: str = "") -> None:
+    import tiny_tensor
+
+    super().__init__(variant, tiny_tensor)
+
+  def wait(self) -> None:
+    self.device.sync()
+
+
+class Tinygrad(TinygradLike):
+  """tinygrad on its device CPU."""
+
+  def __init__(self, variant: str = "") -> None:
+    import tinygrad
+
+    super().__init__(variant, tinygrad)
+    self.tensor_class = tinygrad.Tensor
+
+  def training(self) -> contextlib.AbstractContextManager[Any]:
+    context: contextlib.AbstractContextManager[Any] = self.tensor_class.train()
+    return context

@@ -1,0 +1,69 @@
+"""What a row of the benchmark is made of."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from suite.library import Array, Program
+
+Weights = dict[str, Array]
+Random = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Roof:
+  """The limit that the machine sets: "fma", or a stream ("read", "copy", "triad") over so many bytes in all."""
+
+  kind: str
+  nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Goal:
+  """What is to be reached.
+
+  "roof": this fraction of the roof. "peers": this many times the rate of the best of `lanes` (prefixes of their names).
+  "seconds": at most so many per call.
+  """
+
+  kind: str
+  value: float
+  lanes: tuple[str, ...] = ("numpy", "torch", "tinygrad")
+
+  def __str__(self) -> str:
+    if self.kind == "roof":
+      return f"≥ {self.value:.2f} of roof"
+    if self.kind == "seconds":
+      return f"≤ {self.value * 1e6:.0f} µs" if self.value < 1e-3 else f"≤ {self.value:.2f} s"
+    name = "best peer" if len(self.lanes) == 3 else self.lanes[0]
+    return f"≥ {self.value:.1f} × {name}" if self.value != 1 else f"≥ {name}"
+
+
+@dataclass(frozen=True)
+class Workload:
+  """A program, what it is given, how much work it is, where it runs (lanes), and what is to be reached."""
+
+  name: str
+  group: str
+  program: Program
+  """`(library, weights, *inputs)` → result; of a training step, the loss."""
+  inputs: Callable[[Random], tuple[Array, ...]]
+  goal: Goal
+  work: float
+  """Operations per call where the roof is "fma", bytes where it is a stream."""
+  roof: Roof | None
+  lanes: tuple[str, ...] = ("ours", "numpy", "torch", "tinygrad")
+  weights: Callable[[Random], Weights] = field(default=lambda rng: {})
+  tolerance: float = 1e-5
+  """Largest error allowed, as a share of the largest value of the float64 result."""
+  kind: str = "call"
+  """"call"; "train": a step that changes its weights; "cold" and "warm": a new process, with and without caches."""
+
+  def arrays(self) -> tuple[Weights, tuple[Array, ...]]:
+    """(weights, inputs), the same in every process."""
+    rng = np.random.default_rng(zlib.crc32(self.name.encode()))
+    return self.weights(rng), self.inputs(rng)

@@ -1,0 +1,197 @@
+"""The rows of the benchmark: the table of issue 4, a line or a function for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from suite import models
+from suite.library import Array, Library, Tensor
+from suite.workload import Goal, Random, Roof, Workload
+
+FMA = Roof("fma")
+MATMUL = ("ours", "numpy", "numpy skylakex", "torch", "tinygrad")
+STREAM = ("ours", "numpy", "numpy warm", "torch", "torch warm", "tinygrad")
+COMPILED = (*STREAM, "torch compiled")
+IMAGES = ("ours", "numpy", "torch", "torch channels last", "tinygrad")
+
+
+def normal(*shapes: tuple[int, ...]) -> Callable[[Random], tuple[Array, ...]]:
+  """Standard normal float32 arrays."""
+  return lambda rng: tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
+
+
+def product(lib: Library, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+  return a @ b
+
+
+def product_transposed(lib: Library, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+  return a.T @ b.T
+
+
+def matmul(name: str, a: tuple[int, ...], b: tuple[int, ...], fraction: float, transposed: bool = False) -> Workload:
+  """fp32 matrix products; a transposed operand has this shape in memory."""
+  flops = 2.0 * np.prod(a, dtype=float) * (b[-2] if transposed else b[-1])
+  program = product_transposed if transposed else product
+  return Workload(name, "matmul", program, normal(a, b), Goal("roof", fraction), flops, FMA, MATMUL)
+
+
+def low_precision(name: str, n: int, program: Callable[..., Tensor], kind: str) -> Workload:
+  """bf16 or int8; the lane "ours fp32" is the same product in float32."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    if kind == "int8":
+      return tuple(rng.integers(-128, 128, (n, n), dtype=np.int8) for _ in range(2))
+    return tuple(rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+
+  goal, lanes = Goal("peers", 1.5, ("ours fp32",)), ("ours", "ours fp32", "torch", "tinygrad")
+  tolerance = 0.0 if kind == "int8" else 2.0**-7
+  return Workload(name, "low precision", program, inputs, goal, 2.0 * n**3, FMA, lanes, tolerance=tolerance)
+
+
+def product_bfloat16(lib: Library, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+  return lib.product_bfloat16(a, b)
+
+
+def product_int8(lib: Library, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+  return lib.product_int8(a, b)
+
+
+def stream(
+  name: str, roof: str, program: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...], passes: int,
+  lanes: tuple[str, ...] = STREAM, tolerance: float = 1e-5,
+) -> Workload:  # fmt: skip
+  """`passes`: how many arrays of the first shape are read and written; a vector beside them does not count."""
+  nbytes = 4 * passes * int(np.prod(shapes[0]))
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    draw: Callable[..., Array] = rng.random if "sum" in name else rng.standard_normal
+    return tuple(draw(shape, dtype=np.float32) for shape in shapes)
+
+  return Workload(
+    name, "memory", program, inputs, Goal("peers", 1), nbytes, Roof(roof, nbytes), lanes, tolerance=tolerance
+  )
+
+
+def relu_of_sum(lib: Library, w: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+  return lib.relu(a * b + c)
+
+
+def total(lib: Library, w: Tensor, x: Tensor) -> Tensor:
+  return x.sum()
+
+
+def softmax(lib: Library, w: Tensor, x: Tensor) -> Tensor:
+  return lib.softmax(x)
+
+
+def layer_norm(lib: Library, w: Tensor, x: Tensor) -> Tensor:
+  return lib.layer_norm(x)
+
+
+def convolution(
+  batch: int, into: int, size: int, out: int, window: int, stride: int = 1, group: str = "resnet50",
+  goal: Goal | None = None,
+) -> Workload:  # fmt: skip
+  """Images of `size`², padded so that a stride of 1 keeps that."""
+  name = f"conv {batch}×{into}×{size}² {out}×{into}×{window}²" + (f" /{stride}" if stride > 1 else "")
+  flops = 2.0 * batch * out * into * window**2 * (-(-size // stride)) ** 2
+  program = partial(call_convolution, stride=stride, padding=window // 2)
+  inputs = normal((batch, into, size, size), (out, into, window, window))
+  return Workload(name, group, program, inputs, goal or Goal("peers", 1, ("torch",)), flops, FMA, IMAGES)
+
+
+def call_convolution(lib: Library, weights: Tensor, x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
+  return lib.conv2d(x, w, stride, padding)
+
+
+def resnet50_shapes() -> list[tuple[int, int, int, int, int]]:
+  """(channels in, size, channels out, window, stride) of its distinct convolutions, in order (stride in the 3×3)."""
+  shapes, channels, size = [(3, 224, 64, 7, 2)], 64, 56
+  for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+    shapes += [(channels, size, width, 1, 1), (width, size, width, 3, stride)]
+    shapes.append((channels, size, 4 * width, 1, stride))  # around
+    channels, size = 4 * width, size // stride
+    shapes += [(width, size, channels, 1, 1), (channels, size, width, 1, 1), (width, size, width, 3, 1)]
+  return list(dict.fromkeys(shapes))
+
+
+def attention(lib: Library, w: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+  return lib.attention(q, k, v)
+
+
+def resnet18(batch: int, image: int) -> Workload:
+  """Inference with fixed statistics."""
+  flops = batch * models.resnet18_flops(image)
+  goal, inputs = Goal("peers", 1.2, ("torch",)), normal((batch, 3, image, image))
+  return Workload(
+    f"ResNet-18 forward, batch {batch}", "models", models.resnet18, inputs, goal, flops, FMA, IMAGES,
+    models.resnet18_weights, 1e-4,
+  )  # fmt: skip
+
+
+def mnist(batch: int) -> Workload:
+  """A training step of a convolutional network."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    images = rng.standard_normal((batch, 1, 28, 28), dtype=np.float32)
+    return images, rng.integers(0, 10, batch).astype(np.int32)
+
+  return Workload(
+    f"MNIST training step, batch {batch}", "models", models.mnist_loss, inputs, Goal("peers", 1.2, ("torch",)),
+    models.mnist_flops(batch), FMA, IMAGES, models.mnist_weights, 1e-3, "train",
+  )  # fmt: skip
+
+
+def mlp() -> Workload:
+  """One captured call of a very small network: what a call costs."""
+  sizes = (64, 64, 64, 10)
+  weights = partial(models.mlp_weights, sizes=sizes)
+  flops = 2.0 * sum(a * b for a, b in zip(sizes, sizes[1:]))
+  return Workload(
+    "MLP 64-64-64-10, batch 1", "latency", models.mlp, normal((1, 64)), Goal("seconds", 8e-6), flops, None,
+    weights=weights,
+  )  # fmt: skip
+
+
+def start(kind: str, seconds: float) -> Workload:
+  """A new process that adds one to three numbers."""
+  return Workload(
+    f"cold start, {kind} cache", "start", total, normal((1,)), Goal("seconds", seconds), 1.0, None, kind=kind
+  )
+
+
+def all_workloads(small: bool = False) -> list[Workload]:
+  """Every row; `small` makes all of them tiny, to try the benchmark itself."""
+  by = 16 if small else 1  # what sizes are divided by
+  n, batch = 4096 // by, 2 if small else 8
+  square, image = (n, n), 32 if small else 224
+  million = (1 << 20) // by
+  rows = [
+    *(matmul(f"matmul {s // by}", (s // by, s // by), (s // by, s // by), f)
+      for s, f in ((2048, 0.85), (1024, 0.80), (512, 0.70))),
+    matmul(f"matmul {1000 // by}×{777 // by}×{333 // by}", (1000 // by, 777 // by), (777 // by, 333 // by), 0.70),
+    matmul(f"matmul {512 // by}, both transposed", (512 // by, 512 // by), (512 // by, 512 // by), 0.70, True),
+    matmul(f"matmul {256 // by}", (256 // by, 256 // by), (256 // by, 256 // by), 0.55),
+    matmul(f"matmul {64 // by} of 128²", (64 // by, 128, 128), (64 // by, 128, 128), 0.55),
+    stream(f"matrix × vector {n}²", "read", product, (square, (n,)), 1),
+    stream(f"sum of {64 // by} MB", "read", total, ((16 * million,),), 1, tolerance=1e-6),
+    stream(f"sum of {256 // by} MB", "read", total, ((64 * million,),), 1, tolerance=1e-6),
+    stream(f"relu(a·b+c), {16 * million:.0e}", "triad", relu_of_sum, ((16 * million,),) * 3, 4, COMPILED),
+    stream(f"softmax {n}²", "copy", softmax, (square,), 2, COMPILED),
+    stream(f"layer norm {n}×{1024 // by}", "copy", layer_norm, ((n, 1024 // by),), 2, COMPILED),
+    convolution(batch, 64 // by, 56, 64 // by, 3, group="conv", goal=Goal("roof", 0.75)),
+    *(convolution(batch, -(-c // by), -(-s // by), o // by, w, st)
+      for c, s, o, w, st in resnet50_shapes() if (c, s, o, w) != (64, 56, 64, 3)),
+    Workload(
+      f"attention, causal, 12×{1024 // by}×64", "attention", attention, normal(*((1, 12, 1024 // by, 64),) * 3),
+      Goal("peers", 1, ("torch",)), 2.0 * 2 * 12 * (1024 // by) ** 2 * 64 / 2, FMA,
+    ),
+    resnet18(1, image), resnet18(batch, image), mnist(4 if small else 512), mlp(),
+    low_precision(f"matmul {1024 // by}, bf16", 1024 // by, product_bfloat16, "bf16"),
+    low_precision(f"matmul {1024 // by}, int8", 1024 // by, product_int8, "int8"),
+    start("cold", 0.6), start("warm", 0.35),
+  ]  # fmt: skip
+  return rows

@@ -1,0 +1,104 @@
+"""The benchmark of workloads measures what it says, tried on tiny sizes; how long anything takes is not looked at."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench"
+sys.path.insert(0, str(BENCH))
+
+from suite import measuring, models  # noqa: E402
+from suite.measuring import Figures, Row, error_of  # noqa: E402
+from suite.numpy_gradients import NumpyGradients  # noqa: E402
+from suite.numpy_library import Numpy  # noqa: E402
+from suite.report import show, summary  # noqa: E402
+from suite.workload import Goal  # noqa: E402
+from suite.workloads import all_workloads  # noqa: E402
+
+TINY = ("--small", "--seconds", "0.01", "--slice", "0.005", "--libraries", "numpy")
+
+
+def run(*options: str, folder: Path) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, str(BENCH / "bench.py"), *options],
+    capture_output=True,
+    text=True,
+    timeout=600,
+    cwd=folder,
+    env={**os.environ, "DEVICE": "CPU"},
+  )
+
+
+ONE_OF_A_KIND = ["matmul 64", "sum of 4 MB", "softmax", "conv 2×1×14²", "attention", "MNIST", "MLP", "int8", "warm"]
+
+
+@pytest.mark.parametrize(("mode", "words"), [("--single", ONE_OF_A_KIND), ("--threads=2", ["relu", "batch 1"])])
+def test_workloads_are_checked_and_measured(tmp_path: Path, mode: str, words: list[str]) -> None:
+  results, log = tmp_path / "bench.json", tmp_path / "log"
+  done = run(*TINY, mode, "--json", str(results), "--log", str(log), *words, folder=tmp_path)
+  assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
+  rows = json.loads(results.read_text())["rows"]
+  expected = [w.name for w in all_workloads(small=True) if any(word in w.name for word in words)]
+  assert [row["name"] for row in rows] == expected, "no row is left out"
+  for row in rows:
+    assert row["name"] in done.stdout
+    assert {"ours", "numpy"} & set(row["lanes"]), row
+    for lane, figures in row["lanes"].items():
+      assert not figures["failure"], (row["name"], lane, figures["failure"])
+      assert 0 < figures["best"] and 0 < figures["seconds"], (row["name"], lane)
+      assert row["group"] == "start" or figures["error"] is not None, (row["name"], lane)
+    assert row["reached"] is None or row["reached"] > 0
+    assert row["roof"] is None or len(row["roof"]["samples"]) >= 2 * measuring.LEAST_ROUNDS
+
+
+def test_says_which_workloads_there_are(tmp_path: Path) -> None:
+  done = run("--list", "matmul 1024", folder=tmp_path)
+  assert done.stdout.splitlines()[0].split("  ")[0] == "matmul", done.stdout
+  done = run("no such thing", folder=tmp_path)
+  assert done.returncode == 1 and "'no such thing'" in done.stderr and "resnet50" in done.stderr
+
+
+def test_rows_that_are_wrong_or_missed_say_so() -> None:
+  (workload,) = (w for w in all_workloads() if w.name == "matmul 1024")
+  assert workload.goal == Goal("roof", 0.8)
+  good = Figures(slices=[0.01], shares=[0.6], best=0.01, error=1e-7)
+  other = Figures(slices=[0.02], shares=[0.3], best=0.02, error=1e-7)
+  row = Row(workload, {"ours": good, "numpy": other})
+  assert row.reached() == pytest.approx(0.75) and row.ratio("numpy") == pytest.approx(2)
+  assert "MISSED, at 75%" in show(row) and "2.00×" in show(row)
+  broken = Row(workload, {"ours": Figures(failure="wrong: off by 1.0"), "numpy": other})
+  assert broken.reached() is None
+  assert "FAILED" in show(broken) and "wrong: off by 1.0" in show(broken) and workload.name in summary([broken])
+  assert "0 of 2 goals" in summary([row, broken])
+
+
+def test_goals_against_peers_are_against_the_best_of_them() -> None:
+  (workload,) = (w for w in all_workloads() if w.name == "ResNet-18 forward, batch 1")
+  shares = {"ours": 0.6, "numpy": 0.9, "torch": 0.2, "torch channels last": 0.4}
+  row = Row(workload, {lane: Figures(slices=[1.0], shares=[share]) for lane, share in shares.items()})
+  assert row.reached() == pytest.approx(0.6 / 0.4 / 1.2), "torch's best layout, and no one else"
+
+
+def test_errors_are_shares_of_the_largest_value() -> None:
+  exact = np.array([[1.0, -4.0]])
+  assert error_of(np.array([[1.0, -4.4]]), exact) == pytest.approx(0.1)
+  assert np.isnan(error_of(np.array([[np.nan, -4.0]]), exact))
+  assert error_of(np.zeros((3, 2)), exact) == float("inf")
+
+
+def test_gradients_that_results_are_compared_with_are_right() -> None:
+  rng = np.random.default_rng(0)
+  weights = {name: w.astype(np.float64) for name, w in models.mnist_weights(rng).items()}
+  data = rng.standard_normal((3, 1, 28, 28)), rng.integers(0, 10, 3).astype(np.int32)
+  _, gradients = NumpyGradients().differentiate(models.mnist_loss, weights, data)
+  assert gradients.keys() == weights.keys()
+  exact, step = Numpy("exact"), 1e-8  # so short that few units change sign
+  for name, weight in weights.items():
+    direction = rng.standard_normal(weight.shape)
+    both = [models.mnist_loss(exact, weights | {name: weight + sign * step * direction}, *data) for sign in (1, -1)]
+    assert (gradients[name] * direction).sum() == pytest.approx((both[0] - both[1]) / (2 * step), rel=1e-5), name
