@@ -42,7 +42,7 @@ def _emit(op: Ops, dtype: DType, left: Linear, right: Linear) -> UOp | None:
   return build(dtype, left).alu(op, build(dtype, right))
 
 
-def _tighten(form: Linear) -> Linear:
+def tighten(form: Linear) -> Linear:
   """The form F of which F < 0 says the same, without common factors: sum < k with all coefficients multiples of g is
   sum/g < ceil(k/g).
 
@@ -72,7 +72,7 @@ def _less(u: UOp, x: UOp, y: UOp) -> UOp | None:
   low, high = form.bounds()
   if high < 0 or low >= 0:
     return u.const_like(high < 0)
-  form = _tighten(form)
+  form = tighten(form)
   left, right = _sides(form)
   dtype = x.dtype
   if not left.terms:

@@ -13,7 +13,8 @@ from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.rewrite import graph_rewrite
 from tiny_uop.symbolic import algebra, compare, constfold, divmod, positions
-from tiny_uop.symbolic.linear import Linear, build, is_const, linear
+from tiny_uop.symbolic.clauses import Fact, clauses, facts, narrow_clause
+from tiny_uop.symbolic.linear import Linear, build, is_const
 from tiny_uop.uop import UOp
 
 # the rules that need no gate
@@ -21,67 +22,6 @@ PLAIN = constfold.RULES + algebra.RULES + positions.RULES + divmod.RULES + compa
 _MAX_NODES = 400  # larger expressions are not worth it, and simplifying them again and again would cost time
 _MAX_CLAUSES = 12
 _NARROWED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.WHERE, Ops.MAX})
-
-Fact = tuple[Linear, int, int]
-
-
-def clauses(gate: UOp) -> list[UOp]:
-  """The conditions whose AND is `gate`."""
-  found: list[UOp] = []
-  stack = [gate]
-  while stack:
-    node = stack.pop()
-    if node.op is Ops.AND:
-      stack += [node.src[1], node.src[0]]
-    elif node not in found:
-      found.append(node)
-  return found
-
-
-def _fact(clause: UOp) -> Fact | None:
-  """A clause as (linear form without constant, low, high)."""
-  holds = True
-  if clause.op is Ops.CMPNE and clause.src[0].dtype.kind == "bool" and is_const(clause.src[1]) and clause.src[1].arg:
-    clause, holds = clause.src[0], False
-  if (
-    clause.op not in (Ops.CMPLT, Ops.CMPEQ)
-    or clause.src[0].dtype is not dtypes.index
-    or (clause.op is Ops.CMPEQ and not holds)
-  ):
-    return None
-  form = linear(clause.src[0])
-  form.add_form(linear(clause.src[1]), -1)
-  if not form.terms:
-    return None
-  const, form.const = form.const, 0
-  if next(iter(form.terms.values())) < 0:  # one sign for x < y and y < x, so that facts about one form meet
-    form = Linear({t: -c for t, c in form.terms.items()})
-    const, flipped = -const, True
-  else:
-    flipped = False
-  low, high = form.bounds()
-  if clause.op is Ops.CMPEQ:
-    return form, max(low, -const), min(high, -const)
-  # not flipped: form + const < 0 (or >= 0 where it does not hold); flipped: form + const > 0 (or <= 0)
-  if not flipped:
-    return (form, low, min(high, -const - 1)) if holds else (form, max(low, -const), high)
-  return (form, max(low, -const + 1), high) if holds else (form, low, min(high, -const))
-
-
-def facts(conditions: list[UOp]) -> list[Fact] | None:
-  """What comparisons say, one entry per form; None when they contradict each other."""
-  merged: dict[frozenset[tuple[UOp, int]], Fact] = {}
-  for clause in conditions:
-    if (fact := _fact(clause)) is None:
-      continue
-    form, low, high = fact
-    key = frozenset(form.terms.items())
-    if key in merged:
-      low, high = max(low, merged[key][1]), min(high, merged[key][2])
-    if low > high:
-      return None
-    merged[key] = (form, low, high)
-  return list(merged.values())
 
 
 def _plain(u: UOp) -> UOp:
@@ -130,6 +70,8 @@ def simplify_under(u: UOp, conditions: list[UOp]) -> UOp:
   known = facts(conditions)
   if known is None:
     return u  # the access never happens; what is computed does not matter
+  if u.dtype is dtypes.bool and (clause := narrow_clause(u, known)) is not None:
+    return clause if clause is u else _plain(clause)
   cost: tuple[int, int] | None = None
   for number, fact in enumerate(known):
     if cost is None:
