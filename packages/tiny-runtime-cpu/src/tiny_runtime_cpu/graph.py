@@ -16,6 +16,9 @@ HOT = 8
 """How many times longer than usual a worker waits for work while a graph runs: some 100 microseconds, longer than most
 kernels that one thread runs alone between two that all run."""
 
+NS_PER_HOT_THREAD = 8_000
+"""Work that is worth another thread in a graph, where the workers are awake after the first kernel that needs them."""
+
 SHORT_NS = 20_000
 """Graphs of less estimated work keep the GIL: to get it back can take 5 ms if another thread has it."""
 
@@ -31,10 +34,11 @@ class Graph:
     self._needs = [0] * len(memories)
     """For each memory, how many bytes of it are used."""
     self._addresses = (ctypes.c_int64 * len(memories))()
+    self._copies = any(isinstance(call, GraphCopy) for call in calls)
+    self._limit = self._workers = -1  # what the division was made for
     self._lay_out()
     for position, block in enumerate(memories):
       self.place(position, block)
-    self._limit = self._workers = -1  # what the division was made for
     nanoseconds = sum(_nanoseconds(call) for call in calls)
     self._function = native.run_graph_locked if nanoseconds < SHORT_NS else native.run_graph
 
@@ -73,6 +77,8 @@ class Graph:
     if block.address is None or block.nbytes < self._needs[position]:
       raise ValueError(f"the graph needs {self._needs[position]} bytes of {block!r}")
     self._addresses[position] = block.address
+    if self._copies:  # what overlaps now cannot be copied by several threads
+      self._limit = -1
 
   def change(self, index: int, kernel: GraphKernel) -> None:
     """Use other integers and another size for a call."""
@@ -91,7 +97,7 @@ class Graph:
     """Decide how many threads each call gets."""
     most = 1
     for n, call in enumerate(self._calls):
-      extent, parts, threads = _division(call, limit)
+      extent, parts, threads = self._division(call, limit)
       if threads > 1:
         threads = pool.ensure(threads)
       self._rows[6 * n + 3 : 6 * n + 6] = [extent, parts, threads]
@@ -99,6 +105,16 @@ class Graph:
     self._limit, self._workers = limit, most - 1
     self._header[0] = pool.address if most > 1 else 0
     self._header[6] = HOT * self._native.spin
+
+  def _division(self, call: Call, limit: int) -> tuple[int, int, int]:
+    """(extent, parts, threads) of a call."""
+    useful = threads_for(_nanoseconds(call), NS_PER_HOT_THREAD)
+    if isinstance(call, GraphKernel):
+      extent = 0 if 0 in call.global_size else call.global_size[0]
+      return (extent, *divide(extent, useful, limit))
+    if self._addresses[call.target[0]] == self._addresses[call.source[0]]:  # they may overlap: one part
+      return call.nbytes, 1, 1
+    return (call.nbytes, *divide(call.nbytes, useful, limit))
 
 
 def _buffers(call: Call) -> list[tuple[int, int, int]]:
@@ -108,15 +124,6 @@ def _buffers(call: Call) -> list[tuple[int, int, int]]:
   program = cast(Program, call.program)
   program.check_count(call.buffers, call.integers)
   return [(*buffer, need) for buffer, need in zip(call.buffers, program.needs)]
-
-
-def _division(call: Call, limit: int) -> tuple[int, int, int]:
-  """(extent, parts, threads) of a call."""
-  if isinstance(call, GraphKernel):
-    extent = 0 if 0 in call.global_size else call.global_size[0]
-    return (extent, *divide(extent, call.program.useful_threads, limit))
-  alone = call.target[0] == call.source[0]  # they may overlap
-  return (call.nbytes, *divide(call.nbytes, 1 if alone else threads_for(_nanoseconds(call)), limit))
 
 
 def _nanoseconds(call: Call) -> float:

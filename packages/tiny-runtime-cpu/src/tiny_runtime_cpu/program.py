@@ -17,9 +17,9 @@ PARTS_PER_THREAD = 4
 OPS_PER_NS, BYTES_PER_NS, NS_PER_THREAD = 32, 32, 16_000
 
 
-def threads_for(nanoseconds: float) -> int:
-  """How many threads so much work can keep busy."""
-  return 1 + int(nanoseconds / NS_PER_THREAD)
+def threads_for(nanoseconds: float, each: int = NS_PER_THREAD) -> int:
+  """How many threads so much work can keep busy, if `each` is to get so many nanoseconds of it."""
+  return 1 + int(nanoseconds / each)
 
 
 def divide(extent: int, useful: int, limit: int) -> tuple[int, int]:

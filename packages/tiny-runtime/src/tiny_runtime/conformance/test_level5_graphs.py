@@ -167,6 +167,15 @@ def test_copies_of_any_size(calls: Calls, nbytes: int) -> None:
   assert calls.values(y) == list(range(nbytes // 4))
 
 
+def test_copies_within_one_memory(calls: Calls) -> None:
+  size = 1 << 20
+  x, y = calls.memory(range(size)), calls.memory([0] * size)
+  graph = calls.run([GraphCopy((y, 4), (x, 0), 4 * (size - 1))])
+  assert calls.values(y) == [0, *range(size - 1)]
+  calls.device.run_graph(graph, [(y, calls.memories[x])], (), False)  # now they overlap
+  assert calls.values(x) == [0, *range(size - 1)]
+
+
 def test_other_variables(calls: Calls) -> None:
   n = UOp.variable("n", 0, 32)
   i = UOp.range(n, 0)
