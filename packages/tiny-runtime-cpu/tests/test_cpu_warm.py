@@ -13,11 +13,11 @@ from tiny_runtime import buffer_of, run
 from tiny_runtime_cpu import machine
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
 
-compiled, optimized = [], machine._optimized
+compiled, module = [], machine._Optimizer.module
 def counted(*arguments):
   compiled.append(1)
-  return optimized(*arguments)
-machine._optimized = counted
+  return module(*arguments)
+machine._Optimizer.module = counted
 
 SIZE = 1 << 20  # so much that the thread pool is needed
 a, b = (UOp.new_buffer("CPU", SIZE, dtypes.float32) for _ in range(2))

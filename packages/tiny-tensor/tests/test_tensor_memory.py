@@ -52,9 +52,9 @@ def new_kernels(number: int) -> Tensor:
 
 
 def new_schedule(number: int) -> Tensor:
-  """A graph that has not been there before, made of few kernels: seven steps, one of eight each, in memory."""
+  """A graph that has not been there before, made of few kernels: five steps, one of eight each, in memory."""
   x = leaf(4)
-  for digit in f"{number:07o}":
+  for digit in f"{number:05o}":
     x = STEPS[int(digit)](x, 0.25).contiguous()
   return x
 
@@ -120,22 +120,23 @@ def test_ever_new_kernels_do_not_grow() -> None:
 
 
 def test_ever_new_schedules_of_known_kernels_do_not_grow() -> None:
-  order = random.Random(0).sample(range(8**7), 384)
+  order = random.Random(0).sample(range(8**5), 384)
   check_plateau(lambda number: new_schedule(order[number]).realize(), 384)
 
 
 @pytest.mark.slow
 def test_ten_thousand_cycles_do_not_grow() -> None:
-  order = random.Random(1).sample(range(8**7), 10_000)
+  order = random.Random(1).sample(range(8**5), 10_000)
 
   def cycle(number: int) -> None:
-    new_kernels(number).schedule()
     new_schedule(order[number]).realize()
+    if number % 4 == 0:
+      new_kernels(number // 4).schedule()
 
   for number in range(500):
     cycle(number)
   gc.collect()
   start = resident()
   check_plateau(cycle, 10_000)
-  assert schedule_cache_info().misses >= 20_000, "every graph was a new one"
+  assert schedule_cache_info().misses >= 12_500, "every graph was a new one"
   assert resident() - start < 8e6, f"{(resident() - start) / 1e6:.1f} MB more after 10,000 cycles"
