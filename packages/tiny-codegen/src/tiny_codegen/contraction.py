@@ -37,6 +37,8 @@ SMALL_BYTES = 512 << 10
 # what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
 # lines, or of lines that are not next to each other; and a gate on a last, partial block
 COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.3
+# what rows cost that come from the second cache level
+SECOND = 1.1
 # all panels together, beyond which they do not stay in the second level
 WHOLE_BYTES = 768 << 10
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
@@ -150,6 +152,7 @@ class Rows(Enum):
 
   DIRECT = "memory"
   WINDOW = "near memory: what all rows of the row loop read, which may overlap"
+  IMAGE = "near memory: what all rows of all its loops but the outermost read"
   TILE = "near memory: what one register tile reads, for all panels"
   BLOCK = "near memory: what several register tiles read, for several panels"
 
@@ -167,6 +170,11 @@ class Tiling:
   rows: int
   lanes_from: Lanes
   rows_from: Rows
+
+  def image_loops(self, c: Contraction) -> list[UOp]:
+    """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""
+    own = c.own_loops(self.rows_of)
+    return [r for r in own if r is not max(own, key=lambda r: abs(self.rows_of.step(r) or 1 << 62))]
 
 
 def best_tiling(contraction: Contraction, capabilities: Capabilities) -> Tiling | None:
@@ -247,9 +255,16 @@ class _Plan:
     elif self.panel > FIRST_LEVEL_BYTES:
       delivered = SECOND_LEVEL / 2 if lanes_from is Lanes.WHOLE and self._whole() > WHOLE_BYTES else SECOND_LEVEL
       each = max(each, self.lanes * self.lanes_of.value.dtype.itemsize / delivered)
-    if rows_from is Rows.DIRECT:
+    if rows_from is Rows.IMAGE:
+      each *= SECOND
+    elif rows_from is Rows.DIRECT:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
+
+  @property
+  def outermost(self) -> UOp:
+    """The loop that moves the rows' operand farthest."""
+    return max(self.c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
 
   @property
   def summed(self) -> tuple[UOp, ...]:
@@ -266,11 +281,19 @@ class _Plan:
         return None
       cycles += self.lanes_of.elements * self._moving(self.lanes_of, self.lane_loop)
       near += self._whole() if lanes_from is Lanes.WHOLE else self.panel * (PANELS if rows_from is Rows.BLOCK else 1)
-    if rows_from is Rows.WINDOW:
-      near += self._window_bytes()
-      overlap = self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0)
-      passes = 1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)
-      cycles += self.rows_of.elements / max(overlap**0.5, 1.0) * passes * COPY
+    if rows_from in (Rows.WINDOW, Rows.IMAGE):
+      overlap = max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
+      # a tap of the kernel that moves by one makes what a strided window reads adjacent
+      adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
+      filling = self.rows_of.elements * (COPY if adjacent else GATHER)
+      if rows_from is Rows.WINDOW:
+        near += self._window_bytes()
+        passes = 1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)
+        cycles += filling / overlap**0.5 * passes
+      else:
+        images = int(self.outermost.src[0].vmax)
+        near += self.rows_of.elements / overlap / images * self.rows_of.value.dtype.itemsize
+        cycles = cycles * images + filling / overlap
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       cycles += self.rows_of.elements * self._moving(self.rows_of, self.row_loop)
@@ -294,6 +317,8 @@ class _Plan:
       return fits and lanes_from is Lanes.PANEL and self.rows_of.step(self.row_loop) == 1
     if rows_from is Rows.TILE:
       return lanes_from is Lanes.WHOLE
+    if rows_from is Rows.IMAGE:
+      return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
     # rows that are not packed gain nothing from having all panels at hand
     return rows_from is Rows.WINDOW or lanes_from is not Lanes.WHOLE
 
@@ -360,6 +385,11 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   packing = 0.0 if tiling.lanes_from is Lanes.DIRECT else tiling.lanes_of.elements * GATHER / tiling.cycles
   staged = {r for u in root.toposort if u.op is Ops.STAGE for r in u.src[0].ranges.difference(u.src[1:])}
   lanes = {r for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.lanes_of.slot) for r in u.src[0].ranges}
+  if tiling.rows_from is Rows.IMAGE:
+    # an image is packed once for all panels only if it is outside of them
+    rows = [u for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.rows_of.slot)]
+    staged = {r for u in rows for r in u.src[0].ranges.difference(u.src[1:])}
+    lanes = set()
   choices = []
   for loop in end.src[1:]:
     size = extent(loop)

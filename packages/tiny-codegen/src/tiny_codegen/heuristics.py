@@ -225,10 +225,14 @@ class Chooser:
     shared = [r.arg[0] for r in found.end.src[1:] if r in tiling.lanes_of.loops & tiling.rows_of.loops]
     others = [r.arg[0] for r in found.end.src[1:] if r.arg[0] not in (*panels, row_loop)]
     own = [i for i in panels if i not in shared]
-    if tiling.lanes_from is not Lanes.WHOLE:
-      self._reorder([*panels, *others, row_loop])
-    else:
+    outside = [r.arg[0] for r in tiling.image_loops(found)] if tiling.rows_from is Rows.IMAGE else []
+    if tiling.lanes_from is Lanes.WHOLE:
       self._reorder([*shared, *others, *((row_loop, *own) if tiling.rows_from is Rows.TILE else (*own, row_loop))])
+    elif outside:
+      first = [i for i in others if i not in outside]
+      self._reorder([*shared, *first, *own, *[i for i in outside if i != row_loop], row_loop])
+    else:
+      self._reorder([*panels, *others, row_loop])
     summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
     if tiling.rows_from is Rows.BLOCK:
       return self._block(tiling, lane_loop, row_loop, rows, summed)
@@ -237,7 +241,8 @@ class Chooser:
       if not self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present(whole))):
         return False
     if tiling.rows_from is not Rows.DIRECT:
-      kept = (*summed, row_loop, rows) if tiling.rows_from is Rows.WINDOW else (*summed, rows)
+      along = outside if outside else [row_loop] if tiling.rows_from is Rows.WINDOW else []
+      kept = (*summed, *[i for i in along if i != row_loop], *[i for i in along if i == row_loop], rows)
       return self.take(Opt(OptOps.STAGE, tiling.rows_of.slot, self._present(kept)))
     return True
 
