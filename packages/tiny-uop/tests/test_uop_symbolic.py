@@ -1,5 +1,6 @@
 """What the simplifier makes of expressions. `test_uop_simplify_random` has the tests that values are kept."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -204,6 +205,29 @@ def test_sums_are_ordered_by_loop() -> None:
   total = simplify(inner * 3 + n + outer * 8)
   assert total.render() == "n + r1*8 + r5*3"
   assert total.src[0].ranges == {outer}  # invariant in the inner loop
+
+
+def _flat(places: list[UOp], shape: list[int]) -> UOp:
+  total = UOp.const(dtypes.index, 0)
+  for place, size in zip(places, shape, strict=True):
+    total = total * size + place
+  return total
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_position_in_another_shape_comes_back(seed: int) -> None:
+  """An offset, shifted and stretched, as row, column, ... of another shape, and flat again: no division is left."""
+  rng = Random(seed)
+  sizes = [rng.choice([3, 4, 5, 6, 7, 8, 12, 16]) for _ in range(rng.choice([1, 2, 3]))]
+  loops = [UOp.range(size, number) for number, size in enumerate(sizes)]
+  offset = _flat(loops, sizes) * rng.choice([1, 1, 2, 3]) + rng.choice([0, 0, 1, 2, 3, 5, 7, 12, 24, 100])
+  shape = [rng.choice([3, 4, 5, 6, 7, 8]) for _ in range(rng.choice([2, 2, 3, 4]))]
+  places: list[UOp] = []
+  stride = 1
+  for axis, size in reversed(list(enumerate(shape))):
+    places.insert(0, simplify(offset // stride % size if axis else offset // stride))
+    stride *= size
+  assert simplify(_flat(places, shape)) is simplify(offset), [p.render() for p in places]
 
 
 def test_constants_keep_their_device() -> None:
