@@ -234,3 +234,32 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
 def test_wrong_input(act: Callable[[], object], kind: type[Exception], message: str) -> None:
   with pytest.raises(kind, match=message):
     act()
+
+
+def test_second_derivatives_of_normalisation_are_those_of_its_formula() -> None:
+  def formula(x: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+  seen, weights = [], Tensor(data(3, 6) ** 2)
+  for normalise in (formula, lambda x: x.layernorm()):
+    x = Tensor(data(3, 6) * 2 + 1)
+    (first,) = (normalise(x) * weights).sum().gradient(x)
+    (second,) = (first * weights.flip(1)).sum().gradient(x)
+    seen.append((first.numpy(), second.numpy()))
+  for wanted, got in zip(*seen):
+    assert np.abs(wanted).max() > 0.01
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_a_batch_norm_is_three_kernels_forward_and_two_more_back() -> None:
+  with Context(DEVICE="REF"), Tensor.train():
+    norm = nn.BatchNorm(40)
+    given = {"running_mean", "running_var", "weight", "bias"}
+    for name in given:
+      setattr(norm, name, Tensor.empty(40))
+    x, above = Tensor.empty(8, 40, 12, 12), Tensor.empty(8, 40, 12, 12)
+    out = norm(x).relu()
+    assert norm.weight is not None and norm.bias is not None
+    gradients = (out * above).sum().gradient(x, norm.weight, norm.bias)
+    assert len(Tensor.schedule(out, norm.running_mean, norm.running_var, *gradients).src) <= 5

@@ -75,7 +75,9 @@ def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluati
   per_demand = ratio / len(demands)
   if facts.below is Below.ROW or facts.heavy:
     repeated = one_kernel and len(demands) <= 3 and per_demand <= LOOSE
-    return not repeated and not (facts.below is Below.NONE and evaluations <= TINY)
+    # several kernels read what there is one of per row from memory
+    cheap = not one_kernel and per_demand <= LOOSE and not facts.is_dear
+    return not repeated and not cheap and not (facts.below is Below.NONE and evaluations <= TINY)
   if ratio > len(demands) * 4:
     return facts.loads > 2 or facts.alu > 4  # in the innermost loop of something like a matrix product
   return facts.loads > CHEAP_LOADS or facts.alu > CHEAP_ALU

@@ -19,7 +19,7 @@ from tiny_uop import AxisType, Ops, UOp
 MOST_PLACES = 12  # streams that one loop goes through, and arguments of a call
 MOST_NODES = 500
 LONG_ROW = 64  # terms of a sum that make what is done once per sum cheap
-REACH = 64  # kernels that another may move over
+MOST_HOSTS = 16  # that are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,31 +52,55 @@ class Task:
 
 def merge_kernels(units: Sequence[Unit]) -> list[Unit]:
   """The units, in an order that can run, with those that go through the same memory together merged."""
-  done: list[Task | Unit] = []
+  line = Line()
   for unit in units:
-    task = _task(unit)
-    if task is None:
-      done.append(unit)
-    elif (place := _host(done, task)) is not None:
-      done[place[0]] = place[1]
-    else:
-      done.append(task)
-  wanted = {place.base for e in done for place in (e.read if isinstance(e, Task) else e.places[1:])}
-  merged = [_live(entry, wanted) if isinstance(entry, Task) else entry for entry in done]
+    line.add(unit, _task(unit))
+  wanted = {place.base for e in line.entries for place in (e.read if isinstance(e, Task) else e.places[1:])}
+  merged = [_live(entry, wanted) if isinstance(entry, Task) else entry for entry in line.entries]
   for number, unit in enumerate(merged):
     unit.number = number
   return merged
 
 
-def _host(done: Sequence[Task | Unit], task: Task) -> tuple[int, Task] | None:
-  """The last kernel that `task` can join, and both as one."""
-  for place in range(len(done) - 1, max(len(done) - 1 - REACH, -1), -1):
-    other = done[place]
-    if isinstance(other, Task) and (both := _joined(other, task)) is not None:
-      return place, both
-    if _conflict(other, task):
-      return None
-  return None
+class Line:
+  """Kernels in order, and how far up a new one may move."""
+
+  def __init__(self) -> None:
+    self.entries: list[Task | Unit] = []
+    self.alike: dict[tuple[object, ...], list[int]] = {}  # places in the line, by device and loops
+    self.last_write: dict[UOp, int] = {}
+    self.last_read: dict[UOp, int] = {}
+
+  def add(self, unit: Unit, task: Task | None) -> None:
+    """Lets a kernel join another, or puts it at the end."""
+    where = None
+    if task is not None:
+      hosts = self.alike.setdefault((unit.device, *task.sizes), [])
+      where = self.join(task, hosts)
+      if where is None:
+        hosts.append(len(self.entries))
+    if where is None:
+      where = len(self.entries)
+      self.entries.append(unit if task is None else task)
+    entry = self.entries[where]
+    reads, writes = (entry.read, entry.written) if isinstance(entry, Task) else (unit.places[1:], unit.places[:1])
+    for touched, last in ((reads, self.last_read), (writes, self.last_write)):
+      for place in touched:
+        last[place.base] = max(where, last.get(place.base, 0))
+
+  def join(self, task: Task, hosts: Sequence[int]) -> int | None:
+    """The place of the last kernel that could take the task in."""
+    written = {place.base for place in task.written}
+    earliest = max([self.last_write.get(place.base, 0) for place in task.read | task.written]
+                   + [self.last_read.get(base, 0) for base in written])  # fmt: skip
+    for place in reversed(hosts[-MOST_HOSTS:]):
+      if place < earliest:
+        return None
+      host = self.entries[place]
+      if isinstance(host, Task) and (both := _joined(host, task)) is not None:
+        self.entries[place] = both
+        return place
+    return None
 
 
 def _plain(place: Place) -> Place:
@@ -121,18 +145,6 @@ def _is_sum(loop: UOp) -> bool:
 
 def _overlap(a: Place, b: Place) -> bool:
   return a.base is b.base and a.byte_offset < b.byte_offset + b.nbytes and b.byte_offset < a.byte_offset + a.nbytes
-
-
-def _conflict(earlier: Task | Unit, later: Task) -> bool:
-  """Whether the two cannot change places."""
-  if isinstance(earlier, Task):
-    writes, reads = earlier.written, earlier.read
-  else:
-    writes, reads = frozenset([_plain(earlier.places[0])]), frozenset(map(_plain, earlier.places[1:]))
-  touched = later.written | later.read
-  return any(_overlap(w, p) for w in writes for p in touched) or any(
-    _overlap(w, p) for w in later.written for p in reads
-  )
 
 
 def _joined(host: Task, guest: Task) -> Task | None:

@@ -17,8 +17,18 @@ class NormMixin(LossMixin):
   def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
     """`(x - mean) / sqrt(var + eps)` over `axis`, with the biased variance (Ba et al., 2016)."""
     x, dtype = self.with_precision()
-    y = x - x.mean(axis, keepdim=True)
-    return (y * (y.square().mean(axis, keepdim=True) + eps).rsqrt()).as_dtype(dtype)
+    mean = x.mean(axis, keepdim=True)
+    return ((x - mean) * (x.variance_about(mean, axis) + eps).rsqrt()).as_dtype(dtype)
+
+  def variance_about(self, mean: Self, axis: int | Sequence[int]) -> Self:
+    """The biased variance of floats over `axis`, which is kept, given their mean.
+
+    Moving the mean does not change the sum of squares about it to first order, so the mean is a constant there, and the
+    gradient needs no sum of its own for it. For higher derivatives the second term says what the mean would have added:
+    its value and its gradient are 0.
+    """
+    fixed = mean.detach()
+    return (self - fixed).square().mean(axis, keepdim=True) - (mean - fixed).square()
 
   def batchnorm(
     self, weight: Self | None, bias: Self | None, mean: Self, invstd: Self, axis: int | Sequence[int] = 1
