@@ -1,11 +1,13 @@
 """Hand-written choice of optimisations, for a processor with vectors and threads.
 
-1. Vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel.
-2. Register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
-   fit into registers.
-3. Near memory: a large operand that the rows of a register tile share is staged.
-4. Small reduce loops are unrolled.
-5. Threads: the outermost output loop that is long enough, if there is enough work.
+A sum of products of two operands is tiled as `tiling.py` finds best. Other kernels get
+
+1. vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel;
+2. a register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
+   fit into registers;
+3. small reduce loops unrolled.
+
+Then threads share the outermost output loop that is long enough, if there is enough work.
 """
 
 from __future__ import annotations
@@ -13,22 +15,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tiny_codegen.contraction import (
-  PANELS,
-  ROW_BLOCKS,
-  Contraction,
-  Lanes,
-  Rows,
-  Tiling,
-  best_sharing,
-  best_tiling,
-  dot_cycles,
-)
+from tiny_codegen.contraction import Contraction
 from tiny_codegen.cost import Cost, iterations
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, best_tiling, dot_cycles
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
 THREAD_WORK = 32768
@@ -202,7 +195,7 @@ class Chooser:
   # *** sums of products ***
 
   def contract(self) -> bool:
-    """Tile a sum of products as `contraction.py` finds best; False where the kernel is none, or lanes along the sum are
+    """Tile a sum of products as `tiling.py` finds best; False where the kernel is none, or lanes along the sum are
     better."""
     found = Contraction.of(self.root)
     tiling = None if found is None else best_tiling(found, self.capabilities)

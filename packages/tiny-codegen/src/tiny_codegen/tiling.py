@@ -1,0 +1,312 @@
+"""How to tile a sum of products: matrix products, convolutions and whatever else reads two operands along loops of
+their own.
+
+Of the output loops some move only one operand, some only the other. One of the first kind becomes vector lanes, one of
+the second the rows of a register tile: in each step of the sum a few vectors of the one operand (`lanes`) meet a few
+scalars of the other (`rows`), and rows × vectors products are added to accumulators that stay in registers. The operand
+with the lanes is packed into near memory one panel at a time, so that its lanes are adjacent whatever its layout; the
+panels are the outermost loop, and what the other operand reads streams past each. Which loops, and what is packed, is
+decided by an estimate of cycles (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, has
+the reasoning for matrices; here the panel is as long as the sum, and accumulators never leave their registers).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from tiny_codegen.contraction import Contraction, Operand
+from tiny_codegen.loops import extent, kind, stride
+from tiny_codegen.render.base import Capabilities
+from tiny_uop import AxisType, Ops, UOp
+
+ROWS = (8, 7, 6, 5, 4, 3, 2)
+# cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, where it is
+# adjacent to the next steps of the sum, and where neither; of storing one element of a vector on its own
+COPY, TURN, GATHER, SCATTER = 0.15, 0.4, 1.5, 1.0
+# where rows are packed in blocks: panels that share them, and register tiles in a block
+PANELS, ROW_BLOCKS = 4, 8
+# what the first cache level holds, and what the second one delivers in a cycle, in bytes
+FIRST_LEVEL_BYTES, SECOND_LEVEL = 32 << 10, 24.0
+# an operand of this size is in the first two cache levels anyway
+SMALL_BYTES = 512 << 10
+# what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
+# lines, or of lines that are not next to each other; and a gate on a last, partial block
+COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.3
+# what rows cost that come from the second cache level
+SECOND = 1.1
+# all panels together, beyond which they do not stay in the second level
+WHOLE_BYTES = 768 << 10
+# strides that are multiples of this put neighbouring rows into the same few sets of a cache
+SAME_SETS = 512
+
+
+class Lanes(Enum):
+  """Where the operand with the lanes is read from."""
+
+  DIRECT = "memory"
+  PANEL = "near memory, a panel at a time, in the outermost loop"
+  WHOLE = "near memory, all panels"
+
+
+class Rows(Enum):
+  """Where the operand with the rows is read from."""
+
+  DIRECT = "memory"
+  WINDOW = "near memory: what all rows of the row loop read, which may overlap"
+  IMAGE = "near memory: what all rows of all its loops but the outermost read"
+  TILE = "near memory: what one register tile reads, for all panels"
+  BLOCK = "near memory: what several register tiles read, for several panels"
+
+
+@dataclass(frozen=True)
+class Tiling:
+  """A way to tile a contraction. `cycles` is the estimate for one core."""
+
+  cycles: float
+  lanes_of: Operand
+  rows_of: Operand
+  lane_loop: UOp
+  row_loop: UOp
+  lanes: int
+  rows: int
+  lanes_from: Lanes
+  rows_from: Rows
+
+  def image_loops(self, c: Contraction) -> list[UOp]:
+    """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""
+    own = c.own_loops(self.rows_of)
+    return [r for r in own if r is not max(own, key=lambda r: abs(self.rows_of.step(r) or 1 << 62))]
+
+
+def best_tiling(contraction: Contraction, capabilities: Capabilities) -> Tiling | None:
+  """The tiling with the fewest cycles; None if there is no choice of loops to tile."""
+  return min(_tilings(contraction, capabilities), key=lambda t: t.cycles, default=None)
+
+
+def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
+  width = min(target.lanes(u.dtype) for u in (c.reduce, *[o.value for o in c.operands]))
+  if width < 2:
+    return
+  a, b = c.operands
+  for lanes_of, rows_of in ((a, b), (b, a)):
+    # rows next to each other in memory, as near as can be
+    near = {r: abs(rows_of.step(r) or 1 << 62) for r in c.own_loops(rows_of)}
+    for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[:1]:
+      for lane_loop in c.own_loops(lanes_of):
+        for vectors, rows in itertools.product((2, 1, 4), ROWS):
+          yield from _Plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows).tilings()
+
+
+@dataclass(frozen=True)
+class _Plan:
+  """One size of register tile over one choice of loops."""
+
+  c: Contraction
+  target: Capabilities
+  lanes_of: Operand
+  rows_of: Operand
+  lane_loop: UOp
+  row_loop: UOp
+  width: int
+  vectors: int
+  rows: int
+
+  def tilings(self) -> Iterator[Tiling]:
+    """Its tilings, one for each way to read the operands that fits."""
+    lanes, size = self.width * self.vectors, int(self.lane_loop.src[0].vmax)
+    registers = self.rows * self.vectors + self.vectors + 1
+    if registers > self.target.vector_registers or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
+      return
+    if self.rows > int(self.row_loop.src[0].vmax):
+      return
+    storing = self._storing()
+    for lanes_from, rows_from in itertools.product(Lanes, Rows):
+      packing = self._packing(lanes_from, rows_from)
+      if packing is not None:
+        cycles = self._computing(lanes_from, rows_from) + packing + storing
+        yield Tiling(
+          cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from
+        )
+
+  @property
+  def lanes(self) -> int:
+    return self.width * self.vectors
+
+  @property
+  def panel(self) -> float:
+    """Bytes of one packed panel."""
+    return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
+
+  def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
+    lane_waste = blocks(self.lane_loop, self.lanes) * self.lanes / int(self.lane_loop.src[0].vmax)
+    size = int(self.row_loop.src[0].vmax)
+    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (PADDED if size % self.rows else 1.0)
+    tile = self.rows * self.vectors
+    steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
+    # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
+    each = max(tile / 2, (self.rows + self.vectors) / 2, 4.0)
+    if lanes_from is Lanes.DIRECT:
+      if self.lanes_of.step(self.lane_loop) != 1:
+        each += self.lanes * GATHER
+      elif any((self.lanes_of.step(r) or 0) >= SAME_SETS for r in self.summed):
+        each *= FAR if self.panel > FIRST_LEVEL_BYTES else SPREAD
+      elif self.panel > FIRST_LEVEL_BYTES:
+        each *= SPREAD
+      each *= (COMPUTED if self.lanes_of.computed else 1.0) * (PADDED if lane_waste > 1 else 1.0)
+    elif self.panel > FIRST_LEVEL_BYTES:
+      delivered = SECOND_LEVEL / 2 if lanes_from is Lanes.WHOLE and self._whole() > WHOLE_BYTES else SECOND_LEVEL
+      each = max(each, self.lanes * self.lanes_of.value.dtype.itemsize / delivered)
+    if rows_from is Rows.IMAGE:
+      each *= SECOND
+    elif rows_from is Rows.DIRECT:
+      each *= COMPUTED if self.rows_of.computed else self._far_apart()
+    return steps * each
+
+  @property
+  def outermost(self) -> UOp:
+    """The loop that moves the rows' operand farthest."""
+    return max(self.c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
+
+  @property
+  def summed(self) -> tuple[UOp, ...]:
+    return self.c.reduce.src[1:]
+
+  def _packing(self, lanes_from: Lanes, rows_from: Rows) -> float | None:
+    """Cycles for filling near memory; None where it does not fit, or is for nothing."""
+    if not self._possible(lanes_from, rows_from):
+      return None
+    room = self.target.shared_memory_bytes
+    cycles, near = 0.0, 0.0
+    if lanes_from is not Lanes.DIRECT:
+      if any(extent(r) is None for r in self.summed):
+        return None
+      cycles += self.lanes_of.elements * self._moving(self.lanes_of, self.lane_loop)
+      near += self._whole() if lanes_from is Lanes.WHOLE else self.panel * (PANELS if rows_from is Rows.BLOCK else 1)
+    if rows_from in (Rows.WINDOW, Rows.IMAGE):
+      overlap = max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
+      # a tap of the kernel that moves by one makes what a strided window reads adjacent
+      adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
+      filling = self.rows_of.elements * (COPY if adjacent else GATHER)
+      if rows_from is Rows.WINDOW:
+        near += self._window_bytes()
+        passes = 1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)
+        cycles += filling / overlap**0.5 * passes
+      else:
+        images = int(self.outermost.src[0].vmax)
+        near += self.rows_of.elements / overlap / images * self.rows_of.value.dtype.itemsize
+        cycles = cycles * images + filling / overlap
+    elif rows_from is Rows.TILE:
+      near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
+      cycles += self.rows_of.elements * self._moving(self.rows_of, self.row_loop)
+    elif rows_from is Rows.BLOCK:
+      near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
+      cycles += self.rows_of.elements * COPY * blocks(self.lane_loop, self.lanes) / PANELS
+    return cycles if near <= room else None
+
+  def _moving(self, operand: Operand, loop: UOp) -> float:
+    """Cycles for an element that is packed next to its neighbour along a loop."""
+    if operand.step(loop) == 1:
+      return COPY
+    return TURN if any(operand.step(r) == 1 for r in self.summed) else GATHER
+
+  def _whole(self) -> float:
+    return self.panel * blocks(self.lane_loop, self.lanes)
+
+  def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
+    if rows_from is Rows.BLOCK:
+      fits = _divides(self.lane_loop, self.lanes * PANELS) and _divides(self.row_loop, self.rows * ROW_BLOCKS)
+      return fits and lanes_from is Lanes.PANEL and self.rows_of.step(self.row_loop) == 1
+    if rows_from is Rows.TILE:
+      return lanes_from is Lanes.WHOLE
+    if rows_from is Rows.IMAGE:
+      return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
+    # rows that are not packed gain nothing from having all panels at hand
+    return rows_from is Rows.WINDOW or lanes_from is not Lanes.WHOLE
+
+  def _far_apart(self) -> float:
+    """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
+    the lines stay in the cache for the next rows."""
+    steps = {r: self.rows_of.step(r) or 0 for r in self.summed}
+    if abs(self.rows_of.step(self.row_loop) or 1 << 62) > 4 or any(s < 4 * self.rows for s in steps.values()):
+      return 1.0
+    span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
+    return 1.0 if span <= SMALL_BYTES / 2 else SPREAD if span <= 4 * SMALL_BYTES else FAR
+
+  def _window_bytes(self) -> float:
+    """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
+    loops = {*self.summed, self.row_loop} & self.rows_of.loops
+    steps = {r: self.rows_of.step(r) or 0 for r in loops}
+    slides = [r for r in self.summed if r in loops and steps[r] <= steps[self.row_loop]]
+    span = 1.0
+    for loop in loops.difference(slides):
+      span *= int(loop.src[0].vmax)
+    return span * 1.25 * self.rows_of.value.dtype.itemsize
+
+  def _storing(self) -> float:
+    outputs = self.c.outputs
+    adjacent = stride(self.c.end.src[0].src[0].src[1], self.lane_loop) == 1
+    return outputs / self.width if adjacent else outputs * SCATTER
+
+
+def blocks(loop: UOp, amount: int) -> int:
+  """Iterations of a loop, so many at a time."""
+  return -(-int(loop.src[0].vmax) // amount)
+
+
+def _divides(loop: UOp, amount: int) -> bool:
+  return int(loop.src[0].vmax) % amount == 0
+
+
+def dot_cycles(c: Contraction, target: Capabilities) -> float:
+  """An estimate for lanes along the sum, which both operands have to be adjacent in."""
+  summed = [r for r in c.reduce.src[1:] if all(o.step(r) == 1 for o in c.operands)]
+  if not summed:
+    return math.inf
+  width = min(target.lanes(o.value.dtype) for o in c.operands)
+  size = int(summed[0].src[0].vmax)
+  outputs = c.outputs
+  return outputs * (c.length * blocks(summed[0], width) * width / size / (2 * width) * 1.25 + 8)
+
+
+@dataclass(frozen=True)
+class Sharing:
+  """How threads share the output loops of a tiled contraction: a loop, and how many iterations at a time."""
+
+  cost: float
+  loop: int
+  block: int
+
+
+def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
+  """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
+
+  Sharing a loop that the packed panels do not depend on packs them again for each block of iterations.
+  """
+  end = root.src[0]
+  packing = 0.0 if tiling.lanes_from is Lanes.DIRECT else tiling.lanes_of.elements * GATHER / tiling.cycles
+  staged = {r for u in root.toposort if u.op is Ops.STAGE for r in u.src[0].ranges.difference(u.src[1:])}
+  lanes = {r for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.lanes_of.slot) for r in u.src[0].ranges}
+  if tiling.rows_from is Rows.IMAGE:
+    # an image is packed once for all panels only if it is outside of them
+    rows = [u for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.rows_of.slot)]
+    staged = {r for u in rows for r in u.src[0].ranges.difference(u.src[1:])}
+    lanes = set()
+  choices = []
+  for loop in end.src[1:]:
+    size = extent(loop)
+    if kind(loop) is not AxisType.LOOP or size is None or size < 2 or (staged and loop not in staged):
+      continue
+    for block in {1, max(1, size // 8)}:
+      count = -(-size // block)
+      if size % block == 0:
+        again = 0.0 if loop in lanes or not lanes else packing * (count - 1)
+        choices.append(Sharing(again + 0.5 / count, loop.arg[0], block))
+  return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
+
+
+def _reads(value: UOp, slot: int) -> bool:
+  return any(u.op is Ops.PARAM and u.arg == slot for u in value.toposort)

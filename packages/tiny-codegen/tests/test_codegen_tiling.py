@@ -1,0 +1,115 @@
+"""Which sums of products are found, and how they are tiled."""
+
+from __future__ import annotations
+
+import pytest
+from codegen_kernels import CASES
+
+from tiny_codegen import cpu_target
+from tiny_codegen.contraction import Contraction
+from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.opts import apply_opts
+from tiny_codegen.tiling import Lanes, Rows, Tiling, best_sharing, best_tiling, dot_cycles
+from tiny_uop import AxisType, KernelInfo, Ops, OptOps, UOp, dtypes
+
+AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
+AVX2 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities
+NEON = cpu_target("aarch64").capabilities
+
+
+def matmul(m: int, n: int, k: int, form: str = "nn") -> UOp:
+  """out[m][n] = sum over k; `form` says of each operand whether it is stored transposed."""
+  i, j = UOp.range(m, 0), UOp.range(n, 1)
+  s = UOp.range(k, 2, AxisType.REDUCE)
+  left = i * k + s if form[0] == "n" else s * m + i
+  right = s * n + j if form[1] == "n" else j * k + s
+  a = UOp.param(1, dtypes.float32.ptr(m * k)).index(left).load()
+  b = UOp.param(2, dtypes.float32.ptr(k * n)).index(right).load()
+  out = UOp.param(0, dtypes.float32.ptr(m * n)).index(i * n + j)
+  return UOp.sink(out.store((a * b).reduce(Ops.ADD, s)).end(i, j), arg=KernelInfo("matmul"))
+
+
+def tiled(root: UOp) -> Tiling:
+  found = Contraction.of(root)
+  assert found is not None
+  tiling = best_tiling(found, AVX512)
+  assert tiling is not None
+  return tiling
+
+
+@pytest.mark.parametrize(
+  "name", ["elementwise", "reduce_rows", "softmax", "layer_norm", "argmax", "transpose", "two_outputs"]
+)
+def test_what_is_no_sum_of_products(name: str) -> None:
+  assert Contraction.of(CASES[name]().kernel) is None
+
+
+@pytest.mark.parametrize("name", ["matmul", "linear", "convolution"])
+def test_what_is_one(name: str) -> None:
+  found = Contraction.of(CASES[name]().kernel)
+  assert found is not None
+  assert all(o.loads for o in found.operands)
+
+
+@pytest.mark.parametrize(
+  ("form", "lanes_of", "lanes_from", "rows_from"),
+  [
+    ("nn", 2, Lanes.PANEL, Rows.DIRECT),
+    ("nt", 2, Lanes.PANEL, Rows.DIRECT),
+    ("tn", 2, Lanes.PANEL, Rows.BLOCK),
+    ("tt", 1, Lanes.PANEL, Rows.DIRECT),
+  ],
+)
+def test_layouts_of_large_matrices(form: str, lanes_of: int, lanes_from: Lanes, rows_from: Rows) -> None:
+  tiling = tiled(matmul(1024, 1024, 1024, form))
+  assert (tiling.lanes_of.slot, tiling.lanes_from, tiling.rows_from) == (lanes_of, lanes_from, rows_from)
+  assert (tiling.lanes, tiling.rows) == (32, 8)
+
+
+def test_small_matrices_are_read_where_they_are() -> None:
+  tiling = tiled(matmul(64, 64, 64))
+  assert (tiling.lanes_from, tiling.rows_from) == (Lanes.DIRECT, Rows.DIRECT)
+
+
+def test_rows_that_divide_are_preferred() -> None:
+  assert tiled(matmul(49 * 8, 512, 512)).rows in (7, 8)
+  assert tiled(matmul(49, 512, 512)).rows == 7
+
+
+@pytest.mark.parametrize(("target", "registers"), [(AVX512, 32), (AVX2, 16), (NEON, 32)])
+@pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
+def test_a_register_tile_fits_the_registers(target: object, registers: int, form: str) -> None:
+  found = Contraction.of(matmul(512, 512, 512, form))
+  assert found is not None
+  tiling = best_tiling(found, target)  # type: ignore[arg-type]
+  assert tiling is not None
+  vectors = tiling.lanes // target.lanes(dtypes.float32)  # type: ignore[attr-defined]
+  assert tiling.rows * vectors + vectors < registers
+  assert tiling.rows * vectors >= 8, "too few accumulators to hide the latency of a multiply-add"
+
+
+def test_lanes_along_a_long_sum_of_few() -> None:
+  """A product with next to no columns is left to lanes along the sum."""
+  found = Contraction.of(matmul(512, 3, 4096, "nt"))
+  assert found is not None
+  tiling = best_tiling(found, AVX512)
+  assert tiling is None or tiling.cycles > dot_cycles(found, AVX512)
+  assert Contraction.of(matmul(512, 1, 512)) is None or OptOps.STAGE not in {
+    o.op for o in choose_opts(matmul(512, 1, 512), AVX512)
+  }
+
+
+def test_threads_share_panels_where_there_are_many() -> None:
+  root = matmul(1024, 1024, 1024)
+  opts = choose_opts(root, AVX512)
+  assert opts[-1].op is OptOps.THREAD
+  assert opts[-1].axis == 1
+
+
+def test_few_panels_are_not_packed_again_for_every_row() -> None:
+  root = matmul(4096, 64, 1024)
+  tiling = tiled(root)
+  opts = [o for o in choose_opts(root, AVX512) if o.op is not OptOps.THREAD]
+  sharing = best_sharing(apply_opts(root, tuple(opts), AVX512), tiling)
+  assert sharing is not None
+  assert sharing.loop == 1 or sharing.block > 1
