@@ -291,3 +291,27 @@ def test_dtypes_that_are_not_default() -> None:
   for i in range(4):
     out = f(Tensor([i, 2], dtype=dtypes.int16))
     assert (out.dtype, out.tolist()) == (dtypes.int16, [2 * i, 4])
+
+
+def test_temporaries_share_memory_and_what_is_kept_does_not() -> None:
+  weight = Tensor([1.0] * 1000).realize().requires_grad_(True)
+
+  @TinyJit
+  def step(x: Tensor) -> Tensor:
+    weight.grad = None
+    y = x
+    for n in range(8):
+      y = (y + n).realize()
+    loss = (y * weight).sum()
+    loss.backward()
+    assert weight.grad is not None
+    weight.grad.realize()
+    return loss.realize()
+
+  for i in range(5):
+    loss = step(Tensor([float(i)] * 1000).realize())
+    assert weight.grad is not None
+    assert loss.item() == 1000 * (i + 28) and weight.grad.tolist() == [i + 28.0] * 1000
+  used = GlobalCounters.mem_used
+  step.reset()
+  assert used - GlobalCounters.mem_used < 5 * 4000, "eight temporaries of the loop need the memory of two"

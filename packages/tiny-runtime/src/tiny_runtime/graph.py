@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from tiny_runtime.arena import share_memory
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.launch import Launch, prepare
 from tiny_runtime.pieces import Piece, cut
@@ -85,6 +86,8 @@ class CapturedGraph:
   * `outputs`, or the buffers that outputs are views of: if it came to life in the capture, a fresh buffer at every
     replay, which `replay` returns (the view of). If it existed before (a weight that is updated and returned), the same
     buffer. If it is an input, the one given.
+  * `temporaries`: those among them that came to life in the capture share memory with each other, as long as they are
+    not needed at the same time. What they held is lost, and looking at them afterwards is an error.
   * all others: owned by the graph and reused: weights are updated in place, temporaries overwritten.
 
   Launches that follow each other on a device with graphs are one submission. Threads may share a graph; their replays
@@ -94,7 +97,13 @@ class CapturedGraph:
   for outputs that are not BUFFERs or views of them.
   """
 
-  def __init__(self, linears: Capture | Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = ()) -> None:
+  def __init__(
+    self,
+    linears: Capture | Sequence[UOp],
+    inputs: Sequence[UOp],
+    outputs: Sequence[UOp] = (),
+    temporaries: Collection[UOp] = (),
+  ) -> None:
     self.linears = tuple(linears)  # keeps every buffer of the graph alive
     self.inputs = tuple(inputs)
     self.outputs = tuple(outputs)
@@ -104,6 +113,8 @@ class CapturedGraph:
     created = linears.created if isinstance(linears, Capture) else first_written(calls, self._launches)
     bases = dict.fromkeys(buffer_below(uop) for uop in self.outputs)
     fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
+    private = created.intersection(temporaries).difference(self.inputs, bases)
+    share_memory(self._launches, {buffer_of(uop) for uop in private})
     self._results = ResultPool(fresh, self.outputs)
     self._current: Results | None = None
     self._passed = not bases.keys().isdisjoint(self.inputs)

@@ -180,7 +180,8 @@ class Captured(Generic[R]):
     self._template = rebuild(self.result, lambda leaf: leaf if leaf is None else self._placeholder(leaf.uop))
     self._alone = isinstance(self._template, _Computed)
     results = [leaf.uop for _, leaf in leaves(self._template, "") if isinstance(leaf, _Computed)]
-    self._graph = CapturedGraph(schedules, [inputs.buffers[i] for i in self._positions], results)
+    given = [inputs.buffers[i] for i in self._positions]
+    self._graph = CapturedGraph(schedules, given, results, schedules.created - _looked_at())
 
   def _placeholder(self, uop: UOp) -> "_Computed | UOp":
     """What stands in the template for a result: itself, if it is an argument or has no elements."""
@@ -261,12 +262,23 @@ def _output(path: str, leaf: Any) -> UOp | None:
   return buffer
 
 
-def _pending() -> set[UOp]:
-  """The assignments that live tensors wait for."""
+def _live_nodes() -> set[UOp]:
+  """The graphs of all live tensors."""
   seen: set[UOp] = set()
   for t in live_tensors():
-    seen.update(t.uop.walk(lambda u: u not in seen))
-  return {u for u in seen if u.op is Ops.AFTER}
+    if t.uop not in seen:
+      seen.update(t.uop.toposort)
+  return seen
+
+
+def _pending() -> set[UOp]:
+  """The assignments that live tensors wait for."""
+  return {u for u in _live_nodes() if u.op is Ops.AFTER}
+
+
+def _looked_at() -> set[UOp]:
+  """The BUFFERs that live tensors may read."""
+  return {u for u in _live_nodes() if u.op is Ops.BUFFER}
 
 
 def _check_kept(created: frozenset[UOp], outputs: set[UOp]) -> None:
