@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tiny_sched.index import known
 from tiny_sched.merge_loops import merge_loops
 from tiny_sched.rangeify import Place, Unit
+from tiny_sched.simple import remembered
 from tiny_sched.split_loops import split_loops
 from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
 
@@ -31,26 +32,35 @@ def kernel_of(unit: Unit) -> Kernel:
   places = tuple([replace(p, version=None) for p in unit.places])
   if unit.body is None:
     return Kernel(copy_body(places[0], places[1]), places, (), unit.device)
-  whole = merge_loops(split_loops(unit.body))
+  first: dict[Place, int] = {}
+  body, used, variables = _final(unit.body, tuple([first.setdefault(p, i) for i, p in enumerate(places)]))
+  return Kernel(body, tuple([places[i] for i in used]), variables, unit.device)
+
+
+@remembered
+def _final(body: UOp, memory: tuple[int, ...]) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
+  """(kernel, the old number of each of its PARAMs, its variables) of a body in whose PARAM i there is the memory of
+  PARAM `memory[i]`. Layers of equal sizes ask for the same.
+  """
+  whole = merge_loops(split_loops(body))
   nodes = whole.toposort
-  slots = {places[0]: 0}
+  slots = {0: 0}
   changes: dict[UOp, UOp] = {}
   loops: dict[AxisType, list[UOp]] = {AxisType.LOOP: [], AxisType.REDUCE: []}
   variables: list[UOp] = []
   closed = whole.src[1:] if whole.op is Ops.END else ()
   for u in nodes:
     if u.op is Ops.PARAM:
-      slot = slots.setdefault(places[u.arg], len(slots))
-      changes[u] = UOp.param(slot, places[u.arg].pointer)
+      changes[u] = u.replace(arg=slots.setdefault(memory[u.arg], len(slots)))
     elif u.op is Ops.RANGE:
       loops[u.arg[1]].append(u)
     elif u.op is Ops.VARIABLE:
       variables.append(u)
   ranges = [*closed, *loops[AxisType.REDUCE]]
   changes |= _renumbered(ranges)
-  body = whole.substitute({old: new for old, new in changes.items() if old is not new})
-  sink = UOp.sink(body, arg=KernelInfo(_name(nodes, closed, loops[AxisType.REDUCE])))
-  return Kernel(sink, tuple(slots), tuple(sorted(variables, key=lambda v: str(v.arg[0]))), unit.device)
+  numbered = whole.substitute({old: new for old, new in changes.items() if old is not new})
+  sink = UOp.sink(numbered, arg=KernelInfo(_name(nodes, closed, loops[AxisType.REDUCE])))
+  return sink, tuple(slots), tuple(sorted(variables, key=lambda v: str(v.arg[0])))
 
 
 def _renumbered(ranges: list[UOp]) -> dict[UOp, UOp]:

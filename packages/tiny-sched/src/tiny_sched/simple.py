@@ -1,25 +1,27 @@
-"""Functions of a UOp whose results are remembered for one schedule: indices and bodies repeat from kernel to kernel."""
+"""Functions of UOps whose results are remembered for one schedule: indices and bodies repeat from kernel to kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple
 
-from tiny_uop import UOp
 from tiny_uop import simplify as _simplify
 from tiny_uop.symbolic import simplify_gate as _simplify_gate
 
-_memories: list[dict[UOp, UOp]] = []
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_memories: list[dict[Any, Any]] = []
 
 
-def remembered(compute: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-  """The function, computing each result once per schedule."""
-  known: dict[UOp, UOp] = {}
+def remembered(compute: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
+  """The function, computing each result once per schedule. It never gives None."""
+  known: dict[tuple[*Ts], T] = {}
   _memories.append(known)
 
-  def lookup(u: UOp) -> UOp:
-    found = known.get(u)
+  def lookup(*key: *Ts) -> T:
+    found = known.get(key)
     if found is None:
-      found = known[u] = compute(u)
+      found = known[key] = compute(*key)
     return found
 
   lookup.__doc__ = compute.__doc__
