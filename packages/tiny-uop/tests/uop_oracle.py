@@ -53,14 +53,20 @@ def numpy_type(dtype: DType) -> np.dtype[Any]:
 
 
 def assignments(leaves: Sequence[UOp]) -> dict[UOp, Array]:
-  """Every combination of values of VARIABLEs and of RANGEs, whose extent may be one of the VARIABLEs."""
+  """Every combination of values of VARIABLEs and of RANGEs, whose extent may be one of the VARIABLEs: an axis for each
+  leaf, or one axis for all where not all combinations exist.
+  """
   values = [np.array(range(u.vmin, u.vmax + 1), numpy_type(u.dtype)) for u in leaves]
-  grids = {u: g.ravel() for u, g in zip(leaves, np.meshgrid(*values, indexing="ij"))}
-  happens = np.ones(len(next(iter(grids.values()))), np.bool_)
-  for loop in grids:
-    if loop.op is Ops.RANGE and loop.src[0] in grids:
-      happens &= grids[loop] < grids[loop.src[0]]
-  return {u: g[happens] for u, g in grids.items()}
+  axes = {
+    u: v.reshape([-1 if i == k else 1 for i in range(len(leaves))]) for k, (u, v) in enumerate(zip(leaves, values))
+  }
+  dependent = [u for u in leaves if u.op is Ops.RANGE and u.src[0] in axes]
+  if not dependent:
+    return axes
+  happens = np.logical_and.reduce(
+    np.broadcast_arrays(*[axes[u] < axes[u.src[0]] for u in dependent], *axes.values())[: len(dependent)]
+  )
+  return {u: np.broadcast_to(v, happens.shape)[happens] for u, v in axes.items()}
 
 
 class Oracle:
