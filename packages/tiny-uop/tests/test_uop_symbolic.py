@@ -266,3 +266,10 @@ def test_constants_fold_as_they_evaluate(x: int, y: int) -> None:
   for op in (Ops.ADD, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.XOR, Ops.CMPLT, Ops.MAX):
     u = const(x, dtypes.int64).alu(op, const(y, dtypes.int64))
     assert simplify(u).arg == evaluate(u)
+
+
+def test_a_product_squared_again_and_again_stays_shared() -> None:
+  x = UOp.variable("x", 0, 3)
+  for _ in range(14):
+    x = x * x
+  assert len(simplify(x).toposort) < 64

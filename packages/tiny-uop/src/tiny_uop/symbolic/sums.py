@@ -91,7 +91,10 @@ def _index_product(u: UOp) -> UOp | None:
     return None if constant is right else other.alu(Ops.MUL, constant)
   if (expanded := _expand_symbolic(u)) is not None:
     return expanded
-  factors, constant_factor = _factors(u)
+  found = _factors(u)
+  if found is None:
+    return None  # as with long sums
+  factors, constant_factor = found
   factors.sort(key=order)
   product = factors[0]
   for factor in factors[1:]:
@@ -99,13 +102,19 @@ def _index_product(u: UOp) -> UOp | None:
   return product if constant_factor == 1 else product.alu(Ops.MUL, UOp.const(u.dtype, constant_factor))
 
 
-def _factors(u: UOp) -> tuple[list[UOp], int]:
+_MAX_FACTORS = 32
+
+
+def _factors(u: UOp) -> tuple[list[UOp], int] | None:
+  """The factors of a product that are no constants, and the product of those that are; None for too many."""
   factors: list[UOp] = []
   constant = 1
   stack = [u]
   while stack:
     node = stack.pop()
-    if node.op is Ops.MUL and len(factors) < 32:
+    if node.op is Ops.MUL:
+      if len(factors) + len(stack) + 2 > _MAX_FACTORS:
+        return None
       stack += [node.src[1], node.src[0]]
     elif is_const(node):
       constant *= node.arg
