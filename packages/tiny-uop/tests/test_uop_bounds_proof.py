@@ -237,6 +237,28 @@ def test_a_proof_is_kept() -> None:
   assert proof_info().z3 == after.z3
 
 
+def test_threads() -> None:
+  # in a process of its own: z3 crashes where two threads are in it
+  script = """
+import sys, threading
+from tiny_uop import KernelInfo, UOp, check_bounds, dtypes
+sys.setswitchinterval(1e-5)
+p, done = UOp.param(0, dtypes.float32.ptr(17)), []
+def work(thread):
+  for n in range(40):
+    i = UOp.range(16, 0)
+    offset = (i * (n + 3) + thread * 7) % (20 + n)
+    check_bounds(UOp.sink(p.index(offset, offset < 17).store(1.0).end(i), arg=KernelInfo("k")))
+  done.append(thread)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(done))
+"""
+  ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+  assert (ran.returncode, ran.stdout) == (0, "8\n"), ran.stderr
+
+
 def test_no_answer_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
   a, b, c = (UOp.variable(name, 1, 10**6) for name in "abc")
   cubes = a * a * a + b * b * b

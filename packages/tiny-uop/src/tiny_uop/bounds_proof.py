@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tiny_uop.accesses import Access, accesses
 from tiny_uop.args import KernelInfo
@@ -19,11 +19,14 @@ from tiny_uop.exact_integers import Exact, memory_name
 from tiny_uop.ops import Ops
 from tiny_uop.uop import UOp
 
+if TYPE_CHECKING:
+  from tiny_uop.z3_terms import Answer
+
 TIMEOUT_MS = 20_000
 _MOST_KEPT = 1 << 16
 _proved: set[bytes] = set()  # keys of claims, which hold no nodes
 _counts = {"bounds": 0, "z3": 0, "cache": 0}
-_lock = threading.Lock()  # z3 has one context
+_lock = threading.Lock()  # z3 has one context, which one thread may use at a time
 
 
 class ProofInfo(NamedTuple):
@@ -103,11 +106,8 @@ def prove(claim: Claim) -> dict[UOp, int | bool] | None:
   if outside.key in _proved:
     _counts["cache"] += 1
     return None
-  from tiny_uop.z3_terms import Integers, Terms
-
   with _lock:
-    terms = Terms(Integers())
-    answer = terms.prove(terms.z3.Not(terms.of(outside)), TIMEOUT_MS)
+    answer = _ask(outside)
   if answer.unknown:
     raise TimeoutError(f"z3 gave no answer within {TIMEOUT_MS // 1000} s")
   if not answer.proved:
@@ -117,6 +117,16 @@ def prove(claim: Claim) -> dict[UOp, int | bool] | None:
   _proved.add(outside.key)
   _counts["z3"] += 1
   return None
+
+
+def _ask(outside: UOp) -> Answer:
+  """What z3 says about the claim that a bool expression never holds. All terms are gone when this returns: z3 counts
+  references to them without a lock of its own.
+  """
+  from tiny_uop.z3_terms import Integers, Terms
+
+  terms = Terms(Integers())
+  return terms.prove(terms.z3.Not(terms.of(outside)), TIMEOUT_MS)
 
 
 def check_bounds(root: UOp, stage: str = "") -> None:
