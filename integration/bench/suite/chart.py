@@ -26,6 +26,7 @@ def draw(rows: list[Row], path: Path, title: str) -> None:
 
   matplotlib.use("Agg")
   import matplotlib.pyplot as plt
+  from matplotlib import ticker
 
   figure, axes = plt.subplots(figsize=(11, 1.6 + 0.3 * len(rows)))
   seen: set[str] = set()
@@ -45,6 +46,9 @@ def draw(rows: list[Row], path: Path, title: str) -> None:
         )  # fmt: skip
   axes.axvline(1, color="#26a269", linewidth=1.5, zorder=1)
   axes.set_xscale("log")
+  axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+  axes.xaxis.set_minor_formatter(ticker.NullFormatter())
   axes.set_yticks(
     range(len(rows)), [f"{row.workload.name}   {row.workload.goal}" for row in reversed(rows)], fontsize=8
   )

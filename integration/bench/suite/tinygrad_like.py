@@ -124,8 +124,8 @@ class Tinygrad(TinygradLike):
     import tinygrad
 
     super().__init__(variant, tinygrad)
-    self.tensor_class = tinygrad.Tensor
+    self.context = tinygrad.Context
 
   def training(self) -> contextlib.AbstractContextManager[Any]:
-    context: contextlib.AbstractContextManager[Any] = self.tensor_class.train()
+    context: contextlib.AbstractContextManager[Any] = self.context(TRAINING=1)
     return context

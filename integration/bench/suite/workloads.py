@@ -179,7 +179,7 @@ def all_workloads(small: bool = False) -> list[Workload]:
     stream(f"matrix × vector {n}²", "read", product, (square, (n,)), 1),
     stream(f"sum of {64 // by} MB", "read", total, ((16 * million,),), 1, tolerance=1e-6),
     stream(f"sum of {256 // by} MB", "read", total, ((64 * million,),), 1, tolerance=1e-6),
-    stream(f"relu(a·b+c), {16 * million:.0e}", "triad", relu_of_sum, ((16 * million,),) * 3, 4, COMPILED),
+    stream(f"relu(a·b+c), {16 * million >> 20} M", "triad", relu_of_sum, ((16 * million,),) * 3, 4, COMPILED),
     stream(f"softmax {n}²", "copy", softmax, (square,), 2, COMPILED),
     stream(f"layer norm {n}×{1024 // by}", "copy", layer_norm, ((n, 1024 // by),), 2, COMPILED),
     convolution(batch, 64 // by, 56, 64 // by, 3, group="conv", goal=Goal("roof", 0.75)),
