@@ -46,9 +46,10 @@ def run_until(kernel: UOp, last: str) -> UOp:
 
 
 def is_position(u: UOp) -> bool:
-  """Whether an expression is computed from loop counters alone, of which it has one."""
-  ops = {x.op for x in u.toposort}
-  return Ops.RANGE in ops and not ops & {Ops.LOAD, Ops.REDUCE}
+  """Whether an expression is computed from loop counters alone, as integers, and has one."""
+  nodes = u.toposort
+  outside = any(x.op in (Ops.LOAD, Ops.REDUCE) or x.dtype.kind == "float" for x in nodes)
+  return not outside and any(x.op is Ops.RANGE for x in nodes)
 
 
 def expressions(kernel: UOp) -> Iterator[UOp]:
