@@ -300,9 +300,9 @@ except ImportError as error:
 def _all_values(offset: UOp, gate: UOp | None, leaves: tuple[UOp, ...]) -> list[int]:
   """The offset at every assignment at which the access happens."""
   oracle = Oracle(leaves)
-  count = len(next(iter(oracle.values.values())))
-  offsets = np.broadcast_to(oracle(offset), count)
-  return sorted({int(v) for v in (offsets if gate is None else offsets[np.broadcast_to(oracle(gate), count)])})
+  happens = np.ones(1, np.bool_) if gate is None else oracle(gate)
+  offsets, happens, *_ = np.broadcast_arrays(oracle(offset), happens, *[oracle.values[leaf] for leaf in leaves])
+  return sorted({int(v) for v in offsets[happens]})
 
 
 def _all_known(offset: UOp, gate: UOp | None) -> bool:

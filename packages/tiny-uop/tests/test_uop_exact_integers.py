@@ -4,6 +4,7 @@ passes write in several ways.
 
 from random import Random
 
+import numpy as np
 import pytest
 from uop_expressions import draw
 from uop_oracle import Oracle
@@ -33,12 +34,13 @@ def test_values_are_kept() -> None:
     if not names <= {str(u.arg[0]) for u in case.expression.variables}:
       unknown += 1
       continue
-    count = len(next(iter(oracle.values.values())))
-    for place in Random(seed).sample(range(count), min(count, 12)):
-      values = {leaf: int(oracle.values[leaf][place]) for leaf in case.leaves}
+    *columns, wanted = [
+      grid.ravel() for grid in np.broadcast_arrays(*[oracle.values[leaf] for leaf in case.leaves], expected)
+    ]
+    for place in Random(seed).sample(range(len(wanted)), min(len(wanted), 12)):
+      values = {leaf: int(column[place]) for leaf, column in zip(case.leaves, columns)}
       env = {exact(leaf): value for leaf, value in values.items()}
-      want = int(expected[place if len(expected) > 1 else 0])
-      assert int(evaluate(made, env)) == want, (seed, values)  # type: ignore[arg-type]
+      assert int(evaluate(made, env)) == int(wanted[place]), (seed, values)  # type: ignore[arg-type]
   assert unknown < 200
 
 
