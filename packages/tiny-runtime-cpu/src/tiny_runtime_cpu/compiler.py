@@ -6,12 +6,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
-from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime_cpu.host import Arch
 from tiny_runtime_cpu.machine import LLVM_VERSION, PASSES, LLVMError, compile_object
 from tiny_uop import ProgramInfo, UOp, print_uop
+
+if TYPE_CHECKING:
+  # imported where it is used: a process that finds all its kernels in the cache does without
+  from tiny_codegen import LLVMRenderer
 
 _generating = threading.Lock()  # the Python half: two threads in it would only take turns
 
@@ -19,6 +23,8 @@ _generating = threading.Lock()  # the Python half: two threads in it would only 
 @cache
 def renderer_for(arch: Arch) -> LLVMRenderer:
   """The code generator's view of a processor."""
+  from tiny_codegen import LLVMRenderer, cpu_target
+
   features = [f for f in arch.features.split(",") if f]
   return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features))
 
@@ -36,6 +42,8 @@ class CPUCompiler:
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""
+    from tiny_codegen import compile_kernel
+
     timer: Callable[[UOp], float] | None = None
     if measure is not None:
       timer = lambda program: measure(self.assemble(program))  # noqa: E731
