@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tiny_sched.index import ZERO, Gate, Index, as_uop, both, flatten, is_empty, known, plus, unflatten
-from tiny_sched.simple import simplify
+from tiny_sched.simple import remembered, simplify
 from tiny_uop import Ops, Shape, UOp, dtypes
 
 _NEVER = UOp.const(dtypes.bool, False)
 
 
-def _groups(out: Shape, source: Shape) -> Iterator[tuple[slice, slice]]:
+@remembered
+def _groups(out: Shape, source: Shape) -> tuple[tuple[slice, slice], ...]:
+  """The runs of axes that a RESHAPE mixes, see `_runs`."""
+  return tuple(_runs(out, source))
+
+
+@remembered
+def _ones(shape: Shape) -> tuple[int, ...]:
+  """The axes of size 1."""
+  return tuple([axis for axis, size in enumerate(shape) if known(size) == 1])
+
+
+def _runs(out: Shape, source: Shape) -> Iterator[tuple[slice, slice]]:
   """The finest runs of axes of two shapes that hold the same number of elements, in order.
 
   RESHAPE mixes axes only within a run. From the first symbolic axis that is not simply kept on, all is one run.
@@ -115,7 +127,8 @@ MOVES: dict[Ops, Callable[[UOp, Index], tuple[Index, Gate]]] = {
 def source_index(node: UOp, index: Index) -> tuple[Index, Gate]:
   """Which element of `node.src[0]` element `index` of the movement op `node` is, and where it is one at all (PAD)."""
   result, gate = MOVES[node.op](node, index)
-  source = node.src[0].shape
   if gate is not None and gate.op is Ops.CONST and gate.arg is True:
     gate = None
-  return tuple([ZERO if known(size) == 1 else position for size, position in zip(source, result)]), gate
+  if ones := _ones(node.src[0].shape):
+    result = tuple([ZERO if axis in ones else position for axis, position in enumerate(result)])
+  return result, gate
