@@ -39,7 +39,10 @@ TARGETS = {
     max_workgroup=256,
     shared_memory_bytes=65536,
   ),
-  "bare": Capabilities(frozenset({dtypes.bool, dtypes.int32, dtypes.uint32, dtypes.float32}), frozenset()),
+  # float64 cannot be rounded without either of int64 and TRUNC
+  "bare": Capabilities(
+    frozenset({dtypes.bool, dtypes.int32, dtypes.uint32, dtypes.float32, dtypes.float64}), frozenset({Ops.TRUNC})
+  ),
 }
 
 
