@@ -321,8 +321,13 @@ def compute_readers(updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]"
   """Realises the live tensors that are not computed yet and read one of the BUFFERs `updated`, but those `unaffected`,
   to which it adds the others."""
   readers = []
+  buffer, reshape = Ops.BUFFER, Ops.RESHAPE
   for t in live_tensors() if updated else ():
-    if t.uop.op is Ops.BUFFER or t.uop in unaffected:
+    uop = t.uop
+    # nearly all are computed, which is seen sooner than found in the set
+    while uop.op is reshape:
+      uop = uop.src[0]
+    if uop.op is buffer or t.uop in unaffected:
       continue
     if buffer_below(t.uop) is None and any(u in updated for u in t.uop.walk()):
       readers.append(t)
