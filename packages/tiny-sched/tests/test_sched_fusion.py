@@ -146,6 +146,16 @@ def test_matmul_bias_relu_is_one_kernel(run: Run) -> None:
   assert run(h) == ["reduce_16x32_r24"]
 
 
+def test_sum_of_two_matmuls_is_two_kernels(run: Run) -> None:
+  a, b, c, d = (new(64, 64) for _ in range(4))
+  assert len(run(stored((matmul(a, b) + matmul(c, d)).maximum(0.0)))) == 2
+
+
+def test_products_with_vectors_are_added_in_one_kernel(run: Run) -> None:
+  a, b, c, d = (new(*shape) for shape in ((1, 64), (64, 64), (1, 64), (64, 64)))
+  assert len(run(stored(matmul(a, b) + matmul(c, d)))) == 1, "nothing is used twice, so there is nothing to tile"
+
+
 def test_chained_matmuls_are_not_recomputed(run: Run) -> None:
   h = matmul(new(16, 24), new(24, 32)).maximum(0)
   assert run(matmul(h, new(32, 8))) == ["reduce_16x32_r24", "reduce_16x8_r32"]

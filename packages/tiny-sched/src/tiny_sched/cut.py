@@ -83,13 +83,18 @@ def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluati
   return facts.loads > CHEAP_LOADS or facts.alu > CHEAP_ALU
 
 
-def materialise(u: UOp, facts: Facts, demands: Iterable[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
-  """Whether `u` gets memory. `kernel_loops`: the output loops of the kernel of the first demand."""
+def materialise(
+  u: UOp, facts: Facts, demands: Iterable[Demand], kernel_loops: tuple[UOp, ...], contracts: bool = False
+) -> bool:
+  """Whether `u` gets memory. `kernel_loops`: the output loops of the kernel of the first demand; `contracts`: whether
+  it holds a contraction already."""
   uses = list(demands)
   if u.dtype.kind == "index" or not uses:
     return False
   if u.op is Ops.REDUCE and not facts.closed:
-    return _materialise_reduce(u, uses, kernel_loops)
+    # loops can be tiled for one contraction, not for two at once
+    too_many = contracts and facts.contraction and uses[0].evaluations * _reduced(u) > SMALL
+    return too_many or _materialise_reduce(u, uses, kernel_loops)
   if not is_alu(u) and u.op is not Ops.REDUCE:
     return False
   evaluations = sum(d.evaluations for d in uses)

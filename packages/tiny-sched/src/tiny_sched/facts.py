@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
 
-from tiny_sched.index import known
+from tiny_sched.index import known, largest_size
 from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View, view_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
 
 CHEAP_LOADS = 3  # what a kernel may well compute again instead of reading the result
 CHEAP_ALU = 16
+REUSE = 16  # uses of an element from which on it pays to arrange loops for them
 MANY = 8  # more leaves than this are not told apart
 _ALU_CAP = 1000
 _TRIAL_NODES = 300
@@ -35,7 +36,7 @@ class Facts:
 
   `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones.
   `positional`: an element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE that
-  needs no loop.
+  needs no loop. `contraction`: a REDUCE that uses each thing it reads many times over, like a matrix product.
   """
 
   leaves: frozenset[UOp] | None
@@ -44,6 +45,7 @@ class Facts:
   below: Below = Below.NONE
   positional: bool = False
   closed: bool = False
+  contraction: bool = False
 
   @property
   def loads(self) -> int:
@@ -75,6 +77,14 @@ def is_alu(u: UOp) -> bool:
 def is_reinterpretation(u: UOp) -> bool:
   """BITCAST that changes the number of elements."""
   return u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize
+
+
+def is_contraction(reduce: UOp, below: Facts) -> bool:
+  """Whether a sum has far more terms than there are elements in the memory that these are made of."""
+  if reduce.arg[0] is not Ops.ADD or below.leaves is None:
+    return False
+  read = sum(largest_size(leaf.shape) for leaf in below.leaves)
+  return largest_size(reduce.src[0].shape) >= REUSE * max(read, 1)
 
 
 def is_closed_form(u: UOp, ends: Callable[[UOp], bool]) -> bool:
@@ -157,7 +167,7 @@ class FactTable:
     if u.op is Ops.REDUCE:
       if u.arg[0] is Ops.ADD and below.positional and is_closed_form(u, self.ends.__contains__):
         return Facts(below.leaves, min(below.alu + 8, _ALU_CAP), below.heavy, below.below, True, True)
-      return self.end(u, Below.FULL)
+      return Facts(self.end(u).leaves, below=Below.FULL, contraction=is_contraction(u, below))
     if u.op is Ops.EXPAND:
       return below if below.below is not Below.FULL else self.expanded(below)
     if u.op is Ops.PAD:

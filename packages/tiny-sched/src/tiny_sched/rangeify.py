@@ -62,6 +62,7 @@ class Unit:
   body: UOp | None = None
   slots: dict[Place, int] = field(default_factory=dict)
   next_range: int = 0
+  contracts: bool = False
 
   @property
   def root_size(self) -> int:
@@ -235,7 +236,8 @@ class Rangeify:
     facts = self.table.facts[u]
     first = next(iter(demands.values()), None)
     loops = () if first is None else tuple([r for r in self.units[first.kernel].loops if r is not ZERO])
-    return materialise(u, facts, demands.values(), loops)
+    contracts = first is not None and self.units[first.kernel].contracts
+    return materialise(u, facts, demands.values(), loops, contracts)
 
   def split_home(self, u: UOp, demands: dict[Key, Demand]) -> None:
     """The STORE that is the home computes the value; all others load it."""
@@ -265,6 +267,7 @@ class Rangeify:
   def expand(self, u: UOp, key: Key, demand: Demand) -> None:
     """Computes `u` in the kernel: hands the demand on to its sources."""
     kernel, index, gate = key
+    self.units[kernel].contracts |= u.op is Ops.REDUCE and self.table.facts[u].contraction
     done = step(u, index, gate, self.units[kernel].new_range)
     self.steps.setdefault(u, {})[key] = done
     inner = (*demand.placed, *done.ranges) if done.ranges else demand.loops
