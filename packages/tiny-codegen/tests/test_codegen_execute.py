@@ -41,7 +41,7 @@ def test_pieces_of_large_odd_sizes(size: int, run_kernel: Any) -> None:
     ("linear", (33, 64, 200), {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
     ("transpose", (64, 72), {OptOps.UPCAST}),
     ("convolution", (16, 17, 8), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.STAGE, OptOps.THREAD}),
-    ("softmax", (64, 777), {OptOps.PADTO, OptOps.VECTOR, OptOps.THREAD}),
+    ("softmax", (64, 777), {OptOps.STAGE, OptOps.PADTO, OptOps.VECTOR, OptOps.THREAD}),
   ],
 )
 def test_choices_for_large_kernels(

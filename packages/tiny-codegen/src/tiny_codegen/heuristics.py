@@ -21,6 +21,7 @@ from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.stage import stage_twins
 from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, best_tiling, dot_cycles
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
@@ -29,6 +30,7 @@ THREAD_BLOCK = 64
 MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
 UNROLL_BODY = 160
+KEEP_LEAST = 16  # elements of a row
 COPY_ROWS = 8
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
@@ -38,6 +40,7 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   chooser = Chooser(root, capabilities)
   if capabilities.vector_bits:
     if not chooser.contract():
+      chooser.keep()
       chooser.vectors()
       chooser.tile()
       chooser.copies()
@@ -71,6 +74,29 @@ class Chooser:
     self.root = root
     self.opts += opts
     return True
+
+  # *** values that are needed again ***
+
+  def keep(self) -> None:
+    """STAGE the exponentials of a row that are summed and then used again, as softmax does."""
+    nodes = self.root.toposort
+    if self.capabilities.has_local or not any(u.op in GroupOp.Transcendental for u in nodes):
+      return
+    loops = [r for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
+    for first in loops:
+      size = extent(first)
+      if kind(first) is not AxisType.REDUCE or size is None or not KEEP_LEAST <= size <= self._keep_most():
+        continue
+      for second in loops:
+        if second is not first and extent(second) == size:
+          staged = stage_twins(self.root, first, second)
+          kept = [u.src[0] for u in staged.toposort if u.op is Ops.STAGE] if staged is not None else []
+          if any(u.op in GroupOp.Transcendental for value in kept for u in value.toposort if first in u.ranges):
+            self.take(Opt(OptOps.STAGE, None, (first.arg[0], second.arg[0])))
+
+  def _keep_most(self) -> int:
+    """Elements of a row that stay near until they are needed again: half of near memory is for what is read by then."""
+    return self.capabilities.shared_memory_bytes // 2 // 4
 
   # *** vectors ***
 
@@ -308,6 +334,8 @@ class Chooser:
         current = loops_of(self.root).get(loop.arg[0])
         if current is None or kind(current) is not AxisType.REDUCE or (size := extent(current)) is None or size > 8:
           continue
+        if any(u.op is Ops.STAGE and current in u.src[1:] for u in self.root.toposort):
+          continue  # near memory that two loops share is read by both in one order
         if self._body(current) * size <= UNROLL_BODY or size <= 1:
           self.take(Opt(OptOps.UNROLL, current.arg[0], 0))
 

@@ -16,6 +16,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `SPLIT(a, n)` | loop `a` becomes two: blocks of n iterations, and the n iterations of a block as the innermost loop |
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
+| `STAGE(None, (a, b))` | what is computed over loop a and again over loop b is computed once, into near memory |
 | `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
 | `TC(a, n)` | tensor core n of the target does the product summed over reduce loop `a`; None: the first that fits |
 | `TC(a, (n, i, j))` | the same, with output loop `i` as the rows and `j` as the columns |
@@ -29,7 +30,7 @@ from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
 from tiny_codegen.reduce import identity
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import stage_operand
+from tiny_codegen.stage import stage_operand, stage_twins
 from tiny_codegen.tensor_cores import use_tensor_core
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
 
@@ -206,7 +207,14 @@ def _gated(place: UOp, gate: UOp) -> UOp:
 def _stage(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   ids = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
   tile = tuple([_loop(root, opt, i) for i in ids])
-  staged = None if opt.axis is None or not tile else stage_operand(root, opt.axis, tile)
+  if opt.axis is None:
+    if len(tile) != 2 or tile[0].src[0] is not tile[1].src[0]:
+      raise _error(opt, f"expected two loops of one extent, got {ids}")
+    staged = stage_twins(root, *tile)
+    if staged is None:
+      raise _error(opt, f"loops {ids[0]} and {ids[1]} have no computation in common")
+    return staged
+  staged = stage_operand(root, opt.axis, tile) if tile else None
   if staged is None:
     raise _error(opt, f"nothing that the kernel reads from PARAM {opt.axis} depends on loops {ids}")
   return staged

@@ -20,6 +20,7 @@ from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
 THREADS = frozenset({AxisType.LOCAL, AxisType.GROUP})
 COUNTERS = THREADS | {AxisType.GLOBAL}
+_CANONICAL = 1 << 20  # above the ids of a kernel's loops
 
 
 def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...]) -> UOp | None:
@@ -47,16 +48,44 @@ def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...]) -> UOp | None:
   return root.substitute(changes) if changes else None
 
 
+def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
+  """The kernel with a STAGE around the largest expressions that are computed in one loop and then again in another: the
+  values that a sum goes through and that are then divided by it. They are kept once. None if there are none.
+  """
+  nodes = root.toposort
+  renamed: dict[UOp, UOp] = {first: second}
+  users: dict[UOp, list[UOp]] = {}
+  for u in nodes:
+    if u is not first:
+      renamed[u] = u.with_src(tuple([renamed[s] for s in u.src]))
+    for s in u.src:
+      users.setdefault(s, []).append(u)
+  present = set(nodes)
+
+  def twin(u: UOp) -> bool:
+    computed = u.op in GroupOp.Elementwise and u.dtype.kind not in ("index", "bool")
+    return computed and first in u.ranges and second not in u.ranges and renamed[u] in present
+
+  changes: dict[UOp, UOp] = {}
+  for u in nodes:
+    if twin(u) and not all(twin(user) for user in users.get(u, ())):
+      changes |= {u: u.stage(first), renamed[u]: renamed[u].stage(second)}
+  return root.substitute(changes) if changes else None
+
+
 def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without STAGE."""
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
+  filled: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
       tile = Tile.of(new, loop_id, capabilities)
-      new = tile.fill(alloc_id, capabilities)
-      loop_id, alloc_id = max(loop_id, next_loop_id(new)), alloc_id + 1
+      if (same := tile.canonical()) not in filled:
+        filled[same] = tile.fill(alloc_id, capabilities)
+        loop_id, alloc_id = max(loop_id, next_loop_id(filled[same])), alloc_id + 1
+      new = tile.read(filled[same])
     done[u] = new
   return done[root]
 
@@ -106,11 +135,16 @@ class Tile:
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes))
     return tile._vector_fill(capabilities)
 
+  def canonical(self) -> UOp:
+    """The value with loops numbered by their place in the tile: that of another STAGE which keeps the same."""
+    loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
+    return self.value.substitute({r: r.replace(arg=(_CANONICAL + i, kind(r))) for i, r in enumerate(loops)})
+
   def fill(self, alloc_id: int, capabilities: Capabilities) -> UOp:
-    """The value read back from near memory that has been filled."""
+    """Near memory that has been filled; the value itself where there is nothing to keep."""
     if not self.axes:
       return self.value
-    value, sizes = self.value, tuple([a.size for a in self.axes])
+    value, sizes = self.value, self.sizes
     total, available = math.prod(sizes), capabilities.shared_memory_bytes
     if total * value.dtype.itemsize > available > 0:
       raise KernelError(
@@ -124,8 +158,16 @@ class Tile:
     ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if shared and around else memory.after(*around)
     stored = ready.index(row_major(tuple([a.loop for a in self.axes]), sizes)).store(value)
     filled = stored.end(*in_reading_order([r for r in filling if kind(r) not in THREADS], value))
-    places = row_major(tuple([a.place for a in self.axes]), sizes)
-    return memory.after(filled.barrier() if shared else filled).index(places).load()
+    return memory.after(filled.barrier() if shared else filled)
+
+  def read(self, filled: UOp) -> UOp:
+    """The value read back from what `fill` gave."""
+    return filled.index(row_major(tuple([a.place for a in self.axes]), self.sizes)).load() if self.axes else filled
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """Of the box of near memory."""
+    return tuple([a.size for a in self.axes])
 
   def _windows(self, loop_id: int) -> Tile:
     """Axes that the value depends on through one sum only become one: the window that a convolution slides over its

@@ -160,7 +160,8 @@ class ReduceMixin(MathMixin):
     if self.numel() == 0:
       return self.as_float()
     e = (x - x.detach().max(axis, keepdim=True)).exp()
-    return (e / e.sum(axis, keepdim=True)).as_dtype(result)
+    # one division for a row
+    return (e * e.sum(axis, keepdim=True).reciprocal()).as_dtype(result)
 
   def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Logarithm of `softmax`."""
