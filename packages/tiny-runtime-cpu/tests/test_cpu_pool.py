@@ -172,3 +172,19 @@ def test_without_posix_threads_all_runs_in_the_caller(monkeypatch: pytest.Monkey
 )
 def test_the_pool_compiles_for_every_supported_machine(arch: str) -> None:
   assert compile_object(pool_source(Arch.parse(arch)), Arch.parse(arch))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_pool_that_a_forked_child_drops_before_it_knows_that_it_is_one() -> None:
+  """The collector may run in the child ahead of what resets pools after a fork."""
+  pool = Pool()
+  pool.ensure(4)
+  workers, state, native = pool.workers, pool._state, pool._native
+  child = os.fork()
+  if child == 0:
+    pool.workers, pool._state, pool._native, pool._process = workers, state, native, os.getppid()
+    del pool
+    os._exit(0)
+  _, status = os.waitpid(child, 0)
+  assert os.waitstatus_to_exitcode(status) == 0
+  pool.close()

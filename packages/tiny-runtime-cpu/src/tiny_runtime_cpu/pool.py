@@ -94,6 +94,7 @@ class Pool:
   def _reset(self) -> None:
     """Start afresh with no workers. What a forked child inherits knows threads that it does not have."""
     self.workers = 0
+    self._process = os.getpid()
     self._most = MAX_WORKERS
     self._lock = threading.Lock()
     self._native: Functions | None = None
@@ -139,6 +140,8 @@ class Pool:
 
   def close(self) -> None:
     """End the workers. The pool can be used again."""
+    if self._process != os.getpid():
+      return  # collected in a forked child before it was reset: the workers, and who held the lock, are the parent's
     with self._lock:
       if self._native is not None and self.workers:
         self._native.stop(self._state)
