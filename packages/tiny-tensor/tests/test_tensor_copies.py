@@ -11,10 +11,9 @@ import pytest
 
 from tiny_runtime import GlobalCounters
 from tiny_tensor import Context, Tensor, TinyJit, dtypes
-from tiny_tensor.tensor import LARGE
 
-SIZES = (5, LARGE)
-"""Elements: few, which go through HOST, and many, which are written to the device at once."""
+SIZES = (5, 1 << 16)
+"""Elements: few, whose copies for the host are ordinary memory, and many, for which it is that of the device."""
 
 
 @pytest.fixture(autouse=True)

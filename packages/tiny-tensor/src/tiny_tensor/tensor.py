@@ -18,8 +18,6 @@ from tiny_tensor.linalg import LinalgMixin
 from tiny_uop import DType, UOp, dtypes
 
 BYTES = (bytes, bytearray, memoryview)
-LARGE = 1 << 16
-"""Bytes of data that are worth writing straight to the device."""
 
 
 def array_dtype(data: Any) -> DType:
@@ -54,9 +52,9 @@ def host_data(data: Any, dtype: DType | None, place: str) -> tuple[UOp, tuple[in
 
 
 def data_buffer(data: memoryview, dtype: DType, place: str) -> UOp:
-  """A BUFFER with a copy of `data`: much of it at once on the device `place`, if that is memory of this machine and no
-  TinyJit captures (it would see no copy that it could repeat); else on HOST, for a COPY to it."""
-  if data.nbytes < LARGE or place == "HOST" or capturing.current() is not None:
+  """A BUFFER with a copy of `data`: on the device `place` if that is memory of this machine; else on HOST, for a COPY.
+  Also while a TinyJit captures: it needs the COPY, to repeat it."""
+  if not data.nbytes or place == "HOST" or capturing.current() is not None:
     return host_buffer(data, dtype)
   capabilities = Device.opened(place).capabilities
   if not (capabilities.host_mapped and capabilities.kernels):
