@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 
 from tiny_codegen.beam import Measure, beam_search
+from tiny_codegen.blocks import sum_in_blocks
 from tiny_codegen.decompose import late_table_for, table_for
 from tiny_codegen.errors import KernelError
 from tiny_codegen.estimates import as_index, estimate
@@ -98,6 +99,11 @@ def _unroll(root: UOp, context: PassContext) -> UOp:
   return unroll(root)
 
 
+def _blocks(root: UOp, context: PassContext) -> UOp:
+  """Long sums of floats are summed in blocks, so that rounding errors stay small."""
+  return sum_in_blocks(root) if not NOOPT else root
+
+
 def _reduce(root: UOp, context: PassContext) -> UOp:
   """REDUCE becomes a loop that updates an accumulator."""
   return lower_reduce(root)
@@ -138,6 +144,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("peel", _peel),
   Pass("vectorize", _vectorize),
   Pass("unroll", _unroll),
+  Pass("blocks", _blocks),
   Pass("share", _separate),
   Pass("reduce", _reduce),
   Pass("gates", _gates),
@@ -147,7 +154,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("linearise", _linearise, program=True),
 )
 # without these a kernel is lowered all the same
-OPTIONAL = frozenset({"merge", "peel"})
+OPTIONAL = frozenset({"merge", "peel", "blocks"})
 
 Observer = Callable[[Pass, UOp], None]
 

@@ -14,6 +14,7 @@ _x = UPat.var("x")
 LONG = 65536  # terms of a reduction that are worth a second kernel
 FEW = 16  # results that do not keep all cores busy
 PARTS = 256
+ROW = 2048  # what the length of a part is a multiple of: whole vectors, and blocks of them
 _MEMORY = frozenset({Ops.BUFFER, Ops.AFTER, Ops.COPY})
 _VIEWS = frozenset({*GroupOp.Movement, *GroupOp.Identity, Ops.BITCAST})
 
@@ -93,13 +94,17 @@ def _merge_reduce(x: UOp, u: UOp) -> UOp | None:
   return x.reduce_axes(u.arg[0], (*u.arg[1], *inner.arg[1])) if inner.arg[0] is u.arg[0] else None
 
 
-def _divisor(size: int) -> int | None:
-  """Into how many parts to cut an axis."""
-  return next((parts for parts in range(PARTS, 15, -1) if size % parts == 0), None)
+def _parts(size: int) -> tuple[int, int] | None:
+  """Into how many parts of what length to cut an axis. A rest that fills no part is shorter than one."""
+  if size < 16 * ROW:
+    return next(((parts, size // parts) for parts in range(PARTS, 15, -1) if size % parts == 0), None)
+  length = ROW * -(-size // (ROW * PARTS))
+  return size // length, length
 
 
 def _split_reduce(x: UOp, u: UOp) -> UOp | None:
-  """A long reduction to few elements in two steps, the first of which has enough rows to run in parallel."""
+  """A long reduction to few elements in two steps, the first of which has enough rows to run in parallel. Elements that
+  do not fill the rows are left to the second."""
   op, axes = u.arg
   sizes = [known(s) for s in x.shape]
   if any(s is None for s in sizes) or is_empty(x.shape):
@@ -108,12 +113,24 @@ def _split_reduce(x: UOp, u: UOp) -> UOp | None:
     return None
   for axis in axes:
     size = known(x.shape[axis])
-    if size is not None and (parts := _divisor(size)) is not None:
-      cut = x.reshape((*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :]))
-      rest = tuple(a if a < axis else a + 1 for a in axes if a != axis)
-      rows = cut.reduce_axes(op, (axis + 1, *rest)).contiguous()
-      return rows.reduce_axes(op, (axis,)).reshape(u.shape)
+    if size is None or (found := _parts(size)) is None:
+      continue
+    parts, length = found
+    rest = tuple(a if a < axis else a + 1 for a in axes if a != axis)
+    cut = _piece(x, axis, 0, parts * length).reshape((*x.shape[:axis], parts, length, *x.shape[axis + 1 :]))
+    rows = cut.reduce_axes(op, (axis + 1, *rest)).contiguous()
+    whole = rows.reduce_axes(op, (axis,)).reshape(u.shape)
+    return (
+      whole if parts * length == size else whole.alu(op, _piece(x, axis, parts * length, size).reduce_axes(op, axes))
+    )
   return None
+
+
+def _piece(x: UOp, axis: int, start: int, stop: int) -> UOp:
+  """Part of one axis."""
+  if start == 0 and stop == x.shape[axis]:
+    return x
+  return x.shrink(tuple((start, stop) if a == axis else (0, s) for a, s in enumerate(x.shape)))
 
 
 def _copy_of_movement(x: UOp, u: UOp, d: UOp) -> UOp | None:
@@ -229,7 +246,8 @@ GRAPH_RULES = PatternMatcher([
        near_miss=lambda s: s.buffer(3, 4).reduce_axes(Ops.ADD, (1,)).reduce_axes(Ops.MAX, (0,))),
   rule("split_long_reduce", UPat(Ops.REDUCE, src=(_x,), name="u"), _split_reduce,
        changes="floats are summed in another order", grows="a kernel more, whose rows run in parallel",
-       example=lambda s: s.buffer(2 * LONG, dtype=dtypes.int32).reduce_axes(Ops.ADD, (0,)),
+       example=(lambda s: s.buffer(2 * LONG, dtype=dtypes.int32).reduce_axes(Ops.ADD, (0,)),
+                lambda s: s.buffer(2 * LONG + 1, dtype=dtypes.int32).reduce_axes(Ops.MAX, (0,))),
        near_miss=lambda s: s.buffer(256, 512, dtype=dtypes.int32).reduce_axes(Ops.ADD, (0,))),
   rule("fold_elementwise", UPat(GroupOp.Elementwise, name="u"), _elementwise_const,
        example=(lambda s: s.buffer(3, 4).const_like(3) + s.buffer(3, 4).const_like(4), lambda s: s.buffer(3, 4) * 1),
