@@ -69,9 +69,7 @@ class ConvMixin(OperatorMixin):
     x = x.reshape((n, groups, 1, per_group, *sizes, *kernel))
     x = x.permute(0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
-    common = dtypes.promote(self.dtype, weight.dtype)
-    y = (x * w).sum(tuple(range(3 + axes, 4 + 2 * axes)), dtype=dtype).reshape((n, out, *sizes))
-    y = y if dtype is not None else y.as_dtype(common)
+    y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
     if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
       self._slide_back(y, x, weight, groups, dilation, padding)
     return y if bias is None else y + bias.reshape((1, out, *(1,) * axes))

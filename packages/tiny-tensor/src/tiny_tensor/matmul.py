@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tiny_tensor.activations import ActivationMixin
-from tiny_tensor.base import DTypeLike, TensorBase
+from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
 from tiny_tensor.notation import parse_einsum, rearrange_sides
+from tiny_tensor.reduce import accumulator_dtype
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import dtypes, prod
 
@@ -21,8 +22,8 @@ class MatmulMixin(ActivationMixin):
   def dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
     """Matrix product over the last axis of `self` and the second to last of `w` (the only one of a vector).
 
-    `(…, n, k) · (…, k, m) → (…, n, m)`; leading axes broadcast. Sums are made in at least 32 bits unless `dtype` is
-    given. Raises ValueError naming both shapes when the inner sizes differ.
+    `(…, n, k) · (…, k, m) → (…, n, m)`; leading axes broadcast. Products and sums are made in at least 32 bits,
+    or in `dtype`. Raises ValueError naming both shapes when the inner sizes differ.
     """
     if not isinstance(w, TensorBase):
       raise TypeError(f"a matrix product needs a Tensor, got {type(w).__name__}")
@@ -37,9 +38,7 @@ class MatmulMixin(ActivationMixin):
     one = min(self.ndim - 1, w.ndim - 1, 1)
     x = self.reshape((*self.shape[:-1], *(1,) * one, self.shape[-1]))
     y = w.reshape((*w.shape[:-2], *(1,) * one, *w.shape[-min(w.ndim, 2) :])).transpose(-1, -min(w.ndim, 2))
-    common = dtypes.promote(self.dtype, w.dtype)
-    out = (x * y).sum(-1, dtype=dtype)
-    return out if dtype is not None else out.as_dtype(common)
+    return x.sum_of_products(y, -1, dtype)
 
   def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`self @ x`, or `x @ self` if `reverse`."""
@@ -77,8 +76,13 @@ class MatmulMixin(ActivationMixin):
             raise ValueError(f"einsum {formula!r}: axis {letter!r} has sizes {sizes[letter]} and {size}")
     summed = sorted(set("".join(inputs)) - set(output))
     order = [*output, *summed]
+    common = dtypes.promote(*[t.dtype for t in tensors])
+    wide = (
+      common if not summed else dtypes.promote(common, accumulator_dtype(common) if dtype is None else to_dtype(dtype))
+    )
     out: Self | None = None
     for t, letters in zip(tensors, inputs, strict=True):
+      t = t.as_dtype(wide)
       while len(set(letters)) != len(letters):
         twice = next(c for c in letters if letters.count(c) > 1)
         i, j = letters.index(twice), letters.rindex(twice)
@@ -92,7 +96,6 @@ class MatmulMixin(ActivationMixin):
     axes = tuple(range(len(output), len(order)))
     if not axes:
       return full
-    common = out.dtype
     total = full.sum(axes, dtype=dtype)
     return total if dtype is not None else total.as_dtype(common)
 

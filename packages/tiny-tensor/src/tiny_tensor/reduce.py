@@ -39,6 +39,14 @@ class ReduceMixin(MathMixin):
     out = self.as_dtype(accumulate).reduce(Ops.ADD, axis, keepdim)
     return out.as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
 
+  def sum_of_products(self, other: Self, axis: Axis, dtype: DTypeLike | None = None) -> Self:
+    """`(self * other).sum(axis)`, with products made in the type that they are summed in, not rounded to a narrow one
+    first; the result has `dtype`, or else the type of the operands."""
+    common = dtypes.promote(self.dtype, other.dtype)
+    wide = dtypes.promote(common, accumulator_dtype(common) if dtype is None else to_dtype(dtype))
+    out = (self.as_dtype(wide) * other.as_dtype(wide)).sum(axis, dtype=dtype)
+    return out.as_dtype(common) if dtype is None else out
+
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Product; dtypes as for `sum`."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
