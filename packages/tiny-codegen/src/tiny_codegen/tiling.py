@@ -93,9 +93,10 @@ def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
     return
   a, b = c.operands
   for lanes_of, rows_of in ((a, b), (b, a)):
-    # rows next to each other in memory, as near as can be
+    # rows next to each other in memory, as near as can be; any where steps of the sum are next to each other
     near = {r: abs(rows_of.step(r) or 1 << 62) for r in c.own_loops(rows_of)}
-    for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[:1]:
+    along = any(rows_of.step(r) == 1 for r in c.reduce.src[1:])
+    for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
       for lane_loop in c.own_loops(lanes_of):
         for vectors, rows in itertools.product((2, 1, 4), ROWS):
           yield from _Plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows).tilings()
@@ -240,7 +241,8 @@ class _Plan:
     """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
     loops = {*self.summed, self.row_loop} & self.rows_of.loops
     steps = {r: self.rows_of.step(r) or 0 for r in loops}
-    slides = [r for r in self.summed if r in loops and steps[r] <= steps[self.row_loop]]
+    step = steps.get(self.row_loop, 0)
+    slides = [r for r in self.summed if r in loops and steps[r] <= step <= steps[r] * (int(r.src[0].vmax) - 1)]
     span = 1.0
     for loop in loops.difference(slides):
       span *= int(loop.src[0].vmax)

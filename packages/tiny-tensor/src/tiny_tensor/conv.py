@@ -15,6 +15,7 @@ from tiny_uop import UOp, dtypes
 
 Sizes = int | Sequence[int]
 Pads = list[tuple[int, int]]
+SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
 
 
 def padding_of(padding: Sizes, axes: int) -> Pads:
@@ -71,26 +72,32 @@ class ConvMixin(OperatorMixin):
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
     y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
     if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
-      self._slide_back(y, x, weight, groups, dilation, padding)
+      self._slide_back(y, weight, groups, dilation, padding)
     return y if bias is None else y + bias.reshape((1, out, *(1,) * axes))
 
-  def _slide_back(self, y: Self, views: Self, weight: Self, groups: int, dilation: Sizes, padding: Sizes) -> None:
+  def _slide_back(self, y: Self, weight: Self, groups: int, dilation: Sizes, padding: Sizes) -> None:
     """The gradient of a convolution without stride in its input is a convolution, in which the kernel slides the other
     way. Left to the table, it would be a matrix product that writes out every window, and sums over windows.
-
-    `views` are the windows of the input, as conv2d has them: (n, group, 1, size…, c, kernel…).
     """
     axes, wrap = weight.ndim - 2, self.wrap
-    source, kernels, windows_of = self.uop, weight.uop, views.uop
-    out = int(weight.shape[0])
+    source, kernels = self.uop, weight.uop
+    out, per_group = int(weight.shape[0]), int(weight.shape[1])
+    kernel = tuple(int(k) for k in weight.shape[2:])
 
     def formula(g: UOp) -> tuple[UOp | None, ...]:
-      gradient, w, x = wrap(g), wrap(kernels), wrap(windows_of)
-      n, sizes = int(gradient.shape[0]), gradient.shape[2:]
+      gradient, w = wrap(g), wrap(kernels)
+      n, sizes = int(gradient.shape[0]), tuple(int(s) for s in gradient.shape[2:])
       back = gradient.conv_transpose2d(w, groups=groups, dilation=dilation, padding=padding)
-      each = gradient.reshape((n, groups, out // groups, *sizes, *(1,) * (axes + 1)))
-      along = (x * each).sum((0, *range(3, 3 + axes)))
-      return back.uop, along.reshape(w.shape).uop
+      # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
+      # tap of every channel
+      some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
+      padded = wrap(source).padded(padding_of(padding, axes)).contiguous()
+      x = windows(padded, kernel, (1,) * axes, as_tuple(dilation, axes))
+      x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
+      each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
+      along = (x * each).sum((1, *range(5, 5 + axes)))
+      along = along if n == some else along.contiguous()
+      return back.uop, along.sum(0).reshape(w.shape).uop
 
     add_shortcut(y.uop, (source, kernels), formula)
 
