@@ -83,6 +83,11 @@ def is_contraction(reduce: UOp, below: Facts) -> bool:
   """Whether a sum has far more terms than there are elements in the memory that these are made of."""
   if reduce.arg[0] is not Ops.ADD or below.leaves is None:
     return False
+  product = reduce.src[0]
+  while product.op in GroupOp.Movement:
+    product = product.src[0]
+  if not is_alu(product):
+    return False  # windows over one thing
   read = sum(largest_size(leaf.shape) for leaf in below.leaves)
   return largest_size(reduce.src[0].shape) >= REUSE * max(read, 1)
 

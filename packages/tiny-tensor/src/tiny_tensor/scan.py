@@ -10,8 +10,9 @@ from tiny_tensor.reduce import accumulator_dtype
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import Ops, dtypes
 
-# Windows cost n² additions of n elements; beyond this length blocks are scanned first, then their totals.
-BLOCK = 256
+# Windows cost n² additions of n elements: beyond this length, one vector, blocks are scanned and given what is before
+# them.
+BLOCK = 16
 
 
 class ScanMixin(JoinMixin):
@@ -33,8 +34,8 @@ class ScanMixin(JoinMixin):
       return self.scan_windows(op, n)
     blocks = -(-n // BLOCK)
     x = self.pad_identity(blocks * BLOCK - n, op, front=False).reshape((*self.shape[:-1], blocks, BLOCK))
-    inner = x.scan_windows(op, BLOCK).contiguous()
-    totals = inner.select_axis(inner.ndim - 1, BLOCK - 1, BLOCK).squeeze(-1).scan_last(op)
+    inner = x.scan_windows(op, BLOCK)
+    totals = x.reduce(op, -1, False).scan_last(op)
     before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
     out = inner.alu(op, before.unsqueeze(-1).expand(inner.shape))
     return out.reshape((*self.shape[:-1], blocks * BLOCK)).select_axis(self.ndim - 1, 0, n)
