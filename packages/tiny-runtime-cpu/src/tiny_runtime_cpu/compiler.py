@@ -17,7 +17,7 @@ if TYPE_CHECKING:
   # imported where it is used: a process that finds all its kernels in the cache does without
   from tiny_codegen import LLVMRenderer
 
-_generating = threading.Lock()  # the Python half: two threads in it would only take turns
+_generating = threading.Lock()  # two threads in the Python half would only take turns
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_runtime.graph import recording
-from tiny_runtime.launch import load_together, prepare
+from tiny_runtime.launch import prepare
 from tiny_uop import Ops, UOp
 from tiny_uop.spec import check_stage
 
@@ -18,7 +18,6 @@ def run(linear: UOp) -> None:
   """
   if linear.op is not Ops.LINEAR:
     raise TypeError(f"run takes a schedule (LINEAR), got {linear!r}")
-  load_together(linear.src)
   launches = [prepare(call) for call in linear.src]
   check_stage(linear, "schedule")  # after `prepare`, which says more about a call that cannot be run
   for capture in recording():

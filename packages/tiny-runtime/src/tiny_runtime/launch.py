@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from tiny_runtime.binary import Binary
@@ -20,7 +18,6 @@ from tiny_runtime.opened import OpenDevice
 from tiny_runtime.printing import print_binary, print_launch
 from tiny_uop import Ops, UOp, evaluate
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
-from tiny_uop.observe import active
 
 
 class Loaded:
@@ -76,29 +73,6 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   with _lock:
     _loaded.setdefault(kernel, {})[key] = made
   return made
-
-
-COMPILING = 2
-"""Threads that compile the kernels of a schedule. Half of the work is Python and half is one library behind a lock of
-its own (llvmlite has one), so more do not help."""
-
-
-def load_together(calls: Sequence[UOp]) -> None:
-  """Compile and load what is new in a schedule, several kernels at once. An error is left to `prepare`, which meets it
-  in order."""
-  found = {call.src[0]: call for call in calls if call.op is Ops.CALL}
-  new = [call for kernel, call in found.items() if kernel.op is Ops.SINK and kernel not in _loaded]
-  # who watches wants one thing after the other, and BEAM an idle machine
-  if len(new) < 2 or DEBUG.value or BEAM.value or CACHELEVEL < 1 or active():
-    return
-  with ThreadPoolExecutor(COMPILING, "compile") as threads:
-    for _ in threads.map(_load_quietly, new):
-      pass
-
-
-def _load_quietly(call: UOp) -> None:
-  with suppress(Exception):
-    prepare(call)
 
 
 class KernelLaunch:
