@@ -24,6 +24,7 @@ from tiny_codegen.render.base import Capabilities
 from tiny_uop import AxisType, Ops, UOp
 
 ROWS = (8, 7, 6, 5, 4, 3, 2)
+LONG_RUN = 16  # steps of a sum that use up a cache line
 # cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, where it is
 # adjacent to the next steps of the sum, and where neither; of storing one element of a vector on its own
 COPY, TURN, GATHER, SCATTER = 0.15, 0.4, 1.5, 1.0
@@ -93,9 +94,9 @@ def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
     return
   a, b = c.operands
   for lanes_of, rows_of in ((a, b), (b, a)):
-    # rows next to each other in memory, as near as can be; any where steps of the sum are next to each other
+    # rows next to each other in memory, as near as can be; any where many steps of the sum are next to each other
     near = {r: abs(rows_of.step(r) or 1 << 62) for r in c.own_loops(rows_of)}
-    along = any(rows_of.step(r) == 1 for r in c.reduce.src[1:])
+    along = any(rows_of.step(r) == 1 and r.src[0].vmax >= LONG_RUN for r in c.reduce.src[1:])
     for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
       for lane_loop in c.own_loops(lanes_of):
         for vectors, rows in itertools.product((2, 1, 4), ROWS):
@@ -286,27 +287,26 @@ class Sharing:
 def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
 
-  Sharing a loop that the packed panels do not depend on packs them again for each block of iterations.
+  The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
+  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case.
   """
-  end = root.src[0]
-  packing = 0.0 if tiling.lanes_from is Lanes.DIRECT else tiling.lanes_of.elements * GATHER / tiling.cycles
-  staged = {r for u in root.toposort if u.op is Ops.STAGE for r in u.src[0].ranges.difference(u.src[1:])}
-  lanes = {r for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.lanes_of.slot) for r in u.src[0].ranges}
-  if tiling.rows_from is Rows.IMAGE:
-    # an image is packed once for all panels only if it is outside of them
-    rows = [u for u in root.toposort if u.op is Ops.STAGE and _reads(u, tiling.rows_of.slot)]
-    staged = {r for u in rows for r in u.src[0].ranges.difference(u.src[1:])}
-    lanes = set()
+  order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
+  packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
+  for stage in (u for u in root.toposort if u.op is Ops.STAGE):
+    lanes = _reads(stage, tiling.lanes_of.slot)
+    elements = tiling.lanes_of.elements * GATHER if lanes else tiling.rows_of.elements * COPY
+    depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
+    if depths:
+      packed.append((max(depths), elements / tiling.cycles))
   choices = []
-  for loop in end.src[1:]:
+  for depth, loop in enumerate(order):
     size = extent(loop)
-    if kind(loop) is not AxisType.LOOP or size is None or size < 2 or (staged and loop not in staged):
+    if size is None or size < 2:
       continue
     for block in {1, max(1, size // 8)}:
-      count = -(-size // block)
       if size % block == 0:
-        again = 0.0 if loop in lanes or not lanes else packing * (count - 1)
-        choices.append(Sharing(again + 0.5 / count, loop.arg[0], block))
+        again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
+        choices.append(Sharing(again + 0.5 * block / size, loop.arg[0], block))
   return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
 
 

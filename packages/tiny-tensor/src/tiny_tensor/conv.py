@@ -95,7 +95,7 @@ class ConvMixin(OperatorMixin):
       x = windows(padded, kernel, (1,) * axes, as_tuple(dilation, axes))
       x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
       each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
-      along = (x * each).sum((1, *range(5, 5 + axes)))
+      along = x.sum_of_products(each, (1, *range(5, 5 + axes)))
       along = along if n == some else along.contiguous()
       return back.uop, along.sum(0).reshape(w.shape).uop
 
