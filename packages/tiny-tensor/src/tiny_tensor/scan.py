@@ -11,7 +11,7 @@ from tiny_tensor.shapes import normalize_axis
 from tiny_uop import Ops, dtypes
 
 # Windows cost n² additions of n elements: beyond this length, one vector, blocks are scanned and given what is before
-# them.
+# them. Half of it is taken where that divides the length.
 BLOCK = 16
 
 
@@ -32,13 +32,14 @@ class ScanMixin(JoinMixin):
     n = int(self.shape[-1])
     if n <= BLOCK:
       return self.scan_windows(op, n)
-    blocks = -(-n // BLOCK)
-    x = self.pad_identity(blocks * BLOCK - n, op, front=False).reshape((*self.shape[:-1], blocks, BLOCK))
-    inner = x.scan_windows(op, BLOCK)
+    block = BLOCK // 2 if n % BLOCK and n % (BLOCK // 2) == 0 else BLOCK
+    blocks = -(-n // block)
+    x = self.pad_identity(blocks * block - n, op, front=False).reshape((*self.shape[:-1], blocks, block))
+    inner = x.scan_windows(op, block)
     totals = x.reduce(op, -1, False).scan_last(op)
     before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
     out = inner.alu(op, before.unsqueeze(-1).expand(inner.shape))
-    return out.reshape((*self.shape[:-1], blocks * BLOCK)).select_axis(self.ndim - 1, 0, n)
+    return out.reshape((*self.shape[:-1], blocks * block)).select_axis(self.ndim - 1, 0, n)
 
   def scan_windows(self, op: Ops, n: int) -> Self:
     x = self.pad_identity(n - 1, op, front=True)
