@@ -21,6 +21,8 @@ MATRICES: dict[str, tuple[tuple[int, ...], tuple[int, ...], Callable[[Any, Any],
   "one row": ((1, 300), (300, 500), lambda a, b: a @ b),
   "few columns": ((500, 300), (300, 3), lambda a, b: a @ b),
   "long sum": ((16, 20000), (20000, 48), lambda a, b: a @ b),
+  "squared": ((512, 512), (1, 1), lambda a, b: a @ a),
+  "gram": ((300, 140), (1, 1), lambda a, b: a.swapaxes(-1, -2) @ a),
   "scaled": ((128, 200), (200, 160), lambda a, b: (a * 2 + 1) @ (b * b)),
   "epilogue": ((128, 200), (200, 160), lambda a, b: (a @ b + 3) * 0.5),
 }  # fmt: skip

@@ -71,6 +71,14 @@ def test_small_matrices_are_read_where_they_are() -> None:
   assert (tiling.lanes_from, tiling.rows_from) == (Lanes.DIRECT, Rows.DIRECT)
 
 
+def test_a_matrix_times_itself_is_read_where_it_is() -> None:
+  """A STAGE names its operand by the buffer: it would pack both, or the product."""
+  root = matmul(512, 512, 512)
+  other = next(u for u in root.toposort if u.op is Ops.PARAM and u.arg == 2)
+  squared = root.substitute({other: other.replace(arg=1)})
+  assert OptOps.STAGE not in {o.op for o in choose_opts(squared, AVX512)}
+
+
 def test_rows_that_divide_are_preferred() -> None:
   assert tiled(matmul(49 * 8, 512, 512)).rows in (7, 8)
   assert tiled(matmul(49, 512, 512)).rows == 7

@@ -219,6 +219,8 @@ class _Plan:
     return self.panel * blocks(self.lane_loop, self.lanes)
 
   def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
+    if self.lanes_of.slot == self.rows_of.slot and (lanes_from, rows_from) != (Lanes.DIRECT, Rows.DIRECT):
+      return False  # a STAGE names its operand by the buffer, which is both here
     if rows_from is Rows.BLOCK:
       fits = _divides(self.lane_loop, self.lanes * PANELS) and _divides(self.row_loop, self.rows * ROW_BLOCKS)
       return fits and lanes_from is Lanes.PANEL and self.rows_of.step(self.row_loop) == 1
