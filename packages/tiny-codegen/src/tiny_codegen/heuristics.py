@@ -30,6 +30,7 @@ THREAD_BLOCK = 64
 MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
 UNROLL_BODY = 160
+COLUMN = 64  # terms of a sum of a column
 KEEP_LEAST = 16  # elements of a row
 COPY_ROWS = 8
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
@@ -159,9 +160,14 @@ class Chooser:
     """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
     body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
     heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
-    reduced = any(u.op is Ops.REDUCE and axis in u.src[1:] for u in nodes)
+    reduces = [u for u in nodes if u.op is Ops.REDUCE]
+    # sums of columns read as much of a row as they can: the next row is far away
+    far = all(axis in u.ranges and iterations(u.src[1:]) >= COLUMN for u in reduces)
+    columns = bool(reduces) and far and size >= native * 4 * 16  # enough of them to be shared between threads
+    reduced = columns or any(axis in u.src[1:] for u in reduces)
     # a register tile has accumulators enough
-    most = 1 if heavy or body > 24 or (reduced and self._reused()) else 4 if reduced else 2
+    tiled = reduced and not columns and self._reused()
+    most = 1 if heavy or body > 24 or tiled else 4 if reduced else 2
     while most > 1 and (
       size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))
     ):
