@@ -1,17 +1,23 @@
 """Sums of products of narrow types: the products are as exact as the sums."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from tiny_tensor import Tensor, dtypes
+from tiny_tensor import Context, Tensor, dtypes
 
 PRODUCTS: list[Callable[[Tensor, Tensor], Tensor]] = [
   lambda a, b: a @ b,
   lambda a, b: Tensor.einsum("ij,jk->ik", a, b),
   lambda a, b: a.reshape(1, 1, 1, 8, 16).conv2d(b.T.reshape(4, 1, 1, 1, 16)).reshape(4, 8).T,
 ]
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=["matmul", "einsum", "conv2d"])
