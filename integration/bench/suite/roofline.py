@@ -122,7 +122,7 @@ class Roofline:
   def measure(self, kind: str, nbytes: int, seconds: float, clock: Callable[[], float]) -> float:
     """Operations per second ("fma") or bytes per second of a stream over so many bytes in all, for about so long."""
     if kind == "fma":
-      parts = 32
+      parts = 256  # some milliseconds, so that waking threads does not count
       work = parts * ROUNDS * registers() * self.width * 2.0
       return work / self.mean(self.program(fma_text(self.width, registers()), 0), [self.out], parts, seconds, clock)
     arrays = STREAMS[kind]
