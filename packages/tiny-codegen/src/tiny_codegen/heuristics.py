@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.cost import Cost, iterations
-from tiny_codegen.errors import KernelOptError
+from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import stage_twins
+from tiny_codegen.stage import lower_stage, stage_twins
 from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, best_tiling, dot_cycles
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
@@ -234,11 +234,19 @@ class Chooser:
     if found is None or tiling is None or tiling.cycles > dot_cycles(found, self.capabilities):
       return False
     before = self.root, list(self.opts)
-    if self._tile_contraction(found, tiling):
+    if self._tile_contraction(found, tiling) and self._fits():
       self.tiling = tiling
       return True
     self.root, self.opts = before
     return False
+
+  def _fits(self) -> bool:
+    """Whether what is to be packed fits into near memory, of which the tiling has only an estimate."""
+    try:
+      lower_stage(self.root, self.capabilities)
+    except KernelError:
+      return False
+    return True
 
   def _tile_contraction(self, found: Contraction, tiling: Tiling) -> bool:
     lane_loop, row_loop = tiling.lane_loop.arg[0], tiling.row_loop.arg[0]
