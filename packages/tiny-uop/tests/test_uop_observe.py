@@ -187,8 +187,9 @@ def test_counts() -> None:
   assert {row.name: (row.matches, row.attempts) for row in stats.by_table()} == {"small": (2, 3), "other": (0, 2)}
   for row in stats.by_rule():
     assert 0 <= row.match_seconds <= row.seconds
-    assert (row.match_seconds == row.seconds) == (row.matches == row.attempts)
-    assert (row.match_seconds > 0) == (row.matches > 0)
+    # a clock may not tell a short time from none
+    assert row.matches < row.attempts or row.match_seconds == row.seconds
+    assert row.matches or not row.match_seconds
   stats.clear()
   assert stats.by_rule() == []
 

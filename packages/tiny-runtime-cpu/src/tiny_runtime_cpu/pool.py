@@ -87,6 +87,9 @@ class Pool:
   Python thread meanwhile runs on that thread alone. After a fork, the child's pool is empty and refills itself.
   """
 
+  # a pool may be dropped at the end of the process, when modules are gone
+  _process_id = staticmethod(os.getpid)
+
   def __init__(self) -> None:
     self._reset()
     _pools.add(self)
@@ -94,7 +97,7 @@ class Pool:
   def _reset(self) -> None:
     """Start afresh with no workers. What a forked child inherits knows threads that it does not have."""
     self.workers = 0
-    self._process = os.getpid()
+    self._process = self._process_id()
     self._most = MAX_WORKERS
     self._lock = threading.Lock()
     self._native: Functions | None = None
@@ -140,7 +143,7 @@ class Pool:
 
   def close(self) -> None:
     """End the workers. The pool can be used again."""
-    if self._process != os.getpid():
+    if self._process != self._process_id():
       return  # collected in a forked child before it was reset: the workers, and who held the lock, are the parent's
     with self._lock:
       if self._native is not None and self.workers:
