@@ -43,6 +43,7 @@ def cases(capabilities: Capabilities) -> list[RuleCase]:
 CASES = {(c.row.name, c.kind, c.root): c for capabilities in TARGETS for c in cases(capabilities)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
 def test_rule(case: RuleCase) -> None:
   case.check()

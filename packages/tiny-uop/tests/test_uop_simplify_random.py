@@ -122,6 +122,7 @@ def test_expressions(chunk: int) -> None:
     check(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_sample_by_proof(part: int) -> None:
   """The same by z3, which shares nothing with the oracle."""
