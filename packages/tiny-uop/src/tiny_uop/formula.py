@@ -44,7 +44,7 @@ def formula(node: UOp, sources: list[Formula]) -> Formula:
     return level, f"{a}{sign}{b}" if level == 7 else f"{a} {sign} {b}"
   texts = [text for _, text in sources]
   if (special := _SPECIAL.get(op)) is not None and (found := special(node, texts)) is not None:
-    return ATOM, found
+    return ATOM, found or repr(node.arg)  # of a nameless node, which text from elsewhere may have
   inner = ", ".join(texts)
   extra = "" if node.arg is None else f", {node.arg}" if inner else str(node.arg)
   return ATOM, f"{op.name.lower()}({inner}{extra})"
@@ -80,7 +80,7 @@ def _end(_: UOp, texts: list[str]) -> str | None:
 
 
 _SPECIAL: dict[Ops, Callable[[UOp, list[str]], str | None]] = {
-  Ops.CONST: lambda node, texts: str(node.arg),
+  Ops.CONST: lambda node, texts: repr(node.arg) if isinstance(node.arg, str) else str(node.arg),
   Ops.VARIABLE: lambda node, texts: str(node.arg[0]) if type(node.arg) is tuple and node.arg else None,
   Ops.RANGE: lambda node, texts: f"r{node.arg[0]}" if type(node.arg) is tuple and node.arg else None,
   Ops.SPECIAL: lambda node, texts: str(node.arg),
