@@ -201,7 +201,7 @@ def test_beam_takes_what_is_measured_to_be_fastest(renderer: Any) -> None:
   def measure(program: UOp) -> float:
     return 1.0 / (1 + len(wanted & set(program.src[1].arg.opts))) + 0.01 * len(program.src[1].arg.opts)
 
-  found = beam_search(CASES["matmul"](8, 32, 12).kernel, renderer, measure, 2, build_program)
+  found, _ = beam_search(CASES["matmul"](8, 32, 12).kernel, renderer, measure, 2, build_program)
   assert wanted == set(found)
 
 

@@ -233,6 +233,10 @@ class Chooser:
     tiling = None if found is None else best_tiling(found, self.capabilities)
     if found is None or tiling is None or tiling.cycles > dot_cycles(found, self.capabilities):
       return False
+    return self.take_tiling(found, tiling)
+
+  def take_tiling(self, found: Contraction, tiling: Tiling) -> bool:
+    """Tile a sum of products in a given way; False where that does not fit."""
     before = self.root, list(self.opts)
     if self._tile_contraction(found, tiling) and self._fits():
       self.tiling = tiling

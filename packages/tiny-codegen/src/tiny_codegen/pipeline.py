@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 
-from tiny_codegen.beam import Measure, beam_search
+from tiny_codegen.beam import Measure, listed
 from tiny_codegen.blocks import sum_in_blocks
 from tiny_codegen.decompose import late_table_for, table_for
 from tiny_codegen.errors import KernelError
@@ -21,6 +21,7 @@ from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.peel import peel
 from tiny_codegen.reduce import lower_reduce
 from tiny_codegen.render.base import Renderer
+from tiny_codegen.searches import Notes, search_opts
 from tiny_codegen.separate import separate
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.unroll import unroll
@@ -213,26 +214,27 @@ def compile_kernel(
   opts: Sequence[Opt] | None = None,
   measure: Measure | None = None,
   skip: Collection[str] = (),
+  notes: Notes | None = None,
 ) -> UOp:
   """The program of a kernel: `PROGRAM(SINK, LINEAR, SOURCE, GROUP(global sizes), GROUP(local sizes),
   GROUP(operations, bytes))`.
 
   `opts` are optimisations to apply as given (an empty list: none). Without them `BEAM=n` searches for the best,
   timing candidates with `measure(program) -> seconds` where there is one; else the heuristics choose, or nobody does
-  under `NOOPT=1`. `skip` names optional passes to leave out. Raises KernelError and KernelOptError, which name what
+  under `NOOPT=1`. `notes` keep what a search found for the next one.
+  `skip` names optional passes to leave out. Raises KernelError and KernelOptError, which name what
   does not fit.
   """
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
   if given is None and BEAM >= 1 and measure is not None and not NOOPT:
-    given = beam_search(kernel, renderer, measure, BEAM.value, build_program)
+    given = search_opts(kernel, renderer, measure, BEAM.value, build_program, notes)
   return report(build_program(kernel, renderer, given, skip))
 
 
 def report(program: UOp) -> UOp:
   """The program, after what DEBUG=3 and DEBUG=5 print about it."""
   if DEBUG >= 3:
-    applied = ", ".join(f"{o.op.name}({o.axis}, {o.arg})" for o in program.src[1].arg.opts) or "none"
-    print(f"opts     {program.arg.name:<32} {applied}", file=sys.stderr)
+    print(f"opts     {program.arg.name:<32} {listed(program.src[1].arg.opts)}", file=sys.stderr)
   # DEBUG=4, the code, is printed by tiny-runtime, also for kernels that come from its cache
   if DEBUG >= 5:
     print(f"--- {program.arg.name}: program\n{print_uop(program.src[1])}", file=sys.stderr)

@@ -88,6 +88,11 @@ def best_tiling(contraction: Contraction, capabilities: Capabilities) -> Tiling 
   return min(_tilings(contraction, capabilities), key=lambda t: t.cycles, default=None)
 
 
+def ranked_tilings(contraction: Contraction, capabilities: Capabilities) -> list[Tiling]:
+  """All tilings, that of the fewest cycles first."""
+  return sorted(_tilings(contraction, capabilities), key=lambda t: t.cycles)
+
+
 def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
   width = min(target.lanes(u.dtype) for u in (c.reduce, *[o.value for o in c.operands]))
   if width < 2:

@@ -49,7 +49,7 @@ class CPUCompiler:
       timer = lambda program: measure(self.assemble(program))  # noqa: E731
     try:
       with _generating:
-        program = compile_kernel(kernel, renderer_for(self.arch), measure=timer)
+        program = compile_kernel(kernel, renderer_for(self.arch), measure=timer, notes=measure)
     except (ValueError, NotImplementedError) as error:
       raise CompileError(f"no code for this kernel: {error}", print_uop(kernel)) from error
     return self.assemble(program)

@@ -38,6 +38,9 @@ NOT_IN_KEY = frozenset(
 """Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key; so does
 SPEC: what was compiled unchecked is compiled again where checks are wanted."""
 
+Timer = Callable[[Binary], float]
+"""Seconds that a launch of a binary takes."""
+
 MAGIC = b"tiny-binary 1\n"
 STALE_SECONDS = 3600.0
 """A temporary file this old was left behind by a process that was killed."""
@@ -47,8 +50,9 @@ _lock = threading.RLock()  # re-entrant: see buffer.py
 _warned = False
 
 
-def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", measure: Measure | None = None) -> Binary:
-  """The binary of a kernel: from memory, from disk, or compiled now. `distribution` is the plugin's, for its versions.
+def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", timer: Timer | None = None) -> Binary:
+  """The binary of a kernel: from memory, from disk, or compiled now. `distribution` is the plugin's, for its versions;
+  with a `timer` of its candidates the compiler may search.
 
   Raises what the compiler raises: CompileError, or Broken for what the contract does not allow.
   """
@@ -66,8 +70,9 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", meas
     binary = found
   else:
     start = time.perf_counter()
+    search = None if timer is None else KernelSearch(timer, name, compiler, entry_path(kernel, key, "searches"))
     with span("compile", name, kernel):
-      binary = compile_now(name, kernel, compiler, measure)
+      binary = compile_now(name, kernel, compiler, search)
     report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name, compiler)
     if path is not None:
       write_payload(path, binary.to_bytes())
@@ -115,10 +120,33 @@ def cache_folder() -> Path:
   return (Path(base) if base else Path.home() / ".cache") / "tiny" / "binaries"
 
 
-def entry_path(kernel: UOp, key: str) -> Path:
+def entry_path(kernel: UOp, key: str, folder: str = "binaries") -> Path:
   """File of one entry."""
   digest = hashlib.sha256(kernel.key + key.encode()).hexdigest()
-  return cache_folder() / digest[:2] / digest[2:]
+  return cache_folder().with_name(folder) / digest[:2] / digest[2:]
+
+
+class KernelSearch:
+  """The contract's `Measure` for one kernel. Results of searches are kept beside the binaries, and longer of use: with
+  DEBUG=3 or a profile compilers run, but need not search."""
+
+  def __init__(self, timer: Timer, name: str, compiler: Compiler, path: Path) -> None:
+    self.timer, self.name, self.compiler, self.path = timer, name, compiler, path
+
+  def __call__(self, binary: Binary) -> float:
+    """See Measure."""
+    return self.timer(binary)
+
+  def recall(self) -> str | None:
+    """See Measure."""
+    payload = read_payload(self.path) if CACHELEVEL >= 2 else None
+    report("no search of it is on disk" if payload is None else "a search of it is on disk", self.name, self.compiler)
+    return None if payload is None else payload.decode(errors="replace")
+
+  def remember(self, found: str) -> None:
+    """See Measure."""
+    if CACHELEVEL >= 2:
+      write_payload(self.path, found.encode())
 
 
 def cached_bytes(key: str, make: Callable[[], bytes]) -> bytes:

@@ -7,7 +7,7 @@ hardware half
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -15,7 +15,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 
-API: tuple[int, int] = (1, 1)
+API: tuple[int, int] = (1, 2)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -28,8 +28,21 @@ Program: TypeAlias = Any
 Graph: TypeAlias = Any
 """A device's handle of a list of launches, opaque to shared code. Whatever `make_graph` returned."""
 
-Measure: TypeAlias = Callable[[Binary], float]
-"""Times one candidate on a device, in seconds. How a searching compiler measures without knowing a device."""
+
+class Measure(Protocol):
+  """What a searching compiler (`BEAM`) is given for one kernel: it times candidates on a device that the compiler need
+  not know, and keeps what the search found, so that the next process need not search. (`recall` and `remember`: since
+  1.2.)"""
+
+  def __call__(self, binary: Binary) -> float:
+    """Seconds that one launch of a candidate takes. Raises BackendError where it does not run."""
+
+  def recall(self) -> str | None:
+    """What `remember` was given for this kernel, in any process, under the same key of the compiler, versions and
+    settings; None if nothing was. Any text may come back: one that makes no sense is as good as none."""
+
+  def remember(self, found: str) -> None:
+    """Keep the result of a search, as text."""
 
 
 @dataclass(frozen=True)

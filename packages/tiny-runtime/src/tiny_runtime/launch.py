@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
-from tiny_runtime.contract import Measure, Memory, Program
+from tiny_runtime.contract import Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.measure import measure_on
@@ -66,8 +66,8 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   if opened.compiler is None:
     reason = f"kernel {kernel_name(kernel)} has its buffers on {opened.name}, which only stores bytes"
     raise Unavailable(reason, "Copy them to a device that runs kernels first")
-  measure: Measure | None = measure_on(opened) if BEAM >= 1 else None
-  binary = compile_cached(kernel, opened.compiler, opened.distribution, measure)
+  timer = measure_on(opened) if BEAM >= 1 else None
+  binary = compile_cached(kernel, opened.compiler, opened.distribution, timer)
   print_binary(kernel, binary)
   made = Loaded(opened, binary, opened.load(binary))
   with _lock:

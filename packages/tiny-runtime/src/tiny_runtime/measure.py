@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Measure
+from tiny_runtime.compile_cache import Timer
 from tiny_runtime.opened import OpenDevice
 from tiny_uop import UOp, evaluate
 
-REPEATS = 3
+REPEATS, MOST_REPEATS = 3, 100
+LEAST_SECONDS, MOST_SECONDS = 0.005, 0.5
 
 
-def measure_on(opened: OpenDevice) -> Measure:
+def measure_on(opened: OpenDevice) -> Timer:
   """A function that gives the least time in seconds of a few launches of a binary, over scratch buffers, variables at
-  their maximum."""
+  their maximum: of more than `REPEATS` until they took `LEAST_SECONDS` together, of fewer once they took
+  `MOST_SECONDS`."""
 
-  def measure(binary: Binary) -> float:
+  def timer(binary: Binary) -> float:
     values = largest(binary)
     sizes = [p.size * p.dtype.scalar().itemsize for p in binary.params]
     memory = [(opened.alloc(size), 0) for size in sizes]
@@ -25,15 +29,16 @@ def measure_on(opened: OpenDevice) -> Measure:
       program = opened.load(binary)
       grid, group = ([number(size, values) for size in part] for part in (binary.global_size, binary.local_size))
       integers = [values[name] for name in binary.variables]
-      times = [
-        opened.launch(binary.entry, program, memory, integers, tuple(grid), tuple(group), True) for _ in range(REPEATS)
-      ]
-      return min(time for time in times if time is not None)
+      times: list[float] = []
+      while sum(times) < (LEAST_SECONDS if len(times) >= REPEATS else MOST_SECONDS) and len(times) < MOST_REPEATS:
+        seconds = opened.launch(binary.entry, program, memory, integers, tuple(grid), tuple(group), True)
+        times.append(math.inf if seconds is None else seconds)
+      return min(times)
     finally:
       for (handle, _), size in zip(memory, sizes):
         opened.release(handle, size)
 
-  return measure
+  return timer
 
 
 def largest(binary: Binary) -> dict[str, int]:

@@ -122,7 +122,9 @@ DEBUG = ContextVar(
   "chosen, 4 generated code, 5 UOps, 6 rewrites, 7 assembly",
 )
 NOOPT = ContextVar("NOOPT", 0, "1: no optimisations are chosen, kernels are lowered as scheduled")
-BEAM = ContextVar("BEAM", 0, "n: search for optimisations with a beam of n candidates, timed on the device")
+BEAM = ContextVar(
+  "BEAM", 0, "n: search for optimisations with a beam of n candidates, timed on the device; results are kept"
+)
 SPEC = ContextVar(
   "SPEC",
   0,
