@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tiny_runtime import Broken, Device, Incompatible, Unavailable, discovery
+from tiny_runtime.contract import API
 from tiny_runtime.devices import Devices
 from tiny_runtime.plugin import State
 from tiny_uop import Context
@@ -135,7 +136,7 @@ def test_other_ir(make_plugin: MakePlugin, ir: str, upgrade: str) -> None:
 )
 def test_other_api(make_plugin: MakePlugin, api: str, upgrade: str) -> None:
   make_plugin("tiny-runtime-bad", "BAD", GOOD.replace("(1, 0)", api))
-  with pytest.raises(Incompatible, match=rf"this tiny-runtime has 1.1. pip install --upgrade {upgrade}$"):
+  with pytest.raises(Incompatible, match=rf"this tiny-runtime has {API[0]}.{API[1]}. pip install --upgrade {upgrade}$"):
     Device["BAD"]
 
 
