@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tiny_codegen.blocks import LONG, sum_in_blocks
+from tiny_codegen.blocks import LONG, LONG_IN_TILES, sum_in_blocks
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 
 ROWS = 3
@@ -38,3 +39,38 @@ def test_short_sums_and_integers_stay_as_they_are() -> None:
   x = UOp.param(1, dtypes.int32.ptr(1000)).index(k).load()
   integers = UOp.sink(UOp.param(0, dtypes.int32.ptr(1)).index(UOp.const(dtypes.index, 0)).store(x.reduce(Ops.ADD, k)))
   assert sum_in_blocks(integers) is integers
+
+
+def sums(extents: tuple[int, ...], lanes: int, rows: int) -> UOp:
+  """A register tile: vectors that are summed over the same loops."""
+  loops = tuple([UOp.range(n, i, AxisType.REDUCE) for i, n in enumerate(extents)])
+  position = sum((loop * math.prod(extents[i + 1 :]) for i, loop in enumerate(loops)), UOp.const(dtypes.index, 0))
+  x, out = UOp.param(1, dtypes.float32.ptr(1 << 20)), UOp.param(0, dtypes.float32.ptr(1 << 10))
+  dtype = dtypes.float32.vec(lanes)
+  stores = []
+  for row in range(rows):
+    value = x.index((position * rows + row) * lanes).load(dtype=dtype).reduce(Ops.ADD, *loops)
+    stores.append(out.index(UOp.const(dtypes.index, row * lanes)).store(value))
+  return UOp.sink(*stores, arg=KernelInfo("tile"))
+
+
+def iterations(reduce: UOp) -> int:
+  return math.prod(int(loop.src[0].arg) for loop in reduce.src[1:])
+
+
+@pytest.mark.parametrize("extents", [(64, 3, 3), (LONG_IN_TILES,), (3, 3, 100)])
+def test_sums_of_a_register_tile_have_one_accumulator_each(extents: tuple[int, ...]) -> None:
+  tile = sums(extents, 32, 8)
+  assert sum_in_blocks(tile) is tile
+
+
+@pytest.mark.parametrize("extents", [(64, 3, 3), (512, 3, 3), (3, 3, 100), (2, 5, 1000), (3, 200, 7)])
+@pytest.mark.parametrize(("rows", "least"), [(1, 32), (8, 256)])
+def test_short_loops_share_the_accumulator_of_a_block(extents: tuple[int, ...], rows: int, least: int) -> None:
+  """Two accumulators more for every few iterations would cost as much as the products."""
+  cut = sum_in_blocks(sums(extents, 32, rows))
+  innermost = [u for u in cut.toposort if u.op is Ops.REDUCE and not any(s.op is Ops.REDUCE for s in u.src[0].toposort)]
+  reduces = [u for u in cut.toposort if u.op is Ops.REDUCE]
+  whole = max(innermost, key=iterations)
+  assert min(least, math.prod(extents)) <= iterations(whole) <= (LONG if rows == 1 else LONG_IN_TILES)
+  assert len(innermost) <= 2 * rows and len(reduces) <= 5 * rows

@@ -2,42 +2,73 @@
 
 An accumulator that n terms are added to one after the other is off by up to n roundings. Here a long loop becomes
 blocks of blocks, each with an accumulator of its own (pairwise summation with more than pairs: N. J. Higham, "Accuracy
-and Stability of Numerical Algorithms", 2002, section 4.2). The loops of register tiles have accumulators enough
-already. What goes through the same loop as such a sum does so in the same blocks.
+and Stability of Numerical Algorithms", 2002, section 4.2). Short loops inside it, such as those over the window of a
+convolution, share the accumulator of a block. The sums of a register tile fill the registers already, so that their
+blocks are longer: what a block costs is then lost among its products. What goes through the same loop as such a sum
+does so in the same blocks.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from dataclasses import dataclass
 
 from tiny_codegen.loops import extent, kind, next_loop_id, number, substitute_simplified
 from tiny_uop import AxisType, Ops, UOp
 
 LONG = 128  # iterations that one accumulator may take
-MOST_TOGETHER = 8  # sums in one loop
+LONG_IN_TILES = 1024
+TOGETHER, LANES_TOGETHER = 8, 64  # sums in one loop, and numbers in them: more are a register tile
+
+
+@dataclass(frozen=True)
+class Lengths:
+  """Iterations that one accumulator may take, and those of a block where there are more."""
+
+  most: int
+  block: int
+  block_of_many: int  # where there are more than 2048
+
+
+FEW, TILE = Lengths(LONG, 32, 64), Lengths(LONG_IN_TILES, 256, 512)
 
 
 def sum_in_blocks(root: UOp) -> UOp:
   """The kernel with long sums of floats in blocks."""
-  reduces = [u for u in root.toposort if u.op is Ops.REDUCE]
-  together = Counter([u.src[1:] for u in reduces])
-  sums = {u.src[1:] for u in reduces if u.arg[0] is Ops.ADD and u.dtype.kind == "float"}
-  products = {u.src[1:] for u in reduces if u.src[0].op is Ops.MMA}
-  wanted = {loops for loops in sums - products if together[loops] <= MOST_TOGETHER}
-  if not any(_is_long(loops) for loops in wanted):
+  wanted = {loops: lengths for loops, lengths in _lengths(root).items() if _is_long(loops, lengths)}
+  if not wanted:
     return root
   blocks = Blocks(next_loop_id(root))
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
-    done[u] = blocks.of(new) if u.op is Ops.REDUCE and u.src[1:] in wanted and _is_long(u.src[1:]) else new
+    lengths = wanted.get(u.src[1:]) if u.op is Ops.REDUCE else None
+    done[u] = blocks.of(new, lengths) if lengths is not None else new
   return done[root]
 
 
-def _is_long(loops: tuple[UOp, ...]) -> bool:
+def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
+  """The loops of sums of floats, other than those of tensor cores, with how long their blocks are to be."""
+  through: dict[tuple[UOp, ...], list[UOp]] = {}
+  for u in root.toposort:
+    if u.op is Ops.REDUCE:
+      through.setdefault(u.src[1:], []).append(u)
+  found = {}
+  for loops, reduces in through.items():
+    sums = any(u.arg[0] is Ops.ADD and u.dtype.kind == "float" for u in reduces)
+    if sums and not any(u.src[0].op is Ops.MMA for u in reduces):
+      tile = len(reduces) > TOGETHER or sum(u.dtype.count for u in reduces) > LANES_TOGETHER
+      found[loops] = TILE if tile else FEW
+  return found
+
+
+def _is_long(loops: tuple[UOp, ...], lengths: Lengths) -> bool:
   sizes = [extent(r) or 0 for r in loops]  # one that is not known counts as none
-  return math.prod(sizes) > LONG and bool(loops) and all(kind(r) is AxisType.REDUCE for r in loops)
+  return math.prod(sizes) > lengths.most and bool(loops) and all(kind(r) is AxisType.REDUCE for r in loops)
+
+
+def _power_of_two(size: float) -> int:
+  return 1 << (math.ceil(size) - 1).bit_length()
 
 
 class Blocks:
@@ -45,34 +76,42 @@ class Blocks:
 
   def __init__(self, fresh: int) -> None:
     self.fresh = fresh
-    self.cut: dict[UOp, tuple[UOp, UOp, UOp | None]] = {}
+    self.cut: dict[tuple[UOp, int], tuple[UOp, UOp, UOp | None]] = {}
 
-  def of(self, reduce: UOp) -> UOp:
-    """The sum with an accumulator for each level of its loops, and two for a long loop."""
+  def of(self, reduce: UOp, lengths: Lengths) -> UOp:
+    """The sum with an accumulator for as many of its inner loops as one may take, and for each level of the others."""
     value, op = reduce.src[0], reduce.arg[0]
+    inner: tuple[UOp, ...] = ()
     for loop in reversed(reduce.src[1:]):
-      value = self.over(value, loop, op)
-    return value
+      value, inner = self.over(value, loop, inner, op, lengths)
+    return value.reduce(op, *inner)
 
-  def over(self, value: UOp, loop: UOp, op: Ops) -> UOp:
-    """The sum over one loop: of blocks, and of what fills none."""
-    if (extent(loop) or 0) <= LONG:
-      return value.reduce(op, loop)
-    if loop not in self.cut:
-      self.cut[loop] = self.parts(loop)
-    blocks, block, rest = self.cut[loop]
-    size = int(block.src[0].arg)
-    whole = self.over(substitute_simplified(value, {loop: blocks * size + block}).reduce(op, block), blocks, op)
+  def over(
+    self, value: UOp, loop: UOp, inner: tuple[UOp, ...], op: Ops, lengths: Lengths
+  ) -> tuple[UOp, tuple[UOp, ...]]:
+    """(a value, the loops that are left to sum it over) once `loop` is around `inner`."""
+    count, taken = extent(loop) or 0, math.prod(extent(r) or 1 for r in inner)
+    if count * taken <= lengths.most:
+      return value, (loop, *inner)
+    size = _power_of_two((lengths.block if count * taken < 2048 else lengths.block_of_many) / taken)
+    if size == 1 or count <= size:  # the inner loops fill an accumulator
+      return self.over(value.reduce(op, *inner), loop, (), op, lengths) if inner else (value, (loop,))
+    blocks, block, rest = self.parts(loop, size)
+    whole = substitute_simplified(value, {loop: blocks * size + block}).reduce(op, block, *inner)
+    whole, outer = self.over(whole, blocks, (), op, lengths)
     if rest is None:
-      return whole
+      return whole, outer
     start = int(blocks.src[0].arg) * size
-    return whole.alu(op, substitute_simplified(value, {loop: rest + start}).reduce(op, rest))
+    return whole.reduce(op, *outer).alu(
+      op, substitute_simplified(value, {loop: rest + start}).reduce(op, rest, *inner)
+    ), ()
 
-  def parts(self, loop: UOp) -> tuple[UOp, UOp, UOp | None]:
-    """(the loop over blocks, the one inside a block, the one over the rest)."""
-    count = extent(loop) or 0
-    size = 32 if count < 2048 else 64
-    sizes = [count // size, size, count % size]
-    made = [UOp.range(number(s), self.fresh + i, AxisType.REDUCE) for i, s in enumerate(sizes)]
-    self.fresh += len(made)
-    return made[0], made[1], made[2] if sizes[2] else None
+  def parts(self, loop: UOp, size: int) -> tuple[UOp, UOp, UOp | None]:
+    """(the loop over blocks of this size, the one inside a block, the one over the rest)."""
+    if (loop, size) not in self.cut:
+      count = extent(loop) or 0
+      sizes = [count // size, size, count % size]
+      made = [UOp.range(number(s), self.fresh + i, AxisType.REDUCE) for i, s in enumerate(sizes)]
+      self.fresh += len(made)
+      self.cut[loop, size] = (made[0], made[1], made[2] if sizes[2] else None)
+    return self.cut[loop, size]
