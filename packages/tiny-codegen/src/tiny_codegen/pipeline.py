@@ -24,6 +24,7 @@ from tiny_codegen.render.base import Renderer
 from tiny_codegen.searches import Notes, search_opts
 from tiny_codegen.separate import separate
 from tiny_codegen.stage import lower_stage
+from tiny_codegen.turn import turn
 from tiny_codegen.unroll import unroll
 from tiny_codegen.vectorize import vectorize
 from tiny_codegen.workgroups import globals_from_loops, lower_workgroups
@@ -100,6 +101,11 @@ def _unroll(root: UOp, context: PassContext) -> UOp:
   return unroll(root)
 
 
+def _turn(root: UOp, context: PassContext) -> UOp:
+  """Scalars of neighbouring rows are loaded and stored as vectors."""
+  return turn(root, context.capabilities)
+
+
 def _blocks(root: UOp, context: PassContext) -> UOp:
   """Long sums of floats are summed in blocks, so that rounding errors stay small."""
   return sum_in_blocks(root) if not NOOPT else root
@@ -145,6 +151,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("peel", _peel),
   Pass("vectorize", _vectorize),
   Pass("unroll", _unroll),
+  Pass("turn", _turn),
   Pass("blocks", _blocks),
   Pass("share", _separate),
   Pass("reduce", _reduce),
@@ -155,7 +162,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("linearise", _linearise, program=True),
 )
 # without these a kernel is lowered all the same
-OPTIONAL = frozenset({"merge", "peel", "blocks"})
+OPTIONAL = frozenset({"merge", "peel", "turn", "blocks"})
 
 Observer = Callable[[Pass, UOp], None]
 

@@ -21,13 +21,15 @@ from enum import Enum
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, kind, stride
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.turn import LEAST
 from tiny_uop import AxisType, Ops, UOp
 
 ROWS = (8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
 # cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, where it is
-# adjacent to the next steps of the sum, and where neither; of storing one element of a vector on its own
-COPY, TURN, GATHER, SCATTER = 0.15, 0.4, 1.5, 1.0
+# adjacent to the next steps of the sum, and where neither; of storing one element of a vector on its own, and where
+# the rows of the tile are adjacent
+COPY, TURN, GATHER, SCATTER, TURNED = 0.15, 0.4, 1.5, 1.0, 0.3
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
 # what the first cache level holds, and what the second one delivers in a cycle, in bytes
@@ -257,9 +259,10 @@ class _Plan:
     return span * 1.25 * self.rows_of.value.dtype.itemsize
 
   def _storing(self) -> float:
-    outputs = self.c.outputs
-    adjacent = stride(self.c.end.src[0].src[0].src[1], self.lane_loop) == 1
-    return outputs / self.width if adjacent else outputs * SCATTER
+    outputs, offset = self.c.outputs, self.c.end.src[0].src[0].src[1]
+    if stride(offset, self.lane_loop) == 1:
+      return outputs / self.width
+    return outputs * (TURNED if stride(offset, self.row_loop) == 1 and self.rows >= LEAST else SCATTER)
 
 
 def blocks(loop: UOp, amount: int) -> int:

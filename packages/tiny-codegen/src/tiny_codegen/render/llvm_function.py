@@ -26,7 +26,7 @@ class Function:
   entry: list[str] = field(default_factory=list)  # allocas: LLVM turns only those of the entry block into registers
   declarations: dict[str, str] = field(default_factory=dict)
   values: dict[UOp, str] = field(default_factory=dict)
-  merged: dict[tuple[str, tuple[str, ...], int], str] = field(default_factory=dict)  # see llvm_transpose
+  shuffled: dict[tuple[str, str, str, tuple[int, ...]], str] = field(default_factory=dict)  # see llvm_transpose
   block: str = "start"
   pin_masked_loads: bool = False
   _loops: dict[UOp, _Loop] = field(default_factory=dict)
