@@ -4,12 +4,17 @@ from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_passes
 from tiny_codegen.render.base import Capabilities, Renderer
+from tiny_codegen.render.c import CRenderer
+from tiny_codegen.render.c_dialect import C99, CDialect
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import LLVMTarget, cpu_target
 from tiny_codegen.tensor_core import Fragment, TensorCore
 
 __all__ = [
+  "C99",
   "PASSES",
+  "CDialect",
+  "CRenderer",
   "Capabilities",
   "Fragment",
   "KernelError",

@@ -19,7 +19,7 @@ _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops
 
 class CRenderer(Renderer):
   """C for one dialect. A backend's own language is another `CDialect`, or a subclass that overrides `load` and
-  `store` for wide accesses.
+  `store` for wide accesses, `buffer` for how buffers are passed, and `declaration` for attributes.
 
   Buffers of one program must not overlap unless they are only read.
   """
@@ -31,6 +31,15 @@ class CRenderer(Renderer):
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
     return _Program(self, linear, info).text()
+
+  def declaration(self, linear: UOp) -> str:
+    """What stands before the name of the function that this program becomes."""
+    return self.dialect.kernel
+
+  def buffer(self, pointer: str, name: str) -> tuple[list[str], list[str]]:
+    """How a buffer is passed that the program knows as variable `name` of type `pointer`: parameters of the function,
+    and statements at its start."""
+    return [f"{pointer} {self.dialect.restrict} {name}"], []
 
   def load(self, pointer: str, offset: str, element: DType, lanes: int) -> list[str]:
     """Expressions of the lanes of an access to adjacent elements."""
@@ -74,9 +83,8 @@ class _Program:
       raise ValueError(f"{self.info.name}: {self.depth - 1} loops or branches are never closed")
     body = [*self.memory, *self.lines, "}", ""]
     if not self.dialect.host:
-      return "\n".join(
-        [*self.dialect.header, "", f"{self.dialect.kernel} {self.info.name}({', '.join(arguments)}) {{", *body]
-      )
+      head = f"{self.renderer.declaration(self.linear)} {self.info.name}({', '.join(arguments)}) {{"
+      return "\n".join([*self.dialect.header, "", head, *body])
     head = f"static inline void {self.info.name}_body({', '.join([*arguments, 'int64_t begin', 'int64_t end'])}) {{"
     return "\n".join([*self.dialect.header, "", head, *body, *self._host_entry()])
 
@@ -88,7 +96,9 @@ class _Program:
       # the program's pointer, not the caller's type: an emulated float is read as its bits
       element = params[p.slot].dtype if p.slot in params else p.dtype
       const = "" if p.written else "const "
-      made.append(f"{qualifier}{const}{self._element(element)}* {self.dialect.restrict} p{p.slot}")
+      parameters, statements = self.renderer.buffer(f"{qualifier}{const}{self._element(element)}*", f"p{p.slot}")
+      made += parameters
+      self.memory += [f"  {line}" for line in statements]
       if p.slot in params:
         self.values[params.pop(p.slot)] = [f"p{p.slot}"]
     if params:
@@ -105,7 +115,8 @@ class _Program:
     passed = [f"buffers[{place}]" for place in range(len(self.info.params))]
     passed += [f"integers[{place}]" for place in range(len(self.info.variables))]
     call = f"{self.info.name}_body({', '.join([*passed, 'begin', 'end'])});"
-    head = f"{self.dialect.kernel} {self.info.name}(void** buffers, int64_t* integers, int64_t begin, int64_t end) {{"
+    declared = f"{self.renderer.declaration(self.linear)} {self.info.name}"
+    head = f"{declared}(void** buffers, int64_t* integers, int64_t begin, int64_t end) {{"
     # with nothing to share, whoever gets the first piece does it all
     return [head, f"  {call}" if self.shared else f"  if (begin == 0) {call}", "}", ""]
 

@@ -32,7 +32,9 @@ class CDialect:
   op for float32, with "{}" for the type's suffix ("f" or nothing). `counters` gives the expression of a SPECIAL,
   `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
   lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with
-  "{}" for the suffix. Without `host`, the kernel's arguments are the buffers and the integers themselves.
+  "{}" for the suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression with {value}, its type {old}
+  and the type {new} that its bits are read as. Without `host`, the kernel's arguments are the buffers and the integers
+  themselves.
   """
 
   name: str
@@ -54,6 +56,8 @@ class CDialect:
   tensor_cores: tuple[tuple[TensorCore, str], ...] = ()
   infinity: str = "__builtin_inf{}()"
   nan: str = '__builtin_nan{}("")'
+  long_suffix: str = "LL"
+  bitcast: str = "((union {{ {old} from; {new} to; }}){{ .from = {value} }}).to"
 
   def type_of(self, dtype: DType) -> str:
     """The name of a scalar type. Raises NotImplementedError for one that the language lacks."""

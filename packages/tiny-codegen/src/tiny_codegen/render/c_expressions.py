@@ -49,9 +49,10 @@ def literal(dialect: CDialect, dtype: DType, value: bool | int | float) -> str:
     if number == -(1 << 31):
       return "(-2147483647 - 1)"
     return f"{number}u" if scalar is dtypes.uint32 else f"({number})" if number < 0 else str(number)
+  mark = dialect.long_suffix
   if number == -(1 << 63):
-    return "(-9223372036854775807LL - 1)"
-  return f"{number}ULL" if scalar.kind == "uint" else f"({number}LL)" if number < 0 else f"{number}LL"
+    return f"(-9223372036854775807{mark} - 1)"
+  return f"{number}U{mark}" if scalar.kind == "uint" else f"({number}{mark})" if number < 0 else f"{number}{mark}"
 
 
 def _float_literal(dialect: CDialect, dtype: DType, value: float) -> str:
@@ -110,7 +111,7 @@ def _bitcast(dialect: CDialect, u: UOp, a: str) -> str:
     return cast(dialect, a, source, target)
   if source.kind in ("int", "uint") and target.kind in ("int", "uint"):
     return f"({new}){a}"
-  return f"((union {{ {old} from; {new} to; }}){{ .from = {a} }}).to"
+  return dialect.bitcast.format(old=old, new=new, value=a)
 
 
 def _function(dialect: CDialect, u: UOp, *operands: str) -> str:

@@ -1,0 +1,53 @@
+"""The pure half: kernel UOp → OpenCL C. The driver compiles that, where the program is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiny_codegen import compile_kernel
+from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime_opencl.arch import Arch
+from tiny_runtime_opencl.renderer import OpenCLRenderer
+from tiny_uop import ProgramInfo, UOp, print_uop
+
+
+@dataclass(frozen=True)
+class OpenCLCompiler:
+  """Compiles kernels for every device of one arch. Needs neither a driver nor pyopencl."""
+
+  arch: Arch
+
+  @property
+  def key(self) -> str:
+    """The arch: all else that the text depends on are versions of packages, which tiny-runtime adds."""
+    return f"opencl {self.arch}"
+
+  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
+    """Generate OpenCL C for a kernel-level SINK. Raises CompileError with the kernel."""
+    timer: Callable[[UOp], float] | None = None
+    if measure is not None:
+      timer = lambda program: measure(as_binary(program))  # noqa: E731
+    try:
+      program = compile_kernel(kernel, OpenCLRenderer(self.arch), measure=timer)
+    except (ValueError, NotImplementedError) as error:
+      raise CompileError(f"no OpenCL C for this kernel: {error}", print_uop(kernel)) from error
+    return as_binary(program)
+
+
+def as_binary(program: UOp) -> Binary:
+  """A PROGRAM with its source as a Binary, whose code is the source."""
+  _, _, source, global_size, local_size, estimates = program.src
+  info: ProgramInfo = program.arg
+  text = str(source.arg)
+  return Binary(
+    code=text.encode(),
+    entry=info.name,
+    global_size=global_size.src,
+    local_size=local_size.src,
+    params=info.params,
+    variables=info.variables,
+    ops=estimates.src[0],
+    nbytes=estimates.src[1],
+    source=text,
+  )

@@ -1,0 +1,46 @@
+"""The OpenCL devices of this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyopencl as cl
+
+from tiny_runtime_opencl.arch import Arch
+
+
+def find_devices() -> list[Any]:
+  """Every device that is available and can compile for itself; GPUs before others, else in the order of platforms."""
+  found = []
+  for platform in _platforms():
+    try:
+      found += [d for d in platform.get_devices() if d.available and d.compiler_available and d.endian_little]
+    except cl.Error:  # a driver without devices, or one that does not work, says so in this way
+      continue
+  return sorted(found, key=lambda d: not d.type & cl.device_type.GPU)
+
+
+def _platforms() -> list[Any]:
+  try:
+    return list(cl.get_platforms())
+  except cl.Error:  # PLATFORM_NOT_FOUND_KHR: no driver is registered
+    return []
+
+
+def arch_of(device: Any) -> Arch:
+  """What code for a device depends on."""
+  names = {cl.device_type.CPU: "cpu", cl.device_type.GPU: "gpu"}
+  kind = next((name for bit, name in names.items() if device.type & bit), "accelerator")
+  extensions = set(device.extensions.split())
+  single = cl.device_fp_config
+  x, y, z = device.max_work_item_sizes[:3]
+  return Arch(
+    kind,
+    local=device.local_mem_size,
+    group=device.max_work_group_size,
+    sizes=(x, y, z),
+    fp16="cl_khr_fp16" in extensions,
+    fp64="cl_khr_fp64" in extensions,
+    fma=bool(device.single_fp_config & single.FMA),
+    exact=bool(device.single_fp_config & single.CORRECTLY_ROUNDED_DIVIDE_SQRT),
+  )
