@@ -48,6 +48,18 @@ def test_targets(tool: Tool) -> None:
   assert status == 0 and 'target triple = "x86_64' in out
 
 
+def test_cache_sizes(tool: Tool) -> None:
+  product = print_uop(CASES["matmul"](96, 256, 400).kernel)
+  wide = ("--triple", "x86_64-linux", "--features", "+avx512f,+avx512vl,+fma", "--emit", "program")
+  usual, same, large = (
+    tool(*wide, *more, text=product) for more in ([], ["--caches", "48K,2M"], ["--caches", "256K,8M,0"])
+  )
+  assert usual[0] == 0 and usual == same and usual != large
+  for wrong in ("48K", "48k,2M", "0,2M", "1,2,3,4"):
+    status, _, error = tool("--caches", wrong)
+    assert status == 2 and "--caches" in error and "48K,2M,16M" in error
+
+
 def test_a_program_as_text(tool: Tool) -> None:
   status, out, _ = tool("--emit", "program")
   program = parse_uop(out)

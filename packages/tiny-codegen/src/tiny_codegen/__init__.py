@@ -3,7 +3,7 @@
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_passes
-from tiny_codegen.render.base import Capabilities, Renderer
+from tiny_codegen.render.base import CacheSizes, Capabilities, Renderer
 from tiny_codegen.render.c import CRenderer
 from tiny_codegen.render.c_dialect import C99, CDialect
 from tiny_codegen.render.llvm import LLVMRenderer
@@ -15,6 +15,7 @@ __all__ = [
   "PASSES",
   "CDialect",
   "CRenderer",
+  "CacheSizes",
   "Capabilities",
   "Fragment",
   "KernelError",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.pipeline import OPTIONAL, PASSES, program_of, report, run_passes
-from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.base import CacheSizes, Renderer
 from tiny_codegen.render.c import CRenderer
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import cpu_target
@@ -78,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
   target.add_argument("--triple", default="", help="llvm: target triple: what the processor is assumed to have")
   target.add_argument("--cpu", default="", help="llvm: name of the processor")
   target.add_argument("--features", default="", help="llvm: features of the processor, as +avx2,+fma")
+  target.add_argument(
+    "--caches", metavar="L1,L2,L3", help="llvm: cache sizes of a core, as 48K,2M,16M (default: usual ones)"
+  )
   opts = parser.add_argument_group("optimisations")
   opts.add_argument(
     "--opt",
@@ -97,7 +100,12 @@ def _parser() -> argparse.ArgumentParser:
 def _renderer(options: argparse.Namespace) -> Renderer:
   if options.target == "c":
     return CRenderer()
-  return LLVMRenderer(cpu_target(options.triple, options.cpu, tuple([f for f in options.features.split(",") if f])))
+  try:
+    caches = None if options.caches is None else CacheSizes.parse(options.caches)
+  except ValueError as error:
+    raise UsageError(f"--caches: {error}") from None
+  features = tuple([f for f in options.features.split(",") if f])
+  return LLVMRenderer(cpu_target(options.triple, options.cpu, features, caches=caches))
 
 
 def _opts(options: argparse.Namespace) -> tuple[Opt, ...] | None:

@@ -32,17 +32,18 @@ LONG_RUN = 16  # steps of a sum that use up a cache line
 COPY, TURN, GATHER, SCATTER, TURNED = 0.15, 0.4, 1.5, 1.0, 0.3
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
-# what the first cache level holds, and what the second one delivers in a cycle, in bytes
-FIRST_LEVEL_BYTES, SECOND_LEVEL = 32 << 10, 24.0
-# an operand of this size is in the first two cache levels anyway
-SMALL_BYTES = 512 << 10
+# of the first cache level, what a panel may take for it to stay there; and what the second one delivers in a cycle, in
+# bytes
+FIRST_LEVEL, SECOND_LEVEL = 2 / 3, 24.0
+# an operand of this share of the second cache level is there anyway
+SMALL = 1 / 4
 # what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
 # lines, or of lines that are not next to each other; and a gate on a last, partial block
 COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.3
 # what rows cost that come from the second cache level
 SECOND = 1.1
-# all panels together, beyond which they do not stay in the second level
-WHOLE_BYTES = 768 << 10
+# of the second level, what all panels together may take to stay there
+WHOLE = 3 / 8
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
 
@@ -158,16 +159,18 @@ class _Plan:
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
     # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
     each = max(tile / 2, (self.rows + self.vectors) / 2, 4.0)
+    near = self.target.caches.first * FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
         each += self.lanes * GATHER
       elif any((self.lanes_of.step(r) or 0) >= SAME_SETS for r in self.summed):
-        each *= FAR if self.panel > FIRST_LEVEL_BYTES else SPREAD
-      elif self.panel > FIRST_LEVEL_BYTES:
+        each *= FAR if self.panel > near else SPREAD
+      elif self.panel > near:
         each *= SPREAD
       each *= (COMPUTED if self.lanes_of.computed else 1.0) * (PADDED if lane_waste > 1 else 1.0)
-    elif self.panel > FIRST_LEVEL_BYTES:
-      delivered = SECOND_LEVEL / 2 if lanes_from is Lanes.WHOLE and self._whole() > WHOLE_BYTES else SECOND_LEVEL
+    elif self.panel > near:
+      leaves = lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE
+      delivered = SECOND_LEVEL / 2 if leaves else SECOND_LEVEL
       each = max(each, self.lanes * self.lanes_of.value.dtype.itemsize / delivered)
     if rows_from is Rows.IMAGE:
       each *= SECOND
@@ -245,7 +248,8 @@ class _Plan:
     if abs(self.rows_of.step(self.row_loop) or 1 << 62) > 4 or any(s < 4 * self.rows for s in steps.values()):
       return 1.0
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
-    return 1.0 if span <= SMALL_BYTES / 2 else SPREAD if span <= 4 * SMALL_BYTES else FAR
+    small = self.target.caches.second * SMALL
+    return 1.0 if span <= small / 2 else SPREAD if span <= 4 * small else FAR
 
   def _window_bytes(self) -> float:
     """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""

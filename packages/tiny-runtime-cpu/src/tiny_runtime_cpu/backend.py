@@ -33,7 +33,7 @@ class CPUBackend:
     return CPUDevice()
 
   def compiler(self, arch: str) -> Compiler:
-    """A compiler for `triple:cpu:features`, as `probe` gives; for another machine too."""
+    """A compiler for `triple:cpu:features:caches`, as `probe` gives; for another machine too."""
     return CPUCompiler(Arch.parse(arch))
 
 

@@ -23,10 +23,11 @@ _generating = threading.Lock()  # two threads in the Python half would only take
 @cache
 def renderer_for(arch: Arch) -> LLVMRenderer:
   """The code generator's view of a processor."""
-  from tiny_codegen import LLVMRenderer, cpu_target
+  from tiny_codegen import CacheSizes, LLVMRenderer, cpu_target
 
   features = [f for f in arch.features.split(",") if f]
-  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features))
+  caches = CacheSizes.parse(arch.caches) if arch.caches else None
+  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features, caches=caches))
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class CPUCompiler:
 
   @property
   def key(self) -> str:
-    """Processor, its features, and the version of LLVM."""
+    """Processor, its features and caches, and the version of LLVM."""
     return f"cpu {LLVM_VERSION} {' '.join(PASSES)} {self.arch}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:

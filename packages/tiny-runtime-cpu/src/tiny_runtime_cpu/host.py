@@ -1,4 +1,4 @@
-"""What the machine is to LLVM: triple, processor, features; and these three as one `arch` string."""
+"""What the machine is to the compiler: triple, processor, features, caches; and these four as one `arch` string."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from tiny_runtime_cpu.caches import host_caches
+
 
 @dataclass(frozen=True)
 class Arch:
@@ -19,20 +21,21 @@ class Arch:
   cpu: str
   features: str
   """LLVM's form: `+avx2,-avx512f`. What the processor's name implies and the machine lacks is there with a minus."""
+  caches: str = ""
+  """Bytes of the levels 1, 2 and 3 that a core has: `48K,2M,16M`; empty: what is usual for such a processor."""
 
   def __str__(self) -> str:
-    return f"{self.triple}:{self.cpu}:{self.features}"
+    return ":".join((self.triple, self.cpu, self.features, self.caches))
 
   @classmethod
   def parse(cls, text: str) -> Arch:
-    """The inverse of `str`. Processor and features may be left out: `x86_64-unknown-linux-gnu:x86-64-v3`."""
-    triple, _, rest = text.partition(":")
-    cpu, _, features = rest.partition(":")
-    if not triple:
+    """The inverse of `str`. All but the triple may be left out: `x86_64-unknown-linux-gnu:x86-64-v3`."""
+    triple, cpu, features, caches, *rest = (*text.split(":"), "", "", "")
+    if not triple or any(rest):
       raise ValueError(
-        f"not a CPU arch: {text!r}, expected 'triple:cpu:features', as `tiny_runtime_cpu.host_arch()` gives"
+        f"not a CPU arch: {text!r}, expected 'triple:cpu:features:caches', as `tiny_runtime_cpu.host_arch()` gives"
       )
-    return cls(triple, cpu, features)
+    return cls(triple, cpu, features, caches)
 
   @property
   def family(self) -> str:
@@ -48,7 +51,8 @@ class Arch:
 @cache
 def host_arch() -> Arch:
   """The processor that this process runs on."""
-  return Arch(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+  features = llvm.get_host_cpu_features().flatten()
+  return Arch(llvm.get_process_triple(), llvm.get_host_cpu_name(), features, host_caches())
 
 
 def cpu_limit() -> int:

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import DType, Ops, ProgramInfo, UOp
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+_SIZE = re.compile(r"(\d+)([KMG]?)")
+
+
+@dataclass(frozen=True)
+class CacheSizes:
+  """Bytes of the data caches that one core has: of the first and the second level, and its share of the last one (0:
+  there is none beyond the second)."""
+
+  first: int = 32 << 10
+  second: int = 1 << 20
+  last: int = 0
+
+  @classmethod
+  def parse(cls, text: str) -> CacheSizes:
+    """`48K,2M,16M`, or without units; the last may be left out. Raises ValueError for anything else."""
+    found = [_SIZE.fullmatch(part.strip()) for part in text.split(",")]
+    sizes = [int(size[1]) << _UNITS[size[2]] for size in found if size is not None]
+    if len(sizes) != len(found) or len(sizes) not in (2, 3) or not all(sizes[:2]):
+      raise ValueError(f"no cache sizes: {text!r}, expected bytes of the first, second and last level, as 48K,2M,16M")
+    return cls(*sizes)
 
 
 @dataclass(frozen=True)
@@ -20,7 +43,7 @@ class Capabilities:
   fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop that several workers share.
   `has_local`: workgroups of threads with shared memory and barriers. `max_global` / `max_local` bound the launch
   sizes per axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one
-  program may take. `tensor_cores` are the matrix instructions, best first.
+  program may take. `tensor_cores` are the matrix instructions, best first. `caches` are those of a core.
   """
 
   native_dtypes: frozenset[DType]
@@ -36,6 +59,7 @@ class Capabilities:
   max_workgroup: int = 1
   shared_memory_bytes: int = 0
   tensor_cores: tuple[TensorCore, ...] = ()
+  caches: CacheSizes = CacheSizes()
 
   def lanes(self, dtype: DType) -> int:
     """How many elements of the scalar `dtype` fill one vector register; 1 on a scalar machine."""

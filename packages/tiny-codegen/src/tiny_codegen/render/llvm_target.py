@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.render.base import CacheSizes, Capabilities
 from tiny_uop import DType, Ops, dtypes
 
 # Elementwise ops that every LLVM target has instructions for.
@@ -46,10 +46,27 @@ def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]
   return bits, 32 if wide else 16, "fma" in on, halves, LLVM_OPS if "sse4.1" in on else LLVM_OPS - {Ops.TRUNC}
 
 
-def cpu_target(triple: str = "", cpu: str = "", features: Iterable[str] = (), name: str = "llvm") -> LLVMTarget:
-  """A host processor from its LLVM triple, CPU name and features ("+avx2", "-avx512f", …).
+# near memory is on the stack of a thread, and packed tiles of less are not worth it: what the second level is cut to
+LEAST_NEAR, MOST_NEAR = 1 << 20, 2 << 20
 
-  What it can do follows from the features alone, so the result is the same on every machine. An unknown architecture
+
+def usual_caches(vector_bits: int) -> CacheSizes:
+  """What cores with such vectors have at least, as far as they are servers and laptops of the last years: those with
+  512 bits 48 KiB and 2 MiB (Intel since 2021), others 32 KiB and 1 MiB."""
+  return CacheSizes(48 << 10, 2 << 20) if vector_bits == 512 else CacheSizes()
+
+
+def cpu_target(
+  triple: str = "",
+  cpu: str = "",
+  features: Iterable[str] = (),
+  name: str = "llvm",
+  caches: CacheSizes | None = None,
+) -> LLVMTarget:
+  """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …) and cache sizes (None:
+  `usual_caches`).
+
+  What it can do follows from these alone, so the result is the same on every machine. An unknown architecture
   gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
   """
   listed = tuple(features)
@@ -61,6 +78,7 @@ def cpu_target(triple: str = "", cpu: str = "", features: Iterable[str] = (), na
     bits, registers, fma, native, ops = _x86(on)
   elif arch in ("aarch64", "arm64"):
     registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
+  caches = caches or usual_caches(bits)
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | native,
     native_ops=ops | {Ops.MULACC} if fma else ops,
@@ -69,8 +87,8 @@ def cpu_target(triple: str = "", cpu: str = "", features: Iterable[str] = (), na
     max_vector_lanes=64,
     has_fma=fma,
     has_threads=True,
-    # half of what the second cache level of such a core has, or what it has
-    shared_memory_bytes=(2 if bits == 512 else 1) << 20,
+    shared_memory_bytes=min(max(caches.second, LEAST_NEAR), MOST_NEAR),
+    caches=caches,
   )
   return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed))
 
