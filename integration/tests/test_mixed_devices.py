@@ -19,24 +19,22 @@ COMPUTING = ("CPU", "REF", "OPENCL")
 PAIRS = list(itertools.permutations((*COMPUTING, "DISK"), 2))
 
 
-def usable(name: str, folder: Path) -> str:
-  """The device, with a file for DISK; skips the test where OPENCL cannot be used."""
+def usable(name: str, path: Path) -> str:
+  """The device, with this file for DISK; skips the test where OPENCL cannot be used."""
   if name == "OPENCL":
     pytest.importorskip("pyopencl", reason="no OPENCL here: `hatch run opencl:test` has it")
     try:
       Device[name]
     except Unavailable as error:
       pytest.skip(str(error))
-  return f"DISK:{folder}/bytes" if name == "DISK" else name
+  return f"DISK:{path}" if name == "DISK" else name
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 def test_values_move(source: str, target: str, tmp_path: Path) -> None:
-  there, here = usable(target, tmp_path / "target"), usable(source, tmp_path / "source")
-  for part in ("source", "target"):
-    (tmp_path / part).mkdir()
   cases = (([0.5, -2.0, 2.0**100], dtypes.float32), ([1, -(2**40)], dtypes.int64), ([True, False], dtypes.bool))
   for values, dtype in cases:
+    here, there = (usable(name, tmp_path / f"{name}-{dtype.name}") for name in (source, target))
     original = Tensor(values, dtype=dtype, device="CPU").to(here).realize()
     moved = original.to(there).realize()
     assert moved.device == there and moved.dtype is dtype and moved.tolist() == values
