@@ -22,6 +22,7 @@ CASES = golden_cases(Path(__file__).parent / "golden")
 TARGETS = {
   "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities,
   "sse2": cpu_target("x86_64-linux").capabilities,
+  "vnni": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avxvnni")).capabilities,
   "gpu": Capabilities(
     LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
   ),

@@ -1,5 +1,6 @@
 """The code generator: `compile_kernel` turns a kernel UOp into a program UOp with its source text."""
 
+from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_passes
@@ -17,6 +18,7 @@ __all__ = [
   "CRenderer",
   "CacheSizes",
   "Capabilities",
+  "DotProduct",
   "Fragment",
   "KernelError",
   "KernelOptError",

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 from tiny_codegen.loops import extent, kind, next_loop_id, number, substitute_simplified
+from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AxisType, Ops, UOp
 
 LONG = 128  # iterations that one accumulator may take
@@ -56,7 +57,7 @@ def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
   found = {}
   for loops, reduces in through.items():
     sums = any(u.arg[0] is Ops.ADD and u.dtype.kind == "float" for u in reduces)
-    if sums and not any(u.src[0].op is Ops.MMA for u in reduces):
+    if sums and not any(isinstance(u.src[0].arg, TensorCore) for u in reduces):
       tile = len(reduces) > TOGETHER or sum(u.dtype.count for u in reduces) > LANES_TOGETHER
       found[loops] = TILE if tile else FEW
   return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tiny_codegen.cost import iterations
+from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.loops import extent, kind, stride
 from tiny_uop import AxisType, Ops, PtrDType, UOp
 
@@ -76,9 +77,9 @@ class Contraction:
     product = reduces[0].src[0]
     while product.op is Ops.CAST:
       product = product.src[0]
-    if product.op is not Ops.MUL or not all(kind(r) is AxisType.REDUCE for r in reduces[0].src[1:]):
+    if product.op not in (Ops.MUL, Ops.MMA) or not all(kind(r) is AxisType.REDUCE for r in reduces[0].src[1:]):
       return None
-    a, b = (Operand.of(s) for s in product.src)
+    a, b = (Operand.of(s) for s in product.src[:2])
     summed = frozenset(reduces[0].src[1:])
     if not all(o.loads and o.loops & summed and all(u.src[0].src[0].op is Ops.PARAM for u in o.loads) for o in (a, b)):
       return None
@@ -92,6 +93,12 @@ class Contraction:
       for r in self.end.src[1:]
       if kind(r) is AxisType.LOOP and r in operand.loops and r not in other.loops and extent(r) is not None
     ]
+
+  @cached_property
+  def instruction(self) -> DotProduct | None:
+    """What multiplies and adds; None: a multiply-add."""
+    product = next((u for u in self.reduce.src[0].toposort if u.op is Ops.MMA), None)
+    return None if product is None or not isinstance(product.arg, DotProduct) else product.arg
 
   @cached_property
   def length(self) -> float:

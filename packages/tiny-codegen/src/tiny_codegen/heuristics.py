@@ -13,16 +13,18 @@ Then threads share the outermost output loop that is long enough, if there is en
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.cost import Cost, iterations
+from tiny_codegen.dot_choices import best_way
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage, stage_twins
-from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, best_tiling, dot_cycles
+from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, dot_cycles
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
 THREAD_WORK = 32768
@@ -230,15 +232,15 @@ class Chooser:
     """Tile a sum of products as `tiling.py` finds best; False where the kernel is none, or lanes along the sum are
     better."""
     found = Contraction.of(self.root)
-    tiling = None if found is None else best_tiling(found, self.capabilities)
-    if found is None or tiling is None or tiling.cycles > dot_cycles(found, self.capabilities):
+    way = None if found is None else best_way(self.root, found, self.capabilities)
+    if found is None or way is None or way[2].cycles > dot_cycles(found, self.capabilities):
       return False
-    return self.take_tiling(found, tiling)
+    return self.take_tiling(*way)
 
-  def take_tiling(self, found: Contraction, tiling: Tiling) -> bool:
-    """Tile a sum of products in a given way; False where that does not fit."""
+  def take_tiling(self, first: Sequence[Opt], found: Contraction, tiling: Tiling) -> bool:
+    """Tile the sum of products that the kernel is after some choices in a given way; False where that does not fit."""
     before = self.root, list(self.opts)
-    if self._tile_contraction(found, tiling) and self._fits():
+    if self.take(*first) and self._tile_contraction(found, tiling) and self._fits():
       self.tiling = tiling
       return True
     self.root, self.opts = before

@@ -36,7 +36,7 @@ def other_tilings(root: UOp, capabilities: Capabilities, count: int) -> list[tup
 
 def _opts_of(root: UOp, capabilities: Capabilities, found: Contraction, tiling: Tiling) -> tuple[Opt, ...]:
   chooser = Chooser(root, capabilities)
-  if not chooser.take_tiling(found, tiling):
+  if not chooser.take_tiling((), found, tiling):
     return ()
   chooser.threads()
   return tuple(chooser.opts)

@@ -20,12 +20,16 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
 | `TC(a, n)` | tensor core n of the target does the product summed over reduce loop `a`; None: the first that fits |
 | `TC(a, (n, i, j))` | the same, with output loop `i` as the rows and `j` as the columns |
+
+Behind the tensor cores the target's dot-product instructions are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from tiny_codegen.dot_product import DotProduct
+from tiny_codegen.dot_products import use_dot_product
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
 from tiny_codegen.reduce import identity
@@ -121,7 +125,7 @@ def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
-  if any(u.op is Ops.MMA and loop in u.ranges for u in root.toposort):
+  if any(u.op is Ops.MMA and not isinstance(u.arg, DotProduct) and loop in u.ranges for u in root.toposort):
     raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
   amount = _amount(opt) or extent(loop) or 0
   if amount > capabilities.max_vector_lanes:
@@ -220,6 +224,14 @@ def _stage(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return staged
 
 
+def _tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+  place = opt.arg[0] if isinstance(opt.arg, tuple) and opt.arg else opt.arg
+  behind = isinstance(place, int) and place >= len(capabilities.tensor_cores)
+  if capabilities.dot_products and (behind or not capabilities.tensor_cores):
+    return use_dot_product(root, opt, capabilities)
+  return use_tensor_core(root, opt, capabilities)
+
+
 def _no_locals(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   used = [i for i, r in loops_of(root).items() if kind(r) in (AxisType.LOCAL, AxisType.GROUP)]
   if used:
@@ -238,7 +250,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
   OptOps.SWAP: _swap,
   OptOps.PADTO: _pad,
   OptOps.STAGE: _stage,
-  OptOps.TC: use_tensor_core,
+  OptOps.TC: _tensor_core,
   OptOps.NOLOCALS: _no_locals,
 }
 

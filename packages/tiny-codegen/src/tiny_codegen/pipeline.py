@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from tiny_codegen.beam import Measure, listed
 from tiny_codegen.blocks import sum_in_blocks
 from tiny_codegen.decompose import late_table_for, table_for
+from tiny_codegen.dot_products import lower_offsets, without_dot_products
 from tiny_codegen.errors import KernelError
 from tiny_codegen.estimates import as_index, estimate
 from tiny_codegen.gates import lower_gates
@@ -76,6 +77,11 @@ def _optimise(root: UOp, context: PassContext) -> UOp:
   return simplify(root).replace(arg=KernelInfo(info.name, tuple(opts)))
 
 
+def _offsets(root: UOp, context: PassContext) -> UOp:
+  """What a dot-product instruction that lacks a sign adds too much is taken away, once for all rows."""
+  return lower_offsets(root)
+
+
 def _stage(root: UOp, context: PassContext) -> UOp:
   """STAGE becomes near memory that loops of its own fill."""
   return lower_stage(root, context.capabilities)
@@ -128,6 +134,7 @@ def _index_types(root: UOp, context: PassContext) -> UOp:
 
 def _decompose(root: UOp, context: PassContext) -> UOp:
   """What the target lacks is put together from what it has."""
+  root = without_dot_products(root, context.capabilities)
   return graph_rewrite(root, table_for(context.capabilities), name="decompose")
 
 
@@ -146,6 +153,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("separate", _separate),
   Pass("merge", _merge),
   Pass("optimise", _optimise),
+  Pass("offsets", _offsets),
   Pass("stage", _stage),
   Pass("workgroups", _workgroups),
   Pass("peel", _peel),

@@ -39,7 +39,7 @@ def use_tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
   """
   cores, loops = _candidates(root, opt, capabilities)
-  product = _product(root, opt, loops)
+  product = product_of(root, opt, loops)
   misfits = []
   for core in cores:
     reason = _misfit(product, core, capabilities)
@@ -72,14 +72,14 @@ def _candidates(root: UOp, opt: Opt, capabilities: Capabilities) -> tuple[tuple[
 # *** recognition ***
 
 
-def _product(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
+def product_of(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
   loops = loops_of(root)
   depth = loops.get(-1 if opt.axis is None else opt.axis)
   if depth is None:
     raise opt_error(opt, f"the kernel has no loop {opt.axis}; its loops are {list(loops)}")
   if kind(depth) is not AxisType.REDUCE:
     raise opt_error(opt, f"loop {opt.axis} is a {kind(depth).name} loop, expected a REDUCE loop")
-  closers = _named_by(root, depth)
+  closers = closers_of(root, depth)
   if len(closers) != 1 or closers[0].op is not Ops.REDUCE:
     names = ", ".join(u.op.name for u in closers)
     raise opt_error(opt, f"loop {opt.axis} belongs to {names}, expected one REDUCE")
@@ -96,7 +96,7 @@ def _product(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
   return Product(reduce, a, b, gates, rows, columns, depth)
 
 
-def _named_by(root: UOp, loop: UOp) -> list[UOp]:
+def closers_of(root: UOp, loop: UOp) -> list[UOp]:
   return [u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and loop in u.src[1:]]
 
 
@@ -133,7 +133,7 @@ def _output_loops(root: UOp, opt: Opt, a: UOp, b: UOp, wanted: tuple[int, ...]) 
     asked = f" among loops {wanted}" if wanted else ""
     raise opt_error(opt, f"expected an output loop{asked} for each factor that the other does not depend on")
   pair = sorted((alone[0][-1], alone[1][-1]), key=lambda r: wanted.index(r.arg[0]) if wanted else order.index(r))
-  for closer in _named_by(root, pair[0]) + _named_by(root, pair[1]):
+  for closer in closers_of(root, pair[0]) + closers_of(root, pair[1]):
     if closer.op is not Ops.END or not all(r in closer.src[1:] for r in pair):
       ids = " and ".join(str(r.arg[0]) for r in pair)
       raise opt_error(opt, f"{closer.op.name} names one of loops {ids}: expected them around the same effects only")
@@ -148,7 +148,7 @@ def _misfit(product: Product, core: TensorCore, capabilities: Capabilities) -> s
   if product.reduce.dtype is not core.dtype_out:
     return f"the sum is a {product.reduce.dtype.name}, expected {core.dtype_out.name}"
   for factor in (product.a, product.b):
-    if _operand(factor, core.dtype_in) is None:
+    if exactly_as(factor, core.dtype_in) is None:
       given = factor.src[0] if factor.op is Ops.CAST else factor
       return f"a factor is a {given.dtype.name}, expected {core.dtype_in.name}"
   if core.dtype_in not in capabilities.native_dtypes or core.dtype_out not in capabilities.native_dtypes:
@@ -165,7 +165,7 @@ def _misfit(product: Product, core: TensorCore, capabilities: Capabilities) -> s
   return None
 
 
-def _operand(factor: UOp, dtype: DType) -> UOp | None:
+def exactly_as(factor: UOp, dtype: DType) -> UOp | None:
   """A factor as a value of another type, if that is exact."""
   if factor.dtype is dtype:
     return factor
@@ -198,7 +198,7 @@ def _apply(root: UOp, product: Product, core: TensorCore) -> UOp:
   thread = UOp.range(core.threads, next_loop_id(root), AxisType.LOCAL)
 
   def fragment(value: UOp, layout: Fragment, down: UOp, right: UOp) -> UOp:
-    operand = _operand(value, core.dtype_in)
+    operand = exactly_as(value, core.dtype_in)
     assert operand is not None
     for gate in product.gates:
       operand = gate.where(operand, operand.const_like(0))
@@ -208,15 +208,15 @@ def _apply(root: UOp, product: Product, core: TensorCore) -> UOp:
   b = fragment(product.b, core.b, product.depth, product.columns)
   dtype = core.dtype_out.vec(core.c.count)
   tile = UOp(Ops.MMA, dtype, (a, b, UOp.const(dtype, 0)), core)
-  total = tile.reduce(Ops.ADD, *_loops(product.reduce, splits))
+  total = tile.reduce(Ops.ADD, *split_loops(product.reduce, splits))
   places = _places(core.c, thread, splits, product.rows, product.columns)
 
   def written_out(end: UOp) -> UOp:
     elements = [total.extract(e) if core.c.count > 1 else total for e in range(core.c.count)]
     copies = [substitute_simplified(end.src[0], {product.reduce: e, **at}) for e, at in zip(elements, places)]
-    return UOp.group(*copies).end(*_loops(end, splits), thread)
+    return UOp.group(*copies).end(*split_loops(end, splits), thread)
 
-  return root.substitute({end: written_out(end) for end in _named_by(root, product.rows)})
+  return root.substitute({end: written_out(end) for end in closers_of(root, product.rows)})
 
 
 def _places(layout: Fragment, thread: UOp, splits: dict[UOp, Split], down: UOp, right: UOp) -> list[dict[UOp, UOp]]:
@@ -228,7 +228,7 @@ def _places(layout: Fragment, thread: UOp, splits: dict[UOp, Split], down: UOp, 
   return found
 
 
-def _loops(closer: UOp, splits: dict[UOp, Split]) -> list[UOp]:
+def split_loops(closer: UOp, splits: dict[UOp, Split]) -> list[UOp]:
   return [new for r in closer.src[1:] for new in (splits[r].loops if r in splits else (r,))]
 
 

@@ -101,7 +101,8 @@ def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
   if width < 2:
     return
   a, b = c.operands
-  for lanes_of, rows_of in ((a, b), (b, a)):
+  offset = c.instruction is not None and c.instruction.offset  # a sum of its own over the other operand: of its lanes
+  for lanes_of, rows_of in ((b, a),) if offset else ((a, b), (b, a)):
     # rows next to each other in memory, as near as can be; any where many steps of the sum are next to each other
     near = {r: abs(rows_of.step(r) or 1 << 62) for r in c.own_loops(rows_of)}
     along = any(rows_of.step(r) == 1 and r.src[0].vmax >= LONG_RUN for r in c.reduce.src[1:])
@@ -158,7 +159,7 @@ class _Plan:
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
     # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
-    each = max(tile / 2, (self.rows + self.vectors) / 2, 4.0)
+    each = max(tile / 2 / self._rate(), (self.rows + self.vectors) / 2, 4.0)
     near = self.target.caches.first * FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
@@ -177,6 +178,11 @@ class _Plan:
     elif rows_from is Rows.DIRECT:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
+
+  def _rate(self) -> float:
+    """Instructions in the time of one multiply-add."""
+    wanted = self.c.instruction
+    return 1.0 if wanted is None else dict(self.target.dot_products)[wanted.plain]
 
   @property
   def outermost(self) -> UOp:
@@ -205,7 +211,9 @@ class _Plan:
       filling = self.rows_of.elements * (COPY if adjacent else GATHER)
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
-        passes = 1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)
+        # what depends on nothing else is packed once, before everything
+        once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
+        passes = 1 if once else blocks(self.lane_loop, self.lanes)
         cycles += filling / overlap**0.5 * passes
       else:
         images = int(self.outermost.src[0].vmax)

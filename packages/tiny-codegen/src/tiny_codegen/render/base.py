@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import DType, Ops, ProgramInfo, UOp
 
@@ -43,7 +44,9 @@ class Capabilities:
   fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop that several workers share.
   `has_local`: workgroups of threads with shared memory and barriers. `max_global` / `max_local` bound the launch
   sizes per axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one
-  program may take. `tensor_cores` are the matrix instructions, best first. `caches` are those of a core.
+  program may take. `tensor_cores` are the matrix instructions, best first. `dot_products` are the instructions that add
+  several products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
+  of float32 vectors. `caches` are those of a core.
   """
 
   native_dtypes: frozenset[DType]
@@ -59,6 +62,7 @@ class Capabilities:
   max_workgroup: int = 1
   shared_memory_bytes: int = 0
   tensor_cores: tuple[TensorCore, ...] = ()
+  dot_products: tuple[tuple[DotProduct, float], ...] = ()
   caches: CacheSizes = CacheSizes()
 
   def lanes(self, dtype: DType) -> int:

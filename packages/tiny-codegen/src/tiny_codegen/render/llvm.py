@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tiny_codegen.render.base import Renderer, no_tensor_core
 from tiny_codegen.render.llvm_alu import elementwise
+from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_memory import load, store
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
@@ -237,7 +238,9 @@ class _Program:
       self.body.emit(line)
 
   def tensor_core(self, u: UOp) -> None:
-    raise no_tensor_core(self.target.name, u)
+    if (instruction := next((d for d in self.target.dots if d.product == u.arg), None)) is None:
+      raise no_tensor_core(self.target.name, u)
+    self.body.values[u] = dot_product(self.body, u, instruction)
 
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {

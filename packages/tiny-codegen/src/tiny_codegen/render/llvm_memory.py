@@ -94,8 +94,8 @@ def _pinned(body: Function, value: str, kind: DType) -> str:
   scalar = kind.scalar()
   whole = scalar.vec(max(128 // scalar.bits, 1 << (kind.count - 1).bit_length()))
   filled = [*map(str, range(kind.count)), *["poison"] * (whole.count - kind.count)]
-  pinned = _in_registers(body, _shuffle(body, value, kind, filled), whole)
-  return _shuffle(body, pinned, whole, map(str, range(kind.count)))
+  pinned = _in_registers(body, shuffle(body, value, kind, filled), whole)
+  return shuffle(body, pinned, whole, map(str, range(kind.count)))
 
 
 def _in_registers(body: Function, value: str, kind: DType) -> str:
@@ -104,11 +104,12 @@ def _in_registers(body: Function, value: str, kind: DType) -> str:
     return body.let(f'call {text} asm "", "=v,0"({text} {value})')
   half = kind.scalar().vec(kind.count // 2)
   low, high = (range(half.count), range(half.count, kind.count))
-  halves = [_in_registers(body, _shuffle(body, value, kind, map(str, part)), half) for part in (low, high)]
-  return _shuffle(body, halves[0], half, map(str, range(kind.count)), halves[1])
+  halves = [_in_registers(body, shuffle(body, value, kind, map(str, part)), half) for part in (low, high)]
+  return shuffle(body, halves[0], half, map(str, range(kind.count)), halves[1])
 
 
-def _shuffle(body: Function, value: str, kind: DType, lanes: Iterable[str], other: str = "poison") -> str:
+def shuffle(body: Function, value: str, kind: DType, lanes: Iterable[str], other: str = "poison") -> str:
+  """These lanes of a vector, or of two side by side."""
   mask, text = [f"i32 {lane}" for lane in lanes], value_type(kind)
   return body.let(f"shufflevector {text} {value}, {text} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tiny_codegen.render.base import CacheSizes, Capabilities
+from tiny_codegen.render.llvm_dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_uop import DType, Ops, dtypes
 
 # Elementwise ops that every LLVM target has instructions for.
@@ -23,7 +24,7 @@ class LLVMTarget:
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER.
+  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written.
   """
 
   name: str
@@ -36,6 +37,7 @@ class LLVMTarget:
   spaces: tuple[int, int, int] = (0, 0, 0)
   counters: tuple[tuple[str, str], ...] = ()
   barrier: tuple[str, ...] = ()
+  dots: tuple[DotInstruction, ...] = ()
 
 
 def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]]:
@@ -74,10 +76,13 @@ def cpu_target(
   arch = triple.split("-")[0]
   native: set[DType] = set()
   bits, registers, fma, ops = 128, 16, False, LLVM_OPS - {Ops.TRUNC}
+  dots: tuple[DotInstruction, ...] = ()
   if arch in ("x86_64", "i686", "i386"):
     bits, registers, fma, native, ops = _x86(on)
+    dots = x86_dot_products(on, cpu)
   elif arch in ("aarch64", "arm64"):
     registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
+    dots = arm_dot_products(on)
   caches = caches or usual_caches(bits)
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | native,
@@ -89,8 +94,9 @@ def cpu_target(
     has_threads=True,
     shared_memory_bytes=min(max(caches.second, LEAST_NEAR), MOST_NEAR),
     caches=caches,
+    dot_products=tuple([(d.product, d.rate) for d in dots]),
   )
-  return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed))
+  return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed), dots=dots)
 
 
 GENERIC = cpu_target()

@@ -1,0 +1,50 @@
+"""Whether a sum of products is done by multiply-adds or by dot-product instructions, and along which loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tiny_codegen.contraction import Contraction
+from tiny_codegen.errors import KernelOptError
+from tiny_codegen.loops import extent
+from tiny_codegen.opts import apply_opts
+from tiny_codegen.render.base import Capabilities
+from tiny_codegen.tiling import Tiling, best_tiling
+from tiny_uop import Ops, Opt, OptOps, UOp
+
+Way = tuple[list[Opt], Contraction, Tiling]
+
+
+def best_way(root: UOp, found: Contraction, capabilities: Capabilities) -> Way | None:
+  """What to apply to a kernel before it is tiled, what it is then, and the tiling with the fewest cycles."""
+  ways = [([], found), *_with_dot_products(root, found, capabilities)]
+  tiled = [(opts, c, tiling) for opts, c in ways if (tiling := best_tiling(c, capabilities)) is not None]
+  return min(tiled, key=lambda way: way[2].cycles, default=None)
+
+
+def _with_dot_products(
+  root: UOp, found: Contraction, capabilities: Capabilities
+) -> Iterator[tuple[list[Opt], Contraction]]:
+  """Optimisations that make dot products of the sum, and the kernel with them."""
+  bits = {(o.value.src[0] if o.value.op is Ops.CAST else o.value).dtype.bits for o in found.operands}
+  outputs = [r.arg[0] for o in found.operands for r in found.own_loops(o)[:1]]
+  if len(outputs) < 2:
+    return
+  for place, (instruction, _) in enumerate(capabilities.dot_products, len(capabilities.tensor_cores)):
+    for depth in _along(found, instruction.terms) if bits == {instruction.dtype_a.bits} else []:
+      for rows, columns in (outputs, outputs[::-1]):
+        opts = [Opt(OptOps.TC, depth.arg[0], (place, rows, columns))]
+        if (extent(depth) or 0) % instruction.terms:
+          opts.insert(0, Opt(OptOps.PADTO, depth.arg[0], instruction.terms))
+        try:
+          changed = Contraction.of(apply_opts(root, tuple(opts), capabilities))
+        except KernelOptError:
+          continue
+        if changed is not None:
+          yield opts, changed
+
+
+def _along(found: Contraction, terms: int) -> list[UOp]:
+  """The loops of the sum that words can be made along: those that they divide; or else the longest, to be padded."""
+  loops = [r for r in found.reduce.src[1:] if extent(r) is not None]
+  return [r for r in loops if (extent(r) or 0) % terms == 0] or sorted(loops, key=lambda r: -(extent(r) or 0))[:1]

@@ -1,0 +1,60 @@
+"""Dot-product instructions as data: in each lane of a vector, a few products of narrow numbers are added to a wide one.
+
+Such are AVX-512's VPDPBUSD and VDPBF16PS, and NEON's SDOT, UDOT, USDOT and BFDOT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tiny_uop import DType, UOp, dtypes, register_arg
+
+WORD = dtypes.uint32
+BITS = {8: dtypes.uint8, 16: dtypes.uint16}
+
+
+@register_arg
+@dataclass(frozen=True)
+class DotProduct:
+  """`d = c + Σ (a[t] - offset) · b[t]` in each lane, as the `arg` of `MMA(a, b, c)`.
+
+  The terms of `a` and of `b`, which have types `dtype_a` and `dtype_b`, stand in one word of 32 bits per lane, the
+  first in the lowest bits; `c` and `d` have `dtype_out`. An instruction has no `offset`: that writes down a product of
+  other numbers than those that the instruction takes, and `lower_offsets` puts it right. Raises ValueError for types of
+  other sizes.
+  """
+
+  dtype_a: DType
+  dtype_b: DType
+  dtype_out: DType
+  offset: int = 0
+
+  def __post_init__(self) -> None:
+    if self.dtype_a.bits != self.dtype_b.bits or self.dtype_a.bits not in BITS or self.dtype_out.bits != WORD.bits:
+      raise ValueError(f"{self}: expected two types of 8 bits, or of 16, and a result of {WORD.bits} bits")
+
+  @property
+  def terms(self) -> int:
+    """Products that are added in each lane."""
+    return WORD.bits // self.dtype_a.bits
+
+  @property
+  def plain(self) -> DotProduct:
+    """The instruction, without an offset."""
+    return replace(self, offset=0)
+
+  def meaning(self, a: UOp, b: UOp, c: UOp) -> UOp:
+    """The same from elementwise operations. Integers wrap, as those of the instruction do; floats are rounded after
+    each addition, an instruction may round less often."""
+    total = c
+    for term in range(self.terms):
+      first, second = (_term(x, term, d).cast(self.dtype_out) for x, d in ((a, self.dtype_a), (b, self.dtype_b)))
+      total = total + (first - self.offset if self.offset else first) * second
+    return total
+
+  def __str__(self) -> str:
+    return f"dot{self.terms} {self.dtype_a.name} · {self.dtype_b.name} → {self.dtype_out.name}"
+
+
+def _term(word: UOp, term: int, dtype: DType) -> UOp:
+  return (word >> term * dtype.bits).cast(BITS[dtype.bits]).bitcast(dtype.vec(word.dtype.count))

@@ -1,0 +1,248 @@
+"""Sums of products of narrow numbers, by the dot-product instructions of processors that have them."""
+
+from __future__ import annotations
+
+import re
+from itertools import product as pairs
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from tiny_codegen import Capabilities, DotProduct, KernelOptError, LLVMRenderer, compile_kernel, cpu_target
+from tiny_codegen.dot_products import lower_offsets
+from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.opts import apply_opts
+from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, print_uop
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+AVX2 = ("+avx", "+avx2", "+fma", "+sse4.1")
+AVX512 = (*AVX2, "+avx512f", "+avx512vl", "+avx512bw", "+avx512dq")
+TARGETS = {
+  "vnni": cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX512, "+avx512vnni")),
+  "avxvnni": cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX2, "+avxvnni")),
+  "int8": cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX2, "+avxvnniint8")),
+  "zen4": cpu_target("x86_64-unknown-linux-gnu", "znver4", (*AVX512, "+avx512vnni", "+avx512bf16")),
+  "emerald": cpu_target("x86_64-unknown-linux-gnu", "emeraldrapids", (*AVX512, "+avx512vnni", "+avx512bf16")),
+  "arm": cpu_target("aarch64-unknown-linux-gnu", "generic", ("+neon", "+dotprod", "+i8mm", "+bf16")),
+}
+U8S8 = DotProduct(dtypes.uint8, dtypes.int8, dtypes.int32)
+NUMPY: dict[DType, Any] = {dtypes.int8: np.int8, dtypes.uint8: np.uint8}
+
+
+BYTES = dtypes.int8, dtypes.int8
+
+
+def product(
+  m: int, n: int, k: int, types: tuple[DType, DType] = BYTES, form: str = "nn", wide: DType = dtypes.int32
+) -> UOp:
+  """out[m][n] = sum over k; `form` says of each operand whether it is stored transposed."""
+  i, j = UOp.range(m, 0), UOp.range(n, 1)
+  s = UOp.range(k, 2, AxisType.REDUCE)
+  left = i * k + s if form[0] == "n" else s * m + i
+  right = s * n + j if form[1] == "n" else j * k + s
+  a = UOp.param(1, types[0].ptr(m * k)).index(left).load().cast(wide)
+  b = UOp.param(2, types[1].ptr(k * n)).index(right).load().cast(wide)
+  out = UOp.param(0, wide.ptr(m * n)).index(i * n + j)
+  return UOp.sink(out.store((a * b).reduce(Ops.ADD, s)).end(i, j), arg=KernelInfo("product"))
+
+
+def numbers(shape: tuple[int, int], dtype: DType, form: str) -> Any:
+  rng = np.random.default_rng(3)
+  low, high = (-128, 128) if dtype is dtypes.int8 else (0, 256)
+  made = rng.integers(low, high, shape).astype(NUMPY[dtype])
+  made[:2] = low if dtype is dtypes.int8 else 255  # sums as far from 0 as can be
+  return made if form == "n" else np.ascontiguousarray(made.T)
+
+
+def chosen(root: UOp, name: str) -> tuple[Opt, ...]:
+  """What the heuristics choose for a target, threads left out."""
+  return tuple([o for o in choose_opts(root, TARGETS[name].capabilities) if o.op is not OptOps.THREAD])
+
+
+def optimised(root: UOp, opts: tuple[Opt, ...], capabilities: Capabilities) -> UOp:
+  """The kernel to be lowered for another target, which may lack the instruction."""
+  return apply_opts(root, opts, capabilities).replace(arg=KernelInfo("product", ()))
+
+
+@pytest.mark.parametrize(
+  ("m", "n", "k", "form", "target"),
+  [
+    *[(33, 65, 67, form, "vnni") for form in ("nn", "nt", "tn", "tt")],
+    *[(64, 64, 64, form, target) for form, target in pairs(("nt", "tn"), ("vnni", "int8", "arm"))],
+    (9, 40, 10, "nn", "avxvnni"),
+  ],
+)
+def test_signed_bytes_are_exact(m: int, n: int, k: int, form: str, target: str, run_kernel: Any) -> None:
+  a, b = numbers((m, k), dtypes.int8, form[0]), numbers((k, n), dtypes.int8, form[1])
+  root = product(m, n, k, form=form)
+  opts = chosen(root, target)
+  assert OptOps.TC in {o.op for o in opts}
+  with Context(SPEC=2):
+    found = run_kernel(optimised(root, opts, TARGETS[target].capabilities), [np.zeros((m, n), np.int32), a, b], ())
+  exact = (a if form[0] == "n" else a.T).astype(np.int64) @ (b if form[1] == "n" else b.T).astype(np.int64)
+  np.testing.assert_array_equal(found[0], exact)
+
+
+@pytest.mark.parametrize(
+  ("types", "target"),
+  [((dtypes.uint8, dtypes.int8), "vnni"), ((dtypes.int8, dtypes.uint8), "vnni"), ((dtypes.int8, dtypes.uint8), "arm")],
+)
+def test_signs_that_differ(types: tuple[DType, DType], target: str, run_kernel: Any) -> None:
+  """The operand without a sign goes where the instruction wants it: nothing has to be made up for."""
+  root, a, b = product(32, 48, 36, types), numbers((32, 36), types[0], "n"), numbers((36, 48), types[1], "n")
+  changed = optimised(root, chosen(root, target), TARGETS[target].capabilities)
+  assert {u.arg.plain == u.arg == U8S8 for u in changed.toposort if u.op is Ops.MMA} == {True}
+  found = run_kernel(changed, [np.zeros((32, 48), np.int32), a, b], ())
+  np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_no_signs_at_all(run_kernel: Any) -> None:
+  types = dtypes.uint8, dtypes.uint8
+  root = product(32, 48, 36, types, wide=dtypes.uint32)
+  assert OptOps.TC not in {o.op for o in chosen(root, "vnni")}, "x86 has an instruction for it since AVX-VNNI-INT8 only"
+  a, b = numbers((32, 36), types[0], "n"), numbers((36, 48), types[1], "n")
+  for target in ("int8", "arm"):
+    opts = chosen(root, target)
+    assert OptOps.TC in {o.op for o in opts}
+    arrays = [np.zeros((32, 48), np.uint32), a, b]
+    found = run_kernel(optimised(root, opts, TARGETS[target].capabilities), arrays, ())
+    np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
+
+
+# *** choices ***
+
+
+@pytest.mark.parametrize("features", [AVX2, AVX512, (*AVX2, "+avx512vnni")])
+def test_targets_without_the_instruction_multiply_and_add(features: tuple[str, ...]) -> None:
+  """AVX512-VNNI without AVX512-VL is not made use of: it has no narrow forms."""
+  target = cpu_target("x86_64-unknown-linux-gnu", "x86-64", features)
+  assert target.capabilities.dot_products == ()
+  assert OptOps.TC not in {o.op for o in choose_opts(product(256, 256, 256), target.capabilities)}
+
+
+def test_bfloat16_only_where_the_instruction_pays() -> None:
+  """On Intel's processors VDPBF16PS does half as many products a second as multiply-adds do."""
+  root = product(512, 512, 512, (dtypes.bfloat16, dtypes.bfloat16), wide=dtypes.float32)
+  assert OptOps.TC in {o.op for o in chosen(root, "zen4")}
+  assert OptOps.TC not in {o.op for o in chosen(root, "emerald")}
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int16])
+def test_other_numbers_are_left_alone(dtype: DType) -> None:
+  wide = dtypes.float32 if dtype.kind == "float" else dtypes.int32
+  assert OptOps.TC not in {o.op for o in chosen(product(256, 256, 256, (dtype, dtype), wide=wide), "zen4")}
+
+
+def test_words_along_what_is_adjacent_are_read_as_words() -> None:
+  root = apply_opts(product(64, 64, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
+  params = {u.arg: u.dtype.base for u in root.toposort if u.op is Ops.PARAM}  # type: ignore[attr-defined]
+  assert params == {0: dtypes.int32, 1: dtypes.uint32, 2: dtypes.int8}
+  assert sum(u.op is Ops.LOAD for u in root.toposort) == 1 + 4
+
+
+@pytest.mark.parametrize(
+  ("opt", "message"),
+  [
+    (Opt(OptOps.TC, 2, 0), "extent 30, expected a multiple of 4: PADTO first"),
+    (Opt(OptOps.TC, 2, 1), "expected the place of an instruction"),
+    (Opt(OptOps.TC, 0, 0), "loop 0 is a LOOP loop, expected a REDUCE loop"),
+  ],
+)
+def test_what_does_not_fit(opt: Opt, message: str) -> None:
+  with pytest.raises(KernelOptError, match=message):
+    apply_opts(product(8, 8, 30), (opt,), TARGETS["vnni"].capabilities)
+
+
+def test_types_that_do_not_fit() -> None:
+  with pytest.raises(KernelOptError, match="it takes neither int16, int16"):
+    types = dtypes.int16, dtypes.int16
+    apply_opts(product(8, 8, 32, types), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].capabilities)
+  with pytest.raises(ValueError, match="expected two types of 8 bits, or of 16"):
+    DotProduct(dtypes.int8, dtypes.int16, dtypes.int32)
+
+
+def test_the_offset_is_made_up_for_outside_of_the_rows() -> None:
+  root = apply_opts(product(16, 16, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
+  reduces = [u for u in lower_offsets(root).toposort if u.op is Ops.REDUCE]
+  assert sorted([{r.arg[0] for r in u.ranges} for u in reduces], key=len) == [{1}, {0, 1}]
+  assert {u.arg for u in lower_offsets(root).toposort if u.op is Ops.MMA} == {U8S8}
+
+
+# *** meaning and text ***
+
+
+def test_meaning() -> None:
+  a, b, c = UOp.variable("a", 0, 2**32 - 1, dtypes.uint32), UOp.variable("b", 0, 2**32 - 1, dtypes.uint32), 7
+  extremes = U8S8.meaning(a, b, UOp.const(dtypes.int32, c))
+  assert evaluate(extremes, {a: 0xFF_00_80_01, b: 0x80_7F_FF_02}) == c + 255 * -128 + 0 + 128 * -1 + 1 * 2
+  signed = DotProduct(dtypes.uint8, dtypes.int8, dtypes.int32, 128).meaning(a, b, UOp.const(dtypes.int32, c))
+  assert evaluate(signed, {a: 0, b: 0x80808080}) == c + 4 * 128 * 128
+
+
+@pytest.mark.parametrize(
+  ("target", "types", "wide", "mnemonic"),
+  [
+    ("vnni", BYTES, dtypes.int32, "vpdpbusd\t%zmm"),
+    ("avxvnni", BYTES, dtypes.int32, "vpdpbusd\t%ymm"),
+    ("int8", BYTES, dtypes.int32, "vpdpbssd\t"),
+    ("int8", (dtypes.uint8, dtypes.uint8), dtypes.uint32, "vpdpbuud\t"),
+    ("zen4", (dtypes.bfloat16, dtypes.bfloat16), dtypes.float32, "vdpbf16ps\t"),
+    ("arm", BYTES, dtypes.int32, "sdot\t"),
+    ("arm", (dtypes.uint8, dtypes.uint8), dtypes.uint32, "udot\t"),
+    ("arm", (dtypes.uint8, dtypes.int8), dtypes.int32, "usdot\t"),
+    ("arm", (dtypes.bfloat16, dtypes.bfloat16), dtypes.float32, "bfdot\t"),
+  ],
+)
+def test_instructions(target: str, types: tuple[DType, DType], wide: DType, mnemonic: str) -> None:
+  root, processor = product(64, 64, 64, types, wide=wide), TARGETS[target]
+  opts = (Opt(OptOps.TC, 2, None), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.UPCAST, 0, 4))
+  program = compile_kernel(root, LLVMRenderer(processor), opts)
+  machine = llvm.Target.from_triple(processor.triple).create_target_machine(
+    cpu=processor.cpu, features=processor.features, opt=2
+  )
+  module = llvm.parse_assembly(program.src[2].arg)
+  module.verify()
+  assembly = machine.emit_assembly(module)
+  assert mnemonic in assembly
+  assert set(re.findall(r"\t(?:callq?|bl)\t([\w.]+)", assembly)) <= {"product.body"}
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 8, 20, 64])
+def test_any_number_of_lanes(lanes: int, run_kernel: Any, renderer: LLVMRenderer) -> None:
+  """Instructions take 4, 8 or 16 lanes: the last one may be partly empty."""
+  root, opts = product(4, lanes, 16), [Opt(OptOps.TC, 2, (0, 0, 1))]
+  opts += [Opt(OptOps.VECTOR, 1, lanes)] if lanes > 1 else []
+  a, b = numbers((4, 16), dtypes.int8, "n"), numbers((16, lanes), dtypes.int8, "n")
+  own = renderer.capabilities.dot_products and renderer.capabilities.dot_products[0][0] == U8S8
+  capabilities = renderer.capabilities if own else TARGETS["vnni"].capabilities
+  found = run_kernel(optimised(root, tuple(opts), capabilities), [np.zeros((4, lanes), np.int32), a, b], ())
+  np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_bfloat16(run_kernel: Any) -> None:
+  """Products are exact in float32; sums of n terms are off by n roundings at most, whatever their order."""
+  m, n, k = 40, 48, 512
+  types = dtypes.bfloat16, dtypes.bfloat16
+  root = product(m, n, k, types, wide=dtypes.float32)
+  opts = chosen(root, "zen4")
+  assert OptOps.TC in {o.op for o in opts}
+  rng = np.random.default_rng(3)
+  a, b = (rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16 for shape in ((m, k), (k, n)))
+  a[0, 0], a[1, 0], b[0, 1] = 0x7F80, 0x7FC0, 0  # inf and NaN come through; inf · 0 is NaN
+  arrays = [np.zeros((m, n), np.float32), a.astype(np.uint16), b.astype(np.uint16)]
+  found = run_kernel(optimised(root, opts, TARGETS["zen4"].capabilities), arrays, ())[0]
+  exact_a, exact_b = ((x << 16).astype(np.uint32).view(np.float32).astype(np.float64) for x in (a, b))
+  with np.errstate(invalid="ignore"):
+    exact, bound = exact_a @ exact_b, np.abs(exact_a) @ np.abs(exact_b) * k * 2.0**-24
+  assert np.isnan(found[1]).all() and np.isnan(found[0, 1])
+  assert (np.isinf(found[0]) == np.isinf(exact[0])).all()
+  assert (np.abs(found[2:] - exact[2:]) <= bound[2:]).all()
+
+
+def test_printed_form_names_the_instruction() -> None:
+  root = apply_opts(product(8, 8, 8), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].capabilities)
+  assert "arg=DotProduct(dtype_a=" in print_uop(root)
