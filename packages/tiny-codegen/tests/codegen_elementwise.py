@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from tiny_codegen.decompose import late_table_for, table_for
 from tiny_codegen.render import CRenderer, LLVMRenderer, Renderer, cpu_target
 from tiny_uop import DType, Ops, ParamInfo, ProgramInfo, PtrDType, UOp, dtypes, graph_rewrite
+from tiny_uop.truncate import from_bits
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -124,15 +126,39 @@ def apply(
   lanes: int = 1,
 ) -> Array:
   """`function` over arrays, in vectors of `lanes`; what is left over is dropped."""
+  return apply_all(renderer, [(function, output)], inputs, lanes)[0]
+
+
+def apply_all(
+  renderer: Renderer,
+  functions: Sequence[tuple[Callable[..., UOp], DType]],
+  inputs: Sequence[tuple[DType, Array]],
+  lanes: int = 1,
+) -> list[Array]:
+  """Several functions, with the types of their results, over the same arrays: one program, so one run of a compiler."""
   size = len(inputs[0][1]) // lanes * lanes
-  result = np.zeros(size, storage(output))
+  results = [np.zeros(size, storage(output)) for _, output in functions]
   counter = UOp.range(size // lanes, 0, dtype=dtypes.int32)
   offset = counter * lanes if lanes > 1 else counter
   loads = [
     UOp.param(slot, dtype.ptr(size)).index(offset).load(dtype=dtype.vec(lanes))
-    for slot, (dtype, _) in enumerate(inputs, 1)
+    for slot, (dtype, _) in enumerate(inputs, len(functions))
   ]
-  effect = UOp.param(0, output.ptr(size)).index(offset).store(function(*loads)).end(counter)
-  linear = UOp(Ops.LINEAR, src=lower(renderer, effect).toposort)
-  run_linear(renderer, linear, [result, *(np.ascontiguousarray(a) for _, a in inputs)])
-  return result
+  stores = [
+    UOp.param(slot, output.ptr(size)).index(offset).store(function(*loads))
+    for slot, (function, output) in enumerate(functions)
+  ]
+  linear = UOp(Ops.LINEAR, src=lower(renderer, UOp.group(*stores).end(counter)).toposort)
+  run_linear(renderer, linear, [*results, *(np.ascontiguousarray(a) for _, a in inputs)])
+  return results
+
+
+@lru_cache
+def _all_values(dtype: DType) -> Array:
+  return np.array([from_bits(dtype, bits) for bits in range(1 << dtype.bits)])
+
+
+def values_of(dtype: DType, bits: Array) -> Array:
+  """What the bits of a float of at most 16 bits mean, as float64."""
+  found: Array = _all_values(dtype)[bits.view(f"uint{dtype.bits}")]
+  return found

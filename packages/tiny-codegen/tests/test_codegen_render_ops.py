@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from codegen_elementwise import RENDERERS, apply, storage
+from codegen_elementwise import RENDERERS, apply_all, storage
 
 from tiny_uop import DType, GroupOp, Ops, dtypes, exec_alu, truncate
 from tiny_uop.truncate import from_bits, to_bits
@@ -68,16 +69,17 @@ def same(a: Any, b: Any) -> bool:
   return bool(a == b or (a != a and b != b))
 
 
-def compare(renderer: str, op: Ops, dtype: DType, operands: list[list[Any]], lanes: int) -> None:
-  output = dtypes.bool if op in GroupOp.Compare else dtype
+def compare(renderer: str, ops: Iterable[Ops], dtype: DType, operands: list[list[Any]], lanes: int) -> None:
+  outputs = {op: dtypes.bool if op in GroupOp.Compare else dtype for op in ops}
   rows = list(zip(*operands, strict=True))
   rows += rows[:1] * (-len(rows) % lanes)
-  columns = [to_array(dtype, list(c)) for c in zip(*rows, strict=True)]
-  made = apply(RENDERERS[renderer](), lambda *x: x[0].alu(op, *x[1:]), [(dtype, c) for c in columns], output, lanes)
-  got = from_array(output, made)
-  for row, value in zip(rows, got, strict=True):
-    wanted = exec_alu(op, output, row)
-    assert same(value, wanted), f"{op.name}{row} of {dtype}: got {value!r}, expected {wanted!r}"
+  columns = [(dtype, to_array(dtype, list(c))) for c in zip(*rows, strict=True)]
+  functions = [(lambda *x, op=op: x[0].alu(op, *x[1:]), output) for op, output in outputs.items()]
+  made = apply_all(RENDERERS[renderer](), functions, columns, lanes)
+  for (op, output), array in zip(outputs.items(), made, strict=True):
+    for row, value in zip(rows, from_array(output, array), strict=True):
+      wanted = exec_alu(op, output, row)
+      assert same(value, wanted), f"{op.name}{row} of {dtype}: got {value!r}, expected {wanted!r}"
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -87,15 +89,14 @@ def test_binary(dtype: DType, lanes: int, renderer: str) -> None:
   ops = {"float": BINARY_FLOAT, "bool": BINARY_BOOL}.get(dtype.kind, BINARY_INT)
   pairs = list(itertools.product(edges(dtype), repeat=2))
   operands = [list(c) for c in zip(*pairs, strict=True)]
-  for op in (*ops, *GroupOp.Compare):
-    compare(renderer, op, dtype, operands, lanes)
+  compare(renderer, (*ops, *GroupOp.Compare), dtype, operands, lanes)
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
 @pytest.mark.parametrize("dtype", dtypes.floats, ids=str)
 def test_unary(dtype: DType, renderer: str) -> None:
-  for op, lanes in itertools.product(UNARY_FLOAT, (1, LANES)):
-    compare(renderer, op, dtype, [edges(dtype)], lanes)
+  for lanes in (1, LANES):
+    compare(renderer, UNARY_FLOAT, dtype, [edges(dtype)], lanes)
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -103,8 +104,8 @@ def test_unary(dtype: DType, renderer: str) -> None:
 def test_shift(dtype: DType, renderer: str) -> None:
   pairs = list(itertools.product(edges(dtype), (0, 1, 3, dtype.bits - 1)))
   operands = [list(c) for c in zip(*pairs, strict=True)]
-  for op, lanes in itertools.product((Ops.SHL, Ops.SHR), (1, LANES)):
-    compare(renderer, op, dtype, operands, lanes)
+  for lanes in (1, LANES):
+    compare(renderer, (Ops.SHL, Ops.SHR), dtype, operands, lanes)
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -113,16 +114,12 @@ def test_shift(dtype: DType, renderer: str) -> None:
 def test_division_by_constants(dtype: DType, lanes: int, renderer: str) -> None:
   values = edges(dtype)
   values += values[:1] * (-len(values) % lanes)
-  array, divisors = (
-    to_array(dtype, values),
-    [d for d in (1, 2, 3, 7, 8, 0, -1, -2, -3) if d >= 0 or dtype.kind == "int"],
-  )
-  for op, d in itertools.product((Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD), divisors):
-    made = apply(
-      RENDERERS[renderer](), lambda x, op=op, d=d: x.alu(op, x.const_like(d)), [(dtype, array)], dtype, lanes
-    )
-    wanted = [exec_alu(op, dtype, (v, d)) for v in values]
-    assert made.tolist() == wanted, f"{op.name} by {d}"
+  divisors = [d for d in (1, 2, 3, 7, 8, 0, -1, -2, -3) if d >= 0 or dtype.kind == "int"]
+  cases = list(itertools.product((Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD), divisors))
+  functions = [(lambda x, op=op, d=d: x.alu(op, x.const_like(d)), dtype) for op, d in cases]
+  results = apply_all(RENDERERS[renderer](), functions, [(dtype, to_array(dtype, values))], lanes)
+  for (op, d), made in zip(cases, results, strict=True):
+    assert made.tolist() == [exec_alu(op, dtype, (v, d)) for v in values], f"{op.name} by {d}"
 
 
 def in_range(value: Any, dtype: DType) -> bool:
@@ -138,13 +135,13 @@ def test_cast(source: DType, renderer: str) -> None:
   values = edges(source)
   values += values[:1] * (-len(values) % LANES)
   array = to_array(source, values)
-  for target, lanes in itertools.product(dtypes.all, (1, LANES)):
-    made = from_array(
-      target, apply(RENDERERS[renderer](), lambda x, t=target: x.cast(t), [(source, array)], target, lanes)
-    )
-    for value, got in zip(values, made, strict=True):
-      if in_range(value, target):
-        assert same(got, truncate(target, value)), f"{value!r} of {source} to {target}: {got!r}"
+  functions = [(lambda x, t=target: x.cast(t), target) for target in dtypes.all]
+  for lanes in (1, LANES):
+    results = apply_all(RENDERERS[renderer](), functions, [(source, array)], lanes)
+    for target, made in zip(dtypes.all, results, strict=True):
+      for value, got in zip(values, from_array(target, made), strict=True):
+        if in_range(value, target):
+          assert same(got, truncate(target, value)), f"{value!r} of {source} to {target}: {got!r}"
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -152,13 +149,12 @@ def test_cast(source: DType, renderer: str) -> None:
 def test_bitcast(bits: int, renderer: str) -> None:
   kinds = [d for d in dtypes.all if d.bits == bits and d.kind != "bool"]
   values = np.random.default_rng(0).integers(0, 1 << bits, 64, dtype=np.uint64).astype(f"uint{bits}")
-  for (source, target), lanes in itertools.product(itertools.product(kinds, repeat=2), (1, LANES)):
+  functions = [(lambda x, t=target: x.bitcast(t.vec(x.dtype.count)), target) for target in kinds]
+  for source, lanes in itertools.product(kinds, (1, LANES)):
     # through memory of either type, NaNs aside, bits arrive as they were
-    array = values.view(storage(source))
-    made = apply(
-      RENDERERS[renderer](), lambda x, t=target: x.bitcast(t.vec(x.dtype.count)), [(source, array)], target, lanes
-    )
-    assert made.view(values.dtype).tolist() == values.tolist(), f"{source} to {target}"
+    results = apply_all(RENDERERS[renderer](), functions, [(source, values.view(storage(source)))], lanes)
+    for target, made in zip(kinds, results, strict=True):
+      assert made.view(values.dtype).tolist() == values.tolist(), f"{source} to {target}"
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -169,18 +165,17 @@ def test_where(dtype: DType, renderer: str) -> None:
   flags = np.arange(16) % 3 == 0
   for lanes in (1, LANES):
     inputs = [(dtypes.bool, flags), (dtype, a), (dtype, b)]
-    made = apply(RENDERERS[renderer](), lambda c, x, y: c.where(x, y), inputs, dtype, lanes)
+    (made,) = apply_all(RENDERERS[renderer](), [(lambda c, x, y: c.where(x, y), dtype)], inputs, lanes)
     assert made.tobytes() == np.where(flags, a, b).tobytes()
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
 @pytest.mark.parametrize("dtype", dtypes.all, ids=str)
 def test_constants(dtype: DType, renderer: str) -> None:
-  for value in edges(dtype):
-    made = apply(
-      RENDERERS[renderer](), lambda x, v=value: x.const_like(v), [(dtype, to_array(dtype, [value] * 4))], dtype
-    )
+  inputs = [(dtype, to_array(dtype, edges(dtype)[:4]))]
+  functions = [(lambda x, v=value: x.const_like(v), dtype) for value in edges(dtype)]
+  for value, made in zip(edges(dtype), apply_all(RENDERERS[renderer](), functions, inputs), strict=True):
     assert all(same(v, value) for v in from_array(dtype, made)), value
   lanes = tuple(edges(dtype)[:4])
-  made = apply(RENDERERS[renderer](), lambda x: x.const_like(lanes), [(dtype, to_array(dtype, list(lanes)))], dtype, 4)
+  (made,) = apply_all(RENDERERS[renderer](), [(lambda x: x.const_like(lanes), dtype)], inputs, 4)
   assert all(same(a, b) for a, b in zip(from_array(dtype, made), lanes, strict=True))

@@ -109,12 +109,12 @@ def test_a_dropped_graph_is_freed_at_once(make: Callable[[int], Tensor], use: Ca
 
 
 def test_scheduling_of_ever_new_graphs_does_not_grow() -> None:
-  check_plateau(lambda number: new_kernels(number).schedule(), 1280)
-  assert schedule_cache_info().misses == 1280
+  check_plateau(lambda number: new_kernels(number).schedule(), 640)
+  assert schedule_cache_info().misses == 640
 
 
 def test_gradients_of_ever_new_graphs_do_not_grow() -> None:
-  check_plateau(lambda number: gradients(number).schedule(), 640)
+  check_plateau(lambda number: gradients(number).schedule(), 384)
 
 
 def test_ever_new_kernels_do_not_grow() -> None:
@@ -127,18 +127,19 @@ def test_ever_new_schedules_of_known_kernels_do_not_grow() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_cycles_do_not_grow() -> None:
-  order = random.Random(1).sample(range(8**5), 10_000)
+def test_a_thousand_cycles_do_not_grow() -> None:
+  order = random.Random(1).sample(range(8**5), 1000)
 
   def cycle(number: int) -> None:
     new_schedule(order[number]).realize()
     if number % 4 == 0:
       new_kernels(number // 4).schedule()
 
-  for number in range(500):
+  for number in range(300):
     cycle(number)
   gc.collect()
   start = resident()
-  check_plateau(cycle, 10_000)
-  assert schedule_cache_info().misses >= 12_500, "every graph was a new one"
-  assert resident() - start < 8e6, f"{(resident() - start) / 1e6:.1f} MB more after 10,000 cycles"
+  check_plateau(cycle, 1000)
+  assert schedule_cache_info().misses >= 1250, "every graph was a new one"
+  grown = resident() - start
+  assert grown < 800 * 1000, f"{grown / 1000:.0f} bytes more a cycle"

@@ -298,8 +298,8 @@ def test_a_program_is_slowed_down_little(tmp_path: Path) -> None:
   with tracing(tmp_path / "t.jsonl"):
     times = []
     for half in range(2):
-      start = time.perf_counter()
+      start = time.process_time()
       for k in range(1500):
         simplify((UOp.variable(f"x{half}_{k}", 0, 15) * 4 + 3) // 4)
-      times.append(time.perf_counter() - start)
+      times.append(time.process_time() - start)
   assert times[1] < 3 * times[0] + 0.2

@@ -1,0 +1,1 @@
+"""What is released from this repository, and whether it may be: see `release.py`."""

@@ -1,0 +1,115 @@
+"""Whether a package may be released: built, looked at, installed in an empty environment, imported, tested there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from releasing.distributions import Built, build
+from releasing.environment import Environment, clean_variables, without_compilers
+from releasing.metadata import problems
+from releasing.packages import ROOT, Package, siblings
+
+WITH_COMPILER = ("tiny-codegen",)
+"""Packages whose tests run programs in C. All others are tested where there is no C compiler, as none is needed."""
+
+IMPORT_EACH = """
+import importlib, json, sys, traceback
+failed = {}
+for name in json.loads(sys.argv[1]):
+  try:
+    importlib.import_module(name)
+  except BaseException as error:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    failed[name] = (missing, "".join(traceback.format_exception(error)))
+print(json.dumps(failed))
+"""
+
+
+def check_all(names: Sequence[str], packages: Mapping[str, Package], dist: Path, options: Sequence[str]) -> int:
+  """Check these packages for release, with everything of ours that they need from wheels; the number that may not be.
+
+  `options` go to pytest. Wheels and source distributions stay in `dist`.
+  """
+  start = time.monotonic()
+  needed = siblings(names, packages, "test")
+  with ThreadPoolExecutor(2) as pool:
+    built = dict(zip(needed, pool.map(lambda name: build(packages[name], dist), needed)))
+  print(f"built {len(built)} packages into {dist} in {time.monotonic() - start:.1f} s", flush=True)
+  failed: dict[str, list[str]] = {}
+  with tempfile.TemporaryDirectory(prefix="tiny-release-") as folder:
+    work = Path(folder)
+    without = without_compilers(work / "bin", os.environ["PATH"])
+    for name in names:
+      start = time.monotonic()
+      print(f"\n--- {name} {packages[name].version}", flush=True)
+      variables = clean_variables(work / name)
+      if name not in WITH_COMPILER:
+        variables |= {"PATH": without, "CC": os.devnull}
+      wrong = problems(built[name], packages) + installed(name, built, packages, work / name, variables, options)
+      print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
+      print(
+        f"--- {name}: {'MAY NOT be released' if wrong else 'passed'} ({time.monotonic() - start:.0f} s)", flush=True
+      )
+      if wrong:
+        failed[name] = wrong
+  for name, wrong in failed.items():
+    print(f"\n{name} may not be released:", *wrong, sep="\n  ")
+  return len(failed)
+
+
+def installed(
+  name: str, built: Mapping[str, Built], packages: Mapping[str, Package], work: Path, variables: dict[str, str],
+  options: Sequence[str],
+) -> list[str]:  # fmt: skip
+  """What goes wrong with a package that is installed from its wheel, away from the repository."""
+  package = packages[name]
+  environment = Environment(work / "env", variables)
+  try:
+    environment.install(*(str(built[n].wheel) for n in siblings([name], packages)))
+    wrong = cannot_import(environment, built[name], may_lack=provided_by_extras(package))
+    if wrong:
+      return wrong
+    wheels = [str(built[n].wheel) for n in siblings([name], packages, "test") if n != name]
+    environment.install(f"{package.name}[test] @ {built[name].wheel.as_uri()}", *wheels, "pytest-xdist>=3.5")
+  except RuntimeError as error:
+    return [str(error)]
+  wrong = cannot_import(environment, built[name])
+  source = unpacked(built[name], work)
+  pytest = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(source), "-p", "no:cacheprovider"]
+  status = environment.show(
+    *pytest, "-q", "-n", "2", "--dist", "worksteal", *options, str(source / "tests"), cwd=source
+  )
+  return wrong if status == 0 else [*wrong, f"its tests failed: pytest ended with status {status}"]
+
+
+def provided_by_extras(package: Package) -> list[str]:
+  """Names of what its extras bring, other than the one for tests: a part of it may need them."""
+  extras = [extra for extra in package.extras if extra != "test"]
+  return [requirement.name for requirement in package.requirements(*extras)]
+
+
+def cannot_import(environment: Environment, built: Built, may_lack: Sequence[str] = ()) -> list[str]:
+  """Modules of a wheel that cannot be imported, with why; for want of something in `may_lack` they need not."""
+  done = environment.run("-c", IMPORT_EACH, json.dumps(built.modules()))
+  if done.returncode:
+    return [f"importing the modules of {built.package.name} ended the process: {done.stderr.strip()}"]
+  failed: dict[str, tuple[str | None, str]] = json.loads(done.stdout.splitlines()[-1])
+  return [
+    f"import {module} fails in an environment with what {built.package.name} declares:\n{text}"
+    for module, (missing, text) in failed.items()
+    if missing is None or not any(name.startswith(missing) for name in may_lack)
+  ]
+
+
+def unpacked(built: Built, work: Path) -> Path:
+  """The folder of the unpacked source distribution, without `src`: what is tested is what is installed."""
+  with tarfile.open(built.sdist) as archive:
+    archive.extractall(work, [m for m in archive if "/src/" not in m.name], filter="data")
+  return work / built.sdist.name.removesuffix(".tar.gz")
