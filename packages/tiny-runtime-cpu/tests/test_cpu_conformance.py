@@ -13,7 +13,7 @@ def test_conformance(tmp_path: Path) -> None:
   report = tmp_path / "report.json"
   command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
   command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_cpu.backend:BACKEND"]
-  command += ["--report-file", str(report)]
+  command += ["--report", str(report)]
   env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
   done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr

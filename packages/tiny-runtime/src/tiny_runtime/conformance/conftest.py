@@ -1,31 +1,33 @@
-"""The kit's fixtures, expectations and report. Its command line is in options.py."""
+"""The kit's fixtures, expectations and messages. Its command line is in options.py, what it prints in report.py."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tiny_runtime.conformance.expectations import Expectations
+from tiny_runtime.conformance.failure import Misbehaved
+from tiny_runtime.conformance.report import LEVELS, level_of
 from tiny_runtime.conformance.target import Target, find_target, reference
 from tiny_runtime.errors import BackendError
+from tiny_uop import print_uop
 
-LEVELS = ("package", "memory", "ops", "programs", "life cycle", "capabilities")
 _KEY = pytest.StashKey[Target]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
 _HERE = Path(__file__).parent
+RAISED = (
+  "{where}:\n{name} came out of the backend, where the contract has none: the last lines above that are in your files"
+)
 
 
 def _target(config: pytest.Config) -> Target:
   if _KEY not in config.stash:
-    name = config.getoption("--backend")
+    name = config.getoption("--backend", None)
     if not name:
-      raise pytest.UsageError("say which backend to test: --backend CPU, or --backend module:OBJECT")
+      command = "pytest --pyargs tiny_runtime.conformance --backend CPU"
+      raise pytest.UsageError(f"say which backend to test: {command}, or --backend module:OBJECT")
     try:
       config.stash[_KEY] = find_target(name)
     except (BackendError, ImportError, AttributeError, TypeError) as error:
@@ -35,7 +37,7 @@ def _target(config: pytest.Config) -> Target:
 
 def _expectations(config: pytest.Config) -> Expectations:
   if _EXPECTATIONS not in config.stash:
-    path = config.getoption("--expectations")
+    path = config.getoption("--expectations", None)
     try:
       found = Expectations.read(Path(path)) if path else Expectations.of_module(_target(config).origin)
     except (OSError, ValueError) as error:
@@ -44,15 +46,9 @@ def _expectations(config: pytest.Config) -> Expectations:
   return config.stash[_EXPECTATIONS]
 
 
-def case_name(node_id: str) -> str:
+def case_name(item: pytest.Item) -> str:
   """`test_level2_ops.py::test_op[ADD-float16]`, wherever the kit is installed."""
-  return node_id.rpartition("/")[2]
-
-
-def level_of(node_id: str) -> int | None:
-  """The level that a case belongs to, from its file's name."""
-  found = re.match(r"test_level(\d)_", case_name(node_id))
-  return int(found[1]) if found else None
+  return f"{item.path.name}::{item.name}"
 
 
 @pytest.hookimpl(trylast=True)
@@ -60,17 +56,48 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   ours = [item for item in items if item.path.parent == _HERE]
   if not ours:
     return
+  highest = int(config.getoption("--level", 5))
+  items[:] = [item for item in items if item.path.parent != _HERE or level_of(case_name(item)) <= highest]
   expectations = _expectations(config)
   for item in ours:
-    case = case_name(item.nodeid)
+    case = case_name(item)
     if (reason := expectations.reason_unsupported(case)) is not None:
       item.add_marker(pytest.mark.skip(reason=f"unsupported: {reason}"))
     elif (reason := expectations.reason_failing(case)) is not None:
       item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
   # with a part of the cases selected, a pattern may well match none of them
-  whole = len({level_of(item.nodeid) for item in ours}) == len(LEVELS) and not config.getoption("keyword")
+  whole = len({level_of(case_name(item)) for item in ours}) == len(LEVELS) and not config.getoption("keyword")
   if whole and (stale := expectations.stale()):
     raise pytest.UsageError(f"expectations that match no case: {', '.join(stale)}. Remove them")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+  item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+  """A message that says level, case and backend takes the place of a traceback through the kit, which would tell the
+  author of a backend nothing."""
+  if item.path.parent != _HERE:
+    return (yield)
+  if call.when == "setup":
+    item.user_properties.append(("case", case_name(item)))
+  error = call.excinfo.value if call.excinfo is not None else None
+  case = case_name(item)
+  where = f"level {level_of(case)} ({LEVELS[level_of(case)]}), {case}, backend {_target(item.config).name}"
+  if not isinstance(error, Misbehaved):
+    report = yield
+    if report.failed:
+      report.sections.append(("what this means", RAISED.format(where=where, name=type(error).__name__)))
+    return report
+  for name, text in (("kernel", print_uop(error.kernel) if error.kernel is not None else ""), ("source", error.source)):
+    if text:
+      item.user_properties.append((name, text))
+  report = yield
+  if report.failed:
+    cause = error.__cause__
+    told = f"\n  raised:   {type(cause).__name__}: {cause}" if cause is not None else ""
+    report.longrepr = f"{where}:\n{error}{told}"
+  return report
 
 
 @pytest.fixture(scope="session")
@@ -86,59 +113,3 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 def oracle() -> Target:
   """The reference backend."""
   return reference()
-
-
-def _cases(terminal: Any) -> Iterator[tuple[str, str, Any]]:
-  """(outcome, case, report) of every case that ran."""
-  for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
-    for report in terminal.stats.get(outcome, ()):
-      if level_of(report.nodeid) is not None:
-        yield outcome, case_name(report.nodeid), report
-
-
-def _reason(report: Any) -> str:
-  if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
-    return str(report.longrepr[2]).removeprefix("Skipped: ")
-  if hasattr(report, "wasxfail"):
-    return str(report.wasxfail)
-  crash = getattr(report.longrepr, "reprcrash", None)
-  return str(crash.message if crash is not None else report.longrepr or "").strip()
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-  if _KEY not in config.stash:
-    return
-  counts: Counter[tuple[int, str]] = Counter()
-  cases = []
-  for outcome, case, report in _cases(terminalreporter):
-    level = level_of(report.nodeid)
-    assert level is not None
-    counts[level, outcome] += 1
-    entry = {"case": case, "level": level, "outcome": outcome, "seconds": round(report.duration, 4)}
-    if outcome != "passed":
-      entry["reason"] = _reason(report)
-    cases.append(entry)
-  _print_table(terminalreporter, config.stash[_KEY].name, counts)
-  if config.getoption("--report") or config.getoption("--report-file"):
-    _print_json(terminalreporter, config, cases)
-
-
-def _print_table(terminal: Any, name: str, counts: Counter[tuple[int, str]]) -> None:
-  terminal.section(f"conformance of {name}")
-  terminal.write_line(f"{'level':<18}{'passed':>8}{'failed':>8}{'expected':>10}{'skipped':>9}")
-  for level, title in enumerate(LEVELS):
-    failed = sum(counts[level, outcome] for outcome in ("failed", "error", "xpassed"))
-    row = f"{counts[level, 'passed']:>8}{failed:>8}{counts[level, 'xfailed']:>10}{counts[level, 'skipped']:>9}"
-    terminal.write_line(f"{level} {title:<16}{row}", red=failed > 0)
-
-
-def _print_json(terminal: Any, config: pytest.Config, cases: list[dict[str, Any]]) -> None:
-  target = config.stash[_KEY]
-  arch = target.__dict__.get("arch", "")
-  text = json.dumps({"backend": target.name, "origin": target.origin, "arch": arch, "cases": cases}, indent=1)
-  path = config.getoption("--report-file")
-  if path:
-    Path(path).write_text(text + "\n")
-    terminal.write_line(f"report written to {path}")
-  else:
-    terminal.write_line(text)

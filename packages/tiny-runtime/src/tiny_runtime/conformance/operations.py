@@ -18,6 +18,10 @@ BITS = (dtypes.bool, *INTS)
 Values = Callable[[DType], tuple[Number, ...]]
 
 
+def _all(*operands: Number) -> bool:
+  return True
+
+
 @dataclass(frozen=True)
 class Row:
   """How one operation is tried."""
@@ -32,8 +36,12 @@ class Row:
   narrow_ulp: float = 0
   """The same for the 8- and 16-bit floats, which are computed in a wider type and rounded once."""
   values: Values = edge_values
-  accept: Callable[..., bool] = lambda *operands: True
+  accept: Callable[..., bool] = _all
   """Operands for which the result is specified."""
+  signed_zeros: bool = False
+  """Whether 0.0 and -0.0 are different results: where IEEE 754 says which it is."""
+  look_at: str = ""
+  """What usually is the matter."""
 
 
 def alu(op: Ops) -> Callable[..., UOp]:
@@ -49,38 +57,49 @@ def _shift_values(dtype: DType) -> tuple[Number, ...]:
   return tuple(sorted({*edge_values(dtype), *(n for n in (0, 1, dtype.bits // 2, dtype.bits - 1))}))
 
 
+_ZERO = "x / 0 is 0 and x % 0 is 0 in the IR; hardware traps or gives something else, so guard the divisor"
+_FLOOR = f"the quotient rounds toward minus infinity, the remainder has the divisor's sign. {_ZERO}"
+_TRUNC = f"the quotient rounds toward zero, the remainder has the dividend's sign; lowest / -1 wraps. {_ZERO}"
+_NAN = "comparisons with NaN are false, but != is true; 0.0 equals -0.0. Integers: signed and unsigned differ"
+_WRAP = "integers wrap at the width of their type: narrow ones too, so truncate after computing in a wider register"
+_MATH = "accuracy of the function, its values at 0, infinity and NaN, and results that are subnormal"
+
+
+def _functions(*ops: Ops, accept: Callable[..., bool] = _all) -> dict[Ops, Row]:
+  return {op: Row(FLOATS, 1, alu(op), ulp=4, narrow_ulp=1, accept=accept, look_at=_MATH) for op in ops}
+
+
 # NEG, SUB and MULACC are made by code generators; what a kernel has is the form that they are made of
 ROWS: dict[Ops, Row] = {
-  Ops.NEG: Row(NUMBERS, 1, lambda a: a * -1),
-  Ops.EXP2: Row(FLOATS, 1, alu(Ops.EXP2), ulp=4, narrow_ulp=1),
-  Ops.LOG2: Row(FLOATS, 1, alu(Ops.LOG2), ulp=4, narrow_ulp=1),
-  Ops.EXP: Row(FLOATS, 1, alu(Ops.EXP), ulp=4, narrow_ulp=1),
-  Ops.LOG: Row(FLOATS, 1, alu(Ops.LOG), ulp=4, narrow_ulp=1),
+  Ops.NEG: Row(NUMBERS, 1, lambda a: a * -1, signed_zeros=True, look_at="-x is not 0 - x for floats: zeros have signs"),
+  **_functions(Ops.EXP2, Ops.LOG2, Ops.EXP, Ops.LOG),
   # large arguments need hundreds of bits of pi; GPUs' libraries differ there
-  Ops.SIN: Row(FLOATS, 1, alu(Ops.SIN), ulp=4, narrow_ulp=1, accept=_moderate(2.0**20)),
-  Ops.SQRT: Row(FLOATS, 1, alu(Ops.SQRT)),
-  Ops.TRUNC: Row(FLOATS, 1, alu(Ops.TRUNC)),
-  Ops.ADD: Row(ALL, 2, alu(Ops.ADD)),
-  Ops.SUB: Row(NUMBERS, 2, lambda a, b: a - b),
-  Ops.MUL: Row(ALL, 2, alu(Ops.MUL)),
-  Ops.FDIV: Row(FLOATS, 2, alu(Ops.FDIV)),
-  Ops.FLOORDIV: Row(INTS, 2, alu(Ops.FLOORDIV)),
-  Ops.FLOORMOD: Row(INTS, 2, alu(Ops.FLOORMOD)),
-  Ops.TRUNCDIV: Row(INTS, 2, alu(Ops.TRUNCDIV)),
-  Ops.TRUNCMOD: Row(INTS, 2, alu(Ops.TRUNCMOD)),
-  Ops.MAX: Row(ALL, 2, alu(Ops.MAX)),
-  Ops.CMPLT: Row(ALL, 2, alu(Ops.CMPLT)),
-  Ops.CMPNE: Row(ALL, 2, alu(Ops.CMPNE)),
-  Ops.CMPEQ: Row(ALL, 2, alu(Ops.CMPEQ)),
+  **_functions(Ops.SIN, accept=_moderate(2.0**20)),
+  Ops.SQRT: Row(FLOATS, 1, alu(Ops.SQRT), signed_zeros=True, look_at="it is correctly rounded: no reciprocal estimate"),
+  Ops.TRUNC: Row(FLOATS, 1, alu(Ops.TRUNC), signed_zeros=True, look_at="large numbers stay; a conversion overflows"),
+  Ops.ADD: Row(ALL, 2, alu(Ops.ADD), signed_zeros=True, look_at=f"{_WRAP}. For bool it is or"),
+  Ops.SUB: Row(NUMBERS, 2, lambda a, b: a - b, signed_zeros=True, look_at=_WRAP),
+  Ops.MUL: Row(ALL, 2, alu(Ops.MUL), signed_zeros=True, look_at=f"{_WRAP}. For bool it is and"),
+  Ops.FDIV: Row(FLOATS, 2, alu(Ops.FDIV), signed_zeros=True, look_at="it is correctly rounded: no reciprocal estimate"),
+  Ops.FLOORDIV: Row(INTS, 2, alu(Ops.FLOORDIV), look_at=_FLOOR),
+  Ops.FLOORMOD: Row(INTS, 2, alu(Ops.FLOORMOD), look_at=_FLOOR),
+  Ops.TRUNCDIV: Row(INTS, 2, alu(Ops.TRUNCDIV), look_at=_TRUNC),
+  Ops.TRUNCMOD: Row(INTS, 2, alu(Ops.TRUNCMOD), look_at=_TRUNC),
+  Ops.MAX: Row(ALL, 2, alu(Ops.MAX), look_at="NaN if either is NaN, unlike C's fmax; signed and unsigned differ"),
+  Ops.CMPLT: Row(ALL, 2, alu(Ops.CMPLT), look_at=_NAN),
+  Ops.CMPNE: Row(ALL, 2, alu(Ops.CMPNE), look_at=_NAN),
+  Ops.CMPEQ: Row(ALL, 2, alu(Ops.CMPEQ), look_at=_NAN),
   Ops.AND: Row(BITS, 2, alu(Ops.AND)),
   Ops.OR: Row(BITS, 2, alu(Ops.OR)),
   Ops.XOR: Row(BITS, 2, alu(Ops.XOR)),
-  Ops.SHL: Row(INTS, 2, alu(Ops.SHL), values=_shift_values, accept=lambda a, b: 0 <= b),
-  Ops.SHR: Row(INTS, 2, alu(Ops.SHR), values=_shift_values, accept=lambda a, b: 0 <= b),
-  Ops.THREEFRY: Row((dtypes.uint64,), 2, alu(Ops.THREEFRY)),
-  Ops.WHERE: Row(ALL, 3, alu(Ops.WHERE)),
+  Ops.SHL: Row(INTS, 2, alu(Ops.SHL), values=_shift_values, accept=lambda a, b: 0 <= b, look_at=_WRAP),
+  Ops.SHR: Row(
+    INTS, 2, alu(Ops.SHR), values=_shift_values, accept=lambda a, b: 0 <= b, look_at="arithmetic for signed types"
+  ),
+  Ops.THREEFRY: Row((dtypes.uint64,), 2, alu(Ops.THREEFRY), look_at="Threefry-2x32, 20 rounds, low word first"),
+  Ops.WHERE: Row(ALL, 3, alu(Ops.WHERE), signed_zeros=True, look_at="the first branch is taken where the bool is true"),
   # exact products and sums: fused or not gives the same
-  Ops.MULACC: Row(NUMBERS, 3, lambda a, b, c: a * b + c, values=small_integers),
+  Ops.MULACC: Row(NUMBERS, 3, lambda a, b, c: a * b + c, values=small_integers, look_at=_WRAP),
 }
 
 CONVERSIONS = frozenset({Ops.CAST, Ops.BITCAST})

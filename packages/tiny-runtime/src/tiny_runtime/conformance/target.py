@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Backend, Compiler, Device
+from tiny_runtime.conformance.failure import Misbehaved, demand, describe
+from tiny_runtime.contract import Backend, Compiler, Device, Memory
 from tiny_runtime.discovery import find
-from tiny_runtime.errors import Unavailable
+from tiny_runtime.errors import CompileError, Unavailable
 from tiny_runtime.ref import BACKEND as REF
 from tiny_uop import UOp, evaluate
+
+GUARD = 64
+"""Bytes behind every buffer that have to be the same after a launch; so do those in front of one at an offset."""
 
 
 @dataclass
@@ -46,40 +50,101 @@ class Target:
     """Whether the device claims all of these data types."""
     return self.device.info.capabilities.dtypes.issuperset(dtype_names)
 
+  def compile(self, kernel: UOp) -> Binary:
+    """A binary. Raises Misbehaved if the compiler refuses the kernel; whatever else it raises has the kernel in its
+    notes."""
+    try:
+      return self.compiler.compile(kernel)
+    except CompileError as error:
+      raise Misbehaved(
+        f"compile refused a kernel that is legal and uses only what the device claims: {error}",
+        look_at="the compiler, or take back the claim (a type in Capabilities.dtypes, local_memory) that it misses",
+        kernel=kernel,
+        source=error.source,
+      ) from error
+    except Exception as error:
+      error.add_note(f"while {self.name} compiled\n{describe(kernel)}")
+      raise
+
   def run(
-    self, kernel: UOp, contents: Sequence[bytes], values: Mapping[str, int] | None = None, offset: int = 0
+    self,
+    kernel: UOp,
+    contents: Sequence[bytes],
+    values: Mapping[str, int] | None = None,
+    offset: int | Sequence[int] = 0,
   ) -> list[bytes]:
     """Compile and launch a kernel over buffers with these contents, in slot order; returns what they hold afterwards.
 
-    With `offset`, each buffer begins that many bytes into its memory.
+    With `offset`, each buffer begins that many bytes into its memory. Raises Misbehaved for a write outside of one.
     """
-    return self.run_binary(self.compiler.compile(kernel), contents, values, offset)
+    binary = self.compile(kernel)
+    try:
+      return self.run_binary(binary, contents, values, offset)
+    except Misbehaved as error:
+      error.kernel, error.source = kernel, binary.source
+      raise
+    except Exception as error:
+      error.add_note(f"while {self.name} ran\n{describe(kernel)}")
+      raise
 
   def run_binary(
-    self, binary: Binary, contents: Sequence[bytes], values: Mapping[str, int] | None = None, offset: int = 0
+    self,
+    binary: Binary,
+    contents: Sequence[bytes],
+    values: Mapping[str, int] | None = None,
+    offset: int | Sequence[int] = 0,
   ) -> list[bytes]:
     """The same with a binary."""
     device, numbers = self.device, dict(values or {})
+    offsets = [offset] * len(contents) if isinstance(offset, int) else list(offset)
     program = device.load(binary)
-    memory = [device.alloc(offset + max(1, len(data))) for data in contents]
+    memory = [device.alloc(start + len(data) + GUARD) for start, data in zip(offsets, contents, strict=True)]
     try:
-      for handle, data in zip(memory, contents):
-        device.write(handle, offset, memoryview(data))
+      for slot, (handle, start, data) in enumerate(zip(memory, offsets, contents)):
+        device.write(handle, 0, memoryview(guard(slot, start) + data + guard(slot, GUARD)))
       device.launch(
         program,
-        [(memory[p.slot], offset) for p in binary.params],
+        [(memory[p.slot], offsets[p.slot]) for p in binary.params],
         [numbers[name] for name in binary.variables],
-        tuple(_integer(size, numbers) for size in binary.global_size),
-        tuple(_integer(size, numbers) for size in binary.local_size),
+        launch_size(binary.global_size, numbers),
+        launch_size(binary.local_size, numbers),
         True,
       )
-      results = [bytearray(len(data)) for data in contents]
-      for handle, result in zip(memory, results):
-        device.read(handle, offset, memoryview(result))
-      return [bytes(result) for result in results]
+      return [self._contents(slot, *each) for slot, each in enumerate(zip(memory, offsets, contents))]
     finally:
       for handle in memory:
         device.free(handle)
+
+  def _contents(self, slot: int, memory: Memory, start: int, data: bytes) -> bytes:
+    """What a buffer holds, after a look at what is around it."""
+    found = bytearray(start + len(data) + GUARD)
+    self.device.read(memory, 0, memoryview(found))
+    end = start + len(data)
+    for what, place, expected in (("before", 0, guard(slot, start)), ("behind", end, guard(slot, GUARD))):
+      got = bytes(found[place : place + len(expected)])
+      wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
+      if wrong:
+        distance = start - wrong[0] if what == "before" else wrong[0]
+        demand(
+          False,
+          f"the launch changed {len(wrong)} bytes outside of its buffers: {distance} bytes {what} the buffer of"
+          f" PARAM {slot}, which has {len(data)} bytes at offset {start} of its memory",
+          expected=expected[wrong[0] :][:16].hex(" "),
+          got=got[wrong[0] :][:16].hex(" "),
+          look_at="bounds: how launch sizes are rounded up, vectors at the end of a buffer, gates of stores; and"
+          " whether launch adds the byte offset of each buffer to its address, once",
+        )
+    return bytes(found[start:end])
+
+
+def guard(slot: int, size: int) -> bytes:
+  """Bytes to stand around a buffer: others for each, so that copying them shows."""
+  return bytes([0xA5 ^ 17 * slot & 0xFF]) * size
+
+
+def launch_size(sizes: tuple[UOp, ...], values: Mapping[str, int]) -> tuple[int, ...]:
+  """A binary's `global_size` or `local_size` as numbers, for these values of its variables."""
+  return tuple(_integer(size, values) for size in sizes)
 
 
 def _integer(size: UOp, values: Mapping[str, int]) -> int:
@@ -98,7 +163,7 @@ def find_target(name: str) -> Target:
     found = getattr(importlib.import_module(module), attribute)
     backend = found() if isinstance(found, type) else found
     if not isinstance(backend, Backend):
-      raise TypeError(f"--backend {name}: expected an object with api, probe, open and compiler, got {backend!r}")
+      raise TypeError(f"--backend {name}: expected an object with api, ir, probe, open and compiler, got {backend!r}")
     return Target(attribute, backend, name)
   plugin = find(name)
   return Target(name, plugin.require(), plugin.value)

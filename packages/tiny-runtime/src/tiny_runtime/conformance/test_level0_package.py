@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -12,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.conformance.kernels import elementwise
+from tiny_runtime.conformance.failure import Misbehaved, demand
+from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.contract import API, Backend, Compiler
+from tiny_runtime.contract import API, Compiler
 from tiny_runtime.discovery import plugins
-from tiny_runtime.errors import Unavailable
-from tiny_uop import IR_VERSION, UOp, dtypes
+from tiny_runtime.errors import CompileError, Unavailable
+from tiny_runtime.plugin import MEMBERS
+from tiny_uop import IR_VERSION, Ops, UOp, dtypes, evaluate
 
 IN_CHILD = """
 import hashlib, sys
@@ -38,86 +41,159 @@ def in_child(code: str, *arguments: str, seed: str = "0") -> str:
   """Output of a fresh interpreter with the same path."""
   env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONHASHSEED": seed}
   done = subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=120)
-  assert done.returncode == 0, done.stderr
+  demand(
+    done.returncode == 0,
+    f"a new Python process failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}",
+    got=done.stderr,
+    look_at="what importing the plugin and compiling need besides the package itself",
+  )
   return done.stdout.strip()
 
 
 def test_backend_has_the_contract_s_names(target: Target) -> None:
-  assert isinstance(target.backend, Backend)
+  lacking = [name for name in MEMBERS if inspect.getattr_static(target.backend, name, None) is None]
+  demand(not lacking, f"the backend has no {', '.join(lacking)}", look_at="tiny_runtime.contract.Backend")
 
 
 def test_api_version(target: Target) -> None:
-  major, minor = target.backend.api
-  assert major == API[0], f"written for major version {major} of the contract, this is {API[0]}"
-  assert minor <= API[1], f"needs minor version {minor} of the contract, this is {API[1]}"
+  api = target.backend.api
+  demand(
+    api[0] == API[0] and api[1] <= API[1],
+    f"the plugin says that it is written for version {api[0]}.{api[1]} of the contract",
+    expected=f"major {API[0]}, minor at most {API[1]}",
+    look_at="Backend.api: the version that you read, as numbers; and the dependency on tiny-runtime",
+  )
 
 
 def test_ir_versions(target: Target) -> None:
   lowest, highest = target.backend.ir
-  assert lowest <= IR_VERSION <= highest, f"understands versions {lowest} to {highest} of the IR, this is {IR_VERSION}"
+  demand(
+    lowest <= IR_VERSION <= highest,
+    f"the compiler says that it understands versions {lowest} to {highest} of the IR",
+    expected=f"version {IR_VERSION} among them",
+    look_at="Backend.ir, and the dependency on tiny-uop",
+  )
 
 
 def test_entry_point_names_the_backend(target: Target) -> None:
   plugin = plugins().get(target.name)
   if plugin is None:
     pytest.skip(f"{target.origin} is not installed under the name {target.name}")
-  assert plugin.value == target.origin
+  look_at = "the table tiny_runtime.backends.v1 in pyproject.toml; after a change, install again"
+  demand(plugin.value == target.origin, "the entry point", expected=target.origin, got=plugin.value, look_at=look_at)
 
 
 def test_import_is_quiet(target: Target) -> None:
-  module = target.origin.partition(":")[0]
-  assert in_child(f"import {module}") == "", "importing the plugin printed something"
+  printed = in_child(f"import {target.origin.partition(':')[0]}")
+  demand(printed == "", "importing the plugin printed something", got=printed, look_at="code at module level")
 
 
 def test_probe_returns(target: Target) -> None:
   found = target.backend.probe()
   if isinstance(found, Unavailable):
-    assert found.reason, "Unavailable without a reason"
-  else:
-    assert isinstance(found, Sequence) and not isinstance(found, str)
-    assert all(isinstance(arch, str) and arch for arch in found)
+    demand(bool(found.reason), "probe gave Unavailable without a reason", look_at="Unavailable(reason, what_to_do)")
+    return
+  right = isinstance(found, Sequence) and not isinstance(found, str) and all(isinstance(a, str) and a for a in found)
+  demand(right, "probe gave something else", expected="a sequence of arch names, or Unavailable", got=found)
 
 
 def test_open_beyond_the_last_device_is_unavailable(target: Target) -> None:
-  with pytest.raises(Unavailable):
-    target.backend.open(10**6)
+  try:
+    opened: object = target.backend.open(10**6)
+  except Unavailable:
+    return
+  except Exception as error:
+    opened = error
+  look_at = "open raises Unavailable, which says how many devices there are"
+  demand(False, "device 1000000 was opened", expected="Unavailable", got=opened, look_at=look_at)
 
 
 def test_compiler_key_is_stable(target: Target) -> None:
-  key = target.compiler.key
-  assert key and key == target.backend.compiler(target.arch).key
+  key, again = target.compiler.key, target.backend.compiler(target.arch).key
+  demand(isinstance(key, str) and bool(key), "the compiler's key", expected="a string that is not empty", got=key)
+  look_at = "key names target, flags and versions, nothing that is new each time (ids, times)"
+  demand(key == again, "two compilers for one arch have two keys", expected=key, got=again, look_at=look_at)
 
 
 def test_compiler_pickles(target: Target) -> None:
-  copy: Compiler = pickle.loads(pickle.dumps(target.compiler))
-  assert copy.key == target.compiler.key
-  assert copy.compile(sample()).to_bytes() == target.compiler.compile(sample()).to_bytes()
+  look_at = "the compiler holds plain data only: no device, no handle, no lock. Others are made when they are needed"
+  try:
+    copy: Compiler = pickle.loads(pickle.dumps(target.compiler))
+  except Exception as error:
+    raise Misbehaved("the compiler cannot be pickled", look_at=look_at) from error
+  demand(copy.key == target.compiler.key, "a pickled compiler has another key", look_at=look_at)
+  same = copy.compile(sample()).to_bytes() == target.compile(sample()).to_bytes()
+  demand(same, "a pickled compiler compiles to other bytes", look_at=look_at, kernel=sample())
 
 
 def test_compile_is_deterministic(target: Target) -> None:
   name = target.name if target.name in plugins() else target.origin
   digests = {in_child(IN_CHILD, name, target.arch, seed=seed) for seed in ("1", "2")}
-  assert len(digests) == 1, "the same kernel compiled to different bytes in two processes"
+  demand(
+    len(digests) == 1,
+    "the same kernel compiled to different bytes in two processes",
+    look_at="sets whose order depends on PYTHONHASHSEED or on id; times, paths and counters in the code",
+    kernel=sample(),
+  )
+
+
+def test_compiling_twice_gives_the_same(target: Target) -> None:
+  first, second = (target.compile(sample()).to_bytes() for _ in range(2))
+  look_at = "state that one call leaves for the next: counters in names, for example"
+  demand(first == second, "a kernel compiled twice gave different bytes", look_at=look_at, kernel=sample())
 
 
 def test_threads_compile_at_once(target: Target) -> None:
   kernels = [elementwise(f"threads{n}", 16 + n, dtypes.float32, [dtypes.float32], lambda a: a + 1.0) for n in range(8)]
-  alone = [target.compiler.compile(sink).to_bytes() for sink in kernels]
+  alone = [target.compile(sink).to_bytes() for sink in kernels]
   with ThreadPoolExecutor(4) as threads:
-    together = list(threads.map(lambda sink: target.compiler.compile(sink).to_bytes(), kernels * 3))
-  assert together == alone * 3
+    together = list(threads.map(lambda sink: target.compile(sink).to_bytes(), kernels * 3))
+  look_at = "state that threads share; a lock around what cannot be shared is enough"
+  demand(together == alone * 3, "kernels compiled by several threads at once came out differently", look_at=look_at)
+
+
+def test_what_cannot_be_compiled_is_a_compile_error(target: Target) -> None:
+  """Movement of tensors is no part of a kernel, so there is no code for it."""
+  value = UOp.const(dtypes.float32, 1.0).replace(op=Ops.RESHAPE, src=(UOp.const(dtypes.float32, 1.0),), arg=(1,))
+  sink = kernel("illegal", UOp.param(0, dtypes.float32.ptr(1)).index(0).store(value))
+  look_at = "compile raises CompileError(message, source) for every kernel that it has no code for, and nothing else"
+  try:
+    target.compiler.compile(sink)
+  except CompileError as error:
+    demand(bool(str(error)), "CompileError without a message", look_at=look_at, kernel=sink)
+  except Exception as error:
+    raise Misbehaved("compile raised another error", expected="CompileError", look_at=look_at, kernel=sink) from error
+  else:
+    demand(False, "compile took an illegal kernel", expected="CompileError", look_at=look_at, kernel=sink)
 
 
 def test_binary_survives_serialisation(target: Target) -> None:
-  binary = target.compiler.compile(sample())
-  assert Binary.from_bytes(binary.to_bytes()) == binary
+  binary = target.compile(sample())
+  again = Binary.from_bytes(binary.to_bytes())
+  look_at = "the fields of Binary have the types that it declares: tuples, bytes, UOps"
+  demand(again == binary, "a binary changed on its way through bytes", expected=binary, got=again, look_at=look_at)
 
 
 def test_binary_describes_the_kernel(target: Target) -> None:
-  binary = target.compiler.compile(sample())
-  assert [p.slot for p in binary.params] == [0, 1, 2]
-  assert [p.written for p in binary.params] == [True, False, False]
-  assert [p.read for p in binary.params] == [False, True, True]
-  assert [(p.dtype, p.size) for p in binary.params] == [(dtypes.float32, 16)] * 3
-  assert binary.variables == ("n",)
-  assert binary.code and binary.entry and binary.source
+  binary = target.compile(sample())
+  f = dtypes.float32
+  expected = [(0, f, 16, True, False), (1, f, 16, False, True), (2, f, 16, False, True)]
+  got = [(p.slot, p.dtype, p.size, p.written, p.read) for p in binary.params]
+  what = "Binary.params: (slot, dtype, size, written, read)"
+  demand(got == expected, what, expected=expected, got=got, look_at="one ParamInfo per PARAM", kernel=sample())
+  variables = binary.variables
+  demand(variables == ("n",), "Binary.variables", expected=("n",), got=variables, kernel=sample())
+  lacking = [name for name in ("code", "entry", "source") if not getattr(binary, name)]
+  demand(not lacking, f"Binary: {', '.join(lacking)} is empty", look_at="`source` is text for people", kernel=sample())
+
+
+def test_estimates_are_numbers(target: Target) -> None:
+  binary = target.compile(sample())
+  for name, size in (("ops", binary.ops), ("nbytes", binary.nbytes)):
+    count = evaluate(size, {"n": 3})
+    right = isinstance(count, int) and count >= 0
+    demand(right, f"Binary.{name}", expected="an index expression over the variables, 0 or more", got=count)
+  moved = evaluate(binary.nbytes, {"n": 3})
+  look_at = "the bytes of memory that a launch touches, here three buffers of 64; DEBUG=2 divides them by the time"
+  right = isinstance(moved, int) and 96 <= moved <= 384
+  demand(right, "Binary.nbytes", expected="about 192", got=moved, look_at=look_at, kernel=sample())

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.target import Target
 
 SIZES = (1, 2, 3, 63, 64, 65, 4095, 4096, 4097, (1 << 20) + 3)
+PLACES = ((0, 1), (1, 2), (17, 100), (999, 1), (64, 64), (3, 0), (993, 7))
 
 
 def noise(size: int, seed: int) -> bytes:
@@ -22,22 +24,45 @@ def fetch(target: Target, memory: object, offset: int, size: int) -> bytes:
   return bytes(out)
 
 
+def demand_bytes(got: bytes, expected: bytes, what: str, look_at: str) -> None:
+  """Raise Misbehaved, which says where the bytes differ first and how many do."""
+  wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
+  if not wrong:
+    return
+  first, last = wrong[0], wrong[-1]
+  where = f"bytes {first} to {last}" if last - first + 1 == len(wrong) else f"{len(wrong)} bytes, the first is {first}"
+  tail = last == len(expected) - 1 and last - first + 1 == len(wrong) < len(expected)
+  demand(
+    False,
+    f"{what}: {where} of {len(expected)} are wrong",
+    expected=expected[first : first + 16].hex(" "),
+    got=got[first : first + 16].hex(" "),
+    look_at=f"sizes that are no multiple of a word: the last {len(wrong)} bytes are lost. {look_at}"
+    if tail
+    else look_at,
+  )
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_round_trip(target: Target, size: int) -> None:
   memory, data = target.device.alloc(size), noise(size, size)
   target.device.write(memory, 0, memoryview(data))
-  assert fetch(target, memory, 0, size) == data
+  got = fetch(target, memory, 0, size)
+  demand_bytes(got, data, f"{size} bytes were written and read back", "write and read copy exactly data.nbytes bytes")
   target.device.free(memory)
 
 
 def test_parts(target: Target) -> None:
   memory, data = target.device.alloc(1000), bytearray(noise(1000, 1))
   target.device.write(memory, 0, memoryview(data))
-  for offset, size in ((0, 1), (1, 2), (17, 100), (999, 1), (64, 64), (3, 0)):
+  for offset, size in PLACES:
     data[offset : offset + size] = noise(size, offset)
     target.device.write(memory, offset, memoryview(data)[offset : offset + size])
-    assert fetch(target, memory, 0, 1000) == data, f"after writing {size} bytes at {offset}"
-    assert fetch(target, memory, offset, size) == data[offset : offset + size]
+    what = f"{size} bytes were written at byte {offset} of 1000"
+    look_at = "offset and data.nbytes count bytes; any of them are allowed, also 0 bytes and odd places"
+    demand_bytes(fetch(target, memory, 0, 1000), bytes(data), f"{what}, then all were read", f"write: {look_at}")
+    part = bytes(data[offset : offset + size])
+    demand_bytes(fetch(target, memory, offset, size), part, f"{what}, then these were read", f"read: {look_at}")
   target.device.free(memory)
 
 
@@ -46,8 +71,23 @@ def test_data_may_be_reused_after_write(target: Target) -> None:
   before = bytes(data)
   target.device.write(memory, 0, memoryview(data))
   data[:] = bytes(256)
-  assert fetch(target, memory, 0, 256) == before
+  got = fetch(target, memory, 0, 256)
+  what = "data was changed after write had returned"
+  demand_bytes(got, before, what, "write has copied the data, or what it needs of it, when it returns")
   target.device.free(memory)
+
+
+def test_memories_keep_their_contents(target: Target) -> None:
+  """Reading one leaves it and others as they are."""
+  pieces = [(target.device.alloc(100), noise(100, seed)) for seed in range(3)]
+  for memory, data in pieces:
+    target.device.write(memory, 0, memoryview(data))
+  for _ in range(2):
+    for memory, data in pieces:
+      got = fetch(target, memory, 0, 100)
+      demand_bytes(got, data, "one of three memories was read twice", "staging buffers that read or write leave behind")
+  for memory, _ in pieces:
+    target.device.free(memory)
 
 
 def test_read_only_and_other_formats_are_accepted(target: Target) -> None:
@@ -55,21 +95,26 @@ def test_read_only_and_other_formats_are_accepted(target: Target) -> None:
   target.device.write(memory, 0, memoryview(data).cast("I"))
   out: Any = memoryview(bytearray(64)).cast("d")
   target.device.read(memory, 0, out)
-  assert out.cast("B") == data
+  look_at = "take data.nbytes bytes, data.cast('B'), whatever the view's format is; it may be read-only in write"
+  demand_bytes(bytes(out.cast("B")), data, "64 bytes were written as uint32 and read as float64", look_at)
   target.device.free(memory)
 
 
 def test_allocations_do_not_overlap(target: Target) -> None:
-  pieces = [(target.device.alloc(size), noise(size, size)) for size in (1, 5, 64, 100, 4096, 70000) for _ in range(5)]
+  sizes = [size for size in (1, 5, 64, 100, 4096, 70000) for _ in range(5)]
+  pieces = [(target.device.alloc(size), noise(size, seed)) for seed, size in enumerate(sizes)]
   for memory, data in pieces:
     target.device.write(memory, 0, memoryview(data))
   for memory, data in pieces:
-    assert fetch(target, memory, 0, len(data)) == data
+    got = fetch(target, memory, 0, len(data))
+    demand_bytes(got, data, "one of 30 memories lost what was written to it", "alloc gave out bytes that are in use")
   for memory, _ in pieces[::2]:
     target.device.free(memory)
   again = [(target.device.alloc(len(data)), data[::-1]) for _, data in pieces[::2]]
   for memory, data in again:
     target.device.write(memory, 0, memoryview(data))
   for memory, data in [*pieces[1::2], *again]:
-    assert fetch(target, memory, 0, len(data)) == data, "a new allocation took memory that is still in use"
+    got = fetch(target, memory, 0, len(data))
+    what = "a memory was changed after others were freed and allocated again"
+    demand_bytes(got, data, what, "free gave back more than it should, or alloc gave out what is in use")
     target.device.free(memory)

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 
 import pytest
 
+from tiny_runtime.conformance.comparing import Case, check
 from tiny_runtime.conformance.kernels import elementwise
-from tiny_runtime.conformance.operations import ROWS, operand_types, tolerance
+from tiny_runtime.conformance.operations import ROWS, Row, operand_types, tolerance
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import differences, edge_values, pack, unpack
-from tiny_uop import DType, GroupOp, Ops, dtypes
+from tiny_runtime.conformance.values import edge_values, pack, unpack
+from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
 from tiny_uop.truncate import FORMATS, Number, from_bits
 
 CASES = [(op, dtype) for op, row in sorted(ROWS.items(), key=lambda item: item[0].name) for dtype in row.types]
 CASTS = list(itertools.permutations(dtypes.all, 2))
 BITCASTS = [(a, b) for a, b in CASTS if a.itemsize == b.itemsize and dtypes.bool not in (a, b)]
+CONVERSION = "how a conversion is written: float to integer toward zero, integers wrap, to a float to nearest even"
 
 
 def ids(pairs: Sequence[tuple[object, object]]) -> list[str]:
@@ -29,10 +31,22 @@ def require(target: Target, *types: DType) -> None:
     pytest.skip(f"{target.name} does not claim {', '.join(t.name for t in types)}")
 
 
-def report(lines: list[str], operands: Sequence[Sequence[Number]]) -> str:
-  """A few of the differences, with the operands."""
-  shown = [f"{line}, for {tuple(column[int(line.split()[1][:-1])] for column in operands)}" for line in lines[:10]]
-  return f"{len(lines)} of {len(operands[0])} differ:\n  " + "\n  ".join(shown)
+class Columns:
+  """An elementwise kernel over columns of operands, and the comparison of its results."""
+
+  def __init__(self, kernel: UOp, dtype: DType, types: Sequence[DType], operands: Sequence[Sequence[Number]]) -> None:
+    self.kernel, self.dtype, self.operands = kernel, dtype, operands
+    nothing = bytes(len(operands[0]) * dtype.itemsize)
+    self.contents = [nothing, *(pack(t, column) for t, column in zip(types, operands))]
+
+  def run(self, side: Target) -> list[Number]:
+    return unpack(self.dtype, side.run(self.kernel, self.contents)[0])
+
+  def compare(self, target: Target, want: Sequence[Number], row: Row | None = None, look_at: str = "") -> None:
+    case = Case(target, self.kernel, self.contents, 0, self.dtype, operands=self.operands)
+    allowed = tolerance(row, self.dtype) if row is not None else 0
+    zeros = row.signed_zeros if row is not None else self.dtype.kind == "float"
+    check(case, self.run(target), want, allowed, zeros, look_at or (row.look_at if row is not None else ""))
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES, ids=ids(CASES))
@@ -43,13 +57,10 @@ def test_op(target: Target, oracle: Target, op: Ops, dtype: DType) -> None:
   rows = [combination for combination in itertools.product(*values) if row.accept(*combination)]
   if op in (Ops.SHL, Ops.SHR):
     rows = [r for r in rows if r[1] < dtype.bits]
-  operands = list(zip(*rows))
   result = dtypes.bool if op in GroupOp.Compare else dtype
   kernel = elementwise(f"{op.name.lower()}_{dtype.name}", len(rows), result, types, row.build)
-  contents = [bytes(len(rows) * result.itemsize), *(pack(t, column) for t, column in zip(types, operands))]
-  got, want = (unpack(result, side.run(kernel, contents)[0]) for side in (target, oracle))
-  lines = differences(result, got, want, tolerance(row, result))
-  assert not lines, report(lines, operands)
+  columns = Columns(kernel, result, types, list(zip(*rows)))
+  columns.compare(target, columns.run(oracle), row)
 
 
 def _specified(source: DType, dtype: DType, value: Number) -> bool:
@@ -65,12 +76,12 @@ def test_cast(target: Target, oracle: Target, source: DType, dtype: DType) -> No
   # all values go through, so that one that traps is found; only the specified ones are compared
   values = edge_values(source)
   kernel = elementwise(f"cast_{source.name}_{dtype.name}", len(values), dtype, [source], lambda a: a.cast(dtype))
-  contents = [bytes(len(values) * dtype.itemsize), pack(source, values)]
-  keep = [i for i, value in enumerate(values) if _specified(source, dtype, value)]
-  results = [unpack(dtype, side.run(kernel, contents)[0]) for side in (target, oracle)]
-  got, want = ([result[i] for i in keep] for result in results)
-  lines = differences(dtype, got, want)
-  assert not lines, report(lines, [[values[i] for i in keep]])
+  columns = Columns(kernel, dtype, [source], [values])
+  keep = [_specified(source, dtype, value) for value in values]
+  got, want = ([v for v, kept in zip(columns.run(side), keep) if kept] for side in (target, oracle))
+  compared = [v for v, kept in zip(values, keep) if kept]
+  case = Case(target, kernel, columns.contents, 0, dtype, operands=[compared])
+  check(case, got, want, signed_zeros=dtype.kind == "float", look_at=CONVERSION)
 
 
 @pytest.mark.parametrize(("source", "dtype"), BITCASTS, ids=ids(BITCASTS))
@@ -79,10 +90,8 @@ def test_bitcast(target: Target, oracle: Target, source: DType, dtype: DType) ->
   # the bits of a NaN are not kept by everything that moves floats
   values = [value for value in edge_values(source) if value == value]
   kernel = elementwise(f"bitcast_{source.name}_{dtype.name}", len(values), dtype, [source], lambda a: a.bitcast(dtype))
-  contents = [bytes(len(values) * dtype.itemsize), pack(source, values)]
-  got, want = (unpack(dtype, side.run(kernel, contents)[0]) for side in (target, oracle))
-  lines = differences(dtype, got, want)
-  assert not lines, report(lines, [values])
+  columns = Columns(kernel, dtype, [source], [values])
+  columns.compare(target, columns.run(oracle), look_at="a bitcast keeps the bits: it is no conversion of the number")
 
 
 @pytest.mark.parametrize("dtype", dtypes.fp8s, ids=lambda d: str(d.name))
@@ -90,8 +99,10 @@ def test_fp8_is_decoded_exactly(target: Target, dtype: DType) -> None:
   """All 256 patterns."""
   require(target, dtype, dtypes.float32)
   kernel = elementwise(f"decode_{dtype.name}", 256, dtypes.float32, [dtype], lambda a: a.cast(dtypes.float32))
-  got = unpack(dtypes.float32, target.run(kernel, [bytes(1024), bytes(range(256))])[0])
-  assert not differences(dtypes.float32, got, [from_bits(dtype, pattern) for pattern in range(256)])
+  patterns = [from_bits(dtype, pattern) for pattern in range(256)]
+  columns = Columns(kernel, dtypes.float32, [dtype], [patterns])
+  columns.contents[1] = bytes(range(256))
+  columns.compare(target, patterns, look_at="the table of the format: fp8e4m3 has no infinities, fp8e5m2 has")
 
 
 @pytest.mark.parametrize("dtype", [d for d in dtypes.floats if d.bits < 32], ids=lambda d: str(d.name))
@@ -108,7 +119,5 @@ def test_rounding_to_nearest_even(target: Target, oracle: Target, dtype: DType) 
     for value in (middle, middle * (1 - 2.0**-22), middle * (1 + 2.0**-22)):
       values += [value, -value]
   kernel = elementwise(f"round_{dtype.name}", len(values), dtype, [dtypes.float32], lambda a: a.cast(dtype))
-  contents = [bytes(len(values) * dtype.itemsize), pack(dtypes.float32, values)]
-  got, want = (unpack(dtype, side.run(kernel, contents)[0]) for side in (target, oracle))
-  lines = differences(dtype, got, want)
-  assert not lines, report(lines, [values])
+  columns = Columns(kernel, dtype, [dtypes.float32], [values])
+  columns.compare(target, columns.run(oracle), look_at=CONVERSION)

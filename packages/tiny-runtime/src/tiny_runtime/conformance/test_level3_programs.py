@@ -1,22 +1,27 @@
-"""Level 3: loops, reductions, gates, near memory, variables."""
+"""Level 3: loops, reductions, gates, staged operands, variables. Workgroups are in the file beside this one."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tiny_runtime.conformance.comparing import compare
+from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.random_kernels import random_kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level2_ops import require
-from tiny_runtime.conformance.values import differences, pack, small_integers, unpack
-from tiny_uop import AxisType, DType, Ops, PtrDType, UOp, dtypes
+from tiny_runtime.conformance.values import pack, small_integers, unpack
+from tiny_uop import AxisType, DType, Ops, UOp, dtypes
 from tiny_uop.truncate import Number
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 1000, 1024, 4099)
+OFFSETS = "launch gets (memory, byte offset) per buffer: the kernel's element 0 is at that byte, of each on its own"
+INTEGERS = (
+  "the integers of launch come in the order of Binary.variables; a variable may need 64 bits, its bounds say so"
+)
 REDUCED = [d for d in dtypes.all if d.bits >= 16 or d.kind != "float"]
 REDUCTIONS = [(op, dtype) for op in (Ops.ADD, Ops.MUL, Ops.MAX) for dtype in REDUCED]
 
@@ -30,29 +35,10 @@ def param(slot: int, dtype: DType, size: int) -> UOp:
   return UOp.param(slot, dtype.ptr(size))
 
 
-def check(
-  target: Target,
-  oracle: Target,
-  sink: UOp,
-  contents: Sequence[bytes],
-  values: Mapping[str, int] | None = None,
-  ulp: float = 0,
-  offset: int = 0,
-) -> list[bytes]:
-  """Run on both sides and compare every buffer; returns the buffers."""
-  got, want = (side.run(sink, contents, values, offset) for side in (target, oracle))
-  pointers = {u.arg: u.dtype for u in sink.toposort if u.op is Ops.PARAM}
-  for slot, pointer in sorted(pointers.items()):
-    assert isinstance(pointer, PtrDType)
-    lines = differences(pointer.base, unpack(pointer.base, got[slot]), unpack(pointer.base, want[slot]), ulp)
-    assert not lines, f"buffer {slot}: {len(lines)} differ:\n  " + "\n  ".join(lines[:10])
-  return got
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes(target: Target, oracle: Target, size: int) -> None:
   sink = elementwise(f"axpy{size}", size, F, [F, F], lambda a, b: a * 3.0 + b)
-  check(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, size, 1)])
+  compare(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, size, 1)])
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=lambda d: str(d.name))
@@ -60,13 +46,22 @@ def test_sizes(target: Target, oracle: Target, size: int) -> None:
 def test_copy(target: Target, oracle: Target, dtype: DType, size: int) -> None:
   require(target, dtype)
   sink = elementwise("copy", size, dtype, [dtype], lambda a: a)
-  check(target, oracle, sink, [bytes(dtype.itemsize * size), small(dtype, size)])
+  compare(target, oracle, sink, [bytes(dtype.itemsize * size), small(dtype, size)])
 
 
-@pytest.mark.parametrize("offset", (4, 8, 20, 64))
-def test_buffers_at_an_offset(target: Target, oracle: Target, offset: int) -> None:
-  sink = elementwise("copy", 50, F, [F], lambda a: a + 1.0)
-  check(target, oracle, sink, [bytes(200), small(F, 50)], offset=offset)
+@pytest.mark.parametrize("offsets", ((4, 4), (8, 0), (0, 20), (64, 12), (4096, 256)), ids=str)
+def test_buffers_at_an_offset(target: Target, oracle: Target, offsets: tuple[int, int]) -> None:
+  sink = elementwise("shifted", 50, F, [F], lambda a: a + 1.0)
+  compare(target, oracle, sink, [bytes(200), small(F, 50)], offset=offsets, look_at=OFFSETS)
+
+
+@pytest.mark.parametrize("dtype", (dtypes.uint8, dtypes.int16), ids=lambda d: str(d.name))
+def test_narrow_buffers_at_an_odd_element(target: Target, oracle: Target, dtype: DType) -> None:
+  """The least alignment that a view of a buffer can have is that of its elements."""
+  require(target, dtype)
+  size = dtype.itemsize
+  sink = elementwise("odd", 67, dtype, [dtype], lambda a: a + 1)
+  compare(target, oracle, sink, [bytes(67 * size), small(dtype, 67)], offset=(size, 3 * size), look_at=OFFSETS)
 
 
 @pytest.mark.parametrize(("rows", "columns"), ((1, 1), (3, 5), (16, 16), (33, 17)))
@@ -75,7 +70,7 @@ def test_transpose(target: Target, oracle: Target, rows: int, columns: int) -> N
   sink = kernel(
     "transpose", param(0, I, n).index(i * rows + j).store(param(1, I, n).index(j * columns + i).load()).end(i, j)
   )
-  check(target, oracle, sink, [bytes(4 * n), pack(I, range(n))])
+  compare(target, oracle, sink, [bytes(4 * n), pack(I, range(n))])
 
 
 @pytest.mark.parametrize(("op", "dtype"), REDUCTIONS, ids=[f"{op.name}-{d.name}" for op, d in REDUCTIONS])
@@ -87,7 +82,7 @@ def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size:
   data = small(dtype, size, size)
   if op is Ops.MUL and dtype.kind == "float":  # so that the product is exact in any order
     data = pack(dtype, random.Random(size).choices((-1.0, 1.0, 2.0, 0.5), k=size))
-  check(target, oracle, sink, [bytes(dtype.itemsize), data])
+  compare(target, oracle, sink, [bytes(dtype.itemsize), data])
 
 
 @pytest.mark.parametrize("rows", (1, 5, 64))
@@ -99,7 +94,7 @@ def test_reduce_axis(target: Target, oracle: Target, rows: int, columns: int, by
   place = i * columns + r if by_row else r * columns + i
   value = param(1, F, rows * columns).index(place).load()
   sink = kernel("reduce_axis", param(0, F, kept).index(i).store(value.reduce(Ops.ADD, r)).end(i))
-  check(target, oracle, sink, [bytes(4 * kept), small(F, rows * columns)])
+  compare(target, oracle, sink, [bytes(4 * kept), small(F, rows * columns)])
 
 
 @pytest.mark.parametrize(("m", "n", "k"), ((1, 1, 1), (3, 5, 7), (16, 16, 16), (33, 65, 40)))
@@ -110,7 +105,7 @@ def test_matmul(target: Target, oracle: Target, m: int, n: int, k: int, dtype: D
   product = param(1, dtype, m * k).index(i * k + r).load() * param(2, dtype, k * n).index(r * n + j).load()
   sink = kernel("matmul", param(0, dtype, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
   size = dtype.itemsize
-  check(target, oracle, sink, [bytes(size * m * n), small(dtype, m * k), small(dtype, k * n, 1)])
+  compare(target, oracle, sink, [bytes(size * m * n), small(dtype, m * k), small(dtype, k * n, 1)])
 
 
 def test_softmax(target: Target, oracle: Target) -> None:
@@ -122,7 +117,7 @@ def test_softmax(target: Target, oracle: Target) -> None:
   total = (x.index(i * columns + s).load() - highest).exp().reduce(Ops.ADD, s)
   value = (x.index(i * columns + j).load() - highest).exp() / total
   sink = kernel("softmax", param(0, F, rows * columns).index(i * columns + j).store(value).end(i, j))
-  check(target, oracle, sink, [bytes(4 * rows * columns), small(F, rows * columns)], ulp=32)
+  compare(target, oracle, sink, [bytes(4 * rows * columns), small(F, rows * columns)], tolerance=32)
 
 
 def test_reduce_inside_reduce(target: Target, oracle: Target) -> None:
@@ -130,13 +125,13 @@ def test_reduce_inside_reduce(target: Target, oracle: Target) -> None:
   r, s = UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
   inner = param(1, I, 120).index(i * 20 + r * 4 + s).load().reduce(Ops.MAX, s)
   sink = kernel("nested", param(0, I, 6).index(i).store((inner * inner).reduce(Ops.ADD, r)).end(i))
-  check(target, oracle, sink, [bytes(24), small(I, 120)])
+  compare(target, oracle, sink, [bytes(24), small(I, 120)])
 
 
 def test_reduce_over_two_loops(target: Target, oracle: Target) -> None:
   i, r, s = UOp.range(6, 0), UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
   value = param(1, F, 120).index(i * 20 + r * 4 + s).load().reduce(Ops.ADD, r, s)
-  check(target, oracle, kernel("two", param(0, F, 6).index(i).store(value).end(i)), [bytes(24), small(F, 120)])
+  compare(target, oracle, kernel("two", param(0, F, 6).index(i).store(value).end(i)), [bytes(24), small(F, 120)])
 
 
 def test_gated_load(target: Target, oracle: Target) -> None:
@@ -146,14 +141,14 @@ def test_gated_load(target: Target, oracle: Target) -> None:
   for name, alternative in (("zero", None), ("minus", UOp.const(F, -3.5))):
     load = param(1, F, 10).index(place, gate).load(alternative)
     sink = kernel(f"pad_{name}", param(0, F, 20).index(i).store(load).end(i))
-    check(target, oracle, sink, [bytes(80), small(F, 10)])
+    compare(target, oracle, sink, [bytes(80), small(F, 10)])
 
 
 def test_gated_store(target: Target, oracle: Target) -> None:
   i = UOp.range(20, 0)
   value = param(1, I, 20).index(i).load()
   sink = kernel("select", param(0, I, 20).index(i, value > 0).store(value * 10).end(i))
-  check(target, oracle, sink, [pack(I, [77] * 20), small(I, 20)])
+  compare(target, oracle, sink, [pack(I, [77] * 20), small(I, 20)])
 
 
 def test_gated_convolution(target: Target, oracle: Target) -> None:
@@ -163,7 +158,7 @@ def test_gated_convolution(target: Target, oracle: Target) -> None:
   x = param(1, F, size).index(place, (place >= 0) & (place < size)).load()
   value = (x * param(2, F, taps).index(r).load()).reduce(Ops.ADD, r)
   sink = kernel("convolve", param(0, F, size).index(i).store(value).end(i))
-  check(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, taps, 1)])
+  compare(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, taps, 1)])
 
 
 def test_gather(target: Target, oracle: Target) -> None:
@@ -172,28 +167,28 @@ def test_gather(target: Target, oracle: Target) -> None:
   gate = (place >= 0) & (place < 10)
   sink = kernel("gather", param(0, F, 50).index(i).store(param(1, F, 10).index(place, gate).load()).end(i))
   places = pack(I, [random.Random(3).randrange(-3, 13) for _ in range(50)])
-  check(target, oracle, sink, [bytes(200), small(F, 10), places])
+  compare(target, oracle, sink, [bytes(200), small(F, 10), places])
 
 
 def test_update_in_place(target: Target, oracle: Target) -> None:
   i = UOp.range(100, 0)
   here = param(0, F, 100).index(i)
   sink = kernel("update", here.store(here.load() * 2.0 + param(1, F, 100).index(i).load()).end(i))
-  check(target, oracle, sink, [small(F, 100), small(F, 100, 1)])
+  compare(target, oracle, sink, [small(F, 100), small(F, 100, 1)])
 
 
 def test_two_outputs(target: Target, oracle: Target) -> None:
   i = UOp.range(37, 0)
   x = param(2, I, 37).index(i).load()
   both = UOp.group(param(0, I, 37).index(i).store(x + 1), param(1, I, 37).index(i).store(x * x))
-  check(target, oracle, kernel("both", both.end(i)), [bytes(148), bytes(148), small(I, 37)])
+  compare(target, oracle, kernel("both", both.end(i)), [bytes(148), bytes(148), small(I, 37)])
 
 
 def test_two_loops_one_after_the_other(target: Target, oracle: Target) -> None:
   i, j = UOp.range(20, 0), UOp.range(30, 1)
   first = param(0, I, 20).index(i).store(param(2, I, 30).index(i).load() + 1).end(i)
   second = param(1, I, 30).index(j).store(param(2, I, 30).index(j).load() * 2).end(j)
-  check(target, oracle, kernel("sequence", first, second), [bytes(80), bytes(120), small(I, 30)])
+  compare(target, oracle, kernel("sequence", first, second), [bytes(80), bytes(120), small(I, 30)])
 
 
 @pytest.mark.parametrize("n", (1, 2, 16, 31, 32))
@@ -201,7 +196,7 @@ def test_variable_extent(target: Target, oracle: Target, n: int) -> None:
   size = UOp.variable("n", 1, 32)
   i = UOp.range(size, 0)
   sink = kernel("variable", param(0, I, 32).index(i).store(param(1, I, 32).index(i).load() + 5).end(i))
-  check(target, oracle, sink, [pack(I, [-1] * 32), small(I, 32)], {"n": n})
+  compare(target, oracle, sink, [pack(I, [-1] * 32), small(I, 32)], {"n": n})
 
 
 @pytest.mark.parametrize("start", (0, 3, 24))
@@ -211,7 +206,26 @@ def test_variables_in_offsets_and_values(target: Target, oracle: Target, start: 
   total = param(1, I, 32).index(r).load().reduce(Ops.ADD, r)
   value = param(1, I, 32).index(first + i).load() * scale.cast(I) + total
   sink = kernel("window", param(0, I, 8).index(i).store(value).end(i))
-  check(target, oracle, sink, [bytes(32), small(I, 32)], {"start": start, "a_scale": -2})
+  compare(target, oracle, sink, [bytes(32), small(I, 32)], {"start": start, "a_scale": -2}, look_at=INTEGERS)
+
+
+def test_many_variables(target: Target, oracle: Target) -> None:
+  """Each has its own digit in the result, so that one that is lost, swapped or cut off shows."""
+  names = ("e", "b", "g", "a", "f", "c", "d")
+  total = UOp.const(I, 0)
+  for power, name in enumerate(names):
+    total = total + UOp.variable(name, -9, 9).cast(I) * 10**power
+  sink = kernel("digits", param(0, I, 1).index(0).store(total))
+  values = {name: (power + 1) * (-1) ** power for power, name in enumerate(names)}
+  compare(target, oracle, sink, [bytes(4)], values, look_at=INTEGERS)
+
+
+@pytest.mark.parametrize("value", (2**31 - 1, 2**31, 2**40 + 12345, -(2**35)))
+def test_variables_beyond_32_bits(target: Target, oracle: Target, value: int) -> None:
+  require(target, dtypes.int64)
+  big = UOp.variable("big", -(2**50), 2**50)
+  sink = kernel("big", param(0, dtypes.int64, 1).index(0).store(big.cast(dtypes.int64)))
+  compare(target, oracle, sink, [bytes(8)], {"big": value}, look_at=INTEGERS)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), ((4, 8, 6), (9, 5, 7)))
@@ -221,20 +235,20 @@ def test_stage(target: Target, oracle: Target, m: int, n: int, k: int) -> None:
   row = (param(1, F, m * k).index(i * k + r).load() * 2.0).stage(r)
   product = row * param(2, F, k * n).index(r * n + j).load()
   sink = kernel("staged", param(0, F, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
-  check(target, oracle, sink, [bytes(4 * m * n), small(F, m * k), small(F, k * n, 1)])
+  compare(target, oracle, sink, [bytes(4 * m * n), small(F, m * k), small(F, k * n, 1)])
 
 
 @pytest.mark.parametrize("size", (1, 100))
 def test_constant(target: Target, oracle: Target, size: int) -> None:
   i = UOp.range(size, 0)
   sink = kernel("fill", param(0, F, size).index(i).store(UOp.const(F, 1.25)).end(i))
-  check(target, oracle, sink, [bytes(4 * size)])
+  compare(target, oracle, sink, [bytes(4 * size)])
 
 
 def test_counter_as_value(target: Target, oracle: Target) -> None:
   i, j = UOp.range(7, 0), UOp.range(9, 1)
   sink = kernel("arange", param(0, I, 63).index(i * 9 + j).store((i * 100 + j).cast(I)).end(i, j))
-  check(target, oracle, sink, [bytes(252)])
+  compare(target, oracle, sink, [bytes(252)])
 
 
 def test_sum_of_many(target: Target) -> None:
@@ -246,10 +260,17 @@ def test_sum_of_many(target: Target) -> None:
   data = pack(F, numbers)
   (got,) = unpack(F, target.run(sink, [bytes(4), data])[0])
   want = sum(unpack(F, data))
-  assert abs(got - want) <= size * 2.0**-24 * want
+  demand(
+    abs(got - want) <= size * 2.0**-24 * want,
+    "a sum of 100003 floats is further off than any order of summation makes it",
+    expected=f"{want}, give or take {size * 2.0**-24 * want}",
+    got=got,
+    look_at="elements left out or counted twice; an accumulator that is narrower than float32",
+    kernel=sink,
+  )
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_kernel(target: Target, oracle: Target, seed: int) -> None:
   sink, contents, values = random_kernel(seed)
-  check(target, oracle, sink, contents, values)
+  compare(target, oracle, sink, contents, values)

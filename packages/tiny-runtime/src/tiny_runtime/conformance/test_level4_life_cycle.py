@@ -1,50 +1,78 @@
-"""Level 4: running out of memory, threads, leaks, opening and closing."""
+"""Level 4: running out of memory, threads, leaks, opening and closing. The order of launches is in the file beside."""
 
 from __future__ import annotations
 
 import gc
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tiny_runtime.conformance.failure import Misbehaved, demand
 from tiny_runtime.conformance.kernels import elementwise
+from tiny_runtime.conformance.launching import Loaded, demand_numbers, memories
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import pack, unpack
+from tiny_runtime.contract import Memory
 from tiny_runtime.errors import OutOfMemory
 from tiny_uop import UOp, dtypes
 
-F = dtypes.float32
+I = dtypes.int32  # noqa: E741
+ROUNDS = 12
+"""An eighth of the memory each: one and a half times all of it."""
+LEAK = 100
+"""Bytes that one round of alloc, load, launch and free may leave in Python's memory, on average."""
 
 
-def add(amount: float, size: int = 64) -> UOp:
-  return elementwise(f"add_{int(amount)}", size, F, [F], lambda a: a + amount)
+def add(amount: int, size: int = 64) -> UOp:
+  return elementwise(f"add_{amount}", size, I, [I], lambda a: a + amount)
 
 
-def works(target: Target) -> None:
+def works(target: Target, after: str) -> None:
   """One small kernel."""
-  out, _ = target.run(add(1.0), [bytes(256), pack(F, range(64))])
-  assert unpack(F, out) == [float(i + 1) for i in range(64)]
+  with memories(target, [0] * 64, range(64)) as (out, source):
+    Loaded(target, add(1))(out, source, wait=True)
+    look_at = "what was just done has left the device in another state than before"
+    demand_numbers(target, out, range(1, 65), f"after {after}, a small kernel gave wrong results", look_at, add(1))
 
 
-def test_out_of_memory_then_continue(target: Target) -> None:
-  total = target.device.info.memory
-  for nbytes in {2 * total if total else 1 << 60, 1 << 60}:
-    with pytest.raises(OutOfMemory):
-      target.device.alloc(nbytes)
-    works(target)
+def piece(target: Target) -> int:
+  """An eighth of the device's memory."""
+  return target.device.info.memory // 8 or 64 << 20
+
+
+@pytest.mark.parametrize("times", (2, 1 << 20))
+def test_out_of_memory_then_continue(target: Target, times: int) -> None:
+  nbytes = min(times * (target.device.info.memory or 1 << 42), 1 << 62)
+  look_at = "alloc raises OutOfMemory, from tiny_runtime, where there is no room, and the device stays as it was"
+  try:
+    memory: Memory = target.device.alloc(nbytes)
+  except OutOfMemory:
+    works(target, "running out of memory")
+  except Exception as error:
+    raise Misbehaved(f"alloc({nbytes}) raised another error", expected="OutOfMemory", look_at=look_at) from error
+  else:
+    what = f"alloc({nbytes}), where info.memory is {target.device.info.memory}, raised nothing: an error is swallowed"
+    demand(False, what, expected="OutOfMemory", got=memory, look_at=look_at)
 
 
 def test_memory_can_be_filled_again_and_again(target: Target) -> None:
   """More than the device's memory in all; a device that does not get freed memory back runs out."""
-  total = target.device.info.memory
-  piece = total // 8 or 64 << 20
-  for _ in range(12 if total else 100):
-    target.device.free(target.device.alloc(piece))
-  held = [target.device.alloc(piece // 4) for _ in range(4)]
+  size, done = piece(target), 0
+  try:
+    while done < ROUNDS:
+      target.device.free(target.device.alloc(size))
+      done += 1
+  except OutOfMemory as error:
+    raise Misbehaved(
+      f"memory leaks: after {size} bytes were allocated and freed {done} times, there is no room for them",
+      expected=f"room each time: info.memory is {target.device.info.memory}",
+      look_at="free gives the memory back to the driver, or to whoever counts what is left",
+    ) from error
+  held = [target.device.alloc(size // 4) for _ in range(4)]
   for memory in held:
     target.device.free(memory)
-  works(target)
+  works(target, "filling the memory again and again")
 
 
 def test_many_small_allocations(target: Target) -> None:
@@ -52,18 +80,49 @@ def test_many_small_allocations(target: Target) -> None:
     held = [target.device.alloc(1 + 97 * k) for k in range(500)]
     for memory in held:
       target.device.free(memory)
-  works(target)
+  works(target, "1500 small allocations")
+
+
+def test_nothing_is_kept(target: Target) -> None:
+  """Python objects, that is: lists of all launches, programs or memories that nobody takes anything off."""
+  binary = target.compile(add(7))
+
+  def rounds(count: int) -> int:
+    for _ in range(count):
+      with memories(target, [0] * 64, range(64)) as (out, source):
+        loaded = Loaded.__new__(Loaded)
+        loaded.target, loaded.binary, loaded.program = target, binary, target.device.load(binary)
+        loaded(out, source, wait=True)
+      del loaded
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+  tracemalloc.start()
+  try:
+    rounds(20)
+    levels = [rounds(50) for _ in range(4)]
+  finally:
+    tracemalloc.stop()
+  grown = min(after - before for before, after in zip(levels, levels[1:]))  # what is kept once is no leak
+  demand(
+    grown < 50 * LEAK,
+    f"something is kept: every 50 rounds of load, alloc, launch and free leave {grown} bytes of Python's memory",
+    expected=f"at most {LEAK} bytes a round, and no more the longer a program runs",
+    look_at="lists and dicts of launches, programs or memories in the device, and caches without a limit",
+  )
 
 
 def test_many_programs(target: Target) -> None:
-  binary = target.compiler.compile(add(3.0))
+  binary = target.compile(add(3))
   for _ in range(200):
     target.device.load(binary)
   gc.collect()
-  programs = [target.compiler.compile(add(float(k))) for k in range(20)]
-  for k, one in enumerate(programs):
-    out, _ = target.run_binary(one, [bytes(256), pack(F, range(64))])
-    assert unpack(F, out) == [float(i + k) for i in range(64)]
+  with memories(target, [0] * 64, range(64)) as (out, source):
+    loaded = [Loaded(target, add(k)) for k in range(20)]
+    for k, program in enumerate(loaded):
+      program(out, source)
+      look_at = "programs are told apart by what load returned, not by name; one is dropped only when nobody holds it"
+      demand_numbers(target, out, range(k, k + 64), f"with 20 programs loaded, number {k}", look_at, program.kernel)
 
 
 def test_calls_from_several_threads(target: Target) -> None:
@@ -72,9 +131,9 @@ def test_calls_from_several_threads(target: Target) -> None:
 
   def work() -> None:
     try:
-      for _ in range(10):
+      for _ in range(5):
         with lock:
-          works(target)
+          works(target, "calls from other threads")
     except BaseException as error:
       errors.append(error)
 
@@ -83,60 +142,47 @@ def test_calls_from_several_threads(target: Target) -> None:
     thread.start()
   for thread in threads:
     thread.join()
-  assert not errors, errors[0]
+  if errors:
+    look_at = "what belongs to the thread that opened the device: a driver's current context, thread-local state"
+    raise Misbehaved(f"a thread failed that had not opened the device: {errors[0]}", look_at=look_at) from errors[0]
 
 
 def test_compiling_in_several_threads(target: Target) -> None:
-  kernels = [add(float(k)) for k in range(16)]
-  alone = [target.compiler.compile(kernel).to_bytes() for kernel in kernels]
+  kernels = [add(k) for k in range(16)]
+  alone = [target.compile(kernel).to_bytes() for kernel in kernels]
   with ThreadPoolExecutor(8) as pool:
-    together = list(pool.map(lambda kernel: target.compiler.compile(kernel).to_bytes(), kernels))
-  assert alone == together
+    together = list(pool.map(lambda kernel: target.compile(kernel).to_bytes(), kernels))
+  demand(alone == together, "threads that compile at once get other binaries", look_at="state that they share")
 
 
 def test_open_close_and_open_again(target: Target) -> None:
   for _ in range(3):
     other = Target(target.name, target.backend, target.origin)
-    works(other)
+    works(other, "opening the device again")
     other.device.close()
     other.device.close()
-  works(target)
+  works(target, "closing another instance of the device")
+
+
+def test_close_gives_memory_back(target: Target) -> None:
+  """That nobody has freed."""
+  for done in range(12):
+    other = Target(target.name, target.backend, target.origin)
+    try:
+      other.device.alloc(piece(target))
+    except OutOfMemory as error:
+      raise Misbehaved(
+        f"close keeps memory: an eighth of it was left allocated {done} times, and now there is no room",
+        look_at="close gives everything back, also what was never freed",
+      ) from error
+    finally:
+      other.device.close()
+  works(target, "closing devices with memory in use")
 
 
 def test_launch_returns_its_time(target: Target) -> None:
-  device, binary = target.device, target.compiler.compile(add(1.0, 4096))
-  memory = [device.alloc(4 * 4096) for _ in range(2)]
-  device.write(memory[1], 0, memoryview(bytes(4 * 4096)))
-  program = device.load(binary)
-  sizes = [tuple(int(size) for size in group) for group in (binary.global_size, binary.local_size)]
-  seconds = device.launch(program, [(m, 0) for m in memory], [], sizes[0], sizes[1], True)
-  assert seconds is not None and 0 < seconds < 60
-  for one in memory:
-    device.free(one)
-
-
-def test_launches_happen_in_order(target: Target) -> None:
-  """Without waiting in between: each one sees what the one before it wrote."""
-  device, size, here = target.device, 1000, UOp.range(1000, 0)
-  place = UOp.param(0, F.ptr(size)).index(here)
-  from tiny_runtime.conformance.kernels import kernel
-
-  programs = [
-    device.load(target.compiler.compile(sink))
-    for sink in (
-      kernel("double", place.store(place.load() * 2.0).end(here)),
-      kernel("increment", place.store(place.load() + 1.0).end(here)),
-    )
-  ]
-  binary = target.compiler.compile(kernel("double", place.store(place.load() * 2.0).end(here)))
-  memory = device.alloc(4 * size)
-  device.write(memory, 0, memoryview(bytes(4 * size)))
-  sizes = [tuple(int(extent) for extent in group) for group in (binary.global_size, binary.local_size)]
-  expected = 0.0
-  for step in range(20):
-    device.launch(programs[step % 2], [(memory, 0)], [], sizes[0], sizes[1], False)
-    expected = expected * 2 if step % 2 == 0 else expected + 1
-  out = bytearray(4 * size)
-  device.read(memory, 0, memoryview(out))
-  assert unpack(F, bytes(out)) == [expected] * size
-  device.free(memory)
+  with memories(target, [0] * 4096, [1] * 4096) as (out, source):
+    seconds = Loaded(target, add(1, 4096))(out, source, wait=True)
+  look_at = "launch with wait=True returns the seconds that the kernel took, as a float; DEBUG=2 and BEAM live on it"
+  right = isinstance(seconds, float) and 0 < seconds < 60
+  demand(right, "launch with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)

@@ -1,46 +1,77 @@
-"""Level 5: what the capability record claims. A claim that fails is a failure."""
+"""Level 5: what the capability record claims. A claim that fails is a failure. Graphs are in the file beside; types are
+tried at levels 2 and 3, workgroups at level 3."""
 
 from __future__ import annotations
 
+from inspect import getattr_static
+
 import pytest
 
+from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise
+from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import pack, unpack
-from tiny_runtime.contract import HostMapped
 from tiny_uop import dtypes
 
-F = dtypes.float32
+METHODS = {"host_mapped": ("view",), "graphs": ("make_graph", "run_graph")}
+"""What a device has that makes the claim."""
 
 
 def test_dtypes_are_names(target: Target) -> None:
   known = {d.name for d in dtypes.all}
   claimed = target.device.info.capabilities.dtypes
-  assert claimed <= known, f"claims unknown types {sorted(claimed - known)}"
-  assert {"bool", "int32", "float32"} <= claimed, "every device computes with bool, int32 and float32"
+  unknown, needed = claimed - known, {"bool", "int32", "float32"} - claimed
+  what = f"Capabilities.dtypes has names that are no types: {sorted(unknown)}"
+  demand(not unknown, what, expected=f"some of {sorted(known)}", got=sorted(claimed))
+  what = f"Capabilities.dtypes lacks {sorted(needed)}, without which hardly anything runs"
+  demand(not needed, what, look_at="tiny-codegen makes types that the hardware lacks of those that it has")
 
 
 def test_record_is_consistent(target: Target) -> None:
   record, info = target.device.info.capabilities, target.device.info
-  assert record.kernels, "a device that runs no kernels is no backend"
-  assert record.max_local_size >= 1 and record.local_memory >= 0 and info.memory >= 0
-  assert info.arch == target.arch
+  look_at = "Capabilities in DeviceInfo"
+  demand(record.kernels, "kernels is False: a device that runs none is storage, no backend", look_at=look_at)
+  demand(record.max_local_size >= 1, "max_local_size", expected="at least 1", got=record.max_local_size)
+  demand(record.local_memory >= 0, "local_memory", expected="0 or more bytes", got=record.local_memory)
+  demand(info.memory >= 0, "info.memory", expected="bytes; 0 if not known", got=info.memory)
+  both = (record.local_memory > 0) == (record.max_local_size > 1)
+  what = "local_memory and max_local_size: a workgroup has both, several threads and memory that they share"
+  demand(both, what, got=(record.local_memory, record.max_local_size), look_at=look_at)
+  what = "info.arch is not the arch that probe gave, so kernels would be compiled for another device"
+  demand(info.arch == target.arch, what, expected=target.arch, got=info.arch)
+  demand(target.device.info == info, "info changes while the device is open", expected=info, got=target.device.info)
+
+
+@pytest.mark.parametrize("claim", METHODS)
+def test_what_is_claimed_is_there(target: Target, claim: str) -> None:
+  if not getattr(target.device.info.capabilities, claim):
+    pytest.skip(f"{claim} is not claimed")
+  lacking = [name for name in METHODS[claim] if getattr_static(target.device, name, None) is None]
+  what = f"{claim} is claimed, but the device has no {', '.join(lacking)}"
+  demand(not lacking, what, look_at="tiny_runtime.contract has the protocol; or take the claim back")
 
 
 def test_host_mapped(target: Target) -> None:
   device = target.device
   if not device.info.capabilities.host_mapped:
     pytest.skip("host_mapped is not claimed")
-  assert isinstance(device, HostMapped), "host_mapped is claimed, but there is no method view"
-  source, result = device.alloc(64), device.alloc(64)
-  view = device.view(source)
-  assert (view.nbytes, view.readonly) == (64, False)
-  view[:] = pack(F, range(16))
-  binary = target.compiler.compile(elementwise("add_one", 16, F, [F], lambda a: a + 1.0))
-  sizes = [tuple(int(size) for size in group) for group in (binary.global_size, binary.local_size)]
-  device.launch(device.load(binary), [(result, 0), (source, 0)], [], sizes[0], sizes[1], False)
-  device.sync()
-  assert unpack(F, bytes(device.view(result))) == [float(i + 1) for i in range(16)]
-  del view
-  for memory in (source, result):
-    device.free(memory)
+  program = Loaded(target, elementwise("add_one", 16, I, [I], lambda a: a + 1))
+  with memories(target, [0] * 16, [0] * 16) as (result, source):
+    before = device.view(result)  # type: ignore[attr-defined]  # claimed
+    view = device.view(source)  # type: ignore[attr-defined]
+    shape = (view.nbytes, view.format, view.readonly)
+    demand(shape == (64, "B", False), "view: (nbytes, format, readonly)", expected=(64, "B", False), got=shape)
+    view.cast("i")[:] = memoryview(bytearray(64)).cast("i")
+    view[:4] = (41).to_bytes(4, "little")
+    look_at = "view is the memory itself, not a copy of it"
+    demand_numbers(target, source, [41, *[0] * 15], "what was written through a view", look_at)
+    program(result, source)
+    device.sync()
+    got = before.cast("i").tolist()
+    look_at = f"{look_at}; after sync, what launches wrote is there"
+    what = "a view taken before a launch does not show what it wrote"
+    demand(got == [42, *[1] * 15], what, expected=[42, *[1] * 15], got=got, look_at=look_at)
+    del before, view
+  again = filled(target, [5])
+  demand_numbers(target, again, [5], "memory after views were dropped", "what a view keeps")
+  device.free(again)

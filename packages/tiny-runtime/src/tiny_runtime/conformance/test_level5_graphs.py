@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import gc
 import random
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from tiny_runtime.binary import Binary
+from tiny_runtime.conformance.failure import Misbehaved, demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
-from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import pack, unpack
-from tiny_runtime.contract import GraphCopy, GraphKernel, Graphs, Memory
-from tiny_uop import UOp, dtypes, evaluate
+from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.contract import GraphCopy, GraphKernel, Memory
+from tiny_uop import UOp, dtypes
 
 I = dtypes.int32  # noqa: E741
+ORDER = "the calls of a graph run in order, after all launches before; each sees what those before it wrote"
+CHANGES = "changes given to run_graph hold for this run and later ones, each for its own position"
+COPIES = "GraphCopy is memmove: byte offsets, any size, the two places may overlap"
 
 
 class Calls:
   """Memories, and launches over them as calls of a graph. All memories hold int32."""
 
   def __init__(self, target: Target) -> None:
-    assert isinstance(target.device, Graphs), "graphs is claimed, but there are no methods make_graph and run_graph"
+    self.target = target
     self.device: Any = target.device
-    self.compiler = target.compiler
     self.memories: list[Memory] = []
     self.sizes: list[int] = []
 
@@ -34,24 +36,37 @@ class Calls:
     memory = self.device.alloc(4 * len(values))
     self.memories.append(memory)
     self.sizes.append(4 * len(values))
-    self.device.write(memory, 0, memoryview(pack(I, values)))
+    self.device.write(memory, 0, memoryview(array("i", values)).cast("B"))
     return len(self.memories) - 1
 
   def values(self, position: int) -> list[int]:
     """What a memory holds now."""
-    out = bytearray(self.sizes[position])
-    self.device.read(self.memories[position], 0, memoryview(out))
-    return [int(value) for value in unpack(I, bytes(out))]
+    out = array("i", bytes(self.sizes[position]))
+    self.device.read(self.memories[position], 0, memoryview(out).cast("B"))
+    return out.tolist()
+
+  def expect(self, what: str, contents: Mapping[int, Sequence[int]], look_at: str = ORDER) -> None:
+    """Raise Misbehaved where a memory, named by its position, does not hold these numbers."""
+    for position, expected in contents.items():
+      if (got := self.values(position)) != list(expected):
+        wrong = [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]
+        raise Misbehaved(
+          f"{what}: {len(wrong)} of {len(got)} numbers of memory {position} are wrong, the first at {wrong[0]}",
+          expected=list(expected[wrong[0] : wrong[0] + 8]),
+          got=got[wrong[0] : wrong[0] + 8],
+          look_at=look_at,
+        )
 
   def load(self, sink: UOp) -> Callable[..., GraphKernel]:
     """A kernel as a function of its buffers, each (position, byte offset), in slot order, and of its variables."""
-    binary = self.compiler.compile(sink)
+    binary = self.target.compile(sink)
     program = self.device.load(binary)
 
     def call(*buffers: tuple[int, int], **values: int) -> GraphKernel:
       used = tuple(buffers[p.slot] for p in binary.params)
       integers = tuple(values[name] for name in binary.variables)
-      return GraphKernel(program, used, integers, *(sizes(group, values) for group in grid(binary)))
+      sizes = (launch_size(group, values) for group in (binary.global_size, binary.local_size))
+      return GraphKernel(program, used, integers, *sizes)
 
     return call
 
@@ -60,14 +75,6 @@ class Calls:
     graph = self.device.make_graph(calls, self.memories)
     self.device.run_graph(graph, (), (), False)
     return graph
-
-
-def grid(binary: Binary) -> tuple[tuple[UOp, ...], tuple[UOp, ...]]:
-  return binary.global_size, binary.local_size
-
-
-def sizes(group: tuple[UOp, ...], values: Mapping[str, int]) -> tuple[int, ...]:
-  return tuple(int(size) for size in (evaluate(size, values) for size in group) if not isinstance(size, tuple))
 
 
 @pytest.fixture
@@ -90,9 +97,9 @@ def test_calls_run_in_order(calls: Calls) -> None:
   x, t, y = calls.memory([1, 2, 3, 4]), calls.memory([0] * 4), calls.memory([0] * 4)
   double, plus = calls.load(affine(4, 2, 0)), calls.load(affine(4, 1, 7))
   graph = calls.run([double((t, 0), (x, 0)), plus((y, 0), (t, 0)), double((t, 0), (y, 0)), plus((x, 0), (t, 0))])
-  assert (calls.values(y), calls.values(x)) == ([9, 11, 13, 15], [25, 29, 33, 37])
+  calls.expect("four launches", {y: [9, 11, 13, 15], x: [25, 29, 33, 37]})
   calls.device.run_graph(graph, (), (), False)
-  assert calls.values(y) == [57, 65, 73, 81]
+  calls.expect("the same four launches once more", {y: [57, 65, 73, 81]})
 
 
 def test_long_graphs_equal_launches_one_by_one(calls: Calls) -> None:
@@ -115,21 +122,22 @@ def test_long_graphs_equal_launches_one_by_one(calls: Calls) -> None:
   for call in chain(eager):
     buffers = [(calls.memories[position], offset) for position, offset in call.buffers]
     calls.device.launch(call.program, buffers, call.integers, call.global_size, call.local_size, False)
-  assert [calls.values(m) for m in graph] == [calls.values(m) for m in eager]
+  for by_graph, one_by_one in zip(graph, eager):
+    calls.expect("200 launches, against the same one by one", {by_graph: calls.values(one_by_one)})
 
 
 def test_other_memories(calls: Calls) -> None:
   x, y, other, out = calls.memory([1, 2]), calls.memory([0, 0]), calls.memory([30, 40]), calls.memory([5, 5])
   plus, twice = calls.load(affine(2, 1, 1)), calls.load(affine(2, 2, 0))
   graph = calls.run([plus((y, 0), (x, 0)), twice((x, 0), (y, 0)), plus((y, 0), (x, 0))])
-  assert (calls.values(x), calls.values(y)) == ([4, 6], [5, 7])
+  calls.expect("the first run", {x: [4, 6], y: [5, 7]})
   memories = calls.memories
   calls.device.run_graph(graph, [(x, memories[other])], (), False)
-  assert [calls.values(m) for m in (x, y, other)] == [[4, 6], [63, 83], [62, 82]]
+  calls.expect("with another memory for x", {x: [4, 6], y: [63, 83], other: [62, 82]}, CHANGES)
   calls.device.run_graph(graph, [(y, memories[out])], (), False)  # the first change stays
-  assert [calls.values(m) for m in (x, y, other, out)] == [[4, 6], [63, 83], [126, 166], [127, 167]]
+  calls.expect("with another for y as well", {x: [4, 6], y: [63, 83], other: [126, 166], out: [127, 167]}, CHANGES)
   calls.device.run_graph(graph, [(x, memories[x]), (y, memories[y])], (), False)
-  assert [calls.values(m) for m in (x, y, other, out)] == [[10, 14], [11, 15], [126, 166], [127, 167]]
+  calls.expect("with the first ones again", {x: [10, 14], y: [11, 15], other: [126, 166], out: [127, 167]}, CHANGES)
 
 
 def test_one_memory_in_two_positions(calls: Calls) -> None:
@@ -137,9 +145,9 @@ def test_one_memory_in_two_positions(calls: Calls) -> None:
   add = calls.load(elementwise("graph_sum", 2, I, [I, I], lambda a, b: a + b))
   graph = calls.run([add((z, 0), (x, 0), (y, 0))])
   calls.device.run_graph(graph, [(y, calls.memories[x])], (), False)
-  assert calls.values(z) == [2, 4]
+  calls.expect("y replaced by x's memory", {z: [2, 4]}, CHANGES)
   calls.device.run_graph(graph, [(x, calls.memories[y])], (), False)  # the other position stays as it is
-  assert calls.values(z) == [11, 22]
+  calls.expect("x replaced by y's memory", {z: [11, 22]}, CHANGES)
 
 
 def test_offsets_and_copies(calls: Calls) -> None:
@@ -154,26 +162,26 @@ def test_offsets_and_copies(calls: Calls) -> None:
     ]
   )
   want = [1, 2, 2, 3, 108, 109, 110, 111, 0, 0, 0, 0, 108, 109, 110, 111]
-  assert calls.values(y) == want
+  calls.expect("a launch and copies, at byte offsets", {y: want}, COPIES)
   calls.device.run_graph(graph, [(x, calls.memories[y])], (), False)
   first = [want[1], want[2], want[2], want[3], 100, 100, 100, 100]
-  assert calls.values(y) == [*first, 0, 0, 0, 0, 100, 100, 100, 100]
+  calls.expect("the same within one memory", {y: [*first, 0, 0, 0, 0, 100, 100, 100, 100]}, COPIES)
 
 
 @pytest.mark.parametrize("nbytes", [4, 4096, 1 << 22])
 def test_copies_of_any_size(calls: Calls, nbytes: int) -> None:
   x, y = calls.memory(range(nbytes // 4)), calls.memory([0] * (nbytes // 4))
   calls.run([GraphCopy((y, 0), (x, 0), nbytes)])
-  assert calls.values(y) == list(range(nbytes // 4))
+  calls.expect(f"a copy of {nbytes} bytes", {y: range(nbytes // 4)}, COPIES)
 
 
 def test_copies_within_one_memory(calls: Calls) -> None:
   size = 1 << 20
   x, y = calls.memory(range(size)), calls.memory([0] * size)
   graph = calls.run([GraphCopy((y, 4), (x, 0), 4 * (size - 1))])
-  assert calls.values(y) == [0, *range(size - 1)]
+  calls.expect("a copy between two memories", {y: [0, *range(size - 1)]}, COPIES)
   calls.device.run_graph(graph, [(y, calls.memories[x])], (), False)  # now they overlap
-  assert calls.values(x) == [0, *range(size - 1)]
+  calls.expect("a copy that overlaps itself", {x: [0, *range(size - 1)]}, COPIES)
 
 
 def test_other_variables(calls: Calls) -> None:
@@ -189,14 +197,15 @@ def test_other_variables(calls: Calls) -> None:
     return prefix((y, 0), (x, 0), n=length)
 
   graph = calls.run([copy((y, 0), (z, 0)), made(5), copy((z, 0), (y, 0))])
-  assert calls.values(z) == [*range(5, 10)] + [0] * 27
+  calls.expect("a launch of 5 elements", {z: [*range(5, 10)] + [0] * 27})
   for length in (32, 1, 0, 17):
     before = calls.values(z)
     calls.device.run_graph(graph, (), [(1, made(length))], False)
-    assert calls.values(z) == [k + length for k in range(length)] + before[length:]
+    expected = [k + length for k in range(length)] + before[length:]
+    calls.expect(f"the same launch with {length} elements", {z: expected}, CHANGES)
   before = calls.values(z)
   calls.device.run_graph(graph, (), (), False)  # the last values stay
-  assert calls.values(z) == before
+  calls.expect("the last variables, which stay", {z: before}, CHANGES)
 
 
 def test_kernels_that_use_all_of_the_device(calls: Calls) -> None:
@@ -204,8 +213,7 @@ def test_kernels_that_use_all_of_the_device(calls: Calls) -> None:
   x, y = calls.memory(range(size)), calls.memory([0] * size)
   forth, back, small = calls.load(affine(size, 3, 1)), calls.load(affine(size, 1, -1)), calls.load(affine(1, 5, 0))
   calls.run([forth((y, 0), (x, 0)), small((x, 0), (y, 0)), back((y, 0), (y, 0))])
-  assert calls.values(x)[:2] == [5, 1]
-  assert calls.values(y) == [3 * i for i in range(size)]
+  calls.expect("large launches around a small one", {x: [5, *range(1, size)], y: range(0, 3 * size, 3)})
 
 
 def test_order_with_launches_and_seconds(calls: Calls) -> None:
@@ -221,14 +229,15 @@ def test_order_with_launches_and_seconds(calls: Calls) -> None:
     calls.device.run_graph(graph, (), (), False)
     calls.device.run_graph(other, (), (), False)
   seconds = calls.device.run_graph(graph, (), (), True)
-  assert calls.values(x) == [1 + 3 * 4 + 2]
-  assert isinstance(seconds, float) and 0 <= seconds < 60
+  calls.expect("graphs and launches in turn", {x: [1 + 3 * 4 + 2]})
+  right = isinstance(seconds, float) and 0 <= seconds < 60
+  demand(right, "run_graph with wait=True", expected="the seconds that it took", got=seconds)
 
 
 def test_a_graph_without_calls(calls: Calls) -> None:
   x = calls.memory([3])
   calls.run([])
-  assert calls.values(x) == [3]
+  calls.expect("a graph without calls", {x: [3]})
 
 
 def test_dropped_graphs_leave_the_device_usable(calls: Calls) -> None:
@@ -237,4 +246,4 @@ def test_dropped_graphs_leave_the_device_usable(calls: Calls) -> None:
   for _ in range(50):
     calls.run([plus((y, 0), (x, 0)), plus((x, 0), (y, 0))])
   gc.collect()
-  assert calls.values(x) == [101, 102]
+  calls.expect("50 graphs, each dropped at once", {x: [101, 102]}, "what belongs to a graph that nobody holds any more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tiny_uop import DType, dtypes, truncate
 from tiny_uop.truncate import FORMATS, Number, from_bits, to_bits
@@ -86,13 +87,33 @@ def _ordinal(dtype: DType, value: Number) -> int:
   return -(bits & (sign - 1)) if bits & sign else bits
 
 
-def differences(dtype: DType, got: Sequence[Number], want: Sequence[Number], tolerance: float = 0) -> list[str]:
-  """Lines about the elements that differ: integers at all, floats by more than `tolerance` ulp."""
-  lines = []
+@dataclass(frozen=True)
+class Difference:
+  """An element that is not what it should be."""
+
+  place: int
+  got: Number
+  want: Number
+  distance: float = 0
+  """In units in the last place, for floats."""
+
+  def __str__(self) -> str:
+    far = f" ({self.distance} ulp apart)" if 0 < self.distance < math.inf else ""
+    return f"element {self.place}: got {self.got!r}, expected {self.want!r}{far}"
+
+
+def differences(
+  dtype: DType, got: Sequence[Number], want: Sequence[Number], tolerance: float = 0, signed_zeros: bool = False
+) -> list[Difference]:
+  """The elements that differ: integers at all, floats by more than `tolerance` ulp. Any NaN equals any NaN, and 0.0
+  equals -0.0 unless `signed_zeros`."""
+  found = []
   for place, (g, w) in enumerate(zip(got, want, strict=True)):
     if dtype.kind != "float":
       if g != w:
-        lines.append(f"element {place}: got {g!r}, expected {w!r}")
+        found.append(Difference(place, g, w))
     elif (far := ulps(dtype, g, w)) > tolerance:
-      lines.append(f"element {place}: got {g!r}, expected {w!r}: {far} ulp apart, tolerance {tolerance}")
-  return lines
+      found.append(Difference(place, g, w, far))
+    elif signed_zeros and g == 0 == w and math.copysign(1, g) != math.copysign(1, w):
+      found.append(Difference(place, g, w))
+  return found

@@ -12,7 +12,7 @@ from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes,
 class RefCompiler:
   """Pure and without state, so it is picklable as it is. `measure` is not used: there is nothing to choose."""
 
-  key = "ref-1"
+  key = "ref-2"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Check that the kernel can be interpreted, and describe it. Raises CompileError."""

@@ -15,7 +15,7 @@ from tiny_runtime.ref.memory import open_view
 from tiny_uop import dtypes, parse_uop
 
 ARCH = "python"
-LIMIT = 1 << 32
+LIMIT = 1 << 30
 """Bytes that one REF device gives out. It is for small cases; this keeps a mistake from filling the machine."""
 
 
@@ -47,7 +47,8 @@ class RefDevice:
 
   def __init__(self) -> None:
     names = frozenset(d.name for d in dtypes.all)
-    self.info = DeviceInfo("REF", ARCH, LIMIT, Capabilities(dtypes=names, host_mapped=True))
+    capabilities = Capabilities(dtypes=names, local_memory=1 << 16, max_local_size=1024, host_mapped=True)
+    self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0
 
   def alloc(self, nbytes: int) -> RefMemory:

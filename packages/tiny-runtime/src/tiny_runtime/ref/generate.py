@@ -4,6 +4,9 @@ Where a value is computed follows from the loops it is inside of (`UOp.ranges`) 
 each open loop is a scope with its own lines and its own names, and a node belongs to the innermost scope among the
 loops in its ranges. Nothing here optimises.
 
+The LOCAL loops of a workgroup are one scope. Where there is a BARRIER in it, its body becomes a generator function that
+yields at each, and all threads of the workgroup run from one to the next (workgroup.py); else they are plain loops.
+
 The text is generated from node types, numbers and counters only; no name that a kernel brings along gets into it.
 """
 
@@ -18,7 +21,8 @@ from weakref import finalize
 
 from tiny_runtime.ref.expressions import constant, expression, identity, is_supported
 from tiny_runtime.ref.memory import decode, encode, is_native, new_array
-from tiny_uop import GroupOp, Ops, PtrDType, UOp
+from tiny_runtime.ref.workgroup import run_workgroup
+from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, PtrDType, UOp
 
 _serial = count()
 
@@ -37,11 +41,16 @@ class Function:
 
 @dataclass
 class _Scope:
-  """The body of one loop (or, with `loop` None, of the function)."""
+  """The body of one loop (of several, for the threads of a workgroup; of none, for the function)."""
 
-  loop: UOp | None
+  loops: tuple[UOp, ...] = ()
   names: dict[UOp, str] = field(default_factory=dict)
   lines: list[str] = field(default_factory=list)
+  has_barrier: bool = False
+
+  @property
+  def is_workgroup(self) -> bool:
+    return bool(self.loops) and is_local(self.loops[0])
 
 
 def generate(kernel: UOp) -> Function:
@@ -55,7 +64,7 @@ class _Generator:
   def __init__(self, kernel: UOp) -> None:
     self.kernel = kernel
     self.namespace: dict[str, Any] = {}
-    self.scopes = [_Scope(None)]
+    self.scopes = [_Scope()]
     self.counter = count()
 
   def finish(self) -> Function:
@@ -88,32 +97,49 @@ class _Generator:
     """The scope that a node inside of these loops belongs to."""
     found = 0
     for loop in ranges:
-      place = next((i for i in range(len(self.scopes) - 1, 0, -1) if self.scopes[i].loop is loop), None)
+      place = next((i for i in range(len(self.scopes) - 1, 0, -1) if loop in self.scopes[i].loops), None)
       if place is None:
         raise Unsupported(f"{user!r} is inside of {loop!r}, but that loop is not open where it is needed")
       found = max(found, place)
     return found
 
   def is_open(self, ranges: frozenset[UOp]) -> bool:
-    return all(any(scope.loop is loop for scope in self.scopes) for loop in ranges)
+    return all(any(loop in scope.loops for scope in self.scopes) for loop in ranges)
 
   def in_loops(self, loops: tuple[UOp, ...], body: Callable[[], None]) -> None:
     """Write `body` inside of new loops, first one outermost, at the end of the innermost scope."""
     if not loops:
       body()
       return
-    loop = loops[0]
-    if loop.op is not Ops.RANGE:
-      raise Unsupported(f"expected a RANGE to loop over, got {loop!r}")
-    extent = self.value(loop.src[0])
-    scope, name = _Scope(loop), f"i{next(self.counter)}"
-    scope.names[loop] = name
+    if wrong := next((loop for loop in loops if loop.op is not Ops.RANGE), None):
+      raise Unsupported(f"expected a RANGE to loop over, got {wrong!r}")
+    together = 1
+    while is_local(loops[0]) and together < len(loops) and is_local(loops[together]):
+      together += 1
+    scope = _Scope(loops[:together])
+    extents = [self.value(loop.src[0]) for loop in scope.loops]
+    names = [f"i{next(self.counter)}" for _ in scope.loops]
+    scope.names.update(zip(scope.loops, names))
     outer = self.scopes[-1]
     self.scopes.append(scope)
-    self.in_loops(loops[1:], body)
+    self.in_loops(loops[together:], body)
     self.scopes.pop()
-    outer.lines.append(f"for {name} in range({extent}):")
-    outer.lines.extend(f"  {line}" for line in scope.lines or ["pass"])
+    lines = scope.lines or ["pass"]
+    if scope.has_barrier:
+      outer.lines.extend(self._threads(names, extents, lines))
+      return
+    for name, extent in reversed(list(zip(names, extents))):
+      lines = [f"for {name} in range({extent}):", *(f"  {line}" for line in lines)]
+    outer.lines.extend(lines)
+
+  def _threads(self, names: list[str], extents: list[str], lines: list[str]) -> list[str]:
+    """The threads of a workgroup as generators."""
+    self.namespace["run_workgroup"] = run_workgroup
+    thread = f"thread{next(self.counter)}"
+    each = " ".join(f"for {name} in range({extent})" for name, extent in zip(names, extents))
+    arguments = ", ".join(names)
+    head = f"def {thread}({arguments}):"
+    return [head, *(f"  {line}" for line in lines), f"run_workgroup([{thread}({arguments}) {each}])"]
 
   def at_depth(self, depth: int, body: Callable[[], None]) -> None:
     """Write `body` at the end of an outer scope; what is already written in the inner ones comes after it."""
@@ -135,15 +161,26 @@ class _Generator:
   def _effect(self, u: UOp) -> None:
     if u.op is Ops.END:
       self.in_loops(u.src[1:], lambda: self.effect(u.src[0]))
-    elif u.op in (Ops.GROUP, Ops.SINK, Ops.BARRIER):
+    elif u.op in (Ops.GROUP, Ops.SINK):
       for s in u.src:
         self.effect(s)
+    elif u.op is Ops.BARRIER:
+      self._barrier(u)
     elif u.op is Ops.STORE:
       self._store(u)
     elif u.op is Ops.AFTER:
       self.pointer(u)
     else:
       raise Unsupported(f"{u!r} is not an effect")
+
+  def _barrier(self, u: UOp) -> None:
+    for s in u.src:
+      if s.op is not Ops.RANGE:  # which only says in which loop the barrier stands
+        self.effect(s)
+    around = next((scope for scope in reversed(self.scopes) if scope.is_workgroup), None)
+    if around is not None:  # a single thread has nobody to wait for
+      around.has_barrier = True
+      self.scopes[-1].lines.append("yield")
 
   def _store(self, u: UOp) -> None:
     target, value = u.src
@@ -238,15 +275,23 @@ class _Generator:
         self.effect(dep)
       u = u.src[0]
     names = self.scopes[0].names
-    if u.op is Ops.ALLOC and u not in names:
+    if u.op is Ops.ALLOC:
       assert isinstance(u.dtype, PtrDType)
-      names[u] = f"a{next(self.counter)}"
-      self.namespace["new_array"] = new_array
-      # before all else: each launch has its own
-      self.scopes[0].lines.insert(0, f"{names[u]} = new_array({self._object(u.dtype)})")
+      home = self._home(u.dtype.space)
+      names = home.names
+      if u not in names:
+        names[u] = f"a{next(self.counter)}"
+        self.namespace["new_array"] = new_array
+        # before all else: each launch, or each thread, has its own
+        home.lines.insert(0, f"{names[u]} = new_array({self._object(u.dtype)})")
     if u not in names:
       raise Unsupported(f"{u!r} is not a pointer")
     return names[u]
+
+  def _home(self, space: AddrSpace) -> _Scope:
+    """Where near memory is made: a workgroup shares its LOCAL memory, a thread has REG memory of its own."""
+    workgroup = next((scope for scope in self.scopes if scope.is_workgroup), None)
+    return workgroup if workgroup is not None and space is AddrSpace.REG else self.scopes[0]
 
   def _element(self, index: UOp) -> Any:
     if index.op is not Ops.INDEX or not isinstance(index.dtype, PtrDType):
@@ -267,6 +312,11 @@ class _Generator:
     name = f"o{value.name}" if not isinstance(value, PtrDType) else f"o{next(self.counter)}"
     self.namespace[name] = value
     return name
+
+
+def is_local(loop: UOp) -> bool:
+  """Whether the iterations of a RANGE are threads of one workgroup."""
+  return loop.op is Ops.RANGE and loop.arg[1] is AxisType.LOCAL
 
 
 def outside(verb: str, pointer: str, offset: int, size: int) -> NoReturn:

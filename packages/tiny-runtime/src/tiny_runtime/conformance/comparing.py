@@ -1,0 +1,128 @@
+"""Results against those of the reference, and what their differences look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tiny_runtime.conformance.failure import Misbehaved
+from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.values import Difference, differences, unpack
+from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop.truncate import FORMATS, Number, from_bits
+
+SHOWN = 8
+"""Differences that a message lists."""
+
+
+def compare(
+  target: Target,
+  oracle: Target,
+  kernel: UOp,
+  contents: Sequence[bytes],
+  values: Mapping[str, int] | None = None,
+  *,
+  tolerance: float = 0,
+  signed_zeros: bool = False,
+  offset: int | Sequence[int] = 0,
+  look_at: str = "",
+) -> list[bytes]:
+  """Run a kernel on both sides. Raises Misbehaved for buffers that differ; returns what they hold."""
+  got = target.run(kernel, contents, values, offset)
+  want = oracle.run(kernel, contents, values)
+  pointers = {int(u.arg): u.dtype for u in kernel.toposort if u.op is Ops.PARAM}
+  written = {_parameter(u) for u in kernel.toposort if u.op is Ops.STORE}
+  for slot, pointer in sorted(pointers.items()):
+    assert isinstance(pointer, PtrDType)
+    check(
+      Case(target, kernel, contents, slot, pointer.base, offset, values),
+      unpack(pointer.base, got[slot]),
+      unpack(pointer.base, want[slot]),
+      tolerance,
+      signed_zeros,
+      look_at if slot in written else "nothing in this kernel writes this buffer: addresses and the order of buffers",
+    )
+  return got
+
+
+def _parameter(store: UOp) -> int:
+  pointer = store.src[0]
+  while pointer.op in (Ops.INDEX, Ops.AFTER):
+    pointer = pointer.src[0]
+  return int(pointer.arg) if pointer.op is Ops.PARAM else -1
+
+
+class Case:
+  """One buffer of one run, for messages."""
+
+  def __init__(
+    self,
+    target: Target,
+    kernel: UOp,
+    contents: Sequence[bytes],
+    slot: int,
+    dtype: DType,
+    offset: int | Sequence[int] = 0,
+    values: Mapping[str, int] | None = None,
+    operands: Sequence[Sequence[Number]] = (),
+  ) -> None:
+    self.target, self.kernel, self.contents, self.slot, self.dtype = target, kernel, contents, slot, dtype
+    self.offset, self.values, self.operands = offset, values, operands
+
+
+def check(
+  case: Case,
+  got: Sequence[Number],
+  want: Sequence[Number],
+  tolerance: float = 0,
+  signed_zeros: bool = False,
+  look_at: str = "",
+) -> None:
+  """Raise Misbehaved where the elements of a buffer are not those of the reference."""
+  found = differences(case.dtype, got, want, tolerance, signed_zeros)
+  if not found:
+    return
+  details = [_line(case, difference) for difference in found[:SHOWN]]
+  if len(found) > SHOWN:
+    details.append(f"… and {len(found) - SHOWN} more")
+  if case.values:
+    details.append(f"variables: {dict(case.values)}")
+  if case.offset:
+    details.append(f"byte offsets of the buffers: {case.offset}")
+  before = unpack(case.dtype, case.contents[case.slot])
+  allowed = f", by more than {tolerance} ulp," if tolerance else ""
+  raise Misbehaved(
+    f"{len(found)} of {len(want)} elements of PARAM {case.slot} ({case.dtype}) differ{allowed} from the reference's",
+    details=details,
+    look_at="; ".join(part for part in (pattern(case.dtype, found, got, before), look_at) if part),
+    kernel=case.kernel,
+    source=case.target.compile(case.kernel).source,
+  )
+
+
+def _line(case: Case, difference: Difference) -> str:
+  if not case.operands:
+    return str(difference)
+  return f"{difference}, for {', '.join(repr(column[difference.place]) for column in case.operands)}"
+
+
+def pattern(dtype: DType, found: Sequence[Difference], got: Sequence[Number], before: Sequence[Number]) -> str:
+  """What the differences have in common, and so a likely cause; empty if nothing."""
+  places = [difference.place for difference in found]
+  if len(got) > 1 and list(got) == list(before) and len(found) > len(got) // 2:
+    return "nothing was written at all: did the launch happen, and does read wait for it?"
+  if len(found) < len(got) and places == list(range(len(got) - len(places), len(got))):
+    return f"only the last {len(places)} differ: bounds, and the rest that is left where vectors or workgroups end"
+  return _float_pattern(dtype, found) if dtype.kind == "float" else ""
+
+
+def _float_pattern(dtype: DType, found: Sequence[Difference]) -> str:
+  if all(d.got != d.got or d.want != d.want for d in found):
+    return "they differ in NaN only"
+  if all(d.got == 0 == d.want for d in found):
+    return "they differ in the sign of zero only"
+  smallest = from_bits(dtype, 1 << FORMATS[dtype.name].mantissa) if dtype is not dtypes.bool else 0
+  if all(d.got == 0 and abs(d.want) < smallest for d in found):
+    return "subnormal results are flushed to zero"
+  if all(d.distance <= 1 for d in found):
+    return "they are one unit in the last place off: rounding is to nearest, ties to even (no fast-math, no estimates)"
+  return ""

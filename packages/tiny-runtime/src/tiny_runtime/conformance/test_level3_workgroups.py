@@ -1,0 +1,145 @@
+"""Level 3: threads of a workgroup, the memory that they share, and barriers. Only where the device claims them.
+
+Some kernels are written for threads; others have directions (`KernelInfo.opts`) by which tiny-codegen makes threads of
+their loops. A compiler of another make may leave directions aside: the result is the same.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tiny_runtime.conformance.comparing import compare
+from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.test_level3_programs import param, small
+from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+
+F, I = dtypes.float32, dtypes.int32  # noqa: E741
+BARRIER = (
+  "barriers, and that all threads of a workgroup share one array in local memory, of the size that the kernel says"
+)
+COUNTERS = "the numbers of groups and of threads in a group: global_size counts groups, local_size threads of one"
+
+
+def threads_of(target: Target, wanted: int, nbytes: int = 0) -> int:
+  """As many threads as the device's workgroups have, `wanted` at most. Skips where it has none, or too little memory
+  for `nbytes` per thread."""
+  record = target.device.info.capabilities
+  if record.max_local_size < 2 or record.local_memory == 0:
+    pytest.skip(f"{target.name} claims no workgroups: local_memory and max_local_size")
+  threads = wanted
+  while threads > record.max_local_size or threads * nbytes > record.local_memory:
+    threads //= 2
+  return threads
+
+
+def shared(size: int, number: int = 0) -> UOp:
+  return UOp.alloc(number, I.ptr(size, AddrSpace.LOCAL))
+
+
+def groups_and_threads(groups: int, threads: int) -> tuple[UOp, UOp]:
+  return UOp.range(groups, 0, AxisType.GLOBAL), UOp.range(threads, 1, AxisType.LOCAL)
+
+
+def program(name: str, effect: UOp) -> UOp:
+  """A kernel whose loops are as they shall be."""
+  return UOp.sink(effect, arg=KernelInfo(name, ()))
+
+
+@pytest.mark.parametrize(("groups", "wanted"), ((1, 2), (3, 4), (5, 64), (2, 1024)))
+def test_reverse_in_a_group(target: Target, oracle: Target, groups: int, wanted: int) -> None:
+  """Every thread reads what another one wrote."""
+  threads = threads_of(target, wanted, 4)
+  g, t = groups_and_threads(groups, threads)
+  size, place = groups * threads, g * threads + t
+  near = shared(threads)
+  written = near.index(t).store(param(1, I, size).index(place).load())
+  value = near.after(written.barrier()).index(t * -1 + (threads - 1)).load()
+  sink = program("reverse", param(0, I, size).index(place).store(value).end(g, t))
+  compare(target, oracle, sink, [bytes(4 * size), small(I, size)], look_at=BARRIER)
+
+
+def test_barriers_in_a_loop(target: Target, oracle: Target) -> None:
+  """Tile after tile through the same memory: a barrier before it is read, one before it is written again."""
+  threads, tiles = threads_of(target, 64, 4), 5
+  g, t = groups_and_threads(3, threads)
+  r = UOp.range(tiles, 2, AxisType.REDUCE)
+  near, x = shared(threads), param(1, I, 3 * tiles * threads)
+  empty = near.after(UOp(Ops.BARRIER, dtypes.void, (g, t, r)))
+  filled = empty.index(t).store(x.index((g * tiles + r) * threads + t).load()).barrier()
+  value = near.after(filled).index(t * -1 + (threads - 1)).load() * (r + 1).cast(I)
+  out = param(0, I, 3 * threads).index(g * threads + t).store(value.reduce(Ops.ADD, r))
+  contents = [bytes(12 * threads), small(I, 3 * tiles * threads)]
+  compare(target, oracle, program("tiles", out.end(g, t)), contents, look_at=BARRIER)
+
+
+def test_sum_as_a_tree(target: Target, oracle: Target) -> None:
+  threads = threads_of(target, 128, 4)
+  g, t = groups_and_threads(4, threads)
+  near = shared(threads)
+  state = near.after(near.index(t).store(param(1, I, 4 * threads).index(g * threads + t).load()).barrier())
+  half = threads // 2
+  while half:
+    both = state.index(t, t < half).load() + state.index(t + half, t < half).load()
+    state, half = near.after(state.index(t, t < half).store(both).barrier()), half // 2
+  sink = program("tree", param(0, I, 4).index(g, t.eq(0)).store(state.index(0).load()).end(g, t))
+  compare(target, oracle, sink, [bytes(16), small(I, 4 * threads)], look_at=BARRIER)
+
+
+def test_two_arrays_and_two_axes(target: Target, oracle: Target) -> None:
+  """A tile transposed by a square of threads, and a row that all of them read."""
+  side = 8 if threads_of(target, 64, 8) >= 64 else 1
+  g, a, b = UOp.range(3, 0, AxisType.GLOBAL), *(UOp.range(side, n, AxisType.LOCAL) for n in (1, 2))
+  size, tile, row = 3 * side * side, shared(side * side), shared(side, 1)
+  first = tile.index(a * side + b).store(param(1, I, size).index((g * side + a) * side + b).load())
+  second = row.index(b, a.eq(0)).store(param(2, I, side).index(b).load())
+  done = UOp.group(first, second).barrier()
+  value = tile.after(done).index(b * side + a).load() * 10 + row.after(done).index(a).load()
+  sink = program("square", param(0, I, size).index((g * side + a) * side + b).store(value).end(g, a, b))
+  compare(target, oracle, sink, [bytes(4 * size), small(I, size), small(I, side, 1)], look_at=BARRIER)
+
+
+def test_all_of_the_local_memory(target: Target, oracle: Target) -> None:
+  threads = threads_of(target, 16, 4)
+  count = target.device.info.capabilities.local_memory // 4 // threads
+  g, t = groups_and_threads(2, threads)
+  i, r = UOp.range(count, 2), UOp.range(count, 3, AxisType.REDUCE)
+  near = shared(count * threads)
+  filled = near.index(i * threads + t).store((g * 1000 + i + t).cast(I)).end(i).barrier()
+  total = near.after(filled).index(r * threads + (threads - 1 - t)).load().reduce(Ops.ADD, r)
+  sink = program("full", param(0, I, 2 * threads).index(g * threads + t).store(total).end(g, t))
+  compare(target, oracle, sink, [bytes(8 * threads)], look_at=f"local_memory is claimed as {4 * count * threads} bytes")
+
+
+@pytest.mark.parametrize("axes", (1, 2, 3))
+def test_groups_and_threads_on_every_axis(target: Target, oracle: Target, axes: int) -> None:
+  """The place of each thread is written where it belongs, so that axes that are swapped show."""
+  threads_of(target, 8)
+  counts = ((3, 2), (4, 1), (5, 2))[:axes]
+  groups = [UOp.range(count, n, AxisType.GLOBAL) for n, (count, _) in enumerate(counts)]
+  threads = [UOp.range(count, 3 + n, AxisType.LOCAL) for n, (_, count) in enumerate(counts)]
+  place, size = UOp.const(dtypes.index, 0), 1
+  for (outer, inner), g, t in zip(counts, groups, threads):
+    place, size = place * (outer * inner) + g * inner + t, size * outer * inner
+  sink = program("places", param(0, I, size).index(place).store(place.cast(I) + 7).end(*groups, *threads))
+  compare(target, oracle, sink, [bytes(4 * size)], look_at=COUNTERS)
+
+
+@pytest.mark.parametrize("size", (64, 256))
+def test_a_sum_by_a_group(target: Target, oracle: Target, size: int) -> None:
+  """By direction: the threads of a group share one sum."""
+  threads = threads_of(target, 16, 4)
+  i, r = UOp.range(6, 0), UOp.range(size, 1, AxisType.REDUCE)
+  total = param(1, F, 6 * size).index(i * size + r).load().reduce(Ops.ADD, r)
+  store = param(0, F, 6).index(i).store(total).end(i)
+  sink = UOp.sink(store, arg=KernelInfo("group_sum", (Opt(OptOps.GROUP, 1, threads),)))
+  compare(target, oracle, sink, [bytes(24), small(F, 6 * size)], look_at=BARRIER)
+
+
+def test_a_matrix_product_by_groups(target: Target, oracle: Target) -> None:
+  """By direction: a tile of threads, and the operands' tiles in local memory."""
+  threads_of(target, 16, 64)
+  i, j, r = UOp.range(8, 0), UOp.range(12, 1), UOp.range(10, 2, AxisType.REDUCE)
+  product = param(1, F, 80).index(i * 10 + r).load() * param(2, F, 120).index(r * 12 + j).load()
+  store = param(0, F, 96).index(i * 12 + j).store(product.reduce(Ops.ADD, r)).end(i, j)
+  sink = UOp.sink(store, arg=KernelInfo("group_product", (Opt(OptOps.LOCAL, 0, 4), Opt(OptOps.LOCAL, 1, 4))))
+  compare(target, oracle, sink, [bytes(384), small(F, 80), small(F, 120, 1)], look_at=COUNTERS)

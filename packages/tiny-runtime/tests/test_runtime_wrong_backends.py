@@ -1,0 +1,145 @@
+"""The conformance kit finds every backend that is wrong, and says what is the matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import Any
+
+import pytest
+
+# Runs the kit for each line of its input, all in one process: starting one takes longer than the cases.
+DRIVER = """
+import json, sys, pytest
+for line in sys.stdin:
+  backend, files, keyword, report = json.loads(line)
+  arguments = ["-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider", "--pyargs"]
+  arguments += [f"tiny_runtime.conformance.test_{file}" for file in files.split()]
+  pytest.main([*arguments, "-k", keyword, "--backend", backend, "--report", report])
+  print("ENDED", flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Wrong:
+  """A backend, the files of the kit that find it (and of their cases those with a keyword), and what one case says."""
+
+  backend: str
+  files: str
+  keyword: str
+  case: str
+  says: tuple[str, ...]
+
+
+def compiler(name: str, files: str, keyword: str, case: str, *says: str) -> Wrong:
+  return Wrong(f"wrong_backends.compilers:{name}", files, keyword, case, says)
+
+
+def device(name: str, files: str, keyword: str, case: str, *says: str) -> Wrong:
+  return Wrong(f"wrong_backends.devices:{name}", files, keyword, case, says)
+
+
+OPS, PROGRAMS, GROUPS = "level2_ops", "level3_programs", "level3_workgroups"
+MEMORY, LIFE, ORDER, CLAIMS = "level1_memory", "level4_life_cycle", "level4_order", "level5_capabilities"
+PACKAGE = "level0_package"
+
+WRONG = [
+  compiler("RECIPROCAL", OPS, "FDIV", "test_op[FDIV-float32]", "no reciprocal estimate", "for 1.0"),
+  compiler("TOWARD_ZERO", OPS, "rounding", "test_rounding_to_nearest_even[float16]", "one unit in the last place off"),
+  compiler("MAX_NAN", OPS, "MAX", "test_op[MAX-float32]", "differ in NaN only", "expected nan, for 0.0, nan", "fmax"),
+  compiler("NEGATION", OPS, "NEG", "test_op[NEG-float32]", "sign of zero only", "got 0.0, expected -0.0, for 0.0"),
+  compiler("SUBNORMALS", OPS, "MUL", "test_op[MUL-float32]", "subnormal results are flushed to zero"),
+  compiler("DIVISION", OPS, "FLOORDIV", "test_op[FLOORDIV-int32]", "the quotient rounds toward minus infinity"),
+  compiler("TOO_SHORT", PROGRAMS, "sizes", "test_sizes[65]", "only the last 1 differ: bounds", "for r0: p0[r0] ="),
+  compiler(
+    "TOO_FAR", PROGRAMS, "sizes", "test_sizes[65]", "bytes outside of its buffers", "behind the buffer of PARAM 0"
+  ),
+  compiler("NO_BARRIERS", GROUPS, "", "test_reverse_in_a_group[3-4]", "look at:  ", "barriers", "BARRIER void"),
+  compiler("NO_BARRIERS", GROUPS, "loop", "test_barriers_in_a_loop", "barriers, and that all threads"),
+  compiler("NOT_SHARED", GROUPS, "tree", "test_sum_as_a_tree", "share one array in local memory"),
+  compiler("COUNTING", PACKAGE, "twice", "test_compiling_twice_gives_the_same", "counters in names"),
+  compiler("HASH_ORDER", PACKAGE, "deterministic", "test_compile_is_deterministic", "PYTHONHASHSEED"),
+  compiler("UNPICKLABLE", PACKAGE, "pickles", "test_compiler_pickles", "cannot pickle '_thread.lock' object"),
+  compiler("SWALLOWING", PACKAGE, "error", "test_what_cannot_be_compiled_is_a_compile_error", "took an illegal kernel"),
+  compiler("NO_HALF", OPS, "ADD", "test_op[ADD-float16]", "half is not supported", "take back the claim (a type"),
+  device("OFFSETS", PROGRAMS, "offset", "test_buffers_at_an_offset[(0, 20)]", "byte offsets of the buffers: (0, 20)"),
+  device("OFFSETS", PROGRAMS, "offset", "test_buffers_at_an_offset[(8, 0)]", "outside", "adds the byte offset"),
+  device("INTEGERS", PROGRAMS, "variables", "test_many_variables", "in the order of Binary.variables", "'e': 1"),
+  device("INTEGERS_32", PROGRAMS, "beyond", "test_variables_beyond_32_bits[2147483648]", "may need 64 bits"),
+  device(
+    "WORDS", MEMORY, "round", "test_round_trip[63]", "bytes 60 to 62 of 63 are wrong", "the last 3 bytes are lost"
+  ),
+  device("READS_START", MEMORY, "parts", "test_parts", "at byte 1 of 1000", "read: offset and data.nbytes count bytes"),
+  device("OVERLAP", MEMORY, "overlap", "test_allocations_do_not_overlap", "alloc gave out bytes that are in use"),
+  device("LEAK", LIFE, "filled", "test_memory_can_be_filled_again_and_again", "freed 8 times, there is no room"),
+  device("KEEPS", LIFE, "kept", "test_nothing_is_kept", "every 50 rounds of load, alloc, launch and free leave"),
+  device("NO_OUT_OF_MEMORY", LIFE, "out_of", "test_out_of_memory_then_continue[2]", "an error is swallowed"),
+  device(
+    "MEMORY_ERROR", LIFE, "out_of", "test_out_of_memory_then_continue[2]", "expected: OutOfMemory", "MemoryError:"
+  ),
+  device("THREAD", LIFE, "threads", "test_calls_from_several_threads", "had not opened the device: invalid context"),
+  device("NO_TIME", LIFE, "time", "test_launch_returns_its_time", "got:      None", "returns the seconds"),
+  device("CLOSE", LIFE, "gives", "test_close_gives_memory_back", "8 times, and now there is no room"),
+  device("READ_EARLY", ORDER, "read", "test_read_waits_for_launches", "what it gives is stale"),
+  device("WRITE_EARLY", ORDER, "write", "test_write_waits_for_launches", "a launch saw what was written after it"),
+  device("FREE_EARLY", ORDER, "free", "test_free_waits_for_launches", "lost its input to a free that came after it"),
+  device("BACKWARDS", ORDER, "order", "test_launches_happen_in_order", "launches run in the order"),
+  device("ARGUMENTS", ORDER, "arguments", "test_arguments_belong_to_their_launch", "of another launch are used"),
+  device("MAPS_COPY", CLAIMS, "mapped", "test_host_mapped", "view is the memory itself, not a copy of it"),
+  device("GRAPHS", CLAIMS, "claimed", "test_what_is_claimed_is_there[graphs]", "has no make_graph, run_graph"),
+  device("ARCH", CLAIMS, "record", "test_record_is_consistent", "expected: python", "got:      snake"),
+  device("OLD", PACKAGE, "api", "test_api_version", "it is written for version 0.3 of the contract"),
+  device("ANY_INDEX", PACKAGE, "beyond", "test_open_beyond_the_last_device_is_unavailable", "expected: Unavailable"),
+]
+RIGHT = Wrong("wrong_backends.devices:QUEUED", f"{MEMORY} {LIFE} {ORDER}", "not memory_can and not close", "", ())
+
+
+Cases = dict[str, dict[str, Any]]
+Kit = Callable[[Wrong], Cases]
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
+  """What the kit reports about a backend, case by case."""
+  folder = tmp_path_factory.mktemp("reports")
+  path = os.pathsep.join([str(Path(__file__).parent), *(p for p in sys.path if p)])
+  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+  command = [sys.executable, "-c", DRIVER]
+  with subprocess.Popen(command, cwd=folder, env=env, text=True, stdin=PIPE, stdout=PIPE, stderr=STDOUT) as driver:
+    assert driver.stdin is not None and driver.stdout is not None
+    stdin, stdout = driver.stdin, driver.stdout
+
+    def run(wrong: Wrong) -> Cases:
+      report = folder / "report.json"
+      report.unlink(missing_ok=True)
+      stdin.write(json.dumps([wrong.backend, wrong.files, wrong.keyword, str(report)]) + "\n")
+      stdin.flush()
+      said = "".join(iter(stdout.readline, "ENDED\n"))
+      assert report.exists(), said
+      return {case["case"].partition("::")[2]: case for case in json.loads(report.read_text())["cases"]}
+
+    yield run
+    stdin.close()
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.backend.partition(":")[2] + "-" + w.case.partition("[")[0])
+def test_it_is_found(kit: Kit, wrong: Wrong) -> None:
+  case = kit(wrong)[wrong.case]
+  reason = case.get("reason", "")
+  assert case["outcome"] == "failed", reason
+  assert reason.startswith(f"level {case['level']} (")
+  assert f"{wrong.case}, backend {wrong.backend.partition(':')[2]}:" in reason
+  assert [part for part in wrong.says if part not in reason] == [], reason
+
+
+def test_one_that_defers_all_work_is_right(kit: Kit) -> None:
+  """So it is what the classes derived from it forget that is found."""
+  cases = kit(RIGHT)
+  assert {name: case["reason"] for name, case in cases.items() if case["outcome"] != "passed"} == {}
+  assert len(cases) >= 30
