@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product as pairs
 from typing import Any
 
@@ -166,10 +167,42 @@ def test_types_that_do_not_fit() -> None:
 
 
 def test_the_offset_is_made_up_for_outside_of_the_rows() -> None:
-  root = apply_opts(product(16, 16, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
-  reduces = [u for u in lower_offsets(root).toposort if u.op is Ops.REDUCE]
+  capabilities = TARGETS["vnni"].capabilities
+  lowered = lower_offsets(apply_opts(product(16, 16, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), capabilities), capabilities)
+  reduces = [u for u in lowered.toposort if u.op is Ops.REDUCE]
   assert sorted([{r.arg[0] for r in u.ranges} for u in reduces], key=len) == [{1}, {0, 1}]
-  assert {u.arg for u in lower_offsets(root).toposort if u.op is Ops.MMA} == {U8S8}
+  assert {u.arg for u in lowered.toposort if u.op is Ops.MMA} == {U8S8}
+
+
+def test_the_offset_is_kept_for_columns_inside_of_rows() -> None:
+  """Blocks of columns inside of blocks of rows: what all columns need is computed before the rows."""
+  capabilities = TARGETS["vnni"].capabilities
+  opts = (Opt(OptOps.TC, 2, (0, 0, 1)), Opt(OptOps.SPLIT, 1, 8), Opt(OptOps.VECTOR, 3, 4), Opt(OptOps.SWAP, 0, 1))
+  root = apply_opts(product(16, 64, 64), opts, capabilities)
+  assert [r.arg[0] for r in root.src[0].src[1:]] == [1, 0, 3, 4]
+  kept = [u for u in lower_offsets(root, capabilities).toposort if u.op is Ops.STAGE]
+  assert [[r.arg[0] for r in u.src[1:]] for u in kept] == [[3]]
+  cramped = replace(capabilities, shared_memory_bytes=64)
+  assert not [u for u in lower_offsets(root, cramped).toposort if u.op is Ops.STAGE]
+
+
+@pytest.mark.parametrize("form", ["nn", "nt"])
+def test_rows_are_packed_in_the_order_of_memory(form: str, run_kernel: Any) -> None:
+  """Blocks of rows that are converted once for several panels, not for each."""
+  m, n, k = 128, 256, 256
+  types = dtypes.bfloat16, dtypes.bfloat16
+  root = product(m, n, k, types, form, dtypes.float32)
+  opts = chosen(root, "emerald")
+  rows = next(o.arg for o in opts if o.op is OptOps.STAGE and o.axis == 1)
+  assert isinstance(rows, tuple) and rows[-1] == 2, "the steps of the sum are next to each other, as they are in memory"
+  rng = np.random.default_rng(3)
+  shapes = (m, k), ((k, n) if form[1] == "n" else (n, k))
+  a, b = ((rng.standard_normal(s).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for s in shapes)
+  found = run_kernel(optimised(root, opts, TARGETS["emerald"].capabilities), [np.zeros((m, n), np.float32), a, b], ())
+  left, right = ((x.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for x in (a, b))
+  right = right if form[1] == "n" else right.T
+  bound = np.abs(left) @ np.abs(right) * k * 2.0**-24
+  assert (np.abs(found[0] - left @ right) <= bound).all()
 
 
 # *** meaning and text ***

@@ -10,15 +10,18 @@ An instruction that multiplies numbers without a sign by such with one does a pr
 
 from __future__ import annotations
 
+import math
+
 from tiny_codegen.dot_product import WORD, DotProduct
 from tiny_codegen.errors import opt_error
 from tiny_codegen.loops import kind, next_loop_id, rebuild
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_cores import Product, Split, exactly_as, product_of, split_loops
 from tiny_codegen.words import words_of
-from tiny_uop import DType, Ops, Opt, UOp, dtypes, simplify
+from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 
 SIGN_BITS = UOp.const(WORD, 0x80808080)  # of four numbers of 8 bits: adding 128 to each is flipping these
+SHARE = 1 / 16  # of near memory, that sums over columns may take
 
 
 def use_dot_product(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
@@ -86,10 +89,10 @@ def _zero(instruction: DotProduct) -> UOp:
   return UOp.const(instruction.dtype_out, 0)
 
 
-def lower_offsets(root: UOp) -> UOp:
+def lower_offsets(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without offsets in dot products: a sum of its own takes away what they add, in loops of its own, so that
   it is outside of those that only the operand with the offset depends on."""
-  fresh = next_loop_id(root)
+  fresh, ends = next_loop_id(root), [u for u in root.src if u.op is Ops.END]
 
   def change(u: UOp) -> UOp | None:
     nonlocal fresh
@@ -103,9 +106,20 @@ def lower_offsets(root: UOp) -> UOp:
     own = {r: UOp.range(r.src[0], fresh + place, kind(r)) for place, r in enumerate(u.src[1:])}
     fresh += len(own)
     too_much = UOp(Ops.MMA, c.dtype, (SIGN_BITS, b.substitute(own), c), plain).reduce(Ops.ADD, *own.values())
+    inside = _inside(ends, too_much)
+    near = math.prod([int(r.src[0].vmax) for r in inside]) * capabilities.max_vector_lanes * c.dtype.itemsize
+    if inside and near <= capabilities.shared_memory_bytes * SHARE:
+      too_much = too_much.stage(*inside)
     return UOp(Ops.MMA, c.dtype, (a, b, c), plain).reduce(Ops.ADD, *u.src[1:]) - too_much
 
   return rebuild(root, change)
+
+
+def _inside(ends: list[UOp], value: UOp) -> list[UOp]:
+  """The loops of a value that are inside of others that it does not depend on: it would be computed again in each."""
+  order = [r for r in ends[0].src[1:] if kind(r) is not AxisType.VECTOR] if len(ends) == 1 else []
+  foreign = next((place for place, r in enumerate(order) if r not in value.ranges), len(order))
+  return [r for r in order[foreign:] if r in value.ranges]
 
 
 def without_dot_products(root: UOp, capabilities: Capabilities) -> UOp:

@@ -24,7 +24,7 @@ from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, st
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage, stage_twins
-from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, dot_cycles
+from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, dot_cycles, row_by_row
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
 THREAD_WORK = 32768
@@ -273,8 +273,9 @@ class Chooser:
     else:
       self._reorder([*panels, *others, row_loop])
     summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
+    tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)
     if tiling.rows_from is Rows.BLOCK:
-      return self._block(tiling, lane_loop, row_loop, rows, summed)
+      return self._block(tiling, tile, summed)
     if tiling.lanes_from is not Lanes.DIRECT:
       whole = (lane_loop, *summed) if tiling.lanes_from is Lanes.WHOLE else summed
       if not self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present(whole))):
@@ -282,6 +283,7 @@ class Chooser:
     if tiling.rows_from is not Rows.DIRECT:
       along = outside if outside else [row_loop] if tiling.rows_from is Rows.WINDOW else []
       kept = (*summed, *[i for i in along if i != row_loop], *[i for i in along if i == row_loop], rows)
+      kept = (*along, *tile) if by_row and not outside else kept
       return self.take(Opt(OptOps.STAGE, tiling.rows_of.slot, self._present(kept)))
     return True
 
@@ -315,16 +317,16 @@ class Chooser:
       if place < len(goal) and current[place] != goal[place]:
         self.take(Opt(OptOps.SWAP, current[place], goal[place]))
 
-  def _block(self, tiling: Tiling, lane_loop: int, row_loop: int, rows: int, summed: tuple[int, ...]) -> bool:
+  def _block(self, tiling: Tiling, tile: tuple[int, ...], summed: tuple[int, ...]) -> bool:
     """Several panels for several rows at a time, with both operands in near memory."""
-    panel = self._split(OptOps.SPLIT, lane_loop, PANELS)
-    block = None if panel is None else self._split(OptOps.SPLIT, row_loop, ROW_BLOCKS)
+    panel = self._split(OptOps.SPLIT, tiling.lane_loop.arg[0], PANELS)
+    block = None if panel is None else self._split(OptOps.SPLIT, tiling.row_loop.arg[0], ROW_BLOCKS)
     if panel is None or block is None:
       return False
     return self.take(
       Opt(OptOps.SWAP, panel, block),
       Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)),
-      Opt(OptOps.STAGE, tiling.rows_of.slot, (block, *summed, rows)),
+      Opt(OptOps.STAGE, tiling.rows_of.slot, (block, *tile)),
     )
 
   def copies(self) -> None:

@@ -79,7 +79,7 @@ def _optimise(root: UOp, context: PassContext) -> UOp:
 
 def _offsets(root: UOp, context: PassContext) -> UOp:
   """What a dot-product instruction that lacks a sign adds too much is taken away, once for all rows."""
-  return lower_offsets(root)
+  return lower_offsets(root, context.capabilities)
 
 
 def _stage(root: UOp, context: PassContext) -> UOp:

@@ -221,8 +221,9 @@ class _Plan:
         cycles = cycles * images + filling / overlap
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
-      cycles += self.rows_of.elements * self._moving(self.rows_of, self.row_loop)
-    elif rows_from is Rows.BLOCK:
+      as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
+      cycles += self.rows_of.elements * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
+    elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
       cycles += self.rows_of.elements * COPY * blocks(self.lane_loop, self.lanes) / PANELS
     return cycles if near <= room else None
@@ -241,7 +242,8 @@ class _Plan:
       return False  # a STAGE names its operand by the buffer, which is both here
     if rows_from is Rows.BLOCK:
       fits = _divides(self.lane_loop, self.lanes * PANELS) and _divides(self.row_loop, self.rows * ROW_BLOCKS)
-      return fits and lanes_from is Lanes.PANEL and self.rows_of.step(self.row_loop) == 1
+      adjacent = self.rows_of.step(self.row_loop) == 1 or row_by_row(self.c, self.rows_of, self.row_loop)
+      return fits and lanes_from is Lanes.PANEL and adjacent
     if rows_from is Rows.TILE:
       return lanes_from is Lanes.WHOLE
     if rows_from is Rows.IMAGE:
@@ -275,6 +277,12 @@ class _Plan:
     if stride(offset, self.lane_loop) == 1:
       return outputs / self.width
     return outputs * (TURNED if stride(offset, self.row_loop) == 1 and self.rows >= LEAST else SCATTER)
+
+
+def row_by_row(c: Contraction, operand: Operand, row_loop: UOp) -> bool:
+  """Whether an operand has the steps of the sum next to each other, and rows far apart: it is packed in this order."""
+  last, step = c.reduce.src[-1], abs(operand.step(row_loop) or 0)
+  return operand.step(last) == 1 and step >= int(last.src[0].vmax) > 1
 
 
 def blocks(loop: UOp, amount: int) -> int:
