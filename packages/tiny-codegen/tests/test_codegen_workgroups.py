@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from codegen_kernels import CASES, check
 from workgroup_machine import run_workgroups
 
-from tiny_codegen import Capabilities, KernelOptError, Renderer, compile_kernel
+from tiny_codegen import Capabilities, KernelError, KernelOptError, Renderer, compile_kernel
+from tiny_codegen.beam import before_opts
+from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.heuristics_groups import threads_for
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
-from tiny_uop import Context, Ops, Opt, OptOps, ProgramInfo, UOp
+from tiny_uop import AddrSpace, Context, KernelInfo, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp, dtypes
 
 
 class Workgroups(Renderer):
@@ -27,12 +31,23 @@ class Workgroups(Renderer):
 
 def run(name: str, sizes: tuple[int, ...], opts: list[Opt] | None) -> UOp:
   case = CASES[name](*sizes)
-  arrays: list[Any] = [a.ravel().astype(float) for a in case.arrays]
   with Context(SPEC=2):
     program = compile_kernel(case.kernel, Workgroups(), opts)
-  run_workgroups(program, arrays)
-  check(case, [arrays[0].reshape(case.expected.shape)])
+  for backwards in (False, True):
+    arrays: list[Any] = [a.ravel().astype(float) for a in case.arrays]
+    run_workgroups(program, arrays, backwards=backwards)
+    check(case, [arrays[0].reshape(case.expected.shape)])
   return program
+
+
+def sizes_of(program: UOp) -> tuple[list[int], list[int]]:
+  """Workgroups, and threads of one."""
+  groups, threads = ([int(s.arg) for s in group.src] for group in program.src[3:5])
+  return groups, threads
+
+
+def barriers(program: UOp) -> int:
+  return sum(u.op is Ops.BARRIER for u in program.src[1].src)
 
 
 def test_output_loops_are_workgroups() -> None:
@@ -76,3 +91,117 @@ def test_heuristics(name: str) -> None:
 def test_local_needs_workgroups(renderer: Renderer) -> None:
   with pytest.raises(KernelOptError, match=r"LOCAL\(axis=0, arg=2\): the target has no workgroups"):
     compile_kernel(CASES["matmul"]().kernel, renderer, [Opt(OptOps.LOCAL, 0, 2)])
+
+
+# *** near memory ***
+
+
+def test_threads_that_need_all_of_a_tile_fill_it_together() -> None:
+  # of A, which is kept for four steps of the sum at a time, all threads along the columns read all
+  opts = [Opt(OptOps.LOCAL, 1, 4), Opt(OptOps.SPLIT, 2, 4), Opt(OptOps.STAGE, 1, (4,))]
+  program = run("matmul", (3, 8, 12), opts)
+  assert barriers(program) == 2
+  stores = [u for u in program.src[1].src if u.op is Ops.STORE and u.src[0].src[0].op is Ops.AFTER]
+  tile = [u for u in stores if isinstance(u.src[0].dtype, PtrDType) and u.src[0].dtype.space is AddrSpace.LOCAL]
+  assert len(tile) == 1 and not any(u.op is Ops.RANGE and u.src[0].arg == 4 for u in tile[0].toposort)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+def test_tiles_that_threads_do_not_divide(threads: int) -> None:
+  loop = [
+    Opt(OptOps.LOCAL, 1, threads),
+    Opt(OptOps.SPLIT, 2, 5),
+    Opt(OptOps.STAGE, 1, (4,)),
+    Opt(OptOps.STAGE, 2, (4,)),
+  ]
+  run("matmul", (3, 12, 15), loop)
+
+
+def test_both_operands_of_a_product_in_near_memory() -> None:
+  opts = choose_opts(before_opts(CASES["matmul"](32, 64, 32).kernel), Workgroups.capabilities)
+  assert [o.op for o in opts].count(OptOps.STAGE) == 2 and [o.op for o in opts].count(OptOps.UPCAST) == 2
+  run("matmul", (16, 24, 32), None)
+
+
+def test_workgroups_that_are_too_large() -> None:
+  with pytest.raises(KernelOptError, match="512 threads in a workgroup, the target has up to 256"):
+    compile_kernel(CASES["matmul"](8, 64, 4).kernel, Workgroups(), [Opt(OptOps.LOCAL, 1, 64), Opt(OptOps.LOCAL, 0, 8)])
+  with pytest.raises(KernelOptError, match="workgroups of 128 threads, the target has up to 64×64×64"):
+    compile_kernel(CASES["matmul"](8, 128, 4).kernel, Workgroups(), [Opt(OptOps.LOCAL, 1, 128)])
+
+
+def test_near_memory_of_all_tiles_together() -> None:
+  # 32 KiB and 40 KiB, each of which would fit
+  opts = [Opt(OptOps.LOCAL, 1, 10), Opt(OptOps.LOCAL, 0, 8), Opt(OptOps.STAGE, 1, (2,)), Opt(OptOps.STAGE, 2, (2,))]
+  with pytest.raises(KernelError, match="73728 bytes of near memory for a workgroup, the target has 65536"):
+    compile_kernel(CASES["matmul"](8, 10, 1024).kernel, Workgroups(), opts)
+
+
+# *** loops and counters ***
+
+
+def test_a_reduction_is_not_done_again_for_each_element_of_its_row() -> None:
+  program = run("softmax", (3, 100), [])
+  assert sizes_of(program) == ([3, 1, 1], [1, 1, 1])
+
+
+@pytest.mark.parametrize(("name", "columns"), [("softmax", 64), ("softmax", 100), ("layer_norm", 128)])
+def test_the_threads_that_add_up_a_row_go_on_with_its_elements(name: str, columns: int) -> None:
+  groups, threads = sizes_of(run(name, (3, columns), None))
+  assert groups == [3, 1, 1] and threads[0] >= 32 and threads[1:] == [1, 1]
+
+
+def test_loops_that_meet_have_counters_of_their_own() -> None:
+  program = run("matmul", (4, 8, 8), [Opt(OptOps.LOCAL, 1, 4), Opt(OptOps.GROUP, 2, 4)])
+  assert sizes_of(program) == ([4, 2, 1], [4, 4, 1])
+
+
+def test_what_threads_have_in_common_is_written_once() -> None:
+  i, size = UOp.range(8, 0), 8
+  total = UOp.param(1, dtypes.float32.ptr(1)).index(0)
+  effects = (
+    UOp.param(0, dtypes.float32.ptr(size)).index(i).store(i.cast(dtypes.float32)).end(i),
+    total.store(total.load() + 1.0),
+  )
+  program = compile_kernel(UOp.sink(*effects, arg=KernelInfo("both")), Workgroups(), [Opt(OptOps.LOCAL, 0, 8)])
+  arrays = [np.zeros(8), np.zeros(1)]
+  run_workgroups(program, arrays)
+  assert arrays[0].tolist() == list(range(8)) and arrays[1].tolist() == [1.0]
+
+
+def test_more_output_loops_than_counters() -> None:
+  sizes = (2, 3, 4, 2, 3)
+  loops = [UOp.range(size, place) for place, size in enumerate(sizes)]
+  place, turned = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
+  for loop in loops:
+    place = place * loop.src[0] + loop
+  for loop in reversed(loops):
+    turned = turned * loop.src[0] + loop
+  floats = dtypes.float32.ptr(144)
+  store = UOp.param(0, floats).index(place).store(UOp.param(1, floats).index(turned).load()).end(*loops)
+  source = np.arange(144.0)
+  choices: tuple[list[Opt] | None, ...] = ([], None)
+  for opts in choices:
+    program = compile_kernel(UOp.sink(store, arg=KernelInfo("turn")), Workgroups(), opts)
+    assert not any(u.op is Ops.RANGE for u in program.src[1].src)
+    arrays = [np.zeros(144), source]
+    run_workgroups(program, arrays)
+    assert np.array_equal(arrays[0].reshape(sizes), source.reshape(sizes[::-1]).transpose())
+
+
+@pytest.mark.parametrize("n", [1, 7, 32])
+def test_a_symbolic_extent_is_a_number_of_workgroups(n: int) -> None:
+  size = UOp.variable("n", 1, 32)
+  i, floats = UOp.range(size, 0), dtypes.float32.ptr(32)
+  store = UOp.param(0, floats).index(i).store(UOp.param(1, floats).index(i).load() + 1.0).end(i)
+  with Context(SPEC=2):
+    program = compile_kernel(UOp.sink(store, arg=KernelInfo("some")), Workgroups(), [])
+  assert program.src[3].src[0].op is Ops.VARIABLE
+  arrays = [np.zeros(32), np.arange(32.0)]
+  run_workgroups(program, arrays, {"n": n})
+  assert arrays[0].tolist() == [i + 1.0 for i in range(n)] + [0.0] * (32 - n)
+
+
+@pytest.mark.parametrize(("size", "threads"), [(7, 7), (64, 64), (1000, 64), (1003, 64), (96, 32), (65, 32)])
+def test_threads_for_a_loop(size: int, threads: int) -> None:
+  assert threads_for(size, 64) == threads

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tiny_codegen import Fragment, TensorCore
-from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, exec_alu, truncate
+from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, evaluate, exec_alu, truncate
 
 Step = Generator[UOp, Any, None]
 
@@ -20,6 +20,7 @@ class Thread:
   """One thread: its counters, registers, and place in the program."""
 
   def __init__(self, linear: UOp, memory: dict[UOp, Any], shared: dict[UOp, Any], counters: dict[str, int]) -> None:
+    """`counters` has the values of SPECIALs, and of variables."""
     self.code, self.memory, self.shared, self.counters = linear.src, memory, shared, counters
     self.values: dict[UOp, Any] = {}
     self.registers: dict[UOp, Any] = {}
@@ -61,6 +62,8 @@ class Thread:
   def step(self, u: UOp) -> None:
     if u.op is Ops.SPECIAL:
       self.values[u] = self.counters[u.arg]
+    elif u.op is Ops.VARIABLE:
+      self.values[u] = self.counters[u.arg[0]]
     elif u.op is Ops.LOAD:
       array, offset = self.place(u.src[0])
       self.values[u] = (
@@ -124,7 +127,7 @@ def meet(mma: UOp, threads: list[Thread]) -> list[Any]:
 
 
 def run_group(threads: list[Thread]) -> None:
-  """Run the threads of one workgroup, in the order of their numbers, to the end."""
+  """Run the threads of one workgroup, one after the other up to each barrier, to the end."""
   steps = [t.run() for t in threads]
   sent: list[Any] = [None] * len(threads)
   while True:
@@ -141,18 +144,28 @@ def run_group(threads: list[Thread]) -> None:
     sent = meet(first, threads) if first.op is Ops.MMA else [None] * len(threads)
 
 
-def run_workgroups(program: UOp, arrays: list[Any]) -> None:
-  """Run a PROGRAM on flat arrays in slot order."""
-  linear = program.src[1]
+def run_workgroups(
+  program: UOp, arrays: list[Any], values: dict[str, int] | None = None, backwards: bool = False
+) -> None:
+  """Run a PROGRAM on flat arrays in slot order, with values for its variables. `backwards`: the last thread of a
+  workgroup comes first, which shows what only one order gets right.
+  """
+  linear, variables = program.src[1], values or {}
   memory = {u: arrays[u.arg] for u in linear.toposort if u.op is Ops.PARAM}
-  sizes = [[int(s.arg) for s in group.src] for group in program.src[3:5]]
+  sizes = [[_size(s, variables) for s in group.src] for group in program.src[3:5]]
   names = [u.arg for u in linear.src if u.op is Ops.SPECIAL]
   for group in itertools.product(*map(range, sizes[0])):
     shared: dict[UOp, Any] = {}
     threads = []
     # the first counter runs fastest, as on the hardware: it decides who is whose neighbour
-    for backwards in itertools.product(*map(range, reversed(sizes[1]))):
-      local = backwards[::-1]
+    for reverse in itertools.product(*map(range, reversed(sizes[1]))):
+      local = reverse[::-1]
       counters = {n: (group if n.startswith("gidx") else local)[int(n[4:])] for n in names}
-      threads.append(Thread(linear, memory, shared, counters))
-    run_group(threads)
+      threads.append(Thread(linear, memory, shared, counters | variables))
+    run_group(threads[::-1] if backwards else threads)
+
+
+def _size(size: UOp, values: dict[str, int]) -> int:
+  found = evaluate(size, values)
+  assert isinstance(found, int)
+  return found

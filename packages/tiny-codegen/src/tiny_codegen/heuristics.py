@@ -20,6 +20,7 @@ from tiny_codegen.contraction import Contraction
 from tiny_codegen.cost import Cost, iterations
 from tiny_codegen.dot_choices import best_way
 from tiny_codegen.errors import KernelError, KernelOptError
+from tiny_codegen.heuristics_groups import choose_group_opts
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
@@ -39,7 +40,9 @@ TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
 
 def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
-  """The optimisations for a kernel; none for a target that has neither vectors nor threads."""
+  """The optimisations for a kernel; none for a target that has neither vectors nor threads nor workgroups."""
+  if capabilities.has_local:
+    return choose_group_opts(root, capabilities)
   chooser = Chooser(root, capabilities)
   if capabilities.vector_bits:
     if not chooser.contract():
@@ -48,9 +51,7 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
       chooser.tile()
       chooser.copies()
       chooser.unroll()
-  if capabilities.has_local:
-    chooser.workgroups()
-  elif capabilities.has_threads:
+  if capabilities.has_threads:
     chooser.threads()
   return tuple(chooser.opts)
 
@@ -83,7 +84,7 @@ class Chooser:
   def keep(self) -> None:
     """STAGE the exponentials of a row that are summed and then used again, as softmax does."""
     nodes = self.root.toposort
-    if self.capabilities.has_local or not any(u.op in GroupOp.Transcendental for u in nodes):
+    if not any(u.op in GroupOp.Transcendental for u in nodes):
       return
     loops = [r for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
     for first in loops:
@@ -385,19 +386,3 @@ class Chooser:
   def _movable(loop: UOp, before: frozenset[UOp], nodes: tuple[UOp, ...]) -> bool:
     """Whether the loop can go in front of others without a reduction being computed again in each of its iterations."""
     return not any(u.op is Ops.REDUCE and loop not in u.ranges and not before.isdisjoint(u.ranges) for u in nodes)
-
-  def workgroups(self) -> None:
-    """LOCAL on the loop that is adjacent in memory, so that the threads of a workgroup access it together."""
-    if any(e.op is not Ops.END for e in self.root.src):
-      return
-    stores = [u for u in self.root.toposort if u.op is Ops.STORE]
-    for loop in reversed(self.root.src[0].src[1:]):
-      size = extent(loop)
-      if kind(loop) is not AxisType.LOOP or size is None or any(stride(s.src[0].src[1], loop) != 1 for s in stores):
-        continue
-      for amount in (64, 32, 16, 8):
-        if (
-          size % amount == 0 and amount <= self.capabilities.max_local[0] and amount <= self.capabilities.max_workgroup
-        ):
-          self.take(Opt(OptOps.LOCAL, loop.arg[0], amount))
-          return

@@ -36,6 +36,7 @@ from tiny_codegen.reduce import identity
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import stage_operand, stage_twins
 from tiny_codegen.tensor_cores import use_tensor_core
+from tiny_codegen.threads import check_workgroup
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
 
 INNER = {
@@ -109,7 +110,10 @@ def _write_out(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a {wanted.name} loop")
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not capabilities.has_local:
     raise _error(opt, "the target has no workgroups")
-  return _split(root, opt, loop, inner)[0]
+  written = _split(root, opt, loop, inner)[0]
+  if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, capabilities)):
+    raise _error(opt, reason)
+  return written
 
 
 def _block(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:

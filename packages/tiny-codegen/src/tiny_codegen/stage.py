@@ -9,17 +9,18 @@ dequantise-once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
+from tiny_codegen.loops import extent, in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.threads import COUNTERS, THREADS, thread_axes
+from tiny_codegen.threads import Axis as ThreadAxis
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
-THREADS = frozenset({AxisType.LOCAL, AxisType.GROUP})
-COUNTERS = THREADS | {AxisType.GLOBAL}
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
 
 
@@ -75,6 +76,7 @@ def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
 
 def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without STAGE."""
+  threads = thread_axes(root) if capabilities.has_local else []
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   filled: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
@@ -83,7 +85,7 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
     if u.op is Ops.STAGE:
       tile = Tile.of(new, loop_id, capabilities)
       if (same := tile.canonical()) not in filled:
-        filled[same] = tile.fill(alloc_id, capabilities)
+        filled[same] = tile.fill(alloc_id, capabilities, threads)
         loop_id, alloc_id = max(loop_id, next_loop_id(filled[same])), alloc_id + 1
       new = tile.read(filled[same])
     done[u] = new
@@ -140,25 +142,45 @@ class Tile:
     loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
     return self.value.substitute({r: r.replace(arg=(_CANONICAL + i, kind(r))) for i, r in enumerate(loops)})
 
-  def fill(self, alloc_id: int, capabilities: Capabilities) -> UOp:
-    """Near memory that has been filled; the value itself where there is nothing to keep."""
+  def fill(self, alloc_id: int, capabilities: Capabilities, threads: Sequence[ThreadAxis] = ()) -> UOp:
+    """Near memory that has been filled, by all threads of the workgroup; the value itself where there is nothing to
+    keep."""
     if not self.axes:
       return self.value
-    value, sizes = self.value, self.sizes
+    sizes = self.sizes
     total, available = math.prod(sizes), capabilities.shared_memory_bytes
-    if total * value.dtype.itemsize > available > 0:
+    if total * self.value.dtype.itemsize > available > 0:
       raise KernelError(
-        f"a STAGE of {total} × {value.dtype} does not fit into {available} bytes of near memory: use a smaller tile"
+        f"a STAGE of {total} × {self.value.dtype} does not fit into {available} bytes of near memory: "
+        "use a smaller tile"
       )
+    tile = self._divided([axis for axis in threads if self.value.ranges.isdisjoint(axis)])
+    value = tile.value
     memory = UOp.alloc(alloc_id, value.dtype.ptr(total, AddrSpace.LOCAL))
-    filling = tuple([r for a in self.axes for r in in_order(a.loop.ranges)])
+    filling = tuple([r for a in tile.axes for r in in_order(a.loop.ranges)])
     around = loops_around(value, filling)
-    shared = any(kind(r) in THREADS for r in filling)
     # the threads that still read the last tile have to be through before it is overwritten
-    ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if shared and around else memory.after(*around)
-    stored = ready.index(row_major(tuple([a.loop for a in self.axes]), sizes)).store(value)
-    filled = stored.end(*in_reading_order([r for r in filling if kind(r) not in THREADS], value))
-    return memory.after(filled.barrier() if shared else filled)
+    ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if threads and around else memory.after(*around)
+    stored = ready.index(row_major(tuple([a.loop for a in tile.axes]), sizes)).store(value)
+    loops = in_reading_order([r for r in filling if kind(r) not in THREADS], value)
+    filled = stored.end(*[r for r in filling if kind(r) in THREADS], *loops)
+    return memory.after(filled.barrier() if threads else filled)
+
+  def _divided(self, idle: Sequence[ThreadAxis]) -> Tile:
+    """The same filled by threads together that would otherwise all write all of it: neighbours read neighbours."""
+    tile = self
+    for axis in idle:
+      loops = [r for a in tile.axes for r in in_order(a.loop.ranges) if kind(r) is AxisType.LOOP]
+      amount = extent(axis[0])
+      fitting = [r for r in loops if amount and (size := extent(r)) is not None and size % amount == 0]
+      if not fitting or not amount:
+        continue
+      loop = in_reading_order(fitting, tile.value)[-1]
+      rest = UOp.range(int(loop.src[0].arg) // amount, *loop.arg)
+      part = simplify((rest if extent(rest) != 1 else number(0)) * amount + axis[0])
+      axes = tuple([replace(a, loop=simplify(a.loop.substitute({loop: part}))) for a in tile.axes])
+      tile = Tile(simplify(tile.value.substitute({loop: part})), axes)
+    return tile
 
   def read(self, filled: UOp) -> UOp:
     """The value read back from what `fill` gave."""

@@ -6,25 +6,33 @@ up, and one stores.
 
 from __future__ import annotations
 
-from tiny_codegen.loops import CLOSERS, extent, in_order, kind, loops_of, next_alloc_id, next_loop_id, rebuild
+import math
+
+from tiny_codegen.errors import KernelError
+from tiny_codegen.loops import CLOSERS, extent, in_order, kind, next_alloc_id, next_loop_id, rebuild
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import COUNTERS, REPLICATED, loops_around, row_major
-from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
+from tiny_codegen.stage import REPLICATED, loops_around, row_major
+from tiny_codegen.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
+from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes
+
+RECOMPUTED = 16
+"""Iterations of a reduction that each workgroup may do again rather than wait for others."""
 
 
 def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
-  """The kernel without GLOBAL, LOCAL and GROUP loops."""
+  """The kernel without GLOBAL, LOCAL and GROUP loops. Raises KernelError for workgroups that the target cannot have."""
   if not capabilities.has_local:
     return root
   root = _share_reduces(root)
-  loops = [r for r in loops_of(root).values() if kind(r) in COUNTERS]
-  names: dict[UOp, UOp] = {}
-  for wanted, prefix in ((frozenset({AxisType.GLOBAL}), "gidx"), (COUNTERS - {AxisType.GLOBAL}, "lidx")):
-    for place, loop in enumerate([r for r in loops if kind(r) in wanted]):
-      names[loop] = UOp.special(loop.src[0], f"{prefix}{place}")
+  if reason := check_workgroup(root, capabilities) or _too_much_memory(root, capabilities):
+    raise KernelError(reason)
+  axes = thread_axes(root)
+  root = _store_once(root, axes)
+  names = counters(global_axes(root), capabilities.max_global, "gidx")
+  names |= counters(axes, capabilities.max_local, "lidx")
 
   def open_loops(u: UOp) -> UOp | None:
-    if u.op in CLOSERS and any(r.op is Ops.SPECIAL for r in u.src[1:]):
+    if u.op in CLOSERS and any(r.op is not Ops.RANGE for r in u.src[1:]):
       return u.src[0].end(*[r for r in u.src[1:] if r.op is Ops.RANGE])
     return None
 
@@ -32,28 +40,45 @@ def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
 
 
 def globals_from_loops(root: UOp, capabilities: Capabilities) -> UOp:
-  """Up to three output loops that are around all effects as GLOBAL loops: one workgroup per iteration."""
+  """Output loops that are around all effects as GLOBAL loops: one workgroup per iteration. A loop over which a
+  reduction would be computed again and again stays a loop.
+  """
   if not capabilities.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
     return root
-  common = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in root.src)]
-  chosen = [
-    r for r in common if not r.src[0].ranges and (size := extent(r)) is not None and size <= capabilities.max_global[0]
-  ]
-  return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen[:3]})
+  reduces = [u for u in root.toposort if u.op is Ops.REDUCE and _length(u) > RECOMPUTED]
+  chosen: list[UOp] = []
+  for loop in root.src[0].src[1:]:
+    if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or not all(loop in e.src[1:] for e in root.src):
+      continue
+    again = any(loop not in reduce.ranges for reduce in reduces)
+    if not again and on_hardware([(r,) for r in in_order([*chosen, loop])], capabilities.max_global) is not None:
+      chosen.append(loop)
+  return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen})
+
+
+def _length(reduce: UOp) -> int:
+  return math.prod(max(int(r.src[0].vmax), 1) for r in reduce.src[1:])
+
+
+def _too_much_memory(root: UOp, capabilities: Capabilities) -> str:
+  pointers = [u.dtype for u in root.toposort if u.op is Ops.ALLOC]
+  near = [d for d in pointers if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL]
+  total = sum(d.size * d.base.itemsize for d in near)
+  if total <= capabilities.shared_memory_bytes:
+    return ""
+  return f"{total} bytes of near memory for a workgroup, the target has {capabilities.shared_memory_bytes}"
 
 
 def _share_reduces(root: UOp) -> UOp:
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   done: dict[UOp, UOp] = {}
-  first: list[UOp] = []
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.REDUCE and any(kind(r) is AxisType.GROUP for r in u.src[1:]):
       new = _share(new, loop_id, alloc_id)
-      first += [r for r in u.src[1:] if kind(r) is AxisType.GROUP]
-      loop_id, alloc_id = loop_id + 8, alloc_id + 1
+      loop_id, alloc_id = loop_id + len(u.src), alloc_id + 1
     done[u] = new
-  return done[root] if not first else _store_once(done[root], first)
+  return done[root]
 
 
 def _share(reduce: UOp, loop_id: int, alloc_id: int) -> UOp:
@@ -73,25 +98,27 @@ def _share(reduce: UOp, loop_id: int, alloc_id: int) -> UOp:
   memory = UOp.alloc(alloc_id, reduce.dtype.ptr(total, AddrSpace.LOCAL))
   around = loops_around(partial, places)
   ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if around else memory
-  written = ready.index(row_major(places, sizes)).store(partial).barrier()
+  # the barrier closes the threads' loops: what comes after it is not inside of them
+  written = ready.index(row_major(places, sizes)).store(partial).end(*threads).barrier()
   again = {r: UOp.range(r.src[0], loop_id + i, AxisType.REDUCE) for i, r in enumerate(threads)}
   read = memory.after(written).index(row_major(tuple([again.get(r, r) for r in places]), sizes)).load()
   return read.reduce(op, *again.values())
 
 
-def _store_once(root: UOp, threads: list[UOp]) -> UOp:
-  """Every thread of a group has the result: the first one writes it."""
-  gate = UOp.const(dtypes.bool, True)
-  for thread in dict.fromkeys(threads):
-    gate = gate & thread.eq(0)
+def _store_once(root: UOp, axes: list[Axis]) -> UOp:
+  """What does not depend on an axis of threads, all of them have: the first one writes it."""
 
   def change(u: UOp) -> UOp | None:
     if u.op is not Ops.STORE or not _is_output(u):
       return None
-    place = u.src[0]
-    return u.replace(
-      src=(place.src[0].index(place.src[1], place.src[2] & gate if len(place.src) > 2 else gate), u.src[1])
-    )
+    place, *gates = u.src[0].src[0], *u.src[0].src[2:]
+    gates += [axis[0].eq(0) for axis in axes if extent(axis[0]) != 1 and u.ranges.isdisjoint(axis)]
+    if len(gates) == len(u.src[0].src) - 2:
+      return None
+    gate = gates[0]
+    for other in gates[1:]:
+      gate = gate & other
+    return u.replace(src=(place.index(u.src[0].src[1], gate), u.src[1]))
 
   return rebuild(root, change)
 

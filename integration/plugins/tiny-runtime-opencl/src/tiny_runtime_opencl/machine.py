@@ -32,7 +32,6 @@ def arch_of(device: Any) -> Arch:
   names = {cl.device_type.CPU: "cpu", cl.device_type.GPU: "gpu"}
   kind = next((name for bit, name in names.items() if device.type & bit), "accelerator")
   extensions = set(device.extensions.split())
-  single = cl.device_fp_config
   x, y, z = device.max_work_item_sizes[:3]
   return Arch(
     kind,
@@ -41,6 +40,5 @@ def arch_of(device: Any) -> Arch:
     sizes=(x, y, z),
     fp16="cl_khr_fp16" in extensions,
     fp64="cl_khr_fp64" in extensions,
-    fma=bool(device.single_fp_config & single.FMA),
-    exact=bool(device.single_fp_config & single.CORRECTLY_ROUNDED_DIVIDE_SQRT),
+    exact=bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT),
   )

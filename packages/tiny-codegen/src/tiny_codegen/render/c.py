@@ -62,6 +62,7 @@ class _Program:
     self.depth = 1
     self.count = 0
     self.counters = 0  # SPECIALs that are loops
+    self.conditions: list[UOp] = []  # of the IFs that are open
     self.shared = any(u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD for u in linear.src)
 
   # *** the text ***
@@ -210,9 +211,11 @@ class _Program:
       self._line(self.dialect.barrier)
 
   def begin_if(self, u: UOp) -> None:
+    self.conditions.append(u.src[0])
     self._open(f"if ({self.lanes(u.src[0])[0]}) {{")
 
   def end_if(self, u: UOp) -> None:
+    self.conditions.pop()
     self._close()
 
   def _place(self, index: UOp) -> tuple[str, list[str], list[str], DType]:
@@ -242,6 +245,8 @@ class _Program:
 
   def store(self, u: UOp) -> None:
     pointer, offsets, gates, element = self._place(u.src[0])
+    if gates and u.src[0].src[2] in self.conditions:
+      gates = []
     values = self.lanes(u.src[1])
     if len(offsets) == 1 and len(gates) < 2:
       if gates:

@@ -1,0 +1,227 @@
+"""Hand-written choice of optimisations for a device with workgroups: many threads that run together and share memory.
+
+1. A sum of products gets square tiles: each thread has a register tile, a workgroup a tile of those, whose operands it
+   reads into shared memory together, some steps of the sum at a time (Volkov and Demmel, "Benchmarking GPUs to tune
+   dense linear algebra", 2008).
+2. A long reduction is shared by the threads of a workgroup (GROUP): where its loop is adjacent in memory, so that
+   neighbouring threads read neighbouring elements, and where there are too few results to keep a device busy.
+3. Loops over which a reduction would be done again (the elements of a row that is normalised) go to the same threads
+   that have done it together.
+4. Of all other output loops the one that is adjacent in memory becomes the threads of a workgroup, and the ones around
+   it while there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tiny_codegen.contraction import Contraction, Operand
+from tiny_codegen.cost import iterations
+from tiny_codegen.errors import KernelError, KernelOptError
+from tiny_codegen.loops import extent, kind, loops_of, next_loop_id, stride
+from tiny_codegen.opts import apply_opt
+from tiny_codegen.render.base import Capabilities
+from tiny_codegen.stage import lower_stage
+from tiny_codegen.workgroups import RECOMPUTED, lower_workgroups
+from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
+
+WANTED = 64  # threads in a workgroup
+MOST = 256  # where one has a long sum to itself
+WARP = 32  # threads that run in step on most hardware
+BUSY = 2048  # results that keep a device busy without sharing their sums
+TERMS = 4  # of a sum, that each thread should have at least
+REGISTERS = (4, 2)  # rows or columns of a register tile
+SIDES = (16, 8, 4)  # threads along one side of a tile
+MANY = 64  # tiles that keep a device busy
+STEPS = (16, 8)  # of a sum, that are in shared memory at a time
+UNROLLED = 8
+
+
+def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+  """The optimisations for a kernel on a target with workgroups."""
+  chooser = GroupChooser(root, capabilities)
+  if not chooser.product():
+    chooser.reductions()
+    chooser.unroll()
+    chooser.spread()
+  return tuple(chooser.opts)
+
+
+@dataclass
+class GroupChooser:
+  """Choices made so far, and the kernel with them applied."""
+
+  root: UOp
+  capabilities: Capabilities
+  opts: list[Opt] = field(default_factory=list)
+  threads: int = 1
+  """In a workgroup, so far."""
+
+  def take(self, *opts: Opt) -> bool:
+    """Apply choices if all of them fit."""
+    root = self.root
+    try:
+      for opt in opts:
+        root = apply_opt(root, opt, self.capabilities)
+    except KernelOptError:
+      return False
+    self.root = root
+    self.opts += opts
+    return True
+
+  def split(self, op: OptOps, loop: int, amount: int) -> bool:
+    """Take n iterations of a loop inside, padded if need be."""
+    size = extent(loops_of(self.root)[loop])
+    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
+    return self.take(*padding, Opt(op, loop, amount))
+
+  def outputs(self) -> list[UOp]:
+    """Output loops around all effects."""
+    ends = self.root.src
+    if not ends or any(e.op is not Ops.END for e in ends):
+      return []
+    return [r for r in ends[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in ends)]
+
+  def most(self, amount: int) -> int:
+    """So many threads, or as many as the target has along one axis."""
+    return min(amount, self.capabilities.max_workgroup // self.threads, self.capabilities.max_local[0])
+
+  # *** reductions ***
+
+  def reductions(self) -> None:
+    """GROUP on long reductions, and LOCAL on the loops that would do them again."""
+    reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE and iterations(u.src[1:]) > RECOMPUTED]
+    outputs = self.outputs()
+    again = [r for r in outputs if any(r not in u.ranges for u in reduces)]
+    results = iterations(r for r in outputs if r not in again)
+    shared = [(u, loop) for u in reduces if (loop := self._shared_loop(u, bool(again), results)) is not None]
+    if not shared:
+      return
+    sizes = [int(loop.src[0].vmax) for _, loop in shared]
+    amount = self._group_size(max(sizes), results)
+    for loop in dict.fromkeys(loop for _, loop in shared):
+      self.split(OptOps.GROUP, loop.arg[0], amount)
+    if again:
+      # the threads that have added up a row go on with its elements
+      self.split(OptOps.LOCAL, self._adjacent(again).arg[0], amount)
+    self.threads = amount
+
+  def _shared_loop(self, reduce: UOp, again: bool, results: float) -> UOp | None:
+    """The loop of a reduction that threads should share, None if each is better off on its own."""
+    loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD]
+    loops = [r for r in reduce.src[1:] if kind(r) is AxisType.REDUCE and not r.src[0].ranges]
+    adjacent = [r for r in loops if any(stride(u.src[0].src[1], r) == 1 for u in loads)]
+    long = [r for r in loops if int(r.src[0].vmax) >= WARP]
+    if any(r in long for r in adjacent):
+      return max((r for r in adjacent if r in long), key=lambda r: int(r.src[0].vmax))
+    if not long or not (again or results * WARP < BUSY):
+      return None
+    return max(long, key=lambda r: int(r.src[0].vmax))
+
+  def _group_size(self, length: int, results: float) -> int:
+    amount = MOST if results * WANTED < BUSY else WANTED
+    while amount > WARP and amount * TERMS > length:
+      amount //= 2
+    return self.most(amount)
+
+  def unroll(self) -> None:
+    """UNROLL short reduce loops."""
+    for loop in loops_of(self.root).values():
+      if kind(loop) is AxisType.REDUCE and (size := extent(loop)) is not None and 1 < size <= UNROLLED:
+        self.take(Opt(OptOps.UNROLL, loop.arg[0], 0))
+
+  # *** outputs ***
+
+  def spread(self) -> None:
+    """LOCAL on output loops, from the one that is adjacent in memory outwards, until a workgroup has threads enough."""
+    reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE and iterations(u.src[1:]) > RECOMPUTED]
+    free = [r for r in self.outputs() if all(r in u.ranges for u in reduces)]
+    while free and self.threads * 2 <= WANTED:
+      loop = self._adjacent(free)
+      free.remove(loop)
+      amount = self.most(threads_for(int(loop.src[0].vmax), WANTED // self.threads))
+      if amount > 1 and self.split(OptOps.LOCAL, loop.arg[0], amount):
+        self.threads *= amount
+
+  def _adjacent(self, loops: Iterable[UOp]) -> UOp:
+    """The loop that moves least in memory: in what is written, else in what is read."""
+    nodes = self.root.toposort
+
+    def step(op: Ops, loop: UOp) -> float:
+      found = [stride(u.src[0].src[1], loop) for u in nodes if u.op is op]
+      return max((abs(s) if s else float("inf") for s in found), default=float("inf"))
+
+    return min(loops, key=lambda r: (step(Ops.STORE, r), step(Ops.LOAD, r), -r.arg[0]))
+
+  # *** sums of products ***
+
+  def product(self) -> bool:
+    """Tile a sum of products; False where it is none, or too small."""
+    found = Contraction.of(self.root)
+    if found is None:
+      return False
+    sides = [self._side(found, operand) for operand in found.operands]
+    if sides[0] is None or sides[1] is None:
+      return False
+    # the side that is adjacent in the result comes first: neighbouring threads write neighbouring elements
+    first = self._adjacent([sides[0], sides[1]])
+    before = self.root, list(self.opts)
+    for loop in sorted((sides[0], sides[1]), key=lambda r: r is not first):
+      if not self._tile(loop.arg[0], found):
+        self.root, self.opts = before
+        return False
+    self._near(found)
+    return True
+
+  def _side(self, found: Contraction, operand: Operand) -> UOp | None:
+    """The loop of an operand that one side of the tiles goes along."""
+    loops = [r for r in found.own_loops(operand) if int(r.src[0].vmax) >= SIDES[-1]]
+    return max(loops, key=lambda r: int(r.src[0].vmax), default=None)
+
+  def _tile(self, loop: int, found: Contraction) -> bool:
+    size = int(loops_of(self.root)[loop].src[0].vmax)
+    enough = found.outputs / (SIDES[0] * REGISTERS[0]) ** 2 >= MANY
+    side = next(s for s in SIDES if (s <= size and (enough or s < SIDES[0])) or s == SIDES[-1])
+    if not self.split(OptOps.LOCAL, loop, side):
+      return False
+    self.threads *= side
+    rest = extent(loops_of(self.root).get(loop, self.root)) if loop in loops_of(self.root) else 1
+    for rows in REGISTERS:
+      if rest is not None and (rest % rows == 0 or rest >= 4 * rows):
+        return self.split(OptOps.UPCAST, loop, rows)
+    return True
+
+  def _near(self, found: Contraction) -> None:
+    """Both operands in shared memory, for some steps of the sum."""
+    summed = [r.arg[0] for r in found.reduce.src[1:]]
+    loop = max(summed, key=lambda i: int(loops_of(self.root)[i].src[0].vmax))
+    size = extent(loops_of(self.root)[loop])
+    steps = next((s for s in STEPS if size is not None and size % s == 0 and size > s), None)
+    if steps is None:
+      return
+    before, inner = (self.root, list(self.opts)), next_loop_id(self.root)
+    staged = self.take(
+      Opt(OptOps.SPLIT, loop, steps), *[Opt(OptOps.STAGE, operand.slot, (inner,)) for operand in found.operands]
+    )
+    if staged and not self._fits():
+      self.root, self.opts = before
+
+  def _fits(self) -> bool:
+    try:
+      lower_workgroups(lower_stage(self.root, self.capabilities), self.capabilities)
+    except KernelError:
+      return False
+    return True
+
+
+def threads_for(size: int, most: int) -> int:
+  """How many threads should share a loop: few of them idle, in the loop's last part or in a warp's."""
+  if size <= most:
+    return size
+  choices = [n for n in range(max(most // 2, 1), most + 1) if size % n == 0 or n & (n - 1) == 0]
+
+  def waste(n: int) -> float:
+    return -(-size // n) * (-(-n // WARP) * WARP if n > WARP // 2 else n) / size
+
+  return min(choices, key=lambda n: (waste(n), -n), default=most)
