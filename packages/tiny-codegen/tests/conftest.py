@@ -71,7 +71,8 @@ def renderer() -> LLVMRenderer:
 
 @pytest.fixture(scope="session")
 def run_kernel(renderer: LLVMRenderer) -> Run:
-  """run(kernel, arrays, opts=None, variables={}, pieces=1) → copies of the arrays after the kernel has run on them."""
+  """run(kernel, arrays, opts=None, variables={}, pieces=1) → copies of the arrays after the kernel has run on them
+  (`in_place`: on the arrays themselves)."""
   machine = Machine()
 
   def run(
@@ -80,8 +81,9 @@ def run_kernel(renderer: LLVMRenderer) -> Run:
     opts: Sequence[Opt] | None = None,
     variables: Mapping[str, int] | None = None,
     pieces: int = 1,
+    in_place: bool = False,
   ) -> list[np.ndarray[Any, Any]]:
-    copies = [np.ascontiguousarray(a).copy() for a in arrays]
+    copies = list(arrays) if in_place else [np.ascontiguousarray(a).copy() for a in arrays]
     machine.call(compile_kernel(kernel, renderer, opts), copies, variables or {}, pieces)
     return copies
 

@@ -39,7 +39,7 @@ def test_pieces_of_large_odd_sizes(size: int, run_kernel: Any) -> None:
     ("matmul", (136, 544, 512), {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
     ("matmul", (130, 547, 512), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
     ("linear", (33, 64, 200), {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
-    ("transpose", (64, 72), {OptOps.UPCAST}),
+    ("transpose", (64, 72), {OptOps.PADTO, OptOps.SWAP, OptOps.UPCAST, OptOps.VECTOR}),
     ("convolution", (16, 17, 8), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.STAGE, OptOps.THREAD}),
     ("softmax", (64, 777), {OptOps.STAGE, OptOps.PADTO, OptOps.VECTOR, OptOps.THREAD}),
   ],

@@ -1,6 +1,7 @@
 """Hand-written choice of optimisations, for a processor with vectors and threads.
 
-A sum of products of two operands is tiled as `tiling.py` finds best. Other kernels get
+A sum of products of two operands is tiled as `tiling.py` finds best, a transpose as `turned_copy.py` does. Other
+kernels get
 
 1. vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel;
 2. a register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
@@ -26,6 +27,7 @@ from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage, stage_twins
 from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, dot_cycles, row_by_row
+from tiny_codegen.turned_copy import turned_copy
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
 THREAD_WORK = 32768
@@ -35,7 +37,6 @@ MAX_NODES = 1200  # of a loop body that has been written out: more costs compile
 UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
 KEEP_LEAST = 16  # elements of a row
-COPY_ROWS = 8
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
 
@@ -45,11 +46,10 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
     return choose_group_opts(root, capabilities)
   chooser = Chooser(root, capabilities)
   if capabilities.vector_bits:
-    if not chooser.contract():
+    if not chooser.contract() and not chooser.take_turned():
       chooser.keep()
       chooser.vectors()
       chooser.tile()
-      chooser.copies()
       chooser.unroll()
   if capabilities.has_threads:
     chooser.threads()
@@ -78,6 +78,11 @@ class Chooser:
     self.root = root
     self.opts += opts
     return True
+
+  def take_turned(self) -> bool:
+    """Read a copy that is turned in squares; False where it is none."""
+    opts = turned_copy(self.root, self.capabilities)
+    return bool(opts) and self.take(*opts)
 
   # *** values that are needed again ***
 
@@ -329,24 +334,6 @@ class Chooser:
       Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)),
       Opt(OptOps.STAGE, tiling.rows_of.slot, (block, *tile)),
     )
-
-  def copies(self) -> None:
-    """A kernel that reads along one loop and writes along another takes several iterations of the first at a time: they
-    use up what each read has brought into the cache.
-    """
-    nodes = self.root.toposort
-    if self.opts or any(u.op is Ops.REDUCE for u in nodes):
-      return
-    for loop in loops_of(self.root).values():
-      size = extent(loop)
-      if (
-        kind(loop) is not AxisType.LOOP or size is None or size % COPY_ROWS or self._body(loop) * COPY_ROWS > MAX_NODES
-      ):
-        continue
-      steps = {op: [stride(u.src[0].src[1], loop) for u in nodes if u.op is op] for op in (Ops.LOAD, Ops.STORE)}
-      if 1 in steps[Ops.LOAD] and 1 not in steps[Ops.STORE]:
-        self.take(Opt(OptOps.UPCAST, loop.arg[0], COPY_ROWS))
-        return
 
   # *** small loops ***
 

@@ -9,6 +9,7 @@ from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_memory import load, store
+from tiny_codegen.render.llvm_streaming import PLAIN, STREAMED, entry_with_choice, may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm_transpose import column, rows_of_column
@@ -41,6 +42,7 @@ class _Program:
     self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","))
     self.globals: list[str] = []
     self.arguments: list[str] = []
+    self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
     if len(self.shared) > 1:
       raise NotImplementedError(
@@ -59,7 +61,14 @@ class _Program:
       if u.op is not Ops.SPECIAL:
         raise ValueError(f"{name}: the loop of {u!r} is never closed")
       self.body.close_loop(u)
-    lines = [*self._module_header(), *self.globals, *self._function(), ""]
+    function = self._function()
+    streamed = [line.replace(PLAIN, STREAMED) for line in function]
+    self.streaming = streamed != function
+    lines = [*self._module_header(), *self.globals, *function, ""]
+    if self.streaming:
+      head = streamed[0].replace(f"@{name}.body(", f"@{name}.body.streamed(")
+      lines += [head, *streamed[1:], "", "!0 = !{i32 1}", ""]
+      self.body.declarations["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
     if not self.target.convention:
       lines += [*self._host_entry(), ""]
     lines += [*self.body.declarations.values(), "", self._attributes(), ""]
@@ -96,11 +105,12 @@ class _Program:
       ]
       passed.append(f"i64 %n{place}")
     call = f"  call void @{self.info.name}.body({', '.join([*passed, 'i64 %begin', 'i64 %end'])})"
+    calls = entry_with_choice(call, f"{self.info.name}.body", len(self.info.params)) if self.streaming else [call]
     if self.shared:
-      return [*lines, call, "  ret void", "}"]
+      return [*lines, *calls, "  ret void", "}"]
     # nothing to share: whoever gets the first piece does it all
     test = ["  %first = icmp eq i64 %begin, 0", "  br i1 %first, label %run, label %done", "run:"]
-    return [*lines, *test, call, "  br label %done", "done:", "  ret void", "}"]
+    return [*lines, *test, *calls, "  br label %done", "done:", "  ret void", "}"]
 
   def _attributes(self) -> str:
     shared = ["nounwind"]
@@ -190,7 +200,8 @@ class _Program:
     self.body.values[u] = load(self.body, u, self.target.spaces)
 
   def store(self, u: UOp) -> None:
-    store(self.body, u, self.target.spaces)
+    streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
+    store(self.body, u, self.target.spaces, streams)
 
   def vectorize(self, u: UOp) -> None:
     kind, made = value_type(u.dtype), "poison"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tiny_codegen.render.llvm_alu import convert
 from tiny_codegen.render.llvm_function import Function
+from tiny_codegen.render.llvm_streaming import PLAIN
 from tiny_codegen.render.llvm_text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
 from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
 
@@ -169,8 +170,8 @@ def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: U
             (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
 
 
-def store(body: Function, u: UOp, spaces: Spaces) -> None:
-  """Write a STORE; under a scalar gate inside a branch."""
+def store(body: Function, u: UOp, spaces: Spaces, streams: bool = False) -> None:
+  """Write a STORE; under a scalar gate inside a branch. `streams`: it may go past the caches (see llvm_streaming)."""
   index, value = u.src
   gate, stored = _gate(index), _byte(value.dtype)
   operand = convert(body, body.operand(value), value.dtype, stored)
@@ -183,7 +184,8 @@ def store(body: Function, u: UOp, spaces: Spaces) -> None:
     body.label(f"then{number}")
   address = _address(body, index, body.operand(index.src[1]), spaces, True)
   kind = _pointer_type(index, spaces)
-  body.emit(f"store {value_type(stored)} {operand}, {kind} {address}, align {stored.scalar().itemsize}")
+  alignment = PLAIN if streams else f", align {stored.scalar().itemsize}"
+  body.emit(f"store {value_type(stored)} {operand}, {kind} {address}{alignment}")
   if gate is not None:
     body.emit(f"br label %join{number}")
     body.label(f"join{number}")

@@ -24,7 +24,8 @@ class LLVMTarget:
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written.
+  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written. `streaming`: there are
+  stores that go past the caches, and `llvm.x86.sse.sfence`.
   """
 
   name: str
@@ -38,6 +39,7 @@ class LLVMTarget:
   counters: tuple[tuple[str, str], ...] = ()
   barrier: tuple[str, ...] = ()
   dots: tuple[DotInstruction, ...] = ()
+  streaming: bool = False
 
 
 def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]]:
@@ -96,7 +98,8 @@ def cpu_target(
     caches=caches,
     dot_products=tuple([(d.product, d.rate) for d in dots]),
   )
-  return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed), dots=dots)
+  streaming = arch in ("x86_64", "amd64")
+  return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed), dots=dots, streaming=streaming)
 
 
 GENERIC = cpu_target()
