@@ -86,8 +86,8 @@ def test_a_search_without_a_result_is_not_kept() -> None:
 
 def test_other_tilings_of_a_product() -> None:
   root = before_opts(CASES["matmul"](64, 64, 64).kernel)
-  lists = other_tilings(root, WIDE.capabilities, 12)
-  assert choose_opts(root, WIDE.capabilities) == lists[0] and len(set(lists)) == 12
+  lists = other_tilings(root, WIDE.capabilities, 40)
+  assert choose_opts(root, WIDE.capabilities) == lists[0] and len(set(lists)) == 40
   staged = {sum(o.op is OptOps.STAGE for o in opts) for opts in lists}
   rows = {o.arg for opts in lists for o in opts if o.op is OptOps.UPCAST}
   lanes = {o.axis for opts in lists for o in opts if o.op is OptOps.VECTOR}

@@ -24,8 +24,8 @@ class LLVMTarget:
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written. `streaming`: there are
-  stores that go past the caches, and `llvm.x86.sse.sfence`.
+  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written. `streaming`: there
+  are stores that go past the caches, and `llvm.x86.sse.sfence`.
   """
 
   name: str
