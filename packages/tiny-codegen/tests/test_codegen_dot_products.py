@@ -138,6 +138,15 @@ def test_other_numbers_are_left_alone(dtype: DType) -> None:
   assert OptOps.TC not in {o.op for o in chosen(product(256, 256, 256, (dtype, dtype), wide=wide), "zen4")}
 
 
+def test_factors_that_are_padded_with_zeros() -> None:
+  """A convolution of what was converted before it was padded."""
+  root = product(64, 64, 64)
+  factor = next(u for u in root.toposort if u.op is Ops.CAST and u.src[0].src[0].src[0].arg == 1)
+  row = next(u for u in root.toposort if u.op is Ops.RANGE and u.arg[0] == 0)
+  padded = root.substitute({factor: (row < 60).where(factor, factor.const_like(0))})
+  assert OptOps.TC in {o.op for o in chosen(padded, "vnni")}
+
+
 def test_words_along_what_is_adjacent_are_read_as_words() -> None:
   root = apply_opts(product(64, 64, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
   params = {u.arg: u.dtype.base for u in root.toposort if u.op is Ops.PARAM}  # type: ignore[attr-defined]

@@ -9,8 +9,9 @@ from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import extent
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.tensor_cores import made_of
 from tiny_codegen.tiling import Tiling, best_tiling
-from tiny_uop import Ops, Opt, OptOps, UOp
+from tiny_uop import Opt, OptOps, UOp
 
 Way = tuple[list[Opt], Contraction, Tiling]
 
@@ -26,7 +27,7 @@ def _with_dot_products(
   root: UOp, found: Contraction, capabilities: Capabilities
 ) -> Iterator[tuple[list[Opt], Contraction]]:
   """Optimisations that make dot products of the sum, and the kernel with them."""
-  bits = {(o.value.src[0] if o.value.op is Ops.CAST else o.value).dtype.bits for o in found.operands}
+  bits = {made_of(o.value).bits for o in found.operands}
   outputs = [r.arg[0] for o in found.operands for r in found.own_loops(o)[:1]]
   if len(outputs) < 2:
     return

@@ -16,7 +16,7 @@ from tiny_codegen.dot_product import WORD, DotProduct
 from tiny_codegen.errors import opt_error
 from tiny_codegen.loops import kind, next_loop_id, rebuild
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.tensor_cores import Product, Split, exactly_as, product_of, split_loops
+from tiny_codegen.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
 from tiny_codegen.words import words_of
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 
@@ -65,7 +65,7 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
   """The kernel with the instruction, or why it cannot be used."""
   found = fitting(product, instruction)
   if found is None:
-    given = ", ".join((x.src[0] if x.op is Ops.CAST else x).dtype.name for x in (product.a, product.b))
+    given = ", ".join(made_of(x).name for x in (product.a, product.b))
     return f"it takes neither {given}, nor gives {product.reduce.dtype.name}"
   rest = simplify(product.depth.src[0] % instruction.terms)
   if rest.op is not Ops.CONST or rest.arg != 0:

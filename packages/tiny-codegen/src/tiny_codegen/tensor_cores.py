@@ -108,7 +108,7 @@ def _factors(reduce: UOp) -> tuple[tuple[UOp, UOp], tuple[UOp, ...]] | None:
   """
   value, gates = reduce.src[0], []
   while True:
-    if value.op is Ops.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
+    if _is_padded(value):
       gates.append(value.src[0])
       value = value.src[1]
     elif value.op is Ops.CAST and _widens(value) and dtypes.is_float(value.src[0].dtype):
@@ -171,7 +171,20 @@ def exactly_as(factor: UOp, dtype: DType) -> UOp | None:
     return factor
   if factor.op is Ops.CAST and _widens(factor) and dtypes.can_lossless_cast(factor.src[0].dtype, dtype):
     return factor.src[0].cast(dtype)
+  if _is_padded(factor) and (inside := exactly_as(factor.src[1], dtype)) is not None:
+    return factor.src[0].where(inside, inside.const_like(0))
   return None
+
+
+def made_of(factor: UOp) -> DType:
+  """The type of the numbers that a factor is made of, before they are converted and padded with 0."""
+  while factor.op is Ops.CAST or _is_padded(factor):
+    factor = factor.src[0 if factor.op is Ops.CAST else 1]
+  return factor.dtype
+
+
+def _is_padded(value: UOp) -> bool:
+  return value.op is Ops.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0
 
 
 # *** rewriting ***
