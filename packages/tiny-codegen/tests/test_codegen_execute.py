@@ -38,7 +38,7 @@ def test_pieces_of_large_odd_sizes(size: int, run_kernel: Any) -> None:
   [
     ("matmul", (136, 544, 512), {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
     ("matmul", (130, 547, 512), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
-    ("linear", (33, 64, 200), {OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
+    ("linear", (33, 64, 200), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.SWAP, OptOps.STAGE, OptOps.THREAD}),
     ("transpose", (64, 72), {OptOps.PADTO, OptOps.SWAP, OptOps.UPCAST, OptOps.VECTOR}),
     ("convolution", (16, 17, 8), {OptOps.PADTO, OptOps.VECTOR, OptOps.UPCAST, OptOps.STAGE, OptOps.THREAD}),
     ("softmax", (64, 777), {OptOps.STAGE, OptOps.PADTO, OptOps.VECTOR, OptOps.THREAD}),
@@ -92,3 +92,14 @@ def test_reductions(op: Ops, columns: int, run_kernel: Any) -> None:
   case = CASES["reduce_rows"](4, columns, op)
   check(case, run_kernel(case.kernel, case.arrays))
   check(case, run_kernel(case.kernel, case.arrays, [Opt(OptOps.PADTO, 1, 8), Opt(OptOps.VECTOR, 1, 8)]))
+
+
+def test_part_of_a_padded_loop_that_shares_near_memory(run_kernel: Any) -> None:
+  """Blocks of a padded loop, of which only the last has a partial one: no other reads past what was packed for it."""
+  opts = (
+    Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.SPLIT, 1, 3), Opt(OptOps.SWAP, 0, 1),
+    Opt(OptOps.STAGE, 2, (4, 2)),
+  )  # fmt: skip
+  case = CASES["matmul"](5, 137, 40)
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays, opts))

@@ -9,7 +9,8 @@ from tiny_codegen import cpu_target
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.opts import apply_opts
-from tiny_codegen.tiling import Lanes, Rows, Tiling, best_sharing, best_tiling, dot_cycles
+from tiny_codegen.sharing import best_sharing
+from tiny_codegen.tiling import Lanes, Rows, Tiling, best_tiling, dot_cycles
 from tiny_uop import AxisType, KernelInfo, Ops, OptOps, UOp, dtypes
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
@@ -54,10 +55,10 @@ def test_what_is_one(name: str) -> None:
 @pytest.mark.parametrize(
   ("form", "lanes_of", "lanes_from", "rows_from"),
   [
-    ("nn", 2, Lanes.PANEL, Rows.DIRECT),
-    ("nt", 2, Lanes.PANEL, Rows.DIRECT),
+    ("nn", 2, Lanes.SOME, Rows.DIRECT),
+    ("nt", 2, Lanes.SOME, Rows.DIRECT),
     ("tn", 2, Lanes.PANEL, Rows.BLOCK),
-    ("tt", 1, Lanes.PANEL, Rows.DIRECT),
+    ("tt", 1, Lanes.SOME, Rows.DIRECT),
   ],
 )
 def test_layouts_of_large_matrices(form: str, lanes_of: int, lanes_from: Lanes, rows_from: Rows) -> None:
@@ -114,6 +115,19 @@ def test_threads_share_panels_where_there_are_many() -> None:
   assert opts[-1].axis == 1
 
 
+def test_wide_results_of_short_sums_are_written_along_their_rows() -> None:
+  """All panels are at hand: with one at a time, each row of the result would be written in pieces."""
+  tiling = tiled(matmul(4096, 1024, 64))
+  assert (tiling.lanes_from, tiling.rows_from) == (Lanes.WHOLE, Rows.DIRECT)
+
+
+def test_several_panels_leave_something_to_share() -> None:
+  for size in (512, 1024, 2048):
+    tiling = tiled(matmul(size, size, size))
+    assert tiling.panels * tiling.lanes <= size // 4
+    assert tiling.panels * tiling.lanes * size * 4 <= AVX512.caches.second
+
+
 def test_few_panels_are_not_packed_again_for_every_row() -> None:
   root = matmul(4096, 64, 1024)
   tiling = tiled(root)
@@ -121,4 +135,4 @@ def test_few_panels_are_not_packed_again_for_every_row() -> None:
   opts = chosen[: [o.op for o in chosen].index(OptOps.THREAD)]
   sharing = best_sharing(apply_opts(root, opts, AVX512), tiling)
   assert sharing is not None
-  assert sharing.loop == 1 or sharing.block > 1
+  assert tiling.lanes_from is Lanes.WHOLE or sharing.loop == 1 or sharing.block > 1

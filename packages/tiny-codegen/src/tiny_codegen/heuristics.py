@@ -14,19 +14,14 @@ Then threads share the outermost output loop that is long enough, if there is en
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tiny_codegen.contraction import Contraction
+from tiny_codegen.contract import ContractionChooser
 from tiny_codegen.cost import Cost, iterations
-from tiny_codegen.dot_choices import best_way
-from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.heuristics_groups import choose_group_opts
-from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, stride
-from tiny_codegen.opts import apply_opt
+from tiny_codegen.loops import CLOSERS, extent, kind, loops_of
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import lower_stage, stage_twins
-from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, dot_cycles, row_by_row
+from tiny_codegen.stage import stage_twins
 from tiny_codegen.turned_copy import turned_copy
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
 
@@ -57,27 +52,11 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
 
 
 @dataclass
-class Chooser:
-  """Choices made so far, and the kernel with them applied."""
+class Chooser(ContractionChooser):
+  """Choices for any kernel."""
 
-  root: UOp
-  capabilities: Capabilities
-  opts: list[Opt] = field(default_factory=list)
   blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
   registers: int = 1  # vector registers that one value takes
-  tiling: Tiling | None = None
-
-  def take(self, *opts: Opt) -> bool:
-    """Apply choices if all of them fit."""
-    root = self.root
-    try:
-      for opt in opts:
-        root = apply_opt(root, opt, self.capabilities)
-    except KernelOptError:
-      return False
-    self.root = root
-    self.opts += opts
-    return True
 
   def take_turned(self) -> bool:
     """Read a copy that is turned in squares; False where it is none."""
@@ -232,109 +211,6 @@ class Chooser:
     written_out = {r for r in loops_of(self.root).values() if kind(r) in (AxisType.UPCAST, AxisType.UNROLL)}
     return int(sum(iterations(u.ranges & written_out) for u in nodes if loop in u.ranges and u.op not in CLOSERS))
 
-  # *** sums of products ***
-
-  def contract(self) -> bool:
-    """Tile a sum of products as `tiling.py` finds best; False where the kernel is none, or lanes along the sum are
-    better."""
-    found = Contraction.of(self.root)
-    way = None if found is None else best_way(self.root, found, self.capabilities)
-    if found is None or way is None or way[2].cycles > dot_cycles(found, self.capabilities):
-      return False
-    return self.take_tiling(*way)
-
-  def take_tiling(self, first: Sequence[Opt], found: Contraction, tiling: Tiling) -> bool:
-    """Tile the sum of products that the kernel is after some choices in a given way; False where that does not fit."""
-    before = self.root, list(self.opts)
-    if self.take(*first) and self._tile_contraction(found, tiling) and self._fits():
-      self.tiling = tiling
-      return True
-    self.root, self.opts = before
-    return False
-
-  def _fits(self) -> bool:
-    """Whether what is to be packed fits into near memory, of which the tiling has only an estimate."""
-    try:
-      lower_stage(self.root, self.capabilities)
-    except KernelError:
-      return False
-    return True
-
-  def _tile_contraction(self, found: Contraction, tiling: Tiling) -> bool:
-    lane_loop, row_loop = tiling.lane_loop.arg[0], tiling.row_loop.arg[0]
-    vectors = self._split(OptOps.VECTOR, lane_loop, tiling.lanes)
-    rows = None if vectors is None else self._split(OptOps.UPCAST, row_loop, tiling.rows)
-    if vectors is None or rows is None:
-      return False
-    panels = [r.arg[0] for r in found.end.src[1:] if r in tiling.lanes_of.loops]
-    shared = [r.arg[0] for r in found.end.src[1:] if r in tiling.lanes_of.loops & tiling.rows_of.loops]
-    others = [r.arg[0] for r in found.end.src[1:] if r.arg[0] not in (*panels, row_loop)]
-    own = [i for i in panels if i not in shared]
-    outside = [r.arg[0] for r in tiling.image_loops(found)] if tiling.rows_from is Rows.IMAGE else []
-    if tiling.lanes_from is Lanes.WHOLE:
-      self._reorder([*shared, *others, *((row_loop, *own) if tiling.rows_from is Rows.TILE else (*own, row_loop))])
-    elif outside:
-      first = [i for i in others if i not in outside]
-      self._reorder([*shared, *first, *own, *[i for i in outside if i != row_loop], row_loop])
-    else:
-      self._reorder([*panels, *others, row_loop])
-    summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
-    tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)
-    if tiling.rows_from is Rows.BLOCK:
-      return self._block(tiling, tile, summed)
-    if tiling.lanes_from is not Lanes.DIRECT:
-      whole = (lane_loop, *summed) if tiling.lanes_from is Lanes.WHOLE else summed
-      if not self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present(whole))):
-        return False
-    if tiling.rows_from is not Rows.DIRECT:
-      along = outside if outside else [row_loop] if tiling.rows_from is Rows.WINDOW else []
-      kept = (*summed, *[i for i in along if i != row_loop], *[i for i in along if i == row_loop], rows)
-      kept = (*along, *tile) if by_row and not outside else kept
-      return self.take(Opt(OptOps.STAGE, tiling.rows_of.slot, self._present(kept)))
-    return True
-
-  def _present(self, loops: tuple[int, ...]) -> tuple[int, ...]:
-    """Of these loops those that the kernel still has."""
-    return tuple([i for i in loops if i in loops_of(self.root)])
-
-  def _share(self, tiling: Tiling) -> None:
-    """THREAD on the loop of a contraction that is best shared. The panels stay around a block of its iterations."""
-    sharing = best_sharing(self.root, tiling)
-    if sharing is None:
-      return
-    inside, panels = next_loop_id(self.root), tiling.lane_loop.arg[0]
-    if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)):
-      loops = loops_of(self.root)
-      if sharing.block > 1 and sharing.loop != panels and panels in loops and inside in loops:
-        self.take(Opt(OptOps.SWAP, inside, panels))
-
-  def _split(self, op: OptOps, loop: int, amount: int) -> int | None:
-    """Take n iterations of a loop, padded if need be, inside; the id of the loop they become, None if that fails."""
-    size = extent(loops_of(self.root)[loop])
-    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
-    inner = next_loop_id(self.root)
-    return inner if self.take(*padding, Opt(op, loop, amount)) else None
-
-  def _reorder(self, wanted: list[int]) -> None:
-    """SWAP output loops until they are in an order."""
-    for place in range(len(wanted)):
-      current = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
-      goal = [i for i in wanted if i in current]
-      if place < len(goal) and current[place] != goal[place]:
-        self.take(Opt(OptOps.SWAP, current[place], goal[place]))
-
-  def _block(self, tiling: Tiling, tile: tuple[int, ...], summed: tuple[int, ...]) -> bool:
-    """Several panels for several rows at a time, with both operands in near memory."""
-    panel = self._split(OptOps.SPLIT, tiling.lane_loop.arg[0], PANELS)
-    block = None if panel is None else self._split(OptOps.SPLIT, tiling.row_loop.arg[0], ROW_BLOCKS)
-    if panel is None or block is None:
-      return False
-    return self.take(
-      Opt(OptOps.SWAP, panel, block),
-      Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)),
-      Opt(OptOps.STAGE, tiling.rows_of.slot, (block, *tile)),
-    )
-
   # *** small loops ***
 
   def unroll(self) -> None:
@@ -357,7 +233,7 @@ class Chooser:
     if Cost(self.root).scalar() < THREAD_WORK:
       return
     if self.tiling is not None:
-      self._share(self.tiling)
+      self.share(self.tiling)
       return
     ends = self.root.src
     if any(e.op is not Ops.END for e in ends):

@@ -50,7 +50,7 @@ def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
   for u in root.toposort:
     if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.index:
       for loop in u.ranges & closed:
-        if _only_last(u, loop) and (_starts_at_once(u, loop) or _guarded(root, loop, u)):
+        if _only_last(u, loop) and (_starts_at_once(u, loop) or (_guarded(root, loop, u) and not _shares(root, loop))):
           candidates.setdefault(loop, []).append(u)
   # only lanes that may not happen cost much: a scalar gate is a select
   wanted = [
@@ -63,6 +63,18 @@ def _starts_at_once(gate: UOp, loop: UOp) -> bool:
   """Whether no outer loop decides which of this loop's iterations the gate is about: then only the last one is."""
   block = stride(gate.src[0], loop)
   return block is not None and not _parts(gate.src[0], loop, block)[0].ranges
+
+
+def _shares(root: UOp, loop: UOp) -> bool:
+  """Whether iterations read places of their own in near memory that is filled for all of them. Where there is no last
+  block its place would be outside of that memory, and loads are made before it is known that there is none."""
+  own = _own_memory(root, loop)
+  for u in root.toposort:
+    if u.op is Ops.INDEX and loop in u.src[1].ranges:
+      memory = u.src[0].src[0] if u.src[0].op is Ops.AFTER else u.src[0]
+      if memory.op is Ops.ALLOC and memory not in own:
+        return True
+  return False
 
 
 def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:

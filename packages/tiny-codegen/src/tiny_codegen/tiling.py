@@ -4,8 +4,9 @@ their own.
 Of the output loops some move only one operand, some only the other. One of the first kind becomes vector lanes, one of
 the second the rows of a register tile: in each step of the sum a few vectors of the one operand (`lanes`) meet a few
 scalars of the other (`rows`), and rows × vectors products are added to accumulators that stay in registers. The operand
-with the lanes is packed into near memory one panel at a time, so that its lanes are adjacent whatever its layout; the
-panels are the outermost loop, and what the other operand reads streams past each. Which loops, and what is packed, is
+with the lanes is packed into near memory in panels, so that its lanes are adjacent whatever its layout: one, several or
+all at a time, past which the other operand streams. The more panels, the longer the pieces of memory that are read and
+written; the fewer, the nearer they stay. Which loops, and what is packed, is
 decided by an estimate of cycles (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, has
 the reasoning for matrices; here the panel is as long as the sum, and accumulators never leave their registers).
 """
@@ -19,33 +20,39 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tiny_codegen.contraction import Contraction, Operand
-from tiny_codegen.loops import extent, kind, stride
+from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.turn import LEAST
-from tiny_uop import AxisType, Ops, UOp
+from tiny_uop import UOp
 
 ROWS = (8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
 # cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, where it is
 # adjacent to the next steps of the sum, and where neither; of storing one element of a vector on its own, and where
 # the rows of the tile are adjacent
-COPY, TURN, GATHER, SCATTER, TURNED = 0.15, 0.4, 1.5, 1.0, 0.3
+COPY, TURN, GATHER, SCATTER, TURNED = 0.15, 0.4, 1.5, 1.0, 0.5
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
-# of the first cache level, what a panel may take for it to stay there; and what the second one delivers in a cycle, in
-# bytes
-FIRST_LEVEL, SECOND_LEVEL = 2 / 3, 24.0
+# of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
+# a cycle, in bytes
+FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
 # an operand of this share of the second cache level is there anyway
 SMALL = 1 / 4
 # what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
 # lines, or of lines that are not next to each other; and a gate on a last, partial block
-COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.3
+COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
 # what rows cost that come from the second cache level
 SECOND = 1.1
 # of the second level, what all panels together may take to stay there
 WHOLE = 3 / 8
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
+# passes over several panels at a time, so that threads have something to share
+SHARED_PASSES = 4
+# of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
+# of it, and each line that is read again and again in order
+PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
+CACHE_LINE, NEIGHBOURS = 64, 64
 
 
 class Lanes(Enum):
@@ -53,6 +60,7 @@ class Lanes(Enum):
 
   DIRECT = "memory"
   PANEL = "near memory, a panel at a time, in the outermost loop"
+  SOME = "near memory, several panels at a time, in the outermost loop"
   WHOLE = "near memory, all panels"
 
 
@@ -79,6 +87,7 @@ class Tiling:
   rows: int
   lanes_from: Lanes
   rows_from: Rows
+  panels: int = 1  # that are packed together, where it is SOME of them
 
   def image_loops(self, c: Contraction) -> list[UOp]:
     """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""
@@ -134,14 +143,30 @@ class _Plan:
       return
     if self.rows > int(self.row_loop.src[0].vmax):
       return
-    storing = self._storing()
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
-      packing = self._packing(lanes_from, rows_from)
-      if packing is not None:
-        cycles = self._computing(lanes_from, rows_from) + packing + storing
-        yield Tiling(
-          cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from
-        )
+      for panels in self._panels(lanes_from):
+        packing = self._packing(lanes_from, rows_from, panels)
+        if packing is not None:
+          cycles = self._computing(lanes_from, rows_from) + packing + self._again(rows_from, panels)
+          cycles += self._storing(PANELS if rows_from is Rows.BLOCK else panels)
+          yield Tiling(
+            cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
+            panels,
+          )  # fmt: skip
+
+  def _panels(self, lanes_from: Lanes) -> list[int]:
+    """How many panels may be between two steps to other rows."""
+    every = blocks(self.lane_loop, self.lanes)
+    if lanes_from is not Lanes.SOME:
+      return [every if lanes_from is Lanes.WHOLE else 1]
+    if not _divides(self.lane_loop, self.lanes):
+      return []  # `peel` leaves gates in such loops
+    shared = self.c.outputs / (int(self.lane_loop.src[0].vmax) * int(self.row_loop.src[0].vmax))
+    return [
+      n
+      for n in range(2, every // 2 + 1)
+      if every % n == 0 and n * self.panel <= self.target.caches.second * WHOLE and every // n * shared >= SHARED_PASSES
+    ]
 
   @property
   def lanes(self) -> int:
@@ -169,12 +194,13 @@ class _Plan:
       elif self.panel > near:
         each *= SPREAD
       each *= (COMPUTED if self.lanes_of.computed else 1.0) * (PADDED if lane_waste > 1 else 1.0)
-    elif self.panel > near:
-      leaves = lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE
-      delivered = SECOND_LEVEL / 2 if leaves else SECOND_LEVEL
+    else:
+      delivered = self._delivered(lanes_from, rows_from)
       each = max(each, self.lanes * self.lanes_of.value.dtype.itemsize / delivered)
-    if rows_from is Rows.IMAGE:
-      each *= SECOND
+    if rows_from is Rows.WINDOW:
+      each *= 1.0 if self._window_bytes() <= self.target.caches.second * WHOLE else FAR
+    elif rows_from is Rows.IMAGE:
+      each *= SECOND if self._image_bytes() <= self.target.caches.second * WHOLE else FAR
     elif rows_from is Rows.DIRECT:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
@@ -183,6 +209,13 @@ class _Plan:
     """Instructions in the time of one multiply-add."""
     wanted = self.c.instruction
     return 1.0 if wanted is None else dict(self.target.dot_products)[wanted.plain]
+
+  def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
+    """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
+    one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
+    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
+      return SECOND_LEVEL / 2 if one else LAST_LEVEL
+    return math.inf if one and self.panel <= self.target.caches.first * FIRST_LEVEL else SECOND_LEVEL
 
   @property
   def outermost(self) -> UOp:
@@ -193,7 +226,7 @@ class _Plan:
   def summed(self) -> tuple[UOp, ...]:
     return self.c.reduce.src[1:]
 
-  def _packing(self, lanes_from: Lanes, rows_from: Rows) -> float | None:
+  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
     """Cycles for filling near memory; None where it does not fit, or is for nothing."""
     if not self._possible(lanes_from, rows_from):
       return None
@@ -203,30 +236,43 @@ class _Plan:
       if any(extent(r) is None for r in self.summed):
         return None
       cycles += self.lanes_of.elements * self._moving(self.lanes_of, self.lane_loop)
-      near += self._whole() if lanes_from is Lanes.WHOLE else self.panel * (PANELS if rows_from is Rows.BLOCK else 1)
+      together = PANELS if rows_from is Rows.BLOCK else panels
+      cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together)
+      near += self.panel * together
     if rows_from in (Rows.WINDOW, Rows.IMAGE):
-      overlap = max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
+      overlap = self._overlap()
       # a tap of the kernel that moves by one makes what a strided window reads adjacent
       adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
       filling = self.rows_of.elements * (COPY if adjacent else GATHER)
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
+        size = int(self.row_loop.src[0].vmax)
         # what depends on nothing else is packed once, before everything
         once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
         passes = 1 if once else blocks(self.lane_loop, self.lanes)
-        cycles += filling / overlap**0.5 * passes
+        cycles += (filling / overlap**0.5 + self._reading(self.rows_of, self.row_loop, size)) * passes
       else:
         images = int(self.outermost.src[0].vmax)
-        near += self.rows_of.elements / overlap / images * self.rows_of.value.dtype.itemsize
+        near += self._image_bytes()
         cycles = cycles * images + filling / overlap
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
       cycles += self.rows_of.elements * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
+      cycles += self._reading(self.rows_of, self.row_loop, self.rows)
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
-      cycles += self.rows_of.elements * COPY * blocks(self.lane_loop, self.lanes) / PANELS
+      filling = self.rows_of.elements * COPY + self._reading(self.rows_of, self.row_loop, self.rows * ROW_BLOCKS)
+      cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS
     return cycles if near <= room else None
+
+  def _overlap(self) -> float:
+    """How often the windows of the rows' operand read an element."""
+    return max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
+
+  def _image_bytes(self) -> float:
+    images = int(self.outermost.src[0].vmax)
+    return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
 
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
@@ -248,8 +294,9 @@ class _Plan:
       return lanes_from is Lanes.WHOLE
     if rows_from is Rows.IMAGE:
       return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
-    # rows that are not packed gain nothing from having all panels at hand
-    return rows_from is Rows.WINDOW or lanes_from is not Lanes.WHOLE
+    if lanes_from is Lanes.SOME:
+      return rows_from is Rows.DIRECT
+    return True
 
   def _far_apart(self) -> float:
     """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
@@ -272,11 +319,35 @@ class _Plan:
       span *= int(loop.src[0].vmax)
     return span * 1.25 * self.rows_of.value.dtype.itemsize
 
-  def _storing(self) -> float:
+  def _storing(self, panels: int) -> float:
+    """Cycles for writing the results."""
     outputs, offset = self.c.outputs, self.c.end.src[0].src[0].src[1]
+    itemsize, row_size = self.c.reduce.dtype.itemsize, int(self.row_loop.src[0].vmax)
     if stride(offset, self.lane_loop) == 1:
-      return outputs / self.width
-    return outputs * (TURNED if stride(offset, self.row_loop) == 1 and self.rows >= LEAST else SCATTER)
+      return outputs / self.width + self._pieces(outputs, itemsize, self.lanes * panels)
+    if stride(offset, self.row_loop) == 1 and self.rows >= LEAST:
+      # the tiles of a row follow each other soon enough, and the next row, too
+      return outputs * TURNED + self._pieces(outputs, itemsize, max(row_size, NEIGHBOURS))
+    return outputs * SCATTER + self._pieces(outputs, itemsize, self.rows)
+
+  def _again(self, rows_from: Rows, panels: int) -> float:
+    """Cycles for rows that are read from memory again for other panels."""
+    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * SMALL:
+      return 0.0
+    return AGAIN * blocks(self.lane_loop, self.lanes) / panels * self.rows_of.nbytes / CACHE_LINE
+
+  def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
+    """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
+    moves by more than what is fetched ahead."""
+    if operand.step(loop) != 1 or not any((operand.step(r) or 0) >= SAME_SETS for r in self.summed):
+      return 0.0
+    itemsize = operand.value.dtype.itemsize
+    return self._pieces(operand.nbytes / itemsize, itemsize, piece)
+
+  def _pieces(self, elements: float, itemsize: int, piece: int) -> float:
+    """Cycles of memory for elements of which so many at a time are next to each other."""
+    nbytes = elements * itemsize
+    return elements / piece * PIECE + nbytes / CACHE_LINE * LINE if nbytes > self.target.caches.second else 0.0
 
 
 def row_by_row(c: Contraction, operand: Operand, row_loop: UOp) -> bool:
@@ -303,42 +374,3 @@ def dot_cycles(c: Contraction, target: Capabilities) -> float:
   size = int(summed[0].src[0].vmax)
   outputs = c.outputs
   return outputs * (c.length * blocks(summed[0], width) * width / size / (2 * width) * 1.25 + 8)
-
-
-@dataclass(frozen=True)
-class Sharing:
-  """How threads share the output loops of a tiled contraction: a loop, and how many iterations at a time."""
-
-  cost: float
-  loop: int
-  block: int
-
-
-def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
-  """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
-
-  The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
-  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case.
-  """
-  order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
-  packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
-  for stage in (u for u in root.toposort if u.op is Ops.STAGE):
-    lanes = _reads(stage, tiling.lanes_of.slot)
-    elements = tiling.lanes_of.elements * GATHER if lanes else tiling.rows_of.elements * COPY
-    depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
-    if depths:
-      packed.append((max(depths), elements / tiling.cycles))
-  choices = []
-  for depth, loop in enumerate(order):
-    size = extent(loop)
-    if size is None or size < 2:
-      continue
-    for block in {1, max(1, size // 8)}:
-      if size % block == 0:
-        again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
-        choices.append(Sharing(again + 0.5 * block / size, loop.arg[0], block))
-  return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
-
-
-def _reads(value: UOp, slot: int) -> bool:
-  return any(u.op is Ops.PARAM and u.arg == slot for u in value.toposort)

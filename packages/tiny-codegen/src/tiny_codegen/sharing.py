@@ -1,0 +1,48 @@
+"""How threads share the loops of a tiled contraction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiny_codegen.loops import extent, kind
+from tiny_codegen.tiling import COPY, GATHER, Tiling
+from tiny_uop import AxisType, Ops, UOp
+
+
+@dataclass(frozen=True)
+class Sharing:
+  """How threads share the output loops of a tiled contraction: a loop, and how many iterations at a time."""
+
+  cost: float
+  loop: int
+  block: int
+
+
+def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
+  """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
+
+  The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
+  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case.
+  """
+  order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
+  packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
+  for stage in (u for u in root.toposort if u.op is Ops.STAGE):
+    lanes = _reads(stage, tiling.lanes_of.slot)
+    elements = tiling.lanes_of.elements * GATHER if lanes else tiling.rows_of.elements * COPY
+    depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
+    if depths:
+      packed.append((max(depths), elements / tiling.cycles))
+  choices = []
+  for depth, loop in enumerate(order):
+    size = extent(loop)
+    if size is None or size < 2:
+      continue
+    for block in {1, max(1, size // 8)}:
+      if size % block == 0:
+        again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
+        choices.append(Sharing(again + 0.5 * block / size, loop.arg[0], block))
+  return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
+
+
+def _reads(value: UOp, slot: int) -> bool:
+  return any(u.op is Ops.PARAM and u.arg == slot for u in value.toposort)
