@@ -104,7 +104,7 @@ def ratio(top: Callable[[Real], Real], bottom: Callable[[Real], Real], at_zero: 
 def main() -> None:
   """All polynomials."""
   mp.mp.prec = 400
-  ln2, one, quarter = mp.log(2), mp.mpf(1), mp.pi / 4 * mp.mpf("1.0001")
+  ln2, one, quarter = mp.log(2), mp.mpf(1), mp.pi / 4 * mp.mpf("1.002")
   half, natural = mp.mpf("0.501"), ln2 * mp.mpf("0.501")
   left, right = mp.sqrt(mp.mpf("0.5")) * mp.mpf("0.9999") - 1, mp.sqrt(mp.mpf(2)) * mp.mpf("1.0001") - 1
   for label, bits, degree in (("F32", 24, (4, 4, 7, 3, 2)), ("F64", 53, (9, 9, 0, 5, 5))):
@@ -154,7 +154,8 @@ def main() -> None:
     6,
     53,
   )
-  for label, bits, keep in (("F32", 24, (16, 16, 16)), ("F64", 53, (33, 33, 33))):
+  for label, bits, keep in (("F32", 24, (16, 16)), ("F64", 53, (33, 33, 33)), ("FUSED_F32", 24, (24, 13)),
+                            ("FUSED_F64", 53, (53, 33))):  # fmt: skip
     rest, parts = mp.pi / 2, []
     for k in keep:
       # truncated, so that all parts are positive and each is a bit string of pi/2

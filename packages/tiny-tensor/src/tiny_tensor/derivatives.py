@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiny_tensor.cosine import cosine
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 
 Grads = tuple[UOp | None, ...]
@@ -162,7 +161,10 @@ DERIVATIVES = (
   Derivative(Ops.EXP, lambda g, n: (g * n,), _at(lambda x: x.exp(), _A)),
   Derivative(Ops.LOG2, lambda g, n: (g / (n.src[0] * math.log(2)),), _at(lambda x: x.log2(), _POSITIVE)),
   Derivative(Ops.LOG, lambda g, n: (g / n.src[0],), _at(lambda x: x.log(), _POSITIVE)),
-  Derivative(Ops.SIN, lambda g, n: (g * cosine(n.src[0]),), _at(lambda x: x.sin(), _A)),
+  Derivative(Ops.SIN, lambda g, n: (g * n.src[0].cos(),), _at(lambda x: x.sin(), _A)),
+  Derivative(Ops.COS, lambda g, n: (-(g * n.src[0].sin()),), _at(lambda x: x.cos(), _A)),
+  Derivative(Ops.LDEXP, lambda g, n: (g.alu(Ops.LDEXP, n.src[1]), None),
+             _at(lambda x: x.alu(Ops.LDEXP, x.const_like(-3)), _A), kinks="the exponent has no gradient"),
   Derivative(Ops.SQRT, lambda g, n: (g / (n * 2),), _at(lambda x: x.sqrt(), _POSITIVE), kinks="at 0: infinite"),
   Derivative(Ops.ADD, lambda g, n: (g, g), _at(lambda x, y: x + y, _A, _B)),
   Derivative(Ops.MUL, lambda g, n: (g * n.src[1], g * n.src[0]),

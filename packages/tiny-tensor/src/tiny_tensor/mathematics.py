@@ -7,7 +7,6 @@ from typing import Self
 
 from tiny_tensor import approximation as ap
 from tiny_tensor.base import Operand
-from tiny_tensor.cosine import cosine
 from tiny_tensor.elementwise import ElementwiseMixin
 from tiny_uop import DType, Ops, dtypes
 
@@ -51,8 +50,7 @@ class MathMixin(ElementwiseMixin):
 
   def cos(self) -> Self:
     """Cosine, of radians."""
-    x, dtype = self.with_precision()
-    return x.derive(cosine(x.uop)).as_dtype(dtype)
+    return self.as_float().alu(Ops.COS)
 
   def tan(self) -> Self:
     """Tangent, of radians."""

@@ -190,6 +190,9 @@ class Arithmetic(Node):
   def sin(self) -> UOp:
     return self.alu(Ops.SIN)
 
+  def cos(self) -> UOp:
+    return self.alu(Ops.COS)
+
   def sqrt(self) -> UOp:
     return self.alu(Ops.SQRT)
 

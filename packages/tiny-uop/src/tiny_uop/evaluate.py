@@ -61,6 +61,15 @@ def _float_div(a: float, b: float) -> float:
   return math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
+def _ldexp(x: float, n: float) -> float:
+  if not math.isfinite(n):
+    return math.nan
+  try:
+    return math.ldexp(x, int(n))
+  except OverflowError:
+    return math.copysign(math.inf, x)
+
+
 def _maximum(a: Any, b: Any) -> Any:
   if a != a or b != b:
     return math.nan
@@ -105,12 +114,14 @@ _FUNCTIONS: dict[Ops, Callable[..., Any]] = {
   Ops.EXP: _safe(math.exp, _nan),
   Ops.LOG: _safe(math.log, _log_domain),
   Ops.SIN: _safe(math.sin, _nan),
+  Ops.COS: _safe(math.cos, _nan),
   Ops.SQRT: _safe(math.sqrt, _nan),
   Ops.TRUNC: _float_trunc,
   Ops.ADD: operator.add,
   Ops.SUB: operator.sub,
   Ops.MUL: operator.mul,
   Ops.FDIV: _float_div,
+  Ops.LDEXP: _ldexp,
   Ops.FLOORDIV: lambda a, b: a // b if b else 0,
   Ops.FLOORMOD: lambda a, b: a % b if b else 0,
   Ops.TRUNCDIV: _trunc_div,

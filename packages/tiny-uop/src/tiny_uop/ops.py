@@ -62,6 +62,7 @@ class Ops(Enum):
   EXP = auto()
   LOG = auto()
   SIN = auto()
+  COS = auto()
   SQRT = auto()
   TRUNC = auto()
   # elementwise: binary
@@ -69,6 +70,7 @@ class Ops(Enum):
   SUB = auto()
   MUL = auto()
   FDIV = auto()
+  LDEXP = auto()
   FLOORDIV = auto()
   FLOORMOD = auto()
   TRUNCDIV = auto()
@@ -98,11 +100,12 @@ class GroupOp:
   """Sets of operations."""
 
   Convert = frozenset({Ops.CAST, Ops.BITCAST})
-  Transcendental = frozenset({Ops.EXP2, Ops.LOG2, Ops.EXP, Ops.LOG, Ops.SIN})
+  Transcendental = frozenset({Ops.EXP2, Ops.LOG2, Ops.EXP, Ops.LOG, Ops.SIN, Ops.COS})
   Unary = frozenset({*Convert, *Transcendental, Ops.NEG, Ops.SQRT, Ops.TRUNC})
   Compare = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
-  Binary = frozenset({*Compare, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV,
-                      Ops.TRUNCMOD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY})  # fmt: skip
+  Binary = frozenset({*Compare, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.LDEXP, Ops.FLOORDIV, Ops.FLOORMOD,
+                      Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
+                      Ops.THREEFRY})  # fmt: skip
   Ternary = frozenset({Ops.WHERE, Ops.MULACC})
   Elementwise = Unary | Binary | Ternary
   ALU = Elementwise - Convert

@@ -89,7 +89,7 @@ _INT_BINARY = {Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.SHL, 
 ELEMENTWISE = (
   row(_FLOAT_UNARY, "one float source of its dtype", lambda u: _same(u, 1) and u.dtype.kind == "float"),
   row({Ops.ADD, Ops.MUL, Ops.MAX}, "two sources of its dtype", lambda u: _same(u, 2)),
-  row(Ops.FDIV, "two float sources of its dtype", lambda u: _same(u, 2) and u.dtype.kind == "float"),
+  row({Ops.FDIV, Ops.LDEXP}, "two float sources of its dtype", lambda u: _same(u, 2) and u.dtype.kind == "float"),
   row(_INT_BINARY, "two integer sources of its dtype", lambda u: _same(u, 2) and _integer(u.dtype)),
   row(
     {Ops.AND, Ops.OR, Ops.XOR},

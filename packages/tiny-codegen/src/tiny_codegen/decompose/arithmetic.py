@@ -56,6 +56,17 @@ def nearest(x: UOp) -> UOp:
   return to(x + half, dtypes.int32)
 
 
+def whole_near(x: UOp, offset: int = 0) -> tuple[UOp, UOp]:
+  """(n, bits): the integer n nearest to x (halves to even) as a float, for |x| below 2**(mantissa bits - 2), and
+  unsigned bits of which the low ones are n + offset.
+
+  Where floats have no bits behind the point, adding rounds, and leaves the integer in the low bits.
+  """
+  large = 1.5 * 2.0 ** (23 if x.dtype.bits == 32 else 52) + offset
+  moved = x + large
+  return moved + -large, unsigned_bits(moved)
+
+
 def power_of_two(exponent: UOp, dtype: DType) -> UOp:
   """2**exponent as float32 or float64 from a signed integer of the same width, for normal results."""
   mantissa, bias = (23, 127) if dtype.bits == 32 else (52, 1023)

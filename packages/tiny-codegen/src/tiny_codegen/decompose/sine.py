@@ -1,6 +1,6 @@
-"""SIN of float32 and float64 for any argument: the tests hold it to the bound of the other functions.
+"""SIN and COS of float32 and float64 for any argument: the tests hold it to the bound of the other functions.
 
-The argument becomes n * pi/2 + r, |r| <= pi/4. Small arguments subtract n times pi/2 in four parts of which the
+The argument becomes n * pi/2 + r, |r| <= pi/4. Small arguments subtract n times pi/2 in parts of which the
 products with n are exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980). Large ones multiply
 the mantissa by as many bits of 2/pi as matter, in integers (Payne and Hanek, "Radian reduction for trigonometric
 functions", 1983); the bits come from constants chosen by the exponent, not from memory.
@@ -15,19 +15,20 @@ from tiny_codegen.decompose import coefficients as fitted
 from tiny_codegen.decompose.arithmetic import (
   INFINITY,
   NAN,
+  UNSIGNED,
   horner,
   magnitude,
-  nearest,
   reinterpret,
   signed_bits,
   to,
   unsigned_bits,
+  whole_near,
 )
-from tiny_uop import UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes
 
 
 class Reduced(NamedTuple):
-  """x = quadrant * pi/2 + high + low; quadrant as int32, of which the last two bits count."""
+  """x = quadrant * pi/2 + high + low; quadrant as an unsigned integer, of which the last two bits count."""
 
   quadrant: UOp
   high: UOp
@@ -36,47 +37,50 @@ class Reduced(NamedTuple):
 
 class _Format(NamedTuple):
   mantissa: int
-  parts: Sequence[float]  # of pi/2
-  small: float  # below, a multiple of the leading parts is exact
   sine: Sequence[float]
   cosine: Sequence[float]
-  identity: float  # below, sin(x) rounds to x
   half_pi: tuple[float, float]  # the nearest float, and what it misses
   half_pi_upper: float  # the first half of the digits of the former
+
+
+class _Parts(NamedTuple):
+  """pi/2 in parts, such that for |x| < limit what is left of x is exact until the last one is subtracted."""
+
+  parts: Sequence[float]
+  limit: float
 
 
 _HALF_PI_F32 = (float.fromhex("0x1.921fb6p+0"), float.fromhex("-0x1.777a5cp-25"))
 _HALF_PI_F64 = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"))
 _FORMATS = {
-  32: _Format(
-    23, fitted.HALF_PI_F32, 400.0, fitted.SIN_F32, fitted.COS_F32, 2.0**-12, _HALF_PI_F32, float.fromhex("0x1.92p+0")
-  ),
-  64: _Format(
-    52,
-    fitted.HALF_PI_F64,
-    1.5e6,
-    fitted.SIN_F64,
-    fitted.COS_F64,
-    2.0**-27,
-    _HALF_PI_F64,
-    float.fromhex("0x1.921fb5p+0"),
-  ),
+  32: _Format(23, fitted.SIN_F32, fitted.COS_F32, _HALF_PI_F32, float.fromhex("0x1.92p+0")),
+  64: _Format(52, fitted.SIN_F64, fitted.COS_F64, _HALF_PI_F64, float.fromhex("0x1.921fb5p+0")),
+}
+# by whether products and sums are fused: products need not be exact then, and the parts are whole floats
+_PARTS = {
+  (32, False): _Parts(fitted.HALF_PI_F32, 400.0),
+  (64, False): _Parts(fitted.HALF_PI_F64, 1.5e6),
+  (32, True): _Parts(fitted.HALF_PI_FUSED_F32, 3000.0),
+  (64, True): _Parts(fitted.HALF_PI_FUSED_F64, 1.5e6),
 }
 _TWO_OVER_PI = 0.6366197723675814
 
 
-def _cody_waite(x: UOp) -> Reduced:
-  """For |x| below the format's `small`."""
-  form = _FORMATS[x.dtype.bits]
-  n = nearest(x * _TWO_OVER_PI)
-  count = to(n, x.dtype.scalar())
-  first = x - count * form.parts[0]
-  second_part, third_part = count * form.parts[1], count * form.parts[2]
-  second = first - second_part
-  third = second - third_part
-  # what the two subtractions rounded away
-  lost = ((first - second) - second_part) + ((second - third) - third_part)
-  return Reduced(n, third, lost - count * form.parts[3])
+def _cody_waite(x: UOp, parts: Sequence[float], offset: int, fused: bool) -> Reduced:
+  """For |x| below the limit of the parts."""
+
+  def without(value: UOp, part: float) -> UOp:
+    """value - n * part."""
+    return n.alu(Ops.MULACC, n.const_like(-part), value) if fused else value + n * -part
+
+  n, quadrant = whole_near(x * _TWO_OVER_PI, offset)
+  rest, low = without(x, parts[0]), None
+  for part in parts[1:-1]:
+    less = without(rest, part)
+    lost = without(rest - less, part)  # what this subtraction rounded away
+    rest, low = less, lost if low is None else low + lost
+  assert low is not None, "three parts at least"
+  return Reduced(quadrant, rest, without(low, parts[-1]))
 
 
 def _shifted(words: list[UOp], place: UOp, wanted: int, steps: Sequence[int]) -> list[UOp]:
@@ -115,7 +119,7 @@ def _payne_hanek_single(x: UOp) -> Reduced:
   rest = reinterpret(product << 2, dtypes.int64) >> 2
   head = to(rest, dtypes.float32)
   tail = to(rest - to(head, dtypes.int64), dtypes.float32)
-  return Reduced(to(quadrant, dtypes.int32), *_times_half_pi(head * 2.0**-62, tail * 2.0**-62))
+  return Reduced(quadrant, *_times_half_pi(head * 2.0**-62, tail * 2.0**-62))
 
 
 def _product_limbs(mantissa: UOp, words: list[UOp]) -> list[UOp]:
@@ -149,7 +153,7 @@ def _payne_hanek_double(x: UOp) -> Reduced:
   bottom = middle + to(lower, dtypes.float64) * 2.0**-126
   high = top + bottom
   low = (top - high) + bottom
-  return Reduced(to(quadrant, dtypes.int32), *_times_half_pi(high, low))
+  return Reduced(quadrant, *_times_half_pi(high, low))
 
 
 def _times_half_pi(high: UOp, low: UOp) -> tuple[UOp, UOp]:
@@ -164,21 +168,37 @@ def _times_half_pi(high: UOp, low: UOp) -> tuple[UOp, UOp]:
   return product, error + (high * second + low * first)
 
 
-def sine(x: UOp) -> UOp:
-  """sin(x)."""
-  form = _FORMATS[x.dtype.bits]
+def _value(r: Reduced) -> UOp:
+  """sin(quadrant * pi/2 + high + low)."""
+  form = _FORMATS[r.high.dtype.bits]
+  z = r.high * r.high
+  odd = r.high + ((r.high * z) * horner(z, form.sine) + r.low)
+  most = z * -0.5 + 1.0
+  lost = (1.0 - most) + z * -0.5
+  even = most + (z * z * horner(z, form.cosine) + (r.high * -r.low + lost))
+  value = unsigned_bits((r.quadrant & 1).ne(0).where(even, odd))
+  sign = 1 << (r.high.dtype.bits - 1)
+  return reinterpret(value ^ ((r.quadrant << (r.high.dtype.bits - 2)) & sign), r.high.dtype.scalar())
+
+
+def _circular(x: UOp, offset: int, fused: bool) -> UOp:
+  """sin(|x| + offset * pi/2)."""
   size = magnitude(x)
-  near = _cody_waite(x)
+  parts, limit = _PARTS[x.dtype.bits, fused]
   far = _payne_hanek_single(size) if x.dtype.bits == 32 else _payne_hanek_double(size)
-  is_near = size < form.small
-  high, low = is_near.where(near.high, far.high), is_near.where(near.low, far.low)
-  quadrant = is_near.where(near.quadrant, far.quadrant)
-  z = high * high
-  odd = high + ((high * z) * horner(z, form.sine) + low)
-  even = 1.0 - (z * 0.5 - (z * z * horner(z, form.cosine) - high * low))
-  value = (quadrant & 1).ne(0).where(even, odd)
-  # the large-argument path worked on |x|
-  flip = (quadrant & 2).ne(0) ^ (is_near.logical_not() & (x < 0.0))
-  value = flip.where(-value, value)
-  value = (size < form.identity).where(x, value)
-  return (size < INFINITY).where(value, x.const_like(NAN))
+  # the selection also keeps the product that `high` is, rounded, from being fused with what is added to it
+  high = (size < INFINITY).where(far.high, x.const_like(NAN))
+  both = high + far.low
+  far = Reduced(to(far.quadrant, UNSIGNED[x.dtype.bits]) + offset, both, (high - both) + far.low)
+  return (size < limit).where(_value(_cody_waite(size, parts, offset, fused)), _value(far))
+
+
+def sine(x: UOp, fused: bool = False) -> UOp:
+  """sin(x). `fused`: the target rounds a product and a sum once."""
+  sign = unsigned_bits(x) & (1 << (x.dtype.bits - 1))
+  return reinterpret(unsigned_bits(_circular(x, 0, fused)) ^ sign, x.dtype.scalar())
+
+
+def cosine(x: UOp, fused: bool = False) -> UOp:
+  """cos(x). `fused`: the target rounds a product and a sum once."""
+  return _circular(x, 1, fused)

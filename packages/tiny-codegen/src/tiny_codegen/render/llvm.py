@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tiny_codegen.render.base import Renderer, no_tensor_core
+from tiny_codegen.render.lazy import lazy_sides
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
@@ -39,7 +40,9 @@ class _Program:
 
   def __init__(self, target: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
     self.target, self.info, self.linear = target, info, linear
-    self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","))
+    self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
+    self.lazy = lazy_sides(linear.src)
+    self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.globals: list[str] = []
     self.arguments: list[str] = []
     self.streaming = target.streaming and past_caches(info)
@@ -54,9 +57,7 @@ class _Program:
   def text(self) -> str:
     name = self.info.name
     self._bind_arguments()
-    for u in self.linear.src:
-      if u.op not in _NOTHING:
-        self._instruction(u)
+    self._instructions(self.linear.src)
     for u in reversed(self.body.open_loops):
       if u.op is not Ops.SPECIAL:
         raise ValueError(f"{name}: the loop of {u!r} is never closed")
@@ -144,8 +145,17 @@ class _Program:
 
   # *** instructions ***
 
+  def _instructions(self, listed: Iterable[UOp]) -> None:
+    """In their order, but for what stands in a branch."""
+    later = {v for u in listed if u in self.lazy for side in self.lazy[u] for v in side}
+    for u in listed:
+      if u.op not in _NOTHING and u not in later:
+        self._instruction(u)
+
   def _instruction(self, u: UOp) -> None:
-    if u.op in GroupOp.Elementwise:
+    if u in self.lazy:
+      self._select_lazily(u)
+    elif u.op in GroupOp.Elementwise:
       self.body.values[u] = elementwise(self.body, u)
     elif (emit := _EMIT.get(u.op)) is not None:
       emit(self, u)
@@ -153,6 +163,47 @@ class _Program:
       raise NotImplementedError(
         f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
       )
+
+  def _select_lazily(self, u: UOp) -> None:
+    """A WHERE that computes a side only if some lane takes it."""
+    condition, yes, no = u.src
+    sides, kind = self.lazy[u], value_type(u.dtype)
+    if sides.true and sides.false:
+      # the lanes that another side fills may be anything
+      self._begin_branch(u, self._some(condition), sides.true)
+      self.body.values[yes] = self._end_branch(u, kind, self.body.operand(yes), "poison")
+    other = no if sides.true and not sides.false else yes
+    before = self.body.operand(other)
+    some = self._some(condition) if other is no else self._not_all(condition)
+    self._begin_branch(u, some, sides.false or sides.true)
+    self.body.values[u] = self._end_branch(u, kind, elementwise(self.body, u), before)
+
+  def _some(self, flags: UOp) -> str:
+    return self._reduced("or", flags)
+
+  def _not_all(self, flags: UOp) -> str:
+    return self.body.let(f"xor i1 {self._reduced('and', flags)}, true")
+
+  def _reduced(self, how: str, flags: UOp) -> str:
+    """Whether all ("and") or any ("or") lanes are true."""
+    kind, lanes = value_type(flags.dtype), flags.dtype.count
+    name = self.body.operand(flags)
+    return name if lanes == 1 else self.body.call(f"llvm.vector.reduce.{how}.v{lanes}i1", "i1", (kind, name))
+
+  def _begin_branch(self, u: UOp, condition: str, inside: tuple[UOp, ...]) -> None:
+    """These instructions where a condition holds."""
+    number = self.body.fresh("")
+    self.branches[u] = f"none{number}", self.body.block
+    self.body.branch(condition, f"some{number}", f"none{number}")
+    self.body.label(f"some{number}")
+    self._instructions(inside)
+
+  def _end_branch(self, u: UOp, kind: str, made: str, otherwise: str) -> str:
+    """The value made inside, or the other one where the branch was not taken."""
+    (done, before), last = self.branches.pop(u), self.body.block
+    self.body.emit(f"br label %{done}")
+    self.body.label(done)
+    return self.body.let(f"phi {kind} [ {made}, %{last} ], [ {otherwise}, %{before} ]")
 
   def argument(self, u: UOp) -> None:
     """PARAM and VARIABLE: bound before the first instruction."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tiny_codegen.render.llvm_instructions import Instruction, fitting
 from tiny_codegen.render.llvm_text import constant, suffix, value_type
 from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
 from tiny_uop import DType, Ops, UOp, dtypes
@@ -14,6 +15,8 @@ from tiny_uop import DType, Ops, UOp, dtypes
 
 class Body(Protocol):
   """What emitting an instruction needs of the function being written."""
+
+  instructions: tuple[Instruction, ...]
 
   def let(self, instruction: str) -> str:
     """Write `%new = instruction`; gives the new name."""
@@ -175,6 +178,46 @@ def _fused(body: Body, u: UOp) -> str:
   return body.let(f"add {kind} {body.let(f'mul {kind} {a}, {b}')}, {c}")
 
 
+def _instruction(body: Body, u: UOp, found: Instruction) -> str:
+  """The result of an intrinsic for vectors of one size: in pieces where there are more lanes, widened where fewer."""
+  wide, kind = found.dtype, value_type(found.dtype)
+  operands = [_widened(body, u.dtype, body.operand(s), wide) for s in u.src]
+  lanes = max(u.dtype.count, wide.count)
+  joined, total = u.dtype.scalar().vec(lanes), "poison"
+  for first in range(0, lanes, wide.count):
+    piece = [o if lanes == wide.count else _piece(body, joined, o, wide, first) for o in operands]
+    total_or_piece = body.call(found.name, kind, *((kind, p) for p in piece), *found.extra)
+    total = total_or_piece if lanes == wide.count else _insert(body, joined, total, wide, total_or_piece, first)
+  if u.dtype.count >= wide.count:
+    return total
+  if u.dtype.count == 1:
+    return body.let(f"extractelement {kind} {total}, i32 0")
+  mask = ", ".join(f"i32 {i}" for i in range(u.dtype.count))
+  return body.let(f"shufflevector {kind} {total}, {kind} poison, <{u.dtype.count} x i32> <{mask}>")
+
+
+def _widened(body: Body, dtype: DType, value: str, wide: DType) -> str:
+  """A value with at least as many lanes; those that it lacks are anything."""
+  if dtype.count >= wide.count:
+    return value
+  if dtype.count == 1:
+    return body.let(f"insertelement {value_type(wide)} poison, {value_type(dtype)} {value}, i32 0")
+  mask = ", ".join(f"i32 {i}" if i < dtype.count else "i32 poison" for i in range(wide.count))
+  return body.let(
+    f"shufflevector {value_type(dtype)} {value}, {value_type(dtype)} poison, <{wide.count} x i32> <{mask}>"
+  )
+
+
+def _piece(body: Body, dtype: DType, value: str, piece: DType, first: int) -> str:
+  name = f"llvm.vector.extract.{suffix(piece)}.{suffix(dtype)}"
+  return body.call(name, value_type(piece), (value_type(dtype), value), ("i64", str(first)))
+
+
+def _insert(body: Body, dtype: DType, value: str, piece: DType, part: str, first: int) -> str:
+  name, kind = f"llvm.vector.insert.{suffix(dtype)}.{suffix(piece)}", value_type(dtype)
+  return body.call(name, kind, (kind, value), (value_type(piece), part), ("i64", str(first)))
+
+
 def _cast(body: Body, u: UOp) -> str:
   return convert(body, body.operand(u.src[0]), u.src[0].dtype, u.dtype)
 
@@ -193,4 +236,6 @@ def elementwise(body: Body, u: UOp) -> str:
   """
   if (special := _SPECIAL.get(u.op)) is not None:
     return special(body, u)
+  if (found := fitting(body.instructions, u.op, u.dtype)) is not None:
+    return _instruction(body, u, found)
   return _binary(body, u) if len(u.src) == 2 else _unary(body, u)

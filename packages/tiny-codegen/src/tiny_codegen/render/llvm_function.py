@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tiny_codegen.render.llvm_instructions import Instruction
 from tiny_codegen.render.llvm_text import constant, value_type
 from tiny_uop import AxisType, Ops, UOp, dtypes
 
@@ -20,6 +21,7 @@ class Function:
   """Instructions of one function in order. Implements `llvm_alu.Body`.
 
   `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see llvm_memory).
+  `instructions`: those of the processor that ops may be written with.
   """
 
   lines: list[str] = field(default_factory=list)
@@ -29,6 +31,7 @@ class Function:
   shuffled: dict[tuple[str, str, str, tuple[int, ...]], str] = field(default_factory=dict)  # see llvm_transpose
   block: str = "start"
   pin_masked_loads: bool = False
+  instructions: tuple[Instruction, ...] = ()
   _loops: dict[UOp, _Loop] = field(default_factory=dict)
   _count: int = 0
 

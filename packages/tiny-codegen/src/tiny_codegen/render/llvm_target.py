@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tiny_codegen.render.base import CacheSizes, Capabilities
 from tiny_codegen.render.llvm_dot import DotInstruction, arm_dot_products, x86_dot_products
+from tiny_codegen.render.llvm_instructions import AVX512, Instruction
 from tiny_uop import DType, Ops, dtypes
 
 # Elementwise ops that every LLVM target has instructions for.
@@ -24,8 +25,9 @@ class LLVMTarget:
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written. `streaming`: there
-  are stores that go past the caches, and `llvm.x86.sse.sfence`.
+  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written, `instructions` are
+  intrinsics for native ops that few processors have. `streaming`: there are stores that go past the caches, and
+  `llvm.x86.sse.sfence`.
   """
 
   name: str
@@ -39,11 +41,16 @@ class LLVMTarget:
   counters: tuple[tuple[str, str], ...] = ()
   barrier: tuple[str, ...] = ()
   dots: tuple[DotInstruction, ...] = ()
+  instructions: tuple[Instruction, ...] = ()
   streaming: bool = False
 
 
+def _has_avx512(on: frozenset[str]) -> bool:
+  return "avx512f" in on and "avx512vl" in on
+
+
 def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]]:
-  wide = "avx512f" in on and "avx512vl" in on
+  wide = _has_avx512(on)
   bits = 512 if wide else 256 if "avx" in on else 128
   halves = {dtypes.float16} if "f16c" in on else set()
   # before SSE4.1 there is no rounding instruction: LLVM would call libm
@@ -77,18 +84,19 @@ def cpu_target(
   on = frozenset(f[1:] for f in listed if f.startswith("+"))
   arch = triple.split("-")[0]
   native: set[DType] = set()
+  instructions: tuple[Instruction, ...] = ()
   bits, registers, fma, ops = 128, 16, False, LLVM_OPS - {Ops.TRUNC}
   dots: tuple[DotInstruction, ...] = ()
   if arch in ("x86_64", "i686", "i386"):
     bits, registers, fma, native, ops = _x86(on)
-    dots = x86_dot_products(on, cpu)
+    dots, instructions = x86_dot_products(on, cpu), AVX512 if _has_avx512(on) else ()
   elif arch in ("aarch64", "arm64"):
     registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
     dots = arm_dot_products(on)
   caches = caches or usual_caches(bits)
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | native,
-    native_ops=ops | {Ops.MULACC} if fma else ops,
+    native_ops=(ops | {Ops.MULACC} if fma else ops) | {i.op for i in instructions},
     vector_bits=bits,
     vector_registers=registers,
     max_vector_lanes=64,
@@ -98,8 +106,16 @@ def cpu_target(
     caches=caches,
     dot_products=tuple([(d.product, d.rate) for d in dots]),
   )
-  streaming = arch in ("x86_64", "amd64")
-  return LLVMTarget(name, capabilities, triple, cpu=cpu, features=",".join(listed), dots=dots, streaming=streaming)
+  return LLVMTarget(
+    name,
+    capabilities,
+    triple,
+    cpu=cpu,
+    features=",".join(listed),
+    dots=dots,
+    instructions=instructions,
+    streaming=arch in ("x86_64", "amd64"),
+  )
 
 
 GENERIC = cpu_target()

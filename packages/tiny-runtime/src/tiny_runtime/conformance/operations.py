@@ -53,6 +53,10 @@ def _moderate(limit: float) -> Callable[..., bool]:
   return lambda *operands: all(v != v or v in (float("inf"), float("-inf")) or abs(v) <= limit for v in operands)
 
 
+def _is_exponent(n: Number) -> bool:
+  return abs(n) <= 200 and n == int(n)
+
+
 def _shift_values(dtype: DType) -> tuple[Number, ...]:
   return tuple(sorted({*edge_values(dtype), *(n for n in (0, 1, dtype.bits // 2, dtype.bits - 1))}))
 
@@ -74,13 +78,15 @@ ROWS: dict[Ops, Row] = {
   Ops.NEG: Row(NUMBERS, 1, lambda a: a * -1, signed_zeros=True, look_at="-x is not 0 - x for floats: zeros have signs"),
   **_functions(Ops.EXP2, Ops.LOG2, Ops.EXP, Ops.LOG),
   # large arguments need hundreds of bits of pi; GPUs' libraries differ there
-  **_functions(Ops.SIN, accept=_moderate(2.0**20)),
+  **_functions(Ops.SIN, Ops.COS, accept=_moderate(2.0**20)),
   Ops.SQRT: Row(FLOATS, 1, alu(Ops.SQRT), signed_zeros=True, look_at="it is correctly rounded: no reciprocal estimate"),
   Ops.TRUNC: Row(FLOATS, 1, alu(Ops.TRUNC), signed_zeros=True, look_at="large numbers stay; a conversion overflows"),
   Ops.ADD: Row(ALL, 2, alu(Ops.ADD), signed_zeros=True, look_at=f"{_WRAP}. For bool it is or"),
   Ops.SUB: Row(NUMBERS, 2, lambda a, b: a - b, signed_zeros=True, look_at=_WRAP),
   Ops.MUL: Row(ALL, 2, alu(Ops.MUL), signed_zeros=True, look_at=f"{_WRAP}. For bool it is and"),
   Ops.FDIV: Row(FLOATS, 2, alu(Ops.FDIV), signed_zeros=True, look_at="it is correctly rounded: no reciprocal estimate"),
+  Ops.LDEXP: Row(FLOATS, 2, alu(Ops.LDEXP), accept=lambda x, n: _is_exponent(n), signed_zeros=True,
+                 look_at="it is rounded once, where the result is subnormal too; 2**n alone may overflow"),
   Ops.FLOORDIV: Row(INTS, 2, alu(Ops.FLOORDIV), look_at=_FLOOR),
   Ops.FLOORMOD: Row(INTS, 2, alu(Ops.FLOORMOD), look_at=_FLOOR),
   Ops.TRUNCDIV: Row(INTS, 2, alu(Ops.TRUNCDIV), look_at=_TRUNC),
@@ -100,7 +106,7 @@ ROWS: dict[Ops, Row] = {
   Ops.WHERE: Row(ALL, 3, alu(Ops.WHERE), signed_zeros=True, look_at="the first branch is taken where the bool is true"),
   # exact products and sums: fused or not gives the same
   Ops.MULACC: Row(NUMBERS, 3, lambda a, b, c: a * b + c, values=small_integers, look_at=_WRAP),
-}
+}  # fmt: skip
 
 CONVERSIONS = frozenset({Ops.CAST, Ops.BITCAST})
 """Operations between two types, which have tests of their own."""
