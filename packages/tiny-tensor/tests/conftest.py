@@ -1,15 +1,33 @@
-"""What these tests schedule and compile is printed and parsed back on the side."""
+"""What these tests schedule and compile is printed and parsed back on the side. Of devices they see only what the
+plugin contract has (`--devices whole`: all of them): nothing else can be used by the frontend or on its way down.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
+from tiny_runtime.conformance.only_contract import only_contract
 from tiny_uop.golden import round_trips_checked
+
+DEVICES = "--devices"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+  parser.addoption(DEVICES, choices=("contract", "whole"), help="what the tests of tiny-tensor see of a device")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def graphs_round_trip() -> Iterator[None]:
   with round_trips_checked():
+    yield
+
+
+# not for the session: tests of other packages may run between
+@pytest.fixture(autouse=True, scope="module")
+def seen_of_devices(request: pytest.FixtureRequest) -> Iterator[None]:
+  whole = request.config.getoption(DEVICES, None) == "whole"
+  with nullcontext() if whole else only_contract():
     yield
