@@ -20,10 +20,12 @@ from suite.lanes import LANES
 from suite.measuring import Effort, Row, measure
 from suite.processes import Processes
 from suite.report import HEADER, machine, show, summary
-from suite.workload import Workload
+from suite.workload import Roof, Workload
 from suite.workloads import all_workloads
 
 LIBRARIES = ("numpy", "torch", "tinygrad")
+ROOFS = (*map(Roof, ("fma", "dot int8", "dot bf16")), *(Roof(kind, 256 << 20) for kind in ("read", "copy", "triad")))
+SAMPLES = 20  # of each roof
 
 
 def chosen(words: list[str], small: bool) -> list[Workload]:
@@ -47,6 +49,7 @@ def arguments() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("only", nargs="*", help="groups, or parts of the names of workloads")
   parser.add_argument("--list", action="store_true", help="show groups and names, run nothing")
+  parser.add_argument("--roofs", action="store_true", help="what the machine can do at most, no workloads")
   parser.add_argument(
     "--single", action="store_true", help="one thread for everyone, which a busy machine disturbs least"
   )
@@ -85,6 +88,15 @@ def write(args: argparse.Namespace, rows: list[Row], where: str) -> None:
     draw(rows, args.chart, where)
 
 
+def show_roofs(processes: Processes, seconds: float, small: bool) -> None:
+  """The rates of the machine, each the best of some samples."""
+  for roof in ROOFS:
+    nbytes = roof.nbytes >> 6 if small else roof.nbytes
+    request = {"do": "roof", "kind": roof.kind, "nbytes": nbytes, "seconds": seconds / SAMPLES}
+    best = max(processes.ask("roof", **request)["rate"] for _ in range(SAMPLES))
+    print(f"{roof!s:<24} {best / 1e9:8.1f} {roof.unit}", flush=True)
+
+
 def main() -> int:
   """Prints the table. Gives 1 if a result of ours is wrong or missing."""
   args = arguments()
@@ -95,7 +107,11 @@ def main() -> int:
     return 0
   cpus, rows = processors(args), []
   where = machine(cpus)
-  print(f"{where}\n{HEADER}", flush=True)
+  print(where if args.roofs else f"{where}\n{HEADER}", flush=True)
+  if args.roofs:
+    with (args.log or Path(os.devnull)).open("a") as log, Processes(cpus, log) as processes:
+      show_roofs(processes, args.seconds, args.small)
+    return 0
   effort = Effort(args.seconds, args.slice, args.small)
   with (args.log or Path(os.devnull)).open("a") as log, Processes(cpus, log) as processes:
     for workload in workloads:

@@ -63,6 +63,14 @@ def test_says_which_workloads_there_are(tmp_path: Path) -> None:
   assert done.returncode == 1 and "'no such thing'" in done.stderr and "resnet50" in done.stderr
 
 
+def test_roofs_of_the_machine(tmp_path: Path) -> None:
+  done = run("--roofs", "--single", "--small", "--seconds", "0.01", folder=tmp_path)
+  assert done.returncode == 0, done.stderr
+  names = [line.split("  ")[0] for line in done.stdout.splitlines()[1:]]
+  assert names[:3] == ["fma", "dot int8", "dot bf16"] and len(names) == 6
+  assert all(float(line.split()[-2]) > 0 for line in done.stdout.splitlines()[1:])
+
+
 def test_rows_that_are_wrong_or_missed_say_so() -> None:
   (workload,) = (w for w in all_workloads() if w.name == "matmul 1024")
   assert workload.goal == Goal("roof", 0.8)

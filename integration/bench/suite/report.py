@@ -19,7 +19,7 @@ def rate(workload: Workload, seconds: float) -> str:
   if workload.roof is None:
     return f"{seconds * 1e6:.1f} µs" if seconds < 0.01 else f"{seconds:.3f} s"
   value = workload.work / seconds / 1e9
-  return f"{value:.3g} GFLOPS" if workload.roof.kind == "fma" else f"{value:.3g} GB/s"
+  return f"{value:.3g} {workload.roof.unit}"
 
 
 def percent(share: float | None) -> str:
@@ -76,8 +76,7 @@ def summary(rows: list[Row]) -> str:
   for row in rows:
     roof = row.workload.roof
     if roof and row.roof:
-      name = "fma (GFLOPS)" if roof.kind == "fma" else f"{roof.kind} over {roof.nbytes >> 20} MB (GB/s)"
-      roofs.setdefault(name, []).extend(value / 1e9 for value in row.roof)
+      roofs.setdefault(f"{roof} ({roof.unit})", []).extend(value / 1e9 for value in row.roof)
   for name, samples in roofs.items():
     ordered = sorted(samples)
     lines.append(

@@ -10,8 +10,10 @@ from functools import cache
 from time import perf_counter
 from typing import Any
 
+from tiny_codegen.render.llvm_dot import DotInstruction
 from tiny_runtime import Binary
 from tiny_runtime_cpu import CPUDevice, host_arch
+from tiny_runtime_cpu.compiler import renderer_for
 from tiny_runtime_cpu.machine import compile_object
 from tiny_uop import ParamInfo, UOp, dtypes
 
@@ -48,20 +50,47 @@ def _sum_and_store(vector: str, values: Sequence[str]) -> str:
   return "\n".join(lines) + "\n"
 
 
-def fma_text(width: int, count: int) -> str:
-  """`count` independent chains of multiply-adds; each part of the launch is ROUNDS long."""
-  vector, fma = f"<{width} x float>", f"@llvm.fma.v{width}f32"
-  loop = ["  %first = mul i64 %begin, 4096", "  %last = mul i64 %end, 4096", "  br label %loop", "loop:"]
+def chains_text(vector: str, step: str, declaration: str, count: int) -> str:
+  """`count` independent chains of an instruction; each part of the launch is ROUNDS long. `step` is the instruction,
+  with {} for the value that it goes on from."""
+  number = "float {}.0" if "float" in vector else "i32 {}"
+  loop = [f"  %first = mul i64 %begin, {ROUNDS}", f"  %last = mul i64 %end, {ROUNDS}", "  br label %loop", "loop:"]
   loop.append("  %i = phi i64 [%first, %entry], [%next, %loop]")
-  for k in range(count):
-    loop.append(f"  %a{k} = phi {vector} [splat (float {k}.0), %entry], [%b{k}, %loop]")
-  for k in range(count):
-    loop.append(
-      f"  %b{k} = call {vector} {fma}({vector} %a{k}, {vector} splat (float 0.5), {vector} splat (float 1.0))"
-    )
-  loop += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %last", "  br i1 %more, label %loop, label %done"]
-  body = "\n".join([*loop, "done:"]) + "\n" + _sum_and_store(vector, [f"%b{k}" for k in range(count)])
-  return _function(body.replace("4096", str(ROUNDS)), f"declare {vector} {fma}({vector}, {vector}, {vector})\n")
+  loop += [f"  %a{k} = phi {vector} [splat ({number.format(k)}), %entry], [%b{k}, %loop]" for k in range(count)]
+  loop += [f"  %b{k} = {step.format(f'%a{k}')}" for k in range(count)]
+  loop += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %last"]
+  loop += ["  br i1 %more, label %loop, label %done", "done:"]
+  floats = vector.replace("i32", "float")
+  loop += [f"  %f{k} = bitcast {vector} %b{k} to {floats}" for k in range(count)]
+  return _function("\n".join(loop) + "\n" + _sum_and_store(floats, [f"%f{k}" for k in range(count)]), declaration)
+
+
+def fma_text(width: int, count: int) -> str:
+  """Chains of multiply-adds of float32."""
+  vector, name = f"<{width} x float>", f"@llvm.fma.v{width}f32"
+  step = f"call {vector} {name}({vector} {{}}, {vector} splat (float 0.5), {vector} splat (float 1.0))"
+  return chains_text(vector, step, f"declare {vector} {name}({vector}, {vector}, {vector})\n", count)
+
+
+def dot_text(instruction: DotInstruction, count: int) -> str:
+  """Chains of an instruction that adds products of narrow numbers to wide ones, in its widest form."""
+  lanes, name = instruction.names[0]
+  product = instruction.product
+  vector = f"<{lanes} x {'float' if product.dtype_out.kind == 'float' else 'i32'}>"
+  narrow = "bfloat" if product.dtype_a.kind == "float" else "i8"
+  terms = f"<{lanes} x i32>" if instruction.words else f"<{lanes * product.terms} x {narrow}>"
+  ones = f"{terms} {'splat (i32 1)' if instruction.words else 'zeroinitializer'}"
+  step = f"call {vector} @{name}({vector} {{}}, {ones}, {ones})"
+  return chains_text(vector, step, f"declare {vector} @{name}({vector}, {terms}, {terms})\n", count)
+
+
+DOTS = {"int8": dtypes.int8, "bf16": dtypes.bfloat16}
+
+
+def dot_instruction(kind: str) -> DotInstruction | None:
+  """The machine's instruction for products of a type of DOTS, None if it has none."""
+  listed = renderer_for(host_arch()).llvm.dots
+  return next((d for d in listed if d.product.dtype_b is DOTS[kind]), None)
 
 
 def stream_text(kind: str, width: int, around_cache: bool) -> str:
@@ -120,11 +149,10 @@ class Roofline:
     return self.device.load(Binary(code, "roof", (), (), params, (), much, much, text))
 
   def measure(self, kind: str, nbytes: int, seconds: float, clock: Callable[[], float]) -> float:
-    """Operations per second ("fma") or bytes per second of a stream over so many bytes in all, for about so long."""
-    if kind == "fma":
-      parts = 256  # some milliseconds, so that waking threads does not count
-      work = parts * ROUNDS * registers() * self.width * 2.0
-      return work / self.mean(self.program(fma_text(self.width, registers()), 0), [self.out], parts, seconds, clock)
+    """Operations per second ("fma", "dot int8", "dot bf16") or bytes per second of a stream over so many bytes in all,
+    for about so long. Where the machine has no instruction for dot products, it is that of multiply-adds."""
+    if kind not in STREAMS:
+      return self.in_registers(kind, seconds, clock)
     arrays = STREAMS[kind]
     blocks = max(1, nbytes // (arrays * BLOCK * 4))
     self.make_arrays(arrays, blocks * BLOCK * 4)
@@ -132,6 +160,15 @@ class Roofline:
     hint = self.around_cache(kind, blocks, memories)
     program = self.program(stream_text(kind, self.width, hint), arrays)
     return float(arrays * blocks * BLOCK * 4) / self.mean(program, memories, blocks, seconds, clock)
+
+  def in_registers(self, kind: str, seconds: float, clock: Callable[[], float]) -> float:
+    """Operations per second of chains of an instruction."""
+    parts = 256  # some milliseconds, so that waking threads does not count
+    dot = None if kind == "fma" else dot_instruction(kind.removeprefix("dot "))
+    text = fma_text(self.width, registers()) if dot is None else dot_text(dot, registers())
+    operations = 2.0 * self.width if dot is None else 2.0 * dot.names[0][0] * dot.product.terms
+    work = parts * ROUNDS * registers() * operations
+    return work / self.mean(self.program(text, 0), [self.out], parts, seconds, clock)
 
   def around_cache(self, kind: str, blocks: int, memories: list[Any]) -> bool:
     """Whether stores around the cache are faster for this stream; found out once."""

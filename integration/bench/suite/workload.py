@@ -16,10 +16,19 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Roof:
-  """The limit that the machine sets: "fma", or a stream ("read", "copy", "triad") over so many bytes in all."""
+  """The limit that the machine sets: "fma" (multiply-adds of float32), "dot int8" or "dot bf16" (its instructions for
+  products of narrow numbers), or a stream ("read", "copy", "triad") over so many bytes in all."""
 
   kind: str
   nbytes: int = 0
+
+  @property
+  def unit(self) -> str:
+    """Of work per nanosecond."""
+    return "GB/s" if self.nbytes else "GFLOPS"
+
+  def __str__(self) -> str:
+    return f"{self.kind} over {self.nbytes >> 20} MB" if self.nbytes else self.kind
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class Workload:
   inputs: Callable[[Random], tuple[Array, ...]]
   goal: Goal
   work: float
-  """Operations per call where the roof is "fma", bytes where it is a stream."""
+  """Bytes per call where the roof is a stream, else operations."""
   roof: Roof | None
   lanes: tuple[str, ...] = ("ours", "numpy", "torch", "tinygrad")
   weights: Callable[[Random], Weights] = field(default=lambda rng: {})
