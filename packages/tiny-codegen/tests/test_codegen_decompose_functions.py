@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from codegen_elementwise import RENDERERS, apply, apply_all, storage, values_of
 
+from tiny_codegen.decompose import transcendentals
 from tiny_codegen.decompose.transcendentals import LARGEST_ERROR
-from tiny_uop import DType, Ops, dtypes, truncate
+from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, evaluate, truncate
 
 pytestmark = pytest.mark.slow
 
@@ -156,3 +158,16 @@ def test_sine_of_large_arguments(renderer: str) -> None:
   single = x[np.abs(x) < 1e38].astype(np.float32)
   got = apply(RENDERERS[renderer](), lambda v: v.sin(), [(dtypes.float32, single)], dtypes.float32)
   check_ulps(single, got, np.array([exact_sine(float(v)) for v in single]), bound(renderer))
+
+
+@pytest.mark.parametrize("power", [transcendentals.exp, transcendentals.exp2], ids=["exp", "exp2"])
+@pytest.mark.parametrize("x", [-math.inf, -1e30, -200.0])
+def test_no_subnormal_number_on_the_way_to_zero(power: Callable[[UOp], UOp], x: float) -> None:
+  """As of masked scores: rounding one takes a processor a hundred cycles."""
+  value = UOp.param(0, dtypes.float32.ptr(1)).index(UOp.const(dtypes.index, 0)).load()
+  result = power(value)
+  assert evaluate(result, {value: x}) == 0.0
+  for u in result.toposort:
+    if u.dtype is dtypes.float32 and u.op in GroupOp.Elementwise:
+      computed = evaluate(u, {value: x})
+      assert isinstance(computed, float) and (computed == 0.0 or abs(computed) >= 2.0**-126), u

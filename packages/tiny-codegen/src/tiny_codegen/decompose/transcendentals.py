@@ -86,28 +86,33 @@ def scaled(x: UOp, n: UOp) -> UOp:
   return x * first * second
 
 
-def _clamp(x: UOp, low: float, high: float) -> UOp:
-  """x within bounds; NaN stays."""
-  x = (x < low).where(x.const_like(low), x)
-  return (x.const_like(high) < x).where(x.const_like(high), x)
+def _within(x: UOp, low: float, high: float) -> tuple[UOp, UOp]:
+  """(whether the power of x is zero, x within bounds); NaN stays.
+
+  What is too low, as a masked score of minus infinity, is not computed as the least number that rounds to zero: to
+  round a subnormal number takes a processor a hundred cycles.
+  """
+  vanishes = x < low
+  x = vanishes.where(x.const_like(0.0), x)
+  return vanishes, (x.const_like(high) < x).where(x.const_like(high), x)
 
 
 def exp2(x: UOp) -> UOp:
   """2**x: x = n + r with |r| <= 1/2, 2**r = 1 + r ln 2 + r**2 q(r)."""
   form = _FORMATS[x.dtype.bits]
-  x = _clamp(x, form.lowest, form.highest)
+  vanishes, x = _within(x, form.lowest, form.highest)
   n, _ = whole_near(x)
   r = x - n
-  return horner(r, (1.0, _LN2[0], *form.exp2)).alu(Ops.LDEXP, n)
+  return vanishes.where(x.const_like(0.0), horner(r, (1.0, _LN2[0], *form.exp2)).alu(Ops.LDEXP, n))
 
 
 def exp(x: UOp) -> UOp:
   """e**x: x = n ln 2 + r with |r| <= ln(2)/2, e**r = 1 + r + r**2 q(r)."""
   form = _FORMATS[x.dtype.bits]
-  x = _clamp(x, form.lowest * _LN2[0], form.highest * _LN2[0])
+  vanishes, x = _within(x, form.lowest * _LN2[0], form.highest * _LN2[0])
   n, _ = whole_near(x * _LOG2E[0])
   r = (x + n * -form.ln2[0]) + n * -form.ln2[1]
-  return horner(r, (1.0, 1.0, *form.exp)).alu(Ops.LDEXP, n)
+  return vanishes.where(x.const_like(0.0), horner(r, (1.0, 1.0, *form.exp)).alu(Ops.LDEXP, n))
 
 
 def _mantissa(x: UOp) -> tuple[UOp, UOp]:
