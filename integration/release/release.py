@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,9 @@ def test(arguments: list[str]) -> int:
   if arguments:
     return subprocess.run([*PYTEST, *arguments]).returncode
   failed = check([], [])
-  return failed + subprocess.run([*PYTEST, str(ROOT / "integration" / "tests")]).returncode
+  environment = os.environ | {"TINY_WHEELS": str(ROOT / "dist")}
+  print("\n--- integration", flush=True)
+  return failed + subprocess.run([*PYTEST, str(ROOT / "integration" / "tests")], env=environment).returncode
 
 
 def main() -> int:

@@ -43,6 +43,11 @@ class Package:
     return [Requirement(text) for texts in lists for text in texts]
 
   @property
+  def needs(self) -> set[str]:
+    """Names of all that it, or an extra of it, needs itself."""
+    return {requirement.name for requirement in self.requirements(*self.extras)}
+
+  @property
   def extras(self) -> list[str]:
     return list(self.project.get("optional-dependencies", {}))
 
@@ -54,9 +59,7 @@ def load(root: Path = ROOT) -> dict[str, Package]:
   waiting = {package.name: package for package in found}
   done: dict[str, Package] = {}
   while waiting:
-    free = [
-      p for p in waiting.values() if not ({r.name for r in p.requirements(*p.extras)} - {p.name}) & waiting.keys()
-    ]
+    free = [p for p in waiting.values() if not p.needs & (waiting.keys() - {p.name})]
     if not free:
       raise ValueError(f"these packages need each other: {', '.join(sorted(waiting))}. Take a dependency out of one")
     done |= {package.name: waiting.pop(package.name) for package in free}
