@@ -11,7 +11,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("packages",)
+FOLDERS = ("packages", "integration/plugins")
 """Where packages lie, from the root: each is a folder with a pyproject.toml."""
 
 
