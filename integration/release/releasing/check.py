@@ -17,8 +17,8 @@ from releasing.metadata import problems
 from releasing.packages import ROOT, Package, siblings
 
 WITH_COMPILER = ("tiny-codegen", "tiny-runtime-opencl")
-"""Packages whose tests run programs in C, or with a driver that needs a linker, as PoCL does. All others are tested where
-there is no C compiler, as none is needed."""
+"""Packages whose tests run programs in C, or with a driver that needs a linker, as PoCL does. The tests of the others
+run where there is no C compiler, as none is needed."""
 
 IMPORT_EACH = """
 import importlib, json, sys, traceback
