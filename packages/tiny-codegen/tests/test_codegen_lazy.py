@@ -9,7 +9,7 @@ import pytest
 from codegen_elementwise import RENDERERS, apply, host, info_of
 
 from tiny_codegen.render import LLVMRenderer, cpu_target
-from tiny_codegen.render.lazy import LEAST, lazy_sides
+from tiny_codegen.render.lazy import LEAST, branches
 from tiny_uop import DType, Ops, UOp, dtypes, evaluate
 
 AVX512 = ("+sse4.1", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl")
@@ -29,22 +29,22 @@ def test_what_only_one_side_needs() -> None:
   x = loaded()
   rare = costly(x, 1.0)
   chosen = (x < 3.0).where(x + 1.0, rare)
-  sides = lazy_sides(chosen.toposort)[chosen]
-  assert not sides.true and set(sides.false) == {u for u in rare.toposort if u.op in (Ops.ADD, Ops.MUL)}
-  assert list(sides.false) == [u for u in chosen.toposort if u in set(sides.false)]
+  (branch,) = branches(chosen.toposort)[chosen]
+  assert branch.side == 2 and branch.roots == (rare,) and branch.wheres == (chosen,)
+  assert list(branch.values) == [u for u in chosen.toposort if u in rare.toposort and u.op in (Ops.ADD, Ops.MUL)]
 
 
 def test_what_others_need_is_computed_before() -> None:
   x = loaded()
   rare = costly(x, 1.0)
-  assert not lazy_sides(((x < 3.0).where(x + 1.0, rare) + rare).toposort)
-  assert not lazy_sides((rare < 3.0).where(x, rare).toposort)
-  assert not lazy_sides((x < 3.0).where(rare, rare + 1.0).toposort)
+  assert not branches(((x < 3.0).where(x + 1.0, rare) + rare).toposort)
+  assert not branches((rare < 3.0).where(x, rare).toposort)
+  assert not branches((x < 3.0).where(rare, rare + 1.0).toposort)
 
 
 def test_a_cheap_side_is_computed() -> None:
   x = loaded()
-  assert not lazy_sides((x < 3.0).where(x, costly(x, 1.0, 3)).toposort)
+  assert not branches((x < 3.0).where(x, costly(x, 1.0, 3)).toposort)
 
 
 def test_what_stands_outside_of_a_loop_stays_there() -> None:
@@ -53,26 +53,53 @@ def test_what_stands_outside_of_a_loop_stays_there() -> None:
   rare, inside = costly(x, 1.0), UOp.param(2, dtypes.float32.ptr(8)).index(loop).load()
   chosen = (inside < 3.0).where(inside, rare)
   listed = (*rare.toposort, loop, *(u for u in chosen.toposort if u not in rare.toposort and u is not loop))
-  assert not lazy_sides(listed)
+  assert not branches(listed)
 
 
 def test_the_innermost_where_has_it() -> None:
   x = loaded()
   inner = (x < 1.0).where(x, costly(x, 5.0))
   outer = (x < 3.0).where(x + 1.0, costly(inner, 1.0))
-  found = lazy_sides(outer.toposort)
-  assert set(found) == {inner, outer} and inner in found[outer].false
-  assert not set(found[inner].false) & set(found[outer].false)
+  found = branches(outer.toposort)
+  assert set(found) == {inner, outer} and inner in found[outer][0].values
+  assert not set(found[inner][0].values) & set(found[outer][0].values)
+
+
+def test_wheres_of_one_condition_share_a_branch() -> None:
+  x = loaded()
+  rare = costly(x, 1.0)
+  first, second = (x < 3.0).where(x, rare), (x < 3.0).where(x + 1.0, rare * 2.0)
+  (branch,) = branches((first + second).toposort)[first]
+  assert branch.wheres == (first, second) and branch.roots == (rare, rare * 2.0)
+
+
+def test_a_branch_stands_where_its_sources_are_there() -> None:
+  """The second WHERE's side needs the first WHERE."""
+  x = loaded()
+  first = (x < 3.0).where(x, costly(x, 1.0))
+  second = (x < 3.0).where(x + 1.0, costly(first, 9.0))
+  (branch,) = branches(second.toposort)[first]
+  assert branch.wheres == (first,)
+
+
+def test_wheres_in_and_outside_of_a_branch_share_none() -> None:
+  x = loaded()
+  rare = costly(x, 1.0)
+  first, second = (x < 3.0).where(x, rare), (x < 3.0).where(x + 1.0, rare * 2.0)
+  outer = (x < 9.0).where(second, costly(first, 2.0))
+  assert set(branches(outer.toposort)) == {outer}
 
 
 @pytest.mark.parametrize("lanes", [1, 8])
-@pytest.mark.parametrize("sides", ["true", "false", "both", "nested"])
+@pytest.mark.parametrize("sides", ["true", "false", "both", "nested", "shared"])
 def test_every_mixture_of_lanes(sides: str, lanes: int) -> None:
   def function(x: UOp) -> UOp:
     first = costly(x, 1.0) if sides != "false" else x
     second = costly(x, 7.0) if sides != "true" else x * 3.0
     if sides == "nested":
       second = (x < 5.0).where(second, costly(x, 9.0))
+    if sides == "shared":
+      return (x < 3.0).where(x, second) + (x < 3.0).where(x + 1.0, second * 2.0)
     return (x < 3.0).where(first, second)
 
   x = np.array([*range(8), *[1] * 8, *[4] * 8, *[7] * 8, *[1, 4] * 4, *[7, 4] * 4, 1, *[7] * 7], np.float32)
@@ -82,7 +109,7 @@ def test_every_mixture_of_lanes(sides: str, lanes: int) -> None:
   text = LLVMRenderer(cpu_target()).render(
     linear := UOp(Ops.LINEAR, src=UOp.param(0, dtypes.float32.ptr(64)).index(UOp.const(dtypes.int32, 0)).store(
       function(loaded(lanes))).toposort), info_of(linear))  # fmt: skip
-  assert len(re.findall(r"= phi", text)) == {"true": 1, "false": 1, "both": 2, "nested": 4}[sides]
+  assert len(re.findall(r"= phi", text)) == {"true": 1, "false": 1, "both": 2, "nested": 4, "shared": 2}[sides]
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)

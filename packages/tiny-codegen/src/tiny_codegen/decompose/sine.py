@@ -66,14 +66,14 @@ _PARTS = {
 _TWO_OVER_PI = 0.6366197723675814
 
 
-def _cody_waite(x: UOp, parts: Sequence[float], offset: int, fused: bool) -> Reduced:
+def _cody_waite(x: UOp, parts: Sequence[float], fused: bool) -> Reduced:
   """For |x| below the limit of the parts."""
 
   def without(value: UOp, part: float) -> UOp:
     """value - n * part."""
     return n.alu(Ops.MULACC, n.const_like(-part), value) if fused else value + n * -part
 
-  n, quadrant = whole_near(x * _TWO_OVER_PI, offset)
+  n, quadrant = whole_near(x * _TWO_OVER_PI)
   rest, low = without(x, parts[0]), None
   for part in parts[1:-1]:
     less = without(rest, part)
@@ -168,29 +168,31 @@ def _times_half_pi(high: UOp, low: UOp) -> tuple[UOp, UOp]:
   return product, error + (high * second + low * first)
 
 
-def _value(r: Reduced) -> UOp:
-  """sin(quadrant * pi/2 + high + low)."""
+def _value(r: Reduced, quarters: int) -> UOp:
+  """sin((quadrant + quarters) * pi/2 + high + low)."""
   form = _FORMATS[r.high.dtype.bits]
   z = r.high * r.high
   odd = r.high + ((r.high * z) * horner(z, form.sine) + r.low)
   most = z * -0.5 + 1.0
   lost = (1.0 - most) + z * -0.5
   even = most + (z * z * horner(z, form.cosine) + (r.high * -r.low + lost))
-  value = unsigned_bits((r.quadrant & 1).ne(0).where(even, odd))
+  quadrant = r.quadrant + quarters if quarters else r.quadrant
+  value = unsigned_bits((quadrant & 1).ne(0).where(even, odd))
   sign = 1 << (r.high.dtype.bits - 1)
-  return reinterpret(value ^ ((r.quadrant << (r.high.dtype.bits - 2)) & sign), r.high.dtype.scalar())
+  return reinterpret(value ^ ((quadrant << (r.high.dtype.bits - 2)) & sign), r.high.dtype.scalar())
 
 
-def _circular(x: UOp, offset: int, fused: bool) -> UOp:
-  """sin(|x| + offset * pi/2)."""
+def _circular(x: UOp, quarters: int, fused: bool) -> UOp:
+  """sin(|x| + quarters * pi/2). Sine and cosine of one x share all but the last steps."""
   size = magnitude(x)
   parts, limit = _PARTS[x.dtype.bits, fused]
+  near = _cody_waite(size, parts, fused)
   far = _payne_hanek_single(size) if x.dtype.bits == 32 else _payne_hanek_double(size)
   # the selection also keeps the product that `high` is, rounded, from being fused with what is added to it
   high = (size < INFINITY).where(far.high, x.const_like(NAN))
   both = high + far.low
-  far = Reduced(to(far.quadrant, UNSIGNED[x.dtype.bits]) + offset, both, (high - both) + far.low)
-  return (size < limit).where(_value(_cody_waite(size, parts, offset, fused)), _value(far))
+  far = Reduced(to(far.quadrant, UNSIGNED[x.dtype.bits]), both, (high - both) + far.low)
+  return (size < limit).where(_value(near, quarters), _value(far, quarters))
 
 
 def sine(x: UOp, fused: bool = False) -> UOp:

@@ -1,4 +1,4 @@
-"""Which values of a program are worth a branch: those that only one side of a WHERE needs, if they cost enough.
+"""Which values of a program are worth a branch: those that only one side of WHEREs needs, if they cost enough.
 
 A WHERE computes both of its sides in all lanes. Where one takes many instructions, such as a function of arguments that
 hardly ever occur, the program tests whether any lane needs it. A side is pure, so that whether it is computed makes no
@@ -8,7 +8,7 @@ difference to what the program means.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tiny_uop import GroupOp, Ops, UOp
 
@@ -19,51 +19,87 @@ _WEIGHT = {Ops.FDIV: 8, Ops.SQRT: 8, Ops.TRUNCDIV: 8, Ops.TRUNCMOD: 8}
 _CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.SPECIAL, Ops.IF, Ops.ENDIF, Ops.BARRIER})
 
 
-class Sides(NamedTuple):
-  """What only the sides of a WHERE need, in the order of the program; nothing for a side that is computed anyway."""
-
-  true: tuple[UOp, ...]
-  false: tuple[UOp, ...]
-
-
-def lazy_sides(linear: Sequence[UOp]) -> dict[UOp, Sides]:
-  """The WHEREs of a LINEAR's instructions that are worth a branch. A value is under one of them at most: the
-  innermost.
+@dataclass(frozen=True)
+class Branch:
+  """What only one side of WHEREs, which have one condition, needs: their sources number `side` (1 where it is true, 2
+  where it is false) and what leads to them alone, in the order of the program.
   """
-  place = {u: number for number, u in enumerate(linear)}
-  block, blocks = 0, {}
-  users: dict[UOp, list[UOp]] = {}
+
+  wheres: tuple[UOp, ...]
+  side: int
+  values: tuple[UOp, ...]
+
+  @property
+  def roots(self) -> tuple[UOp, ...]:
+    """What the WHEREs choose."""
+    return tuple(dict.fromkeys([w.src[self.side] for w in self.wheres]))
+
+
+def branches(linear: Sequence[UOp]) -> dict[UOp, tuple[Branch, ...]]:
+  """The branches of a LINEAR's instructions that are worth it, by the first of their WHEREs. A value stands in one of
+  them at most: the innermost.
+  """
+  program = _Program(linear)
+  groups: dict[tuple[UOp, int, int], list[UOp]] = {}
   for u in linear:
-    block += u.op in _CONTROL
-    blocks[u] = block
-    for s in set(u.src):
-      users.setdefault(s, []).append(u)
-  found: dict[UOp, Sides] = {}
+    if u.op is Ops.WHERE:
+      for side in (1, 2):
+        groups.setdefault((u.src[0], side, program.block[u]), []).append(u)
+  found = [b for (_, side, _), wheres in groups.items() if (b := program.branch(tuple(wheres), side)) is not None]
+  # WHEREs of which only some stand in another branch cannot share one of their own
+  inside = [(frozenset(b.values), b) for b in found]
+  shared = [b for b in found if not any(0 < len(values.intersection(b.wheres)) < len(b.wheres) for values, _ in inside)]
   taken: set[UOp] = set()
-  for u in linear:
-    if u.op is not Ops.WHERE:
-      continue
-    sides = [_only_for(u, side, users, blocks) for side in (1, 2)]
-    costly = [side if sum(_WEIGHT.get(v.op, 1) for v in side) >= LEAST else set() for side in sides]
-    if any(costly):
-      ordered = [tuple(sorted(side - taken, key=place.__getitem__)) for side in costly]
-      taken |= costly[0] | costly[1]
-      found[u] = Sides(*ordered)
-  return found
+  out: dict[UOp, tuple[Branch, ...]] = {}
+  for b in sorted(shared, key=lambda b: len(b.values)):
+    own = tuple([u for u in b.values if u not in taken])
+    taken.update(own)
+    out[b.wheres[0]] = (*out.get(b.wheres[0], ()), Branch(b.wheres, b.side, own))
+  return out
 
 
-def _only_for(where: UOp, side: int, users: dict[UOp, list[UOp]], blocks: dict[UOp, int]) -> set[UOp]:
-  """The elementwise values that nothing but this side of a WHERE leads to."""
-  root = where.src[side]
-  if any(s is root for place, s in enumerate(where.src) if place != side):
-    return set()
-  inside: set[UOp] = set()
-  waiting = [root]
-  while waiting:
-    u = waiting.pop()
-    if u in inside or u.op not in GroupOp.Elementwise or blocks.get(u) != blocks[where]:
-      continue
-    if all(user in inside or (user is where and u is root) for user in users[u]):
-      inside.add(u)
-      waiting += u.src
-  return inside
+class _Program:
+  """Where values stand, and who uses them."""
+
+  def __init__(self, linear: Sequence[UOp]) -> None:
+    self.place = {u: number for number, u in enumerate(linear)}
+    self.block: dict[UOp, int] = {}
+    self.users: dict[UOp, list[UOp]] = {}
+    count = 0
+    for u in linear:
+      count += u.op in _CONTROL
+      self.block[u] = count
+      for s in dict.fromkeys(u.src):
+        self.users.setdefault(s, []).append(u)
+
+  def branch(self, wheres: tuple[UOp, ...], side: int) -> Branch | None:
+    """The branch of a side of WHEREs with one condition; None if it costs too little. It stands at the first of them:
+    if something is not there by then, the others do without.
+    """
+    inside = self._only_for(wheres, side)
+    if sum(_WEIGHT.get(v.op, 1) for v in inside) < LEAST:
+      return None
+    wheres = tuple([w for w in wheres if w.src[side] in inside])
+    outside = {s for v in inside for s in v.src if s.op is not Ops.CONST} - inside
+    if any(self.place.get(s, -1) > self.place[wheres[0]] for s in outside):
+      return self.branch(wheres[:1], side)
+    return Branch(wheres, side, tuple(sorted(inside, key=self.place.__getitem__)))
+
+  def _only_for(self, wheres: tuple[UOp, ...], side: int) -> set[UOp]:
+    """The elementwise values that lead to nothing but this side of these WHEREs."""
+    chosen = frozenset(wheres)
+    inside: set[UOp] = set()
+    waiting = [w.src[side] for w in chosen]
+    # a value is looked at again when another of its users turns out to be inside
+    while waiting:
+      u = waiting.pop()
+      if u in inside or u.op not in GroupOp.Elementwise or self.block.get(u) != self.block[wheres[0]]:
+        continue
+      if all(user in inside or (user in chosen and self._only_as(u, user, side)) for user in self.users[u]):
+        inside.add(u)
+        waiting += u.src
+    return inside
+
+  @staticmethod
+  def _only_as(value: UOp, where: UOp, side: int) -> bool:
+    return all((s is value) <= (place == side) for place, s in enumerate(where.src))

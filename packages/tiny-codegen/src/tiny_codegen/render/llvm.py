@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tiny_codegen.render.base import Renderer, no_tensor_core
-from tiny_codegen.render.lazy import lazy_sides
+from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
@@ -41,7 +41,7 @@ class _Program:
   def __init__(self, target: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
     self.target, self.info, self.linear = target, info, linear
     self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
-    self.lazy = lazy_sides(linear.src)
+    self.lazy = branches(linear.src)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.globals: list[str] = []
     self.arguments: list[str] = []
@@ -147,7 +147,7 @@ class _Program:
 
   def _instructions(self, listed: Iterable[UOp]) -> None:
     """In their order, but for what stands in a branch."""
-    later = {v for u in listed if u in self.lazy for side in self.lazy[u] for v in side}
+    later = {v for u in listed for branch in self.lazy.get(u, ()) for v in branch.values}
     for u in listed:
       if u.op not in _NOTHING and u not in later:
         self._instruction(u)
@@ -165,18 +165,20 @@ class _Program:
       )
 
   def _select_lazily(self, u: UOp) -> None:
-    """A WHERE that computes a side only if some lane takes it."""
-    condition, yes, no = u.src
-    sides, kind = self.lazy[u], value_type(u.dtype)
-    if sides.true and sides.false:
-      # the lanes that another side fills may be anything
-      self._begin_branch(u, self._some(condition), sides.true)
-      self.body.values[yes] = self._end_branch(u, kind, self.body.operand(yes), "poison")
-    other = no if sides.true and not sides.false else yes
-    before = self.body.operand(other)
-    some = self._some(condition) if other is no else self._not_all(condition)
-    self._begin_branch(u, some, sides.false or sides.true)
-    self.body.values[u] = self._end_branch(u, kind, elementwise(self.body, u), before)
+    """A WHERE at which branches stand that compute sides, of it and others, only if some lane takes them."""
+    for branch in self.lazy[u]:
+      condition = u.src[0]
+      some = self._some(condition) if branch.side == 1 else self._not_all(condition)
+      if branch is self.lazy[u][-1] and branch.wheres == (u,):
+        otherwise = self.body.operand(u.src[3 - branch.side])
+        self._begin_branch(u, some, branch.values)
+        self._end_branch(u, [(u, elementwise(self.body, u), otherwise)])  # the selection is inside
+      else:
+        self._begin_branch(u, some, branch.values)
+        # what the other lanes are does not matter
+        self._end_branch(u, [(root, self.body.operand(root), "poison") for root in branch.roots])
+    if u not in self.body.values:
+      self.body.values[u] = elementwise(self.body, u)
 
   def _some(self, flags: UOp) -> str:
     return self._reduced("or", flags)
@@ -198,12 +200,14 @@ class _Program:
     self.body.label(f"some{number}")
     self._instructions(inside)
 
-  def _end_branch(self, u: UOp, kind: str, made: str, otherwise: str) -> str:
-    """The value made inside, or the other one where the branch was not taken."""
+  def _end_branch(self, u: UOp, values: Iterable[tuple[UOp, str, str]]) -> None:
+    """From now on each (value, name inside, name where the branch was not taken) is one of the two."""
     (done, before), last = self.branches.pop(u), self.body.block
     self.body.emit(f"br label %{done}")
     self.body.label(done)
-    return self.body.let(f"phi {kind} [ {made}, %{last} ], [ {otherwise}, %{before} ]")
+    for v, made, otherwise in values:
+      merged = f"phi {value_type(v.dtype)} [ {made}, %{last} ], [ {otherwise}, %{before} ]"
+      self.body.values[v] = self.body.let(merged)
 
   def argument(self, u: UOp) -> None:
     """PARAM and VARIABLE: bound before the first instruction."""
