@@ -1,4 +1,5 @@
 """`python -m tiny_runtime`: the table of plugins, their state, and what to do about each that is not ready.
+`python -m tiny_runtime new NAME` writes a plugin.
 
 Every plugin is loaded and probed in a child process of its own, since a native crash or a hang cannot be caught in
 this one.
@@ -18,6 +19,7 @@ import textwrap
 import time
 from pathlib import Path
 
+from tiny_runtime import new
 from tiny_runtime.contract import API
 from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, plugins
 from tiny_runtime.plugin import Plugin, State
@@ -141,13 +143,20 @@ def render(found: list[Plugin], width: int, color: bool, verbose: bool) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Print the table. Status 0 if at least one device is ready."""
-  parser = argparse.ArgumentParser(prog="python -m tiny_runtime", description="Which devices can be used here.")
+  """Print the table. Status 0 if at least one device is ready. With `new NAME`: see new.py."""
+  words = sys.argv[1:] if arguments is None else arguments
+  if words[:1] == ["new"]:
+    return new.main(words[1:])
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_runtime",
+    description="Which devices can be used here.",
+    epilog="`python -m tiny_runtime new NAME` writes a plugin package to begin a backend with.",
+  )
   parser.add_argument("-v", "--verbose", action="store_true", help="also show the tracebacks of broken plugins")
   parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds a probe may take")
   parser.add_argument("--probe", help=argparse.SUPPRESS)
   parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
-  given = parser.parse_args(arguments)
+  given = parser.parse_args(words)
   if given.probe:
     probe_here(given.probe, given.answer)
     return 0

@@ -11,7 +11,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.conformance.failure import Misbehaved, demand, describe
 from tiny_runtime.contract import Backend, Compiler, Device, Memory
 from tiny_runtime.discovery import find
-from tiny_runtime.errors import CompileError, Unavailable
+from tiny_runtime.errors import BackendError, CompileError, Unavailable
 from tiny_runtime.ref import BACKEND as REF
 from tiny_uop import UOp, evaluate
 
@@ -83,6 +83,10 @@ class Target:
     except Misbehaved as error:
       error.kernel, error.source = kernel, binary.source
       raise
+    except BackendError as error:
+      look_at = "load and launch; free memory is given back even so"
+      what = f"the kernel did not run: {error}"
+      raise Misbehaved(what, look_at=look_at, kernel=kernel, source=binary.source) from error
     except Exception as error:
       error.add_note(f"while {self.name} ran\n{describe(kernel)}")
       raise
