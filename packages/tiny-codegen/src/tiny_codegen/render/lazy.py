@@ -81,7 +81,8 @@ class _Program:
       return None
     wheres = tuple([w for w in wheres if w.src[side] in inside])
     outside = {s for v in inside for s in v.src if s.op is not Ops.CONST} - inside
-    if any(self.place.get(s, -1) >= self.place[wheres[0]] for s in outside):
+    first = self.place[wheres[0]]
+    if not inside.isdisjoint(wheres) or any(self.place.get(s, -1) >= first for s in outside):
       return self.branch(wheres[:1], side)
     return Branch(wheres, side, tuple(sorted(inside, key=self.place.__getitem__)))
 
