@@ -133,7 +133,9 @@ def render(found: list[Plugin], width: int, color: bool, verbose: bool) -> str:
   for plugin, row in zip(found, rows):
     text = f"{MARKS[plugin.state]} {columns(row)}"
     lines.append(f"\x1b[{COLORS[plugin.state]}m{text}\x1b[0m" if color else text)
-    for label, note in (("why", plugin.reason), ("do ", plugin.what_to_do)):
+    failed = plugin.state in (State.BROKEN, State.INCOMPATIBLE)
+    why = f"{plugin.value}: {plugin.reason}" if failed else plugin.reason
+    for label, note in (("why", why), ("do ", plugin.what_to_do)):
       if note:
         first, indent = f"      {label}  ", " " * 11
         lines.append(textwrap.fill(note, width, initial_indent=first, subsequent_indent=indent, break_long_words=False))

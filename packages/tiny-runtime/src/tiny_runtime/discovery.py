@@ -125,11 +125,8 @@ def one_of(claims: list[Plugin]) -> Plugin:
   """The one plugin that claims a name; if several do, none may run, and the error names them all."""
   plugin, *more = claims
   if more:
-    who = " and ".join(f"{p.distribution} ({p.value})" for p in claims)
-    plugin = Plugin(plugin.name, " and ".join(p.distribution for p in claims), plugin.value)
-    plugin.fail(
-      State.BROKEN,
-      f"several packages claim the name: {who}",
-      f"Uninstall all but one: pip uninstall {claims[-1].package}",
-    )
+    who, what = (" and ".join(texts) for texts in zip(*((p.distribution, p.value) for p in claims)))
+    plugin = Plugin(plugin.name, who, what)
+    others = " ".join(p.package for p in claims[1:])
+    plugin.fail(State.BROKEN, "several packages claim the name", f"Uninstall all but one: pip uninstall {others}")
   return plugin

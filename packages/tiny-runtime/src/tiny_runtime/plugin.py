@@ -98,7 +98,8 @@ class Plugin:
     else:
       todo = f". {self.what_to_do}" if self.what_to_do else ""
       kind = ERRORS.get(self.state, Broken)
-      error = kind(f"device {self.name}: its plugin {self.distribution} is {self.state.value}: {self.reason}{todo}")
+      who = f"its plugin {self.distribution} ({self.value})"
+      error = kind(f"device {self.name}: {who} is {self.state.value}: {self.reason}{todo}")
     if self.traceback:
       error.add_note("The plugin's own traceback:\n" + self.traceback)
     return error
@@ -130,7 +131,7 @@ class Plugin:
     except BaseException as error:  # also SystemExit: a plugin must not end the process
       self.fail(
         State.BROKEN,
-        f"loading {self.value} raised {describe(error)}",
+        f"loading it raised {describe(error)}",
         f"Report it to the authors of {self.package}",
         error,
       )
@@ -143,7 +144,7 @@ class Plugin:
     if lacking:
       self.fail(
         State.BROKEN,
-        f"{self.value} is of type {type(found).__name__}, not a Backend: it has no {', '.join(lacking)}",
+        f"it is of type {type(found).__name__}, not a Backend: it has no {', '.join(lacking)}",
         report,
       )
       return
