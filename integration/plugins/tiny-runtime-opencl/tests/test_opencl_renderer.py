@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -65,9 +66,10 @@ def test_vectors_are_loaded_and_stored_as_such() -> None:
 
 
 def test_names_that_mean_something_in_opencl_c() -> None:
-  for name in ("double", "select", "kernel"):
+  for name in ("double", "select", "kernel", "a-b c"):
     binary = compile_for(GPU, copy(8, name=name))
     assert binary.entry == name and f" {name}(" not in binary.source
+    assert re.search(r"void tiny_\w+\(", binary.source)
 
 
 def test_extensions_follow_the_arch() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tiny_codegen.loops import CLOSERS, stride
-from tiny_uop import GroupOp, Ops, UOp
+from tiny_uop import AxisType, GroupOp, Ops, UOp
 
 # relative to an addition
 WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT: 4.0, Ops.THREEFRY: 60.0,
@@ -21,6 +21,13 @@ def iterations(loops: Iterable[UOp]) -> float:
   for loop in loops:
     total *= max(int(loop.src[0].vmax), 1)
   return total
+
+
+def nodes_of_body(root: UOp, loop: UOp) -> int:
+  """Nodes that writing out the loop repeats, for every iteration of loops written out already."""
+  nodes = root.toposort
+  done = {r for r in nodes if r.op is Ops.RANGE and r.arg[1] in (AxisType.UPCAST, AxisType.UNROLL)}
+  return int(sum(iterations(u.ranges & done) for u in nodes if loop in u.ranges and u.op not in CLOSERS))
 
 
 class Cost:

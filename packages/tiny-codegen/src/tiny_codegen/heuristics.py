@@ -17,9 +17,9 @@ import math
 from dataclasses import dataclass, field
 
 from tiny_codegen.contract import ContractionChooser
-from tiny_codegen.cost import Cost, iterations
+from tiny_codegen.cost import Cost, iterations, nodes_of_body
 from tiny_codegen.heuristics_groups import choose_group_opts
-from tiny_codegen.loops import CLOSERS, extent, kind, loops_of
+from tiny_codegen.loops import extent, kind, loops_of
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import stage_twins
 from tiny_codegen.turned_copy import turned_copy
@@ -194,7 +194,7 @@ class Chooser(ContractionChooser):
     return sorted(saved, key=lambda r: (-saved[r], r.arg[0]))
 
   def _rows(self, loop: UOp, room: int) -> tuple[int, list[Opt]] | None:
-    size, body = extent(loop), self._body(loop)
+    size, body = extent(loop), nodes_of_body(self.root, loop)
     if size is None:
       return None
     fitting = [n for n in TILE_ROWS if n <= room and n * body <= MAX_NODES]
@@ -204,12 +204,6 @@ class Chooser(ContractionChooser):
     if 4 in fitting and size >= 16:
       return 4, [Opt(OptOps.PADTO, loop.arg[0], 4)]
     return (divisors[0], []) if divisors else None
-
-  def _body(self, loop: UOp) -> int:
-    """Nodes that writing out the loop repeats, for every iteration of loops written out already."""
-    nodes = self.root.toposort
-    written_out = {r for r in loops_of(self.root).values() if kind(r) in (AxisType.UPCAST, AxisType.UNROLL)}
-    return int(sum(iterations(u.ranges & written_out) for u in nodes if loop in u.ranges and u.op not in CLOSERS))
 
   # *** small loops ***
 
@@ -222,7 +216,7 @@ class Chooser(ContractionChooser):
           continue
         if any(u.op is Ops.STAGE and current in u.src[1:] for u in self.root.toposort):
           continue  # near memory that two loops share is read by both in one order
-        if self._body(current) * size <= UNROLL_BODY or size <= 1:
+        if nodes_of_body(self.root, current) * size <= UNROLL_BODY or size <= 1:
           self.take(Opt(OptOps.UNROLL, current.arg[0], 0))
 
   # *** threads ***

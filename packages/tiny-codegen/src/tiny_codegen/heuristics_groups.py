@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tiny_codegen.contraction import Contraction, Operand
-from tiny_codegen.cost import iterations
+from tiny_codegen.cost import iterations, nodes_of_body
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.opts import apply_opt
@@ -35,7 +35,7 @@ REGISTERS = (4, 2)  # rows or columns of a register tile
 SIDES = (16, 8, 4)  # threads along one side of a tile
 MANY = 64  # tiles that keep a device busy
 STEPS = (16, 8)  # of a sum, that are in shared memory at a time
-UNROLLED = 8
+UNROLLED, UNROLLED_NODES = 8, 160  # iterations of a loop that is written out, and nodes they become
 
 
 def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
@@ -127,9 +127,11 @@ class GroupChooser:
 
   def unroll(self) -> None:
     """UNROLL short reduce loops."""
-    for loop in loops_of(self.root).values():
-      if kind(loop) is AxisType.REDUCE and (size := extent(loop)) is not None and 1 < size <= UNROLLED:
-        self.take(Opt(OptOps.UNROLL, loop.arg[0], 0))
+    for id, loop in loops_of(self.root).items():
+      size = extent(loop) or 0
+      if kind(loop) is AxisType.REDUCE and 1 < size <= UNROLLED:
+        if nodes_of_body(self.root, loops_of(self.root)[id]) * size <= UNROLLED_NODES:
+          self.take(Opt(OptOps.UNROLL, id, 0))
 
   # *** outputs ***
 
@@ -188,7 +190,7 @@ class GroupChooser:
     self.threads *= side
     rest = extent(loops_of(self.root).get(loop, self.root)) if loop in loops_of(self.root) else 1
     for rows in REGISTERS:
-      if rest is not None and (rest % rows == 0 or rest >= 4 * rows):
+      if rest is not None and (rest % rows == 0 or rest >= 8 * rows):
         return self.split(OptOps.UPCAST, loop, rows)
     return True
 

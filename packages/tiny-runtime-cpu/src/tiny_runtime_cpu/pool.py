@@ -10,7 +10,7 @@ import weakref
 from functools import cache
 from importlib import resources
 
-from tiny_runtime.compile_cache import cached_bytes
+from tiny_runtime import cached_bytes
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LLVM_VERSION, LoadedObject, compile_object, has_symbols
 

@@ -2,6 +2,7 @@
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, buffer_of, host_buffer
+from tiny_runtime.compile_cache import cached_bytes
 from tiny_runtime.contract import (
   API,
   Backend,
@@ -26,5 +27,5 @@ __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
   "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "GraphCopy", "GraphKernel",
   "Graphs", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable", "buffer_of",
-  "capture", "host_buffer", "run",
+  "cached_bytes", "capture", "host_buffer", "run",
 ]  # fmt: skip

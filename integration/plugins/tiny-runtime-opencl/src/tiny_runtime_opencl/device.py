@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyopencl as cl
 
-from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, OutOfMemory
-from tiny_runtime_opencl.arch import Arch
+from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel, OutOfMemory
 from tiny_runtime_opencl.errors import contract_error
+from tiny_runtime_opencl.graph import Graph
 from tiny_runtime_opencl.machine import arch_of
-from tiny_runtime_opencl.renderer import function_name
+from tiny_runtime_opencl.memory import Memory
+from tiny_runtime_opencl.programs import Program, arguments_of, load_program
 from tiny_uop import dtypes
-
-
-def build_options(arch: Arch) -> list[str]:
-  """What the driver's compiler is told."""
-  return ["-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if arch.exact else [])]
-
-
-class Memory:
-  """One allocation."""
-
-  def __init__(self, buffer: Any, nbytes: int) -> None:
-    self.buffer: Any = buffer
-    """None once it has been freed."""
-    self.nbytes = nbytes
-
-  def check(self, offset: int, nbytes: int) -> None:
-    """Raises ValueError for bytes that are not in here, and for memory that was freed."""
-    if self.buffer is None:
-      raise ValueError(f"this memory of {self.nbytes} bytes was freed")
-    if not 0 <= offset <= offset + nbytes <= self.nbytes:
-      raise ValueError(f"bytes [{offset}, {offset + nbytes}) are outside this memory of {self.nbytes} bytes")
-
-
-class Program:
-  """A loaded kernel, and what its launches take."""
-
-  def __init__(self, kernel: Any, binary: Binary) -> None:
-    self.kernel = kernel
-    self.name = binary.entry
-    self.needs = tuple(p.size * p.dtype.itemsize for p in binary.params)
-    self.variables = binary.variables
 
 
 class OpenCLDevice:
@@ -55,10 +24,10 @@ class OpenCLDevice:
     arch = arch_of(device)
     # types that the device lacks are emulated, but for double
     names = frozenset(d.name for d in dtypes.all if d is not dtypes.float64 or arch.fp64)
-    capabilities = Capabilities(dtypes=names, local_memory=arch.local, max_local_size=arch.group)
+    capabilities = Capabilities(dtypes=names, local_memory=arch.local, max_local_size=arch.group, graphs=True)
     name = f"OPENCL:{index}" if index else "OPENCL"
     self.info = DeviceInfo(name, str(arch), device.global_mem_size, capabilities)
-    self.options = build_options(arch)
+    self.device, self.arch = device, arch
     self.used = 0
     with translated(f"opening {name}"):
       self.context: Any = cl.Context([device])
@@ -96,17 +65,9 @@ class OpenCLDevice:
         cl.enqueue_copy(self.queue, out.cast("B"), memory.buffer, src_offset=offset, is_blocking=True)
 
   def load(self, binary: Binary) -> Program:
-    """Build the source. Raises CompileError with it and the driver's log."""
-    source = binary.code.decode()
+    """Build the source, or take what was built from the cache. Raises CompileError with it and the driver's log."""
     with translated(f"building kernel {binary.entry}"):
-      program = cl.Program(self.context, source)
-      try:
-        program.build(self.options, cache_dir=False)
-        return Program(cl.Kernel(program, function_name(binary.entry)), binary)
-      except cl.RuntimeError as error:
-        if error.code != cl.status_code.BUILD_PROGRAM_FAILURE:
-          raise
-        raise CompileError(f"the OpenCL driver refused kernel {binary.entry}:\n{error}", source) from error
+      return load_program(self.context, self.device, self.arch, binary)
 
   def launch(
     self,
@@ -119,18 +80,9 @@ class OpenCLDevice:
   ) -> float | None:
     """Put a kernel into the queue: `global_size` workgroups of `local_size` threads. With `wait`, the seconds that the
     device counted. Raises ValueError for arguments that do not fit the program."""
-    if len(buffers) != len(program.needs) or len(integers) != len(program.variables):
-      raise ValueError(
-        f"kernel {program.name} takes {len(program.needs)} buffers and the integers {program.variables}, "
-        f"got {len(buffers)} buffers and {len(integers)} integers"
-      )
-    arguments: list[Any] = []
-    for (memory, offset), need in zip(buffers, program.needs):
-      memory.check(offset, need)
-      arguments += (memory.buffer, struct.pack("q", offset))
-    arguments += [struct.pack("q", integer) for integer in integers]
+    program.check(buffers, integers)
     with translated(f"kernel {program.name}"):
-      program.kernel.set_args(*arguments)
+      program.kernel.set_args(*arguments_of(buffers, integers))
       threads = tuple(groups * size for groups, size in zip(global_size, local_size))
       event = cl.enqueue_nd_range_kernel(self.queue, program.kernel, threads, local_size)
       if not wait:
@@ -138,6 +90,31 @@ class OpenCLDevice:
         return None
       event.wait()
       return float(event.profile.end - event.profile.start) * 1e-9
+
+  def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
+    """See the capability `Graphs`. Raises ValueError for what `launch` would refuse."""
+    with translated(f"preparing a graph of {len(calls)} calls"):
+      return Graph(calls, memories)
+
+  def run_graph(
+    self,
+    graph: Graph,
+    memories: Sequence[tuple[int, Memory]],
+    kernels: Sequence[tuple[int, GraphKernel]],
+    wait: bool,
+  ) -> float | None:
+    """See the capability `Graphs`."""
+    with translated("a captured graph"):
+      for position, memory in memories:
+        graph.place(position, memory)
+      for index, kernel in kernels:
+        graph.change(index, kernel)
+      events = graph.run(self.context, self.queue)
+      self.queue.flush()
+      if not wait:
+        return None
+      self.queue.finish()
+      return float(events[-1].profile.end - events[0].profile.start) * 1e-9 if events else 0.0
 
   def sync(self) -> None:
     """Wait for all launches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tiny_codegen import C99, Capabilities, CDialect, CRenderer
@@ -32,8 +33,8 @@ LARGEST_GRID = 2**31 - 1
 
 
 def function_name(kernel: str) -> str:
-  """The function of a kernel. A kernel may be called `double` or `select`, which mean something in OpenCL C."""
-  return f"tiny_{kernel}"
+  """The function of a kernel. A kernel may be called `select`, which means something in OpenCL C, or `a-b`."""
+  return "tiny_" + re.sub(r"[^A-Za-z0-9_]", "_", kernel)
 
 
 def capabilities(arch: Arch) -> Capabilities:

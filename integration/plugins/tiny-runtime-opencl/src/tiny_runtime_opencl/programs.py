@@ -1,0 +1,80 @@
+"""Programs: source → what the driver has made of it, kept on disk so that the next process need not build it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyopencl as cl
+
+from tiny_runtime import Binary, CompileError, cached_bytes
+from tiny_runtime_opencl.arch import Arch
+from tiny_runtime_opencl.memory import Memory
+from tiny_runtime_opencl.renderer import function_name
+from tiny_uop.context import CACHELEVEL
+
+LONG = struct.Struct("q").pack
+
+
+class Program:
+  """A loaded kernel, and what its launches take."""
+
+  def __init__(self, program: Any, binary: Binary) -> None:
+    self.program = program
+    self.name = binary.entry
+    self.needs = tuple(p.size * p.dtype.itemsize for p in binary.params)
+    self.variables = binary.variables
+    self.kernel: Any = self.new_kernel()
+
+  def new_kernel(self) -> Any:
+    """The function with arguments of its own."""
+    return cl.Kernel(self.program, function_name(self.name))
+
+  def check(self, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> None:
+    """Raises ValueError for arguments that do not fit."""
+    if len(buffers) != len(self.needs) or len(integers) != len(self.variables):
+      raise ValueError(
+        f"kernel {self.name} takes {len(self.needs)} buffers and the integers {self.variables}, "
+        f"got {len(buffers)} buffers and {len(integers)} integers"
+      )
+    for (memory, offset), need in zip(buffers, self.needs):
+      memory.check(offset, need)
+
+
+def arguments_of(buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> list[Any]:
+  """What a kernel is passed: a memory and an offset for each buffer, then the integers."""
+  passed: list[Any] = []
+  for memory, offset in buffers:
+    passed += (memory.buffer, LONG(offset))
+  return [*passed, *map(LONG, integers)]
+
+
+def build_options(arch: Arch) -> list[str]:
+  """What the driver's compiler is told."""
+  return ["-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if arch.exact else [])]
+
+
+def load_program(context: Any, device: Any, arch: Arch, binary: Binary) -> Program:
+  """The kernel of a binary, built or taken from the disk cache. Raises CompileError with the source and the log."""
+  source, options = binary.code.decode(), build_options(arch)
+
+  def build() -> Any:
+    try:
+      return cl.Program(context, source).build(options, cache_dir=False)
+    except cl.RuntimeError as error:
+      if error.code != cl.status_code.BUILD_PROGRAM_FAILURE:
+        raise
+      raise CompileError(f"the OpenCL driver refused kernel {binary.entry}:\n{error}", source) from error
+
+  def build_bytes() -> bytes:
+    return bytes(build().get_info(cl.program_info.BINARIES)[0])
+
+  program = None
+  if CACHELEVEL >= 2:
+    words = (device.platform.name, device.platform.version, device.name, device.driver_version, *options)
+    code = cached_bytes("\n".join(["OpenCL", *words, source]), build_bytes)
+    with suppress(cl.Error):  # the driver was replaced by one that has kept its version
+      program = cl.Program(context, [device], [code]).build(options)
+  return Program(program or build(), binary)
