@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from tiny_codegen import Capabilities, DotProduct, KernelOptError, LLVMRenderer, compile_kernel, cpu_target
+from tiny_codegen.beam import candidates
 from tiny_codegen.dot_products import lower_offsets
 from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.nearby import other_tilings
 from tiny_codegen.opts import apply_opts
+from tiny_codegen.render.c import CRenderer
 from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, print_uop
 
 llvm.initialize_all_targets()
@@ -136,6 +139,23 @@ def test_bfloat16_only_where_the_instruction_pays() -> None:
 def test_other_numbers_are_left_alone(dtype: DType) -> None:
   wide = dtypes.float32 if dtype.kind == "float" else dtypes.int32
   assert OptOps.TC not in {o.op for o in chosen(product(256, 256, 256, (dtype, dtype), wide=wide), "zen4")}
+
+
+def test_searches_start_from_dot_products_as_well() -> None:
+  """On Emerald Rapids that of bfloat16 is not thought well of, but may be tried."""
+  capabilities = TARGETS["emerald"].capabilities
+  root = product(128, 128, 128, (dtypes.bfloat16, dtypes.bfloat16), wide=dtypes.float32)
+  starts = other_tilings(root, capabilities, 12)
+  assert len({any(o.op is OptOps.TC for o in opts) for opts in starts}) == 2
+  assert Opt(OptOps.TC, 2, 1) in list(candidates(root, capabilities))
+
+
+def test_c_has_them_written_out() -> None:
+  """A kernel that was optimised for a target with the instruction can be lowered for one without."""
+  changed = optimised(product(8, 16, 16), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
+  program = compile_kernel(changed, CRenderer(), ())
+  assert not [u for u in program.src[1].src if u.op is Ops.MMA]
+  assert ">> 8" in program.src[2].arg or ">>8" in program.src[2].arg
 
 
 def test_factors_that_are_padded_with_zeros() -> None:

@@ -32,6 +32,7 @@ GAIN = 0.98  # a step has to win at least 2 %, which is about what timing is goo
 
 def candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
   """The single Opts that may fit a kernel to which some have been applied."""
+  instructions = len(capabilities.tensor_cores) + len(capabilities.dot_products)
   for id, loop in loops_of(root).items():
     size, what = extent(loop), kind(loop)
     if what not in (AxisType.LOOP, AxisType.REDUCE):
@@ -50,7 +51,7 @@ def candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
         if size % amount == 0:
           yield Opt(OptOps.LOCAL if what is AxisType.LOOP else OptOps.GROUP, id, amount)
     if what is AxisType.REDUCE:
-      yield from (Opt(OptOps.TC, id, place) for place in range(len(capabilities.tensor_cores)))
+      yield from (Opt(OptOps.TC, id, place) for place in range(instructions))
     if size is not None and size % 4 and size > 8:
       yield Opt(OptOps.PADTO, id, 4 if size < 64 else 32)
 

@@ -18,9 +18,14 @@ Way = tuple[list[Opt], Contraction, Tiling]
 
 def best_way(root: UOp, found: Contraction, capabilities: Capabilities) -> Way | None:
   """What to apply to a kernel before it is tiled, what it is then, and the tiling with the fewest cycles."""
-  ways = [([], found), *_with_dot_products(root, found, capabilities)]
-  tiled = [(opts, c, tiling) for opts, c in ways if (tiling := best_tiling(c, capabilities)) is not None]
+  changed = ways(root, found, capabilities)
+  tiled = [(opts, c, tiling) for opts, c in changed if (tiling := best_tiling(c, capabilities)) is not None]
   return min(tiled, key=lambda way: way[2].cycles, default=None)
+
+
+def ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tuple[list[Opt], Contraction]]:
+  """What may be applied to a kernel before it is tiled, nothing for one, and what it is then."""
+  return [([], found), *_with_dot_products(root, found, capabilities)]
 
 
 def _with_dot_products(

@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import islice, zip_longest
 
 from tiny_codegen.contraction import Contraction
+from tiny_codegen.dot_choices import Way, ways
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.heuristics import Chooser
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.tiling import Tiling, ranked_tilings
+from tiny_codegen.tiling import ranked_tilings
 from tiny_uop import Opt, OptOps, UOp
 
 SIZED = (OptOps.VECTOR, OptOps.UPCAST, OptOps.UNROLL, OptOps.SPLIT)
@@ -25,18 +26,21 @@ def other_tilings(root: UOp, capabilities: Capabilities, count: int) -> list[tup
   found = Contraction.of(root)
   if found is None:
     return []
-  kinds: dict[tuple[object, ...], list[Tiling]] = {}
-  for tiling in ranked_tilings(found, capabilities):
-    kind = (tiling.lane_loop, tiling.row_loop, tiling.lanes_from, tiling.rows_from)
-    kinds.setdefault(kind, []).append(tiling)
-  in_turn = [tiling for turn in zip_longest(*kinds.values()) for tiling in turn if tiling is not None]
-  lists = (_opts_of(root, capabilities, found, tiling) for tiling in in_turn[: count * TRIED])
+  changed = ways(root, found, capabilities)
+  ranked = [(opts, c, tiling) for opts, c in changed for tiling in ranked_tilings(c, capabilities)]
+  kinds: dict[tuple[object, ...], list[Way]] = {}
+  for way in sorted(ranked, key=lambda way: way[2].cycles):
+    first, _, tiling = way
+    kind = (*first, tiling.lane_loop, tiling.row_loop, tiling.lanes_from, tiling.rows_from)
+    kinds.setdefault(kind, []).append(way)
+  in_turn = [way for turn in zip_longest(*kinds.values()) for way in turn if way is not None]
+  lists = (_opts_of(root, capabilities, way) for way in in_turn[: count * TRIED])
   return list(islice(dict.fromkeys([opts for opts in lists if opts]), count))
 
 
-def _opts_of(root: UOp, capabilities: Capabilities, found: Contraction, tiling: Tiling) -> tuple[Opt, ...]:
+def _opts_of(root: UOp, capabilities: Capabilities, way: Way) -> tuple[Opt, ...]:
   chooser = Chooser(root, capabilities)
-  if not chooser.take_tiling((), found, tiling):
+  if not chooser.take_tiling(*way):
     return ()
   chooser.threads()
   return tuple(chooser.opts)
