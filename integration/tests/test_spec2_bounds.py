@@ -120,7 +120,7 @@ OPERATIONS: dict[str, Callable[[], Tensor | list[Tensor]]] = {
   "sum_of_middle": lambda: data(7, 300, 9).sum(1),
   "cumsum": lambda: data(3, 1000).cumsum(1),
   "sort": lambda: [*data(4, 37).sort()],
-  "sort_long": lambda: [*data(1500).sort()],
+  "sort_long": lambda: [*data(300).sort()],
   "topk": lambda: [*data(5, 20).topk(3)],
   "argmax": lambda: data(6, 35).argmax(1),
   "roll_and_pad": lambda: data(10, 7).roll(3, 1).pad(((1, 2), (3, 4))),

@@ -127,25 +127,6 @@ def test_scans(length: int) -> None:
   np.testing.assert_allclose(Tensor(a[:, :9]).cumprod(1).numpy(), a[:, :9].cumprod(1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("length", [1, 7, 40])
-def test_sort_is_stable(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-  a = data((2, length), "int32")
-  for limit in (1024, 4):  # all pairs, bitonic network
-    monkeypatch.setattr("tiny_tensor.sorting.PAIRWISE", limit)
-    values, order = Tensor(a).sort()
-    np.testing.assert_array_equal(values.numpy(), np.sort(a))
-    np.testing.assert_array_equal(order.numpy(), np.argsort(a, kind="stable"))
-    np.testing.assert_array_equal(Tensor(a).argsort(0, True).numpy(), np.argsort(-a, 0, kind="stable"))
-
-
-def test_sort_puts_nan_last(monkeypatch: pytest.MonkeyPatch) -> None:
-  a = np.array([3, np.nan, -np.inf, 1, np.nan, np.inf, 0], dtype=np.float32)
-  for limit in (1024, 4):
-    monkeypatch.setattr("tiny_tensor.sorting.PAIRWISE", limit)
-    np.testing.assert_array_equal(Tensor(a).sort()[0].numpy(), np.sort(a))
-    np.testing.assert_array_equal(Tensor(a).argsort(descending=True).numpy(), [1, 4, 5, 0, 3, 6, 2])
-
-
 KEYS: dict[str, Any] = {
   "int": 1,
   "negative": (-1, -2),

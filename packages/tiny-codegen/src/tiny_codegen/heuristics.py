@@ -3,10 +3,11 @@
 A sum of products of two operands is tiled as `tiling.py` finds best, a transpose as `turned_copy.py` does. Other
 kernels get
 
-1. vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel;
-2. a register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
+1. short loops that pick one of several values written out;
+2. vectors: the loops whose lanes save most instructions (`cost.py`), one for each part of the kernel;
+3. a register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
    fit into registers;
-3. small reduce loops unrolled.
+4. small reduce loops unrolled.
 
 Then threads share the outermost output loop that is long enough, if there is enough work.
 """
@@ -31,6 +32,7 @@ MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
 UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
+MOST_PIECES = 16
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
@@ -43,6 +45,7 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   if capabilities.vector_bits:
     if not chooser.contract() and not chooser.take_turned():
       chooser.keep()
+      chooser.choices()
       chooser.vectors()
       chooser.tile()
       chooser.unroll()
@@ -85,6 +88,20 @@ class Chooser(ContractionChooser):
   def _keep_most(self) -> int:
     """Elements of a row that stay near until they are needed again: half of near memory is for what is read by then."""
     return self.capabilities.shared_memory_bytes // 2 // 4
+
+  # *** choices ***
+
+  def choices(self) -> None:
+    """UPCAST short loops whose counter picks one of several values, as in what is put together of pieces: each copy
+    then computes the one that it needs, and what they have in common is computed once."""
+    nodes = self.root.toposort
+    picks = [u.src[0] for u in nodes if u.op is Ops.WHERE and len(u.src[0].ranges) == 1]
+    for loop in loops_of(self.root).values():
+      size = extent(loop)
+      if kind(loop) is AxisType.LOOP and size is not None and 2 < size <= MOST_PIECES:
+        conditions = {u for u in picks if loop in u.ranges}
+        if len(conditions) >= size - 1 and self._body(loop) * size <= MAX_NODES:
+          self.take(Opt(OptOps.UPCAST, loop.arg[0], 0))
 
   # *** vectors ***
 

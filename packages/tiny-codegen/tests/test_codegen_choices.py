@@ -1,0 +1,45 @@
+"""Kernels that put results together of pieces: each piece is computed once, not once for each place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from codegen_kernels import Case, check, data, garbage, param
+
+from tiny_codegen import LLVMRenderer, build_program, cpu_target
+from tiny_codegen.beam import before_opts
+from tiny_codegen.heuristics import choose_opts
+from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp
+
+WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
+
+
+def side_by_side(rows: int, pieces: int) -> Case:
+  """out[i, j] = piece j of x at i: the square root of sum 0 to j of rows of x."""
+  i, j = UOp.range(rows, 0), UOp.range(pieces, 1)
+  x, running, values = data(pieces, rows), None, []
+  for n in range(pieces):
+    row = param(1, rows * pieces).index(i + n * rows).load()
+    running = row if running is None else running + row
+    values.append((running * running).sqrt())
+  value = values[-1]
+  for n, piece in enumerate(values[:-1]):
+    value = j.eq(n).where(piece, value)
+  out = param(0, rows * pieces).index(i * pieces + j).store(value).end(i, j)
+  return Case(UOp.sink(out, arg=KernelInfo("pieces")), (garbage(rows, pieces), x), np.abs(np.cumsum(x, 0)).T, 1e-4)
+
+
+def test_pieces_are_written_out(run_kernel: Any) -> None:
+  case = side_by_side(96, 8)
+  assert Opt(OptOps.UPCAST, 1, 0) in choose_opts(before_opts(case.kernel), WIDE.capabilities)
+  linear = build_program(case.kernel, WIDE).src[1]
+  nodes = linear.toposort
+  assert sum(u.op is Ops.SQRT for u in nodes) == 8 and not any(u.op is Ops.WHERE for u in nodes)
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays))
+
+
+def test_many_pieces_are_not() -> None:
+  opts = choose_opts(before_opts(side_by_side(96, 20).kernel), WIDE.capabilities)
+  assert all(o.op is not OptOps.UPCAST or o.axis != 1 for o in opts)
