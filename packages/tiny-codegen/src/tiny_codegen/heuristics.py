@@ -100,7 +100,7 @@ class Chooser(ContractionChooser):
       size = extent(loop)
       if kind(loop) is AxisType.LOOP and size is not None and 2 < size <= MOST_PIECES:
         conditions = {u for u in picks if loop in u.ranges}
-        if len(conditions) >= size - 1 and self._body(loop) * size <= MAX_NODES:
+        if len(conditions) >= size - 1 and nodes_of_body(self.root, loop) * size <= MAX_NODES:
           self.take(Opt(OptOps.UPCAST, loop.arg[0], 0))
 
   # *** vectors ***
