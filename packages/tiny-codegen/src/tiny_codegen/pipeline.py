@@ -24,6 +24,7 @@ from tiny_codegen.reduce import lower_reduce
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.searches import Notes, search_opts
 from tiny_codegen.separate import separate
+from tiny_codegen.skip import skip_sums
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.turn import turn
 from tiny_codegen.unroll import unroll
@@ -97,6 +98,11 @@ def _peel(root: UOp, context: PassContext) -> UOp:
   return peel(root)
 
 
+def _skip(root: UOp, context: PassContext) -> UOp:
+  """Sums that no lane of a register tile uses get no iterations."""
+  return skip_sums(root)
+
+
 def _vectorize(root: UOp, context: PassContext) -> UOp:
   """VECTOR loops become vectors, with wide loads and stores where lanes are adjacent."""
   return vectorize(root)
@@ -157,6 +163,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("stage", _stage),
   Pass("workgroups", _workgroups),
   Pass("peel", _peel),
+  Pass("skip", _skip),
   Pass("vectorize", _vectorize),
   Pass("unroll", _unroll),
   Pass("turn", _turn),
@@ -170,7 +177,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("linearise", _linearise, program=True),
 )
 # without these a kernel is lowered all the same
-OPTIONAL = frozenset({"merge", "peel", "turn", "blocks"})
+OPTIONAL = frozenset({"merge", "peel", "skip", "turn", "blocks"})
 
 Observer = Callable[[Pass, UOp], None]
 
