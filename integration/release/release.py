@@ -1,8 +1,16 @@
-"""Releases of the packages of this repository. `hatch run release-check [PACKAGE …]`, `hatch run test [ARGUMENTS]`."""
+"""Releases of the packages of this repository: `hatch run release-check`, `hatch run test`, and what CI asks.
+
+release.py check [PACKAGE …]       may these be released? All, if none is named
+release.py test [ARGUMENTS …]      every test once; with arguments, pytest with them
+release.py affected REVISION       what to check after a change, as lines for $GITHUB_OUTPUT
+release.py tag tiny-uop-v1.2.3     what a tag releases, as lines for $GITHUB_OUTPUT; fails if it is not that version
+release.py keep PACKAGE            keep the wheel in dist/ for the tests of later versions of its siblings
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -10,44 +18,74 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from releasing.check import check_all
+from releasing.affected import affected, changed_since, together
 from releasing.packages import ROOT, load
 
 PYTEST = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-q",
           "-n", "2", "--dist", "worksteal"]  # fmt: skip
 
 
-def check(names: list[str], options: list[str]) -> int:
-  """`check [PACKAGE …] [-- OPTIONS]`: may these packages be released? All, if none is named."""
+def check(names: list[str], python: str, options: list[str]) -> int:
+  """May these packages be released? All, if none is named. The number that may not."""
+  from releasing.check import check_all  # the other commands run where only `packaging` is installed
+
   packages = load()
   unknown = [name for name in names if name not in packages]
   if unknown:
     raise SystemExit(f"no package here is called {', '.join(unknown)}; there are {', '.join(packages)}")
-  return check_all(names or list(packages), packages, ROOT / "dist", options)
+  return check_all(names or list(packages), packages, ROOT / "dist", options, python)
 
 
 def test(arguments: list[str]) -> int:
-  """`test`: every test once, those of a package where only its wheel and what that declares are installed, those of
-  several packages in the environment of development. With arguments: pytest with them, in that environment."""
+  """Every test once, those of a package where only its wheel and what that declares are installed, those of several
+  packages in the environment of development. With arguments: pytest with them, in that environment."""
   if arguments:
     return subprocess.run([*PYTEST, *arguments]).returncode
-  failed = check([], [])
+  failed = check([], sys.executable, [])
   environment = os.environ | {"TINY_WHEELS": str(ROOT / "dist")}
   print("\n--- integration", flush=True)
   return failed + subprocess.run([*PYTEST, str(ROOT / "integration" / "tests")], env=environment).returncode
 
 
+def after_change(revision: str) -> None:
+  """Print what is to be checked after what was committed since `revision`."""
+  changed = changed_since(revision)
+  print(f"packages={json.dumps(affected(changed, load()))}")
+  print(f"together={json.dumps(together(changed))}")
+
+
+def of_tag(tag: str) -> None:
+  """Print the package and version of a tag. Exits with a message if the package has another version."""
+  name, _, version = tag.rpartition("-v")
+  packages = load()
+  if name not in packages:
+    raise SystemExit(f"the tag {tag!r} is not PACKAGE-vVERSION; packages are {', '.join(packages)}")
+  if packages[name].version != version:
+    raise SystemExit(f"the tag {tag!r} is of version {version}, but {name} has version {packages[name].version}")
+  print(f"package={name}\nversion={version}")
+
+
 def main() -> int:
   if sys.argv[1:2] == ["test"]:  # whose arguments are pytest's
     return min(test(sys.argv[2:]), 1)
-  parser = argparse.ArgumentParser(description=__doc__)
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   commands = parser.add_subparsers(dest="command", required=True)
-  commands.add_parser("test", help="the tests of all packages and of integration/, each once")
-  checking = commands.add_parser("check", help="whether packages may be released", description=check.__doc__)
+  checking = commands.add_parser("check", description=check.__doc__)
   checking.add_argument("packages", nargs="*", metavar="PACKAGE")
-  checking.add_argument("--pytest", nargs="*", default=[], metavar="OPTION", help="options for the tests")
+  checking.add_argument(
+    "--python", default=sys.executable, help="a version or a path, as uv takes it; default: this one"
+  )
+  checking.add_argument("--pytest", action="append", default=[], metavar="OPTION", help="an option for the tests")
+  commands.add_parser("affected", description=after_change.__doc__).add_argument("revision")
+  commands.add_parser("tag", description=of_tag.__doc__).add_argument("tag")
   given = parser.parse_args()
-  return min(check(given.packages, given.pytest), 1)
+  if given.command == "check":
+    return min(check(given.packages, given.python, given.pytest), 1)
+  if given.command == "affected":
+    after_change(given.revision)
+  elif given.command == "tag":
+    of_tag(given.tag)
+  return 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tarfile
 import tempfile
 import time
@@ -33,10 +34,13 @@ print(json.dumps(failed))
 """
 
 
-def check_all(names: Sequence[str], packages: Mapping[str, Package], dist: Path, options: Sequence[str]) -> int:
+def check_all(
+  names: Sequence[str], packages: Mapping[str, Package], dist: Path, options: Sequence[str],
+  python: str = sys.executable,
+) -> int:  # fmt: skip
   """Check these packages for release, with everything of ours that they need from wheels; the number that may not be.
 
-  `options` go to pytest. Wheels and source distributions stay in `dist`.
+  `options` go to pytest, which runs with `python`. Wheels and source distributions stay in `dist`.
   """
   start = time.monotonic()
   needed = siblings(names, packages, "test")
@@ -46,14 +50,16 @@ def check_all(names: Sequence[str], packages: Mapping[str, Package], dist: Path,
   failed: dict[str, list[str]] = {}
   with tempfile.TemporaryDirectory(prefix="tiny-release-") as folder:
     work = Path(folder)
-    without = without_compilers(work / "bin", os.environ["PATH"])
+    # links, which Windows does not let everyone make
+    without = without_compilers(work / "bin", os.environ["PATH"]) if os.name == "posix" else ""
     for name in names:
       start = time.monotonic()
       print(f"\n--- {name} {packages[name].version}", flush=True)
       variables = clean_variables(work / name)
-      if name not in WITH_COMPILER:
+      if name not in WITH_COMPILER and without:
         variables |= {"PATH": without, "CC": os.devnull}
-      wrong = problems(built[name], packages) + installed(name, built, packages, work / name, variables, options)
+      environment = Environment(work / name / "env", variables, python)
+      wrong = problems(built[name], packages) + installed(name, built, packages, environment, options)
       print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
       print(
         f"--- {name}: {'MAY NOT be released' if wrong else 'passed'} ({time.monotonic() - start:.0f} s)", flush=True
@@ -66,12 +72,11 @@ def check_all(names: Sequence[str], packages: Mapping[str, Package], dist: Path,
 
 
 def installed(
-  name: str, built: Mapping[str, Built], packages: Mapping[str, Package], work: Path, variables: dict[str, str],
+  name: str, built: Mapping[str, Built], packages: Mapping[str, Package], environment: Environment,
   options: Sequence[str],
 ) -> list[str]:  # fmt: skip
   """What goes wrong with a package that is installed from its wheel, away from the repository."""
   package = packages[name]
-  environment = Environment(work / "env", variables)
   try:
     environment.install(*(str(built[n].wheel) for n in siblings([name], packages)))
     wrong = cannot_import(environment, built[name], may_lack=provided_by_extras(package))
@@ -82,7 +87,7 @@ def installed(
   except RuntimeError as error:
     return [str(error)]
   wrong = cannot_import(environment, built[name])
-  source = unpacked(built[name], work)
+  source = unpacked(built[name], environment.folder.parent)
   pytest = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(source), "-p", "no:cacheprovider"]
   status = environment.show(
     *pytest, "-q", "-n", "2", "--dist", "worksteal", *options, str(source / "tests"), cwd=source

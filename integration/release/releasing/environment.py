@@ -35,13 +35,13 @@ def without_compilers(folder: Path, path: str) -> str:
 
 
 class Environment:
-  """A virtual environment in `folder`, made by uv with this Python."""
+  """A virtual environment in `folder`, made by uv with a Python: a version or a path, as uv takes it."""
 
-  def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+  def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, python: str = sys.executable) -> None:
     self.folder = folder
     self.variables = dict(clean_variables(folder) if variables is None else variables)
     self.python = folder / ("Scripts" if os.name == "nt" else "bin") / ("python.exe" if os.name == "nt" else "python")
-    run_uv("venv", "-q", "--python", sys.executable, str(folder))
+    run_uv("venv", "-q", "--python", python, str(folder))
 
   def install(self, *what: str) -> None:
     """Install wheels (paths, with extras in brackets) and requirements. Raises RuntimeError with what uv said."""
