@@ -14,7 +14,7 @@ import pytest
 
 from tiny_runtime import Binary, CompileError, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime_opencl import BACKEND, Arch
-from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 cl = pytest.importorskip("pyopencl")
 F = dtypes.float32
@@ -94,23 +94,6 @@ def test_a_source_that_does_not_compile(device: Any, arch: Arch) -> None:
   with pytest.raises(CompileError, match="get_no_such_id") as caught:
     device.load(Binary(wrong.encode(), *[getattr(binary, f) for f in list(Binary.__dataclass_fields__)[1:]]))
   assert caught.value.source == wrong and "sums" in str(caught.value)
-
-
-def test_what_the_driver_has_built_is_kept(device: Any, arch: Arch, monkeypatch: pytest.MonkeyPatch) -> None:
-  binary, program = BACKEND.compiler(str(arch)).compile(sums(2, 2, ())), cl.Program
-  sources: list[str] = []
-
-  def counted(context: Any, *arguments: Any) -> Any:
-    sources.extend(a for a in arguments if isinstance(a, str))
-    return program(context, *arguments)
-
-  monkeypatch.setattr(cl, "Program", counted)
-  for _ in range(3):
-    device.load(binary)
-  assert len(sources) == 1
-  with Context(CACHELEVEL=1):
-    device.load(binary)
-  assert len(sources) == 2
 
 
 def test_out_of_memory_leaves_it_usable(device: Any, arch: Arch) -> None:

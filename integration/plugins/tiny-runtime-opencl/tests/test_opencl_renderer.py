@@ -11,7 +11,7 @@ from tiny_runtime import Binary, CompileError
 from tiny_runtime_opencl import Arch, OpenCLCompiler
 from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
-GPU = Arch("gpu", local=65536, group=256, sizes=(256, 256, 64), fp16=True, fp64=True, exact=True)
+GPU = Arch("gpu", local=65536, group=256, sizes=(256, 256, 64), fp16=True, fp64=True, fma=True, exact=True)
 F = dtypes.float32
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-FLAGS = ("fp16", "fp64", "exact")
+FLAGS = ("fp16", "fp64", "fma", "exact")
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,13 @@ class Arch:
   """It computes with `half` (cl_khr_fp16)."""
   fp64: bool = False
   """It computes with `double` (cl_khr_fp64)."""
+  fma: bool = False
+  """`fma` is one instruction, not a function that imitates it."""
   exact: bool = False
   """Division and square roots of floats can be rounded correctly (CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)."""
 
   def __str__(self) -> str:
-    """`cpu fp64 exact local=65536 group=1024 sizes=1024x1024x64`."""
+    """`gpu fp64 fma exact local=65536 group=1024 sizes=1024x1024x64`."""
     flags = [name for name in FLAGS if getattr(self, name)]
     sizes = "x".join(map(str, self.sizes))
     return " ".join([self.kind, *flags, f"local={self.local}", f"group={self.group}", f"sizes={sizes}"])

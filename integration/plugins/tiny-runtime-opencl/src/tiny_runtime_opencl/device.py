@@ -27,7 +27,7 @@ class OpenCLDevice:
     capabilities = Capabilities(dtypes=names, local_memory=arch.local, max_local_size=arch.group, graphs=True)
     name = f"OPENCL:{index}" if index else "OPENCL"
     self.info = DeviceInfo(name, str(arch), device.global_mem_size, capabilities)
-    self.device, self.arch = device, arch
+    self.arch = arch
     self.used = 0
     with translated(f"opening {name}"):
       self.context: Any = cl.Context([device])
@@ -65,9 +65,9 @@ class OpenCLDevice:
         cl.enqueue_copy(self.queue, out.cast("B"), memory.buffer, src_offset=offset, is_blocking=True)
 
   def load(self, binary: Binary) -> Program:
-    """Build the source, or take what was built from the cache. Raises CompileError with it and the driver's log."""
+    """Build the source. Raises CompileError with it and the driver's log."""
     with translated(f"building kernel {binary.entry}"):
-      return load_program(self.context, self.device, self.arch, binary)
+      return load_program(self.context, self.arch, binary)
 
   def launch(
     self,

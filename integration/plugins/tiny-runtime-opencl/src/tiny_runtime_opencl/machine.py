@@ -40,5 +40,7 @@ def arch_of(device: Any) -> Arch:
     sizes=(x, y, z),
     fp16="cl_khr_fp16" in extensions,
     fp64="cl_khr_fp64" in extensions,
+    # what is fast is known to the device's compiler only; on processors fma may be a hundred instructions
+    fma=kind == "gpu" and bool(device.single_fp_config & cl.device_fp_config.FMA),
     exact=bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT),
   )

@@ -1,19 +1,17 @@
-"""Programs: source → what the driver has made of it, kept on disk so that the next process need not build it."""
+"""Programs: source → what the driver makes of it, and what a launch of it takes."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pyopencl as cl
 
-from tiny_runtime import Binary, CompileError, cached_bytes
+from tiny_runtime import Binary, CompileError
 from tiny_runtime_opencl.arch import Arch
 from tiny_runtime_opencl.memory import Memory
 from tiny_runtime_opencl.renderer import function_name
-from tiny_uop.context import CACHELEVEL
 
 LONG = struct.Struct("q").pack
 
@@ -56,25 +54,14 @@ def build_options(arch: Arch) -> list[str]:
   return ["-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if arch.exact else [])]
 
 
-def load_program(context: Any, device: Any, arch: Arch, binary: Binary) -> Program:
-  """The kernel of a binary, built or taken from the disk cache. Raises CompileError with the source and the log."""
-  source, options = binary.code.decode(), build_options(arch)
-
-  def build() -> Any:
-    try:
-      return cl.Program(context, source).build(options, cache_dir=False)
-    except cl.RuntimeError as error:
-      if error.code != cl.status_code.BUILD_PROGRAM_FAILURE:
-        raise
-      raise CompileError(f"the OpenCL driver refused kernel {binary.entry}:\n{error}", source) from error
-
-  def build_bytes() -> bytes:
-    return bytes(build().get_info(cl.program_info.BINARIES)[0])
-
-  program = None
-  if CACHELEVEL >= 2:
-    words = (device.platform.name, device.platform.version, device.name, device.driver_version, *options)
-    code = cached_bytes("\n".join(["OpenCL", *words, source]), build_bytes)
-    with suppress(cl.Error):  # the driver was replaced by one that has kept its version
-      program = cl.Program(context, [device], [code]).build(options)
-  return Program(program or build(), binary)
+def load_program(context: Any, arch: Arch, binary: Binary) -> Program:
+  """The kernel of a binary, built by the driver. Raises CompileError with the source and the driver's log."""
+  source = binary.code.decode()
+  try:
+    # drivers have caches of their own. PoCL asked for what it has built compiles twice
+    program = cl.Program(context, source).build(build_options(arch), cache_dir=False)
+  except cl.RuntimeError as error:
+    if error.code != cl.status_code.BUILD_PROGRAM_FAILURE:
+      raise
+    raise CompileError(f"the OpenCL driver refused kernel {binary.entry}:\n{error}", source) from error
+  return Program(program, binary)

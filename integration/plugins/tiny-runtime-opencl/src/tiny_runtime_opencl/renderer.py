@@ -17,18 +17,6 @@ TYPES = (
 )  # fmt: skip
 WIDE = (16, 8, 4, 2)
 """Lanes of the vectors that OpenCL C loads and stores."""
-# one rounding where that is an instruction; where it is not, `fma` may be a hundred
-MULTIPLY_ADD = tuple(
-  line
-  for suffix, fast in (("f", "FP_FAST_FMAF"), ("", "FP_FAST_FMA"))
-  for line in (
-    f"#ifdef {fast}",
-    f"#define MULTIPLY_ADD{suffix}(a, b, c) fma(a, b, c)",
-    "#else",
-    f"#define MULTIPLY_ADD{suffix}(a, b, c) ((a) * (b) + (c))",
-    "#endif",
-  )
-)
 LARGEST_GRID = 2**31 - 1
 
 
@@ -42,9 +30,9 @@ def capabilities(arch: Arch) -> Capabilities:
   floats = {dtypes.float32} | ({dtypes.float16} if arch.fp16 else set()) | ({dtypes.float64} if arch.fp64 else set())
   return Capabilities(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, *floats}),
-    native_ops=C99.capabilities.native_ops | {Ops.MULACC},
+    native_ops=C99.capabilities.native_ops | ({Ops.MULACC} if arch.fma else frozenset()),
     max_vector_lanes=16,
-    has_fma=True,
+    has_fma=arch.fma,
     has_local=arch.local > 0,
     max_global=(LARGEST_GRID,) * 3,
     max_local=arch.sizes,
@@ -64,12 +52,11 @@ def dialect(arch: Arch) -> CDialect:
     header=(
       *(f"#pragma OPENCL EXTENSION cl_khr_{name} : enable" for name in extensions),
       "#pragma OPENCL FP_CONTRACT OFF",
-      *MULTIPLY_ADD,
     ),
     kernel="__kernel void",
     host=False,
     spaces=("__global", "__local", ""),
-    functions=((Ops.SQRT, "sqrt"), (Ops.TRUNC, "trunc"), (Ops.MULACC, "MULTIPLY_ADD{}")),
+    functions=((Ops.SQRT, "sqrt"), (Ops.TRUNC, "trunc"), (Ops.MULACC, "fma")),
     counters=tuple(
       (f"{prefix}idx{axis}", f"{function}({axis})")
       for prefix, function in (("g", "get_group_id"), ("l", "get_local_id"))
