@@ -83,6 +83,14 @@ def test_levels_can_be_left_out(kit: Kit) -> None:
   assert "2 ops" not in outcome.text
 
 
+def test_level_0_needs_no_device(kit: Kit) -> None:
+  arguments = ("--level", "0", "-k", "not deterministic", "--arch", "python")
+  outcome = kit("wrong_backends.devices:ABSENT", *arguments, file="level0_package")
+  assert outcome.code == 0 and len(outcome.cases) > 12, outcome.text
+  refused = kit("wrong_backends.devices:ABSENT", "-k", "key", file="level0_package")
+  assert refused.code == 1 and "Unavailable: no snake was found. Buy one" in refused.text
+
+
 def test_what_a_backend_raises_is_shown_with_the_kernel(kit: Kit) -> None:
   outcome = kit("wrong_backends.devices:RAISES", "-k", "test_sizes and 15", file="level3_programs")
   assert "KeyError: 'no such queue'" in outcome.text and "for r0: p0[r0] = p1[r0]*3.0 + p2[r0]" in outcome.text

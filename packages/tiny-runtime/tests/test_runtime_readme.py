@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,7 +29,8 @@ def test_examples_print_what_they_say() -> None:
   code = "\n".join(blocks("python"))
   expected = re.findall(r"print\(.*# (.*)", code)
   result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-  assert result.stdout.splitlines() == expected == ["[1.5, 2.5, 3.5]", "[2.0, 3.0, 4.0]"]
+  assert result.stdout.splitlines() == expected
+  assert expected == ["[1.5, 2.5, 3.5]", "[2.0, 3.0, 4.0]", "for r0: p0[r0] = p1[r0] + 0.5"]
 
 
 def test_plugin_of_the_tutorial(make_plugin: Callable[..., Path], kernels_on: Any) -> None:
@@ -39,11 +41,34 @@ def test_plugin_of_the_tutorial(make_plugin: Callable[..., Path], kernels_on: An
   run(kernels.linear(kernels.add(b, a)))
   assert kernels.values(b) == [2.0, 3.0]
   with pytest.raises(OutOfMemory, match="bytes asked for"):
-    buffer_of(UOp.new_buffer("TOY:1", 1 << 20, dtypes.float32)).allocate()
+    buffer_of(UOp.new_buffer("TOY:1", 1 << 25, dtypes.float32)).allocate()
   import tiny_runtime_toy  # type: ignore[import-not-found]
 
   assert isinstance(tiny_runtime_toy.BACKEND, Backend) and isinstance(tiny_runtime_toy.ToyCompiler(), Compiler)
   assert isinstance(Device["TOY:1"], DeviceProtocol)
+
+
+def test_plugin_of_the_tutorial_conforms(make_plugin: Callable[..., Path], tmp_path: Path) -> None:
+  (source,) = blocks("python tiny_runtime_toy")
+  make_plugin("tiny-runtime-toy", "TOY", source)
+  files = ("0_package", "1_memory", "4_order", "5_capabilities")
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
+  command += ["--pyargs", *(f"tiny_runtime.conformance.test_level{file}" for file in files), "--backend", "TOY"]
+  env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+  done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+  assert done.returncode == 0, done.stdout
+
+
+def test_the_steps_are_those_of_the_written_package() -> None:
+  """And those that the kit's report points to."""
+  from tiny_runtime.conformance.report import NEXT
+  from tiny_runtime.new import TEMPLATE
+
+  steps = set(re.findall(r"^\| ([1-9]) \|", README, re.MULTILINE))
+  marked = {n for path in TEMPLATE.rglob("*.py.txt") for n in re.findall(r"STEP ([0-9])", path.read_text())}
+  pointed = {n for text in NEXT for n in re.findall(r"[0-9]", text.partition("README of tiny-runtime")[2])}
+  listed = set(re.findall(r"^\| ([1-9]) \|", (TEMPLATE / "README.md.txt").read_text(), re.MULTILINE))
+  assert steps == listed == pointed == set("1234567") and marked <= steps
 
 
 def test_settings_are_documented() -> None:

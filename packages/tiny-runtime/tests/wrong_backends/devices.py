@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tiny_runtime import OutOfMemory
+from tiny_runtime import OutOfMemory, Unavailable
 from tiny_runtime.contract import Device
 from tiny_runtime.ref import RefDevice
 from tiny_runtime.ref.device import LIMIT, RefMemory, RefProgram
@@ -244,6 +244,16 @@ class OpensAnything(Backend):
     return self.make_device()
 
 
+class IsAbsent(Backend):
+  """Not wrong: there is no such device here."""
+
+  def probe(self) -> Unavailable:
+    return Unavailable("no snake was found", "Buy one")
+
+  def open(self, index: int) -> Device:
+    raise self.probe()
+
+
 class CloseForgets(Backend):
   """All devices that are open share one memory, and what was not freed stays in use."""
 
@@ -287,3 +297,4 @@ ARCH = Backend(device=ClaimsAnotherArch)
 OLD = OldBackend()
 ANY_INDEX = OpensAnything()
 CLOSE = CloseForgets()
+ABSENT = IsAbsent()

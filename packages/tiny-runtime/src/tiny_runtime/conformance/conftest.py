@@ -29,7 +29,7 @@ def _target(config: pytest.Config) -> Target:
       command = "pytest --pyargs tiny_runtime.conformance --backend CPU"
       raise pytest.UsageError(f"say which backend to test: {command}, or --backend module:OBJECT")
     try:
-      config.stash[_KEY] = find_target(name)
+      config.stash[_KEY] = find_target(name, config.getoption("--arch"))
     except (BackendError, ImportError, AttributeError, TypeError) as error:
       raise pytest.UsageError(f"backend {name}: {error}") from error
   return config.stash[_KEY]

@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
   cases = list(entries(terminalreporter))
   if not config.getoption("backend") or not cases:
     return
-  target = find_target(config.getoption("backend"))
+  target = find_target(config.getoption("backend"), config.getoption("arch"))
   print_table(terminalreporter, target.name, cases)
   if path := config.getoption("report"):
     write_json(terminalreporter, target, cases, path)

@@ -27,10 +27,14 @@ class Target:
   backend: Backend
   origin: str
   """The entry point's value, `module:OBJECT`."""
+  given_arch: str = ""
+  """An arch to compile for where there is no device; empty: that of the first one."""
 
   @cached_property
   def arch(self) -> str:
-    """Arch of the first device. Raises Unavailable where there is none."""
+    """What the compiler compiles for. Raises Unavailable where there is no device and no arch was given."""
+    if self.given_arch:
+      return self.given_arch
     found = self.backend.probe()
     if isinstance(found, Unavailable):
       raise found
@@ -157,8 +161,9 @@ def _integer(size: UOp, values: Mapping[str, int]) -> int:
   return value
 
 
-def find_target(name: str) -> Target:
-  """The target for `--backend`: a device name (`CPU`), or `module:OBJECT` for a backend that is not installed.
+def find_target(name: str, arch: str = "") -> Target:
+  """The target for `--backend`: a device name (`CPU`), or `module:OBJECT` for a backend that is not installed. With an
+  `arch` to compile for, the device need not be there.
 
   Raises Unavailable, Broken or Incompatible.
   """
@@ -168,9 +173,12 @@ def find_target(name: str) -> Target:
     backend = found() if isinstance(found, type) else found
     if not isinstance(backend, Backend):
       raise TypeError(f"--backend {name}: expected an object with api, ir, probe, open and compiler, got {backend!r}")
-    return Target(attribute, backend, name)
+    return Target(attribute, backend, name, arch)
   plugin = find(name)
-  return Target(name, plugin.require(), plugin.value)
+  loaded = plugin.load() if arch else plugin.require()
+  if loaded is None:
+    raise plugin.error()
+  return Target(name, loaded, plugin.value, arch)
 
 
 def reference() -> Target:

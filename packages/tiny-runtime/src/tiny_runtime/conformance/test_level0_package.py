@@ -26,7 +26,7 @@ IN_CHILD = """
 import hashlib, sys
 from tiny_runtime.conformance.target import find_target
 from tiny_runtime.conformance.test_level0_package import sample
-target = find_target(sys.argv[1])
+target = find_target(sys.argv[1], sys.argv[2])
 print(hashlib.sha256(target.backend.compiler(sys.argv[2]).compile(sample()).to_bytes()).hexdigest())
 """
 
