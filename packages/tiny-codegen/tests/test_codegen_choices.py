@@ -43,3 +43,19 @@ def test_pieces_are_written_out(run_kernel: Any) -> None:
 def test_many_pieces_are_not() -> None:
   opts = choose_opts(before_opts(side_by_side(96, 20).kernel), WIDE.capabilities)
   assert all(o.op is not OptOps.UPCAST or o.axis != 1 for o in opts)
+
+
+def test_lanes_over_blocks_that_are_read_whole() -> None:
+  """Sums of blocks of 8: lanes are blocks, whose elements are read along memory and turned in registers."""
+  i, rows = UOp.range(512, 0), param(1, 4096)
+  parts = [rows.index(i * 8 + n).load() for n in range(8)]
+  total = parts[0]
+  for part in parts[1:]:
+    total = total + part
+  sums = UOp.sink(param(0, 512).index(i).store(total).end(i), arg=KernelInfo("sums"))
+  (lanes,) = [o for o in choose_opts(before_opts(sums), WIDE.capabilities) if o.op is OptOps.VECTOR]
+  loads = [u for u in build_program(sums, WIDE).src[1].toposort if u.op is Ops.LOAD]
+  assert lanes.axis == 0 and {u.dtype.count for u in loads} == {8}
+  # every eighth element alone is not worth lanes
+  single = UOp.sink(param(0, 512).index(i).store(parts[0]).end(i), arg=KernelInfo("single"))
+  assert all(o.op is not OptOps.VECTOR for o in choose_opts(before_opts(single), WIDE.capabilities))

@@ -90,6 +90,17 @@ def _loads(root: UOp, most: int) -> UOp:
   return root.substitute(wide) if wide else root
 
 
+def turned_loads(loads: Iterable[UOp]) -> frozenset[UOp]:
+  """Of the LOADs of a kernel those that have neighbours, and so would be read in vectors if loops around all of them
+  became lanes."""
+  along: dict[Place, dict[int, UOp]] = {}
+  for load in loads:
+    if len(load.src) == 1:
+      place, at = _place(load.src[0])
+      along.setdefault(place, {})[at] = load
+  return frozenset(group[at] for group in along.values() for run in _runs(group, LEAST) for at in run)
+
+
 # *** both ***
 
 

@@ -50,7 +50,7 @@ def least_records(records: Record, keep: int, count_up: CountUp) -> Record:
   while blocks > 1:
     state = _every_second_inverted(_shaped(state, (rows, blocks * keep)), blocks, count_up)
     blocks //= 2
-    upper, lower = zip(*[_slices(array, (rows, blocks, 2, keep)) for array in state])
+    upper, lower = zip(*[slices(array, (rows, blocks, 2, keep)) for array in state])
     least = _shaped(exchanged(upper, lower)[0], (rows, blocks * keep))
     least = tuple(array.contiguous() for array in _every_second_inverted(least, blocks, count_up))
     state = _merge_level(least, blocks, level, count_up, False)
@@ -86,14 +86,14 @@ def _pass(
   """A network over the outermost digit of blocks, which becomes the innermost one. `invert`: then the inversion is
   changed to what the next level wants."""
   width = 1 << digit
-  items = list(zip(*[_slices(array, (rows, blocks, width, 1 << rest)) for array in state]))
+  items = list(zip(*[slices(array, (rows, blocks, width, 1 << rest)) for array in state]))
   network(items)
-  joined = tuple(_joined([item[n] for item in items], count_up(width)) for n in range(len(state)))
+  joined = tuple(side_by_side([item[n] for item in items], count_up(width)) for n in range(len(state)))
   flat = _shaped(joined, (rows, blocks * width << rest))
   return tuple(array.contiguous() for array in (_inverted(flat, blocks, count_up, _changes) if invert else flat))
 
 
-def _slices(array: UOp, shape: tuple[int, int, int, int]) -> list[UOp]:
+def slices(array: UOp, shape: tuple[int, int, int, int]) -> list[UOp]:
   """The slices of the third of four axes, without it."""
   rows, blocks, width, rest = shape
   whole = array.reshape(shape)
@@ -101,7 +101,7 @@ def _slices(array: UOp, shape: tuple[int, int, int, int]) -> list[UOp]:
   return [whole.shrink(b).reshape((rows, blocks, rest)) for b in bounds]
 
 
-def _joined(items: Sequence[UOp], place: UOp) -> UOp:
+def side_by_side(items: Sequence[UOp], place: UOp) -> UOp:
   """Slices side by side along a new last axis."""
   shape = (*items[0].shape, len(items))
   spread = [item.reshape((*item.shape, 1)).expand(shape) for item in items]

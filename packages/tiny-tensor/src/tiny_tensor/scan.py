@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Self
 
 from tiny_tensor.joining import JoinMixin
+from tiny_tensor.network import side_by_side, slices
 from tiny_tensor.pool import windows
 from tiny_tensor.reduce import accumulator_dtype
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import Ops, dtypes
 
-# Windows cost n² additions of n elements: beyond this length, one vector, blocks are scanned and given what is before
-# them. Half of it is taken where that divides the length.
+# Beyond this length, one vector, blocks are scanned and given what is before them. Half of it is taken where that
+# divides the length.
 BLOCK = 16
+# Blocks are scanned by windows, which cost n² additions of n elements, or from this many elements on by slices, which
+# cost n additions, and longer to compile.
+MANY = 1 << 16
 
 
 class ScanMixin(JoinMixin):
@@ -35,11 +41,25 @@ class ScanMixin(JoinMixin):
     block = BLOCK // 2 if n % BLOCK and n % (BLOCK // 2) == 0 else BLOCK
     blocks = -(-n // block)
     x = self.pad_identity(blocks * block - n, op, front=False).reshape((*self.shape[:-1], blocks, block))
-    inner = x.scan_windows(op, block)
-    totals = x.reduce(op, -1, False).scan_last(op)
+    size = self.numel()
+    long = isinstance(size, int) and size >= MANY
+    inner, totals = x.scan_slices(op) if long else (x.scan_windows(op, block), x.reduce(op, -1, False))
+    totals = totals.scan_last(op)
     before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
     out = inner.alu(op, before.unsqueeze(-1).expand(inner.shape))
     return out.reshape((*self.shape[:-1], blocks * block)).select_axis(self.ndim - 1, 0, n)
+
+  def scan_slices(self, op: Ops) -> tuple[Self, Self]:
+    """(the last axis, of a few elements, scanned; its total): by as many operations as there are elements. Each slice
+    of the axis is added to the one before it, so that lanes are neighbouring blocks."""
+    *lead, block = (int(s) for s in self.shape)
+    parts = slices(self.uop, (1, math.prod(lead), block, 1))
+    running = list(itertools.accumulate(parts, lambda a, b: a.alu(op, b)))
+    scanned = side_by_side(running, self.count_up(block).uop)
+    # not the last running one: a kernel that shares its terms with another one would have them in memory
+    while len(parts) > 1:
+      parts = [a.alu(op, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return self.derive(scanned.reshape(self.shape)), self.derive(parts[0].reshape(lead).contiguous())
 
   def scan_windows(self, op: Ops, n: int) -> Self:
     x = self.pad_identity(n - 1, op, front=True)
