@@ -75,8 +75,6 @@ class ContractionChooser:
     others = [r.arg[0] for r in found.end.src[1:] if r.arg[0] not in (*panels, row_loop)]
     own = [i for i in panels if i not in shared]
     outside = [r.arg[0] for r in tiling.image_loops(found)] if tiling.rows_from is Rows.IMAGE else []
-    if tiling.lanes_from is Lanes.SOME:
-      return self._several(tiling, lane_loop, [*panels, *others, row_loop], found)
     if tiling.lanes_from is Lanes.WHOLE and tiling.rows_from in (Rows.DIRECT, Rows.TILE):
       self._reorder([*shared, *others, *[i for i in own if i != lane_loop], row_loop, lane_loop])
     elif tiling.lanes_from is Lanes.WHOLE:
@@ -87,10 +85,12 @@ class ContractionChooser:
     else:
       self._reorder([*panels, *others, row_loop])
     summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
+    if tiling.lanes_from is Lanes.SOME and not self._several(tiling, lane_loop, [*panels, *others, row_loop], summed):
+      return False
     tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)
     if tiling.rows_from is Rows.BLOCK:
       return self._block(tiling, tile, summed)
-    if tiling.lanes_from is not Lanes.DIRECT:
+    if tiling.lanes_from in (Lanes.PANEL, Lanes.WHOLE):
       whole = (lane_loop, *summed) if tiling.lanes_from is Lanes.WHOLE else summed
       if not self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present(whole))):
         return False
@@ -101,13 +101,12 @@ class ContractionChooser:
       return self.take(Opt(OptOps.STAGE, tiling.rows_of.slot, self._present(kept)))
     return True
 
-  def _several(self, tiling: Tiling, lane_loop: int, outside: list[int], found: Contraction) -> bool:
+  def _several(self, tiling: Tiling, lane_loop: int, outside: list[int], summed: tuple[int, ...]) -> bool:
     """Some panels at a time, as the innermost loop."""
     panel = self._split(OptOps.SPLIT, lane_loop, tiling.panels)
     if panel is None:
       return False
     self._reorder([*outside, panel])
-    summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
     return self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)))
 
   def _present(self, loops: tuple[int, ...]) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ class Rows(Enum):
   DIRECT = "memory"
   WINDOW = "near memory: what all rows of the row loop read, which may overlap"
   IMAGE = "near memory: what all rows of all its loops but the outermost read"
-  TILE = "near memory: what one register tile reads, for all panels"
+  TILE = "near memory: what one register tile reads, for the panels at hand"
   BLOCK = "near memory: what several register tiles read, for several panels"
 
 
@@ -235,7 +235,7 @@ class _Plan:
     if lanes_from is not Lanes.DIRECT:
       if any(extent(r) is None for r in self.summed):
         return None
-      cycles += self.lanes_of.elements * self._moving(self.lanes_of, self.lane_loop)
+      cycles += self._moved(self.lanes_of) * self._moving(self.lanes_of, self.lane_loop)
       together = PANELS if rows_from is Rows.BLOCK else panels
       cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together)
       near += self.panel * together
@@ -243,7 +243,7 @@ class _Plan:
       overlap = self._overlap()
       # a tap of the kernel that moves by one makes what a strided window reads adjacent
       adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
-      filling = self.rows_of.elements * (COPY if adjacent else GATHER)
+      filling = self._moved(self.rows_of) * (COPY if adjacent else GATHER)
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
         size = int(self.row_loop.src[0].vmax)
@@ -258,11 +258,12 @@ class _Plan:
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
-      cycles += self.rows_of.elements * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
-      cycles += self._reading(self.rows_of, self.row_loop, self.rows)
+      filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
+      filling += self._reading(self.rows_of, self.row_loop, self.rows)
+      cycles += filling * (1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels)
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
-      filling = self.rows_of.elements * COPY + self._reading(self.rows_of, self.row_loop, self.rows * ROW_BLOCKS)
+      filling = self._moved(self.rows_of) * COPY + self._reading(self.rows_of, self.row_loop, self.rows * ROW_BLOCKS)
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS
     return cycles if near <= room else None
 
@@ -273,6 +274,10 @@ class _Plan:
   def _image_bytes(self) -> float:
     images = int(self.outermost.src[0].vmax)
     return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
+
+  def _moved(self, operand: Operand) -> float:
+    """Elements that are packed; words count as often as what they are put together from."""
+    return operand.elements * (len(operand.loads) if self.c.instruction else 1)
 
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
@@ -286,12 +291,12 @@ class _Plan:
   def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
     if self.lanes_of.slot == self.rows_of.slot and (lanes_from, rows_from) != (Lanes.DIRECT, Rows.DIRECT):
       return False  # a STAGE names its operand by the buffer, which is both here
+    adjacent = self.rows_of.step(self.row_loop) == 1 or row_by_row(self.c, self.rows_of, self.row_loop)
     if rows_from is Rows.BLOCK:
       fits = _divides(self.lane_loop, self.lanes * PANELS) and _divides(self.row_loop, self.rows * ROW_BLOCKS)
-      adjacent = self.rows_of.step(self.row_loop) == 1 or row_by_row(self.c, self.rows_of, self.row_loop)
       return fits and lanes_from is Lanes.PANEL and adjacent
     if rows_from is Rows.TILE:
-      return lanes_from is Lanes.WHOLE
+      return lanes_from is Lanes.WHOLE or (lanes_from is not Lanes.DIRECT and adjacent and self.rows_of.computed)
     if rows_from is Rows.IMAGE:
       return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
     if lanes_from is Lanes.SOME:
