@@ -37,11 +37,13 @@ class ActivationMixin(ScanMixin):
     x, dtype = self.with_precision()
     positive = x >= 0
     e = positive.where(-x, x).exp()
-    return (positive.where(1.0, e) / (e + 1)).as_dtype(dtype)
+    out = positive.where(1.0, e) / (e + 1)
+    return out.with_slope(x, lambda y: y - y * y).as_dtype(dtype)
 
   def silu(self) -> Self:
     """`x * sigmoid(x)`."""
-    return self * self.sigmoid()
+    x, dtype = self.with_precision()
+    return (x * x.sigmoid()).as_dtype(dtype)
 
   def swish(self) -> Self:
     """`silu`."""
@@ -52,14 +54,6 @@ class ActivationMixin(ScanMixin):
     x = self.as_float()
     positive = x > 0
     return positive.where(x, (positive.where(0.0, x).expm1()) * alpha)
-
-  def expm1(self) -> Self:
-    """`exp(x) - 1`, accurate near 0: `2·sinh(x/2)·exp(x/2)`."""
-    x, dtype = self.with_precision()
-    half = x * 0.5
-    near = x.abs() < 1
-    small = near.where(half, 0.0)
-    return near.where(small.sinh() * small.exp() * 2, x.exp() - 1).as_dtype(dtype)
 
   def celu(self, alpha: float = 1.0) -> Self:
     """`max(x, 0) + min(alpha * (exp(x/alpha) - 1), 0)`."""
@@ -73,12 +67,15 @@ class ActivationMixin(ScanMixin):
 
   def gelu(self) -> Self:
     """`0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`, PyTorch's approximate="tanh"."""
-    x = self.as_float()
-    return x * 0.5 * (((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)).tanh() + 1)
+    x, dtype = self.with_precision()
+    # (1 + tanh(u)) / 2 is sigmoid(2u), which is accurate in its tails
+    u = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+    return (x * (u * 2).sigmoid()).as_dtype(dtype)
 
   def quick_gelu(self) -> Self:
     """`x * sigmoid(1.702 x)`."""
-    return self * (self.as_float() * 1.702).sigmoid()
+    x, dtype = self.with_precision()
+    return (x * (x * 1.702).sigmoid()).as_dtype(dtype)
 
   def softplus(self, beta: float = 1.0) -> Self:
     """`log(1 + exp(beta x)) / beta`."""
@@ -87,7 +84,8 @@ class ActivationMixin(ScanMixin):
 
   def mish(self) -> Self:
     """`x * tanh(softplus(x))`."""
-    return self * self.softplus().tanh()
+    x, dtype = self.with_precision()
+    return (x * x.softplus().tanh()).as_dtype(dtype)
 
   def softsign(self) -> Self:
     """`x / (1 + |x|)`."""

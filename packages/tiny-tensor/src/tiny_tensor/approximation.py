@@ -16,64 +16,81 @@ from tiny_tensor.elementwise import ElementwiseMixin
 E = TypeVar("E", bound=ElementwiseMixin)
 
 
+# relative to the largest coefficient
+_TOLERANCE = {32: 1e-8, 64: 2e-16}
+
+
 @cache
 def coefficients(f: Callable[[float], float], low: float, high: float, tolerance: float) -> tuple[float, ...]:
-  """Chebyshev coefficients of `f` on [low, high], those below `tolerance` times the largest dropped."""
+  """Chebyshev coefficients of `f`, smooth on [low, high], up to where they stay below `tolerance` times the largest."""
   n = 48
-  angles = [math.pi * (i + 0.5) / n for i in range(n)]
-  values = [f(low + (high - low) * (math.cos(a) + 1) / 2) for a in angles]
-  out = [2 / n * math.fsum(v * math.cos(k * a) for v, a in zip(values, angles, strict=True)) for k in range(n)]
+  # of multiples of π/2n, all in the first turn: those of large angles would be less exact
+  cosines = [math.cos(math.pi * m / (2 * n)) for m in range(4 * n)]
+  values = [f(low + (high - low) * (cosines[2 * i + 1] + 1) / 2) for i in range(n)]
+  out = [2 / n * math.fsum(v * cosines[(2 * i + 1) * k % (4 * n)] for i, v in enumerate(values)) for k in range(n)]
   out[0] /= 2
   least = tolerance * max(map(abs, out))
-  while len(out) > 1 and abs(out[-1]) < least:
-    out.pop()
-  return tuple(out)
+  # two, since every other one may be 0; what comes behind is noise
+  small = (k for k in range(1, n - 1) if max(abs(out[k]), abs(out[k + 1])) < least)
+  return tuple(out[: next(small, n)])
 
 
-def chebyshev(f: Callable[[float], float], low: float, high: float, x: E) -> E:
-  """`f(x)` for x in [low, high], to the precision of x's dtype, by Clenshaw's recurrence."""
-  c = coefficients(f, low, high, 1e-17 if x.dtype.bits == 64 else 1e-9)
-  y = x * (2 / (high - low)) - (high + low) / (high - low)
-  before, now = x.const_like(0), x.const_like(c[-1])
-  for k in range(len(c) - 2, 0, -1):
-    before, now = now, (y * 2) * now - before + c[k]
-  return y * now - before + c[0] if len(c) > 1 else now
+@cache
+def powers(f: Callable[[float], float], low: float, high: float, tolerance: float) -> tuple[float, ...]:
+  """The same polynomial by powers of x, lowest first; if 0 is not in the interval, by those of
+  y = (2x - low - high)/(high - low).
+  """
+  c = coefficients(f, low, high, tolerance)
+  scale, shift = (2 / (high - low), -(high + low) / (high - low)) if low <= 0 <= high else (1.0, 0.0)
+  size = len(c)
+  total, before, now = [0.0] * size, [1.0, *[0.0] * size], [shift, scale, *[0.0] * size]
+  for k, weight in enumerate(c):
+    total = [t + weight * p for t, p in zip(total, before if k == 0 else now)]
+    if k:
+      # T(k+1) = 2·y·T(k) - T(k-1), where y = scale·x + shift
+      up = [0.0, *now]
+      before, now = now, [2 * (shift * p + scale * u) - q for p, u, q in zip(now, up, before)]
+  return tuple(total)
 
 
-def erf_ratio(u: float) -> float:
-  """erf(√u)/√u, an entire function of u."""
-  x = math.sqrt(u)
-  return math.erf(x) / x if x > 1e-8 else 2 / math.sqrt(math.pi)
+def horner(c: tuple[float, ...], x: E) -> E:
+  """The polynomial with these coefficients, lowest first."""
+  out = x.const_like(c[-1])
+  for value in reversed(c[:-1]):
+    out = out * x + value
+  return out
 
 
-def erfc_scaled_log(t: float) -> float:
-  """log(erfc(z)·exp(z²)/t) for t = 2/(2+z) in (0, 1]."""
-  z = 2 / t - 2
-  if z < 5:
-    return math.log(math.erfc(z) / t) + z * z
-  # the asymptotic series of erfc (Abramowitz & Stegun 7.1.23), below 1e-16 at its smallest term
-  term = total = 1.0
-  for n in range(1, 25):
-    term *= -(2 * n - 1) / (2 * z * z)
-    total += term
-  return math.log(total / (z * math.sqrt(math.pi) * t))
+def polynomial(f: Callable[[float], float], low: float, high: float, x: E) -> E:
+  """`f(x)` for x in [low, high], to the precision of x's dtype where f is about as large everywhere."""
+  c = powers(f, low, high, _TOLERANCE[x.dtype.bits])
+  return horner(c, x if low <= 0 <= high else x * (2 / (high - low)) - (high + low) / (high - low))
 
 
-def _odd_ratio(f: Callable[[float], float]) -> Callable[[float], float]:
-  """u → f(√u)/√u, which is smooth at 0 for an odd function with slope 1 there."""
-
-  def ratio(u: float) -> float:
-    x = math.sqrt(u)
-    return f(x) / x if x > 1e-8 else 1.0
-
-  return ratio
-
-
-# made once: the cache of coefficients goes by the function
-asin_ratio, atan_ratio = _odd_ratio(math.asin), _odd_ratio(math.atan)
-sinh_ratio, tanh_ratio = _odd_ratio(math.sinh), _odd_ratio(math.tanh)
+def odd(rest: Callable[[float], float], most: float, x: E, slope: float = 1.0) -> E:
+  """x·(slope + u·rest(u)) with u = x², for |x| <= most: as x and what is added to it, so that little is rounded
+  twice.
+  """
+  u = x * x
+  more = u * horner(powers(rest, 0.0, most * most, _TOLERANCE[x.dtype.bits]), u)
+  return x + x * (more if slope == 1.0 else more + (slope - 1))
 
 
-def log1p_ratio(x: float) -> float:
-  """log(1+x)/x."""
-  return math.log1p(x) / x if abs(x) > 1e-12 else 1.0
+def _series(f: Callable[[int], float]) -> Callable[[float], float]:
+  """u → Σ f(k)·u^k, for functions of which 30 terms are enough."""
+  terms = [f(k) for k in range(30)]
+  return lambda u: math.fsum(t * u**k for k, t in enumerate(terms))
+
+
+# (f(√u)/√u - slope)/u of odd functions, made once: the cache of coefficients goes by the function
+asin_rest = _series(lambda k: math.comb(2 * k + 2, k + 1) / (4 ** (k + 1) * (2 * k + 3)))
+atan_rest = _series(lambda k: (-1) ** (k + 1) / (2 * k + 3))
+sinh_rest = _series(lambda k: 1 / math.factorial(2 * k + 3))
+erf_rest = _series(lambda k: (-1) ** (k + 1) * 2 / math.sqrt(math.pi) / (math.factorial(k + 1) * (2 * k + 3)))
+# (exp(r) - 1 - r)/r²
+exponential_rest = _series(lambda k: 1 / math.factorial(k + 2))
+
+
+def erfc_scaled_log(z: float) -> float:
+  """log(erfc(z)·exp(z²))."""
+  return math.log(math.erfc(z)) + z * z

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+import weakref
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 from tiny_tensor import approximation as ap
+from tiny_tensor import exponentials
 from tiny_tensor.base import Operand
 from tiny_tensor.elementwise import ElementwiseMixin
-from tiny_uop import DType, Ops, dtypes
+from tiny_tensor.gradient import add_shortcut
+from tiny_uop import DType, Ops, UOp, dtypes, truncate
+
+E = TypeVar("E", bound=ElementwiseMixin)
+
+
+def _from_half_pi(x: E, times: int = 1) -> E:
+  """times·π/2 - x, with more digits of π than the dtype has."""
+  high = float(truncate(x.dtype, math.pi / 2)) * times
+  low = math.pi / 2 * times - high if x.dtype.bits < 64 else 6.123233995736766e-17 * times
+  return (x - low).mul(-1) + high
 
 
 class MathMixin(ElementwiseMixin):
@@ -42,7 +55,8 @@ class MathMixin(ElementwiseMixin):
 
   def rsqrt(self) -> Self:
     """`1 / sqrt(self)`."""
-    return self.sqrt().reciprocal()
+    x, dtype = self.with_precision()
+    return x.sqrt().reciprocal().as_dtype(dtype)
 
   def sin(self) -> Self:
     """Sine, of radians."""
@@ -54,30 +68,51 @@ class MathMixin(ElementwiseMixin):
 
   def tan(self) -> Self:
     """Tangent, of radians."""
-    return self.sin() / self.cos()
+    x, dtype = self.with_precision()
+    return (x.sin() / x.cos()).as_dtype(dtype)
 
   def with_precision(self) -> tuple[Self, DType]:
     """Self in at least float32, and the dtype to return to: for functions of several steps."""
     x = self.as_float()
     return (x if x.dtype.bits >= 32 else x.as_dtype(dtypes.float32)), x.dtype
 
+  def with_slope(self, x: Self, slope: Callable[[UOp], UOp]) -> Self:
+    """Self, an expression of x alone, with the derivative `slope(self)`, which may not hold self."""
+    # a function must not keep its own value alive
+    value = weakref.ref(self.uop)
+
+    def formula(g: UOp) -> tuple[UOp | None, ...]:
+      y = value()
+      assert y is not None, "the gradient of a node is asked for with the node in hand"
+      return (g * slope(y),)
+
+    add_shortcut(self.uop, (x.uop,), formula)
+    return self
+
   def asin(self) -> Self:
     """Arc sine; NaN outside [-1, 1]."""
     x, dtype = self.with_precision()
     size = x.abs()
     small = size <= 0.5
-    # asin(x) = π/2 - 2·asin(√((1-x)/2)) brings the upper half to the lower one
-    u = small.where(x * x, (size.mul(-1) + 1) * 0.5)
-    root = (small.where(1.0, u)).sqrt()
-    core = ap.chebyshev(ap.asin_ratio, 0.0, 0.25, u.clamp(0.0, 0.25))
-    upper = (root * core).mul(-2).add(math.pi / 2)
-    out = small.where(x * core, (x < 0).where(upper.mul(-1), upper))
-    return ((size > 1) | x.isnan()).where(math.nan, out).as_dtype(dtype)
+    core = x.small_asin(size, small)
+    upper = _from_half_pi(core * 2)
+    return small.where(core, (x < 0).where(-upper, upper)).as_dtype(dtype)
+
+  def small_asin(self, size: Self, small: Self) -> Self:
+    """asin(self) where `small` holds, |self| <= 1/2, and asin(√((1-|self|)/2)) elsewhere. asin(x) for x > 1/2 is
+    π/2 less twice the latter.
+    """
+    root = (small.where(1.0, size).mul(-1) + 1).mul(0.5).sqrt()
+    return ap.odd(ap.asin_rest, 0.5, small.where(self, root))
 
   def acos(self) -> Self:
     """Arc cosine; NaN outside [-1, 1]."""
     x, dtype = self.with_precision()
-    return x.asin().mul(-1).add(math.pi / 2).as_dtype(dtype)
+    size = x.abs()
+    small = size <= 0.5
+    core = x.small_asin(size, small)
+    upper = core * 2
+    return small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper)).as_dtype(dtype)
 
   def atan(self) -> Self:
     """Arc tangent."""
@@ -87,8 +122,8 @@ class MathMixin(ElementwiseMixin):
     # atan(x) = π/2 - atan(1/x) = π/4 + atan((x-1)/(x+1)) bring everything to |x| <= √2-1
     reduced = large.where(large.where(size, 1).reciprocal().mul(-1), middle.where((size - 1) / (size + 1), size))
     reduced = size.isinf().where(0.0, reduced)
-    core = reduced * ap.chebyshev(ap.atan_ratio, 0.0, 0.1716, reduced * reduced)
-    out = core + large.where(math.pi / 2, middle.where(math.pi / 4, 0.0))
+    core = ap.odd(ap.atan_rest, math.sqrt(2) - 1 + 1e-6, reduced)
+    out = core + large.where(x.const_like(math.pi / 2), middle.where(x.const_like(math.pi / 4), 0.0))
     return (x < 0).where(out.mul(-1), out).as_dtype(dtype)
 
   def sinh(self) -> Self:
@@ -96,7 +131,7 @@ class MathMixin(ElementwiseMixin):
     x, dtype = self.with_precision()
     small = x.abs() < 1
     inner = small.where(x, 0.0)
-    near = inner * ap.chebyshev(ap.sinh_ratio, 0.0, 1.0, inner * inner)
+    near = ap.odd(ap.sinh_rest, 1.0, inner)
     size = (x < 0).where(x.mul(-1), x)
     half = (size * 0.5).exp()
     # e^x overflows before e^x/2 does
@@ -112,17 +147,18 @@ class MathMixin(ElementwiseMixin):
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
     x, dtype = self.with_precision()
-    small = x.abs() < 0.55
-    inner = small.where(x, 0.0)
-    near = inner * ap.chebyshev(ap.tanh_ratio, 0.0, 0.3025, inner * inner)
-    e = (x * -2).clamp(None, 80.0).exp()
-    return small.where(near, ((e + 1).reciprocal() * 2 - 1)).as_dtype(dtype)
+    return exponentials.tanh(x).with_slope(x, lambda y: y * y * -1 + 1).as_dtype(dtype)
+
+  def expm1(self) -> Self:
+    """`exp(x) - 1`, accurate near 0."""
+    x, dtype = self.with_precision()
+    return exponentials.expm1(x).with_slope(x, lambda y: y + 1).as_dtype(dtype)
 
   def log1p_small(self) -> Self:
-    """log(1 + self) for self >= -0.5, accurate near 0."""
-    near = self.abs() < 0.5
-    inner = near.where(self, 0.0)
-    return near.where(inner * ap.chebyshev(ap.log1p_ratio, -0.5, 0.5, inner), (near.where(0.0, self) + 1).log())
+    """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
+    u = self + 1
+    lost = self - (u - 1)
+    return u.log() + u.eq(math.inf).where(0, lost) / u
 
   def asinh(self) -> Self:
     """Inverse hyperbolic sine."""
@@ -143,7 +179,8 @@ class MathMixin(ElementwiseMixin):
     s = big.where(1.5, x)
     t = s - 1
     mid = (t + (t * (s + 1)).sqrt()).log1p_small()
-    return big.where(big.where(x, 1.0).log() + math.log(2), mid).as_dtype(dtype)
+    out = big.where(big.where(x, 1.0).log() + math.log(2), mid)
+    return (x < 1).where(math.nan, out).as_dtype(dtype)
 
   def atanh(self) -> Self:
     """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
@@ -155,15 +192,16 @@ class MathMixin(ElementwiseMixin):
   def erf(self) -> Self:
     """Error function."""
     x, dtype = self.with_precision()
-    size = x.abs()
+    size = (x < 0).where(-x, x)
     small = size < 1
-    inner = small.where(x, 0.0)
-    near = inner * ap.chebyshev(ap.erf_ratio, 0.0, 1.0, inner * inner)
-    z = small.where(1.0, size.clamp(None, 12.0))
-    t = (z + 2).reciprocal() * 2
-    tail = t * (ap.chebyshev(ap.erfc_scaled_log, 2 / 14, 2 / 3, t) - z * z).exp()
-    far = (x < 0).where(tail - 1, tail.mul(-1) + 1)
-    return x.isnan().where(x, small.where(near, far)).as_dtype(dtype)
+    near = ap.odd(ap.erf_rest, 1.0, small.where(x, 0), 2 / math.sqrt(math.pi))
+    # from `most` on the rest is less than half a unit of 1
+    most = 4.0 if x.dtype.bits == 32 else 6.0
+    z = size.clamp(1.0, most)
+    far = (ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z).exp().mul(-1) + 1
+    out = small.where(near, (x < 0).where(-far, far))
+    slope = x.uop
+    return out.with_slope(x, lambda y: (slope * slope * -1).exp() * (2 / math.sqrt(math.pi))).as_dtype(dtype)
 
   # *** powers ***
 
