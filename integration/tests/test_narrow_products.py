@@ -63,6 +63,12 @@ def test_bytes_without_a_sign(left: Any, right: Any) -> None:
   np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))
 
 
+def test_numbers_of_16_bits() -> None:
+  a, b = numbers((50, 71), np.int16), numbers((71, 66), np.int16)
+  found = Tensor(a).dot(Tensor(b), dtype=dtypes.int32).numpy()
+  np.testing.assert_array_equal(found, (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32))
+
+
 def test_sums_wrap_as_int32_does() -> None:
   """(-128)² summed 2**17 times is 2**31, which is one more than the largest int32."""
   a = np.full((4, 1 << 17), -128, np.int8)

@@ -104,6 +104,17 @@ def test_signs_that_differ(types: tuple[DType, DType], target: str, run_kernel: 
   np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
 
 
+def test_numbers_of_16_bits(run_kernel: Any) -> None:
+  types = dtypes.int16, dtypes.int16
+  root, rng = product(33, 40, 35, types), np.random.default_rng(3)
+  a, b = (rng.integers(-(2**15), 2**15, shape).astype(np.int16) for shape in ((33, 35), (35, 40)))
+  a[0], b[:, 0] = -(2**15), -(2**15)  # sums beyond int32, which wrap
+  opts = chosen(root, "vnni")
+  assert OptOps.TC in {o.op for o in opts}
+  found = run_kernel(optimised(root, opts, TARGETS["vnni"].capabilities), [np.zeros((33, 40), np.int32), a, b], ())
+  np.testing.assert_array_equal(found[0], (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32))
+
+
 def test_no_signs_at_all(run_kernel: Any) -> None:
   types = dtypes.uint8, dtypes.uint8
   root = product(32, 48, 36, types, wide=dtypes.uint32)
@@ -135,7 +146,7 @@ def test_bfloat16_only_where_the_instruction_pays() -> None:
   assert OptOps.TC not in {o.op for o in chosen(root, "emerald")}
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int16])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.uint16, dtypes.int32])
 def test_other_numbers_are_left_alone(dtype: DType) -> None:
   wide = dtypes.float32 if dtype.kind == "float" else dtypes.int32
   assert OptOps.TC not in {o.op for o in chosen(product(256, 256, 256, (dtype, dtype), wide=wide), "zen4")}
@@ -147,7 +158,7 @@ def test_searches_start_from_dot_products_as_well() -> None:
   root = product(128, 128, 128, (dtypes.bfloat16, dtypes.bfloat16), wide=dtypes.float32)
   starts = other_tilings(root, capabilities, 40)
   assert len({any(o.op is OptOps.TC for o in opts) for opts in starts}) == 2
-  assert Opt(OptOps.TC, 2, 1) in list(candidates(root, capabilities))
+  assert Opt(OptOps.TC, 2, 2) in list(candidates(root, capabilities))
 
 
 def test_c_has_them_written_out() -> None:
@@ -178,7 +189,7 @@ def test_words_along_what_is_adjacent_are_read_as_words() -> None:
   ("opt", "message"),
   [
     (Opt(OptOps.TC, 2, 0), "extent 30, expected a multiple of 4: PADTO first"),
-    (Opt(OptOps.TC, 2, 1), "expected the place of an instruction"),
+    (Opt(OptOps.TC, 2, 2), "expected the place of an instruction"),
     (Opt(OptOps.TC, 0, 0), "loop 0 is a LOOP loop, expected a REDUCE loop"),
   ],
 )
@@ -188,8 +199,8 @@ def test_what_does_not_fit(opt: Opt, message: str) -> None:
 
 
 def test_types_that_do_not_fit() -> None:
-  with pytest.raises(KernelOptError, match="it takes neither int16, int16"):
-    types = dtypes.int16, dtypes.int16
+  with pytest.raises(KernelOptError, match="it takes neither uint16, uint16"):
+    types = dtypes.uint16, dtypes.uint16
     apply_opts(product(8, 8, 32, types), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].capabilities)
   with pytest.raises(ValueError, match="expected two types of 8 bits, or of 16"):
     DotProduct(dtypes.int8, dtypes.int16, dtypes.int32)
@@ -259,6 +270,7 @@ def test_meaning() -> None:
   [
     ("vnni", BYTES, dtypes.int32, "vpdpbusd\t%zmm"),
     ("avxvnni", BYTES, dtypes.int32, "vpdpbusd\t%ymm"),
+    ("vnni", (dtypes.int16, dtypes.int16), dtypes.int32, "vpdpwssd\t"),
     ("int8", BYTES, dtypes.int32, "vpdpbssd\t"),
     ("int8", (dtypes.uint8, dtypes.uint8), dtypes.uint32, "vpdpbuud\t"),
     ("zen4", (dtypes.bfloat16, dtypes.bfloat16), dtypes.float32, "vdpbf16ps\t"),

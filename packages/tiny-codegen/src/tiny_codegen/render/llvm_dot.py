@@ -10,7 +10,7 @@ from tiny_codegen.render.llvm_memory import shuffle
 from tiny_codegen.render.llvm_text import scalar_type, value_type
 from tiny_uop import DType, UOp, dtypes
 
-S8, U8, S32, U32 = dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32
+S8, U8, S16, S32, U32 = dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.uint32
 BFLOAT16 = DotProduct(dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
 
 
@@ -41,9 +41,12 @@ def x86_dot_products(on: frozenset[str], cpu: str) -> tuple[DotInstruction, ...]
       _x86(DotProduct(U8, U8, U32), "avx2.vpdpbuud", (256, 128)),
     ]
   if "avx512vnni" in on and "avx512vl" in on:
-    found.append(_x86(DotProduct(U8, S8, S32), "avx512.vpdpbusd", (512, 256, 128)))
-  elif "avxvnni" in on:
-    found.append(_x86(DotProduct(U8, S8, S32), "avx512.vpdpbusd", (256, 128)))
+    sizes: tuple[int, ...] = (512, 256, 128)
+  else:
+    sizes = (256, 128) if "avxvnni" in on else ()
+  if sizes:
+    found.append(_x86(DotProduct(U8, S8, S32), "avx512.vpdpbusd", sizes))
+    found.append(_x86(DotProduct(S16, S16, S32), "avx512.vpdpwssd", sizes))
   if "avx512bf16" in on and "avx512vl" in on:
     # Intel's processors start one in the time of four multiply-adds (measured on Emerald Rapids), AMD's in that of one
     rate = 1.0 if cpu.startswith("znver") else 0.25
