@@ -97,12 +97,15 @@ def test_what_a_backend_raises_is_shown_with_the_kernel(kit: Kit) -> None:
   assert "KeyError came out of the backend, where the contract has none" in outcome.text
 
 
-def test_the_table_is_printed_by_the_controller_of_workers(kit: Kit) -> None:
+def test_a_case_that_ends_the_process_is_named(kit: Kit) -> None:
+  """By pytest-xdist, whose controller prints the table."""
   pytest.importorskip("xdist")
-  outcome = kit(
-    "tiny_runtime.ref:BACKEND", "-k", "test_constant", "-p", "xdist.plugin", "-n", "1", file="level3_programs"
-  )
-  assert outcome.code == 0 and "3 programs" in outcome.text and len(outcome.cases) == 2
+  arguments = ("-k", "test_constant or test_variables_in", "-p", "xdist.plugin", "-n", "1")
+  outcome = kit("wrong_backends.devices:ENDS", *arguments)
+  assert outcome.code == 1 and re.search(r"3 programs +4 +1 ", outcome.text), outcome.text
+  (failed,) = outcome.failed()
+  assert failed == "test_level3_programs.py::test_variables_in_offsets_and_values[3]"
+  assert "crashed while running" in outcome.cases[failed]["reason"]
 
 
 def test_other_projects_may_have_a_backend_option(tmp_path: Path) -> None:

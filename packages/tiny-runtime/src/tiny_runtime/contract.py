@@ -1,8 +1,11 @@
 """The contract between tiny-runtime and a backend plugin. README.md of this package is the same as a tutorial.
 
 A backend has a pure half (`Backend`, `Compiler`, `Binary`: importable and usable with no driver present) and a
-hardware half
-(`Device`). They are protocols: a plugin implements the methods and need not inherit from anything here.
+hardware half (`Device`). They are protocols: a plugin implements the methods and need not inherit from anything here.
+Read `Backend` first, at the end of this file, then `Compiler`, `Device`, and what is optional when you want it.
+
+All of it is tried by the conformance kit (`tiny_runtime.conformance`): the pure half at level 0, memory at level 1,
+launches at levels 2 and 3, order and errors at level 4, and each claim of `Capabilities` at level 5.
 """
 
 from __future__ import annotations
@@ -105,20 +108,23 @@ class Device(Protocol):
     """What this is; constant while open."""
 
   def alloc(self, nbytes: int) -> Memory:
-    """New memory, `nbytes` ≥ 1, contents undefined, aligned for any access. Raises OutOfMemory and stays usable."""
+    """New memory of any size `nbytes` ≥ 1, contents undefined, aligned for any access. Gives any object, which only
+    this device looks into. Raises OutOfMemory where there is no room, and stays usable."""
 
   def free(self, memory: Memory) -> None:
     """Give memory back. Called once per `alloc`; launches that use it may still be running, so wait for them or
     defer."""
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
-    """Copy `data` (contiguous bytes) in at byte `offset`, after all launches so far. `data` may be reused on return."""
+    """Copy `data` in at byte `offset`, after all launches so far. Any number of bytes at any place inside of the
+    memory; `data` is contiguous, may be read-only, and may be reused on return."""
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
-    """Fill `out` (contiguous bytes) from byte `offset`, after all launches so far."""
+    """Fill `out`, which is contiguous, from byte `offset`, after all launches so far have finished."""
 
   def load(self, binary: Binary) -> Program:
-    """Make a binary launchable; done once per binary. The program is dropped when nothing holds it."""
+    """Make a binary launchable; done once per binary. Gives any object; it is dropped when nothing holds it, which is
+    when the driver's part of it is to be released."""
 
   def launch(
     self,
@@ -129,11 +135,16 @@ class Device(Protocol):
     local_size: tuple[int, ...],
     wait: bool,
   ) -> float | None:
-    """Run a program after all launches before it. `buffers` are (memory, byte offset) in the order of
-    `Binary.params`, `integers`
-    in the order of `Binary.variables`. With `wait`, returns the seconds it took once it is done; otherwise may return
-    None at once.
-    Raises DeviceLost if the device died, of this launch or one before it."""
+    """Run a program after all launches before it.
+
+    `buffers` are (memory, byte offset) in the order of `Binary.params`: element 0 of the buffer is at that byte, which
+    is aligned for the element and for no more. One memory may come several times. `integers` are in the order of
+    `Binary.variables`; one may need 64 bits. `global_size` counts workgroups per axis and `local_size` the threads of
+    one: `Binary`'s expressions, evaluated. The sequences may be reused on return.
+
+    With `wait`, returns the seconds it took once it is done; otherwise may return None at once. Raises DeviceLost if
+    the device died, of this launch or one before it.
+    """
 
   def sync(self) -> None:
     """Wait for all launches."""
@@ -147,8 +158,8 @@ class HostMapped(Protocol):
   """Optional, claimed by `Capabilities.host_mapped`: memory that the host can address."""
 
   def view(self, memory: Memory) -> memoryview:
-    """All of `memory` as bytes (format "B"), for reading, without a copy. Valid until it is freed; call `sync` before
-    reading."""
+    """All of `memory` as bytes (format "B"): the memory itself, no copy. Shared code calls `sync` before it looks, and
+    sees what launches wrote then. Writable where the device runs kernels. Valid until the memory is freed."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -125,6 +126,15 @@ class RaisesItsOwn(RefDevice):
     self, program: RefProgram, buffers: Buffers, integers: Sequence[int], grid: Sizes, group: Sizes, wait: bool
   ) -> float | None:
     raise KeyError("no such queue")
+
+
+class EndsTheProcess(RefDevice):
+  def launch(
+    self, program: RefProgram, buffers: Buffers, integers: Sequence[int], grid: Sizes, group: Sizes, wait: bool
+  ) -> float | None:
+    if list(integers) == [-2, 3]:
+      os._exit(139)
+    return super().launch(program, buffers, integers, grid, group, wait)
 
 
 class Queued(RefDevice):
@@ -285,6 +295,7 @@ OVERLAP = Backend(device=GivesOutTheSameTwice)
 THREAD = Backend(device=BelongsToAThread)
 NO_TIME = Backend(device=ReturnsNoTime)
 RAISES = Backend(device=RaisesItsOwn)
+ENDS = Backend(device=EndsTheProcess)
 QUEUED = Backend(device=Queued)
 READ_EARLY = Backend(device=ReadsTooEarly)
 WRITE_EARLY = Backend(device=WritesTooEarly)

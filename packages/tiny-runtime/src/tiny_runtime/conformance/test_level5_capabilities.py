@@ -3,18 +3,34 @@ tried at levels 2 and 3, workgroups at level 3."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from inspect import getattr_static
 
 import pytest
 
 from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise
-from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories
+from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories, numbers_in
 from tiny_runtime.conformance.target import Target
+from tiny_runtime.contract import Capabilities
 from tiny_uop import dtypes
 
 METHODS = {"host_mapped": ("view",), "graphs": ("make_graph", "run_graph")}
 """What a device has that makes the claim."""
+
+SUITES = {
+  "kernels": "test_record_is_consistent",
+  "dtypes": "test_level2_ops, test_dtypes_are_names",
+  "local_memory": "test_level3_workgroups",
+  "max_local_size": "test_level3_workgroups",
+  "host_mapped": "test_host_mapped",
+  "persistent": "test_persistent",
+  "graphs": "test_level5_graphs",
+}
+"""What tries each claim of the record."""
+
+if untried := {field.name for field in fields(Capabilities)} - SUITES.keys():
+  raise RuntimeError(f"capabilities that nothing here tries: {', '.join(sorted(untried))}. Write a suite for each")
 
 
 def test_dtypes_are_names(target: Target) -> None:
@@ -49,6 +65,15 @@ def test_what_is_claimed_is_there(target: Target, claim: str) -> None:
   lacking = [name for name in METHODS[claim] if getattr_static(target.device, name, None) is None]
   what = f"{claim} is claimed, but the device has no {', '.join(lacking)}"
   demand(not lacking, what, look_at="tiny_runtime.contract has the protocol; or take the claim back")
+
+
+def test_persistent(target: Target) -> None:
+  device = target.device
+  if not device.info.capabilities.persistent:
+    pytest.skip("persistent is not claimed")
+  memory = device.alloc(64)
+  numbers_in(target, memory, 16)  # which is an error on others
+  device.free(memory)
 
 
 def test_host_mapped(target: Target) -> None:
