@@ -47,8 +47,8 @@ SECOND = 1.1
 WHOLE = 3 / 8
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
-# passes over several panels at a time, so that threads have something to share
-SHARED_PASSES = 4
+# passes over several panels at a time, at least, so that threads have something to share
+SHARED_PASSES = 8
 # of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
 # of it, and each line that is read again and again in order
 PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
