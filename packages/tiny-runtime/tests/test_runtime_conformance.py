@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from tiny_runtime.conformance import operations
+from tiny_runtime.conformance.comparing import pattern
 from tiny_runtime.conformance.expectations import Expectations, matches
 from tiny_runtime.conformance.random_kernels import random_kernel
 from tiny_runtime.conformance.values import differences, edge_values, ulps
-from tiny_uop import GroupOp, Ops, dtypes, parse_uop
+from tiny_uop import DType, GroupOp, Ops, dtypes, parse_uop
 
 # the plugins of whoever installed pytest would take half of the time
 ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -177,7 +178,7 @@ def test_an_operation_without_a_row_fails_the_collection(tmp_path: Path) -> None
   """As it would be after adding one to tiny-uop: `Ops` has no room for a new member at run time, so a group gets one
   that the kit has no row for."""
   (tmp_path / "later.py").write_text(
-    "from tiny_uop import GroupOp, Ops\nGroupOp.Elementwise = GroupOp.Elementwise | {Ops.GROUP}\n"
+    "from tiny_uop import DType, GroupOp, Ops\nGroupOp.Elementwise = GroupOp.Elementwise | {Ops.GROUP}\n"
   )
   command = [sys.executable, "-m", "pytest", "-p", "later", "-p", "tiny_runtime.conformance.options", "--collect-only"]
   command += ["-q", "--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime.ref:BACKEND", "-k", "level2"]
@@ -208,6 +209,25 @@ def test_random_kernels_are_the_same_everywhere() -> None:
     (first, data, _), (second, again, _) = random_kernel(seed), random_kernel(seed)
     assert first is second and data == again
   assert len({random_kernel(seed)[0] for seed in range(20)}) == 20
+
+
+def test_what_differences_have_in_common() -> None:
+  f, i = dtypes.float32, dtypes.int32
+
+  def says(dtype: DType, got: list[float], want: list[float]) -> str:
+    found = differences(dtype, got, want, signed_zeros=True)
+    return pattern(dtype, found, got, [0] * len(got), want)
+
+  nan = float("nan")
+  assert says(i, [0, 0, 0], [1, 2, 3]).startswith("nothing was written at all")
+  assert says(i, [1, 2, 3, 9, 9], [1, 2, 3, 4, 5]).startswith("only the last 2 differ")
+  assert says(i, [9, 9, 1, 2, 3], [1, 2, 3, 4, 5]).startswith("the results are right, but 2 elements too late")
+  assert says(i, [2, 3, 4, 5, 9], [1, 2, 3, 4, 5]).startswith("the results are right, but 1 elements too early")
+  assert says(i, [5, 2, 3, 4, 1], [1, 2, 3, 4, 5]) == ""
+  assert says(f, [1.0, nan, 1.0], [1.0, 2.0, 1.0]) == "they differ in NaN only"
+  assert says(f, [0.0, 1.0], [-0.0, 1.0]) == "they differ in the sign of zero only"
+  assert says(f, [0.0, 1.0], [2.0**-130, 1.0]) == "subnormal results are flushed to zero"
+  assert says(f, [1.0 + 2.0**-23, 1.0], [1.0, 1.0]).startswith("they are one unit in the last place off")
 
 
 def test_patterns() -> None:

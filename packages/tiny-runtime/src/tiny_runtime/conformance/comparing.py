@@ -44,8 +44,9 @@ def compare(
   return got
 
 
-def _parameter(store: UOp) -> int:
-  pointer = store.src[0]
+def _parameter(access: UOp) -> int:
+  """Slot of the buffer that a LOAD or STORE goes to; -1 for near memory."""
+  pointer = access.src[0]
   while pointer.op in (Ops.INDEX, Ops.AFTER):
     pointer = pointer.src[0]
   return int(pointer.arg) if pointer.op is Ops.PARAM else -1
@@ -84,6 +85,8 @@ def check(
   details = [_line(case, difference) for difference in found[:SHOWN]]
   if len(found) > SHOWN:
     details.append(f"… and {len(found) - SHOWN} more")
+  if not case.operands:
+    details += _inputs(case)
   if case.values:
     details.append(f"variables: {dict(case.values)}")
   if case.offset:
@@ -93,10 +96,22 @@ def check(
   raise Misbehaved(
     f"{len(found)} of {len(want)} elements of PARAM {case.slot} ({case.dtype}) differ{allowed} from the reference's",
     details=details,
-    look_at="; ".join(part for part in (pattern(case.dtype, found, got, before), look_at) if part),
+    look_at="; ".join(part for part in (pattern(case.dtype, found, got, before, want), look_at) if part),
     kernel=case.kernel,
     source=case.target.compile(case.kernel).source,
   )
+
+
+def _inputs(case: Case) -> list[str]:
+  """The first elements of every buffer that the kernel reads."""
+  read = {_parameter(u): u.src[0].dtype for u in case.kernel.toposort if u.op is Ops.LOAD}
+  lines = []
+  for slot, pointer in sorted((slot, pointer) for slot, pointer in read.items() if slot >= 0):
+    assert isinstance(pointer, PtrDType)
+    numbers = unpack(pointer.base, case.contents[slot][: SHOWN * pointer.base.itemsize])
+    more = ", …" if pointer.size > len(numbers) else ""
+    lines.append(f"input:    PARAM {slot} ({pointer.base}): {', '.join(map(repr, numbers))}{more}")
+  return lines
 
 
 def _line(case: Case, difference: Difference) -> str:
@@ -105,14 +120,28 @@ def _line(case: Case, difference: Difference) -> str:
   return f"{difference}, for {', '.join(repr(column[difference.place]) for column in case.operands)}"
 
 
-def pattern(dtype: DType, found: Sequence[Difference], got: Sequence[Number], before: Sequence[Number]) -> str:
+def pattern(
+  dtype: DType, found: Sequence[Difference], got: Sequence[Number], before: Sequence[Number], want: Sequence[Number]
+) -> str:
   """What the differences have in common, and so a likely cause; empty if nothing."""
   places = [difference.place for difference in found]
   if len(got) > 1 and list(got) == list(before) and len(found) > len(got) // 2:
     return "nothing was written at all: did the launch happen, and does read wait for it?"
   if len(found) < len(got) and places == list(range(len(got) - len(places), len(got))):
     return f"only the last {len(places)} differ: bounds, and the rest that is left where vectors or workgroups end"
+  if shift := _shift(got, want):
+    return f"the results are right, but {abs(shift)} elements too {'late' if shift > 0 else 'early'}: byte offsets"
   return _float_pattern(dtype, found) if dtype.kind == "float" else ""
+
+
+def _shift(got: Sequence[Number], want: Sequence[Number]) -> int:
+  """By how many elements the results are too late (below 0: too early), if that is all; else 0."""
+  for shift in range(1, len(want) // 2 + 1):
+    late, early = (want[:-shift], got[shift:]), (want[shift:], got[:-shift])
+    for sign, (a, b) in ((1, late), (-1, early)):
+      if len(set(a)) > 1 and list(a) == list(b):
+        return sign * shift
+  return 0
 
 
 def _float_pattern(dtype: DType, found: Sequence[Difference]) -> str:
