@@ -58,6 +58,13 @@ def kit(tmp_path: Path) -> Kit:
   return run
 
 
+def test_every_nth_case(kit: Kit) -> None:
+  whole, part = (kit("REF", "--every", every, file="level2_ops") for every in ("60", "120"))
+  assert whole.code == part.code == 0, whole.text + part.text
+  tests = [{name.partition("[")[0] for name in run.cases} for run in (whole, part)]
+  assert tests[0] == tests[1] and len(part.cases) < len(whole.cases)
+
+
 @pytest.mark.slow
 def test_the_reference_conforms(kit: Kit) -> None:
   outcome = kit("tiny_runtime.ref:BACKEND")

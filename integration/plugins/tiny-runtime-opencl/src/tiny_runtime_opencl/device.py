@@ -13,7 +13,7 @@ from tiny_runtime_opencl.errors import contract_error
 from tiny_runtime_opencl.graph import Graph
 from tiny_runtime_opencl.machine import arch_of
 from tiny_runtime_opencl.memory import Memory
-from tiny_runtime_opencl.programs import Program, arguments_of, load_program
+from tiny_runtime_opencl.programs import Program, load_program, set_arguments
 from tiny_uop import dtypes
 
 
@@ -82,14 +82,14 @@ class OpenCLDevice:
     device counted. Raises ValueError for arguments that do not fit the program."""
     program.check(buffers, integers)
     with translated(f"kernel {program.name}"):
-      program.kernel.set_args(*arguments_of(buffers, integers))
+      set_arguments(program.kernel, buffers, integers)
       threads = tuple(groups * size for groups, size in zip(global_size, local_size))
       event = cl.enqueue_nd_range_kernel(self.queue, program.kernel, threads, local_size)
       if not wait:
         self.queue.flush()
         return None
       event.wait()
-      return float(event.profile.end - event.profile.start) * 1e-9
+      return seconds(event, event)
 
   def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
     """See the capability `Graphs`. Raises ValueError for what `launch` would refuse."""
@@ -114,7 +114,7 @@ class OpenCLDevice:
       if not wait:
         return None
       self.queue.finish()
-      return float(events[-1].profile.end - events[0].profile.start) * 1e-9 if events else 0.0
+      return seconds(events[0], events[-1]) if events else 0.0
 
   def sync(self) -> None:
     """Wait for all launches."""
@@ -127,6 +127,12 @@ class OpenCLDevice:
       queue, self.queue, self.context = self.queue, None, None
       with translated("closing"):
         queue.finish()
+
+
+def seconds(first: Any, last: Any) -> float:
+  """From when the device began one command to when it had done another, by its own clock."""
+  begin, end = first.get_profiling_info(cl.profiling_info.START), last.get_profiling_info(cl.profiling_info.END)
+  return float(end - begin) * 1e-9
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pyopencl as cl
 
 from tiny_runtime import GraphCopy, GraphKernel
 from tiny_runtime_opencl.memory import Memory
-from tiny_runtime_opencl.programs import LONG, Program, arguments_of
+from tiny_runtime_opencl.programs import LONG, Program, set_arguments
 
 Sizes = tuple[int, ...]
 
@@ -35,7 +35,7 @@ class Graph:
     buffers = [(self.memories[position], offset) for position, offset in call.buffers]
     program: Program = call.program
     program.check(buffers, call.integers)
-    self.kernels[index].set_args(*arguments_of(buffers, call.integers))
+    set_arguments(self.kernels[index], buffers, call.integers)
     self.sizes[index] = threads_of(call)
     for number, (position, _) in enumerate(call.buffers):
       self.uses[position].append((index, number))

@@ -41,12 +41,17 @@ class Program:
       memory.check(offset, need)
 
 
-def arguments_of(buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> list[Any]:
-  """What a kernel is passed: a memory and an offset for each buffer, then the integers."""
-  passed: list[Any] = []
+def set_arguments(kernel: Any, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> None:
+  """Pass a memory and an offset for each buffer, then the integers. (pyopencl's `set_args` would look up how in a
+  database, the first time for each kernel.)"""
+  place = 0
   for memory, offset in buffers:
-    passed += (memory.buffer, LONG(offset))
-  return [*passed, *map(LONG, integers)]
+    kernel.set_arg(place, memory.buffer)
+    kernel.set_arg(place + 1, LONG(offset))
+    place += 2
+  for integer in integers:
+    kernel.set_arg(place, LONG(integer))
+    place += 1
 
 
 def build_options(arch: Arch) -> list[str]:

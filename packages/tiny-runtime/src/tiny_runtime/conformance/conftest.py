@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -51,13 +52,25 @@ def case_name(item: pytest.Item) -> str:
   return f"{item.path.name}::{item.name}"
 
 
+def some_of(items: list[pytest.Item], every: int) -> Iterator[pytest.Item]:
+  """Of the cases of each test the first, and then each `every`th."""
+  seen: Counter[tuple[Path, str]] = Counter()
+  for item in items:
+    test = (item.path, item.name.partition("[")[0])
+    if seen[test] % every == 0:
+      yield item
+    seen[test] += 1
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
   ours = [item for item in items if item.path.parent == _HERE]
   if not ours:
     return
   highest = int(config.getoption("--level", 5))
-  items[:] = [item for item in items if item.path.parent != _HERE or level_of(case_name(item)) <= highest]
+  every = int(config.getoption("--every", 1))
+  chosen = {item for item in some_of(ours, every) if level_of(case_name(item)) <= highest}
+  items[:] = [item for item in items if item.path.parent != _HERE or item in chosen]
   expectations = _expectations(config)
   for item in ours:
     case = case_name(item)

@@ -21,5 +21,6 @@ def pytest_load_initial_conftests(early_config: Any, parser: Any, args: list[str
   group.addoption("--backend", help="backend to test: a device name such as CPU, or module:OBJECT")
   group.addoption("--arch", default="", help="compile for this arch, where the device is absent: see --level 0")
   group.addoption("--level", type=int, choices=range(6), default=5, help="run the levels up to this one")
+  group.addoption("--every", type=int, default=1, metavar="N", help="run every Nth case of each test, a quick look")
   group.addoption("--expectations", help="TOML file with the tables unsupported and expected_failures")
   group.addoption("--report", metavar="FILE", help="write the result of every case to a file, as JSON (-: print it)")
