@@ -1,4 +1,4 @@
-"""Kernels drawn at random from a seed: nested loops, gates, reductions, expressions over several types.
+"""Kernels drawn at random from a seed: nested loops, gates, reductions, variables, expressions over several types.
 
 Everything in them is exact, in integers that wrap or in floats that stay small integers times powers of two, so any
 correct backend gives the same bits whatever order it computes in.
@@ -14,16 +14,24 @@ from tiny_uop import AxisType, DType, Ops, UOp, dtypes
 
 TYPES = (dtypes.int32, dtypes.float32, dtypes.uint8, dtypes.int64, dtypes.bool, dtypes.int16, dtypes.uint32)
 DEPTH = 4
+LARGEST = 5
+"""Of a variable; the least is 0."""
 
 
 class _Maker:
   def __init__(self, seed: int) -> None:
     self.random = random.Random(seed)
     self.contents: list[bytes] = []
-    self.inputs: list[UOp] = []
+    self.values: dict[str, int] = {}
 
   def loops(self, first: int, count: int, kind: AxisType) -> tuple[UOp, ...]:
     return tuple(UOp.range(self.random.choice((1, 2, 3, 4, 5, 8, 9, 16)), first + k, kind) for k in range(count))
+
+  def variable(self) -> UOp:
+    """One of three variables, which has a value from now on."""
+    name = self.random.choice("abc")
+    self.values.setdefault(name, self.random.randrange(LARGEST + 1))
+    return UOp.variable(name, 0, LARGEST)
 
   def buffer(self, dtype: DType, size: int) -> UOp:
     pointer = UOp.param(len(self.contents), dtype.ptr(size))
@@ -38,6 +46,8 @@ class _Maker:
       place, high = place + counter * step, high + (int(counter.src[0]) - 1) * step
     if self.random.random() < 0.3:
       place, low, high = place * -1 + high, 0, high
+    if self.random.random() < 0.2:
+      place, high = place + self.variable(), high + LARGEST
     if self.random.random() < 0.5:
       return self.buffer(dtype, high - low + 1).index(place).load()
     shift = self.random.randrange(1, 4)
@@ -52,7 +62,8 @@ class _Maker:
     if depth == 0 or pick < 0.15:
       return self.load(dtype, counters)
     if pick < 0.2:
-      return UOp.const(dtype, self.random.choice(small_integers(dtype)))
+      constant = self.random.random() < 0.7 or dtype.kind == "bool"
+      return UOp.const(dtype, self.random.choice(small_integers(dtype))) if constant else self.variable().cast(dtype)
     if pick < 0.35:
       condition = self.comparison(counters, depth - 1)
       return condition.where(self.expression(dtype, counters, depth - 1), self.expression(dtype, counters, depth - 1))
@@ -106,4 +117,4 @@ def random_kernel(seed: int) -> tuple[UOp, list[bytes], dict[str, int]]:
     value = value.reduce(make.random.choice(ops), *reduced)
     if make.random.random() < 0.5:
       value = make.arithmetic(dtype, value, make.expression(dtype, outer, 1))
-  return kernel(f"random{seed}", output.index(place).store(value).end(*outer)), make.contents, {}
+  return kernel(f"random{seed}", output.index(place).store(value).end(*outer)), make.contents, make.values

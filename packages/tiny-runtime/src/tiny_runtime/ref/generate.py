@@ -111,8 +111,8 @@ class _Generator:
     if not loops:
       body()
       return
-    if wrong := next((loop for loop in loops if loop.op is not Ops.RANGE), None):
-      raise Unsupported(f"expected a RANGE to loop over, got {wrong!r}")
+    if wrong := [loop for loop in loops if loop.op is not Ops.RANGE]:
+      raise Unsupported(f"expected a RANGE to loop over, got {wrong[0]!r}")
     together = 1
     while is_local(loops[0]) and together < len(loops) and is_local(loops[together]):
       together += 1
