@@ -65,6 +65,13 @@ def of_tag(tag: str) -> None:
   print(f"package={name}\nversion={version}")
 
 
+def keep(name: str) -> None:
+  """Keep the wheel in dist/ for checks of what is to come, after it was published."""
+  from releasing.kept import keep as keep_wheel
+
+  print(keep_wheel(load()[name], ROOT / "dist"))
+
+
 def main() -> int:
   if sys.argv[1:2] == ["test"]:  # whose arguments are pytest's
     return min(test(sys.argv[2:]), 1)
@@ -78,6 +85,7 @@ def main() -> int:
   checking.add_argument("--pytest", action="append", default=[], metavar="OPTION", help="an option for the tests")
   commands.add_parser("affected", description=after_change.__doc__).add_argument("revision")
   commands.add_parser("tag", description=of_tag.__doc__).add_argument("tag")
+  commands.add_parser("keep", description=keep.__doc__).add_argument("package", choices=list(load()))
   given = parser.parse_args()
   if given.command == "check":
     return min(check(given.packages, given.python, given.pytest), 1)
@@ -85,6 +93,8 @@ def main() -> int:
     after_change(given.revision)
   elif given.command == "tag":
     of_tag(given.tag)
+  elif given.command == "keep":
+    keep(given.package)
   return 0
 
 

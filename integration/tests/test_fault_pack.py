@@ -11,20 +11,15 @@ import base64
 import hashlib
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "integration" / "release"))
-
-from releasing.distributions import build  # noqa: E402
-from releasing.environment import Environment  # noqa: E402
-from releasing.packages import load, siblings  # noqa: E402
+from releasing.distributions import build
+from releasing.environment import Environment
+from releasing.packages import load, siblings
 
 GOOD = """
 from tiny_runtime.ref import BACKEND as REF

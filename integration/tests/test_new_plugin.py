@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_wheels import ROOT, installed, wheels
+from releasing.packages import ROOT
+from test_wheels import installed, wheels
 
 from tiny_runtime.new import write_plugin
 

@@ -7,14 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from releasing.affected import affected, changed_since, together
+from releasing.metadata import PYTHONS
+from releasing.packages import ROOT, load
 from ruamel.yaml import YAML
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "integration" / "release"))
-
-from releasing.affected import affected, changed_since, together  # noqa: E402
-from releasing.metadata import PYTHONS  # noqa: E402
-from releasing.packages import load  # noqa: E402
 
 RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
 

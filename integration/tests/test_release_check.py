@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "integration" / "release"))
-
-from releasing.check import check_all  # noqa: E402
-from releasing.distributions import Built, build  # noqa: E402
-from releasing.metadata import CLASSIFIERS, problems  # noqa: E402
-from releasing.packages import Package, load, siblings  # noqa: E402
+from releasing.check import check_all
+from releasing.distributions import Built, build
+from releasing.metadata import CLASSIFIERS, problems
+from releasing.packages import ROOT, Package, load, siblings
 
 PROJECT = """
 [build-system]

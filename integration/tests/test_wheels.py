@@ -1,17 +1,12 @@
 """The built wheels of several packages in an empty environment, away from the repository."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "integration" / "release"))
-
-from releasing.distributions import build  # noqa: E402
-from releasing.environment import Environment  # noqa: E402
-from releasing.packages import load, siblings  # noqa: E402
+from releasing.distributions import build
+from releasing.environment import Environment
+from releasing.packages import load, siblings
 
 LINE = "from tiny_tensor import Tensor; print((Tensor([1,2,3])+1).tolist())"
 

@@ -8,12 +8,14 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from releasing.distributions import Built, build
 from releasing.environment import Environment, clean_variables, without_compilers
+from releasing.kept import KEPT, previous_minor, version_of
 from releasing.metadata import problems
 from releasing.packages import ROOT, Package, siblings
 
@@ -58,8 +60,9 @@ def check_all(
       variables = clean_variables(work / name)
       if name not in WITH_COMPILER and without:
         variables |= {"PATH": without, "CC": os.devnull}
-      environment = Environment(work / name / "env", variables, python)
-      wrong = problems(built[name], packages) + installed(name, built, packages, environment, options)
+      here = partial(new_environment, work / name, variables, python)
+      wrong = problems(built[name], packages) + installed(name, built, packages, here("itself"), options)
+      wrong += with_previous_siblings(name, built, packages, here, options)
       print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
       print(
         f"--- {name}: {'MAY NOT be released' if wrong else 'passed'} ({time.monotonic() - start:.0f} s)", flush=True
@@ -71,28 +74,66 @@ def check_all(
   return len(failed)
 
 
+def new_environment(folder: Path, variables: Mapping[str, str], python: str, name: str) -> Environment:
+  """An empty environment, in a folder of its own."""
+  return Environment(folder / name / "env", variables, python)
+
+
 def installed(
   name: str, built: Mapping[str, Built], packages: Mapping[str, Package], environment: Environment,
   options: Sequence[str],
 ) -> list[str]:  # fmt: skip
   """What goes wrong with a package that is installed from its wheel, away from the repository."""
-  package = packages[name]
   try:
     environment.install(*(str(built[n].wheel) for n in siblings([name], packages)))
-    wrong = cannot_import(environment, built[name], may_lack=provided_by_extras(package))
+    wrong = cannot_import(environment, built[name], may_lack=provided_by_extras(packages[name]))
     if wrong:
       return wrong
-    wheels = [str(built[n].wheel) for n in siblings([name], packages, "test") if n != name]
-    environment.install(f"{package.name}[test] @ {built[name].wheel.as_uri()}", *wheels, "pytest-xdist>=3.5")
+    install_for_tests(environment, built[name], {n: built[n].wheel for n in siblings([name], packages, "test")})
   except RuntimeError as error:
     return [str(error)]
-  wrong = cannot_import(environment, built[name])
-  source = unpacked(built[name], environment.folder.parent)
+  return [*cannot_import(environment, built[name]), *failed_tests(environment, built[name], options)]
+
+
+def with_previous_siblings(
+  name: str, built: Mapping[str, Built], packages: Mapping[str, Package], environment: Callable[[str], Environment],
+  options: Sequence[str], folder: Path = KEPT,
+) -> list[str]:  # fmt: skip
+  """What goes wrong with a package beside the last minor of a sibling, where that was kept and its range allows it.
+
+  `environment(sibling)` makes a new one. Tests marked as slow are left out.
+  """
+  found: list[str] = []
+  for requirement in packages[name].requirements():
+    wheel = previous_minor(packages[requirement.name], folder) if requirement.name in packages else None
+    if wheel is None or version_of(wheel) not in requirement.specifier:
+      continue
+    here = environment(requirement.name)
+    wheels = {n: built[n].wheel for n in siblings([name], packages, "test")} | {requirement.name: wheel}
+    print(f"with {requirement.name} {version_of(wheel)}:", flush=True)
+    try:
+      install_for_tests(here, built[name], wheels)
+    except RuntimeError as error:  # another sibling needs a newer one, so nobody gets this combination
+      print(f"cannot be installed together: {error}", flush=True)
+      continue
+    wrong = [*cannot_import(here, built[name]), *failed_tests(here, built[name], ["-m", "not slow", *options])]
+    found += [f"with {requirement.name} {version_of(wheel)}, which {requirement} allows: {text}" for text in wrong]
+  return found
+
+
+def install_for_tests(environment: Environment, built: Built, wheels: Mapping[str, Path]) -> None:
+  """Install a package with its extra for tests, and these of ours. Raises RuntimeError if that cannot be."""
+  others = [str(wheel) for name, wheel in wheels.items() if name != built.package.name]
+  environment.install(f"{built.package.name}[test] @ {built.wheel.as_uri()}", *others, "pytest-xdist>=3.5")
+
+
+def failed_tests(environment: Environment, built: Built, options: Sequence[str]) -> list[str]:
+  """Runs the tests that are in the source distribution; what to say if they fail."""
+  source = unpacked(built, environment.folder.parent)
   pytest = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(source), "-p", "no:cacheprovider"]
-  status = environment.show(
-    *pytest, "-q", "-n", "2", "--dist", "worksteal", *options, str(source / "tests"), cwd=source
-  )
-  return wrong if status == 0 else [*wrong, f"its tests failed: pytest ended with status {status}"]
+  pytest += ["-q", "-n", "2", "--dist", "worksteal", *options, str(source / "tests")]
+  status = environment.show(*pytest, cwd=source)
+  return [f"its tests failed: pytest ended with status {status}"] if status else []
 
 
 def provided_by_extras(package: Package) -> list[str]:
