@@ -179,6 +179,9 @@ def test_parse_opt() -> None:
   assert parse_opt("STAGE(2,(0,3))") == Opt(OptOps.STAGE, 2, (0, 3))
   assert parse_opt("THREAD(0)") == Opt(OptOps.THREAD, 0, None)
   assert parse_opt("NOLOCALS()") == Opt(OptOps.NOLOCALS)
+  assert parse_opt("STAGE(None, (3, 1))") == Opt(OptOps.STAGE, None, (3, 1)) and parse_opt("TC(2,None)") == Opt(
+    OptOps.TC, 2
+  )
 
 
 def test_a_kernel_keeps_its_own_optimisations(tool: Tool) -> None:

@@ -31,7 +31,7 @@ from tiny_uop.tools import (
   write_text,
 )
 
-_OPT = re.compile(r"([A-Za-z]+)\((?:(\d+)(?:,(\d+|\([\d,]*\)))?)?\)")
+_OPT = re.compile(r"([A-Za-z]+)\((?:(\d+|None)(?:,(\d+|None|\([\d,]*\)))?)?\)")
 _EPILOG = """\
 --stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.
   python -m tiny_codegen --stop-after merge kernel.uop | python -m tiny_codegen --start-after merge --target c
@@ -39,15 +39,17 @@ Exit status: 0 done, 1 the input is at fault (standard error has file, line and 
 
 
 def parse_opt(text: str) -> Opt:
-  """`VECTOR(1,8)`, `STAGE(2,(0,3))`, `NOLOCALS()`. Raises UsageError for anything else."""
+  """`VECTOR(1,8)`, `STAGE(2,(0,3))`, `STAGE(None,(0,3))`, `NOLOCALS()`, as DEBUG=3 prints them. Raises UsageError for
+  anything else."""
   found = _OPT.fullmatch(text.replace(" ", ""))
   if found is None or found[1].upper() not in OptOps.__members__:
     names = ", ".join(OptOps.__members__)
     raise UsageError(f"{text!r} is no optimisation: expected NAME(axis) or NAME(axis,amount), NAME one of {names}")
   argument: int | tuple[int, ...] | None = None
-  if (amount := found[3]) is not None:
+  axis = None if found[2] in (None, "None") else int(found[2])
+  if (amount := found[3]) not in (None, "None"):
     argument = tuple([int(n) for n in amount[1:-1].split(",") if n]) if amount.startswith("(") else int(amount)
-  return Opt(OptOps[found[1].upper()], None if found[2] is None else int(found[2]), argument)
+  return Opt(OptOps[found[1].upper()], axis, argument)
 
 
 def kernels_of(root: UOp) -> list[UOp]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Self
 
 from tiny_tensor.network import Record, least_records
@@ -45,7 +46,7 @@ class SortMixin(ScatterMixin):
     *lead, n = (int(s) for s in x.shape)
     records = x.detach().sort_records(descending)
     keep = 1 << (k - 1).bit_length()
-    found = least_records(records, keep, lambda size: self.count_up(size).uop)
+    found = least_records(records, keep, cache(lambda size: self.count_up(size).uop))
     last = found[-1].shrink([(0, prod(lead)), (0, k)])
     # of a packed record the lower half is the position
     place = last if last.dtype == dtypes.int32 else (last & 0xFFFFFFFF).cast(dtypes.int32)
