@@ -241,10 +241,10 @@ def test_time_is_linear() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_nodes() -> None:
-  lines = [f"%{i} = ADD index (%{i - 1}, %{i - 1})" for i in range(1, 1_000_000)]
+def test_hundreds_of_thousands_of_nodes() -> None:
+  lines = [f"%{i} = ADD index (%{i - 1}, %{i - 1})" for i in range(1, 300_000)]
   took, error = seconds("\n".join(["tiny-uop 1", '%0 = VARIABLE index () arg=("x", 0, 1)', *lines]))
-  assert error is None and took < 120
+  assert error is None and took < 40
 
 
 def test_integers_with_equal_hashes_are_refused() -> None:
