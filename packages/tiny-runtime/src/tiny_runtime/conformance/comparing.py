@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tiny_runtime.conformance.failure import Misbehaved
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.values import Difference, differences, unpack
+from tiny_runtime.ref.compiler import pointer_of
 from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
 from tiny_uop.truncate import FORMATS, Number, from_bits
 
@@ -30,7 +32,7 @@ def compare(
   got = target.run(kernel, contents, values, offset)
   want = oracle.run(kernel, contents, values)
   pointers = {int(u.arg): u.dtype for u in kernel.toposort if u.op is Ops.PARAM}
-  written = {_parameter(u) for u in kernel.toposort if u.op is Ops.STORE}
+  written = {_slot(u) for u in kernel.toposort if u.op is Ops.STORE}
   for slot, pointer in sorted(pointers.items()):
     assert isinstance(pointer, PtrDType)
     check(
@@ -44,30 +46,25 @@ def compare(
   return got
 
 
-def _parameter(access: UOp) -> int:
+def _slot(access: UOp) -> int:
   """Slot of the buffer that a LOAD or STORE goes to; -1 for near memory."""
-  pointer = access.src[0]
-  while pointer.op in (Ops.INDEX, Ops.AFTER):
-    pointer = pointer.src[0]
+  pointer = pointer_of(access.src[0])
   return int(pointer.arg) if pointer.op is Ops.PARAM else -1
 
 
+@dataclass(frozen=True)
 class Case:
   """One buffer of one run, for messages."""
 
-  def __init__(
-    self,
-    target: Target,
-    kernel: UOp,
-    contents: Sequence[bytes],
-    slot: int,
-    dtype: DType,
-    offset: int | Sequence[int] = 0,
-    values: Mapping[str, int] | None = None,
-    operands: Sequence[Sequence[Number]] = (),
-  ) -> None:
-    self.target, self.kernel, self.contents, self.slot, self.dtype = target, kernel, contents, slot, dtype
-    self.offset, self.values, self.operands = offset, values, operands
+  target: Target
+  kernel: UOp
+  contents: Sequence[bytes]
+  slot: int
+  dtype: DType
+  offset: int | Sequence[int] = 0
+  values: Mapping[str, int] | None = None
+  operands: Sequence[Sequence[Number]] = ()
+  """What each element was computed from, where kernels are elementwise."""
 
 
 def check(
@@ -104,7 +101,7 @@ def check(
 
 def _inputs(case: Case) -> list[str]:
   """The first elements of every buffer that the kernel reads."""
-  read = {_parameter(u): u.src[0].dtype for u in case.kernel.toposort if u.op is Ops.LOAD}
+  read = {_slot(u): u.src[0].dtype for u in case.kernel.toposort if u.op is Ops.LOAD}
   lines = []
   for slot, pointer in sorted((slot, pointer) for slot, pointer in read.items() if slot >= 0):
     assert isinstance(pointer, PtrDType)
