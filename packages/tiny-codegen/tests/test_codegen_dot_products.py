@@ -28,6 +28,8 @@ AVX512 = (*AVX2, "+avx512f", "+avx512vl", "+avx512bw", "+avx512dq")
 TARGETS = {
   "vnni": cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX512, "+avx512vnni")),
   "avxvnni": cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX2, "+avxvnni")),
+  "avx2": cpu_target("x86_64-unknown-linux-gnu", "x86-64", AVX2),
+  "avx512": cpu_target("x86_64-unknown-linux-gnu", "x86-64", AVX512),
   "int8": cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX2, "+avxvnniint8")),
   "zen4": cpu_target("x86_64-unknown-linux-gnu", "znver4", (*AVX512, "+avx512vnni", "+avx512bf16")),
   "emerald": cpu_target("x86_64-unknown-linux-gnu", "emeraldrapids", (*AVX512, "+avx512vnni", "+avx512bf16")),
@@ -78,6 +80,8 @@ def optimised(root: UOp, opts: tuple[Opt, ...], capabilities: Capabilities) -> U
     *[(33, 65, 67, form, "vnni") for form in ("nn", "nt", "tn", "tt")],
     *[(64, 64, 64, form, target) for form, target in pairs(("nt", "tn"), ("vnni", "int8", "arm"))],
     (9, 40, 10, "nn", "avxvnni"),
+    (64, 64, 64, "nn", "avx2"),
+    (64, 64, 64, "nn", "avx512"),
   ],
 )
 def test_signed_bytes_are_exact(m: int, n: int, k: int, form: str, target: str, run_kernel: Any) -> None:
@@ -118,22 +122,25 @@ def test_numbers_of_16_bits(run_kernel: Any) -> None:
 def test_no_signs_at_all(run_kernel: Any) -> None:
   types = dtypes.uint8, dtypes.uint8
   root = product(32, 48, 36, types, wide=dtypes.uint32)
-  assert OptOps.TC not in {o.op for o in chosen(root, "vnni")}, "x86 has an instruction for it since AVX-VNNI-INT8 only"
   a, b = numbers((32, 36), types[0], "n"), numbers((36, 48), types[1], "n")
-  for target in ("int8", "arm"):
+  used = {}
+  for target in ("int8", "arm", "vnni", "avx2"):
     opts = chosen(root, target)
-    assert OptOps.TC in {o.op for o in opts}
+    changed = optimised(root, opts, TARGETS[target].capabilities)
+    used[target] = {u.arg.dtype_a for u in changed.toposort if u.op is Ops.MMA}
     arrays = [np.zeros((32, 48), np.uint32), a, b]
-    found = run_kernel(optimised(root, opts, TARGETS[target].capabilities), arrays, ())
+    found = run_kernel(changed, arrays, ())
     np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
+  bytes_only, words = {dtypes.uint8}, {dtypes.int16}
+  assert used == {"int8": bytes_only, "arm": bytes_only, "vnni": words, "avx2": words}
 
 
 # *** choices ***
 
 
-@pytest.mark.parametrize("features", [AVX2, AVX512, (*AVX2, "+avx512vnni")])
+@pytest.mark.parametrize("features", [("+sse4.1",), ("+avx", "+fma", "+sse4.1"), ("+sse4.1", "+avx512vnni")])
 def test_targets_without_the_instruction_multiply_and_add(features: tuple[str, ...]) -> None:
-  """AVX512-VNNI without AVX512-VL is not made use of: it has no narrow forms."""
+  """So does one that has VNNI without what comes with it on all processors."""
   target = cpu_target("x86_64-unknown-linux-gnu", "x86-64", features)
   assert target.capabilities.dot_products == ()
   assert OptOps.TC not in {o.op for o in choose_opts(product(256, 256, 256), target.capabilities)}
@@ -271,6 +278,8 @@ def test_meaning() -> None:
     ("vnni", BYTES, dtypes.int32, "vpdpbusd\t%zmm"),
     ("avxvnni", BYTES, dtypes.int32, "vpdpbusd\t%ymm"),
     ("vnni", (dtypes.int16, dtypes.int16), dtypes.int32, "vpdpwssd\t"),
+    ("avx2", BYTES, dtypes.int32, "vpmaddwd\t%ymm"),
+    ("avx512", BYTES, dtypes.int32, "vpmaddwd\t%zmm"),
     ("int8", BYTES, dtypes.int32, "vpdpbssd\t"),
     ("int8", (dtypes.uint8, dtypes.uint8), dtypes.uint32, "vpdpbuud\t"),
     ("zen4", (dtypes.bfloat16, dtypes.bfloat16), dtypes.float32, "vdpbf16ps\t"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tiny_codegen.contraction import Contraction
+from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import extent
 from tiny_codegen.opts import apply_opts
@@ -30,24 +31,38 @@ def ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tupl
 
 def _with_dot_products(
   root: UOp, found: Contraction, capabilities: Capabilities
+) -> list[tuple[list[Opt], Contraction]]:
+  """Optimisations that make dot products of the sum, and the kernel with them. Of the instructions that take its types
+  those count that do most at once; the ones that need no offset come first."""
+  widest = max(made_of(o.value).bits for o in found.operands)
+  fitting: dict[DotProduct, list[tuple[list[Opt], Contraction]]] = {}
+  for place, (instruction, _) in enumerate(capabilities.dot_products, len(capabilities.tensor_cores)):
+    if widest <= instruction.dtype_a.bits:
+      for opts, changed in _by(root, found, place, instruction, capabilities):
+        fitting.setdefault(changed.instruction or instruction, []).append((opts, changed))
+  most = max((product.terms for product in fitting), default=0)
+  best = sorted([product for product in fitting if product.terms == most], key=lambda product: product.offset)
+  return [way for product in best for way in fitting[product]]
+
+
+def _by(
+  root: UOp, found: Contraction, place: int, instruction: DotProduct, capabilities: Capabilities
 ) -> Iterator[tuple[list[Opt], Contraction]]:
-  """Optimisations that make dot products of the sum, and the kernel with them."""
-  bits = {made_of(o.value).bits for o in found.operands}
+  """The same for one instruction: along each loop, and with each operand as the rows."""
   outputs = [r.arg[0] for o in found.operands for r in found.own_loops(o)[:1]]
   if len(outputs) < 2:
     return
-  for place, (instruction, _) in enumerate(capabilities.dot_products, len(capabilities.tensor_cores)):
-    for depth in _along(found, instruction.terms) if bits == {instruction.dtype_a.bits} else []:
-      for rows, columns in (outputs, outputs[::-1]):
-        opts = [Opt(OptOps.TC, depth.arg[0], (place, rows, columns))]
-        if (extent(depth) or 0) % instruction.terms:
-          opts.insert(0, Opt(OptOps.PADTO, depth.arg[0], instruction.terms))
-        try:
-          changed = Contraction.of(apply_opts(root, tuple(opts), capabilities))
-        except KernelOptError:
-          continue
-        if changed is not None:
-          yield opts, changed
+  for depth in _along(found, instruction.terms):
+    for rows, columns in (outputs, outputs[::-1]):
+      opts = [Opt(OptOps.TC, depth.arg[0], (place, rows, columns))]
+      if (extent(depth) or 0) % instruction.terms:
+        opts.insert(0, Opt(OptOps.PADTO, depth.arg[0], instruction.terms))
+      try:
+        changed = Contraction.of(apply_opts(root, tuple(opts), capabilities))
+      except KernelOptError:
+        return
+      if changed is not None:
+        yield opts, changed
 
 
 def _along(found: Contraction, terms: int) -> list[UOp]:

@@ -48,7 +48,8 @@ def use_dot_product(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
 
 def fitting(product: Product, instruction: DotProduct) -> tuple[UOp, UOp, DotProduct] | None:
   """The operands (the rows' first, if either will do) in the types of an instruction, and what it is to compute."""
-  if product.reduce.dtype is not instruction.dtype_out:
+  wrap = all(d.kind in ("int", "uint") for d in (product.reduce.dtype, instruction.dtype_out))
+  if product.reduce.dtype is not instruction.dtype_out and not (wrap and product.reduce.dtype.bits == WORD.bits):
     return None
   types = instruction.dtype_a, instruction.dtype_b
   for a, b in ((product.a, product.b), (product.b, product.a)):
@@ -82,7 +83,7 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
   a, b = words(first, first.dtype), words(second, second.dtype)
   terms = UOp(Ops.MMA, computed.dtype_out, (a ^ SIGN_BITS if computed.offset else a, b, _zero(computed)), computed)
   total = terms.reduce(Ops.ADD, *split_loops(product.reduce, {product.depth: split}))
-  return root.substitute({product.reduce: total})
+  return root.substitute({product.reduce: total.bitcast(product.reduce.dtype)})
 
 
 def _zero(instruction: DotProduct) -> UOp:

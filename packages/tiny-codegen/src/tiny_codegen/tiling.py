@@ -41,6 +41,8 @@ SMALL = 1 / 4
 # what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
 # lines, or of lines that are not next to each other; and a gate on a last, partial block
 COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
+# integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
+INTEGERS = 0.4
 # what rows cost that come from the second cache level
 SECOND = 1.1
 # of the second level, what all panels together may take to stay there
@@ -184,7 +186,7 @@ class _Plan:
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
     # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
-    each = max(tile / 2 / self._rate(), (self.rows + self.vectors) / 2, 4.0)
+    each = max(tile / 2 / rate(self.c, self.target), (self.rows + self.vectors) / 2, 4.0)
     near = self.target.caches.first * FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
@@ -204,11 +206,6 @@ class _Plan:
     elif rows_from is Rows.DIRECT:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
-
-  def _rate(self) -> float:
-    """Instructions in the time of one multiply-add."""
-    wanted = self.c.instruction
-    return 1.0 if wanted is None else dict(self.target.dot_products)[wanted.plain]
 
   def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
     """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
@@ -370,6 +367,13 @@ def _divides(loop: UOp, amount: int) -> bool:
   return int(loop.src[0].vmax) % amount == 0
 
 
+def rate(c: Contraction, target: Capabilities) -> float:
+  """How often vectors are multiplied and added in the time of one multiply-add of floats."""
+  if c.instruction is not None:
+    return dict(target.dot_products)[c.instruction.plain]
+  return 1.0 if c.reduce.dtype.kind == "float" else INTEGERS
+
+
 def dot_cycles(c: Contraction, target: Capabilities) -> float:
   """An estimate for lanes along the sum, which both operands have to be adjacent in."""
   summed = [r for r in c.reduce.src[1:] if all(o.step(r) == 1 for o in c.operands)]
@@ -378,4 +382,4 @@ def dot_cycles(c: Contraction, target: Capabilities) -> float:
   width = min(target.lanes(o.value.dtype) for o in c.operands)
   size = int(summed[0].src[0].vmax)
   outputs = c.outputs
-  return outputs * (c.length * blocks(summed[0], width) * width / size / (2 * width) * 1.25 + 8)
+  return outputs * (c.length * blocks(summed[0], width) * width / size / (2 * width * rate(c, target)) * 1.25 + 8)

@@ -17,12 +17,14 @@ BFLOAT16 = DotProduct(dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
 @dataclass(frozen=True)
 class DotInstruction:
   """`names` are LLVM's intrinsics by how many lanes they have, largest first. `rate` is how many the processor starts
-  in the time of one multiply-add of float32 vectors of the same size. `words`: the intrinsics take words, not terms."""
+  in the time of one multiply-add of float32 vectors of the same size. `words`: the intrinsics take words, not terms.
+  `adds`: they take the accumulator and add to it, what others need a second instruction for."""
 
   product: DotProduct
   names: tuple[tuple[int, str], ...]
   rate: float
   words: bool
+  adds: bool = True
 
 
 def _x86(product: DotProduct, name: str, sizes: tuple[int, ...], rate: float = 1.0) -> DotInstruction:
@@ -47,6 +49,10 @@ def x86_dot_products(on: frozenset[str], cpu: str) -> tuple[DotInstruction, ...]
   if sizes:
     found.append(_x86(DotProduct(U8, S8, S32), "avx512.vpdpbusd", sizes))
     found.append(_x86(DotProduct(S16, S16, S32), "avx512.vpdpwssd", sizes))
+  elif "avx2" in on:
+    wide = ((16, "llvm.x86.avx512.pmaddw.d.512"),) if "avx512bw" in on and "avx512vl" in on else ()
+    names = (*wide, (8, "llvm.x86.avx2.pmadd.wd"), (4, "llvm.x86.sse2.pmadd.wd"))
+    found.append(DotInstruction(DotProduct(S16, S16, S32), names, 0.5, words=False, adds=False))
   if "avx512bf16" in on and "avx512vl" in on:
     # Intel's processors start one in the time of four multiply-adds (measured on Emerald Rapids), AMD's in that of one
     rate = 1.0 if cpu.startswith("znver") else 0.25
@@ -81,7 +87,10 @@ def dot_product(body: Function, u: UOp, instruction: DotInstruction) -> str:
     a, b, c = (_part(body, x, s.dtype, start, count) for x, s in zip(operands, u.src, strict=True))
     if not instruction.words:
       a, b = (_terms(body, x, d, count) for x, d in ((a, u.arg.dtype_a), (b, u.arg.dtype_b)))
-    parts.append((body.call(name, c[0], c, a, b), count))
+    if instruction.adds:
+      parts.append((body.call(name, c[0], c, a, b), count))
+    else:
+      parts.append((body.let(f"add {c[0]} {c[1]}, {body.call(name, c[0], a, b)}"), count))
     start += count
   return _joined(body, parts, u.dtype)
 
