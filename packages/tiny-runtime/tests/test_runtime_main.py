@@ -64,8 +64,8 @@ def test_hanging_probe_is_ended_with_its_children(make_plugin: MakePlugin, tmp_p
   hang = f"os.fork(); [(open({str(alive)!r}, 'a').write('x'), time.sleep(0.05)) for _ in range(2000)]"
   make_plugin("tiny-runtime-hang", "HANG", TEMPLATE.format(probe=hang))
   start = time.monotonic()
-  text = table("--timeout", "4")
-  assert time.monotonic() - start < 30
+  text = table("--timeout", "8")  # in which the others have answered, also on a busy machine
+  assert time.monotonic() - start < 60
   assert "did not finish in time" in row(text, "HANG")
   assert row(text, "REF").startswith("✓ REF ready")
   size = alive.stat().st_size
