@@ -53,6 +53,16 @@ def test_store_through_padding_or_expansion(view: object) -> None:
     schedule(UOp.sink(x.after(target.store(target.const_like(1)))))
 
 
+def test_store_through_an_expansion_that_repeats_nothing() -> None:
+  """Every third of 8 elements: of the axis put before itself, 9 are in rows of three, but the first of each is in 8."""
+  x = buffer()
+  target = x.reshape((1, 8)).expand((2, 8)).reshape((16,)).shrink(((0, 9),)).reshape((3, 3)).shrink(((0, 3), (0, 1)))
+  assert schedule(UOp.sink(x.after(target.store(target.const_like(1))))).src
+  beyond = x.reshape((1, 8)).expand((2, 8)).reshape((16,)).shrink(((0, 16),)).reshape((2, 8)).shrink(((0, 2), (0, 1)))
+  with pytest.raises(ValueError, match="cannot write through"):
+    schedule(UOp.sink(x.after(beyond.store(beyond.const_like(1)))))
+
+
 def test_store_into_a_computed_value() -> None:
   x = buffer() + 1
   with pytest.raises(ValueError, match="not a buffer"):

@@ -313,7 +313,7 @@ class Rangeify:
       return flatten(index, u.shape) + view.byte_offset // u.dtype.itemsize
     while u.op is not Ops.BUFFER:
       if u.op in GroupOp.Movement:
-        if u.op in (Ops.PAD, Ops.EXPAND):
+        if u.op is Ops.PAD or (u.op is Ops.EXPAND and repeats(u, index)):
           raise ValueError(
             f"cannot write through {u!r}: PAD and EXPAND have elements that are not in the buffer, or are there once"
           )
@@ -338,6 +338,13 @@ class Rangeify:
     pointer = UOp.param(0, place.pointer)
     loops = [r for r in unit.loops if r is not ZERO]
     unit.body = pointer.index(simplify(as_uop(offset))).store(value).end(*loops)
+
+
+def repeats(expand: UOp, index: Index) -> bool:
+  """Whether an element of an EXPAND may be one that stands elsewhere too: not so at position 0 of the axes that repeat,
+  which is all that a strided view reaches of an axis put before itself."""
+  axes = [i for i, old, new in zip(index, expand.src[0].shape, expand.shape, strict=True) if old != new]
+  return any(simplify(as_uop(i)) is not ZERO for i in axes)
 
 
 def is_reinterpretation_between(target: UOp) -> bool:

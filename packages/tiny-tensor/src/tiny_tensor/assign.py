@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from tiny_tensor.base import ALIASES, Operand, TensorBase, check_devices, is_const, live_tensors
-from tiny_tensor.index_parse import Entry, Gather, Span
+from tiny_tensor.index_parse import Gather
 from tiny_tensor.normalisation import NormMixin
 from tiny_tensor.realize import HOLDERS, buffer_for, storage, stored
 from tiny_tensor.shapes import broadcast_shape
@@ -22,9 +22,30 @@ WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
 def writable_storage(uop: UOp) -> UOp | None:
   """The BUFFER or AFTER that can be written through a view; None where elements would be hit twice or are not in it."""
-  while uop.op in WRITABLE:
+  after: list[UOp] = []
+  while uop.op in WRITABLE or (uop.op is Ops.EXPAND and every_so_many(uop, after)):
+    after.insert(0, uop)
     uop = uop.src[0]
   return uop if uop.op in HOLDERS else None
+
+
+def every_so_many(expand: UOp, after: Sequence[UOp]) -> bool:
+  """Whether an axis that is repeated once is only so for a last step that is longer than what is left of it: whether
+  the movement ops after the EXPAND keep one element in so many, less than one pass over the axis from first to last.
+  """
+  old, new = expand.src[0].shape, expand.shape
+  axes = [a for a, (was, now) in enumerate(zip(old, new, strict=True)) if was != now]
+  if [u.op for u in after[:4]] != [Ops.RESHAPE, Ops.SHRINK] * 2 or len(axes) != 1 or new[axes[0]] != 2:
+    return False
+  axis = axes[0]
+  joined, cut, split, picked = (u.shape for u in after[:4])
+  if joined != (*new[:axis], 2 * new[axis + 1], *new[axis + 2 :]):
+    return False
+  rows = (*cut[:axis], split[axis], split[axis + 1], *cut[axis + 1 :])
+  one = (*split[: axis + 1], 1, *split[axis + 2 :])
+  same_elsewhere = cut[:axis] + cut[axis + 1 :] == joined[:axis] + joined[axis + 1 :]
+  last = (split[axis] - 1) * split[axis + 1]
+  return split == rows and picked == one and same_elsewhere and isinstance(last, int) and last < int(new[axis + 1])
 
 
 def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
@@ -109,9 +130,6 @@ class AssignMixin(NormMixin):
     value = self.value_for(x, result.shape)
     if 0 in result.shape:
       return
-    if any(isinstance(e, Span) and e.step not in (1, -1) for e in entries):
-      self.set_strided(entries, gathers, value)
-      return
     self.in_buffer()
     view = self.view_of(entries)
     base = writable_storage(view.uop)
@@ -122,30 +140,6 @@ class AssignMixin(NormMixin):
     """Whether the axes of index tensors go to the front."""
     axes = [axis for axis, _ in gathers]
     return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))
-
-  def set_strided(self, entries: list[Entry], gathers: Sequence[tuple[int, Self]], value: Self) -> None:
-    """Steps other than 1: the value spread over the shape of the tensor, taken where a mask holds."""
-    if gathers:
-      view = self.view_of(entries)
-      value = view.written(gathers, value, self.front(gathers))
-    mask = self.const_like(True, dtypes.bool)
-    self.assign(self.spread(entries, mask).where(self.spread(entries, value), self))
-
-  def spread(self, entries: list[Entry], value: Self) -> Self:
-    """`value`, of the shape of the view that `entries` make (or of the whole tensor), put in its place among zeros."""
-    from tiny_tensor.derivatives import FORMULAS, view_chain
-
-    chain = view_chain(self.view_of(entries).uop, self.uop)
-    out = value.uop if value.shape == self.view_of(entries).shape else None
-    if out is None:
-      out = value.uop
-      for move in chain:
-        out = move.replace(dtype=out.dtype, src=(out, *move.src[1:]))
-    for move in reversed(chain):
-      new = FORMULAS[move.op](out, move)[0]
-      assert new is not None
-      out = new
-    return value.derive(out)
 
   def written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
     """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""

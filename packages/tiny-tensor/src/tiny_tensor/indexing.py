@@ -103,19 +103,20 @@ class IndexMixin(ConvMixin):
     if step == 1:
       return self.select_axis(axis, start, start + count)
     assert isinstance(start, int) and isinstance(count, int)
-    last = start + (count - 1) * step
-    x = self.select_axis(axis, min(start, last), max(start, last) + 1)
-    x = x.flip(axis) if step < 0 else x
-    stride = abs(step)
+    x, size, stride = self, int(self.shape[axis]), abs(step)
+    if step < 0:
+      x, start = x.flip(axis), size - 1 - start
     if stride == 1 or count == 1:
-      return x
-    # rows of `stride` elements, of which the first counts; where the axis ends too early for the last row, pad it
-    if step > 0 and start + count * stride <= int(self.shape[axis]):
-      return self.select_axis(axis, start, start + count * stride).rows(axis, count, stride)
-    if step < 0 and start - count * stride >= -1:
-      return self.select_axis(axis, start - count * stride + 1, start + 1).flip(axis).rows(axis, count, stride)
-    padded = x.pad_zeros([(0, stride - 1 if i == axis else 0) for i in range(x.ndim)])
-    return padded.rows(axis, count, stride)
+      return x.select_axis(axis, start, start + count)
+    # rows of `stride` elements, of which the first counts; where the axis ends too early for the last row, it begins
+    # anew: that is still a view, in which writes are seen
+    x = x.twice(axis) if start + count * stride > size else x
+    return x.select_axis(axis, start, start + count * stride).rows(axis, count, stride)
+
+  def twice(self, axis: int) -> Self:
+    """An axis followed by itself."""
+    before, size, after = self.shape[:axis], self.shape[axis], self.shape[axis + 1 :]
+    return self.reshape((*before, 1, size, *after)).expand((*before, 2, size, *after)).flatten(axis, axis + 1)
 
   def rows(self, axis: int, count: int, stride: int) -> Self:
     """Every `stride`-th of `count * stride` elements."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_tensor.sorting import SortMixin
+from tiny_tensor.picking import PickMixin
 
 
-class LossMixin(SortMixin):
+class LossMixin(PickMixin):
   """Cross-entropies and the negative log-likelihood."""
 
   __slots__ = ()
