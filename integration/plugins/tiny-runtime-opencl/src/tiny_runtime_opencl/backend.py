@@ -21,7 +21,7 @@ INSTALL_DRIVER = (
 class OpenCLBackend:
   """Every OpenCL device that can compile: GPUs first, in the order of platforms."""
 
-  api = (1, 1)
+  api = (1, 2)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

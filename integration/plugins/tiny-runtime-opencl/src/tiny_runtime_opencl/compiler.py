@@ -29,7 +29,7 @@ class OpenCLCompiler:
     if measure is not None:
       timer = lambda program: measure(as_binary(program))  # noqa: E731
     try:
-      program = compile_kernel(kernel, OpenCLRenderer(self.arch), measure=timer)
+      program = compile_kernel(kernel, OpenCLRenderer(self.arch), measure=timer, notes=measure)
     except (ValueError, NotImplementedError) as error:
       raise CompileError(f"no OpenCL C for this kernel: {error}", print_uop(kernel)) from error
     return as_binary(program)
