@@ -14,7 +14,7 @@ import pytest
 
 from tiny_runtime import Binary, CompileError, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime_opencl import BACKEND, Arch
-from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 cl = pytest.importorskip("pyopencl")
 F = dtypes.float32
@@ -147,3 +147,38 @@ def test_types_that_it_has_or_lacks() -> None:
   emulated = BACKEND.compiler("gpu fp64 local=4096 group=4 sizes=4x4x4").compile(load(dtypes.float16)).source
   native = BACKEND.compiler("gpu fp16 local=4096 group=4 sizes=4x4x4").compile(load(dtypes.float16)).source
   assert "half" not in emulated and "half" in native
+
+
+class Stopwatch:
+  """Times candidates on a device, and keeps what was found: a Measure."""
+
+  def __init__(self, device: Any) -> None:
+    self.device, self.timed, self.found = device, dict[str, float](), ""
+
+  def __call__(self, binary: Binary) -> float:
+    memory = [self.device.alloc(p.size * p.dtype.itemsize) for p in binary.params]
+    sizes = [tuple(int(s.arg) for s in group) for group in (binary.global_size, binary.local_size)]
+    seconds = self.device.launch(self.device.load(binary), [(m, 0) for m in memory], [], *sizes, True)
+    for one in memory:
+      self.device.free(one)
+    self.timed[binary.source] = float(seconds)
+    return float(seconds)
+
+  def recall(self) -> str | None:
+    return self.found or None
+
+  def remember(self, found: str) -> None:
+    self.found = found
+
+
+def test_a_search_times_candidates_on_the_device(device: Any, arch: Arch) -> None:
+  i, floats = UOp.range(8, 0), F.ptr(8)
+  store = UOp.param(0, floats).index(i).store(UOp.param(1, floats).index(i).load() * 2.0).end(i)
+  kernel, compiler, watch = UOp.sink(store, arg=KernelInfo("double")), BACKEND.compiler(str(arch)), Stopwatch(device)
+  with Context(BEAM=2):
+    best = compiler.compile(kernel, watch)
+    assert best.source in watch.timed and len(watch.timed) >= 3
+    assert all(0 < seconds < 1 for seconds in watch.timed.values())
+    again = Stopwatch(device)
+    again.found = watch.found
+    assert compiler.compile(kernel, again) == best and not again.timed  # found before
