@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tiny_tensor import Context, Tensor, dtypes, nn
 from tiny_tensor.nn.state import (
@@ -181,6 +183,66 @@ def test_every_truncation_of_a_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(whole[:length])
     with pytest.raises(ValueError, match="safetensors"):
       safe_load(path)
+
+
+def save_shards(folder: Path, **index: Any) -> Path:
+  safe_save({"a": Tensor([1.0]), "b": Tensor([2])}, folder / "model-1.safetensors")
+  safe_save({"c": Tensor([[3.0]])}, folder / "model-2.safetensors")
+  places = {"c": "model-2.safetensors", "a": "model-1.safetensors", "b": "model-1.safetensors"}
+  path = folder / "model.safetensors.index.json"
+  path.write_text(json.dumps({"metadata": {"total_size": 12}, "weight_map": places | index}))
+  return path
+
+
+def test_a_model_in_several_files(tmp_path: Path) -> None:
+  loaded = safe_load(save_shards(tmp_path))
+  assert {name: t.to("REF").tolist() for name, t in loaded.items()} == {"c": [[3.0]], "a": [1.0], "b": [2]}
+
+
+@pytest.mark.parametrize(
+  ("place", "message"),
+  [
+    ("model-2.safetensors", "'x'.*does not have it"),
+    ("../model-1.safetensors", "next to it"),
+    ("/etc/passwd", "next to it"),
+    ("..\\x", "next to it"),
+    (5, "next to it"),
+  ],
+)
+def test_an_index_that_lies(tmp_path: Path, place: Any, message: str) -> None:
+  with pytest.raises(ValueError, match=message):
+    safe_load(save_shards(tmp_path, x=place))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"weight_map": []}', b"[" * 100_000, b'{"a":1,"a":1}'])
+def test_an_index_that_is_none(tmp_path: Path, content: bytes) -> None:
+  (tmp_path / "broken.json").write_bytes(content)
+  with pytest.raises(ValueError, match=r"broken\.json"):
+    safe_load(tmp_path / "broken.json")
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4))
+def test_damaged_files_are_errors_or_tensors(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
+  path = tmp_path / "a.safetensors"
+  safe_save({"x": Tensor([1.0, 2.0]), "y": Tensor([[True]])}, path, metadata={"k": "v"})
+  content = bytearray(path.read_bytes())
+  for at, byte in changes:
+    content[at % len(content)] = byte
+  path.write_bytes(content)
+  try:
+    loaded = safe_load(path)
+  except ValueError as error:
+    assert "a.safetensors" in str(error)
+  else:
+    assert sum(t.numel() * t.dtype.itemsize for t in loaded.values()) == 9
+
+
+def test_narrow_floats_are_looked_at_from_the_file(tmp_path: Path) -> None:
+  for dtype in (dtypes.bfloat16, *dtypes.fp8s):
+    safe_save({"x": Tensor([1.0, -2.0], dtype=dtype)}, tmp_path / "a.safetensors")
+    loaded = safe_load(tmp_path / "a.safetensors")["x"]
+    assert (str(loaded.device)[:5], loaded.tolist()) == ("DISK:", [1.0, -2.0])
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -217,6 +217,12 @@ def is_whole(uop: UOp) -> bool:
   return uop.op is Ops.BUFFER
 
 
+def only_stored(uop: UOp) -> bool:
+  """Whether a graph is on a device that runs no kernels: a mapped file, or bytes of this process."""
+  device = str(uop.device or "")
+  return device.startswith("DISK") or device == "HOST"
+
+
 def is_const(uop: UOp) -> bool:
   """Whether a graph is one constant seen through movement ops."""
   while uop.op in (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP):

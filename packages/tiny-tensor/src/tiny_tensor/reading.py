@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tiny_runtime import Buffer, Device, buffer_of
 from tiny_tensor.assign import AssignMixin
-from tiny_tensor.base import Scalar, is_const, is_whole
+from tiny_tensor.base import Scalar, is_const, is_whole, only_stored
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.realize import apply, graph_plan, is_realized, plan_tensors, realize_tensors, storage
@@ -87,10 +87,8 @@ class ReadMixin(AssignMixin):
     if 0 in shape:
       return None, 0, shape
     x = self
-    device = str(self.uop.device or "")
-    if device.startswith("DISK") or device == "HOST":
-      if not is_whole(self.uop):
-        x = self.to(None)
+    if only_stored(self.uop) and not is_whole(self.uop):
+      x = self.to(None)
     if not is_whole(x.uop):
       # a computed tensor keeps its value, unless a gradient may still have to flow through it
       if x.history or storage(x.uop) is not None or is_const(x.uop) or x is not self:
@@ -105,7 +103,10 @@ class ReadMixin(AssignMixin):
 
   def readable(self) -> Self:
     """Itself, or cast to float32 where Python has no such format (bfloat16, fp8)."""
-    return self if self.dtype in FORMATS else self.detach().as_dtype(dtypes.float32)
+    if self.dtype in FORMATS:
+      return self
+    x = self.detach()
+    return (x.to(None) if only_stored(x.uop) else x).as_dtype(dtypes.float32)
 
   def data(self) -> memoryview:
     """The elements as a read-only memoryview of this shape. Raises TypeError for bfloat16 and fp8."""

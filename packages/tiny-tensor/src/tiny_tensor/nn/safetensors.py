@@ -6,16 +6,13 @@ A file is trusted with nothing: every number of the header is checked against th
 
 import json
 import math
-import os
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_runtime import Device, buffer_of
+from tiny_tensor.nn.files import known_shape, map_file, raw_bytes, tensor_at, whole_bytes, written_whole
 from tiny_tensor.tensor import Tensor
-from tiny_uop import DType, UOp, dtypes
+from tiny_uop import DType, dtypes
 
 _DTYPES: dict[str, DType] = {
   "BOOL": dtypes.bool,
@@ -39,19 +36,6 @@ _LONGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementatio
 _ALIGNMENT = 8  # of the data section: mapped tensors are aligned for every type if each tensor's offset is
 
 
-def _sizes(t: Tensor) -> tuple[int, ...]:
-  if not all(isinstance(s, int) for s in t.shape):
-    raise ValueError(f"a tensor of symbolic shape {t.shape} cannot be saved: shrink it to a known shape first")
-  return tuple(int(s) for s in t.shape)
-
-
-def _raw(t: Tensor) -> bytes:
-  """The elements of a tensor in order, as bytes."""
-  if t.numel() == 0:
-    return b""
-  return buffer_of(t.contiguous().realize().uop.base).read()
-
-
 def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> bytes:
   header: dict[str, Any] = {}
   if metadata:
@@ -63,8 +47,8 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
   for name, t in tensors.items():
     if name == "__metadata__":
       raise ValueError("a tensor cannot be named '__metadata__' in a safetensors file")
-    end = offset + math.prod(_sizes(t)) * t.dtype.itemsize
-    header[name] = {"dtype": _NAMES[t.dtype], "shape": list(_sizes(t)), "data_offsets": [offset, end]}
+    end = offset + math.prod(known_shape(t)) * t.dtype.itemsize
+    header[name] = {"dtype": _NAMES[t.dtype], "shape": list(known_shape(t)), "data_offsets": [offset, end]}
     offset = end
   text = json.dumps(header, separators=(",", ":")).encode()
   return text + b" " * (-len(text) % _ALIGNMENT)
@@ -78,26 +62,11 @@ def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[s
   # widest types first, so that every tensor is aligned to its own size, as in the reference implementation
   ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
   header = _header(ordered, metadata)
-  path = Path(fn)
-  try:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-  except FileNotFoundError:
-    raise FileNotFoundError(f"cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist") from None
-  try:
-    with os.fdopen(handle, "wb") as file:
-      file.write(len(header).to_bytes(8, "little"))
-      file.write(header)
-      for t in ordered.values():
-        file.write(_raw(t))
-      file.flush()
-      os.fsync(file.fileno())
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
-    os.replace(temporary, path)
-  except BaseException:
-    os.unlink(temporary)
-    raise
+  with written_whole(fn) as file:
+    file.write(len(header).to_bytes(8, "little"))
+    file.write(header)
+    for t in ordered.values():
+      file.write(raw_bytes(t))
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -170,40 +139,54 @@ def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
     raise ValueError(
       f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8"
     )
-  whole = UOp.new_buffer(f"DISK:{path}", size, dtypes.uint8)
+  whole = map_file(path)
   # the header is read through the mapping that the tensors will use: another file may take this name at any time
-  mapped = buffer_of(whole)
-  length = int.from_bytes(mapped.view(0, 8).read(), "little")
+  mapped = whole_bytes(whole)
+  length = int.from_bytes(mapped[:8], "little")
   if length > min(size - 8, _LONGEST_HEADER):
     raise ValueError(
       f"{str(path)!r} is not a safetensors file: its header claims {length} bytes, "
       f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
     )
-  head = mapped.view(8, length).read()
+  head = bytes(mapped[8 : 8 + length])
   try:
     header = _parse(head, size - 8 - length)
   except ValueError as error:
     raise ValueError(f"{str(path)!r} is not a valid safetensors file: {error}") from None
-  return Tensor(whole), 8 + length, header
+  return whole, 8 + length, header
 
 
 def safe_load(fn: str | Path) -> dict[str, Tensor]:
   """The tensors of a safetensors file by name, as views of the mapped file: nothing is read until they are used.
 
+  Of a model in several files, `fn` is the index that lists them (`model.safetensors.index.json`).
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
+  if Path(fn).suffix == ".json":
+    return _load_shards(Path(fn))
   whole, start, header = safe_load_metadata(fn)
-  if sys.byteorder != "little":
-    raise RuntimeError("safetensors files are little-endian and this machine is not")
   return {name: _view(whole, start, entry) for name, entry in header.items() if name != "__metadata__"}
 
 
 def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
-  dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
-  begin, end = entry["data_offsets"]
-  if begin == end:
-    return Tensor.empty(*shape, dtype=dtype, device=whole.device)
-  data = whole[start + begin : start + end]
-  if (start + begin) % dtype.itemsize:  # another writer's: copy the bytes, then see them as numbers
-    data = data.to(Device.DEFAULT)
-  return (data if dtype is dtypes.uint8 else data.bitcast(dtype)).reshape(shape)
+  return tensor_at(whole, start + entry["data_offsets"][0], _DTYPES[entry["dtype"]], tuple(entry["shape"]))
+
+
+def _load_shards(index: Path) -> dict[str, Tensor]:
+  """The tensors that an index lists, each from the file that it names."""
+  try:
+    content = json.loads(index.read_bytes(), object_pairs_hook=_no_repeats)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{str(index)!r} is not valid JSON: {error}") from None
+  places = content.get("weight_map") if isinstance(content, dict) else None
+  if not isinstance(places, dict):
+    raise ValueError(f"{str(index)!r} is no index of safetensors files: it has no object 'weight_map'")
+  for name, file in places.items():
+    # a name with a folder in it would make an index read any file of the machine
+    if not isinstance(file, str) or Path(file).name != file or "\\" in file:
+      raise ValueError(f"{str(index)!r} places {name!r} in {file!r}: expected the name of a file next to it")
+  shards = {file: safe_load(index.with_name(file)) for file in dict.fromkeys(places.values())}
+  for name, file in places.items():
+    if name not in shards[file]:
+      raise ValueError(f"{str(index)!r} places {name!r} in {file!r}, which does not have it")
+  return {name: shards[file][name] for name, file in places.items()}

@@ -2,11 +2,25 @@
 
 from collections.abc import Iterator, Mapping
 
+from tiny_tensor.nn.archives import tar_extract, zip_extract
+from tiny_tensor.nn.files import TensorIO
 from tiny_tensor.nn.safetensors import safe_load, safe_load_metadata, safe_save
+from tiny_tensor.nn.torch_file import torch_load
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
-__all__ = ["get_parameters", "get_state_dict", "load_state_dict", "safe_load", "safe_load_metadata", "safe_save"]
+__all__ = [
+  "TensorIO",
+  "get_parameters",
+  "get_state_dict",
+  "load_state_dict",
+  "safe_load",
+  "safe_load_metadata",
+  "safe_save",
+  "tar_extract",
+  "torch_load",
+  "zip_extract",
+]
 
 
 def _children(obj: object) -> Iterator[tuple[str, object]]:

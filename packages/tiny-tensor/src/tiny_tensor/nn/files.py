@@ -1,0 +1,151 @@
+"""What the readers and writers of model files share: mapped files, tensors in them, tensors as files, whole writes."""
+
+import io
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tiny_runtime import Device, buffer_of
+from tiny_tensor.base import is_whole, only_stored
+from tiny_tensor.tensor import Tensor
+from tiny_uop import DType, UOp, dtypes
+
+if TYPE_CHECKING:
+  from _typeshed import ReadableBuffer, WriteableBuffer
+
+
+class TensorIO(io.RawIOBase):
+  """A tensor of bytes as a binary file to read, as in `zipfile.ZipFile(TensorIO(t))`."""
+
+  def __init__(self, t: Tensor) -> None:
+    if t.ndim != 1 or t.dtype is not dtypes.uint8:
+      raise ValueError(f"TensorIO needs a 1-d tensor of uint8, got {t.dtype.name} of shape {t.shape}")
+    self._data = whole_bytes(t)
+    self._at = 0
+
+  def readable(self) -> bool:
+    """True."""
+    return True
+
+  def seekable(self) -> bool:
+    """True."""
+    return True
+
+  def read(self, size: int | None = -1) -> bytes:
+    """The next `size` bytes, fewer at the end; all that are left where `size` is negative or None."""
+    left = max(len(self._data) - self._at, 0)
+    count = left if size is None or size < 0 else min(size, left)
+    self._at += count
+    return bytes(self._data[self._at - count : self._at])
+
+  def readinto(self, buffer: "WriteableBuffer") -> int:
+    """Fills `buffer` from here on; gives back how many bytes that were."""
+    out = memoryview(buffer).cast("B")
+    data = self.read(len(out))
+    out[: len(data)] = data
+    return len(data)
+
+  def readline(self, size: int | None = -1) -> bytes:
+    """Up to and with the next newline."""
+    start, most = self._at, 1 << 12  # a line is searched for in pieces: it may be the whole of a large file
+    limit = len(self._data) if size is None or size < 0 else min(len(self._data), start + size)
+    for at in range(start, limit, most):
+      found = bytes(self._data[at : min(at + most, limit)]).find(b"\n")
+      if found >= 0:
+        limit = at + found + 1
+        break
+    return self.read(max(limit - start, 0))
+
+  def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+    """Moves to a position and gives it back. Raises ValueError for one before the beginning."""
+    at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._data)}[whence]
+    if at < 0:
+      raise ValueError(f"cannot seek to byte {at}, before the beginning")
+    self._at = at
+    return at
+
+  def tell(self) -> int:
+    """The position."""
+    return self._at
+
+  def write(self, data: "ReadableBuffer") -> int:
+    """Raises io.UnsupportedOperation: tensors are read only here."""
+    raise io.UnsupportedOperation("a TensorIO is for reading")
+
+
+def whole_bytes(t: Tensor) -> memoryview:
+  """All bytes of a tensor of uint8: of a mapped file, the mapping itself."""
+  if is_whole(t.uop) and 0 not in t.shape:
+    return buffer_of(t.uop.base).look()
+  return t.read()[0]
+
+
+def map_file(fn: str | Path) -> Tensor:
+  """The bytes of a file, mapped: nothing is read until it is used. Raises FileNotFoundError."""
+  if sys.byteorder != "little":
+    raise RuntimeError("model files are little-endian and this machine is not")
+  path = Path(fn).absolute()
+  size = path.stat().st_size
+  return Tensor(UOp.new_buffer(f"DISK:{path}", size, dtypes.uint8)) if size else Tensor.empty(0, dtype=dtypes.uint8)
+
+
+def in_memory(t: Tensor) -> Tensor:
+  """Itself, or its (lazy) copy on the default device if it is on a device that only stores."""
+  return t.to(Device.DEFAULT) if only_stored(t.uop) else t
+
+
+def tensor_at(whole: Tensor, offset: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+  """A tensor that lies in the bytes `whole` from `offset` on. A view if its place is aligned, else a lazy copy."""
+  count = math.prod(shape)
+  if not count:
+    return Tensor.empty(*shape, dtype=dtype, device=whole.device)
+  data = whole[offset : offset + count * dtype.itemsize]
+  if offset % dtype.itemsize:  # copy the bytes, then see them as numbers
+    data = in_memory(data)
+  if dtype is dtypes.bool:  # any other byte but 0 is true; the bits of a bool are 0 or 1
+    return in_memory(data).ne(0).reshape(shape)
+  return (data if dtype is dtypes.uint8 else data.bitcast(dtype)).reshape(shape)
+
+
+def known_shape(t: Tensor) -> tuple[int, ...]:
+  """The shape of a tensor in numbers. Raises ValueError for a symbolic one."""
+  if not all(isinstance(s, int) for s in t.shape):
+    raise ValueError(f"a tensor of symbolic shape {t.shape} cannot be saved: shrink it to a known shape first")
+  return tuple(int(s) for s in t.shape)
+
+
+def raw_bytes(t: Tensor) -> bytes:
+  """The elements of a tensor in order, as bytes."""
+  if t.numel() == 0:
+    return b""
+  return buffer_of(t.contiguous().realize().uop.base).read()
+
+
+@contextmanager
+def written_whole(fn: str | Path) -> Iterator[IO[bytes]]:
+  """A file to write that appears as `fn` whole or not at all: it is written under another name next to it first.
+
+  Raises FileNotFoundError where the folder does not exist.
+  """
+  path = Path(fn)
+  try:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+  except FileNotFoundError:
+    raise FileNotFoundError(f"cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist") from None
+  try:
+    with os.fdopen(handle, "wb") as file:
+      yield file
+      file.flush()
+      os.fsync(file.fileno())
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
+    os.replace(temporary, path)
+  except BaseException:
+    os.unlink(temporary)
+    raise

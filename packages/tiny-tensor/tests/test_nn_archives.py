@@ -1,0 +1,127 @@
+"""Archives in tensors, and tensors as files."""
+
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tiny_tensor import Context, Tensor
+from tiny_tensor.nn.state import TensorIO, tar_extract, zip_extract
+
+FILES = {"a.txt": b"first", "folder/b": bytes(range(256)), "empty": b""}
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
+
+
+def contents(files: dict[str, Tensor]) -> dict[str, bytes]:
+  return {name: bytes(t.tolist()) for name, t in files.items()}
+
+
+def zipped(compression: int = zipfile.ZIP_STORED) -> bytes:
+  out = io.BytesIO()
+  with zipfile.ZipFile(out, "w", compression) as archive:
+    for name, content in FILES.items():
+      archive.writestr(name, content)
+  return out.getvalue()
+
+
+def tarred(mode: str) -> bytes:
+  out = io.BytesIO()
+  with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
+    for name, content in FILES.items():
+      member = tarfile.TarInfo(name)
+      member.size = len(content)
+      archive.addfile(member, io.BytesIO(content))
+    link = tarfile.TarInfo("link")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    archive.addfile(link)
+  return out.getvalue()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_zip(compression: int) -> None:
+  assert contents(zip_extract(Tensor(zipped(compression)))) == FILES
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_tar_leaves_links_out(mode: str) -> None:
+  assert contents(tar_extract(Tensor(tarred(mode)))) == FILES
+
+
+def test_files_of_a_mapped_archive_are_mapped(tmp_path: Path) -> None:
+  for extract, content in ((zip_extract, zipped()), (tar_extract, tarred("w"))):
+    (tmp_path / "x").write_bytes(content)
+    found = extract(Tensor(tmp_path / "x"))
+    assert str(found["folder/b"].device).startswith("DISK:")
+    assert contents(found) == FILES
+
+
+def changed(content: bytes, old: bytes, new: bytes, count: int = -1) -> bytes:
+  assert old in content and len(old) == len(new)
+  return content.replace(old, new, count)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"", "not a valid zip"),
+    (b"no archive", "not a valid zip"),
+    (zipped()[:-30], "not a valid zip"),
+    (changed(zipped(), b"PK\x03\x04", b"PK\x03\x05", 1), "'a.txt' at byte 0 .*header of a file"),
+    (
+      changed(zipped(zipfile.ZIP_DEFLATED), b"\x01\x02\x03\x04\x05\x06\x07", b"\x01\x02\x03\x00\x05\x06\x07"),
+      "unpacked",
+    ),
+    (zipped().replace(b"empty", b"a.txt"), "'a.txt' twice"),
+  ],
+)
+def test_a_damaged_zip(content: bytes, message: str) -> None:
+  with pytest.raises(ValueError, match=message):
+    zip_extract(Tensor(content))
+
+
+def test_files_of_a_zip_that_overlap_or_lie_outside() -> None:
+  content = bytearray(zipped())
+  directory = [i for i in range(len(content)) if content[i : i + 4] == b"PK\x01\x02"]
+  outside, overlap, longer = bytearray(content), bytearray(content), bytearray(content)
+  outside[directory[1] + 42 : directory[1] + 46] = (1 << 24).to_bytes(4, "little")
+  overlap[directory[1] + 42 : directory[1] + 46] = bytes(4)
+  longer[directory[2] + 20 : directory[2] + 28] = (4000).to_bytes(4, "little") * 2
+  for wrong, message in ((outside, "outside"), (overlap, "overlap"), (longer, "truncated")):
+    with pytest.raises(ValueError, match=rf"at byte \d+ of the zip archive.*{message}"):
+      zip_extract(Tensor(bytes(wrong)))
+
+
+@pytest.mark.parametrize(
+  "content",
+  [tarred("w")[:600], tarred("w:gz")[:100], tarred("w:gz")[:60] + b"damage" + tarred("w:gz")[66:], b"no archive" * 100],
+)
+def test_a_damaged_tar(content: bytes) -> None:
+  with pytest.raises(ValueError, match="byte|tar archive"):
+    tar_extract(Tensor(content))
+
+
+def test_a_tensor_as_a_file() -> None:
+  file = TensorIO(Tensor(b"one\ntwo\n" + bytes(5000) + b"\nend"))
+  assert [file.readline(), file.readline(), len(file.readline()), file.readline(), file.readline()] == [
+    b"one\n", b"two\n", 5001, b"end", b"",
+  ]  # fmt: skip
+  assert (file.seek(-3, os.SEEK_END), file.read(), file.read(1)) == (5009, b"end", b"")
+  file.seek(2)
+  assert (file.read(2), file.tell(), file.readline(2), file.tell()) == (b"e\n", 4, b"tw", 6)
+  buffer = bytearray(2)
+  assert (file.readinto(buffer), bytes(buffer)) == (2, b"o\n")
+  with pytest.raises(ValueError, match="before the beginning"):
+    file.seek(-1)
+  with pytest.raises(io.UnsupportedOperation):
+    file.write(b"x")
+  with pytest.raises(ValueError, match="float32"):
+    TensorIO(Tensor([1.0]))
