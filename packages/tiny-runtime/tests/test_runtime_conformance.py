@@ -50,7 +50,8 @@ def kit(tmp_path: Path) -> Kit:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
     command += ["--pyargs", f"tiny_runtime.conformance{file and '.test_' + file}", "--report", str(report), *arguments]
     command += ["--backend", backend] if backend else []
-    env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *(p for p in sys.path if p)])}
+    path = os.pathsep.join([str(Path(__file__).parent), str(tmp_path), *(p for p in sys.path if p)])
+    env = {**ENVIRONMENT, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
     cases = json.loads(report.read_text())["cases"] if report.exists() else []
     return Outcome(done.returncode, done.stdout + done.stderr, {case["case"]: case for case in cases})
@@ -181,18 +182,33 @@ def test_every_operation_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
   assert operations.missing_rows() == ["MAX"]
 
 
-def test_an_operation_without_a_row_fails_the_collection(tmp_path: Path) -> None:
-  """As it would be after adding one to tiny-uop: `Ops` has no room for a new member at run time, so a group gets one
-  that the kit has no row for."""
-  (tmp_path / "later.py").write_text(
-    "from tiny_uop import DType, GroupOp, Ops\nGroupOp.Elementwise = GroupOp.Elementwise | {Ops.GROUP}\n"
-  )
-  command = [sys.executable, "-m", "pytest", "-p", "later", "-p", "tiny_runtime.conformance.options", "--collect-only"]
-  command += ["-q", "--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime.ref:BACKEND", "-k", "level2"]
-  env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(tmp_path), *(p for p in sys.path if p)])}
-  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-  assert done.returncode != 0
-  assert "operations without a conformance case: GROUP. Add a row to operations.py for each" in done.stdout
+# `Ops` and `Capabilities` as they would be after an addition to tiny-uop, or to the contract. An enum has no room for a
+# new member at run time, so a group gets one that the kit has no row for.
+NEW_OPERATION = "from tiny_uop import GroupOp, Ops; GroupOp.Elementwise = GroupOp.Elementwise | {Ops.GROUP}"
+NEW_CAPABILITY = """
+from dataclasses import dataclass
+from tiny_runtime import contract
+@dataclass(frozen=True)
+class Capabilities(contract.Capabilities):
+  telepathy: bool = False
+contract.Capabilities = Capabilities
+"""
+
+
+@pytest.mark.parametrize(
+  ("source", "file", "message"),
+  (
+    (NEW_OPERATION, "level2_ops", "operations without a conformance case: GROUP. Add a row to operations.py for each"),
+    (NEW_CAPABILITY, "level5_capabilities", "capabilities that nothing here tries: telepathy. Write a suite for each"),
+  ),
+  ids=("operation", "capability"),
+)
+def test_what_is_new_and_has_no_case_fails_the_collection(
+  kit: Kit, tmp_path: Path, source: str, file: str, message: str
+) -> None:
+  (tmp_path / "later.py").write_text(source)
+  outcome = kit("tiny_runtime.ref:BACKEND", "-p", "later", "--collect-only", file=file)
+  assert outcome.code != 0 and message in outcome.text, outcome.text
 
 
 def test_every_type_has_edge_values_and_cases() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -29,7 +30,7 @@ def install(package: Path, site: Path) -> None:
   lines = [line for group, names in groups for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))]
   (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
   for module in (package / "src").iterdir():
-    (site / module.name).symlink_to(module)
+    shutil.copytree(module, site / module.name)
 
 
 def test_it_passes_its_own_tests(tmp_path: Path) -> None:

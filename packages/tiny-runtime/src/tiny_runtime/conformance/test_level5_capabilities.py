@@ -13,6 +13,7 @@ from tiny_runtime.conformance.kernels import elementwise
 from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories, numbers_in
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Capabilities
+from tiny_runtime.discovery import plugins
 from tiny_uop import dtypes
 
 METHODS = {"host_mapped": ("view",), "graphs": ("make_graph", "run_graph")}
@@ -53,6 +54,9 @@ def test_record_is_consistent(target: Target) -> None:
   both = (record.local_memory > 0) == (record.max_local_size > 1)
   what = "local_memory and max_local_size: a workgroup has both, several threads and memory that they share"
   demand(both, what, got=(record.local_memory, record.max_local_size), look_at=look_at)
+  if target.name in plugins():
+    what = "info.name is not the name of the entry point, by which users ask for the device"
+    demand(info.name == target.name, what, expected=target.name, got=info.name)
   what = "info.arch is not the arch that probe gave, so kernels would be compiled for another device"
   demand(info.arch == target.arch, what, expected=target.arch, got=info.arch)
   demand(target.device.info == info, "info changes while the device is open", expected=info, got=target.device.info)
