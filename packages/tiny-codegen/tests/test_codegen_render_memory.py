@@ -254,9 +254,19 @@ def test_what_is_missing_is_named(renderer: LLVMRenderer | CRenderer) -> None:
 
 
 def test_strict_floats() -> None:
-  """No fast-math flags: sums keep their order, NaN and signed zeros their meaning."""
+  """No fast-math flags but for maxima of zeros: sums keep their order, NaN and signed zeros their meaning."""
   i = loop(4, 0)
   a, b = (param(k, 4).index(i).load() for k in (1, 2))
   text = host().render(linear(param(0, 4).index(i).store(a * b + a.maximum(b)).end(i)), info_of(
     linear(param(0, 4).index(i).store(a * b + a.maximum(b)).end(i))))  # fmt: skip
-  assert not {"fast", "nnan", "ninf", "nsz", "reassoc", "contract", "arcp", "afn"} & set(text.split())
+  assert not {"fast", "nnan", "ninf", "reassoc", "contract", "arcp", "afn"} & set(text.split())
+  assert all("@llvm.maximum." in line for line in text.splitlines() if " nsz " in line)
+
+
+def test_maxima_are_three_instructions_and_magnitudes_positive() -> None:
+  i = loop(4, 0)
+  x = param(1, 4).index(i).load()
+  program = linear(param(0, 4).index(i).store(x.maximum(x.alu(Ops.NEG))).end(i))
+  assert " nsz " not in host().render(program, info_of(program))
+  program = linear(param(0, 4).index(i).store(x.maximum(param(2, 4).index(i).load())).end(i))
+  assert "call nsz float @llvm.maximum.f32" in host().render(program, info_of(program))

@@ -130,6 +130,8 @@ def main() -> None:
     if d_log:
       fit(f"LOG_{label}", ratio(lambda f: mp.log1p(f) - f + f * f / 2, lambda f: f**3, one / 3),
           ratio(lambda f: f**3, mp.log1p, mp.mpf(0)), left, right, d_log, bits)  # fmt: skip
+      fit(f"LOG2_{label}", ratio(lambda f: (mp.log1p(f) - f) / ln2, lambda f: f * f, -one / (2 * ln2)),
+          ratio(lambda f: f * f * ln2, mp.log1p, mp.mpf(0)), left, right, d_log + 1, bits)  # fmt: skip
     # in z = x*x: the polynomial sees only even powers
     fit(
       f"SIN_{label}",

@@ -171,7 +171,14 @@ class Chooser(ContractionChooser):
     reduced = columns or any(axis in u.src[1:] for u in reduces)
     # a register tile has accumulators enough
     tiled = reduced and not columns and self._reused()
-    most = 1 if heavy or body > 24 or tiled else 4 if reduced else 2
+    # what is kept is added up from near memory: in as many chains as a value has registers
+    kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.capabilities.vector_registers >= 32
+    if body > 24 or tiled:
+      most = 1
+    elif heavy:
+      most = 4 if kept else 1
+    else:
+      most = 4 if reduced else 2
     while most > 1 and (
       size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))
     ):

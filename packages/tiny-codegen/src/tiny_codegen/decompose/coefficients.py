@@ -24,6 +24,12 @@ LOG_F32 = (
   float.fromhex("-0x1.5471eep-3"), float.fromhex("0x1.22dap-3"), float.fromhex("-0x1.0d88b8p-3"),
   float.fromhex("0x1.055e02p-3"), float.fromhex("-0x1.38a8b6p-4"),
 )
+# error 2^-27.0
+LOG2_F32 = (
+  float.fromhex("-0x1.71547p-1"), float.fromhex("0x1.ec7094p-2"), float.fromhex("-0x1.715a86p-2"),
+  float.fromhex("0x1.277eaep-2"), float.fromhex("-0x1.eaba2ap-3"), float.fromhex("0x1.a2f0fap-3"),
+  float.fromhex("-0x1.874bap-3"), float.fromhex("0x1.7dd642p-3"), float.fromhex("-0x1.c3c1b2p-4"),
+)
 # error 2^-28.2
 SIN_F32 = (
   float.fromhex("-0x1.555556p-3"), float.fromhex("0x1.111108p-7"), float.fromhex("-0x1.a00f88p-13"),

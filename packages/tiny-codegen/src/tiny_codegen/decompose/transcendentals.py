@@ -159,7 +159,12 @@ def log2(x: UOp, fused: bool = False) -> UOp:
 
 def _log2_fused(e: UOp, f: UOp) -> UOp:
   high, low = _FORMATS[f.dtype.bits].log2e
-  return e + f.alu(Ops.MULACC, f.const_like(high), _log_tail(f) * high + f * low)
+  square, (first, *others) = f * f, fitted.LOG2_F32
+  if f.dtype.bits == 32:
+    tail = square * first + (square * f * horner(f, others) + f * low)
+  else:
+    tail = _log_tail(f) * high + f * low
+  return e + f.alu(Ops.MULACC, f.const_like(high), tail)
 
 
 def _log2_split(e: UOp, f: UOp) -> UOp:

@@ -23,7 +23,7 @@ class LLVMRenderer(Renderer):
   """LLVM IR for one processor.
 
   Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`. Floating point
-  is strict: no fast-math flags, and only MULACC is fused.
+  is strict: no fast-math flags but that a maximum of two zeros may be either, and only MULACC is fused.
   """
 
   def __init__(self, target: LLVMTarget = GENERIC) -> None:

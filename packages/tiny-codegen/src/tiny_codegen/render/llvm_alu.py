@@ -24,7 +24,7 @@ class Body(Protocol):
   def operand(self, uop: UOp) -> str:
     """The name or constant that holds a value."""
 
-  def call(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
+  def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
     """Call an intrinsic with (type, operand) arguments, declaring it."""
 
 
@@ -68,8 +68,18 @@ def _divide(body: Body, u: UOp, a: str, b: str) -> str:
 
 def _maximum(body: Body, u: UOp, a: str, b: str) -> str:
   kind = value_type(u.dtype)
-  name = "maximum" if u.dtype.kind == "float" else "smax" if is_signed(u.dtype) else "umax"
+  if u.dtype.kind == "float":
+    # |x| is never -0.0; which of two zeros another maximum is does not matter, and takes x86 two instructions more
+    flags = "" if _is_magnitude(u) else "nsz"
+    return body.call(f"llvm.maximum.{suffix(u.dtype)}", kind, (kind, a), (kind, b), flags=flags)
+  name = "smax" if is_signed(u.dtype) else "umax"
   return body.call(f"llvm.{name}.{suffix(u.dtype)}", kind, (kind, a), (kind, b))
+
+
+def _is_magnitude(u: UOp) -> bool:
+  """Whether a MAX is of a number and its negative."""
+  x, y = u.src
+  return (x.op is Ops.NEG and x.src[0] is y) or (y.op is Ops.NEG and y.src[0] is x)
 
 
 def _binary(body: Body, u: UOp) -> str:

@@ -50,10 +50,12 @@ class Function:
     self.emit(f"{name} = {instruction}")
     return name
 
-  def call(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
-    """Call an intrinsic with (type, operand) arguments, declaring it. Gives the result's name, "" for void."""
+  def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
+    """Call an intrinsic with (type, operand) arguments, declaring it. Gives the result's name, "" for void. `flags`:
+    what LLVM may assume of floats.
+    """
     self.declarations[name] = f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})"
-    text = f"call {result} @{name}({', '.join(f'{kind} {operand}' for kind, operand in arguments)})"
+    text = f"call {f'{flags} ' if flags else ''}{result} @{name}({', '.join(f'{kind} {operand}' for kind, operand in arguments)})"
     if result != "void":
       return self.let(text)
     self.emit(text)
