@@ -55,7 +55,8 @@ class Function:
     what LLVM may assume of floats.
     """
     self.declarations[name] = f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})"
-    text = f"call {f'{flags} ' if flags else ''}{result} @{name}({', '.join(f'{kind} {operand}' for kind, operand in arguments)})"
+    passed = ", ".join(f"{kind} {operand}" for kind, operand in arguments)
+    text = f"call {flags} {result} @{name}({passed})" if flags else f"call {result} @{name}({passed})"
     if result != "void":
       return self.let(text)
     self.emit(text)
