@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_tensor.picking import PickMixin
+from tiny_tensor.products import ProductMixin
 
 
-class LossMixin(PickMixin):
+class LossMixin(ProductMixin):
   """Cross-entropies and the negative log-likelihood."""
 
   __slots__ = ()

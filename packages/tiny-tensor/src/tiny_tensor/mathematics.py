@@ -160,6 +160,32 @@ class MathMixin(ElementwiseMixin):
     lost = self - (u - 1)
     return u.log() + u.eq(math.inf).where(0, lost) / u
 
+  def log1p(self) -> Self:
+    """`log(1 + x)`, accurate near 0; -inf at -1, NaN below."""
+    x, dtype = self.with_precision()
+    pole = x.eq(-1)
+    return pole.where(-math.inf, pole.where(0.0, x).log1p_small()).as_dtype(dtype)
+
+  def atan2(self, other: Operand) -> Self:
+    """The angle of the point (x = `other`, y = `self`) in radians, in [-π, π]; signs of zeros count."""
+    y, x = (t.as_float() for t in self.pair(other))
+    dtype = y.dtype
+    y, x = y.with_precision()[0], x.with_precision()[0]
+    below, left = y.has_sign(), x.has_sign()
+    height, width = below.where(y.mul(-1), y), left.where(x.mul(-1), x)
+    steep = height > width
+    far, near = steep.where(height, width), steep.where(width, height)
+    far = far.eq(0).where(1.0, far)
+    out = (near.eq(math.inf) & far.eq(math.inf)).where(1.0, near / far).atan()
+    out = steep.where(_from_half_pi(out), out)
+    out = left.where(_from_half_pi(out, 2), out)
+    return (self.operand(other).isnan() | self.isnan()).where(math.nan, below.where(out.mul(-1), out)).as_dtype(dtype)
+
+  def has_sign(self) -> Self:
+    """Whether a float is negative, or -0.0."""
+    x = self.detach()
+    return (x < 0) | (x.eq(0) & (x.reciprocal() < 0))
+
   def asinh(self) -> Self:
     """Inverse hyperbolic sine."""
     x, dtype = self.with_precision()

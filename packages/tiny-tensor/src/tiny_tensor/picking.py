@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from tiny_tensor.base import Operand
 from tiny_tensor.shapes import broadcast_shape, normalize_axis
@@ -96,7 +96,7 @@ class PickMixin(SortMixin):
 
   def unique(
     self, sorted_: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-  ) -> Self | tuple[Self, ...]:
+  ) -> Any:
     """The different elements, ascending; with them, if asked for, the int32 position of each element of `self` among
     them (of the shape of `self`), and how often each occurs. Every NaN is different from every other, as in PyTorch.
 
