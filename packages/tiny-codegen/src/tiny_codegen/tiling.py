@@ -200,9 +200,9 @@ class _Plan:
       delivered = self._delivered(lanes_from, rows_from)
       each = max(each, self.lanes * self.lanes_of.value.dtype.itemsize / delivered)
     if rows_from is Rows.WINDOW:
-      each *= 1.0 if self._window_bytes() <= self.target.caches.second * WHOLE else FAR
+      each *= self._leaving(self._window_bytes())
     elif rows_from is Rows.IMAGE:
-      each *= SECOND if self._image_bytes() <= self.target.caches.second * WHOLE else FAR
+      each *= (1.0 + (SECOND - 1.0) / self._overlap()) * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
@@ -240,14 +240,16 @@ class _Plan:
       overlap = self._overlap()
       # a tap of the kernel that moves by one makes what a strided window reads adjacent
       adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
-      filling = self._moved(self.rows_of) * (COPY if adjacent else GATHER)
+      filling = self._moved(self.rows_of) * (COPY if adjacent else GATHER) * self._computed(self.rows_of)
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
         size = int(self.row_loop.src[0].vmax)
         # what depends on nothing else is packed once, before everything
         once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
         passes = 1 if once else blocks(self.lane_loop, self.lanes)
-        cycles += (filling / overlap**0.5 + self._reading(self.rows_of, self.row_loop, size)) * passes
+        # the loops of a window that the row loop does not slide along read their part again for every place
+        reading = self._reading(self.rows_of, self.row_loop, size) * overlap**0.5
+        cycles += (filling / overlap**0.5 + reading) * passes
       else:
         images = int(self.outermost.src[0].vmax)
         near += self._image_bytes()
@@ -256,6 +258,7 @@ class _Plan:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
       filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
+      filling *= self._computed(self.rows_of)
       filling += self._reading(self.rows_of, self.row_loop, self.rows)
       cycles += filling * (1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels)
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
@@ -263,6 +266,10 @@ class _Plan:
       filling = self._moved(self.rows_of) * COPY + self._reading(self.rows_of, self.row_loop, self.rows * ROW_BLOCKS)
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS
     return cycles if near <= room else None
+
+  def _leaving(self, nbytes: float) -> float:
+    """What rows cost that do not stay in the second cache level: less if each is read for many places of a window."""
+    return 1.0 if nbytes <= self.target.caches.second * WHOLE else 1.0 + (FAR - 1.0) / self._overlap()
 
   def _overlap(self) -> float:
     """How often the windows of the rows' operand read an element."""
@@ -275,6 +282,9 @@ class _Plan:
   def _moved(self, operand: Operand) -> float:
     """Elements that are packed; words count as often as what they are put together from."""
     return operand.elements * (len(operand.loads) if self.c.instruction else 1)
+
+  def _computed(self, operand: Operand) -> float:
+    return COMPUTED if operand.computed else 1.0
 
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
