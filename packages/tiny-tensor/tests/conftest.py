@@ -4,13 +4,17 @@ plugin contract has (`--devices whole`: all of them): nothing else can be used b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from tiny_runtime.conformance.only_contract import only_contract
 from tiny_uop.golden import round_trips_checked
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers that tests share
 
 DEVICES = "--devices"
 

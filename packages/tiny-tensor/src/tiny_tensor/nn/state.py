@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from tiny_tensor.nn.archives import tar_extract, zip_extract
 from tiny_tensor.nn.files import TensorIO
+from tiny_tensor.nn.ggml import ggml_data_to_tensor
+from tiny_tensor.nn.gguf import gguf_load
 from tiny_tensor.nn.safetensors import safe_load, safe_load_metadata, safe_save
 from tiny_tensor.nn.torch_file import torch_load
 from tiny_tensor.tensor import Tensor
@@ -13,6 +15,8 @@ __all__ = [
   "TensorIO",
   "get_parameters",
   "get_state_dict",
+  "ggml_data_to_tensor",
+  "gguf_load",
   "load_state_dict",
   "safe_load",
   "safe_load_metadata",
