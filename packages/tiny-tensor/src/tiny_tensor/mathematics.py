@@ -224,7 +224,8 @@ class MathMixin(ElementwiseMixin):
     # from `most` on the rest is less than half a unit of 1
     most = 4.0 if x.dtype.bits == 32 else 6.0
     z = size.clamp(1.0, most)
-    far = (ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z).exp().mul(-1) + 1
+    q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
+    far = (q + 1).alu(Ops.LDEXP, n).mul(-1) + 1
     out = small.where(near, (x < 0).where(-far, far))
     slope = x.uop
     return out.with_slope(x, lambda y: (slope * slope * -1).exp() * (2 / math.sqrt(math.pi))).as_dtype(dtype)

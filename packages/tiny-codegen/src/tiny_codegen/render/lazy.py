@@ -7,7 +7,7 @@ difference to what the program means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tiny_uop import GroupOp, Ops, UOp
@@ -35,27 +35,33 @@ class Branch:
     return tuple(dict.fromkeys([w.src[self.side] for w in self.wheres]))
 
 
-def branches(linear: Sequence[UOp]) -> dict[UOp, tuple[Branch, ...]]:
-  """The branches of a LINEAR's instructions that are worth it, by the first of their WHEREs. A value stands in one of
-  them at most: the innermost.
+def branches(linear: Sequence[UOp]) -> dict[UOp, Branch]:
+  """The branches of a LINEAR's instructions that are worth it, by the first of their WHEREs: for each condition the
+  costlier side, the other one is computed anyway. A value stands in one of them at most: the innermost.
   """
   program = _Program(linear)
-  groups: dict[tuple[UOp, int, int], list[UOp]] = {}
+  groups: dict[tuple[UOp, int], list[UOp]] = {}
   for u in linear:
     if u.op is Ops.WHERE:
-      for side in (1, 2):
-        groups.setdefault((u.src[0], side, program.block[u]), []).append(u)
-  found = [b for (_, side, _), wheres in groups.items() if (b := program.branch(tuple(wheres), side)) is not None]
+      groups.setdefault((u.src[0], program.block[u]), []).append(u)
+  found: list[Branch] = []
+  for wheres in groups.values():
+    sides = [b for side in (1, 2) if (b := program.branch(tuple(wheres), side)) is not None]
+    found += [max(sides, key=lambda b: _cost(b.values))] if sides else []
   # WHEREs of which only some stand in another branch cannot share one of their own
-  inside = [(frozenset(b.values), b) for b in found]
-  shared = [b for b in found if not any(0 < len(values.intersection(b.wheres)) < len(b.wheres) for values, _ in inside)]
+  inside = [frozenset(b.values) for b in found]
+  shared = [b for b in found if not any(0 < len(values.intersection(b.wheres)) < len(b.wheres) for values in inside)]
   taken: set[UOp] = set()
-  out: dict[UOp, tuple[Branch, ...]] = {}
+  out: dict[UOp, Branch] = {}
   for b in sorted(shared, key=lambda b: len(b.values)):
     own = tuple([u for u in b.values if u not in taken])
     taken.update(own)
-    out[b.wheres[0]] = (*out.get(b.wheres[0], ()), Branch(b.wheres, b.side, own))
+    out[b.wheres[0]] = Branch(b.wheres, b.side, own)
   return out
+
+
+def _cost(values: Iterable[UOp]) -> int:
+  return sum(_WEIGHT.get(v.op, 1) for v in values)
 
 
 class _Program:
@@ -77,7 +83,7 @@ class _Program:
     if something is not there by then, the others do without.
     """
     inside = self._only_for(wheres, side)
-    if sum(_WEIGHT.get(v.op, 1) for v in inside) < LEAST:
+    if _cost(inside) < LEAST:
       return None
     wheres = tuple([w for w in wheres if w.src[side] in inside])
     outside = {s for v in inside for s in v.src if s.op is not Ops.CONST} - inside

@@ -147,7 +147,7 @@ class _Program:
 
   def _instructions(self, listed: Iterable[UOp]) -> None:
     """In their order, but for what stands in a branch."""
-    later = {v for u in listed for branch in self.lazy.get(u, ()) for v in branch.values}
+    later = {v for u in listed if u in self.lazy for v in self.lazy[u].values}
     for u in listed:
       if u.op not in _NOTHING and u not in later:
         self._instruction(u)
@@ -165,19 +165,15 @@ class _Program:
       )
 
   def _select_lazily(self, u: UOp) -> None:
-    """A WHERE at which branches stand that compute sides, of it and others, only if some lane takes them."""
-    for branch in self.lazy[u]:
-      condition = u.src[0]
-      some = self._some(condition) if branch.side == 1 else self._not_all(condition)
-      if branch is self.lazy[u][-1] and branch.wheres == (u,):
-        otherwise = self.body.operand(u.src[3 - branch.side])
-        self._begin_branch(u, some, branch.values)
-        self._end_branch(u, [(u, elementwise(self.body, u), otherwise)])  # the selection is inside
-      else:
-        self._begin_branch(u, some, branch.values)
-        # what the other lanes are does not matter
-        self._end_branch(u, [(root, self.body.operand(root), "poison") for root in branch.roots])
-    if u not in self.body.values:
+    """A WHERE at which a branch stands that computes a side, of it and others, only if some lane takes it."""
+    branch, condition = self.lazy[u], u.src[0]
+    otherwise = self.body.operand(u.src[3 - branch.side]) if branch.wheres == (u,) else "poison"
+    self._begin_branch(u, self._some(condition) if branch.side == 1 else self._not_all(condition), branch.values)
+    if branch.wheres == (u,):
+      self._end_branch(u, [(u, elementwise(self.body, u), otherwise)])  # the selection is inside
+    else:
+      # what the other lanes are does not matter
+      self._end_branch(u, [(root, self.body.operand(root), otherwise) for root in branch.roots])
       self.body.values[u] = elementwise(self.body, u)
 
   def _some(self, flags: UOp) -> str:
