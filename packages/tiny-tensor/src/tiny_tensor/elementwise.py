@@ -307,9 +307,9 @@ class ElementwiseMixin(MovementMixin):
   def minimum(self, x: Operand) -> Self:
     """The smaller of two elements; NaN if either is."""
     a, b = self.pair(x)
-    return a.inverse().alu(Ops.MAX, b.inverse()).inverse()
+    return a.opposite().alu(Ops.MAX, b.opposite()).opposite()
 
-  def inverse(self) -> Self:
+  def opposite(self) -> Self:
     """The order-reversing involution of the dtype: negation of floats, complement of the others."""
     return self.mul(-1) if dtypes.is_float(self.dtype) else self.bitwise_not()
 

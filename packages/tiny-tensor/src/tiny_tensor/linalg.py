@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_tensor.differentiation import GradientMixin
+from tiny_tensor.solving import SolveMixin
 from tiny_uop import dtypes
 
 
-class LinalgMixin(GradientMixin):
-  """qr, svd and the Newton–Schulz iteration, over the last two axes."""
+class LinalgMixin(SolveMixin):
+  """svd and the Newton–Schulz iteration, over the last two axes."""
 
   __slots__ = ()
-
-  def qr(self) -> tuple[Self, Self]:
-    """(Q `(…, m, m)`, R `(…, m, n)`) with Q orthogonal and R upper triangular, by Householder reflections (1958)."""
-    if self.ndim < 2:
-      raise ValueError(f"qr takes matrices, got shape {self.shape}")
-    m, n = int(self.shape[-2]), int(self.shape[-1])
-    r = self.as_float().contiguous()
-    q = self.full((m, m), 0, device=self.device, dtype=r.dtype) + self.eye(m, dtype=r.dtype, device=self.device)
-    q = q.broadcast_to((*self.shape[:-2], m, m))
-    rows = self.count_up(m)
-    for k in range(min(m - 1, n)):
-      x = (rows >= k).where(r.select_axis(r.ndim - 1, k, k + 1).squeeze(-1), 0)
-      head = rows.eq(k).where(x, 0).sum(-1, keepdim=True)
-      length = x.square().sum(-1, keepdim=True).sqrt()
-      # away from the head, so that nothing cancels
-      v = x + rows.eq(k).where((head < 0).where(-length, length), 0)
-      scale = v.square().sum(-1, keepdim=True)
-      v = v / (scale > 0).where(scale.sqrt(), 1.0)
-      v = v.unsqueeze(-1).contiguous()
-      r = (r - v * (v.transpose(-2, -1).matmul(r)) * 2).contiguous()
-      q = (q - q.matmul(v) * v.transpose(-2, -1) * 2).contiguous()
-    return q, r.triu()
 
   def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
     """(U, S, Vᵀ) with S descending, by one-sided Jacobi rotations (Hestenes, 1958) of pairs of columns in round-

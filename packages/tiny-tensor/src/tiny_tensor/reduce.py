@@ -66,7 +66,7 @@ class ReduceMixin(MathMixin):
   def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Minimum; NaN if any element is. Raises ValueError over no elements."""
     self.check_not_empty("min", axis)
-    return self.inverse().reduce(Ops.MAX, axis, keepdim).inverse()
+    return self.opposite().reduce(Ops.MAX, axis, keepdim).opposite()
 
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether any element is true (not zero)."""
@@ -144,7 +144,7 @@ class ReduceMixin(MathMixin):
 
   def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first minimum (of the first NaN, if there is one)."""
-    return self.detach().inverse().argmax(axis, keepdim)
+    return self.detach().opposite().argmax(axis, keepdim)
 
   # *** log-sum-exp and softmax ***
 

@@ -87,7 +87,7 @@ class ScanMixin(JoinMixin):
 
   def cummin(self, axis: int = 0) -> tuple[Self, Self]:
     """Running minimum, and the int32 position of its last occurrence so far."""
-    values = self.inverse().scan(axis, Ops.MAX).inverse()
+    values = self.opposite().scan(axis, Ops.MAX).opposite()
     return values, self.positions_of(values, axis)
 
   def positions_of(self, running: Self, axis: int) -> Self:

@@ -81,10 +81,10 @@ class ScatterMixin(IndexMixin):
     v = v.unsqueeze(-2)
     if reduce in ("amax", "amin"):
       flip = reduce == "amin"
-      x_, v_ = (x.inverse(), v.inverse()) if flip else (x, v)
+      x_, v_ = (x.opposite(), v.opposite()) if flip else (x, v)
       most = hot.where(v_, dtypes.min(self.dtype)).max(-1)
       combined = x_.maximum(most) if include_self else most
-      combined = combined.inverse() if flip else combined
+      combined = combined.opposite() if flip else combined
     elif reduce == "prod":
       total = hot.where(v, one_of(self)).prod(-1, dtype=self.dtype)
       combined = x * total if include_self else total
