@@ -1,0 +1,58 @@
+"""C for another language: what a dialect says, and what a subclass of the renderer overrides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tiny_codegen import C99, CDialect, CRenderer, compile_kernel
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+
+GROUPS: CDialect = replace(
+  C99.with_capabilities(has_threads=False, has_local=True, max_local=(8, 8, 8), max_workgroup=64),
+  name="groups",
+  host=False,
+  kernel="kernel void",
+  counters=(("gidx0", "group()"), ("lidx0", "thread()")),
+  long_suffix="L",
+  bitcast="as_{new}({value})",
+)
+
+
+class Offsets(CRenderer):
+  """Buffers begin at an offset, and functions say that they are of a kind."""
+
+  def declaration(self, linear: UOp) -> str:
+    return f"[[of_{len([u for u in linear.src if u.op is Ops.SPECIAL])}]] {super().declaration(linear)}"
+
+  def buffer(self, pointer: str, name: str) -> tuple[list[str], list[str]]:
+    return [f"char* {name}_memory", f"long {name}_offset"], [f"{pointer} {name} = {name}_memory + {name}_offset;"]
+
+
+def source(renderer: CRenderer, kernel: UOp, *opts: Opt) -> str:
+  return str(compile_kernel(kernel, renderer, list(opts)).src[2].arg)
+
+
+def copy(size: int) -> UOp:
+  i, floats = UOp.range(size, 0), dtypes.float32.ptr(size)
+  store = UOp.param(0, floats).index(i).store(UOp.param(1, floats).index(i).load()).end(i)
+  return UOp.sink(store, arg=KernelInfo("copy"))
+
+
+def test_buffers_and_declarations_can_be_overridden() -> None:
+  text = source(Offsets(GROUPS), copy(4))
+  assert "[[of_1]] kernel void copy(char* p0_memory, long p0_offset, char* p1_memory, long p1_offset) {" in text
+  assert "\n  const float* p1 = p1_memory + p1_offset;\n" in text
+
+
+def test_a_gate_is_asked_once() -> None:
+  text = source(CRenderer(GROUPS), copy(13), Opt(OptOps.PADTO, 0, 8), Opt(OptOps.LOCAL, 0, 8))
+  assert text.count("if (") == 1
+
+
+def test_literals_and_bitcasts_of_a_dialect() -> None:
+  longs, floats = (UOp.param(1, d.ptr(1)).index(0).load() for d in (dtypes.int64, dtypes.float32))
+  value = (longs + (1 << 40)) ^ floats.bitcast(dtypes.int32).cast(dtypes.int64)
+  sink = UOp.sink(UOp.param(0, dtypes.int64.ptr(1)).index(0).store(value), arg=KernelInfo("mix"))
+  kernel = sink.substitute({u: u.replace(arg=2) for u in sink.toposort if u is UOp.param(1, dtypes.float32.ptr(1))})
+  text = source(CRenderer(GROUPS), kernel)
+  assert f"{1 << 40}L" in text and "LL" not in text and "as_int32_t(" in text
