@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 
-def rests(window: float = 0.2, most: float = 0.05) -> bool:
+def rests(window: float = 0.2, most: float = 0.005) -> bool:
   """Whether this process soon uses no processor time: at most `most` seconds in a window of as many. Threads on a busy
   machine may be late to notice that there is nothing to do; those that spin are seen in every window for ten seconds.
   """
