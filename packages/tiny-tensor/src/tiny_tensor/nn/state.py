@@ -6,6 +6,7 @@ from tiny_tensor.nn.archives import tar_extract, zip_extract
 from tiny_tensor.nn.files import TensorIO
 from tiny_tensor.nn.ggml import ggml_data_to_tensor
 from tiny_tensor.nn.gguf import gguf_load
+from tiny_tensor.nn.npy import npy_load, npy_save, npz_load, npz_save
 from tiny_tensor.nn.safetensors import safe_load, safe_load_metadata, safe_save
 from tiny_tensor.nn.torch_file import torch_load
 from tiny_tensor.tensor import Tensor
@@ -18,6 +19,10 @@ __all__ = [
   "ggml_data_to_tensor",
   "gguf_load",
   "load_state_dict",
+  "npy_load",
+  "npy_save",
+  "npz_load",
+  "npz_save",
   "safe_load",
   "safe_load_metadata",
   "safe_save",

@@ -4,6 +4,7 @@ The format is a pickle of the objects in which each storage (the memory of tenso
 as raw bytes: since PyTorch 1.6 files of a zip archive, before that behind the pickle.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,7 @@ def _strided(flat: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[i
   for i in reversed(axes):
     dense = dense and strides[i] == count
     count *= shape[i]
-  if not dense:
+  if not dense:  # by places of 64 bits, since a storage can have more elements than int32 counts
     place = Tensor(offset, dtype=dtypes.int64)
     for i, (size, stride) in enumerate(zip(shape, strides, strict=True)):
       place = place + (Tensor.arange(size, dtype=dtypes.int64) * stride).reshape(
@@ -52,18 +53,11 @@ def _strided(flat: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[i
       )
     return in_memory(flat)[place.expand(*shape)]
   part = flat[offset : offset + count]
-  if axes == sorted(axes) and count == _product(shape):
+  if axes == sorted(axes) and count == math.prod(shape):
     return part.reshape(shape)
   part = in_memory(part).reshape(*(shape[i] for i in axes))
   part = part.permute(*(axes.index(i) for i in sorted(axes))) if axes else part
   return part.reshape(*(shape[i] if i in axes else 1 for i in range(len(shape)))).expand(*shape)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-  count = 1
-  for s in shape:
-    count *= s
-  return count
 
 
 def _rebuild(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tensor:
