@@ -1,6 +1,7 @@
 """Layers, optimisers and model files."""
 
-from tiny_tensor.nn import optim, state
+from tiny_tensor.nn import optim, schedule, state
+from tiny_tensor.nn.clip import clip_grad_norm_, clip_grad_value_
 from tiny_tensor.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from tiny_tensor.nn.embedding import Embedding
 from tiny_tensor.nn.linear import Linear
@@ -36,6 +37,9 @@ __all__ = [
   "Linear",
   "RMSNorm",
   "Sequential",
+  "clip_grad_norm_",
+  "clip_grad_value_",
   "optim",
+  "schedule",
   "state",
 ]

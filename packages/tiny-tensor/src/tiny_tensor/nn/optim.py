@@ -183,8 +183,12 @@ class AdamW(Optimizer):
       change = m_hat / (v_hat.sqrt() + self.eps)
       if self.weight_decay:
         change = change + self.weight_decay * old
-      p.assign((old - lr * change).cast(p.dtype))
+      p.assign((old - lr * self.scaled(change, old)).cast(p.dtype))
     return [self.b1_t, self.b2_t, *self.m, *self.v]
+
+  def scaled(self, change: Tensor, old: Tensor) -> Tensor:
+    """What is subtracted, but for the learning rate, from a parameter `old`."""
+    return change
 
 
 class Adam(AdamW):
@@ -194,3 +198,106 @@ class Adam(AdamW):
     self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
   ) -> None:
     super().__init__(params, lr, b1, b2, eps, weight_decay=0.0)
+
+
+def _trust(weight: Tensor, change: Tensor) -> Tensor:
+  """|weight| / |change|, or 1 where one of them is 0."""
+  w, c = (t.square().sum().sqrt() for t in (weight, change))
+  known = (w > 0) & (c > 0)
+  return known.where(w / known.where(c, 1.0), 1.0)
+
+
+class LARS(SGD):
+  """SGD whose step for each tensor is in proportion to the tensor (You et al., 2017): the gradient is multiplied by
+  `tcoef` |p| / |g|. With `pre_wd` the weight decay is part of g in that ratio, else of the denominator (the paper's).
+  """
+
+  def __init__(
+    self,
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+    nesterov: bool = False,
+    classic: bool = True,
+    pre_wd: bool = True,
+    tcoef: float = 0.001,
+  ) -> None:
+    super().__init__(params, lr, momentum, 0.0, nesterov, classic)
+    self.decay, self.pre_wd, self.tcoef = weight_decay, pre_wd, tcoef
+
+  def update(self, grads: list[Tensor]) -> list[Tensor]:
+    """SGD's, of gradients in proportion to the weights."""
+    scaled = []
+    for p, g in zip(self.params, grads):
+      old = p.detach()
+      decayed = g + self.decay * old
+      if self.pre_wd:
+        ratio = _trust(old, decayed)
+      else:
+        w, size = (t.square().sum().sqrt() for t in (old, g))
+        known = (w > 0) & (size > 0)
+        ratio = known.where(w / known.where(size + self.decay * w, 1.0), 1.0)
+      # tensors of zeros take plain steps
+      scaled.append(decayed * (old.square().sum() > 0).where(ratio * self.tcoef, 1.0))
+    return super().update(scaled)
+
+
+class LAMB(AdamW):
+  """AdamW whose step for each tensor is in proportion to the tensor (You et al., 2020): p ← p - lr |p| / |r| r, where
+  r is AdamW's change. With `adam` it is AdamW.
+  """
+
+  def __init__(
+    self,
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+    adam: bool = False,
+  ) -> None:
+    super().__init__(params, lr, b1, b2, eps, weight_decay)
+    self.adam = adam
+
+  def scaled(self, change: Tensor, old: Tensor) -> Tensor:
+    """The change in proportion to the weights."""
+    return change if self.adam else change * _trust(old, change)
+
+
+class Muon(Optimizer):
+  """Momentum, of which each matrix is brought near to the orthogonal one by Newton–Schulz steps (Jordan et al., 2024).
+
+  For matrices, and kernels of convolutions, seen as `(out, …)`; ValueError for vectors: train those with AdamW, both in
+  an `OptimizerGroup`. The step is √max(1, rows / columns) lr; weight decay is decoupled.
+  """
+
+  def __init__(
+    self,
+    params: Iterable[Tensor],
+    lr: float = 0.02,
+    momentum: float = 0.95,
+    weight_decay: float = 0.1,
+    ns_steps: int = 5,
+    ns_params: tuple[float, ...] = (3.4445, -4.775, 2.0315),
+    nesterov: bool = True,
+  ) -> None:
+    super().__init__(params, lr)
+    if vectors := [p.shape for p in self.params if p.ndim < 2]:
+      raise ValueError(f"Muon trains matrices, got a parameter of shape {vectors[0]}: give it to AdamW")
+    self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+    self.ns_steps, self.ns_params = ns_steps, ns_params
+    self.b = self.moments()
+
+  def update(self, grads: list[Tensor]) -> list[Tensor]:
+    """p ← (1 - lr weight_decay) p - lr scale orthogonal(u), where u is the momentum, a running mean of g."""
+    for p, g, b in zip(self.params, grads, self.b):
+      old, lr = p.detach(), self.lr.to(p.device)
+      b.assign(b.lerp(g, 1 - self.momentum))
+      mean = g.lerp(b, self.momentum) if self.nesterov else b
+      matrix = mean.flatten(1)
+      rows, columns = (int(s) for s in matrix.shape)
+      change = matrix.newton_schulz(self.ns_steps, self.ns_params).reshape(g.shape) * max(1, rows / columns) ** 0.5
+      p.assign((old * (1 - lr * self.weight_decay) - lr * change).cast(p.dtype))
+    return list(self.b)
