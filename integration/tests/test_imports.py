@@ -28,6 +28,13 @@ ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
   "tiny-tensor": {"numpy": ("", "numpy")},
 }
 
+# what of the standard library Windows lacks, as far as anyone here would be tempted to use it
+LACKING = {
+  "os": "fork getpgid killpg nice pread pwrite register_at_fork sched_getaffinity sched_setaffinity sysconf waitid",
+  "mmap": "MADV_FREE MADV_HUGEPAGE MAP_ANONYMOUS MAP_PRIVATE MAP_SHARED PROT_READ PROT_WRITE",
+  "signal": "SIGALRM SIGHUP SIGKILL SIGPIPE SIGSTOP SIGUSR1 SIGUSR2 pthread_kill setitimer",
+}
+
 
 def module_of(package: str) -> str:
   return package.replace("-", "_")
@@ -130,3 +137,24 @@ def test_the_scanner_sees_every_kind_of_import(tmp_path: Path) -> None:
   )
   found = {name: at_import for name, _, at_import in imports_of(path)}
   assert found == {"a": True, "c": True, "h": False, "importlib": True, "i": True, "k": True}
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_importing_needs_nothing_that_windows_lacks(package: str) -> None:
+  """Every module, in a process whose `os`, `mmap` and `signal` have no more than those of Windows."""
+  source = PACKAGES / package / "src"
+  extras = {f"{module_of(package)}/{part}" for part, _ in ALLOWED_IN.get(package, {}).values() if part}
+  paths = [path.relative_to(source).as_posix() for path in sorted(source.rglob("*.py"))]
+  ours = [path for path in paths if not path.startswith(tuple(extras))]
+  modules = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in ours]
+  code = f"""
+import importlib, mmap, os, signal, concurrent.futures, logging, multiprocessing, random, socket, subprocess, tempfile
+for module, names in {LACKING!r}.items():
+  for name in names.split():
+    if hasattr(globals()[module], name):
+      delattr(globals()[module], name)
+for name in {modules!r}:
+  importlib.import_module(name)
+"""
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr

@@ -57,7 +57,10 @@ class Child:
     try:
       code = self.process.wait(max(0.0, seconds))
     except subprocess.TimeoutExpired:
-      os.killpg(self.process.pid, signal.SIGKILL)
+      if sys.platform == "win32":
+        self.process.kill()
+      else:
+        os.killpg(self.process.pid, signal.SIGKILL)
       self.process.wait()
       plugin.fail(State.BROKEN, "its probe did not finish in time and was ended", f"{report}, or uninstall it")
       return

@@ -179,4 +179,5 @@ class Devices:
 
 Device = Devices()
 atexit.register(Device.close)
-os.register_at_fork(after_in_child=Device.after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+  os.register_at_fork(after_in_child=Device.after_fork)
