@@ -1,6 +1,7 @@
 """Layers, optimisers and model files."""
 
 from tiny_tensor.nn import optim, schedule, state
+from tiny_tensor.nn.attention import MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
 from tiny_tensor.nn.clip import clip_grad_norm_, clip_grad_value_
 from tiny_tensor.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from tiny_tensor.nn.embedding import Embedding
@@ -15,7 +16,7 @@ from tiny_tensor.nn.norm import (
   LayerNorm2d,
   RMSNorm,
 )
-from tiny_tensor.nn.recurrent import LSTMCell
+from tiny_tensor.nn.recurrent import GRU, LSTM, RNN, LSTMCell
 from tiny_tensor.nn.sequential import Dropout, Sequential
 
 __all__ = [
@@ -29,14 +30,20 @@ __all__ = [
   "ConvTranspose2d",
   "Dropout",
   "Embedding",
+  "GRU",
   "GroupNorm",
   "InstanceNorm",
+  "LSTM",
   "LSTMCell",
   "LayerNorm",
   "LayerNorm2d",
   "Linear",
+  "MultiheadAttention",
   "RMSNorm",
+  "RNN",
   "Sequential",
+  "TransformerDecoderLayer",
+  "TransformerEncoderLayer",
   "clip_grad_norm_",
   "clip_grad_value_",
   "optim",

@@ -26,3 +26,130 @@ class LSTMCell:
     i, f, g, o = gates.chunk(4, dim=1)
     c = f.sigmoid() * hc[1] + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
+
+
+class _Recurrent:
+  """Layers of cells along a sequence. A cell is a subclass that defines `gates` (rows of a weight per hidden unit),
+  `states` (how many tensors it hands on) and `cell`.
+
+  x `(length, batch, input_size)`, with `batch_first` `(batch, length, input_size)`, → the last layer's hidden states at
+  each step `(…, directions · hidden_size)` and the last states of each layer `(layers · directions, batch,
+  hidden_size)`. Weights have PyTorch's names: `weight_ih_l0`, … , with `_reverse` those of the way back.
+  """
+
+  gates, states = 1, 1
+
+  def __init__(
+    self,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int = 1,
+    bias: bool = True,
+    batch_first: bool = False,
+    dropout: float = 0.0,
+    bidirectional: bool = False,
+  ) -> None:
+    self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+    self.batch_first, self.dropout = batch_first, dropout
+    self.ways = ("", "_reverse") if bidirectional else ("",)
+    rows = self.gates * hidden_size
+    for layer in range(num_layers):
+      width = hidden_size * len(self.ways) if layer else input_size
+      for way in self.ways:
+        name = f"_l{layer}{way}"
+        setattr(self, "weight_ih" + name, uniform((rows, width), hidden_size))
+        setattr(self, "weight_hh" + name, uniform((rows, hidden_size), hidden_size))
+        if bias:
+          setattr(self, "bias_ih" + name, uniform((rows,), hidden_size))
+          setattr(self, "bias_hh" + name, uniform((rows,), hidden_size))
+
+  def cell(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The next states, the hidden one first, from what the input and the hidden state give each gate."""
+    raise NotImplementedError(f"{type(self).__name__} does not define cell()")
+
+  def weight(self, name: str) -> Tensor | None:
+    """A weight by name, None for a bias that is left out."""
+    found: Tensor | None = getattr(self, name, None)
+    return found
+
+  def pass_over(self, x: Tensor, name: str, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One layer one way: the hidden states `(length, batch, hidden)` and the last states."""
+    into, across = self.weight("weight_ih" + name), self.weight("weight_hh" + name)
+    assert into is not None and across is not None
+    # of all steps at once; only the rest has to wait for the step before
+    given = x.linear(into.transpose(), self.weight("bias_ih" + name)).contiguous()
+    seen = []
+    steps = range(int(x.shape[0]))
+    for t in reversed(steps) if name.endswith("_reverse") else steps:
+      handed = state[0].linear(across.transpose(), self.weight("bias_hh" + name))
+      state = tuple(s.contiguous() for s in self.cell(given[t], handed, state))
+      seen.append(state[0])
+    return Tensor.stack(*(seen[::-1] if name.endswith("_reverse") else seen)), state
+
+  def run(self, x: Tensor, start: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """All layers: the last one's hidden states, and the last states of all."""
+    if x.ndim != 3 or x.shape[-1] != self.input_size or 0 in x.shape:
+      raise ValueError(
+        f"{type(self).__name__} expects a sequence, a batch and {self.input_size} features, got shape {x.shape}"
+      )
+    x = x.transpose(0, 1) if self.batch_first else x
+    count = self.num_layers * len(self.ways)
+    shape = (count, int(x.shape[1]), self.hidden_size)
+    if start is None:
+      start = (Tensor.zeros(*shape, dtype=x.dtype, device=x.device),) * self.states
+    if wrong := [s.shape for s in start if s.shape != shape]:
+      raise ValueError(f"{type(self).__name__} starts from states of shape {shape}, got {wrong[0]}")
+    last: list[tuple[Tensor, ...]] = []
+    for layer in range(self.num_layers):
+      x = x.dropout(self.dropout) if layer else x
+      both = []
+      for way in self.ways:
+        seen, state = self.pass_over(x, f"_l{layer}{way}", tuple(s[len(last)] for s in start))
+        both.append(seen)
+        last.append(state)
+      x = Tensor.cat(*both, dim=-1)
+    ends = tuple(Tensor.stack(*states) for states in zip(*last, strict=True))
+    return (x.transpose(0, 1) if self.batch_first else x), ends
+
+
+class RNN(_Recurrent):
+  """h ← tanh(W x + U h + b) (Elman, 1990). Call with x and optionally the first h → (h at each step, the last h). See
+  `_Recurrent` for shapes.
+  """
+
+  def cell(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The next h."""
+    return ((x + h).tanh(),)
+
+  def __call__(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    seen, ends = self.run(x, None if h is None else (h,))
+    return seen, ends[0]
+
+
+class GRU(RNN):
+  """Gated recurrent units (Cho et al., 2014); gates in the order reset, update, new. Called as `RNN`."""
+
+  gates = 3
+
+  def cell(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The next h."""
+    (rx, zx, nx), (rh, zh, nh) = x.chunk(3, -1), h.chunk(3, -1)
+    update = (zx + zh).sigmoid()
+    new = (nx + (rx + rh).sigmoid() * nh).tanh()
+    return (new + update * (state[0] - new),)
+
+
+class LSTM(_Recurrent):
+  """Layers of `LSTMCell`s. Call with x and optionally the first (h, c) → (h at each step, the last (h, c))."""
+
+  gates, states = 4, 2
+
+  def cell(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The next h and c."""
+    i, f, g, o = (x + h).chunk(4, -1)
+    c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+  def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    seen, (h, c) = self.run(x, hc)
+    return seen, (h, c)

@@ -1,0 +1,165 @@
+"""Attention of several heads, and the layers of transformers (Vaswani et al., 2017)."""
+
+import math
+from collections.abc import Callable
+
+from tiny_tensor.nn.linear import Linear
+from tiny_tensor.nn.norm import LayerNorm
+from tiny_tensor.nn.sequential import Dropout
+from tiny_tensor.tensor import Tensor
+from tiny_uop import dtypes
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def _blocked(mask: Tensor) -> Tensor:
+  """A mask as numbers to add to scores: bool says what must not be seen, as in PyTorch's layers."""
+  return mask.where(-math.inf, 0.0) if dtypes.is_bool(mask.dtype) else mask
+
+
+class MultiheadAttention:
+  """Queries `(length, batch, embed_dim)` look at keys and values `(seen, batch, embed_dim)`; with `batch_first` the
+  batch is the first axis. Gives the output, of the queries' shape, and the weights `(batch, length, seen)`, the mean of
+  those of the heads (None unless `need_weights`).
+
+  Masks are added to the scores, or, if bool, are True at what must not be seen: `attn_mask (length, seen)` or
+  `(batch · num_heads, length, seen)`, `key_padding_mask (batch, seen)`. `is_causal` hides the keys behind a query.
+  """
+
+  def __init__(
+    self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, batch_first: bool = False
+  ) -> None:
+    if num_heads < 1 or embed_dim % num_heads:
+      raise ValueError(f"num_heads={num_heads} must divide embed_dim={embed_dim}")
+    self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+    self.in_proj_weight = Tensor.glorot_uniform(3 * embed_dim, embed_dim).contiguous()
+    self.in_proj_bias: Tensor | None = Tensor.zeros(3 * embed_dim).contiguous() if bias else None
+    self.out_proj = Linear(embed_dim, embed_dim, bias)
+    if bias:
+      self.out_proj.bias = Tensor.zeros(embed_dim).contiguous()
+
+  def projected(self, x: Tensor, part: int) -> Tensor:
+    """Queries (part 0), keys (1) or values (2) as `(batch, heads, length, embed_dim / heads)`."""
+    if x.ndim != 3 or x.shape[-1] != self.embed_dim:
+      raise ValueError(f"MultiheadAttention expects three axes, the last of {self.embed_dim}, got shape {x.shape}")
+    x = x if self.batch_first else x.transpose(0, 1)
+    rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
+    x = x.linear(self.in_proj_weight[rows].transpose(), None if self.in_proj_bias is None else self.in_proj_bias[rows])
+    return x.reshape(x.shape[0], x.shape[1], self.num_heads, -1).transpose(1, 2)
+
+  def __call__(
+    self,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+  ) -> tuple[Tensor, Tensor | None]:
+    q, k, v = (self.projected(x, part) for part, x in enumerate((query, key, value)))
+    scores = q.matmul(k.transpose(-2, -1)) / math.sqrt(self.embed_dim // self.num_heads)
+    if is_causal:
+      scores = scores.const_like(True, dtypes.bool).tril().where(scores, -math.inf)
+    if attn_mask is not None:
+      each = attn_mask.reshape(scores.shape) if attn_mask.ndim == 3 else attn_mask
+      scores = scores + _blocked(each)
+    if key_padding_mask is not None:
+      scores = scores + _blocked(key_padding_mask).unsqueeze(1).unsqueeze(1)
+    weights = scores.softmax(-1).dropout(self.dropout)
+    out = self.out_proj(weights.matmul(v).transpose(1, 2).flatten(2))
+    return out if self.batch_first else out.transpose(0, 1), weights.mean(1) if need_weights else None
+
+
+def _gelu(x: Tensor) -> Tensor:
+  return x * ((x / math.sqrt(2)).erf() + 1) * 0.5
+
+
+ACTIVATIONS: dict[str, Activation] = {"relu": Tensor.relu, "gelu": _gelu}
+
+
+class _TransformerLayer:
+  """What both layers have: attention to the sequence itself, and a network of two layers at each position."""
+
+  def __init__(
+    self,
+    d_model: int,
+    nhead: int,
+    dim_feedforward: int = 2048,
+    dropout: float = 0.1,
+    activation: str | Activation = "relu",
+    layer_norm_eps: float = 1e-5,
+    batch_first: bool = False,
+    norm_first: bool = False,
+  ) -> None:
+    if isinstance(activation, str) and activation not in ACTIVATIONS:
+      raise ValueError(f"activation must be a function, or one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
+    self.linear1, self.linear2 = Linear(d_model, dim_feedforward), Linear(dim_feedforward, d_model)
+    self.norm1, self.norm2 = LayerNorm(d_model, layer_norm_eps), LayerNorm(d_model, layer_norm_eps)
+    self.dropout, self.norm_first = Dropout(dropout), norm_first
+    self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+
+  def around(self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor]) -> Tensor:
+    """`part` with dropout, added to what goes in, and the norm before or after it."""
+    return x + self.dropout(part(norm(x))) if self.norm_first else norm(x + self.dropout(part(x)))
+
+  def feed_forward(self, x: Tensor) -> Tensor:
+    """The network of two layers."""
+    return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+  """Attention to the sequence itself, then a network of two layers, each added to its input and normalised (before it
+  with `norm_first`). src as for `MultiheadAttention`, whose masks it takes; the same shape comes out.
+  """
+
+  def __call__(
+    self,
+    src: Tensor,
+    src_mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool = False,
+  ) -> Tensor:
+    def attend(x: Tensor) -> Tensor:
+      return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal)[0]
+
+    return self.around(self.around(src, self.norm1, attend), self.norm2, self.feed_forward)
+
+
+class TransformerDecoderLayer(_TransformerLayer):
+  """An encoder layer with attention to `memory`, the encoder's output, between its two parts."""
+
+  def __init__(
+    self,
+    d_model: int,
+    nhead: int,
+    dim_feedforward: int = 2048,
+    dropout: float = 0.1,
+    activation: str | Activation = "relu",
+    layer_norm_eps: float = 1e-5,
+    batch_first: bool = False,
+    norm_first: bool = False,
+  ) -> None:
+    super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+    self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
+    self.norm3 = LayerNorm(d_model, layer_norm_eps)
+
+  def __call__(
+    self,
+    tgt: Tensor,
+    memory: Tensor,
+    tgt_mask: Tensor | None = None,
+    memory_mask: Tensor | None = None,
+    tgt_key_padding_mask: Tensor | None = None,
+    memory_key_padding_mask: Tensor | None = None,
+    tgt_is_causal: bool = False,
+  ) -> Tensor:
+    def attend(x: Tensor) -> Tensor:
+      return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, tgt_is_causal)[0]
+
+    def look(x: Tensor) -> Tensor:
+      return self.multihead_attn(x, memory, memory, memory_key_padding_mask, False, memory_mask)[0]
+
+    x = self.around(self.around(tgt, self.norm1, attend), self.norm2, look)
+    return self.around(x, self.norm3, self.feed_forward)
