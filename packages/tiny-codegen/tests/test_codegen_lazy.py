@@ -128,9 +128,9 @@ def test_ldexp_of_any_number_of_lanes(dtype: DType, renderer: str) -> None:
   x, n = (np.ascontiguousarray(a.reshape(-1)[:64]) for a in np.meshgrid(values, exponents))
   with np.errstate(all="ignore"):
     wanted = np.ldexp(x, n.astype(np.int32))
-  for lanes in (1, 2, 4, 8, 16, 32):
+  for lanes in (1, 2, 3, 4, 8, 16, 17, 32):
     got = apply(RENDERERS[renderer](), lambda a, b: a.alu(Ops.LDEXP, b), [(dtype, x), (dtype, n)], dtype, lanes)
-    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(got, wanted[: len(got)])
 
 
 def test_instructions_follow_from_features() -> None:

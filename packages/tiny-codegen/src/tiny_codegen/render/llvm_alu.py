@@ -189,20 +189,20 @@ def _fused(body: Body, u: UOp) -> str:
 
 
 def _instruction(body: Body, u: UOp, found: Instruction) -> str:
-  """The result of an intrinsic for vectors of one size: in pieces where there are more lanes, widened where fewer."""
+  """The result of an intrinsic for vectors of one size: widened to a multiple of it, in pieces if there are several."""
   wide, kind = found.dtype, value_type(found.dtype)
-  operands = [_widened(body, u.dtype, body.operand(s), wide) for s in u.src]
-  lanes = max(u.dtype.count, wide.count)
+  lanes = -(-u.dtype.count // wide.count) * wide.count
   joined, total = u.dtype.scalar().vec(lanes), "poison"
+  operands = [_widened(body, u.dtype, body.operand(s), joined) for s in u.src]
   for first in range(0, lanes, wide.count):
     piece = [o if lanes == wide.count else _piece(body, joined, o, wide, first) for o in operands]
     total_or_piece = body.call(found.name, kind, *((kind, p) for p in piece), *found.extra)
     total = total_or_piece if lanes == wide.count else _insert(body, joined, total, wide, total_or_piece, first)
-  if u.dtype.count >= wide.count:
+  if u.dtype.count == lanes:
     return total
   if u.dtype.count == 1:
     return body.let(f"extractelement {kind} {total}, i32 0")
-  mask = ", ".join(f"i32 {i}" for i in range(u.dtype.count))
+  mask, kind = ", ".join(f"i32 {i}" for i in range(u.dtype.count)), value_type(joined)
   return body.let(f"shufflevector {kind} {total}, {kind} poison, <{u.dtype.count} x i32> <{mask}>")
 
 

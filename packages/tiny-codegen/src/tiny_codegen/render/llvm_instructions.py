@@ -41,5 +41,4 @@ AVX512 = tuple(
 def fitting(instructions: tuple[Instruction, ...], op: Ops, dtype: DType) -> Instruction | None:
   """The one for the fewest pieces of a value, and of these for the fewest lanes; None if there is none for its type."""
   usable = [i for i in instructions if i.op is op and i.dtype.scalar() is dtype.scalar()]
-  exact = [i for i in usable if i.dtype.count >= dtype.count or dtype.count % i.dtype.count == 0]
-  return min(exact, key=lambda i: (-(-dtype.count // i.dtype.count), i.dtype.count), default=None)
+  return min(usable, key=lambda i: (-(-dtype.count // i.dtype.count), i.dtype.count), default=None)
