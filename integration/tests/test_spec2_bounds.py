@@ -126,7 +126,7 @@ OPERATIONS: dict[str, Callable[[], Tensor | list[Tensor]]] = {
   "roll_and_pad": lambda: data(10, 7).roll(3, 1).pad(((1, 2), (3, 4))),
   "pad_reflect": lambda: data(2, 3, 8, 9).pad((2, 3, 1, 4), mode="reflect"),
   "reshape_of_padded": lambda: data(5, 7).pad(((0, 1), (0, 1))).reshape(6, 2, 4).permute(2, 0, 1).reshape(-1) * 2,
-  "flip_and_step": lambda: data(9, 11)[::-2, 1::3],
+  "flip_and_step": lambda: data(9, 11)[::-2, 1::3] * 2,
   "concatenate": lambda: Tensor.cat(data(3, 5), data(4, 5), data(1, 5)),
   "triangle": lambda: data(9, 9).tril() + data(9, 9).triu(1),
   "embedding": lambda: data(50, 8)[positions(4, 6)],
