@@ -71,7 +71,8 @@ def prove(*tensors: Tensor, target: str | None = None) -> int:
 @pytest.mark.parametrize("name", MODELS)
 def test_training_steps(name: str) -> None:
   library = Library(Tensor, nn, dtypes)
-  assert prove(*builder(name, True, library)()) > 1000
+  with Tensor.train():  # which the builder leaves on
+    assert prove(*builder(name, True, library)()) > 1000
 
 
 def attention_with_a_cache() -> list[Tensor]:
