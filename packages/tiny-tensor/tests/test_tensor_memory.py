@@ -127,8 +127,8 @@ def test_ever_new_schedules_of_known_kernels_do_not_grow() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_cycles_do_not_grow() -> None:
-  order = random.Random(1).sample(range(8**5), 1000)
+def test_ten_thousand_cycles_do_not_grow() -> None:
+  order = random.Random(1).sample(range(8**5), 10_000)
 
   def cycle(number: int) -> None:
     new_schedule(order[number]).realize()
@@ -139,7 +139,6 @@ def test_a_thousand_cycles_do_not_grow() -> None:
     cycle(number)
   gc.collect()
   start = resident()
-  check_plateau(cycle, 1000)
-  assert schedule_cache_info().misses >= 1250, "every graph was a new one"
-  grown = resident() - start
-  assert grown < 800 * 1000, f"{grown / 1000:.0f} bytes more a cycle"
+  check_plateau(cycle, 10_000)
+  assert schedule_cache_info().misses >= 12_500, "every graph was a new one"
+  assert resident() - start < 8e6, f"{(resident() - start) / 1e6:.1f} MB more after 10,000 cycles"
