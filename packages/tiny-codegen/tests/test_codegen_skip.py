@@ -58,3 +58,11 @@ def test_a_mask_from_memory_says_nothing() -> None:
   flags = UOp.param(3, dtypes.bool.ptr(ROWS * COLUMNS))
   root = masked_product(lambda i, j: flags.index(i * COLUMNS + j).load(), ())
   assert skip_sums(root) is root
+
+
+def test_a_sum_over_no_loop_is_left_alone() -> None:
+  i = UOp.range(4, 0)
+  total = UOp(Ops.REDUCE, dtypes.float32, (UOp.param(1, dtypes.float32.ptr(4)).index(i).load(),), (Ops.ADD, ()))
+  value = (i < 2).where(total, total.const_like(0.0))
+  root = UOp.sink(UOp.param(0, dtypes.float32.ptr(4)).index(i).store(value).end(i), arg=KernelInfo("one"))
+  assert skip_sums(root) is root

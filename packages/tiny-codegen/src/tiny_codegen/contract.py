@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.dot_choices import best_way
-from tiny_codegen.errors import KernelError, KernelOptError
+from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id
-from tiny_codegen.opts import apply_opt
-from tiny_codegen.render.base import Capabilities
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, dot_cycles, row_by_row
-from tiny_uop import AxisType, Opt, OptOps, UOp
+from tiny_uop import AxisType, Opt, OptOps
 
 
 @dataclass
-class ContractionChooser:
-  """Choices made so far, and the kernel with them applied."""
+class ContractionChooser(Choices):
+  """Choices for a sum of products."""
 
-  root: UOp
-  capabilities: Capabilities
-  opts: list[Opt] = field(default_factory=list)
   tiling: Tiling | None = None
-
-  def take(self, *opts: Opt) -> bool:
-    """Apply choices if all of them fit."""
-    root = self.root
-    try:
-      for opt in opts:
-        root = apply_opt(root, opt, self.capabilities)
-    except KernelOptError:
-      return False
-    self.root = root
-    self.opts += opts
-    return True
 
   def contract(self) -> bool:
     """Tile a sum of products as `tiling.py` finds best; False where the kernel is none, or lanes along the sum are

@@ -14,13 +14,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.cost import iterations, nodes_of_body
-from tiny_codegen.errors import KernelError, KernelOptError
+from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id, stride
-from tiny_codegen.opts import apply_opt
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.workgroups import RECOMPUTED, lower_workgroups
@@ -49,26 +49,11 @@ def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
 
 
 @dataclass
-class GroupChooser:
-  """Choices made so far, and the kernel with them applied."""
+class GroupChooser(Choices):
+  """Choices for a target with workgroups."""
 
-  root: UOp
-  capabilities: Capabilities
-  opts: list[Opt] = field(default_factory=list)
   threads: int = 1
   """In a workgroup, so far."""
-
-  def take(self, *opts: Opt) -> bool:
-    """Apply choices if all of them fit."""
-    root = self.root
-    try:
-      for opt in opts:
-        root = apply_opt(root, opt, self.capabilities)
-    except KernelOptError:
-      return False
-    self.root = root
-    self.opts += opts
-    return True
 
   def split(self, op: OptOps, loop: int, amount: int) -> bool:
     """Take n iterations of a loop inside, padded if need be."""

@@ -7,6 +7,9 @@ there; where it cannot, the loop of the sum gets no iterations.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from tiny_codegen.loops import extent, kind, number, stride
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 
@@ -18,10 +21,10 @@ LEAST = 16  # iterations that are worth a comparison
 def skip_sums(root: UOp) -> UOp:
   """The kernel with loops of sums that run only where a lane of their tile needs the result."""
   changes = {}
-  for reduce, condition in _conditions(root).items():
-    loop = reduce.src[1]
+  for total, condition in _conditions(root).items():
+    loop = total.src[1]
     size = extent(loop)
-    possible = _possible(condition, frozenset(reduce.src[1:]))
+    possible = _possible(condition, frozenset(total.src[1:]))
     if size is not None and size >= LEAST and kind(loop) is AxisType.REDUCE and possible is not None:
       changes[loop] = UOp.range(simplify(possible.where(number(size), number(0))), loop.arg[0], AxisType.REDUCE)
   return root.substitute(changes) if changes else root
@@ -33,34 +36,28 @@ def _conditions(root: UOp) -> dict[UOp, UOp]:
   for u in root.toposort:
     for s in set(u.src):
       users.setdefault(s, []).append(u)
-  reduces = [u for u in root.toposort if u.op is Ops.REDUCE]
   found = {}
-  for reduce in reduces:
-    alone = not any(_closed_elsewhere(r, reduce, users) for r in reduce.src[1:])
-    u = reduce
-    while len(users[u]) == 1 and users[u][0].op in GroupOp.Elementwise and users[u][0].op is not Ops.WHERE:
-      u = users[u][0]
-    where = users[u][0] if len(users[u]) == 1 else None
-    if (
-      alone
-      and where is not None
-      and where.op is Ops.WHERE
-      and where.src[1] is u
-      and u not in (where.src[0], where.src[2])
-    ):
-      found[reduce] = where.src[0]
+  for total in users:
+    loops = total.src[1:]
+    if total.op is not Ops.REDUCE or not loops or any(_closed_elsewhere(r, total, users) for r in loops):
+      continue
+    u, using = total, users[total]
+    while len(using) == 1 and using[0].op in GroupOp.Elementwise and using[0].op is not Ops.WHERE:
+      u, using = using[0], users[using[0]]
+    if len(using) == 1 and using[0].op is Ops.WHERE and using[0].src.index(u) == 1 and using[0].src.count(u) == 1:
+      found[total] = using[0].src[0]
   return found
 
 
-def _closed_elsewhere(loop: UOp, reduce: UOp, users: dict[UOp, list[UOp]]) -> bool:
-  return any(u.op in (Ops.REDUCE, Ops.END) and u is not reduce and loop in u.src[1:] for u in users[loop])
+def _closed_elsewhere(loop: UOp, total: UOp, users: dict[UOp, list[UOp]]) -> bool:
+  return any(u.op in (Ops.REDUCE, Ops.END) and u is not total and loop in u.src[1:] for u in users[loop])
 
 
 def _possible(condition: UOp, own: frozenset[UOp]) -> UOp | None:
   """Whether a comparison of positions can hold in any iteration of the loops inside a tile; None if that is unknown."""
   if condition.op is Ops.AND:
     parts = [p for p in (_possible(s, own) for s in condition.src) if p is not None]
-    return parts[0] if parts else None
+    return reduce(and_, parts) if parts else None
   if condition.op is not Ops.CMPLT or condition.src[0].dtype.kind != "index" or condition.ranges & own:
     return None
   low, high = _bound(condition.src[0], least=True), _bound(condition.src[1], least=False)

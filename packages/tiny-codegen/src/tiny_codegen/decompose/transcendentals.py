@@ -1,8 +1,8 @@
-"""EXP2, EXP, LOG2 and LOG as polynomials and bit operations: no branches, no tables in memory, any number of lanes.
+"""EXP2, EXP, LOG2 and LOG as polynomials and bit operations: no tables in memory, any number of lanes.
 
 The tests hold results to `LARGEST_ERROR` units in the last place. float16, bfloat16 and fp8
 go through float32 and are rounded once more. All handle zeros, subnormals, infinities and NaN as IEEE 754-2019
-(section 9.2) says. SIN is in `sine.py`.
+(section 9.2) says. SIN and COS are in `sine.py`.
 """
 
 from __future__ import annotations
