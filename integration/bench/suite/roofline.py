@@ -12,9 +12,9 @@ from typing import Any
 
 from tiny_codegen.render.llvm_dot import DotInstruction
 from tiny_runtime import Binary
+from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu import CPUDevice, host_arch
 from tiny_runtime_cpu.compiler import renderer_for
-from tiny_runtime_cpu.machine import compile_object
 from tiny_uop import ParamInfo, UOp, dtypes
 
 ROUNDS = 4096  # of the loop of multiply-adds, for each part of a launch
@@ -145,7 +145,7 @@ class Roofline:
     """The loop, ready to be launched."""
     params = tuple(ParamInfo(slot, dtypes.float32, 1, True, True) for slot in range(arrays + 1))
     much = UOp.const(dtypes.index, 1 << 40)  # of work, as an estimate: use all threads
-    code = compile_object(text, host_arch(), 2)
+    code = compile_object(text, host_arch().processor, 2)
     return self.device.load(Binary(code, "roof", (), (), params, (), much, much, text))
 
   def measure(self, kind: str, nbytes: int, seconds: float, clock: Callable[[], float]) -> float:

@@ -10,16 +10,9 @@ import sys
 
 import pytest
 
+from tiny_runtime.llvm import Level, LLVMError, compile_assembly, compile_object
 from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch, memory_bytes
-from tiny_runtime_cpu.machine import (
-  PASSES,
-  Level,
-  LLVMError,
-  LoadedObject,
-  compile_assembly,
-  compile_object,
-  has_symbols,
-)
+from tiny_runtime_cpu.machine import PASSES, LoadedObject, has_symbols
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
 SINE = (
@@ -29,33 +22,33 @@ SINE = (
 
 @pytest.mark.parametrize("level", (0, 1, 2, 3, (), PASSES))
 def test_compile_and_call(level: Level) -> None:
-  loaded = LoadedObject(compile_object(ANSWER, host_arch(), level), "answer")
+  loaded = LoadedObject(compile_object(ANSWER, host_arch().processor, level), "answer")
   assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("answer"))() == 42
 
 
 def test_functions_of_the_process_are_found() -> None:
-  loaded = LoadedObject(compile_object(SINE, host_arch()), "f")
+  loaded = LoadedObject(compile_object(SINE, host_arch().processor), "f")
   assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(loaded.address("f"))(0.0) == 0.0
   assert has_symbols("sin", "memcpy") and not has_symbols("sin", "no_such_function")
 
 
 def test_assembly_names_the_function() -> None:
-  assert "answer" in compile_assembly(ANSWER, host_arch())
+  assert "answer" in compile_assembly(ANSWER, host_arch().processor)
 
 
 @pytest.mark.parametrize("text", ("not llvm", "define i64 @f() {\n ret i32 1\n}"))
 def test_bad_text_is_an_error(text: str) -> None:
   with pytest.raises(LLVMError):
-    compile_object(text, host_arch())
+    compile_object(text, host_arch().processor)
 
 
 def test_bad_objects_are_errors_and_loading_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
   unresolved = "declare void @no_such_function()\ndefine void @f() {\n  call void @no_such_function()\n  ret void\n}\n"
-  for code, symbol in ((b"junk", "f"), (compile_object(ANSWER, host_arch()), "other")):
+  for code, symbol in ((b"junk", "f"), (compile_object(ANSWER, host_arch().processor), "other")):
     with pytest.raises(LLVMError):
       LoadedObject(code, symbol)
   with pytest.raises(LLVMError):
-    LoadedObject(compile_object(unresolved, host_arch()), "f")
+    LoadedObject(compile_object(unresolved, host_arch().processor), "f")
   assert "no_such_function" in capfd.readouterr().err  # LLVM says so there, and only there
   test_compile_and_call(2)
 
@@ -63,7 +56,7 @@ def test_bad_objects_are_errors_and_loading_goes_on(capfd: pytest.CaptureFixture
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_dropped_objects_give_their_memory_back() -> None:
   big = 'define ptr @f() {\n  ret ptr @data\n}\n@data = global [1048576 x i8] c"' + "x" * 1048576 + '"\n'
-  code = compile_object(big, host_arch(), 0)
+  code = compile_object(big, host_arch().processor, 0)
 
   def resident() -> int:
     with open("/proc/self/statm") as file:
@@ -104,8 +97,9 @@ def test_thread_count_follows_affinity_and_setting() -> None:
 
 
 def test_kernels_are_linked_without_a_compiler_on_the_path() -> None:
-  code = "from tiny_runtime_cpu.machine import *; from tiny_runtime_cpu.host import host_arch\n"
-  code += f"print(LoadedObject(compile_object({ANSWER!r}, host_arch()), 'answer').address('answer') > 0)"
+  code = "from tiny_runtime.llvm import *; from tiny_runtime_cpu.machine import *; "
+  code += "from tiny_runtime_cpu.host import host_arch\n"
+  code += f"print(LoadedObject(compile_object({ANSWER!r}, host_arch().processor), 'answer').address('answer') > 0)"
   env = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PATH": ""}
   done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
   assert done.stdout.strip() == "True", done.stderr

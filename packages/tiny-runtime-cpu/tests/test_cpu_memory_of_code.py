@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu.host import host_arch
-from tiny_runtime_cpu.machine import OBJECTS_PER_JIT, PASSES, LoadedObject, compile_object
+from tiny_runtime_cpu.machine import OBJECTS_PER_JIT, PASSES, LoadedObject
 
 STATM = Path("/proc/self/statm")
 
@@ -21,7 +22,7 @@ def source(number: int) -> str:
 
 
 def build(number: int) -> LoadedObject:
-  return LoadedObject(compile_object(source(number), host_arch(), PASSES), f"f{number}")
+  return LoadedObject(compile_object(source(number), host_arch().processor, PASSES), f"f{number}")
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="resident memory is read from /proc")
@@ -40,7 +41,7 @@ def test_compiling_and_loading_gives_all_memory_back() -> None:
 
 def test_objects_of_many_jits_live_side_by_side() -> None:
   count = 2 * OBJECTS_PER_JIT + 2
-  made = {n: LoadedObject(compile_object(f"define i32 @g{n}() {{ ret i32 {n} }}", host_arch()), f"g{n}")
+  made = {n: LoadedObject(compile_object(f"define i32 @g{n}() {{ ret i32 {n} }}", host_arch().processor), f"g{n}")
           for n in range(count)}  # fmt: skip
   for n in range(0, count, 2):
     del made[n]

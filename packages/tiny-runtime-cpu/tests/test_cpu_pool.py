@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu.host import Arch, host_arch
-from tiny_runtime_cpu.machine import LoadedObject, compile_object
+from tiny_runtime_cpu.machine import LoadedObject
 from tiny_runtime_cpu.pool import Pool, pool_source
 
 # out[i] += integers[0] for i in [begin, end), and one to the count of calls
@@ -46,7 +47,7 @@ class Adder:
   """The kernel with its buffers."""
 
   def __init__(self, size: int) -> None:
-    self.native = LoadedObject(compile_object(KERNEL, host_arch()), "add")
+    self.native = LoadedObject(compile_object(KERNEL, host_arch().processor), "add")
     self.out = (ctypes.c_int64 * size)()
     self.calls = ctypes.c_int64()
     self.buffers = struct.pack("2P", ctypes.addressof(self.out), ctypes.addressof(self.calls))
@@ -177,7 +178,7 @@ def test_without_posix_threads_all_runs_in_the_caller(monkeypatch: pytest.Monkey
   "arch", ("x86_64-unknown-linux-gnu:x86-64", "aarch64-unknown-linux-gnu:neoverse-n1", "arm64-apple-darwin:apple-m1")
 )
 def test_the_pool_compiles_for_every_supported_machine(arch: str) -> None:
-  assert compile_object(pool_source(Arch.parse(arch)), Arch.parse(arch))
+  assert compile_object(pool_source(Arch.parse(arch)), Arch.parse(arch).processor)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

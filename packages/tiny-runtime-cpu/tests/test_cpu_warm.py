@@ -11,14 +11,14 @@ PROGRAM = """
 import sys
 from array import array
 from tiny_runtime import buffer_of, run
-from tiny_runtime_cpu import machine
+from tiny_runtime import llvm
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
 
-compiled, module = [], machine._Optimizer.module
+compiled, module = [], llvm._Optimizer.module
 def counted(*arguments):
   compiled.append(1)
   return module(*arguments)
-machine._Optimizer.module = counted
+llvm._Optimizer.module = counted
 
 SIZE = 1 << 20  # so much that the thread pool is needed
 a, b = (UOp.new_buffer("CPU", SIZE, dtypes.float32) for _ in range(2))

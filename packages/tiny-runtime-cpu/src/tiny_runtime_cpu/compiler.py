@@ -9,9 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_object
 from tiny_runtime_cpu.host import Arch
-from tiny_runtime_cpu.machine import LLVM_VERSION, PASSES, LLVMError, compile_object
-from tiny_uop import ProgramInfo, UOp, print_uop
+from tiny_runtime_cpu.machine import PASSES
+from tiny_uop import UOp, print_uop
 
 if TYPE_CHECKING:
   # imported where it is used: a process that finds all its kernels in the cache does without
@@ -57,21 +58,8 @@ class CPUCompiler:
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary."""
-    _, _, source, global_size, local_size, estimates = program.src
-    info: ProgramInfo = program.arg
-    text = str(source.arg)
+    text = str(program.src[2].arg)
     try:
-      code = compile_object(text, self.arch, PASSES)
+      return Binary.of(program, compile_object(text, self.arch.processor, PASSES))
     except LLVMError as error:
-      raise CompileError(f"LLVM refused kernel {info.name}: {error}", text) from error
-    return Binary(
-      code=code,
-      entry=info.name,
-      global_size=global_size.src,
-      local_size=local_size.src,
-      params=info.params,
-      variables=info.variables,
-      ops=estimates.src[0],
-      nbytes=estimates.src[1],
-      source=text,
-    )
+      raise CompileError(f"LLVM refused kernel {program.arg.name}: {error}", text) from error

@@ -9,9 +9,10 @@ import time
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel
+from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph
 from tiny_runtime_cpu.host import host_arch, memory_bytes
-from tiny_runtime_cpu.machine import PASSES, compile_assembly
+from tiny_runtime_cpu.machine import PASSES
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool, has_native_functions, native_functions
 from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
@@ -71,7 +72,7 @@ class CPUDevice:
   def load(self, binary: Binary) -> Program:
     """Link the object code. It is unlinked when the program is dropped. With DEBUG=7, print its assembly."""
     if DEBUG >= 7:
-      print(compile_assembly(binary.source, host_arch(), PASSES), file=sys.stderr)
+      print(compile_assembly(binary.source, host_arch().processor, PASSES), file=sys.stderr)
     return Program(binary)
 
   def launch(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from tiny_runtime.llvm import Processor
 from tiny_runtime_cpu.caches import host_caches
 
 
@@ -36,6 +37,11 @@ class Arch:
         f"not a CPU arch: {text!r}, expected 'triple:cpu:features:caches', as `tiny_runtime_cpu.host_arch()` gives"
       )
     return cls(triple, cpu, features, caches)
+
+  @property
+  def processor(self) -> Processor:
+    """What LLVM has to know of it."""
+    return Processor(self.triple, self.cpu, self.features)
 
   @property
   def family(self) -> str:

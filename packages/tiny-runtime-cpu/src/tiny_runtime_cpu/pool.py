@@ -11,8 +11,9 @@ from functools import cache
 from importlib import resources
 
 from tiny_runtime import cached_bytes
+from tiny_runtime.llvm import LLVM_VERSION, compile_object
 from tiny_runtime_cpu.host import Arch, host_arch
-from tiny_runtime_cpu.machine import LLVM_VERSION, LoadedObject, compile_object, has_symbols
+from tiny_runtime_cpu.machine import LoadedObject, has_symbols
 
 MAX_WORKERS = 1024
 STACK_BYTES = 8 << 20  # kernels keep near memory on the stack; macOS gives other threads 512 KiB by default
@@ -48,7 +49,7 @@ class Functions:
     self.spin = _RELAX.get(arch.family, ("", "", 0))[2]
     # unoptimised: seven times faster to compile, and nothing in it takes time but the kernels that it calls
     source = pool_source(arch)
-    code = cached_bytes(f"{arch}\n{LLVM_VERSION}\n{source}", lambda: compile_object(source, arch, level=0))
+    code = cached_bytes(f"{arch}\n{LLVM_VERSION}\n{source}", lambda: compile_object(source, arch.processor, level=0))
     native = LoadedObject(code, *_EXPORTS)
     native.keep()
     p, i = ctypes.c_void_p, ctypes.c_int64

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, CompileError
-from tiny_runtime_cpu.machine import LLVMError, LoadedObject
+from tiny_runtime.llvm import LLVMError
+from tiny_runtime_cpu.machine import LoadedObject
 from tiny_runtime_cpu.pool import kernel_at
 
 # more parts than threads evens out what the threads get done; each part costs about 50 ns

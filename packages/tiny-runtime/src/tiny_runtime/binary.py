@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tiny_uop import ParamInfo, UOp, dtypes
+from tiny_uop import ParamInfo, ProgramInfo, UOp, dtypes
 from tiny_uop.parse import parse_uop
 from tiny_uop.text import print_uop
 
@@ -33,6 +33,24 @@ class Binary:
   """Estimate of bytes of memory touched by one launch: index expression."""
   source: str = ""
   """Program text for people: shown with DEBUG=4 and in errors."""
+
+  @classmethod
+  def of(cls, program: UOp, code: bytes, entry: str = "") -> Binary:
+    """The binary of a PROGRAM, as tiny-codegen gives it, that was made into `code`. `entry`: its name there, if it is
+    not the kernel's."""
+    _, _, source, global_size, local_size, estimates = program.src
+    info: ProgramInfo = program.arg
+    return cls(
+      code=code,
+      entry=entry or info.name,
+      global_size=global_size.src,
+      local_size=local_size.src,
+      params=info.params,
+      variables=info.variables,
+      ops=estimates.src[0],
+      nbytes=estimates.src[1],
+      source=str(source.arg),
+    )
 
   def to_bytes(self) -> bytes:
     """Serialise without pickle: one line of JSON (expressions in the textual form of the IR), then the code."""

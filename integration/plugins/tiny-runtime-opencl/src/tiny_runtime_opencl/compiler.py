@@ -9,7 +9,7 @@ from tiny_codegen import compile_kernel
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime_opencl.arch import Arch
 from tiny_runtime_opencl.renderer import OpenCLRenderer
-from tiny_uop import ProgramInfo, UOp, print_uop
+from tiny_uop import UOp, print_uop
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,4 @@ class OpenCLCompiler:
 
 def as_binary(program: UOp) -> Binary:
   """A PROGRAM with its source as a Binary, whose code is the source."""
-  _, _, source, global_size, local_size, estimates = program.src
-  info: ProgramInfo = program.arg
-  text = str(source.arg)
-  return Binary(
-    code=text.encode(),
-    entry=info.name,
-    global_size=global_size.src,
-    local_size=local_size.src,
-    params=info.params,
-    variables=info.variables,
-    ops=estimates.src[0],
-    nbytes=estimates.src[1],
-    source=text,
-  )
+  return Binary.of(program, str(program.src[2].arg).encode())
