@@ -91,6 +91,8 @@ class Graph:
     limit = thread_count()
     if limit != self._limit or pool.workers < self._workers:
       self._divide(pool, limit)
+    if self._workers:
+      pool.places.settle()
     self._function(self._header_address)
 
   def _divide(self, pool: Pool, limit: int) -> None:

@@ -57,6 +57,12 @@ define i64 @pool_size() {
   ret i64 %size
 }
 
+; Where the handles of the threads are.
+define ptr @pool_handles(ptr %pool) {
+  %handles = getelementptr %pool, ptr %pool, i64 0, i32 26
+  ret ptr %handles
+}
+
 define void @pool_init(ptr %pool, i64 %spin) {
   %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
   %done = getelementptr %pool, ptr %pool, i64 0, i32 2

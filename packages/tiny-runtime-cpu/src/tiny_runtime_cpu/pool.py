@@ -14,6 +14,7 @@ from tiny_runtime import cached_bytes
 from tiny_runtime.llvm import LLVM_VERSION, compile_object
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
+from tiny_runtime_cpu.places import Places
 
 MAX_WORKERS = 1024
 STACK_BYTES = 8 << 20  # kernels keep near memory on the stack; macOS gives other threads 512 KiB by default
@@ -31,7 +32,7 @@ _NEEDED = (
   "pthread_cond_signal", "pthread_cond_broadcast", "pthread_sigmask", "sigfillset", "sched_yield", "memmove",
 )  # fmt: skip
 
-_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop", "graph_run", "copy_bytes")
+_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop", "pool_handles", "graph_run", "copy_bytes")
 
 
 def pool_source(arch: Arch) -> str:
@@ -57,6 +58,7 @@ class Functions:
     self.init = ctypes.CFUNCTYPE(None, p, i)(native.address("pool_init"))
     self.start = ctypes.CFUNCTYPE(i, p, i, ctypes.c_int32, i)(native.address("pool_start"))
     self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
+    self.handles = ctypes.CFUNCTYPE(p, p)(native.address("pool_handles"))
     self.run_graph = ctypes.CFUNCTYPE(None, p)(native.address("graph_run"))
     # for graphs that are over sooner than another Python thread would give the GIL back
     self.run_graph_locked = ctypes.PYFUNCTYPE(None, p)(native.address("graph_run"))
@@ -101,6 +103,7 @@ class Pool:
     self._process = self._process_id()
     self._most = MAX_WORKERS
     self._lock = threading.Lock()
+    self.places = Places()
     self._native: Functions | None = None
 
   def _open(self) -> None:
@@ -126,6 +129,8 @@ class Pool:
         if self._native is not None:
           set_mask = 3 if sys.platform == "darwin" else 2  # SIG_SETMASK
           self.workers = self._native.start(self._state, wanted, set_mask, STACK_BYTES)
+          handles = (ctypes.c_uint64 * self.workers).from_address(self._native.handles(self._state))
+          self.places.deal(list(handles))
           if self.workers < wanted:
             self._most = self.workers  # do not ask again at every launch
     return min(threads, self.workers + 1)
@@ -140,6 +145,8 @@ class Pool:
     if self._native is None:
       kernel_at(function)(buffers, integers, 0, extent)
     else:
+      if threads > 1:
+        self.places.settle()
       self._native.run(self._state, function, buffers, integers, extent, chunks, threads)
 
   def close(self) -> None:
@@ -149,6 +156,7 @@ class Pool:
     with self._lock:
       if self._native is not None and self.workers:
         self._native.stop(self._state)
+        self.places = Places()
       self.workers = 0
 
   def __del__(self) -> None:
