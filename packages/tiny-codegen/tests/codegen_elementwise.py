@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tiny_codegen.decompose import late_table_for, table_for
-from tiny_codegen.render import CRenderer, LLVMRenderer, Renderer, cpu_target
+from tiny_codegen.render import CRenderer, LLVMRenderer, Renderer, cpu_target, function_name
 from tiny_uop import DType, Ops, ParamInfo, ProgramInfo, PtrDType, UOp, dtypes, graph_rewrite
 from tiny_uop.truncate import from_bits
 
@@ -109,7 +109,7 @@ def run_linear(
   if isinstance(renderer, LLVMRenderer):
     _run_llvm(renderer, source, info.name, use)
   else:
-    _run_c(source, info.name, use)
+    _run_c(source, function_name(info.name), use)
 
 
 def lower(renderer: Renderer, root: UOp) -> UOp:

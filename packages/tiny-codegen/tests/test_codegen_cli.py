@@ -43,7 +43,7 @@ def test_targets(tool: Tool) -> None:
   status, out, _ = tool("--target", "llvm", "--opt", "VECTOR(1,4)", "--opt", "UPCAST(0,2)")
   assert status == 0 and "define void @matmul(" in out
   status, out, _ = tool("--target", "c")
-  assert status == 0 and "void matmul(" in out
+  assert status == 0 and "void tiny_matmul(" in out
   status, out, _ = tool("--triple", "x86_64-linux", "--features", "+avx2,+avx", "--cpu", "haswell")
   assert status == 0 and 'target triple = "x86_64' in out
 

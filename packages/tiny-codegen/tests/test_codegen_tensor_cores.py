@@ -16,7 +16,7 @@ from workgroup_machine import run_workgroups
 
 from tiny_codegen import Capabilities, Fragment, KernelOptError, Renderer, TensorCore, compile_kernel
 from tiny_codegen.beam import candidates
-from tiny_codegen.render import C99, CRenderer
+from tiny_codegen.render import C99, CRenderer, function_name
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import Context, Ops, Opt, OptOps, ProgramInfo, UOp, dtypes, parse_uop, print_uop, spec
 
@@ -328,5 +328,5 @@ def test_dialect_with_the_instruction(tmp_path: Any) -> None:
   arrays = [np.ascontiguousarray(a).copy() for a in made.arrays]
   buffers = (ctypes.c_void_p * 3)(*[a.ctypes.data for a in arrays])
   zero = ctypes.c_int64(0)
-  getattr(ctypes.CDLL(str(tmp_path / "k.so")), program.arg.name)(buffers, None, zero, ctypes.c_int64(1))
+  getattr(ctypes.CDLL(str(tmp_path / "k.so")), function_name(program.arg.name))(buffers, None, zero, ctypes.c_int64(1))
   np.testing.assert_allclose(arrays[0], made.expected, rtol=1e-4, atol=1e-4)

@@ -5,8 +5,8 @@ from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_passes
 from tiny_codegen.render.base import CacheSizes, Capabilities, Renderer
-from tiny_codegen.render.c import CRenderer
-from tiny_codegen.render.c_dialect import C99, CDialect
+from tiny_codegen.render.c import CRenderer, Place
+from tiny_codegen.render.c_dialect import C99, CDialect, function_name
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import LLVMTarget, cpu_target
 from tiny_codegen.tensor_core import Fragment, TensorCore
@@ -26,10 +26,12 @@ __all__ = [
   "LLVMTarget",
   "Pass",
   "PassContext",
+  "Place",
   "Renderer",
   "TensorCore",
   "build_program",
   "compile_kernel",
   "cpu_target",
+  "function_name",
   "run_passes",
 ]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyopencl as cl
 
+from tiny_codegen import function_name
 from tiny_runtime import Binary, CompileError
 from tiny_runtime_opencl.arch import Arch
 from tiny_runtime_opencl.memory import Memory
-from tiny_runtime_opencl.renderer import function_name
 
 LONG = struct.Struct("q").pack
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
-from tiny_codegen import C99, Capabilities, CDialect, CRenderer
+from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place
 from tiny_runtime_opencl.arch import Arch
-from tiny_uop import DType, Ops, ProgramInfo, UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes
 
 TYPES = (
   (dtypes.bool, "bool"), (dtypes.int8, "char"), (dtypes.uint8, "uchar"), (dtypes.int16, "short"),
@@ -18,11 +15,6 @@ TYPES = (
 WIDE = (16, 8, 4, 2)
 """Lanes of the vectors that OpenCL C loads and stores."""
 LARGEST_GRID = 2**31 - 1
-
-
-def function_name(kernel: str) -> str:
-  """The function of a kernel. A kernel may be called `select`, which means something in OpenCL C, or `a-b`."""
-  return "tiny_" + re.sub(r"[^A-Za-z0-9_]", "_", kernel)
 
 
 def capabilities(arch: Arch) -> Capabilities:
@@ -80,9 +72,6 @@ class OpenCLRenderer(CRenderer):
   def __init__(self, arch: Arch) -> None:
     super().__init__(dialect(arch))
 
-  def render(self, linear: UOp, info: ProgramInfo) -> str:
-    return super().render(linear, replace(info, name=function_name(info.name)))
-
   def declaration(self, linear: UOp) -> str:
     """With the size of the workgroup where it is known, which lets drivers plan registers."""
     sizes = [1, 1, 1]
@@ -93,21 +82,21 @@ class OpenCLRenderer(CRenderer):
         sizes[int(u.arg[4:])] = int(u.src[0].arg)
     return f"__kernel __attribute__((reqd_work_group_size({', '.join(map(str, sizes))}))) void"
 
-  def buffer(self, pointer: str, name: str) -> tuple[list[str], list[str]]:
+  def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
     return (
       [f"__global uchar* {name}_memory", f"long {name}_offset"],
       [f"{pointer} {self.dialect.restrict} {name} = ({pointer})({name}_memory + {name}_offset);"],
     )
 
-  def load(self, pointer: str, offset: str, element: DType, lanes: int) -> list[str]:
-    if element.kind == "bool" or lanes not in WIDE:
-      return super().load(pointer, offset, element, lanes)
-    whole = f"vload{lanes}(0, {pointer} + {offset})"
-    return [f"{whole}.s{lane:x}" for lane in range(lanes)]
+  def load(self, place: Place, name: str) -> tuple[list[str], list[str]]:
+    if place.element.kind == "bool" or place.lanes not in WIDE:
+      return super().load(place, name)
+    vector = f"{self.dialect.type_of(place.element)}{place.lanes}"
+    read = f"const {vector} {name} = vload{place.lanes}(0, {place.pointer} + {place.offset});"
+    return [read], [f"{name}.s{lane:x}" for lane in range(place.lanes)]
 
-  def store(self, pointer: str, offset: str, element: DType, values: list[str]) -> list[str]:
-    lanes = len(values)
-    if lanes not in WIDE:
-      return super().store(pointer, offset, element, values)
-    vector = f"{self.dialect.type_of(dtypes.uint8 if element.kind == 'bool' else element)}{lanes}"
-    return [f"vstore{lanes}(({vector})({', '.join(values)}), 0, {pointer} + {offset});"]
+  def store(self, place: Place, values: list[str]) -> list[str]:
+    if place.lanes not in WIDE:
+      return super().store(place, values)
+    vector = f"{self.dialect.type_of(dtypes.uint8 if place.element.kind == 'bool' else place.element)}{place.lanes}"
+    return [f"vstore{place.lanes}(({vector})({', '.join(values)}), 0, {place.pointer} + {place.offset});"]

@@ -8,20 +8,40 @@ second forbids fusing that MULACC does not ask for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from tiny_codegen.render.base import Renderer, no_tensor_core
-from tiny_codegen.render.c_dialect import C99, CDialect
+from tiny_codegen.render.c_dialect import C99, CDialect, function_name
 from tiny_codegen.render.c_expressions import expression, literal
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
 
 
+@dataclass(frozen=True)
+class Place:
+  """Adjacent elements in memory, as expressions of the language: `lanes` of them from `pointer` + `offset` on."""
+
+  pointer: str
+  offset: str
+  element: DType
+  lanes: int
+  space: AddrSpace
+  written: bool
+  """Whether the program may write through this pointer: others point to `const`."""
+
+  def lane(self, lane: int) -> str:
+    """One element."""
+    return f"{self.pointer}[{self.offset}{f' + {lane}' if lane else ''}]"
+
+
 class CRenderer(Renderer):
   """C for one dialect. A backend's own language is another `CDialect`, or a subclass that overrides `load` and
-  `store` for wide accesses, `buffer` for how buffers are passed, and `declaration` for attributes.
+  `store` for wide accesses, `buffer` and `integers` for how arguments are passed, `header` for what is put in front of
+  some programs only, and `declaration` for attributes.
 
-  Buffers of one program must not overlap unless they are only read.
+  The function has the name that `function_name` gives for the kernel's, which may be any text. Buffers of one program
+  must not overlap unless they are only read.
   """
 
   def __init__(self, dialect: CDialect = C99) -> None:
@@ -36,19 +56,28 @@ class CRenderer(Renderer):
     """What stands before the name of the function that this program becomes."""
     return self.dialect.kernel
 
-  def buffer(self, pointer: str, name: str) -> tuple[list[str], list[str]]:
-    """How a buffer is passed that the program knows as variable `name` of type `pointer`: parameters of the function,
-    and statements at its start."""
-    return [f"{pointer} {self.dialect.restrict} {name}"], []
+  def header(self, linear: UOp) -> list[str]:
+    """Lines in front of the function."""
+    return list(self.dialect.header)
 
-  def load(self, pointer: str, offset: str, element: DType, lanes: int) -> list[str]:
-    """Expressions of the lanes of an access to adjacent elements."""
-    values = [f"{pointer}[{offset}{f' + {lane}' if lane else ''}]" for lane in range(lanes)]
-    return [f"({v} != 0)" for v in values] if element.kind == "bool" else values
+  def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
+    """How buffer number `place` is passed, which the program knows as variable `name` of type `pointer`: parameters
+    of the function, and statements at its start."""
+    return [" ".join(word for word in (pointer, self.dialect.restrict, name) if word)], []
 
-  def store(self, pointer: str, offset: str, element: DType, values: list[str]) -> list[str]:
+  def integers(self, names: list[str], place: int) -> tuple[list[str], list[str]]:
+    """How the integers are passed, behind `place` buffers: parameters of the function, and statements at its start."""
+    return [f"{self.dialect.type_of(dtypes.int64)} {name}" for name in names], []
+
+  def load(self, place: Place, name: str) -> tuple[list[str], list[str]]:
+    """How adjacent elements are read: statements, which may declare a variable `name`, and expressions of the lanes.
+    Without statements nothing is read until an expression is evaluated."""
+    values = [place.lane(lane) for lane in range(place.lanes)]
+    return [], [f"({v} != 0)" for v in values] if place.element.kind == "bool" else values
+
+  def store(self, place: Place, values: list[str]) -> list[str]:
     """Statements that write adjacent elements."""
-    return [f"{pointer}[{offset}{f' + {lane}' if lane else ''}] = {value};" for lane, value in enumerate(values)]
+    return [f"{place.lane(lane)} = {value};" for lane, value in enumerate(values)]
 
 
 class _Program:
@@ -56,6 +85,8 @@ class _Program:
 
   def __init__(self, renderer: CRenderer, linear: UOp, info: ProgramInfo) -> None:
     self.renderer, self.dialect, self.linear, self.info = renderer, renderer.dialect, linear, info
+    self.name = function_name(info.name)
+    self.written = {p.slot for p in info.params if p.written}
     self.values: dict[UOp, list[str]] = {}
     self.memory: list[str] = []
     self.lines: list[str] = []
@@ -82,22 +113,23 @@ class _Program:
       self._close()
     if self.depth != 1:
       raise ValueError(f"{self.info.name}: {self.depth - 1} loops or branches are never closed")
-    body = [*self.memory, *self.lines, "}", ""]
+    body, header = [*self.memory, *self.lines, "}", ""], self.renderer.header(self.linear)
     if not self.dialect.host:
-      head = f"{self.renderer.declaration(self.linear)} {self.info.name}({', '.join(arguments)}) {{"
-      return "\n".join([*self.dialect.header, "", head, *body])
-    head = f"static inline void {self.info.name}_body({', '.join([*arguments, 'int64_t begin', 'int64_t end'])}) {{"
-    return "\n".join([*self.dialect.header, "", head, *body, *self._host_entry()])
+      arguments += self.dialect.parameters
+      head = f"{self.renderer.declaration(self.linear)} {self.name}({', '.join(arguments)}) {{"
+      return "\n".join([*header, "", head, *body])
+    head = f"static inline void {self.name}_body({', '.join([*arguments, 'int64_t begin', 'int64_t end'])}) {{"
+    return "\n".join([*header, "", head, *body, *self._host_entry()])
 
   def _arguments(self) -> list[str]:
     params = {u.arg: u for u in self.linear.toposort if u.op is Ops.PARAM}
     made = []
-    for p in self.info.params:
+    for place, p in enumerate(self.info.params):
       qualifier = self.dialect.qualifier(AddrSpace.GLOBAL)
       # the program's pointer, not the caller's type: an emulated float is read as its bits
       element = params[p.slot].dtype if p.slot in params else p.dtype
       const = "" if p.written else "const "
-      parameters, statements = self.renderer.buffer(f"{qualifier}{const}{self._element(element)}*", f"p{p.slot}")
+      parameters, statements = self.renderer.buffer(f"{qualifier}{const}{self._element(element)}*", f"p{p.slot}", place)
       made += parameters
       self.memory += [f"  {line}" for line in statements]
       if p.slot in params:
@@ -110,13 +142,15 @@ class _Program:
         if u.arg[0] not in names:
           raise ValueError(f"{self.info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {list(names)}")
         self.values[u] = [f"(({self.dialect.type_of(u.dtype)})n{names[u.arg[0]]})"]
-    return [*made, *(f"{self.dialect.type_of(dtypes.int64)} n{place}" for place in range(len(names)))]
+    parameters, statements = self.renderer.integers([f"n{n}" for n in range(len(names))], len(self.info.params))
+    self.memory += [f"  {line}" for line in statements]
+    return [*made, *parameters]
 
   def _host_entry(self) -> list[str]:
     passed = [f"buffers[{place}]" for place in range(len(self.info.params))]
     passed += [f"integers[{place}]" for place in range(len(self.info.variables))]
-    call = f"{self.info.name}_body({', '.join([*passed, 'begin', 'end'])});"
-    declared = f"{self.renderer.declaration(self.linear)} {self.info.name}"
+    call = f"{self.name}_body({', '.join([*passed, 'begin', 'end'])});"
+    declared = f"{self.renderer.declaration(self.linear)} {self.name}"
     head = f"{declared}(void** buffers, int64_t* integers, int64_t begin, int64_t end) {{"
     # with nothing to share, whoever gets the first piece does it all
     return [head, f"  {call}" if self.shared else f"  if (begin == 0) {call}", "}", ""]
@@ -218,48 +252,70 @@ class _Program:
     self.conditions.pop()
     self._close()
 
-  def _place(self, index: UOp) -> tuple[str, list[str], list[str], DType]:
-    """Pointer, offsets (one for each lane, or one for adjacent lanes), gates (none, one or one for each lane) and
-    element type of an INDEX.
+  def _places(self, index: UOp, lanes: int) -> tuple[list[Place], list[str]]:
+    """Where an INDEX points (one place of adjacent elements, or one for each lane) and its gates (none, one, or one
+    for each lane).
     """
     assert isinstance(index.dtype, PtrDType)
     base = index.dtype.base
-    offsets = (
-      [f"({o} * {base.count})" for o in self.lanes(index.src[1])] if base.count > 1 else self.lanes(index.src[1])
-    )
     gates = self.lanes(index.src[2]) if len(index.src) > 2 else []
-    return self.lanes(index.src[0])[0], offsets, gates, base.scalar()
+    offsets = self.lanes(index.src[1])
+    if base.count > 1:
+      offsets = [f"({offset} * {base.count})" for offset in offsets]
+    if len(offsets) == 1 and len(gates) > 1:  # lanes that are adjacent, but not all of them there
+      offsets = [f"{offsets[0]}{f' + {lane}' if lane else ''}" for lane in range(lanes)]
+    memory = index.src[0]
+    while memory.op is Ops.AFTER:
+      memory = memory.src[0]
+    first = Place(
+      self.lanes(memory)[0], offsets[0], base.scalar(), lanes if len(offsets) == 1 else 1, index.dtype.space,
+      memory.op is not Ops.PARAM or memory.arg in self.written,
+    )  # fmt: skip
+    return [replace(first, offset=offset) for offset in offsets], gates
 
   def load(self, u: UOp) -> None:
-    pointer, offsets, gates, element = self._place(u.src[0])
-    count = u.dtype.count
-    if len(offsets) == 1:
-      values = self.renderer.load(pointer, offsets[0], element, count) if len(gates) < 2 else [
-        self.renderer.load(pointer, f"{offsets[0]} + {lane}", element, 1)[0] for lane in range(count)]  # fmt: skip
+    places, gates = self._places(u.src[0], u.dtype.count)
+    read = [self.renderer.load(place, f"w{self.count}_{n}") for n, place in enumerate(places)]
+    statements = [line for lines, _ in read for line in lines]
+    values = [value for _, lanes in read for value in lanes]
+    if not gates:
+      for line in statements:
+        self._line(line)
+      self._keep(u, values)
+      return
+    gates = gates if len(gates) > 1 else gates * len(values)
+    other = self.lanes(u.src[1]) if len(u.src) > 1 else ["0"] * len(values)
+    if not statements:
+      self._keep(u, [f"({gate} ? {value} : {o})" for gate, value, o in zip(gates, values, other)])
     else:
-      values = [self.renderer.load(pointer, offset, element, 1)[0] for offset in offsets]
-    if gates:
-      other = self.lanes(u.src[1]) if len(u.src) > 1 else ["0"] * count
-      values = [f"({gates[lane if len(gates) > 1 else 0]} ? {v} : {other[lane]})" for lane, v in enumerate(values)]
-    self._keep(u, values)
+      self._read_if(u, gates[0], statements, values, other)
+
+  def _read_if(self, u: UOp, gate: str, statements: list[str], values: list[str], other: list[str]) -> None:
+    """A load of which nothing may be read unless its one gate is open."""
+    names = [f"v{self.count + lane}" for lane in range(len(values))]
+    self.count += len(names)
+    self._line(
+      f"{self.dialect.type_of(u.dtype)} {', '.join(f'{name} = {value}' for name, value in zip(names, other))};"
+    )
+    self._open(f"if ({gate}) {{")
+    for line in [*statements, *(f"{name} = {value};" for name, value in zip(names, values))]:
+      self._line(line)
+    self._close()
+    self.values[u] = names
 
   def store(self, u: UOp) -> None:
-    pointer, offsets, gates, element = self._place(u.src[0])
+    values = self.lanes(u.src[1])
+    places, gates = self._places(u.src[0], len(values))
     if gates and u.src[0].src[2] in self.conditions:
       gates = []
-    values = self.lanes(u.src[1])
-    if len(offsets) == 1 and len(gates) < 2:
-      if gates:
-        self._open(f"if ({gates[0]}) {{")
-      for line in self.renderer.store(pointer, offsets[0], element, values):
-        self._line(line)
-      if gates:
-        self._close()
-      return
-    for lane, value in enumerate(values):
-      offset = offsets[lane] if len(offsets) > 1 else f"{offsets[0]} + {lane}"
-      gate = f"if ({gates[lane if len(gates) > 1 else 0]}) " if gates else ""
-      self._line(gate + self.renderer.store(pointer, offset, element, [value])[0])
+    if len(places) == 1 and gates:
+      self._open(f"if ({gates[0]}) {{")
+    for lane, place in enumerate(places):
+      gate = f"if ({gates[lane if len(gates) > 1 else 0]}) " if gates and len(places) > 1 else ""
+      for line in self.renderer.store(place, values[lane : lane + place.lanes]):
+        self._line(gate + line)
+    if len(places) == 1 and gates:
+      self._close()
 
   def vectorize(self, u: UOp) -> None:
     self.values[u] = [self.lanes(s)[0] for s in u.src]

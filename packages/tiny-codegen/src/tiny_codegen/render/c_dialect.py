@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from tiny_codegen.render.base import Capabilities
@@ -23,6 +24,12 @@ C_OPS = frozenset({
 })  # fmt: skip
 
 
+def function_name(kernel: str) -> str:
+  """The name of the function that a C-like language has for a kernel. A kernel may be called `double`, `main` or
+  `select`, which mean something there, or `a-b`, which is no name."""
+  return "tiny_" + re.sub(r"[^A-Za-z0-9_]", "_", kernel)
+
+
 @dataclass(frozen=True)
 class CDialect:
   """A C-like language.
@@ -34,7 +41,7 @@ class CDialect:
   lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with
   "{}" for the suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression with {value}, its type {old}
   and the type {new} that its bits are read as. Without `host`, the kernel's arguments are the buffers and the integers
-  themselves.
+  themselves, then `parameters`.
   """
 
   name: str
@@ -51,6 +58,7 @@ class CDialect:
     (Ops.TRUNC, "__builtin_trunc{}"),
     (Ops.MULACC, "__builtin_fma{}"),
   )
+  parameters: tuple[str, ...] = ()
   counters: tuple[tuple[str, str], ...] = ()
   barrier: str = ""
   tensor_cores: tuple[tuple[TensorCore, str], ...] = ()

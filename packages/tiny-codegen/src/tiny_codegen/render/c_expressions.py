@@ -58,11 +58,11 @@ def literal(dialect: CDialect, dtype: DType, value: bool | int | float) -> str:
 def _float_literal(dialect: CDialect, dtype: DType, value: float) -> str:
   mark = suffix(dtype)
   if math.isnan(value):
-    return dialect.nan.format(mark)
-  if math.isinf(value):
-    text = dialect.infinity.format(mark)
-    return f"(-{text})" if value < 0 else text
-  text = value.hex() + mark
+    text = dialect.nan.format(mark)
+  elif math.isinf(value):
+    text = f"(-{dialect.infinity.format(mark)})" if value < 0 else dialect.infinity.format(mark)
+  else:
+    text = value.hex() + mark
   if dtype.bits < 32:
     return f"(({dialect.type_of(dtype)}){text})"
   return f"({text})" if text.startswith("-") else text
