@@ -229,7 +229,7 @@ def test_device_convention() -> None:
   text = LLVMRenderer(target).render(program, info_of(program))
   assert "define amdgpu_kernel void @test(ptr addrspace(1) noalias %p0)" in text
   assert "@test.local0 = internal addrspace(3) global [16 x float]" in text
-  assert "call i32 @llvm.amdgcn.workitem.id.x()" in text and "s.barrier" in text
+  assert "call range(i32 0, 2) i32 @llvm.amdgcn.workitem.id.x()" in text and "s.barrier" in text
   missing = linear(param(0, 16).index(UOp.special(2, "gidx2", I32)).store(UOp.const(F32, 1)))
   with pytest.raises(NotImplementedError, match="gidx2"):
     LLVMRenderer(target).render(missing, info_of(missing))

@@ -73,7 +73,7 @@ def test_who_streams() -> None:
   large = KEPT // 8 + 64
   text = source(copy(large))
   assert text.count("!nontemporal") == text.count("; streamed") > 0 and "sfence" in text
-  assert "align 64, !nontemporal !0" in text and "@c.body.streamed(" in text
+  assert "align 64, !nontemporal !0" in text and "@c.body.aligned(" in text
   for kernel in (copy(KEPT // 8), copy(large, in_place=True)):
     assert "nontemporal" not in source(kernel), "small, or read before it is written"
   for target in ("aarch64-linux", ""):

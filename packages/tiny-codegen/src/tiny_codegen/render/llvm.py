@@ -9,10 +9,12 @@ from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
+from tiny_codegen.render.llvm_matrix import matrix_product
 from tiny_codegen.render.llvm_memory import load, store
-from tiny_codegen.render.llvm_streaming import PLAIN, STREAMED, entry_with_choice, may_stream, past_caches
+from tiny_codegen.render.llvm_module import Module, workgroup
+from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
-from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
+from tiny_codegen.render.llvm_text import memory_type, scalar_type, value_type
 from tiny_codegen.render.llvm_transpose import column, rows_of_column
 from tiny_uop import AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
@@ -44,7 +46,6 @@ class _Program:
     self.lazy = branches(linear.src)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.globals: list[str] = []
-    self.arguments: list[str] = []
     self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
     if len(self.shared) > 1:
@@ -62,76 +63,13 @@ class _Program:
       if u.op is not Ops.SPECIAL:
         raise ValueError(f"{name}: the loop of {u!r} is never closed")
       self.body.close_loop(u)
-    function = self._function()
-    streamed = [line.replace(PLAIN, STREAMED) for line in function]
-    self.streaming = streamed != function
-    lines = [*self._module_header(), *self.globals, *function, ""]
-    if self.streaming:
-      head = streamed[0].replace(f"@{name}.body(", f"@{name}.body.streamed(")
-      lines += [head, *streamed[1:], "", "!0 = !{i32 1}", ""]
-      self.body.declarations["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
-    if not self.target.convention:
-      lines += [*self._host_entry(), ""]
-    lines += [*self.body.declarations.values(), "", self._attributes(), ""]
-    return "\n".join(lines)
-
-  def _module_header(self) -> list[str]:
-    head = [f"; program {self.info.name} for {self.target.name}"]
-    if self.target.datalayout:
-      head.append(f'target datalayout = "{self.target.datalayout}"')
-    if self.target.triple:
-      head.append(f'target triple = "{self.target.triple}"')
-    return [*head, ""]
-
-  def _function(self) -> list[str]:
-    arguments = ", ".join(self.arguments)
-    if self.target.convention:
-      head = f"define {self.target.convention} void @{self.info.name}({arguments}) #0 {{"
-    else:
-      joined = ", ".join([*self.arguments, "i64 %begin", "i64 %end"])
-      head = f"define internal void @{self.info.name}.body({joined}) #1 {{"
-    return [head, "start:", *self.body.entry, *self.body.lines, "  ret void", "}"]
-
-  def _host_entry(self) -> list[str]:
-    lines = [f"define void @{self.info.name}(ptr %buffers, ptr %integers, i64 %begin, i64 %end) #0 {{", "start:"]
-    passed = []
-    for place, p in enumerate(self.info.params):
-      lines += [f"  %a{place} = getelementptr ptr, ptr %buffers, i64 {place}", f"  %p{place} = load ptr, ptr %a{place}"]
-      passed.append(f"ptr %p{place}")
-      assert p.slot >= 0
-    for place in range(len(self.info.variables)):
-      lines += [
-        f"  %b{place} = getelementptr i64, ptr %integers, i64 {place}",
-        f"  %n{place} = load i64, ptr %b{place}",
-      ]
-      passed.append(f"i64 %n{place}")
-    call = f"  call void @{self.info.name}.body({', '.join([*passed, 'i64 %begin', 'i64 %end'])})"
-    calls = entry_with_choice(call, f"{self.info.name}.body", len(self.info.params)) if self.streaming else [call]
-    if self.shared:
-      return [*lines, *calls, "  ret void", "}"]
-    # nothing to share: whoever gets the first piece does it all
-    test = ["  %first = icmp eq i64 %begin, 0", "  br i1 %first, label %run, label %done", "run:"]
-    return [*lines, *test, *calls, "  br label %done", "done:", "  ret void", "}"]
-
-  def _attributes(self) -> str:
-    shared = ["nounwind"]
-    if self.target.cpu:
-      shared.append(f'"target-cpu"="{self.target.cpu}"')
-    if self.target.features:
-      shared.append(f'"target-features"="{self.target.features}"')
-    if bits := self.target.capabilities.vector_bits:
-      # LLVM would otherwise halve 512-bit vectors on some processors
-      shared.append(f'"prefer-vector-width"="{bits}"')
-    text = " ".join(shared)
-    return f"attributes #0 = {{ {text} }}\nattributes #1 = {{ alwaysinline {text} }}"
+    sizes = workgroup(self.linear)
+    return Module(self.target, self.info, self.body, self.globals, sizes, bool(self.shared)).text()
 
   # *** arguments ***
 
   def _bind_arguments(self) -> None:
     slots = {p.slot: place for place, p in enumerate(self.info.params)}
-    space = pointer(AddrSpace.GLOBAL, self.target.spaces)
-    self.arguments = [f"{space} noalias %p{place}" for place in slots.values()]
-    self.arguments += [f"i64 %n{place}" for place in range(len(self.info.variables))]
     names = {name: place for place, name in enumerate(self.info.variables)}
     for u in self.linear.toposort:
       if u.op is Ops.PARAM:
@@ -241,18 +179,20 @@ class _Program:
         )
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
       return
-    made, kind = self.body.call(intrinsic, "i32"), scalar_type(u.dtype)
+    size = u.src[0]
+    known = f"range(i32 0, {size.arg})" if size.op is Ops.CONST else ""
+    made, kind = self.body.call(intrinsic, "i32", flags=known), scalar_type(u.dtype)
     self.body.values[u] = made if kind == "i32" else self.body.let(f"zext i32 {made} to {kind}")
 
   def index(self, u: UOp) -> None:
     """An address is made where it is used: only there is it known how much is read and what a gate does."""
 
   def load(self, u: UOp) -> None:
-    self.body.values[u] = load(self.body, u, self.target.spaces)
+    self.body.values[u] = load(self.body, u, self.target.memory)
 
   def store(self, u: UOp) -> None:
     streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
-    store(self.body, u, self.target.spaces, streams)
+    store(self.body, u, self.target.memory, streams)
 
   def vectorize(self, u: UOp) -> None:
     kind, made = value_type(u.dtype), "poison"
@@ -300,9 +240,12 @@ class _Program:
       self.body.emit(line)
 
   def tensor_core(self, u: UOp) -> None:
-    if (instruction := next((d for d in self.target.dots if d.product == u.arg), None)) is None:
+    if (dot := next((d for d in self.target.dots if d.product == u.arg), None)) is not None:
+      self.body.values[u] = dot_product(self.body, u, dot)
+    elif (matrix := next((m for m in self.target.matrices if m.core == u.arg), None)) is not None:
+      self.body.values[u] = matrix_product(self.body, u, matrix)
+    else:
       raise no_tensor_core(self.target.name, u)
-    self.body.values[u] = dot_product(self.body, u, instruction)
 
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_alu import convert
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_streaming import PLAIN
+from tiny_codegen.render.llvm_streaming import PLAIN, factor
 from tiny_codegen.render.llvm_text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
-from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop import AddrSpace, DType, Ops, PtrDType, UOp, dtypes
+
+LOCAL_ALIGNMENT = 16  # of the least array in near memory
+WIDE = " ; wide "
+"""Stands between the alignment of an access that is certain, and the one it has if its buffer is aligned."""
+
+
+@dataclass(frozen=True)
+class Memory:
+  """How a target numbers its address spaces (GLOBAL, LOCAL, REG), whether it is a device that wants to know how far
+  accesses are aligned, and to how many bytes those to GLOBAL memory have to be for vectors (0: not at all)."""
+
+  spaces: Spaces
+  device: bool = False
+  aligned: int = 0
 
 
 def _byte(dtype: DType) -> DType:
@@ -16,9 +32,9 @@ def _byte(dtype: DType) -> DType:
   return dtypes.uint8.vec(dtype.count) if dtype.kind == "bool" else dtype
 
 
-def _pointer_type(index: UOp, spaces: Spaces) -> str:
+def _pointer_type(index: UOp, memory: Memory) -> str:
   assert isinstance(index.dtype, PtrDType)
-  return pointer(index.dtype.space, spaces)
+  return pointer(index.dtype.space, memory.spaces)
 
 
 def _gate(index: UOp) -> UOp | None:
@@ -26,15 +42,30 @@ def _gate(index: UOp) -> UOp | None:
   return None if gate is not None and gate.op is Ops.CONST and gate.arg is True else gate
 
 
-def _address(body: Function, index: UOp, offset: str, spaces: Spaces, inbounds: bool) -> str:
+def _address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: bool) -> str:
   """The address of an element; for a vector of offsets a vector of addresses."""
   place = index.src[1].dtype
   flags = " inbounds" if inbounds else ""
-  element, kind = memory_type(memory_of(index.dtype)), _pointer_type(index, spaces)
+  element, kind = memory_type(memory_of(index.dtype)), _pointer_type(index, memory)
   if place.kind == "uint" and place.bits < 64:  # GEP reads its offset as signed
     wide = dtypes.int64.vec(place.count)
     offset, place = convert(body, offset, place, wide), wide
   return body.let(f"getelementptr{flags} {element}, {kind} {body.operand(index.src[0])}, {value_type(place)} {offset}")
+
+
+def _alignment(index: UOp, stored: DType, memory: Memory) -> str:
+  """What is said of an access to a value and those next to it: how far it is aligned."""
+  element, pointed = stored.scalar().itemsize, index.dtype
+  assert isinstance(pointed, PtrDType)
+  plain = f", align {element}"
+  if stored.count == 1 or not memory.device or pointed.space is AddrSpace.REG:
+    return plain
+  known = factor(index.src[1]) * pointed.base.itemsize
+  size = math.gcd(known, 1 << ((stored.count * element).bit_length() - 1))
+  if pointed.space is AddrSpace.LOCAL:
+    return f", align {min(size, LOCAL_ALIGNMENT)}"
+  size = min(size, memory.aligned)
+  return f"{plain}{WIDE}{size}" if size > element else plain
 
 
 def _everywhere(body: Function, gate: UOp | None, count: int) -> str:
@@ -56,31 +87,31 @@ def _alternative(body: Function, load: UOp) -> str:
   return body.operand(load.src[1]) if len(load.src) > 1 else constant(load.dtype, 0)
 
 
-def _gather(body: Function, load: UOp, gate: UOp | None, spaces: Spaces) -> str:
+def _gather(body: Function, load: UOp, gate: UOp | None, memory: Memory) -> str:
   index, stored = load.src[0], _byte(load.dtype)
   count, kind = stored.count, value_type(stored)
-  addresses = _address(body, index, body.operand(index.src[1]), spaces, gate is None)
-  pointers, mask = f"<{count} x {_pointer_type(index, spaces)}>", dtypes.bool.vec(count)
+  addresses = _address(body, index, body.operand(index.src[1]), memory, gate is None)
+  pointers, mask = f"<{count} x {_pointer_type(index, memory)}>", dtypes.bool.vec(count)
   other = convert(body, _alternative(body, load), load.dtype, stored)
-  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(index, spaces)}"
+  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
   loaded = body.call(name, kind, (pointers, addresses), ("i32", str(stored.scalar().itemsize)),
                      (value_type(mask), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
   return _from_memory(body, loaded, load.dtype)
 
 
-def _pointer_suffix(index: UOp, spaces: Spaces) -> str:
-  text = _pointer_type(index, spaces)
+def _pointer_suffix(index: UOp, memory: Memory) -> str:
+  text = _pointer_type(index, memory)
   return f"p{text[len('ptr addrspace(') : -1] if 'addrspace' in text else 0}"
 
 
-def _masked_load(body: Function, load: UOp, gate: UOp, spaces: Spaces) -> str:
+def _masked_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
   index, stored = load.src[0], _byte(load.dtype)
   kind, mask = value_type(stored), dtypes.bool.vec(stored.count)
-  address = _address(body, index, body.operand(index.src[1]), spaces, False)
+  address = _address(body, index, body.operand(index.src[1]), memory, False)
   other = convert(body, _alternative(body, load), load.dtype, stored)
-  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, spaces)}"
+  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, memory)}"
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
-  loaded = body.call(name, kind, (_pointer_type(index, spaces), address), ("i32", str(stored.scalar().itemsize)),
+  loaded = body.call(name, kind, (_pointer_type(index, memory), address), ("i32", str(stored.scalar().itemsize)),
                      (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
   return _from_memory(body, _pinned(body, loaded, stored) if body.pin_masked_loads else loaded, load.dtype)
 
@@ -115,27 +146,27 @@ def shuffle(body: Function, value: str, kind: DType, lanes: Iterable[str], other
   return body.let(f"shufflevector {text} {value}, {text} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
 
 
-def _branch_load(body: Function, load: UOp, gate: UOp, spaces: Spaces) -> str:
+def _branch_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
   index = load.src[0]
   other, number, before = _alternative(body, load), body.fresh(""), body.block
   body.branch(body.operand(gate), f"then{number}", f"join{number}")
   body.label(f"then{number}")
-  loaded = _plain_load(body, load, body.operand(index.src[1]), spaces)
+  loaded = _plain_load(body, load, body.operand(index.src[1]), memory)
   inside = body.block
   body.emit(f"br label %join{number}")
   body.label(f"join{number}")
   return body.let(f"phi {value_type(load.dtype)} [ {loaded}, %{inside} ], [ {other}, %{before} ]")
 
 
-def _plain_load(body: Function, load: UOp, offset: str, spaces: Spaces) -> str:
+def _plain_load(body: Function, load: UOp, offset: str, memory: Memory) -> str:
   index, stored = load.src[0], _byte(load.dtype)
-  address = _address(body, index, offset, spaces, True)
-  kind = _pointer_type(index, spaces)
-  loaded = body.let(f"load {value_type(stored)}, {kind} {address}, align {stored.scalar().itemsize}")
+  address = _address(body, index, offset, memory, True)
+  kind = _pointer_type(index, memory)
+  loaded = body.let(f"load {value_type(stored)}, {kind} {address}{_alignment(index, stored, memory)}")
   return _from_memory(body, loaded, load.dtype)
 
 
-def load(body: Function, u: UOp, spaces: Spaces) -> str:
+def load(body: Function, u: UOp, memory: Memory) -> str:
   """The operand that holds a LOAD's value.
 
   A scalar gate reads element 0 where it is false and drops it: no branch, so that unrolled loads stay in one block.
@@ -144,47 +175,47 @@ def load(body: Function, u: UOp, spaces: Spaces) -> str:
   index, gate = u.src[0], _gate(u.src[0])
   place = index.src[1]
   if place.dtype.count > 1:
-    return _gather(body, u, gate, spaces)
+    return _gather(body, u, gate, memory)
   if gate is None:
-    return _plain_load(body, u, body.operand(place), spaces)
+    return _plain_load(body, u, body.operand(place), memory)
   if gate.dtype.count > 1:
-    return _masked_load(body, u, gate, spaces)
+    return _masked_load(body, u, gate, memory)
   assert isinstance(index.dtype, PtrDType)
   if index.dtype.size * index.dtype.base.count < u.dtype.count:
-    return _branch_load(body, u, gate, spaces)
+    return _branch_load(body, u, gate, memory)
   kind, flag, value = value_type(place.dtype), body.operand(gate), value_type(u.dtype)
   safe = body.let(f"select i1 {flag}, {kind} {body.operand(place)}, {kind} 0")
-  loaded = _plain_load(body, u, safe, spaces)
+  loaded = _plain_load(body, u, safe, memory)
   return body.let(f"select i1 {flag}, {value} {loaded}, {value} {_alternative(body, u)}")
 
 
-def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: UOp | None, spaces: Spaces) -> None:
+def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: UOp | None, memory: Memory) -> None:
   count, kind, mask = stored.count, value_type(stored), dtypes.bool.vec(stored.count)
   scattered = index.src[1].dtype.count > 1
-  address = _address(body, index, body.operand(index.src[1]), spaces, gate is None)
-  pointers, name = _pointer_type(index, spaces), f"llvm.masked.store.{suffix(stored)}.{_pointer_suffix(index, spaces)}"
+  address = _address(body, index, body.operand(index.src[1]), memory, gate is None)
+  pointers, name = _pointer_type(index, memory), f"llvm.masked.store.{suffix(stored)}.{_pointer_suffix(index, memory)}"
   if scattered:
-    name = f"llvm.masked.scatter.{suffix(stored)}.v{count}{_pointer_suffix(index, spaces)}"
+    name = f"llvm.masked.scatter.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
     pointers = f"<{count} x {pointers}>"
   body.call(name, "void", (kind, value), (pointers, address), ("i32", str(stored.scalar().itemsize)),
             (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
 
 
-def store(body: Function, u: UOp, spaces: Spaces, streams: bool = False) -> None:
+def store(body: Function, u: UOp, memory: Memory, streams: bool = False) -> None:
   """Write a STORE; under a scalar gate inside a branch. `streams`: it may go past the caches (see llvm_streaming)."""
   index, value = u.src
   gate, stored = _gate(index), _byte(value.dtype)
   operand = convert(body, body.operand(value), value.dtype, stored)
   if index.src[1].dtype.count > 1 or (gate is not None and gate.dtype.count > 1):
-    _masked_store(body, index, operand, stored, gate, spaces)
+    _masked_store(body, index, operand, stored, gate, memory)
     return
   number = body.fresh("")
   if gate is not None:
     body.branch(body.operand(gate), f"then{number}", f"join{number}")
     body.label(f"then{number}")
-  address = _address(body, index, body.operand(index.src[1]), spaces, True)
-  kind = _pointer_type(index, spaces)
-  alignment = PLAIN if streams else f", align {stored.scalar().itemsize}"
+  address = _address(body, index, body.operand(index.src[1]), memory, True)
+  kind = _pointer_type(index, memory)
+  alignment = PLAIN if streams else _alignment(index, stored, memory)
   body.emit(f"store {value_type(stored)} {operand}, {kind} {address}{alignment}")
   if gate is not None:
     body.emit(f"br label %join{number}")

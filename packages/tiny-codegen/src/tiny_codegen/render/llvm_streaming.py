@@ -45,28 +45,12 @@ def factor(offset: UOp) -> int:
     return abs(int(offset.arg))
   if offset.op is Ops.MUL:
     return factor(offset.src[0]) * factor(offset.src[1])
-  if offset.op is Ops.ADD:
+  if offset.op in (Ops.ADD, Ops.SUB):
     return math.gcd(factor(offset.src[0]), factor(offset.src[1]))
+  if offset.op is Ops.MULACC:
+    return math.gcd(factor(offset.src[0]) * factor(offset.src[1]), factor(offset.src[2]))
+  if offset.op is Ops.WHERE:
+    return math.gcd(factor(offset.src[1]), factor(offset.src[2]))
   if offset.op is Ops.SHL and offset.src[1].op is Ops.CONST:
     return factor(offset.src[0]) << int(offset.src[1].arg)
   return factor(offset.src[0]) if offset.op is Ops.CAST else 1
-
-
-def entry_with_choice(call: str, body: str, buffers: int) -> list[str]:
-  """The end of an entry point that calls `body`, or `body.streamed` if all its buffers are aligned."""
-  lines, joined = [], "0"
-  for place in range(buffers):
-    lines += [f"  %q{place} = ptrtoint ptr %p{place} to i64", f"  %j{place} = or i64 {joined}, %q{place}"]
-    joined = f"%j{place}"
-  return [
-    *lines,
-    f"  %low = and i64 {joined}, {LINE - 1}",
-    "  %aligned = icmp eq i64 %low, 0",
-    "  br i1 %aligned, label %stream, label %plain",
-    "stream:",
-    call.replace(f"@{body}(", f"@{body}.streamed("),
-    "  call void @llvm.x86.sse.sfence()",
-    "  ret void",
-    "plain:",
-    call,
-  ]

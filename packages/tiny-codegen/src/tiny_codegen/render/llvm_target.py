@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tiny_codegen.render.base import CacheSizes, Capabilities
 from tiny_codegen.render.llvm_dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm_instructions import AVX512, Instruction
+from tiny_codegen.render.llvm_matrix import MatrixInstruction
+from tiny_codegen.render.llvm_memory import Memory
 from tiny_uop import DType, Ops, dtypes
 
 # Elementwise ops that every LLVM target has instructions for.
@@ -28,6 +30,11 @@ class LLVMTarget:
   the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written, `instructions` are
   intrinsics for native ops that few processors have. `streaming`: there are stores that go past the caches, and
   `llvm.x86.sse.sfence`.
+
+  Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
+  {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
+  `matrices` says how the tensor cores of the capabilities are written. `aligned`: global memory is accessed in vectors
+  of up to so many bytes only where these are aligned (0: anywhere).
   """
 
   name: str
@@ -43,6 +50,16 @@ class LLVMTarget:
   dots: tuple[DotInstruction, ...] = ()
   instructions: tuple[Instruction, ...] = ()
   streaming: bool = False
+  group_size: str = ""
+  attributes: tuple[str, ...] = ()
+  metadata: tuple[str, ...] = ()
+  matrices: tuple[MatrixInstruction, ...] = ()
+  aligned: int = 0
+
+  @property
+  def memory(self) -> Memory:
+    """What addresses and accesses look like."""
+    return Memory(self.spaces, bool(self.convention), self.aligned)
 
 
 def _has_avx512(on: frozenset[str]) -> bool:
