@@ -20,8 +20,14 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
   [
     (["packages/tiny-viz/src/tiny_viz/cli.py"], "tiny-viz"),
     (["packages/tiny-sched/README.md"], "tiny-sched tiny-tensor"),
-    (["packages/tiny-codegen/src/tiny_codegen/opts.py"], "tiny-codegen tiny-runtime-cpu tiny-runtime-opencl"),
-    (["packages/tiny-runtime/tests/conftest.py"], "tiny-runtime tiny-runtime-cpu tiny-runtime-opencl tiny-tensor"),
+    (
+      ["packages/tiny-codegen/src/tiny_codegen/opts.py"],
+      "tiny-codegen tiny-runtime-cpu tiny-runtime-metal tiny-runtime-opencl",
+    ),
+    (
+      ["packages/tiny-runtime/tests/conftest.py"],
+      "tiny-runtime tiny-runtime-cpu tiny-runtime-metal tiny-runtime-opencl tiny-tensor",
+    ),
     (["integration/plugins/tiny-runtime-opencl/pyproject.toml"], "tiny-runtime-opencl"),
     (["packages/tiny-viz/pyproject.toml", "packages/tiny-tensor/CHANGELOG.md"], "tiny-viz tiny-tensor"),
     (["README.md", "integration/tests/test_wheels.py", "integration/bench/bench.py"], ""),

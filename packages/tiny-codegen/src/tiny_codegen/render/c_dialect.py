@@ -36,7 +36,8 @@ class CDialect:
 
   `types` names the scalar types, `header` is put in front, `kernel` before the function. `spaces` qualifies memory
   GLOBAL, LOCAL and REG, `aligned` goes behind an array that is read in vectors. `functions` names the function of an
-  op for float32, with "{}" for the type's suffix ("f" or nothing). `counters` gives the expression of a SPECIAL,
+  op for float32, with "{}" for the type's suffix ("f" or nothing); with `through_float` narrower floats become
+  float32 for it and its result is rounded, else it takes them too. `counters` gives the expression of a SPECIAL,
   `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
   lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with
   "{}" for the suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression with {value}, its type {old}
@@ -58,6 +59,7 @@ class CDialect:
     (Ops.TRUNC, "__builtin_trunc{}"),
     (Ops.MULACC, "__builtin_fma{}"),
   )
+  through_float: bool = False
   parameters: tuple[str, ...] = ()
   counters: tuple[tuple[str, str], ...] = ()
   barrier: str = ""

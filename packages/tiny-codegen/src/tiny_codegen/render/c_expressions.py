@@ -115,9 +115,12 @@ def _bitcast(dialect: CDialect, u: UOp, a: str) -> str:
 
 
 def _function(dialect: CDialect, u: UOp, *operands: str) -> str:
+  narrow = dialect.through_float and u.dtype.bits < 32
   for op, name in dialect.functions:
     if op is u.op:
-      return f"{name.format(suffix(u.dtype))}({', '.join(operands)})"
+      passed = [f"({dialect.type_of(dtypes.float32)}){a}" if narrow else a for a in operands]
+      text = f"{name.format(suffix(u.dtype))}({', '.join(passed)})"
+      return f"({dialect.type_of(u.dtype)}){text}" if narrow else text
   raise NotImplementedError(f"{dialect.name} has no {u.op.name}: decompose it before rendering")
 
 

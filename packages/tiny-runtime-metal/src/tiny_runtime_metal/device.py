@@ -1,0 +1,170 @@
+"""The device half: buffers that the processor sees too, programs that the driver compiles, launches in one queue."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import deque
+from collections.abc import Sequence
+
+from tiny_runtime import Binary, Capabilities, DeviceInfo, OutOfMemory
+from tiny_runtime_metal.arch import Arch
+from tiny_runtime_metal.errors import check_finished
+from tiny_runtime_metal.messages import Handle, Messages
+from tiny_runtime_metal.programs import Program, load_program
+from tiny_uop import dtypes
+
+SHARED_STORAGE = 0  # MTLResourceStorageModeShared: processor and GPU see the same bytes
+IN_FLIGHT = 48
+"""Launches that may be unfinished; a queue blocks at 64."""
+
+
+class Memory:
+  """One allocation."""
+
+  def __init__(self, handle: Handle, address: int, nbytes: int) -> None:
+    self.handle = handle
+    """0 once it has been freed."""
+    self.address = address
+    self.nbytes = nbytes
+
+  def check(self, offset: int, nbytes: int) -> None:
+    """Raises ValueError for bytes that are not in here, and for memory that was freed."""
+    if not self.handle:
+      raise ValueError(f"this memory of {self.nbytes} bytes was freed")
+    if not 0 <= offset <= offset + nbytes <= self.nbytes:
+      raise ValueError(f"bytes [{offset}, {offset + nbytes}) are outside this memory of {self.nbytes} bytes")
+
+  def bytes(self) -> memoryview:
+    """All of it, as the processor sees it."""
+    return memoryview((ctypes.c_char * self.nbytes).from_address(self.address)).cast("B")
+
+
+class MetalDevice:
+  """One GPU with a command queue, which runs what it is given in order."""
+
+  def __init__(self, messages: Messages, handle: Handle, arch: Arch, index: int = 0) -> None:
+    """Takes over `handle`, an MTLDevice."""
+    self.messages, self.handle, self.arch = messages, handle, arch
+    family = arch.family
+    capabilities = Capabilities(
+      # types that the language lacks are emulated, but for double
+      dtypes=frozenset(d.name for d in dtypes.all if d is not dtypes.float64),
+      local_memory=family.threadgroup_memory,
+      max_local_size=family.threads,
+      host_mapped=True,
+    )
+    self.name = f"METAL:{index}" if index else "METAL"
+    memory = messages.send(handle, "recommendedMaxWorkingSetSize")
+    self.info = DeviceInfo(self.name, str(arch), memory, capabilities)
+    self.largest = messages.send(handle, "maxBufferLength")
+    self.used = 0
+    self.queue: Handle = messages.send(handle, "newCommandQueue")
+    self.pending: deque[tuple[Handle, str]] = deque()
+    """Command buffers that were not waited for, each with the name of its kernel."""
+
+  def alloc(self, nbytes: int) -> Memory:
+    """New memory. Raises OutOfMemory."""
+    # the system would give more than the GPU can use at once, and end the process then
+    free = self.info.memory - self.used
+    if nbytes > min(free, self.largest):
+      raise OutOfMemory(f"{nbytes} bytes asked for, {free} of {self.info.memory} are free, {self.largest} in one piece")
+    handle = self.messages.send(self.handle, "newBufferWithLength:options:", nbytes, SHARED_STORAGE)
+    if not handle:
+      raise OutOfMemory(f"{nbytes} bytes asked for: Metal gives no buffer of this size, {self.used} bytes are in use")
+    self.used += nbytes
+    return Memory(handle, self.messages.send(handle, "contents"), nbytes)
+
+  def free(self, memory: Memory) -> None:
+    """Release memory. Command buffers hold what they use until they are done."""
+    memory.check(0, memory.nbytes)
+    self.used -= memory.nbytes
+    self.messages.send(memory.handle, "release")
+    memory.handle = memory.address = 0
+
+  def write(self, memory: Memory, offset: int, data: memoryview) -> None:
+    """Copy `data` in."""
+    memory.check(offset, data.nbytes)
+    self.sync()
+    memory.bytes()[offset : offset + data.nbytes] = data.cast("B")
+
+  def read(self, memory: Memory, offset: int, out: memoryview) -> None:
+    """Fill `out`."""
+    memory.check(offset, out.nbytes)
+    self.sync()
+    out.cast("B")[:] = memory.bytes()[offset : offset + out.nbytes]
+
+  def view(self, memory: Memory) -> memoryview:
+    """See the capability `host_mapped`."""
+    memory.check(0, memory.nbytes)
+    return memory.bytes()
+
+  def load(self, binary: Binary) -> Program:
+    """Have the source compiled. Raises CompileError with it and what the driver's compiler says."""
+    return load_program(self.messages, self.handle, self.arch, binary)
+
+  def launch(
+    self,
+    program: Program,
+    buffers: Sequence[tuple[Memory, int]],
+    integers: Sequence[int],
+    global_size: tuple[int, ...],
+    local_size: tuple[int, ...],
+    wait: bool,
+  ) -> float | None:
+    """Commit a kernel: `global_size` threadgroups of `local_size` threads. With `wait`, the seconds that the GPU
+    counted. Raises ValueError for arguments that do not fit the program."""
+    program.check(
+      [(memory.nbytes - offset if memory.handle else -1) for memory, offset in buffers], integers, local_size
+    )
+    if 0 in global_size:
+      return 0.0 if wait else None
+    while len(self.pending) >= IN_FLIGHT:
+      self._wait_for_first()
+    send = self.messages.send
+    with self.messages.pool():
+      command: Handle = send(send(self.queue, "commandBuffer"), "retain")
+      encoder: Handle = send(command, "computeCommandEncoder")
+      send(encoder, "setComputePipelineState:", program.pipeline)
+      for place, (memory, offset) in enumerate(buffers):
+        send(encoder, "setBuffer:offset:atIndex:", memory.handle, offset, place)
+      if integers:
+        data = struct.pack(f"{len(integers)}q", *integers)
+        send(encoder, "setBytes:length:atIndex:", data, len(data), len(buffers))
+      send(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", global_size, local_size)
+      send(encoder, "endEncoding")
+      send(command, "commit")
+    self.pending.append((command, program.name))
+    if not wait:
+      return None
+    while len(self.pending) > 1:
+      self._wait_for_first()
+    return self._wait_for_first()
+
+  def _wait_for_first(self) -> float:
+    """The seconds that the oldest launch took. Raises what `check_finished` does."""
+    command, name = self.pending.popleft()
+    try:
+      with self.messages.pool():
+        self.messages.send(command, "waitUntilCompleted")
+        check_finished(self.messages, command, f"kernel {name} on {self.name}")
+        begin, end = (float(self.messages.send(command, which)) for which in ("GPUStartTime", "GPUEndTime"))
+      return end - begin
+    finally:
+      self.messages.send(command, "release")
+
+  def sync(self) -> None:
+    """Wait for all launches."""
+    while self.pending:
+      self._wait_for_first()
+
+  def close(self) -> None:
+    """Wait, and let go of the queue and the device."""
+    if not self.handle:
+      return
+    try:
+      self.sync()
+    finally:
+      for handle in (self.queue, self.handle):
+        self.messages.send(handle, "release")
+      self.queue = self.handle = 0

@@ -1,0 +1,144 @@
+"""The Metal Shading Language: tiny-codegen's C with other words, vector accesses, and arguments that have numbers.
+
+The source is "Metal Shading Language Specification", version 3.1. Chapters are named where a line follows from one.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place
+from tiny_runtime_metal.arch import Arch
+from tiny_runtime_metal.matrices import definition, function_of, tensor_cores
+from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes
+
+TYPES = (
+  (dtypes.bool, "bool"), (dtypes.int8, "char"), (dtypes.uint8, "uchar"), (dtypes.int16, "short"),
+  (dtypes.uint16, "ushort"), (dtypes.int32, "int"), (dtypes.uint32, "uint"), (dtypes.int64, "long"),
+  (dtypes.uint64, "ulong"), (dtypes.index, "long"), (dtypes.float32, "float"), (dtypes.float16, "half"),
+)  # fmt: skip
+# rounded as the contract asks for, and right at infinity and NaN, where `fast::` is not (8.3, "Accuracy of …"); at most
+# 4 units in the last place
+FUNCTIONS = (
+  (Ops.SQRT, "precise::sqrt"), (Ops.EXP2, "precise::exp2"), (Ops.EXP, "precise::exp"), (Ops.LOG2, "precise::log2"),
+  (Ops.LOG, "precise::log"), (Ops.SIN, "precise::sin"), (Ops.COS, "precise::cos"), (Ops.TRUNC, "trunc"),
+  (Ops.MULACC, "fma"),
+)  # fmt: skip
+HEADER = (
+  "#include <metal_stdlib>",
+  # what is written here is what is rounded; older compilers, which do not know the lines, get options that say the same
+  "#pragma METAL fp math_mode(safe)",
+  "#pragma METAL fp contract(off)",
+  "using namespace metal;",
+)
+BUFFERS = 31
+"""Most entries of a kernel's table of buffers ("Metal Feature Set Tables")."""
+WIDEST = 4
+"""Lanes of the largest vector."""
+SPACES = {AddrSpace.GLOBAL: "device", AddrSpace.LOCAL: "threadgroup", AddrSpace.REG: "thread"}
+
+
+def capabilities(arch: Arch) -> Capabilities:
+  """The code generator's view of a family."""
+  floats = {dtypes.float16, dtypes.float32} | ({dtypes.bfloat16} if arch.bfloat else set())
+  family = arch.family
+  return Capabilities(
+    native_dtypes=frozenset({dtypes.bool, *dtypes.ints, *floats}),
+    native_ops=C99.capabilities.native_ops | {op for op, _ in FUNCTIONS},
+    max_vector_lanes=WIDEST,
+    has_fma=True,
+    has_local=True,
+    max_local=(family.threads,) * 3,
+    max_workgroup=family.threads,
+    shared_memory_bytes=family.threadgroup_memory,
+    tensor_cores=tensor_cores(arch),
+  )
+
+
+def dialect(arch: Arch) -> CDialect:
+  """The language of one version for one family."""
+  return CDialect(
+    name=f"Metal for {arch}",
+    capabilities=capabilities(arch),
+    types=(*TYPES, *(((dtypes.bfloat16, "bfloat"),) if arch.bfloat else ())),
+    header=HEADER,
+    kernel="kernel void",
+    host=False,
+    restrict="",
+    spaces=("device", "threadgroup", "thread"),
+    aligned="",
+    functions=FUNCTIONS,
+    through_float=True,
+    parameters=("uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]"),
+    counters=tuple((f"{kind}idx{n}", f"{kind}id.{axis}") for kind in "gl" for n, axis in enumerate("xyz")),
+    barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
+    tensor_cores=tuple((core, function_of(core)) for core in tensor_cores(arch)),
+    infinity="INFINITY",
+    nan="NAN",
+    long_suffix="L",
+    bitcast="as_type<{new}>({value})",
+  )
+
+
+class MetalRenderer(CRenderer):
+  """Programs in the Metal Shading Language.
+
+  Buffer n of the program is at index n of the table of buffers, and the integers are behind them, in one buffer.
+  """
+
+  def __init__(self, arch: Arch) -> None:
+    super().__init__(dialect(arch))
+
+  def header(self, linear: UOp) -> list[str]:
+    used = {u.arg for u in linear.src if u.op is Ops.MMA}
+    return [*super().header(linear), *(definition(c) for c in self.capabilities.tensor_cores if c in used)]
+
+  def declaration(self, linear: UOp) -> str:
+    """With the size of the threadgroup where it is known: without it the compiler may take so many registers that
+    threadgroups of this size cannot be launched (5.1.3)."""
+    threads = 1
+    for u in linear.src:
+      if u.op is Ops.SPECIAL and u.arg.startswith("lidx"):
+        if u.src[0].op is not Ops.CONST:
+          return super().declaration(linear)
+        threads *= int(u.src[0].arg)
+    return f"[[max_total_threads_per_threadgroup({threads})]] {super().declaration(linear)}"
+
+  def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
+    return [f"{pointer} {name} [[buffer({_index(place)})]]"], []
+
+  def integers(self, names: list[str], place: int) -> tuple[list[str], list[str]]:
+    if not names:
+      return [], []
+    return (
+      [f"constant long* integers [[buffer({_index(place)})]]"],
+      [f"const long {name} = integers[{number}];" for number, name in enumerate(names)],
+    )
+
+  def load(self, place: Place, name: str) -> tuple[list[str], list[str]]:
+    if (vector := _packed(self.dialect, place)) is None:
+      return super().load(place, name)
+    const = "" if place.written else "const "
+    pointer = f"{SPACES[place.space]} {const}{vector}*"
+    read = f"const {vector} {name} = *({pointer})({place.pointer} + {place.offset});"
+    lanes = [f"{name}[{lane}]" for lane in range(place.lanes)]
+    return [read], [f"({lane} != 0)" for lane in lanes] if place.element.kind == "bool" else lanes
+
+  def store(self, place: Place, values: list[str]) -> list[str]:
+    if (vector := _packed(self.dialect, place)) is None:
+      return super().store(place, values)
+    pointer = f"{SPACES[place.space]} {vector}*"
+    return [f"*({pointer})({place.pointer} + {place.offset}) = {vector}({', '.join(values)});"]
+
+
+def _packed(language: CDialect, place: Place) -> str | None:
+  """The vector for an access; None where elements are read one by one. A packed one is aligned as its elements are
+  (2.2.3), which is all that is known of a place."""
+  if not 2 <= place.lanes <= WIDEST or place.element.bits == 64:
+    return None
+  element: DType = dtypes.uint8 if place.element.kind == "bool" else place.element
+  return f"packed_{language.type_of(element)}{place.lanes}"
+
+
+def _index(place: int) -> int:
+  if place >= BUFFERS:
+    raise NotImplementedError(f"a Metal kernel has {BUFFERS} buffers at most, one of them for all integers: split it")
+  return place
