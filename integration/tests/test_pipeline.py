@@ -1,10 +1,7 @@
 """The stages as filters on text: a graph from this process is scheduled and compiled by others."""
 
-import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -89,22 +86,6 @@ def test_a_symbolic_graph_is_scheduled_with_its_variable() -> None:
     assert any(u.op is Ops.BIND for call in linear.src for u in call.src)
     run(linear)
     assert list(memoryview(buffer_of(buffer).read()).cast("f")) == [6.0]
-
-
-def test_the_pipeline_of_the_readme(tmp_path: Path) -> None:
-  """The commands of the top README, as they stand there."""
-  readme = (Path(__file__).parents[2] / "README.md").read_text()
-  blocks = [part.split("```")[0] for part in readme.split("```sh\n")[1:] if "tiny_codegen" in part.split("```")[0]]
-  assert len(blocks) == 2
-  environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DEVICE": "CPU"}
-  script = re.sub(r"(python -m tiny_uop diff [^#\n]*)", r"\1 > difference || test $? = 1 ", "\n".join(blocks))
-  done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment,
-                        capture_output=True, text=True)  # fmt: skip
-  assert (done.returncode, done.stderr) == (0, "")
-  assert "for r0" in done.stdout and "void " in done.stdout
-  assert "define void @" in (tmp_path / "kernel.ll").read_text()
-  assert (tmp_path / "difference").read_text().startswith("--- kernel.uop\n+++ half.uop\n@@ ")
-  assert {u.op for u in parse_uop((tmp_path / "schedule.uop").read_text()).src} == {Ops.CALL}
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "(", "SINK SINK SINK"])

@@ -160,9 +160,3 @@ def test_spec_check_is_on_request() -> None:
   bad = UOp.sink(x.assign(UOp(Ops.SHL, dtypes.float32, (x, x))))
   with Context(SPEC=1), pytest.raises(Exception, match="SHL"):
     schedule(bad)
-
-
-def test_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-  code = (Path(__file__).parents[1] / "README.md").read_text().split("```python\n")[1].split("```")[0]
-  exec(code, {})
-  assert capsys.readouterr().out.strip() == code.rsplit("# ", 1)[1].strip()

@@ -140,15 +140,6 @@ def test_all_at_once(tmp_path: Path) -> None:
   assert any(line.startswith("trace ") for line in lines) and (tmp_path / "t.jsonl").exists()
 
 
-def test_the_example_of_the_readme(tmp_path: Path) -> None:
-  readme = (Path(__file__).parent.parent / "README.md").read_text()
-  part = readme.split("## Watching it work")[1].split("\n## ")[0]
-  (code,) = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
-  done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-  assert done.stdout.splitlines() == ["int_add_zero x + 0 x", *re.findall(r"print\(.*# (.*)", code)]
-  assert (tmp_path / "trace.jsonl.gz").exists()
-
-
 def test_every_kind_of_record_is_documented() -> None:
   readme = (Path(__file__).parent.parent / "README.md").read_text()
   source = Path(recorder.__file__).read_text()

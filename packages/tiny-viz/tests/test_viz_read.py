@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -295,10 +293,3 @@ def test_anything_is_read_or_refused(tmp_path: Path, records: list[tuple[str, li
       Graphs(trace).uop(number)
     except TraceError:
       pass
-
-
-def test_the_example_of_the_readme(tmp_path: Path) -> None:
-  readme = (Path(__file__).parent.parent / "README.md").read_text()
-  (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-  done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-  assert done.stdout.splitlines() == re.findall(r"print\(.*# (.*)", code)

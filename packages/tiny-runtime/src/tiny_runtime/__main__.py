@@ -23,7 +23,7 @@ from tiny_runtime import new
 from tiny_runtime.contract import API
 from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, plugins
 from tiny_runtime.plugin import Plugin, State
-from tiny_uop.context import DEVICE
+from tiny_uop.context import DEVICE, NO_COLOR
 
 TIMEOUT_SECONDS = 20.0
 MARKS = {
@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
   print(f"tiny-runtime, plugin contract {API[0]}.{API[1]}")
   print(textwrap.fill(f"default device: {default_of(found)}", width), end="\n\n")
   if found:
-    print(render(found, width, sys.stdout.isatty() and "NO_COLOR" not in os.environ, given.verbose))
+    print(render(found, width, sys.stdout.isatty() and not NO_COLOR, given.verbose))
   else:
     print(f"No plugin is installed. For any machine: pip install {PACKAGES['CPU']}")
   if not given.verbose and any(plugin.traceback for plugin in found):

@@ -25,11 +25,15 @@ from tiny_runtime.errors import BackendError, Broken
 from tiny_runtime.plugin import describe
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
-from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar
+from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar, EnvironmentVariable
 from tiny_uop.observe import active, span
 
 TINY_CACHE = ContextVar(
   "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
+)
+
+XDG_CACHE_HOME = EnvironmentVariable(
+  "XDG_CACHE_HOME", "folder of everybody's caches, ours in `tiny` there; empty: `~/.cache` (XDG Base Directory)"
 )
 
 NOT_IN_KEY = frozenset(
@@ -116,7 +120,7 @@ def cache_folder() -> Path:
   """Where entries are kept; it need not exist."""
   if TINY_CACHE.value:
     return Path(TINY_CACHE.value) / "binaries"
-  base = os.environ.get("XDG_CACHE_HOME", "")
+  base = XDG_CACHE_HOME.get()
   return (Path(base) if base else Path.home() / ".cache") / "tiny" / "binaries"
 
 

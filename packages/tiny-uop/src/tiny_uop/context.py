@@ -1,8 +1,8 @@
 """Settings that come from the environment and can be overridden for a block of code.
 
-Every setting of every tiny-* package is a `ContextVar` of this module, so that one table (`table()`, repeated in the
-README) documents them all. Values are process-wide: a `Context` entered in one thread is seen by the others, since
-compile and launch work moves between threads and has to see what the user asked for.
+Every setting of every tiny-* package is a `ContextVar`; those that packages share are here, with a table of them
+(`table()`, repeated in the README). Values are process-wide: a `Context` entered in one thread is seen by the others,
+since compile and launch work moves between threads and has to see what the user asked for.
 """
 
 from __future__ import annotations
@@ -85,6 +85,28 @@ class ContextVar(Generic[T]):
     return self.value < other
 
 
+class EnvironmentVariable:
+  """A variable that is no setting: one that other programs define as well (`NO_COLOR`), or that tests set. It is read
+  anew each time. `doc` is a line for the table of them.
+
+  No module of a tiny-* package reads the environment but through this class and `ContextVar`; so all that a program
+  listens to is documented.
+  """
+
+  __slots__ = ("doc", "name")
+
+  def __init__(self, name: str, doc: str) -> None:
+    self.name, self.doc = name, doc
+
+  def get(self) -> str:
+    """Its value now; "" where it is not set."""
+    return os.environ.get(self.name, "")
+
+  def __bool__(self) -> bool:
+    """Whether it is set, and not empty."""
+    return self.get() != ""
+
+
 class Context(ContextDecorator):
   """`with Context(DEBUG=2, NOOPT=1):` sets the named settings in the block and restores them after it.
 
@@ -150,6 +172,11 @@ PROFILE = ContextVar("PROFILE", 0, "1: record a profile of the run")
 JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of capturing it")
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no caches of compiled kernels, 1: in memory, 2: and on disk")
 
+
+NO_COLOR = EnvironmentVariable("NO_COLOR", "no colours on terminals, whatever its value (no-color.org)")
+UPDATE_GOLDEN = EnvironmentVariable(
+  "UPDATE_GOLDEN", "1: tests write what they find into the files that say what they expect (`pytest --update-golden`)"
+)
 
 SHARED = tuple(ContextVar.registry.values())  # a package may have more of its own, and then documents them
 

@@ -25,7 +25,6 @@ A test is a loop over the files of a directory:
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from itertools import islice
 from pathlib import Path
 
 from tiny_uop import spec
+from tiny_uop.context import UPDATE_GOLDEN
 from tiny_uop.diff import diff_graphs, summarise
 from tiny_uop.parse import ParseError, parse_uop
 from tiny_uop.text import print_uop
@@ -57,7 +57,7 @@ class GoldenCase:
   def check(self, result: str) -> None:
     """Raises AssertionError, with the difference, where `result` is not what the file expects. With UPDATE_GOLDEN=1 in
     the environment the file is rewritten to expect it."""
-    if os.environ.get("UPDATE_GOLDEN") == "1":
+    if UPDATE_GOLDEN.get() == "1":
       self.path.write_text(self.given + MARK + result, encoding="utf-8")
     elif result != self.expected:
       raise AssertionError(

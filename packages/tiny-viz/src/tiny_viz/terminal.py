@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Literal, TextIO
+
+from tiny_uop.context import NO_COLOR
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,4 @@ class Style:
 
 def style_for(file: TextIO, when: str = "auto") -> Style:
   """`when` is `always`, `never`, or `auto`: on a terminal, unless NO_COLOR is set (see no-color.org)."""
-  return Style(when == "always" or (when == "auto" and file.isatty() and not os.environ.get("NO_COLOR")))
+  return Style(when == "always" or (when == "auto" and file.isatty() and not NO_COLOR))

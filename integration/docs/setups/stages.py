@@ -1,0 +1,44 @@
+"""The files that examples of stages begin with: comments `first:` in READMEs run this. See `documents.examples`.
+
+A product with a ReLU, 64 times 64: `train.py` is the program, `graph.uop` its graph as tiny-tensor makes it,
+`schedule.uop`, `kernel.uop`, `half.uop` (after the pass `optimise`), and `TRACE`, the trace of running it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tiny_codegen import LLVMRenderer, PassContext, cpu_target
+from tiny_codegen.pipeline import run_passes
+from tiny_sched import schedule
+from tiny_tensor import Tensor
+from tiny_uop import UOp, print_uop
+from tiny_uop.observe import tracing
+
+PROGRAM = """\
+from tiny_tensor import Tensor
+
+a, b = Tensor.ones(64, 64).realize(), Tensor.ones(64, 64).realize()
+(a @ b).relu().realize()
+"""
+
+
+def main() -> None:
+  """Write them into the current folder."""
+  Path("train.py").write_text(PROGRAM, encoding="utf-8")
+  with tracing("TRACE"):
+    exec(PROGRAM, {})
+  a, b = Tensor.ones(64, 64).realize(), Tensor.ones(64, 64).realize()
+  graph = (a @ b).relu().graph()
+  linear = schedule(graph)
+  kernel = linear.src[0].src[0]
+  stages: dict[str, UOp] = {}
+  context = PassContext(LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma"))).capabilities)
+  run_passes(kernel, context, observe=lambda step, root: stages.update({step.name: root}))
+  files = {"graph": graph, "schedule": linear, "kernel": kernel, "half": stages["optimise"]}
+  for name, uop in files.items():
+    Path(f"{name}.uop").write_text(print_uop(uop), encoding="utf-8")
+
+
+if __name__ == "__main__":
+  main()
