@@ -314,4 +314,5 @@ def test_temporaries_share_memory_and_what_is_kept_does_not() -> None:
     assert loss.item() == 1000 * (i + 28) and weight.grad.tolist() == [i + 28.0] * 1000
   used = GlobalCounters.mem_used
   step.reset()
-  assert used - GlobalCounters.mem_used < 5 * 4000, "eight temporaries of the loop need the memory of two"
+  # besides them: the input, and the gradient of the capture and of two replays
+  assert used - GlobalCounters.mem_used < 7 * 4000, "eight temporaries of the loop need the memory of two"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from tiny_tensor.base import ALIASES, Operand, TensorBase, check_devices, is_const, live_tensors
+from tiny_tensor.capturing import note_write
 from tiny_tensor.index_parse import Gather
 from tiny_tensor.normalisation import NormMixin
 from tiny_tensor.realize import HOLDERS, buffer_for, storage, stored
@@ -53,6 +54,7 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
 
   Tensors that have the storage by chance, because they stood for the same graph, get a copy of the old contents.
   """
+  note_write()
   new = {target.contents: stored(base, view, value)}
   for t in live_tensors():
     if t.uop.op in SHARING and storage(t.uop) is base:
@@ -94,6 +96,7 @@ class AssignMixin(NormMixin):
       return self
     base = writable_storage(self.uop)
     if base is None:
+      note_write()
       self.uop = value.uop
     else:
       write(self, self.uop, base, value.uop)
@@ -114,6 +117,7 @@ class AssignMixin(NormMixin):
     base = storage(self.uop)
     others = [t for t in live_tensors() if t.contents is not self.contents]
     if 0 not in self.shape and (base is None or any(storage(t.uop) is base for t in others)):
+      note_write()
       buffer, view = buffer_for(self.uop)
       self.uop = view.substitute({buffer: stored(buffer, view, self.uop.detach())})
       self.contents = object()

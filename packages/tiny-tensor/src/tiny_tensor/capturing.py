@@ -1,5 +1,6 @@
-"""What a `TinyJit` that captures has to hear of from the frontend: random draws, and reads that it must refuse."""
+"""What a `TinyJit` has to hear of from the frontend while its function runs, and of assignments in between."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,26 +13,38 @@ class JitError(RuntimeError):
 
 
 class Recording:
-  """What happened in the frontend during one capture."""
+  """What happened in the frontend during one run of a function under TinyJit."""
 
-  def __init__(self) -> None:
+  def __init__(self, refuse_reads: bool) -> None:
+    self.refuse_reads = refuse_reads
+    self.refused: JitError | None = None
+    """The first read that was refused: the function may have caught the error."""
     self.draws: list[tuple[UOp, Callable[[], bytes]]] = []
     """For each random draw, the HOST buffer with its key and counter, and what gives those of the next such draw."""
+    self.lines: dict[UOp, str] = {}
+    """For each schedule that ran, the line of the program that asked for it."""
 
 
+class Writes:
+  """Counts what a replay could miss: assignments that wait, and tensors that begin to stand for something else."""
+
+  count = 0
+
+
+_PACKAGES = {"tiny_tensor", "tiny_runtime", "tiny_sched", "tiny_uop"}
 _active = threading.local()
 
 
 def current() -> Recording | None:
-  """The recording of the capture that runs in this thread, if one does."""
+  """The recording that runs in this thread, if one does."""
   recording: Recording | None = getattr(_active, "recording", None)
   return recording
 
 
 @contextmanager
-def recording() -> Iterator[Recording]:
+def recording(refuse_reads: bool = True) -> Iterator[Recording]:
   """For the block, `current()` is a new recording."""
-  outer, made = current(), Recording()
+  outer, made = current(), Recording(refuse_reads)
   _active.recording = made
   try:
     yield made
@@ -40,7 +53,7 @@ def recording() -> Iterator[Recording]:
 
 
 def record_draw(buffer: UOp, following: Callable[[], bytes]) -> None:
-  """Tells a capture, if one runs, that `buffer` on HOST holds the key and counter of a random draw.
+  """Tells a recording, if one runs, that `buffer` on HOST holds the key and counter of a random draw.
 
   `following()` makes and gives the bytes for the next draw like it.
   """
@@ -48,10 +61,32 @@ def record_draw(buffer: UOp, following: Callable[[], bytes]) -> None:
     active.draws.append((buffer, following))
 
 
+def record_run(linear: UOp) -> None:
+  """Tells a recording, if one runs, that the schedule `linear` runs now."""
+  if (active := current()) is not None:
+    active.lines[linear] = caller()
+
+
+def note_write() -> None:
+  """Says that a live tensor will have other contents, or stands for another graph, without a schedule that ran."""
+  Writes.count += 1
+
+
 def check_readable(what: str) -> None:
   """Raises JitError while a capture runs: a value that Python looks at would be the same in every replay."""
-  if current() is not None:
-    raise JitError(
-      f"{what} reads a value inside a function that TinyJit captures; replays would go on with the value of this call. "
-      "Return the Tensor and read it outside"
-    )
+  if (active := current()) is None or not active.refuse_reads:
+    return
+  error = JitError(
+    f"{what} at {caller()} reads a value inside a function that TinyJit captures; replays would go on with the value "
+    "of this call. Return the Tensor and read it outside"
+  )
+  active.refused = active.refused or error
+  raise error
+
+
+def caller() -> str:
+  """The innermost line on the stack that is not of these packages, as "file:line"."""
+  frame = sys._getframe(1)
+  while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+    frame = frame.f_back
+  return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,26 +1,49 @@
-"""Nested containers (lists, tuples, named tuples, dicts) as trees of leaves."""
+"""Nested containers (lists, tuples, named tuples, dicts, dataclasses) as trees of leaves."""
 
+import copy
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-  """Everything in `tree` that is no container, each with the expression that leads to it: `("batch['x'][0]", leaf)`."""
+def parts(tree: Any) -> dict[str, Any] | None:
+  """What a container holds, each with the expression that leads there from the container; None for a leaf."""
   if isinstance(tree, dict):
-    for key, value in tree.items():
-      yield from leaves(value, f"{path}[{key!r}]")
-  elif isinstance(tree, (list, tuple)):
-    for i, value in enumerate(tree):
-      yield from leaves(value, f"{path}[{i}]")
-  else:
-    yield path, tree
+    return {f"[{key!r}]": value for key, value in tree.items()}
+  if isinstance(tree, (list, tuple)):
+    return {f"[{i}]": value for i, value in enumerate(tree)}
+  if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    return {f".{field.name}": getattr(tree, field.name) for field in dataclasses.fields(tree)}
+  return None
+
+
+def nodes(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+  """`tree` and all that is in it, containers before their parts, each with its path: `("batch['x'][0]", value)`."""
+  yield path, tree
+  for name, value in (parts(tree) or {}).items():
+    yield from nodes(value, path + name)
+
+
+def leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+  """Everything in `tree` that is no container, with its path."""
+  return ((p, value) for p, value in nodes(tree, path) if parts(value) is None)
 
 
 def rebuild(tree: Any, new: Callable[[Any], Any]) -> Any:
   """The same containers, with `new(leaf)` in place of each leaf, called in the order of `leaves`."""
   if isinstance(tree, dict):
-    return type(tree)((key, rebuild(value, new)) for key, value in tree.items())
+    values = {key: rebuild(value, new) for key, value in tree.items()}
+    if type(tree) is dict:
+      return values
+    made = copy.copy(tree)  # a subclass: its constructor may take anything
+    made.update(values)
+    return made
   if isinstance(tree, (list, tuple)):
-    values = [rebuild(value, new) for value in tree]
-    return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
+    items = [rebuild(value, new) for value in tree]
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+  if parts(tree) is not None:
+    made = copy.copy(tree)
+    for field in dataclasses.fields(tree):
+      object.__setattr__(made, field.name, rebuild(getattr(tree, field.name), new))  # also of a frozen one
+    return made
   return new(tree)

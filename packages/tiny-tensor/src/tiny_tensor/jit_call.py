@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tiny_tensor.containers import parts
+from tiny_tensor.jit_inputs import settings
+from tiny_tensor.jit_values import same_value
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
-
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""Types of arguments that are compared by value."""
 
 
 class _TensorArgument:
@@ -30,6 +30,8 @@ class _TensorArgument:
   def buffer(self, argument: Any) -> UOp | None:
     """The argument's BUFFER, if it is a tensor like the captured one."""
     if type(argument) is not Tensor or argument.requires_grad is not self.requires_grad:
+      return None
+    if argument.requires_grad and argument.grad is not None:
       return None
     uop = argument.uop
     last, buffer = self.last
@@ -51,8 +53,8 @@ class _TensorArgument:
 class QuickCall:
   """How the captured call's arguments looked. Made by `quick_call`."""
 
-  def __init__(self, arguments: list[Any], names: tuple[str, ...], training: bool) -> None:
-    self._names, self._training = names, training
+  def __init__(self, arguments: list[Any], names: tuple[str, ...]) -> None:
+    self._names, self._settings = names, settings()
     self._count = len(arguments)
     self._tensors = [
       (n, _TensorArgument(a.uop, a.requires_grad)) for n, a in enumerate(arguments) if isinstance(a, Tensor)
@@ -68,10 +70,10 @@ class QuickCall:
       args = (*args, *kwargs.values())
     elif self._names:
       return None
-    if len(args) != self._count or Tensor.training is not self._training:
+    if len(args) != self._count or settings() != self._settings:
       return None
     for n, other in self._others:
-      if type(args[n]) is not type(other) or (args[n] != other if isinstance(other, PLAIN) else args[n] is not other):
+      if args[n] is not other and not same_value(args[n], other):
         return None
     buffers = []
     for n, tensor in self._tensors:
@@ -88,6 +90,11 @@ class QuickCall:
       values[name] = int(bind.src[1].arg)
     return buffers, values
 
+  def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors of a call that matches."""
+    every = (*args, *kwargs.values())
+    return [every[n] for n, _ in self._tensors]
+
 
 def quick_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> QuickCall | None:
   """For the arguments of a call that was captured; None if there are some that only the long way understands."""
@@ -95,7 +102,7 @@ def quick_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> QuickCall | Non
   variables = [a.src[0].arg[0] for a in arguments if isinstance(a, UOp) and a.op is Ops.BIND]
   if len(set(variables)) != len(variables) or not all(map(_is_simple, arguments)):
     return None
-  return QuickCall(arguments, tuple(kwargs), Tensor.training)
+  return QuickCall(arguments, tuple(kwargs))
 
 
 def _is_simple(argument: Any) -> bool:
@@ -107,4 +114,4 @@ def _is_simple(argument: Any) -> bool:
   if isinstance(argument, UOp):
     return argument.op is Ops.BIND
   mutable = isinstance(argument, (bytearray, memoryview)) or hasattr(argument, "__array_interface__")
-  return not mutable and not isinstance(argument, (dict, list, tuple))
+  return not mutable and parts(argument) is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tiny_runtime import Buffer, Device, buffer_of
 from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import Scalar, is_const, is_whole, only_stored
-from tiny_tensor.capturing import check_readable
+from tiny_tensor.capturing import check_readable, note_write
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.realize import apply, graph_plan, is_realized, plan_tensors, realize_tensors, storage
 from tiny_tensor.shapes import value_of
@@ -64,6 +64,7 @@ class ReadMixin(AssignMixin):
     moved = self.to(device)
     if self.grad is not None:
       self.grad = self.grad.to(device)
+    note_write()
     self.uop = moved.uop
     return self
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device, run
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
+from tiny_tensor.capturing import record_run
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Ops, UOp, dtypes, prod
 
@@ -242,5 +243,6 @@ def realize_tensors(tensors: Sequence[TensorBase]) -> None:
   separate(tensors)
   linear, plan = plan_tensors(tensors)
   if linear.src:
+    record_run(linear)
     run(linear)
   apply(plan)

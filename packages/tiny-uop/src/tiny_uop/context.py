@@ -170,6 +170,9 @@ TRACK_MATCH_STATS = ContextVar(
 )
 PROFILE = ContextVar("PROFILE", 0, "1: record a profile of the run")
 JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of capturing it")
+JIT_CHECK = ContextVar(
+  "JIT_CHECK", 0, "1: `TinyJit` runs a captured function every time, and raises JitError where a replay would differ"
+)
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no caches of compiled kernels, 1: in memory, 2: and on disk")
 
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from tiny_runtime import Device, buffer_of
 from tiny_tensor.base import is_whole, only_stored
+from tiny_tensor.capturing import check_readable
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, UOp, dtypes
 
@@ -121,6 +122,7 @@ def known_shape(t: Tensor) -> tuple[int, ...]:
 
 def raw_bytes(t: Tensor) -> bytes:
   """The elements of a tensor in order, as bytes."""
+  check_readable("writing a Tensor to a file")
   if t.numel() == 0:
     return b""
   return buffer_of(t.contiguous().realize().uop.base).read()

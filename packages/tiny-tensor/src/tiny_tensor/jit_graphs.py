@@ -1,0 +1,128 @@
+"""What a `TinyJit` asks of graphs and of the live tensors."""
+
+import weakref
+from collections.abc import Collection, Iterable
+
+from tiny_tensor.base import live_tensors
+from tiny_tensor.realize import buffer_under, realize_tensors, storage
+from tiny_tensor.tensor import Tensor
+from tiny_uop import Ops, UOp
+
+
+def buffer_below(uop: UOp) -> UOp | None:
+  """The BUFFER that a realised tensor is a view of; None for one that is not realised."""
+  base = storage(uop)
+  return base if base is not None and base.op is Ops.BUFFER else None
+
+
+def is_whole(uop: UOp) -> bool:
+  """Whether a tensor is all of its buffer, in order."""
+  while uop.op in (Ops.RESHAPE, Ops.DETACH):
+    uop = uop.src[0]
+  return uop.op is Ops.BUFFER
+
+
+def binds_in(uop: UOp) -> dict[UOp, UOp]:
+  """The BINDs in a graph, each with its VARIABLE."""
+  return {u: u.src[0] for u in uop.toposort if u.op is Ops.BIND}
+
+
+def all_tensors() -> list[Tensor]:
+  """Every live tensor, oldest first."""
+  return [t for t in live_tensors() if isinstance(t, Tensor)]
+
+
+def nodes_of(tensors: Iterable[Tensor]) -> set[UOp]:
+  """Everything in the graphs of tensors."""
+  seen: set[UOp] = set()
+  for t in tensors:
+    if t.uop not in seen:
+      seen.update(t.uop.toposort)
+  return seen
+
+
+def looked_at() -> set[UOp]:
+  """The BUFFERs that live tensors may read."""
+  return {u for u in nodes_of(all_tensors()) if u.op is Ops.BUFFER}
+
+
+def waiting() -> list[Tensor]:
+  """The live tensors that were assigned to and are not computed since."""
+  return [t for t in all_tensors() if (base := storage(t.uop)) is not None and base.op is Ops.AFTER]
+
+
+def carry_out_writes(to: Collection[UOp] | None = None) -> None:
+  """Realises the live tensors that were assigned to, if they lie in the BUFFERs `to` (None: wherever they lie)."""
+  found = [t for t in waiting() if to is None or buffer_under(t.uop.base) in to]
+  if found:
+    realize_tensors(found)
+
+
+def written_slots(call: UOp) -> set[int]:
+  """Which arguments of a CALL are written."""
+  slots = {0} if call.src[0].op is Ops.COPY else set()
+  for store in (u for u in call.src[0].toposort if u.op is Ops.STORE):
+    pointer = store.src[0]
+    while pointer.op in (Ops.INDEX, Ops.AFTER):
+      pointer = pointer.src[0]
+    if pointer.op is Ops.PARAM:
+      slots.add(pointer.arg)
+  return slots
+
+
+def updated_by(calls: Iterable[UOp]) -> set[UOp]:
+  """The BUFFERs that CALLs write."""
+  return {argument_buffer(call.src[1 + slot]) for call in calls for slot in written_slots(call)}
+
+
+def argument_buffer(argument: UOp) -> UOp:
+  """The BUFFER of an argument of a CALL that is one or a part of one."""
+  return argument.src[0] if argument.op is Ops.BUFFER_VIEW else argument
+
+
+class Alive:
+  """The tensors that live at a time, without keeping them alive."""
+
+  def __init__(self) -> None:
+    self._references = {id(t): weakref.ref(t) for t in all_tensors()}
+
+  def __contains__(self, t: Tensor) -> bool:
+    found = self._references.get(id(t))
+    return found is not None and found() is t
+
+
+def holders() -> "dict[UOp, list[weakref.ref[Tensor]]]":
+  """For each BUFFER the live tensors with it in their graphs."""
+  found: dict[UOp, list[weakref.ref[Tensor]]] = {}
+  for t in all_tensors():
+    for u in t.uop.toposort:
+      if u.op is Ops.BUFFER:
+        found.setdefault(u, []).append(weakref.ref(t))
+  return found
+
+
+def compute_readers(
+  updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]", watched: Collection[UOp] = ()
+) -> list[Tensor]:
+  """Realises the live tensors that are not computed yet and read one of the BUFFERs `updated`, but those `unaffected`,
+  to which it adds the others. Gives the live tensors that are views of one of the BUFFERs `watched`."""
+  readers, holders = [], []
+  buffer, reshape = Ops.BUFFER, Ops.RESHAPE
+  for t in live_tensors() if updated else ():
+    uop = t.uop
+    # nearly all are computed, which is seen sooner than found in the set
+    while uop.op is reshape:
+      uop = uop.src[0]
+    if uop.op is buffer:
+      if uop in watched:
+        holders.append(t)
+    elif watched and buffer_below(uop) in watched:
+      holders.append(t)
+    elif t.uop not in unaffected:
+      if buffer_below(t.uop) is None and any(u in updated for u in t.uop.walk()):
+        readers.append(t)
+      else:
+        unaffected.add(t.uop)
+  if readers:
+    realize_tensors(readers)
+  return [t for t in holders if isinstance(t, Tensor)]

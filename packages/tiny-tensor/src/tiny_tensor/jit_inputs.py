@@ -1,0 +1,131 @@
+"""The arguments of a call of a `TinyJit`: what a replay substitutes, and a description of all that must stay."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tiny_tensor.capturing import JitError
+from tiny_tensor.containers import nodes, parts, rebuild
+from tiny_tensor.jit_graphs import binds_in, buffer_below, is_whole
+from tiny_tensor.jit_values import Bound, Described, Structure, Value, short
+from tiny_tensor.realize import is_realized
+from tiny_tensor.tensor import Tensor
+from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.context import DEVICE
+
+_MUTABLE_DATA = (bytearray, memoryview)
+
+
+def settings() -> tuple[Any, ...]:
+  """What the methods of Tensor look at besides their arguments."""
+  return (Tensor.training, dtypes.default_float, dtypes.default_int, DEVICE.value)
+
+
+_SETTINGS = ("Tensor.training", "dtypes.default_float", "dtypes.default_int", "DEVICE")
+
+
+def named_parameters(fxn: Callable[..., Any]) -> tuple[str, ...]:
+  """The parameters of a function that can be given by name."""
+  try:
+    found = inspect.signature(fxn).parameters.values()
+  except (TypeError, ValueError):
+    return ()
+  return tuple(p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+
+
+class Inputs:
+  """The arguments of one call: buffers and variables that a replay substitutes, and a description of all the rest.
+
+  Arguments by name come in the order of the parameters `names`, then those that `**kwargs` takes, as they are given.
+  """
+
+  def __init__(self, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    known = [name for name in names if name in kwargs]
+    others = [name for name in kwargs if name not in known]
+    arguments = {name: kwargs[name] for name in (*known, *others)}
+    found = [entry for i, value in enumerate(args) for entry in nodes(value, f"args[{i}]")]
+    found += [entry for name, value in arguments.items() for entry in nodes(value, f"kwargs[{name!r}]")]
+    self.buffers: list[UOp] = []
+    self.tensors: list[Tensor] = []
+    """The caller's tensors, in the order of `buffers`."""
+    self.given: dict[int, int] = {}
+    """For each tensor that the function gets, by its id, its place in `tensors`."""
+    self.copies: list[UOp] = []
+    """Those of the buffers that are copies: the caller's tensor is a view, or a constant."""
+    self.variables: dict[str, int] = {}
+    self.described: dict[str, Any] = {name: Value(value) for name, value in zip(_SETTINGS, settings(), strict=True)}
+    if others:
+      self.described["the order of **kwargs"] = Value(", ".join(others))
+    self._owners: dict[UOp, str] = {}
+    lazy = [leaf for _, leaf in found if isinstance(leaf, Tensor) and not is_realized(leaf.uop)]
+    if lazy:
+      lazy[0].realize(*lazy[1:])
+    replaced = {id(leaf): self._tensor(path, leaf) for path, leaf in found if isinstance(leaf, Tensor)}
+    for path, leaf in found:
+      if not isinstance(leaf, Tensor):
+        self.described[path] = self._other(path, leaf)
+    self.args, self.kwargs = rebuild((args, arguments), lambda leaf: replaced.get(id(leaf), leaf))
+
+  def _other(self, path: str, value: Any) -> Any:
+    """The description of an argument that is no tensor."""
+    if (inner := parts(value)) is not None:
+      return Structure(type(value), tuple(inner))
+    if isinstance(value, UOp):
+      return self._bind(path, value)
+    if isinstance(value, _MUTABLE_DATA) or hasattr(value, "__array_interface__"):
+      raise JitError(f"{path} is a {type(value).__name__}, whose contents a replay would not look at: pass a Tensor")
+    return Value(value)
+
+  def _bind(self, path: str, uop: UOp) -> Bound:
+    """Notes the value of a bound variable, and describes the variable."""
+    if uop.op is not Ops.BIND:
+      raise JitError(f"{path} is the UOp {short(uop)}: only a bound Variable can be an argument")
+    variable, value = uop.unbind()
+    name = str(variable.arg[0])
+    if self.variables.setdefault(name, value) != value:
+      raise JitError(f"variable {name!r} is bound to {self.variables[name]} and, in {path}, to {value}")
+    return Bound(variable.arg)
+
+  def _tensor(self, path: str, given: Tensor) -> Tensor:
+    """Notes a tensor, and gives the one to call the function with."""
+    t = given
+    binds = binds_in(t.uop)
+    for bind in binds:
+      self._bind(path, bind)
+    shape = tuple(s if isinstance(s, int) else s.substitute(binds_in(s)) for s in t.shape)
+    view = None
+    if 0 not in t.shape:
+      if not binds and not is_whole(t.uop):
+        # where a view begins is part of the graph: a copy is right for every view
+        t = Tensor(t.uop).contiguous().realize().requires_grad_(t.requires_grad)
+        self.copies += [below] if (below := buffer_below(t.uop)) is not None else []
+      buffer = self._buffer(path, t)
+      self.given[id(t)] = len(self.tensors)
+      self.buffers.append(buffer)
+      self.tensors.append(given)
+      view = t.uop.substitute({**binds, buffer: UOp.const(buffer.dtype, 0, (buffer.arg[1],))}) if binds else None
+    has_grad = given.requires_grad is True and given.grad is not None
+    self.described[path] = Described(shape, t.dtype.name, t.device, t.requires_grad, has_grad, view)
+    return t
+
+  def _buffer(self, path: str, t: Tensor) -> UOp:
+    """The buffer of a tensor, which no other argument may have."""
+    buffer = buffer_below(t.uop)
+    if buffer is None:
+      raise JitError(f"{path}, of shape {t.shape}, has no buffer after it was realised: {t.uop!r}")
+    if buffer in self._owners:
+      raise JitError(
+        f"{path} and {self._owners[buffer]} are the same buffer: a replay could not tell them apart, copy one"
+      )
+    self._owners[buffer] = path
+    return buffer
+
+  def difference(self, before: Mapping[str, Any]) -> str | None:
+    """What differs from the description of another call, in words; None if nothing does."""
+    now = self.described
+    if now == before:
+      return None
+    for path in {**before, **now}:
+      if path not in now or path not in before or now[path] != before[path]:
+        return f"{path} is {now.get(path, 'absent')}, it was {before.get(path, 'absent')}"
+    return None

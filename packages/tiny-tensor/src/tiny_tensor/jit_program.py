@@ -1,0 +1,111 @@
+"""A captured function: its kernels as one graph, what a call must look like, and what surrounds a replay."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from tiny_runtime import CapturedGraph, buffer_of
+from tiny_tensor.capturing import JitError, Writes
+from tiny_tensor.jit_gradients import Gradients
+from tiny_tensor.jit_graphs import buffer_below, carry_out_writes, compute_readers, looked_at
+from tiny_tensor.jit_inputs import Inputs
+from tiny_tensor.jit_results import Template
+from tiny_tensor.jit_run import Run
+from tiny_tensor.tensor import Tensor
+from tiny_uop import Ops, UOp
+
+R = TypeVar("R")
+
+
+class Program(Generic[R]):
+  """A function's kernels, and how to make its result from their outputs. It holds buffers and graphs, no tensors."""
+
+  def __init__(self, run: Run[R]) -> None:
+    self.trace = run.trace
+    self.described = run.inputs.described
+    self._inputs = run.inputs.buffers
+    self._draws = run.draws
+    self._variables = {str(a.src[0].arg[0]) for call in run.calls for a in call.src[1:] if a.op is Ops.BIND}
+    self._positions = [i for i, buffer in enumerate(self._inputs) if buffer in run.used]
+    self._updated = run.updated
+    self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
+    self._outside = Outside(run)
+    self._results = Template(run)
+    self._gradients = Gradients(run.outside_gradients)
+    self._overwritten = self._updated | self._gradients.buffers
+    self.needs_tensors = self._results.needs_tensors
+    given = [self._inputs[i] for i in self._positions]
+    self._graph = CapturedGraph(run.schedules, given, self._results.computed, run.created - looked_at())
+
+  def check_like(self, inputs: Inputs) -> None:
+    """Raises JitError, naming the first argument that differs from how it was at the capture."""
+    if (what := inputs.difference(self.described)) is not None:
+      raise JitError(f"{what} when TinyJit captured the function: use a TinyJit for each kind of call, or reset() it")
+
+  def replay(self, buffers: list[UOp], variables: dict[str, int], tensors: Sequence[Tensor] = ()) -> R:
+    """Replays over the buffers of other inputs, in their order, and other values of variables. `tensors` are the
+    caller's, for results that are arguments."""
+    if self._outside.changed():
+      self._outside.look(buffers)
+    if self._updated or self._gradients.buffers:
+      self._before(buffers)
+    for buffer, following in self._draws:
+      buffer_of(buffer).write(following())
+    given = buffers if len(self._positions) == len(buffers) else [buffers[i] for i in self._positions]
+    bound = {name: variables[name] for name in self._variables} if self._variables else None
+    made = self._graph.replay(given, bound)
+    self._gradients.after()
+    return self._results.make(made, buffers, variables, tensors)
+
+  def _before(self, given: list[UOp]) -> None:
+    """Computes what still has to read what the replay will overwrite, and copies gradients that others hold."""
+    new = dict(zip(self._inputs, given, strict=True))
+    kept, unshared = self._gradients.buffers, self._gradients.unshared()
+    if new.keys().isdisjoint(self._updated):
+      holders = compute_readers(self._overwritten, self._unaffected, kept)
+    else:  # an argument is written, another one every time: what was looked at has to be looked at again
+      holders = compute_readers({new.get(b, b) for b in self._overwritten}, weakref.WeakSet(), kept)
+    self._gradients.give_copies(holders, unshared)
+
+
+class Outside:
+  """The buffers that a program uses besides its arguments (weights, state), and the tensors that they belong to.
+
+  A replay goes on with these buffers, so they have to be what the function would read. Looking takes time, so it is
+  done only after an assignment anywhere, and when one of the tensors has died.
+  """
+
+  def __init__(self, run: Run[R]) -> None:
+    kept = run.used - run.created - set(run.inputs.buffers)
+    flag = self._flag = _Flag()  # not self, which the references must not keep alive
+
+    def died(_: object) -> None:
+      flag.raised = True
+
+    held = {buffer: [t for r in run.held.get(buffer, ()) if (t := r()) is not None] for buffer in kept}
+    self._owners = {buffer: [weakref.ref(t, died) for t in tensors] for buffer, tensors in held.items() if tensors}
+    self._seen = Writes.count
+
+  def changed(self) -> bool:
+    """Whether there is something to look at."""
+    return Writes.count != self._seen or self._flag.raised
+
+  def look(self, given: Sequence[UOp]) -> None:
+    """Carries out assignments to what the replay will read. Raises JitError where a tensor that the function read was
+    replaced."""
+    carry_out_writes({*self._owners, *given})
+    for buffer, owners in self._owners.items():
+      alive = (t.uop for r in owners if (t := r()) is not None)
+      if not any(buffer_below(uop) is buffer or buffer in uop.toposort for uop in alive):
+        _, size = buffer.arg
+        raise JitError(
+          f"a tensor of {size} {buffer.dtype.name} that the function read when TinyJit captured it is gone, or stands "
+          "for something else now: assign() to it instead of replacing it, or reset() the TinyJit"
+        )
+    self._flag.raised, self._seen = False, Writes.count
+
+
+class _Flag:
+  """Raised when a tensor dies."""
+
+  raised = False

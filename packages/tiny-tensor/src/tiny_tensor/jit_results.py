@@ -1,0 +1,132 @@
+"""How a replay makes the function's result: what is computed anew, and what the caller or others had before."""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from tiny_tensor.containers import leaves, rebuild
+from tiny_tensor.jit_graphs import binds_in, buffer_below
+from tiny_tensor.jit_run import Run
+from tiny_tensor.tensor import Tensor
+from tiny_uop import UOp
+
+R = TypeVar("R")
+
+
+class _Computed:
+  """A tensor that every replay makes. Those with the same `contents` are views of each other."""
+
+  def __init__(self, index: int, contents: int, requires_grad: bool | None) -> None:
+    self.index, self.contents, self.requires_grad = index, contents, requires_grad
+
+
+class _Argument:
+  """The caller's tensor itself (`uop` None), or a view of it."""
+
+  def __init__(self, index: int, uop: UOp | None) -> None:
+    self.index, self.uop = index, uop
+
+
+class _Outside:
+  """A tensor that existed before the call, or a view of one. It is not held: `get_state_dict` of an object that has a
+  TinyJit must not find it there."""
+
+  def __init__(self, t: Tensor, existed: bool) -> None:
+    self.tensor = weakref.ref(t) if existed else None
+    self.uop, self.contents, self.requires_grad = t.uop, t.contents, t.requires_grad
+
+
+class Template(Generic[R]):
+  """Made of a run; `computed` are the graphs of what a replay has to give, results first, then gradients."""
+
+  def __init__(self, run: Run[R]) -> None:
+    self._inputs = run.inputs.buffers
+    self.computed: list[UOp] = []
+    self._seen: dict[int, Any] = {}
+    self._tree = rebuild(run.result, lambda leaf: self._leaf(leaf, run))
+    self._contents = {leaf.contents for _, leaf in leaves(self._tree, "") if isinstance(leaf, _Computed)}
+    self._gradients: list[tuple[int, int]] = []
+    """Of arguments: the place of the tensor, that of its gradient in `computed`."""
+    for place, t in enumerate(run.inputs.tensors):
+      if t.grad is not None and buffer_below(t.grad.uop) in run.created:
+        self._gradients.append((place, len(self.computed)))
+        self.computed.append(t.grad.uop)
+    self._alone = isinstance(self._tree, _Computed) and self._tree.requires_grad is None and not self._gradients
+    of_arguments = any(isinstance(leaf, _Argument) for _, leaf in leaves(self._tree, ""))
+    self.needs_tensors = of_arguments or bool(self._gradients)
+    """Whether `make` looks at the caller's tensors, not only at their buffers."""
+    self.bound = {str(variable.arg[0]): bind for uop in self._graphs() for bind, variable in binds_in(uop).items()}
+    """The BINDs in the shapes of results."""
+
+  def _graphs(self) -> list[UOp]:
+    others = [leaf.uop for _, leaf in leaves(self._tree, "") if isinstance(leaf, (_Argument, _Outside))]
+    return [*self.computed, *[uop for uop in others if uop is not None]]
+
+  def _leaf(self, leaf: Any, run: Run[R]) -> Any:
+    """What stands in the tree for a result."""
+    if leaf is None:
+      return None
+    if id(leaf) not in self._seen:
+      self._seen[id(leaf)] = self._placeholder(leaf, run)
+    return self._seen[id(leaf)]
+
+  def _placeholder(self, t: Tensor, run: Run[R]) -> Any:
+    tensors = run.inputs.tensors
+    if (places := [n for n, given in enumerate(tensors) if given is t]) != []:
+      return _Argument(places[0], None)
+    buffer = buffer_below(t.uop)
+    if buffer in run.created:
+      self.computed.append(t.uop)
+      return _Computed(len(self.computed) - 1, id(t.contents), t.requires_grad)
+    if buffer in self._inputs:
+      return _Argument(self._inputs.index(buffer), t.uop)
+    return _Outside(t, t in run.before)
+
+  def make(
+    self, made: Sequence[UOp], buffers: Sequence[UOp], variables: Mapping[str, int], tensors: Sequence[Tensor]
+  ) -> R:
+    """The result of a replay that computed `made`, with these buffers, values of variables, and the caller's tensors
+    (not looked at unless `needs_tensors`)."""
+    if self._alone and not self.bound:
+      return Tensor.wrap(made[0])  # type: ignore[return-value]  # what the function returns is a Tensor
+    binds = {bind: bind.src[0].bind(variables[name]) for name, bind in self.bound.items() if name in variables}
+    changes = {**binds, **dict(zip(self._inputs, buffers, strict=True))}
+    contents = {number: object() for number in self._contents}
+    done: dict[int, Tensor] = {}
+
+    def result(leaf: Any) -> Tensor | None:
+      if leaf is None:
+        return None
+      if id(leaf) not in done:
+        if isinstance(leaf, _Computed):
+          done[id(leaf)] = Tensor.wrap(made[leaf.index].substitute(binds), leaf.requires_grad)
+          done[id(leaf)].contents = contents[leaf.contents]
+        elif isinstance(leaf, _Argument):
+          done[id(leaf)] = _of_argument(leaf, tensors[leaf.index], buffers[leaf.index], changes)
+        else:
+          done[id(leaf)] = _outside(leaf, changes)
+      return done[id(leaf)]
+
+    results: R = rebuild(self._tree, result)
+    for place, index in self._gradients:
+      tensors[place].grad = Tensor.wrap(made[index])
+    return results
+
+
+def _of_argument(leaf: _Argument, given: Tensor, buffer: UOp, changes: dict[UOp, UOp]) -> Tensor:
+  """The caller's tensor, or a view of it; of the copy that the function got, if the caller's is a view itself."""
+  if leaf.uop is None:
+    return given
+  view = Tensor.wrap(leaf.uop.substitute(changes), given.requires_grad)
+  if buffer_below(given.uop) is buffer:
+    view.contents = given.contents
+  return view
+
+
+def _outside(leaf: _Outside, changes: dict[UOp, UOp]) -> Tensor:
+  """The tensor that the function gave, or another view of what it was one of."""
+  if leaf.tensor is not None and (t := leaf.tensor()) is not None:
+    return t
+  view = Tensor.wrap(leaf.uop.substitute(changes), leaf.requires_grad)
+  view.contents = leaf.contents
+  return view

@@ -1,0 +1,119 @@
+"""What a function ran, in a form that two calls can be compared by.
+
+Equal traces mean that the one call's kernels over the other's buffers compute what the other computed. Kernels are
+graphs without values of variables and without buffers, so they are equal if they are one object. Buffers are named by
+the part they play: the n-th argument, the n-th that came to life in the call, the key of the n-th random draw, one that
+existed before, data from Python with their digest.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tiny_runtime import Capture, buffer_of
+from tiny_tensor.capturing import Recording
+from tiny_uop import Ops, UOp
+
+
+@dataclass(frozen=True)
+class Step:
+  """One CALL: its kernel, the parts that its arguments play, the line that asked for it."""
+
+  kernel: UOp
+  arguments: tuple[tuple[Any, ...], ...]
+  line: str
+
+
+class _Names:
+  """The parts that the buffers of one call play."""
+
+  def __init__(self, inputs: Sequence[UOp], draws: Sequence[UOp], created: frozenset[UOp]) -> None:
+    self.known: dict[UOp, tuple[Any, ...]] = {buffer: ("draw", n) for n, buffer in enumerate(draws)}
+    self.known |= {buffer: ("argument", n) for n, buffer in enumerate(inputs)}
+    self.created = created
+
+  def part(self, buffer: UOp) -> tuple[Any, ...]:
+    """The part that a BUFFER plays."""
+    if buffer not in self.known:
+      self.known[buffer] = self._new(buffer)
+    return self.known[buffer]
+
+  def _new(self, buffer: UOp) -> tuple[Any, ...]:
+    device, (number, size) = str(buffer.device), buffer.arg
+    what = (size, buffer.dtype.name, device)
+    if device == "HOST":
+      return ("data", *what, hashlib.blake2b(buffer_of(buffer).look(), digest_size=16).hexdigest())
+    if device.startswith("DISK"):
+      return ("file", *what)
+    if buffer in self.created:
+      return ("new", *what, len(self.known))
+    return ("outside", *what, number)
+
+  def argument(self, uop: UOp) -> tuple[Any, ...]:
+    """One argument of a CALL."""
+    if uop.op is Ops.BIND:
+      return ("variable", str(uop.src[0].arg[0]))
+    if uop.op is Ops.BUFFER_VIEW:
+      return (*self.part(uop.src[0]), "from", *uop.arg, uop.dtype.name)
+    return self.part(uop)
+
+
+def trace(schedules: Capture, recorded: Recording, inputs: Sequence[UOp]) -> tuple[Step, ...]:
+  """The trace of one run of a function."""
+  names = _Names(inputs, [buffer for buffer, _ in recorded.draws], schedules.created)
+  return tuple(
+    Step(call.src[0], tuple(map(names.argument, call.src[1:])), recorded.lines.get(linear, "an unknown line"))
+    for linear in schedules
+    for call in linear.src
+  )
+
+
+def difference(now: Sequence[Step], before: Sequence[Step]) -> str | None:
+  """What differs between two traces, in words; None if nothing does."""
+  for n, (a, b) in enumerate(zip(now, before, strict=False)):
+    where = f"kernel {n + 1} of {len(now)}, computed at {a.line},"
+    if a.kernel is not b.kernel:
+      return f"{where} {kernel_difference(a.kernel, b.kernel)}"
+    for i, (x, y) in enumerate(zip(a.arguments, b.arguments, strict=True)):
+      if x != y:
+        return f"{where} has as buffer {i} {_part(x)}, it had {_part(y)}"
+  if len(now) != len(before):
+    longer = now if len(now) > len(before) else before
+    at = longer[min(len(now), len(before))].line
+    return f"{len(now)} kernels ran, it were {len(before)}: the first that only one of them has is computed at {at}"
+  return None
+
+
+def kernel_difference(now: UOp, before: UOp) -> str:
+  """What differs between two kernels, in words."""
+  for a, b in zip(now.toposort, before.toposort, strict=False):
+    if a.op is b.op and a.arg == b.arg and a.dtype is b.dtype:
+      continue
+    if a.op is b.op is Ops.CONST:
+      return f"has the constant {a.arg!r} ({a.dtype.name}), it was {b.arg!r} ({b.dtype.name})"
+    return f"computes {_node(a)} where it computed {_node(b)}"
+  return "is another one"
+
+
+def _node(uop: UOp) -> str:
+  return f"{uop.op.name} of {uop.dtype.name}" + (f" ({uop.arg!r:.60})" if uop.arg is not None else "")
+
+
+_PARTS: Mapping[str, str] = {
+  "draw": "the key of a random draw",
+  "data": "data from Python",
+  "file": "a file",
+  "new": "one that is made in the call",
+  "outside": "one from outside",
+}
+
+
+def _part(part: tuple[Any, ...]) -> str:
+  kind = str(part[0])
+  if kind == "argument":
+    return f"that of tensor {part[1]} of the arguments"
+  if kind == "variable":
+    return f"the variable {part[1]!r}"
+  size = f" ({part[1]} × {part[2]} on {part[3]}, {part[4:]!r})" if len(part) > 3 else ""
+  return _PARTS[kind] + size
