@@ -11,6 +11,7 @@ from tiny_tensor.capturing import JitError
 from tiny_tensor.jit_call import QuickCall, quick_call
 from tiny_tensor.jit_graphs import compute_readers
 from tiny_tensor.jit_inputs import Inputs, named_parameters
+from tiny_tensor.jit_names import Names
 from tiny_tensor.jit_program import Program
 from tiny_tensor.jit_run import Run
 from tiny_tensor.jit_trace import difference
@@ -23,6 +24,10 @@ R = TypeVar("R")
 
 MOST_RUNS = 4
 """So many calls may be all different before TinyJit gives up: lazy state makes the first one or two unlike the rest."""
+
+
+def _nobody() -> None:
+  """What a function is a method of."""
 
 
 class _Seen:
@@ -58,6 +63,8 @@ class TinyJit(Generic[P, R]):
 
   def __init__(self, fxn: Callable[P, R]) -> None:
     self.fxn = fxn
+    self._watched: tuple[Any, Callable[[], Any]] = (fxn, _nobody)
+    """Whose code is looked at, and the object that it is a method of."""
     self._names = named_parameters(fxn)
     self._lock = threading.RLock()
     self._methods: dict[int, tuple[weakref.ref[Any], TinyJit[..., R]]] = {}
@@ -75,6 +82,7 @@ class TinyJit(Generic[P, R]):
     self._seen: _Seen | None = None
     self._program: Program[R] | None = None
     self._quick: QuickCall | None = None
+    self._around: Names | None = None
 
   def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     # inside another run the function's kernels become part of that
@@ -86,6 +94,11 @@ class TinyJit(Generic[P, R]):
         return self._run(args, kwargs)
       if JIT_CHECK.value:
         return self._checked(program, args, kwargs)
+      if self._around is not None and (what := self._around.change()) is not None:
+        raise JitError(
+          f"{what} when TinyJit captured the function, which reads it: pass it as an argument, as a Tensor if it "
+          "changes, or reset() the TinyJit"
+        )
       if quick is not None and (found := quick.match(args, kwargs)) is not None:
         return program.replay(*found, quick.tensors(args, kwargs) if program.needs_tensors else ())
       inputs = Inputs(self._names, args, kwargs)
@@ -108,6 +121,8 @@ class TinyJit(Generic[P, R]):
         )
       return run.result
     self._program = Program(run)
+    method, reference = self._watched
+    self._around = Names(method, reference())
     self._quick = quick_call(args, kwargs)
     return run.result
 
@@ -148,5 +163,6 @@ class TinyJit(Generic[P, R]):
       return fxn(me, *args, **kwargs)
 
     made: TinyJit[..., R] = TinyJit(functools.wraps(fxn)(method))
+    made._watched = (fxn, reference)
     self._methods[key] = (reference, made)
     return made

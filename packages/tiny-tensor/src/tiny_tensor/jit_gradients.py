@@ -42,7 +42,7 @@ class Gradients:
     for t in holders:
       if id(t) not in unshared and (buffer := buffer_below(t.uop)) is not None:
         if buffer not in copies:
-          copies[buffer] = Tensor.wrap(buffer).contiguous().realize().uop.base
+          copies[buffer] = Tensor.wrap(buffer).clone().realize().uop.base
         t.uop = t.uop.substitute({buffer: copies[buffer]})
 
   def after(self) -> None:
