@@ -1,0 +1,65 @@
+"""NVIDIA's GPUs as data of tiny-codegen's LLVM renderer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
+from tiny_codegen.render.c_dialect import function_name
+from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_runtime_nv.arch import TRIPLE, Arch
+from tiny_runtime_nv.tensor_cores import matrix_instructions
+from tiny_uop import Ops, ProgramInfo, UOp, dtypes
+
+LOCAL_MEMORY = 48 << 10
+"""Bytes of shared memory that a kernel may have without asking the driver for more."""
+MOST_THREADS = 1024
+WIDEST = 16
+"""Bytes of the widest access. Each has to be aligned to its size: the hardware traps otherwise."""
+
+
+@cache
+def target(arch: Arch) -> LLVMTarget:
+  """What the renderer has to know of an architecture."""
+  matrices = matrix_instructions(arch)
+  capabilities = Capabilities(
+    native_dtypes=LLVM_DTYPES | {dtypes.float16} | ({dtypes.bfloat16} if arch.bfloat16 else set()),
+    native_ops=LLVM_OPS | {Ops.MULACC},
+    vector_bits=8 * WIDEST,
+    max_vector_lanes=WIDEST,
+    has_fma=True,
+    has_local=True,
+    max_local=(MOST_THREADS, MOST_THREADS, 64),
+    max_workgroup=MOST_THREADS,
+    shared_memory_bytes=LOCAL_MEMORY,
+    tensor_cores=tuple([m.core for m in matrices]),
+  )
+  return LLVMTarget(
+    name=arch.name,
+    capabilities=capabilities,
+    triple=TRIPLE,
+    cpu=arch.name,
+    features=arch.processor.features,
+    convention="ptx_kernel",
+    spaces=(1, 3, 0),
+    counters=tuple([
+      (f"{prefix}{axis}", f"llvm.nvvm.read.ptx.sreg.{register}.{'xyz'[axis]}")
+      for prefix, register in (("gidx", "ctaid"), ("lidx", "tid"))
+      for axis in range(3)
+    ]),
+    barrier=("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",),
+    group_size='"nvvm.reqntid"="{x},{y},{z}"',
+    matrices=matrices,
+    aligned=WIDEST,
+  )  # fmt: skip
+
+
+class PTXRenderer(LLVMRenderer):
+  """Programs as LLVM IR that becomes PTX. Names in PTX have letters, digits and underscores only."""
+
+  def __init__(self, arch: Arch) -> None:
+    super().__init__(target(arch))
+
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    return super().render(linear, replace(info, name=function_name(info.name)))
