@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-runtime": {"tiny_uop"},
   "tiny-runtime-cpu": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-runtime-metal": {"tiny_uop", "tiny_runtime", "tiny_codegen"},
+  "tiny-runtime-nv": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},
   "tiny-viz": {"tiny_uop"},
 }

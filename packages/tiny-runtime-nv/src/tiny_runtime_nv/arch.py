@@ -13,8 +13,8 @@ TRIPLE = "nvptx64-nvidia-cuda"
 class Arch:
   """An architecture, by the name that LLVM and ptxas give it.
 
-  `ptx` is the version of PTX that is written, ×10: the first that knows the architecture, so that the oldest possible
-  driver reads it. PTX runs on later architectures too, but for one whose name ends in "a".
+  `ptx` is the version of PTX that is written, ×10: the first that knows the architecture and its matrix instructions,
+  so that the oldest possible driver reads it. PTX runs on later architectures too, but for one whose name ends in "a".
   """
 
   name: str
@@ -55,7 +55,7 @@ class Arch:
 
 
 ARCHS = (
-  Arch("sm_75", 63, bfloat16=False),
+  Arch("sm_75", 65, bfloat16=False),
   Arch("sm_80", 70),
   Arch("sm_86", 71),
   Arch("sm_89", 78),

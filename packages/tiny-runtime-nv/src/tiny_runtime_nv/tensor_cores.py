@@ -11,14 +11,17 @@ THREADS = 32
 # In the manual's words: groupID = lane / 4 counts rows of A and C and columns of B, threadID_in_group = lane % 4 the
 # other way. An accumulator has pairs of neighbouring columns, the second pair eight rows below
 C = Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0)))
-A16, B16 = Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0), (2, 0, 8))), Fragment(
-  ((4, 2, 0), (8, 0, 1)), ((2, 1, 0), (2, 8, 0))
+A16, B16 = (
+  Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0), (2, 0, 8))),
+  Fragment(((4, 2, 0), (8, 0, 1)), ((2, 1, 0), (2, 8, 0))),
 )
-A16_SHORT, B16_SHORT = Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0))), Fragment(
-  ((4, 2, 0), (8, 0, 1)), ((2, 1, 0),)
+A16_SHORT, B16_SHORT = (
+  Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0))),
+  Fragment(((4, 2, 0), (8, 0, 1)), ((2, 1, 0),)),
 )
-A8, B8 = Fragment(((4, 0, 4), (8, 1, 0)), ((4, 0, 1), (2, 8, 0), (2, 0, 16))), Fragment(
-  ((4, 4, 0), (8, 0, 1)), ((4, 1, 0), (2, 16, 0))
+A8, B8 = (
+  Fragment(((4, 0, 4), (8, 1, 0)), ((4, 0, 1), (2, 8, 0), (2, 0, 16))),
+  Fragment(((4, 4, 0), (8, 0, 1)), ((4, 1, 0), (2, 16, 0))),
 )
 A8_SHORT, B8_SHORT = Fragment(((4, 0, 4), (8, 1, 0)), ((4, 0, 1),)), Fragment(((4, 4, 0), (8, 0, 1)), ((4, 1, 0),))
 C8 = Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1),))

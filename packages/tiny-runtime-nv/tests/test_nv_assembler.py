@@ -1,0 +1,24 @@
+"""ptxas takes what we write, and spills nothing. It comes with the extra `ptxas`."""
+
+from __future__ import annotations
+
+import pytest
+from nv_assembler import assemble, find_ptxas
+
+from tiny_runtime import CompileError
+from tiny_runtime.conformance.standard import STANDARD
+from tiny_runtime_nv import Arch, NVCompiler
+
+pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install nvidia-cuda-nvcc")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+@pytest.mark.parametrize("name", STANDARD)
+def test_standard_kernels(name: str, arch: str) -> None:
+  report = assemble(NVCompiler(Arch.parse(arch)).compile(STANDARD[name]()).code, arch)
+  assert report.spilled == 0 and 0 < report.registers <= 255 and report.shared <= 48 << 10
+
+
+def test_a_refusal_has_the_message() -> None:
+  with pytest.raises(CompileError, match="ptxas refused it: .*syntax error"):
+    assemble(b".version 8.0\n.target sm_90a\n.address_size 64\nnonsense\n", "sm_90a")

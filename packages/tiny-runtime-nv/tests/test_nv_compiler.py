@@ -1,0 +1,153 @@
+"""PTX for every architecture, on any machine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tiny_codegen import compile_kernel
+from tiny_runtime import CompileError
+from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sums
+from tiny_runtime_nv import ARCHS, Arch, NVCompiler
+from tiny_runtime_nv.target import PTXRenderer
+from tiny_runtime_nv.tensor_cores import AMPERE, TURING
+from tiny_uop import KernelInfo, Opt, OptOps, UOp, dtypes
+
+GOLDEN = Path(__file__).parent / "golden"
+MATMUL = matmul(32, 16, 64, dtypes.bfloat16, dtypes.float32, dtypes.float32)
+# name → kernel, architecture, optimisations: their LLVM IR, which depends on nothing but our own code
+TEXTS = {
+  "elementwise": (elementwise(1024, dtypes.float32), "sm_80", [Opt(OptOps.VECTOR, 0, 4), Opt(OptOps.LOCAL, 0, 32)]),
+  "sums": (sums(4, 256, 1), "sm_90a", [Opt(OptOps.GROUP, 1, 32)]),
+  "tensor_core": (MATMUL, "sm_90a", [Opt(OptOps.TC, 2, 0)]),
+}
+
+
+def ptx(kernel: UOp, arch: str, opts: list[Opt] | None = None) -> str:
+  made = Arch.parse(arch)
+  return NVCompiler(made).assemble(compile_kernel(kernel, PTXRenderer(made), opts)).code.decode()
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_level_0(arch: str, tmp_path: Path) -> None:
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
+  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_nv.backend:NV"]
+  command += ["--level", "0", "--arch", arch]
+  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+  assert "15 passed" in done.stdout
+
+
+@pytest.mark.parametrize("arch", ARCHS, ids=str)
+def test_architectures(arch: Arch) -> None:
+  text = ptx(elementwise(64, dtypes.float16), arch.name)
+  assert (
+    f".target {arch}" in text and f".version {arch.ptx / 10}" in text and ".visible .entry tiny_elementwise(" in text
+  )
+  assert Arch.parse(str(arch)) is arch and Arch.of(*arch.capability) is arch
+
+
+def test_which_architecture_a_gpu_gets() -> None:
+  assert str(Arch.of(8, 7)) == "sm_86" and str(Arch.of(10, 3)) == "sm_100" and str(Arch.of(12, 1)) == "sm_120"
+  assert str(Arch.of(9, 5)) == "sm_89"  # what sm_90a can do no other has
+  assert Arch.of(7, 0) is None
+  with pytest.raises(ValueError, match="expected one of sm_75, sm_80"):
+    Arch.parse("sm_70")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_golden_text(name: str) -> None:
+  kernel, arch, opts = TEXTS[name]
+  text = compile_kernel(kernel, PTXRenderer(Arch.parse(arch)), opts).src[2].arg
+  path = GOLDEN / f"{name}.ll"
+  if os.environ.get("UPDATE_GOLDEN"):
+    path.write_text(text)
+  assert text == path.read_text(), f"{path} has another text; UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_wide_accesses_only_where_buffers_are_aligned() -> None:
+  """Without that the hardware traps: the same accesses are there for buffers that are not."""
+  text = ptx(elementwise(1024, dtypes.float32), "sm_80", [Opt(OptOps.VECTOR, 0, 4)])
+  assert text.count("ld.global.nc.v4") == 3 and text.count("st.global.v4") == 1
+  assert text.count("ld.global.nc.b32") == 12 and text.count("st.global.b32") == 4
+  assert "and.b64" in text and ", 15;" in text
+  # a row of 6 floats is aligned to 8 bytes only
+  i, j, floats = UOp.range(4, 0), UOp.range(4, 1), dtypes.float32.ptr(24)
+  rows = UOp.param(0, floats).index(i * 6 + j).store(UOp.param(1, floats).index(i * 6 + j).load()).end(i, j)
+  text = ptx(UOp.sink(rows, arg=KernelInfo("rows")), "sm_80", [Opt(OptOps.VECTOR, 1, 4)])
+  assert ".v4" not in text and text.count("ld.global.nc.v2") == 2
+
+
+def test_tensor_cores_of_an_architecture() -> None:
+  assert ptx(MATMUL, "sm_80", [Opt(OptOps.TC, 2, 0)]).count("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") >= 1
+  half = matmul(32, 16, 64, dtypes.float16, dtypes.float32, dtypes.float32)
+  assert "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in ptx(half, "sm_75", [Opt(OptOps.TC, 2, 0)])
+  for dtype, kind in ((dtypes.int8, "s8"), (dtypes.uint8, "u8")):
+    kernel = matmul(32, 16, 64, dtype, dtypes.int32, dtypes.int32)
+    assert f"row.col.s32.{kind}.{kind}.s32" in ptx(kernel, "sm_89", [Opt(OptOps.TC, 2, None)])
+  double = matmul(16, 16, 16, dtypes.float64, dtypes.float64, dtypes.float64)
+  assert "mma.sync.aligned.m8n8k4.row.col.f64" in ptx(double, "sm_80", [Opt(OptOps.TC, 2, None)])
+
+
+@pytest.mark.parametrize("instruction", [*AMPERE, *TURING], ids=lambda i: i.name)
+def test_fragments_hold_neighbours_in_a_word(instruction: object) -> None:
+  """The manual's words of a and b are numbers that are neighbours along the sum, lowest first."""
+  core = instruction.core  # type: ignore[attr-defined]
+  size = max(1, 32 // core.dtype_in.bits)
+  for thread, first in itertools.product(range(32), range(0, core.a.count, size)):
+    row, column = core.a.place(thread, first)
+    assert [core.a.place(thread, first + n) for n in range(size)] == [(row, column + n) for n in range(size)]
+  for thread, first in itertools.product(range(32), range(0, core.b.count, size)):
+    row, column = core.b.place(thread, first)
+    assert [core.b.place(thread, first + n) for n in range(size)] == [(row + n, column) for n in range(size)]
+
+
+def test_layouts_of_bytes_are_those_of_the_ptx_manual() -> None:
+  """PTX ISA, "Matrix fragments for mma.m16n8k32", .u8 and .s8."""
+  core = AMPERE[2].core
+  for lane in range(32):
+    group, in_group = lane >> 2, lane % 4
+    for i in range(16):
+      row = group if i < 4 or 8 <= i < 12 else group + 8
+      assert core.a.place(lane, i) == (row, in_group * 4 + (i & 3) + (16 if i >= 8 else 0))
+    for i in range(8):
+      assert core.b.place(lane, i) == (in_group * 4 + (i & 3) + (16 if i >= 4 else 0), group)
+
+
+def test_size_of_a_workgroup_is_promised() -> None:
+  assert ".reqntid 32, 1, 1" in ptx(sums(4, 256, 1), "sm_80", [Opt(OptOps.GROUP, 1, 32)])
+
+
+def test_names_that_ptx_does_not_know() -> None:
+  kernel = elementwise(64, dtypes.float32).replace(arg=KernelInfo("a-b.c"))
+  binary = NVCompiler(Arch.parse("sm_80")).compile(kernel)
+  assert binary.entry == "tiny_a_b_c" and ".entry tiny_a_b_c(" in binary.code.decode()
+
+
+def test_what_is_refused_has_the_kernel() -> None:
+  with pytest.raises(CompileError, match="no code for this kernel") as error:
+    NVCompiler(Arch.parse("sm_80")).compile(
+      UOp.sink(UOp.param(0, dtypes.float32.ptr(1)), arg=KernelInfo("x", (Opt(OptOps.TC, 9),)))
+    )
+  assert "PARAM" in error.value.source
+
+
+def test_the_key_says_what_code_depends_on() -> None:
+  keys = {NVCompiler(arch).key for arch in ARCHS}
+  assert len(keys) == len(ARCHS) and all("llvm" in key for key in keys)
+  compiler = NVCompiler(ARCHS[0])
+  assert pickle.loads(pickle.dumps(compiler)) == compiler
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul_odd", "convolution"])
+def test_standard_kernels_use_no_local_memory(name: str) -> None:
+  """A thread's arrays have to become registers."""
+  text = NVCompiler(Arch.parse("sm_90a")).compile(STANDARD[name]()).code.decode()
+  assert ".local" not in text and "call" not in text
