@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+import threading
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -30,16 +31,19 @@ class Stream:
   def __init__(self) -> None:
     self.key = int.from_bytes(os.urandom(8), "little")
     self.counter = 0
+    self.lock = threading.Lock()
 
   def seed(self, seed: int) -> None:
     """Start again; the same seed gives the same numbers."""
     # the golden ratio spreads small seeds over both words
-    self.key, self.counter = (seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & MASK, 0
+    with self.lock:
+      self.key, self.counter = (seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & MASK, 0
 
   def draw(self, count: int) -> bytes:
     """(key, first counter) of the next `count` numbers."""
-    out = struct.pack("=2Q", self.key, self.counter)
-    self.counter = (self.counter + count) & MASK
+    with self.lock:  # no two threads get the same numbers
+      out = struct.pack("=2Q", self.key, self.counter)
+      self.counter = (self.counter + count) & MASK
     return out
 
 
@@ -76,6 +80,18 @@ class RandomMixin(CreationMixin):
   def high_word(self) -> Self:
     """The upper 32 bits."""
     return (self.alu(Ops.SHR, self.const_like(32))).as_dtype(dtypes.uint32)
+
+  def fraction_of(self, span: int) -> Self:
+    """Words as integers in [0, span): the upper word of the 128-bit product, which favours no range (Lemire, "Fast
+    random integer generation in an interval", 2019, without its rejections: a bias of span/2^64 at most)."""
+    half = self.const_like(32)
+    high = self.alu(Ops.SHR, half)
+    if span < 1 << 32:
+      return (high * span).alu(Ops.SHR, half)
+    low, mask = self & 0xFFFFFFFF, 0xFFFFFFFF
+    middle = high * (span & mask) + (low * (span & mask)).alu(Ops.SHR, half)
+    carry = low * (span >> 32) + (middle & mask)
+    return high * (span >> 32) + middle.alu(Ops.SHR, half) + carry.alu(Ops.SHR, half)
 
   def unit(self, dtype: DType) -> Self:
     """Words as floats in [0, 1): as many leading bits as the dtype's significand holds, so that every value is
@@ -122,7 +138,7 @@ class RandomMixin(CreationMixin):
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int = 10, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
-    """Integers in [low, high)."""
+    """Integers in [low, high). Raises ValueError for bounds that the dtype cannot hold."""
     kind = to_dtype(dtype)
     if not dtypes.is_int(kind):
       raise TypeError(f"randint gives integers, got dtype {kind.name}")
@@ -130,14 +146,14 @@ class RandomMixin(CreationMixin):
       raise TypeError(f"randint takes integer bounds, got low={low!r} and high={high!r}")
     if low >= high:
       raise ValueError(f"randint needs low < high, got {low} and {high}")
+    if low < dtypes.min(kind) or high - 1 > dtypes.max(kind):
+      raise ValueError(
+        f"randint of {kind.name} needs bounds within [{dtypes.min(kind)}, {dtypes.max(kind)}], got low={low} and "
+        f"high={high}"
+      )
     words = cls.random_words(tuple(int(s) for s in shape_of(shape)), kwargs.pop("device", None))
-    if (span := high - low) < 1 << 32:
-      # the upper word of a 32 x 32 bit product: the fraction of the span that the random word is of 2^32
-      word = words.alu(Ops.SHR, words.const_like(32))
-      value = (word * span).alu(Ops.SHR, words.const_like(32))
-    else:
-      value = words.alu(Ops.FLOORMOD, words.const_like(span))
-    return cls.make((value.as_dtype(dtypes.int64) + low).as_dtype(kind).contiguous().uop, **kwargs)
+    value = words if high - low > MASK else words.fraction_of(high - low)
+    return cls.make((value + (low & MASK)).as_dtype(kind).contiguous().uop, **kwargs)
 
   @classmethod
   def uniform(
