@@ -124,7 +124,9 @@ def _task(unit: Unit) -> Task | None:
   if len(nodes) > MOST_NODES or any(any(_is_sum(r) for r in u.ranges) and not outputs <= u.ranges for u in loads):
     return None
   written = frozenset([unit.places[0]])
-  read = frozenset([unit.places[u.src[0].src[0].arg] for u in loads])
+  # also what the kernel only has to wait for, which none of its loads reads
+  waits = set(range(len(unit.places))) - {u.arg for u in body.toposort if u.op is Ops.PARAM}
+  read = frozenset([unit.places[u.src[0].src[0].arg] for u in loads] + [unit.places[i] for i in waits])
   return Task(unit, (store,), loops, written, read, reduces, loads)
 
 

@@ -203,8 +203,10 @@ class Rangeify:
     demands = self.demands.get(u)
     if u.op in MEMORY:
       return
-    if is_reinterpretation(u):
-      if demands:
+    if is_reinterpretation(u) or u.op is Ops.BARRIER:
+      if demands and u.op is Ops.BARRIER:
+        self.barrier(u)
+      elif demands:
         self.reinterpreted(u)
       return
     if not demands and u not in self.forced:
@@ -229,6 +231,25 @@ class Rangeify:
       self.forced.add(u.src[0])
       view = View(u.src[0], 0, largest_size(u.shape))
     return self.place_at(view, u)
+
+  def barrier(self, u: UOp) -> list[Place]:
+    """Sees to it that the value of a BARRIER has memory. The places of what comes before it: a kernel that reads the
+    value lists them among its own, and so has to wait for them.
+    """
+    value, *before = u.src
+    while value.op in _IN_PLACE:
+      value = value.src[0]
+    if value.op not in MEMORY:
+      self.forced.add(u.src[0])
+    places = []
+    for s in before:
+      if self.table.facts[s].leaves == frozenset() or is_empty(s.shape):
+        continue  # there is nothing to wait for
+      if (view := self.table.views[s]) is None:
+        self.forced.add(s)
+        view = View(s, 0, largest_size(s.shape))
+      places.append(self.place_at(view, s))
+    return places
 
   def must_materialise(self, u: UOp, demands: dict[Key, Demand]) -> bool:
     if u in self.forced or u.op in (Ops.COPY, Ops.CONTIGUOUS):
@@ -291,6 +312,10 @@ class Rangeify:
     u = need.node
     if is_empty(u.shape):
       return UOp.const(u.dtype, 0)
+    if u.op is Ops.BARRIER:
+      for place in self.barrier(u):
+        unit.pointer(place)
+      return self.load(unit, Need(u.src[0], need.index, need.gate))
     if u in self.home:
       place, offset = self.home[u], flatten(need.index, u.shape)
     elif is_reinterpretation(u):
@@ -357,5 +382,6 @@ def is_reinterpretation_between(target: UOp) -> bool:
   return False
 
 
+_IN_PLACE = GroupOp.Movement - {Ops.PAD, Ops.EXPAND}
 _NOT_VALUES = frozenset({Ops.SINK, Ops.DEVICE, Ops.STORE})
 _EMPTY: dict[Key, UOp] = {}

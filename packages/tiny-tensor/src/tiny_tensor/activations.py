@@ -7,6 +7,11 @@ from typing import Self
 
 from tiny_tensor.base import Scalar
 from tiny_tensor.scan import ScanMixin
+from tiny_uop import UOp
+
+
+def _sigmoid_slope(y: UOp, x: UOp) -> UOp:
+  return y - y * y
 
 
 class ActivationMixin(ScanMixin):
@@ -38,7 +43,7 @@ class ActivationMixin(ScanMixin):
     positive = x >= 0
     e = positive.where(-x, x).exp()
     out = positive.where(1.0, e) / (e + 1)
-    return out.with_slope(x, lambda y: y - y * y).as_dtype(dtype)
+    return out.with_slope(x, "sigmoid", _sigmoid_slope).as_dtype(dtype)
 
   def silu(self) -> Self:
     """`x * sigmoid(x)`."""

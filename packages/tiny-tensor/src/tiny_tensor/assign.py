@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
+from tiny_tensor import tracing
 from tiny_tensor.base import ALIASES, Operand, TensorBase, check_devices, is_const, live_tensors
 from tiny_tensor.capturing import note_write
 from tiny_tensor.index_parse import Gather
 from tiny_tensor.normalisation import NormMixin
-from tiny_tensor.realize import HOLDERS, buffer_for, storage, stored
+from tiny_tensor.realize import HOLDERS, buffer_for, buffer_under, storage, stored
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import Ops, UOp, dtypes
 
@@ -55,6 +56,8 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
   Tensors that have the storage by chance, because they stood for the same graph, get a copy of the old contents.
   """
   note_write()
+  if tracing.active():
+    tracing.check_write(buffer_under(base), value)
   new = {target.contents: stored(base, view, value)}
   for t in live_tensors():
     if t.uop.op in SHARING and storage(t.uop) is base:

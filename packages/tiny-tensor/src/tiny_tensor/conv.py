@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal, Self, overload
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, overload
 
 from tiny_tensor.base import DTypeLike
-from tiny_tensor.gradient import add_shortcut
+from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.operators import OperatorMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import as_tuple
@@ -28,6 +29,36 @@ def padding_of(padding: Sizes, axes: int) -> Pads:
   if len(values) != axes:
     raise ValueError(f"padding {tuple(padding)} must be a number, {axes} numbers or {2 * axes} numbers")
   return [(p, p) for p in values]
+
+
+@dataclass(frozen=True)
+class SlideBack:
+  """The gradient of a convolution without stride in its input is a convolution, in which the kernel slides the other
+  way. Left to the table, it would be a matrix product that writes out every window, and sums over windows.
+  """
+
+  groups: int
+  dilation: tuple[int, ...]
+  padding: tuple[tuple[int, int], ...]
+  wrap: Callable[[UOp], Any]
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "a function of one result"
+    gradient, source, w = (self.wrap(u) for u in (gs[0], *inputs))
+    groups, out, per_group = self.groups, int(w.shape[0]), int(w.shape[1])
+    axes, kernel = w.ndim - 2, tuple(int(k) for k in w.shape[2:])
+    n, sizes = int(gradient.shape[0]), tuple(int(s) for s in gradient.shape[2:])
+    flat = [p for pair in reversed(self.padding) for p in pair]
+    back = gradient.conv_transpose2d(w, groups=groups, dilation=self.dilation, padding=flat)
+    # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
+    # tap of every channel
+    some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
+    x = windows(source.padded(list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
+    x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
+    each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
+    along = x.sum_of_products(each, (1, *range(5, 5 + axes)))
+    along = along if n == some else along.contiguous()
+    return back.uop, along.sum(0).reshape(w.shape).uop
 
 
 class ConvMixin(OperatorMixin):
@@ -72,34 +103,9 @@ class ConvMixin(OperatorMixin):
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
     y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
     if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
-      self._slide_back(y, weight, groups, dilation, padding)
+      back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self.wrap)
+      y = y.derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
     return y if bias is None else y + bias.reshape((1, out, *(1,) * axes))
-
-  def _slide_back(self, y: Self, weight: Self, groups: int, dilation: Sizes, padding: Sizes) -> None:
-    """The gradient of a convolution without stride in its input is a convolution, in which the kernel slides the other
-    way. Left to the table, it would be a matrix product that writes out every window, and sums over windows.
-    """
-    axes, wrap = weight.ndim - 2, self.wrap
-    source, kernels = self.uop, weight.uop
-    out, per_group = int(weight.shape[0]), int(weight.shape[1])
-    kernel = tuple(int(k) for k in weight.shape[2:])
-
-    def formula(g: UOp) -> tuple[UOp | None, ...]:
-      gradient, w = wrap(g), wrap(kernels)
-      n, sizes = int(gradient.shape[0]), tuple(int(s) for s in gradient.shape[2:])
-      back = gradient.conv_transpose2d(w, groups=groups, dilation=dilation, padding=padding)
-      # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
-      # tap of every channel
-      some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
-      padded = wrap(source).padded(padding_of(padding, axes)).contiguous()
-      x = windows(padded, kernel, (1,) * axes, as_tuple(dilation, axes))
-      x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
-      each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
-      along = x.sum_of_products(each, (1, *range(5, 5 + axes)))
-      along = along if n == some else along.contiguous()
-      return back.uop, along.sum(0).reshape(w.shape).uop
-
-    add_shortcut(y.uop, (source, kernels), formula)
 
   def conv_transpose2d(
     self,

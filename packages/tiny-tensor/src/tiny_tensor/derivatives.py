@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tiny_tensor.custom_gradient import Grads, Slope, with_gradient
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 
-Grads = tuple[UOp | None, ...]
 Formula = Callable[[UOp, UOp], Grads]  # (gradient of the node, node) → gradient of each source, None for no gradient
 
 
@@ -141,6 +141,27 @@ def _overwritten(x: UOp, y: UOp, z: UOp) -> UOp:
   return x.after(x.shrink(((0, 3),)).store(y), x.shrink(((2, 5),)).flip((0,)).store(z))
 
 
+def _own(x: UOp) -> UOp:
+  """A cube, whose value does not know that it is one."""
+  value = x.detach() * x.detach() * x.detach()
+  return with_gradient((value,), (x,), Slope(_cube_slope), "cube")[0] * x
+
+
+def _cube_slope(y: UOp, x: UOp) -> UOp:
+  return x * x * 3
+
+
+def _two_of_own(x: UOp, y: UOp) -> UOp:
+  """Sum and product, as two results of one function."""
+  total, product = with_gradient((x + y, x * y), (x, y), _sum_and_product, "sum_and_product")
+  return total * product * product
+
+
+def _sum_and_product(gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+  (x, y), (s, p) = inputs, [x.const_like(0) if g is None else g for g, x in zip(gs, inputs, strict=True)]
+  return s + p * y, s + p * x
+
+
 _A = ((0.25, -1.5, 0.75), (-0.5, 1.25, -0.875))
 _B = ((1.5, 0.5, -1.0), (-0.25, 2.0, -1.75))
 _ROW = ((0.5, -1.25, 2.0),)
@@ -183,6 +204,10 @@ DERIVATIVES = (
   Derivative(Ops.COPY, lambda g, n: (g.copy_to(n.src[0].device or str(n.device)), None),
              _at(lambda x: x.copy_to("HOST").copy_to(str(x.device)), _A)),
   Derivative(Ops.AFTER, of_after, _at(_overwritten, _SIX, _THREE, _THREE_MORE)),
+  Derivative(Ops.BARRIER, lambda g, n: (g,), _at(lambda x, y: (x * 2).later_than(y) * y, _A, _B),
+             kinks="what has to come before has no gradient"),
+  Derivative(Ops.CUSTOM_GRADIENT, lambda g, n: (None, None), (*_at(_own, _A), *_at(_two_of_own, _A, _B)),
+             kinks="the walk asks the function that belongs to the node, and its inputs get what that gives"),
   Derivative(Ops.STORE, lambda g, n: (None, g), _at(_overwritten, _SIX, _THREE, _THREE_MORE),
              kinks="the view that is written through has no gradient"),
 )  # fmt: skip
@@ -200,7 +225,7 @@ WITHOUT_GRADIENT: dict[Ops, str] = {
   Ops.SINK: "no value: several effects",
   **dict.fromkeys((Ops.NEG, Ops.SUB, Ops.MULACC, Ops.TRUNCDIV, Ops.TRUNCMOD), "only made in code generation"),
   **dict.fromkeys((Ops.PARAM, Ops.ALLOC, Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.END, Ops.STAGE, Ops.GROUP,
-                   Ops.BARRIER, Ops.MMA), "of kernels"),
+                   Ops.MMA), "of kernels"),
   **dict.fromkeys((Ops.VECTORIZE, Ops.EXTRACT, Ops.IF, Ops.ENDIF, Ops.LINEAR, Ops.CALL, Ops.SOURCE, Ops.PROGRAM,
                    Ops.BUFFER_VIEW), "of programs and schedules"),
 }  # fmt: skip

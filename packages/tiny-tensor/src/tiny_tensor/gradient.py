@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from collections.abc import Iterable, Mapping, Sequence
 
+from tiny_tensor.custom_gradient import derivative_of, inputs_of, pulled_back
 from tiny_tensor.derivatives import FORMULAS
 from tiny_uop import Ops, UOp, dtypes
 
-
-@dataclass(frozen=True)
-class Shortcut:
-  """The derivative of a whole expression: `formula(g)` gives the gradients of `inputs`, None for one that has none."""
-
-  inputs: tuple[UOp, ...]
-  formula: Callable[[UOp], tuple[UOp | None, ...]]
-
-
-# by the node at the head of the expression; not kept alive by it
-_shortcuts: WeakKeyDictionary[UOp, Shortcut] = WeakKeyDictionary()
-
-
-def add_shortcut(node: UOp, inputs: tuple[UOp, ...], formula: Callable[[UOp], tuple[UOp | None, ...]]) -> None:
-  """Give an expression, `node` as a function of `inputs`, a derivative of its own: it has to give what the table would,
-  and better kernels. `formula` must not hold `node`.
-  """
-  _shortcuts[node] = Shortcut(inputs, formula)
+CUSTOM, SINK = Ops.CUSTOM_GRADIENT, Ops.SINK
 
 
 def reaches(root: UOp, targets: set[UOp]) -> set[UOp]:
@@ -39,30 +21,60 @@ def reaches(root: UOp, targets: set[UOp]) -> set[UOp]:
 
 
 def carries(u: UOp) -> bool:
-  """Whether a node can have a gradient: floats, and the effects of an assignment."""
-  return u.op is Ops.STORE or (dtypes.is_float(u.dtype) and u.op in FORMULAS)
+  """Whether a node can have a gradient: floats, the effects of an assignment, and several values as one."""
+  return u.op is Ops.STORE or (u.op is SINK and u.arg is None) or (dtypes.is_float(u.dtype) and u.op in FORMULAS)
 
 
 def gradients(root: UOp, root_grad: UOp, targets: Sequence[UOp]) -> dict[UOp, UOp]:
-  """d(root)/d(target) · root_grad for each target that the root depends on.
+  """d(root)/d(target) · root_grad for each target that the root depends on."""
+  return pullback([(root, root_grad)], targets)
 
-  Walks the graph once from the root, over the nodes that lead to a target.
+
+def pullback(seeds: Iterable[tuple[UOp, UOp]], targets: Sequence[UOp]) -> dict[UOp, UOp]:
+  """The gradients of `targets`, those that the roots depend on, given (root, its gradient) of one or several roots.
+
+  Walks the graph once from the roots, over the nodes that lead to a target.
   """
+  grads: dict[UOp, UOp] = {}
+  for root, seed in seeds:
+    grads[root] = seed if root not in grads else grads[root] + seed
+  top = UOp.sink(*grads)
   wanted = set(targets)
-  flowing = reaches(root, wanted)
-  grads: dict[UOp, UOp] = {root: root_grad}
-  order = [u for u in root.walk(lambda n: n in flowing) if u in flowing]
+  flowing = reaches(top, wanted)
+  # of the results of functions with a derivative of their own, by their bundle: one of them, and all gradients so far
+  together: dict[UOp, dict[int, tuple[UOp, dict[int, UOp]]]] = {}
+  order = [u for u in top.walk(lambda n: n in flowing) if u in flowing]
   for node in reversed(order):
+    if node.op is SINK:
+      for one, made in together.pop(node, {}).values():
+        _add(grads, inputs_of(one), _own(one, made, flowing), flowing)
+      continue
     g = grads.get(node)
     if g is None or (node in wanted and not any(s in flowing for s in node.src)):
       continue
-    if (shortcut := _shortcuts.get(node)) is not None:
-      sources, contributions = shortcut.inputs, shortcut.formula(g)
+    if node.op is CUSTOM:
+      together.setdefault(node.src[1], {}).setdefault(node.arg.number, (node, {}))[1][node.arg.output] = g
     elif (formula := FORMULAS.get(node.op)) is not None:
-      sources, contributions = node.src, formula(g, node)
-    else:
-      continue  # a target of an operation in WITHOUT_GRADIENT, whose sources are reached otherwise
-    for s, contribution in zip(sources, contributions, strict=False):
-      if contribution is not None and s in flowing:
-        grads[s] = contribution if s not in grads else grads[s] + contribution
+      _add(grads, node.src, formula(g, node), flowing)
+    # else a target of an operation in WITHOUT_GRADIENT, whose sources are reached otherwise
   return {t: grads[t] for t in wanted if t in grads}
+
+
+def _add(grads: dict[UOp, UOp], sources: Sequence[UOp], contributions: Sequence[UOp | None], flowing: set[UOp]) -> None:
+  for s, contribution in zip(sources, contributions, strict=False):
+    if contribution is not None and s in flowing:
+      grads[s] = contribution if s not in grads else grads[s] + contribution
+
+
+def _own(node: UOp, gs: Mapping[int, UOp], flowing: set[UOp]) -> Sequence[UOp | None]:
+  """The gradients of the inputs of a function with a derivative of its own. Raises RuntimeError where one is wanted
+  that it does not know of."""
+  given = derivative_of(node).given
+  inputs = inputs_of(node)
+  if given is not None and any(s in flowing for s in inputs[given:]):
+    hidden = next(s for s in inputs[given:] if s in flowing)
+    raise RuntimeError(
+      f"{node.arg.name!r} has a gradient of its own and takes a value of shape {hidden.shape} from around it, whose "
+      "gradient is wanted: pass it as an argument, or detach() it"
+    )
+  return pulled_back(node, [gs.get(i) for i in range(len(node.src[1].src) - len(inputs))])

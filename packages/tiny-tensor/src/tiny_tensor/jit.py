@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from tiny_tensor import capturing
+from tiny_tensor import capturing, tracing
 from tiny_tensor.capturing import JitError
 from tiny_tensor.jit_call import QuickCall, quick_call
 from tiny_tensor.jit_graphs import compute_readers
@@ -86,7 +86,7 @@ class TinyJit(Generic[P, R]):
 
   def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     # inside another run the function's kernels become part of that
-    if not JIT.value or capturing.current() is not None:
+    if not JIT.value or capturing.current() is not None or tracing.active():
       return self.fxn(*args, **kwargs)
     with self._lock:
       program, quick = self._program, self._quick

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from typing import Self, TypeVar
 
 from tiny_tensor import approximation as ap
 from tiny_tensor import exponentials
 from tiny_tensor.base import Operand
+from tiny_tensor.custom_gradient import Slope, with_gradient
 from tiny_tensor.elementwise import ElementwiseMixin
-from tiny_tensor.gradient import add_shortcut
 from tiny_uop import DType, Ops, UOp, dtypes, truncate
 
 E = TypeVar("E", bound=ElementwiseMixin)
@@ -22,6 +21,18 @@ def _from_half_pi(x: E, times: int = 1) -> E:
   high = float(truncate(x.dtype, math.pi / 2)) * times
   low = math.pi / 2 * times - high if x.dtype.bits < 64 else 6.123233995736766e-17 * times
   return (x - low).mul(-1) + high
+
+
+def _tanh_slope(y: UOp, x: UOp) -> UOp:
+  return y * y * -1 + 1
+
+
+def _expm1_slope(y: UOp, x: UOp) -> UOp:
+  return y + 1
+
+
+def _erf_slope(y: UOp, x: UOp) -> UOp:
+  return (x * x * -1).exp() * (2 / math.sqrt(math.pi))
 
 
 class MathMixin(ElementwiseMixin):
@@ -76,18 +87,10 @@ class MathMixin(ElementwiseMixin):
     x = self.as_float()
     return (x if x.dtype.bits >= 32 else x.as_dtype(dtypes.float32)), x.dtype
 
-  def with_slope(self, x: Self, slope: Callable[[UOp], UOp]) -> Self:
-    """Self, an expression of x alone, with the derivative `slope(self)`, which may not hold self."""
-    # a function must not keep its own value alive
-    value = weakref.ref(self.uop)
-
-    def formula(g: UOp) -> tuple[UOp | None, ...]:
-      y = value()
-      assert y is not None, "the gradient of a node is asked for with the node in hand"
-      return (g * slope(y),)
-
-    add_shortcut(self.uop, (x.uop,), formula)
-    return self
+  def with_slope(self, x: Self, name: str, slope: Callable[[UOp, UOp], UOp]) -> Self:
+    """Self, an expression of x alone, with the derivative `slope(self, x)`: the same function object each time, so that
+    equal expressions are one node."""
+    return self.derive(with_gradient((self.uop,), (x.uop,), Slope(slope), name)[0])
 
   def asin(self) -> Self:
     """Arc sine; NaN outside [-1, 1]."""
@@ -147,12 +150,12 @@ class MathMixin(ElementwiseMixin):
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
     x, dtype = self.with_precision()
-    return exponentials.tanh(x).with_slope(x, lambda y: y * y * -1 + 1).as_dtype(dtype)
+    return exponentials.tanh(x).with_slope(x, "tanh", _tanh_slope).as_dtype(dtype)
 
   def expm1(self) -> Self:
     """`exp(x) - 1`, accurate near 0."""
     x, dtype = self.with_precision()
-    return exponentials.expm1(x).with_slope(x, lambda y: y + 1).as_dtype(dtype)
+    return exponentials.expm1(x).with_slope(x, "expm1", _expm1_slope).as_dtype(dtype)
 
   def log1p_small(self) -> Self:
     """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
@@ -227,8 +230,7 @@ class MathMixin(ElementwiseMixin):
     q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
     far = (q + 1).alu(Ops.LDEXP, n).mul(-1) + 1
     out = small.where(near, (x < 0).where(-far, far))
-    slope = x.uop
-    return out.with_slope(x, lambda y: (slope * slope * -1).exp() * (2 / math.sqrt(math.pi))).as_dtype(dtype)
+    return out.with_slope(x, "erf", _erf_slope).as_dtype(dtype)
 
   # *** powers ***
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_runtime import Device, host_buffer
+from tiny_tensor import tracing
 from tiny_tensor.base import DTypeLike, to_dtype
 from tiny_tensor.capturing import record_draw
 from tiny_tensor.creation import CreationMixin
@@ -63,6 +64,8 @@ class RandomMixin(CreationMixin):
   @classmethod
   def random_words(cls, shape: Sequence[int], device: str | None = None) -> Self:
     """64 random bits per element, uint64."""
+    if tracing.active() and (words := tracing.drawn(cls, tuple(shape), device)) is not None:
+      return words  # type: ignore[no-any-return]  # of this class
     name, count = Device.canonicalize(device), math.prod(shape)
     if count == 0:
       return cls.full(shape, 0, dtypes.uint64, name)

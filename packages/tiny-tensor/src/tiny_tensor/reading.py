@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tiny_runtime import Buffer, Device, buffer_of
+from tiny_tensor import tracing
 from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import Scalar, is_const, is_whole, only_stored
 from tiny_tensor.capturing import check_readable, note_write
@@ -88,12 +89,14 @@ class ReadMixin(AssignMixin):
     if 0 in shape:
       return None, 0, shape
     x = self
+    if tracing.active():
+      tracing.check_known(self.uop.walk())
     if only_stored(self.uop) and not is_whole(self.uop):
       x = self.to(None)
     if not is_whole(x.uop):
       # a computed tensor keeps its value, unless a gradient may still have to flow through it
-      if x.history or storage(x.uop) is not None or is_const(x.uop) or x is not self:
-        x = x.wrap(x.uop.contiguous(), False)
+      if x.history or tracing.is_followed(x.uop) or storage(x.uop) is not None or is_const(x.uop) or x is not self:
+        x = x.wrap((x.uop.detach() if tracing.active() else x.uop).contiguous(), False)
       x.realize()
     if not is_whole(x.uop) and all(isinstance(s, int) for s in x.shape):
       x = x.wrap(x.uop.contiguous(), False).realize()

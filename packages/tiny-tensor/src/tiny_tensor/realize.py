@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device, run
+from tiny_tensor import tracing
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
 from tiny_tensor.capturing import record_run
 from tiny_tensor.shapes import Shape, upper
@@ -74,6 +75,12 @@ def root_of(uop: UOp) -> UOp:
   return uop
 
 
+def values_below(outputs: Iterable[UOp]) -> list[UOp]:
+  """The nodes that values are computed from, sources first: without what gradients would be, and what is in kernels."""
+  top = UOp.sink(*outputs)
+  return [u for u in top.walk(lambda n: n is top or n.op is not Ops.SINK) if u.op is not Ops.SINK]
+
+
 class Plan:
   """What a realize does: effects for the scheduler, and the replacement of each finished node."""
 
@@ -81,7 +88,8 @@ class Plan:
     # in order everywhere: the same step has to give the same graph again, for the schedule cache to know it
     outputs = dict.fromkeys(u for u in uops if not is_realized(u))
     while True:
-      *nodes, _ = UOp.sink(*outputs).toposort
+      nodes = values_below(outputs)
+      tracing.check_known(nodes)
       self.assignments = {u for u in nodes if u.op is AFTER}
       if not (late := stale_readers(self.assignments, outputs.keys())):
         break
@@ -104,7 +112,10 @@ class Plan:
     """
     changed: dict[UOp, UOp] = {}
     for u in nodes:
-      new = u if changed.keys().isdisjoint(u.src) else u.with_src(tuple([changed.get(s, s) for s in u.src]))
+      if u.op is Ops.CUSTOM_GRADIENT:  # what its gradient is made of does not matter for its value
+        new = changed.get(u.src[0], u.src[0])
+      else:
+        new = u if changed.keys().isdisjoint(u.src) else u.with_src(tuple([changed.get(s, s) for s in u.src]))
       if u in kept and 0 not in u.shape:
         buffer, self.finished[u] = buffer_for(u)
         new = shaped(stored(buffer, self.finished[u], new.src[0] if u.op is CONTIGUOUS else new), u.shape)
@@ -195,14 +206,17 @@ def apply(plan: Plan) -> None:
     return
   tensors = live_tensors()
   leaves = {t.uop for t in tensors if t.requires_grad is True and not t.history}
+  arguments = tracing.running_arguments()
   every = Substitution(plan.finished)
   safe: Substitution | None = None
   for t in tensors:
     if (copies := plan.copies.get(t.contents)) is not None:
       t.uop = t.uop.substitute(copies)
-    if t.history and leaves and t.uop not in plan.outputs:
+    followed = bool(arguments) and depends(t.uop, arguments)
+    if followed or (t.history and leaves and t.uop not in plan.outputs):
       if safe is None:
-        keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, leaves)}
+        kept = leaves | arguments
+        keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, kept)}
         safe = Substitution(keep)
       t.uop = safe(t.uop)
     else:

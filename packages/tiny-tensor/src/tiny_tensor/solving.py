@@ -6,14 +6,31 @@ its kernels are the same in every step, and as few are compiled for a large matr
 
 from __future__ import annotations
 
-import weakref
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 from tiny_tensor.base import is_const
+from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.differentiation import GradientMixin
-from tiny_tensor.gradient import add_shortcut
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import UOp, dtypes
+
+
+@dataclass(frozen=True)
+class Turned:
+  """The derivatives of equations and of determinants, by equations with the matrix turned over."""
+
+  wrap: Callable[[UOp], Any]
+  what: str
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "a function of one result"
+    a, g, y = (self.wrap(u) for u in (inputs[0], gs[0], results[0]))
+    if self.what == "solution":
+      into_b = a.transpose(-2, -1).solved(g)
+      return into_b.matmul(y.transpose(-2, -1)).mul(-1).uop, into_b.uop
+    return (((g * y).reshape((*a.shape[:-2], 1, 1)) * a.inverse().transpose(-2, -1)).uop,)
 
 
 class SolveMixin(GradientMixin):
@@ -59,16 +76,8 @@ class SolveMixin(GradientMixin):
     if 0 in b.shape:
       return b
     x = self.eliminated(b)[0]
-    value, a = weakref.ref(x.uop), self.uop
-
-    def formula(g: UOp) -> tuple[UOp, UOp]:
-      y = value()
-      assert y is not None, "the gradient of a node is asked for with the node in hand"
-      into_b = self.wrap(a).transpose(-2, -1).solved(self.wrap(g))
-      return into_b.matmul(self.wrap(y).transpose(-2, -1)).mul(-1).uop, into_b.uop
-
-    add_shortcut(x.uop, (a, b.uop), formula)
-    return x
+    own = with_gradient((x.uop,), (self.uop, b.uop), Turned(self.wrap, "solution"), "solve")[0]
+    return x.derive(own)
 
   def eliminated(self, b: Self) -> tuple[Self, Self]:
     """(self⁻¹ b, the determinants): each step takes the free row with the greatest first element as the pivot's, clears
@@ -115,16 +124,8 @@ class SolveMixin(GradientMixin):
     found = x.eliminated(x.select_axis(x.ndim - 1, 0, 0))[1]
     # past a pivot of 0 there is nothing but NaN
     found = (found.isnan() & x.isfinite().all((-2, -1))).where(0.0, found)
-    value, a = weakref.ref(found.uop), x.uop
-
-    def formula(g: UOp) -> tuple[UOp]:
-      y = value()
-      assert y is not None, "the gradient of a node is asked for with the node in hand"
-      turned = self.wrap(a).inverse().transpose(-2, -1)
-      return (((self.wrap(g) * self.wrap(y)).reshape((*x.shape[:-2], 1, 1)) * turned).uop,)
-
-    add_shortcut(found.uop, (a,), formula)
-    return found.as_dtype(dtype)
+    own = with_gradient((found.uop,), (x.uop,), Turned(self.wrap, "determinant"), "det")[0]
+    return found.derive(own).as_dtype(dtype)
 
   def cholesky(self) -> Self:
     """L, lower triangular, with `L @ Lᵀ = self`, for symmetric positive definite matrices; for others L has NaN. Only

@@ -1,7 +1,7 @@
 """The intermediate representation shared by the tiny-* packages: types, operations, `UOp`, patterns, rewriting."""
 
 from tiny_uop import spec
-from tiny_uop.args import AxisType, KernelInfo, Opt, OptOps, ParamInfo, ProgramInfo, Stage, register_arg
+from tiny_uop.args import AxisType, CustomGradient, KernelInfo, Opt, OptOps, ParamInfo, ProgramInfo, Stage, register_arg
 from tiny_uop.bounds_proof import BoundsError, check_bounds
 from tiny_uop.context import Context, ContextVar, EnvironmentVariable, getenv
 from tiny_uop.diff import DiffLine, diff_graphs
@@ -21,10 +21,10 @@ from tiny_uop.truncate import truncate
 from tiny_uop.uop import UOp, new_buffer_id
 
 __all__ = [
-  "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "DType", "DiffLine", "EnvironmentVariable",
-  "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError", "PatternMatcher",
-  "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "SpecError", "Stage", "UOp", "UPat",
-  "check_bounds", "diff_graphs", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "live_nodes",
+  "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "DiffLine",
+  "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
+  "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "SpecError", "Stage", "UOp",
+  "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "live_nodes",
   "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
   "truncate",
 ]  # fmt: skip

@@ -100,8 +100,20 @@ class ProgramInfo:
   variables: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class CustomGradient:
+  """Argument of CUSTOM_GRADIENT: which derivative (`number` is its identity in this process), how many of the bundle's
+  sources are inputs, and which of its results, from 0, the node is.
+  """
+
+  name: str
+  number: int
+  inputs: int
+  output: int = 0
+
+
 ARG_TYPES: dict[str, type] = {
-  t.__name__: t for t in (AxisType, AddrSpace, OptOps, Opt, KernelInfo, Stage, ParamInfo, ProgramInfo)
+  t.__name__: t for t in (AxisType, AddrSpace, OptOps, Opt, KernelInfo, Stage, ParamInfo, ProgramInfo, CustomGradient)
 }
 
 _T = TypeVar("_T", bound=type)

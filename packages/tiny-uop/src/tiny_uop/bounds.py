@@ -230,7 +230,8 @@ _COMPARE = frozenset({Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
 _BOOLEAN = frozenset({Ops.AND, Ops.OR, Ops.XOR, Ops.WHERE, Ops.CMPNE, Ops.CMPEQ, Ops.CMPLT, Ops.CAST, Ops.MAX})
 # these give one of the values, or the value, of their sources
 _SAME = frozenset({
-  Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.STAGE, Ops.EXTRACT, Ops.BIND,
+  Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.CUSTOM_GRADIENT, Ops.BARRIER,
+  Ops.STAGE, Ops.EXTRACT, Ops.BIND,
   Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP,
 })  # fmt: skip
 

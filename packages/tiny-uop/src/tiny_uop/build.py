@@ -289,6 +289,12 @@ class Movement(Node):
     """Identity that no gradient passes."""
     return _make(Ops.DETACH, self.dtype, (self,))
 
+  def later_than(self, *before: UOp) -> UOp:
+    """The same value, kept in memory: what is computed from it here is computed after the values `before`, and never
+    taken for what is computed from the value itself.
+    """
+    return _make(Ops.BARRIER, self.dtype, (self, *before))
+
   def copy_to(self, device: str) -> UOp:
     """The value on another device."""
     return _make(Ops.COPY, self.dtype, (self, _make(Ops.DEVICE, arg=device)))

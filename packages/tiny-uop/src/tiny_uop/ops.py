@@ -38,6 +38,7 @@ class Ops(Enum):
   CONTIGUOUS = auto()
   CONTIGUOUS_BACKWARD = auto()
   DETACH = auto()
+  CUSTOM_GRADIENT = auto()
   COPY = auto()
   # effects and memory
   STORE = auto()

@@ -157,6 +157,10 @@ _RULES: dict[Ops, Callable[[Any], Shape | None]] = {
   Ops.STAGE: lambda u: u.src[0]._shape,
   Ops.COPY: lambda u: u.src[0]._shape,
   Ops.AFTER: lambda u: u.src[0]._shape,
+  Ops.CUSTOM_GRADIENT: lambda u: u.src[0]._shape,
+  # effects of kernels and schedules, values of tensor graphs
+  Ops.BARRIER: lambda u: u.src[0]._shape if u.dtype is not dtypes.void and u.src else None,
+  Ops.CALL: lambda u: u.arg[1] if u.dtype is not dtypes.void and u.arg else None,
   **dict.fromkeys(GroupOp.Identity, lambda u: u.src[0]._shape),
   **{op: _elementwise for op in GroupOp.Elementwise if op is not Ops.BITCAST},
 }

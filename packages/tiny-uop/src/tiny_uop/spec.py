@@ -14,7 +14,7 @@ from tiny_uop.args import KernelInfo
 from tiny_uop.bounds_proof import check_bounds
 from tiny_uop.context import SPEC
 from tiny_uop.ops import Ops
-from tiny_uop.spec_tables import LEVELS, Row
+from tiny_uop.spec_tables import LEVELS, Row, is_kernel
 from tiny_uop.uop import UOp
 
 Level = Literal["tensor", "schedule", "kernel", "program"]
@@ -59,13 +59,13 @@ def check(root: UOp, level: Level) -> None:
     raise ValueError(f"unknown level {level!r}: expected one of {', '.join(get_args(Level))}")
   table = LEVELS[level]
   # bodies of calls and parts of programs are graphs of other levels
-  inner = {Ops.CALL, Ops.PROGRAM}
-  for node in root.walk(lambda u: u.op not in inner):
+  inner = {Ops.PROGRAM} if level == "tensor" else {Ops.CALL, Ops.PROGRAM}
+  for node in root.walk(lambda u: u.op not in inner and (u is root or not is_kernel(u))):
     _check_node(node, level, table.get(node.op, ()))
     if node.tag is not None:
       raise SpecError(node, level, "no tag: passes remove theirs before the stage ends")
     if node.op is Ops.CALL:
-      _check_call(node)
+      _check_call(node, level)
     elif node.op is Ops.PROGRAM:
       check(node.src[1], "program")
   if level == "kernel":
@@ -74,9 +74,11 @@ def check(root: UOp, level: Level) -> None:
     _check_order(root)
 
 
-def _check_call(call: UOp) -> None:
+def _check_call(call: UOp, level: Level) -> None:
   if call.src[0].op is Ops.SINK:
     check(call.src[0], "kernel")
+  if level == "tensor":
+    return  # its inputs are part of the graph
   for argument in call.src[1:]:
     for node in argument.walk():
       _check_node(node, "schedule", LEVELS["schedule"].get(node.op, ()))

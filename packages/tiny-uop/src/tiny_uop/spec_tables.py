@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from tiny_uop.args import AxisType, KernelInfo, ProgramInfo, Stage
+from tiny_uop.args import AxisType, CustomGradient, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import pairs, prod, same_shape, same_size
@@ -250,6 +250,59 @@ def _sized(u: UOp) -> bool:
   return all(shape == () or same_shape(shape, u.shape) for shape in shapes)
 
 
+def is_kernel(u: UOp) -> bool:
+  """Whether a node is a kernel as a whole: below it is another level."""
+  return u.op is Ops.SINK and isinstance(u.arg, KernelInfo)
+
+
+def _own_gradient(u: UOp) -> bool:
+  value, bundle = u.src
+  rule = u.arg
+  results = bundle.src[rule.inputs :]
+  return (
+    isinstance(rule, CustomGradient)
+    and bundle.op is Ops.SINK
+    and u.dtype is value.dtype
+    and _value(u.dtype)
+    and 0 <= rule.inputs
+    and 0 <= rule.output < len(results)
+  )
+
+
+def _tensor_call(u: UOp) -> bool:
+  kernel, device, *inputs = u.src
+  slot, shape = u.arg
+  params = {p.arg: p.dtype for p in kernel.toposort if isinstance(p.dtype, PtrDType) and p.op is Ops.PARAM}
+  results = 1 + max(written_params(kernel), default=-1)
+  sized = all(
+    (p := params.get(results + i)) is None or (p.base is s.dtype and p.size == prod(s.shape))
+    for i, s in enumerate(inputs)
+  )
+  mine = params[slot]
+  return (
+    is_kernel(kernel)
+    and device.op is Ops.DEVICE
+    and written_params(kernel) == set(range(results))
+    and 0 <= slot < results
+    and set(params) <= set(range(results + len(inputs)))
+    and (mine.base, mine.size) == (u.dtype, prod(shape))
+    and sized
+  )
+
+
+def written_params(kernel: UOp) -> set[int]:
+  """The numbers of the PARAMs that a kernel stores to."""
+  found = set()
+  for store in kernel.toposort:
+    if store.op is Ops.STORE:
+      memory = store.src[0].src[0]
+      while memory.op is Ops.AFTER:
+        memory = memory.src[0]
+      if memory.op is Ops.PARAM:
+        found.add(int(memory.arg))
+  return found
+
+
 _TENSOR = (
   row(Ops.RESHAPE, "one value and a shape of as many elements",
       lambda u: _geometry(u) and same_size(prod(u.shape), prod(u.src[0].shape))),
@@ -262,6 +315,12 @@ _TENSOR = (
       lambda u: _same(u, 1) and _axes(u.arg, len(u.src[0].shape))),
   row(Ops.REDUCE, "one value of its dtype and arg (ADD, MUL or MAX, ascending axes)", _tensor_reduce),
   row(GroupOp.Identity, "one source of its dtype", lambda u: _same(u, 1)),
+  row(Ops.CUSTOM_GRADIENT, "a value of its dtype, a SINK of inputs and results, and CustomGradient as arg",
+      _own_gradient),
+  row(Ops.BARRIER, "a value of its dtype, and values that come before",
+      lambda u: bool(u.src) and u.src[0].dtype is u.dtype and all(_value(s.dtype) for s in u.src)),
+  row(Ops.CALL, "a kernel whose PARAMs are its results, then its inputs; a DEVICE; the inputs, of the sizes and dtypes "
+      "of their PARAMs; arg (number of the result, shape)", _tensor_call),
   row(Ops.COPY, "a value of its dtype and a DEVICE",
       lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
   row(Ops.STORE, "a view of a BUFFER or AFTER and a value of its dtype and shape", _tensor_store),

@@ -17,7 +17,7 @@ from tiny_uop.truncate import Number, from_bits, to_bits
 from tiny_uop.uop import UOp
 
 Flat = list[Any]
-_SAME = GroupOp.Identity | {Ops.COPY, Ops.RESHAPE}
+_SAME = GroupOp.Identity | {Ops.COPY, Ops.RESHAPE, Ops.CUSTOM_GRADIENT, Ops.BARRIER}
 
 
 class Tensors:

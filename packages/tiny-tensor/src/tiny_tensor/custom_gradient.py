@@ -1,0 +1,123 @@
+"""Values with a derivative of their own: CUSTOM_GRADIENT nodes, and the functions that they name.
+
+`CUSTOM_GRADIENT(value, SINK(inputs…, results…))` is the value. Where a gradient comes to it, the walk does not go on
+through the graph of the value: the function that belongs to the node's argument makes the gradients of the inputs. As
+inputs and results are sources, they stay right when a graph is rewritten: when a part of it has been computed, mapped
+over a batch, or given other arguments. Nothing of the node is left in what the scheduler gets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from tiny_uop import CustomGradient, Ops, UOp
+
+Grads: TypeAlias = "tuple[UOp | None, ...]"
+# (gradient of each result or None, inputs, results) → gradient of each input, None for none
+Pullback: TypeAlias = "Callable[[Sequence[UOp | None], tuple[UOp, ...], tuple[UOp, ...]], Grads]"
+
+
+@dataclass(frozen=True, eq=False)
+class Derivative:
+  """What belongs to a CustomGradient.
+
+  `transparent`: the graph of the value has the same derivative, and `pullback` takes it from there; so forward mode
+  goes through the graph, and a rewritten node keeps the function. `given`: how many of the inputs `pullback` knows of;
+  the others are values that a function took from around it.
+  """
+
+  pullback: Pullback
+  transparent: bool = False
+  given: int | None = None
+
+
+# by the very object that stands in nodes: the function lives as long as one of them does. It must not hold one
+_derivatives: WeakKeyDictionary[CustomGradient, Derivative] = WeakKeyDictionary()
+_arguments: WeakValueDictionary[tuple[str, int, int, int], CustomGradient] = WeakValueDictionary()
+_numbers: WeakKeyDictionary[Pullback, int] = WeakKeyDictionary()
+_count = itertools.count()
+
+
+def _argument(derivative: Derivative, name: str, number: int, inputs: int, output: int) -> CustomGradient:
+  """The one object for these fields."""
+  key = (name, number, inputs, output)
+  found = _arguments.get(key)
+  if found is None:
+    found = _arguments[key] = CustomGradient(*key)
+    _derivatives[found] = derivative
+  return found
+
+
+def with_gradient(
+  values: Sequence[UOp], inputs: Sequence[UOp], pullback: Pullback, name: str, *, transparent: bool = False,
+  given: int | None = None,
+) -> tuple[UOp, ...]:  # fmt: skip
+  """`values`, functions of `inputs`, with a derivative of their own. `pullback` must hold none of the results; equal
+  ones give equal nodes.
+  """
+  if (number := _numbers.get(pullback)) is None:
+    number = _numbers[pullback] = next(_count)
+  bundle = UOp.sink(*inputs, *values)
+  derivative = Derivative(pullback, transparent, given)
+  arguments = [_argument(derivative, name, number, len(inputs), i) for i in range(len(values))]
+  return tuple([UOp(Ops.CUSTOM_GRADIENT, v.dtype, (v, bundle), a) for v, a in zip(values, arguments, strict=True)])
+
+
+def derivative_of(node: UOp) -> Derivative:
+  """What belongs to a CUSTOM_GRADIENT. Raises RuntimeError for one that came as text."""
+  if (found := _derivatives.get(node.arg)) is None:
+    raise RuntimeError(
+      f"the derivative {node.arg.name!r} is a function of the process in which the graph was made: no gradient here"
+    )
+  return found
+
+
+def inputs_of(node: UOp) -> tuple[UOp, ...]:
+  """The inputs of a CUSTOM_GRADIENT."""
+  return node.src[1].src[: node.arg.inputs]
+
+
+def results_of(node: UOp) -> tuple[UOp, ...]:
+  """All results that a CUSTOM_GRADIENT is one of, each with the derivative: for derivatives of the derivative."""
+  rule, bundle, derivative = node.arg, node.src[1], derivative_of(node)
+  arguments = (rule.name, rule.number, rule.inputs)
+  return tuple([
+    UOp(Ops.CUSTOM_GRADIENT, value.dtype, (value, bundle), _argument(derivative, *arguments, i))
+    for i, value in enumerate(bundle.src[rule.inputs :])
+  ])  # fmt: skip
+
+
+def pulled_back(node: UOp, gs: Sequence[UOp | None]) -> Grads:
+  """The gradients of the inputs, given those of all results. Raises RuntimeError for a function that gives another
+  number."""
+  made = derivative_of(node).pullback(gs, inputs_of(node), results_of(node))
+  if len(made) != node.arg.inputs:
+    raise RuntimeError(f"{node.arg.name!r} gave {len(made)} gradients for its {node.arg.inputs} inputs")
+  return made
+
+
+@dataclass(frozen=True)
+class Slope:
+  """The pullback of a function of one number: gradient times `slope(result, input)`."""
+
+  slope: Callable[[UOp, UOp], UOp]
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    (g,), (x,), (y,) = gs, inputs, results
+    return (None if g is None else g * self.slope(y, x),)
+
+
+class Unchanged:
+  """The pullback of the identity. Each object makes nodes of its own."""
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    return tuple(gs)
+
+
+def new_argument(value: UOp, name: str) -> UOp:
+  """The value as a node that stands nowhere else: what a function is differentiated in."""
+  return with_gradient((value,), (value,), Unchanged(), name, transparent=True)[0]
