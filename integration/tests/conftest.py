@@ -15,6 +15,7 @@ from tiny_uop.golden import round_trips_checked
 # pytest's importlib mode puts no test directory on the path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 
 

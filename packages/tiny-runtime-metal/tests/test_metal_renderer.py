@@ -1,4 +1,4 @@
-"""What the source says, by kernel: text, with no compiler. `integration/gpu_model` runs it."""
+"""What the source says, by kernel: text, with no compiler. `integration/model` runs it."""
 
 from __future__ import annotations
 

@@ -54,6 +54,12 @@ class MetalBackend:
 
   def open(self, index: int) -> Device:
     """Open a GPU. Raises Unavailable where there is none of this number."""
+    from tiny_runtime_metal.device import MetalDevice
+
+    return MetalDevice(*self.find(index), index)
+
+  def find(self, index: int) -> tuple[Messages, Handle, Arch]:
+    """A GPU by number, which the caller releases. Raises Unavailable."""
     messages = self.connect()
     if isinstance(messages, Unavailable):
       raise messages
@@ -65,9 +71,7 @@ class MetalBackend:
         messages.send(handle, "release")
     if not 0 <= index < len(found):
       raise Unavailable(f"METAL:{index} does not exist: there are {len(found)}, numbered from 0", "Use METAL")
-    from tiny_runtime_metal.device import MetalDevice
-
-    return MetalDevice(messages, *found[index], index)
+    return messages, *found[index]
 
   def compiler(self, arch: str) -> Compiler:
     """A compiler for what `probe` lists, or for any family in `FAMILIES`."""

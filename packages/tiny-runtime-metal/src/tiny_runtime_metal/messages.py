@@ -1,7 +1,7 @@
 """The messages that this package sends to Metal's objects, and how: the one seam between it and macOS.
 
 An object is a number, its address; 0 is nil. `Messages` is what the rest of the package needs. On a Mac it is
-`objc.Runtime`; tests put a model of the framework in its place (`integration/gpu_model`).
+`objc.Runtime`; tests put a model of the framework in its place (`integration/model`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Models of GPUs: what the source of a kernel means, run on this machine and looked at. See README.md."""

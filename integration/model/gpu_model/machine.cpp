@@ -1,0 +1,435 @@
+// Runs the workgroups of a kernel: every thread is a fiber of its own, all of them go on to the next barrier before any
+// passes it. A kernel is C++ that was compiled with -fsanitize=thread and is not linked with that sanitizer: the calls
+// that it makes for every access to memory arrive here instead, where they are checked and counted.
+//
+// Found out: accesses outside of the buffers and of the arrays that a workgroup shares; races, which are two accesses to
+// a byte, one of them a write that changes it, by threads between which there is no barrier; barriers and exchanges that
+// some threads of a workgroup or of a warp do not reach; signed overflow and shifts by too much.
+
+#include "machine.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
+namespace {
+
+const size_t STACK = 256 << 10;
+const uint32_t NOBODY = 0;
+
+// Who touched a byte last. Threads have numbers from 1 on, over all workgroups; an epoch is what is between two barriers
+// of a workgroup.
+struct Cell {
+  uint32_t writer, write_epoch, reader, read_epoch;
+  bool many_readers, many_groups;
+};
+
+struct Region {
+  char* begin;
+  size_t size;
+  std::string name;
+  bool writable, shared;
+  std::vector<Cell> cells;
+  bool has(const char* at, size_t bytes) const { return begin <= at && at + bytes <= begin + size; }
+};
+
+enum State { READY, AT_BARRIER, IN_EXCHANGE, DONE };
+
+// A write to what another thread has touched: no harm if the byte is the same afterwards.
+struct Doubtful {
+  Region* region;
+  char* at;
+  char before;
+  uint32_t other;
+  bool wrote;
+};
+
+struct Event {
+  void* code;
+  char* address;
+  uint8_t size;
+  bool write, shared;
+};
+
+struct Fiber {
+  ucontext_t context;
+  char* stack;
+  State state;
+  int line;
+  unsigned thread[3], number;  // number: in the workgroup
+  const void* given;
+  void* all;
+  size_t exchanged;
+  std::vector<Event> events;
+  std::vector<Doubtful> doubtful;
+};
+
+}  // namespace
+
+extern "C" {
+typedef void (*Call)(void** arguments, const unsigned* group, const unsigned* thread);
+
+struct Buffer {
+  void* begin;
+  size_t size;
+  const char* name;
+  int writable;
+};
+
+// How often warps went to memory, and how much of it they moved: `sectors` of 32 bytes that all lanes of one access
+// touch, where `bytes` is what the lanes asked for. Of shared memory: cycles, one for each of the most different words of
+// a bank that an access touches.
+struct Counts {
+  uint64_t loads, load_bytes, load_sectors, stores, store_bytes, store_sectors, shared, shared_cycles, barriers;
+};
+
+struct Launch {
+  Call call;
+  void** arguments;
+  const Buffer* buffers;
+  unsigned count;  // of buffers
+  unsigned groups[3], threads[3], warp;
+  int backwards;  // the last thread first
+  int flush;      // numbers too small for a normal float32 are 0
+  int counting;
+  Counts counts;
+  char message[512];
+};
+}
+
+namespace {
+
+Launch* launch;
+std::deque<Region> regions;  // which stay where they are
+std::vector<Fiber> fibers;
+Fiber* current;
+ucontext_t scheduler;
+uint32_t group_number, epoch;
+unsigned size;  // threads of a workgroup
+bool failed;
+
+__attribute__((format(printf, 1, 2))) void fail(const char* format, ...) {
+  if (!failed) {
+    char text[384];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    char who[96] = "";
+    unsigned x = launch->groups[0], y = launch->groups[1];
+    if (current)
+      snprintf(who, sizeof who, "thread (%u, %u, %u) of group (%u, %u, %u) ", current->thread[0], current->thread[1],
+               current->thread[2], group_number % x, group_number / x % y, group_number / x / y);
+    snprintf(launch->message, sizeof launch->message, "%s%s", who, text);
+  }
+  failed = true;
+  if (current) swapcontext(&current->context, &scheduler);  // which never comes back here
+}
+
+Region* region_of(const char* at, size_t bytes) {
+  for (Region& region : regions)
+    if (region.has(at, bytes)) return &region;
+  return nullptr;
+}
+
+void outside(const char* at, size_t bytes, bool write) {
+  const char* what = write ? "writes" : "reads";
+  const Region* near = nullptr;
+  size_t least = SIZE_MAX;
+  for (const Region& region : regions) {
+    size_t distance = at < region.begin ? region.begin - at : at + bytes - (region.begin + region.size);
+    if (distance < least) near = &region, least = distance;
+  }
+  if (!near || least > (1 << 20)) fail("%s %zu bytes that are in no buffer", what, bytes);
+  fail("%s %zu bytes at byte %td of %s, which has %zu", what, bytes, at - near->begin, near->name.c_str(), near->size);
+}
+
+void race(const Region& region, const char* at, bool write, uint32_t other, bool wrote) {
+  unsigned first = other - 1;
+  fail("%s byte %td of %s, which thread %u of group number %u %s with no barrier between", write ? "changes" : "reads",
+       at - region.begin, region.name.c_str(), first % size, first / size, wrote ? "has written" : "has read");
+}
+
+// Looks at the last write of this thread, which has happened by now.
+void settle() {
+  for (const Doubtful& one : current->doubtful)
+    if (*one.at != one.before) race(*one.region, one.at, true, one.other, one.wrote);
+  current->doubtful.clear();
+}
+
+bool elsewhere(uint32_t other) { return other != NOBODY && (other - 1) / size != group_number; }
+
+void check_read(Region& region, char* at, uint32_t me) {
+  Cell& cell = region.cells[at - region.begin];
+  if (elsewhere(cell.writer) || (cell.writer != NOBODY && cell.writer != me && cell.write_epoch == epoch))
+    return race(region, at, false, cell.writer, true);
+  if (elsewhere(cell.reader)) cell.many_groups = true;
+  cell.many_readers = cell.read_epoch == epoch && cell.reader != NOBODY && (cell.many_readers || cell.reader != me);
+  if (!cell.many_readers) cell.reader = me;
+  cell.read_epoch = epoch;
+}
+
+void check_write(Region& region, char* at, uint32_t me) {
+  Cell& cell = region.cells[at - region.begin];
+  bool written = elsewhere(cell.writer) || (cell.writer != NOBODY && cell.writer != me && cell.write_epoch == epoch);
+  bool now = cell.reader != NOBODY && cell.read_epoch == epoch && (cell.reader != me || cell.many_readers);
+  bool read = cell.many_groups || elsewhere(cell.reader) || now;
+  if (written || read) current->doubtful.push_back({&region, at, *at, written ? cell.writer : cell.reader, written});
+  cell.writer = me, cell.write_epoch = epoch;
+}
+
+void access(void* address, size_t bytes, bool write, void* code) {
+  char* at = static_cast<char*>(address);
+  if (!current) return;
+  settle();
+  if (current->stack <= at && at < current->stack + STACK) return;
+  Region* region = region_of(at, bytes);
+  if (!region) return outside(at, bytes, write);
+  if (write && !region->writable) return fail("writes to %s, which is only to be read", region->name.c_str());
+  const uint32_t me = group_number * size + current->number + 1;
+  for (size_t i = 0; i < bytes; i++) write ? check_write(*region, at + i, me) : check_read(*region, at + i, me);
+  if (launch->counting) current->events.push_back({code, at, static_cast<uint8_t>(bytes), write, region->shared});
+}
+
+// *** counting ***
+
+typedef std::map<std::pair<void*, unsigned>, std::vector<Event>> Together;
+
+void count_one(const std::vector<Event>& events) {
+  Counts& counts = launch->counts;
+  std::map<uintptr_t, bool> sectors;
+  std::map<unsigned, std::map<uintptr_t, bool>> banks;
+  size_t bytes = 0;
+  for (const Event& event : events) {
+    uintptr_t begin = reinterpret_cast<uintptr_t>(event.address), end = begin + event.size;
+    bytes += event.size;
+    for (uintptr_t sector = begin / 32; sector <= (end - 1) / 32; sector++) sectors[sector] = true;
+    for (uintptr_t word = begin / 4; word <= (end - 1) / 4; word++) banks[word % 32][word] = true;
+  }
+  if (events[0].shared) {
+    size_t cycles = 0;
+    for (auto& bank : banks) cycles = bank.second.size() > cycles ? bank.second.size() : cycles;
+    counts.shared += 1, counts.shared_cycles += cycles;
+  } else if (events[0].write) {
+    counts.stores += 1, counts.store_bytes += bytes, counts.store_sectors += sectors.size();
+  } else {
+    counts.loads += 1, counts.load_bytes += bytes, counts.load_sectors += sectors.size();
+  }
+}
+
+// The n-th time that an instruction is executed, it is by all threads of a warp together.
+void count_events() {
+  for (unsigned warp = 0; warp < size; warp += launch->warp) {
+    Together together;
+    for (unsigned n = warp; n < size && n < warp + launch->warp; n++) {
+      std::map<void*, unsigned> times;
+      for (const Event& event : fibers[n].events) together[{event.code, times[event.code]++}].push_back(event);
+      fibers[n].events.clear();
+    }
+    for (const auto& one : together) count_one(one.second);
+  }
+}
+
+// *** fibers ***
+
+void run_thread() {
+  unsigned group[3] = {group_number % launch->groups[0], group_number / launch->groups[0] % launch->groups[1],
+                       group_number / launch->groups[0] / launch->groups[1]};
+  launch->call(launch->arguments, group, current->thread);
+  settle();
+  current->state = DONE;
+  swapcontext(&current->context, &scheduler);
+}
+
+void wait_in(State state, int line) {
+  settle();
+  current->state = state, current->line = line;
+  swapcontext(&current->context, &scheduler);
+}
+
+void begin(Fiber& fiber) {
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack;
+  fiber.context.uc_stack.ss_size = STACK;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, run_thread, 0);
+  fiber.state = READY;
+}
+
+// Lets every thread that can go on do so, up to where it waits.
+void run_ready() {
+  for (unsigned n = 0; n < size && !failed; n++) {
+    Fiber& fiber = fibers[launch->backwards ? size - 1 - n : n];
+    if (fiber.state != READY) continue;
+    current = &fiber;
+    swapcontext(&scheduler, &fiber.context);
+    current = nullptr;
+  }
+}
+
+// Whether the threads [first, last) all wait for the same thing.
+bool together(State state, unsigned first, unsigned last) {
+  for (unsigned n = first; n < last; n++)
+    if (fibers[n].state != state || fibers[n].line != fibers[first].line) return false;
+  return true;
+}
+
+bool exchange() {
+  bool some = false;
+  for (unsigned warp = 0; warp < size; warp += launch->warp) {
+    unsigned last = warp + launch->warp < size ? warp + launch->warp : size;
+    if (!together(IN_EXCHANGE, warp, last)) continue;
+    for (unsigned to = warp; to < last; to++)
+      for (unsigned from = warp; from < last; from++)
+        memcpy(static_cast<char*>(fibers[to].all) + (from - warp) * fibers[to].exchanged, fibers[from].given,
+               fibers[to].exchanged);
+    for (unsigned n = warp; n < last; n++) fibers[n].state = READY;
+    some = true;
+  }
+  return some;
+}
+
+void stuck() {
+  unsigned counts[4] = {0, 0, 0, 0}, line = 0;
+  for (const Fiber& fiber : fibers) {
+    counts[fiber.state]++;
+    if (fiber.state == AT_BARRIER) line = fiber.line;
+  }
+  unsigned same = 0;
+  for (const Fiber& fiber : fibers) same += fiber.state == AT_BARRIER && fiber.line == static_cast<int>(line);
+  if (counts[IN_EXCHANGE])
+    fail("%u of %u threads take part in an instruction of their warps that others of the warp do not reach",
+         counts[IN_EXCHANGE], size);
+  else
+    fail("%u of %u threads wait at the barrier in line %u that the others do not reach: %u are done, %u wait elsewhere",
+         same, size, line, counts[DONE], counts[AT_BARRIER] - same);
+}
+
+void run_group() {
+  for (size_t n = regions.size(); n-- > launch->count;)
+    if (regions[n].shared) regions.pop_back();
+  for (Fiber& fiber : fibers) begin(fiber);
+  epoch++;
+  while (!failed) {
+    run_ready();
+    if (failed || exchange()) continue;
+    if (launch->counting) count_events();
+    if (together(AT_BARRIER, 0, size)) {
+      for (Fiber& fiber : fibers) fiber.state = READY;
+      launch->counts.barriers++;
+      epoch++;
+      continue;
+    }
+    bool all = true;
+    for (const Fiber& fiber : fibers) all = all && fiber.state == DONE;
+    if (all) return;
+    stuck();
+  }
+}
+
+void set_up(Launch* given) {
+  launch = given, failed = false, current = nullptr, epoch = 0;
+  size = given->threads[0] * given->threads[1] * given->threads[2];
+  regions.clear();
+  for (unsigned n = 0; n < given->count; n++) {
+    const Buffer& buffer = given->buffers[n];
+    regions.push_back({static_cast<char*>(buffer.begin), buffer.size, buffer.name, buffer.writable != 0, false,
+                       std::vector<Cell>(buffer.size)});
+  }
+  fibers = std::vector<Fiber>(size);
+  for (unsigned n = 0; n < size; n++) {
+    Fiber& fiber = fibers[n];
+    fiber.stack = static_cast<char*>(
+        mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    fiber.number = n;
+    fiber.thread[0] = n % given->threads[0];
+    fiber.thread[1] = n / given->threads[0] % given->threads[1];
+    fiber.thread[2] = n / given->threads[0] / given->threads[1];
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Runs a launch; 0 if nothing was found to be wrong, else `message` says what.
+int machine_run(Launch* given) {
+  set_up(given);
+#ifdef __x86_64__
+  const unsigned before = _mm_getcsr();
+  if (given->flush) _mm_setcsr(before | 0x8040);  // results and operands
+#endif
+  const uint32_t groups = given->groups[0] * given->groups[1] * given->groups[2];
+  for (group_number = 0; group_number < groups && !failed; group_number++) run_group();
+#ifdef __x86_64__
+  _mm_setcsr(before);
+#endif
+  for (Fiber& fiber : fibers) munmap(fiber.stack, STACK);
+  fibers.clear();
+  return failed;
+}
+
+void machine_barrier(int line) { wait_in(AT_BARRIER, line); }
+
+void machine_exchange(int line, const void* given, size_t bytes, void* all) {
+  current->given = given, current->all = all, current->exchanged = bytes;
+  wait_in(IN_EXCHANGE, line);
+}
+
+void machine_shared(const char* name, void* begin, size_t bytes) {
+  char* at = static_cast<char*>(begin);
+  if (region_of(at, 1)) return;
+  memset(begin, 0xff, bytes);
+  regions.push_back({at, bytes, name, true, true, std::vector<Cell>(bytes)});
+}
+
+unsigned machine_lane() { return current->number % launch->warp; }
+
+// *** what -fsanitize=thread calls ***
+
+#define HERE __builtin_return_address(0)
+#define ACCESS(bytes)                                                                      \
+  void __tsan_read##bytes(void* at) { access(at, bytes, false, HERE); }                    \
+  void __tsan_write##bytes(void* at) { access(at, bytes, true, HERE); }                    \
+  void __tsan_unaligned_read##bytes(void* at) { access(at, bytes, false, HERE); }          \
+  void __tsan_unaligned_write##bytes(void* at) { access(at, bytes, true, HERE); }
+ACCESS(1) ACCESS(2) ACCESS(4) ACCESS(8) ACCESS(16)
+void __tsan_read_range(void* at, unsigned long bytes) { access(at, bytes, false, HERE); }
+void __tsan_write_range(void* at, unsigned long bytes) { access(at, bytes, true, HERE); }
+void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
+  access(const_cast<void*>(from), bytes, false, HERE);
+  access(to, bytes, true, HERE);
+  return memcpy(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, unsigned long bytes) {
+  access(to, bytes, true, HERE);
+  return memset(to, value, bytes);
+}
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+
+// *** what -fsanitize=undefined calls ***
+
+struct Where { const char* file; uint32_t line, column; };
+#define OVERFLOW(name, text) \
+  void __ubsan_handle_##name(Where* where, void*, void*) { fail(text " in line %u", where->line); }
+OVERFLOW(add_overflow, "adds signed numbers with an overflow")
+OVERFLOW(sub_overflow, "subtracts signed numbers with an overflow")
+OVERFLOW(mul_overflow, "multiplies signed numbers with an overflow")
+OVERFLOW(divrem_overflow, "divides by zero or with an overflow")
+OVERFLOW(shift_out_of_bounds, "shifts by more than there are bits")
+void __ubsan_handle_negate_overflow(Where* where, void*) { fail("negates with an overflow in line %u", where->line); }
+}

@@ -1,0 +1,17 @@
+// What a model of a GPU language needs of the machine that runs its kernels. machine.cpp is the machine.
+#pragma once
+#include <stddef.h>
+
+extern "C" {
+// All threads of the workgroup wait here for each other. `line` says which barrier this is.
+void machine_barrier(int line);
+// The threads of a warp give `size` bytes each and get those of all of them, in the order of their lanes.
+void machine_exchange(int line, const void* given, size_t size, void* all);
+// An array that the workgroup shares: says where it is. What is in it at first is no number.
+void machine_shared(const char* name, void* begin, size_t size);
+// The lane of this thread in its warp.
+unsigned machine_lane();
+}
+
+// Functions that are the model's own, not the kernel's: their memory accesses are not looked at.
+#define MODEL __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))

@@ -1,0 +1,56 @@
+"""C++ → something to call, with whatever compiler this machine has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+HERE = Path(__file__).parent
+COMMON = ("-std=c++17", "-fPIC", "-w")
+# every access to memory and every overflow becomes a call, which machine.cpp answers
+WATCHED = ("-fsanitize=thread", "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero")
+KERNEL = (*COMMON, *WATCHED, "-O1", "-ffp-contract=off", "-fno-math-errno", "-fsigned-char", "-fno-strict-aliasing")
+
+
+class Refused(Exception):
+  """A compiler did not take a source; says what it said."""
+
+
+def compiler() -> str | None:
+  """The C++ compiler: $CXX, else g++ or clang++; None where there is none."""
+  return next(
+    (path for name in (os.environ.get("CXX"), "g++", "clang++") if name and (path := shutil.which(name))), None
+  )
+
+
+@cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+  """Where this process keeps what it has compiled; goes when the process does."""
+  return tempfile.TemporaryDirectory(prefix="gpu-model-")
+
+
+def built(source: str, flags: Sequence[str], libraries: Sequence[str] = ()) -> Path:
+  """A shared object of C++ source, compiled once. Raises Refused."""
+  path = Path(folder().name, sha256("\0".join([source, *flags]).encode()).hexdigest()[:32] + ".so")
+  if not path.exists():
+    cxx = compiler()
+    if cxx is None:
+      raise Refused("there is no C++ compiler: install g++ or clang++, or name one with CXX")
+    # linked in a step of its own: with the flags of a sanitizer the linker would add the sanitizer
+    written = path.with_suffix(".o")
+    _run([cxx, *flags, f"-I{HERE}", "-c", "-xc++", "-", "-o", str(written)], source)
+    _run([cxx, "-shared", str(written), "-o", str(path), *libraries, "-lm"], "")
+    written.unlink()
+  return path
+
+
+def _run(command: Sequence[str], text: str) -> None:
+  done = subprocess.run(command, input=text, capture_output=True, text=True)
+  if done.returncode:
+    raise Refused(done.stderr)
