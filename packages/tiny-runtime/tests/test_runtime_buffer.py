@@ -156,7 +156,7 @@ class Unmapped(HostDevice):
     self.alive += 1
     return super().alloc(nbytes)
 
-  def free(self, memory: bytearray) -> None:
+  def free(self, memory: bytearray | memoryview) -> None:
     self.alive -= 1
 
 

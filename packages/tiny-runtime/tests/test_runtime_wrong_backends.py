@@ -98,6 +98,7 @@ WRONG = [
   device("BACKWARDS", ORDER, "order", "test_launches_happen_in_order", "launches run in the order"),
   device("ARGUMENTS", ORDER, "arguments", "test_arguments_belong_to_their_launch", "of another launch are used"),
   device("MAPS_COPY", CLAIMS, "mapped", "test_host_mapped", "view is the memory itself, not a copy of it"),
+  device("ADOPTS_COPY", CLAIMS, "import", "test_host_import", "adopt gives a handle of the memory itself"),
   device("GRAPHS", CLAIMS, "claimed", "test_what_is_claimed_is_there[graphs]", "has no make_graph, run_graph"),
   device("ARCH", CLAIMS, "record", "test_record_is_consistent", "expected: python", "got:      snake"),
   device("OLD", PACKAGE, "api", "test_api_version", "it is written for version 0.3 of the contract"),

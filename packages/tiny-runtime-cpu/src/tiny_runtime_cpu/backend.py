@@ -14,7 +14,7 @@ from tiny_runtime_cpu.host import Arch, host_arch, unsupported_reason
 class CPUBackend:
   """The processors of this machine: one device, always index 0."""
 
-  api = (1, 2)
+  api = (1, 3)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

@@ -31,7 +31,7 @@ class CPUDevice:
     """`memory_limit`: bytes to give out at most; 0 means the machine's memory."""
     # types that the processor lacks are emulated by tiny-codegen
     names = frozenset(d.name for d in dtypes.all)
-    capabilities = Capabilities(dtypes=names, host_mapped=True, graphs=has_native_functions())
+    capabilities = Capabilities(dtypes=names, host_mapped=True, host_import=True, graphs=has_native_functions())
     self.info = DeviceInfo("CPU", str(host_arch()), memory_limit or memory_bytes(), capabilities)
     self.allocator = Allocator(self.info.memory)
     self.pool = Pool()
@@ -68,6 +68,10 @@ class CPUDevice:
   def view(self, memory: Block) -> memoryview:
     """The memory itself as bytes."""
     return _window(memory, 0, memory.nbytes)
+
+  def adopt(self, data: memoryview) -> Block:
+    """Memory of this process as a buffer."""
+    return self.allocator.adopt(data)
 
   def load(self, binary: Binary) -> Program:
     """Link the object code. It is unlinked when the program is dropped. With DEBUG=7, print its assembly."""

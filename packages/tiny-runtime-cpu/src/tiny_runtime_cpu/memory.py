@@ -161,12 +161,21 @@ class Allocator:
     block.nbytes = nbytes
     return block
 
+  def adopt(self, data: memoryview) -> Block:
+    """Memory of someone else as a block: of size 0, as nothing was set aside for it."""
+    block = Block(ctypes.addressof(ctypes.c_char.from_buffer(data)), 0, data)
+    block.address, block.nbytes = block.start, data.nbytes
+    return block
+
   def free(self, block: Block) -> None:
     """Take a block back. Raises ValueError if it has been freed."""
     with self._lock:
       if block.address is None:
         raise ValueError(f"{block!r} was already freed")
       block.address = None
+      if not block.size:
+        block.view = memoryview(b"")
+        return
       self.used -= block.size
       # a new object: whoever still holds the old one must not see the next user's memory through it
       fresh = Block(block.start, block.size, block.view)

@@ -1,7 +1,7 @@
 """Runs schedules on devices that plugins provide. See README.md; the plugin contract is `tiny_runtime.contract`."""
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.buffer import Buffer, buffer_of, host_buffer
+from tiny_runtime.buffer import Buffer, adopted_buffer, buffer_of, host_buffer
 from tiny_runtime.compile_cache import cached_bytes
 from tiny_runtime.contract import (
   API,
@@ -12,6 +12,7 @@ from tiny_runtime.contract import (
   GraphCopy,
   GraphKernel,
   Graphs,
+  HostImport,
   HostMapped,
   Measure,
   Memory,
@@ -26,6 +27,6 @@ from tiny_runtime.graph import Capture, CapturedGraph, capture
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
   "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "GraphCopy", "GraphKernel",
-  "Graphs", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable", "buffer_of",
-  "cached_bytes", "capture", "host_buffer", "run",
+  "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable",
+  "adopted_buffer", "buffer_of", "cached_bytes", "capture", "host_buffer", "run",
 ]  # fmt: skip

@@ -91,6 +91,11 @@ class Buffer:
       raise DeviceLost(f"{base!r} is gone with its device: {base._opened.lost}. Compute the data again")
     return self
 
+  def _adopt(self, data: memoryview) -> None:
+    opened = self.opened
+    self._memory = opened.adopt(data)
+    self._opened, self._state = opened, "written"
+
   def free(self) -> None:
     """Give the memory back now; using the buffer or a view of it after that is an error. Usually the garbage
     collector does it."""
@@ -225,6 +230,20 @@ def buffer_of(uop: UOp) -> Buffer:
     raise TypeError(f"only BUFFER and BUFFER_VIEW have memory, got {uop!r}; realize the value first")
   with _lock:
     return _buffers.setdefault(uop, made)
+
+
+def adopted_buffer(device: str, data: memoryview, dtype: DType) -> UOp:
+  """A new BUFFER of `device` whose memory is `data`: writable C-contiguous bytes of this process, a whole number of
+  elements of `dtype`, one at least. They are kept for as long as the buffer is. Only where the device's capabilities
+  have `host_import`."""
+  if data.readonly or not data.c_contiguous or not data.nbytes or data.nbytes % dtype.itemsize:
+    raise ValueError(
+      f"a buffer of {dtype.name} can have {dtype.itemsize} or more writable C-contiguous bytes as its memory, "
+      f"got {data.nbytes} {'read-only' if data.readonly else 'writable'} ones"
+    )
+  uop = UOp.new_buffer(device, data.nbytes // dtype.itemsize, dtype)
+  buffer_of(uop)._adopt(data.cast("B"))
+  return uop
 
 
 def host_buffer(data: ReadableBuffer, dtype: DType) -> UOp:

@@ -18,7 +18,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 
-API: tuple[int, int] = (1, 2)
+API: tuple[int, int] = (1, 3)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -66,6 +66,8 @@ class Capabilities:
   """Most threads in one workgroup."""
   host_mapped: bool = False
   """Implements `HostMapped`: copies to and from the host need no staging buffer."""
+  host_import: bool = False
+  """Implements `HostImport`: memory of this process becomes the device's without a copy. (Since 1.3.)"""
   persistent: bool = False
   """Memory has contents before anything is written to it, as a file has; reading it first is no error."""
   graphs: bool = False
@@ -160,6 +162,15 @@ class HostMapped(Protocol):
   def view(self, memory: Memory) -> memoryview:
     """All of `memory` as bytes (format "B"): the memory itself, no copy. Shared code calls `sync` before it looks, and
     sees what launches wrote then. Writable where the device runs kernels. Valid until the memory is freed."""
+
+
+@runtime_checkable
+class HostImport(Protocol):
+  """Optional, claimed by `Capabilities.host_import`: memory of this process that programs work on where it is."""
+
+  def adopt(self, data: memoryview) -> Memory:
+    """A handle of `data`, bytes (format "B"), contiguous, writable, at any address: what launches write is seen in it,
+    and they see what the host wrote before. Keeps `data` until the handle is freed, and then drops it."""
 
 
 @dataclass(frozen=True)

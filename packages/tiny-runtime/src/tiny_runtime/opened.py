@@ -22,6 +22,7 @@ from tiny_runtime.contract import (
   GraphCopy,
   GraphKernel,
   Graphs,
+  HostImport,
   HostMapped,
   Memory,
   Program,
@@ -94,6 +95,17 @@ class OpenDevice:
       return self.device.view(memory)
 
     return self._call(f"mapping memory of {self.name}", look)
+
+  def adopt(self, data: memoryview) -> Memory:
+    """Memory of this process as the device's; released as any other. Only where `capabilities.host_import`."""
+
+    def take() -> Memory:
+      assert isinstance(self.device, HostImport)
+      return self.device.adopt(data)
+
+    memory = self._call(f"adopting {data.nbytes} bytes on {self.name}", take)
+    GlobalCounters.hold(data.nbytes)
+    return memory
 
   def load(self, binary: Binary) -> Program:
     """Make a binary launchable."""

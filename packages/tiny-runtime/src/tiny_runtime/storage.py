@@ -52,10 +52,10 @@ class Storage:
 
 
 class HostDevice(Storage):
-  """Memory of this process. A memory handle is a bytearray."""
+  """Memory of this process. A memory handle is a bytearray, or the memoryview that was adopted."""
 
   def __init__(self) -> None:
-    super().__init__(DeviceInfo("HOST", "storage", 0, Capabilities(kernels=False, host_mapped=True)))
+    super().__init__(DeviceInfo("HOST", "storage", 0, Capabilities(kernels=False, host_mapped=True, host_import=True)))
 
   def alloc(self, nbytes: int) -> bytearray:
     """Zeroed bytes. Raises OutOfMemory."""
@@ -64,20 +64,24 @@ class HostDevice(Storage):
     except MemoryError as error:
       raise OutOfMemory(f"HOST has no room for {nbytes} bytes") from error
 
-  def free(self, memory: bytearray) -> None:
+  def free(self, memory: bytearray | memoryview) -> None:
     """The last reference frees it."""
 
-  def write(self, memory: bytearray, offset: int, data: memoryview) -> None:
+  def write(self, memory: bytearray | memoryview, offset: int, data: memoryview) -> None:
     """See the contract."""
     memory[offset : offset + data.nbytes] = data
 
-  def read(self, memory: bytearray, offset: int, out: memoryview) -> None:
+  def read(self, memory: bytearray | memoryview, offset: int, out: memoryview) -> None:
     """See the contract."""
     out[:] = memoryview(memory)[offset : offset + out.nbytes]
 
-  def view(self, memory: bytearray) -> memoryview:
+  def view(self, memory: bytearray | memoryview) -> memoryview:
     """See HostMapped."""
     return memoryview(memory)
+
+  def adopt(self, data: memoryview) -> memoryview:
+    """See HostImport."""
+    return data
 
 
 class DiskMemory:

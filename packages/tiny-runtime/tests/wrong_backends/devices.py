@@ -145,7 +145,7 @@ class Queued(RefDevice):
 
   def __init__(self) -> None:
     super().__init__()
-    self.info = replace(self.info, capabilities=replace(self.info.capabilities, host_mapped=False))
+    self.info = replace(self.info, capabilities=replace(self.info.capabilities, host_mapped=False, host_import=False))
     self.pending: list[Callable[[], float | None]] = []
     self.freed: list[RefMemory] = []
 
@@ -232,6 +232,11 @@ class MapsACopy(RefDevice):
     return memoryview(bytearray(memory.bytes()))
 
 
+class AdoptsACopy(RefDevice):
+  def adopt(self, data: memoryview) -> RefMemory:
+    return super().adopt(memoryview(bytearray(data)))
+
+
 class ClaimsGraphs(RefDevice):
   def __init__(self) -> None:
     super().__init__()
@@ -303,6 +308,7 @@ FREE_EARLY = Backend(device=FreesTooEarly)
 BACKWARDS = Backend(device=RunsBackwards)
 ARGUMENTS = Backend(device=SharesArguments)
 MAPS_COPY = Backend(device=MapsACopy)
+ADOPTS_COPY = Backend(device=AdoptsACopy)
 GRAPHS = Backend(device=ClaimsGraphs)
 ARCH = Backend(device=ClaimsAnotherArch)
 OLD = OldBackend()

@@ -114,7 +114,9 @@ class ElementwiseMixin(MovementMixin):
     """Magnitude."""
     if dtypes.is_unsigned(self.dtype) or dtypes.is_bool(self.dtype):
       return self
-    return self.alu(Ops.MAX, self.mul(-1))
+    size = self.alu(Ops.MAX, self.mul(-1))
+    # of 0.0 and -0.0 either is a maximum
+    return self.ne(0).where(size, self.const_like(0)) if dtypes.is_float(self.dtype) else size
 
   def sign(self) -> Self:
     """-1, 0 or 1; NaN stays."""

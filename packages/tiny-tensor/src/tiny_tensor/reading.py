@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from tiny_runtime import Buffer, Device, buffer_of
 from tiny_tensor import tracing
@@ -112,13 +112,27 @@ class ReadMixin(AssignMixin):
     x = self.detach()
     return (x.to(None) if only_stored(x.uop) else x).as_dtype(dtypes.float32)
 
-  def data(self) -> memoryview:
-    """The elements as a read-only memoryview of this shape. Raises TypeError for bfloat16 and fp8."""
+  def formatted(self) -> Self:
+    """Itself. Raises TypeError for dtypes that a memoryview has no format for."""
     if self.dtype not in FORMATS:
       raise TypeError(f"{self.dtype.name} has no memoryview format: cast to float32, or bitcast to an integer dtype")
-    raw, shape = self.read_copy()
-    view = raw.toreadonly()
-    return view.cast(FORMATS[self.dtype]) if 0 in shape else view.cast(FORMATS[self.dtype], shape)  # type: ignore[call-overload, no-any-return]
+    return self
+
+  def shaped_view(self, raw: memoryview, shape: tuple[int, ...]) -> memoryview:
+    """Bytes as elements of this dtype and shape. Raises TypeError for float16 before Python 3.12."""
+    view: Any = raw
+    try:
+      return cast(memoryview, view.cast(FORMATS[self.dtype], *([] if 0 in shape else [shape])))
+    except ValueError:
+      raise TypeError(
+        f"a memoryview holds {self.dtype.name} only from Python 3.12 on: use numpy(), or bitcast to uint16"
+      ) from None
+
+  def data(self) -> memoryview:
+    """A copy of the elements as a read-only memoryview of this shape. Raises TypeError for bfloat16 and fp8, and before
+    Python 3.12 for float16."""
+    raw, shape = self.formatted().read_copy()
+    return self.shaped_view(raw.toreadonly(), shape)
 
   def numpy(self) -> numpy.ndarray[Any, Any]:
     """A NumPy array with a copy of the values; bfloat16 and fp8 become float32. Needs NumPy, else ImportError."""
@@ -143,9 +157,6 @@ class ReadMixin(AssignMixin):
     x = self.readable()
     out: Scalar = unpack(x.read()[0], x.dtype)[0]
     return out
-
-  def __bool__(self) -> bool:
-    raise TypeError("the truth of a Tensor is not defined: use .item(), .any() or .all()")
 
   def __len__(self) -> int:
     if not self.ndim:

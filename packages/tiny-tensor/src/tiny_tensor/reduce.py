@@ -86,7 +86,7 @@ class ReduceMixin(MathMixin):
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
     return x.sum(axis, keepdim).div(n).as_dtype(dtype)
 
-  def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+  def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """Variance: squared deviations from the mean summed over `n - correction` (0 at least)."""
     x, dtype = self.with_precision()
     deviation = x - x.mean(axis, keepdim=True)
@@ -94,15 +94,15 @@ class ReduceMixin(MathMixin):
     total = deviation.square().sum(axis, keepdim)
     return total.div(max(n - correction, 0) if isinstance(n, int) else n - correction).as_dtype(dtype)
 
-  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
+  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """Variance and mean."""
     return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
 
-  def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+  def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """Standard deviation: the root of `var`."""
     return self.var(axis, keepdim, correction).sqrt()
 
-  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
+  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """Standard deviation and mean."""
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from tiny_runtime import Device, buffer_of, host_buffer
-from tiny_tensor import capturing
+from tiny_runtime import Device
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.differentiation import GradientMixin
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
-from tiny_tensor.linalg import LinalgMixin
+from tiny_tensor.interchange import InterchangeMixin
+from tiny_tensor.placing import data_buffer
 from tiny_uop import DType, UOp, dtypes
 
 BYTES = (bytes, bytearray, memoryview)
@@ -51,25 +51,12 @@ def host_data(data: Any, dtype: DType | None, place: str) -> tuple[UOp, tuple[in
   return data_buffer(memoryview(pack(values, kind)), kind, place), shape
 
 
-def data_buffer(data: memoryview, dtype: DType, place: str) -> UOp:
-  """A BUFFER with a copy of `data`: on the device `place` if that is memory of this machine; else on HOST, for a COPY.
-  Also while a TinyJit captures: it needs the COPY, to repeat it."""
-  if not data.nbytes or place == "HOST" or capturing.current() is not None:
-    return host_buffer(data, dtype)
-  capabilities = Device.opened(place).capabilities
-  if not (capabilities.host_mapped and capabilities.kernels):
-    return host_buffer(data, dtype)
-  uop = UOp.new_buffer(place, data.nbytes // dtype.itemsize, dtype)
-  buffer_of(uop).write(data)
-  return uop
-
-
 def file_size(path: str) -> builtins.int:
   """Bytes in a file. Raises FileNotFoundError."""
   return os.stat(path).st_size
 
 
-class Tensor(LinalgMixin, GradientMixin):
+class Tensor(InterchangeMixin, GradientMixin):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
   `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path`

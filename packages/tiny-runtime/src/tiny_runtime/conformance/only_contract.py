@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -120,6 +121,13 @@ class _Mapped:
     return view
 
 
+class _Importing:
+  __slots__ = ()
+
+  def adopt(self: Any, data: memoryview) -> Opaque:
+    return Opaque(self._hidden.adopt(data))
+
+
 class _Graphs:
   __slots__ = ()
 
@@ -140,22 +148,9 @@ class _Graphs:
     return seconds if wait else None
 
 
-class _MappedDevice(OnlyDevice, _Mapped):
-  __slots__ = ()
-
-
-class _GraphsDevice(OnlyDevice, _Graphs):
-  __slots__ = ()
-
-
-class _MappedGraphsDevice(OnlyDevice, _Mapped, _Graphs):
-  __slots__ = ()
-
-
-_DEVICES: dict[tuple[bool, bool], type[OnlyDevice]] = {
-  (False, False): OnlyDevice, (True, False): _MappedDevice, (False, True): _GraphsDevice,
-  (True, True): _MappedGraphsDevice,
-}  # fmt: skip
+@cache
+def _device_class(*extras: type) -> type[OnlyDevice]:
+  return type("OnlyDevice", (OnlyDevice, *extras), {"__slots__": ()})
 
 
 def _inner_call(call: GraphKernel | GraphCopy) -> GraphKernel | GraphCopy:
@@ -167,7 +162,8 @@ def wrap_device(device: Device) -> Device:
   if isinstance(device, OnlyDevice):
     return device
   record = device.info.capabilities
-  return _DEVICES[record.host_mapped, record.graphs](device)
+  claims = ((record.host_mapped, _Mapped), (record.host_import, _Importing), (record.graphs, _Graphs))
+  return _device_class(*(extra for claimed, extra in claims if claimed))(device)
 
 
 class OnlyBackend(_Only):

@@ -16,7 +16,7 @@ from tiny_runtime.contract import Capabilities
 from tiny_runtime.discovery import plugins
 from tiny_uop import dtypes
 
-METHODS = {"host_mapped": ("view",), "graphs": ("make_graph", "run_graph")}
+METHODS = {"host_mapped": ("view",), "host_import": ("adopt",), "graphs": ("make_graph", "run_graph")}
 """What a device has that makes the claim."""
 
 SUITES = {
@@ -25,6 +25,7 @@ SUITES = {
   "local_memory": "test_level3_workgroups",
   "max_local_size": "test_level3_workgroups",
   "host_mapped": "test_host_mapped",
+  "host_import": "test_host_import",
   "persistent": "test_persistent",
   "graphs": "test_level5_graphs",
 }
@@ -104,3 +105,32 @@ def test_host_mapped(target: Target) -> None:
   again = filled(target, [5])
   demand_numbers(target, again, [5], "memory after views were dropped", "what a view keeps")
   device.free(again)
+
+
+def test_host_import(target: Target) -> None:
+  device = target.device
+  if not device.info.capabilities.host_import:
+    pytest.skip("host_import is not claimed")
+  program = Loaded(target, elementwise("add_one", 16, I, [I], lambda a: a + 1))
+  own = bytearray(128)
+  # at an address that is aligned for an element and for no more
+  data, look_at = memoryview(own)[4:68], "adopt gives a handle of the memory itself, not a copy of it"
+  data.cast("i")[:] = memoryview(bytearray(64)).cast("i")
+  source = device.adopt(data)  # type: ignore[attr-defined]  # claimed
+  own[4:8] = (41).to_bytes(4, "little")
+  with memories(target, [0] * 16) as (result,):
+    program(result, source)
+    demand_numbers(target, result, [42, *[1] * 15], "what the host wrote to adopted memory before a launch", look_at)
+    program(source, result)
+    device.sync()
+  got, expected = data.cast("i").tolist(), [43, *[2] * 15]
+  demand(got == expected, "what a launch wrote to adopted memory", expected=expected, got=got, look_at=look_at)
+  around = bytes(own[:4]) + bytes(own[68:])
+  demand(around == bytes(64), "what lies around adopted memory", expected=bytes(64), got=around)
+  device.free(source)
+  del source
+  data.release()
+  try:
+    own.append(0)  # a bytearray that someone looks at cannot grow
+  except BufferError:
+    demand(False, "adopted memory is still held after free", look_at="free drops the memoryview")

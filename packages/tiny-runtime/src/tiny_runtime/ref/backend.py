@@ -24,7 +24,7 @@ class RefBackend:
   """One device, always there."""
 
   # numbers of the plugin's own, not imported from the contract: they say which version it was written for
-  api = (1, 0)
+  api = (1, 3)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

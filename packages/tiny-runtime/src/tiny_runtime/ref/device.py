@@ -25,9 +25,9 @@ class RefMemory:
 
   def __init__(self, nbytes: int) -> None:
     self.nbytes = nbytes
-    self.data: bytearray | None = bytearray(nbytes) if nbytes > 1 << 20 else bytearray(b"\xff") * nbytes
+    self.data: bytearray | memoryview | None = bytearray(nbytes) if nbytes > 1 << 20 else bytearray(b"\xff") * nbytes
 
-  def bytes(self) -> bytearray:
+  def bytes(self) -> bytearray | memoryview:
     """The contents. Raises ValueError after `free`."""
     if self.data is None:
       raise ValueError(f"REF: this memory of {self.nbytes} bytes was freed")
@@ -47,7 +47,9 @@ class RefDevice:
 
   def __init__(self) -> None:
     names = frozenset(d.name for d in dtypes.all)
-    capabilities = Capabilities(dtypes=names, local_memory=1 << 16, max_local_size=1024, host_mapped=True)
+    capabilities = Capabilities(
+      dtypes=names, local_memory=1 << 16, max_local_size=1024, host_mapped=True, host_import=True
+    )
     self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0
 
@@ -81,6 +83,12 @@ class RefDevice:
   def view(self, memory: RefMemory) -> memoryview:
     """The optional capability `HostMapped`."""
     return memoryview(memory.bytes())
+
+  def adopt(self, data: memoryview) -> RefMemory:
+    """The optional capability `HostImport`."""
+    memory = RefMemory(0)
+    memory.data = data
+    return memory
 
   def load(self, binary: Binary) -> RefProgram:
     """Parse the kernel and make a function of it."""

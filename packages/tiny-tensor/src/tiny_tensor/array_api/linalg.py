@@ -1,0 +1,233 @@
+"""The standard's extension for linear algebra, but for `eig` and `eigvals`, whose results are complex.
+
+Matrices are in the last two axes, those before them are batches. All is computed in the dtype of `x`, float32 at least.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+from tiny_tensor.array_api.data_types import finfo
+from tiny_tensor.array_api.operands import Array, Axis, check_kind
+from tiny_tensor.array_api.products import matmul, matrix_transpose, tensordot, vecdot
+from tiny_tensor.shapes import broadcast_shape, normalize_axes
+from tiny_tensor.tensor import Tensor
+from tiny_uop import DType
+
+__all__ = [
+  "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
+  "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace",
+  "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+class EighResult(NamedTuple):
+  """Eigenvalues, ascending, and eigenvectors in columns."""
+
+  eigenvalues: Array
+  eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+  """Orthogonal and upper triangular factor."""
+
+  Q: Array
+  R: Array
+
+
+class SlogdetResult(NamedTuple):
+  """The sign of a determinant, and the logarithm of its magnitude."""
+
+  sign: Array
+  logabsdet: Array
+
+
+class SVDResult(NamedTuple):
+  """Left singular vectors in columns, singular values descending, right singular vectors in rows."""
+
+  U: Array
+  S: Array
+  Vh: Array
+
+
+def cholesky(x: Array, /, *, upper: bool = False) -> Array:
+  """L with `L @ L.mT == x`, or with `upper` its transpose. NaN where `x` is not positive definite."""
+  check_kind("cholesky", "real floating", x)
+  lower = x.cholesky()
+  return lower.mT if upper else lower
+
+
+def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+  """The cross product of vectors of 3 along an axis, counted from the end; the others broadcast."""
+  shape = broadcast_shape(x1.shape, x2.shape)
+  if x1.shape[axis] != 3 or x2.shape[axis] != 3:
+    raise ValueError(f"cross takes 3 elements along axis {axis}, got shapes {x1.shape} and {x2.shape}")
+  return x1.broadcast_to(shape).cross(x2.broadcast_to(shape), axis)
+
+
+def det(x: Array, /) -> Array:
+  """The determinant."""
+  check_kind("det", "real floating", x)
+  return x.det()
+
+
+def diagonal(x: Array, /, *, offset: int = 0) -> Array:
+  """The diagonal that lies `offset` above the main one."""
+  return x.diagonal(offset, -2, -1)
+
+
+def eigh(x: Array, /) -> EighResult:
+  """Eigenvalues and eigenvectors of symmetric matrices.
+
+  `x + c` with c no less than the largest magnitude of an eigenvalue (Gershgorin) is positive semidefinite, so its right
+  singular vectors are the eigenvectors of `x`, and the values are their Rayleigh quotients.
+  """
+  check_kind("eigh", "real floating", x)
+  n = x.square_size("eigh")
+  if 0 in x.shape:
+    return EighResult(x.sum(-1), x)
+  a, dtype = x.with_precision()
+  limit = a.abs().sum(-1).max(-1).reshape((*a.shape[:-2], 1, 1))
+  vectors = (a + Tensor.eye(n, dtype=a.dtype, device=a.device) * limit).svd()[2].mT.flip(-1).contiguous()
+  values = (vectors * (a @ vectors)).sum(-2)
+  values, order = values.sort(-1)
+  vectors = vectors.gather(-1, order.unsqueeze(-2).broadcast_to(vectors.shape))
+  return EighResult(values.cast(dtype), vectors.cast(dtype))
+
+
+def eigvalsh(x: Array, /) -> Array:
+  """Eigenvalues of symmetric matrices, ascending."""
+  return eigh(x).eigenvalues
+
+
+def inv(x: Array, /) -> Array:
+  """The inverse."""
+  check_kind("inv", "real floating", x)
+  return x.inverse()
+
+
+def matrix_norm(
+  x: Array, /, *, keepdims: bool = False, ord: int | float | Literal["fro", "nuc"] | None = "fro"
+) -> Array:
+  """The Frobenius or nuclear norm; ±2: the extreme singular values, ±1 and ±inf: the extreme sums of columns, rows."""
+  check_kind("matrix_norm", "real floating", x)
+  if ord in ("fro", None):
+    return vector_norm(x, axis=(x.ndim - 2, x.ndim - 1), keepdims=keepdims)
+  if ord == "nuc" or ord in (2, -2):
+    s = svdvals(x)
+    out = s.sum(-1) if ord == "nuc" else (s.max(-1) if ord == 2 else s.min(-1))
+  elif ord in (1, -1, math.inf, -math.inf):
+    sums = x.abs().sum(-2 if ord in (1, -1) else -1)
+    out = sums.max(-1) if isinstance(ord, (int, float)) and ord > 0 else sums.min(-1)
+  else:
+    raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', ±1, ±2 or ±inf, got {ord!r}")
+  return out.reshape((*out.shape, 1, 1)) if keepdims else out
+
+
+def matrix_power(x: Array, n: int, /) -> Array:
+  """`x @ x @ …`, n times, by repeated squaring; of the inverse for negative n."""
+  size = x.square_size("matrix_power")
+  base = x.inverse() if n < 0 else x
+  out = Tensor.eye(size, dtype=x.dtype, device=x.device).broadcast_to(x.shape) if n == 0 else None
+  power = -n if n < 0 else n
+  while power:
+    if power & 1:
+      out = base if out is None else out.matmul(base).contiguous()
+    base, power = base.matmul(base).contiguous() if power > 1 else base, power >> 1
+  assert out is not None
+  return out
+
+
+def cutoff(x: Array, s: Array, rtol: float | Array | None) -> Array:
+  """Below which singular values count as zero: `rtol` (default: the longer side times eps) of the largest."""
+  if rtol is None:
+    rtol = max(int(x.shape[-2]), int(x.shape[-1])) * finfo(s.dtype).eps
+  return s.max(-1, keepdim=True) * (rtol.unsqueeze(-1) if isinstance(rtol, Tensor) and rtol.ndim else rtol)
+
+
+def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+  """How many singular values are greater than `rtol` times the largest."""
+  s = svdvals(x)
+  return (s > cutoff(x, s, rtol)).sum(-1)
+
+
+def outer(x1: Array, x2: Array, /) -> Array:
+  """All products of an element of one vector and one of the other."""
+  return x1.outer(x2)
+
+
+def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+  """The pseudo-inverse (Moore–Penrose), with singular values up to `rtol` times the largest taken as zero."""
+  u, s, vh = svd(x, full_matrices=False)
+  inverse = (s > cutoff(x, s, rtol)).where(s.reciprocal(), 0.0)
+  return (vh.mT * inverse.unsqueeze(-2)).matmul(u.mT)
+
+
+def qr(x: Array, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
+  """Q with orthonormal columns and R upper triangular; "complete" makes Q square."""
+  check_kind("qr", "real floating", x)
+  if mode not in ("reduced", "complete"):
+    raise ValueError(f"qr: mode must be 'reduced' or 'complete', got {mode!r}")
+  q, r = x.qr()
+  k = min(int(x.shape[-2]), int(x.shape[-1])) if mode == "reduced" else int(x.shape[-2])
+  return QRResult(q.select_axis(q.ndim - 1, 0, k), r.select_axis(r.ndim - 2, 0, k))
+
+
+def slogdet(x: Array, /) -> SlogdetResult:
+  """The sign of the determinant, and the logarithm of its magnitude, which does not overflow."""
+  check_kind("slogdet", "real floating", x)
+  n = x.square_size("slogdet")
+  if n == 0:
+    return SlogdetResult(x.filled(x.shape[:-2], 1), x.filled(x.shape[:-2], 0))
+  # with rows of magnitude 1, nothing overflows on the way; the determinant of an orthogonal matrix is 1 or -1
+  largest = x.abs().max(-1, keepdim=True)
+  largest = largest.eq(0).where(1.0, largest)
+  q, r = (x / largest).qr()
+  diagonal = r.diagonal(0, -2, -1)
+  logarithm = (diagonal.abs().log() + largest.squeeze(-1).log()).sum(-1)
+  return SlogdetResult(diagonal.sign().prod(-1) * q.det().sign(), logarithm)
+
+
+def solve(x1: Array, x2: Array, /) -> Array:
+  """y with `x1 @ y == x2`; `x2` is one vector, or matrices."""
+  check_kind("solve", "real floating", x1, x2)
+  if x2.ndim == 1:
+    return x1.solve(x2)
+  # Tensor.solve takes (batch, n) for vectors, as PyTorch does; here they are one matrix
+  lead = broadcast_shape(x1.shape[:-2], x2.shape[:-2])
+  return x1.broadcast_to((*lead, *x1.shape[-2:])).solve(x2.broadcast_to((*lead, *x2.shape[-2:])))
+
+
+def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
+  """U, S, Vh with `U @ diag(S) @ Vh == x`, U and Vh square if `full_matrices`."""
+  check_kind("svd", "real floating", x)
+  return SVDResult(*x.svd(full_matrices))
+
+
+def svdvals(x: Array, /) -> Array:
+  """Singular values, descending."""
+  return svd(x, full_matrices=False).S
+
+
+def trace(x: Array, /, *, offset: int = 0, dtype: DType | None = None) -> Array:
+  """The sum of the diagonal that lies `offset` above the main one."""
+  return diagonal(x, offset=offset).sum(-1, dtype=dtype)
+
+
+def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float = 2) -> Array:
+  """`sum(|x|^ord)^(1/ord)` over axes (None: all); ±inf: the extreme magnitudes; 0: how many are not zero."""
+  check_kind("vector_norm", "real floating", x)
+  axes = normalize_axes(axis, x.ndim)
+  size, dtype = x.abs().with_precision()
+  if ord == math.inf or ord == -math.inf:
+    out = size.max(axes, keepdims) if ord > 0 else size.min(axes, keepdims)
+  elif ord == 0:
+    out = size.as_bool().sum(axes, keepdims)
+  elif ord == 1:
+    out = size.sum(axes, keepdims)
+  elif ord == 2:
+    out = size.square().sum(axes, keepdims).sqrt()
+  else:
+    out = size.pow(float(ord)).sum(axes, keepdims).pow(1 / ord)
+  return out.cast(dtype)
