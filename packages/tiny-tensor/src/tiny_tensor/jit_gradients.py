@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tiny_tensor.capturing import JitError
 from tiny_tensor.jit_graphs import buffer_below
 from tiny_tensor.tensor import Tensor
-from tiny_uop import UOp
+from tiny_uop import UOp, dtypes
 
 
 class Gradients:
@@ -61,8 +61,9 @@ def _count_of_one() -> int:
   enabled = getattr(sys, "_is_gil_enabled", None)
   if sys.implementation.name != "cpython" or not (enabled is None or enabled()):
     return 0
-  owner = Tensor(0.0)
-  owner.grad = Tensor(1.0)
+  # not Tensor(0.0), which looks for the default device: importing this must not
+  owner = Tensor.wrap(UOp.const(dtypes.float32, 0))
+  owner.grad = Tensor.wrap(UOp.const(dtypes.float32, 1))
   return _references(owner)
 
 
