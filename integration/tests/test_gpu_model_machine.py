@@ -17,7 +17,7 @@ from gpu_model.toolchain import Refused, compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
-HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+HEAD = "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing namespace metal;\n"
 POSITIONS = "uint3 gid [[threadgroup_position_in_grid]], uint3 lid [[thread_position_in_threadgroup]]"
 COUNT = 256
 

@@ -17,9 +17,21 @@ from gpu_model.metal import BACKEND, ModelBackend, ModelDevice
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, CompileError, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare
+from tiny_runtime.conformance.standard import (
+  convolution,
+  dequantised,
+  gelu,
+  layer_norm,
+  linear,
+  matmul,
+  softmax,
+  sums,
+  total,
+  transpose,
+)
 from tiny_runtime.conformance.target import Target, reference
 from tiny_runtime.conformance.test_level3_programs import small
-from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, PtrDType, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
@@ -197,3 +209,36 @@ def test_either_order_of_threads_gives_the_same(dtype: DType) -> None:
     target = Target("METAL", ModelBackend(Options(backwards=backwards)), "gpu_model.metal:BACKEND")
     compare(target, reference(), kernel, [bytes(3 * dtype.itemsize), small(dtype, 300)], look_at="barriers")
     target.device.close()
+
+
+# *** what the heuristics choose ***
+
+SMALL = {
+  "matmul": lambda: matmul(40, 64, 32, F, F, F),
+  "matmul_half": lambda: matmul(32, 33, 48, dtypes.float16, F, dtypes.float16, transposed=True),
+  "matmul_int8": lambda: matmul(16, 48, 32, dtypes.int8, dtypes.int32, dtypes.int32),
+  "matmul_thin": lambda: matmul(1, 64, 512, F, F, F, transposed=True),
+  "linear": lambda: linear(32, 24, 40),
+  "dequantised": lambda: dequantised(16, 24, 32),
+  "convolution": lambda: convolution(4, 10, 8),
+  "softmax": lambda: softmax(3, 500),
+  "layer_norm": lambda: layer_norm(4, 256),
+  "total": lambda: total(5000, F),
+  "column_sums": lambda: sums(70, 40, 0),
+  "gelu": lambda: gelu(700),
+  "transpose": lambda: transpose(33, 70),
+}
+"""The standard kernels, at sizes that REF interprets in a moment."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_standard_kernels_with_what_the_heuristics_choose(name: str) -> None:
+  """Right, with no race, no barrier that some threads miss, and no access outside, whatever the optimisations are."""
+  target, kernel = Target("METAL", BACKEND, "gpu_model.metal:BACKEND"), SMALL[name]()
+  params = sorted((u for u in kernel.toposort if u.op is Ops.PARAM), key=lambda u: int(u.arg))
+  contents = []
+  for u in params:
+    assert isinstance(u.dtype, PtrDType)
+    contents.append(small(u.dtype.base, u.dtype.size, u.arg))
+  compare(target, reference(), kernel, contents, tolerance=64, look_at="the optimisations: heuristics_groups.py")
+  target.device.close()

@@ -29,6 +29,7 @@ HEADER = (
   "#pragma METAL fp contract(off)",
   "using namespace metal;",
 )
+MATRICES = "#include <metal_simdgroup_matrix>"
 BUFFERS = 31
 """Most entries of a kernel's table of buffers ("Metal Feature Set Tables")."""
 WIDEST = 4
@@ -89,7 +90,9 @@ class MetalRenderer(CRenderer):
 
   def header(self, linear: UOp) -> list[str]:
     used = {u.arg for u in linear.src if u.op is Ops.MMA}
-    return [*super().header(linear), *(definition(c) for c in self.capabilities.tensor_cores if c in used)]
+    functions = [definition(core) for core in self.capabilities.tensor_cores if core in used]
+    first, *others = super().header(linear)
+    return [first, *([MATRICES] if functions else []), *others, *functions]
 
   def declaration(self, linear: UOp) -> str:
     """With the size of the threadgroup where it is known: without it the compiler may take so many registers that

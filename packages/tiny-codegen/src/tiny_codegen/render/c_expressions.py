@@ -73,10 +73,18 @@ def _wrapping(dialect: CDialect, u: UOp, a: str, b: str) -> str:
   which C promotes.
   """
   name, symbol = dialect.type_of(u.dtype), _INFIX[u.op]
-  if u.op in (Ops.AND, Ops.OR, Ops.XOR) or cannot_overflow(u):
+  if u.op in (Ops.AND, Ops.OR, Ops.XOR) or cannot_overflow(u) or _shifts_nothing_out(u):
     return f"({a} {symbol} {b})" if u.dtype.bits >= 32 else f"({name})({a} {symbol} {b})"
   wide = dialect.type_of(dtypes.uint64 if u.dtype.bits == 64 else dtypes.uint32)
   return f"({name})(({wide}){a} {symbol} ({wide}){b})"
+
+
+def _shifts_nothing_out(u: UOp) -> bool:
+  """Whether the bounds of a SHL's operands keep what it shifts within the type, and positive."""
+  (low, high), most = (u.src[0].vmin, u.src[0].vmax), u.src[1].vmax
+  return bool(
+    u.op is Ops.SHL and low >= 0 and most < u.dtype.bits and int(high) << int(most) <= int(dtypes.max(u.dtype))
+  )
 
 
 def _divide(dialect: CDialect, u: UOp, a: str, b: str) -> str:

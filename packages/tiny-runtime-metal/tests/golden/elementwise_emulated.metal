@@ -1,0 +1,72 @@
+#include <metal_stdlib>
+#pragma METAL fp math_mode(safe)
+#pragma METAL fp contract(off)
+using namespace metal;
+
+[[max_total_threads_per_threadgroup(32)]] kernel void tiny_elementwise(device ushort* p0 [[buffer(0)]], device const ushort* p1 [[buffer(1)]], device const ushort* p2 [[buffer(2)]], device const ushort* p3 [[buffer(3)]], uint3 gid [[threadgroup_position_in_grid]], uint3 lid [[thread_position_in_threadgroup]]) {
+  const int lidx0 = lid.x;
+  const int gidx0 = gid.x;
+  const int v0 = (gidx0 << 5);
+  const int v1 = (lidx0 + v0);
+  const ushort v2 = p1[v1];
+  const uint v3 = (uint)v2;
+  const uint v4 = (v3 << 16u);
+  const float v5 = as_type<float>(v4);
+  const ushort v6 = p2[v1];
+  const uint v7 = (uint)v6;
+  const uint v8 = (v7 << 16u);
+  const float v9 = as_type<float>(v8);
+  const float v10 = (v5 * v9);
+  const uint v11 = as_type<uint>(v10);
+  const uint v12 = (v11 & 2147483647u);
+  const bool v13 = (2139095040u < v12);
+  const uint v14 = (uint)((uint)v12 + (uint)32767u);
+  const uint v15 = (uint)(v12 >> 16u);
+  const uint v16 = (v15 & 1u);
+  const uint v17 = (uint)((uint)v14 + (uint)v16);
+  const uint v18 = (uint)(v17 >> 16u);
+  const uint v19 = (uint)(v11 >> 31u);
+  const uint v20 = (v19 << 15u);
+  const uint v21 = (v18 | v20);
+  const uint v22 = (v13 ? 32704u : v21);
+  const ushort v23 = (ushort)v22;
+  const uint v24 = (uint)v23;
+  const uint v25 = (v24 << 16u);
+  const float v26 = as_type<float>(v25);
+  const ushort v27 = p3[v1];
+  const uint v28 = (uint)v27;
+  const uint v29 = (v28 << 16u);
+  const float v30 = as_type<float>(v29);
+  const float v31 = (v26 + v30);
+  const uint v32 = as_type<uint>(v31);
+  const uint v33 = (v32 & 2147483647u);
+  const bool v34 = (2139095040u < v33);
+  const uint v35 = (uint)((uint)v33 + (uint)32767u);
+  const uint v36 = (uint)(v33 >> 16u);
+  const uint v37 = (v36 & 1u);
+  const uint v38 = (uint)((uint)v35 + (uint)v37);
+  const uint v39 = (uint)(v38 >> 16u);
+  const uint v40 = (uint)(v32 >> 31u);
+  const uint v41 = (v40 << 15u);
+  const uint v42 = (v39 | v41);
+  const uint v43 = (v34 ? 32704u : v42);
+  const ushort v44 = (ushort)v43;
+  const uint v45 = (uint)v44;
+  const uint v46 = (v45 << 16u);
+  const float v47 = as_type<float>(v46);
+  const float v48 = (v47 > 0x0.0p+0f || v47 != v47 ? v47 : 0x0.0p+0f);
+  const uint v49 = as_type<uint>(v48);
+  const uint v50 = (v49 & 2147483647u);
+  const bool v51 = (2139095040u < v50);
+  const uint v52 = (uint)((uint)v50 + (uint)32767u);
+  const uint v53 = (uint)(v50 >> 16u);
+  const uint v54 = (v53 & 1u);
+  const uint v55 = (uint)((uint)v52 + (uint)v54);
+  const uint v56 = (uint)(v55 >> 16u);
+  const uint v57 = (uint)(v49 >> 31u);
+  const uint v58 = (v57 << 15u);
+  const uint v59 = (v56 | v58);
+  const uint v60 = (v51 ? 32704u : v59);
+  const ushort v61 = (ushort)v60;
+  p0[v1] = v61;
+}
