@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-codegen": {"tiny_uop"},
   "tiny-runtime": {"tiny_uop"},
   "tiny-runtime-cpu": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
+  "tiny-runtime-amd": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-runtime-metal": {"tiny_uop", "tiny_runtime", "tiny_codegen"},
   "tiny-runtime-nv": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},

@@ -22,11 +22,12 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
     (["packages/tiny-sched/README.md"], "tiny-sched tiny-tensor"),
     (
       ["packages/tiny-codegen/src/tiny_codegen/opts.py"],
-      "tiny-codegen tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl",
+      "tiny-codegen tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl",
     ),
     (
       ["packages/tiny-runtime/tests/conftest.py"],
-      "tiny-runtime tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl tiny-tensor",
+      "tiny-runtime tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl "
+      "tiny-tensor",
     ),
     (["integration/plugins/tiny-runtime-opencl/pyproject.toml"], "tiny-runtime-opencl"),
     (["packages/tiny-viz/pyproject.toml", "packages/tiny-tensor/CHANGELOG.md"], "tiny-viz tiny-tensor"),

@@ -9,10 +9,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_object
 from tiny_runtime_cpu.host import Arch
 from tiny_runtime_cpu.machine import PASSES
-from tiny_uop import UOp, print_uop
+from tiny_uop import UOp
 
 if TYPE_CHECKING:
   # imported where it is used: a process that finds all its kernels in the cache does without
@@ -46,15 +47,11 @@ class CPUCompiler:
     """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""
     from tiny_codegen import compile_kernel
 
-    timer: Callable[[UOp], float] | None = None
-    if measure is not None:
-      timer = lambda program: measure(self.assemble(program))  # noqa: E731
-    try:
+    def generate(kernel: UOp, *, measure: Callable[[UOp], float] | None, notes: Measure | None) -> UOp:
       with _generating:
-        program = compile_kernel(kernel, renderer_for(self.arch), measure=timer, notes=measure)
-    except (ValueError, NotImplementedError) as error:
-      raise CompileError(f"no code for this kernel: {error}", print_uop(kernel)) from error
-    return self.assemble(program)
+        return compile_kernel(kernel, renderer_for(self.arch), measure=measure, notes=notes)
+
+    return compile_generated(kernel, measure, generate, self.assemble)
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary."""

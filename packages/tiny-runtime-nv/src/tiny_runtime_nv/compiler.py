@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_assembly
 from tiny_runtime_nv.arch import Arch
-from tiny_uop import UOp, print_uop
+from tiny_uop import UOp
 
 LEVEL = 3
 """How much LLVM optimises; ptxas does the rest."""
@@ -31,14 +32,7 @@ class NVCompiler:
     from tiny_codegen import compile_kernel
     from tiny_runtime_nv.target import PTXRenderer
 
-    timer: Callable[[UOp], float] | None = None
-    if measure is not None:
-      timer = lambda program: measure(self.assemble(program))  # noqa: E731
-    try:
-      program = compile_kernel(kernel, PTXRenderer(self.arch), measure=timer, notes=measure)
-    except (ValueError, NotImplementedError) as error:
-      raise CompileError(f"no code for this kernel: {error}", print_uop(kernel)) from error
-    return self.assemble(program)
+    return compile_generated(kernel, measure, partial(compile_kernel, renderer=PTXRenderer(self.arch)), self.assemble)
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary, whose code is PTX."""

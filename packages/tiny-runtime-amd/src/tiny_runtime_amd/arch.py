@@ -1,0 +1,52 @@
+"""What code is made for: one row per architecture, and which row a GPU gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiny_runtime.llvm import Processor
+
+TRIPLE = "amdgcn-amd-amdhsa"
+
+
+@dataclass(frozen=True)
+class Arch:
+  """An architecture, by LLVM's name. `wave` threads run in step; a workgroup has up to `local_memory` bytes."""
+
+  name: str
+  wave: int
+  local_memory: int = 64 << 10
+
+  @property
+  def processor(self) -> Processor:
+    """What LLVM has to know; the size of a wave is its own choice, and the one of this table. Linux sets GPUs up for
+    accesses that are not aligned."""
+    return Processor(TRIPLE, self.name, "+unaligned-access-mode")
+
+  @property
+  def version(self) -> int:
+    """How the kernel driver writes it (`gfx_target_version` in sysfs): 90402 for gfx942, 110000 for gfx1100."""
+    digits = self.name.removeprefix("gfx")
+    major, minor, step = int(digits[:-2]), int(digits[-2]), int(digits[-1], 16)
+    return major * 10000 + minor * 100 + step
+
+  def __str__(self) -> str:
+    return self.name
+
+  @classmethod
+  def parse(cls, text: str) -> Arch:
+    """The inverse of `str`. Raises ValueError for a name that is not in the table."""
+    for arch in ARCHS:
+      if arch.name == text:
+        return arch
+    names = ", ".join(arch.name for arch in ARCHS)
+    raise ValueError(f"no architecture of an AMD GPU that is known: {text!r}, expected one of {names}")
+
+
+ARCHS = (
+  Arch("gfx1100", 32),
+  Arch("gfx1201", 32),
+  Arch("gfx942", 64),
+  Arch("gfx950", 64, 160 << 10),
+)
+"""RDNA 3 (Radeon RX 7900), RDNA 4 (RX 9070), CDNA 3 (Instinct MI300), CDNA 4 (MI350)."""

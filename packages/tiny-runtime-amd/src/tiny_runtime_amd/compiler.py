@@ -1,0 +1,45 @@
+"""The pure half: kernel UOp → LLVM IR (tiny-codegen) → object (LLVM) → code object (our linker)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.generated import compile_generated
+from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_object
+from tiny_runtime_amd.arch import Arch
+from tiny_runtime_amd.elf import ElfError
+from tiny_runtime_amd.link import link
+from tiny_uop import UOp
+
+LEVEL = 3
+"""How much LLVM optimises."""
+
+
+@dataclass(frozen=True)
+class AMDCompiler:
+  """Compiles kernels for one architecture. Needs no GPU, no driver and nothing of ROCm."""
+
+  arch: Arch
+
+  @property
+  def key(self) -> str:
+    """Architecture and version of LLVM."""
+    return f"amd {LLVM_VERSION} -O{LEVEL} {self.arch}"
+
+  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
+    """Compile a kernel-level SINK to a code object. Raises CompileError with the LLVM IR, or the kernel if it never
+    came to that."""
+    from tiny_codegen import compile_kernel
+    from tiny_runtime_amd.target import renderer
+
+    return compile_generated(kernel, measure, partial(compile_kernel, renderer=renderer(self.arch)), self.assemble)
+
+  def assemble(self, program: UOp) -> Binary:
+    """The back half: a PROGRAM with its source → Binary, whose code is a loadable ELF file."""
+    text = str(program.src[2].arg)
+    try:
+      return Binary.of(program, link(compile_object(text, self.arch.processor, LEVEL)))
+    except (LLVMError, ElfError) as error:
+      raise CompileError(f"LLVM refused kernel {program.arg.name}: {error}", text) from error

@@ -1,0 +1,68 @@
+"""AMD's GPUs as data of tiny-codegen's LLVM renderer."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
+from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_runtime_amd.arch import TRIPLE, Arch
+from tiny_runtime_amd.matrix_cores import matrix_instructions
+from tiny_uop import Ops, dtypes
+
+MOST_THREADS = 1024
+WIDEST = 16
+"""Bytes of the widest access. It may begin at any multiple of an element."""
+
+# what a kernel could ask of the runtime and never does: without it there is nothing to prepare in a launch
+_UNUSED = (
+  "completion-action", "default-queue", "dispatch-id", "dispatch-ptr", "heap-ptr", "hostcall-ptr", "implicitarg-ptr",
+  "lds-kernel-id", "multigrid-sync-arg", "queue-ptr",
+)  # fmt: skip
+
+
+@cache
+def target(arch: Arch) -> LLVMTarget:
+  """What the renderer has to know of an architecture."""
+  matrices = matrix_instructions(arch)
+  capabilities = Capabilities(
+    native_dtypes=LLVM_DTYPES | {dtypes.float16, dtypes.bfloat16},
+    native_ops=LLVM_OPS | {Ops.MULACC},
+    vector_bits=8 * WIDEST,
+    max_vector_lanes=WIDEST,
+    has_fma=True,
+    has_local=True,
+    max_local=(MOST_THREADS,) * 3,
+    max_workgroup=MOST_THREADS,
+    shared_memory_bytes=arch.local_memory,
+    tensor_cores=tuple([m.core for m in matrices]),
+  )
+  return LLVMTarget(
+    name=arch.name,
+    capabilities=capabilities,
+    triple=TRIPLE,
+    cpu=arch.name,
+    features=arch.processor.features,
+    convention="amdgpu_kernel",
+    spaces=(1, 3, 5),
+    counters=tuple([
+      (f"{prefix}{axis}", f"llvm.amdgcn.{register}.id.{'xyz'[axis]}")
+      for prefix, register in (("gidx", "workgroup"), ("lidx", "workitem"))
+      for axis in range(3)
+    ]),
+    # shared memory alone has to be as others left it: what is on its way to global memory need not be waited for
+    barrier=(
+      'fence syncscope("workgroup") release, !mmra !0',
+      "call void @llvm.amdgcn.s.barrier()",
+      'fence syncscope("workgroup") acquire, !mmra !0',
+    ),
+    metadata=('!0 = !{!"amdgpu-synchronize-as", !"local"}',),
+    group_size='"amdgpu-flat-work-group-size"="{threads},{threads}"',
+    attributes=('"uniform-work-group-size"="true"', *[f'"amdgpu-no-{name}"' for name in _UNUSED]),
+    matrices=matrices,
+  )  # fmt: skip
+
+
+def renderer(arch: Arch) -> LLVMRenderer:
+  """Programs as LLVM IR for an architecture."""
+  return LLVMRenderer(target(arch))
