@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import weakref
 from collections.abc import Collection
 from typing import ClassVar, Self, TypeAlias, Union, cast
@@ -37,6 +38,18 @@ def to_dtype(dtype: DTypeLike) -> DType:
       raise ValueError(f"a tensor cannot hold {dtype!r}: expected one of {', '.join(d.name for d in dtypes.all)}")
     return found
   raise TypeError(f"expected a dtype or its name, got {dtype!r}")
+
+
+def python_number(value: object) -> object:
+  """The Python number that a NumPy scalar holds, which then counts as one; anything else as it is.
+
+  An array without axes is no scalar: as every array, it has a dtype that counts.
+  """
+  numpy = sys.modules.get("numpy")
+  if numpy is None or not isinstance(value, numpy.generic):
+    return value
+  kind = {"b": bool, "i": int, "u": int, "f": float}.get(value.dtype.kind)
+  return value if kind is None else kind(value)
 
 
 def scalar_dtype(value: Scalar, other: DType) -> DType:
@@ -160,6 +173,8 @@ class TensorBase:
       return self.wrap(uop, False)
     if isinstance(value, (bool, int, float)):
       return self.wrap(const_uop(value, scalar_dtype(value, weak or self.dtype), shape), False)
+    if (number := python_number(value)) is not value:
+      return self.operand(cast(Operand, number), weak, shape)
     if hasattr(value, "__array_interface__"):
       return type(self)(value, device=self.device)
     raise TypeError(f"expected a Tensor or a number, got {type(value).__name__} {value!r}")

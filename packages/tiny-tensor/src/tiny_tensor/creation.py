@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_runtime import Device, host_buffer
 from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
+from tiny_tensor.host import plain
 from tiny_tensor.reading import ReadMixin
 from tiny_tensor.shapes import shape_of, upper
 from tiny_uop import DType, UOp, dtypes, sint
@@ -44,8 +46,7 @@ class CreationMixin(ReadMixin):
     requires_grad: bool | None = None,
   ) -> Self:
     """All elements `fill_value`; the dtype is that of the value unless given."""
-    if not isinstance(fill_value, (bool, int, float)):
-      raise TypeError(f"full takes a Python number, got {type(fill_value).__name__} {fill_value!r}")
+    fill_value = plain(fill_value)
     kind = dtypes.from_py(fill_value) if dtype is None else to_dtype(dtype)
     size = shape_of((shape,)) if isinstance(shape, (tuple, list)) else shape_of((shape,))
     return cls.make(const_uop(fill_value, kind, size, Device.canonicalize(device)), requires_grad)
@@ -75,6 +76,7 @@ class CreationMixin(ReadMixin):
     requires_grad: bool | None = None,
   ) -> Self:
     """`start`, `start + step`, … before `stop`; `arange(n)` is 0 to n-1. An integer dtype if all three are integers."""
+    start, stop, step = plain(start), stop if stop is None else plain(stop), plain(step)
     if stop is None:
       start, stop = 0, start
     if step == 0:
@@ -103,6 +105,7 @@ class CreationMixin(ReadMixin):
     requires_grad: bool | None = None,
   ) -> Self:
     """`steps` values from `start` to `stop`, both included."""
+    start, stop, steps = plain(start), plain(stop), operator.index(steps)
     if steps < 0:
       raise cls.invalid_size("steps", steps)
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
@@ -124,7 +127,7 @@ class CreationMixin(ReadMixin):
     requires_grad: bool | None = None,
   ) -> Self:
     """`(n, m)` with ones on the diagonal."""
-    columns = n if m is None else m
+    n, columns = operator.index(n), operator.index(n if m is None else m)
     if n < 0 or columns < 0:
       raise cls.invalid_size("the sizes of eye", (n, columns))
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)

@@ -6,7 +6,7 @@ import math
 import typing
 from typing import Self
 
-from tiny_tensor.base import Operand, TensorBase, const_uop, to_dtype
+from tiny_tensor.base import Operand, TensorBase, const_uop, python_number, to_dtype
 from tiny_tensor.movement import MovementMixin
 from tiny_uop import Ops, dtypes
 
@@ -291,6 +291,8 @@ class ElementwiseMixin(MovementMixin):
   def where(self, x: Operand, y: Operand) -> Self:
     """`x` where `self` (bool) holds, else `y`."""
     condition = self if dtypes.is_bool(self.dtype) else self.ne(0)
+    numbers = [typing.cast(Operand, python_number(v)) for v in (x, y)]
+    x, y = [self.operand(v) if hasattr(v, "__array_interface__") else v for v in numbers]
     if isinstance(x, TensorBase):
       a, b = typing.cast(Self, x).pair(y)
     elif isinstance(y, TensorBase):

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tiny_tensor.base import Scalar
+from tiny_tensor.base import Scalar, python_number
 from tiny_uop import DType, dtypes, truncate
 
 # struct's characters; bfloat16 and the fp8s have none, they travel as float32
@@ -43,8 +43,10 @@ def plain(value: Any) -> Scalar:
   """A number from a Python or NumPy scalar. Raises TypeError for anything else."""
   if isinstance(value, (bool, int, float)):
     return value
-  if hasattr(value, "item") and getattr(value, "shape", None) == ():
-    return plain(value.item())
+  if getattr(value, "shape", None) == () and hasattr(value, "item"):
+    number = python_number(value[()]) if hasattr(value, "__array_interface__") else value.item()
+    if isinstance(number, (bool, int, float)):
+      return number
   raise TypeError(f"a tensor holds bool, int or float, got {type(value).__name__} {value!r}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiny_tensor.base import TensorBase
+from tiny_tensor.base import TensorBase, python_number
 from tiny_tensor.shapes import Shape
 from tiny_uop import UOp, dtypes, simplify, sint
 
@@ -43,6 +43,13 @@ class Gather:
 
 
 Entry = Pick | Span | NewAxis | Gather
+
+
+def single_index(entry: Any) -> Any:
+  """A NumPy scalar, or an array of integers without axes, as the Python number; anything else as it is."""
+  if hasattr(entry, "__array_interface__") and entry.shape == () and entry.dtype.kind in "iu":
+    return int(entry)
+  return python_number(entry)
 
 
 def as_entries(key: Any) -> tuple[Any, ...]:

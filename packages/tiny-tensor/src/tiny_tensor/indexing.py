@@ -9,7 +9,17 @@ from typing import Any, Self, cast
 
 from tiny_tensor.base import TensorBase, check_devices
 from tiny_tensor.conv import ConvMixin
-from tiny_tensor.index_parse import Entry, Gather, NewAxis, Pick, Span, as_entries, expand_ellipsis, resolve
+from tiny_tensor.index_parse import (
+  Entry,
+  Gather,
+  NewAxis,
+  Pick,
+  Span,
+  as_entries,
+  expand_ellipsis,
+  resolve,
+  single_index,
+)
 from tiny_tensor.shapes import broadcast_shape, normalize_axis, value_of
 from tiny_uop import DType, dtypes, sint
 
@@ -24,7 +34,7 @@ class IndexMixin(ConvMixin):
     entries = expand_ellipsis(
       tuple(
         self.index_tensor(e) if isinstance(e, (list, bool)) or hasattr(e, "__array_interface__") else e
-        for e in as_entries(key)
+        for e in map(single_index, as_entries(key))
       ),
       self.ndim,
       self.shape,

@@ -42,7 +42,10 @@ class MatmulMixin(ActivationMixin):
 
   def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`self @ x`, or `x @ self` if `reverse`."""
-    return x.dot(self, dtype) if reverse else self.dot(x, dtype)
+    other = self.operand(x) if hasattr(x, "__array_interface__") else x
+    if reverse and not isinstance(other, TensorBase):
+      raise TypeError(f"a matrix product needs a Tensor, got {type(x).__name__}")
+    return other.dot(self, dtype) if reverse else self.dot(other, dtype)
 
   def linear(self, weight: Self, bias: Self | None = None, dtype: DTypeLike | None = None) -> Self:
     """`self @ weight + bias`; a vector `weight` multiplies element by element."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -200,8 +201,8 @@ class MovementMixin(TensorBase):
     """
     if dims is None:
       return self.flatten().roll(shifts, 0).reshape(self.shape)
-    steps = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    axes = tuple(normalize_axis(d, self.ndim) for d in ((dims,) if isinstance(dims, int) else dims))
+    steps = [operator.index(s) for s in (shifts if isinstance(shifts, (tuple, list)) else (shifts,))]
+    axes = tuple(normalize_axis(d, self.ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
     if len(steps) != len(axes):
       raise ValueError(f"roll needs a shift per axis, got shifts {steps} and dims {axes}")
     out = self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import Self
 
@@ -31,7 +32,7 @@ class SortMixin(ScatterMixin):
     """The k largest (or smallest) elements along `dim`, in order, and their positions. ValueError if there are
     fewer.
     """
-    axis = normalize_axis(dim, self.ndim)
+    axis, k = normalize_axis(dim, self.ndim), operator.index(k)
     size = int(self.shape[axis]) if self.ndim else 1
     if not 0 <= k <= size:
       raise ValueError(f"topk: k={k} must be between 0 and {size}, the size of axis {dim} of shape {self.shape}")
