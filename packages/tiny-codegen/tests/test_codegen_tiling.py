@@ -10,7 +10,8 @@ from tiny_codegen.contraction import Contraction
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.sharing import best_sharing
-from tiny_codegen.tiling import Lanes, Rows, Tiling, best_tiling, dot_cycles
+from tiny_codegen.tiles import Lanes, Rows, Tiling
+from tiny_codegen.tiling import best_tiling, dot_cycles
 from tiny_uop import AxisType, KernelInfo, Ops, OptOps, UOp, dtypes
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
@@ -81,7 +82,7 @@ def test_a_matrix_times_itself_is_read_where_it_is() -> None:
 
 
 def test_rows_that_divide_are_preferred() -> None:
-  assert tiled(matmul(49 * 8, 512, 512)).rows in (7, 8)
+  assert tiled(matmul(49 * 8, 512, 512)).rows in (7, 8, 14)
   assert tiled(matmul(49, 512, 512)).rows == 7
 
 

@@ -13,7 +13,8 @@ from tiny_codegen import LLVMRenderer, build_program, cpu_target
 from tiny_codegen.beam import before_opts
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.render import llvm_streaming
-from tiny_codegen.render.llvm_streaming import KEPT, factor
+from tiny_codegen.render.base import KEPT
+from tiny_codegen.render.llvm_streaming import factor
 from tiny_uop import Context, KernelInfo, Opt, OptOps, UOp, dtypes
 
 HOST = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))

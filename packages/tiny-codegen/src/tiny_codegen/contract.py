@@ -12,7 +12,8 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.stage import lower_stage
-from tiny_codegen.tiling import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, dot_cycles, row_by_row
+from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, row_by_row
+from tiny_codegen.tiling import dot_cycles
 from tiny_uop import AxisType, Opt, OptOps
 
 

@@ -11,7 +11,8 @@ from tiny_codegen.loops import extent
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_cores import made_of
-from tiny_codegen.tiling import Tiling, best_tiling
+from tiny_codegen.tiles import Tiling
+from tiny_codegen.tiling import best_tiling
 from tiny_uop import Opt, OptOps, UOp
 
 Way = tuple[list[Opt], Contraction, Tiling]

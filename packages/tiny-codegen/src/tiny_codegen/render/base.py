@@ -10,6 +10,11 @@ from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import DType, Ops, ProgramInfo, UOp
 
+# Bytes of which a part may still be in a cache when the next kernel comes, whatever the last level claims to hold (in a
+# virtual machine that is true of the whole host). Copies that read what the copy before wrote, on a server core with
+# 2 MiB of its own: streaming is 1.2 times as fast where each touches 16 MiB, 1.5 times from 64 MiB on.
+KEPT = 32 << 20
+
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 

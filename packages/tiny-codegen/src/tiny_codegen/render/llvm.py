@@ -12,6 +12,7 @@ from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_
 from tiny_codegen.render.llvm_matrix import matrix_product
 from tiny_codegen.render.llvm_memory import load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
+from tiny_codegen.render.llvm_prefetch import Line, fetch, lines_to_fetch
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, scalar_type, value_type
@@ -44,7 +45,9 @@ class _Program:
     self.target, self.info, self.linear = target, info, linear
     self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
     self.lazy = branches(linear.src)
+    self.fetched = {} if target.convention else lines_to_fetch(linear.src, info, target.capabilities.caches)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
+    self.early: set[UOp] = set()  # what was computed before its place
     self.globals: list[str] = []
     self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
@@ -87,7 +90,7 @@ class _Program:
     """In their order, but for what stands in a branch."""
     later = {v for u in listed if u in self.lazy for v in self.lazy[u].values}
     for u in listed:
-      if u.op not in _NOTHING and u not in later:
+      if u.op not in _NOTHING and u not in later and u not in self.early:
         self._instruction(u)
 
   def _instruction(self, u: UOp) -> None:
@@ -161,10 +164,20 @@ class _Program:
     self.body.values[u] = name
 
   def loop(self, u: UOp) -> None:
+    for line in self.fetched.get(u, ()):
+      self._fetch(line)
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
       self.body.open_loop(u, *(integer_from(self.body, end, u) for end in ("%begin", "%end")))
+
+  def _fetch(self, line: Line) -> None:
+    """Ask for a cache line that will be written; its address is computed now."""
+    for u in line.offset.toposort if line.offset is not None else ():
+      if u.op in GroupOp.Elementwise and u not in self.body.values:
+        self.early.add(u)
+        self._instruction(u)
+    fetch(self.body, line)
 
   def end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):

@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tiny_codegen.render.base import KEPT
 from tiny_uop import Ops, ProgramInfo, UOp
 
 LINE = 64  # bytes of a cache line
-# Bytes of which a part may still be in a cache when the next kernel comes, whatever the last level claims to hold (in a
-# virtual machine that is true of the whole host). Copies that read what the copy before wrote, on a server core with
-# 2 MiB of its own: streaming is 1.2 times as fast where each touches 16 MiB, 1.5 times from 64 MiB on.
-KEPT = 32 << 20
 PLAIN, STREAMED = ", align 1 ; streamed", ", align 64, !nontemporal !0"
 
 

@@ -1,0 +1,124 @@
+"""Results that are on their way before they are written: cache lines that a tile stores to are fetched before its sums.
+
+A store to a line that no near cache has waits for it, and stores wait for those before them. A register tile whose rows
+are far apart in memory touches dozens of such lines at once, after a long sum in which memory had nothing to do. So
+where a loop is followed by stores to addresses that do not depend on it, the lines are asked for before the loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tiny_codegen.render.base import CacheSizes
+from tiny_codegen.render.llvm_function import Function
+from tiny_codegen.render.llvm_streaming import LINE
+from tiny_codegen.render.llvm_text import memory_type, value_type
+from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
+
+LEAST_STEPS = 32
+"""Iterations of a loop in which a line can arrive, and that are worth asking for it."""
+
+_CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.SPECIAL, Ops.IF, Ops.ENDIF, Ops.BARRIER})
+
+
+@dataclass(frozen=True)
+class Line:
+  """A cache line of a buffer: the one with the byte so far behind the element at `offset` (None: the first one)."""
+
+  pointer: UOp
+  offset: UOp | None
+  byte: int
+
+
+def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes) -> dict[UOp, tuple[Line, ...]]:
+  """By the loop to fetch them before: lines that what follows the loop writes, of results larger than near caches."""
+  large = {p.slot for p in info.params if p.written and p.size * p.dtype.itemsize > caches.second}
+  if not large:
+    return {}
+  places = {u: place for place, u in enumerate(linear) if u.op is Ops.RANGE}
+  found = {}
+  for end, u in enumerate(linear):
+    loops = [r for r in u.src[1:] if r in places] if u.op is Ops.END else []
+    if loops:
+      first = min(loops, key=places.__getitem__)
+      body = linear[places[first] : end]
+      stores = [s for s in _following(linear, end) if s.src[0].src[0].arg in large and _known(s, frozenset(body))]
+      if stores and _steps(body) >= LEAST_STEPS and not any(map(_writes, body)):
+        found[first] = _lines(stores)
+  return found
+
+
+def fetch(body: Function, line: Line) -> None:
+  """Ask for a line, to write to it."""
+  assert isinstance(line.pointer.dtype, PtrDType)
+  address = body.operand(line.pointer)
+  if line.offset is not None:
+    kind, offset = memory_type(line.pointer.dtype.base), f"{value_type(line.offset.dtype)} {body.operand(line.offset)}"
+    address = body.let(f"getelementptr {kind}, ptr {address}, {offset}")
+  place = body.let(f"getelementptr i8, ptr {address}, i64 {line.byte}")
+  # to write, to keep in all levels, data
+  body.call("llvm.prefetch.p0", "void", ("ptr", place), ("i32", "1"), ("i32", "3"), ("i32", "1"))
+
+
+def _following(linear: Sequence[UOp], end: int) -> Iterator[UOp]:
+  """The ungated stores of adjacent elements to buffers between an END and what begins or ends next."""
+  for u in itertools.takewhile(lambda u: u.op not in _CONTROL, linear[end + 1 :]):
+    if _writes(u) and len(u.src[0].src) == 2 and u.src[0].src[1].dtype.count == 1:
+      yield u
+
+
+def _writes(u: UOp) -> bool:
+  return u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM
+
+
+def _known(store: UOp, body: frozenset[UOp]) -> bool:
+  """Whether an address can be computed before a loop: from counters outside it alone."""
+  return not any(u.op is Ops.LOAD or (u.op is Ops.RANGE and u in body) for u in store.src[0].src[1].toposort)
+
+
+def _steps(body: Sequence[UOp]) -> int:
+  """Iterations of the loops in a part of a program; those of an unknown number count as one."""
+  return math.prod(int(u.src[0].arg) for u in body if u.op is Ops.RANGE and u.src[0].op is Ops.CONST)
+
+
+def _lines(stores: Sequence[UOp]) -> tuple[Line, ...]:
+  """One for each piece of memory that is written here and is shorter than a line, named by its last byte: where it lies
+  on two lines, that is in the one which no tile before this one has fetched. Processors fetch longer pieces in time."""
+  written: dict[tuple[UOp, UOp | None], list[tuple[int, int]]] = {}
+  for store in stores:
+    offset, constant = _split(store.src[0].src[1])
+    size = store.src[1].dtype.scalar().itemsize
+    span = constant * size, (constant + store.src[1].dtype.count) * size
+    written.setdefault((store.src[0].src[0], offset), []).append(span)
+  return tuple(
+    [
+      Line(pointer, offset, behind - 1)
+      for (pointer, offset), spans in written.items()
+      for first, behind in _pieces(spans)
+      if behind - first < LINE
+    ]
+  )
+
+
+def _pieces(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+  """Spans of bytes that are next to each other as one."""
+  begin = behind = None
+  for first, last in sorted(spans):
+    if begin is not None and behind is not None and first != behind:
+      yield begin, behind
+      begin = None
+    begin, behind = first if begin is None else begin, last
+  if begin is not None and behind is not None:
+    yield begin, behind
+
+
+def _split(offset: UOp) -> tuple[UOp | None, int]:
+  """An offset as what varies and a constant, in elements."""
+  if offset.op is Ops.CONST:
+    return None, int(offset.arg)
+  if offset.op is Ops.ADD and offset.src[1].op is Ops.CONST:
+    return offset.src[0], int(offset.src[1].arg)
+  return offset, 0

@@ -1,0 +1,320 @@
+"""What a register tile costs: an estimate of the cycles of all that the kernel computes, packs, reads and writes.
+
+The numbers are rough and from measurements on server cores with AVX-512; what decides is what they say of each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tiny_codegen.contraction import Contraction, Operand
+from tiny_codegen.loops import extent, stride
+from tiny_codegen.render.base import KEPT, Capabilities
+from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
+from tiny_codegen.turn import LEAST
+from tiny_uop import UOp
+
+MANY = 8  # rows; more than so many only where no rows are left over
+# cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, without and with
+# a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
+# element of a vector on its own, and where the rows of the tile are adjacent
+COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
+# of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
+# a cycle, in bytes; and what the second delivers while nothing else waits for it
+FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
+FILLING = 128.0
+# an operand of this share of the second cache level is there anyway
+SMALL = 1 / 4
+# what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
+# lines, or of lines that are not next to each other; and a gate on a last, partial block
+COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
+# what a partial block of packed lanes costs more than a whole one
+PARTIAL = 0.2
+# integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
+INTEGERS = 0.4
+# what rows cost that come from the second cache level
+SECOND = 1.15
+# of the second level, what all panels together may take to stay there
+WHOLE = 3 / 8
+# strides that are multiples of this put neighbouring rows into the same few sets of a cache
+SAME_SETS = 512
+# passes over several panels at a time, at least, so that threads have something to share
+SHARED_PASSES = 8
+# of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
+# of it, and each line that is read again and again in order
+PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
+CACHE_LINE, NEIGHBOURS = 64, 64
+
+
+@dataclass(frozen=True)
+class Plan:
+  """One size of register tile over one choice of loops."""
+
+  c: Contraction
+  target: Capabilities
+  lanes_of: Operand
+  rows_of: Operand
+  lane_loop: UOp
+  row_loop: UOp
+  width: int
+  vectors: int
+  rows: int
+
+  def tilings(self) -> Iterator[Tiling]:
+    """Its tilings, one for each way to read the operands that fits."""
+    lanes, size = self.width * self.vectors, int(self.lane_loop.src[0].vmax)
+    registers = self.rows * self.vectors + self.vectors + 1
+    if registers > self.target.vector_registers or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
+      return
+    if self.rows > int(self.row_loop.src[0].vmax) or (self.rows > MANY and not divides(self.row_loop, self.rows)):
+      return
+    for lanes_from, rows_from in itertools.product(Lanes, Rows):
+      for panels in self._panels(lanes_from):
+        packing = self._packing(lanes_from, rows_from, panels)
+        if packing is not None:
+          cycles = self._computing(lanes_from, rows_from) + packing + self._again(rows_from, panels)
+          # pieces of a row follow each other only after those of the other rows of a block
+          cycles += self._storing(PANELS - 1 if rows_from is Rows.BLOCK else panels)
+          yield Tiling(
+            cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
+            panels,
+          )  # fmt: skip
+
+  def _panels(self, lanes_from: Lanes) -> list[int]:
+    """How many panels may be between two steps to other rows."""
+    every = blocks(self.lane_loop, self.lanes)
+    if lanes_from is not Lanes.SOME:
+      return [every if lanes_from is Lanes.WHOLE else 1]
+    if not divides(self.lane_loop, self.lanes):
+      return []  # `peel` leaves gates in such loops
+    shared = self.c.outputs / (int(self.lane_loop.src[0].vmax) * int(self.row_loop.src[0].vmax))
+    return [
+      n
+      for n in range(2, every // 2 + 1)
+      if every % n == 0 and n * self.panel <= self.target.caches.second * WHOLE and every // n * shared >= SHARED_PASSES
+    ]
+
+  @property
+  def lanes(self) -> int:
+    return self.width * self.vectors
+
+  @property
+  def panel(self) -> float:
+    """Bytes of one packed panel."""
+    return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
+
+  def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
+    lane_waste = blocks(self.lane_loop, self.lanes) * self.lanes / int(self.lane_loop.src[0].vmax)
+    size = int(self.row_loop.src[0].vmax)
+    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (PADDED if size % self.rows else 1.0)
+    tile = self.rows * self.vectors
+    steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
+    # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
+    each = max(tile / 2 / rate(self.c, self.target), (self.rows + self.vectors) / 2, 4.0)
+    near = self.target.caches.first * FIRST_LEVEL
+    if lanes_from is Lanes.DIRECT:
+      if self.lanes_of.step(self.lane_loop) != 1:
+        each += self.lanes * GATHER
+      elif any((self.lanes_of.step(r) or 0) >= SAME_SETS for r in self.summed):
+        each *= FAR if self.panel > near else SPREAD
+      elif self.panel > near:
+        each *= SPREAD
+      each *= (COMPUTED if self.lanes_of.computed else 1.0) * (PADDED if lane_waste > 1 else 1.0)
+    else:
+      delivered = self._delivered(lanes_from, rows_from)
+      nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
+      each = max(each, nbytes / delivered) + (nbytes / FILLING if delivered < math.inf else 0.0)
+      each *= 1.0 + (PARTIAL / blocks(self.lane_loop, self.lanes) if lane_waste > 1 else 0.0)
+    each += self._streaming_rows(lanes_from) / FILLING
+    if rows_from is Rows.WINDOW:
+      each *= self._from_second() if self._window_bytes() > near else 1.0
+      each *= self._leaving(self._window_bytes())
+    elif rows_from is Rows.IMAGE:
+      each *= self._from_second() * self._leaving(self._image_bytes())
+    elif rows_from is Rows.DIRECT:
+      each *= COMPUTED if self.rows_of.computed else self._far_apart()
+    return steps * each
+
+  def _streaming_rows(self, lanes_from: Lanes) -> float:
+    """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""
+    nbytes = self.rows * self.rows_of.value.dtype.itemsize / self._overlap()
+    stays = nbytes * self.c.length <= self.target.caches.first * FIRST_LEVEL
+    return 0.0 if stays and lanes_from in (Lanes.SOME, Lanes.WHOLE) else nbytes
+
+  def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
+    """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
+    one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
+    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
+      return SECOND_LEVEL / 2 if one else LAST_LEVEL
+    return math.inf if one and self.panel <= self.target.caches.first * FIRST_LEVEL else SECOND_LEVEL
+
+  @property
+  def outermost(self) -> UOp:
+    """The loop that moves the rows' operand farthest."""
+    return max(self.c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
+
+  @property
+  def summed(self) -> tuple[UOp, ...]:
+    return self.c.reduce.src[1:]
+
+  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
+    """Cycles for filling near memory; None where it does not fit, or is for nothing."""
+    if not self._possible(lanes_from, rows_from):
+      return None
+    room = self.target.shared_memory_bytes
+    cycles, near = 0.0, 0.0
+    if lanes_from is not Lanes.DIRECT:
+      if any(extent(r) is None for r in self.summed):
+        return None
+      cycles += self._moved(self.lanes_of) * self._moving(self.lanes_of, self.lane_loop)
+      together = PANELS if rows_from is Rows.BLOCK else panels
+      cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together)
+      near += self.panel * together
+    if rows_from in (Rows.WINDOW, Rows.IMAGE):
+      overlap = self._overlap()
+      # a tap of the kernel that moves by one makes what a strided window reads adjacent
+      adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
+      filling = self._moved(self.rows_of) * (COPY if adjacent else GATHER) * self._computed(self.rows_of)
+      if rows_from is Rows.WINDOW:
+        near += self._window_bytes()
+        size = int(self.row_loop.src[0].vmax)
+        # what depends on nothing else is packed once, before everything
+        once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
+        passes = 1 if once else blocks(self.lane_loop, self.lanes)
+        # the loops of a window that the row loop does not slide along read their part again for every place
+        reading = self._reading(self.rows_of, self.row_loop, size) * overlap**0.5
+        cycles += (filling / overlap**0.5 + reading) * passes * self._others()
+      else:
+        images = int(self.outermost.src[0].vmax)
+        near += self._image_bytes()
+        cycles = cycles * images + filling / overlap
+    elif rows_from is Rows.TILE:
+      near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
+      as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
+      filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
+      filling *= self._computed(self.rows_of)
+      filling += self._reading(self.rows_of, self.row_loop, self.rows)
+      cycles += filling * (1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels)
+    elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
+      near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
+      filling = self._moved(self.rows_of) * COPY_BLOCK + self._reading(
+        self.rows_of, self.row_loop, self.rows * ROW_BLOCKS
+      )
+      cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
+    return cycles if near <= room else None
+
+  def _others(self) -> int:
+    """Iterations of the loops around that move only the lanes' operand, but for the one with the lanes."""
+    return math.prod(int(r.src[0].vmax) for r in self.c.own_loops(self.lanes_of) if r is not self.lane_loop)
+
+  def _from_second(self) -> float:
+    """What rows cost that come from the second cache level: less if each is read for many places of a window."""
+    return 1.0 + (SECOND - 1.0) / self._overlap()
+
+  def _leaving(self, nbytes: float) -> float:
+    """What rows cost that do not stay in the second cache level."""
+    return 1.0 if nbytes <= self.target.caches.second * WHOLE else 1.0 + (FAR - 1.0) / self._overlap()
+
+  def _overlap(self) -> float:
+    """How often the windows of the rows' operand read an element."""
+    return max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
+
+  def _image_bytes(self) -> float:
+    images = int(self.outermost.src[0].vmax)
+    return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
+
+  def _moved(self, operand: Operand) -> float:
+    """Elements that are packed; words count as often as what they are put together from."""
+    return operand.elements * (len(operand.loads) if self.c.instruction else 1)
+
+  def _computed(self, operand: Operand) -> float:
+    return COMPUTED if operand.computed else 1.0
+
+  def _moving(self, operand: Operand, loop: UOp) -> float:
+    """Cycles for an element that is packed next to its neighbour along a loop."""
+    if operand.step(loop) == 1:
+      return COPY
+    return TURN if any(operand.step(r) == 1 for r in self.summed) else GATHER
+
+  def _whole(self) -> float:
+    return self.panel * blocks(self.lane_loop, self.lanes)
+
+  def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
+    if self.lanes_of.slot == self.rows_of.slot and (lanes_from, rows_from) != (Lanes.DIRECT, Rows.DIRECT):
+      return False  # a STAGE names its operand by the buffer, which is both here
+    adjacent = self.rows_of.step(self.row_loop) == 1 or row_by_row(self.c, self.rows_of, self.row_loop)
+    if rows_from is Rows.BLOCK:
+      fits = divides(self.lane_loop, self.lanes * PANELS) and divides(self.row_loop, self.rows * ROW_BLOCKS)
+      return fits and lanes_from is Lanes.PANEL and adjacent
+    if rows_from is Rows.TILE:
+      return lanes_from is Lanes.WHOLE or (lanes_from is not Lanes.DIRECT and adjacent and self.rows_of.computed)
+    if rows_from is Rows.IMAGE:
+      return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
+    if lanes_from is Lanes.SOME:
+      return rows_from is Rows.DIRECT
+    return True
+
+  def _far_apart(self) -> float:
+    """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
+    the lines stay in the cache for the next rows."""
+    steps = {r: self.rows_of.step(r) or 0 for r in self.summed}
+    if abs(self.rows_of.step(self.row_loop) or 1 << 62) > 4 or any(s < 4 * self.rows for s in steps.values()):
+      return 1.0
+    span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
+    small = self.target.caches.second * SMALL
+    return 1.0 if span <= small / 2 else SPREAD if span <= 4 * small else FAR
+
+  def _window_bytes(self) -> float:
+    """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
+    loops = {*self.summed, self.row_loop} & self.rows_of.loops
+    steps = {r: self.rows_of.step(r) or 0 for r in loops}
+    step = steps.get(self.row_loop, 0)
+    slides = [r for r in self.summed if r in loops and steps[r] <= step <= steps[r] * (int(r.src[0].vmax) - 1)]
+    span = 1.0
+    for loop in loops.difference(slides):
+      span *= int(loop.src[0].vmax)
+    return span * 1.25 * self.rows_of.value.dtype.itemsize
+
+  def _storing(self, panels: int) -> float:
+    """Cycles for writing the results."""
+    outputs, offset = self.c.outputs, self.c.end.src[0].src[0].src[1]
+    itemsize, row_size = self.c.reduce.dtype.itemsize, int(self.row_loop.src[0].vmax)
+    if stride(offset, self.lane_loop) == 1:
+      # whole lines of what goes past the caches are not read, so that it does not matter where they are
+      touched = outputs * itemsize + self.lanes_of.nbytes + self.rows_of.nbytes
+      streams = touched > KEPT and self.lanes * itemsize % CACHE_LINE == 0
+      piece = int(self.c.outputs) if streams else self.lanes * panels
+      return outputs / self.width + self._pieces(outputs, itemsize, piece)
+    if stride(offset, self.row_loop) == 1 and self.rows >= LEAST:
+      # the tiles of a row follow each other soon enough, and the next row, too
+      return outputs * TURNED + self._pieces(outputs, itemsize, max(row_size, NEIGHBOURS))
+    return outputs * SCATTER + self._pieces(outputs, itemsize, self.rows)
+
+  def _again(self, rows_from: Rows, panels: int) -> float:
+    """Cycles for rows that are read from memory again for other panels."""
+    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * SMALL:
+      return 0.0
+    return AGAIN * blocks(self.lane_loop, self.lanes) / panels * self.rows_of.nbytes / CACHE_LINE
+
+  def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
+    """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
+    moves by more than what is fetched ahead."""
+    if operand.step(loop) != 1 or not any((operand.step(r) or 0) >= SAME_SETS for r in self.summed):
+      return 0.0
+    itemsize = operand.value.dtype.itemsize
+    return self._pieces(operand.nbytes / itemsize, itemsize, piece)
+
+  def _pieces(self, elements: float, itemsize: int, piece: int) -> float:
+    """Cycles of memory for elements of which so many at a time are next to each other."""
+    nbytes = elements * itemsize
+    return elements / piece * PIECE + nbytes / CACHE_LINE * LINE if nbytes > self.target.caches.second else 0.0
+
+
+def rate(c: Contraction, target: Capabilities) -> float:
+  """How often vectors are multiplied and added in the time of one multiply-add of floats."""
+  if c.instruction is not None:
+    return dict(target.dot_products)[c.instruction.plain]
+  return 1.0 if c.reduce.dtype.kind == "float" else INTEGERS
