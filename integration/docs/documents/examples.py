@@ -103,25 +103,25 @@ def missing(text: str) -> list[str]:
 
 def run(path: Path, folder: Path) -> None:
   """Run the examples of the page `path` in an empty folder. Raises Wrong with all that is not as the page says."""
-  text = path.read_text(encoding="utf-8")
-  wrong = [problem for example, said in results(path, folder) if (problem := difference(example, said, text, path))]
+  wrong = [problem for example, said in results(path, folder) if (problem := difference(example, said, path))]
   if wrong:
     raise Wrong("\n\n".join([*wrong, "`pytest --update-golden` writes what the examples print into the page"]))
 
 
 def update(path: Path, folder: Path) -> None:
   """Run the examples of a page, and write what they print into it, where it is something else. Raises Wrong for what
-  cannot be written: a comment that is another, an error that is not announced, or none where one is."""
+  people write: a comment that is another, an error that is not announced, or none where one is."""
   text = path.read_text(encoding="utf-8")
-  lines = text.splitlines(keepends=True)
+  lines, wrong = text.splitlines(keepends=True), list[str]()
   for example, said in reversed(list(results(path, folder))):
-    if example.output is not None and not same(example.output, said):
+    if example.output is None:
+      wrong += filter(None, [difference(example, said, path)])
+    elif not same(example.output, said):
       indent = lines[example.output.line - 1].split("`")[0]
       lines[example.output.line : example.output.end - 1] = [indent + line for line in said.splitlines(keepends=True)]
   path.write_text("".join(lines), encoding="utf-8")
-  run_again = [e for e in examples_of(text) if e.output is None and e.expected()]
-  if run_again:  # comments are written by people
-    run(path, folder)
+  if wrong:
+    raise Wrong("\n\n".join(reversed(wrong)))
 
 
 def results(path: Path, folder: Path) -> Iterator[tuple[Example, str]]:
@@ -156,7 +156,7 @@ def environment(folder: Path) -> dict[str, str]:
   return kept | {"DEVICE": "CPU", "TINY_CACHE": str(folder / ".cache"), "COLUMNS": "100", "NO_COLOR": "1"}
 
 
-def difference(example: Example, said: str, text: str, path: Path) -> str:
+def difference(example: Example, said: str, path: Path) -> str:
   """What is wrong with an example that printed `said`, for people; empty where nothing is."""
   if example.output is None and example.code.language == "sh":
     return ""  # what it prints is not on the page
