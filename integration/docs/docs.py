@@ -1,6 +1,6 @@
 """The site of this repository, and the examples in its documents.
 
-docs.py build                 put the site together and build it into out/site; broken links are errors
+docs.py build                 put the site together and build it into out/docs/site; broken links are errors
 docs.py serve [--port 8000]   the same at http://localhost:8000, again and again while files change
 docs.py assemble              only put it together, into out/docs: Markdown and mkdocs.yml
 docs.py run PAGE …            run the examples of these Markdown files; --update writes what they print into them

@@ -12,11 +12,16 @@ from documents.repository import ROOT, documents
 PAGES = [path for path in documents() if examples_of(path.read_text(encoding="utf-8"))]
 
 
+def check(page: Path, folder: Path) -> None:
+  """Run a page's examples, or write what they print into it with --update-golden."""
+  try:
+    (update if os.environ.get("UPDATE_GOLDEN") == "1" else run)(page, folder)
+  except Wrong as wrong:
+    pytest.fail(str(wrong), pytrace=False)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_examples(page: Path, tmp_path: Path) -> None:
   if absent := missing(page.read_text(encoding="utf-8")):
     pytest.skip(f"needs {', '.join(absent)}")
-  try:
-    (update if os.environ.get("UPDATE_GOLDEN") == "1" else run)(page, tmp_path)
-  except Wrong as wrong:
-    pytest.fail(str(wrong), pytrace=False)
+  check(page, tmp_path)

@@ -38,7 +38,7 @@ LANGUAGES = ("python", "sh")
 WORDS = {"output", "error", "varies"}
 PRINTED = re.compile(r"\bprint\(.*\)  # (.*)")
 NEEDS = re.compile(r"<!-- needs: (.*?) -->")
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?: [nµm]?s\b)?")
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?: (?:[nµm]?s|[kMGT]?B)\b)?")
 
 
 class Wrong(AssertionError):
@@ -118,7 +118,7 @@ def update(path: Path, folder: Path) -> None:
       wrong += filter(None, [difference(example, said, path)])
     elif not same(example.output, said):
       indent = lines[example.output.line - 1].split("`")[0]
-      lines[example.output.line : example.output.end - 1] = [indent + line for line in said.splitlines(keepends=True)]
+      lines[example.output.line : example.output.end - 1] = [f"{indent}{line}\n" for line in said.rstrip().splitlines()]
   path.write_text("".join(lines), encoding="utf-8")
   if wrong:
     raise Wrong("\n\n".join(reversed(wrong)))
@@ -132,7 +132,7 @@ def results(path: Path, folder: Path) -> Iterator[tuple[Example, str]]:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(contents, encoding="utf-8")
   given, answer = folder / "examples.json", folder / "results.json"
-  given.write_text(json.dumps([(e.code.language, e.code.text, f"{path.name}:{e.code.line}", e.first) for e in found]))
+  given.write_text(json.dumps([(e.code.language, e.code.text, e.first) for e in found]))
   answer.unlink(missing_ok=True)
   command = [sys.executable, str(Path(__file__).with_name("run_page.py")), given.name, answer.name]
   done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True)

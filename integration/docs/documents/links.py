@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
+from documents import reference
 from documents.markdown import anchors, links
-from documents.repository import ROOT
+from documents.repository import DOCS, ROOT
 
 PYPI = "https://pypi.org/project/"
 """A package's README is shown on PyPI, where paths lead nowhere: it links to its siblings' pages there."""
@@ -31,7 +32,8 @@ def problem(path: Path, text: str, target: str) -> str:
   place, _, anchor = unquote(target).partition("#")
   goal = (path.parent / place).resolve() if place else path
   if not goal.exists():
-    return "there is no such file"
+    made = goal.is_relative_to(DOCS) and goal.relative_to(DOCS).as_posix() in reference.pages()
+    return "" if made else "there is no such file"
   if not goal.is_relative_to(ROOT):
     return "leads out of the repository"
   if goal.is_dir() and anchor:

@@ -1,6 +1,6 @@
 """Runs the examples of one page, in a process of its own: `python run_page.py EXAMPLES.json RESULTS.json`.
 
-In: a list of [language, code, place, a command for bash that comes first or ""]. Out: a list of [what it printed, the
+In: a list of [language, code, a command for bash that comes first or ""]. Out: a list of [what it printed, the
 error or ""], as far as the process came. Python blocks share their names, as for a reader who types one after the
 other; shell blocks share the folder, which is that of this process.
 """
@@ -19,14 +19,14 @@ from pathlib import Path
 SHELL = ["bash", "-eu", "-c"]
 
 
-def run_python(code: str, place: str, module: types.ModuleType) -> tuple[str, str]:
+def run_python(code: str, module: types.ModuleType) -> tuple[str, str]:
   """Run a block in the page's module. (what it printed, the error as the last lines of a traceback have it or "")."""
   if "\ndef test_" in code:
     return run_tests(code)
   printed, error = io.StringIO(), ""
   with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
     try:
-      exec(compile(code, place, "exec"), module.__dict__)
+      exec(compile(code, "example.py", "exec"), module.__dict__)
     except Exception as raised:
       error = "".join(traceback.format_exception_only(raised))
   return printed.getvalue(), error
@@ -53,10 +53,10 @@ def main(examples: Path, results: Path) -> None:
   sys.modules["__main__"] = module  # what the page defines can be pickled, and dataclasses find their module
   given: list[list[str]] = json.loads(examples.read_text(encoding="utf-8"))
   done: list[tuple[str, str]] = []
-  for language, code, place, first in given:
+  for language, code, first in given:
     printed, error = run_shell(first) if first else ("", "")
     if not error:
-      printed, error = run_shell(code) if language == "sh" else run_python(code, place, module)
+      printed, error = run_shell(code) if language == "sh" else run_python(code, module)
     done.append((printed, error))
     results.write_text(json.dumps(done), encoding="utf-8")
 

@@ -46,7 +46,9 @@ def assemble(target: Path, repository: str = "") -> None:
     _write(target / "pages" / place, page(source, repository))
   for place, text in reference.pages().items():
     _write(target / "pages" / place, text)
-  _write(target / "mkdocs.yml", (DOCS / "mkdocs.yml").read_text("utf-8").replace("NAVIGATION", navigation()))
+  sources = ", ".join(str(folder / "src") for folder in PACKAGES)
+  configuration = (DOCS / "mkdocs.yml").read_text("utf-8").replace("SOURCES", sources)
+  _write(target / "mkdocs.yml", configuration.replace("\nNAVIGATION", f"\n{navigation()}"))
 
 
 def page(source: Path, repository: str = "") -> str:
@@ -127,6 +129,6 @@ def _lists(text: str) -> str:
     if starts and not inside and found and found[-1].strip() and not found[-1].startswith("#"):
       found.append("\n")
     inside = starts or (inside and (blank or line.startswith(" ")))
-    indent = len(line) - len(line.lstrip(" "))
-    found.append(" " * (2 * indent if indent % 2 == 0 else indent + 1) + line.lstrip(" ") if inside and indent else line)
+    indent = len(line) - len(line.lstrip(" ")) if inside else 0
+    found.append(" " * (indent if indent % 2 == 0 else 1) + line)  # from 2 to 4, from 3 to 4, from 4 to 8
   return "".join(found)

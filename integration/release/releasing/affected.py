@@ -8,7 +8,7 @@ from pathlib import Path
 
 from releasing.packages import ROOT, Package, siblings
 
-NO_PACKAGE = ("integration/tests/", "integration/bench/", "integration/examples/")
+NO_PACKAGE = ("docs/", "integration/tests/", "integration/bench/", "integration/docs/", "integration/examples/")
 """Folders that no package is made of. All else outside the packages (settings, CI, the release check) affects all."""
 
 

@@ -176,6 +176,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("fuse", _fuse),
   Pass("linearise", _linearise, program=True),
 )
+"""The passes from a kernel to a list of instructions, in order."""
 # without these a kernel is lowered all the same
 OPTIONAL = frozenset({"merge", "peel", "skip", "turn", "blocks"})
 

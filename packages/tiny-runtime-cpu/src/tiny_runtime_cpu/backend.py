@@ -38,3 +38,4 @@ class CPUBackend:
 
 
 BACKEND = CPUBackend()
+"""What the entry point names."""

@@ -38,6 +38,7 @@ FAMILIES: dict[str, Family] = {
   "apple7": Family(1007, "A14, M1", matrices=True, bfloat=True),
   "mac2": Family(2002, "GPUs of Macs with Intel's processors", matrices=False, bfloat=False),
 }
+"""The families of GPUs that kernels are written for, the newest first."""
 
 _TEXT = re.compile(r"(\w+)(?: metal(\d+)\.(\d+))?")
 
@@ -51,6 +52,7 @@ class Arch:
 
   @property
   def family(self) -> Family:
+    """What GPUs of this arch can do."""
     return FAMILIES[self.name]
 
   @property

@@ -103,3 +103,4 @@ def family_of(messages: Messages, device: Handle) -> str | None:
 
 
 BACKEND = MetalBackend()
+"""What the entry point names."""

@@ -48,3 +48,4 @@ class Counters:
 
 
 GlobalCounters = Counters()
+"""What ran since `GlobalCounters.reset()`: kernels, operations, bytes, seconds; and the memory in use."""

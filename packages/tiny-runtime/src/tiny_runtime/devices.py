@@ -178,6 +178,8 @@ class Devices:
 
 
 Device = Devices()
+"""The devices of this process: `Device[name]` is one, open; `Device.DEFAULT` the name of the one used where none
+is given, `Device.canonicalize(name)` a name's one spelling."""
 atexit.register(Device.close)
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
   os.register_at_fork(after_in_child=Device.after_fork)

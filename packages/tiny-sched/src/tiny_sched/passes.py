@@ -59,6 +59,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("kernels", _kernels, Ops.SINK),
   Pass("memory", _memory, Ops.LINEAR),
 )
+"""The passes from a tensor graph to a schedule, in order."""
 
 
 def run_passes(root: UOp, passes: Sequence[Pass] = PASSES, observe: Callable[[Pass, UOp], None] | None = None) -> UOp:

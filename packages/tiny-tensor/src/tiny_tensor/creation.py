@@ -63,6 +63,7 @@ class CreationMixin(ReadMixin):
 
   @classmethod
   def invalid_size(cls, what: str, value: Any) -> ValueError:
+    """The error for a negative size or count, to raise. `what` names it."""
     return ValueError(f"{what} must not be negative, got {value}")
 
   @classmethod

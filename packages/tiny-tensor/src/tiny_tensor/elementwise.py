@@ -276,6 +276,7 @@ class ElementwiseMixin(MovementMixin):
     return a.alu(Ops.SHR, a.in_width(b).where(b, last))
 
   def shift_operands(self, x: Operand, reverse: bool) -> tuple[Self, Self]:
+    """`pair` for shifts. Raises TypeError where the operands are no integers."""
     a, b = self.pair(x, reverse)
     if not dtypes.is_int(a.dtype):
       raise TypeError(f"shifts work on integers, got {self.dtype.name}")

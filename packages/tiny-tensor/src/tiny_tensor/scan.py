@@ -35,6 +35,8 @@ class ScanMixin(JoinMixin):
     return x.scan_last(op).transpose(place, -1)
 
   def scan_last(self, op: Ops) -> Self:
+    """The running result of `op` (ADD, MUL, MAX) along the last axis; same shape. Long axes are scanned in blocks,
+    whose last elements are scanned in turn."""
     n = int(self.shape[-1])
     if n <= BLOCK:
       return self.scan_windows(op, n)
@@ -62,6 +64,7 @@ class ScanMixin(JoinMixin):
     return self.derive(scanned.reshape(self.shape)), self.derive(parts[0].reshape(lead).contiguous())
 
   def scan_windows(self, op: Ops, n: int) -> Self:
+    """The same for an axis of size `n` as n reductions of windows: n² operations, but one kernel."""
     x = self.pad_identity(n - 1, op, front=True)
     return windows(x, (n,), (1,), (1,)).reduce(op, -1, False)
 

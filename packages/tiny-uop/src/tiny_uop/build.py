@@ -176,30 +176,39 @@ class Arithmetic(Node):
     return me if dtype is self.dtype else _make(Ops.BITCAST, dtype, (me,))
 
   def exp2(self) -> UOp:
+    """2 to the power of it. Floats only, as for the functions below."""
     return self.alu(Ops.EXP2)
 
   def log2(self) -> UOp:
+    """Logarithm to base 2; -inf for 0, NaN below."""
     return self.alu(Ops.LOG2)
 
   def exp(self) -> UOp:
+    """e to the power of it."""
     return self.alu(Ops.EXP)
 
   def log(self) -> UOp:
+    """Natural logarithm; -inf for 0, NaN below."""
     return self.alu(Ops.LOG)
 
   def sin(self) -> UOp:
+    """Sine of radians."""
     return self.alu(Ops.SIN)
 
   def cos(self) -> UOp:
+    """Cosine of radians."""
     return self.alu(Ops.COS)
 
   def sqrt(self) -> UOp:
+    """Square root; NaN below 0."""
     return self.alu(Ops.SQRT)
 
   def trunc(self) -> UOp:
+    """The integer next to it, toward zero."""
     return self.alu(Ops.TRUNC)
 
   def reciprocal(self) -> UOp:
+    """`1 / x`, rounded once."""
     return self._binary(Ops.FDIV, 1, swap=True)
 
   def threefry(self, key: UOp) -> UOp:

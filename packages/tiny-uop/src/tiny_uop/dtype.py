@@ -87,6 +87,7 @@ class PtrDType(DType):
 
   @classmethod
   def of(cls, base: DType, size: int, space: AddrSpace) -> PtrDType:
+    """The one pointer type to `size` elements of `base`. Raises ValueError for a base that memory cannot have."""
     if isinstance(base, PtrDType) or base.kind in ("void", "index"):
       raise ValueError(f"no pointer to {base!r}: use a concrete scalar or vector type")
     key = (base, size, space)
@@ -186,6 +187,7 @@ class dtypes:
 
   @staticmethod
   def is_float(dtype: DType) -> builtins.bool:
+    """True for every floating-point type, scalar or vector."""
     return dtype.kind == "float"
 
   @staticmethod
@@ -195,10 +197,12 @@ class dtypes:
 
   @staticmethod
   def is_unsigned(dtype: DType) -> builtins.bool:
+    """True for unsigned integers; False for bool and `index`."""
     return dtype.kind == "uint"
 
   @staticmethod
   def is_bool(dtype: DType) -> builtins.bool:
+    """True for bool, scalar or vector."""
     return dtype.kind == "bool"
 
   @staticmethod

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 sint: TypeAlias = "int | UOp"
+"""A size or an index: known, or an expression of variables."""
 Shape: TypeAlias = "tuple[sint, ...]"
+"""Sizes of the axes, outermost first."""
 
 
 _INT = frozenset({int})

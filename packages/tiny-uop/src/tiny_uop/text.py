@@ -25,6 +25,7 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 IR_VERSION = 1
+"""Version of the IR and its text: see the README on when it goes up."""
 HEADER = "tiny-uop"
 # the limits of literals, which keep text from anywhere from exhausting stack or time
 MAX_NESTING = 64

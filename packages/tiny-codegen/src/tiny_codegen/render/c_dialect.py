@@ -99,3 +99,4 @@ C99 = CDialect(
     shared_memory_bytes=256 * 1024,
   ),
 )
+"""C for a processor, as any compiler takes it."""

@@ -45,3 +45,4 @@ class RefBackend:
 
 
 BACKEND = RefBackend()
+"""What the entry point names."""

@@ -55,6 +55,7 @@ class BatchNorm:
 
 
 BatchNorm2d = BatchNorm3d = BatchNorm
+"""The same class: it takes inputs of any number of axes."""
 
 
 class GroupNorm:

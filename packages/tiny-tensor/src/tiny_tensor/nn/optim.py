@@ -15,9 +15,15 @@ from tiny_uop import dtypes
 class Steps(Protocol):
   """What a training loop needs of an optimiser."""
 
-  def zero_grad(self) -> None: ...
-  def step(self) -> None: ...
-  def schedule_step(self) -> list[Tensor]: ...
+  def zero_grad(self) -> None:
+    """Forget the gradients."""
+
+  def step(self) -> None:
+    """Update the parameters, and compute them."""
+
+  def schedule_step(self) -> list[Tensor]:
+    """Update the parameters without computing them: what has to be realized."""
+    ...
 
 
 def _unique(tensors: Iterable[Tensor]) -> list[Tensor]:

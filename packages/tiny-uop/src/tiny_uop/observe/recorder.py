@@ -25,6 +25,7 @@ from tiny_uop.text import IR_VERSION, print_literal
 from tiny_uop.uop import UOp
 
 TRACE_VERSION = 1
+"""Version of the trace file."""
 MEGABYTE = 1_000_000
 _BLOCK = 1 << 16
 _GZIP = 31  # zlib's number for the format of gzip

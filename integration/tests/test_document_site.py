@@ -1,0 +1,88 @@
+"""What the site is put together of: pages made of READMEs and of sources, links between them. CI builds it as well."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from documents.markdown import anchors, links
+from documents.operations import operation_table
+from documents.reference import modules
+from documents.repository import DOCS, ROOT
+from documents.site import assemble, page, pages
+
+from tiny_uop import Ops
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+  folder = tmp_path_factory.mktemp("site")
+  assemble(folder)
+  return folder
+
+
+def test_links_of_pages_lead_to_pages(site: Path) -> None:
+  made = sorted((site / "pages").rglob("*.md"))
+  assert len(made) > 25
+  broken = []
+  for path in made:
+    for line, target in links(path.read_text(encoding="utf-8")):
+      place, _, anchor = target.partition("#")
+      goal = (path.parent / place).resolve() if place else path
+      if "://" in target or target.startswith("mailto:"):
+        continue
+      if not goal.is_file() or (anchor and anchor not in anchors(goal.read_text(encoding="utf-8"))):
+        broken.append(f"{path.relative_to(site)}:{line}: {target}")
+  assert not broken, "\n".join(broken)
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+  text = (site / "mkdocs.yml").read_text(encoding="utf-8")
+  listed = re.findall(r"[\w./-]+\.md", text.split("\nnav:\n")[1])
+  assert sorted(listed) == sorted(
+    path.relative_to(site / "pages").as_posix() for path in (site / "pages").rglob("*.md")
+  )
+  assert "NAVIGATION" not in text and "SOURCES" not in text
+
+
+def test_no_mark_of_ours_is_left(site: Path) -> None:
+  for path in (site / "pages").rglob("*.md"):
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"<!-- (first|not run|needs|insert):", text), path
+    assert not re.search(r"^ *```\w+ [^{]", text, re.MULTILINE), path
+
+
+def test_pages_made_of_sources(site: Path) -> None:
+  operations = (site / "pages" / "operations.md").read_text(encoding="utf-8")
+  assert all(f"| `{op.name}` |" in operations for op in Ops)
+  assert "| `RESHAPE` |" in operation_table() and "| tensor |" in operation_table()
+  environment = (site / "pages" / "environment.md").read_text(encoding="utf-8")
+  assert "| `CPU_COUNT` | int | 0 |" in environment and "| `NO_COLOR` |" in environment
+  assert {f"reference/{name}.md" for name in modules()} == {
+    path.relative_to(site / "pages").as_posix() for path in (site / "pages" / "reference").iterdir()
+  }
+
+
+def test_a_page_is_rewritten_for_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  source = DOCS / "index.md"
+  text = (
+    "See [the IR](../packages/tiny-uop/README.md#rules), [on PyPI](https://pypi.org/project/tiny-sched/#contract),\n"
+    "[benchmarks](../integration/bench) and [`[no](link)`](quickstart.md):\n* one\n  * two\n\n"
+    "<!-- first: echo -->\n```sh\ntrue\n```\n```text output\n```\n```python a/b.py\n```\n"
+  )
+  monkeypatch.setattr(Path, "read_text", lambda self, encoding=None: text)
+  expected = (
+    "See [the IR](packages/tiny-uop.md#rules), [on PyPI](packages/tiny-sched.md#contract),\n"
+    "benchmarks and [`[no](link)`](quickstart.md):\n\n* one\n    * two\n\n"
+    '```sh\ntrue\n```\n```{ .text .output }\n```\n```{ .python title="a/b.py" }\n```\n'
+  )
+  assert page(source) == expected
+  assert "[benchmarks](https://example.org/tiny/blob/main/integration/bench)" in page(
+    source, "https://example.org/tiny"
+  )
+
+
+def test_every_document_of_the_repository_is_a_page() -> None:
+  assert ROOT / "CONTRIBUTING.md" in pages() and DOCS / "tutorial.md" in pages()
+  assert len(set(pages().values())) == len(pages())
