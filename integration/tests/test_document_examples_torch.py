@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from documents.repository import ROOT, documents
-from test_document_examples import check
+from documents.repository import ROOT
+from test_document_examples import TEXTS, TORCH, check
 
 pytest.importorskip("torch")
-PAGES = [path for path in documents() if "<!-- needs: torch" in path.read_text(encoding="utf-8")]
+PAGES = [path for path, text in TEXTS.items() if TORCH in text]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

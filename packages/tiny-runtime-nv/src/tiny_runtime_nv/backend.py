@@ -52,4 +52,6 @@ class NVBackend(CUDABackend):
 
 
 CUDA = CUDABackend()
+"""What the entry point `CUDA` names."""
 NV = NVBackend()
+"""What the entry point `NV` names."""
