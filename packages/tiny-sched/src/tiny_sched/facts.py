@@ -164,7 +164,7 @@ class FactTable:
 
   def compute(self, u: UOp) -> Facts:
     """The facts of a node whose sources have theirs."""
-    if u.op in MEMORY or u.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER) or is_reinterpretation(u):
+    if u.op in MEMORY or u.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL) or is_reinterpretation(u):
       return self.end(u)
     if u.op in (Ops.CONST, Ops.VARIABLE, Ops.BIND):
       return _NOTHING

@@ -32,6 +32,8 @@ def kernel_of(unit: Unit) -> Kernel:
   places = tuple([replace(p, version=None) for p in unit.places])
   if unit.body is None:
     return Kernel(copy_body(places[0], places[1]), places, (), unit.device)
+  if unit.given:
+    return Kernel(unit.body, places, unit.body.variables, unit.device)
   first: dict[Place, int] = {}
   body, used, variables = _final(unit.body, tuple([first.setdefault(p, i) for i, p in enumerate(places)]))
   return Kernel(body, tuple([places[i] for i in used]), variables, unit.device)

@@ -55,7 +55,7 @@ def merge_kernels(units: Sequence[Unit]) -> list[Unit]:
   line = Line()
   for unit in units:
     line.add(unit, _task(unit))
-  wanted = {place.base for e in line.entries for place in (e.read if isinstance(e, Task) else e.places[1:])}
+  wanted = {place.base for e in line.entries for place in e.read}
   merged = [_live(entry, wanted) if isinstance(entry, Task) else entry for entry in line.entries]
   for number, unit in enumerate(merged):
     unit.number = number
@@ -83,7 +83,8 @@ class Line:
       where = len(self.entries)
       self.entries.append(unit if task is None else task)
     entry = self.entries[where]
-    reads, writes = (entry.read, entry.written) if isinstance(entry, Task) else (unit.places[1:], unit.places[:1])
+    reads = entry.read
+    writes = entry.written if isinstance(entry, Task) else unit.places[: len(unit.stores)]
     for touched, last in ((reads, self.last_read), (writes, self.last_write)):
       for place in touched:
         last[place.base] = max(where, last.get(place.base, 0))
@@ -109,8 +110,8 @@ def _plain(place: Place) -> Place:
 
 
 def _task(unit: Unit) -> Task | None:
-  """None for copies, and for sums of products of operands that several results share."""
-  if unit.body is None:
+  """None for copies, given kernels, and for sums of products of operands that several results share."""
+  if unit.body is None or unit.given:
     return None
   unit = _one_slot_each(unit, unit.body)
   body = unit.body

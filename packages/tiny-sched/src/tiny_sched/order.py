@@ -32,8 +32,8 @@ def ordered(units: Sequence[Unit], histories: Histories) -> list[Unit]:
 
 def _overlaps_itself(unit: Unit, histories: Histories) -> bool:
   """Whether the unit reads its own buffer in a way that a write might have changed before."""
-  if unit.store is None:
-    return False
+  if unit.store is None or unit.given:
+    return False  # what a given kernel writes directly is read by nothing before
   target, version = unit.places[0], histories.before(unit.store)
   for slot, place in enumerate(unit.places[1:], 1):
     if place.base is not target.base or place.version != version:
@@ -78,22 +78,22 @@ def _writers(units: Sequence[Unit]) -> dict[UOp, Unit]:
   """Who makes a version or a temporary: by STORE, or by the node that the temporary holds."""
   found: dict[UOp, Unit] = {}
   for unit in units:
-    if unit.store is not None:
-      found[unit.store] = unit
-    else:
-      found[unit.places[0].base] = unit
+    for store, place in zip(unit.stores, unit.places, strict=False):
+      found[place.base if store is None else store] = unit
   return found
 
 
 def _needed(unit: Unit, writers: dict[UOp, Unit], histories: Histories) -> Iterator[Unit]:
   """Units whose results this one reads or overwrites (read after write, write after write)."""
-  for place in unit.places[1:]:
+  for place in unit.read:
     wanted = (place.base,) if place.base.op is not Ops.BUFFER else () if place.version is None else place.version.last
     yield from [writers[w] for w in wanted if w in writers]
-  if unit.store is not None:
-    yield from [writers[w] for w in histories.before(unit.store).last if w in writers]
-    if unit.places[0].base.op is not Ops.BUFFER:
-      raise ValueError(f"a STORE into {unit.places[0].base!r}, which is no BUFFER")
+  for store, place in zip(unit.stores, unit.places, strict=False):
+    if store is None:
+      continue
+    yield from [writers[w] for w in histories.before(store).last if w in writers]
+    if place.base.op is not Ops.BUFFER:
+      raise ValueError(f"a STORE into {place.base!r}, which is no BUFFER")
 
 
 def _overwriters(unit: Unit, place: Place, writers: dict[UOp, Unit], histories: Histories) -> Iterator[Unit]:
@@ -113,7 +113,7 @@ def _sorted(units: list[Unit], histories: Histories) -> list[Unit]:
       for earlier in _needed(unit, writers, histories):
         if earlier is not unit:
           after[earlier.number].add(unit.number)
-      for place in unit.places[1:]:
+      for place in unit.read:
         for later in _overwriters(unit, place, writers, histories):
           after[unit.number].add(later.number)
     order = _topological(units, after)
@@ -170,7 +170,7 @@ def _break_cycle(
   ring = _cycle(stuck, after)
   for number, following in zip(ring, [*ring[1:], ring[0]]):
     reader = units[number]
-    for slot, place in enumerate(reader.places[1:], 1):
+    for slot, place in enumerate(reader.read, len(reader.stores)):
       if snapshots.get(place) == reader.places[0]:
         continue  # the copy itself has to read it
       if any(w.number == following for w in _overwriters(reader, place, writers, histories)):

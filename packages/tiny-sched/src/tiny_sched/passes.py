@@ -13,7 +13,7 @@ from tiny_sched.memory import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import Rangeify
-from tiny_uop import Ops, UOp, graph_rewrite, spec
+from tiny_uop import Ops, UOp, graph_rewrite, is_kernel, spec
 from tiny_uop.observe import span
 
 
@@ -33,13 +33,19 @@ class Pass:
 
 def _simplify(sink: UOp) -> UOp:
   """Movement, constants and reductions of the tensor graph take a simple form, by the rules of `graph_rules`."""
-  return graph_rewrite(sink, GRAPH_RULES, name="tensor graph")
+  # given kernels are left alone: they are of another level
+  gate = None if not any(map(is_kernel, sink.toposort)) else _is_no_kernel
+  return graph_rewrite(sink, GRAPH_RULES, gate=gate, name="tensor graph")
+
+
+def _is_no_kernel(u: UOp) -> bool:
+  return not is_kernel(u)
 
 
 def _kernels(sink: UOp) -> UOp:
   """The graph is cut into kernels, in an order that can run; each temporary is a BUFFER of its own."""
   try:
-    work = Rangeify(sink.toposort)
+    work = Rangeify(tuple(sink.walk(_is_no_kernel)))
     kernels = [kernel_of(unit) for unit in merge_kernels(ordered(work.run(), work.histories))]
   finally:
     simple.forget()

@@ -15,11 +15,12 @@ from tiny_sched.cut import Demand, materialise
 from tiny_sched.facts import MEMORY, FactTable, is_alu, is_reinterpretation
 from tiny_sched.history import Histories, Version
 from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never
+from tiny_sched.memory import ALIGNMENT
 from tiny_sched.movement import source_index
 from tiny_sched.simple import simplify
 from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View
-from tiny_uop import AxisType, DType, GroupOp, Ops, PtrDType, UOp, sint
+from tiny_uop import AxisType, DType, GroupOp, Ops, PtrDType, UOp, kernel_params, sint, written_params
 
 Key: TypeAlias = "tuple[int, Index, Gate]"
 
@@ -50,7 +51,10 @@ class Place:
 
 @dataclass(eq=False)
 class Unit:
-  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is its STORE, None for a temporary."""
+  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is its STORE, None for a temporary.
+
+  A kernel that is `given` has the memory of its PARAMs in `places`, and may write several; `more` are the other STOREs.
+  """
 
   number: int
   root: UOp
@@ -63,6 +67,18 @@ class Unit:
   slots: dict[Place, int] = field(default_factory=dict)
   next_range: int = 0
   contracts: bool = False
+  given: bool = False
+  more: tuple[UOp | None, ...] = ()
+
+  @property
+  def stores(self) -> tuple[UOp | None, ...]:
+    """The STORE of each result, None for a temporary; `places` begins with where they go."""
+    return (self.store, *self.more)
+
+  @property
+  def read(self) -> list[Place]:
+    """The places that are not written."""
+    return self.places[len(self.stores) :]
 
   @property
   def root_size(self) -> int:
@@ -96,6 +112,8 @@ class Rangeify:
     self.home: dict[UOp, Place] = {}
     self.forced: set[UOp] = set()
     self.roots: dict[UOp, list[Unit]] = {}
+    self.stored_at: dict[UOp, UOp] = {}  # by value: the STORE into its home
+    self.results: dict[tuple[UOp, ...], dict[int, UOp]] = {}  # of given kernels, by sources and number
 
   def run(self) -> list[Unit]:
     """All units, sources before users, with their bodies built."""
@@ -119,15 +137,17 @@ class Rangeify:
   def find_homes(self) -> None:
     """Only buffers whose old contents nothing reads are homes: a read from there never waits for a reader of those."""
     for u in self.nodes:
+      if u.op is Ops.CALL:
+        self.results.setdefault(u.src, {})[u.arg] = u
       if u.op is not Ops.STORE or is_empty(u.src[0].shape):
         continue
       value, view = u.src[1], self.table.views.get(u.src[0])
-      owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS)
+      owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS, Ops.CALL)
       fresh = view is not None and view.base not in self.histories.read and not self.histories.before(u).stores
       if owned and fresh and value not in self.home and view is not None:
         place = self.place_of_view(view, value, self.histories.after(u))
         if place is not None and place.byte_offset == 0 and place.size == place.base.arg[1]:
-          self.home[value] = place
+          self.home[value], self.stored_at[value] = place, u
 
   def place_of_view(self, view: View, like: UOp, version: Version | None) -> Place | None:
     if view.base.op is not Ops.BUFFER or like.dtype.kind == "index":
@@ -148,6 +168,8 @@ class Rangeify:
     view = self.table.views.get(target)
     device = str(base.device)
     place = Place(base, 0, base.arg[1], base.dtype)
+    if value.op is Ops.CALL and self.stored_at.get(value) is store:
+      return  # the given kernel writes there
     if value.op is Ops.COPY and view is not None:
       self.start_copy(value, Place(base, view.byte_offset, view.size, target.dtype), store)
       return
@@ -182,6 +204,28 @@ class Rangeify:
       view = View(source, 0, largest_size(source.shape))
     unit.places.append(self.place_at(view, source))
 
+  def start_given(self, call: UOp) -> None:
+    """A kernel that was made elsewhere, once for all its results. Its inputs are runs of memory."""
+    kernel, device, *inputs = call.src
+    found = self.results.pop(call.src, None)
+    if found is None:
+      return  # another result has been met before
+    params = kernel_params(kernel)
+    results = [found.get(n, call.replace(dtype=params[n].base, arg=n)) for n in sorted(written_params(kernel))]
+    places = [self.home.setdefault(r, self.temporary(r)) for r in results]
+    store, *more = [self.stored_at.get(r) for r in results]
+    unit = Unit(len(self.units), call, str(device.arg), store, places, body=kernel, given=True, more=tuple(more))
+    self.units.append(unit)
+    for s in inputs:
+      view = self.table.views[s]
+      if view is None or view.byte_offset % ALIGNMENT:
+        self.forced.add(s)
+        view = View(s, 0, largest_size(s.shape))
+      unit.places.append(self.place_at(view, s))
+      place = unit.places[-1].base.device
+      if place is not None and place != unit.device:
+        raise ValueError(f"a kernel on {unit.device} cannot read {s!r} on {place}: copy one of them with COPY first")
+
   def place_at(self, view: View, u: UOp) -> Place:
     """The place of a view: of a buffer, or of a node that has or gets one."""
     if view.base.op is Ops.BUFFER:
@@ -202,6 +246,10 @@ class Rangeify:
     """Decides about a node all of whose users have been visited."""
     demands = self.demands.get(u)
     if u.op in MEMORY:
+      return
+    if u.op is Ops.CALL:
+      if demands or u in self.forced or u in self.home:
+        self.start_given(u)
       return
     if is_reinterpretation(u) or u.op is Ops.BARRIER:
       if demands and u.op is Ops.BARRIER:

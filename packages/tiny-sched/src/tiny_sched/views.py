@@ -46,7 +46,7 @@ def view_of(u: UOp, below: View | None) -> View | None:
   """The run of memory that `u` is, given that of its first source; None if it is none."""
   if u.op is Ops.BUFFER:
     return View(u, 0, int(u.arg[1]))
-  if u.op is Ops.COPY or (u.op is Ops.CONTIGUOUS and below is None):
+  if u.op in (Ops.COPY, Ops.CALL) or (u.op is Ops.CONTIGUOUS and below is None):
     size = 1
     for axis in u.shape:
       if (length := known(axis)) is None:

@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 from tiny_tensor import tracing
 from tiny_tensor.custom_gradient import Grads, derivative_of, inputs_of, results_of, with_gradient
+from tiny_tensor.custom_kernel import repeated_kernel
 from tiny_tensor.derivatives import sum_to
-from tiny_uop import GroupOp, Ops, UOp, sint
+from tiny_uop import GroupOp, Ops, UOp, sint, written_params
 from tiny_uop.shape import pairs
 
 Rule: TypeAlias = "Callable[[Batching, UOp], UOp]"
@@ -181,6 +182,21 @@ def _custom_gradient(b: Batching, u: UOp) -> UOp:
   return made[int(u.arg.output)]
 
 
+def _call(b: Batching, u: UOp) -> UOp:
+  """A given kernel: in a loop over the examples."""
+  kernel, device, *inputs = u.src
+  results = len(written_params(kernel))
+  mapped = {results + i for i, s in enumerate(inputs) if s in b.mapped}
+  count = b.size
+  made = repeated_kernel(kernel, count, frozenset({*range(results), *mapped})) if isinstance(count, int) else None
+  if made is None:
+    raise tracing.TransformError(
+      f"vmap cannot repeat the custom kernel {kernel.arg.name!r}: it has near memory, or the batch no known size"
+    )
+  call = UOp(Ops.CALL, u.dtype, (made, device, *[b.mapped.get(s, s) for s in inputs]), u.arg)
+  return call.reshape((b.size, *u.shape))
+
+
 class MappedPullback:
   """The pullback of one example, mapped over all. An input that all examples share gets the sum of their gradients."""
 
@@ -237,4 +253,5 @@ RULES: dict[Ops, Rule] = {
   Ops.STORE: _store,
   Ops.AFTER: _after,
   Ops.CUSTOM_GRADIENT: _custom_gradient,
+  Ops.CALL: _call,
 }

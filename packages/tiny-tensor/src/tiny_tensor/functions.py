@@ -11,6 +11,7 @@ from tiny_tensor import tracing
 from tiny_tensor.base import is_const
 from tiny_tensor.containers import leaves, rebuild
 from tiny_tensor.custom_gradient import Grads, Pullback, with_gradient
+from tiny_tensor.custom_kernel import checked_gradients
 from tiny_tensor.gradient import pullback
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.tracing import Frame
@@ -165,32 +166,7 @@ class Given:
     one = len(results) == 1
     first = gradient[0] if one else tuple(gradient)
     found = self.grad_fxn(first, output[0] if one else tuple(output), *given)
-    return (*checked(self.name, found, given), *[None] * (len(inputs) - self.arguments))
-
-
-def checked(name: str, found: Any, given: Sequence[Tensor]) -> Grads:
-  """The gradients that a user's function gave. Raises TypeError or ValueError for one that does not fit its Tensor."""
-  made = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-  if len(made) != len(given):
-    raise ValueError(
-      f"the gradient function of {name} gave {len(made)} gradients for {len(given)} Tensors: one each, None for one "
-      "that has none"
-    )
-  for n, (g, t) in enumerate(zip(made, given)):
-    if g is None:
-      continue
-    if not isinstance(g, Tensor):
-      raise TypeError(
-        f"gradient {n} that the gradient function of {name} gave is a {type(g).__name__}: a Tensor or None"
-      )
-    if g.shape != t.shape:
-      raise ValueError(
-        f"gradient {n} that the gradient function of {name} gave has shape {g.shape}, expected {t.shape}, that of its "
-        "Tensor"
-      )
-  return tuple([
-    None if g is None or not dtypes.is_float(t.dtype) else g.as_dtype(t.dtype).uop for g, t in zip(made, given)
-  ])  # fmt: skip
+    return (*checked_gradients(self.name, found, given), *[None] * (len(inputs) - self.arguments))
 
 
 @overload

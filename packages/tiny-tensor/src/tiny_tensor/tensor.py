@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tiny_runtime import Device
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
-from tiny_tensor.differentiation import GradientMixin
+from tiny_tensor.custom_kernel import KernelMixin
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
 from tiny_tensor.interchange import InterchangeMixin
 from tiny_tensor.placing import data_buffer
@@ -56,7 +56,7 @@ def file_size(path: str) -> builtins.int:
   return os.stat(path).st_size
 
 
-class Tensor(InterchangeMixin, GradientMixin):
+class Tensor(InterchangeMixin, KernelMixin):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
   `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path`

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tiny_uop.dtype import PtrDType, dtypes
+from tiny_uop.kernel import kernel_params
 from tiny_uop.ops import GroupOp, Ops
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ _RULES: dict[Ops, Callable[[Any], Shape | None]] = {
   Ops.CUSTOM_GRADIENT: lambda u: u.src[0]._shape,
   # effects of kernels and schedules, values of tensor graphs
   Ops.BARRIER: lambda u: u.src[0]._shape if u.dtype is not dtypes.void and u.src else None,
-  Ops.CALL: lambda u: u.arg[1] if u.dtype is not dtypes.void and u.arg else None,
+  Ops.CALL: lambda u: (kernel_params(u.src[0])[u.arg].size,) if u.dtype is not dtypes.void else None,
   **dict.fromkeys(GroupOp.Identity, lambda u: u.src[0]._shape),
   **{op: _elementwise for op in GroupOp.Elementwise if op is not Ops.BITCAST},
 }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tiny_uop.args import AxisType, CustomGradient, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
+from tiny_uop.kernel import is_kernel, kernel_params, written_params
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import pairs, prod, same_shape, same_size
 from tiny_uop.truncate import truncate
@@ -250,11 +251,6 @@ def _sized(u: UOp) -> bool:
   return all(shape == () or same_shape(shape, u.shape) for shape in shapes)
 
 
-def is_kernel(u: UOp) -> bool:
-  """Whether a node is a kernel as a whole: below it is another level."""
-  return u.op is Ops.SINK and isinstance(u.arg, KernelInfo)
-
-
 def _own_gradient(u: UOp) -> bool:
   value, bundle = u.src
   rule = u.arg
@@ -271,36 +267,17 @@ def _own_gradient(u: UOp) -> bool:
 
 def _tensor_call(u: UOp) -> bool:
   kernel, device, *inputs = u.src
-  slot, shape = u.arg
-  params = {p.arg: p.dtype for p in kernel.toposort if isinstance(p.dtype, PtrDType) and p.op is Ops.PARAM}
-  results = 1 + max(written_params(kernel), default=-1)
-  sized = all(
-    (p := params.get(results + i)) is None or (p.base is s.dtype and p.size == prod(s.shape))
-    for i, s in enumerate(inputs)
-  )
-  mine = params[slot]
+  params, written = kernel_params(kernel), written_params(kernel)
+  sizes = {n + len(written): (s.dtype, prod(s.shape)) for n, s in enumerate(inputs)}
   return (
     is_kernel(kernel)
     and device.op is Ops.DEVICE
-    and written_params(kernel) == set(range(results))
-    and 0 <= slot < results
-    and set(params) <= set(range(results + len(inputs)))
-    and (mine.base, mine.size) == (u.dtype, prod(shape))
-    and sized
+    and written == set(range(len(written)))
+    and _is(u.arg, int)
+    and u.arg in written
+    and params[u.arg].base is u.dtype
+    and all(n in written or (p.base, p.size) == sizes.get(n) for n, p in params.items())
   )
-
-
-def written_params(kernel: UOp) -> set[int]:
-  """The numbers of the PARAMs that a kernel stores to."""
-  found = set()
-  for store in kernel.toposort:
-    if store.op is Ops.STORE:
-      memory = store.src[0].src[0]
-      while memory.op is Ops.AFTER:
-        memory = memory.src[0]
-      if memory.op is Ops.PARAM:
-        found.add(int(memory.arg))
-  return found
 
 
 _TENSOR = (
@@ -320,7 +297,7 @@ _TENSOR = (
   row(Ops.BARRIER, "a value of its dtype, and values that come before",
       lambda u: bool(u.src) and u.src[0].dtype is u.dtype and all(_value(s.dtype) for s in u.src)),
   row(Ops.CALL, "a kernel whose PARAMs are its results, then its inputs; a DEVICE; the inputs, of the sizes and dtypes "
-      "of their PARAMs; arg (number of the result, shape)", _tensor_call),
+      "of their PARAMs; the number of the result as arg, and its dtype", _tensor_call),
   row(Ops.COPY, "a value of its dtype and a DEVICE",
       lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
   row(Ops.STORE, "a view of a BUFFER or AFTER and a value of its dtype and shape", _tensor_store),

@@ -1,0 +1,36 @@
+"""Questions about a kernel as a whole: a SINK with KernelInfo, whose arguments are its PARAMs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tiny_uop.args import KernelInfo
+from tiny_uop.dtype import PtrDType
+from tiny_uop.ops import Ops
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
+
+
+def is_kernel(u: UOp) -> bool:
+  """Whether a node is a kernel: in a tensor graph or a schedule, below it is another level."""
+  return u.op is Ops.SINK and isinstance(u.arg, KernelInfo)
+
+
+def kernel_params(kernel: UOp) -> dict[int, PtrDType]:
+  """The PARAMs of a kernel: number → type, which has the size."""
+  return {int(u.arg): u.dtype for u in kernel.walk() if u.op is Ops.PARAM and isinstance(u.dtype, PtrDType)}
+
+
+def stored_to(store: UOp) -> UOp:
+  """The PARAM or ALLOC that a kernel's STORE writes to."""
+  memory = store.src[0]
+  while memory.op in (Ops.INDEX, Ops.AFTER):
+    memory = memory.src[0]
+  return memory
+
+
+def written_params(kernel: UOp) -> set[int]:
+  """The numbers of the PARAMs that a kernel stores to."""
+  targets = [stored_to(u) for u in kernel.walk() if u.op is Ops.STORE]
+  return {int(u.arg) for u in targets if u.op is Ops.PARAM}
