@@ -344,7 +344,7 @@ def test_what_a_gradient_function_gives_wrong() -> None:
 
   with pytest.raises(ValueError, match="gave 2 gradients for 1 Tensors"):
     grad(made(lambda g, y, a: (g, g)))(x)
-  with pytest.raises(TypeError, match="is a float: a Tensor or None"):
+  with pytest.raises(TypeError, match="is a float: expected a Tensor or None"):
     grad(made(lambda g, y, a: 1.0))(x)
   with pytest.raises(ValueError, match=r"has shape \(\), expected \(2,\)"):
     grad(made(lambda g, y, a: g.sum()))(x)

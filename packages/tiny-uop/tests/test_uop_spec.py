@@ -8,6 +8,7 @@ from tiny_uop import (
   AddrSpace,
   AxisType,
   Context,
+  CustomGradient,
   KernelInfo,
   Ops,
   ProgramInfo,
@@ -43,6 +44,14 @@ def tensor() -> UOp:
   symbolic = UOp.new_buffer("CPU", 30, f32).reshape((30,)).shrink(((0, n),)).reshape((n, 1)).expand((n, 4))
   target = UOp.new_buffer("CPU", 10, f32)
   return UOp.sink(target.after(target.store(t.reshape((10,)))), symbolic, (t < 0).where(t, 0.0).bitcast(dtypes.int16))
+
+
+def custom() -> UOp:
+  """A value of a given kernel, one with a gradient of its own, and one that comes later."""
+  called = UOp(Ops.CALL, f32, (body(), device, UOp.new_buffer("CPU", 64, f32)), 0)
+  own = UOp(Ops.CUSTOM_GRADIENT, f32, (called, UOp.sink(called, called)), CustomGradient("mine", 0, 1))
+  target = UOp.new_buffer("CPU", 16, f32)
+  return UOp.sink(target.assign(own.later_than(buffer, n)))
 
 
 def schedule() -> UOp:
@@ -195,6 +204,34 @@ def test_bodies_of_calls_are_checked() -> None:
     spec.check(UOp(Ops.LINEAR, src=(UOp(Ops.CALL, src=(bad, buffer)),)), "schedule")
   with pytest.raises(SpecError, match="then BINDs"):
     spec.check(UOp(Ops.LINEAR, src=(UOp(Ops.CALL, src=(body(), n.bind(1), buffer)),)), "schedule")
+
+
+def test_values_of_kernels_and_derivatives_of_their_own() -> None:
+  spec.check(custom(), "tensor")
+  graph = custom()
+  assert parse_uop(print_uop(graph)) is graph
+  call = next(u for u in custom().toposort if u.op is Ops.CALL)
+  assert call.shape == (16,) and (call.device, call.ranges) == ("CPU", frozenset())
+  wrong = {
+    "another input": call.with_src((*call.src[:2], buffer)),
+    "no such result": call.replace(arg=1),
+    "another dtype": call.replace(dtype=i32),
+    "no kernel": call.with_src((UOp.sink(*call.src[0].src), *call.src[1:])),
+    "no device": call.with_src((call.src[0], buffer, *call.src[2:])),
+  }
+  for node in wrong.values():
+    with pytest.raises(SpecError, match="CALL .* expected a kernel whose PARAMs are its results, then its inputs"):
+      spec.check(UOp.sink(node), "tensor")
+  bad = call.with_src((kernel(out.index(i).store(value)), *call.src[1:2]))
+  with pytest.raises(SpecError, match="illegal at the kernel level.*every loop closed"):
+    spec.check(UOp.sink(bad), "tensor")
+  x, own = buffer, UOp(Ops.CUSTOM_GRADIENT, f32, (buffer, UOp.sink(buffer, buffer)), CustomGradient("mine", 0, 1))
+  spec.check(UOp.sink(own), "tensor")
+  for node in (own.replace(arg=None), own.replace(arg=CustomGradient("mine", 0, 2)), own.with_src((x, x))):
+    with pytest.raises(SpecError, match="a SINK of inputs and results"):
+      spec.check(UOp.sink(node), "tensor")
+  with pytest.raises(SpecError, match="values that come before"):
+    spec.check(UOp.sink(x.later_than(device)), "tensor")
 
 
 def test_tags_are_gone_between_stages() -> None:
