@@ -6,11 +6,17 @@ The kernels are written by hand in Metal's language, as tiny-runtime-metal write
 from __future__ import annotations
 
 import ctypes
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gpu_model
 from gpu_model.machine import Buffer, Counts, Options, Wrong, launch
 from gpu_model.metal_source import Library
 from gpu_model.toolchain import Refused, compiler
@@ -178,3 +184,15 @@ def test_what_is_no_kernel_is_refused() -> None:
     Library("kernel void f(device int* p0) {\n}")
   with pytest.raises(Refused, match="undeclared|not declared"):
     run("p0[0] = nothing;")
+
+
+def test_the_table_of_counts() -> None:
+  """As `hatch run gpu-counts` prints it: a copy moves each byte once, and what is read twice is seen."""
+  command = [sys.executable, str(Path(gpu_model.__file__).parents[1] / "counts.py"), "gelu", "matmul_odd"]
+  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+  done = subprocess.run(command, capture_output=True, text=True, env=env)
+  assert done.returncode == 0, done.stderr
+  header, *lines = done.stdout.splitlines()
+  rows = [re.split(r"  +", line) for line in lines]
+  assert re.split(r"  +", header)[3:5] == ["loads used", "again"] and [row[0] for row in rows] == ["matmul_odd", "gelu"]
+  assert rows[1][3:7] == ["100%", "1.00", "100%", "1.00"] and float(rows[0][4]) > 1

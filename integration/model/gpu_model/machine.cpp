@@ -18,6 +18,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 #ifdef __x86_64__
@@ -89,10 +90,11 @@ struct Buffer {
 };
 
 // How often warps went to memory, and how much of it they moved: `sectors` of 32 bytes that all lanes of one access
-// touch, where `bytes` is what the lanes asked for. Of shared memory: cycles, one for each of the most different words of
-// a bank that an access touches.
+// touch, where `bytes` is what the lanes asked for; `fresh` of them no access of the workgroup has touched before. Of
+// shared memory: cycles, one for each of the most different words of a bank that an access touches.
 struct Counts {
-  uint64_t loads, load_bytes, load_sectors, stores, store_bytes, store_sectors, shared, shared_cycles, barriers;
+  uint64_t groups, loads, load_bytes, load_sectors, load_fresh, stores, store_bytes, store_sectors, shared,
+      shared_cycles, barriers;
 };
 
 struct Launch {
@@ -101,9 +103,11 @@ struct Launch {
   const Buffer* buffers;
   unsigned count;  // of buffers
   unsigned groups[3], threads[3], warp;
+  unsigned most;  // groups to run; 0: all
   int backwards;  // the last thread first
   int flush;      // numbers too small for a normal float32 are 0
   int counting;
+  int unchecked;  // no races are looked for
   Counts counts;
   char message[512];
 };
@@ -199,13 +203,16 @@ void access(void* address, size_t bytes, bool write, void* code) {
   if (!region) return outside(at, bytes, write);
   if (write && !region->writable) return fail("writes to %s, which is only to be read", region->name.c_str());
   const uint32_t me = group_number * size + current->number + 1;
-  for (size_t i = 0; i < bytes; i++) write ? check_write(*region, at + i, me) : check_read(*region, at + i, me);
+  for (size_t i = 0; i < bytes && !launch->unchecked; i++)
+    write ? check_write(*region, at + i, me) : check_read(*region, at + i, me);
   if (launch->counting) current->events.push_back({code, at, static_cast<uint8_t>(bytes), write, region->shared});
 }
 
 // *** counting ***
 
 typedef std::map<std::pair<void*, unsigned>, std::vector<Event>> Together;
+
+std::unordered_set<uintptr_t> touched;  // sectors that a workgroup has read
 
 void count_one(const std::vector<Event>& events) {
   Counts& counts = launch->counts;
@@ -226,6 +233,7 @@ void count_one(const std::vector<Event>& events) {
     counts.stores += 1, counts.store_bytes += bytes, counts.store_sectors += sectors.size();
   } else {
     counts.loads += 1, counts.load_bytes += bytes, counts.load_sectors += sectors.size();
+    for (const auto& sector : sectors) counts.load_fresh += touched.insert(sector.first).second;
   }
 }
 
@@ -321,6 +329,8 @@ void run_group() {
   for (size_t n = regions.size(); n-- > launch->count;)
     if (regions[n].shared) regions.pop_back();
   for (Fiber& fiber : fibers) begin(fiber);
+  touched.clear();
+  launch->counts.groups++;
   epoch++;
   while (!failed) {
     run_ready();
@@ -346,7 +356,7 @@ void set_up(Launch* given) {
   for (unsigned n = 0; n < given->count; n++) {
     const Buffer& buffer = given->buffers[n];
     regions.push_back({static_cast<char*>(buffer.begin), buffer.size, buffer.name, buffer.writable != 0, false,
-                       std::vector<Cell>(buffer.size)});
+                       std::vector<Cell>(given->unchecked ? 0 : buffer.size)});
   }
   fibers = std::vector<Fiber>(size);
   for (unsigned n = 0; n < size; n++) {
@@ -371,7 +381,8 @@ int machine_run(Launch* given) {
   const unsigned before = _mm_getcsr();
   if (given->flush) _mm_setcsr(before | 0x8040);  // results and operands
 #endif
-  const uint32_t groups = given->groups[0] * given->groups[1] * given->groups[2];
+  uint32_t groups = given->groups[0] * given->groups[1] * given->groups[2];
+  if (given->most && given->most < groups) groups = given->most;
   for (group_number = 0; group_number < groups && !failed; group_number++) run_group();
 #ifdef __x86_64__
   _mm_setcsr(before);

@@ -27,8 +27,8 @@ class Counts(ctypes.Structure):
   """See machine.cpp."""
 
   NAMES = (
-    "loads", "load_bytes", "load_sectors", "stores", "store_bytes", "store_sectors", "shared", "shared_cycles",
-    "barriers",
+    "groups", "loads", "load_bytes", "load_sectors", "load_fresh", "stores", "store_bytes", "store_sectors", "shared",
+    "shared_cycles", "barriers",
   )  # fmt: skip
   _fields_ = [(name, ctypes.c_uint64) for name in NAMES]
 
@@ -45,9 +45,9 @@ class _Buffer(ctypes.Structure):
 class _Launch(ctypes.Structure):
   _fields_ = [
     ("call", ctypes.c_void_p), ("arguments", ctypes.c_void_p), ("buffers", ctypes.c_void_p), ("count", ctypes.c_uint),
-    ("groups", ctypes.c_uint * 3), ("threads", ctypes.c_uint * 3), ("warp", ctypes.c_uint),
-    ("backwards", ctypes.c_int), ("flush", ctypes.c_int), ("counting", ctypes.c_int), ("counts", Counts),
-    ("message", ctypes.c_char * 512),
+    ("groups", ctypes.c_uint * 3), ("threads", ctypes.c_uint * 3), ("warp", ctypes.c_uint), ("most", ctypes.c_uint),
+    ("backwards", ctypes.c_int), ("flush", ctypes.c_int), ("counting", ctypes.c_int), ("unchecked", ctypes.c_int),
+    ("counts", Counts), ("message", ctypes.c_char * 512),
   ]  # fmt: skip
 
 
@@ -65,6 +65,10 @@ class Options:
   """float32 numbers below 2**-126 are 0, as they may be on a GPU; x86-64 only."""
   counting: bool = False
   """Count accesses to memory."""
+  checking: bool = True
+  """Look for races, which takes twenty times the memory of the buffers."""
+  most: int = 0
+  """Workgroups to run of a launch; 0: all."""
 
 
 @cache
@@ -83,8 +87,8 @@ def launch(
   given = (_Buffer * max(1, len(buffers)))(*(_Buffer(b.address, b.size, b.name.encode(), b.writable) for b in buffers))
   request = _Launch(
     ctypes.cast(call, ctypes.c_void_p), ctypes.addressof(addresses), ctypes.addressof(given), len(buffers),
-    (ctypes.c_uint * 3)(*groups), (ctypes.c_uint * 3)(*threads), warp, options.backwards, options.flush,
-    options.counting,
+    (ctypes.c_uint * 3)(*groups), (ctypes.c_uint * 3)(*threads), warp, options.most, options.backwards, options.flush,
+    options.counting, not options.checking,
   )  # fmt: skip
   if library().machine_run(ctypes.byref(request)):
     raise Wrong(request.message.decode())
