@@ -4,14 +4,15 @@ loaded; no SDK is needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tiny_codegen import compile_kernel
-from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime import Binary, Measure
+from tiny_runtime.generated import compile_generated
 from tiny_runtime_metal.arch import Arch
 from tiny_runtime_metal.renderer import MetalRenderer
-from tiny_uop import UOp, print_uop
+from tiny_uop import UOp
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,7 @@ class MetalCompiler:
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Generate the source for a kernel-level SINK. Raises CompileError with the kernel."""
-    timer: Callable[[UOp], float] | None = None
-    if measure is not None:
-      timer = lambda program: measure(as_binary(program))  # noqa: E731
-    try:
-      program = compile_kernel(kernel, MetalRenderer(self.arch), measure=timer, notes=measure)
-    except (ValueError, NotImplementedError) as error:
-      raise CompileError(f"no Metal source for this kernel: {error}", print_uop(kernel)) from error
-    return as_binary(program)
+    return compile_generated(kernel, measure, partial(compile_kernel, renderer=MetalRenderer(self.arch)), as_binary)
 
 
 def as_binary(program: UOp) -> Binary:
