@@ -216,12 +216,13 @@ def test_values_of_kernels_and_derivatives_of_their_own() -> None:
     "another input": call.with_src((*call.src[:2], buffer)),
     "no such result": call.replace(arg=1),
     "another dtype": call.replace(dtype=i32),
-    "no kernel": call.with_src((UOp.sink(*call.src[0].src), *call.src[1:])),
     "no device": call.with_src((call.src[0], buffer, *call.src[2:])),
   }
   for node in wrong.values():
     with pytest.raises(SpecError, match="CALL .* expected a kernel whose PARAMs are its results, then its inputs"):
       spec.check(UOp.sink(node), "tensor")
+  with pytest.raises(SpecError, match="no PARAM here"):
+    spec.check(UOp.sink(call.with_src((UOp.sink(*call.src[0].src), *call.src[1:]))), "tensor")
   bad = call.with_src((kernel(out.index(i).store(value)), *call.src[1:2]))
   with pytest.raises(SpecError, match="illegal at the kernel level.*every loop closed"):
     spec.check(UOp.sink(bad), "tensor")
