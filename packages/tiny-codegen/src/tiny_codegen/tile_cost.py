@@ -47,6 +47,7 @@ SHARED_PASSES = 8
 # of it, and each line that is read again and again in order
 PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
 CACHE_LINE, NEIGHBOURS = 64, 64
+NEAR = 4  # elements: of a step so small, every line is read
 
 
 @dataclass(frozen=True)
@@ -215,8 +216,11 @@ class Plan:
     return 1.0 + (SECOND - 1.0) / self._overlap()
 
   def _leaving(self, nbytes: float) -> float:
-    """What rows cost that do not stay in the second cache level."""
-    return 1.0 if nbytes <= self.target.caches.second * WHOLE else 1.0 + (FAR - 1.0) / self._overlap()
+    """What rows cost that do not stay in the second cache level, less if each is read for many places of a window; of
+    those that just do not fit, most still do."""
+    second = self.target.caches.second
+    outside = min(max(nbytes / second - WHOLE, 0.0) / (1.0 - WHOLE), 1.0)
+    return 1.0 + outside * (FAR - 1.0) / self._overlap()
 
   def _overlap(self) -> float:
     """How often the windows of the rows' operand read an element."""
@@ -302,10 +306,11 @@ class Plan:
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
     moves by more than what is fetched ahead."""
-    if operand.step(loop) != 1 or not any((operand.step(r) or 0) >= SAME_SETS for r in self.summed):
+    step = operand.step(loop) or 0
+    if not 1 <= step <= NEAR or not any((operand.step(r) or 0) >= SAME_SETS for r in self.summed):
       return 0.0
     itemsize = operand.value.dtype.itemsize
-    return self._pieces(operand.nbytes / itemsize, itemsize, piece)
+    return self._pieces(operand.nbytes / itemsize, itemsize, piece * step)
 
   def _pieces(self, elements: float, itemsize: int, piece: int) -> float:
     """Cycles of memory for elements of which so many at a time are next to each other."""
