@@ -255,6 +255,8 @@ class Plan:
       return fits and lanes_from is Lanes.PANEL and adjacent
     if rows_from is Rows.TILE:
       return lanes_from is Lanes.WHOLE or (lanes_from is not Lanes.DIRECT and adjacent and self.rows_of.computed)
+    if rows_from is Rows.DIRECT and self.rows > MANY and (self.rows_of.step(self.row_loop) or 0) % SAME_SETS == 0:
+      return False  # more lines than a set has places
     if rows_from is Rows.IMAGE:
       return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
     if lanes_from is Lanes.SOME:
