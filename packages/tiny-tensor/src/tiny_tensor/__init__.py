@@ -2,6 +2,7 @@
 
 from tiny_runtime import Device, GlobalCounters
 from tiny_tensor import func, nn
+from tiny_tensor.download import fetch
 from tiny_tensor.func import TransformError, checkpoint, function, jvp, vmap
 from tiny_tensor.jit import JitError, TinyJit
 from tiny_tensor.tensor import Tensor
@@ -10,5 +11,5 @@ from tiny_uop import Context, UOp, dtypes, getenv
 
 __all__ = [
   "Context", "Device", "GlobalCounters", "JitError", "Tensor", "TinyJit", "TransformError", "UOp", "Variable",
-  "checkpoint", "dtypes", "func", "function", "getenv", "jvp", "nn", "vmap",
+  "checkpoint", "dtypes", "fetch", "func", "function", "getenv", "jvp", "nn", "vmap",
 ]  # fmt: skip

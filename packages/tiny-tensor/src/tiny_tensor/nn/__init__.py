@@ -1,6 +1,6 @@
 """Layers, optimisers and model files."""
 
-from tiny_tensor.nn import optim, schedule, state
+from tiny_tensor.nn import datasets, optim, schedule, state
 from tiny_tensor.nn.attention import MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
 from tiny_tensor.nn.clip import clip_grad_norm_, clip_grad_value_
 from tiny_tensor.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
@@ -46,6 +46,7 @@ __all__ = [
   "TransformerEncoderLayer",
   "clip_grad_norm_",
   "clip_grad_value_",
+  "datasets",
   "optim",
   "schedule",
   "state",

@@ -14,7 +14,7 @@ from tiny_runtime import Device, buffer_of
 from tiny_tensor.base import is_whole, only_stored
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.tensor import Tensor
-from tiny_uop import DType, UOp, dtypes
+from tiny_uop import DType, Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   from _typeshed import ReadableBuffer, WriteableBuffer
@@ -83,6 +83,18 @@ def whole_bytes(t: Tensor) -> memoryview:
   """All bytes of a tensor of uint8: of a mapped file, the mapping itself."""
   if is_whole(t.uop) and 0 not in t.shape:
     return buffer_of(t.uop.base).look()
+  return t.read()[0]
+
+
+def stored_bytes(t: Tensor) -> memoryview:
+  """The bytes of the elements in order: of a part of a mapped file the mapping itself, of others what is computed."""
+  uop, begin = t.uop, 0
+  while uop.op in (Ops.RESHAPE, Ops.BITCAST) or (uop.op is Ops.SHRINK and len(uop.shape) == 1):
+    if uop.op is Ops.SHRINK:
+      begin += int(uop.arg[0]) * uop.dtype.itemsize
+    uop = uop.src[0]
+  if uop.op is Ops.BUFFER and only_stored(uop) and 0 not in t.shape:
+    return buffer_of(uop).look()[begin : begin + t.nbytes()]
   return t.read()[0]
 
 

@@ -25,6 +25,18 @@ class Global:
     self.name, self.value = name, value
 
 
+class Stateful:
+  """An object that a function of the table makes, and that gets its contents as a state. Containers get `finished`."""
+
+  def set_state(self, state: Any) -> None:
+    """Takes the state. ValueError for one that is none."""
+    raise NotImplementedError
+
+  def finished(self) -> Any:
+    """What it stands for."""
+    return self
+
+
 _MARK = _Mark()
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set, "EMPTY_TUPLE": tuple}
@@ -175,6 +187,9 @@ class PickleReader:
   def set_state(self, state: Any) -> None:
     """Attributes: only the versions that PyTorch keeps with a state dict."""
     made = self.stack[-1]
+    if isinstance(made, Stateful):
+      made.set_state(state)
+      return
     if not isinstance(made, OrderedDict) or not isinstance(state, dict) or state.keys() - {"_metadata"}:
       names = ", ".join(map(str, state)) if isinstance(state, dict) else type(state).__name__
       raise ValueError(f"it sets attributes ({names:.80}) of a {type(made).__name__}: the file is refused")
@@ -190,6 +205,8 @@ def _plain(value: Any) -> Any:
     return value.value
   if value is _MARK:
     raise ValueError("a MARK is used as a value")
+  if isinstance(value, Stateful):
+    return value.finished()
   return value
 
 

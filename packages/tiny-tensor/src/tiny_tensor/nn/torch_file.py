@@ -13,6 +13,7 @@ from typing import Any
 
 from tiny_tensor.nn.archives import zip_places
 from tiny_tensor.nn.files import TensorIO, in_memory, map_file, tensor_at, whole_bytes
+from tiny_tensor.nn.numpy_pickles import NUMPY_NAMES
 from tiny_tensor.nn.pickles import PickleReader
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
@@ -114,13 +115,6 @@ def _set(values: Any) -> set[Any]:
   return set(values)
 
 
-def _bytes(text: Any, encoding: Any) -> bytes:
-  """`_codecs.encode`: how protocol 2 writes bytes."""
-  if not isinstance(text, str) or encoding != "latin1":
-    raise ValueError(f"bytes are written as text in latin1, this says {short(encoding)}")
-  return text.encode("latin1")
-
-
 def _size(sizes: Any) -> tuple[int, ...]:
   return _naturals(tuple(sizes) if isinstance(sizes, list) else sizes, "a size is")
 
@@ -137,10 +131,10 @@ class _Storage:
 
 
 _NAMES: dict[str, Any] = {
+  **NUMPY_NAMES,
   "collections OrderedDict": _ordered,
   "builtins set": _set,
   "__builtin__ set": _set,
-  "_codecs encode": _bytes,
   "torch Size": _size,
   "torch device": _device,
   "torch._utils _rebuild_tensor": _rebuild,
