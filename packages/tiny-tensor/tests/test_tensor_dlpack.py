@@ -89,10 +89,10 @@ def test_equal_tensors_are_not_written_to() -> None:
 def test_views_are_exported_with_strides() -> None:
   t = Tensor(numbers(3, 4)).realize()
   whole = np.from_dlpack(t)
-  for view in (t.T, t[1:], t[:, ::2], t[::-1], t[1], t[:, 1:3].T, t.reshape(2, 6)):
+  for view in (t.T, t[1:], t[:, ::2], t[::3], t[1], t[:, 1:3].T, t.reshape(2, 6)):
     a = np.from_dlpack(view)
     assert np.shares_memory(a, whole) and a.tolist() == view.tolist()
-  np.from_dlpack(t[::2, ::-3])[1, 1] = 50
+  np.from_dlpack(t[::2, ::3])[1, 0] = 50
   assert t[2, 0].item() == 50
 
 
@@ -125,7 +125,7 @@ def test_strides_of_any_view() -> None:
 
 def test_copies_where_strides_cannot_tell() -> None:
   t = Tensor([1.0, 2.0]).realize()
-  for view in (t.unsqueeze(0).expand(3, 2), t.reshape(1, 2).expand(2, 2).T.flatten()):
+  for view in (t.unsqueeze(0).expand(3, 2), t.reshape(1, 2).expand(2, 2).T.flatten(), t[::-1]):
     assert np.from_dlpack(view).tolist() == view.tolist()
     with pytest.raises(BufferError, match="only a copy"):
       view.__dlpack__(copy=False)
@@ -218,7 +218,7 @@ def test_a_tensor_over_an_array(order: tuple[int, ...], backwards: bool) -> None
   t[1, 1, 1] = -1.0
   t.realize()
   assert a[1, 1, 1] == -1
-  assert np.shares_memory(np.from_dlpack(t), base)
+  assert np.shares_memory(np.from_dlpack(t.flip(1) if backwards else t), base)
 
 
 def test_the_array_lives_as_long_as_the_tensor() -> None:

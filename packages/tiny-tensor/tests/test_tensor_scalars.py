@@ -80,6 +80,21 @@ def test_wherever_a_python_number_is_taken(name: str) -> None:
   assert call().tolist() == expected and call().dtype in (dtypes.int32, dtypes.float32)
 
 
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_mask_without_axes(mask: bool) -> None:
+  a = np.arange(6).reshape(2, 3)
+  for key in (mask, (mask, 1), (slice(None), mask), (Ellipsis, mask), (mask, slice(1))):
+    for bool_ in (mask, np.bool_(mask), Tensor(mask)):
+      index = tuple(bool_ if k is mask else k for k in key) if isinstance(key, tuple) else bool_
+      got, expected = Tensor(a)[index], a[key]
+      assert got.shape == expected.shape and got.tolist() == expected.tolist()
+  with pytest.raises(IndexError, match="next to index tensors"):
+    Tensor(a)[mask, [0, 1]]
+  t = Tensor(a).contiguous()
+  t[Tensor(mask)] = 7
+  assert t.tolist() == ([[7] * 3] * 2 if mask else a.tolist())
+
+
 def test_writing() -> None:
   t = Tensor([1.0, 2.0, 3.0])
   t[np.int64(0)] = np.float32(5)
@@ -96,8 +111,6 @@ def test_refused() -> None:
   for value in (np.complex64(1), np.str_("a")):
     with pytest.raises(TypeError, match="NumPy dtype"):
       t + value
-  with pytest.raises(IndexError, match="bool scalar"):
-    t[np.True_]
   with pytest.raises(TypeError, match="__array_ufunc__"):
     np.sin(t)
 

@@ -32,7 +32,9 @@ class Span:
 
 @dataclass(frozen=True)
 class NewAxis:
-  """None: an axis of size 1 that was not there."""
+  """An axis that was not there: of size 1 for None and True, of size 0 for False."""
+
+  count: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +132,8 @@ def resolve(entries: Sequence[Any], shape: Shape) -> list[Entry]:
   out: list[Entry] = []
   axis = 0
   for entry in entries:
-    if entry is None:
-      out.append(NewAxis())
+    if entry is None or isinstance(entry, NewAxis):
+      out.append(entry or NewAxis())
       continue
     if isinstance(entry, slice):
       out.append(span_of(entry, shape[axis], axis))

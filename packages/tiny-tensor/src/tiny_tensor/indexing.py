@@ -43,15 +43,16 @@ class IndexMixin(ConvMixin):
     for entry in entries:
       if isinstance(entry, TensorBase) and dtypes.is_bool(entry.dtype):
         mask = cast(Self, entry)
-        axis = sum(1 for p in plain if p is not None)
+        axis = sum(1 for p in plain if not (p is None or isinstance(p, NewAxis)))
         if mask.shape != self.shape[axis : axis + mask.ndim]:
           raise IndexError(f"a mask of shape {mask.shape} does not fit axes {axis}… of shape {self.shape}")
-        if not mask.ndim:
-          raise IndexError("a bool scalar cannot be an index: use a mask of the shape of the tensor's first axes")
         positions = mask.nonzero()
+        plain += [] if mask.ndim else [NewAxis(int(positions.shape[0]))]
         plain += [positions.select_axis(1, i, i + 1).squeeze(1) for i in range(mask.ndim)]
       else:
         plain.append(entry)
+    if any(isinstance(p, NewAxis) for p in plain) and any(isinstance(p, TensorBase) for p in plain):
+      raise IndexError("a bool scalar cannot stand next to index tensors")
     return resolve(plain, self.shape)
 
   def index_tensor(self, entry: Any) -> Self:
@@ -60,7 +61,7 @@ class IndexMixin(ConvMixin):
 
   def __getitem__(self, key: Any) -> Self:
     """Elements by integers, slices, None, `...`, integer tensors and masks, as in NumPy. Raises IndexError out of
-    range.
+    range. A bool is a mask without axes: the result has an axis of size 1 or 0 in its place.
 
     Values of an index tensor are not checked: a position outside reads 0.
     """
@@ -88,8 +89,10 @@ class IndexMixin(ConvMixin):
     x = self
     axis = 0
     shape: list[sint] = []
+    empty: list[int] = []
     for entry in entries:
       if isinstance(entry, NewAxis):
+        empty += [] if entry.count else [len(shape)]
         shape.append(1)
         continue
       size = self.shape[axis]
@@ -101,7 +104,10 @@ class IndexMixin(ConvMixin):
       else:
         shape.append(size)
       axis += 1
-    return x.reshape(tuple(shape))
+    x = x.reshape(tuple(shape))
+    for place in empty:
+      x = x.select_axis(place, 0, 0)
+    return x
 
   def span(self, axis: int, entry: Span) -> Self:
     """A slice of one axis."""

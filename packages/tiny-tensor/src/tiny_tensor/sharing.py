@@ -34,9 +34,10 @@ def layout_of(t: Tensor, copy: bool | None) -> tuple[Layout, object]:
     t.own_storage()
     realize_tensors([t])
   found = None if copy else strides_of(t.uop)
-  if found is None:
+  # torch.from_dlpack ends the process where a stride is negative
+  if found is None or any(s < 0 for s in found[2]):
     if copy is False:
-      raise BufferError(f"{t!r} repeats elements, or has them in an order that only a copy can have")
+      raise BufferError(f"{t!r} repeats elements, has them backwards, or in an order that only a copy can have")
     t = (t.detach().to(None) if only_stored(t.uop) else t.detach().clone()).contiguous().realize()
     found = strides_of(t.uop)
     copy = True

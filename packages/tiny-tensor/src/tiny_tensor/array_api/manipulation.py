@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_tensor.array_api.operands import Array, Axis
-from tiny_tensor.shapes import Shape, broadcast_shape, normalize_axes, normalize_axis
+from tiny_tensor.shapes import Shape, broadcast_shape, normalize_axes, normalize_axis, shape_of
 from tiny_tensor.tensor import Tensor
 
 
@@ -20,7 +20,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> Shape:
 
 def broadcast_to(x: Array, /, shape: tuple[int, ...]) -> Array:
   """`x` repeated along axes of size 1."""
-  return x.broadcast_to(tuple(shape))
+  return x.broadcast_to(shape_of(tuple(shape)))
 
 
 def concat(arrays: tuple[Array, ...] | list[Array], /, *, axis: int | None = 0) -> Array:
