@@ -103,6 +103,16 @@ def test_writing() -> None:
   assert t.tolist() == [6, 7, 4]
 
 
+def test_dtypes_of_numpy() -> None:
+  for dtype in (np.float16, np.dtype("int8"), bool, np.bool_):
+    assert Tensor([1, 0], dtype=dtype).dtype.name == Tensor([2]).cast(dtype).dtype.name == np.dtype(dtype).name
+  with pytest.raises(ValueError, match="complex64"):
+    Tensor([1], dtype=np.complex64)
+  for wrong in (int, float):
+    with pytest.raises(TypeError, match="dtype or its name"):
+      Tensor([1], dtype=wrong)  # type: ignore[arg-type]
+
+
 def test_refused() -> None:
   t = Tensor([1.0, 2.0])
   for index in (np.int64(2), np.array(-3)):

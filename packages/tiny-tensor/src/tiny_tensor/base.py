@@ -13,7 +13,7 @@ from tiny_uop import DType, Ops, UOp, dtypes, prod, sint
 
 Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
-DTypeLike: TypeAlias = DType | str
+DTypeLike: TypeAlias = DType | str | type[bool]
 
 # What shows the contents of its source, only otherwise arranged.
 ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
@@ -28,9 +28,17 @@ def live_tensors() -> list[TensorBase]:
 
 
 def to_dtype(dtype: DTypeLike) -> DType:
-  """A dtype from itself or its name. Raises ValueError (unknown name) or TypeError, naming the value."""
+  """A dtype from itself, its name, Python's `bool`, or one of NumPy's. Raises ValueError (unknown name) or TypeError,
+  naming the value."""
   if isinstance(dtype, DType) and dtype in dtypes.all:
     return dtype
+  if dtype is bool:  # not int and float, which are of 64 bits in NumPy and PyTorch
+    return dtypes.bool
+  numpy = sys.modules.get("numpy")
+  if numpy is not None and (
+    isinstance(dtype, numpy.dtype) or (isinstance(dtype, type) and issubclass(dtype, numpy.generic))
+  ):
+    dtype = str(numpy.dtype(dtype).name)
   if isinstance(dtype, str):
     alias = getattr(dtypes, dtype, None)
     found = alias if isinstance(alias, DType) else dtypes.parse(dtype)
