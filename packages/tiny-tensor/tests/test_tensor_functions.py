@@ -251,6 +251,14 @@ def test_checkpoint_with_writes_inside() -> None:
     remembers(x)
 
 
+def test_checkpoint_with_parameters_that_are_not_computed_yet() -> None:
+  """They were written to before; that is not done again."""
+  w = Tensor.ones(3, dtype="float64", requires_grad=True) * 2
+  x = point(3)
+  (found,) = checkpoint(lambda v: (v * w).sin())(x).sum().gradient(w)
+  np.testing.assert_allclose(found.numpy(), x.numpy() * np.cos(2 * x.numpy()))
+
+
 def test_checkpoint_in_a_jit_and_under_vmap() -> None:
   w = point(3, 3).realize().requires_grad_()
 

@@ -55,18 +55,28 @@ def called(
   return rebuild(result, lambda _: next(rest))
 
 
-def taken_from_around(arguments: Iterable[UOp], outputs: Sequence[UOp]) -> tuple[UOp, ...]:
+def depending(roots: Sequence[UOp], leaves: Iterable[UOp]) -> dict[UOp, None]:
+  """The nodes of the roots' graphs that depend on leaves, sources first; not the leaves themselves."""
+  inside = set(leaves)
+  found: dict[UOp, None] = {}
+  top = UOp.sink(*roots)
+  for u in top.walk(lambda n: n not in inside):
+    if u is not top and u not in inside and any(s in inside for s in u.src):
+      inside.add(u)
+      found[u] = None
+  return found
+
+
+def taken_from_around(arguments: Sequence[UOp], outputs: Sequence[UOp]) -> tuple[UOp, ...]:
   """The float values of a function's graph that do not depend on its arguments, but are used with what does."""
-  inside = set(arguments)
+  inside = depending(outputs, arguments)
+  own = {*arguments, *inside}
   taken: dict[UOp, None] = {}
-  for u in UOp.sink(*outputs).walk(lambda n: n not in inside):
-    if u in inside or not any(s in inside for s in u.src):
-      continue
+  for u in inside:
     # where something is written to is no value that is taken
-    taken.update((s, None) for s in u.src[u.op is Ops.STORE :] if s not in inside)
-    inside.add(u)
-  taken.update((o, None) for o in outputs if o not in inside)
-  return tuple([u for u in taken if dtypes.is_float(u.dtype) and not is_const(u)])
+    taken.update((s, None) for s in u.src[u.op is Ops.STORE :] if s not in own)
+  taken.update((o, None) for o in outputs if o not in own)
+  return tuple([u for u in taken if dtypes.is_float(u.dtype) and any(n.op is Ops.BUFFER for n in u.walk())])
 
 
 # *** checkpoint ***
@@ -83,8 +93,8 @@ class Recompute:
     given = [g for g in gs if g is not None]
     again = {a: again_after(a, given) for a in inputs[: self.arguments]}
     values = [r.src[0] for r in results]
-    nodes = [u for v in values for u in v.toposort]
-    again |= {b: new_memory(b) for b in dict.fromkeys(written_below(nodes))}
+    inside = depending(values, inputs[: self.arguments])
+    again |= {b: new_memory(b) for b in dict.fromkeys(written_below(inside))}
     pairs = [(v.substitute(again), g) for v, g in zip(values, gs, strict=True) if g is not None]
     targets = [again.get(i, i) for i in inputs]
     made = pullback(pairs, targets)
