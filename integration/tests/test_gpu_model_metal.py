@@ -15,7 +15,7 @@ from gpu_model.framework import Model
 from gpu_model.machine import Options
 from gpu_model.metal import BACKEND, ModelBackend, ModelDevice
 from gpu_model.toolchain import compiler
-from tiny_runtime import Binary, CompileError, DeviceLost, OutOfMemory, Unavailable
+from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.standard import (
   convolution,
@@ -116,7 +116,7 @@ def test_newer_systems_and_older_ones() -> None:
     opened = backend.open(0)
     launch(opened, backend.compiler(arch).compile(copy(16)), wait=True)
     opened.close()
-  assert isinstance(found := ModelBackend(system=(11, 7)).probe(), Unavailable) and "macOS 11.7" in found.reason
+  assert isinstance(found := ModelBackend(system=(12, 7)).probe(), Unavailable) and "macOS 12.7" in found.reason
 
 
 def test_families() -> None:
@@ -165,13 +165,30 @@ def test_arguments_that_do_not_fit(device: ModelDevice) -> None:
   with pytest.raises(ValueError, match="launched with 8 × 1 × 1 threads .* room for 4"):
     launch(device, compiled(copy(16)), threads=8)
   program, memory = device.load(compiled(copy(16))), device.alloc(60)
-  with pytest.raises(ValueError, match="buffer 0 of kernel copy has 64 bytes, got 60 bytes"):
+  with pytest.raises(ValueError, match="buffer 0 of kernel copy: .* outside this memory of 60 bytes"):
     device.launch(program, [(memory, 0), (memory, 0)], [], (1, 1, 1), (4, 1, 1), False)
   with pytest.raises(ValueError, match="takes 2 buffers"):
     device.launch(program, [(memory, 0)], [], (1, 1, 1), (4, 1, 1), False)
   device.free(memory)
-  with pytest.raises(ValueError, match="memory that was freed"):
+  with pytest.raises(ValueError, match="buffer 0 of kernel copy: this memory of 60 bytes was freed"):
     device.launch(program, [(memory, 0), (memory, 0)], [], (1, 1, 1), (4, 1, 1), False)
+
+
+def test_a_failing_graph_names_its_kernels(device: ModelDevice) -> None:
+  binaries = [compiled(copy(16, f"copy{n}")) for n in range(6)]
+  far = Binary(**{**vars(binaries[5]), "code": binaries[5].code.replace(b"p1[", b"p1[1 + ")})
+  programs = [device.load(binary) for binary in (*binaries[:5], far)]
+  memories = [device.alloc(64), device.alloc(64)]
+  calls = [GraphKernel(program, ((0, 0), (1, 0)), (), (4, 1, 1), (4, 1, 1)) for program in programs]
+  graph = device.make_graph([*calls, GraphCopy((0, 1), (0, 0), 63)], memories)
+  with pytest.raises(
+    DeviceLost, match="a captured graph with kernels copy0, copy1, copy2, copy3 and 2 others on METAL"
+  ):
+    device.run_graph(graph, [], [], True)
+  with pytest.raises(ValueError, match="outside this memory of 64 bytes"):
+    device.make_graph([GraphCopy((0, 2), (1, 0), 63)], memories)
+  for memory in memories:
+    device.free(memory)
 
 
 def test_memory_ends(device: ModelDevice) -> None:
@@ -209,6 +226,20 @@ def test_either_order_of_threads_gives_the_same(dtype: DType) -> None:
     target = Target("METAL", ModelBackend(Options(backwards=backwards)), "gpu_model.metal:BACKEND")
     compare(target, reference(), kernel, [bytes(3 * dtype.itemsize), small(dtype, 300)], look_at="barriers")
     target.device.close()
+
+
+@pytest.mark.parametrize("count", [31, 40])
+def test_kernels_with_many_buffers(count: int) -> None:
+  """By index, and as addresses in a table; with a variable, which comes behind either."""
+  i, n = UOp.range(8, 0), UOp.variable("n", 1, 9)
+  total = n.cast(F)
+  for slot in range(1, count):
+    total = total + UOp.param(slot, F.ptr(8)).index(i).load() * float(slot)
+  kernel = UOp.sink(UOp.param(0, F.ptr(8)).index(i).store(total).end(i), arg=KernelInfo("many"))
+  target = Target("METAL", BACKEND, "gpu_model.metal:BACKEND")
+  contents = [small(F, 8, slot) for slot in range(count)]
+  compare(target, reference(), kernel, contents, {"n": 5}, offset=[4 * (slot % 3) for slot in range(count)])
+  target.device.close()
 
 
 # *** what the heuristics choose ***

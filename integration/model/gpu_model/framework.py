@@ -183,6 +183,9 @@ class Bytes(Object):
   def contents(self) -> int:
     return ctypes.addressof(self.bytes)
 
+  def gpuAddress(self) -> int:
+    return self.contents()
+
 
 class Queue(Object):
   """MTLCommandQueue."""
@@ -238,6 +241,8 @@ class Encoder(Object):
     super().__init__(model)
     self.pipeline: Pipeline | None = None
     self.table: dict[int, tuple[Bytes, int]] = {}
+    self.used: list[Buffer] = []
+    """Memory that a kernel gets to by an address in another."""
     self.held: list[Object] = []
     self.launches: list[Any] = []
     self.ended = False
@@ -266,8 +271,12 @@ class Encoder(Object):
     assert self.pipeline is not None, "a dispatch without a pipeline"
     library = self.pipeline.library
     buffers = [self._bound(argument) for argument in library.arguments]
-    options = self.model.options
-    self.launches.append(lambda: launch(library.call, buffers, groups, threads, options=options))
+    options, used = self.model.options, list(self.used)
+    self.launches.append(lambda: launch(library.call, buffers, groups, threads, options, others=used))
+
+  def useResource_usage_(self, buffer: Bytes, usage: int) -> None:
+    self.used.append(Buffer(buffer.contents(), buffer.length, f"resource {len(self.used)}", bool(usage & 2)))
+    self.held.append(buffer.retain())
 
   def _bound(self, argument: Argument) -> Buffer:
     assert argument.index in self.table, f"nothing is bound at index {argument.index}"

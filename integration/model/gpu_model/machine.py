@@ -79,14 +79,17 @@ def library() -> Any:
 
 
 def launch(
-  call: Any, buffers: Sequence[Buffer], groups: Sizes, threads: Sizes, options: Options | None = None, warp: int = 32
-) -> Counts:
-  """Run the function `model_call` of a kernel. Raises Wrong, naming thread, place and what it does."""
+  call: Any, buffers: Sequence[Buffer], groups: Sizes, threads: Sizes, options: Options | None = None, warp: int = 32,
+  others: Sequence[Buffer] = (),
+) -> Counts:  # fmt: skip
+  """Run the function `model_call` of a kernel with these buffers as arguments; it may touch `others` too. Raises Wrong,
+  naming thread, place and what it does."""
   options = options or Options()
   addresses = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.address for buffer in buffers))
-  given = (_Buffer * max(1, len(buffers)))(*(_Buffer(b.address, b.size, b.name.encode(), b.writable) for b in buffers))
+  known = [*buffers, *others]
+  given = (_Buffer * max(1, len(known)))(*(_Buffer(b.address, b.size, b.name.encode(), b.writable) for b in known))
   request = _Launch(
-    ctypes.cast(call, ctypes.c_void_p), ctypes.addressof(addresses), ctypes.addressof(given), len(buffers),
+    ctypes.cast(call, ctypes.c_void_p), ctypes.addressof(addresses), ctypes.addressof(given), len(known),
     (ctypes.c_uint * 3)(*groups), (ctypes.c_uint * 3)(*threads), warp, options.most, options.backwards, options.flush,
     options.counting, not options.checking,
   )  # fmt: skip

@@ -68,7 +68,7 @@ class Library:
       assert parameter is not None
       kind, what, index = parameter.group("type", "what", "index")
       if what == "buffer":
-        passed.append(f"({kind})arguments[{index}]")
+        passed.append(f"*({kind[:-1]}*)arguments[{index}]" if kind.endswith("&") else f"({kind})arguments[{index}]")
       elif what in POSITIONS:
         passed.append(f"at_{POSITIONS[what]}")
       else:

@@ -11,7 +11,7 @@ from tiny_runtime_metal.arch import FAMILIES, Arch
 from tiny_runtime_metal.compiler import MetalCompiler
 from tiny_runtime_metal.messages import Handle, Messages, text_of
 
-LANGUAGES = ((14, (3, 1)), (13, (3, 0)), (12, (2, 4)))
+LANGUAGES = ((14, (3, 1)), (13, (3, 0)))
 """The first version of macOS with each version of the shading language, newest first; older systems are refused."""
 ELSEWHERE = (
   "Run on a Mac with Apple silicon, or use another device: DEVICE=CPU after pip install tiny-runtime-cpu. Kernels can "
@@ -28,7 +28,7 @@ def this_mac() -> Messages | Unavailable:
   try:
     return Runtime()
   except OSError as error:
-    return Unavailable(f"Metal.framework cannot be loaded: {error}", "Use macOS 12 or later")
+    return Unavailable(f"Metal.framework cannot be loaded: {error}", "Use macOS 13 or later")
 
 
 class MetalBackend:
@@ -81,7 +81,7 @@ class MetalBackend:
     """Each usable GPU with its arch; the caller releases them."""
     language = next((language for first, language in LANGUAGES if messages.system[0] >= first), None)
     if language is None:
-      return Unavailable(f"this is macOS {messages.system[0]}.{messages.system[1]}", "Use macOS 12 or later")
+      return Unavailable(f"this is macOS {messages.system[0]}.{messages.system[1]}", "Use macOS 13 or later")
     usable, others = [], []
     with messages.pool():
       for handle in messages.devices():

@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections import deque
 from collections.abc import Sequence
 
-from tiny_runtime import Binary, Capabilities, DeviceInfo, OutOfMemory
+from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel, OutOfMemory
 from tiny_runtime_metal.arch import Arch
 from tiny_runtime_metal.errors import check_finished
+from tiny_runtime_metal.graph import COPY, Graph, Spare
+from tiny_runtime_metal.memory import Memory
 from tiny_runtime_metal.messages import Handle, Messages
-from tiny_runtime_metal.programs import Program, load_program
+from tiny_runtime_metal.programs import Call, Program, load_program
 from tiny_uop import dtypes
 
 SHARED_STORAGE = 0  # MTLResourceStorageModeShared: processor and GPU see the same bytes
 IN_FLIGHT = 48
-"""Launches that may be unfinished; a queue blocks at 64."""
-
-
-class Memory:
-  """One allocation."""
-
-  def __init__(self, handle: Handle, address: int, nbytes: int) -> None:
-    self.handle = handle
-    """0 once it has been freed."""
-    self.address = address
-    self.nbytes = nbytes
-
-  def check(self, offset: int, nbytes: int) -> None:
-    """Raises ValueError for bytes that are not in here, and for memory that was freed."""
-    if not self.handle:
-      raise ValueError(f"this memory of {self.nbytes} bytes was freed")
-    if not 0 <= offset <= offset + nbytes <= self.nbytes:
-      raise ValueError(f"bytes [{offset}, {offset + nbytes}) are outside this memory of {self.nbytes} bytes")
-
-  def bytes(self) -> memoryview:
-    """All of it, as the processor sees it."""
-    return memoryview((ctypes.c_char * self.nbytes).from_address(self.address)).cast("B")
+"""Command buffers that may be unfinished; a queue blocks at 64."""
 
 
 class MetalDevice:
@@ -53,6 +32,7 @@ class MetalDevice:
       local_memory=family.threadgroup_memory,
       max_local_size=family.threads,
       host_mapped=True,
+      graphs=True,
     )
     self.name = f"METAL:{index}" if index else "METAL"
     memory = messages.send(handle, "recommendedMaxWorkingSetSize")
@@ -61,7 +41,9 @@ class MetalDevice:
     self.used = 0
     self.queue: Handle = messages.send(handle, "newCommandQueue")
     self.pending: deque[tuple[Handle, str]] = deque()
-    """Command buffers that were not waited for, each with the name of its kernel."""
+    """Command buffers that were not waited for, each with what is in it."""
+    self.copier: Program | None = None
+    """The kernel that copies bytes, once a graph has needed it."""
 
   def alloc(self, nbytes: int) -> Memory:
     """New memory. Raises OutOfMemory."""
@@ -114,10 +96,34 @@ class MetalDevice:
   ) -> float | None:
     """Commit a kernel: `global_size` threadgroups of `local_size` threads. With `wait`, the seconds that the GPU
     counted. Raises ValueError for arguments that do not fit the program."""
-    program.check(
-      [(memory.nbytes - offset if memory.handle else -1) for memory, offset in buffers], integers, local_size
-    )
-    if 0 in global_size:
+    call = Call(program, buffers, integers, global_size, local_size)
+    call.check()
+    return self.submit([call], f"kernel {program.name}", wait)
+
+  def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
+    """See the capability `Graphs`. Raises ValueError for what `launch` would refuse."""
+    if self.copier is None and any(isinstance(call, GraphCopy) for call in calls):
+      self.copier = load_program(self.messages, self.handle, self.arch, COPY)
+    return Graph(calls, memories, self.copier, Spare(self))
+
+  def run_graph(
+    self,
+    graph: Graph,
+    memories: Sequence[tuple[int, Memory]],
+    kernels: Sequence[tuple[int, GraphKernel]],
+    wait: bool,
+  ) -> float | None:
+    """See the capability `Graphs`: all calls are one command buffer."""
+    for position, memory in memories:
+      graph.memories[position] = memory
+    for index, kernel in kernels:
+      graph.calls[index] = kernel
+    return self.submit(graph.as_calls(), f"a captured graph with {graph.names}", wait)
+
+  def submit(self, calls: Sequence[Call], what: str, wait: bool) -> float | None:
+    """Commit calls as one command buffer, called `what` if it fails. With `wait`, the seconds that the GPU took."""
+    calls = [call for call in calls if 0 not in call.groups]
+    if not calls:
       return 0.0 if wait else None
     while len(self.pending) >= IN_FLIGHT:
       self._wait_for_first()
@@ -125,16 +131,11 @@ class MetalDevice:
     with self.messages.pool():
       command: Handle = send(send(self.queue, "commandBuffer"), "retain")
       encoder: Handle = send(command, "computeCommandEncoder")
-      send(encoder, "setComputePipelineState:", program.pipeline)
-      for place, (memory, offset) in enumerate(buffers):
-        send(encoder, "setBuffer:offset:atIndex:", memory.handle, offset, place)
-      if integers:
-        data = struct.pack(f"{len(integers)}q", *integers)
-        send(encoder, "setBytes:length:atIndex:", data, len(data), len(buffers))
-      send(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", global_size, local_size)
+      for call in calls:
+        call.encode(self.messages, encoder)
       send(encoder, "endEncoding")
       send(command, "commit")
-    self.pending.append((command, program.name))
+    self.pending.append((command, what))
     if not wait:
       return None
     while len(self.pending) > 1:
@@ -142,12 +143,12 @@ class MetalDevice:
     return self._wait_for_first()
 
   def _wait_for_first(self) -> float:
-    """The seconds that the oldest launch took. Raises what `check_finished` does."""
-    command, name = self.pending.popleft()
+    """The seconds that the oldest command buffer took. Raises what `check_finished` does."""
+    command, what = self.pending.popleft()
     try:
       with self.messages.pool():
         self.messages.send(command, "waitUntilCompleted")
-        check_finished(self.messages, command, f"kernel {name} on {self.name}")
+        check_finished(self.messages, command, f"{what} on {self.name}")
         begin, end = (float(self.messages.send(command, which)) for which in ("GPUStartTime", "GPUEndTime"))
       return end - begin
     finally:
@@ -165,6 +166,7 @@ class MetalDevice:
     try:
       self.sync()
     finally:
+      self.copier = None
       for handle in (self.queue, self.handle):
         self.messages.send(handle, "release")
       self.queue = self.handle = 0

@@ -67,6 +67,7 @@ SIGNATURES: dict[str, Signature] = {
     "maxTotalThreadsPerThreadgroup": "integer",
     # MTLBuffer
     "contents": "pointer",
+    "gpuAddress": "integer",
     # MTLCommandQueue, MTLCommandBuffer
     "commandBuffer": "object",
     "computeCommandEncoder": "object",
@@ -80,6 +81,7 @@ SIGNATURES: dict[str, Signature] = {
     "setComputePipelineState:": "nothing <- object",
     "setBuffer:offset:atIndex:": "nothing <- object integer integer",
     "setBytes:length:atIndex:": "nothing <- bytes integer integer",
+    "useResource:usage:": "nothing <- object integer",
     "dispatchThreadgroups:threadsPerThreadgroup:": "nothing <- size size",
     "endEncoding": "nothing",
   }.items()

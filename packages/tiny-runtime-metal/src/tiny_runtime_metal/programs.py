@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import struct
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tiny_codegen import function_name
 from tiny_runtime import Binary, CompileError
 from tiny_runtime_metal.arch import Arch
+from tiny_runtime_metal.memory import Memory
 from tiny_runtime_metal.messages import Handle, Messages, text_of
+from tiny_runtime_metal.renderer import in_table
 
 SAFE = 0  # MTLMathModeSafe
+READ_AND_WRITE = 3  # MTLResourceUsageRead | MTLResourceUsageWrite
 
 
 class Program:
@@ -22,26 +27,62 @@ class Program:
     self.name = binary.entry
     self.needs = [p.size * p.dtype.itemsize for p in binary.params]
     self.variables = binary.variables
+    self.in_table = in_table(len(binary.params), len(binary.variables))
     self.threads: int = messages.send(pipeline, "maxTotalThreadsPerThreadgroup")
     weakref.finalize(self, messages.send, pipeline, "release")
 
-  def check(self, sizes: Sequence[int], integers: Sequence[int], local_size: tuple[int, ...]) -> None:
-    """Raises ValueError for arguments that do not fit. `sizes`: bytes of each buffer from where it begins; -1 for
-    memory that was freed."""
-    if len(sizes) != len(self.needs) or len(integers) != len(self.variables):
+
+@dataclass(frozen=True)
+class Call:
+  """A launch: a program with what it is given."""
+
+  program: Program
+  buffers: Sequence[tuple[Memory, int]]
+  integers: Sequence[int]
+  groups: tuple[int, ...]
+  threads: tuple[int, ...]
+
+  def check(self) -> None:
+    """Raises ValueError for arguments that do not fit the program."""
+    program = self.program
+    if len(self.buffers) != len(program.needs) or len(self.integers) != len(program.variables):
       raise ValueError(
-        f"kernel {self.name} takes {len(self.needs)} buffers and the integers {self.variables}, "
-        f"got {len(sizes)} buffers and {len(integers)} integers"
+        f"kernel {program.name} takes {len(program.needs)} buffers and the integers {program.variables}, "
+        f"got {len(self.buffers)} buffers and {len(self.integers)} integers"
       )
-    for place, (size, need) in enumerate(zip(sizes, self.needs)):
-      if size < need:
-        got = f"{size} bytes" if size >= 0 else "memory that was freed"
-        raise ValueError(f"buffer {place} of kernel {self.name} has {need} bytes, got {got}")
-    if math.prod(local_size) > self.threads:
+    for place, ((memory, offset), need) in enumerate(zip(self.buffers, program.needs)):
+      try:
+        memory.check(offset, need)
+      except ValueError as error:
+        raise ValueError(f"buffer {place} of kernel {program.name}: {error}") from None
+    if math.prod(self.threads) > program.threads:
       raise ValueError(
-        f"kernel {self.name} is launched with {' × '.join(map(str, local_size))} threads in a threadgroup; "
-        f"with the registers that it needs, this GPU has room for {self.threads}"
+        f"kernel {program.name} is launched with {' × '.join(map(str, self.threads))} threads in a threadgroup; "
+        f"with the registers that it needs, this GPU has room for {program.threads}"
       )
+
+  def encode(self, messages: Messages, encoder: Handle) -> None:
+    """Write it into a command buffer."""
+    send = messages.send
+    send(encoder, "setComputePipelineState:", self.program.pipeline)
+    place = len(self.buffers)
+    if self.program.in_table:
+      addresses = [send(memory.handle, "gpuAddress") + offset for memory, offset in self.buffers]
+      set_bytes(messages, encoder, struct.pack(f"{place}Q", *addresses), 0)
+      for handle in dict.fromkeys(memory.handle for memory, _ in self.buffers):
+        send(encoder, "useResource:usage:", handle, READ_AND_WRITE)
+      place = 1
+    else:
+      for index, (memory, offset) in enumerate(self.buffers):
+        send(encoder, "setBuffer:offset:atIndex:", memory.handle, offset, index)
+    if self.integers:
+      set_bytes(messages, encoder, struct.pack(f"{len(self.integers)}q", *self.integers), place)
+    send(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", self.groups, self.threads)
+
+
+def set_bytes(messages: Messages, encoder: Handle, data: bytes, index: int) -> None:
+  """Pass data that Metal copies."""
+  messages.send(encoder, "setBytes:length:atIndex:", data, len(data), index)
 
 
 def load_program(messages: Messages, device: Handle, arch: Arch, binary: Binary) -> Program:

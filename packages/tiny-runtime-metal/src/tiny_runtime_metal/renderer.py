@@ -8,7 +8,7 @@ from __future__ import annotations
 from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place
 from tiny_runtime_metal.arch import Arch
 from tiny_runtime_metal.matrices import definition, function_of, tensor_cores
-from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes
+from tiny_uop import AddrSpace, DType, Ops, ProgramInfo, UOp, dtypes
 
 TYPES = (
   (dtypes.bool, "bool"), (dtypes.int8, "char"), (dtypes.uint8, "uchar"), (dtypes.int16, "short"),
@@ -31,7 +31,9 @@ HEADER = (
 )
 MATRICES = "#include <metal_simdgroup_matrix>"
 BUFFERS = 31
-"""Most entries of a kernel's table of buffers ("Metal Feature Set Tables")."""
+"""Most buffers that a kernel takes by index ("Metal Feature Set Tables")."""
+TABLE = 512
+"""Most that it takes as addresses in one buffer of 4096 bytes, which is what `setBytes:length:atIndex:` takes."""
 WIDEST = 4
 """Lanes of the largest vector."""
 SPACES = {AddrSpace.GLOBAL: "device", AddrSpace.LOCAL: "threadgroup", AddrSpace.REG: "thread"}
@@ -79,14 +81,23 @@ def dialect(arch: Arch) -> CDialect:
   )
 
 
-class MetalRenderer(CRenderer):
-  """Programs in the Metal Shading Language.
+def in_table(buffers: int, integers: int) -> bool:
+  """Whether a program with so many of both takes its buffers as addresses in a table, at index 0, and its integers at
+  index 1. Others take buffer n at index n, and the integers behind them."""
+  return buffers + bool(integers) > BUFFERS
 
-  Buffer n of the program is at index n of the table of buffers, and the integers are behind them, in one buffer.
-  """
+
+class MetalRenderer(CRenderer):
+  """Programs in the Metal Shading Language. `in_table` says how one takes its buffers; integers are in one buffer."""
 
   def __init__(self, arch: Arch) -> None:
+    self.arch = arch
     super().__init__(dialect(arch))
+
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    if in_table(len(info.params), len(info.variables)):
+      return TableRenderer(self.arch, len(info.params)).render(linear, info)
+    return super().render(linear, info)
 
   def header(self, linear: UOp) -> list[str]:
     used = {u.arg for u in linear.src if u.op is Ops.MMA}
@@ -106,13 +117,13 @@ class MetalRenderer(CRenderer):
     return f"[[max_total_threads_per_threadgroup({threads})]] {super().declaration(linear)}"
 
   def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
-    return [f"{pointer} {name} [[buffer({_index(place)})]]"], []
+    return [f"{pointer} {name} [[buffer({place})]]"], []
 
   def integers(self, names: list[str], place: int) -> tuple[list[str], list[str]]:
     if not names:
       return [], []
     return (
-      [f"constant long* integers [[buffer({_index(place)})]]"],
+      [f"constant long* integers [[buffer({place})]]"],
       [f"const long {name} = integers[{number}];" for number, name in enumerate(names)],
     )
 
@@ -132,6 +143,29 @@ class MetalRenderer(CRenderer):
     return [f"*({pointer})({place.pointer} + {place.offset}) = {vector}({', '.join(values)});"]
 
 
+class TableRenderer(MetalRenderer):
+  """Programs with so many buffers that they are addresses in a table ("argument buffers", 2.13)."""
+
+  def __init__(self, arch: Arch, count: int) -> None:
+    super().__init__(arch)
+    if count > TABLE:
+      raise NotImplementedError(f"{self.dialect.name}: a kernel has {TABLE} buffers at most, this one has {count}")
+    self.count = count
+
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    return CRenderer.render(self, linear, info)
+
+  def header(self, linear: UOp) -> list[str]:
+    return [*super().header(linear), f"struct Buffers {{ device uchar* at[{self.count}]; }};"]
+
+  def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
+    parameters = [] if place else ["constant Buffers& buffers [[buffer(0)]]"]
+    return parameters, [f"{pointer} {name} = ({pointer})buffers.at[{place}];"]
+
+  def integers(self, names: list[str], place: int) -> tuple[list[str], list[str]]:
+    return super().integers(names, 1)
+
+
 def _packed(language: CDialect, place: Place) -> str | None:
   """The vector for an access; None where elements are read one by one. A packed one is aligned as its elements are
   (2.2.3), which is all that is known of a place."""
@@ -139,9 +173,3 @@ def _packed(language: CDialect, place: Place) -> str | None:
     return None
   element: DType = dtypes.uint8 if place.element.kind == "bool" else place.element
   return f"packed_{language.type_of(element)}{place.lanes}"
-
-
-def _index(place: int) -> int:
-  if place >= BUFFERS:
-    raise NotImplementedError(f"a Metal kernel has {BUFFERS} buffers at most, one of them for all integers: split it")
-  return place
