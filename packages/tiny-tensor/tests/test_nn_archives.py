@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tiny_tensor import Context, Tensor
+from tiny_tensor.nn import archives
 from tiny_tensor.nn.state import TensorIO, tar_extract, zip_extract
 
 BYTES = bytes(range(1, 8))
@@ -112,6 +113,45 @@ DAMAGES: dict[str, Callable[[], bytes]] = {
 def test_a_damaged_tar(damage: str) -> None:
   with pytest.raises(ValueError, match="byte|tar archive"):
     tar_extract(Tensor(DAMAGES[damage]()))
+
+
+def bomb(kind: str, size: int) -> bytes:
+  """An archive of a few kilobytes with a file of `size` zeros."""
+  out = io.BytesIO()
+  if kind.startswith("zip"):
+    method = zipfile.ZIP_LZMA if kind == "zip lzma" else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(out, "w", method) as archive:
+      archive.writestr("zeros", bytes(size))
+    return out.getvalue()
+  with tarfile.open(fileobj=out, mode=f"w:{kind}") as packed:  # type: ignore[call-overload]
+    member = tarfile.TarInfo("zeros")
+    member.size = size
+    packed.addfile(member, io.BytesIO(bytes(size)))
+  return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["zip", "zip lzma", "gz", "bz2", "xz"])
+def test_an_archive_that_unpacks_to_too_much(kind: str) -> None:
+  extract = zip_extract if kind.startswith("zip") else tar_extract
+  packed = Tensor(bomb(kind, 1 << 22))
+  assert packed.nbytes() < 1 << 13
+  assert extract(packed, limit=(1 << 22) + (1 << 20))["zeros"].shape == (1 << 22,)
+  with pytest.raises(ValueError, match="more than 2000000"):
+    extract(packed, limit=2_000_000)
+
+
+def test_the_limit_that_nobody_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+  assert archives.most_unpacked(1000) == 1 << 30 and archives.most_unpacked(1 << 30) == 100 << 30
+  monkeypatch.setattr(archives, "most_unpacked", lambda packed: 100 * packed)
+  for kind, extract in (("zip", zip_extract), ("gz", tar_extract)):
+    with pytest.raises(ValueError, match="more than"):
+      extract(Tensor(bomb(kind, 1 << 20)))
+  many = io.BytesIO()
+  with zipfile.ZipFile(many, "w", zipfile.ZIP_DEFLATED) as archive:
+    for n in range(8):
+      archive.writestr(f"part{n}", bytes(1 << 17))  # none is too much alone
+  with pytest.raises(ValueError, match=r"'part\d' at byte .* more than"):
+    zip_extract(Tensor(many.getvalue()))
 
 
 def test_a_tensor_as_a_file() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -188,6 +189,57 @@ def test_what_else_a_checkpoint_has(tmp_path: Path) -> None:
     "bytes": b"a\xff",
     7: (None, True, 0.5, [1, "é"], {"x": ()}),
   }
+
+
+NUMPY_VALUES = [np.float64(0.1), np.float32(-2.5), np.float16(1.5), np.int8(-3), np.uint64(2**63), np.bool_(True)]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_numpy_scalars_and_arrays(tmp_path: Path, protocol: int) -> None:
+  arrays = [
+    np.arange(6, dtype=np.int16).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.array([1.5, -2.0], dtype=">f4"), np.array(7), np.zeros((0, 3), np.float32), np.array([True, False]),
+  ]  # fmt: skip
+  data: dict[str, Any] = {
+    "scalars": [*NUMPY_VALUES, np.dtype(">i4").type(-5)],
+    "arrays": arrays,
+    "loss": np.float64("nan"),
+  }
+  loaded = torch_load(write(tmp_path / "a.pt", pickle.dumps(data, protocol)))
+  found = loaded["scalars"]
+  assert found == [v.item() for v in data["scalars"]] and [type(v) for v in found] == [
+    type(v.item()) for v in data["scalars"]
+  ]
+  assert loaded["loss"] != loaded["loss"]
+  for ours, array in zip(loaded["arrays"], arrays, strict=True):
+    assert isinstance(ours, Tensor) and ours.shape == array.shape and ours.dtype.name == array.dtype.name
+    assert ours.tolist() == array.tolist()
+
+
+def numpy_dtype(name: Any = "f8") -> Call:
+  return Call("numpy dtype", name, False, True)
+
+
+@pytest.mark.parametrize(
+  ("value", "message"),
+  [
+    (Call("numpy.core.multiarray scalar", numpy_dtype("O8"), b"12345678"), "NumPy dtype 'O8'"),
+    (Call("numpy.core.multiarray scalar", numpy_dtype(3), b""), "NumPy dtype 3"),
+    (
+      Call("numpy.core.multiarray scalar", numpy_dtype(), Call("_codecs encode", "short", "latin1")),
+      "5 bytes, expected 8",
+    ),
+    (Call("numpy.core.multiarray scalar", "f8", "x"), "a str stands in the place of a NumPy dtype"),
+    (Call("numpy._core.numeric _frombuffer", 3, numpy_dtype(), (1,), "C"), "has a int, expected 8 bytes"),
+    (Call("numpy._core.numeric _frombuffer", 3, numpy_dtype(), (-1,), "C"), "shape"),
+    ([Call("numpy.core.multiarray _reconstruct", Name("numpy ndarray"), (0,), b"b")], "no elements"),
+    (Call("numpy.core.multiarray fromstring", "x"), "fromstring"),
+  ],
+)
+def test_lies_about_numpy(tmp_path: Path, value: Any, message: str) -> None:
+  wrapped = {"x": value[0] if isinstance(value, list) else value}
+  with pytest.raises(ValueError, match=message):
+    torch_load(write(tmp_path / "a.pt", wrapped))
 
 
 def test_every_protocol_of_pickle(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tiny_runtime import Buffer, Device, buffer_of
@@ -68,6 +69,29 @@ class ReadMixin(AssignMixin):
     note_write()
     self.uop = moved.uop
     return self
+
+  def shard(self, devices: Sequence[str], axis: int | None = None) -> Self:
+    """The values on several devices: copied to all (`axis` None), or in pieces along an axis.
+
+    A tensor lives on one device here, so `devices` may name one only, which is `to`: raises NotImplementedError for
+    more, IndexError for an axis that is not there.
+    """
+    names = [Device.canonicalize(d) for d in ([devices] if isinstance(devices, str) else devices)]
+    if not names:
+      raise ValueError("shard needs a device")
+    if axis is not None and not -self.ndim <= axis < self.ndim:
+      raise IndexError(f"axis {axis} of a tensor of {self.ndim} axes")
+    if len(set(names)) > 1:
+      raise NotImplementedError(f"a tensor lives on one device, it cannot be sharded over {', '.join(names)}")
+    return self.to(names[0])
+
+  def shard_(self, devices: Sequence[str], axis: int | None = None) -> Self:
+    """`shard`, in place."""
+    return self.to_(self.shard(devices, axis).device)
+
+  def shard_like(self, other: Self) -> Self:
+    """The values on the device of another tensor."""
+    return self.to(other.device)
 
   # *** values ***
 

@@ -1,28 +1,42 @@
 """The files in zip and tar archives as tensors of bytes: where they are not compressed, as views."""
 
+import bz2
+import contextlib
+import gzip
 import io
 import lzma
 import struct
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
+from typing import IO, Any
 
 from tiny_tensor.nn.files import TensorIO, whole_bytes
 from tiny_tensor.tensor import Tensor
 
+_PIECE = 1 << 20  # bytes unpacked at a time
+_PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+
 _LOCAL = struct.Struct("<4s5H3I2H")  # the header in front of each file of a zip archive; APPNOTE.TXT, 4.3.7
 
 
-def zip_extract(t: Tensor) -> dict[str, Tensor]:
-  """The files of a zip archive, given as a tensor of uint8, by name. Stored files are views, others are unpacked now.
+def most_unpacked(packed: int) -> int:
+  """So many bytes may be unpacked of an archive of `packed` bytes: a model's numbers do not shrink to a hundredth."""
+  return max(1 << 30, 100 * packed)
+
+
+def zip_extract(t: Tensor, *, limit: int | None = None) -> dict[str, Tensor]:
+  """The files of a zip archive, given as a tensor of uint8, by name. Stored files are views, others are unpacked now,
+  up to `limit` bytes in all (None: a hundred times the archive, 1 GiB at least).
 
   Raises ValueError, with the offset, where the archive contradicts itself: files that overlap, lie outside of it, have
   a header that is none, or unpack to another size or checksum than stated.
   """
-  return {name: data[begin : begin + size] for name, (data, begin, size) in zip_places(t).items()}
+  return {name: data[begin : begin + size] for name, (data, begin, size) in zip_places(t, limit).items()}
 
 
-def zip_places(t: Tensor) -> dict[str, tuple[Tensor, int, int]]:
+def zip_places(t: Tensor, limit: int | None = None) -> dict[str, tuple[Tensor, int, int]]:
   """`zip_extract`, as (the tensor a file lies in, where it begins in it, its size)."""
   try:
     archive = zipfile.ZipFile(TensorIO(t))
@@ -31,6 +45,7 @@ def zip_places(t: Tensor) -> dict[str, tuple[Tensor, int, int]]:
   data = whole_bytes(t)
   found: dict[str, tuple[Tensor, int, int]] = {}
   spans: list[tuple[int, int, str]] = []
+  left = most = most_unpacked(len(data)) if limit is None else limit
   for info in archive.infolist():
     begin = _content(data, info)
     spans.append((info.header_offset, begin + info.compress_size, info.filename))
@@ -44,6 +59,12 @@ def zip_places(t: Tensor) -> dict[str, tuple[Tensor, int, int]]:
         )
       found[info.filename] = (t, begin, info.file_size)
     else:
+      left -= info.file_size
+      if left < 0:
+        raise ValueError(
+          f"{info.filename!r} at byte {info.header_offset} of the zip archive unpacks to {info.file_size} bytes: "
+          f"the {len(data)} bytes of the archive become more than {most}"
+        )
       found[info.filename] = (Tensor(_unpacked(archive, info)), 0, info.file_size)
   spans.sort()
   for (_, end, name), (begin, _, other) in zip(spans, spans[1:], strict=False):
@@ -85,19 +106,47 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
   return content
 
 
-def tar_extract(t: Tensor) -> dict[str, Tensor]:
-  """The files of a tar archive, given as a tensor of uint8, by name: as views, or unpacked if the whole is compressed.
+class _Unpacking(io.RawIOBase):
+  """A compressed file to read from the beginning, that ends with an error after `limit` bytes."""
+
+  def __init__(self, file: IO[bytes], packed: int, limit: int) -> None:
+    self._file, self._packed, self._limit = file, packed, limit
+    self._count = 0
+
+  def readable(self) -> bool:
+    """True."""
+    return True
+
+  def read(self, size: int = -1) -> bytes:
+    """The next bytes."""
+    data = self._file.read(min(size, _PIECE) if size >= 0 else _PIECE)
+    self._count += len(data)
+    if self._count > self._limit:
+      raise ValueError(f"the {self._packed} bytes of the archive unpack to more than {self._limit}")
+    return data
+
+
+def tar_extract(t: Tensor, *, limit: int | None = None) -> dict[str, Tensor]:
+  """The files of a tar archive, given as a tensor of uint8, by name: as views, or unpacked if the whole is compressed,
+  up to `limit` bytes in all (None: a hundred times the archive, 1 GiB at least).
 
   Links and devices are left out. Raises ValueError, with the offset, for a damaged archive.
   """
   found: dict[str, Tensor] = {}
-  packed = bytes(whole_bytes(t)[:6]).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ"))
+  head, source = bytes(whole_bytes(t)[:6]), TensorIO(t)
+  opener = next((o for magic, o in _PACKED.items() if head.startswith(magic)), None)
   try:
-    with tarfile.open(fileobj=TensorIO(t), mode="r:*" if packed else "r:") as archive:
+    with contextlib.ExitStack() as stack:
+      if opener is None:
+        archive = stack.enter_context(tarfile.open(fileobj=source, mode="r:"))
+      else:
+        most = most_unpacked(t.nbytes()) if limit is None else limit
+        unpacking = _Unpacking(opener(source), t.nbytes(), most)
+        archive = stack.enter_context(tarfile.open(fileobj=unpacking, mode="r|"))
       for member in archive:
         if not member.isreg():
           continue
-        if packed:
+        if opener is not None:
           content = archive.extractfile(member)
           found[member.name] = Tensor((content or io.BytesIO()).read())
         elif member.offset_data + member.size > t.numel():

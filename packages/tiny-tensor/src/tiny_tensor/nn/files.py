@@ -86,16 +86,22 @@ def whole_bytes(t: Tensor) -> memoryview:
   return t.read()[0]
 
 
-def stored_bytes(t: Tensor) -> memoryview:
-  """The bytes of the elements in order: of a part of a mapped file the mapping itself, of others what is computed."""
+def stored_bytes(t: Tensor) -> tuple[memoryview, object]:
+  """The bytes of the elements in order, and what has to be kept for as long as they are looked at.
+
+  Of a part of a mapped file it is the mapping, of which nothing is read yet; others are computed.
+  """
+  if 0 in t.shape:
+    return memoryview(b""), None
   uop, begin = t.uop, 0
   while uop.op in (Ops.RESHAPE, Ops.BITCAST) or (uop.op is Ops.SHRINK and len(uop.shape) == 1):
     if uop.op is Ops.SHRINK:
       begin += int(uop.arg[0]) * uop.dtype.itemsize
     uop = uop.src[0]
-  if uop.op is Ops.BUFFER and only_stored(uop) and 0 not in t.shape:
-    return buffer_of(uop).look()[begin : begin + t.nbytes()]
-  return t.read()[0]
+  if uop.op is Ops.BUFFER and only_stored(uop):
+    return buffer_of(uop).look()[begin : begin + t.nbytes()], uop
+  buffer, size, _ = t.computed()
+  return (memoryview(b"") if buffer is None else buffer.look()[:size]), buffer
 
 
 def map_file(fn: str | Path) -> Tensor:
@@ -132,12 +138,12 @@ def known_shape(t: Tensor) -> tuple[int, ...]:
   return tuple(int(s) for s in t.shape)
 
 
-def raw_bytes(t: Tensor) -> bytes:
-  """The elements of a tensor in order, as bytes."""
+def write_tensor(file: IO[bytes], t: Tensor) -> None:
+  """Writes the elements of a tensor in order."""
   check_readable("writing a Tensor to a file")
-  if t.numel() == 0:
-    return b""
-  return buffer_of(t.contiguous().realize().uop.base).read()
+  data, keeper = stored_bytes(t)
+  file.write(data)
+  del keeper
 
 
 @contextmanager

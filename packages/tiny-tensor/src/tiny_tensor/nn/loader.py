@@ -27,10 +27,10 @@ class _Rows:
   """The rows of one array as bytes; of a mapped file only what a batch needs is read."""
 
   def __init__(self, data: Any) -> None:
+    self._keeper: Any
     if isinstance(data, Tensor):
       shape, self.dtype = known_shape(data), data.dtype
-      self.raw = stored_bytes(data)
-      self._keeper: Any = data
+      self.raw, self._keeper = stored_bytes(data)
     else:
       shape, self.dtype = tuple(int(s) for s in data.shape), array_dtype(data)
       self._keeper = data if data.flags.c_contiguous and data.dtype.byteorder != ">" else _plain_copy(data)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tiny_tensor.host import FORMATS
 from tiny_tensor.nn.archives import zip_places
-from tiny_tensor.nn.files import in_memory, known_shape, map_file, raw_bytes, tensor_at, whole_bytes, written_whole
+from tiny_tensor.nn.files import in_memory, known_shape, map_file, tensor_at, whole_bytes, write_tensor, written_whole
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType
 
@@ -122,7 +122,7 @@ def npy_save(t: Tensor, fn: str | Path) -> None:
   header = _header("the tensor", t)
   with written_whole(fn) as file:
     file.write(header)
-    file.write(raw_bytes(t))
+    write_tensor(file, t)
 
 
 def npz_save(tensors: Mapping[str, Tensor], fn: str | Path, compressed: bool = False) -> None:
@@ -133,4 +133,4 @@ def npz_save(tensors: Mapping[str, Tensor], fn: str | Path, compressed: bool = F
     for name, t in tensors.items():
       with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         member.write(headers[name])
-        member.write(raw_bytes(t))
+        write_tensor(member, t)

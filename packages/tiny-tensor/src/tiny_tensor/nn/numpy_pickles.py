@@ -114,11 +114,18 @@ def _bytes(text: Any, encoding: Any) -> bytes:
   return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+  """`bytes()`: how it writes none."""
+  return b""
+
+
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
 _NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")
 
 NUMPY_NAMES: dict[str, Any] = {
   "_codecs encode": _bytes,
+  "builtins bytes": _no_bytes,
+  "__builtin__ bytes": _no_bytes,
   "numpy dtype": NumpyType,
   "numpy ndarray": None,
   **{f"{module} _reconstruct": NumpyArray for module in _MULTIARRAY},

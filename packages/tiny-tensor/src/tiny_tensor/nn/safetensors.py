@@ -4,13 +4,15 @@ The length of the header (8 bytes), the header as JSON, the raw little-endian da
 A file is trusted with nothing: every number of the header is checked against the file before it is used.
 """
 
+import contextlib
+import itertools
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.nn.files import known_shape, map_file, raw_bytes, tensor_at, whole_bytes, written_whole
+from tiny_tensor.nn.files import known_shape, map_file, tensor_at, whole_bytes, write_tensor, written_whole
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -33,6 +35,8 @@ _DTYPES: dict[str, DType] = {
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
+_INDEX = ".index.json"
+_SHARD = 5_000_000_000  # bytes of tensors in a file of several, where nothing else is said
 _ALIGNMENT = 8  # of the data section: mapped tensors are aligned for every type if each tensor's offset is
 
 
@@ -54,11 +58,32 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
   return text + b" " * (-len(text) % _ALIGNMENT)
 
 
-def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+def safe_save(
+  tensors: Mapping[str, Tensor],
+  fn: str | Path,
+  metadata: Mapping[str, str] | None = None,
+  *,
+  max_shard_size: int | None = None,
+) -> None:
   """Writes tensors (and a text-to-text `metadata`) to the safetensors file `fn`.
 
   The file appears whole or not at all: it is written next to `fn` under another name, and then takes its place.
+
+  With `max_shard_size`, in bytes, or if `fn` ends in `.index.json`, a model is written as files of at most so many
+  bytes of tensors (one that is larger gets a file of its own), `model-00001-of-00002.safetensors` and so on, and an
+  index, `model.safetensors.index.json`, for `safe_load`. The index comes last, and names new files: until then whoever
+  loads gets the old model. The files of the old index are removed in the end.
   """
+  index = Path(fn) if Path(fn).name.endswith(_INDEX) else None
+  if max_shard_size is None and index is None:
+    return _save_file(tensors, Path(fn), metadata)
+  if max_shard_size is not None and max_shard_size < 1:
+    raise ValueError(f"a file has one byte of tensors at least, got max_shard_size={max_shard_size}")
+  index = index or Path(f"{fn}{_INDEX}")
+  _save_shards(tensors, index, metadata, max_shard_size or _SHARD)
+
+
+def _save_file(tensors: Mapping[str, Tensor], fn: Path, metadata: Mapping[str, str] | None) -> None:
   # widest types first, so that every tensor is aligned to its own size, as in the reference implementation
   ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
   header = _header(ordered, metadata)
@@ -66,7 +91,57 @@ def safe_save(tensors: Mapping[str, Tensor], fn: str | Path, metadata: Mapping[s
     file.write(len(header).to_bytes(8, "little"))
     file.write(header)
     for t in ordered.values():
-      file.write(raw_bytes(t))
+      write_tensor(file, t)
+
+
+def _save_shards(tensors: Mapping[str, Tensor], index: Path, metadata: Mapping[str, str] | None, most: int) -> None:
+  groups: list[dict[str, Tensor]] = [{}]
+  size = total = 0
+  for name, t in tensors.items():
+    nbytes = math.prod(known_shape(t)) * t.dtype.itemsize
+    if groups[-1] and size + nbytes > most:
+      groups.append({})
+      size = 0
+    groups[-1][name] = t
+    size, total = size + nbytes, total + nbytes
+  names = _new_names(index, len(groups))
+  old = _listed(index)
+  written: list[str] = []
+  try:
+    for name, group in zip(names, groups, strict=True):
+      _save_file(group, index.with_name(name), metadata)
+      written.append(name)
+    places = {name: file for file, group in zip(names, groups, strict=True) for name in group}
+    content = {"metadata": {**(metadata or {}), "total_size": total}, "weight_map": places}
+    with written_whole(index) as file:
+      file.write(json.dumps(content, indent=2).encode())
+  except BaseException:
+    for name in written:
+      index.with_name(name).unlink(missing_ok=True)
+    raise
+  for name in old:
+    with contextlib.suppress(OSError):  # where a mapped file cannot be removed it stays
+      index.with_name(name).unlink(missing_ok=True)
+
+
+def _new_names(index: Path, count: int) -> list[str]:
+  """Names of files that do not exist: what an old index names has to stay until the new one is there."""
+  stem = index.name.removesuffix(_INDEX)
+  stem, suffix = (stem.removesuffix(".safetensors"), ".safetensors")
+  for attempt in itertools.count():
+    middle = f".{attempt}" if attempt else ""
+    names = [f"{stem}{middle}-{n:05}-of-{count:05}{suffix}" for n in range(1, count + 1)]
+    if not any(index.with_name(name).exists() for name in names):
+      return names
+  raise AssertionError("counting does not end")
+
+
+def _listed(index: Path) -> set[str]:
+  """The files that a valid old index names."""
+  try:
+    return set(_places(index).values())
+  except (OSError, ValueError):
+    return set()
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -172,8 +247,8 @@ def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
   return tensor_at(whole, start + entry["data_offsets"][0], _DTYPES[entry["dtype"]], tuple(entry["shape"]))
 
 
-def _load_shards(index: Path) -> dict[str, Tensor]:
-  """The tensors that an index lists, each from the file that it names."""
+def _places(index: Path) -> dict[str, str]:
+  """The file of each tensor, from an index."""
   try:
     content = json.loads(index.read_bytes(), object_pairs_hook=_no_repeats)
   except (ValueError, RecursionError) as error:
@@ -185,6 +260,12 @@ def _load_shards(index: Path) -> dict[str, Tensor]:
     # a name with a folder in it would make an index read any file of the machine
     if not isinstance(file, str) or Path(file).name != file or "\\" in file:
       raise ValueError(f"{str(index)!r} places {name!r} in {file!r}: expected the name of a file next to it")
+  return places
+
+
+def _load_shards(index: Path) -> dict[str, Tensor]:
+  """The tensors that an index lists, each from the file that it names."""
+  places = _places(index)
   shards = {file: safe_load(index.with_name(file)) for file in dict.fromkeys(places.values())}
   for name, file in places.items():
     if name not in shards[file]:
