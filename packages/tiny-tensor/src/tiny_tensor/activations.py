@@ -29,8 +29,7 @@ class ActivationMixin(ScanMixin):
 
   def hardtanh(self, min_val: Scalar = -1, max_val: Scalar = 1) -> Self:
     """Limited to [min_val, max_val]; no gradient at the bounds."""
-    x = self.as_float()
-    return (x <= min_val).where(min_val, (x >= max_val).where(max_val, x))
+    return (self <= min_val).where(min_val, (self >= max_val).where(max_val, self)).as_dtype(self.dtype)
 
   def leaky_relu(self, neg_slope: float = 0.01) -> Self:
     """x where positive, else `neg_slope * x`."""

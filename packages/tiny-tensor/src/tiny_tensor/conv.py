@@ -19,6 +19,11 @@ Pads = list[tuple[int, int]]
 SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
 
 
+def window_of(size: Sizes) -> tuple[int, ...]:
+  """A window: one number is for two axes, several are one for each axis, however many."""
+  return (size, size) if isinstance(size, int) else tuple(int(s) for s in size)
+
+
 def padding_of(padding: Sizes, axes: int) -> Pads:
   """(before, after) per spatial axis from one number, one per axis, or PyTorch's flat pairs (last axis first)."""
   if isinstance(padding, int):
@@ -200,7 +205,7 @@ class ConvMixin(OperatorMixin):
     """Maximum of each window; `stride` defaults to the window. `return_indices` adds its position in the flattened
     spatial axes.
     """
-    kernel = as_tuple(kernel_size, 2)
+    kernel = window_of(kernel_size)
     axes = len(kernel)
     x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
                           dtypes.is_float(self.dtype) else dtypes.min(self.dtype))  # fmt: skip
@@ -228,7 +233,7 @@ class ConvMixin(OperatorMixin):
     """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode
     adds never counts.
     """
-    kernel = as_tuple(kernel_size, 2)
+    kernel = window_of(kernel_size)
     x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
     last = tuple(range(x.ndim - len(kernel), x.ndim))
     if not ceil_mode and (count_include_pad or not any(map(any, padding_of(padding, len(kernel))))):
@@ -261,7 +266,7 @@ class ConvMixin(OperatorMixin):
     output_size: Sequence[int] | None = None,
   ) -> Self:
     """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
-    kernel = as_tuple(kernel_size, 2)
+    kernel = window_of(kernel_size)
     axes = len(kernel)
     steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
     if output_size is None:
@@ -280,40 +285,58 @@ class ConvMixin(OperatorMixin):
     return once.where(values, 0).sum(-1).as_dtype(self.dtype).reshape((*lead, *spatial))
 
   def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
-    """Resample the last axes to `size`, by "linear", "nearest" or "nearest-exact" interpolation, as PyTorch's."""
-    if mode not in ("linear", "nearest", "nearest-exact"):
-      raise ValueError(f"mode must be 'linear', 'nearest' or 'nearest-exact', got {mode!r}")
-    if align_corners and mode != "linear":
-      raise ValueError("align_corners only goes with mode='linear'")
+    """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's)."""
+    if mode not in ("linear", "cubic", "nearest", "nearest-exact"):
+      raise ValueError(f"mode must be 'linear', 'cubic', 'nearest' or 'nearest-exact', got {mode!r}")
+    if align_corners and mode.startswith("nearest"):
+      raise ValueError("align_corners only goes with mode='linear' and 'cubic'")
     out = self
     for axis, new in zip(range(self.ndim - len(size), self.ndim), size, strict=True):
       out = out.resample(axis, int(new), mode, align_corners)
     return out
 
-  def resample(self, axis: int, new: int, mode: str, align_corners: bool) -> Self:
-    """One axis of `interpolate`, as a product with a matrix of weights that has at most two entries a row."""
+  def resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
+    """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
+    becomes where that is not new / old.
+    """
     old = int(self.shape[axis])
+    step = old / new if scale is None else 1 / scale
     at = self.count_up(new).as_dtype(dtypes.float64)
+    if mode.startswith("nearest"):
+      low = ((at + 0.5) * step if mode == "nearest-exact" else at * step).floor()
+      return self.transpose(axis, -1).picked(low, old).as_dtype(self.dtype).transpose(axis, -1)
+    at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + 0.5) * step - 0.5
     if mode == "linear":
-      scale = (old - 1) / max(new - 1, 1) if align_corners else old / new
-      at = at * scale if align_corners else (at + 0.5) * scale - 0.5
-      at = at.clamp(0, old - 1).as_dtype(dtypes.float32)
-      low = at.floor()
-      share = at - low
-    else:
-      low = ((at + 0.5) * (old / new) if mode == "nearest-exact" else at * old / new).floor().clamp(0, old - 1)
-      share = low.const_like(0)
-    lower = low.as_dtype(dtypes.int32)
-    upper = (lower + 1).clamp(None, old - 1)
+      at = at.clamp(0, old - 1)
+    low = at.floor()
+    share = (at - low).as_dtype(dtypes.promote(self.as_float().dtype, dtypes.float32))
+    weights = [share.mul(-1) + 1, share] if mode == "linear" else share.cubic_weights()
+    first = 0 if mode == "linear" else -1
     x = self.transpose(axis, -1)
+    out: Self | None = None
+    for tap, weight in enumerate(weights, start=first):
+      term = x.picked(low + tap, old) * weight
+      out = term if out is None else out + term
+    assert out is not None
+    return out.as_dtype(self.dtype if dtypes.is_float(self.dtype) else out.dtype).transpose(axis, -1)
 
-    def pick(index: Self) -> Self:
-      return index.hot(old).where(x.unsqueeze(-2), 0).sum(-1)
+  def picked(self, index: Self, size: int) -> Self:
+    """Elements of the last axis at whole positions; the first and the last one stand for those outside."""
+    return index.clamp(0, size - 1).as_dtype(dtypes.int32).hot(size).where(self.unsqueeze(-2), 0).sum(-1)
 
-    if mode != "linear":
-      return pick(lower).as_dtype(self.dtype).transpose(axis, -1)
-    mixed = pick(lower) * (share.mul(-1) + 1) + pick(upper) * share
-    return mixed.as_dtype(self.dtype if dtypes.is_float(self.dtype) else mixed.dtype).transpose(axis, -1)
+  def cubic_weights(self) -> list[Self]:
+    """Weights of the four elements around places that are `self`, in [0, 1), behind the second (Keys, 1981; with
+    a = -3/4, as PyTorch has it).
+    """
+    a = -0.75
+
+    def near(x: Self) -> Self:
+      return ((x * (a + 2) - (a + 3)) * x) * x + 1
+
+    def far(x: Self) -> Self:
+      return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(self + 1), near(self), near(self.mul(-1) + 1), far(self.mul(-1) + 2)]
 
 
 def extra_padding(size: int, kernel: int, stride: int, dilation: int, before: int, after: int) -> int:

@@ -119,6 +119,36 @@ class CreationMixin(ReadMixin):
                     const_uop(0, kind, (0,), Device.canonicalize(device)), requires_grad)  # fmt: skip
 
   @classmethod
+  def logspace(cls, start: Scalar, stop: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Self:
+    """`base` to the powers that `linspace` gives."""
+    kind = to_dtype(kwargs.pop("dtype", None) or dtypes.default_float)
+    wide = dtypes.float64 if not dtypes.is_float(kind) or kind == dtypes.float64 else dtypes.float32
+    grad = kwargs.pop("requires_grad", None)
+    powers = cls.linspace(start, stop, steps, dtype=wide, **kwargs)
+    return cls.make(powers.const_like(base).pow(powers).as_dtype(kind).uop, grad)
+
+  @classmethod
+  def tril_indices(
+    cls, row: int, col: int, offset: int = 0, dtype: DTypeLike = dtypes.int32, device: str | None = None
+  ) -> Self:
+    """`(2, n)`: rows and columns of the lower triangle of a matrix, on and below a diagonal."""
+    return cls.triangle([(i, j) for i in range(row) for j in range(min(i + offset + 1, col))], dtype, device)
+
+  @classmethod
+  def triu_indices(
+    cls, row: int, col: int, offset: int = 0, dtype: DTypeLike = dtypes.int32, device: str | None = None
+  ) -> Self:
+    """`(2, n)`: rows and columns of the upper triangle of a matrix, on and above a diagonal."""
+    return cls.triangle([(i, j) for i in range(row) for j in range(max(i + offset, 0), col)], dtype, device)
+
+  @classmethod
+  def triangle(cls, places: list[tuple[int, int]], dtype: DTypeLike, device: str | None) -> Self:
+    """Pairs as a matrix of two rows."""
+    if not places:
+      return cls.full((2, 0), 0, dtype, device)
+    return cls([[p[0] for p in places], [p[1] for p in places]], dtype=dtype, device=device)  # type: ignore[call-arg]
+
+  @classmethod
   def eye(
     cls,
     n: int,
@@ -171,3 +201,21 @@ class CreationMixin(ReadMixin):
   def empty_like(self, **kwargs: Any) -> Self:
     """`empty` of this shape, dtype and device."""
     return self.empty(*self.shape, **self.like(kwargs))
+
+  # *** of this dtype and device, of another shape ***
+
+  def new_full(self, size: Sequence[sint] | sint, fill_value: Scalar, **kwargs: Any) -> Self:
+    """`full` of this dtype and device."""
+    return self.full(size, fill_value, **self.like(kwargs))
+
+  def new_zeros(self, *size: Any, **kwargs: Any) -> Self:
+    """Zeros of this dtype and device."""
+    return self.full(shape_of(size), 0, **self.like(kwargs))
+
+  def new_ones(self, *size: Any, **kwargs: Any) -> Self:
+    """Ones of this dtype and device."""
+    return self.full(shape_of(size), 1, **self.like(kwargs))
+
+  def new_empty(self, *size: Any, **kwargs: Any) -> Self:
+    """`empty` of this dtype and device."""
+    return self.empty(*shape_of(size), **self.like(kwargs))

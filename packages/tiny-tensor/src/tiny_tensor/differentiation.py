@@ -36,14 +36,15 @@ class GradientMixin(RandomMixin):
     Raises RuntimeError for a target that `self` does not depend on; with `materialize_grads` that is zeros.
     """
     start = self.start_gradient(gradient)
-    if constants := [t for t in targets if is_const(t.uop)]:
+    if constants := [t for t in targets if is_const(t.uop) and 0 not in t.shape]:
       raise RuntimeError(
         f"no gradient with respect to {constants[0]!r}: equal constants are one node, use requires_grad=True"
       )
     found = gradients(self.uop, start.uop, [t.uop for t in targets])
     out = []
     for t in targets:
-      if t.uop not in found and not materialize_grads:
+      # equal empty tensors are one node, and have the same gradient
+      if t.uop not in found and not materialize_grads and 0 not in t.shape:
         raise RuntimeError(f"{self!r} does not depend on {t!r}; materialize_grads=True gives zeros instead")
       uop = found.get(t.uop)
       out.append(self.wrap(uop) if uop is not None else t.wrap(const_uop(0.0, t.dtype, t.shape, t.device), False))

@@ -8,6 +8,7 @@ from typing import Self
 
 from tiny_tensor.base import Operand, TensorBase, const_uop, python_number, to_dtype
 from tiny_tensor.movement import MovementMixin
+from tiny_tensor.naming import known_as
 from tiny_uop import Ops, dtypes
 
 
@@ -38,21 +39,27 @@ class ElementwiseMixin(MovementMixin):
     a, b = self.broadcasted(x)
     return (b, a) if reverse else (a, b)
 
-  def add(self, x: Operand, reverse: bool = False) -> Self:
-    """`self + x`."""
+  def add(self, x: Operand, reverse: bool = False, alpha: float = 1) -> Self:
+    """`self + alpha * x`."""
     a, b = self.pair(x, reverse)
-    return a.alu(Ops.ADD, b)
+    return a.alu(Ops.ADD, b if alpha == 1 else b.scaled(alpha))
+
+  def scaled(self, factor: float) -> Self:
+    """`self * factor` in the dtype of `self`; integers and bool only by whole numbers: TypeError."""
+    if not dtypes.is_float(self.dtype) and not float(factor).is_integer():
+      raise TypeError(f"alpha={factor} is not for {self.dtype.name}: give a whole number")
+    return self.mul(factor if dtypes.is_float(self.dtype) else int(factor)).as_dtype(self.dtype)
 
   def neg(self) -> Self:
     """`-self`; `logical_not` for bool."""
     return self.logical_not() if dtypes.is_bool(self.dtype) else self.mul(-1)
 
-  def sub(self, x: Operand, reverse: bool = False) -> Self:
-    """`self - x`."""
+  def sub(self, x: Operand, reverse: bool = False, alpha: float = 1) -> Self:
+    """`self - alpha * x`."""
     a, b = self.pair(x, reverse)
     if dtypes.is_bool(a.dtype):
       raise TypeError("bool tensors cannot be subtracted: use ^ (logical xor) or cast them to an integer")
-    return a.alu(Ops.ADD, b.mul(-1))
+    return a.alu(Ops.ADD, b.mul(-1) if alpha == 1 else b.scaled(-alpha))
 
   def mul(self, x: Operand, reverse: bool = False) -> Self:
     """`self * x`."""
@@ -157,8 +164,11 @@ class ElementwiseMixin(MovementMixin):
     whole = self.trunc()
     return (self > whole).where(whole + 1, whole) if dtypes.is_float(self.dtype) else self
 
-  def round(self) -> Self:
-    """Rounded to the nearest integer, halves to the even one."""
+  def round(self, decimals: int = 0) -> Self:
+    """Rounded to the nearest integer, halves to the even one; or to `decimals` digits behind the point."""
+    if decimals and dtypes.is_float(self.dtype):
+      scale = 10.0 ** abs(decimals)
+      return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
     if not dtypes.is_float(self.dtype):
       return self
     whole = self.trunc()
@@ -180,6 +190,22 @@ class ElementwiseMixin(MovementMixin):
   def ne(self, x: Operand) -> Self:
     """`self != x`."""
     return self.compare(Ops.CMPNE, x)
+
+  def lt(self, x: Operand) -> Self:
+    """`self < x`."""
+    return self < x
+
+  def le(self, x: Operand) -> Self:
+    """`self <= x`."""
+    return self <= x
+
+  def gt(self, x: Operand) -> Self:
+    """`self > x`."""
+    return self > x
+
+  def ge(self, x: Operand) -> Self:
+    """`self >= x`."""
+    return self >= x
 
   def __lt__(self, x: Operand) -> Self:
     return self.compare(Ops.CMPLT, x)
@@ -318,6 +344,7 @@ class ElementwiseMixin(MovementMixin):
     """The order-reversing involution of the dtype: negation of floats, complement of the others."""
     return self.mul(-1) if dtypes.is_float(self.dtype) else self.bitwise_not()
 
+  @known_as(min="min_", max="max_")
   def clamp(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
     """Limited to [min_, max_]; where they cross, `max_` wins. Raises ValueError without any bound."""
     if min_ is None and max_ is None:
@@ -325,16 +352,18 @@ class ElementwiseMixin(MovementMixin):
     out = self if min_ is None else (self < min_).where(min_, self)
     return out if max_ is None else (out > max_).where(max_, out)
 
+  @known_as(min="min_", max="max_")
   def clip(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
     """`clamp`."""
     return self.clamp(min_, max_)
 
   def masked_fill(self, mask: Self, value: Operand) -> Self:
-    """`value` where `mask` holds."""
-    return mask.where(value, self)
+    """`value` where `mask` holds; the dtype stays."""
+    return mask.where(value, self).as_dtype(self.dtype)
 
-  def lerp(self, end: Self, weight: Operand) -> Self:
+  def lerp(self, end: Operand, weight: Operand) -> Self:
     """`self + (end - self) * weight`."""
+    end = self.operand(end)
     return self + (end - self) * weight
 
   def copysign(self, other: Operand) -> Self:

@@ -5,7 +5,7 @@ tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast, overload
 
 from tiny_tensor.base import TensorBase, check_devices
 from tiny_tensor.conv import ConvMixin
@@ -170,6 +170,8 @@ class IndexMixin(ConvMixin):
   def gather(self, dim: int, index: Self) -> Self:
     """`out[i][j] = self[index[i][j]][j]` for dim 0: values along `dim` picked by `index`, of as many axes."""
     axis = normalize_axis(dim, self.ndim)
+    if not self.ndim and index.ndim <= 1:
+      return self.reshape((1,)).gather(0, index.reshape((index.numel(),))).reshape(index.shape)
     if index.ndim != self.ndim or any(
       int(i) > int(s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis
     ):
@@ -182,10 +184,19 @@ class IndexMixin(ConvMixin):
     wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
     return wide.hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
 
-  def nonzero(self) -> Self:
-    """int32 `(count, ndim)`: positions of the elements that are not zero, in order. Computes the tensor, as the
-    shape depends on it.
+  @overload
+  def nonzero(self, as_tuple: Literal[False] = False) -> Self: ...
+
+  @overload
+  def nonzero(self, as_tuple: Literal[True]) -> tuple[Self, ...]: ...
+
+  def nonzero(self, as_tuple: bool = False) -> Self | tuple[Self, ...]:
+    """int32 `(count, ndim)`: positions of the elements that are not zero, in order; with `as_tuple` a vector for each
+    axis. Computes the tensor, as the shape depends on it.
     """
+    if as_tuple:
+      found = (self.reshape((1,)) if self.ndim == 0 else self).nonzero()
+      return tuple(found.select_axis(1, i, i + 1).squeeze(1) for i in range(int(found.shape[1])))
     flat = self.as_bool().flatten()
     count = int(flat.sum().item()) if flat.numel() != 0 else 0
     if self.ndim == 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from tiny_runtime import Device
 from tiny_tensor import dlpack, sharing
-from tiny_tensor.linalg import LinalgMixin
+from tiny_tensor.matrices import MatrixMixin
 from tiny_uop import dtypes
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REVISIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
-class InterchangeMixin(LinalgMixin):
+class InterchangeMixin(MatrixMixin):
   """The array object of the Array API standard, and the protocols of NumPy and Python."""
 
   __slots__ = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,7 +78,9 @@ class JoinMixin(ReduceMixin):
     grow = [(max(b, 0) if isinstance(b, int) else b, max(a, 0) if isinstance(a, int) else a) for b, a in known]
     if value == 0:
       return x.pad_zeros(grow)
-    dtype = dtypes.promote(self.dtype, x.operand(value).dtype)
+    # a whole number has a place in any dtype
+    whole = not math.isinf(value) and float(value).is_integer()
+    dtype = self.dtype if whole else dtypes.promote(self.dtype, x.operand(value).dtype)
     inside = x.const_like(True, dtypes.bool).pad_zeros(grow)
     return inside.where(x.as_dtype(dtype).pad_zeros(grow), inside.const_like(value, dtype))
 
@@ -97,6 +100,10 @@ class JoinMixin(ReduceMixin):
   def pad_axis(self, axis: int, before: int, after: int, mode: str) -> Self:
     """Padding of one axis with its own elements."""
     size = int(self.shape[axis])
+    if min(before, after) < 0 < max(before, after) and mode == "replicate":
+      # the edge is that of the whole axis
+      out = self.pad_axis(axis, max(before, 0), max(after, 0), mode)
+      return out.select_axis(axis, max(-before, 0), int(out.shape[axis]) - max(-after, 0))
     x = self.select_axis(axis, max(-before, 0), size - max(-after, 0))
     n, before, after = int(x.shape[axis]), max(before, 0), max(after, 0)
     limit = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]

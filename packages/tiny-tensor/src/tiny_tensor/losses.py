@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_tensor.products import ProductMixin
+from tiny_tensor.statistics import StatisticsMixin
 
 
-class LossMixin(ProductMixin):
+class LossMixin(StatisticsMixin):
   """Cross-entropies and the negative log-likelihood."""
 
   __slots__ = ()

@@ -282,7 +282,10 @@ class MathMixin(ElementwiseMixin):
     out = (y * size.log2()).exp2()
     whole = y.trunc() == y
     odd = whole & ((y * 0.5).trunc() * 2 != y)
-    out = negative.where((whole | self.isinf()).where(odd.where(out.mul(-1), out), math.nan), out)
+    # times NaN, so that derivatives are NaN too
+    out = (negative & odd).where(out.mul(-1), out)
+    # a factor, so that derivatives are NaN too
+    out = out * (negative & (whole | self.isinf()).logical_not()).where(math.nan, out.const_like(1))
     pole = odd.where(self.detach().reciprocal(), math.inf)
     at_zero = y.eq(1).where(self, y.eq(0).where(1.0, (y < 0).where(pole, y.isnan().where(y, self.const_like(0)))))
     out = zero.where(at_zero, out)

@@ -69,9 +69,10 @@ class MovementMixin(TensorBase):
     """The last two axes swapped."""
     return self.transpose(-2, -1) if self.ndim >= 2 else self
 
-  def flip(self, *axis: Any) -> Self:
-    """Reverse axes."""
-    return self.derive(self.uop.flip(normalize_axes(args_to_tuple(axis), self.ndim))) if self.ndim else self
+  def flip(self, *axis: Any, dims: Any = None) -> Self:
+    """Reverse axes, given one by one, as a tuple, or as `dims`."""
+    axes = normalize_axes(args_to_tuple(axis if dims is None else (dims,)), self.ndim)
+    return self.derive(self.uop.flip(axes)) if axes else self
 
   def shrink(self, arg: Sequence[Bound]) -> Self:
     """Keep [start, stop) of each axis; None keeps all of one."""
@@ -87,10 +88,14 @@ class MovementMixin(TensorBase):
     """Zeros around: (before, after) per axis, none negative."""
     return self.derive(self.uop.pad(padding))
 
-  def squeeze(self, dim: int | None = None) -> Self:
-    """Drop axis `dim` if its size is 1; all such axes without `dim`."""
+  def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
+    """Drop axis `dim`, or several, if the size is 1; all such axes without `dim`."""
     if dim is None:
       return self.reshape(tuple(s for s in self.shape if s != 1))
+    if isinstance(dim, (tuple, list)):
+      axes = normalize_axes(tuple(dim), self.ndim)
+      return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes or s != 1))
+    assert isinstance(dim, int)
     axis = normalize_axis(dim, self.ndim)
     if not self.ndim or self.shape[axis] != 1:
       return self
@@ -123,9 +128,22 @@ class MovementMixin(TensorBase):
     )
     return spread.reshape([r * s for r, s in zip(counts, base, strict=True)])
 
-  def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-    """Repeat each element `repeats` times in a row; of the flattened tensor without `dim`."""
-    x, axis = (self.flatten(), 0) if dim is None else (self, normalize_axis(dim, self.ndim))
+  def repeat_interleave(
+    self, repeats: int | Self | Sequence[int], dim: int | None = None, output_size: int | None = None
+  ) -> Self:
+    """Repeat each element `repeats` times in a row; of the flattened tensor without `dim`. A tensor of counts, one for
+    each entry, is computed: the shape depends on it. `output_size` is not needed.
+    """
+    x, axis = (self.reshape((self.numel(),)), 0) if dim is None else (self, normalize_axis(dim, self.ndim))
+    if not isinstance(repeats, int):
+      counts = [int(c) for c in (repeats.tolist() if isinstance(repeats, TensorBase) else repeats)]  # type: ignore[attr-defined]
+      if len(counts) == 1:
+        return x.repeat_interleave(counts[0], axis)
+      if len(counts) != x.shape[axis] or min(counts, default=0) < 0:
+        raise ValueError(f"repeats {counts} must be {x.shape[axis]} counts, one for each entry of axis {axis}")
+      places = [i for i, count in enumerate(counts) for _ in range(count)]
+      key = (slice(None),) * axis + (places,)
+      return x[key] if places else x.select_axis(axis, 0, 0)  # type: ignore[index]
     shape = x.shape
     spread = x.reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])).expand(
       (*shape[: axis + 1], repeats, *shape[axis + 1 :])
@@ -186,14 +204,19 @@ class MovementMixin(TensorBase):
     x = x.pad_zeros([(0, 0)] * len(lead) + [(0, n)]).reshape((*lead, n, n + 1))
     return x.select_axis(len(lead) + 1, 0, 1).reshape((*lead, n))
 
-  def diag(self) -> Self:
-    """The square matrix with this vector on its diagonal."""
+  def diag(self, diagonal: int = 0) -> Self:
+    """The square matrix with this vector on a diagonal; of a matrix, that diagonal."""
+    if self.ndim == 2:
+      return self.diagonal(diagonal)
     if self.ndim != 1:
-      raise ValueError(f"diag takes a vector, got shape {self.shape}")
-    n = int(self.shape[0])
-    return (
-      self.unsqueeze(-1).pad_zeros([(0, 0), (0, n)]).reshape((n * (n + 1),)).select_axis(0, 0, n * n).reshape((n, n))
+      raise ValueError(f"diag takes a vector or a matrix, got shape {self.shape}")
+    n, size = int(self.shape[0]), int(self.shape[0]) + abs(diagonal)
+    # rows of size + 1 elements, of which the first is ours, are a diagonal
+    before = max(diagonal, 0) + max(-diagonal, 0) * size
+    flat = (
+      self.unsqueeze(-1).pad_zeros([(0, 0), (0, size)]).reshape((n * (size + 1),)).pad_zeros([(before, size * size)])
     )
+    return flat.select_axis(0, 0, size * size).reshape((size, size))
 
   def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
     """Shift elements along axes; what leaves at one end enters at the other. Without `dims`, of the flattened
@@ -219,7 +242,7 @@ class MovementMixin(TensorBase):
       raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
     tensors = (self, *others)
     if len(tensors) == 1:
-      return tensors
+      return (self.reshape((-1,)),)
     axes = tuple(range(len(tensors)))
     if indexing == "xy":
       axes = (1, 0, *axes[2:])
@@ -229,6 +252,8 @@ class MovementMixin(TensorBase):
 
   def unfold(self, dim: int, size: sint, step: int) -> Self:
     """All windows of `size` along `dim`, `step` apart, as a new last axis."""
+    if not self.ndim and size == 1:
+      return self.reshape((1,))
     axis = normalize_axis(dim, self.ndim)
     from tiny_tensor.pool import windows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tiny_tensor.base import Operand
+from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import broadcast_shape, normalize_axis
 from tiny_tensor.sorting import SortMixin
 from tiny_uop import dtypes
@@ -27,6 +28,8 @@ class PickMixin(SortMixin):
     """The entries along `dim` that the vector `index` names: `(…, len(index), …)`. A position outside reads 0."""
     axis = normalize_axis(dim, self.ndim)
     index = self.index_vector("index_select", index)
+    if not self.ndim:
+      return self.reshape((1,))[index].reshape(())
     return self[(slice(None),) * axis + (index,)]
 
   def take_along_dim(self, indices: Self, dim: int | None = None) -> Self:
@@ -53,6 +56,8 @@ class PickMixin(SortMixin):
 
     `source` has the shape of `self`, but for `dim`, where it has as many entries as `index`: ValueError.
     """
+    if not self.ndim:
+      return self.reshape((1,)).index_add(dim, index, source.reshape((source.numel(),)), alpha).reshape(())
     axis = normalize_axis(dim, self.ndim)
     index = self.index_vector("index_add", index)
     expected = (*self.shape[:axis], index.shape[0], *self.shape[axis + 1 :])
@@ -63,14 +68,24 @@ class PickMixin(SortMixin):
 
   # *** by value ***
 
-  def searchsorted(self, values: Operand, right: bool = False, side: str | None = None) -> Self:
-    """int32 positions at which `values` would go into the ascending last axis of `self`, so that it stays sorted:
-    before equal elements, behind them with `right` (or `side` "right"). NaN is greater than every number.
+  def searchsorted(
+    self,
+    values: Operand,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Self | None = None,
+    out_int32: bool = True,
+  ) -> Self:
+    """int32 positions (int64 unless `out_int32`) at which `values` would go into the ascending last axis of `self`, so
+    that it stays sorted: before equal elements, behind them with `right` (or `side` "right"). NaN is greater than every
+    number. `sorter` are positions that put `self` in order, if it is not.
 
     `self` is a vector, or has the shape of `values` but for the last axis: ValueError. Order is not checked.
     """
     if side not in (None, "left", "right"):
       raise ValueError(f"side must be 'left' or 'right', got {side!r}")
+    if sorter is not None:
+      return self.gather(-1, sorter).searchsorted(values, right, side, None, out_int32)
     wanted = self.operand(values).detach()
     if self.ndim == 0 or (self.ndim > 1 and self.shape[:-1] != wanted.shape[:-1]):
       raise ValueError(
@@ -87,23 +102,25 @@ class PickMixin(SortMixin):
       there = inside.gather_axes([(0, place)], False) if self.ndim == 1 else inside.gather(-1, place)
       before = there.not_after(wanted) if right or side == "right" else wanted.not_after(there).logical_not()
       found = ((place < size) & before).where(found + step, found)
-    return found
+    return found if out_int32 else found.as_dtype(dtypes.int64)
 
   def not_after(self, other: Self) -> Self:
     """`self <= other`, where NaN is greater than every number and equal to itself."""
     below = self <= other
     return below | other.isnan() if dtypes.is_float(self.dtype) else below
 
+  @known_as(sorted="sorted_")
   def unique(
     self, sorted_: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
   ) -> Any:
     """The different elements, ascending; with them, if asked for, the int32 position of each element of `self` among
     them (of the shape of `self`), and how often each occurs. Every NaN is different from every other, as in PyTorch.
 
-    Computes the tensor, as the shape depends on it. Raises NotImplementedError with `dim`.
+    With `dim`, the different slices along it, in the order of their elements (as of words in a lexicon), the position
+    of each slice, and how often each occurs. Computes the tensor, as the shape depends on it.
     """
     if dim is not None:
-      raise NotImplementedError(f"unique works on elements, not on slices along dim={dim}: leave dim out")
+      return self.unique_slices(normalize_axis(dim, self.ndim), return_inverse, return_counts)
     flat = self.flatten()
     values, order = flat.sort(0)
     n = int(flat.shape[0])
@@ -118,6 +135,21 @@ class PickMixin(SortMixin):
       group = first.cumsum(0) - 1
       # the order of the order: where each element went
       inverse = group[order.reshape((n,)).argsort(0)].reshape(self.shape)
+    more = ([inverse] if return_inverse else []) + ([counts] if return_counts else [])
+    return (values, *more) if more else values
+
+  def unique_slices(self, axis: int, return_inverse: bool, return_counts: bool) -> Any:
+    """`unique` along an axis: slices are sorted by one element after the other, the last one first."""
+    x = self.transpose(0, axis)
+    n = int(x.shape[0])
+    rows = x.reshape((n, x.numel() // n if n else 0))
+    order = self.count_up(n)
+    for column in reversed(range(int(rows.shape[1]))):
+      order = order[rows[:, column][order].argsort(0).reshape((n,))]
+    ordered = rows[order]
+    values, number, counts = ordered.runs()  # type: ignore[attr-defined]
+    inverse = number[order.argsort(0).reshape((n,))] if n else number
+    values = values.reshape((values.shape[0], *x.shape[1:])).transpose(0, axis)
     more = ([inverse] if return_inverse else []) + ([counts] if return_counts else [])
     return (values, *more) if more else values
 

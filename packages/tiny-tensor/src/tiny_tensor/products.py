@@ -56,7 +56,16 @@ class ProductMixin(RankMixin):
       dims = (range(self.ndim - dims, self.ndim), range(dims))
     mine, its = ([normalize_axis(d, t.ndim) for d in axes] for t, axes in zip((self, other), dims, strict=True))
     if [self.shape[a] for a in mine] != [other.shape[a] for a in its]:
-      raise ValueError(f"tensordot: axes {mine} of {self.shape} and {its} of {other.shape} differ in size")
+      if len(mine) != len(its) or any(
+        self.shape[a] != other.shape[b] and 1 not in (self.shape[a], other.shape[b]) for a, b in zip(mine, its)
+      ):
+        raise ValueError(f"tensordot: axes {mine} of {self.shape} and {its} of {other.shape} differ in size")
+      # an axis of size 1 broadcasts
+      small, little = (
+        [i for i, j in pairs if t.shape[i] != u.shape[j] and u.shape[j] == 1]
+        for t, u, pairs in ((self, other, list(zip(mine, its))), (other, self, list(zip(its, mine))))
+      )
+      return self.sum(tuple(small), keepdim=True).tensordot(other.sum(tuple(little), keepdim=True), (mine, its))
     kept, others = ([i for i in range(t.ndim) if i not in axes] for t, axes in ((self, mine), (other, its)))
     inner = prod(self.shape[a] for a in mine)
     left, right = tuple(self.shape[i] for i in kept), tuple(other.shape[i] for i in others)
@@ -64,9 +73,10 @@ class ProductMixin(RankMixin):
     b = other.permute(*its, *others).reshape((inner, prod(right)))
     return a.dot(b).reshape((*left, *right))
 
-  def cdist(self, other: Self, p: float = 2.0) -> Self:
+  def cdist(self, other: Self, p: float = 2.0, compute_mode: str | None = None) -> Self:
     """The p-norms of the differences of all rows: `(…, n, k)` and `(…, m, k)` → `(…, n, m)`. `p` is 0 (how many
     elements differ), infinity (the greatest difference) or any positive number. The gradient of distance 0 is 0.
+    `compute_mode`, which says in PyTorch how to compute it, changes nothing.
     """
     if p < 0:
       raise ValueError(f"cdist: p must not be negative, got {p}")
@@ -103,3 +113,67 @@ class ProductMixin(RankMixin):
     for axis, (n, step) in enumerate(zip(sizes, strides, strict=True)):
       place = place + self.count_up(n).reshape([n if i == axis else 1 for i in range(len(sizes))]) * step
     return self.flatten().gather_axes([(0, place)], False)
+
+  # *** sums with products, by PyTorch's names ***
+
+  def mm(self, mat2: Self) -> Self:
+    """The product of two matrices."""
+    return self.checked("mm", 2, mat2, 2).matmul(mat2)
+
+  def mv(self, vec: Self) -> Self:
+    """A matrix times a vector."""
+    return self.checked("mv", 2, vec, 1).matmul(vec)
+
+  def bmm(self, mat2: Self) -> Self:
+    """Products of as many matrices: `(b, n, k) · (b, k, m)`."""
+    return self.checked("bmm", 3, mat2, 3).matmul(mat2)
+
+  def checked(self, what: str, axes: int, other: Self, its: int) -> Self:
+    """Itself. Raises ValueError where the numbers of axes are others."""
+    if self.ndim != axes or other.ndim != its:
+      raise ValueError(f"{what} takes tensors of {axes} and {its} axes, got shapes {self.shape} and {other.shape}")
+    return self
+
+  def inner(self, other: Self) -> Self:
+    """Products summed over the last axis of both; numbers multiply."""
+    if self.ndim == 0 or other.ndim == 0:
+      return self * other
+    return self.tensordot(other, ([-1], [-1]))
+
+  def vdot(self, other: Self) -> Self:
+    """The product of two vectors."""
+    return self.checked("vdot", 1, other, 1).dot(other)
+
+  def vecdot(self, other: Self, dim: int = -1) -> Self:
+    """Products summed along `dim`."""
+    a, b = self.broadcasted(other)
+    return a.sum_of_products(b, dim)
+
+  def added_to(self, product: Self, beta: float, alpha: float) -> Self:
+    """`beta * self + alpha * product`; with beta 0 without self, whatever it holds."""
+    scaled = product if alpha == 1 else (product * alpha).as_dtype(product.dtype)
+    if beta == 0:
+      return scaled
+    return ((self if beta == 1 else self * beta) + scaled).as_dtype(product.dtype)
+
+  def addmm(self, mat1: Self, mat2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+    """`beta * self + alpha * mat1 @ mat2`."""
+    return self.added_to(mat1.mm(mat2), beta, alpha)
+
+  def addmv(self, mat: Self, vec: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+    """`beta * self + alpha * mat @ vec`."""
+    return self.added_to(mat.mv(vec), beta, alpha)
+
+  def addr(self, vec1: Self, vec2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+    """`beta * self + alpha * vec1 ⊗ vec2`."""
+    return self.added_to(vec1.outer(vec2), beta, alpha)
+
+  def baddbmm(self, batch1: Self, batch2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+    """`beta * self + alpha * batch1 @ batch2`, for batches of matrices."""
+    return self.added_to(batch1.bmm(batch2), beta, alpha)
+
+  def addbmm(self, batch1: Self, batch2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+    """`beta * self + alpha * Σ batch1 @ batch2`, summed over the batch."""
+    batch1.checked("addbmm", 3, batch2, 3)
+    total = batch1.transpose(0, 1).flatten(1).matmul(batch2.flatten(0, 1))
+    return self.added_to(total, beta, alpha)

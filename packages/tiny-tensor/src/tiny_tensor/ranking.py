@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Self, overload
 
 from tiny_tensor.base import TensorBase
-from tiny_tensor.picking import PickMixin
+from tiny_tensor.replacing import PlaceMixin
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import dtypes
 
 INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
 
 
-class RankMixin(PickMixin):
+class RankMixin(PlaceMixin):
   """kthvalue, median and quantile."""
 
   __slots__ = ()
@@ -64,27 +64,40 @@ class RankMixin(PickMixin):
 
     A vector `q` puts an axis of its size in front. Raises ValueError for a number outside and for no elements.
     """
-    if interpolation not in INTERPOLATIONS:
-      raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}")
     if dim is None:
       out = self.flatten().quantile(q, 0, False, interpolation)
       return out.reshape((*out.shape, *(1,) * self.ndim)) if keepdim else out
+    return self.ranked(q, dim, keepdim, interpolation, without_nan=False)
+
+  def ranked(
+    self, q: float | Sequence[float] | Self, dim: int, keepdim: bool, interpolation: str, without_nan: bool
+  ) -> Self:
+    """`quantile` along an axis, of all elements or of those that are not NaN."""
+    if interpolation not in INTERPOLATIONS:
+      raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}")
     self.check_not_empty("quantile", dim)
     x, dtype = self.with_precision()
     share = self.shares(q).as_dtype(x.dtype)
     axis = normalize_axis(dim, x.ndim)
     ordered = (x if x.ndim else x.reshape((1,))).sort(axis)[0].transpose(axis, -1)
     n = int(ordered.shape[-1])
-    rank = share.reshape((share.numel(),)) * (n - 1)
+    rank = share.reshape((share.numel(),))
+    if without_nan:
+      last = (ordered.isnan().logical_not().sum(-1, keepdim=True) - 1).clamp(0, None)
+      rank = rank * last.as_dtype(rank.dtype)
+    else:
+      rank = (rank * (n - 1)).broadcast_to((*ordered.shape[:-1], rank.numel()))
     if interpolation == "nearest":
       rank = rank.round()
     below, above = rank.floor(), rank.ceil()
-    low, high = (ordered.index_select(-1, end.as_dtype(dtypes.int32)) for end in (below, above))
+    low, high = (ordered.gather(-1, end.as_dtype(dtypes.int32)) for end in (below, above))
     part = {"lower": rank.const_like(0), "higher": rank.const_like(1), "midpoint": rank.const_like(0.5)}
     weight = part.get(interpolation, rank - below)
     # equal infinities have no difference
     out = (low == high).where(low, low.lerp(high, weight))
-    out = ordered.select_axis(ordered.ndim - 1, n - 1, n).isnan().where(math.nan, out).transpose(axis, -1)
+    if not without_nan:
+      out = ordered.select_axis(ordered.ndim - 1, n - 1, n).isnan().where(math.nan, out)
+    out = out.transpose(axis, -1)
     out = out.unsqueeze(0).transpose(0, axis + 1)
     out = out if keepdim and self.ndim else out.squeeze(axis + 1)
     return out.reshape((*share.shape, *out.shape[1:])).as_dtype(dtype)

@@ -13,7 +13,7 @@ from tiny_tensor.capturing import check_readable, note_write
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.realize import apply, graph_plan, is_realized, plan_tensors, realize_tensors, storage
 from tiny_tensor.shapes import value_of
-from tiny_uop import Ops, UOp, dtypes
+from tiny_uop import DType, Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   import numpy
@@ -48,8 +48,12 @@ class ReadMixin(AssignMixin):
     binds = [u for u in linear.toposort if u.op is Ops.BIND]
     return linear, {str(variable.arg[0]): value for variable, value in (b.unbind() for b in binds)}
 
-  def to(self, device: str | None) -> Self:
-    """The values on another device (None: the default one); itself if they are there."""
+  def to(self, device: str | DType | None = None, dtype: DType | None = None) -> Self:
+    """The values on another device (None: the default one), or in another dtype, or both; itself if they are there."""
+    if isinstance(device, DType):
+      return self.as_dtype(device)
+    if dtype is not None:
+      return self.to(device).as_dtype(dtype)
     name = Device.canonicalize(device)
     if name == self.uop.device:
       return self

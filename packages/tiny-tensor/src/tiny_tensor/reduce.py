@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Self
 
 from tiny_tensor.base import DTypeLike, const_uop, to_dtype
-from tiny_tensor.mathematics import MathMixin
+from tiny_tensor.naming import known_as
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import normalize_axes, normalize_axis
+from tiny_tensor.special import SpecialMixin
 from tiny_uop import DType, Ops, dtypes, prod
 
 Axis = int | Sequence[int] | None
@@ -22,7 +23,7 @@ def accumulator_dtype(dtype: DType) -> DType:
   return dtypes.promote(dtype, dtypes.uint32 if dtypes.is_unsigned(dtype) else dtypes.int32)
 
 
-class ReduceMixin(MathMixin):
+class ReduceMixin(SpecialMixin):
   """sum, prod, max, min, mean, variance and tests. `axis` is one axis, several, or None for all."""
 
   __slots__ = ()
@@ -33,6 +34,7 @@ class ReduceMixin(MathMixin):
     out = self.derive(self.uop.reduce_axes(op, axes)) if axes else self
     return out if keepdim else out.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
 
+  @known_as(dim="axis")
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Sum. bool and small integers are summed in 32 bits; float16 and bfloat16 in float32, then rounded back."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
@@ -47,6 +49,7 @@ class ReduceMixin(MathMixin):
     out = (self.as_dtype(wide) * other.as_dtype(wide)).sum(axis, dtype=dtype)
     return out.as_dtype(common) if dtype is None else out
 
+  @known_as(dim="axis")
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Product; dtypes as for `sum`."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
@@ -58,20 +61,24 @@ class ReduceMixin(MathMixin):
     if any(isinstance(self.shape[a], int) and self.shape[a] == 0 for a in normalize_axes(axis, self.ndim)):
       raise ValueError(f"{what} of no elements: axis {axis} of shape {self.shape} has size 0")
 
+  @known_as(dim="axis")
   def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Maximum; NaN if any element is. Raises ValueError over no elements."""
     self.check_not_empty("max", axis)
     return self.reduce(Ops.MAX, axis, keepdim)
 
+  @known_as(dim="axis")
   def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Minimum; NaN if any element is. Raises ValueError over no elements."""
     self.check_not_empty("min", axis)
     return self.opposite().reduce(Ops.MAX, axis, keepdim).opposite()
 
+  @known_as(dim="axis")
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether any element is true (not zero)."""
     return self.as_bool().reduce(Ops.MAX, axis, keepdim)
 
+  @known_as(dim="axis")
   def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether all elements are true (not zero)."""
     return self.as_bool().logical_not().any(axis, keepdim).logical_not()
@@ -80,12 +87,16 @@ class ReduceMixin(MathMixin):
     """Whether elements are not zero."""
     return self if dtypes.is_bool(self.dtype) else self.ne(0)
 
-  def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+  @known_as(dim="axis")
+  def mean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Arithmetic mean, a float; NaN over no elements."""
-    x, dtype = self.with_precision()
+    if dtype is not None:
+      return self.as_dtype(to_dtype(dtype)).mean(axis, keepdim)
+    x, kind = self.with_precision()
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
-    return x.sum(axis, keepdim).div(n).as_dtype(dtype)
+    return x.sum(axis, keepdim).div(n).as_dtype(kind)
 
+  @known_as(dim="axis", unbiased="correction")
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """Variance: squared deviations from the mean summed over `n - correction` (0 at least)."""
     x, dtype = self.with_precision()
@@ -94,14 +105,17 @@ class ReduceMixin(MathMixin):
     total = deviation.square().sum(axis, keepdim)
     return total.div(max(n - correction, 0) if isinstance(n, int) else n - correction).as_dtype(dtype)
 
+  @known_as(dim="axis", unbiased="correction")
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """Variance and mean."""
     return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
 
+  @known_as(dim="axis", unbiased="correction")
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """Standard deviation: the root of `var`."""
     return self.var(axis, keepdim, correction).sqrt()
 
+  @known_as(dim="axis", unbiased="correction")
   def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """Standard deviation and mean."""
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
@@ -123,6 +137,7 @@ class ReduceMixin(MathMixin):
     ones = self.wrap(const_uop(1, dtype, (n,), self.device), False)
     return windows(ones.pad_zeros([(n - 1, 0)]), (n,), (1,), (1,)).reduce(Ops.ADD, 1, False) - 1
 
+  @known_as(dim="axis")
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first maximum (of the first NaN, if there is one); in the flattened tensor without
     `axis`.
@@ -142,6 +157,7 @@ class ReduceMixin(MathMixin):
     backwards = x.along(place).mul(-1) + n
     return top.where(backwards, 0).max(place, keepdim).mul(-1) + n
 
+  @known_as(dim="axis")
   def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first minimum (of the first NaN, if there is one)."""
     return self.detach().opposite().argmax(axis, keepdim)
@@ -153,6 +169,7 @@ class ReduceMixin(MathMixin):
     top = self.detach().max(axis, keepdim=True)
     return top.isinf().where(0.0, top)
 
+  @known_as(dim="axis")
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """`log(sum(exp(self)))` without overflow."""
     x, dtype = self.with_precision()
@@ -160,6 +177,7 @@ class ReduceMixin(MathMixin):
     out = (x - top).exp().sum(axis, keepdim).log() + (top if keepdim else top.reshape(x.sum(axis).shape))
     return out.as_dtype(dtype)
 
+  @known_as(dim="axis")
   def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Exponentials that sum to 1 along `axis`."""
     if dtype is not None:
@@ -171,6 +189,7 @@ class ReduceMixin(MathMixin):
     # one division for a row
     return (e * e.sum(axis, keepdim=True).reciprocal()).as_dtype(result)
 
+  @known_as(dim="axis")
   def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Logarithm of `softmax`."""
     if dtype is not None:
@@ -181,6 +200,7 @@ class ReduceMixin(MathMixin):
     m = x - x.detach().max(axis, keepdim=True)
     return (m - m.exp().sum(axis, keepdim=True).log()).as_dtype(result)
 
+  @known_as(dim="axis")
   def softmin(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """`softmax` of the negated values."""
     return self.neg().softmax(axis, dtype)

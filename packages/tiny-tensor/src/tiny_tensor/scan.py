@@ -6,7 +6,9 @@ import itertools
 import math
 from typing import Self
 
-from tiny_tensor.joining import JoinMixin
+from tiny_tensor.arrangement import ArrangeMixin
+from tiny_tensor.base import DTypeLike, to_dtype
+from tiny_tensor.naming import known_as
 from tiny_tensor.network import side_by_side, slices
 from tiny_tensor.pool import windows
 from tiny_tensor.reduce import accumulator_dtype
@@ -21,7 +23,7 @@ BLOCK = 16
 MANY = 1 << 16
 
 
-class ScanMixin(JoinMixin):
+class ScanMixin(ArrangeMixin):
   """cumsum and its relatives."""
 
   __slots__ = ()
@@ -73,21 +75,30 @@ class ScanMixin(JoinMixin):
     value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(self.dtype)}[op]
     return self.pad([None] * (self.ndim - 1) + [(count, 0) if front else (0, count)], value=value)
 
-  def cumsum(self, axis: int = 0) -> Self:
+  @known_as(dim="axis")
+  def cumsum(self, axis: int = 0, dtype: DTypeLike | None = None) -> Self:
     """Running sum; dtypes as for `sum`."""
-    out = self.as_dtype(accumulator_dtype(self.dtype)).scan(axis, Ops.ADD)
-    return out.as_dtype(self.dtype) if dtypes.is_float(self.dtype) else out
+    return self.accumulated(Ops.ADD, axis, dtype)
 
-  def cumprod(self, axis: int = 0) -> Self:
+  @known_as(dim="axis")
+  def cumprod(self, axis: int = 0, dtype: DTypeLike | None = None) -> Self:
     """Running product; dtypes as for `prod`."""
-    out = self.as_dtype(accumulator_dtype(self.dtype)).scan(axis, Ops.MUL)
+    return self.accumulated(Ops.MUL, axis, dtype)
+
+  def accumulated(self, op: Ops, axis: int, dtype: DTypeLike | None) -> Self:
+    """A running sum or product in at least 32 bits, or in `dtype`."""
+    if dtype is not None:
+      return self.as_dtype(to_dtype(dtype)).scan(axis, op)
+    out = self.as_dtype(accumulator_dtype(self.dtype)).scan(axis, op)
     return out.as_dtype(self.dtype) if dtypes.is_float(self.dtype) else out
 
+  @known_as(dim="axis")
   def cummax(self, axis: int = 0) -> tuple[Self, Self]:
     """Running maximum, and the int32 position of its last occurrence so far."""
     values = self.scan(axis, Ops.MAX)
     return values, self.positions_of(values, axis)
 
+  @known_as(dim="axis")
   def cummin(self, axis: int = 0) -> tuple[Self, Self]:
     """Running minimum, and the int32 position of its last occurrence so far."""
     values = self.opposite().scan(axis, Ops.MAX).opposite()
@@ -103,6 +114,7 @@ class ScanMixin(JoinMixin):
     place = normalize_axis(axis, self.ndim)
     return here.where(self.along(place), 0).scan(place, Ops.MAX)
 
+  @known_as(dim="axis")
   def logcumsumexp(self, axis: int = 0) -> Self:
     """Running `logsumexp`: every window against its own maximum."""
     x, dtype = self.with_precision()

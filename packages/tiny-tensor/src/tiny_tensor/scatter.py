@@ -6,6 +6,7 @@ from typing import Self
 
 from tiny_tensor.base import Operand, Scalar, TensorBase
 from tiny_tensor.indexing import IndexMixin, index_dtype
+from tiny_tensor.movement import MovementMixin
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import Ops, dtypes
 
@@ -50,6 +51,9 @@ class ScatterMixin(IndexMixin):
     """
     if reduce not in (None, "add", "multiply"):
       raise ValueError(f"reduce must be None, 'add' or 'multiply', got {reduce!r}")
+    if not self.ndim:
+      values = src.reshape((src.numel(),)) if isinstance(src, MovementMixin) else src
+      return self.reshape((1,)).scatter(dim, index.reshape((index.numel(),)), values, reduce).reshape(())
     if reduce is not None:
       values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)
       typed = self.wrap(values.uop, values.requires_grad, values.history)
@@ -73,6 +77,9 @@ class ScatterMixin(IndexMixin):
     """
     if reduce not in REDUCTIONS:
       raise ValueError(f"reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
+    if not self.ndim:
+      place, values = (t.reshape((t.numel(),)) for t in (index, src))
+      return self.reshape((1,)).scatter_reduce(dim, place, values, reduce, include_self).reshape(())
     x, v, hot = self.scatter_operands(dim, index, src)
     axis = normalize_axis(dim, self.ndim)
     if hot.shape[-1] == 0:

@@ -113,7 +113,7 @@ class SolveMixin(GradientMixin):
     """The inverse matrices: `solve` of the identity, whose remarks hold. Raises ValueError where not square."""
     n = self.square_size("inverse")
     self.check_regular("inverse")
-    return self.solve(self.eye(n, dtype=self.as_float().dtype, device=self.device))
+    return self.solve(self.eye(n, dtype=self.as_float().dtype, device=self.device).broadcast_to(self.shape))
 
   def det(self) -> Self:
     """Determinants `(…)`; 0 for exactly singular matrices, where the gradient is NaN."""
@@ -127,12 +127,17 @@ class SolveMixin(GradientMixin):
     own = with_gradient((found.uop,), (x.uop,), Turned(self.wrap, "determinant"), "det")[0]
     return found.derive(own).as_dtype(dtype)
 
-  def cholesky(self) -> Self:
+  def cholesky(self, upper: bool = False) -> Self:
     """L, lower triangular, with `L @ Lᵀ = self`, for symmetric positive definite matrices; for others L has NaN. Only
-    differences of rounding come from the upper triangle. Raises ValueError where not square.
+    differences of rounding come from the upper triangle. With `upper`, Lᵀ. Raises ValueError where not square.
     """
     n = self.square_size("cholesky")
+    if upper:
+      return self.cholesky().transpose(-2, -1)
     x, dtype = self.with_precision()
+    # the gradient is that of symmetric matrices, and symmetric
+    even = (x + x.transpose(-2, -1)) * 0.5
+    x = even + (x - even).detach()
     rest, lower = x.contiguous(), x.const_like(0).contiguous()
     for _ in range(n):
       column = rest.select_axis(rest.ndim - 1, 0, 1)

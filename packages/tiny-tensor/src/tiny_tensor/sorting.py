@@ -6,6 +6,7 @@ import operator
 from functools import cache
 from typing import Self
 
+from tiny_tensor.naming import known_as
 from tiny_tensor.network import Record, least_records
 from tiny_tensor.scatter import ScatterMixin
 from tiny_tensor.shapes import normalize_axis
@@ -17,17 +18,24 @@ class SortMixin(ScatterMixin):
 
   __slots__ = ()
 
-  def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-    """(values, int32 positions) in ascending or descending order along `dim`; equal elements keep their order."""
+  def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> tuple[Self, Self]:
+    """(values, int32 positions) in ascending or descending order along `dim`; equal elements keep their order, whether
+    `stable` asks for it or not.
+    """
     axis = normalize_axis(dim, self.ndim)
     if self.ndim == 0 or self.numel() == 0 or self.shape[axis] == 1:
       return self, self.const_like(0, dtypes.int32)
     return self.first_in_order(axis, int(self.shape[axis]), descending)
 
-  def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+  def msort(self) -> Self:
+    """The values in order along axis 0."""
+    return self.sort(0)[0]
+
+  def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
     """The positions that `sort` gives."""
     return self.sort(dim, descending)[1]
 
+  @known_as(sorted="sorted_")
   def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
     """The k largest (or smallest) elements along `dim`, in order, and their positions. ValueError if there are
     fewer.

@@ -1,0 +1,111 @@
+"""PyTorch's own operator samples (OpInfo) as an oracle: values, dtypes, shapes, first and second derivatives.
+
+Every operator is covered, or stands in one of the lists of `opinfo_table.py` with a reason; a list that says what is no
+longer so fails. A few samples of each operator run by default, spread evenly over them; all with `OPINFO=all`, which is
+`hatch run oracle:opinfo`. The reference device runs them: it compiles fastest, and what is tested is the frontend.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # which PyTorch's test data import
+
+import opinfo_table as table  # noqa: E402
+from opinfo_compare import NotForUs, case_of, check_backward, check_forward, spread  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+
+from tiny_tensor import Context  # noqa: E402
+
+EVERYTHING = os.environ.get("OPINFO") == "all"
+DTYPES = ("float32", "int64", "bool")
+OPS = {table.full_name(op): op for op in op_db}
+LISTS = {"by design": table.BY_DESIGN, "out of scope": table.OUT_OF_SCOPE, "missing": table.MISSING}
+COVERED = [name for name in OPS if not any(name in names for names in LISTS.values())]
+
+
+@pytest.fixture(autouse=True)
+def _device() -> Iterator[None]:
+  # compiled anew each time, so that it takes the same time each time
+  with Context(DEVICE=os.environ.get("DEVICE") or "REF", CACHELEVEL=1), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    yield
+
+
+def samples(name: str, dtype: str, wanted: int) -> Iterator[tuple[int, Any]]:
+  """Position and sample: `wanted` of those that an operator has for a dtype, or all."""
+  op, kind = OPS[name], getattr(torch, dtype)
+  if kind not in op.supported_dtypes("cpu"):
+    return
+  torch.manual_seed(0)
+  found = list(op.sample_inputs("cpu", kind, requires_grad=dtype == "float32" and op.supports_autograd))
+  for i in range(len(found)) if EVERYTHING else spread(len(found), wanted):
+    yield i, found[i]
+
+
+def check(name: str, dtype: str, sample: Any, second: bool) -> bool:
+  """Compare one sample; whether there was anything to compare."""
+  ours, op = table.resolve(name), OPS[name]
+  assert ours is not None
+  if table.why_left_out(name, sample, dtype):
+    return False
+  rtol, atol = table.of(table.TOLERANCES, name) or (1e-4, 1e-5)
+  try:
+    case = case_of(sample)
+    check_forward(
+      ours, op.op, case, rtol, atol, name in table.INT32, table.of(table.COMPARED, name), name in table.SHAPES_ONLY
+    )
+    if (
+      dtype == "float32"
+      and op.supports_autograd
+      and not table.of(table.FORWARD_ONLY, name)
+      and name not in table.SHAPES_ONLY
+    ):
+      check_backward(ours, op.op, case, 10 * rtol, 10 * atol, second and op.supports_gradgrad)
+  except NotForUs:
+    return False
+  return True
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_operator(name: str) -> None:
+  """Forward in every dtype; first derivatives, and in the long run second ones."""
+  assert table.resolve(name) is not None, f"{name} is in no list and nothing computes it"
+  compared = False
+  for dtype, wanted in zip(DTYPES, (2, 1, 1), strict=True):
+    for i, sample in samples(name, dtype, wanted):
+      try:
+        compared |= check(name, dtype, sample, EVERYTHING)
+      except Exception as error:
+        raise AssertionError(f"{name}, {dtype} sample {i}: {error}") from error
+  if EVERYTHING:
+    assert compared, f"no sample of {name} is compared: put it in a list that says why"
+
+
+def test_lists_name_operators_once() -> None:
+  seen: dict[str, str] = {}
+  for what, names in LISTS.items():
+    for name in names:
+      assert name in OPS, f"{name}, {what}, is no operator of PyTorch {torch.__version__}"
+      assert name not in seen, f"{name} is both {seen[name]} and {what}"
+      seen[name] = what
+
+
+@pytest.mark.parametrize("name", sorted(table.MISSING))
+def test_what_is_missing_is_missing(name: str) -> None:
+  assert table.resolve(name) is None, f"{name} is there: take it off the list"
+
+
+@pytest.mark.parametrize(
+  "names",
+  [table.WRITTEN, table.LEFT_OUT, table.COMPARED, table.FORWARD_ONLY, table.TOLERANCES, table.INT32, table.SHAPES_ONLY],
+)
+def test_tables_name_covered_operators(names: Any) -> None:
+  plain = {name.partition("|")[0] for name in COVERED}
+  assert not [name for name in names if name not in COVERED and name not in plain]

@@ -1,0 +1,173 @@
+"""Functions of one or two elements that are a few operations: ratios, limits, tests, logic."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tiny_tensor.base import Operand
+from tiny_tensor.mathematics import MathMixin
+from tiny_uop import dtypes
+from tiny_uop.dtype import FLOAT_LIMITS
+
+
+class CompositeMixin(MathMixin):
+  """What PyTorch has besides the elementary functions. Operands broadcast and promote."""
+
+  __slots__ = ()
+
+  # *** products and ratios ***
+
+  def addcmul(self, tensor1: Self, tensor2: Operand, value: float = 1) -> Self:
+    """`self + value * tensor1 * tensor2`."""
+    product = tensor1 * tensor2
+    return self + (product if value == 1 else product * value)
+
+  def addcdiv(self, tensor1: Self, tensor2: Operand, value: float = 1) -> Self:
+    """`self + value * tensor1 / tensor2`."""
+    ratio = tensor1 / tensor2
+    return self + (ratio if value == 1 else ratio * value)
+
+  def float_power(self, exponent: Operand) -> Self:
+    """`self ** exponent` in float64."""
+    power = self.operand(exponent)
+    return self.as_dtype(dtypes.float64).pow(power.as_dtype(dtypes.float64))
+
+  def ldexp(self, other: Operand) -> Self:
+    """`self * 2 ** other`."""
+    power = self.operand(other)
+    return self.as_float() * power.as_float().exp2()
+
+  def hypot(self, other: Operand) -> Self:
+    """`sqrt(self² + other²)` without overflow."""
+    a, b = (t.with_precision()[0].abs() for t in self.pair(other))
+    large, small = a.maximum(b), a.minimum(b)
+    zero = large.eq(0)
+    ratio = (small.isinf() | zero).where(1.0, small) / zero.where(1.0, large)
+    length = large * (ratio.square() + 1).sqrt()
+    return length.as_dtype(self.pair(other)[0].as_float().dtype)
+
+  def xlogy(self, other: Operand) -> Self:
+    """`self * log(other)`, 0 where `self` is 0, NaN where `other` is."""
+    x, y = (t.as_float() for t in self.pair(other))
+    skip = x.eq(0) & ((y <= 0) | y.eq(math.inf))
+    return y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log()))
+
+  def xlog1py(self, other: Operand) -> Self:
+    """`self * log(1 + other)`, 0 where `self` is 0, NaN where `other` is."""
+    x, y = (t.as_float() for t in self.pair(other))
+    skip = x.eq(0) & ((y <= -1) | y.eq(math.inf))
+    return y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log1p()))
+
+  def logaddexp2(self, other: Operand) -> Self:
+    """`log2(2**self + 2**other)` without overflow."""
+    a, b = (t.as_float() for t in self.as_float().pair(other))
+    return (a * math.log(2)).logaddexp(b * math.log(2)) * (1 / math.log(2))
+
+  def entr(self) -> Self:
+    """`-x log(x)`: 0 at 0, -inf below."""
+    x = self.as_float()
+    inside = x > 0
+    value = x * inside.where(x, 1.0).log() * -1
+    return x.isnan().where(x, inside.where(value, (x < 0).where(-math.inf, 0.0)))
+
+  def logit(self, eps: float | None = None) -> Self:
+    """`log(x / (1 - x))`; x is limited to [eps, 1 - eps] first, if given. NaN outside [0, 1]."""
+    x = self.as_float()
+    x = x if eps is None else x.clamp(eps, 1 - eps)
+    return (x / (x * -1 + 1)).log()
+
+  def sinc(self) -> Self:
+    """`sin(πx) / (πx)`, 1 at 0."""
+    x = self.as_float() * math.pi
+    zero = x.eq(0)
+    return zero.where(1.0, x.sin() / zero.where(1.0, x))
+
+  def deg2rad(self) -> Self:
+    """Degrees as radians."""
+    return self.as_float() * (math.pi / 180)
+
+  def rad2deg(self) -> Self:
+    """Radians as degrees."""
+    return self.as_float() * (180 / math.pi)
+
+  # *** parts and limits ***
+
+  def frac(self) -> Self:
+    """What is behind the point, with the sign of x."""
+    return self - self.trunc().detach()
+
+  def positive(self) -> Self:
+    """Itself. Raises TypeError for bool."""
+    if dtypes.is_bool(self.dtype):
+      raise TypeError("positive takes numbers, got bool")
+    return self
+
+  def sgn(self) -> Self:
+    """`sign`."""
+    return self.sign()
+
+  def nan_to_num(self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Self:
+    """Numbers in the place of NaN (0), +inf and -inf (the largest and the least of the dtype)."""
+    if not dtypes.is_float(self.dtype):
+      return self
+    most, least = FLOAT_LIMITS[self.dtype.name][0], -FLOAT_LIMITS[self.dtype.name][0]
+    out = self.isnan().where(0.0 if nan is None else nan, self)
+    out = self.eq(math.inf).where(most if posinf is None else posinf, out)
+    return self.eq(-math.inf).where(least if neginf is None else neginf, out)
+
+  def heaviside(self, values: Operand) -> Self:
+    """0 below 0, 1 above, `values` at 0."""
+    x, at_zero = self.pair(values)
+    return x.eq(0).where(at_zero, (x > 0).as_dtype(x.dtype)).detach()
+
+  def clamp_min(self, min_: Operand) -> Self:
+    """Limited from below."""
+    return self.clamp(min_, None)
+
+  def clamp_max(self, max_: Operand) -> Self:
+    """Limited from above."""
+    return self.clamp(None, max_)
+
+  def fmax(self, other: Operand) -> Self:
+    """The larger of two elements; of NaN and a number the number. Equal ones: the gradient is that of `self`."""
+    a, b = self.pair(other)
+    return ((a >= b) | b.isnan()).where(a, b)
+
+  def fmin(self, other: Operand) -> Self:
+    """The smaller of two elements; of NaN and a number the number. Equal ones: the gradient is that of `self`."""
+    a, b = self.pair(other)
+    return ((a <= b) | b.isnan()).where(a, b)
+
+  # *** tests and logic ***
+
+  def signbit(self) -> Self:
+    """Whether the sign is set: negative numbers, -0.0, and NaN with a sign."""
+    if not dtypes.is_float(self.dtype):
+      return self < 0
+    kind = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[self.dtype.bits]
+    return self.detach().bitcast(kind) < 0
+
+  def isposinf(self) -> Self:
+    """Whether an element is +inf."""
+    return self.isinf(detect_negative=False)
+
+  def isneginf(self) -> Self:
+    """Whether an element is -inf."""
+    return self.isinf(detect_positive=False)
+
+  def isreal(self) -> Self:
+    """True: there are no complex numbers."""
+    return self.const_like(True, dtypes.bool)
+
+  def logical_and(self, other: Operand) -> Self:
+    """Whether both are true (not zero)."""
+    return self.ne(0) & self.operand(other).ne(0)
+
+  def logical_or(self, other: Operand) -> Self:
+    """Whether one is true (not zero)."""
+    return self.ne(0) | self.operand(other).ne(0)
+
+  def logical_xor(self, other: Operand) -> Self:
+    """Whether just one is true (not zero)."""
+    return self.ne(0) ^ self.operand(other).ne(0)

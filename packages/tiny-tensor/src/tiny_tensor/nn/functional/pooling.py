@@ -1,0 +1,269 @@
+"""Pooling with PyTorch's arguments, over the last axes of `(n, c, size…)` or `(c, size…)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tiny_tensor.conv import Sizes
+from tiny_tensor.shapes import as_tuple
+from tiny_tensor.tensor import Tensor
+
+
+def _max(
+  axes: int,
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None,
+  padding: Sizes,
+  dilation: Sizes,
+  ceil_mode: bool,
+  return_indices: bool,
+) -> Any:
+  kernel = as_tuple(kernel_size, axes)
+  if any(2 * p > k for p, k in zip(as_tuple(padding, axes), kernel, strict=True)):
+    raise ValueError(f"padding {padding} must be at most half of the window {kernel}")
+  pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
+  if return_indices:
+    return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices=True)
+  return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode)
+
+
+def _steps(stride: Sizes | None) -> Sizes | None:
+  """PyTorch's way to leave the stride out is also an empty tuple."""
+  return None if stride is None or stride == () or stride == [] else stride
+
+
+def max_pool1d(
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  dilation: Sizes = 1,
+  ceil_mode: bool = False,
+  return_indices: bool = False,
+) -> Any:
+  """Maximum of each window, and with `return_indices` its int32 position in the flattened spatial axes."""
+  return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  dilation: Sizes = 1,
+  ceil_mode: bool = False,
+  return_indices: bool = False,
+) -> Any:
+  """max_pool1d over two axes."""
+  return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d(
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  dilation: Sizes = 1,
+  ceil_mode: bool = False,
+  return_indices: bool = False,
+) -> Any:
+  """max_pool1d over three axes."""
+  return _max(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def _avg(
+  axes: int,
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None,
+  padding: Sizes,
+  ceil_mode: bool,
+  count_include_pad: bool,
+  divisor: int | None = None,
+) -> Tensor:
+  kernel = as_tuple(kernel_size, axes)
+  pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
+  if divisor is None:
+    return input.avg_pool2d(kernel, _steps(stride), 1, pads, ceil_mode, count_include_pad)
+  seen = input.pool_windows(kernel, _steps(stride), 1, pads, ceil_mode, 0.0)
+  return seen.sum(tuple(range(seen.ndim - axes, seen.ndim))) / divisor
+
+
+def avg_pool1d(
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  ceil_mode: bool = False,
+  count_include_pad: bool = True,
+) -> Tensor:
+  """Mean of each window; padding counts as zeros unless `count_include_pad` is False."""
+  return _avg(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
+
+
+def avg_pool2d(
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  ceil_mode: bool = False,
+  count_include_pad: bool = True,
+  divisor_override: int | None = None,
+) -> Tensor:
+  """avg_pool1d over two axes; `divisor_override` takes the place of the size of the window."""
+  return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+  input: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  ceil_mode: bool = False,
+  count_include_pad: bool = True,
+  divisor_override: int | None = None,
+) -> Tensor:
+  """avg_pool2d over three axes."""
+  return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _bounds(size: int, new: int) -> list[tuple[int, int]]:
+  """Windows of adaptive pooling: `new` of them, as equal as they can be, over `size` elements."""
+  return [(i * size // new, -(-(i + 1) * size // new)) for i in range(new)]
+
+
+def _sizes(input: Tensor, output_size: Any, axes: int) -> list[int]:
+  given = as_tuple(output_size, axes)
+  return [int(old) if new is None else int(new) for old, new in zip(input.shape[-axes:], given, strict=True)]
+
+
+def _adaptive_avg(input: Tensor, output_size: Any, axes: int) -> Tensor:
+  out = input
+  for axis, new in zip(range(input.ndim - axes, input.ndim), _sizes(input, output_size, axes), strict=True):
+    size = int(out.shape[axis])
+    if new and size % new == 0:
+      out = out.unflatten(axis, (new, size // new)).mean(axis + 1)
+    else:
+      parts = [out.select_axis(axis, a, b).mean(axis, keepdim=True) for a, b in _bounds(size, new)]
+      out = parts[0].cat(*parts[1:], dim=axis) if parts else out.select_axis(axis, 0, 0)
+  return out
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+  """Means of `output_size` windows of (almost) equal size; None keeps a size."""
+  return _adaptive_avg(input, output_size, 1)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+  """adaptive_avg_pool1d over two axes."""
+  return _adaptive_avg(input, output_size, 2)
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+  """adaptive_avg_pool1d over three axes."""
+  return _adaptive_avg(input, output_size, 3)
+
+
+def _adaptive_max(input: Tensor, output_size: Any, axes: int, return_indices: bool) -> Any:
+  """The windows of all axes at once, so that the first of equal maxima is that of the window and not of an axis."""
+  old, new = [int(s) for s in input.shape[-axes:]], _sizes(input, output_size, axes)
+  spans = [_bounds(s, n) for s, n in zip(old, new, strict=True)]
+  wide = [max((b - a for a, b in bounds), default=1) for bounds in spans]
+  inside: list[bool] = []
+  places: list[int] = []
+  starts = [[]] if axes == 0 else [[a] for a in spans[0]]
+  for bounds in spans[1:]:
+    starts = [[*s, b] for s in starts for b in bounds]
+  for window in starts:
+    for tap in range(math.prod(wide)):
+      at, flat, fits = tap, 0, True
+      offsets: list[int] = []
+      for w in reversed(wide):
+        offsets.insert(0, at % w)
+        at //= w
+      for (a, b), offset, size in zip(window, offsets, old, strict=True):
+        fits &= a + offset < b
+        flat = flat * size + min(a + offset, size - 1)
+      inside.append(fits)
+      places.append(flat)
+  shape = (math.prod(new), math.prod(wide))
+  lead = tuple(int(s) for s in input.shape[:-axes])
+  if 0 in (*lead, *shape):
+    empty = input.filled((*lead, *new), 0)
+    return (empty, empty.int()) if return_indices else empty
+  index = Tensor(places, device=input.device).reshape(shape)
+  mask = Tensor(inside, device=input.device).reshape(shape)
+  seen = mask.where(input.flatten(len(lead))[(slice(None),) * len(lead) + (index,)], -math.inf)
+  out = seen.max(-1).reshape((*lead, *new))
+  if not return_indices:
+    return out
+  chosen = index.broadcast_to(seen.shape).gather(-1, seen.argmax(-1, keepdim=True)).squeeze(-1)
+  return out, chosen.reshape((*lead, *new))
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+  """Maxima of `output_size` windows of (almost) equal size, and their int32 positions with `return_indices`."""
+  return _adaptive_max(input, output_size, 1, return_indices)
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+  """adaptive_max_pool1d over two axes."""
+  return _adaptive_max(input, output_size, 2, return_indices)
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+  """adaptive_max_pool1d over three axes."""
+  return _adaptive_max(input, output_size, 3, return_indices)
+
+
+def _unpool(
+  axes: int,
+  input: Tensor,
+  indices: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None,
+  padding: Sizes,
+  output_size: Sequence[int] | None,
+) -> Tensor:
+  kernel = as_tuple(kernel_size, axes)
+  pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
+  return input.max_unpool2d(indices, kernel, _steps(stride), 1, pads, output_size)
+
+
+def max_unpool1d(
+  input: Tensor,
+  indices: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  output_size: Sequence[int] | None = None,
+) -> Tensor:
+  """Elements put back at the positions that max_pool1d gave, zeros elsewhere."""
+  return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+  input: Tensor,
+  indices: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  output_size: Sequence[int] | None = None,
+) -> Tensor:
+  """max_unpool1d over two axes."""
+  return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+  input: Tensor,
+  indices: Tensor,
+  kernel_size: Sizes,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  output_size: Sequence[int] | None = None,
+) -> Tensor:
+  """max_unpool1d over three axes."""
+  return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
