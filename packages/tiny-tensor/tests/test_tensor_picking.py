@@ -190,8 +190,15 @@ def test_unique_of_nothing_one_and_nan() -> None:
   assert [t.tolist() for t in alone] == [[4], 0, [1]]
   values = Tensor([np.nan, 1.0, np.nan, -0.0, 0.0]).unique()
   np.testing.assert_array_equal(values.numpy(), [0, 1, np.nan, np.nan])
-  with pytest.raises(NotImplementedError, match="dim=0"):
-    Tensor([1]).unique(dim=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_unique_slices(axis: int) -> None:
+  a = np.random.default_rng(0).integers(0, 2, (5, 3, 2))
+  ours = Tensor(a).unique(dim=axis, return_inverse=True, return_counts=True)
+  theirs = np.unique(a, axis=axis, return_inverse=True, return_counts=True)
+  for got, expected in zip(ours, theirs, strict=True):
+    np.testing.assert_array_equal(got.numpy(), expected.reshape(got.shape))
 
 
 def test_bincount() -> None:

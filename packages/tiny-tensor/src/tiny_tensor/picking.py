@@ -140,7 +140,7 @@ class PickMixin(SortMixin):
 
   def unique_slices(self, axis: int, return_inverse: bool, return_counts: bool) -> Any:
     """`unique` along an axis: slices are sorted by one element after the other, the last one first."""
-    x = self.transpose(0, axis)
+    x = self.movedim(axis, 0)
     n = int(x.shape[0])
     rows = x.reshape((n, x.numel() // n if n else 0))
     order = self.count_up(n)
@@ -149,7 +149,7 @@ class PickMixin(SortMixin):
     ordered = rows[order]
     values, number, counts = ordered.runs()  # type: ignore[attr-defined]
     inverse = number[order.argsort(0).reshape((n,))] if n else number
-    values = values.reshape((values.shape[0], *x.shape[1:])).transpose(0, axis)
+    values = values.reshape((values.shape[0], *x.shape[1:])).movedim(0, axis)
     more = ([inverse] if return_inverse else []) + ([counts] if return_counts else [])
     return (values, *more) if more else values
 
