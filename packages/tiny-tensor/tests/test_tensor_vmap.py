@@ -180,6 +180,17 @@ def test_backward_goes_through() -> None:
   np.testing.assert_allclose(w.grad.numpy(), (slope * x.numpy()).sum(0), rtol=1e-5)
 
 
+def test_backward_inside_is_of_each_example() -> None:
+  def slope(v: Tensor) -> Tensor:
+    v.requires_grad_()
+    (v * v * 0.5).sum().backward()
+    assert v.grad is not None
+    return v.grad
+
+  x = batch(2)
+  np.testing.assert_allclose(vmap(slope)(Tensor(x)).numpy(), x)
+
+
 def test_looking_at_a_value_is_an_error_that_says_so() -> None:
   x = Tensor(batch(2))
   looks: dict[str, Callable[[Tensor], Any]] = {
@@ -220,6 +231,15 @@ def test_writes_that_have_no_meaning() -> None:
     outer.assign(v)
     return v
 
+  w = Tensor.ones(2, dtype="float64", requires_grad=True)
+
+  def backward(v: Tensor) -> Tensor:
+    (v * w).sum().backward()
+    return v
+
+  with pytest.raises(TransformError, match="made outside of it"):
+    vmap(backward)(x)
+  assert w.grad is None
   with pytest.raises(TransformError, match=r"args\[0\].*written to"):
     vmap(into_argument)(x)
   with pytest.raises(TransformError, match="made outside of it"):

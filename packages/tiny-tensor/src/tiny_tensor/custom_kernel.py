@@ -53,7 +53,8 @@ class Memory:
       raise IndexError(f"{len(index)} indices for the {len(self.shape)} axes of shape {self.shape}")
     offset: UOp | int = 0
     for position, size in zip(index, self.shape):
-      offset = position + offset * size if isinstance(position, UOp) else offset * size + position
+      before = offset * size  # of a UOp or a number; the first is 0 and left out
+      offset = position if isinstance(before, int) and before == 0 else before + position
     return self.flat(offset, gate)
 
   def flat(self, offset: UOp | int, gate: UOp | None = None) -> UOp:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self, cast
 
+from tiny_tensor import tracing
 from tiny_tensor.base import const_uop, is_const, live_tensors
 from tiny_tensor.gradient import gradients
 from tiny_tensor.random import RandomMixin
-from tiny_tensor.realize import is_realized
+from tiny_tensor.realize import buffer_under, is_realized, storage
 from tiny_uop import dtypes
 
 
@@ -66,6 +67,9 @@ class GradientMixin(RandomMixin):
       raise RuntimeError(f"backward() of {self!r} reaches no tensor that requires a gradient: {why}")
     for t in wanted:
       if (uop := found.get(t.uop)) is not None:
+        base = storage(t.uop) if tracing.active() else None
+        if base is not None and not tracing.is_placeholder(buffer := buffer_under(base)):
+          tracing.check_write(buffer, uop)
         new = self.wrap(uop)
         t.grad = new if t.grad is None else cast(Self, t.grad) + new
     return self

@@ -78,6 +78,9 @@ def root_of(uop: UOp) -> UOp:
 def values_below(outputs: Iterable[UOp]) -> list[UOp]:
   """The nodes that values are computed from, sources first: without what gradients would be, and what is in kernels."""
   top = UOp.sink(*outputs)
+  *nodes, _ = top.toposort
+  if all(u.op is not Ops.SINK for u in nodes):
+    return nodes
   return [u for u in top.walk(lambda n: n is top or n.op is not Ops.SINK) if u.op is not Ops.SINK]
 
 

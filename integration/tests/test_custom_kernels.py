@@ -1,0 +1,87 @@
+"""Kernels written by hand go through the same compiler as those that are made: optimised, lowered, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_codegen import LLVMRenderer, compile_kernel
+from tiny_tensor import Context, Tensor, TinyJit, vmap
+from tiny_tensor.custom_kernel import Memory
+from tiny_tensor.func import grad
+from tiny_uop import AxisType, KernelInfo, Ops, UOp
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def _on_the_processor() -> Iterator[None]:
+  with Context(DEVICE="CPU"):
+    yield
+
+
+def product(out: Memory, a: Memory, b: Memory) -> UOp:
+  """A matrix product, as simply as it can be written."""
+  (rows, inner), columns = a.shape, b.shape[1]
+  i, j, k = UOp.range(rows, 0), UOp.range(columns, 1), UOp.range(inner, 2, AxisType.REDUCE)
+  return out[i, j].store((a[i, k].load() * b[k, j].load()).reduce(Ops.ADD, k)).end(i, j)
+
+
+def product_gradient(gradient: Tensor, out: Tensor, a: Tensor, b: Tensor) -> tuple[None, Tensor, Tensor]:
+  return None, matmul(gradient, b.T), matmul(a.T, gradient)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+  return Tensor.empty(a.shape[0], b.shape[1]).custom_kernel(a, b, fxn=product, grad_fxn=product_gradient)[0]
+
+
+def matrices(*shapes: tuple[int, ...]) -> list[Array]:
+  rng = np.random.default_rng(0)
+  return [rng.standard_normal(s).astype(np.float32) for s in shapes]
+
+
+@pytest.mark.parametrize("settings", [{}, {"NOOPT": 1}, {"SPEC": 2}], ids=str)
+def test_settings_hold_for_it(settings: dict[str, int]) -> None:
+  a, b = matrices((9, 5), (5, 7))
+  with Context(CACHELEVEL=0, **settings):
+    np.testing.assert_allclose((matmul(Tensor(a).exp(), Tensor(b)) + 1).numpy(), np.exp(a) @ b + 1, rtol=1e-4)
+
+
+def test_it_is_optimised_as_others_are() -> None:
+  """The program is that of the scheduler's own kernel for the same product: tiles, vectors, copies to near memory."""
+  a, b = (Tensor.empty(256, 256) for _ in range(2))
+  by_hand = matmul(a, b).schedule().src[-1].src[0]
+  made = (a @ b).schedule().src[-1].src[0]
+  assert by_hand.arg == KernelInfo("product") and made is not by_hand
+  written, scheduled = (
+    compile_kernel(k.replace(arg=KernelInfo("same")), LLVMRenderer()).src[2].arg for k in (by_hand, made)
+  )
+  assert written == scheduled
+
+
+def test_second_derivatives_and_batches() -> None:
+  a, b = matrices((5, 4), (4, 3))
+  batch = matrices((2, 5, 4))[0]
+
+  def loss(x: Tensor) -> Tensor:
+    return matmul(x, Tensor(b)).square().sum()
+
+  np.testing.assert_allclose(grad(loss)(Tensor(a)).numpy(), 2 * a @ b @ b.T, rtol=1e-4)
+  curvature = grad(lambda x: grad(loss)(x).square().sum())(Tensor(a)).numpy()
+  np.testing.assert_allclose(curvature, 8 * a @ b @ b.T @ b @ b.T, rtol=1e-4)
+  np.testing.assert_allclose(vmap(grad(loss))(Tensor(batch)).numpy(), 2 * batch @ b @ b.T, rtol=1e-4)
+
+
+def test_it_is_replayed() -> None:
+  w = Tensor(matrices((4, 3))[0]).realize()
+
+  @TinyJit
+  def step(x: Tensor) -> Tensor:
+    return (matmul(x * 2, w).relu() + 1).realize()
+
+  for x in (*matrices((5, 4), (5, 4), (5, 4)), matrices((5, 4))[0] * 3):
+    expected = np.maximum(2 * x @ w.numpy(), 0) + 1
+    np.testing.assert_allclose(step(Tensor(x)).numpy(), expected, rtol=1e-4)
