@@ -12,7 +12,7 @@ SUBMODULES: dict[str, tuple[str, ...]] = {
   "tiny_uop": ("observe", "testing", "golden", "readable", "spec"),
   "tiny_codegen": ("render",),
   "tiny_runtime": ("contract", "ref"),
-  "tiny_tensor": ("nn", "nn.optim", "nn.schedule", "nn.state"),
+  "tiny_tensor": ("array_api", "nn", "nn.optim", "nn.schedule", "nn.state"),
 }
 """Public modules beside the packages themselves."""
 

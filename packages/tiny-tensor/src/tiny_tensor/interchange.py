@@ -99,8 +99,8 @@ class InterchangeMixin(MatrixMixin):
 
     The consumer sees what is written to the tensor once that is realised; the tensor, and what is computed from it
     later, sees what the consumer writes. The memory lives as long as either does. A tensor that was broadcast or
-    flipped is copied; `copy` asks for a copy, or with False forbids it. Raises BufferError where the memory is not the host's (unless
-    `dl_device` is (1, 0): then it is copied there), and for tensors that require a gradient.
+    flipped is copied; `copy` asks for a copy, or with False forbids it. Raises BufferError where the memory is not the
+    host's (unless `dl_device` is (1, 0): then it is copied there), and for tensors that require a gradient.
     """
     if stream is not None:
       raise ValueError(f"memory of the host has no streams, got stream={stream!r}")

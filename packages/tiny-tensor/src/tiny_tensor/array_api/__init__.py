@@ -201,6 +201,7 @@ from tiny_tensor.array_api.statistics import (
 )
 
 __array_api_version__ = "2024.12"
+"""The revision of the standard."""
 
 __all__ = [
   "__array_api_version__", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "any", "arange",
