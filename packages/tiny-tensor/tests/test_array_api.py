@@ -170,7 +170,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
   "nonzero": (lambda: xp.nonzero(Tensor(1)), ValueError, "0-d"),
   "take": (lambda: xp.take(xp.ones((2, 2)), Tensor([0])), ValueError, r"axis.*\(2, 2\)"),
   "cumulative_sum": (lambda: xp.cumulative_sum(xp.ones((2, 2))), ValueError, r"\(2, 2\)"),
-  "moveaxis": (lambda: xp.moveaxis(xp.ones((2, 2)), (0, 1), 0), ValueError, "place for each"),
+  "moveaxis": (lambda: xp.moveaxis(xp.ones((2, 2)), (0, 1), 0), ValueError, "destinations"),
   "meshgrid": (lambda: xp.meshgrid(Tensor([1]), indexing="yx"), ValueError, "'yx'"),  # type: ignore[arg-type]
   "vecdot": (lambda: xp.vecdot(Tensor([1]), Tensor([1]), axis=0), ValueError, "from the end"),
   "bits": (lambda: xp.bitwise_and(Tensor([1.0]), Tensor([1.0])), TypeError, "float32"),

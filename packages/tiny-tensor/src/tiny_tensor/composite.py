@@ -39,12 +39,13 @@ class CompositeMixin(MathMixin):
     return self.as_float() * power.as_float().exp2()
 
   def hypot(self, other: Operand) -> Self:
-    """`sqrt(self² + other²)` without overflow."""
+    """`sqrt(self² + other²)` without overflow; infinite if either is, whatever the other."""
     a, b = (t.with_precision()[0].abs() for t in self.pair(other))
     large, small = a.maximum(b), a.minimum(b)
     zero = large.eq(0)
     ratio = (small.isinf() | zero).where(1.0, small) / zero.where(1.0, large)
     length = large * (ratio.square() + 1).sqrt()
+    length = (a.isinf() | b.isinf()).where(math.inf, length)
     return length.as_dtype(self.pair(other)[0].as_float().dtype)
 
   def xlogy(self, other: Operand) -> Self:

@@ -39,13 +39,6 @@ class InterchangeMixin(MatrixMixin):
       raise ValueError(f"to_device takes no stream, got {stream!r}")
     return self.to(device)
 
-  @property
-  def mT(self) -> Self:
-    """The last two axes swapped. Raises ValueError for fewer axes."""
-    if self.ndim < 2:
-      raise ValueError(f"mT needs two axes at least, got shape {self.shape}")
-    return self.transpose(-2, -1)
-
   def __pos__(self) -> Self:
     return self
 

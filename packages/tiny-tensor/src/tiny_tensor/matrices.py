@@ -29,12 +29,14 @@ class MatrixMixin(LinalgMixin):
     x, dtype = self.with_precision()
     if n == 0:
       return x.filled(x.shape[:-2], 1).as_dtype(dtype), x.filled(x.shape[:-2], 0).as_dtype(dtype)
-    # rows scaled to a largest element of 1, so that no product of pivots overflows
-    q, r = x.qr()
+    # rows scaled to a largest element of 1, so that nothing overflows
+    size = x.detach().abs().max(-1, keepdim=True)
+    size = size.eq(0).where(1.0, size)
+    q, r = (x / size).qr()
     pivots = r.diagonal(0, -2, -1)
-    turn = q.detach().det().sign()
-    sign = turn * pivots.detach().sign().prod(-1)
-    return sign.as_dtype(dtype), pivots.abs().log().sum(-1).as_dtype(dtype)
+    # the determinant of an orthogonal matrix is 1 or -1
+    sign = q.detach().det().sign() * pivots.detach().sign().prod(-1)
+    return sign.as_dtype(dtype), (pivots.abs().log() + size.squeeze(-1).log()).sum(-1).as_dtype(dtype)
 
   def logdet(self) -> Self:
     """The logarithm of the determinant: NaN where that is negative, -inf at 0."""

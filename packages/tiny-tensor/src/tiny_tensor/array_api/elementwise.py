@@ -112,16 +112,14 @@ def sign(x: Array, /) -> Array:
 def signbit(x: Array, /) -> Array:
   """Whether the sign bit of a float is set: also that of -0.0 and of some NaN."""
   check_kind("signbit", "real floating", x)
-  return x.bitcast({1: "int8", 2: "int16", 4: "int32", 8: "int64"}[x.dtype.itemsize]) < 0
+  return x.signbit()
 
 
 def copysign(x1: Operand, x2: Operand, /) -> Array:
   """The magnitude of `x1` with the sign of `x2`."""
   a, b = pair(x1, x2)
   check_kind("copysign", "real floating", a)
-  negative = signbit(b)
-  size = signbit(a).where(a.mul(-1), a)
-  return negative.where(size.mul(-1), size)
+  return a.copysign(b)
 
 
 def nextafter(x1: Operand, x2: Operand, /) -> Array:
@@ -215,19 +213,19 @@ def isnan(x: Array, /) -> Array:
 def logical_and(x1: Operand, x2: Operand, /) -> Array:
   """Whether both are true."""
   a, b = pair(x1, x2)
-  return a.as_bool() & b.as_bool()
+  return a.logical_and(b)
 
 
 def logical_or(x1: Operand, x2: Operand, /) -> Array:
   """Whether either is true."""
   a, b = pair(x1, x2)
-  return a.as_bool() | b.as_bool()
+  return a.logical_or(b)
 
 
 def logical_xor(x1: Operand, x2: Operand, /) -> Array:
   """Whether exactly one is true."""
   a, b = pair(x1, x2)
-  return a.as_bool() ^ b.as_bool()
+  return a.logical_xor(b)
 
 
 def logical_not(x: Array, /) -> Array:

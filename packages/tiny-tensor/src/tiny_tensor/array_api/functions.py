@@ -48,12 +48,9 @@ def sqrt(x: Array, /) -> Array:
 
 
 def hypot(x1: Operand, x2: Operand, /) -> Array:
-  """`sqrt(x1² + x2²)` without overflow; infinite if either is."""
-  a, b = (t.as_float().abs() for t in pair(x1, x2))
-  large, small = a.maximum(b), a.minimum(b)
-  ratio = small / large.eq(0).where(1.0, large)
-  length = large * (ratio.square() + 1).sqrt()
-  return (a.isinf() | b.isinf()).where(float("inf"), length)
+  """`sqrt(x1² + x2²)` without overflow."""
+  a, b = pair(x1, x2)
+  return a.hypot(b)
 
 
 def sin(x: Array, /) -> Array:

@@ -5,13 +5,11 @@ Matrices are in the last two axes, those before them are batches. All is compute
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple
 
-from tiny_tensor.array_api.data_types import finfo
 from tiny_tensor.array_api.operands import Array, Axis, check_kind
 from tiny_tensor.array_api.products import matmul, matrix_transpose, tensordot, vecdot
-from tiny_tensor.shapes import broadcast_shape, normalize_axes
+from tiny_tensor.shapes import broadcast_shape
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType
 
@@ -112,44 +110,19 @@ def matrix_norm(
 ) -> Array:
   """The Frobenius or nuclear norm; ±2: the extreme singular values, ±1 and ±inf: the extreme sums of columns, rows."""
   check_kind("matrix_norm", "real floating", x)
-  if ord in ("fro", None):
-    return vector_norm(x, axis=(x.ndim - 2, x.ndim - 1), keepdims=keepdims)
-  if ord == "nuc" or ord in (2, -2):
-    s = svdvals(x)
-    out = s.sum(-1) if ord == "nuc" else (s.max(-1) if ord == 2 else s.min(-1))
-  elif ord in (1, -1, math.inf, -math.inf):
-    sums = x.abs().sum(-2 if ord in (1, -1) else -1)
-    out = sums.max(-1) if isinstance(ord, (int, float)) and ord > 0 else sums.min(-1)
-  else:
-    raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', ±1, ±2 or ±inf, got {ord!r}")
-  return out.reshape((*out.shape, 1, 1)) if keepdims else out
+  return x.matrix_norm("fro" if ord is None else ord, keepdim=keepdims)
 
 
 def matrix_power(x: Array, n: int, /) -> Array:
-  """`x @ x @ …`, n times, by repeated squaring; of the inverse for negative n."""
-  size = x.square_size("matrix_power")
-  base = x.inverse() if n < 0 else x
-  out = Tensor.eye(size, dtype=x.dtype, device=x.device).broadcast_to(x.shape) if n == 0 else None
-  power = -n if n < 0 else n
-  while power:
-    if power & 1:
-      out = base if out is None else out.matmul(base).contiguous()
-    base, power = base.matmul(base).contiguous() if power > 1 else base, power >> 1
-  assert out is not None
-  return out
-
-
-def cutoff(x: Array, s: Array, rtol: float | Array | None) -> Array:
-  """Below which singular values count as zero: `rtol` (default: the longer side times eps) of the largest."""
-  if rtol is None:
-    rtol = max(int(x.shape[-2]), int(x.shape[-1])) * finfo(s.dtype).eps
-  return s.max(-1, keepdim=True) * (rtol.unsqueeze(-1) if isinstance(rtol, Tensor) and rtol.ndim else rtol)
+  """`x @ x @ …`, n times; of the inverse for negative n."""
+  check_kind("matrix_power", "real floating", x)
+  return x.matrix_power(n)
 
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-  """How many singular values are greater than `rtol` times the largest."""
-  s = svdvals(x)
-  return (s > cutoff(x, s, rtol)).sum(-1)
+  """How many singular values are greater than `rtol` (default: the longer side times eps) times the largest."""
+  check_kind("matrix_rank", "real floating", x)
+  return x.matrix_rank(rtol=rtol)
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
@@ -159,9 +132,8 @@ def outer(x1: Array, x2: Array, /) -> Array:
 
 def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
   """The pseudo-inverse (Moore–Penrose), with singular values up to `rtol` times the largest taken as zero."""
-  u, s, vh = svd(x, full_matrices=False)
-  inverse = (s > cutoff(x, s, rtol)).where(s.reciprocal(), 0.0)
-  return (vh.mT * inverse.unsqueeze(-2)).matmul(u.mT)
+  check_kind("pinv", "real floating", x)
+  return x.pinv(rtol)
 
 
 def qr(x: Array, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
@@ -177,16 +149,7 @@ def qr(x: Array, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRRe
 def slogdet(x: Array, /) -> SlogdetResult:
   """The sign of the determinant, and the logarithm of its magnitude, which does not overflow."""
   check_kind("slogdet", "real floating", x)
-  n = x.square_size("slogdet")
-  if n == 0:
-    return SlogdetResult(x.filled(x.shape[:-2], 1), x.filled(x.shape[:-2], 0))
-  # with rows of magnitude 1, nothing overflows on the way; the determinant of an orthogonal matrix is 1 or -1
-  largest = x.abs().max(-1, keepdim=True)
-  largest = largest.eq(0).where(1.0, largest)
-  q, r = (x / largest).qr()
-  diagonal = r.diagonal(0, -2, -1)
-  logarithm = (diagonal.abs().log() + largest.squeeze(-1).log()).sum(-1)
-  return SlogdetResult(diagonal.sign().prod(-1) * q.det().sign(), logarithm)
+  return SlogdetResult(*x.slogdet())
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
@@ -218,16 +181,4 @@ def trace(x: Array, /, *, offset: int = 0, dtype: DType | None = None) -> Array:
 def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float = 2) -> Array:
   """`sum(|x|^ord)^(1/ord)` over axes (None: all); ±inf: the extreme magnitudes; 0: how many are not zero."""
   check_kind("vector_norm", "real floating", x)
-  axes = normalize_axes(axis, x.ndim)
-  size, dtype = x.abs().with_precision()
-  if ord == math.inf or ord == -math.inf:
-    out = size.max(axes, keepdims) if ord > 0 else size.min(axes, keepdims)
-  elif ord == 0:
-    out = size.as_bool().sum(axes, keepdims)
-  elif ord == 1:
-    out = size.sum(axes, keepdims)
-  elif ord == 2:
-    out = size.square().sum(axes, keepdims).sqrt()
-  else:
-    out = size.pow(float(ord)).sum(axes, keepdims).pow(1 / ord)
-  return out.cast(dtype)
+  return x.vector_norm(ord, axis, keepdims)

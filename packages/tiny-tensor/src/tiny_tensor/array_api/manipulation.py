@@ -36,7 +36,7 @@ def stack(arrays: tuple[Array, ...] | list[Array], /, *, axis: int = 0) -> Array
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
   """The arrays along an axis."""
-  return tuple(moveaxis(x, axis, 0))
+  return x.unbind(axis)
 
 
 def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
@@ -70,14 +70,7 @@ def permute_dims(x: Array, /, axes: tuple[int, ...]) -> Array:
 
 def moveaxis(x: Array, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Array:
   """Axes `source` at places `destination`, the others in their order."""
-  sources = list(source) if isinstance(source, tuple) else [source]
-  places = list(destination) if isinstance(destination, tuple) else [destination]
-  for name, given in (("source", sources), ("destination", places)):
-    if len(normalize_axes(given, x.ndim)) != len(sources):
-      raise ValueError(f"moveaxis needs a place for each axis: {source} and {destination}, in {name}")
-  to = {normalize_axis(p, x.ndim): normalize_axis(s, x.ndim) for s, p in zip(sources, places, strict=True)}
-  rest = iter([a for a in range(x.ndim) if a not in to.values()])
-  return x.permute(*[to[place] if place in to else next(rest) for place in range(x.ndim)])
+  return x.movedim(source, destination)
 
 
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
@@ -114,5 +107,4 @@ def roll(x: Array, /, shift: int | tuple[int, ...], *, axis: Axis = None) -> Arr
 
 def tile(x: Array, repetitions: tuple[int, ...], /) -> Array:
   """`x` so many times along each axis."""
-  counts = (1,) * (x.ndim - len(repetitions)) + tuple(repetitions)
-  return x.reshape((1,) * (len(counts) - x.ndim) + x.shape).repeat(*counts)
+  return x.tile(repetitions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_tensor.array_api.operands import Array
-from tiny_tensor.shapes import broadcast_shape, normalize_axis
 
 
 def matmul(x1: Array, x2: Array, /) -> Array:
@@ -29,6 +28,4 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     raise ValueError(f"vecdot takes an axis counted from the end that both have, got {axis} for {x1.shape}, {x2.shape}")
   if x1.shape[axis] != x2.shape[axis]:
     raise ValueError(f"vecdot: shapes {x1.shape} and {x2.shape} differ along axis {axis}")
-  shape = broadcast_shape(x1.shape, x2.shape)
-  a, b = x1.broadcast_to(shape), x2.broadcast_to(shape)
-  return a.sum_of_products(b, normalize_axis(axis, len(shape)))
+  return x1.vecdot(x2, axis)

@@ -60,8 +60,5 @@ def unique_values(x: Array, /) -> Array:
 
 def isin(x1: Array | Scalar, x2: Array | Scalar, /, *, invert: bool = False) -> Array:
   """Whether each element of `x1` is among those of `x2`. (Of the 2025.12 standard.)"""
-  shape = x1.shape if isinstance(x1, Tensor) else ()
-  many = x2.flatten() if isinstance(x2, Tensor) else x2
-  a, b = pair(x1.unsqueeze(-1) if isinstance(x1, Tensor) else x1, many)
-  found = a.eq(b).any(-1) if a.ndim else a.eq(b)
-  return found.reshape(shape).logical_not() if invert else found.reshape(shape)
+  array = x1 if isinstance(x1, Tensor) else pair(x1, x2)[0].flatten()[0]
+  return array.isin(x2, invert=invert)

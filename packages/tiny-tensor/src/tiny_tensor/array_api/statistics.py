@@ -3,7 +3,6 @@ type."""
 
 from __future__ import annotations
 
-from tiny_tensor.array_api.manipulation import concat
 from tiny_tensor.array_api.operands import Array, Axis
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import DType
@@ -91,10 +90,4 @@ def diff(
   x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None
 ) -> Array:
   """Differences of neighbours along `axis`, `n` times over, of `x` with `prepend` before and `append` behind it."""
-  place = normalize_axis(axis, x.ndim)
-  x = concat([part for part in (prepend, x, append) if part is not None], axis=place)
-  for _ in range(n):
-    size = int(x.shape[place])
-    later, earlier = x.select_axis(place, 1 if size else 0, size), x.select_axis(place, 0, size - 1 if size else 0)
-    x = later.ne(earlier) if x.dtype.kind == "bool" else later - earlier
-  return x
+  return x.diff(n, axis, prepend, append)
