@@ -2,6 +2,7 @@
 
 release.py check [PACKAGE …]       may these be released? All, if none is named
 release.py test [ARGUMENTS …]      every test once; with arguments, pytest with them
+release.py ci                      the same, the demo, and tests in other environments: what `.ci/run` ends with
 release.py affected REVISION       what to check after a change, as lines for $GITHUB_OUTPUT
 release.py tag tiny-uop-v1.2.3     what a tag releases, as lines for $GITHUB_OUTPUT; fails if it is not that version
 release.py keep PACKAGE            keep the wheel in dist/ for the tests of later versions of its siblings
@@ -20,12 +21,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from releasing.affected import affected, changed_since, together
 from releasing.packages import ROOT, load
+from releasing.sessions import Session, at_once, longest_first, run_all
 
 PYTEST = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-q",
           "-n", "2", "--dist", "worksteal"]  # fmt: skip
+HERE = [sys.executable, str(Path(__file__).resolve())]
+LONGEST = (
+  "integration",
+  "tiny-codegen",
+  "tiny-uop",
+  "tiny-tensor",
+  "oracle",
+  "opencl",
+  "tiny-runtime",
+  "tiny-runtime-cpu",
+)
+"""Sessions of tests that take long, the longest first: the last to start should not be the last to end by much."""
 
 
-def check(names: list[str], python: str, options: list[str]) -> int:
+def check(names: list[str], python: str, options: list[str], built: bool) -> int:
   """May these packages be released? All, if none is named. The number that may not."""
   from releasing.check import check_all  # the other commands run where only `packaging` is installed
 
@@ -33,7 +47,16 @@ def check(names: list[str], python: str, options: list[str]) -> int:
   unknown = [name for name in names if name not in packages]
   if unknown:
     raise SystemExit(f"no package here is called {', '.join(unknown)}; there are {', '.join(packages)}")
-  return check_all(names or list(packages), packages, ROOT / "dist", options, python)
+  return check_all(names or list(packages), packages, ROOT / "dist", options, python, built)
+
+
+def build() -> int:
+  """Wheels and source distributions of all packages, into dist/."""
+  from releasing.check import build_all
+
+  packages = load()
+  build_all(list(packages), packages, ROOT / "dist")
+  return 0
 
 
 def test(arguments: list[str]) -> int:
@@ -41,10 +64,36 @@ def test(arguments: list[str]) -> int:
   packages in the environment of development. With arguments: pytest with them, in that environment."""
   if arguments:
     return subprocess.run([*PYTEST, *arguments]).returncode
-  failed = check([], sys.executable, [])
-  environment = os.environ | {"TINY_WHEELS": str(ROOT / "dist")}
-  print("\n--- integration", flush=True)
-  return failed + subprocess.run([*PYTEST, str(ROOT / "integration" / "tests")], env=environment).returncode
+  return run_tests([])
+
+
+def ci() -> int:
+  """Every test, the demo as in the README where there is no C compiler, and what has environments of its own."""
+  hatch = os.environ.get("HATCH", "hatch")
+  workers = {"TEST_WORKERS": str(at_once()[1] if at_once()[1] > 1 else 0)}
+  without_compilers = [sys.executable, str(Path(__file__).with_name("without_compilers.py"))]
+  return run_tests(
+    [
+      Session("demo", [*without_compilers, hatch, "run", "demo"]),
+      *(Session(name, [hatch, "run", f"{name}:test"], variables=workers) for name in ("oracle", "opencl")),
+      Session("docs", [hatch, "run", "docs:build"]),
+    ]
+  )
+
+
+def run_tests(others: list[Session]) -> int:
+  """Tests of all packages, and these, as many at once as there are processors; how many of them failed."""
+  count, workers = at_once()
+  option = f"-n{workers if workers > 1 else 0}"  # 0: no other process, which would collect everything again
+  tests = [Session("build", [*HERE, "build"])]
+  tests += [Session(name, [*HERE, "check", "--built", f"--pytest={option}", name], ("build",)) for name in load()]
+  integration = [*PYTEST, option, str(ROOT / "integration" / "tests")]
+  tests.append(Session("integration", integration, ("build",), {"TINY_WHEELS": str(ROOT / "dist")}))
+  sessions = {session.name: session for session in [*others, *tests]}
+  first = ("build", "demo", *LONGEST)
+  failed = run_all([sessions[name] for name in longest_first(list(sessions), first)], count)
+  print(f"\n{'failed: ' + ', '.join(failed) if failed else 'everything passed'}", flush=True)
+  return len(failed)
 
 
 def after_change(revision: str) -> None:
@@ -83,12 +132,17 @@ def main() -> int:
     "--python", default=sys.executable, help="a version or a path, as uv takes it; default: this one"
   )
   checking.add_argument("--pytest", action="append", default=[], metavar="OPTION", help="an option for the tests")
+  checking.add_argument("--built", action="store_true", help="take what is in dist/; default: build it")
+  commands.add_parser("build", description=build.__doc__)
+  commands.add_parser("ci", description=ci.__doc__)
   commands.add_parser("affected", description=after_change.__doc__).add_argument("revision")
   commands.add_parser("tag", description=of_tag.__doc__).add_argument("tag")
   commands.add_parser("keep", description=keep.__doc__).add_argument("package", choices=list(load()))
   given = parser.parse_args()
   if given.command == "check":
-    return min(check(given.packages, given.python, given.pytest), 1)
+    return min(check(given.packages, given.python, given.pytest, given.built), 1)
+  if given.command in ("build", "ci"):
+    return min({"build": build, "ci": ci}[given.command](), 1)
   if given.command == "affected":
     after_change(given.revision)
   elif given.command == "tag":

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from releasing.distributions import Built, build
+from releasing.distributions import Built, build, files_of
 from releasing.environment import Environment, clean_variables, without_compilers
 from releasing.kept import KEPT, previous_minor, version_of
 from releasing.metadata import problems
@@ -38,17 +38,18 @@ print(json.dumps(failed))
 
 def check_all(
   names: Sequence[str], packages: Mapping[str, Package], dist: Path, options: Sequence[str],
-  python: str = sys.executable,
+  python: str = sys.executable, already_built: bool = False,
 ) -> int:  # fmt: skip
   """Check these packages for release, with everything of ours that they need from wheels; the number that may not be.
 
-  `options` go to pytest, which runs with `python`. Wheels and source distributions stay in `dist`.
+  `options` go to pytest, which runs with `python`. Wheels and source distributions stay in `dist`, where they are taken
+  from if `already_built`.
   """
-  start = time.monotonic()
   needed = siblings(names, packages, "test")
-  with ThreadPoolExecutor(2) as pool:
-    built = dict(zip(needed, pool.map(lambda name: build(packages[name], dist), needed)))
-  print(f"built {len(built)} packages into {dist} in {time.monotonic() - start:.1f} s", flush=True)
+  if already_built:
+    built = {name: files_of(packages[name], dist) for name in needed}
+  else:
+    built = build_all(needed, packages, dist)
   failed: dict[str, list[str]] = {}
   with tempfile.TemporaryDirectory(prefix="tiny-release-") as folder:
     work = Path(folder)
@@ -72,6 +73,15 @@ def check_all(
   for name, wrong in failed.items():
     print(f"\n{name} may not be released:", *wrong, sep="\n  ")
   return len(failed)
+
+
+def build_all(names: Sequence[str], packages: Mapping[str, Package], dist: Path) -> dict[str, Built]:
+  """The files of each of these packages, made anew in `dist`."""
+  start = time.monotonic()
+  with ThreadPoolExecutor(2) as pool:
+    built = dict(zip(names, pool.map(lambda name: build(packages[name], dist), names)))
+  print(f"built {len(built)} packages into {dist} in {time.monotonic() - start:.1f} s", flush=True)
+  return built
 
 
 def new_environment(folder: Path, variables: Mapping[str, str], python: str, name: str) -> Environment:
@@ -116,7 +126,10 @@ def with_previous_siblings(
     except RuntimeError as error:  # another sibling needs a newer one, so nobody gets this combination
       print(f"cannot be installed together: {error}", flush=True)
       continue
-    wrong = [*cannot_import(here, built[name]), *failed_tests(here, built[name], ["-m", "not slow", *options])]
+    wrong = [
+      *cannot_import(here, built[name]),
+      *failed_tests(here, built[name], ["-m", "not slow and not nightly", *options]),
+    ]
     found += [f"with {requirement.name} {version_of(wheel)}, which {requirement} allows: {text}" for text in wrong]
   return found
 

@@ -61,5 +61,10 @@ def build(package: Package, dist: Path) -> Built:
   done = subprocess.run(command, capture_output=True, text=True)
   if done.returncode:
     raise RuntimeError(f"{package.name} cannot be built:\n{done.stdout}{done.stderr}")
+  return files_of(package, dist)
+
+
+def files_of(package: Package, dist: Path) -> Built:
+  """Where `build` puts the two files."""
   stem = f"{package.module}-{package.version}"
   return Built(package, dist / f"{stem}-py3-none-any.whl", dist / f"{stem}.tar.gz")

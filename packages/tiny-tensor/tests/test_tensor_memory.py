@@ -126,9 +126,11 @@ def test_ever_new_schedules_of_known_kernels_do_not_grow() -> None:
   check_plateau(lambda number: new_schedule(order[number]).realize(), 384)
 
 
-@pytest.mark.slow
-def test_ten_thousand_cycles_do_not_grow() -> None:
-  order = random.Random(1).sample(range(8**5), 10_000)
+@pytest.mark.parametrize(
+  "count", [pytest.param(2_000, marks=pytest.mark.slow), pytest.param(10_000, marks=pytest.mark.nightly)]
+)
+def test_thousands_of_cycles_do_not_grow(count: int) -> None:
+  order = random.Random(1).sample(range(8**5), count)
 
   def cycle(number: int) -> None:
     new_schedule(order[number]).realize()
@@ -139,6 +141,6 @@ def test_ten_thousand_cycles_do_not_grow() -> None:
     cycle(number)
   gc.collect()
   start = resident()
-  check_plateau(cycle, 10_000)
-  assert schedule_cache_info().misses >= 12_500, "every graph was a new one"
-  assert resident() - start < 8e6, f"{(resident() - start) / 1e6:.1f} MB more after 10,000 cycles"
+  check_plateau(cycle, count)
+  assert schedule_cache_info().misses >= count * 5 / 4, "every graph was a new one"
+  assert resident() - start < 8e6, f"{(resident() - start) / 1e6:.1f} MB more after {count} cycles"

@@ -1,4 +1,5 @@
-"""The simplifier against exhaustive evaluation: 100,000 random expressions of every kind of node that it looks at.
+"""The simplifier against exhaustive evaluation: 32,000 random expressions of every kind of node that it looks at, at
+night 100,000.
 
 Of each: the value is kept at every assignment of its variables (under a gate, at those where it holds), bounds of all
 nodes hold, simplifying again gives the same object, and the result is not dearer. `SEED=n` draws others.
@@ -23,7 +24,7 @@ from tiny_uop.symbolic import SYMBOLIC
 from tiny_uop.testing import check_same_value
 
 SEED = int(os.environ.get("SEED", "0"))
-CHUNKS, PER_CHUNK, QUICK = 50, 2000, 8  # the quick run takes the first chunks only
+CHUNKS, PER_CHUNK, QUICK, BY_DAY = 50, 2000, 8, 16  # the quick run takes the first chunks only
 _POINTER = UOp.param(0, dtypes.float32.ptr(1000))
 _TRUE = UOp.const(dtypes.bool, True)
 
@@ -114,9 +115,11 @@ def broken_promise(case: Drawn, before: UOp, after: UOp) -> str | None:
   return "dearer" if not multiplies_out(before) and dearer(before, after) else None
 
 
-@pytest.mark.parametrize(
-  "chunk", [pytest.param(c, marks=[] if c < QUICK else [pytest.mark.slow]) for c in range(CHUNKS)]
-)
+def when(chunk: int) -> list[pytest.MarkDecorator]:
+  return [] if chunk < QUICK else [pytest.mark.slow if chunk < BY_DAY else pytest.mark.nightly]
+
+
+@pytest.mark.parametrize("chunk", [pytest.param(c, marks=when(c)) for c in range(CHUNKS)])
 def test_expressions(chunk: int) -> None:
   for case in drawn(chunk):
     check(case)
