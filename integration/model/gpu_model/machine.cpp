@@ -406,6 +406,8 @@ void machine_shared(const char* name, void* begin, size_t bytes) {
   regions.push_back({at, bytes, name, true, true, std::vector<Cell>(bytes)});
 }
 
+void machine_wrong(const char* what) { fail("%s", what); }
+
 unsigned machine_lane() { return current->number % launch->warp; }
 
 // *** what -fsanitize=thread calls ***

@@ -11,6 +11,8 @@ void machine_exchange(int line, const void* given, size_t size, void* all);
 void machine_shared(const char* name, void* begin, size_t size);
 // The lane of this thread in its warp.
 unsigned machine_lane();
+// What the thread does is wrong, in words.
+void machine_wrong(const char* what);
 }
 
 // Functions that are the model's own, not the kernel's: their memory accesses are not looked at.

@@ -79,8 +79,9 @@ def _run(session: Session) -> tuple[bool, str]:
     text = output.read().decode(errors="replace")
   seconds = time.monotonic() - start
   lines = text.rstrip().splitlines() or [""]
+  last = next((line for line in reversed(lines) if not line.startswith("---")), "")
   result = f"--- {session.name}: passed ({seconds:.0f} s)" if status == 0 else f"--- {session.name}: FAILED ({status})"
-  sys.stdout.write("".join(f"{line}\n" for line in ([result, lines[-1]] if status == 0 else [*lines, result])))
+  sys.stdout.write("".join(f"{line}\n" for line in ([last, result] if status == 0 else [*lines, result])))
   sys.stdout.flush()
   return status == 0, text
 

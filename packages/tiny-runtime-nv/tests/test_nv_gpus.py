@@ -53,10 +53,16 @@ def test_gpus_in_order() -> None:
   assert compute_capabilities(Library((9, 0), (8, 6))) == [(9, 0), (8, 6)]
 
 
-def test_gpus_that_are_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(backend, "load_library", lambda: Library((9, 0), (6, 1)))
+def test_gpus_that_are_too_old_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(backend, "load_library", lambda: Library((6, 1), (9, 0), (12, 1)))
+  assert CUDA.probe() == ["sm_90a", "sm_120"]
+  with pytest.raises(Unavailable, match="no CUDA:2: 2 GPUs can be used"):
+    CUDA.open(2)
+  monkeypatch.setattr(backend, "load_library", lambda: Library((6, 1)))
   found = CUDA.probe()
-  assert isinstance(found, Unavailable) and "sm_90a, older than sm_75" in found.reason
+  assert isinstance(found, Unavailable) and "older than sm_75: their compute capability is 6.1" in found.reason
+  with pytest.raises(Unavailable, match="older than"):
+    CUDA.open(0)
 
 
 def test_without_cuda_s_library() -> None:

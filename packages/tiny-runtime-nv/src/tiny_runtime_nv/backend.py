@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_runtime import Compiler, Unavailable
-from tiny_runtime.contract import Device
 from tiny_runtime_nv.arch import ARCHS, Arch
 from tiny_runtime_nv.compiler import NVCompiler
+from tiny_runtime_nv.device import CUDADevice
+from tiny_runtime_nv.driver import Driver
 from tiny_runtime_nv.gpus import compute_capabilities, load_library
 
 
@@ -18,22 +19,32 @@ class CUDABackend:
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:
-    """The architecture of each GPU, or why none can be used."""
+    """The architecture of each GPU that can be used, or why none can."""
+    found = self._usable()
+    return found if isinstance(found, Unavailable) else [str(arch) for _, arch in found]
+
+  def _usable(self) -> list[tuple[int, Arch]] | Unavailable:
+    """(number among the driver's, architecture) of each GPU that can be used."""
     found = compute_capabilities(load_library())
     if isinstance(found, Unavailable):
       return found
-    archs = [Arch.of(*capability) for capability in found]
-    names = ", ".join("older than " + ARCHS[0].name if arch is None else arch.name for arch in archs)
+    archs = [(number, Arch.of(*capability)) for number, capability in enumerate(found)]
+    if usable := [(number, arch) for number, arch in archs if arch is not None]:
+      return usable
+    have = ", ".join(f"{major}.{minor}" for major, minor in found)
     return Unavailable(
-      f"there are GPUs ({names}), which this version of tiny-runtime-nv compiles for but does not run on yet",
+      f"the GPUs of this machine are older than {ARCHS[0].name}: their compute capability is {have}",
       "Use another device",
     )
 
-  def open(self, index: int) -> Device:
+  def open(self, index: int) -> CUDADevice:
     """Raises Unavailable."""
-    found = self.probe()
-    assert isinstance(found, Unavailable)
-    raise found
+    found = self._usable()
+    if isinstance(found, Unavailable):
+      raise found
+    if not 0 <= index < len(found):
+      raise Unavailable(f"there is no CUDA:{index}: {len(found)} GPUs can be used", "Use CUDA")
+    return CUDADevice(Driver(load_library()), *found[index], index)
 
   def compiler(self, arch: str) -> Compiler:
     """A compiler for one of `ARCHS`. Needs no GPU."""
@@ -49,6 +60,12 @@ class NVBackend(CUDABackend):
       "this version of tiny-runtime-nv has no driver of its own for NVIDIA's GPUs, only a compiler",
       "Use DEVICE=CUDA, which goes through NVIDIA's library",
     )
+
+  def open(self, index: int) -> CUDADevice:
+    """Raises Unavailable."""
+    found = self.probe()
+    assert isinstance(found, Unavailable)
+    raise found
 
 
 CUDA = CUDABackend()

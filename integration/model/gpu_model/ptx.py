@@ -1,0 +1,315 @@
+"""PTX as C++: each instruction becomes a statement, with what it does in cuda/ptx.h."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gpu_model.machine import library
+from gpu_model.toolchain import KERNEL, Refused, built
+
+ENTRY = re.compile(r"\.visible \.entry (\w+)\((.*?)\)\s*((?:\.\w+ [\d, ]+\s*)*)\{(.*?)\n\}", re.DOTALL)
+REGISTERS = re.compile(r"\.reg \.(\w+)\s+%(\w+)<(\d+)>")
+ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.b8\s+([\w$]+)\[(\d+)\]")
+STATEMENT = re.compile(r"(?:@(!?)%(\w+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+OPERANDS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
+ADDRESS = re.compile(r"\[([%\w$]+?)(?:\+(-?\d+))?\]")
+SPECIAL = {f"{name}.{axis}": f"{name}_{axis}" for name in ("tid", "ctaid") for axis in "xyz"}
+SPECIAL["laneid"] = "machine_lane()"
+TYPES = frozenset("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 pred".split())
+BINARY = {"add": "add", "sub": "sub", "div": "div", "rem": "rem", "shl": "shl", "shr": "shr"}
+LOGIC = {"and": "&", "or": "|", "xor": "^"}
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
+               "hs": ">="}  # fmt: skip
+WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+GAP = 64
+"""Bytes that are in no array, between those that a block shares: what is written behind one of them is seen."""
+
+
+@dataclass(frozen=True)
+class Signature:
+  """What PTX says of a kernel."""
+
+  name: str
+  parameters: int
+  threads: tuple[int, int, int] | None
+  """The block that it is for, if it is for one only."""
+
+
+class Module:
+  """What the driver makes of PTX with one kernel. Raises Refused where the model cannot."""
+
+  def __init__(self, text: str) -> None:
+    found = ENTRY.search(re.sub(r"//[^\n]*", "", text))
+    target = re.search(r"^\.target (\w+)", text, re.MULTILINE)
+    if found is None or target is None:
+      raise Refused("ptxas fatal: no kernel, or no .target, in this text")
+    self.target = target[1]
+    name, parameters, directives, body = found.groups()
+    self.body = re.sub(r"\n\t\t+", " ", body)  # an instruction in several lines
+    block = re.search(r"\.reqntid (\d+), (\d+), (\d+)", directives)
+    threads = (int(block[1]), int(block[2]), int(block[3])) if block else None
+    self.signature = Signature(name, parameters.count(".param"), threads)
+    self.arrays: dict[str, tuple[int, int]] = {}
+    """Where each shared array begins, and its bytes."""
+    self.path = built(self.as_cpp(), KERNEL)
+
+  def as_cpp(self) -> str:
+    """The kernel for a host compiler, with a function that calls it."""
+    lines, place = [], 0
+    for kind, align, name, size in ARRAY.findall(self.body):
+      if kind == "local":
+        raise Refused(f"the model knows no array of a thread's own: {name}")
+      place = -(-place // int(align)) * int(align)
+      self.arrays[name], place = (place, int(size)), place + int(size) + GAP
+    for kind, name, count in REGISTERS.findall(self.body):
+      kind = "bool" if kind == "pred" else kind.replace("b", "u")
+      lines += [f"{kind} {name}{number} = 0;" for number in range(int(count))]
+    lines += [f'machine_shared("{name}", shared + {begin}, {size});' for name, (begin, size) in self.arrays.items()]
+    for line in self.body.split("\n"):
+      line = line.strip()
+      if label := re.fullmatch(r"(\$\w+):", line):
+        lines.append(f"{_label(label[1])}:;")
+      elif line and not line.startswith((".reg", ".shared", ".local", "{", "}", ".pragma", ".loc")):
+        lines.append(self._statement(line.rstrip(";")))
+    given = "".join(f", u64 a{n}" for n in range(self.signature.parameters))
+    passed = "".join(f", words[{n}]" for n in range(self.signature.parameters))
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"""#include "cuda/ptx.h"
+alignas(128) static char shared[{place + 1}];
+static void kernel(u32 ctaid_x, u32 ctaid_y, u32 ctaid_z, u32 tid_x, u32 tid_y, u32 tid_z,
+                   const u64* words{given}) {{
+{body}
+}}
+extern "C" MODEL void model_call(void** arguments, const unsigned* group, const unsigned* thread) {{
+  const u64* words = static_cast<const u64*>(arguments[0]);
+  kernel(group[0], group[1], group[2], thread[0], thread[1], thread[2], words{passed});
+}}
+"""
+
+  @cached_property
+  def call(self) -> Any:
+    """The function that the machine calls for each thread."""
+    library()
+    return ctypes.CDLL(str(self.path)).model_call
+
+  def _statement(self, line: str) -> str:
+    matched = STATEMENT.fullmatch(line)
+    if matched is None:
+      raise Refused(f"the model cannot read {line!r}")
+    negated, guard, opcode, rest = matched.groups()
+    operands = [text.strip() for text in OPERANDS.findall(rest)]
+    base, *mods = opcode.replace("::", ".").split(".")
+    method = getattr(self, f"_{base}", None)
+    kinds = [mod for mod in mods if mod in TYPES]
+    if method is not None:
+      text = method(mods, kinds, operands)
+    elif base in BINARY:
+      text = self._two(BINARY[base], kinds, operands)
+    elif base in LOGIC:
+      text = self._logic(LOGIC[base], kinds, operands)
+    else:
+      raise Refused(f"the model knows no instruction {opcode}")
+    condition = f"if ({'!' if negated else ''}{guard}) " if guard else ""
+    return f"{condition}{{ {text} }}"
+
+  # *** operands ***
+
+  def _value(self, text: str, kind: str) -> str:
+    """An operand as a value of a type."""
+    if text.startswith("%"):
+      name = text[1:]
+      return f"as<{kind}>({SPECIAL[name]})" if name in SPECIAL else name if kind == "pred" else f"as<{kind}>({name})"
+    if text in self.arrays:
+      return f"as<{kind}>(reinterpret_cast<u64>(shared + {self.arrays[text][0]}))"
+    if parameter := re.fullmatch(r"\w+_param_(\d+)", text):
+      return f"as<{kind}>(reinterpret_cast<u64>(words + {parameter[1]}))"
+    if text.startswith("0f"):
+      return f"as<{kind}>(u32(0x{text[2:]}))"
+    if text.startswith("0d"):
+      return f"as<{kind}>(u64(0x{text[2:]}))"
+    number = int(text.rstrip("U"), 0)
+    return f"as<{kind}>(u64({number % (1 << 64)}ull))"
+
+  def _values(self, kinds: list[str], operands: list[str]) -> str:
+    return ", ".join(self._value(text, kinds[-1]) for text in operands)
+
+  def _two(self, function: str, kinds: list[str], operands: list[str]) -> str:
+    to, first, second = operands
+    second = self._value(second, "u32" if function in ("shl", "shr") else kinds[-1])
+    return f"put({to[1:]}, {function}<{kinds[-1]}>({self._value(first, kinds[-1])}, {second}));"
+
+  def _logic(self, symbol: str, kinds: list[str], operands: list[str]) -> str:
+    first, second = (self._value(text, kinds[-1]) for text in operands[1:])
+    result = "bool" if kinds[-1] == "pred" else kinds[-1]
+    return f"put({operands[0][1:]}, static_cast<{result}>({first} {symbol} {second}));"
+
+  # *** instructions, by name ***
+
+  def _not(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    value = self._value(operands[1], kinds[-1])
+    return f"put({operands[0][1:]}, {f'!{value}' if kinds[-1] == 'pred' else f'static_cast<{kinds[-1]}>(~{value})'});"
+
+  def _mul(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if "wide" in mods:
+      wide = WIDER[kinds[-1]]
+      first, second = (f"static_cast<{wide}>({self._value(text, kinds[-1])})" for text in operands[1:])
+      return f"put({operands[0][1:]}, mul<{wide}>({first}, {second}));"
+    return self._two("mulhi" if "hi" in mods else "mul", kinds, operands)
+
+  def _mad(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    to, first, second, third = operands
+    kind = WIDER[kinds[-1]] if "wide" in mods else kinds[-1]
+    product = ", ".join(f"static_cast<{kind}>({self._value(text, kinds[-1])})" for text in (first, second))
+    name = "mulhi" if "hi" in mods else "mul"
+    return f"put({to[1:]}, add<{kind}>({name}<{kind}>({product}), {self._value(third, kind)}));"
+
+  def _call(self, function: str, kinds: list[str], operands: list[str]) -> str:
+    return f"put({operands[0][1:]}, {function}({self._values(kinds, operands[1:])}));"
+
+  def _fma(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return self._call("fma", kinds, operands)
+
+  def _sqrt(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return self._call("root", kinds, operands)
+
+  def _rcp(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return f"put({operands[0][1:]}, 1 / {self._value(operands[1], kinds[-1])});"
+
+  def _neg(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return self._call(f"neg<{kinds[-1]}>", kinds, operands)
+
+  def _abs(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return self._call(f"abs_<{kinds[-1]}>", kinds, operands)
+
+  def _max(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    values, nan = self._values(kinds, operands[1:]), "true" if "NaN" in mods else "false"
+    return f"put({operands[0][1:]}, extreme<{nan}>({values}, true));"
+
+  def _min(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return self._max(mods, kinds, operands).replace(", true));", ", false));")
+
+  def _bfe(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    to, value, at, length = operands
+    return (
+      f"put({to[1:]}, bfe({self._value(value, kinds[-1])}, {self._value(at, 'u32')}, {self._value(length, 'u32')}));"
+    )
+
+  def _prmt(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return self._call("prmt", ["u32"], operands)
+
+  def _shf(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if "wrap" not in mods:
+      raise Refused("the model knows no shf.clamp")
+    return self._call(f"shf_{mods[0]}", ["u32"], operands)
+
+  def _selp(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    to, first, second, which = operands
+    return f"put({to[1:]}, {which[1:]} ? {self._value(first, kinds[-1])} : {self._value(second, kinds[-1])});"
+
+  def _setp(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    """`u` behind a comparison of floats: or one of them is NaN; without it, and none is."""
+    to, *compared = operands
+    how, kind = mods[0], kinds[-1]
+    a, b = (self._value(text, kind) for text in compared)
+    either = f"(nan({a}) || nan({b}))"
+    if how in ("nan", "num"):
+      return f"{to[1:]} = {'!' if how == 'num' else ''}{either};"
+    if how in COMPARISONS:
+      ordered = f"!{either} && " if "f" in kind else ""
+      return f"{to[1:]} = {ordered}({a} {COMPARISONS[how]} {b});"
+    return f"{to[1:]} = {either} || ({a} {COMPARISONS[how.removesuffix('u')]} {b});"
+
+  def _mov(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    to, value = operands
+    if to.startswith("{"):
+      pieces = [piece.strip() for piece in to.strip("{}").split(",")]
+      bits = int(kinds[-1][1:]) // len(pieces)
+      source = self._value(value, f"u{kinds[-1][1:]}")
+      return " ".join(
+        f"put({piece[1:]}, static_cast<u{bits}>({source} >> {bits * number}));"
+        for number, piece in enumerate(pieces) if piece != "_"
+      )  # fmt: skip
+    if value.startswith("{"):
+      pieces = [piece.strip() for piece in value.strip("{}").split(",")]
+      bits = int(kinds[-1][1:]) // len(pieces)
+      parts = [f"static_cast<u64>({self._value(p, f'u{bits}')}) << {bits * n}" for n, p in enumerate(pieces)]
+      return f"put({to[1:]}, static_cast<u{kinds[-1][1:]}>({' | '.join(parts)}));"
+    return f"put({to[1:]}, {self._value(value, kinds[-1])});"
+
+  def _cvt(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if len(kinds) != 2 or {"sat", "rna", "relu"} & set(mods):
+      raise Refused(f"the model knows no conversion {'.'.join(mods)}")
+    rounding = next((mod[1] if mod != "rni" else "i" for mod in mods if re.fullmatch("r[nzmp]i", mod)), "n")
+    return f"put({operands[0][1:]}, cvt<{kinds[0]}, {kinds[1]}>({self._value(operands[1], kinds[1])}, '{rounding}'));"
+
+  def _cvta(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return f"put({operands[0][1:]}, {self._value(operands[1], 'u64')});"
+
+  def _place(self, text: str) -> str:
+    """The address in brackets."""
+    matched = ADDRESS.fullmatch(text.replace(" ", ""))
+    if matched is None:
+      raise Refused(f"the model cannot read the address {text}")
+    return f"({self._value(matched[1], 'u64')} + {int(matched[2] or 0)}ll)"
+
+  def _access(self, mods: list[str], kinds: list[str], place: str) -> tuple[str, str, int]:
+    """What comes first, the type that memory holds, and how many of them."""
+    count = next((int(mod[1:]) for mod in mods if re.fullmatch(r"v\d", mod)), 1)
+    kind = kinds[-1]
+    size = int(re.sub(r"\D", "", kind)) // 8
+    return f"const u64 at = {place}; aligned(at, {size * count});", kind, count
+
+  def _ld(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    to, place = operands
+    if mods[0] == "param" and (number := re.fullmatch(r"\[\w+_param_(\d+)\]", place)):
+      return f"put({to[1:]}, as<{kinds[-1]}>(a{number[1]}));"
+    before, kind, count = self._access(mods, kinds, self._place(place))
+    targets = [text.strip()[1:] for text in to.strip("{}").split(",")]
+    if count == 1:
+      return f"{before} put({targets[0]}, *reinterpret_cast<const {kind}*>(at));"
+    loads = [f"put({name}, *reinterpret_cast<const {kind}*>(at + {n} * sizeof({kind})));"
+             for n, name in enumerate(targets) if name]  # fmt: skip
+    return " ".join([before, *loads])
+
+  def _st(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    place, values = operands
+    before, kind, _ = self._access(mods, kinds, self._place(place))
+    stores = [f"*reinterpret_cast<{kind}*>(at + {n} * sizeof({kind})) = {self._value(text.strip(), kind)};"
+              for n, text in enumerate(values.strip("{}").split(","))]  # fmt: skip
+    return " ".join([before, *stores])
+
+  def _bra(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return f"goto {_label(operands[0])};"
+
+  def _ret(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return "return;"
+
+  def _bar(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    return "machine_barrier(__LINE__);"
+
+  _barrier = _bar
+
+  def _mma(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    shape, element = mods[2], kinds[1]
+    function = {
+      "m16n8k16": f"mma16<{element}, 16>", "m16n8k8": f"mma16<{element}, 8>", "m16n8k32": f"mma8<{element}, 16>",
+      "m8n8k16": f"mma8<{element}, 8>", "m8n8k4": "mma64",
+    }.get(shape)  # fmt: skip
+    if function is None:
+      raise Refused(f"the model knows no mma of {shape}")
+    word = "u64" if element == "f64" else "u32"
+    names = [[text.strip() for text in operand.strip("{}").split(",")] for operand in operands]
+    given = " ".join(
+      f"const {word} {name}[] = {{{', '.join(self._value(n, word) for n in group)}}};"
+      for name, group in zip("abc", names[1:])
+    )
+    results = " ".join(f"put({name[1:]}, d[{number}]);" for number, name in enumerate(names[0]))
+    return f"{given} {word} d[{len(names[0])}]; {function}(__LINE__, d, a, b, c); {results}"
+
+
+def _label(text: str) -> str:
+  return text.replace("$", "")

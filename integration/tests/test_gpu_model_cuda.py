@@ -1,0 +1,243 @@
+"""The plugin CUDA on a model of NVIDIA's driver: a part of the conformance kit, tensor cores, and what its device half
+does where things go wrong.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_model.cuda import BACKEND, ModelBackend
+from gpu_model.cuda_driver import NO_MEMORY, Model, Status
+from gpu_model.toolchain import compiler
+from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
+from tiny_runtime.conformance.comparing import compare
+from tiny_runtime.conformance.target import Target, reference
+from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime_nv.device import CUDADevice
+from tiny_runtime_nv.memory import PIECE, Memory
+from tiny_runtime_nv.tensor_cores import AMPERE
+from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
+
+EVERY = "300"
+"""Of the cases of each test of the kit, which of them run here. `hatch run cuda-model` runs all."""
+Array = np.ndarray[Any, np.dtype[Any]]
+F = dtypes.float32
+N = 64
+PRODUCTS = (
+  (dtypes.bfloat16, F), (dtypes.float16, F), (dtypes.int8, dtypes.int32), (dtypes.uint8, dtypes.int32),
+  (dtypes.float64, dtypes.float64),
+)  # fmt: skip
+
+
+@pytest.fixture
+def backend() -> ModelBackend:
+  return ModelBackend()
+
+
+@pytest.fixture
+def device(backend: ModelBackend) -> Iterator[CUDADevice]:
+  """A device that gives everything back, and does nothing that the driver's manual forbids."""
+  opened = backend.open(0)
+  yield opened
+  opened.close()
+  opened.close()
+  assert backend.model.misuse == [] and backend.model.retained == 0
+
+
+def scaled(name: str = "scaled", *, beyond: int = 0) -> Binary:
+  """p0[i] = p1[i + beyond] * n, with n an integer of the launch."""
+  i, n = UOp.range(N, 0), UOp.variable("n", 0, 9)
+  place = UOp.param(1, F.ptr(N + beyond)).index(i + beyond).load()
+  done = UOp.param(0, F.ptr(N)).index(i).store(place * n.cast(F)).end(i)
+  return ModelBackend().compiler("sm_90a").compile(UOp.sink(done, arg=KernelInfo(name)))
+
+
+def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+  return tuple(int(u.arg) for u in binary.global_size), tuple(int(u.arg) for u in binary.local_size), wait
+
+
+def filled(device: CUDADevice, values: Array) -> Memory:
+  memory = device.alloc(values.nbytes)
+  device.write(memory, 0, values.data)
+  return memory
+
+
+def contents(device: CUDADevice, memory: Memory) -> Array:
+  out = np.empty(memory.nbytes // 4, np.float32)
+  device.read(memory, 0, out.data.cast("B"))
+  return out
+
+
+def test_conformance() -> None:
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
+  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "gpu_model.cuda:BACKEND", "--every", EVERY]
+  path = os.pathsep.join([str(Path(__file__).parents[1] / "model"), *(p for p in sys.path if p)])
+  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+  done = subprocess.run([*command, "-k", "not many_programs"], env=env, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
+@pytest.mark.parametrize("core", range(len(AMPERE)), ids=lambda n: str(AMPERE[n].core))
+def test_products_on_tensor_cores(core: int) -> None:
+  """Each element of each fragment where it belongs, with sums that go on over several instructions."""
+  target = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND")
+  m, n, k = 32, 16, 64
+  dtype, total = PRODUCTS[core]
+  i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
+  a = UOp.param(1, dtype.ptr(m * k)).index(i * k + r).load().cast(total)
+  b = UOp.param(2, dtype.ptr(k * n)).index(r * n + j).load().cast(total)
+  store = UOp.param(0, total.ptr(m * n)).index(i * n + j).store((a * b).reduce(Ops.ADD, r)).end(i, j)
+  kernel = UOp.sink(store, arg=KernelInfo("product", (Opt(OptOps.TC, 2, core),)))
+  assert b"mma.sync" in target.compile(kernel).code
+  contents = [bytes(total.itemsize * m * n), small(dtype, m * k), small(dtype, k * n, 1)]
+  compare(target, reference(), kernel, contents, look_at="lanes")
+  target.device.close()
+
+
+def test_copies_longer_than_a_piece(device: CUDADevice) -> None:
+  data = np.random.default_rng(0).integers(0, 256, 2 * PIECE + 12345, np.uint8)
+  memory = device.alloc(data.nbytes + 3)
+  given = data.copy()
+  device.write(memory, 3, given.data)
+  given[:] = 0  # which is allowed on return
+  out = np.zeros_like(data)
+  device.read(memory, 3, out.data)
+  assert (out == data).all()
+  with pytest.raises(ValueError, match=r"bytes \[4, \d+\) are outside this memory"):
+    device.write(memory, 4, data.data)
+
+
+def test_launches_keep_their_order_and_memory_is_freed_behind_them(device: CUDADevice, backend: ModelBackend) -> None:
+  binary = scaled()
+  program, source = device.load(binary), np.arange(N, dtype=np.float32)
+  first = filled(device, source)
+  second, third = device.alloc(4 * N), device.alloc(4 * N)
+  device.launch(program, [(second, 0), (first, 0)], [2], *sizes(binary))
+  device.launch(program, [(third, 0), (second, 0)], [3], *sizes(binary))
+  device.free(second)  # still to be read
+  assert (contents(device, third) == source * 6).all()
+  seconds = device.launch(program, [(third, 0), (first, 0)], [1], *sizes(binary, wait=True))
+  assert seconds is not None and 0 < seconds < 10
+  with pytest.raises(ValueError, match="was freed"):
+    device.launch(program, [(third, 0), (second, 0)], [1], *sizes(binary))
+  with pytest.raises(ValueError, match="takes 2 buffers and 1 integers, not 1 and 0"):
+    device.launch(program, [(third, 0)], [], *sizes(binary))
+
+
+def test_any_thread_may_use_it(device: CUDADevice) -> None:
+  memory, seen = device.alloc(4 * N), []
+  device.write(memory, 0, np.ones(N, np.float32).data)
+  thread = threading.Thread(target=lambda: seen.append(contents(device, memory).sum()))
+  thread.start()
+  thread.join()
+  assert seen == [N]
+
+
+def test_programs_that_nobody_holds_are_unloaded(device: CUDADevice, backend: ModelBackend) -> None:
+  before = len(backend.model.handles)
+  binary, memory = scaled(), device.alloc(4 * N)
+  program = device.load(binary)
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+  del program
+  gc.collect()
+  assert len(backend.model.handles) == before + 1, "the launch may still need it"
+  device.sync()
+  assert len(backend.model.handles) == before
+
+
+def test_out_of_memory_names_sizes_and_what_was_freed_is_there(device: CUDADevice) -> None:
+  most = device.info.memory
+  whole = device.alloc(most)
+  with pytest.raises(
+    OutOfMemory, match=f"allocating 4096 bytes: .*; 0 of {most} bytes are free, and {most} are in use"
+  ):
+    device.alloc(4096)
+  device.free(whole)  # once the stream has come to that
+  assert device.alloc(most).nbytes == most
+
+
+def test_an_illegal_access_names_the_kernel_and_the_device_can_be_opened_again(backend: ModelBackend) -> None:
+  binary, device = scaled("astray", beyond=1 << 20), backend.open(0)
+  program, memory = device.load(binary), device.alloc(4 * N)
+  program.needs[1] = 0  # what the contract's caller would have seen to
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+  message = "CUDA_ERROR_ILLEGAL_ADDRESS.*an address that is in no buffer. It was kernel tiny_astray"
+  with pytest.raises(DeviceLost, match=message):
+    device.sync()
+  for use in (device.sync, lambda: device.alloc(1), lambda: device.load(binary)):
+    with pytest.raises(DeviceLost, match="tiny_astray"):
+      use()
+  device.free(memory)
+  device.close()
+  again = backend.open(0)
+  assert (contents(again, filled(again, np.ones(N, np.float32))) == 1).all()
+  again.close()
+  assert backend.model.misuse == []
+
+
+def test_launches_that_are_too_large_say_how_large(device: CUDADevice) -> None:
+  binary, memory = scaled(), device.alloc(4 * N)
+  program = device.load(binary)
+  with pytest.raises(
+    ValueError, match=r"kernel tiny_scaled, \(1, 70000, 1\) blocks of .*INVALID_VALUE.*registers a thread"
+  ):
+    device.launch(program, [(memory, 0), (memory, 0)], [1], (1, 70000, 1), sizes(binary)[1], False)
+
+
+def test_code_that_the_driver_refuses(device: CUDADevice) -> None:
+  with pytest.raises(CompileError, match="refused kernel tiny_scaled: .*INVALID_PTX(.|\n)*ptxas fatal") as found:
+    device.load(replace(scaled(), code=b"nothing of the kind"))
+  assert "define ptx_kernel" in found.value.source
+  foreign = scaled().code.replace(b"sm_90a", b"sm_100")
+  with pytest.raises(CompileError, match="sm_100 is for a later GPU"):
+    device.load(replace(scaled(), code=foreign))
+
+
+def test_graphs_change_and_copy_what_overlaps(device: CUDADevice, backend: ModelBackend) -> None:
+  binary, source = scaled(), np.arange(N, dtype=np.float32)
+  program, (grid, block, _) = device.load(binary), sizes(binary)
+  one, two, other = filled(device, source), device.alloc(4 * N), filled(device, source + 100)
+  nothing = GraphKernel(program, ((1, 0), (0, 0)), (5,), (0, 1, 1), block)
+  doubled = GraphKernel(program, ((1, 0), (0, 0)), (2,), grid, block)
+  calls: list[GraphKernel | GraphCopy] = [
+    doubled,
+    nothing,
+    GraphCopy((1, 4), (2, 0), 4 * N - 4),  # 2 is 1 at first, so they overlap
+  ]
+  graph = device.make_graph(calls, [one, two, two])
+  assert (device.run_graph(graph, [], [], wait=True) or 0) > 0
+  assert contents(device, two).tolist() == [0, *(2 * source[:-1]).tolist()]
+  device.run_graph(graph, [(2, other)], [(0, replace(doubled, integers=(3,)))], wait=False)
+  assert contents(device, two).tolist() == [0, *(source[:-1] + 100).tolist()]
+  device.run_graph(graph, [(2, two), (0, other)], [(1, replace(nothing, global_size=grid))], wait=False)
+  assert contents(device, two).tolist() == [500, *(5 * (source[:-1] + 100)).tolist()]
+  del graph
+  gc.collect()
+  device.sync()
+  assert not any(kind.__class__.__name__ == "CallGraph" for kind in backend.model.handles.values())
+
+
+def test_a_gpu_without_room_for_a_program() -> None:
+  class Full(Model):
+    """Another program has the memory."""
+
+    def do_cuMemHostAlloc(self, place: int, size: int, flags: int) -> None:
+      raise Status(NO_MEMORY)
+
+  backend = ModelBackend()
+  backend.model = Full()
+  with pytest.raises(Unavailable, match="no memory left for another program"):
+    backend.open(0)

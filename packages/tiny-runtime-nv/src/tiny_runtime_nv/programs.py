@@ -1,0 +1,79 @@
+"""Loaded kernels, and their arguments in the form that the driver takes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from tiny_runtime import Binary, CompileError
+from tiny_runtime_nv.cuda_errors import NOT_THE_CODE, TOO_NEW
+from tiny_runtime_nv.driver import LOG, LOG_SIZE, MOST_THREADS, REGISTERS, Driver, DriverError
+from tiny_runtime_nv.memory import Memory
+
+LOG_BYTES = 8192
+WORD = (1 << 64) - 1
+Sizes = tuple[int, int, int]
+
+
+class Program:
+  """A kernel that can be launched. Its module stays loaded for as long as this is held."""
+
+  def __init__(self, driver: Driver, binary: Binary) -> None:
+    self.name = binary.entry
+    self.driver = driver
+    self.needs = [p.size * p.dtype.itemsize for p in binary.params]
+    """Bytes of each buffer."""
+    self.integers = len(binary.variables)
+    self.module = _module(driver, binary)
+    self.function = driver.new("cuModuleGetFunction", self.module, binary.entry.encode())
+    count = len(self.needs) + self.integers
+    # each argument is a word; the driver wants to know where each is, and copies them at each launch
+    self.words = (ctypes.c_uint64 * max(1, count))()
+    begin = ctypes.addressof(self.words)
+    self.places = (ctypes.c_void_p * max(1, count))(*(begin + 8 * n for n in range(count)))
+    self.parameters = ctypes.addressof(self.places)
+
+  def pass_in(self, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> None:
+    """Set the arguments of the next launch. Raises ValueError for those that do not fit the kernel."""
+    if len(buffers) != len(self.needs) or len(integers) != self.integers:
+      raise ValueError(
+        f"kernel {self.name} takes {len(self.needs)} buffers and {self.integers} integers, not {len(buffers)} and "
+        f"{len(integers)}"
+      )
+    words, number = self.words, 0
+    for (memory, offset), nbytes in zip(buffers, self.needs):
+      words[number] = memory.at(offset, nbytes)
+      number += 1
+    for integer in integers:
+      words[number] = integer & WORD
+      number += 1
+
+  def limits(self) -> str:
+    """What the driver says that a block of it may have."""
+    most, registers = (
+      self.driver.new("cuFuncGetAttribute", which, self.function, kind=ctypes.c_int)
+      for which in (MOST_THREADS, REGISTERS)
+    )
+    return f"it takes {registers} registers a thread, so {most} threads a block"
+
+
+def three(sizes: Sequence[int]) -> Sizes:
+  """Sizes of a launch along x, y and z."""
+  x, y, z = (*sizes, 1, 1, 1)[:3]
+  return x, y, z
+
+
+def _module(driver: Driver, binary: Binary) -> Any:
+  """The driver's module of a binary. Raises CompileError with the driver's words, and the source."""
+  log = ctypes.create_string_buffer(LOG_BYTES)
+  options = (ctypes.c_int * 2)(LOG, LOG_SIZE)
+  values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
+  try:
+    return driver.new("cuModuleLoadDataEx", binary.code + b"\0", 2, options, values)
+  except DriverError as error:
+    if error.status not in NOT_THE_CODE:
+      raise
+    todo = ". Install a newer driver" if error.status == TOO_NEW else ""
+    text = log.value.decode(errors="replace").strip()
+    raise CompileError(f"the driver refused kernel {binary.entry}: {error}{todo}\n{text}", binary.source) from error
