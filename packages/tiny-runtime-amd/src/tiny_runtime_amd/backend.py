@@ -41,3 +41,4 @@ class AMDBackend:
 
 
 AMD = AMDBackend()
+"""What the entry point names."""
