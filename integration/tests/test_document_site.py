@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from documents.families import families, family_table
 from documents.markdown import anchors, links
 from documents.operations import operation_table
-from documents.reference import modules
+from documents.reference import exports, modules
 from documents.repository import DOCS, ROOT
 from documents.site import assemble, page, pages
 
+from tiny_tensor import Tensor
 from tiny_uop import Ops
 
 
@@ -86,3 +88,19 @@ def test_a_page_is_rewritten_for_the_site(tmp_path: Path, monkeypatch: pytest.Mo
 def test_every_document_of_the_repository_is_a_page() -> None:
   assert ROOT / "CONTRIBUTING.md" in pages() and DOCS / "tutorial.md" in pages()
   assert len(set(pages().values())) == len(pages())
+
+
+def test_tensor_by_family() -> None:
+  """Every public method and property that a class of the tower defines, under what its file is about."""
+  found = families()
+  members = [name for family in found for name in family.members]
+  assert {name for name in vars(Tensor) if not name.startswith("_") and callable(vars(Tensor)[name])} <= set(members)
+  assert {"relu", "reshape", "shape", "backward", "to"} <= set(members) and len(members) > 300
+  assert all(hasattr(Tensor, name) for name in members) and all(family.about for family in found)
+  assert family_table().count("\n| ") == sum(bool(family.members) for family in found)
+
+
+def test_public_modules() -> None:
+  names = modules()
+  assert {"tiny_uop", "tiny_uop.spec", "tiny_tensor.nn.optim", "tiny_runtime.contract"} <= set(names)
+  assert exports("tiny_tensor")[1]["UOp"] == "tiny_uop" and "Tensor" in exports("tiny_tensor")[0]

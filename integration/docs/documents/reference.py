@@ -6,21 +6,30 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from documents.families import family_table
 from documents.repository import PACKAGES, ROOT
 
-SUBMODULES: dict[str, tuple[str, ...]] = {
-  "tiny_uop": ("observe", "testing", "golden", "readable", "spec"),
+BESIDE: dict[str, tuple[str, ...]] = {
+  "tiny_uop": ("observe", "testing", "golden", "readable"),
   "tiny_codegen": ("render",),
   "tiny_runtime": ("contract", "ref"),
-  "tiny_tensor": ("array_api", "nn", "nn.optim", "nn.schedule", "nn.state"),
+  "tiny_tensor": ("array_api",),
+  "tiny_tensor.nn": ("functional",),
 }
-"""Public modules beside the packages themselves."""
+"""Public modules of a package that its `__all__` does not name."""
 
 
 def modules() -> list[str]:
-  """All public modules, package by package."""
-  names = [folder.name.replace("-", "_") for folder in PACKAGES]
-  return [module for name in names for module in (name, *(f"{name}.{sub}" for sub in SUBMODULES.get(name, ())))]
+  """All public modules: packages, what their `__all__` has that are modules, and those beside them."""
+  return [module for folder in PACKAGES for module in _modules(folder.name.replace("-", "_"))]
+
+
+def _modules(module: str) -> list[str]:
+  tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
+  froms = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == module]
+  inside = [alias.name for node in froms for alias in node.names if alias.name in exports(module)[0]]
+  parts = (f"{module}.{name}" for name in (*inside, *BESIDE.get(module, ())))
+  return [module, *(name for part in parts for name in _modules(part))]
 
 
 def pages() -> dict[str, str]:
@@ -31,6 +40,8 @@ def pages() -> dict[str, str]:
 def page(module: str) -> str:
   """The page of one module: its own names in full, and links to those that it only passes on from other packages."""
   text = f"# `{module}`\n\n::: {module}\n"
+  if module == "tiny_tensor":
+    text = f"# `{module}`\n\n## Tensor, by family\n\n{family_table()}\n\n::: {module}\n"
   own, passed_on = exports(module)
   if not passed_on:
     return text
