@@ -126,17 +126,18 @@ def meet(mma: UOp, threads: list[Thread]) -> list[Any]:
   return [part for start in range(0, len(threads), size) for part in multiply(mma, threads[start : start + size])]
 
 
-def run_group(threads: list[Thread]) -> None:
+def run_group(threads: list[Thread], backwards: bool) -> None:
   """Run the threads of one workgroup, one after the other up to each barrier, to the end."""
   steps = [t.run() for t in threads]
   sent: list[Any] = [None] * len(threads)
+  order = range(len(threads))[:: -1 if backwards else 1]
   while True:
-    waiting: list[UOp | None] = []
-    for step, value in zip(steps, sent, strict=True):
+    waiting: list[UOp | None] = [None] * len(threads)
+    for place in order:
       try:
-        waiting.append(step.send(value))
+        waiting[place] = steps[place].send(sent[place])
       except StopIteration:
-        waiting.append(None)
+        waiting[place] = None
     first = waiting[0]
     assert all(w is first for w in waiting), "some threads of a workgroup wait where others never arrive"
     if first is None:
@@ -162,7 +163,7 @@ def run_workgroups(
       local = reverse[::-1]
       counters = {n: (group if n.startswith("gidx") else local)[int(n[4:])] for n in names}
       threads.append(Thread(linear, memory, shared, counters | variables))
-    run_group(threads[::-1] if backwards else threads)
+    run_group(threads, backwards)
 
 
 def _size(size: UOp, values: dict[str, int]) -> int:

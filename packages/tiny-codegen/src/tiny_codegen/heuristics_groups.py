@@ -20,6 +20,7 @@ from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.cost import iterations, nodes_of_body
 from tiny_codegen.errors import KernelError
+from tiny_codegen.heuristics_matrix import use_tensor_core
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage
@@ -148,6 +149,8 @@ class GroupChooser(Choices):
     found = Contraction.of(self.root)
     if found is None:
       return False
+    if use_tensor_core(self, found):
+      return True
     sides = [self._side(found, operand) for operand in found.operands]
     if sides[0] is None or sides[1] is None:
       return False

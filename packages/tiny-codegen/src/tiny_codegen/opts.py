@@ -222,7 +222,7 @@ def _stage(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
     if staged is None:
       raise _error(opt, f"loops {ids[0]} and {ids[1]} have no computation in common")
     return staged
-  staged = stage_operand(root, opt.axis, tile) if tile else None
+  staged = stage_operand(root, opt.axis, tile, bool(capabilities.tensor_cores)) if tile else None
   if staged is None:
     raise _error(opt, f"nothing that the kernel reads from PARAM {opt.axis} depends on loops {ids}")
   return staged

@@ -13,20 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.loops import extent, in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
+from tiny_codegen.filling import filled, is_fill, shared_fill
+from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.threads import COUNTERS, THREADS, thread_axes
+from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
+BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
 
 
-def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...]) -> UOp | None:
+def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...], narrow: bool = False) -> UOp | None:
   """The kernel with a STAGE over `tile` around the largest expressions that read PARAM `slot` alone; None if none
-  depends on the tile.
+  depends on the tile. `narrow`: what is only widened after it was read is kept as it was read.
   """
   reads: dict[UOp, frozenset[int]] = {}
   users: dict[UOp, list[UOp]] = {}
@@ -44,9 +46,15 @@ def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...]) -> UOp | None:
     # not the value that is stored or an address: what is read from near memory has to be used in a computation
     if operand(u) and not all(operand(user) for user in above) and not any(user.op is Ops.INDEX for user in above):
       loops = tuple([r for r in tile if r in u.ranges])
+      kept = u.src[0] if narrow and is_widening(u) else u
       if loops:
-        changes[u] = u.stage(*loops)
+        changes[u] = kept.stage(*loops) if kept is u else u.replace(src=(kept.stage(*loops),))
   return root.substitute(changes) if changes else None
+
+
+def is_widening(u: UOp) -> bool:
+  """Whether a value is another one in a wider type, exactly."""
+  return u.op is Ops.CAST and dtypes.can_lossless_cast(u.src[0].dtype.scalar(), u.dtype.scalar())
 
 
 def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
@@ -78,16 +86,35 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without STAGE."""
   threads = thread_axes(root) if capabilities.has_local else []
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
-  filled: dict[UOp, UOp] = {}
+  tiles: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
       tile = Tile.of(new, loop_id, capabilities)
-      if (same := tile.canonical()) not in filled:
-        filled[same] = tile.fill(alloc_id, capabilities, threads)
-        loop_id, alloc_id = max(loop_id, next_loop_id(filled[same])), alloc_id + 1
-      new = tile.read(filled[same])
+      if (same := tile.canonical()) not in tiles:
+        tiles[same] = tile.fill(alloc_id, capabilities, threads)
+        loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
+      new = tile.read(tiles[same])
+    elif threads and is_fill(new):
+      new = shared_fill(new, threads)
+    done[u] = new
+  return done[root]
+
+
+def keep_tiles(root: UOp, capabilities: Capabilities) -> UOp:
+  """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
+  something else; the pass `stage` lets threads share the work of filling it. Rows are a little apart, so that eight of
+  them that are read at once are in different banks."""
+  loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op is Ops.STAGE:
+      tile = Tile.of(new, loop_id, capabilities).skewed()
+      filled = tile.fill(alloc_id, capabilities)
+      loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
+      new = tile.read(filled)
     done[u] = new
   return done[root]
 
@@ -98,11 +125,6 @@ def row_major(counters: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
   for counter, size in zip(counters, sizes):
     offset = offset * size + counter
   return simplify(offset)
-
-
-def loops_around(value: UOp, inside: tuple[UOp, ...]) -> list[UOp]:
-  """The loops that near memory is filled again in each iteration of. Hardware counters are no loops."""
-  return in_order(r for r in value.ranges.difference(inside) if kind(r) not in COUNTERS)
 
 
 @dataclass(frozen=True)
@@ -120,6 +142,8 @@ class Tile:
 
   value: UOp
   axes: tuple[Axis, ...]
+  skew: int = 0
+  """Elements between one row and the next."""
 
   @staticmethod
   def of(stage: UOp, loop_id: int, capabilities: Capabilities) -> Tile:
@@ -137,6 +161,13 @@ class Tile:
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes))
     return tile._vector_fill(capabilities)
 
+  def skewed(self) -> Tile:
+    """The same with rows that begin at odd multiples of 16 bytes, which banks of 4 bytes repeat after 128."""
+    row = self.axes[-1].size * self.value.dtype.itemsize if self.axes else 1
+    if row % BANKS or len(self.axes) < 2:
+      return self
+    return replace(self, skew=(BANKS if row % (2 * BANKS) == 0 else 0) // self.value.dtype.itemsize)
+
   def canonical(self) -> UOp:
     """The value with loops numbered by their place in the tile: that of another STAGE which keeps the same."""
     loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
@@ -147,40 +178,15 @@ class Tile:
     keep."""
     if not self.axes:
       return self.value
-    sizes = self.sizes
-    total, available = math.prod(sizes), capabilities.shared_memory_bytes
+    total, available = math.prod(self.sizes), capabilities.shared_memory_bytes
     if total * self.value.dtype.itemsize > available > 0:
       raise KernelError(
         f"a STAGE of {total} × {self.value.dtype} does not fit into {available} bytes of near memory: "
         "use a smaller tile"
       )
-    tile = self._divided([axis for axis in threads if self.value.ranges.isdisjoint(axis)])
-    value = tile.value
-    memory = UOp.alloc(alloc_id, value.dtype.ptr(total, AddrSpace.LOCAL))
-    filling = tuple([r for a in tile.axes for r in in_order(a.loop.ranges)])
-    around = loops_around(value, filling)
-    # the threads that still read the last tile have to be through before it is overwritten
-    ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if threads and around else memory.after(*around)
-    stored = ready.index(row_major(tuple([a.loop for a in tile.axes]), sizes)).store(value)
-    loops = in_reading_order([r for r in filling if kind(r) not in THREADS], value)
-    filled = stored.end(*[r for r in filling if kind(r) in THREADS], *loops)
-    return memory.after(filled.barrier() if threads else filled)
-
-  def _divided(self, idle: Sequence[ThreadAxis]) -> Tile:
-    """The same filled by threads together that would otherwise all write all of it: neighbours read neighbours."""
-    tile = self
-    for axis in idle:
-      loops = [r for a in tile.axes for r in in_order(a.loop.ranges) if kind(r) is AxisType.LOOP]
-      amount = extent(axis[0])
-      fitting = [r for r in loops if amount and (size := extent(r)) is not None and size % amount == 0]
-      if not fitting or not amount:
-        continue
-      loop = in_reading_order(fitting, tile.value)[-1]
-      rest = UOp.range(int(loop.src[0].arg) // amount, *loop.arg)
-      part = simplify((rest if extent(rest) != 1 else number(0)) * amount + axis[0])
-      axes = tuple([replace(a, loop=simplify(a.loop.substitute({loop: part}))) for a in tile.axes])
-      tile = Tile(simplify(tile.value.substitute({loop: part})), axes)
-    return tile
+    memory = UOp.alloc(alloc_id, self.value.dtype.ptr(total, AddrSpace.LOCAL))
+    filling = tuple([r for a in self.axes for r in in_order(a.loop.ranges)])
+    return filled(memory, row_major(tuple([a.loop for a in self.axes]), self.sizes), self.value, filling, threads)
 
   def read(self, filled: UOp) -> UOp:
     """The value read back from what `fill` gave."""
@@ -189,7 +195,8 @@ class Tile:
   @property
   def sizes(self) -> tuple[int, ...]:
     """Of the box of near memory."""
-    return tuple([a.size for a in self.axes])
+    sizes = [a.size for a in self.axes]
+    return (*sizes[:-1], sizes[-1] + self.skew) if sizes else ()
 
   def _windows(self, loop_id: int) -> Tile:
     """Axes that the value depends on through one sum only become one: the window that a convolution slides over its
@@ -230,6 +237,10 @@ class Tile:
     if not self.axes or not _plain_loop(self.axes[-1]):
       return self
     last = self.axes[-1]
+    if capabilities.has_local and any(
+      last.loop in u.src[0].src[2].ranges for u in loads_of(self.value) if len(u.src[0].src) > 2
+    ):
+      return self  # lanes of which only some may happen are branches there
     lanes = min(capabilities.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
     loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
     if lanes < 2 or not loads or any(stride(u.src[0].src[1], last.loop) != 1 for u in loads):
@@ -264,11 +275,3 @@ def gate_loads(value: UOp, loop: UOp, gate: UOp) -> UOp:
     return u.replace(src=(pointer.index(offset, gate & gates[0] if gates else gate), *u.src[1:]))
 
   return rebuild(value, change)
-
-
-def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
-  """Loops so that what is read comes from one place in memory after the other: large strides outside. Writes to near
-  memory are out of order then, but that is near."""
-  loads = loads_of(value)
-  steps = {r: stride(loads[-1].src[0].src[1], r) if loads else None for r in loops}
-  return loops if None in steps.values() else sorted(loops, key=lambda r: -abs(steps[r] or 0))

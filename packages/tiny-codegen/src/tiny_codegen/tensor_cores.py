@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tiny_codegen.errors import opt_error
 from tiny_codegen.loops import CLOSERS, kind, loops_of, next_loop_id, number, substitute_simplified
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.stage import is_widening, keep_tiles
 from tiny_codegen.tensor_core import Fragment, TensorCore
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 
@@ -39,6 +40,7 @@ def use_tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
   """
   cores, loops = _candidates(root, opt, capabilities)
+  root = keep_tiles(root, capabilities)
   product = product_of(root, opt, loops)
   misfits = []
   for core in cores:
@@ -111,17 +113,13 @@ def _factors(reduce: UOp) -> tuple[tuple[UOp, UOp], tuple[UOp, ...]] | None:
     if _is_padded(value):
       gates.append(value.src[0])
       value = value.src[1]
-    elif value.op is Ops.CAST and _widens(value) and dtypes.is_float(value.src[0].dtype):
+    elif is_widening(value) and dtypes.is_float(value.src[0].dtype):
       value = value.src[0]
     else:
       break
   if reduce.arg[0] is not Ops.ADD or value.op is not Ops.MUL or value.dtype.count > 1:
     return None
   return (value.src[0], value.src[1]), tuple(gates)
-
-
-def _widens(cast: UOp) -> bool:
-  return dtypes.can_lossless_cast(cast.src[0].dtype.scalar(), cast.dtype.scalar())
 
 
 def _output_loops(root: UOp, opt: Opt, a: UOp, b: UOp, wanted: tuple[int, ...]) -> tuple[UOp, UOp]:
@@ -169,7 +167,7 @@ def exactly_as(factor: UOp, dtype: DType) -> UOp | None:
   """A factor as a value of another type, if that is exact."""
   if factor.dtype is dtype:
     return factor
-  if factor.op is Ops.CAST and _widens(factor) and dtypes.can_lossless_cast(factor.src[0].dtype, dtype):
+  if is_widening(factor) and dtypes.can_lossless_cast(factor.src[0].dtype, dtype):
     return factor.src[0].cast(dtype)
   if _is_padded(factor) and (inside := exactly_as(factor.src[1], dtype)) is not None:
     return factor.src[0].where(inside, inside.const_like(0))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import KernelError
+from tiny_codegen.filling import loops_around
 from tiny_codegen.loops import CLOSERS, extent, in_order, kind, next_alloc_id, next_loop_id, rebuild
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import REPLICATED, loops_around, row_major
+from tiny_codegen.stage import REPLICATED, row_major
 from tiny_codegen.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes
 
