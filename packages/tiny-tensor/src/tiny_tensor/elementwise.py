@@ -316,7 +316,7 @@ class ElementwiseMixin(MovementMixin):
   # *** selection ***
 
   def where(self, x: Operand, y: Operand) -> Self:
-    """`x` where `self` (bool) holds, else `y`."""
+    """`x` where `self` holds (is not zero), else `y`. The three broadcast; the dtypes of `x` and `y` promote."""
     condition = self if dtypes.is_bool(self.dtype) else self.ne(0)
     numbers = [typing.cast(Operand, python_number(v)) for v in (x, y)]
     x, y = [self.operand(v) if hasattr(v, "__array_interface__") else v for v in numbers]

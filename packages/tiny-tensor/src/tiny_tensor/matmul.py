@@ -41,7 +41,7 @@ class MatmulMixin(ActivationMixin):
     return x.sum_of_products(y, -1, dtype)
 
   def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
-    """`self @ x`, or `x @ self` if `reverse`."""
+    """`self @ x`, or `x @ self` if `reverse`: `dot`, which says how axes pair up."""
     other = self.operand(x) if hasattr(x, "__array_interface__") else x
     if reverse and not isinstance(other, TensorBase):
       raise TypeError(f"a matrix product needs a Tensor, got {type(x).__name__}")

@@ -49,7 +49,7 @@ class MovementMixin(TensorBase):
     return self.broadcast_to(shape_of((tuple(o if k else s for o, s, k in zip(old, given, keep, strict=True)),)))
 
   def permute(self, *order: Any) -> Self:
-    """Reorder the axes."""
+    """Reorder the axes: axis i of the result is axis `order[i]`. ValueError unless each axis is named once."""
     given = args_to_tuple(order)
     axes = tuple(normalize_axis(a, self.ndim) for a in given) if self.ndim else ()
     if sorted(axes) != list(range(self.ndim)):
@@ -57,7 +57,7 @@ class MovementMixin(TensorBase):
     return self.derive(self.uop.permute(axes))
 
   def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-    """Swap two axes."""
+    """Swap two axes, the first two unless others are given. IndexError for one that there is not."""
     order = list(range(self.ndim))
     a, b = normalize_axis(dim0, self.ndim), normalize_axis(dim1, self.ndim)
     if self.ndim:
@@ -159,7 +159,7 @@ class MovementMixin(TensorBase):
     return self.derive(self.uop.contiguous_backward())
 
   def clone(self) -> Self:
-    """A copy in a buffer of its own."""
+    """A copy in a buffer of its own, on the same device: writes to one are not seen by the other."""
     copy = self.derive(self.uop.contiguous())
     copy.contents = object()
     return copy

@@ -77,7 +77,7 @@ class ScanMixin(ArrangeMixin):
 
   @known_as(dim="axis")
   def cumsum(self, axis: int = 0, dtype: DTypeLike | None = None) -> Self:
-    """Running sum; dtypes as for `sum`."""
+    """Running sum along `axis`: element i is the sum of those up to i. Same shape; dtypes as for `sum`."""
     return self.accumulated(Ops.ADD, axis, dtype)
 
   @known_as(dim="axis")

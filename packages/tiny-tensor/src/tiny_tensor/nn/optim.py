@@ -159,7 +159,8 @@ class SGD(Optimizer):
 
 
 class AdamW(Optimizer):
-  """Adam with decoupled weight decay (Loshchilov & Hutter, 2019)."""
+  """Adam with decoupled weight decay (Loshchilov & Hutter, 2019): each step also takes `lr * weight_decay` of a weight
+  off it, whatever its gradient."""
 
   def __init__(
     self,
@@ -198,7 +199,8 @@ class AdamW(Optimizer):
 
 
 class Adam(AdamW):
-  """Adam (Kingma & Ba, 2015)."""
+  """Adam (Kingma & Ba, 2015): steps along running means of the gradients (decay `b1`), divided by the roots of those of
+  their squares (`b2`), both corrected for having started at 0. `eps` is added to the roots. Without weight decay."""
 
   def __init__(
     self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
