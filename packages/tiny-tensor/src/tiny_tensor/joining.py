@@ -47,7 +47,7 @@ class JoinMixin(ReduceMixin):
     return self.as_dtype(dtype) if out is None else out
 
   def stack(self, *args: Self, dim: int = 0) -> Self:
-    """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)` for dim 0. ValueError for other shapes."""
+    """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)`. ValueError for different shapes."""
     tensors = (self, *args)
     if any(t.shape != self.shape for t in tensors):
       raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(t.shape) for t in tensors)}")

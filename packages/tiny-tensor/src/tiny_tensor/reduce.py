@@ -179,7 +179,7 @@ class ReduceMixin(SpecialMixin):
 
   @known_as(dim="axis")
   def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
-    """Exponentials that sum to 1 along `axis`; the maximum is subtracted first, so none overflows. Same shape, a float."""
+    """Exponentials that sum to 1 along `axis`, of x minus its maximum, so that none overflows. Same shape, a float."""
     if dtype is not None:
       return self.as_dtype(to_dtype(dtype)).softmax(axis)
     x, result = self.with_precision()
