@@ -159,3 +159,15 @@ def test_several_threads() -> None:
   for thread in threads:
     thread.join()
   assert not errors and allocator.used == 0
+
+
+def test_adopted_memory_is_not_reused() -> None:
+  allocator, own = Allocator(), bytearray(b"abcd" * 4)
+  block = allocator.adopt(memoryview(own)[1:9])
+  assert (block.nbytes, bytes(block.view), allocator.used) == (8, b"bcdabcda", 0)
+  assert block.address == ctypes.addressof(ctypes.c_char.from_buffer(own)) + 1
+  allocator.free(block)
+  own.append(0)  # nobody looks at it any more
+  assert block.address is None and allocator.alloc(8).address != block.start and allocator.cached == 0
+  with pytest.raises(ValueError, match="already freed"):
+    allocator.free(block)

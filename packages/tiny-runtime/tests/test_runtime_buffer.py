@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from tiny_runtime import Buffer, Device, GlobalCounters, buffer_of, host_buffer
+from tiny_runtime import Buffer, Device, GlobalCounters, adopted_buffer, buffer_of, host_buffer
 from tiny_runtime.buffer import LARGE
 from tiny_runtime.contract import Capabilities, DeviceInfo
 from tiny_runtime.opened import OpenDevice
@@ -198,3 +198,29 @@ def test_copies_belong_to_the_caller(device: str, size: int) -> None:
   assert bytes(view) == bytes(size - 1), "the view keeps the memory"
   del view
   assert GlobalCounters.mem_used <= before - size
+
+
+@pytest.mark.parametrize("device", ["REF", "HOST"])
+def test_adopted_memory(device: str) -> None:
+  own, before = bytearray(12), GlobalCounters.mem_used
+  uop = adopted_buffer(device, memoryview(own).cast("i"), dtypes.int32)
+  buffer = buffer_of(uop)
+  assert (buffer.size, buffer.is_written(), GlobalCounters.mem_used - before) == (3, True, 12)
+  own[0] = 7
+  assert buffer.read()[0] == 7
+  buffer.write(array("i", [1, 2, 3]))
+  assert memoryview(own).cast("i").tolist() == [1, 2, 3]
+  view = buffer.view(4, 1)
+  del buffer, uop
+  gc.collect()
+  assert view.read() == own[4:8] and GlobalCounters.mem_used - before == 12
+  del view
+  gc.collect()
+  own.append(0)  # nobody looks at it any more
+  assert GlobalCounters.mem_used == before
+
+
+def test_what_cannot_be_adopted() -> None:
+  for data in (memoryview(bytes(4)), memoryview(bytearray(6)), memoryview(bytearray(16))[::2], memoryview(bytearray())):
+    with pytest.raises(ValueError, match="a buffer of int32 can have 4 or more writable C-contiguous bytes"):
+      adopted_buffer("REF", data, dtypes.int32)

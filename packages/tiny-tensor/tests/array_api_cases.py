@@ -59,7 +59,7 @@ MIXED = [
 ]
 SPD = np.array([[[4.0, 1, 0], [1, 3, -1], [0, -1, 2]], [[2, 0.5, 0], [0.5, 1, 0.25], [0, 0.25, 5]]])
 SQUARE = draw(2, 3, 3, dtype="float64") + 2 * np.eye(3)
-TALL = draw(3, 2, dtype="float64")
+TALL = draw(3, 2)
 DUPLICATES = np.array([[3, 1, 3], [2, 1, 3]], "int32")
 
 CASES: dict[str, list[Case]] = {}
@@ -211,7 +211,7 @@ CASES["linalg.cross"] = [call(draw(2, 3), draw(2, 3, seed=1)), call(draw(3, 2), 
 CASES["linalg.det"] = [call(SQUARE), call(SQUARE[0].astype("float32")), call(np.ones((2, 2)))]
 CASES["linalg.diagonal"] = [call(A), call(A, offset=1), call(N, offset=-1)]
 CASES["linalg.eigh"] = []  # vectors have either sign: in test_array_api.py
-CASES["linalg.eigvalsh"] = [call(SPD[:, :2, :2]), call(np.diag([2.0, -2, 0]))]
+CASES["linalg.eigvalsh"] = [call(SPD[:, :2, :2].astype("float32"))]
 CASES["linalg.inv"] = [call(SQUARE), call(SQUARE[0])]
 CASES["linalg.matrix_norm"] = [call(TALL, ord=o) for o in ("nuc", 1, -1, 2, -2, math.inf, -math.inf)]
 CASES["linalg.matrix_norm"] += [call(A), call(A, keepdims=True), call(A, ord=1, keepdims=True)]
@@ -224,7 +224,7 @@ CASES["linalg.slogdet"] = [call(SQUARE), call(-SQUARE[0]), call(1e200 * SQUARE[0
 CASES["linalg.solve"] = [call(SQUARE, draw(2, 3, 2, dtype="float64")), call(SQUARE[0], draw(3, dtype="float64"))]
 CASES["linalg.solve"] += [call(SQUARE, draw(3, 2, dtype="float64")), call(SQUARE, draw(3, dtype="float64"))]
 CASES["linalg.svd"] = []  # either sign: in test_array_api.py
-CASES["linalg.svdvals"] = [call(TALL), call(SQUARE[:, :2])]
+CASES["linalg.svdvals"] = [call(TALL)]
 CASES["linalg.trace"] = [call(A), call(A, offset=1), call(N), call(N, dtype="float64")]
 CASES["linalg.vector_norm"] = [((A,), {**k, "ord": o}) for k in MANY[:-1] for o in (2, 1, math.inf)]
 CASES["linalg.vector_norm"] += [call(A, axis=1, ord=o) for o in (3, 0, -1, -math.inf, 0.5)]

@@ -4,12 +4,14 @@ signatures, values, shapes and dtypes."""
 from __future__ import annotations
 
 import inspect
+import operator
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from array_api_cases import CASES
+from array_api_cases import CASES, FLOATS, INTS, draw
 
 from tiny_tensor import Context, Tensor, dtypes
 from tiny_tensor import array_api as xp
@@ -115,3 +117,70 @@ def test_function(name: str) -> None:
     ours = {key: given(xp, value) for key, value in kwargs.items()}
     known = {a.dtype.name for a in args if isinstance(a, np.ndarray)} | {kwargs.get("dtype", "")}
     check(name, function(xp, name)(*[given(xp, a) for a in args], **ours), expected, known)
+
+
+OPERATORS: dict[str, tuple[str, ...]] = {
+  **dict.fromkeys(("add", "sub", "mul", "lt", "le", "gt", "ge"), (*FLOATS, *INTS)),
+  **dict.fromkeys(("eq", "ne"), (*FLOATS, *INTS, "bool")),
+  **dict.fromkeys(("and_", "or_", "xor"), (*INTS, "bool")),
+  **dict.fromkeys(("truediv",), FLOATS),
+  **dict.fromkeys(("floordiv", "mod", "pow", "lshift", "rshift"), INTS),
+}
+IN_PLACE = [f"i{name}" for name in "add sub mul and or xor floordiv mod pow lshift rshift truediv".split()]
+
+
+@pytest.mark.parametrize("name", [*OPERATORS, *IN_PLACE])
+def test_operator(name: str) -> None:
+  op = getattr(operator, name)
+  base = name.removeprefix("i") if name in IN_PLACE else name
+  for dtype in OPERATORS.get(base, OPERATORS.get(f"{base}_", ())):
+    a, b = draw(3, 4, dtype=dtype), draw(4, dtype=dtype, seed=1)
+    b = np.abs(b) + np.array(1, dtype) if base in ("floordiv", "mod", "pow", "lshift", "rshift", "truediv") else b
+    number = True if dtype == "bool" else 2.0 if dtype in FLOATS else 2
+    pairs = [(a, b), (a, number)] + ([] if name in IN_PLACE else [(number, b)])
+    for x, y in pairs:
+      expected = op(*[given(strict, v.copy() if isinstance(v, np.ndarray) else v) for v in (x, y)])
+      check(name, op(given(xp, x), given(xp, y)), expected, set())
+
+
+def test_unary_operators() -> None:
+  for name, dtypes_ in (("neg", (*FLOATS, "int8")), ("pos", FLOATS), ("abs", FLOATS), ("invert", (*INTS, "bool"))):
+    for dtype in dtypes_:
+      a = draw(3, 4, dtype=dtype)
+      check(name, getattr(operator, name)(xp.asarray(a)), getattr(operator, name)(strict.asarray(a)), set())
+  a, b = draw(2, 3), draw(3, 2)
+  check("matmul", xp.asarray(a) @ xp.asarray(b), strict.asarray(a) @ strict.asarray(b), set())
+
+
+def random_key(choose: random.Random, shape: tuple[int, ...]) -> Any:
+  """Something that the standard lets stand between brackets."""
+  if choose.random() < 0.15:
+    return draw(*shape, dtype="bool", seed=choose.randrange(9))
+  key: list[Any] = []
+  for size in shape:
+    kind = choose.randrange(4)
+    low, high = sorted(choose.choices(range(size + 1), k=2))
+    if kind == 0:
+      key.append(choose.randrange(-size, size))
+    elif kind == 1:
+      key.append(slice(low, high, choose.choice([None, 1, 2])))
+    else:
+      key.append(slice(high - 1, None if low == 0 else low - 1, -1) if kind == 2 and high > low else slice(None))
+  if choose.random() < 0.3:
+    return (*key[: choose.randrange(len(key))], Ellipsis)
+  if choose.random() < 0.3:
+    key.insert(choose.randrange(len(key)), None)
+  return tuple(key)
+
+
+def test_indexing() -> None:
+  choose = random.Random(3)
+  a = draw(3, 4, 5, dtype="int32")
+  for _ in range(30):
+    key = random_key(choose, a.shape)
+    check("", xp.asarray(a)[given(xp, key)], strict.asarray(a)[given(strict, key)], set())
+    if isinstance(key, tuple) and None in key:
+      continue
+    ours, theirs = xp.asarray(a, copy=True), strict.asarray(a, copy=True)
+    ours[given(xp, key)], theirs[given(strict, key)] = 7, 7
+    check("", ours, theirs, set())

@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from tiny_runtime import Device
-from tiny_tensor import dlpack, sharing
 from tiny_tensor.matrices import MatrixMixin
 from tiny_uop import dtypes
 
@@ -76,6 +75,8 @@ class InterchangeMixin(MatrixMixin):
 
   def __dlpack_device__(self) -> tuple[int, int]:
     """(1, 0), memory of the host, where the tensor's device has that; (12, 0), a device of its own kind, elsewhere."""
+    from tiny_tensor import dlpack  # here and below: most programs do without
+
     mapped = Device.opened(self.device).capabilities.host_mapped
     return (dlpack.CPU, 0) if mapped else (dlpack.EXTENSION, 0)
 
@@ -95,6 +96,8 @@ class InterchangeMixin(MatrixMixin):
     flipped is copied; `copy` asks for a copy, or with False forbids it. Raises BufferError where the memory is not the
     host's (unless `dl_device` is (1, 0): then it is copied there), and for tensors that require a gradient.
     """
+    from tiny_tensor import dlpack, sharing
+
     if stream is not None:
       raise ValueError(f"memory of the host has no streams, got stream={stream!r}")
     if dl_device not in (None, (dlpack.CPU, 0), self.__dlpack_device__()):
@@ -120,12 +123,14 @@ class InterchangeMixin(MatrixMixin):
     for a copy, or with False forbids it: BufferError. Import memory once: two tensors over it know nothing of each
     other.
     """
+    from tiny_tensor.sharing import tensor_uop
+
     if isinstance(x, InterchangeMixin):
       moved = x.detach().to(device) if device is not None else x.detach()
       if copy is False and moved.device != x.device:
         raise BufferError(f"a tensor on {x.device} cannot be on {moved.device} without a copy")
       return cast(Self, moved.clone() if copy else moved)
-    return cls.wrap(sharing.tensor_uop(x, device, copy), False)
+    return cls.wrap(tensor_uop(x, device, copy), False)
 
   def __buffer__(self, flags: int, /) -> memoryview:
     """What `memoryview(t)` calls from Python 3.12 on: a copy, as `numpy()`, in the tensor's shape."""
