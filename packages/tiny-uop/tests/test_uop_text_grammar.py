@@ -18,7 +18,6 @@ from tiny_uop.args import ARG_TYPES
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 SECTION = README.split("\n## The textual form\n")[1].split("\n## ")[0]
-TOOLS = README.split("\n## Stage tools\n")[1].split("\n## ")[0]
 GRAMMAR = re.sub(r"\(\*.*?\*\)", "", SECTION.split("```ebnf\n")[1].split("```")[0])
 TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|\?([^?]*)\?|([a-z]+)|([=|,;{}()\[\]])')
 
@@ -196,9 +195,8 @@ def test_classes_of_arguments_that_the_readme_lists() -> None:
   assert listed is not None and set(re.findall(r"\b[A-Z]\w+", listed[1])) == ours | {"Ops"}
 
 
-@pytest.mark.parametrize("section", [SECTION, TOOLS], ids=["textual form", "stage tools"])
-def test_programs_of_the_readme(section: str, capsys: pytest.CaptureFixture[str]) -> None:
-  (code,) = [part.split("```")[0] for part in section.split("```python\n")[1:]]
+def test_programs_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+  (code,) = [part.split("```")[0] for part in SECTION.split("```python\n")[1:]]
   try:
     exec(compile(code, "README.md", "exec", dont_inherit=True), {"__name__": __name__})
   finally:

@@ -58,6 +58,12 @@ class Operand:
     return float(pointer.size * pointer.base.itemsize) if isinstance(pointer, PtrDType) else 0.0
 
 
+def unmasked(term: UOp) -> UOp:
+  """The term of a sum without a mask of positions, as that of causal attention."""
+  masked = term.op is Ops.WHERE and term.src[2].op is Ops.CONST and term.src[2].arg == 0
+  return term.src[1] if masked and not any(u.op is Ops.LOAD for u in term.src[0].toposort) else term
+
+
 @dataclass(frozen=True, eq=False)
 class Contraction:
   """A kernel that is one sum of products of two operands, and one effect."""
@@ -74,7 +80,7 @@ class Contraction:
     reduces = [u for u in root.toposort if u.op is Ops.REDUCE]
     if len(reduces) != 1 or reduces[0].arg[0] is not Ops.ADD:
       return None
-    product = reduces[0].src[0]
+    product = unmasked(reduces[0].src[0])
     while product.op is Ops.CAST:
       product = product.src[0]
     if product.op not in (Ops.MUL, Ops.MMA) or not all(kind(r) is AxisType.REDUCE for r in reduces[0].src[1:]):

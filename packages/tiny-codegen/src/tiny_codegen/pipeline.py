@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tiny_codegen.beam import Measure, listed
 from tiny_codegen.blocks import sum_in_blocks
+from tiny_codegen.cut import cut_sums, masks_outside
 from tiny_codegen.decompose import late_table_for, table_for
 from tiny_codegen.dot_products import lower_offsets, without_dot_products
 from tiny_codegen.errors import KernelError
@@ -50,8 +51,8 @@ from tiny_uop.observe import span
 
 
 def _simplify(root: UOp, context: PassContext) -> UOp:
-  """Algebra on addresses and gates; loops of one iteration go."""
-  return drop_single(simplify(root))
+  """Algebra on addresses and gates; masks leave the sums that they are constant in; loops of one iteration go."""
+  return masks_outside(drop_single(simplify(root)))
 
 
 def _separate(root: UOp, context: PassContext) -> UOp:
@@ -101,6 +102,11 @@ def _peel(root: UOp, context: PassContext) -> UOp:
 def _skip(root: UOp, context: PassContext) -> UOp:
   """Sums that no lane of a register tile uses get no iterations."""
   return skip_sums(root)
+
+
+def _cut(root: UOp, context: PassContext) -> UOp:
+  """Sums go only over what their masks let through."""
+  return cut_sums(root)
 
 
 def _vectorize(root: UOp, context: PassContext) -> UOp:
@@ -164,6 +170,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("workgroups", _workgroups),
   Pass("peel", _peel),
   Pass("skip", _skip),
+  Pass("cut", _cut),
   Pass("vectorize", _vectorize),
   Pass("unroll", _unroll),
   Pass("turn", _turn),
@@ -178,7 +185,7 @@ PASSES: tuple[Pass, ...] = (
 )
 """The passes from a kernel to a list of instructions, in order."""
 # without these a kernel is lowered all the same
-OPTIONAL = frozenset({"merge", "peel", "skip", "turn", "blocks"})
+OPTIONAL = frozenset({"merge", "peel", "skip", "cut", "turn", "blocks"})
 
 Observer = Callable[[Pass, UOp], None]
 

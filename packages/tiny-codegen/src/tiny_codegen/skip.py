@@ -60,13 +60,13 @@ def _possible(condition: UOp, own: frozenset[UOp]) -> UOp | None:
     return reduce(and_, parts) if parts else None
   if condition.op is not Ops.CMPLT or condition.src[0].dtype.kind != "index" or condition.ranges & own:
     return None
-  low, high = _bound(condition.src[0], least=True), _bound(condition.src[1], least=False)
+  low, high = bound(condition.src[0], least=True), bound(condition.src[1], least=False)
   if low is None or high is None or not any(kind(r) not in INSIDE for r in condition.ranges):
     return None
   return low < high
 
 
-def _bound(position: UOp, least: bool) -> UOp | None:
+def bound(position: UOp, least: bool) -> UOp | None:
   """The least or greatest value that a position has over the loops inside a tile; None if it is not linear in them."""
   for loop in sorted((r for r in position.ranges if kind(r) in INSIDE), key=lambda r: int(r.arg[0])):
     step, size = stride(position, loop), extent(loop)

@@ -113,8 +113,9 @@ class MatmulMixin(ActivationMixin):
   ) -> Self:
     """softmax(q·kᵀ/√d + mask)·v over `(…, length, d)` (Vaswani et al., 2017).
 
-    `attn_mask` is added, or if bool says what may be seen. With `enable_gqa` key and value heads (axis -3) are repeated
-    to as many as the query has.
+    `attn_mask` is added, or if bool says what may be seen. With `is_causal` a position sees itself and those before it;
+    values of others are not read. With `enable_gqa` key and value heads (axis -3) are repeated to as many as the query
+    has.
     """
     q = self
     if enable_gqa:
@@ -129,7 +130,11 @@ class MatmulMixin(ActivationMixin):
     if attn_mask is not None:
       scores = attn_mask.where(scores, -math.inf) if dtypes.is_bool(attn_mask.dtype) else scores + attn_mask
     weights = scores.softmax(-1).as_dtype(q.dtype).dropout(dropout_p)
-    return weights.matmul(value)
+    if not is_causal:
+      return weights.matmul(value)
+    # the mask once more, where it says how far each sum goes
+    seen = scores.const_like(True, dtypes.bool).tril().unsqueeze(-2)
+    return weights.unsqueeze(-2).sum_of_products(value.transpose(-1, -2).unsqueeze(-3), -1, mask=seen)
 
   if TYPE_CHECKING:
 

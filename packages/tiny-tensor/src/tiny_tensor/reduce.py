@@ -41,12 +41,14 @@ class ReduceMixin(SpecialMixin):
     out = self.as_dtype(accumulate).reduce(Ops.ADD, axis, keepdim)
     return out.as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
 
-  def sum_of_products(self, other: Self, axis: Axis, dtype: DTypeLike | None = None) -> Self:
+  def sum_of_products(self, other: Self, axis: Axis, dtype: DTypeLike | None = None, mask: Self | None = None) -> Self:
     """`(self * other).sum(axis)`, with products made in the type that they are summed in, not rounded to a narrow one
-    first; the result has `dtype`, or else the type of the operands."""
+    first; the result has `dtype`, or else the type of the operands. Where `mask` is false nothing is added, also of
+    infinities and NaN."""
     common = dtypes.promote(self.dtype, other.dtype)
     wide = dtypes.promote(common, accumulator_dtype(common) if dtype is None else to_dtype(dtype))
-    out = (self.as_dtype(wide) * other.as_dtype(wide)).sum(axis, dtype=dtype)
+    product = self.as_dtype(wide) * other.as_dtype(wide)
+    out = (product if mask is None else mask.where(product, 0)).sum(axis, dtype=dtype)
     return out.as_dtype(common) if dtype is None else out
 
   @known_as(dim="axis")

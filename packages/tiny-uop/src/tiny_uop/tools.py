@@ -183,7 +183,7 @@ def selected(passes: Sequence[P], options: argparse.Namespace, may_be_none: bool
 def check_names(asked: Collection[str], known: Collection[str], what: str = "pass") -> None:
   """Raises UsageError, listing those that there are, for a name that is not known."""
   if unknown := [name for name in asked if name not in known]:
-    close = known if len(known) <= 20 else get_close_matches(unknown[0], known, 5, 0.4)
+    close = known if len(known) <= 40 else get_close_matches(unknown[0], known, 5, 0.4)
     more = "" if len(close) == len(known) else ", …"
     raise UsageError(f"no {what} is named {', '.join(unknown)}: expected one of {', '.join(close)}{more}")
 
