@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,11 +34,12 @@ def build(repository: str) -> int:
 
 
 def serve(port: int, repository: str) -> int:
-  """Until it is interrupted."""
+  """Until it is interrupted. What it serves is put together anew when a document changes."""
   assemble(FOLDER, repository)
   command = [*GENERATOR, "serve", "-a", f"localhost:{port}", "-f", str(FOLDER / "mkdocs.yml")]
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the server ends with this process
+  seen = newest()
   with subprocess.Popen(command) as server:
-    seen = newest()
     try:
       while server.poll() is None:
         time.sleep(1)
@@ -45,6 +47,8 @@ def serve(port: int, repository: str) -> int:
           seen = newest()
           assemble(FOLDER, repository)
     except KeyboardInterrupt:
+      pass
+    finally:
       server.terminate()
   return 0
 
