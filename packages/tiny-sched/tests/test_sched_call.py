@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiny_sched import schedule, schedule_cache_info
-from tiny_uop import Context, KernelInfo, Ops, SpecError, UOp, dtypes, spec
+from tiny_uop import Context, CustomGradient, KernelInfo, Ops, SpecError, UOp, dtypes, spec
 
 SIZE = 4096
 
@@ -103,6 +103,22 @@ def test_equal_graphs_over_other_buffers_are_found_in_the_cache() -> None:
   schedule(graph())
   before = schedule_cache_info().hits
   schedule(graph())
+  assert schedule_cache_info().hits == before + 1
+
+
+def test_what_gradients_are_made_of_is_not_scheduled() -> None:
+  x, out = buffer(), buffer()
+  value = (x + 1).sqrt()
+  other = UOp.new_buffer("CPU", SIZE, dtypes.float32).assign(x * 3)  # would be written, if it were looked at
+
+  def graph(number: int) -> UOp:
+    own = UOp(Ops.CUSTOM_GRADIENT, value.dtype, (value, UOp.sink(other, value)), CustomGradient("own", number, 1))
+    return UOp.sink(out.assign(own * 2))
+
+  linear, plain = schedule(graph(1)), schedule(UOp.sink(out.assign(value * 2)))
+  assert linear.src == plain.src
+  before = schedule_cache_info().hits
+  schedule(graph(2))
   assert schedule_cache_info().hits == before + 1
 
 

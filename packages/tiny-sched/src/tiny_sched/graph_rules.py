@@ -7,7 +7,7 @@ from typing import Any
 from tiny_sched.index import is_empty, known, largest_size
 from tiny_sched.value_rules import VALUE_RULES
 from tiny_sched.views import chain_view
-from tiny_uop import CustomGradient, GroupOp, Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule, same_shape
+from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule, same_shape
 from tiny_uop.observe import observed
 
 _x = UPat.var("x")
@@ -198,19 +198,11 @@ def _placed_const(s: Samples) -> UOp:
   return UOp(Ops.CONST, dtypes.int32, (UOp(Ops.DEVICE, arg="CPU"),), 3).reshape((1, 1)).expand((3, 4))
 
 
-def _with_gradient(s: Samples) -> UOp:
-  """A value with a derivative of its own."""
-  x = s.buffer(3, 4)
-  return UOp(Ops.CUSTOM_GRADIENT, x.dtype, (x + x, UOp.sink(x, x + x)), CustomGradient("twice", 0, 1))
-
-
 GRAPH_RULES = PatternMatcher([
   rule("detach", UPat(Ops.DETACH, src=(_x,)), lambda x: x,
        example=lambda s: s.buffer(3, 4).detach(), near_miss=lambda s: s.buffer(3, 4).contiguous()),
   rule("contiguous_backward", UPat(Ops.CONTIGUOUS_BACKWARD, src=(_x,)), lambda x: x,
        example=lambda s: s.buffer(3, 4).contiguous_backward(), near_miss=lambda s: s.buffer(3, 4).contiguous()),
-  rule("custom_gradient", UPat(Ops.CUSTOM_GRADIENT, src=(_x, UPat(Ops.SINK))), lambda x: x,
-       example=_with_gradient, near_miss=lambda s: s.buffer(3, 4).contiguous()),
   rule("barrier_of_number", UPat(Ops.BARRIER, src=(_x,), more=True), lambda x: None if scalar_of(x) is None else x,
        example=lambda s: s.buffer(3, 4).const_like(3).later_than(s.buffer(3, 4)),
        near_miss=lambda s: s.buffer(3, 4).later_than(s.buffer(3, 4, slot=1))),

@@ -1,4 +1,5 @@
-"""The part of a graph that decides its schedule: BUFFERs become numbered slots, BINDs their VARIABLEs.
+"""The part of a graph that decides its schedule: BUFFERs become numbered slots, BINDs their VARIABLEs, CUSTOM_GRADIENTs
+their values.
 
 It has two forms: `structure` is the key of the cache, quick to make; `normalise` gives the graph that is scheduled.
 
@@ -10,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop import DType, Ops, UOp, dtypes, value_nodes
 from tiny_uop.uop import RESERVED_BUFFER_IDS
 
 _FIRST_TEMPORARY = RESERVED_BUFFER_IDS
 _FIRST_ARENA = RESERVED_BUFFER_IDS << 1
 _FIRST_SLOT = RESERVED_BUFFER_IDS << 2
-_BUFFER, _BIND = Ops.BUFFER, Ops.BIND
+_BUFFER, _BIND, _CUSTOM_GRADIENT = Ops.BUFFER, Ops.BIND, Ops.CUSTOM_GRADIENT
 _LEAVES = frozenset({Ops.CONST, Ops.DEVICE, Ops.VARIABLE})
 
 
@@ -91,9 +92,11 @@ def structure(sink: UOp) -> Structure:
   key: list[object] = []
   buffers: list[UOp] = []
   binds: dict[UOp, UOp] = {}
-  for u in sink.toposort:
+  for u in value_nodes(sink, kernels=True):
     op = u.op
-    if op in _LEAVES:
+    if op is _CUSTOM_GRADIENT:
+      places[u] = places[u.src[0]]
+    elif op in _LEAVES:
       places[u] = u
     elif op is _BIND:
       places[u] = _bound_once(u, binds)
@@ -112,8 +115,10 @@ def normalise(sink: UOp) -> Normal:
   done: dict[UOp, UOp] = {}
   buffers: list[UOp] = []
   binds: dict[UOp, UOp] = {}
-  for u in sink.toposort:
-    if u.op is _BUFFER and not is_temporary(u):
+  for u in value_nodes(sink, kernels=True):
+    if u.op is _CUSTOM_GRADIENT:
+      done[u] = done[u.src[0]]
+    elif u.op is _BUFFER and not is_temporary(u):
       done[u] = slot_buffer(len(buffers), u)
       buffers.append(u)
     elif u.op is _BIND:

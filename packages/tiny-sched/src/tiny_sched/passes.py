@@ -13,7 +13,7 @@ from tiny_sched.memory import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import Rangeify
-from tiny_uop import Ops, UOp, graph_rewrite, is_kernel, spec
+from tiny_uop import Ops, UOp, graph_rewrite, is_kernel, spec, value_nodes
 from tiny_uop.observe import span
 
 
@@ -45,7 +45,7 @@ def _is_no_kernel(u: UOp) -> bool:
 def _kernels(sink: UOp) -> UOp:
   """The graph is cut into kernels, in an order that can run; each temporary is a BUFFER of its own."""
   try:
-    work = Rangeify(tuple(sink.walk(_is_no_kernel)))
+    work = Rangeify(value_nodes(sink))
     kernels = [kernel_of(unit) for unit in merge_kernels(ordered(work.run(), work.histories))]
   finally:
     simple.forget()

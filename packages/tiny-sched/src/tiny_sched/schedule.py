@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tiny_sched.history import Histories
 from tiny_sched.normalise import Given, is_arena, is_slot, normalise, slot_of, structure
 from tiny_sched.passes import run_passes
-from tiny_uop import Ops, UOp, is_kernel, new_buffer_id, spec
+from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes
 from tiny_uop.context import DEBUG, SPEC
 from tiny_uop.observe import span
 
@@ -89,7 +89,7 @@ def build(sink: UOp) -> UOp:
   """The schedule of a normalised graph, over slots and arenas: what the cache keeps."""
   if SPEC:
     # says what is wrong with a STORE in other words than the spec does, and so comes first
-    Histories(tuple(sink.walk(lambda u: not is_kernel(u))))
+    Histories(value_nodes(sink))
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
     return whole.gives(run_passes(sink))

@@ -11,7 +11,15 @@ from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import Scalar, is_const, is_whole, only_stored
 from tiny_tensor.capturing import check_readable, note_write
 from tiny_tensor.host import FORMATS, nest, unpack
-from tiny_tensor.realize import apply, graph_plan, is_realized, plan_tensors, realize_tensors, storage
+from tiny_tensor.realize import (
+  apply,
+  graph_plan,
+  is_realized,
+  plan_tensors,
+  realize_tensors,
+  storage,
+  without_gradients,
+)
 from tiny_tensor.shapes import value_of
 from tiny_uop import DType, Ops, UOp, dtypes
 
@@ -34,7 +42,7 @@ class ReadMixin(AssignMixin):
 
     `print_uop(t.graph())` is what `python -m tiny_sched` reads.
     """
-    return graph_plan([self, *others]).sink()
+    return without_gradients(graph_plan([self, *others]).sink())
 
   def schedule(self, *others: Self) -> UOp:
     """The LINEAR of kernels that would realise the tensors; they stand for its (still empty) buffers from then on."""

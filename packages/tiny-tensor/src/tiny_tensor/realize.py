@@ -16,7 +16,7 @@ from tiny_tensor import tracing
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
 from tiny_tensor.capturing import record_run
 from tiny_tensor.shapes import Shape, upper
-from tiny_uop import Ops, UOp, dtypes, prod
+from tiny_uop import Ops, UOp, dtypes, prod, value_nodes
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
 HOLDERS = frozenset({Ops.BUFFER, AFTER})
@@ -75,15 +75,6 @@ def root_of(uop: UOp) -> UOp:
   return uop
 
 
-def values_below(outputs: Iterable[UOp]) -> list[UOp]:
-  """The nodes that values are computed from, sources first: without what gradients would be, and what is in kernels."""
-  top = UOp.sink(*outputs)
-  *nodes, _ = top.toposort
-  if all(u.op is not Ops.SINK for u in nodes):
-    return nodes
-  return [u for u in top.walk(lambda n: n is top or n.op is not Ops.SINK) if u.op is not Ops.SINK]
-
-
 class Plan:
   """What a realize does: effects for the scheduler, and the replacement of each finished node."""
 
@@ -91,7 +82,7 @@ class Plan:
     # in order everywhere: the same step has to give the same graph again, for the schedule cache to know it
     outputs = dict.fromkeys(u for u in uops if not is_realized(u))
     while True:
-      nodes = values_below(outputs)
+      *nodes, _ = value_nodes(UOp.sink(*outputs))
       tracing.check_known(nodes)
       self.assignments = {u for u in nodes if u.op is AFTER}
       if not (late := stale_readers(self.assignments, outputs.keys())):
@@ -116,7 +107,7 @@ class Plan:
     changed: dict[UOp, UOp] = {}
     for u in nodes:
       if u.op is Ops.CUSTOM_GRADIENT:  # what its gradient is made of does not matter for its value
-        new = changed.get(u.src[0], u.src[0])
+        new = changed.get(u.src[0], u)
       else:
         new = u if changed.keys().isdisjoint(u.src) else u.with_src(tuple([changed.get(s, s) for s in u.src]))
       if u in kept and 0 not in u.shape:
@@ -144,6 +135,14 @@ class Plan:
   def sink(self) -> UOp:
     """All effects as one graph."""
     return UOp.sink(*self.effects)
+
+
+def without_gradients(sink: UOp) -> UOp:
+  """The graph with values in place of CUSTOM_GRADIENTs: all that the scheduler looks at."""
+  done: dict[UOp, UOp] = {}
+  for u in value_nodes(sink, kernels=True):
+    done[u] = done[u.src[0]] if u.op is Ops.CUSTOM_GRADIENT else u.with_src(tuple([done[s] for s in u.src]))
+  return done[sink]
 
 
 def without_empty(u: UOp) -> UOp:

@@ -7,7 +7,7 @@ from tiny_uop.context import Context, ContextVar, EnvironmentVariable, getenv
 from tiny_uop.diff import DiffLine, diff_graphs
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.evaluate import evaluate, exec_alu
-from tiny_uop.kernel import is_kernel, kernel_params, stored_to, written_params
+from tiny_uop.kernel import is_kernel, kernel_params, stored_to, value_nodes, written_params
 from tiny_uop.node import live_nodes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.parse import ParseError, parse_uop
@@ -27,5 +27,5 @@ __all__ = [
   "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "SpecError", "Stage", "UOp",
   "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "is_kernel",
   "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule",
-  "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "written_params",
+  "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "value_nodes", "written_params",
 ]  # fmt: skip

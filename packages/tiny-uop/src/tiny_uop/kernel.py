@@ -34,3 +34,30 @@ def written_params(kernel: UOp) -> set[int]:
   """The numbers of the PARAMs that a kernel stores to."""
   targets = [stored_to(u) for u in kernel.walk() if u.op is Ops.STORE]
   return {int(u.arg) for u in targets if u.op is Ops.PARAM}
+
+
+def value_nodes(root: UOp, kernels: bool = False) -> list[UOp]:
+  """The nodes that a tensor-level value is computed from, sources first and the root last: without what only its
+  gradients are made of, and unless told otherwise without what is in given kernels.
+  """
+  custom, call = Ops.CUSTOM_GRADIENT, Ops.CALL
+  seen: set[UOp] = set()
+  found: list[UOp] = []
+  stack: list[UOp | None] = [root]
+  while stack:
+    node = stack.pop()
+    if node is None:
+      found.append(stack.pop())  # type: ignore[arg-type]  # a node is below each mark
+    elif node not in seen:
+      seen.add(node)
+      src = node.src
+      if node.op is custom:
+        src = src[:1]
+      elif node.op is call and not kernels:
+        src = src[1:]
+      if src:
+        stack += (node, None)
+        stack += src[::-1]
+      else:
+        found.append(node)
+  return found
