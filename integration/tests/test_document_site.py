@@ -59,6 +59,8 @@ def test_pages_made_of_sources(site: Path) -> None:
   operations = (site / "pages" / "operations.md").read_text(encoding="utf-8")
   assert all(f"| `{op.name}` |" in operations for op in Ops)
   assert "| `RESHAPE` |" in operation_table() and "| tensor |" in operation_table()
+  packages = (site / "pages" / "packages" / "index.md").read_text(encoding="utf-8")
+  assert "| [tiny-sched](tiny-sched.md) | The scheduler" in packages and " | tiny-uop |" in packages
   environment = (site / "pages" / "environment.md").read_text(encoding="utf-8")
   assert "| `CPU_COUNT` | int | 0 |" in environment and "| `NO_COLOR` |" in environment
   assert {f"reference/{name}.md" for name in modules()} == {

@@ -17,6 +17,7 @@ from documents.examples import WORDS
 from documents.links import PYPI
 from documents.markdown import LINK, blocks, prose
 from documents.operations import operation_table
+from documents.package_table import package_table
 from documents.repository import DOCS, PACKAGES, PLUGINS, ROOT
 
 HIDDEN = re.compile(r"^ *<!-- (?:first|not run|needs): .*? -->\n", re.MULTILINE)
@@ -26,6 +27,7 @@ INSERTS: dict[str, Callable[[], str]] = {
   "settings": lambda: settings.table(item for item in settings.declared() if item.kind),
   "variables": lambda: settings.table(item for item in settings.declared() if not item.kind),
   "operations": operation_table,
+  "packages": package_table,
 }
 
 
