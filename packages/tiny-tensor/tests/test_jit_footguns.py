@@ -217,7 +217,7 @@ def test_lazy_state_of_the_first_call_is_no_part_of_the_capture() -> None:
     GlobalCounters.reset()
     assert jitted(x).tolist() == [i, 2, 4]
     kernels.append(GlobalCounters.kernel_count)
-  assert kernels[0] > kernels[1] == kernels[4] and jitted.captured
+  assert kernels[3:] == [1, 1] and jitted.captured
 
 
 HIDDEN = types.SimpleNamespace(by=2.0)
@@ -226,7 +226,7 @@ HIDDEN = types.SimpleNamespace(by=2.0)
 def test_jit_check_finds_what_is_hidden() -> None:
   f = captured(lambda x: (x * vars(HIDDEN)["by"]).realize(), T(1.0))
   HIDDEN.by = 3.0
-  assert f(T(2.0)).item() == 4, "the README says that subscripts are not seen"
+  assert f(T(2.0)).item() == 4, "as the README says: what subscripts give is not seen"
   with Context(JIT_CHECK=1), pytest.raises(JitError, match=r"a replay would not.*constant 3.0.*it was 2.0"):
     f(T(2.0))
   HIDDEN.by = 2.0

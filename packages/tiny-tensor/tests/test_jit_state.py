@@ -145,6 +145,37 @@ def test_weights_loaded_between_replays() -> None:
   assert f(T(1.0, 2.0)).item() == pytest.approx(other(T(1.0, 2.0)).item())
 
 
+# *** arguments that have another name ***
+
+
+def test_argument_that_the_function_also_reads_by_another_name() -> None:
+  weight = T(2.0)
+  f = captured(lambda x: (x * weight).realize(), weight, calls=4)
+  assert f(T(5.0)).item() == 10 and f(weight).item() == 4
+
+
+def test_argument_that_the_function_assigns_to_and_reads_by_another_name() -> None:
+  state = T(2.0)
+  f = TinyJit(lambda x: x.assign(x + state).realize())
+  f(state)
+  with pytest.raises(JitError, match="also reads as state"):
+    f(state)
+
+
+def test_argument_that_the_function_keeps() -> None:
+  kept: list[Tensor] = []
+
+  def f(x: Tensor) -> Tensor:
+    kept[:] = [x]
+    return (x + 1).realize()
+
+  jitted = TinyJit(f)
+  jitted(x := T(1.0))
+  assert kept[0] is x
+  with pytest.raises(JitError, match="keeps an argument"):
+    jitted(T(1.0))
+
+
 # *** training ***
 
 
@@ -191,6 +222,28 @@ def test_gradients_that_add_up() -> None:
   jitted(T(1.0))
   with pytest.raises(JitError, match=r"zero_grad\(\) inside"):
     jitted(T(1.0))
+
+
+def test_weight_that_is_frozen_after_the_capture() -> None:
+  weights = [T(1.0).requires_grad_(True), T(2.0).requires_grad_(True)]
+  opt = nn.optim.SGD(weights, lr=0.1)
+
+  def step(x: Tensor) -> Tensor:
+    opt.zero_grad()
+    (loss := (weights[0] * weights[1] * x).sum()).backward()
+    opt.step()
+    return loss.realize()
+
+  with Tensor.train():
+    jitted = captured(step, T(1.0), calls=4)
+    weights[1].requires_grad_(False)
+    with pytest.raises(JitError, match=r"requires_grad of a tensor of shape \(1,\) is False, it was True"):
+      jitted(T(1.0))
+    weights[1].requires_grad_(True)
+    jitted(T(1.0))
+  predict = captured(lambda x: (weights[0] * x).realize(), T(1.0))
+  weights[0].requires_grad_(False)
+  assert predict(T(2.0)).item() == 2 * weights[0].item(), "a program without backward() does not look"
 
 
 def test_training_with_momentum_continues_where_it_was() -> None:

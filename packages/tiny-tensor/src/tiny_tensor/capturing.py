@@ -21,6 +21,8 @@ class Recording:
     """The first read that was refused: the function may have caught the error."""
     self.draws: list[tuple[UOp, Callable[[], bytes]]] = []
     """For each random draw, the HOST buffer with its key and counter, and what gives those of the next such draw."""
+    self.differentiated = False
+    """Whether there was a `backward()`: it looks for tensors that require a gradient."""
     self.lines: dict[UOp, str] = {}
     """For each schedule that ran, the line of the program that asked for it."""
 
@@ -67,8 +69,15 @@ def record_run(linear: UOp) -> None:
     active.lines[linear] = caller()
 
 
+def record_backward() -> None:
+  """Tells a recording, if one runs, that there is a `backward()`."""
+  if (active := current()) is not None:
+    active.differentiated = True
+
+
 def note_write() -> None:
-  """Says that a live tensor will have other contents, or stands for another graph, without a schedule that ran."""
+  """Says that a live tensor will have other contents, stands for another graph or requires a gradient or not, without a
+  schedule that ran."""
   Writes.count += 1
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tiny_runtime import Device, host_buffer
 from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
+from tiny_tensor.capturing import note_write
 from tiny_tensor.host import plain
 from tiny_tensor.reading import ReadMixin
 from tiny_tensor.shapes import shape_of, upper
@@ -33,6 +34,8 @@ class CreationMixin(ReadMixin):
         raise TypeError(f"only float tensors can require a gradient, got {self.dtype.name}")
       if not self.history:
         self.own_storage()
+    if requires_grad is not self.requires_grad:
+      note_write()
     self.requires_grad = requires_grad
     return self
 

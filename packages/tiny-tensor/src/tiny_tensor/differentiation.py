@@ -6,6 +6,7 @@ from typing import Any, Self, cast
 
 from tiny_tensor import tracing
 from tiny_tensor.base import const_uop, is_const, live_tensors
+from tiny_tensor.capturing import record_backward
 from tiny_tensor.gradient import gradients
 from tiny_tensor.random import RandomMixin
 from tiny_tensor.realize import buffer_under, is_realized, storage
@@ -56,6 +57,7 @@ class GradientMixin(RandomMixin):
 
     Raises RuntimeError if there is none: if this tensor was realised before, for example, and the way back is gone.
     """
+    record_backward()
     start = self.start_gradient(gradient)
     nodes = set(self.uop.toposort)
     wanted: list[Any] = [t for t in live_tensors() if t.requires_grad is True and t.uop in nodes]

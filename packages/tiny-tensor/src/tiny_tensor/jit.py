@@ -36,6 +36,8 @@ class _Seen:
   def __init__(self, run: Run[Any]) -> None:
     self.described, self.trace = run.inputs.described, run.trace
     self.updated = weakref.WeakSet(run.updated)
+    self.written = {n for n, buffer in enumerate(run.inputs.buffers) if buffer in run.updated}
+    """The tensors among the arguments that the function assigned to, by their place."""
 
   def difference(self, run: Run[Any]) -> str | None:
     """How another run differs, in words; None if it ran the same."""
@@ -107,7 +109,9 @@ class TinyJit(Generic[P, R]):
 
   def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
     """Calls the function, and captures it if it ran what it ran in the call before."""
-    inputs, seen = Inputs(self._names, args, kwargs), self._seen
+    seen = self._seen
+    # the function may know an argument by another name, which a graph could not tell: what it only reads is copied
+    inputs = Inputs(self._names, args, kwargs, lambda n: seen is not None and n not in seen.written)
     if seen is not None:
       # other tensors must not be computed inside the run, nor read later what it overwrites
       compute_readers([*seen.updated, *inputs.buffers], weakref.WeakSet())
@@ -120,9 +124,11 @@ class TinyJit(Generic[P, R]):
           f"{what}. What changes from call to call has to be a Tensor or a bound Variable"
         )
       return run.result
-    self._program = Program(run)
     method, reference = self._watched
-    self._around = Names(method, reference())
+    around = Names(method, reference())
+    if (where := around.path_of([inputs.tensors[n] for n in self._seen.written])) is not None:
+      raise JitError(f"the function assigns to an argument that it also reads as {where}: pass it once")
+    self._program, self._around = Program(run), around
     self._quick = quick_call(args, kwargs)
     return run.result
 

@@ -32,7 +32,7 @@ class Gradients:
           f"a tensor of shape {owner.shape} has a gradient, which the function would add to; it had none when TinyJit "
           "captured it: zero_grad() inside of the function"
         )
-      if owner.grad.uop is uop and _is_held_once(owner):
+      if sys.getrefcount(owner.grad) == _ONE and owner.grad.uop is uop:
         mine.add(id(owner.grad))
     return mine
 
@@ -52,24 +52,15 @@ class Gradients:
         owner.grad = Tensor.wrap(uop)
 
 
-def _references(owner: Tensor) -> int:
-  return sys.getrefcount(owner.grad)
-
-
 def _count_of_one() -> int:
-  """What `_references` gives for a gradient that only its owner holds; 0 where counts do not tell."""
+  """The reference count of a gradient that only its owner holds; 0 where counts do not tell."""
   enabled = getattr(sys, "_is_gil_enabled", None)
   if sys.implementation.name != "cpython" or not (enabled is None or enabled()):
     return 0
   # not Tensor(0.0), which looks for the default device: importing this must not
   owner = Tensor.wrap(UOp.const(dtypes.float32, 0))
   owner.grad = Tensor.wrap(UOp.const(dtypes.float32, 1))
-  return _references(owner)
+  return sys.getrefcount(owner.grad)
 
 
 _ONE = _count_of_one()
-
-
-def _is_held_once(owner: Tensor) -> bool:
-  """Whether only its owner holds a gradient, as far as can be told."""
-  return _references(owner) == _ONE

@@ -37,9 +37,16 @@ class Inputs:
   """The arguments of one call: buffers and variables that a replay substitutes, and a description of all the rest.
 
   Arguments by name come in the order of the parameters `names`, then those that `**kwargs` takes, as they are given.
+  `copied` says which of the tensors, in their order, are to be copied.
   """
 
-  def __init__(self, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+  def __init__(
+    self,
+    names: tuple[str, ...],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    copied: Callable[[int], bool] = lambda place: False,
+  ) -> None:
     known = [name for name in names if name in kwargs]
     others = [name for name in kwargs if name not in known]
     arguments = {name: kwargs[name] for name in (*known, *others)}
@@ -51,12 +58,13 @@ class Inputs:
     self.given: dict[int, int] = {}
     """For each tensor that the function gets, by its id, its place in `tensors`."""
     self.copies: list[UOp] = []
-    """Those of the buffers that are copies: the caller's tensor is a view, or a constant."""
+    """Those of the buffers that are copies because the caller's tensor is a view, or a constant."""
     self.variables: dict[str, int] = {}
     self.described: dict[str, Any] = {name: Value(value) for name, value in zip(_SETTINGS, settings(), strict=True)}
     if others:
       self.described["the order of **kwargs"] = Value(", ".join(others))
     self._owners: dict[UOp, str] = {}
+    self._copied = copied
     lazy = [leaf for _, leaf in found if isinstance(leaf, Tensor) and not is_realized(leaf.uop)]
     if lazy:
       lazy[0].realize(*lazy[1:])
@@ -95,10 +103,12 @@ class Inputs:
     shape = tuple(s if isinstance(s, int) else s.substitute(binds_in(s)) for s in t.shape)
     view = None
     if 0 not in t.shape:
-      if not binds and not is_whole(t.uop):
-        # where a view begins is part of the graph: a copy is right for every view
-        t = Tensor(t.uop).contiguous().realize().requires_grad_(t.requires_grad)
-        self.copies += [below] if (below := buffer_below(t.uop)) is not None else []
+      buffer = self._buffer(path, t) if is_whole(t.uop) or binds else None
+      # where a view begins is part of the graph: a copy is right for every view
+      if not binds and (buffer is None or self._copied(len(self.tensors))):
+        t = Tensor(t.uop).clone().realize().requires_grad_(t.requires_grad)
+        t.grad = given.grad
+        self.copies += [t.uop.base] if buffer is None else []
       buffer = self._buffer(path, t)
       self.given[id(t)] = len(self.tensors)
       self.buffers.append(buffer)
@@ -113,11 +123,10 @@ class Inputs:
     buffer = buffer_below(t.uop)
     if buffer is None:
       raise JitError(f"{path}, of shape {t.shape}, has no buffer after it was realised: {t.uop!r}")
-    if buffer in self._owners:
+    if self._owners.setdefault(buffer, path) != path:
       raise JitError(
         f"{path} and {self._owners[buffer]} are the same buffer: a replay could not tell them apart, copy one"
       )
-    self._owners[buffer] = path
     return buffer
 
   def difference(self, before: Mapping[str, Any]) -> str | None:

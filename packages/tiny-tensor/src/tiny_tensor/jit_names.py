@@ -16,7 +16,7 @@ import operator
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tiny_tensor.jit_values import PLAIN, same_value, short
@@ -71,6 +71,16 @@ class Names:
       if len(found) != len(values):
         return f"{path} has {len(container)} elements, which is not what it had"
     return None
+
+  def path_of(self, tensors: Iterable[Tensor]) -> str | None:
+    """The name under which one of some tensors is read, if it is."""
+    wanted = {id(t) for t in tensors}
+    named = [
+      *((value, path) for _, _, value, path in self._entries),
+      *((value, path) for _, value, path in self._cells),
+    ]
+    named += [(value, f"an element of {path}") for _, values, path in self._contents for value in values]
+    return next((path for value, path in named if id(value) in wanted), None)
 
   # *** finding them ***
 

@@ -33,6 +33,7 @@ class Program(Generic[R]):
     self._results = Template(run)
     self._gradients = Gradients(run.outside_gradients)
     self._overwritten = self._updated | self._gradients.buffers
+    self._writes_inputs = not self._updated.isdisjoint(self._inputs)
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
     self._graph = CapturedGraph(run.schedules, given, self._results.computed, run.created - looked_at())
@@ -59,13 +60,14 @@ class Program(Generic[R]):
 
   def _before(self, given: list[UOp]) -> None:
     """Computes what still has to read what the replay will overwrite, and copies gradients that others hold."""
-    new = dict(zip(self._inputs, given, strict=True))
     kept, unshared = self._gradients.buffers, self._gradients.unshared()
-    if new.keys().isdisjoint(self._updated):
-      holders = compute_readers(self._overwritten, self._unaffected, kept)
-    else:  # an argument is written, another one every time: what was looked at has to be looked at again
+    if self._writes_inputs:  # another one every time: what was looked at has to be looked at again
+      new = dict(zip(self._inputs, given, strict=True))
       holders = compute_readers({new.get(b, b) for b in self._overwritten}, weakref.WeakSet(), kept)
-    self._gradients.give_copies(holders, unshared)
+    else:
+      holders = compute_readers(self._overwritten, self._unaffected, kept)
+    if len(holders) != len(unshared):
+      self._gradients.give_copies(holders, unshared)
 
 
 class Outside:
@@ -84,6 +86,8 @@ class Outside:
 
     held = {buffer: [t for r in run.held.get(buffer, ()) if (t := r()) is not None] for buffer in kept}
     self._owners = {buffer: [weakref.ref(t, died) for t in tensors] for buffer, tensors in held.items() if tensors}
+    trained = {id(t): t for tensors in held.values() for t in tensors} if run.differentiated else {}
+    self._trained = [(weakref.ref(t), t.requires_grad) for t in trained.values()]
     self._seen = Writes.count
 
   def changed(self) -> bool:
@@ -101,6 +105,12 @@ class Outside:
         raise JitError(
           f"a tensor of {size} {buffer.dtype.name} that the function read when TinyJit captured it is gone, or stands "
           "for something else now: assign() to it instead of replacing it, or reset() the TinyJit"
+        )
+    for reference, before in self._trained:
+      if (owner := reference()) is not None and owner.requires_grad is not before:
+        raise JitError(
+          f"requires_grad of a tensor of shape {owner.shape} is {owner.requires_grad}, it was {before} when TinyJit "
+          "captured a function that looks for gradients: reset() the TinyJit"
         )
     self._flag.raised, self._seen = False, Writes.count
 

@@ -16,8 +16,9 @@ R = TypeVar("R")
 class _Computed:
   """A tensor that every replay makes. Those with the same `contents` are views of each other."""
 
-  def __init__(self, index: int, contents: int, requires_grad: bool | None) -> None:
-    self.index, self.contents, self.requires_grad = index, contents, requires_grad
+  def __init__(self, index: int, t: Tensor) -> None:
+    self.index, self.contents = index, id(t.contents)
+    self.requires_grad, self.history = t.requires_grad, t.history
 
 
 class _Argument:
@@ -51,7 +52,7 @@ class Template(Generic[R]):
       if t.grad is not None and buffer_below(t.grad.uop) in run.created:
         self._gradients.append((place, len(self.computed)))
         self.computed.append(t.grad.uop)
-    self._alone = isinstance(self._tree, _Computed) and self._tree.requires_grad is None and not self._gradients
+    self._alone = self._tree if isinstance(self._tree, _Computed) and not self._gradients else None
     of_arguments = any(isinstance(leaf, _Argument) for _, leaf in leaves(self._tree, ""))
     self.needs_tensors = of_arguments or bool(self._gradients)
     """Whether `make` looks at the caller's tensors, not only at their buffers."""
@@ -77,7 +78,7 @@ class Template(Generic[R]):
     buffer = buffer_below(t.uop)
     if buffer in run.created:
       self.computed.append(t.uop)
-      return _Computed(len(self.computed) - 1, id(t.contents), t.requires_grad)
+      return _Computed(len(self.computed) - 1, t)
     if buffer in self._inputs:
       return _Argument(self._inputs.index(buffer), t.uop)
     return _Outside(t, t in run.before)
@@ -87,8 +88,8 @@ class Template(Generic[R]):
   ) -> R:
     """The result of a replay that computed `made`, with these buffers, values of variables, and the caller's tensors
     (not looked at unless `needs_tensors`)."""
-    if self._alone and not self.bound:
-      return Tensor.wrap(made[0])  # type: ignore[return-value]  # what the function returns is a Tensor
+    if (alone := self._alone) is not None and not self.bound:
+      return Tensor.wrap(made[0], alone.requires_grad, alone.history)  # type: ignore[return-value]  # what the function returns is a Tensor
     binds = {bind: bind.src[0].bind(variables[name]) for name, bind in self.bound.items() if name in variables}
     changes = {**binds, **dict(zip(self._inputs, buffers, strict=True))}
     contents = {number: object() for number in self._contents}
@@ -99,7 +100,7 @@ class Template(Generic[R]):
         return None
       if id(leaf) not in done:
         if isinstance(leaf, _Computed):
-          done[id(leaf)] = Tensor.wrap(made[leaf.index].substitute(binds), leaf.requires_grad)
+          done[id(leaf)] = Tensor.wrap(made[leaf.index].substitute(binds), leaf.requires_grad, leaf.history)
           done[id(leaf)].contents = contents[leaf.contents]
         elif isinstance(leaf, _Argument):
           done[id(leaf)] = _of_argument(leaf, tensors[leaf.index], buffers[leaf.index], changes)

@@ -1,6 +1,7 @@
 """One run of a function under `TinyJit`: what it ran, what it left behind, and whether a replay could do the same."""
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -39,32 +40,45 @@ class Run(Generic[R]):
     self.inputs = inputs
     self.before = Alive()
     self.held = holders()
-    grads = [t.grad for t in inputs.tensors]
+    grads = [t.grad for t in _tensors(inputs)]
     had = {id(t) for t in all_tensors() if t.grad is not None}
     with capturing.recording(refuse_reads=strict) as recorded, capture() as self.schedules:
-      result = fxn(*inputs.args, **inputs.kwargs)
+      results = [fxn(*inputs.args, **inputs.kwargs)]
       self._finish_gradients()
     if recorded.refused is not None:
       raise recorded.refused
-    self.draws = recorded.draws
+    self.draws, self.differentiated = recorded.draws, recorded.differentiated
     self.created = self.schedules.created
     self.calls = [call for linear in self.schedules for call in linear.src]
     arguments = (argument_buffer(a) for call in self.calls for a in call.src[1:])
     self.used = {u for u in arguments if u.op is Ops.BUFFER}
     self.updated = updated_by(self.calls) - self.created
-    self.gradients = self._gradients()
+    gradients = self._gradients()
     given = {id(t) for t in (*inputs.tensors, *_tensors(inputs))}
-    outside = [t for t in self.gradients if t in self.before and id(t) not in given]
+    outside = [t for t in gradients if t in self.before and id(t) not in given]
     self.outside_gradients = [(t, id(t) in had) for t in outside]
-    """The tensors from outside among them, and whether they had a gradient before."""
+    """The tensors from outside whose gradient was computed in the run, and whether they had one before."""
     self.trace = trace(self.schedules, recorded, inputs.buffers)
     if strict:
-      self._check(result, grads)
-    caller = {id(t): inputs.tensors[n] for t in _tensors(inputs) if (n := inputs.given.get(id(t))) is not None}
+      self._check(results[0], grads, {id(t.grad) for t in gradients})
+    del gradients
+    self.result: R
+    self.result, copies = self._given_back(results.pop())
+    if strict:
+      inputs.args, inputs.kwargs = (), {}
+      _check_given_back(copies)
+
+  def _given_back(self, result: Any) -> "tuple[R, list[weakref.ref[Tensor]]]":
+    """The result with the caller's tensors in place of the copies that the function got, and these copies. Gradients of
+    copies are given to the caller's tensors."""
+    inputs = self.inputs
+    caller = {id(t): given for t, given in zip(_tensors(inputs), inputs.tensors, strict=True)}
+    copies = []
     for t in _tensors(inputs):
-      if caller.get(id(t), t) is not t and t.grad is not None:
-        caller[id(t)].grad = t.grad  # the function got a copy of the caller's view
-    self.result: R = rebuild(result, lambda leaf: caller.get(id(leaf), leaf))
+      if (given := caller[id(t)]) is not t:
+        given.grad = t.grad
+        copies.append(weakref.ref(t))
+    return rebuild(result, lambda leaf: caller.get(id(leaf), leaf)), copies
 
   def _new(self) -> list[Tensor]:
     """The live tensors that were made in the run."""
@@ -81,7 +95,7 @@ class Run(Generic[R]):
     """The tensors whose gradient was computed in the run."""
     return [t for t in all_tensors() if t.grad is not None and buffer_below(t.grad.uop) in self.created]
 
-  def _check(self, result: Any, grads: list[Tensor | None]) -> None:
+  def _check(self, result: Any, grads: list[Tensor | None], made: set[int]) -> None:
     for path, leaf in leaves(result, "the result"):
       _check_output(path, leaf)
     if not self.calls:
@@ -91,19 +105,18 @@ class Run(Generic[R]):
         f"the function assigns to a tensor of {left[0].numel()} elements that nothing realises: "
         "call realize() on it, or give it to the optimiser whose step() does"
       )
-    self._check_kept({id(leaf) for _, leaf in leaves(result, "") if isinstance(leaf, Tensor)})
+    self._check_kept({id(leaf) for _, leaf in leaves(result, "") if isinstance(leaf, Tensor)} | made)
     _check_copies(self.calls, self.inputs.copies)
     self._check_variables()
     self._check_replaced(grads)
 
-  def _check_kept(self, results: set[int]) -> None:
+  def _check_kept(self, allowed: set[int]) -> None:
     """Raises JitError if a tensor made in the function lives on without being returned: replays would not update it."""
     # what the arguments hold at the next replay, and what the function draws, is another value every time
     passing = self.created | {buffer for buffer, _ in self.draws}
 
     def kept() -> list[Tensor]:
-      allowed = {id(t.grad) for t in self.gradients}
-      made = [t for t in self._new() if id(t) not in results and id(t) not in allowed]
+      made = [t for t in self._new() if id(t) not in allowed]
       changed = passing | set(self.inputs.buffers)
       found = [t for t in made if any(u in changed for u in t.uop.toposort)]
       return found + [t for t in all_tensors() if t in self.before and buffer_below(t.uop) in self.created]
@@ -128,7 +141,7 @@ class Run(Generic[R]):
     """Raises JitError if the function reads a tensor and puts another in its place: replays would read the first."""
     now, arguments = holders(), set(self.inputs.buffers)
     gone = [b for b in self.used if b in self.held and b not in now and b not in arguments]
-    for t, before in zip(self.inputs.tensors, grads, strict=True):
+    for t, before in zip(_tensors(self.inputs), grads, strict=True):
       below = buffer_below(before.uop) if before is not None and t.grad is not before else None
       gone += [below] if below in self.used and below is not None else []
     if gone:
@@ -140,8 +153,21 @@ class Run(Generic[R]):
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:
-  """The tensors that the function gets."""
-  return [leaf for _, leaf in leaves((inputs.args, inputs.kwargs), "") if isinstance(leaf, Tensor)]
+  """The tensors that the function gets, in the order of `inputs.tensors`."""
+  found = [leaf for _, leaf in leaves((inputs.args, inputs.kwargs), "") if isinstance(leaf, Tensor)]
+  return [t for t in found if id(t) in inputs.given]
+
+
+def _check_given_back(copies: "list[weakref.ref[Tensor]]") -> None:
+  """Raises JitError if the function keeps one of the copies that it got."""
+  if any(r() is not None for r in copies):
+    gc.collect()
+  kept = [t for r in copies if (t := r()) is not None]
+  if kept:
+    raise JitError(
+      f"the function keeps an argument of shape {kept[0].shape} after it returns; replays would not replace it: keep a "
+      "tensor that exists before, and assign() to it"
+    )
 
 
 def _check_output(path: str, leaf: Any) -> None:
