@@ -1,0 +1,80 @@
+"""The script for machines with GPUs, as far as it can be tried without one: its time limits, its table, its checks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DEVICE = Path(__file__).parents[1] / "device"
+sys.path.insert(0, str(DEVICE))
+
+from measure import WORKLOADS, Ours, Workload, measured, product  # noqa: E402
+from run import LEVELS, Part, Result, parts, run, table  # noqa: E402
+from run import WORKLOADS as NAMES  # noqa: E402
+
+from tiny_runtime import conformance  # noqa: E402
+
+FIGURES = {"seconds": 2e-3, "error": 1e-3, "first": 3.0, "operations": 2.0 * 8192**3, "nbytes": 0.0}
+
+
+def python(text: str, limit: float = 60) -> Part:
+  return Part("a part", [sys.executable, "-u", "-c", text], limit)
+
+
+def test_a_part_ends_with_its_children_when_its_time_is_up(tmp_path: Path) -> None:
+  alive = tmp_path / "alive"
+  child = f"import time\nwhile True: open({str(alive)!r}, 'a').write('x'); time.sleep(0.02)"
+  start_child = f"subprocess.Popen([sys.executable, '-c', {child!r}])"
+  text = f"import subprocess, sys, time\n{start_child}\nprint('so far')\ntime.sleep(99)"
+  start = time.monotonic()
+  result = run(python(text), tmp_path, 3, {})
+  assert result.status is None and result.outcome == "TIME IS UP" and result.last == "so far"
+  assert time.monotonic() - start < 60
+  size = alive.stat().st_size
+  time.sleep(0.3)
+  assert alive.stat().st_size == size > 0
+
+
+def test_a_part_that_fails_is_told_from_one_that_passes(tmp_path: Path) -> None:
+  failed = run(python("import os; print(os.environ['WORD']); raise SystemExit(3)"), tmp_path, 60, {"WORD": "why"})
+  assert (failed.status, failed.outcome, failed.last) == (3, "FAILED (3)", "why")
+  assert run(python("print('it is')"), tmp_path, 60, {}).outcome == "passed"
+
+
+def test_the_table() -> None:
+  def result(name: str, status: int | None, text: str) -> Result:
+    return Result(name, status, 1.5, text)
+
+  lines = table([
+    result("machine", 0, "NVIDIA H100 80GB HBM3"),
+    result("kit 2_ops", 1, "3 failed, 700 passed"),
+    result("measure matmul bf16 8192: ours", 0, json.dumps(FIGURES)),
+    result("measure matmul bf16 8192: torch", 0, json.dumps(FIGURES | {"seconds": 1.5e-3})),
+    result("measure softmax: ours", None, "Traceback"),
+  ]).splitlines()  # fmt: skip
+  assert any(line.startswith("kit 2_ops") and "FAILED (1)" in line and line.endswith("700 passed") for line in lines)
+  assert any("measure softmax: ours" in line and "TIME IS UP" in line for line in lines)
+  (row,) = (line for line in lines if line.startswith("matmul bf16 8192"))
+  assert row.split()[3:] == ["549.76", "TFLOPS", "733.01", "TFLOPS", "0.75", "56%", "1.0e-03", "3.00", "s"]
+
+
+def test_parts_are_there_and_have_time_within_the_lease() -> None:
+  assert tuple(WORKLOADS) == NAMES
+  folder = Path(str(conformance.__file__)).parent
+  assert sorted(f"test_level{level}" for level in LEVELS) == sorted(path.stem for path in folder.glob("test_level*.py"))
+  for part in parts("CUDA"):
+    for word in part.command:
+      assert not word.endswith(".py") or Path(word).exists()
+
+
+def test_what_is_measured_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("measure.SLICE", 1e-3)
+  found = measured(Ours(), product(64, "float32", 1e-5))
+  assert 0 < found["seconds"] < 1 and found["error"] < 1e-5 and found["operations"] == 2 * 64**3
+  wrong = Workload("float32", ((8,),), lambda _, x: x + 1, lambda r, x: (r, x + 2.0), 1e-5)
+  with pytest.raises(ValueError, match="the result is wrong: its error is"):
+    measured(Ours(), wrong)
