@@ -12,7 +12,7 @@ from tiny_codegen import LLVMRenderer, compile_kernel
 from tiny_tensor import Context, Tensor, TinyJit, vmap
 from tiny_tensor.custom_kernel import Memory
 from tiny_tensor.func import grad
-from tiny_uop import AxisType, KernelInfo, Ops, UOp
+from tiny_uop import AxisType, BoundsError, KernelInfo, Ops, UOp
 
 Array = np.ndarray[Any, Any]
 
@@ -73,6 +73,16 @@ def test_second_derivatives_and_batches() -> None:
   curvature = grad(lambda x: grad(loss)(x).square().sum())(Tensor(a)).numpy()
   np.testing.assert_allclose(curvature, 8 * a @ b @ b.T @ b @ b.T, rtol=1e-4)
   np.testing.assert_allclose(vmap(grad(loss))(Tensor(batch)).numpy(), 2 * batch @ b @ b.T, rtol=1e-4)
+
+
+def test_an_access_out_of_bounds_is_found_before_it_happens() -> None:
+  def beyond(out: Memory, x: Memory) -> UOp:
+    i = UOp.range(4, 0)
+    return out[i].store(x[i + 1].load()).end(i)
+
+  x = Tensor.empty(4)
+  with Context(SPEC=2), pytest.raises(BoundsError, match="INDEX"):
+    x.empty_like().custom_kernel(x, fxn=beyond)[0].schedule()
 
 
 def test_it_is_replayed() -> None:
