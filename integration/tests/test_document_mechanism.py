@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from documents.examples import Wrong, examples_of, run, same, update
+from documents.examples import Wrong, examples_of, printed_comments, run, same, update
 from documents.markdown import Block
 
 RIGHT = """\
@@ -96,6 +96,11 @@ def test_outputs_are_written(tmp_path: Path) -> None:
   path = page(tmp_path, "1. one\n\n   ```python\n   print('a\\nb')\n   ```\n   ```text output\n   ```\n")
   update(path, tmp_path)
   assert path.read_text().splitlines()[-4:] == ["   ```text output", "   a", "   b", "   ```"]
+
+
+def test_comments_behind_prints_are_what_they_print() -> None:
+  code = "print('ä # no')  # one\nif x:\n  print(\n    y\n  )  # two # of them\nz = 3  # not this\nprint(z)\n"
+  assert printed_comments(code) == ["one", "two # of them"]
 
 
 def test_a_process_that_dies_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ Blocks of other languages are not run.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 import os
@@ -36,7 +37,6 @@ from documents.settings import declared
 
 LANGUAGES = ("python", "sh")
 WORDS = {"output", "error", "varies"}
-PRINTED = re.compile(r"\bprint\(.*\)  # (.*)")
 NEEDS = re.compile(r"<!-- needs: (.*?) -->")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?: (?:[nµm]?s|[kMGT]?B)\b)?")
 
@@ -66,7 +66,23 @@ class Example:
     """What it prints, by the page."""
     if self.output is not None:
       return self.output.text
-    return "".join(f"{line}\n" for line in PRINTED.findall(self.code.text))
+    return "".join(f"{line}\n" for line in printed_comments(self.code.text))
+
+
+def printed_comments(code: str) -> list[str]:
+  """The comments behind calls of `print`, in order; none of code that is not Python."""
+  try:
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Expr) and _prints(node.value)]
+  except SyntaxError:
+    return []
+  lines = code.encode().splitlines()  # the columns of a syntax tree count bytes
+  ends = sorted((node.end_lineno or 0, node.end_col_offset or 0) for node in calls)
+  behind = (lines[line - 1][column:].decode().strip() for line, column in ends)
+  return [comment.removeprefix("# ") for comment in behind if comment.startswith("# ")]
+
+
+def _prints(node: ast.expr) -> bool:
+  return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
 
 
 def examples_of(text: str) -> list[Example]:
