@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_tensor import Context, Tensor, TinyJit, TransformError, Variable, checkpoint, dtypes, nn, vmap
 from tiny_tensor.batching import RULES
 from tiny_tensor.derivatives import WITHOUT_GRADIENT
-from tiny_tensor.func import grad, value_and_grad
+from tiny_tensor.func import grad, jacfwd, jacrev, jvp, value_and_grad
 from tiny_uop import GroupOp, Ops
 
 Array = np.ndarray[Any, Any]
@@ -207,12 +207,13 @@ def test_looking_at_a_value_is_an_error_that_says_so() -> None:
   kept: list[Tensor] = []
 
   def keeps(v: Tensor) -> Tensor:
-    kept.append(v * 2)
+    kept.extend((v * 2, v))
     return v
 
   vmap(keeps)(x).realize()
-  with pytest.raises(TransformError, match="return the Tensor"):
-    kept[0].tolist()
+  for t in kept:
+    with pytest.raises(TransformError, match="return the Tensor"):
+      t.tolist()
 
 
 def test_what_does_not_depend_on_an_example_may_be_looked_at() -> None:
@@ -344,6 +345,25 @@ UNARY: list[Callable[[Tensor], Tensor]] = [
   lambda x: x.max(1, keepdim=True) * x, lambda x: x.tanh(), lambda x: (x > 0).where(x, 2.0), lambda x: x.contiguous(),
   lambda x: x.T @ x, lambda x: x[Tensor([0, 0, -1])], lambda x: x.detach() * x,
 ]  # fmt: skip
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, len(UNARY) - 1), min_size=1, max_size=4))
+def test_random_derivatives(steps: list[int]) -> None:
+  """Both modes give one Jacobian, and forward mode of the batch is the batch of forward mode."""
+
+  def program(x: Tensor) -> Tensor:
+    for which in steps:
+      x = UNARY[which](x)
+    return x
+
+  x, t = (Tensor(batch(2, 2, seed=s) * 0.5) for s in (0, 1))
+  forward, reverse = jacfwd(program)(x[0]), jacrev(program)(x[0])
+  _, outside = jvp(vmap(program), (x,), (t,))
+  inside = vmap(lambda a, b: jvp(program, (a,), (b,))[1])(x, t)
+  Tensor.realize(forward, reverse, outside, inside)
+  np.testing.assert_allclose(forward.numpy(), reverse.numpy(), rtol=1e-9, atol=1e-9)
+  np.testing.assert_allclose(outside.numpy(), inside.numpy(), rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)

@@ -125,8 +125,7 @@ class ReadMixin(AssignMixin):
     if 0 in shape:
       return None, 0, shape
     x = self
-    if tracing.active():
-      tracing.check_known(self.uop.walk())
+    tracing.check_known(self.uop.walk())
     if only_stored(self.uop) and not is_whole(self.uop):
       x = self.to(None)
     if not is_whole(x.uop):
