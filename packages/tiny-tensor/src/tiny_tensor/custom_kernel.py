@@ -165,7 +165,8 @@ class KernelMixin(GradientMixin):
     shape, dtype and device (`Tensor.empty` is what to pass; elements that it does not write have no defined value), the
     others are as they were. Lazy as everything.
 
-    `fxn(*memory)` gets a `Memory` for each tensor and gives the effects of the kernel, or a SINK with KernelInfo.
+    `fxn(*memory)` gets a `Memory` (of `tiny_tensor.func`) for each tensor and gives the effects of the kernel, or a
+    SINK with KernelInfo.
     `grad_fxn(gradient, *tensors)` gets the gradient of the result (a tuple for several) and the tensors after the run,
     and gives the gradient of each of these, None for results. Without it, wanting a gradient is a RuntimeError.
 

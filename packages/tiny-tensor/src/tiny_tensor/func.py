@@ -1,14 +1,16 @@
-"""Transforms of functions of Tensors: maps over batches, derivatives in both modes, recomputation.
+"""Transforms of functions of Tensors: maps over batches, derivatives in both modes, recomputation, own gradients.
 
-The names are those that users of `torch.func` and JAX know.
+`Memory` is what a function that writes a kernel for `Tensor.custom_kernel` gets. The other names are those that users
+of `torch.func` and JAX know.
 """
 
+from tiny_tensor.custom_kernel import Memory
 from tiny_tensor.functional import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
 from tiny_tensor.functions import checkpoint, function
 from tiny_tensor.tracing import TransformError
 from tiny_tensor.vectorize import vmap
 
 __all__ = [
-  "TransformError", "checkpoint", "function", "grad", "hessian", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp",
-  "vmap",
+  "Memory", "TransformError", "checkpoint", "function", "grad", "hessian", "jacfwd", "jacrev", "jvp", "value_and_grad",
+  "vjp", "vmap",
 ]  # fmt: skip
