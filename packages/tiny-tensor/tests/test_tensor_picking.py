@@ -210,3 +210,12 @@ def test_bincount() -> None:
   for wrong, message in ((Tensor([-1, 2]), "element -1"), (Tensor([1.0]), "float32"), (Tensor([[1]]), r"\(1, 1\)")):
     with pytest.raises(ValueError, match=message):
       wrong.bincount()
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 100, 127, 128])
+def test_positions_in_long_tensors(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("tiny_tensor.indexing.SHORT", 8)
+  chosen = np.random.default_rng(count).permutation(128) < count
+  for mask in (chosen, chosen[3:], chosen.reshape(16, 8)):
+    assert Tensor(mask).nonzero().tolist() == np.argwhere(mask).tolist()
+    assert Tensor(np.arange(mask.size).reshape(mask.shape))[Tensor(mask)].tolist() == np.flatnonzero(mask).tolist()

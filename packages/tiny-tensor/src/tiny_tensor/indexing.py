@@ -23,6 +23,9 @@ from tiny_tensor.index_parse import (
 from tiny_tensor.shapes import broadcast_shape, normalize_axis, value_of
 from tiny_uop import DType, dtypes, sint
 
+SHORT = 1 << 12
+"""Elements up to which a search looks at all."""
+
 
 class IndexMixin(ConvMixin):
   """__getitem__, gather and masks."""
@@ -204,16 +207,24 @@ class IndexMixin(ConvMixin):
     if count == 0:
       return self.filled((0, self.ndim), 0, dtypes.int32)
     flat = flat.detach()
-    # element p is number cumsum[p]-1 among those that hold
-    number = flat.cumsum(0).contiguous()
-    wanted = self.count_up(count).unsqueeze(-1) + 1
-    hot = (number == wanted) & flat
-    place = hot.where(self.count_up(int(flat.shape[0])), 0).sum(-1)
+    # before the k-th that holds are all those up to which there are fewer than k
+    place = flat.cumsum(0).contiguous().count_below(self.count_up(count) + 1)
     columns = []
     for size in reversed([int(s) for s in self.shape]):
       columns.append(place.mod(size))
       place = place.floordiv(size)
     return columns[-1].stack(*columns[-2::-1], dim=-1)
+
+  def count_below(self, limits: Self) -> Self:
+    """int32: how many elements of an ascending vector are less than each of a vector of limits, at most its last
+    element. Of a long one, whole blocks are counted first, so that each limit takes 2·√n comparisons."""
+    n, limits = int(self.shape[0]), limits.unsqueeze(-1)
+    if n <= SHORT:
+      return (self < limits).sum(-1)
+    block = 1 << (n.bit_length() // 2)
+    rows = self.pad([(0, -n % block)], value=dtypes.max(self.dtype)).reshape((-1, block))
+    row = (rows.select_axis(1, block - 1, block).squeeze(1) < limits).sum(-1).contiguous()
+    return row * block + (rows.gather_axes([(0, row)], False) < limits).sum(-1)
 
   def masked_select(self, mask: Self) -> Self:
     """The elements where `mask` (which broadcasts) holds, as a vector."""
