@@ -1,7 +1,7 @@
 """The files that examples of stages begin with: comments `first:` in READMEs run this. See `documents.examples`.
 
 A product with a ReLU, 64 times 64: `train.py` is the program, `graph.uop` its graph as tiny-tensor makes it,
-`schedule.uop`, `kernel.uop`, `half.uop` (after the pass `optimise`), and `TRACE`, the trace of running it.
+`schedule.uop`, `kernel.uop`, and `half.uop`, the kernel after the pass `optimise`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from tiny_codegen.pipeline import run_passes
 from tiny_sched import schedule
 from tiny_tensor import Tensor
 from tiny_uop import UOp, print_uop
-from tiny_uop.observe import tracing
 
 PROGRAM = """\
 from tiny_tensor import Tensor
@@ -26,8 +25,6 @@ a, b = Tensor.ones(64, 64).realize(), Tensor.ones(64, 64).realize()
 def main() -> None:
   """Write them into the current folder."""
   Path("train.py").write_text(PROGRAM, encoding="utf-8")
-  with tracing("TRACE"):
-    exec(PROGRAM, {})
   a, b = Tensor.ones(64, 64).realize(), Tensor.ones(64, 64).realize()
   graph = (a @ b).relu().graph()
   linear = schedule(graph)
