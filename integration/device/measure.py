@@ -1,4 +1,4 @@
-"""Measures one workload on a GPU, ours or PyTorch's: `measure.py ours "matmul bf16"`. Prints one line of JSON.
+"""Measures workloads on a GPU, ours or PyTorch's: `measure.py ours "matmul bf16 8192"`. Prints a line of JSON for each.
 
 The result is compared with NumPy's in float64, at places where that is quick, before anything is timed.
 """
@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -255,7 +256,7 @@ def error_of(found: Array, expected: Array) -> float:
 def measured(library: Library, workload: Workload) -> dict[str, float]:
   """Time and error. Raises ValueError for a wrong result."""
   generator = np.random.default_rng(0)
-  arrays = [generator.standard_normal(shape, np.float32) for shape in workload.shapes]
+  arrays = [generator.random(shape, np.float32) * 2 - 1 for shape in workload.shapes]
   inputs = [library.tensor(array, workload.kind) for array in arrays]
   given = [library.array(tensor) for tensor in inputs] if workload.kind != "float32" else arrays
   start = time.perf_counter()
@@ -276,11 +277,18 @@ def measured(library: Library, workload: Workload) -> dict[str, float]:
 def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("library", choices=("ours", "torch"))
-  parser.add_argument("workload", choices=WORKLOADS)
+  parser.add_argument("workloads", nargs="+", choices=WORKLOADS, metavar="workload")
   given = parser.parse_args()
-  library = Ours() if given.library == "ours" else Torch(tf32="tf32" in given.workload)
-  print(json.dumps(measured(library, WORKLOADS[given.workload])))
-  return 0
+  failed = 0
+  for name in given.workloads:
+    try:
+      library = Ours() if given.library == "ours" else Torch(tf32="tf32" in name)
+      found = measured(library, WORKLOADS[name])
+      print(json.dumps({"workload": name, "library": given.library, **found}), flush=True)
+    except Exception:
+      failed += 1
+      print(f"{name} failed\n{traceback.format_exc()}", flush=True)
+  return int(failed > 0)
 
 
 if __name__ == "__main__":

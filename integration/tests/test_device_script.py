@@ -12,13 +12,22 @@ import pytest
 DEVICE = Path(__file__).parents[1] / "device"
 sys.path.insert(0, str(DEVICE))
 
+import measure  # noqa: E402
 from measure import WORKLOADS, Ours, Workload, measured, product  # noqa: E402
 from run import LEVELS, Part, Result, parts, run, table  # noqa: E402
 from run import WORKLOADS as NAMES  # noqa: E402
 
 from tiny_runtime import conformance  # noqa: E402
 
-FIGURES = {"seconds": 2e-3, "error": 1e-3, "first": 3.0, "operations": 2.0 * 8192**3, "nbytes": 0.0}
+FIGURES = {
+  "workload": "matmul bf16 8192",
+  "library": "ours",
+  "seconds": 2e-3,
+  "error": 1e-3,
+  "first": 3.0,
+  "operations": 2.0 * 8192**3,
+  "nbytes": 0.0,
+}
 
 
 def python(text: str, limit: float = 60) -> Part:
@@ -52,12 +61,13 @@ def test_the_table() -> None:
   lines = table([
     result("machine", 0, "NVIDIA H100 80GB HBM3"),
     result("kit 2_ops", 1, "3 failed, 700 passed"),
-    result("measure matmul bf16 8192: ours", 0, json.dumps(FIGURES)),
-    result("measure matmul bf16 8192: torch", 0, json.dumps(FIGURES | {"seconds": 1.5e-3})),
-    result("measure softmax: ours", None, "Traceback"),
+    result("measure torch", None, json.dumps(FIGURES | {"library": "torch", "seconds": 1.5e-3}) + "\nthen it hung"),
+    result("measure matmul bf16 8192", 0, json.dumps(FIGURES)),
+    result("measure softmax", 1, "Traceback"),
   ]).splitlines()  # fmt: skip
   assert any(line.startswith("kit 2_ops") and "FAILED (1)" in line and line.endswith("700 passed") for line in lines)
-  assert any("measure softmax: ours" in line and "TIME IS UP" in line for line in lines)
+  assert any("measure torch" in line and "TIME IS UP" in line for line in lines)
+  assert any("measure softmax" in line and "FAILED (1)" in line for line in lines)
   (row,) = (line for line in lines if line.startswith("matmul bf16 8192"))
   assert row.split()[3:] == ["549.76", "TFLOPS", "733.01", "TFLOPS", "0.75", "56%", "1.0e-03", "3.00", "s"]
 
@@ -78,3 +88,15 @@ def test_what_is_measured_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> N
   wrong = Workload("float32", ((8,),), lambda _, x: x + 1, lambda r, x: (r, x + 2.0), 1e-5)
   with pytest.raises(ValueError, match="the result is wrong: its error is"):
     measured(Ours(), wrong)
+
+
+def test_a_workload_that_fails_leaves_the_others(
+  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  monkeypatch.setattr("measure.SLICE", 1e-3)
+  wrong = Workload("float32", ((8,),), lambda _, x: x + 1, lambda r, x: (r, x + 2.0), 1e-5)
+  monkeypatch.setattr("measure.WORKLOADS", {"wrong": wrong, "right": product(8, "float32", 1e-5)})
+  monkeypatch.setattr("sys.argv", ["measure.py", "ours", "wrong", "right"])
+  assert measure.main() == 1
+  first, *_, last = capsys.readouterr().out.splitlines()
+  assert first == "wrong failed" and json.loads(last)["workload"] == "right" and json.loads(last)["library"] == "ours"

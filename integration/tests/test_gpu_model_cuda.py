@@ -24,6 +24,7 @@ from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKerne
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.target import Target, reference
 from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime_nv.cuda_graph import copy_nodes
 from tiny_runtime_nv.device import CUDADevice
 from tiny_runtime_nv.memory import PIECE, Memory
 from tiny_runtime_nv.tensor_cores import AMPERE
@@ -229,6 +230,13 @@ def test_graphs_change_and_copy_what_overlaps(device: CUDADevice, backend: Model
   gc.collect()
   device.sync()
   assert not any(kind.__class__.__name__ == "CallGraph" for kind in backend.model.handles.values())
+
+
+def test_long_copies_are_of_several_rows() -> None:
+  nodes = copy_nodes(1000, 5 << 40, (5 << 30) // 2)
+  assert [node.WidthInBytes for node in nodes] == [1 << 30, 1 << 30, 1 << 29]
+  assert [node.dstDevice for node in nodes] == [1000, 1000 + (1 << 30), 1000 + (2 << 30)]
+  assert [node.srcDevice - (5 << 40) for node in nodes] == [0, 1 << 30, 2 << 30]
 
 
 def test_a_gpu_without_room_for_a_program() -> None:

@@ -69,9 +69,12 @@ class Call:
   enabled: bool = True
 
 
-@dataclass
+@dataclass(eq=False)
 class CallGraph:
+  """A graph, or one that can be launched: then `made_from` is the graph whose nodes name its own."""
+
   nodes: dict[int, Call] = field(default_factory=dict)
+  made_from: CallGraph | None = None
 
 
 class Model:
@@ -409,7 +412,9 @@ class Model:
   @staticmethod
   def _copy_of(place: int) -> Call:
     node = CopyNode.from_address(place)
-    if (node.srcMemoryType, node.dstMemoryType, node.Height, node.Depth) != (2, 2, 1, 1) or not node.WidthInBytes:
+    if (node.srcMemoryType, node.dstMemoryType, node.Height, node.Depth) != (2, 2, 1, 1):
+      raise Misuse("a copy that is not of one row of the device's memory")
+    if not 0 < node.WidthInBytes <= min(node.srcPitch, node.dstPitch, 2**31 - 1):
       raise Status(INVALID)
     return Call(None, copy=(node.dstDevice, node.srcDevice, node.WidthInBytes))
 
@@ -419,23 +424,31 @@ class Model:
     self._node(place, graph, before, count, self._copy_of(node))
 
   def do_cuGraphInstantiateWithFlags(self, place: int, graph: int, flags: int) -> None:
-    nodes = {node: Call(**vars(call)) for node, call in self.thing(graph, CallGraph).nodes.items()}
-    self.new(place, CallGraph(nodes))
+    template = self.thing(graph, CallGraph)
+    nodes = {node: Call(**vars(call)) for node, call in template.nodes.items()}
+    self.new(place, CallGraph(nodes, template))
+
+  def _named(self, graph: int) -> dict[int, Call]:
+    """What the nodes of a graph that can be launched are."""
+    found: CallGraph = self.thing(graph, CallGraph)
+    if found.made_from not in self.handles.values():
+      raise Misuse("a node is named, but the graph that it is of was destroyed")
+    return found.nodes
 
   def do_cuGraphExecKernelNodeSetParams_v2(self, graph: int, node: int, parameters: int) -> None:
-    nodes, call = self.thing(graph, CallGraph).nodes, self._kernel_of(parameters)
+    nodes, call = self._named(graph), self._kernel_of(parameters)
     if nodes[node].module is not call.module:
       raise Status(INVALID)
     nodes[node] = call
 
   def do_cuGraphExecMemcpyNodeSetParams(self, graph: int, node: int, copy: int, context: int | None) -> None:
-    nodes = self.thing(graph, CallGraph).nodes
+    nodes = self._named(graph)
     if nodes[node].module is not None:
       raise Status(INVALID)
     nodes[node] = self._copy_of(copy)
 
   def do_cuGraphNodeSetEnabled(self, graph: int, node: int, enabled: int) -> None:
-    self.thing(graph, CallGraph).nodes[node].enabled = bool(enabled)
+    self._named(graph)[node].enabled = bool(enabled)
 
   def do_cuGraphLaunch(self, graph: int, stream: int) -> None:
     calls = [Call(**vars(call)) for call in self.thing(graph, CallGraph).nodes.values()]

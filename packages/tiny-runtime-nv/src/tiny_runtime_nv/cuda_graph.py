@@ -11,6 +11,9 @@ from tiny_runtime_nv.driver import DEVICE_MEMORY, CopyNode, Driver, KernelNode
 from tiny_runtime_nv.memory import Memory
 from tiny_runtime_nv.programs import Program, three
 
+LONGEST_ROW = 1 << 30
+"""Bytes of a row of a copy; CU_DEVICE_ATTRIBUTE_MAX_PITCH is 2^31 - 1."""
+
 
 class Graph:
   """Calls over a list of memories, each after the one before it. Memories can be replaced, and so can a kernel's
@@ -45,12 +48,10 @@ class Graph:
     driver = self.driver
     self.last: Any = None
     graph = driver.new("cuGraphCreate", 0)
-    try:
-      self.nodes = [self._add(graph, index, call) for index, call in enumerate(self.calls)]
-      self.exec = driver.new("cuGraphInstantiateWithFlags", graph, 0)
-      self.handles.append(("cuGraphExecDestroy", self.exec))
-    finally:
-      driver("cuGraphDestroy", graph)
+    self.handles.append(("cuGraphDestroy", graph))  # whose nodes name what is changed later
+    self.nodes = [self._add(graph, index, call) for index, call in enumerate(self.calls)]
+    self.exec = driver.new("cuGraphInstantiateWithFlags", graph, 0)
+    self.handles.append(("cuGraphExecDestroy", self.exec))
     for index, call in enumerate(self.calls):
       if isinstance(call, GraphKernel) and 0 in call.global_size:
         driver("cuGraphNodeSetEnabled", self.exec, self.nodes[index][0], 0)
@@ -76,14 +77,14 @@ class Graph:
     return KernelNode(program.function, *grid, *three(call.local_size), 0, program.parameters, None, None, None)
 
   def _copies(self, index: int, call: GraphCopy) -> list[CopyNode]:
-    """One copy; two, through memory that is apart, where source and target overlap."""
+    """Its copies: through memory that is apart, where source and target overlap."""
     target, source = (self.memories[p].at(offset, call.nbytes) for p, offset in (call.target, call.source))
     if not overlap(target, source, call.nbytes):
-      return [copy_node(target, source, call.nbytes)]
+      return copy_nodes(target, source, call.nbytes)
     if index not in self.apart:
       self.apart[index] = self.scratch(call.nbytes)
     apart = self.apart[index].address
-    return [copy_node(apart, source, call.nbytes), copy_node(target, apart, call.nbytes)]
+    return [*copy_nodes(apart, source, call.nbytes), *copy_nodes(target, apart, call.nbytes)]
 
   def change(self, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]]) -> None:
     """Use other memories, and other integers and sizes of kernels. Raises ValueError for what does not fit."""
@@ -111,8 +112,13 @@ def overlap(a: int, b: int, nbytes: int) -> bool:
   return abs(a - b) < nbytes
 
 
-def copy_node(target: int, source: int, nbytes: int) -> CopyNode:
-  """A copy of bytes in the device's memory."""
-  node = CopyNode(WidthInBytes=nbytes, Height=1, Depth=1, srcMemoryType=DEVICE_MEMORY, dstMemoryType=DEVICE_MEMORY)
-  node.srcDevice, node.dstDevice = source, target
-  return node
+def copy_nodes(target: int, source: int, nbytes: int) -> list[CopyNode]:
+  """Copies of bytes in the device's memory, which are rows of one length: there is a limit to that."""
+  nodes = []
+  for start in range(0, nbytes, LONGEST_ROW):
+    size = min(LONGEST_ROW, nbytes - start)
+    node = CopyNode(WidthInBytes=size, Height=1, Depth=1, srcMemoryType=DEVICE_MEMORY, dstMemoryType=DEVICE_MEMORY)
+    node.srcDevice, node.srcPitch, node.srcHeight = source + start, size, 1
+    node.dstDevice, node.dstPitch, node.dstHeight = target + start, size, 1
+    nodes.append(node)
+  return nodes

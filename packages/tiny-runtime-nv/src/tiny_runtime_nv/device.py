@@ -93,6 +93,8 @@ class CUDADevice:
 
   def alloc(self, nbytes: int) -> Memory:
     """New memory, from the pool. Raises OutOfMemory."""
+    if nbytes > self.info.memory:  # which the driver may call an invalid value
+      raise OutOfMemory(f"{self.name}: {nbytes} bytes asked for, it has {self.info.memory}")
     with self._doing(f"allocating {nbytes} bytes"):
       try:
         address = self.driver.new("cuMemAllocAsync", nbytes, self.stream, kind=ctypes.c_uint64)
