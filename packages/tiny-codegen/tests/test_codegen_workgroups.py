@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,30 @@ def test_both_operands_of_a_product_in_near_memory() -> None:
   opts = choose_opts(before_opts(CASES["matmul"](32, 64, 32).kernel), Workgroups.capabilities)
   assert [o.op for o in opts].count(OptOps.STAGE) == 2 and [o.op for o in opts].count(OptOps.UPCAST) == 2
   run("matmul", (16, 24, 32), None)
+
+
+PREFETCHED = [Opt(OptOps.LOCAL, 1, 8), Opt(OptOps.SPLIT, 2, 4), Opt(OptOps.STAGE, 1, (4,)), Opt(OptOps.STAGE, 2, (4,))]
+
+
+@pytest.mark.parametrize("unrolled", [True, False])
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_what_the_next_step_needs_is_read_meanwhile(steps: int, unrolled: bool) -> None:
+  opts = [*PREFETCHED, *([Opt(OptOps.UNROLL, 4, 0)] if unrolled else [])]
+  program = run("matmul", (3, 8, 4 * steps), opts)
+  assert barriers(program) == 2  # before the loop, and one in it for both tiles
+  near = [u.dtype for u in program.src[1].src if u.op is Ops.ALLOC]
+  assert [d.size for d in near if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL] == [2 * 4, 2 * 4 * 8]
+
+
+def test_two_copies_only_where_they_fit() -> None:
+  little = Workgroups()
+  little.capabilities = replace(Workgroups.capabilities, shared_memory_bytes=(4 + 32) * 4 * 2 - 1)
+  program = compile_kernel(CASES["matmul"](3, 8, 12).kernel, little, PREFETCHED)
+  assert barriers(program) == 3  # all have read, and each of the tiles is there
+  few = compile_kernel(
+    CASES["matmul"](3, 8, 4).kernel, Workgroups(), [Opt(OptOps.LOCAL, 1, 8), Opt(OptOps.STAGE, 1, (2,))]
+  )
+  assert barriers(few) == 1  # filled once
 
 
 def test_workgroups_that_are_too_large() -> None:

@@ -9,6 +9,8 @@ from tiny_codegen.loops import extent, in_order, kind, number, stride
 from tiny_codegen.threads import COUNTERS, THREADS, Axis
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
 
+WRITTEN_OUT = 8  # reads of a thread
+
 
 def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[Axis]) -> UOp:
   """Near memory once `value` is at `offset` for all iterations of `loops`. `threads` are the axes of the workgroup:
@@ -74,7 +76,10 @@ def _divided(loops: list[UOp], idle: Sequence[Axis]) -> dict[UOp, UOp]:
   thread, step = number(0), 1
   for axis, count in zip(idle, counts):  # the first axis is the one whose threads are neighbours
     thread, step = thread + axis[0] * step, step * (count or 1)
-  place = thread if total == amount else UOp.range(total // amount, *loops[0].arg) * amount + thread
+  times = total // amount
+  # written out, so that all of them are on their way at once
+  rest = AxisType.UPCAST if times <= WRITTEN_OUT else AxisType.LOOP
+  place = thread if times == 1 else UOp.range(times, loops[0].arg[0], rest) * amount + thread
   changes: dict[UOp, UOp] = {}
   for loop, size in zip(loops[:0:-1], sizes[:0:-1]):
     assert size is not None

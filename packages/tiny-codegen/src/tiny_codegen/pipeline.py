@@ -21,6 +21,7 @@ from tiny_codegen.merge_loops import drop_single, merge_loops
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.peel import peel
+from tiny_codegen.prefetch import prefetch
 from tiny_codegen.reduce import lower_reduce
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.searches import Notes, search_opts
@@ -134,6 +135,11 @@ def _reduce(root: UOp, context: PassContext) -> UOp:
   return lower_reduce(root)
 
 
+def _prefetch(root: UOp, context: PassContext) -> UOp:
+  """Near memory that a sum fills again and again is there twice: one copy is filled while the other one is read."""
+  return prefetch(root, context.capabilities) if not NOOPT else root
+
+
 def _gates(root: UOp, context: PassContext) -> UOp:
   """Gated scalar loads read a safe place and select."""
   return lower_gates(simplify(root))
@@ -177,6 +183,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("blocks", _blocks),
   Pass("share", _separate),
   Pass("reduce", _reduce),
+  Pass("prefetch", _prefetch),
   Pass("gates", _gates),
   Pass("index_types", _index_types),
   Pass("decompose", _decompose),
@@ -185,7 +192,7 @@ PASSES: tuple[Pass, ...] = (
 )
 """The passes from a kernel to a list of instructions, in order."""
 # without these a kernel is lowered all the same
-OPTIONAL = frozenset({"merge", "peel", "skip", "cut", "turn", "blocks"})
+OPTIONAL = frozenset({"merge", "peel", "skip", "cut", "turn", "blocks", "prefetch"})
 
 Observer = Callable[[Pass, UOp], None]
 
