@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tiny_sched.kernels import Kernel
 from tiny_sched.normalise import temporary_buffer
-from tiny_sched.rangeify import Place
+from tiny_sched.units import Place
 from tiny_uop import DType, Ops, UOp, dtypes
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from tiny_sched.index import known
 from tiny_sched.merge_loops import merge_loops
-from tiny_sched.rangeify import Place, Unit
 from tiny_sched.simple import remembered
 from tiny_sched.split_loops import split_loops
+from tiny_sched.units import Place, Unit
 from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
 
 

@@ -13,7 +13,7 @@ from math import prod
 
 from tiny_sched.cut import SMALL
 from tiny_sched.index import largest
-from tiny_sched.rangeify import Place, Unit
+from tiny_sched.units import Place, Unit
 from tiny_uop import AxisType, Ops, UOp
 
 MOST_PLACES = 12  # streams that one loop goes through, and arguments of a call

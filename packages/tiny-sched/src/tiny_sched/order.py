@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 
 from tiny_sched.history import Histories
 from tiny_sched.index import ZERO, flatten
-from tiny_sched.rangeify import Place, Unit
 from tiny_sched.simple import simplify
+from tiny_sched.units import Place, Unit
 from tiny_uop import Ops, UOp
 
 

@@ -8,7 +8,6 @@ its value mentions no other loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tiny_sched.cut import Demand, materialise
@@ -19,83 +18,11 @@ from tiny_sched.memory import ALIGNMENT
 from tiny_sched.movement import source_index
 from tiny_sched.simple import simplify
 from tiny_sched.steps import Need, Step, step
+from tiny_sched.units import Place, Unit
 from tiny_sched.views import View
-from tiny_uop import AxisType, DType, GroupOp, Ops, PtrDType, UOp, kernel_params, sint, written_params
+from tiny_uop import GroupOp, Ops, UOp, kernel_params, written_params
 
 Key: TypeAlias = "tuple[int, Index, Gate]"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-  """Memory: `size` elements of `dtype` from `byte_offset` of `base`: a BUFFER, or the node that a temporary holds.
-
-  `version` is that of a BUFFER.
-  """
-
-  base: UOp
-  byte_offset: int
-  size: int
-  dtype: DType
-  version: Version | None = None
-
-  @property
-  def pointer(self) -> PtrDType:
-    """The type of a PARAM for this memory."""
-    return self.dtype.ptr(self.size)
-
-  @property
-  def nbytes(self) -> int:
-    """Size in bytes."""
-    return self.size * self.dtype.itemsize
-
-
-@dataclass(eq=False)
-class Unit:
-  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is its STORE, None for a temporary.
-
-  A kernel that is `given` has the memory of its PARAMs in `places`, and may write several; `more` are the other STOREs.
-  """
-
-  number: int
-  root: UOp
-  device: str
-  store: UOp | None
-  places: list[Place]
-  loops: tuple[UOp, ...] = ()
-  is_copy: bool = False
-  body: UOp | None = None
-  slots: dict[Place, int] = field(default_factory=dict)
-  next_range: int = 0
-  contracts: bool = False
-  given: bool = False
-  more: tuple[UOp | None, ...] = ()
-
-  @property
-  def stores(self) -> tuple[UOp | None, ...]:
-    """The STORE of each result, None for a temporary; `places` begins with where they go."""
-    return (self.store, *self.more)
-
-  @property
-  def read(self) -> list[Place]:
-    """The places that are not written."""
-    return self.places[len(self.stores) :]
-
-  @property
-  def root_size(self) -> int:
-    """Elements that the unit writes, at most."""
-    return largest_size(self.root.shape if self.store is None else self.store.src[0].shape)
-
-  def new_range(self, size: sint) -> UOp:
-    """A fresh REDUCE loop."""
-    self.next_range += 1
-    return UOp.range(size, self.next_range - 1, AxisType.REDUCE)
-
-  def pointer(self, place: Place) -> UOp:
-    """The PARAM for a place that is read."""
-    if place not in self.slots:
-      self.slots[place] = len(self.places)
-      self.places.append(place)
-    return UOp.param(self.slots[place], place.pointer)
 
 
 class Rangeify:

@@ -63,7 +63,7 @@ class Batching:
       for u in nodes:
         if u not in differs and any(s in differs for s in u.src):
           differs.add(u)
-      new = {buffer_of(u) for u in nodes if u.op is Ops.STORE and u.src[1] in differs} - found
+      new = {written_buffer(u) for u in nodes if u.op is Ops.STORE and u.src[1] in differs} - found
       if not new:
         return found
       found |= new
@@ -77,7 +77,7 @@ class Batching:
     return u.reshape((1, *u.shape)).expand((self.size, *u.shape))
 
 
-def buffer_of(store: UOp) -> UOp:
+def written_buffer(store: UOp) -> UOp:
   """The BUFFER that a STORE writes to."""
   u = store.src[0]
   while u.op is not Ops.BUFFER:

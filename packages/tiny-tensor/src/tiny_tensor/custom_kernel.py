@@ -73,7 +73,6 @@ class KernelGradient:
   name: str
   grad_fxn: Callable[..., Any] | None
   places: tuple[int, ...]
-  shapes: tuple[tuple[int, ...], ...]
   wrap: Callable[[UOp, bool], Any]
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
@@ -182,9 +181,8 @@ class KernelMixin(GradientMixin):
     inputs = [tensors[n].to(device).uop for n in order[len(written) :]]  # type: ignore[attr-defined]
     source = (kernel, UOp(Ops.DEVICE, arg=device), *inputs)
     values = [UOp(Ops.CALL, tensors[n].dtype, source, i).reshape(tensors[n].shape) for i, n in enumerate(written)]
-    shapes = tuple(tuple(int(s) for s in t.shape) for t in tensors)
     places = tuple(order.index(n) for n in range(len(tensors)))
-    pull = KernelGradient(kernel.arg.name, grad_fxn, places, shapes, self.wrap)
+    pull = KernelGradient(kernel.arg.name, grad_fxn, places, self.wrap)
     results = with_gradient(values, inputs, pull, kernel.arg.name)
     read = [tensors[n] for n in order[len(written) :]]
     out = list(tensors)

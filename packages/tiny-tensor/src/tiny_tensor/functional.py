@@ -51,11 +51,7 @@ class Call:
 
   def outputs(self, result: Any) -> list[Tensor]:
     """The Tensors that the function gave. Raises TypeError for anything else."""
-    found = list(leaves(result, "the result"))
-    for path, leaf in found:
-      if not isinstance(leaf, Tensor):
-        raise TypeError(f"{path} of {self.name} is the {type(leaf).__name__} {leaf!r:.40}: return Tensors")
-    return [leaf for _, leaf in found]
+    return tracing.returned(result, self.name)
 
 
 def _chosen(argnums: ArgNums, args: tuple[Any, ...], what: str) -> tuple[int, ...]:

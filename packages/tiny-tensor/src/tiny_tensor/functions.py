@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast, overload
 
 from tiny_tensor import tracing
 from tiny_tensor.base import is_const
-from tiny_tensor.containers import leaves, rebuild
+from tiny_tensor.batching import written_buffer
+from tiny_tensor.containers import rebuild
 from tiny_tensor.custom_gradient import Grads, Pullback, with_gradient
 from tiny_tensor.custom_kernel import checked_gradients
 from tiny_tensor.gradient import pullback
@@ -41,11 +42,7 @@ def called(
   inner_args, inner_kwargs = rebuild((args, kwargs), argument)
   with tracing.running(frame):
     result = f(*inner_args, **inner_kwargs)
-  found = list(leaves(result, "the result"))
-  for path, leaf in found:
-    if not isinstance(leaf, Tensor):
-      raise TypeError(f"{path} of {name} is the {type(leaf).__name__} {leaf!r:.40}: return Tensors")
-  outputs = [leaf for _, leaf in found]
+  outputs: list[Tensor] = tracing.returned(result, name)
   around = taken_from_around(arguments, [o.uop for o in outputs])
   made = with_gradient(
     [o.uop for o in outputs], (*arguments, *around), pull(len(arguments)), name, transparent=transparent,
@@ -94,7 +91,7 @@ class Recompute:
     again = {a: again_after(a, given) for a in inputs[: self.arguments]}
     values = [r.src[0] for r in results]
     inside = depending(values, inputs[: self.arguments])
-    again |= {b: new_memory(b) for b in dict.fromkeys(written_below(inside))}
+    again |= {b: new_memory(b) for b in dict.fromkeys(written_buffer(u) for u in inside if u.op is Ops.STORE)}
     pairs = [(v.substitute(again), g) for v, g in zip(values, gs, strict=True) if g is not None]
     targets = [again.get(i, i) for i in inputs]
     made = pullback(pairs, targets)
@@ -126,19 +123,6 @@ def after(value: UOp, before: Sequence[UOp]) -> UOp:
   return value
 
 
-def written_below(nodes: Iterable[UOp]) -> list[UOp]:
-  """The BUFFERs that a graph writes to."""
-  found = []
-  for u in nodes:
-    if u.op is Ops.STORE:
-      target = u.src[0]
-      while target.op is not Ops.BUFFER and target.src:
-        target = target.src[0]
-      if target.op is Ops.BUFFER:
-        found.append(target)
-  return found
-
-
 def new_memory(buffer: UOp) -> UOp:
   """Another BUFFER like this one."""
   return UOp.new_buffer(str(buffer.device), buffer.arg[1], buffer.dtype)
@@ -166,8 +150,8 @@ def checkpoint(f: F) -> F:
 class Given:
   """The pullback that a user's function is, in terms of Tensors."""
 
-  def __init__(self, name: str, grad_fxn: Callable[..., Any], arguments: int, with_results: bool = True) -> None:
-    self.name, self.grad_fxn, self.arguments, self.with_results = name, grad_fxn, arguments, with_results
+  def __init__(self, name: str, grad_fxn: Callable[..., Any], arguments: int) -> None:
+    self.name, self.grad_fxn, self.arguments = name, grad_fxn, arguments
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
     gradient = [Tensor.wrap(r.const_like(0) if g is None else g, False) for g, r in zip(gs, results, strict=True)]

@@ -11,16 +11,15 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from tiny_runtime import Device
+from tiny_tensor.base import TensorBase
+from tiny_tensor.containers import leaves
 from tiny_tensor.custom_gradient import new_argument
 from tiny_tensor.shapes import upper
 from tiny_uop import DType, Ops, Shape, UOp, new_buffer_id, prod
-
-if TYPE_CHECKING:
-  from tiny_tensor.base import TensorBase
 
 
 class TransformError(RuntimeError):
@@ -83,6 +82,15 @@ def outside(frame: Frame) -> Iterator[None]:
 def name_of(f: Callable[..., Any]) -> str:
   """What a function is called in messages."""
   return str(getattr(f, "__name__", type(f).__name__))
+
+
+def returned(result: Any, name: str) -> list[Any]:
+  """The Tensors that a function gave, in containers. Raises TypeError for anything else, naming where it stands."""
+  found = list(leaves(result, "the result"))
+  for path, leaf in found:
+    if not isinstance(leaf, TensorBase):
+      raise TypeError(f"{path} of {name} is the {type(leaf).__name__} {leaf!r:.40}: return Tensors")
+  return [leaf for _, leaf in found]
 
 
 # *** placeholders ***

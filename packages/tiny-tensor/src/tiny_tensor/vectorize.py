@@ -129,10 +129,8 @@ def _draw(
 
 def _results(frame: Frame, result: Any, out_axes: Any, batch: Batching) -> Any:
   """What the function gave, for all examples."""
-  found = list(leaves(result, "the result"))
-  for path, leaf in found:
-    if not isinstance(leaf, Tensor):
-      raise TypeError(f"{path} of {frame.name} is the {type(leaf).__name__} {leaf!r:.40}: return Tensors")
+  tracing.returned(result, frame.name)
+  found: list[tuple[str, Tensor]] = list(leaves(result, "the result"))
   all_examples = batch([leaf.uop for _, leaf in found])
   made: list[Tensor] = []
   axes = spread_axes(out_axes, result, "out_axes", "the result")

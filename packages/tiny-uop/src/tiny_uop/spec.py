@@ -15,7 +15,8 @@ from tiny_uop.bounds_proof import check_bounds
 from tiny_uop.context import SPEC
 from tiny_uop.kernel import is_kernel
 from tiny_uop.ops import Ops
-from tiny_uop.spec_tables import LEVELS, Row
+from tiny_uop.spec_rows import Row
+from tiny_uop.spec_tables import LEVELS
 from tiny_uop.uop import UOp
 
 Level = Literal["tensor", "schedule", "kernel", "program"]

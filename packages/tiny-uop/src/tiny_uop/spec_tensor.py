@@ -1,0 +1,131 @@
+"""The rows of the spec for what only tensor graphs have: movement, reductions, effects, kernels that are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tiny_uop.args import CustomGradient
+from tiny_uop.kernel import is_kernel, kernel_params, written_params
+from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.shape import pairs, prod, same_shape, same_size
+from tiny_uop.spec_rows import alike, is_a, is_integer, is_value, row, void
+from tiny_uop.uop import UOp
+
+
+def _geometry(u: UOp) -> bool:
+  """The parts common to movement: dtype, and one extra integer source per None in the argument."""
+  extra = u.src[1:]
+  literal = all(a is None or is_a(a, int) for a in u.arg)
+  return (
+    u.dtype is u.src[0].dtype
+    and literal
+    and sum(a is None for a in u.arg) == len(extra)
+    and all(is_integer(e.dtype) for e in extra)
+  )
+
+
+def _expand(u: UOp) -> bool:
+  old, new = u.src[0].shape, u.shape
+  return (
+    _geometry(u)
+    and len(old) == len(new)
+    and all(same_size(o, n) or same_size(o, 1) for o, n in zip(old, new, strict=True))
+  )
+
+
+def _shrink(u: UOp) -> bool:
+  old, bounds = u.src[0].shape, pairs(u.geometry)
+  known = (
+    (a, b, s)
+    for (a, b), s in zip(bounds, old, strict=True)
+    if isinstance(a, int) and isinstance(b, int) and isinstance(s, int)
+  )
+  return _geometry(u) and all(0 <= a <= b <= s for a, b, s in known)
+
+
+def _pad(u: UOp) -> bool:
+  return _geometry(u) and len(u.arg) == 2 * len(u.src[0].shape) and all(a is None or a >= 0 for a in u.arg)
+
+
+def _axes(arg: Any, rank: int) -> bool:
+  return isinstance(arg, tuple) and all(is_a(a, int) and 0 <= a < rank for a in arg) and list(arg) == sorted(set(arg))
+
+
+def _tensor_reduce(u: UOp) -> bool:
+  op, axes = u.arg
+  return op in (Ops.ADD, Ops.MUL, Ops.MAX) and alike(u, 1) and _axes(axes, len(u.src[0].shape))
+
+
+def _tensor_store(u: UOp) -> bool:
+  view, value = u.src
+  target = view.base
+  while target.op is Ops.BITCAST or target.op in GroupOp.Movement:
+    target = target.src[0]
+  return (
+    void(u)
+    and target.op in (Ops.BUFFER, Ops.AFTER)
+    and view.dtype is value.dtype
+    and same_shape(view.shape, value.shape)
+  )
+
+
+def is_sized(u: UOp) -> bool:
+  # of shape () broadcasts: constants stand without a shape
+  shapes = [s.shape for s in u.src]
+  return all(shape == () or same_shape(shape, u.shape) for shape in shapes)
+
+
+def _own_gradient(u: UOp) -> bool:
+  value, bundle = u.src
+  rule = u.arg
+  results = bundle.src[rule.inputs :]
+  return (
+    isinstance(rule, CustomGradient)
+    and bundle.op is Ops.SINK
+    and u.dtype is value.dtype
+    and is_value(u.dtype)
+    and 0 <= rule.inputs
+    and 0 <= rule.output < len(results)
+  )
+
+
+def _tensor_call(u: UOp) -> bool:
+  kernel, device, *inputs = u.src
+  params, written = kernel_params(kernel), written_params(kernel)
+  sizes = {n + len(written): (s.dtype, prod(s.shape)) for n, s in enumerate(inputs)}
+  return (
+    is_kernel(kernel)
+    and device.op is Ops.DEVICE
+    and written == set(range(len(written)))
+    and is_a(u.arg, int)
+    and u.arg in written
+    and params[u.arg].base is u.dtype
+    and all(n in written or (p.base, p.size) == sizes.get(n) for n, p in params.items())
+  )
+
+
+TENSOR = (
+  row(Ops.RESHAPE, "one value and a shape of as many elements",
+      lambda u: _geometry(u) and same_size(prod(u.shape), prod(u.src[0].shape))),
+  row(Ops.EXPAND, "one value and a shape that differs where its size is 1", _expand),
+  row(Ops.PERMUTE, "one value and an order of its axes",
+      lambda u: len(u.src) == 1 and u.dtype is u.src[0].dtype and sorted(u.arg) == list(range(len(u.src[0].shape)))),
+  row(Ops.PAD, "one value and (before, after) per axis", _pad),
+  row(Ops.SHRINK, "one value and (start, stop) per axis, inside it", _shrink),
+  row(Ops.FLIP, "one value and some of its axes, ascending",
+      lambda u: alike(u, 1) and _axes(u.arg, len(u.src[0].shape))),
+  row(Ops.REDUCE, "one value of its dtype and arg (ADD, MUL or MAX, ascending axes)", _tensor_reduce),
+  row(GroupOp.Identity, "one source of its dtype", lambda u: alike(u, 1)),
+  row(Ops.CUSTOM_GRADIENT, "a value of its dtype, a SINK of inputs and results, and CustomGradient as arg",
+      _own_gradient),
+  row(Ops.BARRIER, "a value of its dtype, and values that come before",
+      lambda u: bool(u.src) and u.src[0].dtype is u.dtype and all(is_value(s.dtype) for s in u.src)),
+  row(Ops.CALL, "a kernel whose PARAMs are its results, then its inputs; a DEVICE; the inputs, of the sizes and dtypes "
+      "of their PARAMs; the number of the result as arg, and its dtype", _tensor_call),
+  row(Ops.COPY, "a value of its dtype and a DEVICE",
+      lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
+  row(Ops.STORE, "a view of a BUFFER or AFTER and a value of its dtype and shape", _tensor_store),
+  row(Ops.AFTER, "a BUFFER, a view or an AFTER, and effects",
+      lambda u: len(u.src) > 1 and u.src[0].dtype is u.dtype and is_value(u.dtype) and all(void(s) for s in u.src[1:])),
+  row(Ops.SINK, "dtype void", void),
+)  # fmt: skip
