@@ -101,9 +101,9 @@ def test_accesses_outside(body: str, message: str) -> None:
       "thread (0, 0, 0) of group (1, 0, 0) changes byte 0 of p0, which thread 0 of group number",
     ),
     (
-      "if (gid.x) p0[lid.x] = p0[lid.x] + p0[64]; else p0[lid.x] = 1;",
+      "if (gid.x) p0[lid.x + 64] = p0[lid.x + 1] + 1; else p0[lid.x] = 1;",
       2,
-      "reads byte 0 of p0, which thread 0 of group",
+      "reads byte 4 of p0, which thread 1 of group",
     ),
   ],
 )

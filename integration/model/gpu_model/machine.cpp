@@ -203,7 +203,9 @@ void access(void* address, size_t bytes, bool write, void* code) {
   if (!region) return outside(at, bytes, write);
   if (write && !region->writable) return fail("writes to %s, which is only to be read", region->name.c_str());
   const uint32_t me = group_number * size + current->number + 1;
-  for (size_t i = 0; i < bytes && !launch->unchecked; i++)
+  // the first element is read where a gate is closed, and what was read is not used (tiny_codegen/gates.py)
+  const bool closed = !write && at == region->begin;
+  for (size_t i = 0; i < bytes && !launch->unchecked && !closed; i++)
     write ? check_write(*region, at + i, me) : check_read(*region, at + i, me);
   if (launch->counting) current->events.push_back({code, at, static_cast<uint8_t>(bytes), write, region->shared});
 }
@@ -249,6 +251,55 @@ void count_events() {
     for (const auto& one : together) count_one(one.second);
   }
 }
+
+// *** numbers in memory ***
+
+// Types of operands of matrix instructions.
+struct Number {
+  size_t size;
+  double (*read)(const char* at);
+  void (*write)(char* at, double value);
+};
+
+template <typename T>
+double read_as(const char* at) {
+  T value;
+  memcpy(&value, at, sizeof value);
+  return static_cast<double>(value);
+}
+
+template <typename T>
+void write_as(char* at, double value) {
+  T number = static_cast<T>(value);
+  memcpy(at, &number, sizeof number);
+}
+
+double read_half(const char* at) {
+  uint16_t bits;
+  memcpy(&bits, at, 2);
+  int exponent = bits >> 10 & 31, digits = bits & 1023;
+  double value = exponent == 31 ? (digits ? __builtin_nan("") : __builtin_inf())
+                                : __builtin_ldexp(exponent ? digits + 1024 : digits, (exponent ? exponent : 1) - 25);
+  return bits >> 15 ? -value : value;
+}
+
+double read_bfloat(const char* at) {
+  uint16_t bits;
+  memcpy(&bits, at, 2);
+  uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  return read_as<float>(reinterpret_cast<const char*>(&wide));
+}
+
+// in the order of gpu_model/llvm_source.py
+const Number NUMBERS[] = {
+    {2, read_half, nullptr},
+    {2, read_bfloat, nullptr},
+    {4, read_as<float>, write_as<float>},
+    {8, read_as<double>, write_as<double>},
+    {1, read_as<int8_t>, nullptr},
+    {1, read_as<uint8_t>, nullptr},
+    {4, read_as<int32_t>, write_as<int32_t>},
+};
 
 // *** fibers ***
 
@@ -409,6 +460,57 @@ void machine_shared(const char* name, void* begin, size_t bytes) {
 void machine_wrong(const char* what) { fail("%s", what); }
 
 unsigned machine_lane() { return current->number % launch->warp; }
+
+unsigned machine_position(unsigned which) {
+  if (which >= 3) return current->thread[which - 3];
+  const unsigned* sizes = launch->groups;
+  return which == 0 ? group_number % sizes[0]
+                    : which == 1 ? group_number / sizes[0] % sizes[1] : group_number / sizes[0] / sizes[1];
+}
+
+// A table is n, m, k, threads, the types of operands and of results, the elements per thread of a, b and c; then for each
+// of these matrices, thread and element the row and the column where it is.
+void machine_matrix(int line, const int* table, const void* given, void* made) {
+  const int n = table[0], m = table[1], k = table[2], lanes = table[3];
+  const Number in = NUMBERS[table[4]], out = NUMBERS[table[5]];
+  const int counts[3] = {table[6], table[7], table[8]};
+  const size_t bytes = (counts[0] + counts[1]) * in.size + counts[2] * out.size;
+  std::vector<char> all(bytes * launch->warp);
+  machine_exchange(line, given, bytes, all.data());
+  const int shapes[3][2] = {{m, k}, {k, n}, {m, n}};
+  std::vector<double> matrices[3];
+  const int* place = table + 9;
+  const int* results = nullptr;
+  size_t offset = 0;
+  for (int which = 0; which < 3; which++) {
+    const Number number = which == 2 ? out : in;
+    matrices[which].resize(shapes[which][0] * shapes[which][1]);
+    if (which == 2) results = place;
+    for (int lane = 0; lane < lanes; lane++)
+      for (int element = 0; element < counts[which]; element++, place += 2)
+        matrices[which][place[0] * shapes[which][1] + place[1]] =
+            number.read(&all[lane * bytes + offset + element * number.size]);
+    offset += counts[which] * number.size;
+  }
+  results += machine_lane() * counts[2] * 2;
+  for (int element = 0; element < counts[2]; element++, results += 2) {
+    double sum = matrices[2][results[0] * n + results[1]];
+    for (int step = 0; step < k; step++)
+      sum += matrices[0][results[0] * k + step] * matrices[1][step * n + results[1]];
+    out.write(static_cast<char*>(made) + element * out.size, sum);
+  }
+}
+
+// What a processor without such arithmetic calls for a bfloat: it is in the low half of the register.
+float __truncsfbf2(float value) {
+  uint32_t bits, sign;
+  memcpy(&bits, &value, 4);
+  sign = bits & 0x80000000u;
+  bits = value != value ? sign | 0x7fc0 << 16 : bits + 0x7fff + (bits >> 16 & 1);
+  bits >>= 16;
+  memcpy(&value, &bits, 4);
+  return value;
+}
 
 // *** what -fsanitize=thread calls ***
 

@@ -13,6 +13,11 @@ void machine_shared(const char* name, void* begin, size_t size);
 unsigned machine_lane();
 // What the thread does is wrong, in words.
 void machine_wrong(const char* what);
+// Axis 0, 1, 2 of the workgroup, and 3, 4, 5 of the thread in it.
+unsigned machine_position(unsigned which);
+// A matrix instruction of the warp: `given` has this thread's elements of a, b and c one after the other, `made` gets its
+// elements of the result. machine.cpp says what a table is.
+void machine_matrix(int line, const int* table, const void* given, void* made);
 }
 
 // Functions that are the model's own, not the kernel's: their memory accesses are not looked at.

@@ -75,7 +75,7 @@ class Options:
 def library() -> Any:
   """The machine, compiled, with names that kernels find."""
   source = (HERE / "machine.cpp").read_text()
-  return ctypes.CDLL(str(built(source, (*COMMON, "-O2"))), mode=ctypes.RTLD_GLOBAL)
+  return ctypes.CDLL(str(built(source, (*COMMON, "-O1"))), mode=ctypes.RTLD_GLOBAL)
 
 
 def launch(

@@ -35,7 +35,7 @@ def folder() -> tempfile.TemporaryDirectory[str]:
   return tempfile.TemporaryDirectory(prefix="gpu-model-")
 
 
-def built(source: str, flags: Sequence[str], libraries: Sequence[str] = ()) -> Path:
+def built(source: str, flags: Sequence[str]) -> Path:
   """A shared object of C++ source, compiled once. Raises Refused."""
   path = Path(folder().name, sha256("\0".join([source, *flags]).encode()).hexdigest()[:32] + ".so")
   if not path.exists():
@@ -45,9 +45,16 @@ def built(source: str, flags: Sequence[str], libraries: Sequence[str] = ()) -> P
     # linked in a step of its own: with the flags of a sanitizer the linker would add the sanitizer
     written = path.with_suffix(".o")
     _run([cxx, *flags, f"-I{HERE}", "-c", "-xc++", "-", "-o", str(written)], source)
-    _run([cxx, "-shared", str(written), "-o", str(path), *libraries, "-lm"], "")
-    written.unlink()
+    linked(written)
   return path
+
+
+def linked(path: Path) -> Path:
+  """The shared object of an object file, which goes. Raises Refused."""
+  made = path.with_suffix(".so")
+  _run([compiler() or "g++", "-shared", str(path), "-o", str(made), "-lm"], "")
+  path.unlink()
+  return made
 
 
 def _run(command: Sequence[str], text: str) -> None:
