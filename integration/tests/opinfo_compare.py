@@ -6,7 +6,7 @@ In: an OpInfo and what computes it with our Tensors. Out: nothing, or an Asserti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,46 +151,30 @@ def check_forward(
     compare(f"result {i}", a, b, rtol, atol, int32, shapes_only)
 
 
-def check_backward(ours: Ours, theirs: Ours, case: Case, rtol: float, atol: float, second: bool) -> None:
+def check_backward(
+  ours: Ours, theirs: Ours, case: Case, rtol: float, atol: float, second: bool = False, compared: str | None = None
+) -> None:
   """Gradients of a weighted sum of all float results in all inputs that want one; with `second`, those of these."""
   wanted = [(a, b) for a, b in case.tensors if b.requires_grad]
   for a, _ in wanted:
     a.requires_grad_(True)
-  expected = [e for e in flat(theirs(*case.theirs[0], **case.theirs[1])) if _differentiable(e)]
-  got = [g for g in flat(ours(*case.ours[0], **case.ours[1])) if isinstance(g, Tensor) and g.is_floating_point()]
-  if not wanted or not expected:
-    return
-  keep = [i for i, e in enumerate(_floats(theirs, case)) if e.requires_grad]
-  got = [got[i] for i in keep]
+  results = [flat(f(*args, **kwargs)) for f, (args, kwargs) in ((ours, case.ours), (theirs, case.theirs))]
+  if compared is not None:
+    results = [eval(compared)(part) for part in results]
+  pairs = [(a, b) for a, b in zip(*results, strict=True) if isinstance(b, torch.Tensor) and b.requires_grad]
   rng = np.random.default_rng(0)
-  weights = [rng.uniform(0.5, 1.5, tuple(e.shape)).astype(values_of(e).dtype) for e in expected]
   for order in (1, 2) if second else (1,):
-    total = sum((e * torch.from_numpy(np.asarray(w))).sum() for e, w in zip(expected, weights, strict=True))
-    their_grads = torch.autograd.grad(
-      total, [b for _, b in wanted], allow_unused=True, create_graph=order == 1 and second
-    )
-    mine = sum(((g * Tensor(w)).sum() for g, w in zip(got, weights, strict=True)), start=Tensor(0.0))
-    our_grads = mine.gradient(*[a for a, _ in wanted], materialize_grads=True)
-    compute(our_grads)
-    for i, (a, b) in enumerate(zip(our_grads, their_grads, strict=True)):
-      zero = torch.zeros_like(wanted[i][1]) if b is None else b
-      compare(f"derivative {order} in input {i}", a, zero, rtol, atol)
-    again = [(a, b) for a, b in zip(our_grads, their_grads, strict=True) if b is not None and b.requires_grad]
-    if not again:
+    if not wanted or not pairs:
       return
-    got, expected = [a for a, _ in again], [b for _, b in again]
-    weights = [rng.uniform(0.5, 1.5, tuple(e.shape)).astype(values_of(e).dtype) for e in expected]
-
-
-def _differentiable(result: Any) -> bool:
-  return isinstance(result, torch.Tensor) and result.requires_grad
-
-
-def _floats(theirs: Ours, case: Case) -> Iterator[Any]:
-  """The float results of PyTorch, whether they have gradients or not."""
-  for e in flat(theirs(*case.theirs[0], **case.theirs[1])):
-    if isinstance(e, torch.Tensor) and e.is_floating_point():
-      yield e
+    weights = [rng.uniform(0.5, 1.5, tuple(b.shape)).astype(values_of(b).dtype) for _, b in pairs]
+    total = sum((b * torch.from_numpy(np.asarray(w))).sum() for (_, b), w in zip(pairs, weights, strict=True))
+    theirs_ = torch.autograd.grad(total, [b for _, b in wanted], allow_unused=True, create_graph=order == 1 and second)
+    mine = sum(((a * Tensor(w)).sum() for (a, _), w in zip(pairs, weights, strict=True)), start=Tensor(0.0))
+    ours_ = mine.gradient(*[a for a, _ in wanted], materialize_grads=True)
+    compute(ours_)
+    for i, (a, b) in enumerate(zip(ours_, theirs_, strict=True)):
+      compare(f"derivative {order} in input {i}", a, torch.zeros_like(wanted[i][1]) if b is None else b, rtol, atol)
+    pairs = [(a, b) for a, b in zip(ours_, theirs_, strict=True) if b is not None and b.requires_grad]
 
 
 def spread(count: int, wanted: int) -> list[int]:

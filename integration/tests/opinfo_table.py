@@ -71,9 +71,14 @@ WRITTEN = {
   "bernoulli": "lambda p: (p.rand_like() < p).cast(p.dtype)",
 }
 
-# PyTorch's positions and counts are int64, ours int32.
+# PyTorch's positions, counts and sums of bool are int64, ours int32.
 INT32 = frozenset(
   """
+arange argmax argmin argsort argwhere bincount bucketize count_nonzero cummax cummin linalg.matrix_rank
+linalg.matrix_rank|hermitian max|reduction_with_dim median min|reduction_with_dim multinomial nanmedian nansum
+nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d
+nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.max_pool3d nn.functional.one_hot nonzero prod
+searchsorted sort sum unique unique_consecutive tril_indices triu_indices trace cumsum cumprod cartesian_prod
 """.split()
 )
 
@@ -159,6 +164,17 @@ shapes, and no tensors:
 broadcast_shapes
 """)
 
+# Left out by default: loops of many kernels (singular values), or samples that take long to make.
+SLOW = frozenset(
+  """
+linalg.cond norm|nuc pinverse mode linalg.matrix_rank linalg.matrix_rank|hermitian linalg.pinv linalg.pinv|hermitian
+linalg.pinv|singular linalg.svd linalg.svdvals linalg.matrix_norm linalg.norm linalg.norm|subgradients_at_zero
+linalg.solve_triangular nn.functional.max_unpool1d nn.functional.max_unpool1d|grad nn.functional.max_unpool2d
+nn.functional.max_unpool2d|grad nn.functional.max_unpool3d nn.functional.max_unpool3d|grad nn.functional.max_pool2d
+nn.functional.grid_sample index_reduce|prod
+""".split()
+)
+
 # What nobody has written yet.
 MISSING = frozenset(
   """
@@ -232,6 +248,7 @@ _LAST = "windows that overlap name a position twice: the gradient goes to what w
 FORWARD_ONLY = {
   "cholesky_inverse": "only the triangle that is read has a gradient",
   "cholesky_solve": "only the triangle that is read has a gradient",
+  "linalg.pinv|hermitian": "only the triangle that is read has a gradient",
   "nn.functional.max_unpool1d": _LAST,
   "nn.functional.max_unpool2d": _LAST,
   "nn.functional.max_unpool3d": _LAST,
@@ -240,6 +257,7 @@ FORWARD_ONLY = {
 
 # Relative and absolute differences that are allowed, where they are not those of `tolerance`.
 TOLERANCES = {
+  "matrix_exp": (1e-2, 1e-3),
   "nn.functional.conv_transpose3d": (1e-4, 1e-4),
 }
 

@@ -56,24 +56,19 @@ def check(name: str, dtype: str, sample: Any, second: bool) -> bool:
   if table.why_left_out(name, sample, dtype):
     return False
   rtol, atol = table.of(table.TOLERANCES, name) or (1e-4, 1e-5)
+  compared, shapes_only = table.of(table.COMPARED, name), name in table.SHAPES_ONLY
+  smooth = dtype == "float32" and op.supports_autograd and not shapes_only and not table.of(table.FORWARD_ONLY, name)
   try:
     case = case_of(sample)
-    check_forward(
-      ours, op.op, case, rtol, atol, name in table.INT32, table.of(table.COMPARED, name), name in table.SHAPES_ONLY
-    )
-    if (
-      dtype == "float32"
-      and op.supports_autograd
-      and not table.of(table.FORWARD_ONLY, name)
-      and name not in table.SHAPES_ONLY
-    ):
-      check_backward(ours, op.op, case, 10 * rtol, 10 * atol, second and op.supports_gradgrad)
+    check_forward(ours, op.op, case, rtol, atol, name in table.INT32, compared, shapes_only)
+    if smooth:
+      check_backward(ours, op.op, case, 10 * rtol, 10 * atol, second and op.supports_gradgrad, compared)
   except NotForUs:
     return False
   return True
 
 
-@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("name", [name for name in COVERED if EVERYTHING or name not in table.SLOW])
 def test_operator(name: str) -> None:
   """Forward in every dtype; first derivatives, and in the long run second ones."""
   assert table.resolve(name) is not None, f"{name} is in no list and nothing computes it"

@@ -100,3 +100,18 @@ def test_decoder_layer() -> None:
   (x, y), (memory, other) = both(3, 2, 8), both(5, 2, 8)
   mask = np.triu(np.full((3, 3), -np.inf, np.float32), 1)
   check([ours(x, memory, Tensor(mask))], [theirs(y, other, torch.tensor(mask))], [(x, y), (memory, other)])
+
+
+def test_encoder_and_decoder() -> None:
+  encoder, other_encoder = (
+    n.TransformerEncoder(n.TransformerEncoderLayer(8, 2, 16), 2, n.LayerNorm(8)) for n in (nn, torch.nn)
+  )
+  decoder, other_decoder = (n.TransformerDecoder(n.TransformerDecoderLayer(8, 2, 16), 2) for n in (nn, torch.nn))
+  with_our_weights(encoder, other_encoder)
+  with_our_weights(decoder, other_decoder)
+  (x, y), (target, other) = both(4, 2, 8), both(3, 2, 8)
+  mask = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
+  ours = decoder(target, encoder(x, Tensor(mask)), tgt_is_causal=True)
+  causal = torch.nn.Transformer.generate_square_subsequent_mask(3)
+  theirs = other_decoder(other, other_encoder(y, torch.tensor(mask)), causal)
+  check([ours], [theirs], [(x, y), (target, other)])

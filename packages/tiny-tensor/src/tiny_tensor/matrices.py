@@ -101,10 +101,16 @@ class MatrixMixin(LinalgMixin):
     largest = self.detach().select_axis(self.ndim - 1, 0, 1).squeeze(-1)
     return absolute.as_dtype(self.dtype).maximum(largest * relative.as_dtype(self.dtype)).unsqueeze(-1)
 
+  def from_lower(self) -> Self:
+    """The symmetric matrices with these lower triangles."""
+    return self.tril() + self.tril(-1).transpose(-2, -1)
+
   def pinv(self, rtol: Operand | None = None, *, atol: Operand | None = None, hermitian: bool = False) -> Self:
-    """The pseudo-inverse (Moore–Penrose) of `(…, m, n)`: `(…, n, m)`. What counts as 0 says `cutoff`; that a matrix is
-    `hermitian` changes nothing.
+    """The pseudo-inverse (Moore–Penrose) of `(…, m, n)`: `(…, n, m)`. What counts as 0 says `cutoff`. Of matrices
+    that are `hermitian` only the lower triangle is read.
     """
+    if hermitian:
+      return self.from_lower().pinv(rtol, atol=atol)
     if 0 in self.shape:
       return self.as_float().transpose(-2, -1)
     u, s, vt = self.svd(False)
@@ -120,7 +126,11 @@ class MatrixMixin(LinalgMixin):
     rtol: Operand | None = None,
     hermitian: bool = False,
   ) -> Self:
-    """How many singular values are not 0, by `cutoff` (or greater than `tol`)."""
+    """How many singular values are not 0, by `cutoff` (or greater than `tol`). Of matrices that are `hermitian` only the
+    lower triangle is read.
+    """
+    if hermitian:
+      return self.from_lower().matrix_rank(tol, atol=atol, rtol=rtol)
     if min(int(s) for s in self.shape[-2:]) == 0:
       return self.filled(self.shape[:-2], 0, dtypes.int32)
     s = self.detach().svdvals()

@@ -1,7 +1,13 @@
 """Layers, optimisers and model files."""
 
-from tiny_tensor.nn import datasets, optim, schedule, state
-from tiny_tensor.nn.attention import MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
+from tiny_tensor.nn import datasets, functional, optim, schedule, state
+from tiny_tensor.nn.attention import (
+  MultiheadAttention,
+  TransformerDecoder,
+  TransformerDecoderLayer,
+  TransformerEncoder,
+  TransformerEncoderLayer,
+)
 from tiny_tensor.nn.clip import clip_grad_norm_, clip_grad_value_
 from tiny_tensor.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from tiny_tensor.nn.embedding import Embedding
@@ -42,11 +48,14 @@ __all__ = [
   "RMSNorm",
   "RNN",
   "Sequential",
+  "TransformerDecoder",
   "TransformerDecoderLayer",
+  "TransformerEncoder",
   "TransformerEncoderLayer",
   "clip_grad_norm_",
   "clip_grad_value_",
   "datasets",
+  "functional",
   "optim",
   "schedule",
   "state",

@@ -1,7 +1,9 @@
 """Attention of several heads, and the layers of transformers (Vaswani et al., 2017)."""
 
+import copy
 import math
 from collections.abc import Callable
+from typing import Any
 
 from tiny_tensor.nn.linear import Linear
 from tiny_tensor.nn.norm import LayerNorm
@@ -163,3 +165,59 @@ class TransformerDecoderLayer(_TransformerLayer):
 
     x = self.around(self.around(tgt, self.norm1, attend), self.norm2, look)
     return self.around(x, self.norm3, self.feed_forward)
+
+
+class _TransformerStack:
+  """Copies of a layer one after the other, and a norm behind them. As in PyTorch, all begin with the same weights."""
+
+  def __init__(self, layer: _TransformerLayer, num_layers: int, norm: Callable[[Tensor], Tensor] | None) -> None:
+    if num_layers < 1:
+      raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+    self.layers = [copy.deepcopy(layer) for _ in range(num_layers)]
+    self.norm = norm
+
+  def through(self, x: Tensor, step: Callable[[Any, Tensor], Tensor]) -> Tensor:
+    """`x` through all layers, by `step(layer, x)`, and the norm."""
+    for layer in self.layers:
+      x = step(layer, x)
+    return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(_TransformerStack):
+  """`num_layers` copies of a TransformerEncoderLayer, and `norm` behind them. The arguments of a call are a layer's."""
+
+  def __init__(
+    self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Callable[[Tensor], Tensor] | None = None
+  ) -> None:
+    super().__init__(encoder_layer, num_layers, norm)
+
+  def __call__(
+    self,
+    src: Tensor,
+    mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool = False,
+  ) -> Tensor:
+    return self.through(src, lambda layer, x: layer(x, mask, src_key_padding_mask, is_causal))
+
+
+class TransformerDecoder(_TransformerStack):
+  """`num_layers` copies of a TransformerDecoderLayer, and `norm` behind them. The arguments of a call are a layer's."""
+
+  def __init__(
+    self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Callable[[Tensor], Tensor] | None = None
+  ) -> None:
+    super().__init__(decoder_layer, num_layers, norm)
+
+  def __call__(
+    self,
+    tgt: Tensor,
+    memory: Tensor,
+    tgt_mask: Tensor | None = None,
+    memory_mask: Tensor | None = None,
+    tgt_key_padding_mask: Tensor | None = None,
+    memory_key_padding_mask: Tensor | None = None,
+    tgt_is_causal: bool = False,
+  ) -> Tensor:
+    masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal)
+    return self.through(tgt, lambda layer, x: layer(x, memory, *masks))
