@@ -17,6 +17,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # which PyTorch's test data import
 
+import opinfo_report as report  # noqa: E402
 import opinfo_table as table  # noqa: E402
 from opinfo_compare import NotForUs, case_of, check_backward, check_forward, spread  # noqa: E402
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
@@ -27,7 +28,7 @@ EVERYTHING = os.environ.get("OPINFO") == "all"
 DTYPES = ("float32", "int64", "bool")
 OPS = {table.full_name(op): op for op in op_db}
 LISTS = {"by design": table.BY_DESIGN, "out of scope": table.OUT_OF_SCOPE, "missing": table.MISSING}
-COVERED = [name for name in OPS if not any(name in names for names in LISTS.values())]
+COVERED = report.covered()
 
 
 @pytest.fixture(autouse=True)
@@ -38,19 +39,19 @@ def _device() -> Iterator[None]:
     yield
 
 
-def samples(name: str, dtype: str, wanted: int) -> Iterator[tuple[int, Any]]:
-  """Position and sample: `wanted` of those that an operator has for a dtype, or all."""
+def samples(name: str, dtype: str, wanted: int) -> Iterator[tuple[int, Any, bool]]:
+  """Position, sample, and whether it is the last: `wanted` of those that an operator has for a dtype, or all."""
   op, kind = OPS[name], getattr(torch, dtype)
   if kind not in op.supported_dtypes("cpu"):
     return
   torch.manual_seed(0)
   found = list(op.sample_inputs("cpu", kind, requires_grad=dtype == "float32" and op.supports_autograd))
   for i in range(len(found)) if EVERYTHING else spread(len(found), wanted):
-    yield i, found[i]
+    yield i, found[i], i == len(found) - 1
 
 
-def check(name: str, dtype: str, sample: Any, second: bool) -> bool:
-  """Compare one sample; whether there was anything to compare."""
+def check(name: str, dtype: str, sample: Any, backward: bool, second: bool) -> bool:
+  """Compare one sample, with derivatives or without; whether there was anything to compare."""
   ours, op = table.resolve(name), OPS[name]
   assert ours is not None
   if table.why_left_out(name, sample, dtype):
@@ -61,7 +62,7 @@ def check(name: str, dtype: str, sample: Any, second: bool) -> bool:
   try:
     case = case_of(sample)
     check_forward(ours, op.op, case, rtol, atol, name in table.INT32, compared, shapes_only)
-    if smooth:
+    if smooth and backward:
       check_backward(ours, op.op, case, 10 * rtol, 10 * atol, second and op.supports_gradgrad, compared)
   except NotForUs:
     return False
@@ -74,9 +75,9 @@ def test_operator(name: str) -> None:
   assert table.resolve(name) is not None, f"{name} is in no list and nothing computes it"
   compared = False
   for dtype, wanted in zip(DTYPES, (2, 1, 1), strict=True):
-    for i, sample in samples(name, dtype, wanted):
+    for i, sample, last in samples(name, dtype, wanted):
       try:
-        compared |= check(name, dtype, sample, EVERYTHING)
+        compared |= check(name, dtype, sample, EVERYTHING or last, EVERYTHING)
       except Exception as error:
         raise AssertionError(f"{name}, {dtype} sample {i}: {error}") from error
   if EVERYTHING:
@@ -104,3 +105,8 @@ def test_what_is_missing_is_missing(name: str) -> None:
 def test_tables_name_covered_operators(names: Any) -> None:
   plain = {name.partition("|")[0] for name in COVERED}
   assert not [name for name in names if name not in COVERED and name not in plain]
+
+
+def test_the_page_is_up_to_date() -> None:
+  what_to_do = "make it anew: python integration/tests/opinfo_report.py --write"
+  assert report.PAGE.read_text(encoding="utf-8") == report.page(), what_to_do

@@ -49,7 +49,9 @@ class GradientMixin(RandomMixin):
       if t.uop not in found and not materialize_grads and 0 not in t.shape:
         raise RuntimeError(f"{self!r} does not depend on {t!r}; materialize_grads=True gives zeros instead")
       uop = found.get(t.uop)
-      out.append(self.wrap(uop) if uop is not None else t.wrap(const_uop(0.0, t.dtype, t.shape, t.device), False))
+      # with the history of self, so that to look at a derivative does not end its graph
+      none = t.wrap(const_uop(0.0, t.dtype, t.shape, t.device), False)
+      out.append(none if uop is None else self.wrap(uop, None, self.history))
     return out
 
   def backward(self, gradient: Self | None = None) -> Self:

@@ -126,8 +126,8 @@ class MatrixMixin(LinalgMixin):
     rtol: Operand | None = None,
     hermitian: bool = False,
   ) -> Self:
-    """How many singular values are not 0, by `cutoff` (or greater than `tol`). Of matrices that are `hermitian` only the
-    lower triangle is read.
+    """How many singular values are not 0, by `cutoff` (or greater than `tol`). Of matrices that are `hermitian` only
+    the lower triangle is read.
     """
     if hermitian:
       return self.from_lower().matrix_rank(tol, atol=atol, rtol=rtol)

@@ -99,26 +99,27 @@ class ReduceMixin(SpecialMixin):
     return x.sum(axis, keepdim).div(n).as_dtype(kind)
 
   @known_as(dim="axis", unbiased="correction")
-  def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
+  def var(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> Self:
     """Variance: squared deviations from the mean summed over `n - correction` (0 at least)."""
     x, dtype = self.with_precision()
     deviation = x - x.mean(axis, keepdim=True)
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
     total = deviation.square().sum(axis, keepdim)
-    return total.div(max(n - correction, 0) if isinstance(n, int) else n - correction).as_dtype(dtype)
+    less = 1 if correction is None else correction
+    return total.div(max(n - less, 0) if isinstance(n, int) else n - less).as_dtype(dtype)
 
   @known_as(dim="axis", unbiased="correction")
-  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
+  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> tuple[Self, Self]:
     """Variance and mean."""
     return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
 
   @known_as(dim="axis", unbiased="correction")
-  def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
+  def std(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> Self:
     """Standard deviation: the root of `var`."""
     return self.var(axis, keepdim, correction).sqrt()
 
   @known_as(dim="axis", unbiased="correction")
-  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
+  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> tuple[Self, Self]:
     """Standard deviation and mean."""
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 

@@ -46,7 +46,7 @@ class SolveMixin(GradientMixin):
 
   def check_regular(self, what: str) -> None:
     """ValueError for what is known to be singular before anything is computed: a matrix of one value."""
-    if int(self.shape[-1]) > 1 and is_const(self.uop):
+    if int(self.shape[-1]) > 1 and 0 not in self.shape and is_const(self.uop):
       raise ValueError(f"{what} of a singular matrix: all elements of the {self.shape} tensor are the same constant")
 
   def solve(self, b: Self) -> Self:
