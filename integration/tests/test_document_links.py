@@ -39,9 +39,9 @@ def test_what_is_wrong_with_a_link(target: str, what: str) -> None:
 
 def test_markdown_is_read_as_people_see_it() -> None:
   text = "# `A` [b](c.md), d!\n## Twice\n## Twice\n```python x.py\n# no heading [no](link)\n```\n"
-  text += "`[no](code)` [yes](a_(b).md)\n"
+  text += "`[no](code)` [yes](a_(b).md)\n[over two\nlines](d.md) [no\n\nlink](e.md)\n"
   assert anchors(text) == {"a-b-d", "twice", "twice-1"}
-  assert links(text) == [(1, "c.md"), (7, "a_(b).md")]
+  assert links(text) == [(1, "c.md"), (7, "a_(b).md"), (8, "d.md")]
   (block,) = blocks(text)
   assert (block.language, block.words, block.line, block.end) == ("python", ("x.py",), 4, 6)
   with pytest.raises(ValueError, match="line 1: .*never closed"):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`]*)$")
-LINK = re.compile(r"(?<!\\)!?\[(?:[^\[\]]|\[[^\]]*\])*\]\((?P<target>[^()\s]+(?:\([^)]*\)[^()\s]*)?)\)")
+LABEL = r"(?:[^\[\]\n]|\n(?!\n)|\[[^\[\]]*\])*"  # within a paragraph
+LINK = re.compile(rf"(?<!\\)!?\[{LABEL}\]\((?P<target>[^()\s]+(?:\([^)]*\)[^()\s]*)?)\)")
 HEADING = re.compile(r"^#{1,6} +(?P<text>.+?)(?: +#+)?$")
 CODE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 COMMENT = re.compile(r"^ *<!-- *(?P<text>.*?) *-->$")
@@ -51,17 +51,19 @@ def blocks(text: str) -> list[Block]:
   return found
 
 
-def prose(text: str) -> Iterator[tuple[int, str]]:
-  """(number from 1, line) of what is not in fenced blocks; code spans are blanked out."""
-  fenced = {n for block in blocks(text) for n in range(block.line, block.end + 1)}
-  for number, line in enumerate(text.splitlines(), 1):
-    if number not in fenced:
-      yield number, CODE_SPAN.sub(lambda span: "`" + " " * (len(span[0]) - 2) + "`", line)
+def prose(text: str) -> str:
+  """The text with as many blanks in place of what is in fenced blocks and code spans."""
+  lines = text.splitlines(keepends=True)
+  for block in blocks(text):
+    for number in range(block.line - 1, block.end):
+      lines[number] = re.sub(r"[^\n]", " ", lines[number])
+  return CODE_SPAN.sub(lambda span: "`" + " " * (len(span[0]) - 2) + "`", "".join(lines))
 
 
 def links(text: str) -> list[tuple[int, str]]:
   """(line, target) of each link and picture."""
-  return [(number, link["target"]) for number, line in prose(text) for link in LINK.finditer(line)]
+  plain = prose(text)
+  return [(plain.count("\n", 0, link.start()) + 1, link["target"]) for link in LINK.finditer(plain)]
 
 
 def anchors(text: str) -> set[str]:

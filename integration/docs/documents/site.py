@@ -76,15 +76,10 @@ def _write(path: Path, text: str) -> None:
 
 def _links(text: str, source: Path, repository: str) -> str:
   """Links to files of the repository lead to their pages."""
-  lines = text.splitlines(keepends=True)
-  for number, line in prose(text):
-    for link in reversed(list(LINK.finditer(line))):
-      start, end = link.span()
-      whole = lines[number - 1][start:end]
-      lines[number - 1] = lines[number - 1][:start] + _link(whole, link["target"], source, repository) + (
-        lines[number - 1][end:]
-      )  # fmt: skip
-  return "".join(lines)
+  for link in reversed(list(LINK.finditer(prose(text)))):
+    start, end = link.span()
+    text = text[:start] + _link(text[start:end], link["target"], source, repository) + text[end:]
+  return text
 
 
 def _link(link: str, target: str, source: Path, repository: str) -> str:
