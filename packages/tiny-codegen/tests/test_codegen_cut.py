@@ -11,7 +11,7 @@ from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.cut import cut_sums, masks_outside
-from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import AddrSpace, AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 ROWS, COLUMNS, LENGTH = 40, 32, 44
 Mask = Callable[[Any, Any], Any]
@@ -117,3 +117,14 @@ def test_infinities_that_are_masked_are_not_seen(run_kernel: Any) -> None:
 def test_loops_are_reductions() -> None:
   root = cut_sums(product(MASKS["causal"], ()))
   assert {u.arg[1] for u in root.toposort if u.op is Ops.RANGE} == {AxisType.LOOP, AxisType.REDUCE}
+
+
+@pytest.mark.parametrize("meeting", [False, True])
+def test_sums_in_which_threads_meet_are_left_alone(meeting: bool) -> None:
+  i, k = loop(ROWS, 0), over(LENGTH, 1)
+  near = UOp.alloc(0, dtypes.float32.ptr(1, AddrSpace.LOCAL))
+  filled = near.index(0).store(param(1, LENGTH).index(k).load())
+  value = near.after(filled.barrier() if meeting else filled).index(0).load()
+  total = (k < i + 1).where(value, value.const_like(0.0)).reduce(Ops.ADD, k)
+  root = UOp.sink(param(0, ROWS).index(i).store(total).end(i), arg=KernelInfo("meeting"))
+  assert (cut_sums(root) is root) is meeting

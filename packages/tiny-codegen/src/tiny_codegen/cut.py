@@ -55,10 +55,12 @@ def _masked(total: UOp) -> bool:
 
 
 def _alone(root: UOp, total: UOp) -> bool:
-  """Whether nothing else goes through the loops of a sum."""
+  """Whether nothing else goes through the loops of a sum, and no barrier is in them: threads would not all meet."""
   own = frozenset(total.src[1:])
+  closing = (Ops.REDUCE, Ops.END, Ops.AFTER)
   return not any(
-    u.op in (Ops.REDUCE, Ops.END, Ops.AFTER, Ops.BARRIER) and u is not total and own.intersection(u.src[1:])
+    (u.op in closing and u is not total and own.intersection(u.src[1:]))
+    or (u.op is Ops.BARRIER and own.intersection({*u.src, *u.ranges}))
     for u in root.toposort
   )
 
