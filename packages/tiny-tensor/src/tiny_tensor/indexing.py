@@ -200,13 +200,13 @@ class IndexMixin(ConvMixin):
     if as_tuple:
       found = (self.reshape((1,)) if self.ndim == 0 else self).nonzero()
       return tuple(found.select_axis(1, i, i + 1).squeeze(1) for i in range(int(found.shape[1])))
-    flat = self.as_bool().flatten()
+    # looked at twice, and by sums that look at each element several times
+    flat = self.as_bool().flatten().detach().contiguous()
     count = int(flat.sum().item()) if flat.numel() != 0 else 0
     if self.ndim == 0:
       return self.count_up(0).reshape((count, 0)) if count == 0 else self.filled((count, 0), 0, dtypes.int32)
     if count == 0:
       return self.filled((0, self.ndim), 0, dtypes.int32)
-    flat = flat.detach()
     # before the k-th that holds are all those up to which there are fewer than k
     place = flat.cumsum(0).contiguous().count_below(self.count_up(count) + 1)
     columns = []
