@@ -111,6 +111,22 @@ def test_slice_assignment_to_an_argument() -> None:
   assert x.tolist() == [1, 2, 10]
 
 
+def test_assignment_to_an_argument_that_is_a_view_in_a_later_call() -> None:
+  f = captured(lambda x: x.assign(x + 1).realize(), T(1.0, 2.0))
+  data = T(1.0, 2.0, 3.0)
+  with pytest.raises(JitError, match="argument of 2 elements that is a view"):
+    f(data[1:])
+  assert data.tolist() == [1, 2, 3]
+
+
+def test_state_as_an_argument_of_what_writes_it() -> None:
+  state = T(1.0)
+  f = captured(lambda x: state.assign(state + x).realize(), T(1.0))
+  with pytest.raises(JitError, match="also writes to by another name"):
+    f(state)
+  assert f(T(2.0)).item() == state.item() == 6
+
+
 def test_assignment_outside_that_nobody_has_realised() -> None:
   weight = T(1.0)
   f = captured(lambda x: (x * weight).realize(), T(1.0))

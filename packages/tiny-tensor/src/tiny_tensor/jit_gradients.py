@@ -22,10 +22,16 @@ class Gradients:
     self.buffers = frozenset(buffer for _, uop, _ in self._entries if (buffer := buffer_below(uop)) is not None)
 
   def unshared(self) -> set[int]:
-    """The ids of the gradients that only their owners hold. Raises JitError for one that the function would add to."""
+    """The ids of the gradients that only their owners hold. Raises JitError for one that the function would add to, and
+    for an owner that has died."""
     mine = set()
     for reference, uop, replaced in self._entries:
-      if (owner := reference()) is None or owner.grad is None:
+      if (owner := reference()) is None:
+        raise JitError(
+          f"a tensor of shape {uop.shape} whose gradient the function computed when TinyJit captured it is gone: "
+          "assign() to it instead of replacing it, or reset() the TinyJit"
+        )
+      if owner.grad is None:
         continue
       if not replaced:
         raise JitError(

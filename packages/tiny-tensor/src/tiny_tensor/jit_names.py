@@ -96,6 +96,8 @@ class Names:
       for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         self._queue.append(functools.partial(self._enter, item, f"{path}[{key!r}]"))
     elif isinstance(value, functools.partial):
+      if value.args and isinstance(value.func, types.FunctionType):
+        self._enter_function(value.func, value.args[0], f"{path}.args[0]".lstrip("."))
       for part, name in ((value.func, "func"), (value.args, "args"), (value.keywords, "keywords")):
         self._enter(part, f"{path}.{name}")
     elif isinstance(value, types.MethodType):

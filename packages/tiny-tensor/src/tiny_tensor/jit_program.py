@@ -33,6 +33,8 @@ class Program(Generic[R]):
     self._results = Template(run)
     self._gradients = Gradients(run.outside_gradients)
     self._overwritten = self._updated | self._gradients.buffers
+    self._state = frozenset(self._updated.difference(self._inputs))
+    """What is written and is no argument."""
     self._writes_inputs = not self._updated.isdisjoint(self._inputs)
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
@@ -42,10 +44,20 @@ class Program(Generic[R]):
     """Raises JitError, naming the first argument that differs from how it was at the capture."""
     if (what := inputs.difference(self.described)) is not None:
       raise JitError(f"{what} when TinyJit captured the function: use a TinyJit for each kind of call, or reset() it")
+    for buffer, was in zip(inputs.buffers, self._inputs, strict=True):
+      if was in self._updated and buffer in inputs.copies:
+        raise JitError(
+          f"the function assigns to an argument of {was.arg[1]} elements that is a view: pass all of its buffer"
+        )
 
   def replay(self, buffers: list[UOp], variables: dict[str, int], tensors: Sequence[Tensor] = ()) -> R:
     """Replays over the buffers of other inputs, in their order, and other values of variables. `tensors` are the
     caller's, for results that are arguments."""
+    if self._state and not self._state.isdisjoint(buffers):
+      shape = (next(b for b in buffers if b in self._state).arg[1],)
+      raise JitError(
+        f"an argument, of shape {shape}, is a tensor that the function also writes to by another name: pass a clone()"
+      )
     if self._outside.changed():
       self._outside.look(buffers)
     if self._updated or self._gradients.buffers:
