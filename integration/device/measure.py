@@ -92,7 +92,7 @@ class Ours(Library):
 
   def chain(self, x: Any, length: int) -> Any:
     for _ in range(length):
-      x = (x + 1).contiguous()
+      x = (x + 1).realize()  # or they would be one kernel
     return x
 
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ ROOT = HERE.parents[1]
 PACKED = ROOT / ".device" / "site.tar.xz"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 WORKERS = str(min(12, os.cpu_count() or 1))
+LOGS = Path(tempfile.gettempdir(), "tiny-device-logs")
 PEAK = {"bf16": 989e12, "fp16": 989e12, "fp32": 67e12}
 """Operations per second of an H100 or H200 (SXM), without sparsity: NVIDIA's data sheet."""
 GRACE = 5.0
@@ -78,6 +80,7 @@ def parts(device: str) -> Iterator[Part]:
     module = f"tiny_runtime.conformance.test_level{level}"
     yield Part(f"kit {level}", [*kit, module, "--backend", device, *several], 80 if several else 40)
   measure = [sys.executable, str(HERE / "measure.py")]
+  yield Part("code", [sys.executable, str(HERE / "code.py"), str(LOGS / "code")], 60)
   yield Part("measure torch", [*measure, "torch", *WORKLOADS], 120)
   for name in WORKLOADS:  # in processes of their own: an illegal access ends all that a process can do with a GPU
     yield Part(f"measure {name}", [*measure, "ours", name], 30)
@@ -112,9 +115,9 @@ def installed(folder: Path) -> str:
   return os.pathsep.join([str(folder), *sources, os.environ.get("PYTHONPATH", "")])
 
 
-def run(part: Part, out: Path, limit: float, variables: Mapping[str, str]) -> Result:
-  """Run a part in a process group of its own, all of which ends with it; what it says goes to a file."""
-  log = out / f"{''.join(c if c.isalnum() else '_' for c in part.name)}.log"
+def run(part: Part, folder: Path, limit: float, variables: Mapping[str, str]) -> Result:
+  """Run a part in a process group of its own, all of which ends with it; what it says goes to a file in `folder`."""
+  log = folder / f"{''.join(c if c.isalnum() else '_' for c in part.name)}.log"
   start = time.monotonic()
   with log.open("w") as output:
     process = subprocess.Popen(
@@ -185,6 +188,8 @@ def main() -> int:
   given = parser.parse_args()
   end = time.monotonic() + given.seconds
   given.out.mkdir(parents=True, exist_ok=True)
+  shutil.rmtree(LOGS, ignore_errors=True)
+  LOGS.mkdir()
   path = installed(Path("/tmp/tiny-device-site"))
   variables = {"PYTHONPATH": path, "DEVICE": given.device, "PYTHONUNBUFFERED": "1", "CI": "true"}
   results: list[Result] = []
@@ -192,13 +197,16 @@ def main() -> int:
     if given.only not in part.name:
       continue
     left = end - time.monotonic() - 2 * GRACE
-    result = run(part, given.out, min(part.limit, left), variables) if left > 1 else Result(part.name, None, 0, "")
+    result = run(part, LOGS, min(part.limit, left), variables) if left > 1 else Result(part.name, None, 0, "")
     results.append(result)
     print(f"{result.name}: {result.outcome} ({result.seconds:.1f} s) {result.last[:100]}", flush=True)
     (given.out / "results.json").write_text(json.dumps([asdict(r) | {"text": r.text[-20_000:]} for r in results]))
   for result in results:
     if result.status != 0 and result.text:
       print(f"\n--- {result.name} {result.outcome}", *result.text.splitlines()[-LAST_LINES:], sep="\n")
+  (given.out / "table.txt").write_text(table(results) + "\n")
+  with tarfile.open(given.out / "logs.tar.gz", "w:gz") as packed:  # few files come back from such machines
+    packed.add(LOGS, "logs")
   print("", table(results), sep="\n", flush=True)
   return int(any(result.status != 0 for result in results))
 

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 DEVICE = Path(__file__).parents[1] / "device"
@@ -17,7 +18,7 @@ from measure import WORKLOADS, Ours, Workload, measured, product  # noqa: E402
 from run import LEVELS, Part, Result, parts, run, table  # noqa: E402
 from run import WORKLOADS as NAMES  # noqa: E402
 
-from tiny_runtime import conformance  # noqa: E402
+from tiny_runtime import GlobalCounters, conformance  # noqa: E402
 
 FIGURES = {
   "workload": "matmul bf16 8192",
@@ -79,6 +80,13 @@ def test_parts_are_there_and_have_time_within_the_lease() -> None:
   for part in parts("CUDA"):
     for word in part.command:
       assert not word.endswith(".py") or Path(word).exists()
+
+
+def test_a_chain_is_as_many_kernels_as_it_has_links() -> None:
+  ours = Ours()
+  before = GlobalCounters.kernel_count
+  assert ours.array(ours.chain(ours.tensor(np.zeros(4, np.float32), "float32"), 7)).tolist() == [7.0] * 4
+  assert GlobalCounters.kernel_count - before >= 7
 
 
 def test_what_is_measured_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ class CUDADevice:
   def _enter(self) -> None:
     """Let this thread use the context, whatever it used before. Raises DeviceLost, again, once it is."""
     if self.lost is not None:
-      raise self.lost
+      raise DeviceLost(str(self.lost))
     if status := self.driver.functions["cuCtxSetCurrent"](self.context):
       raise self._error(self.driver.error("cuCtxSetCurrent", status), "entering")
 
