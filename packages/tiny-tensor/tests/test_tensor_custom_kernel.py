@@ -10,6 +10,7 @@ import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit, TransformError, jvp, vmap
 from tiny_tensor.custom_kernel import Memory
+from tiny_tensor.forward import push_forward
 from tiny_tensor.func import grad, hessian
 from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, UOp, dtypes
 
@@ -203,6 +204,11 @@ def test_gradients_that_are_none() -> None:
   with pytest.raises(RuntimeError, match="custom kernel 'product' is wanted, which has none"):
     grad(f(None))(x)
   np.testing.assert_allclose(grad(lambda v: f(None)(v.detach()) * v.sum())(x).numpy(), (x.numpy() ** 2).sum())
+  with pytest.raises(RuntimeError, match="'product' is wanted, which has none"):
+    jvp(f(None), (x,), (x,))
+  bare = next(u for u in f(None)(x).uop.toposort if u.op is Ops.CALL)
+  with pytest.raises(TransformError, match="'product' is wanted, which has none"):
+    push_forward([bare], {x.uop: x.uop})
   with pytest.raises(ValueError, match="gave 1 gradients for 3 Tensors"):
     grad(f(lambda g, out, a, b: g))(x)
   with pytest.raises(ValueError, match=r"gradient 1.*has shape \(\), expected \(3,\)"):

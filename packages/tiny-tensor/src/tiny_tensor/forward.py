@@ -162,6 +162,8 @@ def push_forward(roots: Sequence[UOp], tangents: Mapping[UOp, UOp]) -> list[UOp 
       continue
     if u.op is Ops.CUSTOM_GRADIENT and derivative_of(u).transparent:
       known[u] = known[u.src[0]]
+    elif u.op is Ops.CALL:
+      raise tracing.TransformError(f"the derivative of the kernel {u.src[0].arg.name!r} is wanted, which has none")
     elif (rule := RULES.get(u.op)) is not None:
       tangent = rule(u, [known.get(s) for s in _followed(u)])
       if tangent is not None:
