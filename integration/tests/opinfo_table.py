@@ -203,6 +203,10 @@ _GAMMAS = (
   "derivatives of digamma above the first",
   "1 < max(v for v in (*args, *kwargs.values()) if isinstance(v, int))",
 )
+_ROUNDED = (
+  "integers are rounded once, at the end",
+  "'int' in str(kwargs.get('dtype')) and any(isinstance(v, float) for v in (input, *args, *kwargs.values()))",
+)
 _LISTS = ("one tensor at a time", "isinstance(input, (list, tuple))")
 LEFT_OUT = {
   "addmm": _FRACTIONS,
@@ -219,6 +223,9 @@ LEFT_OUT = {
   "atleast_1d": _LISTS,
   "atleast_2d": _LISTS,
   "atleast_3d": _LISTS,
+  "arange": _ROUNDED,
+  "logspace": _ROUNDED,
+  "gather": ("an index of nothing has as many axes, too", "args[1].numel() == 0 and args[1].ndim != input.ndim"),
   "square": ("bool times bool is bool", "dtype == 'bool'"),
   "bincount": ("sums have the dtype of the weights", "dtype == 'int64' and bool(kwargs.get('weights') is not None)"),
   "nn.functional.triplet_margin_with_distance_loss": (

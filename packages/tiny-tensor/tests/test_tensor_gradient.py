@@ -170,3 +170,12 @@ def test_constants_have_no_gradient_of_their_own() -> None:
   x = Tensor.ones(2)
   with pytest.raises(RuntimeError, match="requires_grad=True"):
     (x * Tensor.ones(2)).sum().gradient(x)
+
+
+@pytest.mark.parametrize("values", [[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+def test_second_derivatives_of_a_product_with_zeros(values: list[float]) -> None:
+  x = Tensor(values, requires_grad=True)
+  (slope,) = x.prod().gradient(x)
+  assert slope.tolist() == [values[1] * values[2], values[0] * values[2], values[0] * values[1]]
+  (curve,) = slope[0].gradient(x)  # slope was read: its graph is still there
+  assert curve.tolist() == [0.0, values[2], values[1]]

@@ -12,6 +12,7 @@ from tiny_runtime import Device, host_buffer
 from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
 from tiny_tensor.capturing import note_write
 from tiny_tensor.host import plain
+from tiny_tensor.naming import known_as
 from tiny_tensor.reading import ReadMixin
 from tiny_tensor.shapes import shape_of, upper
 from tiny_uop import DType, UOp, dtypes, sint
@@ -70,6 +71,7 @@ class CreationMixin(ReadMixin):
     return ValueError(f"{what} must not be negative, got {value}")
 
   @classmethod
+  @known_as(end="stop")
   def arange(
     cls,
     start: Scalar,

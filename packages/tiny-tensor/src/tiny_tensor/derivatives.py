@@ -91,13 +91,17 @@ def of_reduce(g: UOp, n: UOp) -> Grads:
   if op is Ops.MAX:
     top = x.eq(n.expand(x.shape)).cast(g.dtype)
     return (spread * (top / sum_to(top, axes).expand(x.shape)),)
-  # Product: g·n/x where nothing is zero. With one zero, only that element has a gradient: the product of the others.
+  # Product: g·n/x where nothing is zero. With one zero, that element's gradient is the product of the others, and theirs
+  # is 0, as a multiple of that element, whose derivative counts in second derivatives; so is that of two zeros.
   one, zero = x.const_like(1), x.const_like(0)
   is_zero = x.eq(zero)
+  filled = is_zero.where(one, x)
   zeros = is_zero.cast(dtypes.int32).reduce_axes(Ops.ADD, axes).expand(x.shape)
-  others = is_zero.where(one, x).reduce_axes(Ops.MUL, axes).expand(x.shape)
-  divided = n.expand(x.shape) / is_zero.where(one, x)
-  return (spread * is_zero.where(zeros.eq(1).where(others, zero), zeros.eq(0).where(divided, zero)),)
+  others = filled.reduce_axes(Ops.MUL, axes).expand(x.shape)
+  nothing = is_zero.where(x, zero).reduce_axes(Ops.ADD, axes).expand(x.shape)  # all that is zero, summed
+  of_zero = zeros.eq(1).where(others, zeros.eq(2).where((nothing - x) * others, zero))
+  of_rest = zeros.eq(0).where(n.expand(x.shape) / filled, zeros.eq(1).where(nothing * others / filled, zero))
+  return (spread * is_zero.where(of_zero, of_rest),)
 
 
 def of_where(g: UOp, n: UOp) -> Grads:
