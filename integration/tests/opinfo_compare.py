@@ -168,7 +168,12 @@ def check_backward(
       return
     weights = [rng.uniform(0.5, 1.5, tuple(b.shape)).astype(values_of(b).dtype) for _, b in pairs]
     total = sum((b * torch.from_numpy(np.asarray(w))).sum() for (_, b), w in zip(pairs, weights, strict=True))
-    theirs_ = torch.autograd.grad(total, [b for _, b in wanted], allow_unused=True, create_graph=order == 1 and second)
+    try:
+      theirs_ = torch.autograd.grad(total, [b for _, b in wanted], allow_unused=True, create_graph=order < 1 + second)
+    except RuntimeError as error:
+      if order == 2 and "is not implemented" in str(error):  # by some of PyTorch's kernels
+        return
+      raise
     mine = sum(((a * Tensor(w)).sum() for (a, _), w in zip(pairs, weights, strict=True)), start=Tensor(0.0))
     ours_ = mine.gradient(*[a for a, _ in wanted], materialize_grads=True)
     if not second:

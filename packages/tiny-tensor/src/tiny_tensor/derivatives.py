@@ -91,7 +91,7 @@ def of_reduce(g: UOp, n: UOp) -> Grads:
   if op is Ops.MAX:
     top = x.eq(n.expand(x.shape)).cast(g.dtype)
     return (spread * (top / sum_to(top, axes).expand(x.shape)),)
-  # Product: g·n/x where nothing is zero. With one zero, the gradient of that element is the product of the others; theirs
+  # Product: g·n/x where nothing is zero. With one zero, its gradient is the product of the others; that of the others
   # is 0, as a multiple of that element, whose derivative counts in second derivatives; so is that of two zeros.
   one, zero = x.const_like(1), x.const_like(0)
   is_zero = x.eq(zero)

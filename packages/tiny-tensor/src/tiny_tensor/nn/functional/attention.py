@@ -13,7 +13,8 @@ def scaled_dot_product_attention(
   scale: float | None = None,
   enable_gqa: bool = False,
 ) -> Tensor:
-  """softmax(q·kᵀ·scale + mask)·v, `scale` 1/√d unless given. Dropout acts while `Tensor.training`."""
+  """softmax(q·kᵀ·scale + mask)·v, `scale` 1/√d unless given. As in PyTorch, dropout acts whether training or not."""
   if scale is not None:
     query = query * (scale * int(query.shape[-1]) ** 0.5)
-  return query.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+  with Tensor.train():
+    return query.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, enable_gqa)
