@@ -85,6 +85,30 @@ def test_wide_accesses_only_where_buffers_are_aligned() -> None:
   assert ".v4" not in text and text.count("ld.global.nc.v2") == 2
 
 
+def test_neighbours_are_joined_where_buffers_are_aligned() -> None:
+  """A thread's results of a tensor core are in pairs: one access each, but no more is claimed than was looked at."""
+  text = ptx(matmul(128, 128, 64, dtypes.bfloat16, dtypes.float32, dtypes.bfloat16), "sm_90a")
+  aligned, others = text.count("st.global.b32"), text.count("st.global.b16")
+  assert aligned > 0 and others > 2 * aligned  # one body each
+  i, j, floats = UOp.range(4, 0), UOp.range(2, 1), dtypes.float32.ptr(64)
+  wide = UOp.param(0, floats).index(i * 2 + j).store(UOp.param(1, floats).index(i * 2 + j).load()).end(i, j)
+  scalar = UOp.param(0, floats).index(i * 4 + 32).store(UOp.param(1, floats).index(i * 4 + 32).load()).end(i)
+  made = compile_kernel(
+    UOp.sink(wide, scalar, arg=KernelInfo("both")), PTXRenderer(Arch.parse("sm_80")), [Opt(OptOps.VECTOR, 1, 2)]
+  )
+  body = str(made.src[2].arg).split("define internal void @tiny_both.body.aligned")[1]
+  assert "align 8" in body and "align 16" not in body and ", 7" in body
+
+
+def test_large_elementwise_kernels_are_accessed_in_vectors() -> None:
+  for dtype, lanes in ((dtypes.float32, 4), (dtypes.float16, 8)):
+    program = compile_kernel(elementwise(1 << 16, dtype), PTXRenderer(Arch.parse("sm_90a")))
+    assert Opt(OptOps.VECTOR, 0, lanes) in program.src[1].arg.opts
+    assert ptx(elementwise(1 << 16, dtype), "sm_90a").count("ld.global.nc.v4.b32") == 3
+  small = compile_kernel(elementwise(1 << 10, dtypes.float32), PTXRenderer(Arch.parse("sm_90a")))
+  assert all(o.op is not OptOps.VECTOR for o in small.src[1].arg.opts)
+
+
 def test_tensor_cores_of_an_architecture() -> None:
   assert ptx(MATMUL, "sm_80", [Opt(OptOps.TC, 2, 0)]).count("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") >= 1
   half = matmul(32, 16, 64, dtypes.float16, dtypes.float32, dtypes.float32)

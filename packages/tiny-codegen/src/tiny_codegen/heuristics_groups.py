@@ -36,6 +36,7 @@ REGISTERS = (4, 2)  # rows or columns of a register tile
 SIDES = (16, 8, 4)  # threads along one side of a tile
 MANY = 64  # tiles that keep a device busy
 STEPS = (16, 8)  # of a sum, that are in shared memory at a time
+LARGE = 1 << 16  # results of which each thread may have several
 UNROLLED, UNROLLED_NODES = 8, 160  # iterations of a loop that is written out, and nodes they become
 
 
@@ -45,6 +46,7 @@ def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   if not chooser.product():
     chooser.reductions()
     chooser.unroll()
+    chooser.vectors()
     chooser.spread()
   return tuple(chooser.opts)
 
@@ -120,6 +122,21 @@ class GroupChooser(Choices):
           self.take(Opt(OptOps.UNROLL, id, 0))
 
   # *** outputs ***
+
+  def vectors(self) -> None:
+    """VECTOR on the adjacent loop of a large kernel without sums: each thread reads and writes as much as one access
+    can, neighbours beside each other."""
+    nodes, outputs = self.root.toposort, self.outputs()
+    if not outputs or any(u.op in (Ops.REDUCE, Ops.STAGE) for u in nodes) or iterations(outputs) < LARGE:
+      return
+    loop = self._adjacent(outputs)
+    accesses = [u for u in nodes if u.op in (Ops.LOAD, Ops.STORE)]
+    values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in accesses]
+    lanes = min(self.capabilities.lanes(dtype) for dtype in values)
+    steps = {stride(u.src[0].src[1], loop) for u in accesses}
+    gated = any(loop in u.src[0].src[2].ranges for u in accesses if len(u.src[0].src) > 2)
+    if lanes > 1 and steps <= {0, 1} and 1 in steps and not gated and (extent(loop) or 1) % lanes == 0:
+      self.take(Opt(OptOps.VECTOR, loop.arg[0], lanes))
 
   def spread(self) -> None:
     """LOCAL on output loops, from the one that is adjacent in memory outwards, until a workgroup has threads enough."""

@@ -34,25 +34,25 @@ body22:
   %v24 = shl i32 %i22, 4
   %v25 = add nsw i32 %v18, %v24
   %v26 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v25
-  %v27 = load bfloat, ptr addrspace(1) %v26, align 2
+  %v27 = load bfloat, ptr addrspace(1) %v26, align 2 ; beside 4
   %v28 = add nsw i32 %v25, 1
   %v29 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v28
   %v30 = load bfloat, ptr addrspace(1) %v29, align 2
   %v31 = add nsw i32 %v25, 512
   %v32 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v31
-  %v33 = load bfloat, ptr addrspace(1) %v32, align 2
+  %v33 = load bfloat, ptr addrspace(1) %v32, align 2 ; beside 4
   %v34 = add nsw i32 %v25, 513
   %v35 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v34
   %v36 = load bfloat, ptr addrspace(1) %v35, align 2
   %v37 = add nsw i32 %v25, 8
   %v38 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v37
-  %v39 = load bfloat, ptr addrspace(1) %v38, align 2
+  %v39 = load bfloat, ptr addrspace(1) %v38, align 2 ; beside 4
   %v40 = add nsw i32 %v25, 9
   %v41 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v40
   %v42 = load bfloat, ptr addrspace(1) %v41, align 2
   %v43 = add nsw i32 %v25, 520
   %v44 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v43
-  %v45 = load bfloat, ptr addrspace(1) %v44, align 2
+  %v45 = load bfloat, ptr addrspace(1) %v44, align 2 ; beside 4
   %v46 = add nsw i32 %v25, 521
   %v47 = getelementptr inbounds bfloat, ptr addrspace(1) %p1, i32 %v46
   %v48 = load bfloat, ptr addrspace(1) %v47, align 2
@@ -131,11 +131,11 @@ done22:
   %v116 = add nsw i32 %v12, 129
   %v117 = extractelement <4 x float> %v110, i32 3
   %v119 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v12
-  store float %v111, ptr addrspace(1) %v119, align 4
+  store float %v111, ptr addrspace(1) %v119, align 4 ; beside 8
   %v121 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v112
   store float %v113, ptr addrspace(1) %v121, align 4
   %v123 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v114
-  store float %v115, ptr addrspace(1) %v123, align 4
+  store float %v115, ptr addrspace(1) %v123, align 4 ; beside 8
   %v125 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v116
   store float %v117, ptr addrspace(1) %v125, align 4
   ret void

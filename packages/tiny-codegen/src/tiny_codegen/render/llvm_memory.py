@@ -15,6 +15,8 @@ from tiny_uop import AddrSpace, DType, Ops, PtrDType, UOp, dtypes
 LOCAL_ALIGNMENT = 16  # of the least array in near memory
 WIDE = " ; wide "
 """Stands between the alignment of an access that is certain, and the one it has if its buffer is aligned."""
+PAIRED = " ; beside "
+"""The same of an access to one element, which LLVM may join with its neighbours: no reason for a body of its own."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,12 @@ def _alignment(index: UOp, stored: DType, memory: Memory) -> str:
   element, pointed = stored.scalar().itemsize, index.dtype
   assert isinstance(pointed, PtrDType)
   plain = f", align {element}"
-  if stored.count == 1 or not memory.device or pointed.space is AddrSpace.REG:
+  if not memory.device or pointed.space is AddrSpace.REG or (stored.count == 1 and not memory.aligned):
     return plain
   known = factor(index.src[1]) * pointed.base.itemsize
+  if stored.count == 1:
+    size = math.gcd(known, memory.aligned)
+    return f"{plain}{PAIRED}{size}" if pointed.space is AddrSpace.GLOBAL and size > element else plain
   size = math.gcd(known, 1 << ((stored.count * element).bit_length() - 1))
   if pointed.space is AddrSpace.LOCAL:
     return f", align {min(size, LOCAL_ALIGNMENT)}"

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_memory import WIDE
+from tiny_codegen.render.llvm_memory import PAIRED, WIDE
 from tiny_codegen.render.llvm_streaming import LINE, PLAIN, STREAMED
 from tiny_codegen.render.llvm_target import LLVMTarget
 from tiny_codegen.render.llvm_text import pointer
 from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp
 
-_WIDE = re.compile(r", align \d+" + re.escape(WIDE) + r"(\d+)")
+_WIDE = re.compile(re.escape(WIDE) + r"(\d+)")
+_ALIGNED = re.compile(rf", align \d+(?:{re.escape(WIDE)}|{re.escape(PAIRED)})(\d+)")
 _FENCE = "llvm.x86.sse.sfence"
 
 
@@ -73,7 +74,7 @@ class Module:
     if not sizes:
       return self._body(head, arguments, lines)
     bodies = self._body(f"internal void @{name}.body #1", arguments, lines)
-    bodies += self._body(f"internal void @{name}.body.aligned #1", arguments, _wide(lines))
+    bodies += self._body(f"internal void @{name}.body.aligned #1", arguments, _wide(lines, max(sizes)))
     passed = [a.replace("noalias ", "").replace("readonly ", "") for a in arguments]
     return [*bodies, *self._function(head, arguments, [*self._choice(passed, max(sizes)), "  ret void"])]
 
@@ -151,8 +152,9 @@ class Module:
     return f"attributes #0 = {{ {entry} }}\nattributes #1 = {{ alwaysinline {text} }}"
 
 
-def _wide(lines: Iterable[str]) -> list[str]:
-  return [_WIDE.sub(r", align \1", line) for line in lines]
+def _wide(lines: Iterable[str], buffers: int) -> list[str]:
+  """The lines for buffers that are aligned to so many bytes."""
+  return [_ALIGNED.sub(lambda found: f", align {min(int(found[1]), buffers)}", line) for line in lines]
 
 
 def workgroup(linear: UOp) -> tuple[int, int, int] | None:
