@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor, nn
@@ -61,6 +62,19 @@ def test_every_dtype_and_view(tmp_path: Path, zipped: bool) -> None:
   }  # fmt: skip
   torch.save(saved, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
   assert_same(torch_load(tmp_path / "a.pt"), saved)
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_numpy_in_a_checkpoint(tmp_path: Path, zipped: bool) -> None:
+  array = np.arange(6, dtype=np.float32).reshape(2, 3)
+  torch.save(
+    {"loss": np.float64(0.25), "step": np.int64(7), "best": np.float32(1.5), "array": array, "t": array.T},
+    tmp_path / "a.pt",
+    _use_new_zipfile_serialization=zipped,
+  )
+  loaded = torch_load(tmp_path / "a.pt")
+  assert (loaded["loss"], loaded["step"], loaded["best"]) == (0.25, 7, 1.5)
+  assert loaded["array"].tolist() == array.tolist() and loaded["t"].tolist() == array.T.tolist()
 
 
 def test_a_model_and_its_optimizer(tmp_path: Path) -> None:
