@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from jit_calls import T, captured
 
 from tiny_tensor import Context, GlobalCounters, JitError, Tensor, TinyJit, Variable, nn
 
@@ -19,20 +20,6 @@ from tiny_tensor import Context, GlobalCounters, JitError, Tensor, TinyJit, Vari
 def _on_the_reference_device() -> Iterator[None]:
   with Context(DEVICE="REF"):
     yield
-
-
-def T(*values: float) -> Tensor:
-  """A realised tensor of its own."""
-  return Tensor([*values]).realize()
-
-
-def captured(f: Callable[..., Any], *args: Any, calls: int = 3) -> TinyJit[..., Any]:
-  """`f`, called until a replay has run."""
-  jitted: TinyJit[..., Any] = TinyJit(f)
-  for _ in range(calls):
-    jitted(*args)
-  assert jitted.captured
-  return jitted
 
 
 # *** outputs ***

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jit_calls import T
 
 from tiny_tensor import Context, JitError, Tensor, TinyJit
 
@@ -23,10 +24,6 @@ from tiny_tensor import Context, JitError, Tensor, TinyJit
 def _on_the_reference_device() -> Iterator[None]:
   with Context(DEVICE="REF"):
     yield
-
-
-def T(*values: float) -> Tensor:
-  return Tensor([*values]).realize()
 
 
 STATEMENTS: dict[str, str] = {
