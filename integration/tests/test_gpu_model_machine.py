@@ -182,6 +182,10 @@ def test_what_is_no_kernel_is_refused() -> None:
     Library("void f() {}")
   with pytest.raises(Refused, match="has no attribute"):
     Library("kernel void f(device int* p0) {\n}")
+  with pytest.raises(Refused, match="a pointer to packed_int4 says no address space"):
+    run("*(packed_int4*)(p0 + 4) = packed_int4(1, 2, 3, 4);")
+  with pytest.raises(Refused, match="m0 is in threadgroup memory, and is cast to a pointer into device memory"):
+    run("threadgroup int m0[64];\n *(device packed_int4*)(m0 + 4) = packed_int4(1, 2, 3, 4);")
   with pytest.raises(Refused, match="undeclared|not declared"):
     run("p0[0] = nothing;")
 

@@ -20,6 +20,10 @@ SHARED = re.compile(r"^( *)threadgroup (\w+) (\w+)\[(\d+)\];$", re.MULTILINE)
 ONCE = r"""\1alignas(16) static char \3_bytes[sizeof(\2) * \4];
 \1\2* const \3 = (\2*)\3_bytes;
 \1machine_shared("\3", \3_bytes, sizeof \3_bytes);"""
+SPACES = {"device", "threadgroup", "thread", "constant"}
+POINTER = re.compile(r"((?:\w+ )*\w+)\* ?[\w)]")
+DECLARED = re.compile(rf"\b({'|'.join(SPACES)}) [^;,()=]*?\b(\w+)(?: \[\[|\[\d+\];| =)")
+CAST = re.compile(r"\((\w+) [\w ]+\*\)\((\w+) \+ ")
 POSITIONS = {"threadgroup_position_in_grid": "group", "thread_position_in_threadgroup": "thread"}
 CALL = """
 extern "C" MODEL void model_call(void** arguments, const unsigned* group, const unsigned* thread_) {{
@@ -38,11 +42,23 @@ class Argument:
   writable: bool
 
 
+def check_spaces(source: str) -> None:
+  """Raises Refused for a pointer without an address space, and for a cast into another, as Apple's compiler does."""
+  for pointer in POINTER.findall(source):
+    if SPACES.isdisjoint(pointer.split()):
+      raise Refused(f"a pointer to {pointer} says no address space")
+  spaces = {name: space for space, name in DECLARED.findall(source)}
+  for space, name in CAST.findall(source):
+    if spaces.get(name, space) != space:
+      raise Refused(f"{name} is in {spaces[name]} memory, and is cast to a pointer into {space} memory")
+
+
 class Library:
   """What the driver makes of a source. Raises Refused where it is not one."""
 
   def __init__(self, source: str) -> None:
     self.source = source
+    check_spaces(source)
     found = KERNELS.search(source)
     if found is None:
       raise Refused("no function is a kernel")
