@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from gpu_model.cuda import BACKEND, ModelBackend
-from gpu_model.cuda_driver import NO_MEMORY, Model, Status
+from gpu_model.cuda_driver import NO_MEMORY, Model
+from gpu_model.cuda_objects import Status
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare

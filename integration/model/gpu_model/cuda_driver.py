@@ -12,13 +12,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_model.cuda_objects import (
+  Call,
+  CallGraph,
+  Event,
+  Misuse,
+  Status,
+  Stream,
+  copy_of,
+  refused,
+  store,
+  void,
+)
 from gpu_model.machine import Buffer, Options, Wrong, launch
 from gpu_model.ptx import Module
 from gpu_model.toolchain import Refused
-from tiny_runtime_nv.driver import CopyNode, KernelNode
+from tiny_runtime_nv.driver import FUNCTIONS, KernelNode
 
 MEMORY = 64 << 20
 INVALID, NO_MEMORY, NO_DEVICE, BAD_PTX, BAD_HANDLE, NOT_FOUND, ILLEGAL, UNKNOWN = 1, 2, 101, 218, 400, 500, 700, 999
@@ -27,54 +38,6 @@ NAMES = {
   ILLEGAL: "CUDA_ERROR_ILLEGAL_ADDRESS", UNKNOWN: "CUDA_ERROR_UNKNOWN", BAD_HANDLE: "CUDA_ERROR_INVALID_HANDLE",
 }  # fmt: skip
 LARGEST_GRID, LARGEST_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
-
-
-class Status(Exception):
-  """A function ends with this status."""
-
-
-class Misuse(Exception):
-  """A function was called as the manual says that it must not be."""
-
-
-@dataclass
-class Stream:
-  """Work that waits to be done, in order."""
-
-  work: list[Callable[[], None]] = field(default_factory=list)
-
-  def run(self, until: Event | None = None) -> None:
-    """Do what waits; with an event, up to where it was recorded."""
-    while self.work and (until is None or until.pending):
-      self.work.pop(0)()
-
-
-@dataclass
-class Event:
-  stream: Stream | None = None
-  pending: int = 0
-  """How many times it was recorded, but not reached."""
-  at: float | None = None
-
-
-@dataclass
-class Call:
-  """A kernel with its arguments, or a copy."""
-
-  module: Module | None
-  words: list[int] = field(default_factory=list)
-  grid: tuple[int, int, int] = (0, 0, 0)
-  block: tuple[int, int, int] = (0, 0, 0)
-  copy: tuple[int, int, int] = (0, 0, 0)
-  enabled: bool = True
-
-
-@dataclass(eq=False)
-class CallGraph:
-  """A graph, or one that can be launched: then `made_from` is the graph whose nodes name its own."""
-
-  nodes: dict[int, Call] = field(default_factory=dict)
-  made_from: CallGraph | None = None
 
 
 class Model:
@@ -105,8 +68,6 @@ class Model:
 
   def __getattr__(self, name: str) -> Any:
     """A function of the library, with C types; AttributeError for one that is not in it."""
-    from tiny_runtime_nv.driver import FUNCTIONS
-
     method = getattr(type(self), f"do_{name}", None)
     if method is None or name not in FUNCTIONS:
       raise AttributeError(name)
@@ -347,11 +308,7 @@ class Model:
       if module.target not in ("sm_90a", "sm_90", "sm_89", "sm_86", "sm_80", "sm_75"):
         raise Refused(f"{module.target} is for a later GPU")
     except Refused as error:
-      kinds = (ctypes.c_int * count).from_address(options)
-      given = (ctypes.c_void_p * count).from_address(values)
-      found = dict(zip(kinds, given))
-      text = str(error).encode()[: (found[6] or 1) - 1] + b"\0"
-      ctypes.memmove(found[5] or 0, text, len(text))
+      refused(error, count, options, values)
       raise Status(BAD_PTX) from error
     self.new(place, module)
 
@@ -409,19 +366,10 @@ class Model:
     grid, block = (node.gridDimX, node.gridDimY, node.gridDimZ), (node.blockDimX, node.blockDimY, node.blockDimZ)
     return self._kernel(node.func, grid, block, node.kernelParams)
 
-  @staticmethod
-  def _copy_of(place: int) -> Call:
-    node = CopyNode.from_address(place)
-    if (node.srcMemoryType, node.dstMemoryType, node.Height, node.Depth) != (2, 2, 1, 1):
-      raise Misuse("a copy that is not of one row of the device's memory")
-    if not 0 < node.WidthInBytes <= min(node.srcPitch, node.dstPitch, 2**31 - 1):
-      raise Status(INVALID)
-    return Call(None, copy=(node.dstDevice, node.srcDevice, node.WidthInBytes))
-
   def do_cuGraphAddMemcpyNode(
     self, place: int, graph: int, before: int, count: int, node: int, context: int | None
   ) -> None:
-    self._node(place, graph, before, count, self._copy_of(node))
+    self._node(place, graph, before, count, copy_of(node))
 
   def do_cuGraphInstantiateWithFlags(self, place: int, graph: int, flags: int) -> None:
     template = self.thing(graph, CallGraph)
@@ -445,7 +393,7 @@ class Model:
     nodes = self._named(graph)
     if nodes[node].module is not None:
       raise Status(INVALID)
-    nodes[node] = self._copy_of(copy)
+    nodes[node] = copy_of(copy)
 
   def do_cuGraphNodeSetEnabled(self, graph: int, node: int, enabled: int) -> None:
     self._named(graph)[node].enabled = bool(enabled)
@@ -457,12 +405,3 @@ class Model:
 
   def do_cuGraphExecDestroy(self, graph: int) -> None:
     self.do_cuGraphDestroy(graph)
-
-
-def store(place: int, kind: Any, value: Any) -> None:
-  """Write a result to where the caller wants it."""
-  kind.from_address(place).value = value
-
-
-def void(value: object) -> None:
-  """For work whose result nobody wants."""
