@@ -1,6 +1,9 @@
-"""Layers, optimisers and model files."""
+"""Layers, optimisers, model files and datasets."""
 
-from tiny_tensor.nn import datasets, functional, optim, schedule, state
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tiny_tensor.nn import functional, optim, schedule, state
 from tiny_tensor.nn.attention import (
   MultiheadAttention,
   TransformerDecoder,
@@ -24,6 +27,9 @@ from tiny_tensor.nn.norm import (
 )
 from tiny_tensor.nn.recurrent import GRU, LSTM, RNN, LSTMCell
 from tiny_tensor.nn.sequential import Dropout, Sequential
+
+if TYPE_CHECKING:
+  from tiny_tensor.nn import datasets
 
 __all__ = [
   "BatchNorm",
@@ -60,3 +66,10 @@ __all__ = [
   "schedule",
   "state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+  """`datasets` is imported when it is first used: it needs what most programs do without, to read from the network."""
+  if name == "datasets":
+    return import_module("tiny_tensor.nn.datasets")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
