@@ -53,6 +53,9 @@ WRITTEN = {
   "atleast_1d": "lambda x: x.atleast_1d()",
   "atleast_2d": "lambda x: x.atleast_2d()",
   "atleast_3d": "lambda x: x.atleast_3d()",
+  # all columns of Q, unless asked for less
+  "qr": "lambda x, some=True: x.qr('reduced' if some else 'complete')",
+  "linalg.qr": "lambda x, mode='reduced': x.qr(mode)",
   # other names for the same
   "trapz": "lambda y, x=None, **kw: y.trapezoid(x, **kw)",
   "pinverse": "lambda x, rcond=1e-15: x.pinv(rcond)",
@@ -225,6 +228,8 @@ LEFT_OUT = {
   "atleast_3d": _LISTS,
   "nn.functional.scaled_dot_product_attention": ("dropout is random", "kwargs.get('dropout_p', 0) > 0"),
   "arange": _ROUNDED,
+  "linspace": ("integers are rounded once, at the end", "'int' in str(kwargs.get('dtype'))"),
+  "linalg.qr": ("R without Q is R", "'r' in (*args, kwargs.get('mode'))"),
   "logspace": _ROUNDED,
   "gather": ("an index of nothing has as many axes, too", "args[1].numel() == 0 and args[1].ndim != input.ndim"),
   "square": ("bool times bool is bool", "dtype == 'bool'"),
@@ -265,6 +270,10 @@ FORWARD_ONLY = {
 
 # Relative and absolute differences that are allowed, where they are not those of `tolerance`.
 TOLERANCES = {
+  # second derivatives that are 0 are left with what rounding left
+  "cov": (1e-4, 1e-4),
+  "nn.functional.layer_norm": (1e-4, 1e-4),
+  "nn.functional.normalize": (1e-4, 1e-4),
   "nn.functional.scaled_dot_product_attention": (1e-4, 1e-4),
   "matrix_exp": (1e-2, 1e-3),
   "nn.functional.conv_transpose3d": (1e-4, 1e-4),

@@ -142,6 +142,22 @@ class CompositeMixin(MathMixin):
 
   # *** tests and logic ***
 
+  def lt(self, x: Operand) -> Self:
+    """`self < x`."""
+    return self < x
+
+  def le(self, x: Operand) -> Self:
+    """`self <= x`."""
+    return self <= x
+
+  def gt(self, x: Operand) -> Self:
+    """`self > x`."""
+    return self > x
+
+  def ge(self, x: Operand) -> Self:
+    """`self >= x`."""
+    return self >= x
+
   def signbit(self) -> Self:
     """Whether the sign is set: negative numbers, -0.0, and NaN with a sign."""
     if not dtypes.is_float(self.dtype):

@@ -191,22 +191,6 @@ class ElementwiseMixin(MovementMixin):
     """`self != x`."""
     return self.compare(Ops.CMPNE, x)
 
-  def lt(self, x: Operand) -> Self:
-    """`self < x`."""
-    return self < x
-
-  def le(self, x: Operand) -> Self:
-    """`self <= x`."""
-    return self <= x
-
-  def gt(self, x: Operand) -> Self:
-    """`self > x`."""
-    return self > x
-
-  def ge(self, x: Operand) -> Self:
-    """`self >= x`."""
-    return self >= x
-
   def __lt__(self, x: Operand) -> Self:
     return self.compare(Ops.CMPLT, x)
 
@@ -250,6 +234,8 @@ class ElementwiseMixin(MovementMixin):
 
   def isclose(self, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
     """`|self - other| <= atol + rtol * |other|`; infinities are close to themselves."""
+    if rtol < 0 or atol < 0:
+      raise ValueError(f"isclose: tolerances must not be negative, got rtol={rtol} and atol={atol}")
     a, b = self.pair(other)
     if not dtypes.is_float(a.dtype):
       a, b = a.as_dtype(dtypes.float64), b.as_dtype(dtypes.float64)

@@ -26,7 +26,7 @@ class ProductMixin(RankMixin):
     """The vector product along `dim`, of size 3 in both: ValueError. Other axes broadcast."""
     a, b = self.broadcasted(other)
     axis = normalize_axis(dim, a.ndim)
-    if a.ndim == 0 or a.shape[axis] != 3 or self.ndim != other.ndim:
+    if self.ndim != other.ndim or a.ndim == 0 or (self.shape[axis], other.shape[axis]) != (3, 3):
       raise ValueError(f"cross takes vectors of 3 along axis {dim}, got shapes {self.shape} and {other.shape}")
     return a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
 

@@ -76,6 +76,8 @@ class PlaceMixin(PickMixin):
 
   def masked_scatter(self, mask: Self, source: Self) -> Self:
     """A copy with the elements of `source`, in order, where `mask` (which broadcasts) holds."""
+    if not dtypes.is_bool(mask.dtype):
+      raise TypeError(f"masked_scatter takes a mask of bool, got {mask.dtype.name}")
     shape = broadcast_shape(self.shape, mask.shape)
     x, wanted = self.broadcast_to(shape), mask.broadcast_to(shape)
     if 0 in shape or source.numel() == 0:

@@ -163,11 +163,18 @@ class SolveMixin(GradientMixin):
       return triangle.solve(basis.transpose(-2, -1).matmul(b.as_float()))
     return basis.matmul(triangle.transpose(-2, -1).solve(b))
 
-  def qr(self) -> tuple[Self, Self]:
-    """(Q `(…, m, m)`, R `(…, m, n)`) with Q orthogonal and R upper triangular, by Householder reflections (1958)."""
+  def qr(self, mode: str = "complete") -> tuple[Self, Self]:
+    """(Q `(…, m, m)`, R `(…, m, n)`) with Q orthogonal and R upper triangular, by Householder reflections (1958). With
+    mode "reduced" only the first min(m, n) columns of Q and rows of R.
+    """
+    if mode not in ("complete", "reduced"):
+      raise ValueError(f"mode must be 'complete' or 'reduced', got {mode!r}")
     if self.ndim < 2:
       raise ValueError(f"qr takes matrices, got shape {self.shape}")
     m, n = int(self.shape[-2]), int(self.shape[-1])
+    if mode == "reduced":
+      q, r = self.qr()
+      return q.select_axis(q.ndim - 1, 0, min(m, n)), r.select_axis(r.ndim - 2, 0, min(m, n))
     r = self.as_float().contiguous()
     q = self.full((m, m), 0, device=self.device, dtype=r.dtype) + self.eye(m, dtype=r.dtype, device=self.device)
     q = q.broadcast_to((*self.shape[:-2], m, m)).contiguous()

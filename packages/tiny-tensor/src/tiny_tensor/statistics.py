@@ -127,6 +127,8 @@ class StatisticsMixin(ProductMixin):
   def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:
     """Differences of neighbours along `dim`, `n` times; `!=` for bool."""
     axis = normalize_axis(dim, self.ndim)
+    if n < 0:
+      raise ValueError(f"diff: n must not be negative, got {n}")
     around = [t for t in (prepend, self, append) if t is not None]
     x = around[0].cat(*around[1:], dim=axis) if len(around) > 1 else self
     for _ in range(n):
@@ -166,6 +168,11 @@ class StatisticsMixin(ProductMixin):
     """
     if self.ndim > 2:
       raise ValueError(f"cov takes at most two axes, got shape {self.shape}")
+    for what, w in (("fweights", fweights), ("aweights", aweights)):
+      if w is not None and (w.ndim > 1 or w.numel() != self.atleast_2d().shape[1]):
+        raise ValueError(f"cov: {what} of shape {w.shape} must be a vector, one for each observation of {self.shape}")
+    if fweights is not None and not dtypes.is_int(fweights.dtype):
+      raise TypeError(f"cov: fweights count observations, got {fweights.dtype.name}")
     x = self.as_float().atleast_2d()
     weights = [w.as_dtype(x.dtype) for w in (fweights, aweights) if w is not None]
     if weights:

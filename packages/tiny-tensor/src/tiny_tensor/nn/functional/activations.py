@@ -27,7 +27,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
   """leaky_relu whose slope is `weight`: one number, or one for each channel (axis 1)."""
-  slope = weight if weight.ndim == 0 or input.ndim < 2 else weight.reshape((-1, *(1,) * (input.ndim - 2)))
+  if weight.ndim > 1 or (weight.numel() != 1 and (input.ndim < 2 or weight.numel() != input.shape[1])):
+    raise ValueError(f"prelu: weight of shape {weight.shape} is not one number, nor one per channel of {input.shape}")
+  slope = weight.reshape(()) if weight.numel() == 1 else weight.reshape((-1, *(1,) * (input.ndim - 2)))
   return (input > 0).where(input, input * slope)
 
 
@@ -35,6 +37,8 @@ def rrelu(
   input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
   """leaky_relu with slopes drawn from [lower, upper) for each element, or their mean unless `training`."""
+  if lower > upper:
+    raise ValueError(f"rrelu: lower={lower} must not be greater than upper={upper}")
   slope = (lower + upper) / 2
   out = input.leaky_relu(slope) if not training else (
     input > 0).where(input, input * (input.rand_like() * (upper - lower) + lower))  # fmt: skip
@@ -106,7 +110,9 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-  """Limited to [min_val, max_val]; no gradient at the bounds."""
+  """Limited to [min_val, max_val]; no gradient at the bounds. Raises ValueError where they cross."""
+  if min_val > max_val:
+    raise ValueError(f"hardtanh: min_val={min_val} must not be greater than max_val={max_val}")
   return _kept(input, input.hardtanh(min_val, max_val), inplace)
 
 

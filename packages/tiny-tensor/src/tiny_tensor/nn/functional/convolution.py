@@ -198,6 +198,8 @@ def fold(
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
   """Rows of `weight (count, size)` by number; the row `padding_idx` gets no gradient."""
+  if weight.ndim != 2:
+    raise ValueError(f"embedding takes weights of shape (count, size), got {weight.shape}")
   if padding_idx is None:
     return weight[input]
   row = padding_idx % int(weight.shape[0])

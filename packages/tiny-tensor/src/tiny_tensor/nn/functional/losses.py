@@ -199,6 +199,8 @@ def multi_margin_loss(
 ) -> Tensor:
   """Over the other classes, the mean of `max(0, margin - x[target] + x[i])^p`. `(n, classes)` against `(n,)`."""
   rows, labels = (input, target) if input.ndim == 2 else (input.reshape((1, -1)), target.reshape((1,)))
+  if not dtypes.is_int(labels.dtype) or labels.shape != rows.shape[:1]:
+    raise ValueError(f"multi_margin_loss: {labels.dtype.name} of shape {target.shape} are no labels of {input.shape}")
   hot = labels.hot(int(rows.shape[-1]))
   chosen = hot.where(rows, 0).sum(-1, keepdim=True)
   loss = (rows - chosen + margin).clamp(0, None).pow(p)
@@ -212,6 +214,10 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
   the first -1.
   """
   rows, labels = (input, target) if input.ndim == 2 else (input.reshape((1, -1)), target.reshape((1, -1)))
+  if not dtypes.is_int(labels.dtype) or labels.shape != rows.shape:
+    raise ValueError(
+      f"multilabel_margin_loss: {labels.dtype.name} of shape {target.shape} are no labels of {input.shape}"
+    )
   classes = int(rows.shape[-1])
   valid = (labels < 0).cumsum(-1).eq(0)
   hot = labels.hot(classes) & valid.unsqueeze(-1)  # (n, labels, classes)
@@ -253,6 +259,8 @@ def triplet_margin_with_distance_loss(
   reduction: str = "mean",
 ) -> Tensor:
   """triplet_margin_loss with any distance of two tensors."""
+  if margin <= 0:
+    raise ValueError(f"margin must be positive, got {margin}")
   distance = distance_function or pairwise_distance
   near, far = distance(anchor, positive), distance(anchor, negative)
   far = far.minimum(distance(positive, negative)) if swap else far

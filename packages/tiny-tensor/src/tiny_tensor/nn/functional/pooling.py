@@ -22,12 +22,17 @@ def _max(
   return_indices: bool,
 ) -> Any:
   kernel = as_tuple(kernel_size, axes)
-  if any(2 * p > k for p, k in zip(as_tuple(padding, axes), kernel, strict=True)):
-    raise ValueError(f"padding {padding} must be at most half of the window {kernel}")
+  _check_padding(padding, kernel)
   pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
   if return_indices:
     return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices=True)
   return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode)
+
+
+def _check_padding(padding: Sizes, kernel: Sequence[int]) -> None:
+  """ValueError for negative padding, and for more than half a window."""
+  if any(not 0 <= 2 * p <= k for p, k in zip(as_tuple(padding, len(kernel)), kernel, strict=True)):
+    raise ValueError(f"padding {padding} must not be negative, and at most half of the window {tuple(kernel)}")
 
 
 def _steps(stride: Sizes | None) -> Sizes | None:
@@ -85,6 +90,9 @@ def _avg(
   divisor: int | None = None,
 ) -> Tensor:
   kernel = as_tuple(kernel_size, axes)
+  _check_padding(padding, kernel)
+  if divisor == 0:
+    raise ValueError("divisor_override must not be 0")
   pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
   if divisor is None:
     return input.avg_pool2d(kernel, _steps(stride), 1, pads, ceil_mode, count_include_pad)
@@ -136,8 +144,14 @@ def _bounds(size: int, new: int) -> list[tuple[int, int]]:
 
 
 def _sizes(input: Tensor, output_size: Any, axes: int) -> list[int]:
+  """Sizes after adaptive pooling. Raises ValueError for negative ones, and for an input without channels."""
   given = as_tuple(output_size, axes)
-  return [int(old) if new is None else int(new) for old, new in zip(input.shape[-axes:], given, strict=True)]
+  if input.ndim not in (axes + 1, axes + 2):
+    raise ValueError(f"pooling over {axes} axes takes (n, c, size…) or (c, size…), got shape {input.shape}")
+  sizes = [int(old) if new is None else int(new) for old, new in zip(input.shape[-axes:], given, strict=True)]
+  if min(sizes, default=0) < 0:
+    raise ValueError(f"output_size must not be negative, got {output_size}")
+  return sizes
 
 
 def _adaptive_avg(input: Tensor, output_size: Any, axes: int) -> Tensor:
