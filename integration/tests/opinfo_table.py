@@ -174,7 +174,8 @@ linalg.cond norm|nuc pinverse mode linalg.matrix_rank linalg.matrix_rank|hermiti
 linalg.pinv|singular linalg.svd linalg.svdvals linalg.matrix_norm linalg.norm linalg.norm|subgradients_at_zero
 linalg.solve_triangular nn.functional.max_unpool1d nn.functional.max_unpool1d|grad nn.functional.max_unpool2d
 nn.functional.max_unpool2d|grad nn.functional.max_unpool3d nn.functional.max_unpool3d|grad nn.functional.max_pool2d
-nn.functional.grid_sample index_reduce|prod
+nn.functional.grid_sample index_reduce|prod linalg.lstsq linalg.lstsq|grad_oriented logspace logspace|tensor_overload
+linalg.tensorinv linalg.tensorsolve logdet linalg.slogdet matrix_exp nn.functional.max_pool3d nn.functional.max_pool1d
 """.split()
 )
 
