@@ -2,8 +2,8 @@
 
 Every operator is covered, or stands in one of the lists of `opinfo_table.py` with a reason; a list that says what is no
 longer so fails. Two samples of float32 and one of int64 of each operator run by default; all, of bool too, with
-`OPINFO=all`, which is `hatch run oracle:opinfo`. The reference device runs them: it compiles fastest, and what is tested
-is the frontend.
+`OPINFO=all`, which is `hatch run oracle:opinfo`. The reference device runs them: it compiles fastest, and what is to be
+tested is the frontend.
 """
 
 from __future__ import annotations
