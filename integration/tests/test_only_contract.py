@@ -45,5 +45,5 @@ def test_training_sees_only_the_contract(tmp_path: Path) -> None:
       kind, *rest = train(6, tmp_path / f"{wrapped}.safetensors")
     kinds.append(kind)
     results.append(rest)
-  assert kinds == ["CPUDevice", "_MappedGraphsDevice"]
+  assert kinds == ["CPUDevice", "OnlyDevice"]
   assert results[0] == results[1]
