@@ -47,7 +47,8 @@ def test_level_0(arch: str, tmp_path: Path) -> None:
   env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
   done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-  assert "15 passed" in done.stdout
+  passed = re.search(r"(\d+) passed", done.stdout)
+  assert passed is not None and int(passed[1]) >= 15, done.stdout[-5000:]
 
 
 @pytest.mark.parametrize("arch", ARCHS, ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,8 @@ def test_level_0(arch: str, tmp_path: Path) -> None:
   env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
   done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-  assert "15 passed" in done.stdout
+  passed = re.search(r"(\d+) passed", done.stdout)
+  assert passed is not None and int(passed[1]) >= 15, done.stdout[-5000:]
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="this is a Mac")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -98,12 +95,3 @@ def test_compilers_pickle_and_keys_name_the_arch() -> None:
   compiler = OpenCLCompiler(GPU)
   assert pickle.loads(pickle.dumps(compiler)).compile(copy(64)).to_bytes() == compiler.compile(copy(64)).to_bytes()
   assert str(GPU) in compiler.key and compiler.key != OpenCLCompiler(Arch("gpu")).key
-
-
-def test_the_readme_s_example_prints_what_it_says() -> None:
-  text = (Path(__file__).parents[1] / "README.md").read_text()
-  (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-  assert done.returncode == 0, done.stderr
-  (expected,) = re.findall(r"# (\[.*\]):", code)
-  assert done.stdout.splitlines()[-1] == expected and "__kernel" in done.stdout
