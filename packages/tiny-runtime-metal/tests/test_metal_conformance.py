@@ -42,3 +42,9 @@ def test_a_system_that_calls_itself_macos_but_has_no_metal(monkeypatch: pytest.M
   monkeypatch.setattr(sys, "platform", "darwin")
   found = this_mac()
   assert isinstance(found, Unavailable) and "Metal.framework cannot be loaded" in found.reason
+
+
+def test_looking_for_devices_brings_no_code_generator() -> None:
+  code = "import sys, tiny_runtime_metal as m; m.BACKEND.probe(); print('tiny_codegen' in sys.modules, m.MetalRenderer)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert done.stdout.startswith("False <class"), done.stdout + done.stderr

@@ -7,11 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from tiny_codegen import compile_kernel
 from tiny_runtime import Binary, Measure
 from tiny_runtime.generated import compile_generated
 from tiny_runtime_metal.arch import Arch
-from tiny_runtime_metal.renderer import MetalRenderer
 from tiny_uop import UOp
 
 
@@ -28,6 +26,10 @@ class MetalCompiler:
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Generate the source for a kernel-level SINK. Raises CompileError with the kernel."""
+    # whoever looks for devices imports this: a code generator is only needed here
+    from tiny_codegen import compile_kernel
+    from tiny_runtime_metal.renderer import MetalRenderer
+
     return compile_generated(kernel, measure, partial(compile_kernel, renderer=MetalRenderer(self.arch)), as_binary)
 
 
