@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiny_codegen.loops import extent, kind, next_loop_id, number, stride, substitute_simplified
+from tiny_codegen.loops import clauses, extent, kind, next_loop_id, number, stride, substitute_simplified
 from tiny_codegen.reduce import identity
 from tiny_codegen.skip import bound
 from tiny_uop import AxisType, Ops, UOp, simplify
@@ -68,7 +68,7 @@ def _alone(root: UOp, total: UOp) -> bool:
 def _part(total: UOp) -> Part | None:
   """The part of a loop that a clause of the mask lets through, if it is the same for all rows and lanes but for few
   iterations; None if there is none."""
-  for clause in _clauses(total.src[0].src[0]):
+  for clause in clauses(total.src[0].src[0]):
     if clause.op is not Ops.CMPLT or clause.src[0].dtype.kind != "index":
       continue
     for loop in total.src[1:]:
@@ -76,10 +76,6 @@ def _part(total: UOp) -> Part | None:
       if part is not None:
         return part
   return None
-
-
-def _clauses(condition: UOp) -> list[UOp]:
-  return [c for s in condition.src for c in _clauses(s)] if condition.op is Ops.AND else [condition]
 
 
 def _part_of(clause: UOp, loop: UOp, summed: frozenset[UOp]) -> Part | None:

@@ -59,6 +59,11 @@ def terms(expression: UOp) -> list[UOp]:
   return found
 
 
+def clauses(condition: UOp) -> list[UOp]:
+  """What all has to hold for a condition to hold."""
+  return [c for s in condition.src for c in clauses(s)] if condition.op is Ops.AND else [condition]
+
+
 def stride(offset: UOp, loop: UOp) -> int | None:
   """By how much `offset` grows from one iteration of `loop` to the next; None where that is not a known constant."""
   total = 0

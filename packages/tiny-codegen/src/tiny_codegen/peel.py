@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tiny_codegen.loops import (
   CLOSERS,
+  clauses,
   extent,
   kind,
   next_alloc_id,
@@ -82,11 +83,11 @@ def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
   for u in root.toposort:
     if u.op is Ops.END and loop in u.src[1:]:
       effects = [s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges]
-      if any(len(s.src[0].src) < 3 or gate not in _clauses(s.src[0].src[2]) for s in effects):
+      if any(len(s.src[0].src) < 3 or gate not in clauses(s.src[0].src[2]) for s in effects):
         return False
     elif u.op is Ops.REDUCE and loop in u.src[1:]:
       condition, otherwise = _choice(u.src[0])
-      if gate not in _clauses(condition) or otherwise is not identity(u.arg[0], u.dtype):
+      if gate not in clauses(condition) or otherwise is not identity(u.arg[0], u.dtype):
         return False
   return True
 
@@ -98,10 +99,6 @@ def _choice(value: UOp) -> tuple[UOp, UOp]:
   if value.op is Ops.LOAD and value.src[0].op is Ops.INDEX and len(value.src[0].src) == 3:
     return value.src[0].src[2], value.src[1] if len(value.src) == 2 else UOp.const(value.dtype, 0)
   return TRUE, value
-
-
-def _clauses(gate: UOp) -> list[UOp]:
-  return [c for s in gate.src for c in _clauses(s)] if gate.op is Ops.AND else [gate]
 
 
 def _only_last(gate: UOp, loop: UOp) -> bool:

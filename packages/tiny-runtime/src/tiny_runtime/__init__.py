@@ -2,7 +2,7 @@
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, adopted_buffer, buffer_of, host_buffer
-from tiny_runtime.compile_cache import cached_bytes
+from tiny_runtime.compile_cache import cache_folder, cached_bytes
 from tiny_runtime.contract import (
   API,
   Backend,
@@ -28,5 +28,5 @@ __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
   "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "GraphCopy", "GraphKernel",
   "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable",
-  "adopted_buffer", "buffer_of", "cached_bytes", "capture", "host_buffer", "run",
+  "adopted_buffer", "buffer_of", "cache_folder", "cached_bytes", "capture", "host_buffer", "run",
 ]  # fmt: skip

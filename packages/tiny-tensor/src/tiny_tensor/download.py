@@ -60,7 +60,7 @@ class Progress:
 
 def downloads() -> Path:
   """The folder that `fetch` keeps files in: `downloads` in that of the caches (TINY_CACHE)."""
-  from tiny_runtime.compile_cache import cache_folder
+  from tiny_runtime import cache_folder
 
   return cache_folder().with_name("downloads")
 
