@@ -74,6 +74,8 @@ def stride(offset: UOp, loop: UOp) -> int | None:
       total += 1
     elif term.op is Ops.MUL and term.src[0] is loop and term.src[1].op is Ops.CONST:
       total += int(term.src[1].arg)
+    elif term.op is Ops.SHL and term.src[0] is loop and term.src[1].op is Ops.CONST:  # late, a product is a shift
+      total += 1 << int(term.src[1].arg)
     else:
       return None
   return total

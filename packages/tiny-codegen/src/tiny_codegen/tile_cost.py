@@ -46,6 +46,8 @@ SHARED_PASSES = 8
 # of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
 # of it, and each line that is read again and again in order
 PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
+# and a line of rows that are far apart and read side by side, if they are more than processors follow
+ASIDE, SIDES = 12.0, 16
 CACHE_LINE, NEIGHBOURS = 64, 64
 NEAR = 4  # elements: of a step so small, every line is read
 
@@ -113,8 +115,8 @@ class Plan:
     row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (PADDED if size % self.rows else 1.0)
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
-    # two multiply-adds a cycle, each four cycles long; two loads a cycle; a scalar has to be spread over a register
-    each = max(tile / 2 / rate(self.c, self.target), (self.rows + self.vectors) / 2, 4.0)
+    # a multiply-add is four cycles long; two loads a cycle; a scalar has to be spread over a register
+    each = max(tile / rate(self.c, self.target), (self.rows + self.vectors) / 2, 4.0)
     near = self.target.caches.first * FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
@@ -171,6 +173,8 @@ class Plan:
       if any(extent(r) is None for r in self.summed):
         return None
       cycles += self._moved(self.lanes_of) * self._moving(self.lanes_of, self.lane_loop)
+      if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
+        cycles += 2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / CACHE_LINE * LINE
       together = PANELS if rows_from is Rows.BLOCK else panels
       cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together)
       near += self.panel * together
@@ -307,8 +311,11 @@ class Plan:
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
-    moves by more than what is fetched ahead."""
+    moves by more than what is fetched ahead; or for turning it, where it is the sum whose steps are adjacent."""
     step = operand.step(loop) or 0
+    if step > NEAR and any(operand.step(r) == 1 for r in self.summed):
+      each = ASIDE if piece > SIDES else LINE
+      return operand.nbytes / CACHE_LINE * each if operand.nbytes > self.target.caches.second else 0.0
     if not 1 <= step <= NEAR or not any((operand.step(r) or 0) >= SAME_SETS for r in self.summed):
       return 0.0
     itemsize = operand.value.dtype.itemsize
@@ -321,7 +328,7 @@ class Plan:
 
 
 def rate(c: Contraction, target: Capabilities) -> float:
-  """How often vectors are multiplied and added in the time of one multiply-add of floats."""
+  """Vectors that are multiplied and added in a cycle."""
   if c.instruction is not None:
-    return dict(target.dot_products)[c.instruction.plain]
-  return 1.0 if c.reduce.dtype.kind == "float" else INTEGERS
+    return target.multiply_adds * dict(target.dot_products)[c.instruction.plain]
+  return target.multiply_adds * (1.0 if c.reduce.dtype.kind == "float" else INTEGERS)

@@ -48,7 +48,7 @@ def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
     along = any(rows_of.step(r) == 1 and r.src[0].vmax >= LONG_RUN for r in c.reduce.src[1:])
     for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
       for lane_loop in c.own_loops(lanes_of):
-        for vectors, rows in itertools.product((2, 1, 4), ROWS):
+        for vectors, rows in itertools.product((1, 2, 4), ROWS):
           yield from Plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows).tilings()
 
 
@@ -60,4 +60,4 @@ def dot_cycles(c: Contraction, target: Capabilities) -> float:
   width = min(target.lanes(o.value.dtype) for o in c.operands)
   size = int(summed[0].src[0].vmax)
   outputs = c.outputs
-  return outputs * (c.length * blocks(summed[0], width) * width / size / (2 * width * rate(c, target)) * 1.25 + 8)
+  return outputs * (c.length * blocks(summed[0], width) * width / size / (width * rate(c, target)) * 1.25 + 8)

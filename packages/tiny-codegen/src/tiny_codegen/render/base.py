@@ -51,7 +51,8 @@ class Capabilities:
   sizes per axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one
   program may take. `tensor_cores` are the matrix instructions, best first. `dot_products` are the instructions that add
   several products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
-  of float32 vectors. `caches` are those of a core.
+  of float32 vectors. `caches` are those of a core, and `multiply_adds` says how many vectors it multiplies and adds
+  in a cycle.
   """
 
   native_dtypes: frozenset[DType]
@@ -69,6 +70,7 @@ class Capabilities:
   tensor_cores: tuple[TensorCore, ...] = ()
   dot_products: tuple[tuple[DotProduct, float], ...] = ()
   caches: CacheSizes = CacheSizes()
+  multiply_adds: float = 2.0
 
   def lanes(self, dtype: DType) -> int:
     """How many elements of the scalar `dtype` fill one vector register; 1 on a scalar machine."""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 
 from tiny_codegen.render.base import Renderer, no_tensor_core
 from tiny_codegen.render.lazy import branches
+from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_matrix import matrix_product
 from tiny_codegen.render.llvm_memory import load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
-from tiny_codegen.render.llvm_prefetch import Line, fetch, lines_to_fetch
+from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch, lines_to_fetch
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, scalar_type, value_type
@@ -46,6 +47,7 @@ class _Program:
     self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
     self.lazy = branches(linear.src)
     self.fetched = {} if target.convention else lines_to_fetch(linear.src, info, target.capabilities.caches)
+    self.ahead = {} if target.convention else panels_ahead(linear.src, info, target.capabilities.caches)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.early: set[UOp] = set()  # what was computed before its place
     self.globals: list[str] = []
@@ -166,18 +168,32 @@ class _Program:
   def loop(self, u: UOp) -> None:
     for line in self.fetched.get(u, ()):
       self._fetch(line)
+    near, pieces = self.ahead.get(u, (u, ()))
+    columns = [self._column(piece) for piece in pieces]
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
       self.body.open_loop(u, *(integer_from(self.body, end, u) for end in ("%begin", "%end")))
+    for piece, first in zip(pieces, columns):
+      ask(self.body, piece, first, u, self.body.operand(near))
+
+  def _column(self, piece: Piece) -> str:
+    """Where a column of lines begins."""
+    self._early(piece.start)
+    return address_of(self.body, piece.pointer, piece.start)
 
   def _fetch(self, line: Line) -> None:
     """Ask for a cache line that will be written; its address is computed now."""
-    for u in line.offset.toposort if line.offset is not None else ():
+    if line.offset is not None:
+      self._early(line.offset)
+    fetch(self.body, line)
+
+  def _early(self, value: UOp) -> None:
+    """Compute a value now: whatever of it is computed later is known by then."""
+    for u in value.toposort:
       if u.op in GroupOp.Elementwise and u not in self.body.values:
         self.early.add(u)
         self._instruction(u)
-    fetch(self.body, line)
 
   def end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):

@@ -53,14 +53,24 @@ def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes)
 
 def fetch(body: Function, line: Line) -> None:
   """Ask for a line, to write to it."""
-  assert isinstance(line.pointer.dtype, PtrDType)
-  address = body.operand(line.pointer)
-  if line.offset is not None:
-    kind, offset = memory_type(line.pointer.dtype.base), f"{value_type(line.offset.dtype)} {body.operand(line.offset)}"
-    address = body.let(f"getelementptr {kind}, ptr {address}, {offset}")
-  place = body.let(f"getelementptr i8, ptr {address}, i64 {line.byte}")
-  # to write, to keep in all levels, data
-  body.call("llvm.prefetch.p0", "void", ("ptr", place), ("i32", "1"), ("i32", "3"), ("i32", "1"))
+  place = body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
+  prefetch(body, place, write=True, level=3)
+
+
+def address_of(body: Function, pointer: UOp, offset: UOp | None) -> str:
+  """Where an element of a buffer is."""
+  assert isinstance(pointer.dtype, PtrDType)
+  address = body.operand(pointer)
+  if offset is None:
+    return address
+  kind = memory_type(pointer.dtype.base)
+  return body.let(f"getelementptr {kind}, ptr {address}, {value_type(offset.dtype)} {body.operand(offset)}")
+
+
+def prefetch(body: Function, address: str, write: bool, level: int) -> None:
+  """LLVM's intrinsic. `level` 3: into all caches; 2: from the second one on."""
+  flags = (str(int(write)), str(level), "1")  # 1: data, no instructions
+  body.call("llvm.prefetch.p0", "void", ("ptr", address), *[("i32", flag) for flag in flags])
 
 
 def _following(linear: Sequence[UOp], end: int) -> Iterator[UOp]:

@@ -84,6 +84,12 @@ def usual_caches(vector_bits: int) -> CacheSizes:
   return CacheSizes(48 << 10, 2 << 20) if vector_bits == 512 else CacheSizes()
 
 
+def multiply_adds(cpu: str, vector_bits: int) -> float:
+  """Vectors that a core multiplies and adds in a cycle: two, but one of 512 bits on Zen 4, whose units have 256 (AMD,
+  "Software Optimization Guide for the AMD Zen4 Microarchitecture", 2.11)."""
+  return 1.0 if cpu == "znver4" and vector_bits == 512 else 2.0
+
+
 def cpu_target(
   triple: str = "",
   cpu: str = "",
@@ -121,6 +127,7 @@ def cpu_target(
     has_threads=True,
     shared_memory_bytes=min(max(caches.second, LEAST_NEAR), MOST_NEAR),
     caches=caches,
+    multiply_adds=multiply_adds(cpu, bits),
     dot_products=tuple([(d.product, d.rate) for d in dots]),
   )
   return LLVMTarget(
