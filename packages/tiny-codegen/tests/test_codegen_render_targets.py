@@ -9,7 +9,9 @@ from dataclasses import replace
 import llvmlite.binding as llvm
 import pytest
 from codegen_elementwise import info_of, lower
+from codegen_kernels import CASES
 
+from tiny_codegen import compile_kernel
 from tiny_codegen.render import LLVMRenderer, cpu_target
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
 
@@ -100,3 +102,11 @@ def test_a_call_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules[__name__], "renderer", lambda name: LLVMRenderer(replace(made.llvm, capabilities=wrong))
   )
   assert any("trunc" in f for f in calls("x86-64", store(load(dtypes.float32, 1, 1).trunc())))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.uint8, dtypes.float32])
+def test_masked_loads_are_kept_in_registers_that_every_processor_with_their_instructions_has(dtype: DType) -> None:
+  """LLVM ends the process where it has no registers for what an `asm` takes: skylake-avx512 has none of halves."""
+  text = str(compile_kernel(CASES["elementwise"](3, 77, dtype).kernel, renderer("avx512")).src[2].arg)
+  kinds = set(re.findall(r'call <\d+ x (\w+)> asm ""', text))
+  assert kinds == {"float" if dtype is dtypes.float32 else "i32"}

@@ -138,7 +138,12 @@ def _pinned(body: Function, value: str, kind: DType) -> str:
 def _in_registers(body: Function, value: str, kind: DType) -> str:
   if kind.count * kind.scalar().bits <= 512:
     text = value_type(kind)
-    return body.let(f'call {text} asm "", "=v,0"({text} {value})')
+    if kind.scalar().bits >= 32:
+      return body.let(f'call {text} asm "", "=v,0"({text} {value})')
+    # not every processor with AVX-512 has registers of narrower elements, which LLVM then has none for
+    words = f"<{kind.count * kind.scalar().bits // 32} x i32>"
+    pinned = body.let(f'call {words} asm "", "=v,0"({words} {body.let(f"bitcast {text} {value} to {words}")})')
+    return body.let(f"bitcast {words} {pinned} to {text}")
   half = kind.scalar().vec(kind.count // 2)
   low, high = (range(half.count), range(half.count, kind.count))
   halves = [_in_registers(body, shuffle(body, value, kind, map(str, part)), half) for part in (low, high)]

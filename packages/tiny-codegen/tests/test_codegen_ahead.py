@@ -1,0 +1,96 @@
+"""Panels that are fetched while the one before them is multiplied."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from codegen_kernels import data, garbage, loop, over, param
+
+from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
+from tiny_codegen.loops import stride
+from tiny_codegen.render.llvm_ahead import Piece, panels_ahead
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, evaluate
+
+FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")
+CACHES = CacheSizes(32 << 10, 256 << 10, 1 << 20)
+TARGET = LLVMRenderer(cpu_target("x86_64", "", FEATURES, caches=CACHES))
+LANES, ROWS = 16, 4
+LINE = 64 // 4
+
+
+def product(images: int = 2, outputs: int = 16, length: int = 64, size: int = 4096, threads: bool = False) -> UOp:
+  """`out[n, o, j] = sum over k of w[o, k] * x[n, k, j]`, with panels of LANES values of j in near memory."""
+  n, o, j, k = loop(images, 0), loop(outputs, 1), loop(size, 2), over(length, 3)
+  x = param(1, images * length * size).index((n * length + k) * size + j).load()
+  out = param(0, images * outputs * size).index((n * outputs + o) * size + j)
+  end = out.store((param(2, outputs * length).index(o * length + k).load() * x).reduce(Ops.ADD, k)).end(n, o, j)
+  opts = [Opt(OptOps.VECTOR, 2, LANES), Opt(OptOps.UPCAST, 1, ROWS), Opt(OptOps.SWAP, 1, 2), Opt(OptOps.STAGE, 1, (3,))]
+  return UOp.sink(end, arg=KernelInfo("product", tuple(opts + [Opt(OptOps.THREAD, 2, 0)] * threads)))
+
+
+def source(kernel: UOp, renderer: LLVMRenderer = TARGET) -> str:
+  return str(compile_kernel(kernel, renderer).src[2].arg)
+
+
+def asked(kernel: UOp) -> int:
+  return source(kernel).count("call void @llvm.prefetch.p0(")
+
+
+def pieces(kernel: UOp) -> dict[UOp, tuple[Piece, ...]]:
+  program = compile_kernel(kernel, TARGET)
+  return {loop: found for loop, (_, found) in panels_ahead(program.src[1].src, program.arg, CACHES).items()}
+
+
+def test_all_of_the_next_panel_is_asked_for_once() -> None:
+  outputs, length, size = 16, 64, 4096
+  ((_, found),) = pieces(product(outputs=outputs, length=length, size=size)).items()
+  (piece,) = found
+  assert piece.step * piece.every == piece.step * 4, "four tiles share the one column of lines of a panel"
+  loops = sorted(piece.start.ranges, key=lambda r: r.arg[0])
+  image, tile, panel = loops
+  for at_image, at_panel in ((0, 0), (1, 3)):
+    lines = []
+    for at_tile in range(outputs // ROWS):
+      start = evaluate(piece.start, {image: at_image, panel: at_panel, tile: at_tile})
+      assert isinstance(start, int)
+      lines += [start + row * piece.step for row in range(length // piece.every)]
+    assert lines == [(at_image * length + k) * size + (at_panel + 1) * LINE for k in range(length)]
+
+
+def test_each_step_takes_a_few_instructions() -> None:
+  text = source(product())
+  body = text[: text.index("call void @llvm.prefetch.p0(")].rpartition("body")[2]
+  assert len(re.findall(r"\n", body)) < 30, "where a column begins is computed before the loop"
+  assert "div" not in body
+  assert "rem" not in body
+
+
+def test_what_the_last_level_keeps_is_there() -> None:
+  assert asked(product()) == 1
+  assert asked(product(size=1024)) == 0
+
+
+def test_panels_that_fill_the_second_level_get_no_company() -> None:
+  assert asked(product(length=1280, outputs=8, images=1)) == 0
+
+
+def test_threads_do_not_know_what_they_take_next() -> None:
+  n = asked(product(images=1, threads=True))
+  assert n == 0
+
+
+def test_short_sums_are_not_worth_it() -> None:
+  assert asked(product(images=16, length=16, size=8192)) == 0
+
+
+def test_strides_are_read_when_products_are_shifts() -> None:
+  i = loop(8, 0)
+  assert stride(i.alu(Ops.SHL, i.const_like(4)) + 3, i) == 16
+
+
+def test_results(run_kernel: Any) -> None:
+  x, w = data(2, 64, 4096), data(16, 64, seed=1)
+  (got, *_) = run_kernel(product(), (garbage(2, 16, 4096), x, w))
+  np.testing.assert_allclose(got.reshape(2, 16, 4096), np.einsum("ok,nkj->noj", w, x), rtol=1e-4, atol=1e-4)
