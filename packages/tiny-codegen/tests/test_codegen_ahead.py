@@ -67,9 +67,9 @@ def test_each_step_takes_a_few_instructions() -> None:
   assert "rem" not in body
 
 
-def test_what_the_last_level_keeps_is_there() -> None:
+def test_what_the_second_level_keeps_is_there() -> None:
   assert asked(product()) == 1
-  assert asked(product(size=1024)) == 0
+  assert asked(product(size=512)) == 0
 
 
 def test_panels_that_fill_the_second_level_get_no_company() -> None:

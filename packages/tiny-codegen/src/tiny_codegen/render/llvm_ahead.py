@@ -21,8 +21,6 @@ from tiny_uop import AddrSpace, AxisType, Ops, ProgramInfo, PtrDType, UOp
 
 LEAST_STEPS = 32
 """Iterations of a sum that are worth the few instructions which find out what to ask for."""
-LAST_LEVEL = 16
-"""Where nothing is known of a last cache level: how often it has the size of the second."""
 ROOM = 7 / 8
 """Of the second level, what there has to be room in for the panel, its source, the next one, and what else is read."""
 MOST_LINES = 2
@@ -61,9 +59,8 @@ def panels_ahead(
 ) -> dict[UOp, tuple[UOp, tuple[Piece, ...]]]:
   """By the loop of a sum: near memory that it reads, and what its iterations are to ask for."""
   sizes = {p.slot: p.size * p.dtype.itemsize for p in info.params}
-  kept = caches.last or LAST_LEVEL * caches.second
-  large = {p.slot for p in info.params if not p.written and sizes[p.slot] > kept}
-  others = sum(min(sizes[p.slot], kept) for p in info.params if not p.written and p.slot not in large)
+  large = {p.slot for p in info.params if not p.written and sizes[p.slot] > caches.second}
+  others = sum(sizes[p.slot] for p in info.params if not p.written and p.slot not in large)
   fillings = {f.memory: f for f in _fillings(linear, large) if others + 3 * f.nbytes <= caches.second * ROOM}
   found = {}
   for loop, around, memories in _sums(linear):
@@ -120,7 +117,7 @@ def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], list[UO
     elif u.op is Ops.LOAD and (memory := _near(u.src[0])) is not None:
       read.append(memory)
     elif u.op is Ops.END:
-      if loops[-1].arg[1] is AxisType.REDUCE and len(u.src) == 2 and read:
+      if loops and loops[-1].arg[1] is AxisType.REDUCE and len(u.src) == 2 and read:
         yield loops[-1], tuple(loops[:-1]), list(dict.fromkeys(read))
       del loops[len(loops) - len(u.src) + 1 :]
       read = []

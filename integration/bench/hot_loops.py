@@ -1,0 +1,139 @@
+"""Where our kernels of a workload spend their time: by loop of their machine code, on one thread.
+
+    hatch run hot-loops conv                     # groups, or parts of names, as for bench
+    hatch run hot-loops --seconds 3 "matmul 512"
+
+Samples are those of Linux's `perf` by the clock, which needs no counters of the processor and works in virtual
+machines; machine code is read with `objdump`. Both have to be installed (Debian: linux-perf, binutils).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from suite.hot_loops import instructions, loops, shares, table
+from suite.roofline import Roofline
+from suite.tinygrad_like import TinygradLike
+from suite.workloads import all_workloads
+
+LEAST = 0.02
+"""Of the time of a workload: kernels that take less are left out."""
+
+
+def kernels_of(name: str) -> list[Any]:
+  """The kernels of a workload, ready to be compiled."""
+  import tiny_tensor
+  from tiny_uop import Ops
+
+  (workload,) = [w for w in all_workloads(False) if w.name == name]
+  library = TinygradLike("", tiny_tensor)
+  weights, inputs = workload.arrays()
+  tensors = tuple(library.tensor(x) for x in inputs)
+  result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
+  return list(dict.fromkeys(call.src[0] for call in result.schedule().src if call.src[0].op is Ops.SINK))
+
+
+def run_child(name: str, seconds: float, out: Path) -> None:
+  """Launch each kernel of a workload for a while, and leave where they were and how fast."""
+  from tiny_runtime import measure
+  from tiny_runtime_cpu import CPUDevice, host_arch
+  from tiny_runtime_cpu.compiler import CPUCompiler
+
+  device, compiler = CPUDevice(), CPUCompiler(host_arch())
+  found: list[dict[str, Any]] = []
+  for kernel in kernels_of(name):
+    binary = compiler.compile(kernel)
+    rng = np.random.default_rng(0)
+    memories = []
+    for p in binary.params:
+      values = rng.standard_normal(p.size, dtype=np.float32).astype(p.dtype.scalar().name, copy=False)
+      memories.append(device.alloc(p.size * p.dtype.itemsize))
+      device.write(memories[-1], 0, memoryview(values.tobytes()))
+    program = device.load(binary)
+    sizes = measure.largest(binary)
+    grid = tuple(measure.number(size, sizes) for size in binary.global_size)
+    integers = [sizes[v] for v in binary.variables]
+    times, end = list[float](), perf_counter() + seconds
+    while perf_counter() < end or len(times) < 3:
+      start = perf_counter()
+      device.launch(program, [(m, 0) for m in memories], integers, grid, (1,), True)
+      times.append(perf_counter() - start)
+    code = out / f"{len(found)}.o"
+    code.write_bytes(binary.code)
+    operations = measure.number(binary.ops, sizes)
+    entry = {"name": binary.entry, "address": program.address, "code": str(code), "operations": operations}
+    found.append({**entry, "seconds": float(np.median(times))})
+  rate = Roofline().measure("fma", 0, 0.5, perf_counter)
+  (out / "kernels.json").write_text(json.dumps({"kernels": found, "roof": rate}))
+
+
+def profile(name: str, seconds: float, out: Path) -> list[str]:
+  """The report on one workload."""
+  environment = {**os.environ, "CPU_COUNT": "1", "DEVICE": "CPU"}
+  data, child = out / "perf.data", [sys.executable, __file__, "--child", str(out), "--seconds", str(seconds), name]
+  command = ["perf", "record", "-q", "-e", "cpu-clock:u", "-F", "5000", "-o", str(data), "--", *child]
+  done = subprocess.run(command, env=environment, capture_output=True, text=True)
+  if done.returncode:
+    raise SystemExit(f"{name}: perf or the workload failed:\n{done.stderr}")
+  script = subprocess.run(["perf", "script", "-i", str(data), "-F", "ip"], capture_output=True, text=True, check=True)
+  samples = [int(line, 16) for line in script.stdout.split()]
+  found = json.loads((out / "kernels.json").read_text())
+  kernels, lines = found["kernels"], [name]
+  everything = sum(k["seconds"] for k in kernels)
+  for k in kernels:
+    if k["seconds"] < LEAST * everything:
+      continue
+    base = k["address"] - offset_of(k["name"], k["code"])
+    text = subprocess.run(
+      ["objdump", "-d", "--no-show-raw-insn", k["code"]], capture_output=True, text=True, check=True
+    ).stdout
+    code = instructions(text)
+    inside = [s - base for s in samples if code[0].place <= s - base <= code[-1].place]
+    rate = k["operations"] / k["seconds"]
+    shown = f"{rate * 1e-9:.1f} GFLOPS, {rate / found['roof']:.0%} of {found['roof'] * 1e-9:.1f}"
+    lines.append(f"{k['name']}: {k['seconds'] * 1e6:.0f} µs on one thread, {shown}; {len(inside)} samples")
+    lines += table(known := loops(code), shares(known, inside))
+  return lines
+
+
+def offset_of(symbol: str, path: str) -> int:
+  """Where a function stands in its section."""
+  listed = subprocess.run(["objdump", "-t", path], capture_output=True, text=True, check=True).stdout
+  for line in listed.splitlines():
+    if line.split()[-1:] == [symbol]:
+      return int(line.split()[0], 16)
+  raise SystemExit(f"{path} has no function {symbol}")
+
+
+def main() -> None:
+  """See the head of this file."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("only", nargs="+", help="groups, or parts of the names of workloads")
+  parser.add_argument("--seconds", type=float, default=1.0, help="of launching each kernel (default: 1)")
+  parser.add_argument("--child", help=argparse.SUPPRESS)
+  options = parser.parse_args()
+  if options.child:
+    return run_child(options.only[0], options.seconds, Path(options.child))
+  if missing := [tool for tool in ("perf", "objdump") if shutil.which(tool) is None]:
+    raise SystemExit(f"{' and '.join(missing)}: not installed. On Debian, apt-get install linux-perf binutils")
+  chosen = [w for w in all_workloads(False) if any(word == w.group or word in w.name for word in options.only)]
+  chosen = [w for w in chosen if w.kind == "call" and not w.name.startswith("MLP")]
+  if not chosen:
+    raise SystemExit(f"no workload of one call is called {options.only}; `bench.py --list` shows names and groups")
+  for workload in chosen:
+    with tempfile.TemporaryDirectory() as folder:
+      print(*profile(workload.name, options.seconds, Path(folder)), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+  main()
