@@ -13,6 +13,9 @@ import pytest
 from tiny_runtime import Device, buffer_of, discovery
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 
+# pytest's importlib mode puts no test directory on the path, and this one has a module that tests share
+sys.path.insert(0, str(Path(__file__).parent))
+
 MakePlugin = Callable[..., Path]
 
 

@@ -37,7 +37,9 @@ XDG_CACHE_HOME = EnvironmentVariable(
 )
 
 NOT_IN_KEY = frozenset(
-  "CACHELEVEL DEBUG DEVICE JIT JIT_CHECK PROFILE TINY_CACHE TRACK_MATCH_STATS VIZ VIZ_FILE VIZ_LIMIT".split()
+  (
+    "CACHELEVEL DEBUG DEVICE JIT JIT_CHECK PROFILE QUEUE_TIMEOUT TINY_CACHE TRACK_MATCH_STATS VIZ VIZ_FILE VIZ_LIMIT"
+  ).split()
 )
 """Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key; so does
 SPEC: what was compiled unchecked is compiled again where checks are wanted."""

@@ -1,0 +1,26 @@
+"""A base for devices that are driven through queues in memory. See README.md of tiny-runtime, "Hardware queues"."""
+
+from tiny_runtime.hcq.device import QueueDevice
+from tiny_runtime.hcq.hardware import (
+  Block,
+  Command,
+  Dispatch,
+  Hardware,
+  Kernel,
+  Kind,
+  Launch,
+  Prepared,
+  Sizes,
+  Transfer,
+  Work,
+  three,
+)
+from tiny_runtime.hcq.host_ring import HostRing
+from tiny_runtime.hcq.programs import Program
+from tiny_runtime.hcq.ring import Ring
+from tiny_runtime.hcq.timeline import QUEUE_TIMEOUT, Timeline
+
+__all__ = [
+  "QUEUE_TIMEOUT", "Block", "Command", "Dispatch", "Hardware", "HostRing", "Kernel", "Kind", "Launch", "Prepared",
+  "Program", "QueueDevice", "Ring", "Sizes", "Timeline", "Transfer", "Work", "three",
+]  # fmt: skip

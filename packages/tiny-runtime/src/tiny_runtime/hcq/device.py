@@ -1,0 +1,224 @@
+"""A device of the plugin contract, made of what `Hardware` has: one queue, in which everything happens in order."""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from tiny_runtime.binary import Binary
+from tiny_runtime.contract import GraphCopy, GraphKernel
+from tiny_runtime.errors import DeviceLost, OutOfMemory, Unavailable
+from tiny_runtime.hcq.graph import Copies, Graph, Instance
+from tiny_runtime.hcq.hardware import Block, Command, Dispatch, Hardware, Kind, Launch, Work
+from tiny_runtime.hcq.host_ring import HostRing
+from tiny_runtime.hcq.pool import Memory, Pool
+from tiny_runtime.hcq.programs import Program
+from tiny_runtime.hcq.staging import Staging
+from tiny_runtime.hcq.timeline import Timeline
+
+ARGUMENTS, STAGING = 1 << 20, 16 << 20
+"""Bytes of the host's memory that are used in turns: for arguments of launches, and for copies from and to the host."""
+COPY = ("a copy",)
+T = TypeVar("T")
+
+
+class QueueDevice:
+  """See `tiny_runtime.contract.Device` and `Graphs`, whose methods these are. Raises Unavailable where the host has no
+  memory for it, and closes `hardware` then."""
+
+  def __init__(self, hardware: Hardware) -> None:
+    self.hardware, self.info = hardware, hardware.info
+    self.lost: DeviceLost | None = None
+    self.closed = False
+    self.timeline = Timeline(hardware)
+    self.pool = Pool(hardware, self.timeline)
+    try:
+      self.rings = [HostRing(hardware.allocate(nbytes, Kind.HOST), self.timeline) for nbytes in (ARGUMENTS, STAGING)]
+    except OutOfMemory as error:
+      hardware.close(lost=False)
+      raise Unavailable(f"{self.info.name} gets no memory of the host: {error}", "End other programs") from error
+    self.arguments = self.rings[0]
+    self.staging = Staging(self.rings[1], self.timeline, hardware.copies, self._copy)
+    self.unused: deque[Block | Memory] = deque()
+    """What belonged to programs and graphs that nobody holds any more."""
+
+  @contextmanager
+  def _doing(self, action: str) -> Iterator[None]:
+    """What an action of ours is called if the device is lost in it, or was before."""
+    if self.lost is not None:
+      raise DeviceLost(str(self.lost))
+    try:
+      yield
+    except DeviceLost as error:
+      raise self._now_lost(error, action) from error
+
+  def _now_lost(self, error: DeviceLost, action: str) -> DeviceLost:
+    self.lost = DeviceLost(f"{self.info.name}: {action}: {error}{self.timeline.suspects()}")
+    return self.lost
+
+  def _drop_unused(self) -> None:
+    """Give back what nobody holds any more, when nothing runs that may need it."""
+    while self.unused:
+      dropped = self.unused.popleft()
+      if isinstance(dropped, Memory):
+        self.pool.free(dropped)
+      else:
+        self.timeline.later(lambda block=dropped: self.hardware.release(block))  # type: ignore[misc]
+
+  def _with_room(self, make: Callable[[], T]) -> T:
+    """Make something for which there is no room, perhaps, until what is not in use goes back to the driver."""
+    try:
+      return make()
+    except OutOfMemory:
+      self.pool.trim()
+      return make()
+
+  # *** memory ***
+
+  def alloc(self, nbytes: int) -> Memory:
+    """New memory. Raises OutOfMemory."""
+    with self._doing(f"allocating {nbytes} bytes"):
+      return self.pool.alloc(nbytes)
+
+  def free(self, memory: Memory) -> None:
+    """Take memory back. It may be used again for what comes after all launches so far."""
+    self.pool.free(memory)
+
+  def write(self, memory: Memory, offset: int, data: memoryview) -> None:
+    """Copy `data` in."""
+    address = memory.at(offset, data.nbytes)
+    if data.nbytes:
+      with self._doing(f"writing {data.nbytes} bytes"):
+        self.staging.write(address, data.cast("B"))
+
+  def read(self, memory: Memory, offset: int, out: memoryview) -> None:
+    """Fill `out`."""
+    address = memory.at(offset, out.nbytes)
+    if out.nbytes:
+      with self._doing(f"reading {out.nbytes} bytes"):
+        self.staging.read(address, out.cast("B"))
+
+  def _copy(self, work: Sequence[Work]) -> int:
+    return self._submit(work, COPY, False)
+
+  def _submit(self, work: Sequence[Work], names: Sequence[str], timed: bool) -> int:
+    """Run commands once; gives the number of the submission."""
+    commands: list[Command] = [self._command(item) if isinstance(item, Launch) else item for item in work]
+    return self.timeline.submit(self.hardware.prepare(commands), names, timed)
+
+  def _command(self, launch: Launch) -> Dispatch:
+    """A launch with its arguments in memory."""
+    words = launch.words
+    address, view = self.arguments.take(8 * len(words), self.hardware.argument_alignment)
+    view[:] = memoryview(array("Q", words)).cast("B")
+    return Dispatch(launch.kernel, address, launch.global_size, launch.local_size)
+
+  # *** programs ***
+
+  def load(self, binary: Binary) -> Program:
+    """Put the code where the device can execute it. Raises CompileError for code that is not for this device."""
+    with self._doing(f"loading kernel {binary.entry}"):
+      self._drop_unused()
+      kernel = self._with_room(lambda: self.hardware.kernel(binary))
+      code = self._with_room(lambda: self.hardware.allocate(len(kernel.image), Kind.CODE))
+      kernel.address = code.address
+      self.staging.write(code.address, memoryview(kernel.image))
+    program = Program(binary, kernel, code)
+    weakref.finalize(program, self.unused.append, code).atexit = False
+    return program
+
+  def launch(
+    self,
+    program: Program,
+    buffers: Sequence[tuple[Memory, int]],
+    integers: Sequence[int],
+    global_size: tuple[int, ...],
+    local_size: tuple[int, ...],
+    wait: bool,
+  ) -> float | None:
+    """Put a kernel into the queue. With `wait`, the seconds that the device counted. Raises ValueError for arguments
+    that do not fit the program, and sizes that the device does not take."""
+    launch = program.call(buffers, integers, global_size, local_size)
+    if 0 in global_size:
+      return 0.0 if wait else None
+    if self.lost is not None:
+      raise DeviceLost(str(self.lost))
+    try:
+      number = self._submit((launch,), (program.name,), wait)
+      if wait:
+        self.timeline.wait(number)
+        return self.hardware.seconds()
+    except DeviceLost as error:
+      raise self._now_lost(error, f"kernel {program.name}") from error
+    return None
+
+  # *** graphs ***
+
+  def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
+    """See the capability `Graphs`. Raises ValueError for what `launch` would refuse."""
+    with self._doing(f"preparing a graph of {len(calls)} calls"):
+      self._drop_unused()
+      owned: list[Memory] = []
+
+      def scratch(nbytes: int) -> Memory:
+        owned.append(self.alloc(nbytes))
+        return owned[-1]
+
+      graph = Graph(self.hardware, self.timeline, calls, memories, Copies(self.hardware, scratch), self.unused.append)
+    weakref.finalize(graph, _drop_graph, self.unused, graph.instances, owned).atexit = False
+    return graph
+
+  def run_graph(
+    self,
+    graph: Graph,
+    memories: Sequence[tuple[int, Memory]],
+    kernels: Sequence[tuple[int, GraphKernel]],
+    wait: bool,
+  ) -> float | None:
+    """See the capability `Graphs`."""
+    if self.lost is not None:
+      raise DeviceLost(str(self.lost))
+    try:
+      if memories or kernels:
+        graph.change(memories, kernels)
+      instance = graph.ready()
+      if instance.prepared is None:
+        return 0.0 if wait else None
+      instance.last = self.timeline.submit(instance.prepared, graph.names, wait)
+      if wait:
+        self.timeline.wait(instance.last)
+        return self.hardware.seconds()
+    except DeviceLost as error:
+      raise self._now_lost(error, f"a graph of {len(graph.calls)} calls") from error
+    return None
+
+  # *** waiting, and the end ***
+
+  def sync(self) -> None:
+    """Wait for all launches."""
+    with self._doing("waiting"):
+      self._drop_unused()
+      self.timeline.wait(self.timeline.submitted)
+      self.timeline.collect()
+
+  def close(self) -> None:
+    """Wait, and give everything back."""
+    if self.closed:
+      return
+    self.closed = True
+    if self.lost is None:
+      try:
+        self.sync()
+      except DeviceLost:
+        pass
+    self.hardware.close(self.lost is not None)
+
+
+def _drop_graph(unused: deque[Block | Memory], instances: list[Instance], owned: list[Memory]) -> None:
+  """What a graph had is not used any more."""
+  unused.extend([instance.block for instance in instances])
+  unused.extend(owned)
