@@ -24,6 +24,11 @@ class Arch:
     return Processor(TRIPLE, self.name, "+unaligned-access-mode")
 
   @property
+  def major(self) -> int:
+    """9 for CDNA, 11 for RDNA 3, 12 for RDNA 4."""
+    return self.version // 10000
+
+  @property
   def version(self) -> int:
     """How the kernel driver writes it (`gfx_target_version` in sysfs): 90402 for gfx942, 110000 for gfx1100."""
     digits = self.name.removeprefix("gfx")
@@ -32,6 +37,11 @@ class Arch:
 
   def __str__(self) -> str:
     return self.name
+
+  @classmethod
+  def of(cls, version: int) -> Arch | None:
+    """The one with this `version`; None if it is not in the table."""
+    return next((arch for arch in ARCHS if arch.version == version), None)
 
   @classmethod
   def parse(cls, text: str) -> Arch:

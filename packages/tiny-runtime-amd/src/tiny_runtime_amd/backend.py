@@ -5,35 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_runtime import Compiler, Unavailable
-from tiny_runtime.contract import Device
-from tiny_runtime_amd.arch import ARCHS, Arch
+from tiny_runtime.hcq import QueueDevice
+from tiny_runtime_amd.arch import Arch
 from tiny_runtime_amd.compiler import AMDCompiler
-from tiny_runtime_amd.gpus import gpu_versions
+from tiny_runtime_amd.gpus import Gpu, Places, find_gpus
+from tiny_runtime_amd.hardware import AMDHardware
+from tiny_runtime_amd.process import Process, Processes
+from tiny_runtime_amd.system import Linux, System
 
 
 class AMDBackend:
-  """AMD's GPUs. This version compiles for them, and does not run on them yet."""
+  """AMD's GPUs, by way of Linux's KFD alone. `system` and `places` are the machine's, unless it is a test's."""
 
   api = (1, 2)
   ir = (1, 1)
 
-  def probe(self) -> Sequence[str] | Unavailable:
-    """Why none can be used."""
-    found = gpu_versions()
-    if isinstance(found, Unavailable):
-      return found
-    known = {arch.version: arch.name for arch in ARCHS}
-    names = ", ".join(known.get(version, f"gfx_target_version {version}") for version in found)
-    return Unavailable(
-      f"there are GPUs ({names}), which this version of tiny-runtime-amd compiles for but does not run on yet",
-      "Use another device",
-    )
+  def __init__(self, system: System | None = None, places: Places | None = None) -> None:
+    self.places = places or Places()
+    self.processes = Processes(system or Linux(), self.places.kfd)
 
-  def open(self, index: int) -> Device:
+  def probe(self) -> Sequence[str] | Unavailable:
+    """The architecture of each GPU that can be used, or why none can."""
+    found = find_gpus(self.places)
+    return found if isinstance(found, Unavailable) else [str(gpu.arch) for gpu in found]
+
+  def open(self, index: int) -> QueueDevice:
     """Raises Unavailable."""
-    found = self.probe()
-    assert isinstance(found, Unavailable)
-    raise found
+    found = find_gpus(self.places)
+    if isinstance(found, Unavailable):
+      raise found
+    if not 0 <= index < len(found):
+      raise Unavailable(f"there is no AMD:{index}: {len(found)} GPUs can be used", "Use AMD")
+    return QueueDevice(self.hardware(self.processes.get(), found[index], index))
+
+  def hardware(self, process: Process, gpu: Gpu, index: int) -> AMDHardware:
+    """What drives a GPU. Raises Unavailable."""
+    assert gpu.arch is not None
+    return AMDHardware(process, gpu, gpu.arch, index)
 
   def compiler(self, arch: str) -> Compiler:
     """A compiler for one of `ARCHS`. Needs no GPU."""

@@ -1,0 +1,90 @@
+"""What goes wrong on the GPU, as KFD and the packet processor tell."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+from tiny_runtime import DeviceLost
+from tiny_runtime_amd.gpus import Gpu
+from tiny_runtime_amd.kfd import EVENT_HARDWARE, EVENT_MEMORY, KFD, WAIT_COMPLETE, EventData, KFDError, MemoryException
+
+QUEUE_ERRORS = {
+  0x01: "a kernel needs more private memory than the queue has",
+  0x02: "a launch has sizes that it must not have",
+  0x04: "a launch asks for more shared memory than there is",
+  0x08: "a launch names no kernel, or code that is not for this GPU",
+  0x20: "a packet is of no known format",
+  0x40: "a workgroup has more threads than the GPU takes",
+  0x80: "a kernel needs more registers than there are for its workgroups",
+  0x100: "a packet is of no known format",
+}
+"""What the packet processor writes to a queue's signal for errors, after the handler of ROCm's runtime."""
+ERRORS = {1: "its memory had an error that could not be corrected", 2: "data were known to be damaged", 3: "it hangs"}
+"""KFD_MEM_ERR_."""
+
+
+class Faults:
+  """Events that are set where a GPU fails."""
+
+  def __init__(self, kfd: KFD, gpu: Gpu) -> None:
+    self.kfd, self.gpu = kfd, gpu
+    self.events = (EventData * 2)()
+    try:
+      for event, kind in zip(self.events, (EVENT_MEMORY, EVENT_HARDWARE)):
+        event.event_id = kfd("CREATE_EVENT", event_type=kind, node_id=gpu.node).event_id
+    except KFDError:
+      self.close()
+      raise
+
+  def pause(self, seconds: float) -> None:
+    """Sleep, or until something failed. Raises DeviceLost."""
+    milliseconds = int(seconds * 1e3)
+    found = self.kfd(
+      "WAIT_EVENTS", events_ptr=ctypes.addressof(self.events), num_events=len(self.events), timeout=milliseconds
+    )  # fmt: skip
+    if found.wait_result == WAIT_COMPLETE:
+      self._tell()
+    elif not milliseconds:
+      time.sleep(seconds)
+
+  def _tell(self) -> None:
+    memory, hardware = self.events[0].memory_exception_data, self.events[1].hw_exception_data
+    ours = self.gpu.gpu_id
+    if memory.gpu_id == ours:
+      raise DeviceLost(in_words(memory))
+    if hardware.gpu_id == ours:
+      lost = ", and its memory is lost" if hardware.memory_lost else ""
+      why = "its memory had an error" if hardware.reset_cause else "it did not answer"
+      raise DeviceLost(f"the GPU was reset, because {why}{lost}")
+    if not memory.gpu_id and not hardware.gpu_id:
+      raise DeviceLost("the GPU was reset")  # which older versions of Linux say no more about
+    for event in self.events:  # another GPU's
+      self.kfd("RESET_EVENT", event_id=event.event_id)
+      ctypes.memset(ctypes.addressof(event.memory_exception_data), 0, ctypes.sizeof(MemoryException))
+
+  def close(self) -> None:
+    """Destroy the events."""
+    for event in self.events:
+      if event.event_id:
+        self.kfd("DESTROY_EVENT", event_id=event.event_id)
+
+
+def in_words(fault: MemoryException) -> str:
+  """A memory exception."""
+  if fault.ErrorType:
+    return f"the GPU failed: {ERRORS.get(fault.ErrorType, f'error {fault.ErrorType}')}"
+  failure = fault.failure
+  what = "used an address that is in no buffer" if failure.NotPresent else "used an address as it must not be used"
+  if failure.NoExecute:
+    what = "jumped to where no code is"
+  elif failure.ReadOnly:
+    what = "wrote to memory that is only to be read"
+  near = "about " if failure.imprecise else ""
+  return f"a kernel {what}: {near}{fault.va:#x}"
+
+
+def queue_error(code: int) -> DeviceLost:
+  """What the packet processor stopped for."""
+  texts = list(dict.fromkeys(text for bit, text in QUEUE_ERRORS.items() if code & bit))
+  return DeviceLost(f"the GPU stopped the queue with error {code:#x}: {', '.join(texts) or 'an exception in a kernel'}")

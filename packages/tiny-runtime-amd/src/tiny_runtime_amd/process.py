@@ -1,0 +1,82 @@
+"""What a process has of KFD once and for all: the open files, and the address space that it shares with each GPU.
+
+A process and a GPU have one address space together, from the first time that it is asked for until the process ends
+(ACQUIRE_VM), so devices that are closed and opened again share these. A forked process has to begin anew.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from tiny_runtime import Unavailable
+from tiny_runtime_amd.gpus import Gpu
+from tiny_runtime_amd.kfd import KFD, MAJOR, KFDError
+from tiny_runtime_amd.system import System
+
+PAGE = 4096
+CODE_BYTES = 4 << 30
+"""Addresses for code that are reserved at once."""
+
+
+class Process:
+  """The files of a process. Raises Unavailable."""
+
+  def __init__(self, system: System, path: Path) -> None:
+    self.system, self.pid = system, os.getpid()
+    try:
+      self.kfd = KFD(system, str(path))
+    except OSError as error:
+      raise Unavailable(f"{path} cannot be opened: {error}", "`dmesg | grep -e kfd -e amdgpu` says more") from error
+    found = self.kfd("GET_VERSION")
+    if found.major_version != MAJOR:
+      raise Unavailable(
+        f"Linux has KFD {found.major_version}.{found.minor_version}, and this plugin knows {MAJOR}.x",
+        "Install a version of tiny-runtime-amd that knows it",
+      )
+    self.renders: dict[int, int] = {}
+    """Descriptors of the GPUs' render files whose address spaces are acquired, by `gpu_id`."""
+    self.code_place = self.code_end = 0
+
+  def render(self, gpu: Gpu) -> int:
+    """The descriptor through which a GPU's memory is mapped. Raises Unavailable."""
+    if gpu.gpu_id not in self.renders:
+      try:
+        descriptor = self.system.open(str(gpu.render))
+        self.kfd("ACQUIRE_VM", drm_fd=descriptor, gpu_id=gpu.gpu_id)
+      except KFDError as error:
+        self.system.close(descriptor)
+        what = "Another library in this process has it (ROCm's, as PyTorch brings it?): use another process"
+        raise Unavailable(f"this process cannot share its addresses with the GPU: {error}", what) from error
+      except OSError as error:
+        raise Unavailable(f"{gpu.render} cannot be opened: {error}", "`dmesg | grep amdgpu` says more") from error
+      self.renders[gpu.gpu_id] = descriptor
+    return self.renders[gpu.gpu_id]
+
+  def code_addresses(self, nbytes: int) -> int:
+    """Addresses for code, whole pages, that were never used: a GPU may still have in a cache what was executed there
+    before. Raises OSError."""
+    taken = nbytes + PAGE  # one between: instructions are fetched ahead
+    if self.code_end - self.code_place < taken:
+      size = max(CODE_BYTES, taken)
+      self.code_place = self.system.reserve(size)
+      self.code_end = self.code_place + size
+    self.code_place += taken
+    return self.code_place - taken
+
+
+class Processes:
+  """The one of the process that asks."""
+
+  def __init__(self, system: System, path: Path) -> None:
+    self.system, self.path = system, path
+    self.lock = threading.Lock()
+    self.current: Process | None = None
+
+  def get(self) -> Process:
+    """Raises Unavailable."""
+    with self.lock:
+      if self.current is None or self.current.pid != os.getpid():
+        self.current = Process(self.system, self.path)
+      return self.current

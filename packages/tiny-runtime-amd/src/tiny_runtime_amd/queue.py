@@ -1,0 +1,186 @@
+"""The AQL queue of a device: its memory, its packets, and what tells how far it is."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from collections.abc import Sequence
+
+from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring
+from tiny_runtime_amd import aql
+from tiny_runtime_amd.faults import Faults, queue_error
+from tiny_runtime_amd.gpus import Gpu
+from tiny_runtime_amd.kernels import AMDKernel
+from tiny_runtime_amd.kfd import COMPUTE_AQL, KFD, MOST_PERCENT, PRIORITY, Apertures, KFDError
+from tiny_runtime_amd.memory import Memories
+from tiny_runtime_amd.scratch import Scratch
+
+PACKETS = 1 << 14
+DOORBELLS = 8192
+"""Bytes of the doorbells that a process has; the queue's is somewhere in them."""
+TIMELINE, CLOCK, ERRORS = (aql.QUEUE_BYTES + n * aql.SIGNAL_BYTES for n in range(3))
+"""Signals beside the queue's own structure: of submissions, of the first packet of one that is timed, of errors."""
+MANY = 1 << 62
+"""A signal begins with that, and loses one each time."""
+
+
+class AQLQueue:
+  """A queue whose packets the GPU's packet processor reads. Raises KFDError, OutOfMemory."""
+
+  def __init__(self, memories: Memories, gpu: Gpu, faults: Faults) -> None:
+    self.memories, self.kfd, self.gpu, self.faults = memories, memories.kfd, gpu, faults
+    self.timed = False
+    # KFD wants each of these to be an allocation of its own, of this very size
+    self.structure = memories.allocate(4096, Kind.HOST)
+    self.packets = memories.allocate(PACKETS * aql.PACKET, Kind.HOST)
+    self.end_of_pipe = memories.allocate(gpu.end_of_pipe, Kind.DEVICE)
+    area = gpu.save_area
+    self.saved = memories.allocate((area.nbytes + area.debugger) * gpu.dies, Kind.HOST)
+    self._describe()
+    self.ring = Ring(self._bytes(self.packets), aql.PACKET, lambda: self.words[aql.READ // 8], self._make_room)
+    made = self.kfd(
+      "CREATE_QUEUE", ring_base_address=self.packets.address, ring_size=self.packets.nbytes, gpu_id=gpu.gpu_id,
+      write_pointer_address=self.structure.address + aql.WRITTEN, queue_type=COMPUTE_AQL,
+      read_pointer_address=self.structure.address + aql.READ, queue_percentage=MOST_PERCENT, queue_priority=PRIORITY,
+      eop_buffer_address=self.end_of_pipe.address, eop_buffer_size=self.end_of_pipe.nbytes,
+      ctx_save_restore_address=self.saved.address, ctx_save_restore_size=area.nbytes, ctl_stack_size=area.stack,
+    )  # fmt: skip
+    self.number = made.queue_id
+    within = made.doorbell_offset % DOORBELLS
+    try:
+      self.doorbells = self.kfd.system.map(self.kfd.descriptor, DOORBELLS, made.doorbell_offset - within)
+    except OSError as error:
+      self.kfd("DESTROY_QUEUE", queue_id=self.number)
+      raise KFDError(error.errno, f"KFD gives no doorbell: {error.strerror}") from error
+    doorbell = (ctypes.c_char * 8).from_address(self.doorbells + within)
+    self.doorbell = memoryview(doorbell).cast("B").cast("Q")
+    self.words[aql.DOORBELL // 8] = self.doorbells + within
+
+  @staticmethod
+  def _bytes(block: Block) -> memoryview:
+    assert block.view is not None
+    return block.view
+
+  def _describe(self) -> None:
+    """Fill in what the packet processor reads of the queue."""
+    view = self._bytes(self.structure)
+    self.words, self.halves = view.cast("Q"), view.cast("I")
+    words, halves = self.words, self.halves
+    words[aql.BASE_ADDRESS // 8] = self.packets.address
+    halves[aql.SIZE // 4] = PACKETS
+    apertures = apertures_of(self.kfd, self.gpu)
+    halves[aql.LOCAL_HIGH // 4] = apertures.lds_base >> 32
+    halves[aql.PRIVATE_HIGH // 4] = apertures.scratch_base >> 32
+    halves[aql.LAST_UNIT // 4] = self.gpu.units - 1
+    halves[aql.LAST_WAVE // 4] = self.gpu.waves - 1
+    halves[aql.READ_PLACE // 4] = aql.READ
+    halves[aql.PROPERTIES // 4] = aql.POINTERS_64 | aql.PROFILED
+    words[aql.INACTIVE // 8] = self.structure.address + ERRORS
+    for signal, value in ((TIMELINE, MANY), (CLOCK, MANY), (ERRORS, 0)):
+      words[(signal + aql.KIND) // 8] = aql.USER
+      words[(signal + aql.VALUE) // 8] = value
+    packets = self._bytes(self.packets).cast("I")
+    for place in range(0, len(packets), aql.PACKET // 4):
+      packets[place] = aql.INVALID
+
+  # *** packets ***
+
+  def encode(self, command: Command, first: bool, last: bool) -> bytes:
+    """The packet of a command. The first of a submission sees what the host wrote, the last shows the host all and
+    signals; between them the GPU's own caches will do."""
+    assert isinstance(command, Dispatch) and isinstance(command.kernel, AMDKernel)
+    kernel = command.kernel
+    kernel.check(command.global_size, command.local_size)
+    descriptor = kernel.descriptor
+    return aql.dispatch(
+      self._header(aql.DISPATCH, first, last), kernel.address + descriptor.place, command.arguments,
+      command.global_size, command.local_size, descriptor.private_bytes, descriptor.local_bytes,
+      self.structure.address + TIMELINE if last else 0,
+    )  # fmt: skip
+
+  @staticmethod
+  def _header(kind: int, first: bool, last: bool) -> int:
+    return aql.header(kind, aql.SYSTEM if first else aql.AGENT, aql.SYSTEM if last else aql.AGENT)
+
+  def nothing(self) -> bytearray:
+    """A submission that does nothing, and is done."""
+    return bytearray(aql.barrier(self._header(aql.BARRIER, True, True), self.structure.address + TIMELINE))
+
+  def prepare(self, commands: Sequence[Command]) -> bytearray:
+    """Packets of a submission, one after the other."""
+    last = len(commands) - 1
+    return bytearray().join([self.encode(command, n == 0, n == last) for n, command in enumerate(commands)])
+
+  def replace(self, prepared: bytearray, index: int, command: Command) -> None:
+    """Change one of them."""
+    place = index * aql.PACKET
+    packet = self.encode(command, index == 0, place + aql.PACKET == len(prepared))
+    prepared[place : place + aql.PACKET] = packet
+
+  def submit(self, prepared: bytearray, timed: bool) -> None:
+    """Put packets into the ring, and ring. Nothing is taken before the first header, so that comes last; x86-64 shows
+    stores to others in the order in which they were made."""
+    source, done = memoryview(prepared), 0
+    for number, count in self.ring.pieces(len(prepared) // aql.PACKET):
+      place, slots = done * aql.PACKET, self.ring.at(number, count)
+      slots[4:] = source[place + 4 : place + count * aql.PACKET]
+      first = int.from_bytes(source[place : place + 4], "little")
+      if timed and not done and len(prepared) > aql.PACKET:
+        slots[aql.SIGNAL_PLACE : aql.PACKET] = (self.structure.address + CLOCK).to_bytes(8, "little")
+        first = first & ~aql.RELEASES | aql.SYSTEM << 11  # as every packet that signals
+      self.words[aql.WRITTEN // 8] = number + count
+      slots[:4].cast("I")[0] = first
+      self.doorbell[0] = number + count - 1
+      done += count
+    self.timed = len(prepared) > aql.PACKET
+
+  def _make_room(self) -> None:
+    self.check()
+    self.faults.pause(1e-4)
+
+  # *** how far it is ***
+
+  def completed(self) -> int:
+    """Submissions that are done."""
+    return MANY - self.words[(TIMELINE + aql.VALUE) // 8]
+
+  def count_anew(self) -> None:
+    """From 0, when all submissions so far are done."""
+    self.words[(TIMELINE + aql.VALUE) // 8] = MANY
+
+  def ticks(self) -> int:
+    """Of the GPU's clock, from the beginning to the end of the last submission, which was timed."""
+    begin = CLOCK if self.timed else TIMELINE
+    return max(0, self.words[(TIMELINE + aql.END) // 8] - self.words[(begin + aql.START) // 8])
+
+  def check(self) -> None:
+    """Raises DeviceLost if the packet processor stopped for an error."""
+    if code := self.words[(ERRORS + aql.VALUE) // 8]:
+      raise queue_error(code & 0xFFFFFFFF)
+
+  def use_scratch(self, block: Block, scratch: Scratch) -> None:
+    """Have kernels use private memory. Nothing is under way."""
+    self.words[aql.SCRATCH_PLACE // 8] = block.address
+    self.words[aql.SCRATCH_BYTES // 8] = scratch.nbytes
+    self.halves[aql.SCRATCH_LANE // 4] = scratch.lane_bytes
+    self.halves[aql.SCRATCH_SIZE // 4] = scratch.register
+
+  def close(self) -> None:
+    """Destroy it. Its memory may be given back then."""
+    try:
+      self.kfd("DESTROY_QUEUE", queue_id=self.number)
+    except KFDError:
+      pass  # as after a fault, when it is gone with all that the process had
+    self.kfd.system.unmap(self.doorbells, DOORBELLS)
+
+
+def apertures_of(kfd: KFD, gpu: Gpu) -> Apertures:
+  """Where a GPU's kinds of memory are in the addresses of this process. Raises KFDError."""
+  count = kfd("GET_PROCESS_APERTURES_NEW").num_of_nodes  # how many there are
+  found = (Apertures * max(1, count))()
+  kfd("GET_PROCESS_APERTURES_NEW", kfd_process_device_apertures_ptr=ctypes.addressof(found), num_of_nodes=count)
+  apertures: Apertures
+  for apertures in found:
+    if apertures.gpu_id == gpu.gpu_id:
+      return apertures
+  raise KFDError(errno.ENODEV, f"KFD lists {count} GPUs of this process, none of them {gpu.gpu_id}")

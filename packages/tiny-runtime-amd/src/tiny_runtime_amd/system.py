@@ -1,0 +1,89 @@
+"""The calls of Linux that the device needs, in one small object that a model can stand in for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from typing import Any, Protocol
+
+READ, WRITE = 1, 2
+SHARED, PRIVATE, FIXED, ANONYMOUS, NO_RESERVE = 1, 2, 0x10, 0x20, 0x4000
+"""PROT_ and MAP_ of x86-64's sys/mman.h, which is also that of arm64."""
+FAILED = ctypes.c_void_p(-1).value
+
+
+class System(Protocol):
+  """What a process can ask of Linux here. All of it raises OSError."""
+
+  def open(self, path: str) -> int:
+    """A file to read and write; its descriptor."""
+
+  def close(self, descriptor: int) -> None:
+    """The end of that."""
+
+  def ioctl(self, descriptor: int, request: int, argument: ctypes.Structure) -> None:
+    """A request with a structure, which is changed in place. Tried again where it is interrupted."""
+
+  def reserve(self, nbytes: int) -> int:
+    """Addresses of this process that nothing else gets, at a multiple of a page. They cannot be used as they are."""
+
+  def map(self, descriptor: int, nbytes: int, offset: int, address: int = 0) -> int:
+    """Map what a descriptor has at an offset, to be read and written: to an address that is reserved, or else anywhere.
+    Gives the address."""
+
+  def unmap(self, address: int, nbytes: int) -> None:
+    """What is mapped or reserved there is so no longer."""
+
+
+class Linux:
+  """The system itself."""
+
+  def open(self, path: str) -> int:
+    """See System."""
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+  def close(self, descriptor: int) -> None:
+    """See System."""
+    os.close(descriptor)
+
+  def ioctl(self, descriptor: int, request: int, argument: ctypes.Structure) -> None:
+    """See System."""
+    import fcntl  # which only Unix has
+
+    while True:
+      try:
+        fcntl.ioctl(descriptor, request, argument)
+        return
+      except (InterruptedError, BlockingIOError):
+        pass
+
+  def reserve(self, nbytes: int) -> int:
+    """See System."""
+    return _mapped(0, nbytes, 0, PRIVATE | ANONYMOUS | NO_RESERVE, -1, 0)
+
+  def map(self, descriptor: int, nbytes: int, offset: int, address: int = 0) -> int:
+    """See System."""
+    return _mapped(address, nbytes, READ | WRITE, SHARED | (FIXED if address else 0), descriptor, offset)
+
+  def unmap(self, address: int, nbytes: int) -> None:
+    """See System."""
+    if _libc().munmap(address, nbytes):
+      raise OSError(ctypes.get_errno(), f"munmap of {nbytes} bytes: {os.strerror(ctypes.get_errno())}")
+
+
+@cache
+def _libc() -> Any:
+  library = ctypes.CDLL(None, use_errno=True)
+  number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+  library.mmap.argtypes = [pointer, size, number, number, number, ctypes.c_long]
+  library.mmap.restype = pointer
+  library.munmap.argtypes = [pointer, size]
+  return library
+
+
+def _mapped(address: int, nbytes: int, protection: int, flags: int, descriptor: int, offset: int) -> int:
+  found = _libc().mmap(address, nbytes, protection, flags, descriptor, offset)
+  if found in (None, FAILED):
+    raise OSError(ctypes.get_errno(), f"mmap of {nbytes} bytes: {os.strerror(ctypes.get_errno())}")
+  return int(found)
