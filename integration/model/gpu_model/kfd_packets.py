@@ -1,0 +1,238 @@
+"""The packet processor of the model: reads an AQL queue as the HSA specification says, checks all that it must not find
+there, and runs kernels.
+
+"HSA Platform System Architecture Specification" 1.2, 2.8 and 2.9; `amd_queue_t` and `amd_signal_t` after AMD's headers.
+It shares no code with the plugin, except what takes code objects apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from gpu_model.kfd_objects import GPU_ID, Misuse, Queue, ticks
+from gpu_model.llvm_source import LLVMSource
+from gpu_model.machine import Buffer, Options, Wrong, launch
+from tiny_runtime_amd.code_object import CodeObject
+
+if TYPE_CHECKING:
+  from gpu_model.kfd import Model
+
+PACKET, WAVE = 64, 64
+INVALID, DISPATCH, BARRIER = 1, 2, 3
+SYSTEM = 2
+INSUFFICIENT_SCRATCH, INVALID_CODE = 1, 8
+KernelPacket = struct.Struct("<HHHHHHIIIIIQQQQ")
+BarrierPacket = struct.Struct("<HHI5QQQ")
+Descriptor = struct.Struct("<IIIIq")
+MEMORY_EVENT = struct.Struct("<IIIIQII")
+
+
+class Stop(Exception):
+  """The queue takes no more packets. `code`: the error that is told to its signal."""
+
+
+class Processor:
+  """Runs what queues have. `known`: the IR of kernels, by the bytes of their descriptors and code."""
+
+  def __init__(self, model: Model) -> None:
+    self.model = model
+    self.known: dict[bytes, list[tuple[bytes, int, LLVMSource]]] = {}
+    self.launched: deque[str] = deque(maxlen=64)
+    self.private = 0
+    """The most bytes of private memory that a launch had."""
+
+  def learn(self, code: bytes, entry: str, source: LLVMSource) -> None:
+    """The IR that code was made of: it is run when a packet names that code."""
+    image = CodeObject.parse(code)
+    place = image.kernels[entry].place
+    same = self.known.setdefault(image.image[place : place + 64], [])
+    if not any(other == image.image for other, _, _ in same):
+      same.append((image.image, place, source))
+
+  def waiting(self, queue: Queue) -> bool:
+    """Whether there is something that it was told of and did not take."""
+    if not queue.doorbell or queue.stopped:
+      return False
+    # a doorbell is 0 before it is rung, and after it was rung for the first packet
+    return word(queue.doorbell) + 1 > queue.taken and (word(queue.doorbell) > 0 or word(queue.write_pointer) > 0)
+
+  def run_all(self) -> None:
+    """Take all packets that doorbells were rung for."""
+    for queue in list(self.model.queues.values()):
+      if self.waiting(queue):
+        try:
+          self._take(queue, word(queue.doorbell) + 1)
+        except Stop as stop:
+          queue.stopped = True
+          if stop.args:
+            self._signal_error(queue, stop.args[0])
+        except BaseException:
+          queue.stopped = True  # and nobody need wait for it
+          self.model.raise_event(3, struct.pack("<IIII", 0, 0, 1, GPU_ID))
+          raise
+
+  def _take(self, queue: Queue, end: int) -> None:
+    """The packets up to this number. Those that need not wait for the ones before are taken in another order."""
+    written, packets = word(queue.write_pointer), queue.ring_bytes // PACKET
+    if written != end:
+      raise Misuse(f"the doorbell was rung for packet {end - 1}, and {written} packets are written")
+    if not 0 < end - queue.taken <= packets:
+      raise Misuse(f"{end - queue.taken} packets are in a ring of {packets}")
+    self._check_structure(queue)
+    first, together = True, list[int]()
+    for number in range(queue.taken, end):
+      place = queue.ring + number % packets * PACKET
+      if half(place) & 255 == INVALID:
+        raise Misuse(f"the doorbell was rung for packet {end - 1}, but packet {number} is invalid")
+      if first and queue.ended and half(place) >> 9 & 3 != SYSTEM:
+        raise Misuse(f"packet {number} comes first, and does not see what the host wrote: header {half(place):#x}")
+      if half(place) >> 8 & 1:
+        self._run(queue, together)
+        together = []
+      first = False
+      together.append(place)
+    self._run(queue, together)
+
+  def _run(self, queue: Queue, places: list[int]) -> None:
+    for place in reversed(places):
+      kind = half(place) & 255
+      if kind == DISPATCH:
+        self._dispatch(queue, place)
+      elif kind == BARRIER:
+        self._barrier(queue, place)
+      else:
+        raise Misuse(f"a packet of type {kind}")
+      ctypes.c_uint16.from_address(place).value = INVALID
+      queue.taken += 1
+      ctypes.c_uint64.from_address(queue.read_pointer).value = queue.taken
+
+  def _check_structure(self, queue: Queue) -> None:
+    """`amd_queue_t`, which is where the read pointer says."""
+    begin = queue.read_pointer - ctypes.c_uint32.from_address(queue.read_pointer + 8).value
+    if begin % 64 or begin != queue.write_pointer - 0x38:
+      raise Misuse(f"the queue's structure is at {begin:#x}, its write pointer at {queue.write_pointer:#x}")
+    facts = {
+      "base address": (word(begin + 8), queue.ring),
+      "size": (word(begin + 0x18) & 0xFFFFFFFF, queue.ring_bytes // PACKET),
+      "upper halves of apertures": (word(begin + 0x40), 2 << 16 << 32 | 1 << 16),
+      "last unit and wave": (word(begin + 0x48), (8 * 4 - 1) << 32 | (304 - 1)),
+      "properties": (word(begin + 0xB4 - 4) >> 32, 0b1010),
+    }
+    if wrong := [f"{name} is {got:#x}, not {wanted:#x}" for name, (got, wanted) in facts.items() if got != wanted]:
+      raise Misuse("; ".join(wrong))
+
+  def _barrier(self, queue: Queue, place: int) -> None:
+    self.model.buffer_at(place, PACKET)
+    header, reserved, reserved2, *depends, reserved3, signal = BarrierPacket.unpack(read(place, PACKET))
+    if reserved or reserved2 or reserved3 or any(depends) or header >> 13:
+      raise Misuse("a barrier packet with reserved fields, or that waits for signals")
+    self._complete(queue, header, signal, ticks())
+
+  def _dispatch(self, queue: Queue, place: int) -> None:
+    header, setup, *rest = KernelPacket.unpack(read(place, PACKET))
+    x, y, z, reserved, grid_x, grid_y, grid_z, private, local, code, arguments, reserved2, signal = rest
+    threads, grid = (x, y, z), (grid_x, grid_y, grid_z)
+    if setup != 3 or reserved or reserved2 or header >> 13:
+      raise Misuse(f"a kernel packet with setup {setup}, or with reserved fields")
+    if 0 in threads or x * y * z > 1024 or any(size % group or not size for size, group in zip(grid, threads)):
+      raise Misuse(f"a grid of {grid} threads in workgroups of {threads}")
+    image = self.model.buffer_at(code, 64)
+    if code % 64 or not image.executable:
+      raise Misuse(f"code at {code:#x}, which is not aligned, or not executable")
+    needs_local, needs_private, argument_bytes, _, entry = Descriptor.unpack(read(code, Descriptor.size))
+    if local < needs_local or private < needs_private:
+      raise Misuse(f"{local} bytes of shared memory and {private} of private, for {needs_local} and {needs_private}")
+    if argument_bytes and (arguments % 16 or not self.model.buffer_at(arguments, argument_bytes)):
+      raise Misuse(f"arguments at {arguments:#x}")
+    self.private = max(self.private, private)
+    if private > self._scratch(queue):
+      raise Stop(INSUFFICIENT_SCRATCH)
+    source = self._source(code)
+    if source is None:
+      raise Stop(INVALID_CODE)
+    begin = ticks()
+    self._execute(source, arguments, tuple(size // group for size, group in zip(grid, threads)), threads)
+    self._complete(queue, header, signal, begin)
+
+  def _scratch(self, queue: Queue) -> int:
+    """Bytes of private memory that a thread can have."""
+    begin = queue.read_pointer - 0x80
+    register = ctypes.c_uint32.from_address(begin + 0x8C).value
+    lane, size = ctypes.c_uint32.from_address(begin + 0xB0).value, word(begin + 0xA8)
+    if lane:
+      waves, wave_bytes = register & 4095, (register >> 12) * 1024
+      if wave_bytes < 64 * lane or waves * wave_bytes * 8 > size or not waves:
+        raise Misuse(f"{waves} waves in each of 8 dies with {wave_bytes} bytes each, in {size} bytes of scratch memory")
+      self.model.buffer_at(word(begin + 0xA0), size)
+    return lane
+
+  def _source(self, code: int) -> LLVMSource | None:
+    """The IR of the code that is there now, every byte of it."""
+    buffer = self.model.buffer_at(code, 64)
+    end = buffer.address + buffer.size
+    for image, place, source in self.known.get(read(code, 64), ()):
+      fits = buffer.address <= code - place and code - place + len(image) <= end
+      if fits and read(code - place, len(image)) == image:
+        return source
+    return None
+
+  def _execute(self, source: LLVMSource, arguments: int, groups: Any, threads: Any) -> None:
+    given, reachable = [], dict[int, Buffer]()
+    for number, kind in enumerate(source.parameters):
+      place = arguments + 8 * number
+      if kind != "ptr":
+        given.append(Buffer(place, 8, f"argument {number}", False))
+        continue
+      given.append(Buffer(word(place), 0, f"argument {number}", False))
+      for buffer in self.model.buffers.values():
+        if buffer.mapped and buffer.address <= word(place) < buffer.address + buffer.size:
+          reachable[buffer.address] = Buffer(buffer.address, buffer.size, f"memory {buffer.address:#x}")
+    self.launched.append(source.name)
+    # the machine of this model finds races by kernels of the other, gpu_model.amd, which are these
+    options = Options(checking=False)
+    try:
+      launch(source.call, given, groups, threads, options, WAVE, list(reachable.values()))
+    except Wrong as error:
+      self.model.wrong = str(error)
+      self._fault(word(arguments) // 4096 * 4096)
+
+  def _fault(self, address: int) -> None:
+    """What happens where a kernel goes astray: all queues of the process stop, and it is told."""
+    self.model.evicted = True
+    self.model.raise_event(8, MEMORY_EVENT.pack(1, 0, 0, 1, address, GPU_ID, 0))
+    raise Stop
+
+  def _complete(self, queue: Queue, header: int, signal: int, begin: int) -> None:
+    queue.ended = bool(signal)
+    if not signal:
+      return
+    self.model.buffer_at(signal, 64)
+    if signal % 64 or word(signal) != 1:
+      raise Misuse(f"{signal:#x} is no signal")
+    if header >> 11 & 3 != SYSTEM:
+      raise Misuse(f"who waits for the signal would not see what was written: header {header:#x}")
+    ctypes.c_uint64.from_address(signal + 0x20).value = begin
+    ctypes.c_uint64.from_address(signal + 0x28).value = ticks()
+    ctypes.c_int64.from_address(signal + 8).value -= 1
+
+  def _signal_error(self, queue: Queue, code: int) -> None:
+    begin = queue.read_pointer - 0x80
+    ctypes.c_int64.from_address(word(begin + 0xC0) + 8).value = code
+
+
+def read(address: int, size: int) -> bytes:
+  """Bytes of memory."""
+  return ctypes.string_at(address, size)
+
+
+def word(address: int) -> int:
+  """64 bits of memory."""
+  return int(ctypes.c_uint64.from_address(address).value)
+
+
+def half(address: int) -> int:
+  """16 bits of memory."""
+  return int(ctypes.c_uint16.from_address(address).value)

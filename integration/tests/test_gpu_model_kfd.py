@@ -1,0 +1,462 @@
+"""The plugin AMD on a model of Linux's KFD: a part of the conformance kit, and what its device half does where things
+go wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_model.kfd import Model
+from gpu_model.kfd_backend import ModelBackend
+from gpu_model.kfd_objects import GPU_ID, Misuse, Refusal
+from gpu_model.toolchain import compiler
+from tiny_runtime import Binary, CompileError, DeviceLost, GraphKernel, OutOfMemory, Unavailable
+from tiny_runtime.hcq import QueueDevice
+from tiny_runtime.hcq.pool import Memory
+from tiny_runtime.hcq.programs import Program
+from tiny_runtime_amd import CodeObject, aql, hardware, queue
+from tiny_runtime_amd.hardware import AMDHardware
+from tiny_uop import Context, KernelInfo, UOp, dtypes
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
+
+EVERY = "300"
+CASES = "(level1 or level4 or level5 or random_kernel or test_cast) and not many_programs and not nothing_is_kept"
+"""Of the kit, what runs here: what a device does more than what a compiler does. `hatch run amd-model` runs all."""
+Array = np.ndarray[Any, np.dtype[Any]]
+F = dtypes.float32
+N = 64
+
+
+@pytest.fixture
+def backend() -> ModelBackend:
+  return ModelBackend()
+
+
+@pytest.fixture
+def device(backend: ModelBackend) -> Iterator[QueueDevice]:
+  """A device that gives everything back, and does nothing that KFD or the packet processor would refuse."""
+  opened = backend.open(0)
+  yield opened
+  opened.close()
+  opened.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+def driver(device: QueueDevice) -> AMDHardware:
+  assert isinstance(device.hardware, AMDHardware)
+  return device.hardware
+
+
+def scaled(name: str = "scaled", *, beyond: int = 0) -> Binary:
+  """p0[i] = p1[i + beyond] * n, with n an integer of the launch."""
+  i, n = UOp.range(N, 0), UOp.variable("n", 0, 9)
+  place = UOp.param(1, F.ptr(N + beyond)).index(i + beyond).load()
+  done = UOp.param(0, F.ptr(N)).index(i).store(place * n.cast(F)).end(i)
+  return ModelBackend().compiler("gfx942").compile(UOp.sink(done, arg=KernelInfo(name)))
+
+
+def with_private(binary: Binary, nbytes: int) -> Binary:
+  """The same, which says that each thread needs private memory."""
+  code = CodeObject.parse(binary.code)
+  place = code.kernels[binary.entry].place
+  old = code.image[place : place + 64]
+  assert binary.code.count(old) == 1
+  return replace(binary, code=binary.code.replace(old, old[:4] + struct.pack("<I", nbytes) + old[8:]))
+
+
+def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+  return tuple(int(u.arg) for u in binary.global_size), tuple(int(u.arg) for u in binary.local_size), wait
+
+
+def filled(device: QueueDevice, values: Array) -> Memory:
+  memory = device.alloc(values.nbytes)
+  device.write(memory, 0, values.data)
+  return memory
+
+
+def contents(device: QueueDevice, memory: Memory) -> Array:
+  out = np.empty(memory.nbytes // 4, np.float32)
+  device.read(memory, 0, out.data.cast("B"))
+  return out
+
+
+def test_conformance() -> None:
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
+  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "gpu_model.kfd_backend:BACKEND", "--every", EVERY]
+  path = os.pathsep.join([str(Path(__file__).parents[1] / "model"), *(p for p in sys.path if p)])
+  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "QUEUE_TIMEOUT": "60"}
+  done = subprocess.run([*command, "-k", CASES], env=env, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
+# *** memory ***
+
+
+@pytest.mark.parametrize("to", [0, 1, 5, 64])
+def test_copies_at_any_place(device: QueueDevice, to: int) -> None:
+  """Bytes up to a word, pieces of 4 KiB, the rest."""
+  free = np.random.default_rng(to)
+  for nbytes in (1, 3, 4, 4095, 4096, 4099, 4 * 4096 + 7):
+    data = free.integers(0, 256, nbytes, np.uint8)
+    memory = device.alloc(nbytes + to + 9)
+    device.write(memory, 0, memoryview(bytes(memory.nbytes)))
+    given = data.copy()
+    device.write(memory, to, given.data)
+    given[:] = 0  # which is allowed on return
+    out = np.zeros(memory.nbytes, np.uint8)
+    device.read(memory, 0, out.data)
+    assert (out[to : to + nbytes] == data).all() and not out[:to].any() and not out[to + nbytes :].any()
+    device.free(memory)
+
+
+def test_copies_on_the_device_whose_places_differ(device: QueueDevice) -> None:
+  """No words are in common then: bytes."""
+  copier = driver(device).copier
+  assert [launch.kernel.name for launch in copier(0x1000, 0x2000, 8200)] == ["copy_wide", "copy_bytes"]
+  assert [launch.kernel.name for launch in copier(0x1003, 0x2003, 8200)] == ["copy_bytes", "copy_wide", "copy_bytes"]
+  assert [launch.kernel.name for launch in copier(0x1001, 0x2000, 8200)] == ["copy_bytes"]
+  assert [launch.words[2] for launch in copier(0, 1 << 41, (1 << 31) + 5)] == [1 << 18, 1 << 18, 5]
+
+
+def test_copies_longer_than_a_piece(device: QueueDevice) -> None:
+  data = np.random.default_rng(0).integers(0, 256, (4 << 20) + 12345, np.uint8)
+  memory = device.alloc(data.nbytes + 3)
+  device.write(memory, 3, data.data)
+  out = np.zeros_like(data)
+  device.read(memory, 3, out.data)
+  assert (out == data).all()
+
+
+def test_out_of_memory_names_sizes_and_what_was_freed_is_there(device: QueueDevice, backend: ModelBackend) -> None:
+  left = backend.model.memory - backend.model.used
+  whole = device.alloc(left)
+  with pytest.raises(OutOfMemory, match=f"4096 bytes asked for, of .*Cannot allocate.*; {left} bytes are in use"):
+    device.alloc(4096)
+  device.free(whole)
+  assert (contents(device, filled(device, np.ones(N, np.float32))) == 1).all()
+
+
+def test_no_addresses_left(device: QueueDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+  def full(nbytes: int) -> int:
+    raise OSError(errno.ENOMEM, "mmap")
+
+  with monkeypatch.context() as patch:
+    patch.setattr(driver(device).process.system, "reserve", full)
+    with pytest.raises(OutOfMemory, match="no addresses for"):
+      device.alloc(1 << 20)
+  device.alloc(1 << 20)
+
+
+# *** launches ***
+
+
+def test_launches_keep_their_order_and_count_seconds(device: QueueDevice) -> None:
+  binary = scaled()
+  program, source = device.load(binary), np.arange(N, dtype=np.float32)
+  first = filled(device, source)
+  second, third = device.alloc(4 * N), device.alloc(4 * N)
+  device.launch(program, [(second, 0), (first, 0)], [2], *sizes(binary))
+  device.launch(program, [(third, 0), (second, 0)], [3], *sizes(binary))
+  device.free(second)  # still to be read
+  assert (contents(device, third) == source * 6).all()
+  seconds = device.launch(program, [(third, 0), (first, 0)], [1], *sizes(binary, wait=True))
+  assert seconds is not None and 0 < seconds < 10
+  calls = [GraphKernel(program, ((0, 0), (1, 0)), (2,), *sizes(binary)[:2])] * 3
+  graph = device.make_graph(calls, [third, first])
+  assert 0 < (device.run_graph(graph, (), (), True) or 0) < 10
+  assert (contents(device, third) == 2 * source).all()
+
+
+def test_a_ring_that_is_shorter_than_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(queue, "PACKETS", 64)
+  backend, binary = ModelBackend(), scaled()
+  device = backend.open(0)
+  program, one = device.load(binary), filled(device, np.ones(N, np.float32))
+  graph = device.make_graph([GraphKernel(program, ((0, 0), (0, 0)), (1,), *sizes(binary)[:2])] * 200, [one])
+  assert device.run_graph(graph, (), (), True) is not None
+  assert (contents(device, one) == 1).all() and backend.model.processor.launched.count("scaled") > 60
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+def test_code_is_where_none_was_before_and_goes_with_its_program(device: QueueDevice, backend: ModelBackend) -> None:
+  binary, memory = scaled(), device.alloc(4 * N)
+  device.sync()
+  before, seen = len(backend.model.buffers), set()
+  for _ in range(3):
+    program = device.load(binary)
+    seen.add(program.kernel.address)
+    device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+    del program
+    gc.collect()
+    assert len(backend.model.buffers) > before, "the launch may still need it"
+    device.sync()
+    assert len(backend.model.buffers) == before
+  assert len(seen) == 3
+
+
+def test_private_memory_grows(device: QueueDevice, backend: ModelBackend) -> None:
+  binary, memory = scaled(), filled(device, np.ones(N, np.float32))
+  for nbytes, most in ((100, 100), (500, 500), (20, 500)):
+    private = with_private(binary, nbytes)
+    program = device.load(private)
+    device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+    assert (contents(device, memory) == 1).all() and backend.model.processor.private == most
+  with pytest.raises(CompileError, match="scaled: 500000 bytes of private memory a thread are more than this GPU has"):
+    device.load(with_private(binary, 500000))
+
+
+def test_launches_that_are_too_large_say_how_large(device: QueueDevice) -> None:
+  binary, memory = scaled(), device.alloc(4 * N)
+  program = device.load(binary)
+  for groups, threads in (((1 << 30, 1, 1), sizes(binary)[1]), ((1, 1, 1), (32, 32, 2))):
+    with pytest.raises(
+      ValueError, match=r"kernel scaled, \(.*\) workgroups of \(.*\) threads: a workgroup has \d+ at most"
+    ):
+      device.launch(program, [(memory, 0), (memory, 0)], [1], groups, threads, False)
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+
+
+def test_code_that_is_not_for_this_device(device: QueueDevice) -> None:
+  binary = scaled()
+  other = (
+    ModelBackend()
+    .compiler("gfx1100")
+    .compile(UOp.sink(UOp.param(0, F.ptr(1)).index(0).store(UOp.const(F, 1.0)), arg=KernelInfo("other")))
+  )
+  for wrong, message in (
+    (replace(binary, code=b"nothing of the kind"), "is no code object"),
+    (replace(binary, entry="another"), "without kernel another: it has scaled"),
+    (replace(binary, variables=()), "takes 24 bytes of arguments, not 16"),
+    (other, "is for waves of 32 threads"),
+  ):
+    with pytest.raises(CompileError, match=message) as found:
+      device.load(wrong)
+    assert "define amdgpu_kernel" in found.value.source
+
+
+# *** faults ***
+
+
+def launched_astray(device: QueueDevice) -> Program:
+  """A kernel that goes astray is under way."""
+  binary = scaled("astray", beyond=1 << 20)
+  program, memory = device.load(binary), device.alloc(4 * N)
+  program.needs[1] = 0  # what the contract's caller would have seen to
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+  return program
+
+
+def test_a_fault_names_kernel_and_address(backend: ModelBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+  device = backend.open(0)
+  launched_astray(device)
+  message = "AMD: waiting: a kernel used an address that is in no buffer: about 0x[0-9a-f]+000. It was kernel astray"
+  with pytest.raises(DeviceLost, match=message):
+    device.sync()
+  for use in (device.sync, lambda: device.alloc(1), lambda: device.load(scaled())):
+    with pytest.raises(DeviceLost, match="astray"):
+      use()
+  assert "reads 4 bytes" in backend.model.wrong
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+  monkeypatch.setattr(hardware, "ANSWER", 0.05)
+  with pytest.raises(Unavailable, match="does nothing that is put into it. End this process"):
+    backend.open(0)
+  assert backend.model.left() == []
+
+
+def test_a_fault_of_another_gpu_is_none(device: QueueDevice, backend: ModelBackend) -> None:
+  backend.model.raise_event(8, struct.pack("<IIIIQII", 1, 0, 0, 0, 0x1000, GPU_ID + 1, 0))
+  assert (contents(device, filled(device, np.ones(N, np.float32))) == 1).all()
+
+
+@pytest.mark.parametrize(
+  ("kind", "data", "message"),
+  [
+    (8, struct.pack("<IIIIQII", 1, 0, 0, 0, 0x1000, GPU_ID, 1), "its memory had an error that could not be corrected"),
+    (8, struct.pack("<IIIIQII", 0, 1, 0, 0, 0x1000, GPU_ID, 0), "wrote to memory that is only to be read: 0x1000"),
+    (8, struct.pack("<IIIIQII", 0, 0, 1, 0, 0x1000, GPU_ID, 0), "jumped to where no code is: 0x1000"),
+    (3, struct.pack("<IIII", 0, 0, 1, GPU_ID), "reset, because it did not answer, and its memory is lost"),
+    (3, struct.pack("<IIII", 0, 1, 0, GPU_ID), "reset, because its memory had an error"),
+    (3, bytes(16), "the GPU was reset"),
+  ],
+)
+def test_what_the_driver_tells(backend: ModelBackend, kind: int, data: bytes, message: str) -> None:
+  device = backend.open(0)
+  backend.model.raise_event(kind, data)
+  backend.model.hangs = True
+  binary, memory = scaled(), device.alloc(4 * N)
+  with pytest.raises(DeviceLost, match=message):
+    device.launch(device.load(binary), [(memory, 0), (memory, 0)], [1], *sizes(binary, wait=True))
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+def test_a_gpu_that_hangs_is_given_up(backend: ModelBackend) -> None:
+  device, binary = backend.open(0), scaled("endless")
+  program, memory = device.load(binary), device.alloc(4 * N)
+  device.sync()
+  backend.model.hangs = True
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+  with Context(QUEUE_TIMEOUT=1), pytest.raises(DeviceLost, match="nothing was finished for 1 seconds.*kernel endless"):
+    device.sync()
+  device.close()
+  assert backend.model.left() == []
+
+
+def test_a_queue_that_stops_says_why(backend: ModelBackend) -> None:
+  device, binary = backend.open(0), scaled()
+  program, memory = device.load(binary), device.alloc(4 * N)
+  device.sync()
+  program.kernel.descriptor = replace(program.kernel.descriptor, private_bytes=64)  # type: ignore[attr-defined]
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+  with pytest.raises(DeviceLost, match="stopped the queue with error 0x1: a kernel needs more private memory"):
+    device.sync()
+  device.close()
+  assert backend.model.left() == []
+
+
+# *** opening ***
+
+
+class Refusing(Model):
+  """One that refuses a request."""
+
+  def __init__(self, request: str, number: int) -> None:
+    super().__init__()
+
+    def refuse(given: Any) -> None:
+      raise Refusal(number)
+
+    setattr(self, f"do_{request}", refuse)
+
+
+@pytest.mark.parametrize(
+  ("model", "reason", "what_to_do"),
+  [
+    (Model(major=2), "Linux has KFD 2.14", "a version of tiny-runtime-amd"),
+    (Refusing("ACQUIRE_VM", errno.EBUSY), "cannot share its addresses", "Another library in this process"),
+    (Refusing("CREATE_QUEUE", errno.ENOSPC), r"CREATE_QUEUE\(.*No space", "dmesg"),
+    (Refusing("CREATE_EVENT", errno.ENOSPC), r"CREATE_EVENT", "dmesg"),
+    (Refusing("ALLOC_MEMORY_OF_GPU", errno.ENOMEM), "no memory left for another program", "rocm-smi"),
+  ],
+)
+def test_what_cannot_be_opened_says_why(model: Model, reason: str, what_to_do: str) -> None:
+  backend = ModelBackend()
+  backend.model = backend.processes.system = model
+  backend.places = model.places
+  backend.processes.path = model.places.kfd
+  with pytest.raises(Unavailable, match=reason) as found:
+    backend.open(0)
+  assert what_to_do in found.value.what_to_do and model.left() == []
+
+
+def test_what_was_begun_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+  """The second event, and the doorbell."""
+  backend = ModelBackend()
+  model, create = backend.model, backend.model.do_CREATE_EVENT
+
+  def once(given: Any) -> None:
+    if model.events:
+      raise Refusal(errno.ENOSPC)
+    create(given)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(model, "do_CREATE_EVENT", once)
+    with pytest.raises(Unavailable, match="CREATE_EVENT"):
+      backend.open(0)
+  assert model.left() == []
+
+  def no_doorbells(descriptor: int, nbytes: int, offset: int, address: int = 0) -> int:
+    if address:
+      return address
+    raise OSError(errno.EINVAL, "no doorbells")
+
+  monkeypatch.setattr(model, "map", no_doorbells)
+  with pytest.raises(Unavailable, match="KFD gives no doorbell: no doorbells"):
+    backend.open(0)
+  assert model.left() == [] and model.misuse == []
+
+
+def test_two_devices_share_a_process(backend: ModelBackend) -> None:
+  one, two = backend.open(0), backend.open(0)
+  for device in (one, two, one):
+    assert (contents(device, filled(device, np.full(N, 7, np.float32))) == 7).all()
+  one.close()
+  assert (contents(two, filled(two, np.full(N, 7, np.float32))) == 7).all()
+  two.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+# *** the model finds what it is to find ***
+
+
+def misused(backend: ModelBackend, device: QueueDevice) -> str:
+  """What the model says of the last submission."""
+  with pytest.raises((DeviceLost, OSError)):
+    device.sync()
+  device.lost = DeviceLost("it was")
+  device.close()
+  return backend.model.misuse[0]
+
+
+@pytest.mark.parametrize(
+  ("place", "content", "message"),
+  [
+    (0, struct.pack("<H", 2 | 1 << 8 | 2 << 11), "does not see what the host wrote"),
+    (0, struct.pack("<H", 2 | 1 << 8 | 2 << 9 | 1 << 11), "would not see what was written"),
+    (0, struct.pack("<H", 1 << 8 | 2 << 9), "packet of type 0"),
+    (0, struct.pack("<H", 1), "is invalid"),
+    (2, struct.pack("<H", 1), "with setup 1"),
+    (4, struct.pack("<H", 63), "in workgroups of"),
+    (28, struct.pack("<I", 5), ""),
+    (32, struct.pack("<Q", 64), "64 bytes at 0x40 are in no buffer"),
+    (40, struct.pack("<Q", 8), "arguments at 0x8|at 0x8 are in no buffer"),
+    (56, struct.pack("<Q", 72), "at 0x48 are in no buffer"),
+  ],
+)
+def test_the_model_refuses_packets(place: int, content: bytes, message: str) -> None:
+  backend, binary = ModelBackend(), scaled()
+  device = backend.open(0)
+  program, memory = device.load(binary), device.alloc(4 * N)
+  device.sync()
+  call = program.call([(memory, 0), (memory, 0)], [1], *sizes(binary)[:2])
+  prepared = driver(device).prepare([device._command(call)])
+  assert len(prepared) == aql.PACKET
+  if not message:  # a packet that is as it should be
+    prepared[place : place + len(content)] = content
+    device.timeline.submit(prepared, ())
+    device.sync()
+    device.close()
+    assert backend.model.misuse == []
+    return
+  prepared[place : place + len(content)] = content
+  device.timeline.submit(prepared, ())
+  assert re.search(message, misused(backend, device))
+
+
+def test_the_model_refuses_doorbells_and_memory(backend: ModelBackend) -> None:
+  device, memory = backend.open(0), None
+  aql_queue = driver(device).queue
+  assert aql_queue is not None
+  aql_queue.doorbell[0] += 5
+  device.timeline.submitted += 1
+  assert "the doorbell was rung for packet" in misused(backend, device)
+  model = Model()
+  with pytest.raises(Misuse, match="are in no buffer"):
+    model.buffer_at(4096)
+  assert memory is None
