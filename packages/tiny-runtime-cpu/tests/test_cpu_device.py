@@ -144,9 +144,37 @@ def test_code_for_another_machine_is_made_without_it() -> None:
   assert binary.code and binary.code != compiled(scale(64)).code
 
 
-def test_only_one_device() -> None:
-  with pytest.raises(Unavailable, match="CPU:1 does not exist"):
-    BACKEND.open(1)
+def test_several_devices_have_memory_of_their_own_and_share_threads() -> None:
+  found = BACKEND.probe()
+  assert not isinstance(found, Unavailable) and len(found) == 8
+  devices = [BACKEND.open(index) for index in (0, len(found) - 1)]
+  memories = [device.alloc(8) for device in devices]
+  for number, (device, memory) in enumerate(zip(devices, memories)):
+    device.write(memory, 0, memoryview(bytes([number] * 8)))
+  for number, (device, memory) in enumerate(zip(devices, memories)):
+    out = bytearray(8)
+    device.read(memory, 0, memoryview(out))
+    assert out == bytes([number] * 8)
+  first, last = devices
+  assert isinstance(first, CPUDevice) and isinstance(last, CPUDevice) and first.pool is last.pool
+  with pytest.raises(Unavailable, match="CPU:8 does not exist: there are 8"):
+    BACKEND.open(8)
+
+
+def test_threads_end_with_the_last_device() -> None:
+  code = """
+from tiny_runtime_cpu import BACKEND
+first, second = BACKEND.open(0), BACKEND.open(1)
+first.pool.ensure(3)
+print(first.pool.workers)
+first.close()
+print(second.pool.workers)
+second.close()
+print(second.pool.workers)
+"""
+  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+  done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+  assert (done.stdout.split(), done.stderr) == (["2", "2", "0"], "")
 
 
 def busy(size: int, rounds: int) -> UOp:

@@ -6,6 +6,7 @@ import ctypes
 import struct
 import sys
 import time
+import weakref
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel
@@ -24,6 +25,11 @@ SHARED_COPY = 1 << 20
 """Bytes from which on several threads copy."""
 
 
+_pool = Pool()
+"""The threads of all devices: the processors are the same."""
+_open: weakref.WeakSet[CPUDevice] = weakref.WeakSet()
+
+
 class CPUDevice:
   """This process's processors. Launches are synchronous: when `launch` returns, the kernel is done."""
 
@@ -34,7 +40,8 @@ class CPUDevice:
     capabilities = Capabilities(dtypes=names, host_mapped=True, host_import=True, graphs=has_native_functions())
     self.info = DeviceInfo("CPU", str(host_arch()), memory_limit or memory_bytes(), capabilities)
     self.allocator = Allocator(self.info.memory)
-    self.pool = Pool()
+    self.pool = _pool
+    _open.add(self)
 
   def alloc(self, nbytes: int) -> Block:
     """New memory, aligned to 64 bytes. Raises OutOfMemory."""
@@ -140,8 +147,10 @@ class CPUDevice:
     """Nothing is ever pending."""
 
   def close(self) -> None:
-    """End the threads and return free memory to the system."""
-    self.pool.close()
+    """Return free memory to the system, and end the threads if no other device uses them."""
+    _open.discard(self)
+    if not _open:
+      self.pool.close()
     self.allocator.trim()
 
 

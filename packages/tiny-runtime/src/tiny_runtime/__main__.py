@@ -17,6 +17,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from pathlib import Path
 
 from tiny_runtime import new
@@ -115,8 +116,9 @@ def default_of(found: list[Plugin]) -> str:
 
 
 def short(archs: tuple[str, ...], width: int) -> str:
-  """The archs in one column. Some list every feature of a processor; the beginning says enough."""
-  text = ", ".join(archs) or "–"
+  """The archs in one column, those of several devices once. Some list every feature of a processor; the beginning says
+  enough."""
+  text = ", ".join(f"{n} × {arch}" if n > 1 else arch for arch, n in Counter(archs).items()) or "–"
   room = max(12, width - 52)
   return text if len(text) <= room else text[: room - 1] + "…"
 

@@ -251,10 +251,10 @@ class Rangeify:
     if u.op is Ops.COPY:
       self.start_copy(u, place, None)
       return
-    device = (
-      u.device or self.units[next(iter(self.demands[u].values())).kernel].device if u in self.demands else u.device
-    )
-    if device is None:
+    device = u.device
+    if device is None and u in self.demands:
+      device = self.units[next(iter(self.demands[u].values())).kernel].device
+    if not isinstance(device, str):
       raise ValueError(
         f"no device for {u!r}, which has to be computed before it is copied: give its constants a DEVICE"
       )

@@ -10,25 +10,39 @@ from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from tiny_tensor import tracing
-from tiny_tensor.base import ALIASES, Operand, TensorBase, check_devices, is_const, live_tensors
+from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, together
 from tiny_tensor.capturing import note_write
+from tiny_tensor.derivatives import FORMULAS, view_chain
 from tiny_tensor.index_parse import Gather
 from tiny_tensor.normalisation import NormMixin
-from tiny_tensor.realize import HOLDERS, buffer_for, buffer_under, storage, stored
+from tiny_tensor.realize import (
+  HOLDERS,
+  buffer_for,
+  buffer_under,
+  is_holder,
+  moves_between_devices,
+  pieces_of,
+  storage,
+  stored,
+)
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import Ops, UOp, dtypes
 
-SHARING = HOLDERS | ALIASES
+SHARING = HOLDERS | ALIASES | {Ops.MULTI}
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
 
-def writable_storage(uop: UOp) -> UOp | None:
-  """The BUFFER or AFTER that can be written through a view; None where elements would be hit twice or are not in it."""
+def writable_storage(uop: UOp, across: bool = False) -> UOp | None:
+  """The BUFFER or AFTER that can be written through a view; None where elements would be hit twice or are not in it.
+  `across`: also where the view has moved elements between devices.
+  """
   after: list[UOp] = []
   while uop.op in WRITABLE or (uop.op is Ops.EXPAND and every_so_many(uop, after)):
+    if not across and moves_between_devices(uop):
+      return None
     after.insert(0, uop)
     uop = uop.src[0]
-  return uop if uop.op in HOLDERS else None
+  return uop if is_holder(uop) else None
 
 
 def every_so_many(expand: UOp, after: Sequence[UOp]) -> bool:
@@ -57,14 +71,33 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
   """
   note_write()
   if tracing.active():
-    tracing.check_write(buffer_under(base), value)
+    for memory in pieces_of(buffer_under(base)):
+      tracing.check_write(memory.base, value)
   new = {target.contents: stored(base, view, value)}
   for t in live_tensors():
-    if t.uop.op in SHARING and storage(t.uop) is base:
+    if t.uop.op in SHARING and storage(t.uop, across=True) is base:
       if t.contents not in new:
         buffer = buffer_for(base)[0]
         new[t.contents] = stored(buffer, buffer, base)
       t.uop = t.uop.substitute({base: new[t.contents]})
+
+
+def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
+  """Write through a view of the storage of `target`; False where it has none that could be written.
+
+  Through a view that moves elements between devices all of the storage is written, with the old contents elsewhere.
+  """
+  if (base := writable_storage(view)) is not None:
+    write(target, view, base, value)
+  elif (base := writable_storage(view, across=True)) is not None:
+    inside = value.const_like(True) if value.dtype is dtypes.bool else value.cast(dtypes.bool).const_like(True)
+    for move in reversed(view_chain(view, base)):
+      back = FORMULAS[move.op]
+      value, inside = cast(UOp, back(value, move)[0]), cast(UOp, back(inside, move)[0])
+    write(target, base, base, inside.where(value, base))
+  else:
+    return False
+  return True
 
 
 class AssignMixin(NormMixin):
@@ -84,7 +117,7 @@ class AssignMixin(NormMixin):
     if value.dtype != self.dtype:
       raise TypeError(f"cannot write dtype {value.dtype.name} to a tensor of dtype {self.dtype.name}: cast first")
     if not is_const(self.uop):
-      check_devices([self, value])
+      value = together([self, value])[1]
     if broadcast_shape(value.shape, shape) != shape:
       raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
     return value.broadcast_to(shape)
@@ -97,12 +130,9 @@ class AssignMixin(NormMixin):
     value = self.value_for(x, self.shape)
     if value.uop is self.uop:
       return self
-    base = writable_storage(self.uop)
-    if base is None:
+    if not write_through(self, self.uop, value.uop):
       note_write()
       self.uop = value.uop
-    else:
-      write(self, self.uop, base, value.uop)
     return self
 
   def in_buffer(self) -> None:
@@ -139,9 +169,9 @@ class AssignMixin(NormMixin):
       return
     self.in_buffer()
     view = self.view_of(entries)
-    base = writable_storage(view.uop)
-    assert base is not None
-    write(self, view.uop, base, view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop)
+    new = view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop
+    written = write_through(self, view.uop, new)
+    assert written, "it has a buffer, of which this is a view"
 
   def front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
     """Whether the axes of index tensors go to the front."""

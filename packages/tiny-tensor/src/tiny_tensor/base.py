@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections.abc import Collection
-from typing import ClassVar, Self, TypeAlias, Union, cast
+from collections.abc import Sequence
+from typing import ClassVar, Self, TypeAlias, TypeVar, Union, cast
 
 from tiny_tensor.shapes import Shape, broadcast_shape
-from tiny_uop import DType, Ops, UOp, dtypes, prod, sint
+from tiny_uop import Devices, DType, Ops, UOp, dtypes, prod, sint
 
 Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
 DTypeLike: TypeAlias = DType | str | type[bool]
+T = TypeVar("T", bound="TensorBase")
 
 # What shows the contents of its source, only otherwise arranged.
 ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
@@ -71,7 +72,7 @@ def scalar_dtype(value: Scalar, other: DType) -> DType:
   return dtypes.default_float
 
 
-def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: str | None = None) -> UOp:
+def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: Devices | None = None) -> UOp:
   """A constant of a shape: CONST (which names its device, when it has one) reshaped and expanded."""
   uop = UOp.const(dtype, value)
   if device is not None:
@@ -135,16 +136,14 @@ class TensorBase:
     return len(self.uop.shape)
 
   @property
-  def device(self) -> str:
-    """Name of the device that the values are, or will be, on."""
+  def device(self) -> Devices:
+    """Name of the device that the values are, or will be, on; a tuple of names if they are on several (`shard`)."""
     device = self.uop.device
-    if isinstance(device, str):
-      return device
     if device is None:
       from tiny_runtime import Device
 
       return Device.DEFAULT
-    raise TypeError(f"expected one device, got {device!r}")
+    return device
 
   def numel(self) -> sint:
     """Number of elements."""
@@ -202,9 +201,8 @@ class TensorBase:
   def broadcasted(self, *values: Operand, match_dtype: bool = True) -> tuple[Self, ...]:
     """`self` and `values` with one common shape and, unless told otherwise, their promoted dtype."""
     tensors: list[TensorBase] = [self, *[v for v in values if isinstance(v, TensorBase)]]
-    check_devices(tensors)
     weak = dtypes.promote(*[t.dtype for t in tensors])
-    operands = [self, *[self.operand(v, weak, self.shape) for v in values]]
+    operands = together([self, *[self.operand(v, weak, self.shape) for v in values]])
     if match_dtype:
       common = dtypes.promote(*[t.dtype for t in operands])
       operands = [t if t.dtype is common else t.as_dtype(common) for t in operands]
@@ -224,13 +222,27 @@ def spread(uop: UOp, shape: Shape) -> UOp:
   return uop.reshape((1,) * (len(shape) - len(old)) + old).expand(shape)
 
 
-def check_devices(tensors: Collection[TensorBase]) -> None:
-  """Raises ValueError when tensors sit on different devices; constants sit on all of them."""
-  found = {t.uop.device for t in tensors}
-  if len(found) > 1:
-    devices = {str(t.uop.device) for t in tensors if t.uop.device is not None and not is_const(t.uop)}
-    if len(devices) > 1:
-      raise ValueError(f"tensors are on different devices {sorted(devices)}: move one with .to(device)")
+def together(tensors: Sequence[T]) -> list[T]:
+  """Tensors with constants on the device of the others. Raises ValueError when others are on different devices."""
+  if len({t.uop.device for t in tensors}) == 1:
+    return list(tensors)
+  homes = dict.fromkeys(t.uop.device for t in tensors if t.uop.device is not None and not is_const(t.uop))
+  if len(homes) > 1:
+    raise ValueError(
+      f"tensors are on different devices {sorted(map(str, homes))}: move one with .to(device), or to several devices "
+      "with .shard(devices)"
+    )
+  for home in homes:
+    return [t if t.uop.device in (None, home) else t.derive(place_const(t.uop, home)) for t in tensors]
+  return list(tensors)
+
+
+def place_const(uop: UOp, device: Devices) -> UOp:
+  """A constant seen through movement ops, on a device."""
+  base = uop
+  while base.op is not Ops.CONST:
+    base = base.src[0]
+  return uop.substitute({base: base.with_src((UOp(Ops.DEVICE, dtypes.void, (), device),))})
 
 
 def is_whole(uop: UOp) -> bool:

@@ -17,7 +17,7 @@ from tiny_tensor import tracing
 from tiny_tensor.custom_gradient import Grads, derivative_of, inputs_of, results_of, with_gradient
 from tiny_tensor.custom_kernel import repeated_kernel
 from tiny_tensor.derivatives import sum_to
-from tiny_uop import GroupOp, Ops, UOp, sint, written_params
+from tiny_uop import Devices, GroupOp, Ops, UOp, sint, written_params
 from tiny_uop.shape import pairs
 
 Rule: TypeAlias = "Callable[[Batching, UOp], UOp]"
@@ -163,6 +163,11 @@ def _after(b: Batching, u: UOp) -> UOp:
   return memory.after(*[b.mapped[s] for s in u.src[1:]]).reshape((b.size, *u.shape))
 
 
+def _multi(b: Batching, u: UOp) -> UOp:
+  pieces = tuple([b.all(s) for s in u.src])
+  return u.replace(src=pieces, arg=None if u.arg is None else u.arg + 1)
+
+
 def _custom_gradient(b: Batching, u: UOp) -> UOp:
   """All results of the function at once: each is mapped if one of them is, or an input."""
   key = (u.src[1], u.arg.number)
@@ -212,7 +217,7 @@ class MappedPullback:
     what = f"an example of {self.name!r}"
     values: dict[UOp, UOp] = {}
 
-    def one(value: UOp, like: tuple[tuple[sint, ...], object, str | None]) -> UOp:
+    def one(value: UOp, like: tuple[tuple[sint, ...], object, Devices | None]) -> UOp:
       made = tracing.placeholder(like[0], value.dtype, like[2], what)
       values[made] = value
       return made
@@ -248,6 +253,7 @@ RULES: dict[Ops, Rule] = {
   Ops.DETACH: _first,
   Ops.COPY: _first,
   Ops.BARRIER: _first,
+  Ops.MULTI: _multi,
   Ops.SINK: _together,
   Ops.BUFFER: _buffer,
   Ops.STORE: _store,

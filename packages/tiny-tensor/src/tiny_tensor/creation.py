@@ -8,13 +8,15 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_runtime import Device, host_buffer
+from tiny_runtime import host_buffer
 from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
 from tiny_tensor.capturing import note_write
 from tiny_tensor.host import plain
 from tiny_tensor.naming import known_as
+from tiny_tensor.placing import DeviceLike, canonical
 from tiny_tensor.reading import ReadMixin
-from tiny_tensor.shapes import shape_of, upper
+from tiny_tensor.realize import buffer_for
+from tiny_tensor.shapes import shape_of
 from tiny_uop import DType, UOp, dtypes, sint
 
 
@@ -46,14 +48,14 @@ class CreationMixin(ReadMixin):
     shape: Sequence[sint] | sint,
     fill_value: Scalar,
     dtype: DTypeLike | None = None,
-    device: str | None = None,
+    device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
     """All elements `fill_value`; the dtype is that of the value unless given."""
     fill_value = plain(fill_value)
     kind = dtypes.from_py(fill_value) if dtype is None else to_dtype(dtype)
     size = shape_of((shape,)) if isinstance(shape, (tuple, list)) else shape_of((shape,))
-    return cls.make(const_uop(fill_value, kind, size, Device.canonicalize(device)), requires_grad)
+    return cls.make(const_uop(fill_value, kind, size, canonical(device)), requires_grad)
 
   @classmethod
   def zeros(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -78,7 +80,7 @@ class CreationMixin(ReadMixin):
     stop: Scalar | None = None,
     step: Scalar = 1,
     dtype: DTypeLike | None = None,
-    device: str | None = None,
+    device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
     """`start`, `start + step`, … before `stop`; `arange(n)` is 0 to n-1. An integer dtype if all three are integers."""
@@ -92,7 +94,7 @@ class CreationMixin(ReadMixin):
     return cls.make((cls.counting(count, kind, device) * step + start).as_dtype(kind).uop, requires_grad)
 
   @classmethod
-  def counting(cls, count: int, dtype: DType, device: str | None) -> Self:
+  def counting(cls, count: int, dtype: DType, device: DeviceLike) -> Self:
     """0 to count-1, in a dtype in which arithmetic with steps of `dtype` is exact enough."""
     seed = cls.full((), 0, dtypes.int32, device)
     wide = dtypes.int64 if dtype in (dtypes.int64, dtypes.uint64) or count >= 1 << 31 else dtypes.int32
@@ -107,7 +109,7 @@ class CreationMixin(ReadMixin):
     stop: Scalar,
     steps: int,
     dtype: DTypeLike | None = None,
-    device: str | None = None,
+    device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
     """`steps` values from `start` to `stop`, both included."""
@@ -121,7 +123,7 @@ class CreationMixin(ReadMixin):
       return cls.full((1,), start, kind, device, requires_grad)
     index = cls.counting(steps, dtypes.float64 if kind == dtypes.float64 else dtypes.float32, device)
     return cls.make((index * ((stop - start) / (steps - 1)) + start).as_dtype(kind).uop if steps else
-                    const_uop(0, kind, (0,), Device.canonicalize(device)), requires_grad)  # fmt: skip
+                    const_uop(0, kind, (0,), canonical(device)), requires_grad)  # fmt: skip
 
   @classmethod
   def logspace(cls, start: Scalar, stop: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Self:
@@ -134,20 +136,20 @@ class CreationMixin(ReadMixin):
 
   @classmethod
   def tril_indices(
-    cls, row: int, col: int, offset: int = 0, dtype: DTypeLike = dtypes.int32, device: str | None = None
+    cls, row: int, col: int, offset: int = 0, dtype: DTypeLike = dtypes.int32, device: DeviceLike = None
   ) -> Self:
     """`(2, n)`: rows and columns of the lower triangle of a matrix, on and below a diagonal."""
     return cls.triangle([(i, j) for i in range(row) for j in range(min(i + offset + 1, col))], dtype, device)
 
   @classmethod
   def triu_indices(
-    cls, row: int, col: int, offset: int = 0, dtype: DTypeLike = dtypes.int32, device: str | None = None
+    cls, row: int, col: int, offset: int = 0, dtype: DTypeLike = dtypes.int32, device: DeviceLike = None
   ) -> Self:
     """`(2, n)`: rows and columns of the upper triangle of a matrix, on and above a diagonal."""
     return cls.triangle([(i, j) for i in range(row) for j in range(max(i + offset, 0), col)], dtype, device)
 
   @classmethod
-  def triangle(cls, places: list[tuple[int, int]], dtype: DTypeLike, device: str | None) -> Self:
+  def triangle(cls, places: list[tuple[int, int]], dtype: DTypeLike, device: DeviceLike) -> Self:
     """Pairs as a matrix of two rows."""
     if not places:
       return cls.full((2, 0), 0, dtype, device)
@@ -159,7 +161,7 @@ class CreationMixin(ReadMixin):
     n: int,
     m: int | None = None,
     dtype: DTypeLike | None = None,
-    device: str | None = None,
+    device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
     """`(n, m)` with ones on the diagonal."""
@@ -172,28 +174,31 @@ class CreationMixin(ReadMixin):
     return cls.make(hot.as_dtype(kind).uop, requires_grad)
 
   @classmethod
-  def empty(cls, *shape: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool | None =
+  def empty(cls, *shape: Any, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool | None =
   None) -> Self:  # fmt: skip
     """Memory that nothing has been written to; reading it before that is an error."""
     size = shape_of(shape)
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
-    buffer = UOp.new_buffer(Device.canonicalize(device), math.prod(map(upper, size)), kind)
-    return cls.make(buffer.reshape(size), requires_grad)
+    return cls.make(buffer_for(const_uop(0, kind, size, canonical(device)))[1], requires_grad)
 
   @classmethod
-  def from_blob(cls, ptr: int, shape: Sequence[int], dtype: DTypeLike | None = None, device: str | None = None) -> Self:
+  def from_blob(cls, ptr: int, shape: Sequence[int], dtype: DTypeLike | None = None, device: DeviceLike = None) -> Self:
     """A copy of the memory at address `ptr` of this process."""
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     raw = ctypes.string_at(ptr, math.prod(shape) * kind.itemsize)
-    return cls.wrap(host_buffer(raw, kind).copy_to(Device.canonicalize(device)).reshape(tuple(shape)))
+    return cls.wrap(host_buffer(raw, kind).copy_to(canonical(device)).reshape(tuple(shape)))
 
   def like(self, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments with this tensor's dtype and device as defaults."""
     return {"dtype": self.dtype, "device": self.device, **kwargs}
 
+  def alike(self, made: Self, kwargs: dict[str, Any]) -> Self:
+    """A tensor made for this one's device, in its pieces where it has pieces and `kwargs` name no other device."""
+    return (made if "device" in kwargs else made.in_pieces_of(self)).requires_grad_(kwargs.get("requires_grad"))
+
   def full_like(self, fill_value: Scalar, **kwargs: Any) -> Self:
     """`full` of this shape, dtype and device."""
-    return self.full(self.shape, fill_value, **self.like(kwargs))
+    return self.alike(self.full(self.shape, fill_value, **self.like({**kwargs, "requires_grad": None})), kwargs)
 
   def zeros_like(self, **kwargs: Any) -> Self:
     """Zeros of this shape, dtype and device."""
@@ -205,7 +210,10 @@ class CreationMixin(ReadMixin):
 
   def empty_like(self, **kwargs: Any) -> Self:
     """`empty` of this shape, dtype and device."""
-    return self.empty(*self.shape, **self.like(kwargs))
+    if self.uop.sharding is None or "device" in kwargs:
+      return self.empty(*self.shape, **self.like(kwargs))
+    kind = self.dtype if kwargs.get("dtype") is None else to_dtype(kwargs["dtype"])
+    return self.make(buffer_for(self.uop.cast(kind))[1], kwargs.get("requires_grad"))
 
   # *** of this dtype and device, of another shape ***
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from tiny_tensor.base import TensorBase, check_devices
+from tiny_tensor.base import TensorBase, together
 from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.differentiation import GradientMixin
 from tiny_uop import (
@@ -172,8 +172,12 @@ class KernelMixin(GradientMixin):
     Raises ValueError for a kernel that is not legal or does not fit its tensors; for tensors on different devices.
     """
     tensors: list[TensorBase] = [self, *lst]
-    check_devices(tensors)
+    together(tensors)
     device = next((t.device for t in tensors if t.uop.device is not None), self.device)
+    if not isinstance(device, str):
+      raise ValueError(
+        f"a custom kernel runs on one device, its tensors are on {', '.join(device)}: move them with .to"
+      )
     made = kernel_of(fxn, tensors)
     written = sorted(written_params(made))
     order = [*written, *[n for n in range(len(tensors)) if n not in written]]

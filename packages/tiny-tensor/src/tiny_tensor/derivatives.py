@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiny_tensor.custom_gradient import Grads, Slope, with_gradient
-from tiny_uop import GroupOp, Ops, UOp, dtypes
+from tiny_uop import Devices, GroupOp, Ops, UOp, dtypes
 
 Formula = Callable[[UOp, UOp], Grads]  # (gradient of the node, node) → gradient of each source, None for no gradient
 
@@ -127,6 +127,22 @@ def of_after(g: UOp, n: UOp) -> Grads:
   return (rest, *grads)
 
 
+def of_multi(g: UOp, n: UOp) -> Grads:
+  """To each piece its part. Of equal copies, the value is that of the first."""
+  s = n.sharding
+  assert s is not None
+  if s.axis is None:
+    return (g.copy_to(s.devices[0]), *[None] * (len(n.src) - 1))
+  return tuple([g.shrink(s.region(i, n.shape)).copy_to(d) for i, d in enumerate(s.devices)])
+
+
+def back_to(x: UOp, g: UOp, device: Devices | None) -> UOp:
+  """The gradient where the value is that was copied from there; on `device` if that is anywhere."""
+  if x.sharding is not None:
+    return g.laid_out(x.sharding)
+  return g if x.device is None and device is None else g.copy_to(x.device or device or ())
+
+
 def view_chain(view: UOp, base: UOp) -> list[UOp]:
   """The movement ops of a view, from the base outward."""
   chain = []
@@ -143,6 +159,15 @@ def _at(build: Callable[..., UOp], *inputs: Any) -> tuple[Example, ...]:
 def _overwritten(x: UOp, y: UOp, z: UOp) -> UOp:
   """Two writes into a buffer, the second over part of the first."""
   return x.after(x.shrink(((0, 3),)).store(y), x.shrink(((2, 5),)).flip((0,)).store(z))
+
+
+def _in_pieces(x: UOp, y: UOp) -> UOp:
+  """Columns on one device and on another, and rows that both have, put together."""
+  here = str(x.device)
+  other = f"{here}:1"
+  columns = UOp(Ops.MULTI, x.dtype, (x * 2, (y * y).copy_to(other)), 1)
+  rows = UOp(Ops.MULTI, x.dtype, (x, x.copy_to(other)))
+  return (columns * rows.pad(((0, 0), (2, 1)))).copy_to(here)
 
 
 def _own(x: UOp) -> UOp:
@@ -205,7 +230,8 @@ DERIVATIVES = (
              kinks="several largest elements share the gradient"),
   Derivative(Ops.CONTIGUOUS, lambda g, n: (g,), _at(lambda x: (x * 2).contiguous(), _A)),
   Derivative(Ops.CONTIGUOUS_BACKWARD, lambda g, n: (g.contiguous(),), _at(lambda x: (x * 2).contiguous_backward(), _A)),
-  Derivative(Ops.COPY, lambda g, n: (g.copy_to(n.src[0].device or str(n.device)), None),
+  Derivative(Ops.MULTI, of_multi, _at(_in_pieces, _A, _B)),
+  Derivative(Ops.COPY, lambda g, n: (back_to(n.src[0], g, n.device), None),
              _at(lambda x: x.copy_to("HOST").copy_to(str(x.device)), _A)),
   Derivative(Ops.AFTER, of_after, _at(_overwritten, _SIX, _THREE, _THREE_MORE)),
   Derivative(Ops.BARRIER, lambda g, n: (g,), _at(lambda x, y: (x * 2).later_than(y) * y, _A, _B),

@@ -73,7 +73,7 @@ class GradientMixin(RandomMixin):
       if (uop := found.get(t.uop)) is not None:
         base = storage(t.uop) if tracing.active() else None
         if base is not None and not tracing.is_placeholder(buffer := buffer_under(base)):
-          tracing.check_write(buffer, uop)
-        new = self.wrap(uop)
+          tracing.check_write(buffer.base, uop)
+        new = self.wrap(uop if t.uop.sharding is None else uop.laid_out(t.uop.sharding))
         t.grad = new if t.grad is None else cast(Self, t.grad) + new
     return self

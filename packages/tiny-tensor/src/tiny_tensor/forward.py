@@ -53,6 +53,14 @@ def of_reduction(n: UOp, ts: Tangents) -> UOp | None:
   return sum_to(t * weight, axes)
 
 
+def of_multi(n: UOp, ts: Tangents) -> UOp | None:
+  """The tangents of the pieces, zeros for those that have none."""
+  if all(t is None for t in ts):
+    return None
+  zeros = (s.const_like(0).copy_to(str(s.device)) for s in n.src)
+  return n.with_src(tuple([zero if t is None else t for t, zero in zip(ts, zeros, strict=True)]))
+
+
 def of_after(n: UOp, ts: Tangents) -> UOp | None:
   """An assignment: the tangent of what was written, in its place, over that of the old contents."""
   if all(t is None for t in ts):
@@ -114,6 +122,7 @@ FORWARD = (
   Forward(Ops.REDUCE, of_reduction),
   Forward(Ops.CONTIGUOUS_BACKWARD, unchanged),
   Forward(Ops.BARRIER, unchanged),
+  Forward(Ops.MULTI, of_multi),
   Forward(Ops.STORE, lambda n, ts: ts[1]),
   Forward(Ops.AFTER, of_after),
   Forward(Ops.CUSTOM_GRADIENT, of_custom_gradient),

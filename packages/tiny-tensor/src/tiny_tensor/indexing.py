@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, cast, overload
 
-from tiny_tensor.base import TensorBase, check_devices
+from tiny_tensor.base import TensorBase, together
 from tiny_tensor.conv import ConvMixin
 from tiny_tensor.index_parse import (
   Entry,
@@ -73,7 +73,8 @@ class IndexMixin(ConvMixin):
     gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
     if not gathers:
       return view
-    check_devices([self, *(g for _, g in gathers)])
+    view, *indices = together([view, *[g for _, g in gathers]])
+    gathers = [(axis, index) for (axis, _), index in zip(gathers, indices, strict=True)]
     return view.gather_axes(gathers, not_adjacent([axis for axis, _ in gathers]))
 
   def __iter__(self) -> Iterator[Self]:

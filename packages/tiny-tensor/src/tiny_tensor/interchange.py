@@ -77,8 +77,17 @@ class InterchangeMixin(MatrixMixin):
     """(1, 0), memory of the host, where the tensor's device has that; (12, 0), a device of its own kind, elsewhere."""
     from tiny_tensor import dlpack  # here and below: most programs do without
 
-    mapped = Device.opened(self.device).capabilities.host_mapped
+    mapped = Device.opened(self.one_device()).capabilities.host_mapped
     return (dlpack.CPU, 0) if mapped else (dlpack.EXTENSION, 0)
+
+  def one_device(self) -> str:
+    """The device whose memory is shared. Raises BufferError where there are several."""
+    if not isinstance(self.device, str):
+      raise BufferError(
+        f"a tensor on {', '.join(self.device)} has no memory that could be shared: put it together with "
+        f".to({self.device[0]!r}) first"
+      )
+    return self.device
 
   def __dlpack__(
     self,

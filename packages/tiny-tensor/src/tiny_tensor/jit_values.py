@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tiny_uop import Devices
+
 PLAIN = (bool, int, float, complex, str, bytes, type(None), range)
 """Types that are compared by value."""
 
@@ -51,7 +53,7 @@ class Described:
 
   shape: tuple[Any, ...]
   dtype: str
-  device: str
+  device: Devices
   requires_grad: bool | None
   has_grad: bool
   view: Any

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from tiny_tensor.base import Operand, Scalar, check_devices, const_uop
+from tiny_tensor.base import Operand, Scalar, const_uop, together
 from tiny_tensor.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, normalize_axis
 from tiny_uop import Ops, dtypes, sint
@@ -31,7 +31,7 @@ class JoinMixin(ReduceMixin):
       raise ValueError(
         f"cat along {dim} needs shapes that agree elsewhere, got {', '.join(str(t.shape) for t in tensors)}"
       )
-    check_devices(tensors)
+    tensors = (*together(tensors),)
     dtype = dtypes.promote(*(t.dtype for t in tensors))
     sizes = [t.shape[axis] for t in tensors]
     total = sum(sizes[1:], sizes[0])

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_runtime import Device, host_buffer
+from tiny_runtime import host_buffer
 from tiny_tensor import tracing
 from tiny_tensor.base import DTypeLike, to_dtype
 from tiny_tensor.capturing import record_draw
 from tiny_tensor.creation import CreationMixin
+from tiny_tensor.placing import DeviceLike, canonical
 from tiny_tensor.shapes import shape_of, upper
 from tiny_uop import DType, Ops, dtypes
 
@@ -62,11 +63,11 @@ class RandomMixin(CreationMixin):
     STREAM.seed(seed)
 
   @classmethod
-  def random_words(cls, shape: Sequence[int], device: str | None = None) -> Self:
+  def random_words(cls, shape: Sequence[int], device: DeviceLike = None) -> Self:
     """64 random bits per element, uint64."""
     if tracing.active() and (words := tracing.drawn(cls, tuple(shape), device)) is not None:
       return words  # type: ignore[no-any-return]  # of this class
-    name, count = Device.canonicalize(device), math.prod(shape)
+    name, count = canonical(device), math.prod(shape)
     if count == 0:
       return cls.full(shape, 0, dtypes.uint64, name)
     state = host_buffer(STREAM.draw(count), dtypes.uint64)
@@ -110,7 +111,7 @@ class RandomMixin(CreationMixin):
     cls,
     *shape: Any,
     dtype: DTypeLike | None = None,
-    device: str | None = None,
+    device: DeviceLike = None,
     requires_grad: bool | None = None,
     contiguous: bool = True,
   ) -> Self:
@@ -125,7 +126,7 @@ class RandomMixin(CreationMixin):
 
   @classmethod
   def randn(
-    cls, *shape: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool | None = None
+    cls, *shape: Any, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool | None = None
   ) -> Self:
     """Normal, mean 0 and standard deviation 1 (Box and Muller, 1958)."""
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
@@ -206,7 +207,7 @@ class RandomMixin(CreationMixin):
     return cls.normal(*size, mean=0.0, std=math.sqrt(2.0 / (1 + a * a)) / math.sqrt(fan) if fan else 0.0, **kwargs)
 
   @classmethod
-  def randperm(cls, n: int, dtype: DTypeLike = dtypes.int32, device: str | None = None, **kwargs: Any) -> Self:
+  def randperm(cls, n: int, dtype: DTypeLike = dtypes.int32, device: DeviceLike = None, **kwargs: Any) -> Self:
     """A permutation of 0 to n-1."""
     if n < 0:
       raise cls.invalid_size("n", n)
@@ -215,11 +216,11 @@ class RandomMixin(CreationMixin):
 
   def rand_like(self, **kwargs: Any) -> Self:
     """`rand` of this shape, dtype and device."""
-    return self.rand(*self.shape, **self.like(kwargs))
+    return self.alike(self.rand(*self.shape, **self.like({**kwargs, "requires_grad": None})), kwargs)
 
   def randn_like(self, **kwargs: Any) -> Self:
     """`randn` of this shape, dtype and device."""
-    return self.randn(*self.shape, **self.like(kwargs))
+    return self.alike(self.randn(*self.shape, **self.like({**kwargs, "requires_grad": None})), kwargs)
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
     """int32 positions drawn with the weights `(n,)` or `(rows, n)`; without replacement all differ.
@@ -255,7 +256,7 @@ class RandomMixin(CreationMixin):
     if p == 1:
       return self.mul(0)
     keep = self.rand(*self.shape, device=self.device, dtype=dtypes.float32, contiguous=False) >= p
-    return keep.contiguous().where(self / (1 - p), 0)
+    return keep.in_pieces_of(self).contiguous().where(self / (1 - p), 0)
 
   def threefry(self, key: Self) -> Self:
     """Threefry-2x32 of these counters under `key`; both uint64."""

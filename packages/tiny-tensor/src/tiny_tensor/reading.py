@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from tiny_runtime import Buffer, Device, buffer_of
+from tiny_runtime import Buffer, buffer_of
 from tiny_tensor import tracing
-from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import Scalar, is_const, is_whole, only_stored
-from tiny_tensor.capturing import check_readable, note_write
+from tiny_tensor.capturing import check_readable
+from tiny_tensor.devices import DeviceMixin, placement
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.realize import (
   apply,
@@ -21,13 +20,13 @@ from tiny_tensor.realize import (
   without_gradients,
 )
 from tiny_tensor.shapes import value_of
-from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   import numpy
 
 
-class ReadMixin(AssignMixin):
+class ReadMixin(DeviceMixin):
   """What makes lazy graphs into values."""
 
   __slots__ = ()
@@ -56,55 +55,6 @@ class ReadMixin(AssignMixin):
     binds = [u for u in linear.toposort if u.op is Ops.BIND]
     return linear, {str(variable.arg[0]): value for variable, value in (b.unbind() for b in binds)}
 
-  def to(self, device: str | DType | None = None, dtype: DType | None = None) -> Self:
-    """The values on another device (None: the default one), or in another dtype, or both; itself if they are there."""
-    if isinstance(device, DType):
-      return self.as_dtype(device)
-    if dtype is not None:
-      return self.to(device).as_dtype(dtype)
-    name = Device.canonicalize(device)
-    if name == self.uop.device:
-      return self
-    if is_const(self.uop):
-      base = self.uop
-      while base.op is not Ops.CONST:
-        base = base.src[0]
-      place = UOp(Ops.CONST, base.dtype, (UOp(Ops.DEVICE, dtypes.void, (), name),), base.arg)
-      return self.derive(self.uop.substitute({base: place}))
-    return self.derive(self.uop.copy_to(name))
-
-  def to_(self, device: str | None) -> Self:
-    """`to`, in place. The gradient moves along."""
-    moved = self.to(device)
-    if self.grad is not None:
-      self.grad = self.grad.to(device)
-    note_write()
-    self.uop = moved.uop
-    return self
-
-  def shard(self, devices: Sequence[str], axis: int | None = None) -> Self:
-    """The values on several devices: copied to all (`axis` None), or in pieces along an axis.
-
-    A tensor lives on one device here, so `devices` may name one only, which is `to`: raises NotImplementedError for
-    more, IndexError for an axis that is not there.
-    """
-    names = [Device.canonicalize(d) for d in ([devices] if isinstance(devices, str) else devices)]
-    if not names:
-      raise ValueError("shard needs a device")
-    if axis is not None and not -self.ndim <= axis < self.ndim:
-      raise IndexError(f"axis {axis} of a tensor of {self.ndim} axes")
-    if len(set(names)) > 1:
-      raise NotImplementedError(f"a tensor lives on one device, it cannot be sharded over {', '.join(names)}")
-    return self.to(names[0])
-
-  def shard_(self, devices: Sequence[str], axis: int | None = None) -> Self:
-    """`shard`, in place."""
-    return self.to_(self.shard(devices, axis).device)
-
-  def shard_like(self, other: Self) -> Self:
-    """The values on the device of another tensor."""
-    return self.to(other.device)
-
   # *** values ***
 
   def read(self) -> tuple[memoryview, tuple[int, ...]]:
@@ -126,6 +76,10 @@ class ReadMixin(AssignMixin):
       return None, 0, shape
     x = self
     tracing.check_known(self.uop.walk())
+    if isinstance(place := self.uop.device, tuple):
+      if not (is_realized(x.uop) or x.history or tracing.active() or is_const(x.uop)):
+        x.realize()
+      return x.detach().to(place[0]).computed()
     if only_stored(self.uop) and not is_whole(self.uop):
       x = self.to(None)
     if not is_whole(x.uop):
@@ -201,7 +155,7 @@ class ReadMixin(AssignMixin):
   def __repr__(self) -> str:
     state = "realized" if is_realized(self.uop) else f"lazy {self.uop.op.name}"
     extra = f", requires_grad={self.requires_grad}" if self.requires_grad else ""
-    return f"<Tensor {self.shape} {self.dtype.name} on {self.uop.device or 'any device'}, {state}{extra}>"
+    return f"<Tensor {self.shape} {self.dtype.name} on {placement(self.uop)}, {state}{extra}>"
 
   def allclose(self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close; see isclose."""

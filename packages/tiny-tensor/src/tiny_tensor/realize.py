@@ -16,26 +16,52 @@ from tiny_tensor import tracing
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
 from tiny_tensor.capturing import record_run
 from tiny_tensor.shapes import Shape, upper
-from tiny_uop import Ops, UOp, dtypes, prod, value_nodes
+from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
+from tiny_uop.sharding import is_local
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
 HOLDERS = frozenset({Ops.BUFFER, AFTER})
 EMPTIABLE = frozenset({Ops.REDUCE, Ops.PAD})  # what has elements over a source that may have none
 
 
-def storage(uop: UOp) -> UOp | None:
-  """The BUFFER, or AFTER over one, that a tensor is a view of and shares its contents with; None for a computed
-  value.
+def storage(uop: UOp, across: bool = False) -> UOp | None:
+  """The BUFFER, the MULTI of several, or the AFTER over one of these, that a tensor is a view of and shares its
+  contents with; None for a computed value. `across`: also of a view that moves elements between devices, which have to
+  be copied.
   """
   while uop.op in ALIASES:
+    if not across and moves_between_devices(uop):
+      return None
     uop = uop.src[0]
-  return uop if uop.op in HOLDERS else None
+  return uop if is_holder(uop) else None
+
+
+def is_holder(u: UOp) -> bool:
+  """Whether a node is memory, on one device or on several."""
+  return u.op in HOLDERS or (u.op is Ops.MULTI and all(is_memory(piece) for piece in u.src))
+
+
+def is_memory(piece: UOp) -> bool:
+  """Whether a piece of a MULTI is the beginning of a BUFFER."""
+  while piece.op in (Ops.RESHAPE, Ops.SHRINK):
+    piece = piece.src[0]
+  return piece.op is Ops.BUFFER
+
+
+def pieces_of(u: UOp) -> tuple[UOp, ...]:
+  """What a value consists of: that on each device, or itself."""
+  return u.src if u.op is Ops.MULTI else (u,)
+
+
+def moves_between_devices(u: UOp) -> bool:
+  """Whether a movement op changes on which devices elements are."""
+  return type(u.device) is tuple and u.op in GroupOp.Movement and not is_local(u)
 
 
 def is_realized(uop: UOp) -> bool:
   """Whether there is nothing to compute: a view of a BUFFER, or no elements at all."""
   base = storage(uop)
-  return (base is not None and base.op is Ops.BUFFER) or 0 in uop.shape
+  return (base is not None and base.op is not AFTER) or 0 in uop.shape
 
 
 def buffer_under(holder: UOp) -> UOp:
@@ -46,7 +72,9 @@ def buffer_under(holder: UOp) -> UOp:
 
 
 def shaped(holder: UOp, shape: Shape) -> UOp:
-  """The first elements of a BUFFER, or of an AFTER over one, in a shape."""
+  """The first elements of a BUFFER, or of an AFTER over one, in a shape; all of a MULTI, which has it."""
+  if holder.device is not None and type(holder.device) is tuple:
+    return holder
   total = prod(shape)
   part = holder if isinstance(total, int) else holder.shrink([(0, total)])
   return part.reshape(shape)
@@ -54,11 +82,21 @@ def shaped(holder: UOp, shape: Shape) -> UOp:
 
 def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
   """A new BUFFER for a value, and the view of it that has the value's shape. Symbolic sizes get room for the
-  largest.
+  largest. On several devices it is a MULTI of BUFFERs.
   """
-  size = math.prod(map(upper, uop.shape))
-  buffer = UOp.new_buffer(uop.device or Device.DEFAULT, size, uop.dtype)
-  return buffer, shaped(buffer, uop.shape)
+  if (s := uop.sharding) is not None:
+    regions = [s.region(i, uop.shape) for i in range(len(s.devices))]
+    made = [buffer_on(d, tuple([b - a for a, b in r]), uop.dtype)[1] for d, r in zip(s.devices, regions, strict=True)]
+    whole = UOp(Ops.MULTI, uop.dtype, tuple(made), s.axis)
+    return whole, whole
+  return buffer_on(uop.device or Device.DEFAULT, uop.shape, uop.dtype)
+
+
+def buffer_on(device: Devices, shape: Shape, dtype: DType) -> tuple[UOp, UOp]:
+  """A new BUFFER, and the view of it that has a shape."""
+  size = math.prod(map(upper, shape))
+  buffer = UOp.new_buffer(device, size, dtype)
+  return buffer, shaped(buffer, shape)
 
 
 def stored(buffer: UOp, view: UOp, value: UOp) -> UOp:
@@ -124,7 +162,7 @@ class Plan:
     owners: dict[UOp, object] = {}
     for t in tensors:
       root = root_of(t.uop)
-      if is_realized(t.uop) or root.op in HOLDERS or owners.setdefault(root, t.contents) is t.contents:
+      if is_realized(t.uop) or is_holder(root) or owners.setdefault(root, t.contents) is t.contents:
         continue
       if t.contents not in self.copies:
         buffer, view = buffer_for(root)
@@ -167,7 +205,7 @@ def stale_readers(assignments: set[UOp], outputs: Collection[UOp]) -> list[UOp]:
       if u not in affected:
         affected[u] = reads_stale(u, overwritten, affected, assignments)
     # a view of the buffer shares its contents: it is to see the new ones
-    if affected[graph] and storage(graph) not in overwritten:
+    if affected[graph] and storage(graph, across=True) not in overwritten:
       found.append(graph)
   return found
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from tiny_runtime import Device
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import KernelMixin
 from tiny_tensor.download import fetch
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
 from tiny_tensor.interchange import InterchangeMixin
-from tiny_tensor.placing import data_buffer
-from tiny_uop import DType, UOp, dtypes
+from tiny_tensor.placing import DeviceLike, canonical, data_buffer
+from tiny_uop import Devices, DType, UOp, dtypes
 
 BYTES = (bytes, bytearray, memoryview)
 
@@ -29,7 +28,7 @@ def array_dtype(data: Any) -> DType:
   return dtypes.parse(name)
 
 
-def host_data(data: Any, dtype: DType | None, place: str) -> tuple[UOp, tuple[int, ...]]:
+def host_data(data: Any, dtype: DType | None, place: Devices) -> tuple[UOp, tuple[int, ...]]:
   """(BUFFER, shape) of bytes, a NumPy array or nested lists; dtype as given or inferred, if it has a format."""
   if isinstance(data, BYTES):
     kind, raw = dtype or dtypes.uint8, memoryview(data)
@@ -62,8 +61,8 @@ class Tensor(InterchangeMixin, KernelMixin):
 
   `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path`
   (the bytes of the file, mapped), None (no elements) or a tensor-level UOp. dtypes are inferred as bool, int32 and
-  float32 unless given. Raises ValueError for ragged lists, OverflowError for integers that do not fit in int32,
-  TypeError for other data.
+  float32 unless given. Several devices get the same values each; `shard` makes pieces. Raises ValueError for ragged
+  lists, OverflowError for integers that do not fit in int32, TypeError for other data.
   """
 
   __slots__ = ()
@@ -72,12 +71,10 @@ class Tensor(InterchangeMixin, KernelMixin):
   def __init__(
     self,
     data: Any = None,
-    device: str | tuple[str, ...] | list[str] | None = None,
+    device: DeviceLike = None,
     dtype: DTypeLike | None = None,
     requires_grad: builtins.bool | None = None,
   ) -> None:
-    if isinstance(device, (tuple, list)):
-      raise TypeError(f"a tensor is made on one device, got {device!r}")
     kind = None if dtype is None else to_dtype(dtype)
     uop = data_uop(data, device, kind)
     self.uop, self.requires_grad, self.history, self.grad = uop, None, False, None
@@ -139,7 +136,7 @@ class Tensor(InterchangeMixin, KernelMixin):
     return self.as_bool()
 
 
-def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
+def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   """The graph for constructor arguments."""
   if isinstance(data, TensorBase):
     moved = data.to(device) if device is not None else data  # type: ignore[attr-defined]
@@ -152,16 +149,16 @@ def data_uop(data: Any, device: str | None, dtype: DType | None) -> UOp:
     raw = UOp.new_buffer(f"DISK:{path}", file_size(path), dtypes.uint8)
     return raw.bitcast(dtype) if dtype is not None else raw
   if data is None:
-    return const_uop(0, dtype or dtypes.default_float, (0,), Device.canonicalize(device))
+    return const_uop(0, dtype or dtypes.default_float, (0,), canonical(device))
   if isinstance(data, (bool, int, float)) and not hasattr(data, "__array_interface__"):
     kind = dtype or infer_dtype([data])
-    return const_uop(data, kind, (), Device.canonicalize(device))
+    return const_uop(data, kind, (), canonical(device))
   if not isinstance(data, (*BYTES, list, tuple)) and not hasattr(data, "__array_interface__"):
     raise TypeError(
       f"cannot make a Tensor of {type(data).__name__} {data!r:.40}: "
       "expected numbers, lists, bytes, a NumPy array or a Path"
     )
-  name = Device.canonicalize(device)
+  name = canonical(device)
   buffer, shape = host_data(data, dtype, name)
   if 0 in shape:
     return const_uop(0, dtype or buffer.dtype, shape, name)

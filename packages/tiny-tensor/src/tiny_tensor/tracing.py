@@ -18,8 +18,9 @@ from tiny_runtime import Device
 from tiny_tensor.base import TensorBase
 from tiny_tensor.containers import leaves
 from tiny_tensor.custom_gradient import new_argument
+from tiny_tensor.placing import DeviceLike
 from tiny_tensor.shapes import upper
-from tiny_uop import DType, Ops, Shape, UOp, new_buffer_id, prod
+from tiny_uop import Devices, DType, Ops, Shape, UOp, new_buffer_id, prod
 
 
 class TransformError(RuntimeError):
@@ -37,7 +38,7 @@ class Frame:
     self.name, self.pure = name, pure
     self.first_buffer = new_buffer_id()  # what the function makes has later ones
     self.arguments: set[UOp] = set()
-    self.draw: Callable[[type[Any], tuple[int, ...], str | None], Any] | None = None
+    self.draw: Callable[[type[Any], tuple[int, ...], DeviceLike], Any] | None = None
 
   def argument(self, uop: UOp) -> UOp:
     """The value as an argument of the function."""
@@ -96,9 +97,9 @@ def returned(result: Any, name: str) -> list[Any]:
 # *** placeholders ***
 
 
-def placeholder(shape: Shape, dtype: DType, device: str | None, name: str) -> UOp:
+def placeholder(shape: Shape, dtype: DType, device: Devices | None, name: str) -> UOp:
   """A value of a shape that is not known; `name` says in errors what it is."""
-  buffer = UOp.new_buffer(Device.canonicalize(device), math.prod(map(upper, shape)), dtype)
+  buffer = UOp.new_buffer(device or Device.DEFAULT, math.prod(map(upper, shape)), dtype)
   _placeholders[buffer] = name
   total = prod(shape)
   return (buffer if isinstance(total, int) else buffer.shrink([(0, total)])).reshape(shape)
@@ -164,7 +165,7 @@ def is_followed(root: UOp) -> bool:
 # *** random numbers ***
 
 
-def drawn(kind: type[TensorBase], shape: tuple[int, ...], device: str | None) -> Any:
+def drawn(kind: type[TensorBase], shape: tuple[int, ...], device: DeviceLike) -> Any:
   """Random words where a function that runs has its own idea of them; None to draw as ever."""
   for frame in reversed(_frames()):
     if frame.draw is not None and (words := frame.draw(kind, shape, device)) is not None:

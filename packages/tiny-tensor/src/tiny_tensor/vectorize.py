@@ -9,6 +9,7 @@ from typing import Any
 from tiny_tensor import tracing
 from tiny_tensor.batching import Batching
 from tiny_tensor.containers import leaves, rebuild
+from tiny_tensor.placing import DeviceLike
 from tiny_tensor.shapes import normalize_axis
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.tracing import Frame, TransformError
@@ -106,10 +107,10 @@ def _examples(frame: Frame, args: tuple[Any, ...], in_axes: Any) -> tuple[dict[U
 
 def _draw(
   frame: Frame, randomness: str, values: dict[UOp, UOp], size: sint
-) -> Callable[[type[Any], tuple[int, ...], str | None], Any]:
+) -> Callable[[type[Any], tuple[int, ...], DeviceLike], Any]:
   """What a draw of random words gives in the function."""
 
-  def draw(kind: type[Any], shape: tuple[int, ...], device: str | None) -> Any:
+  def draw(kind: type[Any], shape: tuple[int, ...], device: DeviceLike) -> Any:
     if randomness == "error":
       raise TransformError(
         f"random numbers in {frame.name}: say randomness='same' (one draw for all examples) or 'different' (one each)"

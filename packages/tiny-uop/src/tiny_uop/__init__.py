@@ -15,17 +15,19 @@ from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
 from tiny_uop.rewrite import RewriteLoop, graph_rewrite
 from tiny_uop.samples import Samples
 from tiny_uop.shape import Shape, prod, same_shape, sint
+from tiny_uop.sharding import Sharding, even_bounds
 from tiny_uop.spec import SpecError
 from tiny_uop.symbolic import simplify
 from tiny_uop.text import IR_VERSION, print_uop
 from tiny_uop.truncate import truncate
-from tiny_uop.uop import UOp, new_buffer_id
+from tiny_uop.uop import Devices, UOp, new_buffer_id
 
 __all__ = [
-  "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "DiffLine",
+  "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "Devices", "DiffLine",
   "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
-  "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "SpecError", "Stage", "UOp",
-  "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "exec_alu", "getenv", "graph_rewrite", "is_kernel",
-  "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod", "register_arg", "rule",
-  "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "value_nodes", "written_params",
+  "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError",
+  "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",
+  "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
+  "register_arg", "rule", "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "value_nodes",
+  "written_params",
 ]  # fmt: skip

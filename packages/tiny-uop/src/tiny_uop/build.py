@@ -12,6 +12,7 @@ from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import Shape, prod, same_size, sint, split_geometry
 
 if TYPE_CHECKING:
+  from tiny_uop.sharding import Sharding
   from tiny_uop.uop import UOp
 
 
@@ -304,9 +305,20 @@ class Movement(Node):
     """
     return _make(Ops.BARRIER, self.dtype, (self, *before))
 
-  def copy_to(self, device: str) -> UOp:
-    """The value on another device."""
+  def copy_to(self, device: str | tuple[str, ...]) -> UOp:
+    """The value on another device, or all of it on each of several."""
     return _make(Ops.COPY, self.dtype, (self, _make(Ops.DEVICE, arg=device)))
+
+  def laid_out(self, sharding: Sharding) -> UOp:
+    """The value on several devices, all of it on each or a piece on each."""
+    me = cast("UOp", self)
+    if me.sharding == sharding:
+      return me
+    if sharding.axis is None:
+      return self.copy_to(sharding.devices)
+    shape = self._axes()
+    pieces = [me.shrink(sharding.region(i, shape)).copy_to(d) for i, d in enumerate(sharding.devices)]
+    return _make(Ops.MULTI, self.dtype, tuple(pieces), sharding.axis)
 
   def assign(self, value: UOp) -> UOp:
     """The contents of this buffer after `value` has been written to it."""

@@ -40,6 +40,7 @@ class Ops(Enum):
   DETACH = auto()
   CUSTOM_GRADIENT = auto()
   COPY = auto()
+  MULTI = auto()
   # effects and memory
   STORE = auto()
   AFTER = auto()

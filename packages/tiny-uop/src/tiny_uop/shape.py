@@ -132,6 +132,16 @@ def _reduce(u: UOp) -> Shape | None:
   return shape if shape is None or not axes else tuple([1 if i in axes else s for i, s in enumerate(shape)])
 
 
+def _multi(u: UOp) -> Shape | None:
+  shape = u.src[0]._shape
+  if u.arg is None or shape is None:
+    return shape
+  total: sint = 0
+  for s in u.src:
+    total = s.shape[u.arg] + total
+  return (*shape[: u.arg], _simple(total), *shape[u.arg + 1 :])
+
+
 def _pad(u: UOp) -> Shape:
   return tuple(
     [_simple(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)]
@@ -161,6 +171,7 @@ _RULES: dict[Ops, Callable[[Any], Shape | None]] = {
   Ops.COPY: lambda u: u.src[0]._shape,
   Ops.AFTER: lambda u: u.src[0]._shape,
   Ops.CUSTOM_GRADIENT: lambda u: u.src[0]._shape,
+  Ops.MULTI: _multi,
   # effects of kernels and schedules, values of tensor graphs
   Ops.BARRIER: lambda u: u.src[0]._shape if u.dtype is not dtypes.void and u.src else None,
   Ops.CALL: lambda u: (kernel_params(u.src[0])[u.arg].size,) if u.dtype is not dtypes.void else None,

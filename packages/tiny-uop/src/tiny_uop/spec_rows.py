@@ -43,6 +43,16 @@ def is_a(value: Any, kind: type) -> bool:
   return type(value) is kind
 
 
+def is_name(value: Any) -> bool:
+  """Whether an argument names a device."""
+  return type(value) is str and bool(value)
+
+
+def are_names(value: Any) -> bool:
+  """Whether an argument names several devices."""
+  return type(value) is tuple and len(value) > 1 and all(map(is_name, value)) and len(set(value)) == len(value)
+
+
 def void(u: UOp) -> bool:
   """Whether a node is an effect."""
   return u.dtype is dtypes.void

@@ -11,8 +11,10 @@ from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.spec_rows import (
   Row,
   alike,
+  are_names,
   is_a,
   is_integer,
+  is_name,
   is_value,
   row,
   shaped,
@@ -139,11 +141,14 @@ _VARIABLE = row(Ops.VARIABLE, "an integer dtype and arg (name, min, max) with mi
 _BIND = row(Ops.BIND, "a VARIABLE and a CONST within its bounds", _bind)
 _DEVICE = row(
   Ops.DEVICE,
-  "no sources, dtype void and a name",
-  lambda u: not u.src and void(u) and is_a(u.arg, str) and bool(u.arg),
+  "no sources, dtype void and a name; at tensor level also several names",
+  lambda u: not u.src and void(u) and (is_name(u.arg) or are_names(u.arg)),
 )
-_BUFFER = row(Ops.BUFFER, "a DEVICE as source and arg (id, size)",
-              lambda u: u.src[0].op is Ops.DEVICE and len(u.src) == 1 and _natural_pair(u.arg))  # fmt: skip
+_BUFFER = row(
+  Ops.BUFFER,
+  "a DEVICE as source, of one name, and arg (id, size)",
+  lambda u: len(u.src) == 1 and u.src[0].op is Ops.DEVICE and is_name(u.src[0].arg) and _natural_pair(u.arg),
+)
 _BUFFER_VIEW = row(Ops.BUFFER_VIEW, "a BUFFER as source and arg (byte offset, size)",
                    lambda u: u.src[0].op is Ops.BUFFER and len(u.src) == 1 and _natural_pair(u.arg))  # fmt: skip
 _PARAM = row(

@@ -8,7 +8,7 @@ from tiny_uop.args import CustomGradient
 from tiny_uop.kernel import is_kernel, kernel_params, written_params
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import pairs, prod, same_shape, same_size
-from tiny_uop.spec_rows import alike, is_a, is_integer, is_value, row, void
+from tiny_uop.spec_rows import alike, are_names, is_a, is_integer, is_name, is_value, row, void
 from tiny_uop.uop import UOp
 
 
@@ -61,9 +61,10 @@ def _tensor_store(u: UOp) -> bool:
   target = view.base
   while target.op is Ops.BITCAST or target.op in GroupOp.Movement:
     target = target.src[0]
+  memory = target.src if target.op is Ops.MULTI else (target,)
   return (
     void(u)
-    and target.op in (Ops.BUFFER, Ops.AFTER)
+    and all(m.base.op in (Ops.BUFFER, Ops.AFTER) for m in memory)
     and view.dtype is value.dtype
     and same_shape(view.shape, value.shape)
   )
@@ -89,6 +90,19 @@ def _own_gradient(u: UOp) -> bool:
   )
 
 
+def _multi(u: UOp) -> bool:
+  if not alike(u, len(u.src)) or not are_names(u.device) or not (u.arg is None or is_a(u.arg, int)):
+    return False
+  first = u.src[0].shape
+  if u.arg is None:
+    return all(same_shape(s.shape, first) for s in u.src)
+  if not 0 <= u.arg < len(first):
+    return False
+  sizes = [s.shape[u.arg] for s in u.src]
+  others = [(*s.shape[: u.arg], *s.shape[u.arg + 1 :]) for s in u.src]
+  return all(isinstance(n, int) and n > 0 for n in sizes) and all(same_shape(s, others[0]) for s in others)
+
+
 def _tensor_call(u: UOp) -> bool:
   kernel, device, *inputs = u.src
   params, written = kernel_params(kernel), written_params(kernel)
@@ -96,6 +110,7 @@ def _tensor_call(u: UOp) -> bool:
   return (
     is_kernel(kernel)
     and device.op is Ops.DEVICE
+    and is_name(device.arg)
     and written == set(range(len(written)))
     and is_a(u.arg, int)
     and u.arg in written
@@ -122,10 +137,12 @@ TENSOR = (
       lambda u: bool(u.src) and u.src[0].dtype is u.dtype and all(is_value(s.dtype) for s in u.src)),
   row(Ops.CALL, "a kernel whose PARAMs are its results, then its inputs; a DEVICE; the inputs, of the sizes and dtypes "
       "of their PARAMs; the number of the result as arg, and its dtype", _tensor_call),
-  row(Ops.COPY, "a value of its dtype and a DEVICE",
+  row(Ops.COPY, "a value of its dtype and a DEVICE, of one name or several",
       lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
-  row(Ops.STORE, "a view of a BUFFER or AFTER and a value of its dtype and shape", _tensor_store),
-  row(Ops.AFTER, "a BUFFER, a view or an AFTER, and effects",
+  row(Ops.MULTI, "pieces of its dtype, one on each of several devices, of shapes that agree but along the axis that is "
+      "arg, along which none is empty; for arg None all of one shape", _multi),
+  row(Ops.STORE, "a view of a BUFFER, an AFTER or a MULTI of them, and a value of its dtype and shape", _tensor_store),
+  row(Ops.AFTER, "a BUFFER, a view, an AFTER or a MULTI of these, and effects",
       lambda u: len(u.src) > 1 and u.src[0].dtype is u.dtype and is_value(u.dtype) and all(void(s) for s in u.src[1:])),
   row(Ops.SINK, "dtype void", void),
 )  # fmt: skip

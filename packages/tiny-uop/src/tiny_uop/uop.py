@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tiny_uop import build
 from tiny_uop.build import Arithmetic, Memory, Movement
@@ -13,9 +13,12 @@ from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.node import cached, recursive
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint, split_geometry
+from tiny_uop.sharding import Sharding, sharding_of
 from tiny_uop.truncate import truncate
 
 _NO_RANGES: frozenset[Any] = frozenset()
+Devices: TypeAlias = "str | tuple[str, ...]"
+"""Where a value is: the name of a device, or the names of several."""
 _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 _next_buffer_id = 1
 # BUFFERs with ids from here on have no memory: stages use them for what they have yet to place
@@ -47,17 +50,32 @@ class UOp(Arithmetic, Movement, Memory):
     return prod(self.shape)
 
   @recursive
-  def _device(self: UOp) -> str | None:
-    if self.op is Ops.DEVICE:
-      return str(self.arg)
-    if self.op is Ops.COPY and len(self.src) == 2:
+  def _device(self: UOp) -> Devices | None:
+    op = self.op
+    if op is Ops.DEVICE:
+      found: Devices = self.arg
+      return found
+    if op is Ops.COPY and len(self.src) == 2:
       return self.src[1]._device
+    if op is Ops.MULTI:
+      return tuple([str(s._device) for s in self.src])
     return next((d for s in self.src if (d := s._device) is not None), None)
 
   @property
-  def device(self) -> str | None:
-    """Name of the device that the value is on; None for one that is on no particular device (a constant)."""
+  def device(self) -> Devices | None:
+    """Name of the device that the value is on, a tuple of names for one that is on several; None for one that is on
+    no particular device (a constant)."""
     return self._device
+
+  @recursive
+  def _sharding(self: UOp) -> Sharding | None:
+    return sharding_of(self)
+
+  @property
+  def sharding(self) -> Sharding | None:
+    """How the value lies on several devices; None for one that is on one, or on none. Raises ValueError where sources
+    are on different devices."""
+    return self._sharding if type(self._device) is tuple else None
 
   @recursive
   def _around(self: UOp) -> frozenset[UOp]:
@@ -191,7 +209,7 @@ class UOp(Arithmetic, Movement, Memory):
     return UOp(Ops.VARIABLE, dtype, (), (name, low, high))
 
   @staticmethod
-  def new_buffer(device: str, size: int, dtype: DType) -> UOp:
+  def new_buffer(device: Devices, size: int, dtype: DType) -> UOp:
     """A BUFFER that no one else has."""
     return UOp(Ops.BUFFER, dtype, (UOp(Ops.DEVICE, arg=device),), (new_buffer_id(), size))
 

@@ -19,22 +19,25 @@ from tiny_runtime.errors import Unavailable
 from tiny_runtime.ref.compiler import RefCompiler
 from tiny_runtime.ref.device import ARCH, RefDevice
 
+DEVICES = 8
+"""How many devices there are. Yours has as many as the driver finds."""
+
 
 class RefBackend:
-  """One device, always there."""
+  """Several devices, always there."""
 
   # numbers of the plugin's own, not imported from the contract: they say which version it was written for
   api = (1, 3)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:
-    """The arch of the one device."""
-    return (ARCH,)
+    """The arch of each device."""
+    return (ARCH,) * DEVICES
 
   def open(self, index: int) -> Device:
-    """Open it; every call gives another device with its own memory."""
-    if index != 0:
-      raise Unavailable(f"REF:{index} does not exist: there is one reference device", "Use REF")
+    """Open one; every call gives another device with its own memory."""
+    if not 0 <= index < DEVICES:
+      raise Unavailable(f"REF:{index} does not exist: there are {DEVICES}, numbered from 0", "Use REF")
     return RefDevice()
 
   def compiler(self, arch: str) -> Compiler:

@@ -67,9 +67,7 @@ class Optimizer:
   def moments(self) -> list[Tensor]:
     """One tensor of zeros per parameter; float32 at least, because moments of a half underflow."""
     return [
-      Tensor.zeros(*p.shape, dtype=dtypes.promote(p.dtype, dtypes.float32), device=p.device)
-      .contiguous()
-      .requires_grad_(False)
+      p.detach().zeros_like(dtype=dtypes.promote(p.dtype, dtypes.float32)).contiguous().requires_grad_(False)
       for p in self.params
     ]
 

@@ -80,7 +80,7 @@ def _fit(name: str, value: Tensor, target: Tensor) -> Tensor:
       f"dtype mismatch for {name!r}: the model has {target.dtype.name}, the state dict has {value.dtype.name}; "
       "only floating point types are converted, cast the entry first"
     )
-  return value.to(target.device).reshape(target.shape).cast(target.dtype)
+  return value.reshape(target.shape).shard_like(target).cast(target.dtype)
 
 
 def load_state_dict(

@@ -67,6 +67,8 @@ class Tensors:
     if op is Ops.AFTER:
       written = dict(_merged(sources[1:]))
       return [written.get(place, old) for place, old in zip(self._places(u.src[0]), sources[0])]
+    if op is Ops.MULTI:
+      return self._joined(u, sources)
     if op in _SAME:
       return sources[0]
     if op is Ops.REDUCE:
@@ -78,6 +80,15 @@ class Tensors:
     if op in GroupOp.Elementwise:
       return self._elementwise(u, sources)
     raise NotImplementedError(f"{op.name} of dtype {u.dtype} has no value that could be compared")
+
+  def _joined(self, u: UOp, pieces: list[Flat]) -> Flat:
+    """A value on several devices: its pieces one after the other."""
+    if u.arg is None:
+      return pieces[0]
+    shapes = [self.shape(s) for s in u.src]
+    before = math.prod(shapes[0][: u.arg])
+    runs = [math.prod(shape[u.arg :]) for shape in shapes]
+    return [v for i in range(before) for p, run in zip(pieces, runs) for v in p[i * run : (i + 1) * run]]
 
   def _contents(self, u: UOp) -> Flat:
     number, size = u.arg
@@ -129,6 +140,8 @@ class Tensors:
       return self._moved(view, self._places(view.src[0]), None)
     if view.op is Ops.AFTER:
       return self._places(view.src[0])
+    if view.op is Ops.MULTI:
+      return self._joined(view, [self._places(s) for s in view.src])
     raise NotImplementedError(
       f"memory through {view!r} cannot be compared; expected movement over a BUFFER or an AFTER"
     )
