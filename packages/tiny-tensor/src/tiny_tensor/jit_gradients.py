@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterable
 
 from tiny_tensor.capturing import JitError
-from tiny_tensor.jit_graphs import buffer_below
+from tiny_tensor.jit_graphs import buffers_below
 from tiny_tensor.tensor import Tensor
 from tiny_uop import UOp, dtypes
 
@@ -19,7 +19,7 @@ class Gradients:
   def __init__(self, owners: Iterable[tuple[Tensor, bool]]) -> None:
     """For each tensor with its gradient whether it had one before the run, which then has replaced it."""
     self._entries = [(weakref.ref(t), t.grad.uop, replaced) for t, replaced in owners if t.grad is not None]
-    self.buffers = frozenset(buffer for _, uop, _ in self._entries if (buffer := buffer_below(uop)) is not None)
+    self.buffers = frozenset(buffer for _, uop, _ in self._entries for buffer in buffers_below(uop))
 
   def unshared(self) -> set[int]:
     """The ids of the gradients that only their owners hold. Raises JitError for one that the function would add to, and
@@ -46,10 +46,11 @@ class Gradients:
     """Gives the contents of `buffers` to the live tensors that lie there, `holders`, but those that are not shared."""
     copies: dict[UOp, UOp] = {}
     for t in holders:
-      if id(t) not in unshared and (buffer := buffer_below(t.uop)) is not None:
-        if buffer not in copies:
-          copies[buffer] = Tensor.wrap(buffer).clone().realize().uop.base
-        t.uop = t.uop.substitute({buffer: copies[buffer]})
+      if id(t) not in unshared:
+        for buffer in buffers_below(t.uop):
+          if buffer not in copies:
+            copies[buffer] = Tensor.wrap(buffer).clone().realize().uop.base
+        t.uop = t.uop.substitute({b: copies[b] for b in buffers_below(t.uop)})
 
   def after(self) -> None:
     """After a replay: owners whose gradient is another one, or gone, get what was computed."""

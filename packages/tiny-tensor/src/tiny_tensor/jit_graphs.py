@@ -4,22 +4,27 @@ import weakref
 from collections.abc import Collection, Iterable
 
 from tiny_tensor.base import live_tensors
-from tiny_tensor.realize import buffer_under, realize_tensors, storage
+from tiny_tensor.realize import buffer_under, is_holder, pieces_of, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
 
 
-def buffer_below(uop: UOp) -> UOp | None:
-  """The BUFFER that a realised tensor is a view of; None for one that is not realised."""
+def buffers_below(uop: UOp) -> tuple[UOp, ...]:
+  """The BUFFERs, one for each device, that a realised tensor is a view of; none for one that is not realised."""
   base = storage(uop)
-  return base if base is not None and base.op is Ops.BUFFER else None
+  return () if base is None or base.op is Ops.AFTER else tuple([piece.base for piece in pieces_of(base)])
+
+
+def any_below(uop: UOp, buffers: Collection[UOp]) -> bool:
+  """Whether a tensor is realised, and a view of one of the BUFFERs."""
+  return any(b in buffers for b in buffers_below(uop))
 
 
 def is_whole(uop: UOp) -> bool:
-  """Whether a tensor is all of its buffer, in order."""
+  """Whether a tensor is all of its buffers, in order."""
   while uop.op in (Ops.RESHAPE, Ops.DETACH):
     uop = uop.src[0]
-  return uop.op is Ops.BUFFER
+  return is_holder(uop) and uop.op is not Ops.AFTER
 
 
 def binds_in(uop: UOp) -> dict[UOp, UOp]:
@@ -53,7 +58,7 @@ def waiting() -> list[Tensor]:
 
 def carry_out_writes(to: Collection[UOp] | None = None) -> None:
   """Realises the live tensors that were assigned to, if they lie in the BUFFERs `to` (None: wherever they lie)."""
-  found = [t for t in waiting() if to is None or buffer_under(t.uop.base) in to]
+  found = [t for t in waiting() if to is None or any(piece.base in to for piece in pieces_of(buffer_under(t.uop.base)))]
   if found:
     realize_tensors(found)
 
@@ -116,10 +121,10 @@ def compute_readers(
     if uop.op is buffer:
       if uop in watched:
         holders.append(t)
-    elif watched and buffer_below(uop) in watched:
+    elif watched and any_below(uop, watched):
       holders.append(t)
     elif t.uop not in unaffected:
-      if buffer_below(t.uop) is None and any(u in updated for u in t.uop.walk()):
+      if not buffers_below(t.uop) and any(u in updated for u in t.uop.walk()):
         readers.append(t)
       else:
         unaffected.add(t.uop)

@@ -6,7 +6,8 @@ from typing import Any
 
 from tiny_tensor.capturing import JitError
 from tiny_tensor.containers import nodes, parts, rebuild
-from tiny_tensor.jit_graphs import binds_in, buffer_below, is_whole
+from tiny_tensor.devices import placement
+from tiny_tensor.jit_graphs import binds_in, buffers_below, is_whole
 from tiny_tensor.jit_values import Bound, Described, Structure, Value, short
 from tiny_tensor.realize import is_realized
 from tiny_tensor.tensor import Tensor
@@ -54,7 +55,7 @@ class Inputs:
     found += [entry for name, value in arguments.items() for entry in nodes(value, f"kwargs[{name!r}]")]
     self.buffers: list[UOp] = []
     self.tensors: list[Tensor] = []
-    """The caller's tensors, in the order of `buffers`."""
+    """The caller's tensors, in the order of `buffers`: one on several devices as often as it has buffers."""
     self.given: dict[int, int] = {}
     """For each tensor that the function gets, by its id, its place in `tensors`."""
     self.copies: list[UOp] = []
@@ -103,31 +104,33 @@ class Inputs:
     shape = tuple(s if isinstance(s, int) else s.substitute(binds_in(s)) for s in t.shape)
     view = None
     if 0 not in t.shape:
-      buffer = self._buffer(path, t) if is_whole(t.uop) or binds else None
+      below = self._buffers(path, t) if is_whole(t.uop) or binds else None
       # where a view begins is part of the graph: a copy is right for every view
-      if not binds and (buffer is None or self._copied(len(self.tensors))):
+      if not binds and (below is None or self._copied(len(self.tensors))):
         t = Tensor(t.uop).clone().realize().requires_grad_(t.requires_grad)
         t.grad = given.grad
-        self.copies += [t.uop.base] if buffer is None else []
-      buffer = self._buffer(path, t)
+        self.copies += buffers_below(t.uop) if below is None else []
+      below = self._buffers(path, t)
       self.given[id(t)] = len(self.tensors)
-      self.buffers.append(buffer)
-      self.tensors.append(given)
-      view = t.uop.substitute({**binds, buffer: UOp.const(buffer.dtype, 0, (buffer.arg[1],))}) if binds else None
+      self.buffers += below
+      self.tensors += [given] * len(below)
+      nothing = {buffer: UOp.const(buffer.dtype, 0, (buffer.arg[1],)) for buffer in below}
+      view = t.uop.substitute({**binds, **nothing}) if binds else None
     has_grad = given.requires_grad is True and given.grad is not None
-    self.described[path] = Described(shape, t.dtype.name, t.device, t.requires_grad, has_grad, view)
+    self.described[path] = Described(shape, t.dtype.name, placement(t.uop), t.requires_grad, has_grad, view)
     return t
 
-  def _buffer(self, path: str, t: Tensor) -> UOp:
-    """The buffer of a tensor, which no other argument may have."""
-    buffer = buffer_below(t.uop)
-    if buffer is None:
+  def _buffers(self, path: str, t: Tensor) -> tuple[UOp, ...]:
+    """The buffers of a tensor, which no other argument may have."""
+    found = buffers_below(t.uop)
+    if not found:
       raise JitError(f"{path}, of shape {t.shape}, has no buffer after it was realised: {t.uop!r}")
-    if self._owners.setdefault(buffer, path) != path:
-      raise JitError(
-        f"{path} and {self._owners[buffer]} are the same buffer: a replay could not tell them apart, copy one"
-      )
-    return buffer
+    for buffer in found:
+      if self._owners.setdefault(buffer, path) != path:
+        raise JitError(
+          f"{path} and {self._owners[buffer]} are the same buffer: a replay could not tell them apart, copy one"
+        )
+    return found
 
   def difference(self, before: Mapping[str, Any]) -> str | None:
     """What differs from the description of another call, in words; None if nothing does."""

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from tiny_runtime import CapturedGraph, buffer_of
 from tiny_tensor.capturing import JitError, Writes
 from tiny_tensor.jit_gradients import Gradients
-from tiny_tensor.jit_graphs import buffer_below, carry_out_writes, compute_readers, looked_at
+from tiny_tensor.jit_graphs import carry_out_writes, compute_readers, looked_at
 from tiny_tensor.jit_inputs import Inputs
 from tiny_tensor.jit_results import Template
 from tiny_tensor.jit_run import Run
@@ -112,7 +112,7 @@ class Outside:
     carry_out_writes({*self._owners, *given})
     for buffer, owners in self._owners.items():
       alive = (t.uop for r in owners if (t := r()) is not None)
-      if not any(buffer_below(uop) is buffer or buffer in uop.toposort for uop in alive):
+      if not any(buffer in uop.toposort for uop in alive):
         _, size = buffer.arg
         raise JitError(
           f"a tensor of {size} {buffer.dtype.name} that the function read when TinyJit captured it is gone, or stands "

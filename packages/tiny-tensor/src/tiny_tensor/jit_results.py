@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tiny_tensor.containers import leaves, rebuild
-from tiny_tensor.jit_graphs import binds_in, buffer_below
+from tiny_tensor.jit_graphs import any_below, binds_in, buffers_below
 from tiny_tensor.jit_run import Run
+from tiny_tensor.realize import storage
 from tiny_tensor.tensor import Tensor
-from tiny_uop import UOp
+from tiny_uop import Ops, UOp
 
 R = TypeVar("R")
 
@@ -16,9 +17,14 @@ R = TypeVar("R")
 class _Computed:
   """A tensor that every replay makes. Those with the same `contents` are views of each other."""
 
-  def __init__(self, index: int, t: Tensor) -> None:
-    self.index, self.contents = index, id(t.contents)
+  def __init__(self, places: dict[UOp, int], t: Tensor) -> None:
+    self.uop, self.places, self.contents = t.uop, places, id(t.contents)
+    """`places`: where what the tensor consists of is among the graphs that a replay computes; itself, or its pieces."""
     self.requires_grad, self.history = t.requires_grad, t.history
+
+  def of(self, made: Sequence[UOp]) -> UOp:
+    """The tensor's graph over what a replay made."""
+    return self.uop.substitute({part: made[place] for part, place in self.places.items()})
 
 
 class _Argument:
@@ -46,12 +52,12 @@ class Template(Generic[R]):
     self._seen: dict[int, Any] = {}
     self._tree = rebuild(run.result, lambda leaf: self._leaf(leaf, run))
     self._contents = {leaf.contents for _, leaf in leaves(self._tree, "") if isinstance(leaf, _Computed)}
-    self._gradients: list[tuple[int, int]] = []
-    """Of arguments: the place of the tensor, that of its gradient in `computed`."""
+    self._gradients: list[tuple[int, _Computed]] = []
+    """Of arguments: the place of the tensor, and its gradient."""
+    first = {id(t): place for place, t in reversed(list(enumerate(run.inputs.tensors)))}
     for place, t in enumerate(run.inputs.tensors):
-      if t.grad is not None and buffer_below(t.grad.uop) in run.created:
-        self._gradients.append((place, len(self.computed)))
-        self.computed.append(t.grad.uop)
+      if t.grad is not None and any_below(t.grad.uop, run.created) and place == first[id(t)]:
+        self._gradients.append((place, self._computed(t.grad)))
     self._alone = self._tree if isinstance(self._tree, _Computed) and not self._gradients else None
     of_arguments = any(isinstance(leaf, _Argument) for _, leaf in leaves(self._tree, ""))
     self.needs_tensors = of_arguments or bool(self._gradients)
@@ -75,13 +81,18 @@ class Template(Generic[R]):
     tensors = run.inputs.tensors
     if (places := [n for n, given in enumerate(tensors) if given is t]) != []:
       return _Argument(places[0], None)
-    buffer = buffer_below(t.uop)
+    buffer = next(iter(buffers_below(t.uop)), None)
     if buffer in run.created:
-      self.computed.append(t.uop)
-      return _Computed(len(self.computed) - 1, t)
+      return self._computed(t)
     if buffer in self._inputs:
       return _Argument(self._inputs.index(buffer), t.uop)
     return _Outside(t, t in run.before)
+
+  def _computed(self, t: Tensor) -> _Computed:
+    base = storage(t.uop)
+    parts = base.src if base is not None and base.op is Ops.MULTI else (t.uop,)
+    self.computed += parts
+    return _Computed(dict(zip(parts, range(len(self.computed) - len(parts), len(self.computed)))), t)
 
   def make(
     self, made: Sequence[UOp], buffers: Sequence[UOp], variables: Mapping[str, int], tensors: Sequence[Tensor]
@@ -89,7 +100,7 @@ class Template(Generic[R]):
     """The result of a replay that computed `made`, with these buffers, values of variables, and the caller's tensors
     (not looked at unless `needs_tensors`)."""
     if (alone := self._alone) is not None and not self.bound:
-      return Tensor.wrap(made[0], alone.requires_grad, alone.history)  # type: ignore[return-value]  # what the function returns is a Tensor
+      return Tensor.wrap(alone.of(made), alone.requires_grad, alone.history)  # type: ignore[return-value]  # what the function returns is a Tensor
     binds = {bind: bind.src[0].bind(variables[name]) for name, bind in self.bound.items() if name in variables}
     changes = {**binds, **dict(zip(self._inputs, buffers, strict=True))}
     contents = {number: object() for number in self._contents}
@@ -100,7 +111,7 @@ class Template(Generic[R]):
         return None
       if id(leaf) not in done:
         if isinstance(leaf, _Computed):
-          done[id(leaf)] = Tensor.wrap(made[leaf.index].substitute(binds), leaf.requires_grad, leaf.history)
+          done[id(leaf)] = Tensor.wrap(leaf.of(made).substitute(binds), leaf.requires_grad, leaf.history)
           done[id(leaf)].contents = contents[leaf.contents]
         elif isinstance(leaf, _Argument):
           done[id(leaf)] = _of_argument(leaf, tensors[leaf.index], buffers[leaf.index], changes)
@@ -109,8 +120,8 @@ class Template(Generic[R]):
       return done[id(leaf)]
 
     results: R = rebuild(self._tree, result)
-    for place, index in self._gradients:
-      tensors[place].grad = Tensor.wrap(made[index])
+    for place, gradient in self._gradients:
+      tensors[place].grad = Tensor.wrap(gradient.of(made))
     return results
 
 
@@ -119,7 +130,7 @@ def _of_argument(leaf: _Argument, given: Tensor, buffer: UOp, changes: dict[UOp,
   if leaf.uop is None:
     return given
   view = Tensor.wrap(leaf.uop.substitute(changes), given.requires_grad)
-  if buffer_below(given.uop) is buffer:
+  if buffer in buffers_below(given.uop):
     view.contents = given.contents
   return view
 

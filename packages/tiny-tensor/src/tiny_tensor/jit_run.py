@@ -12,8 +12,9 @@ from tiny_tensor.containers import leaves, rebuild
 from tiny_tensor.jit_graphs import (
   Alive,
   all_tensors,
+  any_below,
   argument_buffer,
-  buffer_below,
+  buffers_below,
   carry_out_writes,
   holders,
   updated_by,
@@ -93,7 +94,7 @@ class Run(Generic[R]):
 
   def _gradients(self) -> list[Tensor]:
     """The tensors whose gradient was computed in the run."""
-    return [t for t in all_tensors() if t.grad is not None and buffer_below(t.grad.uop) in self.created]
+    return [t for t in all_tensors() if t.grad is not None and any_below(t.grad.uop, self.created)]
 
   def _check(self, result: Any, grads: list[Tensor | None], made: set[int]) -> None:
     for path, leaf in leaves(result, "the result"):
@@ -119,7 +120,7 @@ class Run(Generic[R]):
       made = [t for t in self._new() if id(t) not in allowed]
       changed = passing | set(self.inputs.buffers)
       found = [t for t in made if any(u in changed for u in t.uop.toposort)]
-      return found + [t for t in all_tensors() if t in self.before and buffer_below(t.uop) in self.created]
+      return found + [t for t in all_tensors() if t in self.before and any_below(t.uop, self.created)]
 
     if kept():
       gc.collect()  # it may only wait for the collector
@@ -142,8 +143,8 @@ class Run(Generic[R]):
     now, arguments = holders(), set(self.inputs.buffers)
     gone = [b for b in self.used if b in self.held and b not in now and b not in arguments]
     for t, before in zip(_tensors(self.inputs), grads, strict=True):
-      below = buffer_below(before.uop) if before is not None and t.grad is not before else None
-      gone += [below] if below in self.used and below is not None else []
+      below = buffers_below(before.uop) if before is not None and t.grad is not before else ()
+      gone += [buffer for buffer in below if buffer in self.used]
     if gone:
       raise JitError(
         f"the function reads a tensor of {gone[0].arg[1]} elements from outside and puts another one in its "
@@ -155,7 +156,7 @@ class Run(Generic[R]):
 def _tensors(inputs: Inputs) -> list[Tensor]:
   """The tensors that the function gets, in the order of `inputs.tensors`."""
   found = [leaf for _, leaf in leaves((inputs.args, inputs.kwargs), "") if isinstance(leaf, Tensor)]
-  return [t for t in found if id(t) in inputs.given]
+  return [t for t in found if id(t) in inputs.given for _ in range(len(buffers_below(t.uop)) or 1)]
 
 
 def _check_given_back(copies: "list[weakref.ref[Tensor]]") -> None:
@@ -178,7 +179,7 @@ def _check_output(path: str, leaf: Any) -> None:
     raise JitError(
       f"{path} is the {type(leaf).__name__} {leaf!r}, which a replay would not compute again: return Tensors"
     )
-  if buffer_below(leaf.uop) is None:
+  if not buffers_below(leaf.uop):
     raise JitError(
       f"{path}, of shape {leaf.shape}, was never realised: call realize() on it before the function returns"
     )

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tiny_uop import Devices
-
 PLAIN = (bool, int, float, complex, str, bytes, type(None), range)
 """Types that are compared by value."""
 
@@ -53,7 +51,7 @@ class Described:
 
   shape: tuple[Any, ...]
   dtype: str
-  device: Devices
+  device: str
   requires_grad: bool | None
   has_grad: bool
   view: Any
