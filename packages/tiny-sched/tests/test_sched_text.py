@@ -109,7 +109,7 @@ def test_files_in_and_out(tool: Tool, tmp_path: Path) -> None:
 
 def test_passes_are_listed_and_shown(tool: Tool) -> None:
   status, out, _ = tool("--passes")
-  assert status == 0 and [line.split()[0] for line in out.splitlines()] == ["simplify", "kernels", "memory"]
+  assert status == 0 and [line.split()[0] for line in out.splitlines()] == ["devices", "simplify", "kernels", "memory"]
   status, out, err = tool("--print-after", "simplify", "--print-before", "memory", text=SOFTMAX)
   assert status == 0 and parse_uop(out).op is Ops.LINEAR
   _, first, second = err.split("# graph ")
@@ -126,11 +126,11 @@ ILLEGAL = 'tiny-uop 1\n%0 = DEVICE void () arg="CPU"\n%1 = BUFFER int32 (%0) arg
   [
     ("no graph\n", (), 1, "<stdin>:1:1: expected the header"),
     ("tiny-uop 1\n%0 = CONST int32 () arg=one\n", (), 1, "<stdin>:2:25: unknown word 'one'"),
-    ("tiny-uop 1\n%0 = CONST int32 () arg=1\n", (), 1, "the pass simplify takes a tensor graph (SINK), got CONST"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=1\n", (), 1, "the pass devices takes a tensor graph (SINK), got CONST"),
     ("tiny-uop 1\n%0 = CONST int32 () arg=1\n%1 = SINK void (%0)", (), 1, "has no buffer"),
     (ILLEGAL + "%3 = SINK void (%2)", (), 1, "<stdin>:4: illegal at the tensor level: SHL"),
     (SOFTMAX, ("--start-after", "kernels"), 1, "the pass memory takes a schedule (LINEAR), got SINK"),
-    (SOFTMAX, ("--only", "fuse"), 2, "no pass is named fuse: expected one of simplify, kernels, memory"),
+    (SOFTMAX, ("--only", "fuse"), 2, "no pass is named fuse: expected one of devices, simplify, kernels, memory"),
     (SOFTMAX, ("--print-after", "fuse"), 2, "no pass is named fuse"),
     (SOFTMAX, ("--start-after", "memory"), 2, "there is no pass after memory"),
     (SOFTMAX, ("--only", "kernels", "--stop-after", "memory"), 2, "leave out --start-after and --stop-after"),

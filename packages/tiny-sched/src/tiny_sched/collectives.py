@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_sched.index import known
+from tiny_sched.views import chain_view
 from tiny_uop import Ops, Sharding, UOp, dtypes, even_bounds, prod, sint
 
 RING = 1 << 16
@@ -25,16 +26,26 @@ def gathered(x: UOp, region: Region, device: str) -> UOp:
   assert s is not None
   if s.axis is None:
     here = s.devices.index(device) if device in s.devices else 0
-    return x.src[here].shrink(region).copy_to(device) if device not in s.devices else x.src[here].shrink(region)
+    return _sent(x.src[here], region, s.devices[here], device)
   axis, (start, stop) = s.axis, region[s.axis]
   assert isinstance(start, int) and isinstance(stop, int), "an axis in pieces has a known length"
   parts = []
   for piece, home, begin, end in zip(x.src, s.devices, s.bounds, s.bounds[1:]):
     low, high = max(start, begin), min(stop, end)
     if low < high:
-      part = piece.shrink([(low - begin, high - begin) if i == axis else r for i, r in enumerate(region)])
-      parts.append(part if home == device else part.copy_to(device))
+      own = [(low - begin, high - begin) if i == axis else r for i, r in enumerate(region)]
+      parts.append(_sent(piece, own, home, device))
   return joined(parts, axis)
+
+
+def _sent(piece: UOp, region: Region, home: str, device: str) -> UOp:
+  """A part of a piece on a device. What is no run of memory is made one before it is copied: a copy takes runs, and
+  would take all of the piece."""
+  part = piece.shrink(region)
+  if home == device:
+    return part
+  scattered = part.op is Ops.SHRINK and chain_view(part) is None
+  return (part.contiguous() if scattered else part).copy_to(device)
 
 
 def joined(parts: Sequence[UOp], axis: int) -> UOp:

@@ -6,7 +6,7 @@ How each result lies is not decided here: `UOp.sharding` says it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tiny_sched.collectives import combined, gathered
 from tiny_sched.graph_rules import scalar_of
@@ -250,6 +250,11 @@ def _stores(store: UOp) -> list[UOp]:
 def _after(x: UOp, u: UOp) -> UOp:
   effects = zip(*[_stores(s) for s in u.src[1:]])
   return multi(layout(x), [u.with_src((piece, *own)) for piece, own in zip(x.src, effects)])
+
+
+def on_several_devices(nodes: Iterable[UOp]) -> bool:
+  """Whether a value is on several devices."""
+  return any(u.op is Ops.MULTI or (u.op is Ops.DEVICE and type(u.arg) is tuple) for u in nodes)
 
 
 def roots_on_devices(sink: UOp) -> UOp:

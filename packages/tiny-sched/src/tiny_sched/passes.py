@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tiny_sched import simple
 from tiny_sched.calls import calls_of
-from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, roots_on_devices
+from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, on_several_devices, roots_on_devices
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.kernels import kernel_of
 from tiny_sched.memory import plan_memory
@@ -34,8 +34,7 @@ class Pass:
 
 def _devices(sink: UOp) -> UOp:
   """Values on several devices become a graph on each, with copies between them, by the rules of `device_rules`."""
-  nodes = value_nodes(sink)
-  if not any(u.op is Ops.MULTI or (u.op is Ops.DEVICE and type(u.arg) is tuple) for u in nodes):
+  if not on_several_devices(value_nodes(sink)):
     return sink
   parts = graph_rewrite(sink, PART_RULES, gate=_is_no_kernel, name="parts of sharded values")
   return roots_on_devices(graph_rewrite(parts, DEVICE_RULES, bottom_up=True, gate=_is_no_kernel, name="devices"))

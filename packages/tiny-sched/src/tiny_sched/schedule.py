@@ -8,6 +8,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import NamedTuple
 
+from tiny_sched.device_rules import on_several_devices
 from tiny_sched.history import Histories
 from tiny_sched.normalise import Given, is_arena, is_slot, normalise, slot_of, structure
 from tiny_sched.passes import run_passes
@@ -89,7 +90,9 @@ def build(sink: UOp) -> UOp:
   """The schedule of a normalised graph, over slots and arenas: what the cache keeps."""
   if SPEC:
     # says what is wrong with a STORE in other words than the spec does, and so comes first
-    Histories(value_nodes(sink))
+    nodes = value_nodes(sink)
+    if not on_several_devices(nodes):
+      Histories(nodes)
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
     return whole.gives(run_passes(sink))
