@@ -44,7 +44,7 @@ STEPS: dict[str, Step] = {
   "kept": lambda x, y: (x + 1.0).contiguous(),
   "realized": lambda x, y: (x * y * 0.1).realize(),
   "elsewhere": lambda x, y: x.shard_like(y),
-  "counted": lambda x, y: x + Tensor.arange(x.shape[1]).to(x.device),
+  "counted": lambda x, y: x + Tensor.arange(int(x.shape[1])).to(x.device),
   "sorted": lambda x, y: x.sort(0)[0],
 }
 

@@ -134,7 +134,9 @@ class Plan:
     self.finished: dict[UOp, UOp] = {a: buffer_under(a) for a in self.assignments}
     self.copies: dict[object, dict[UOp, UOp]] = {}
     self.rebuilt = self.rebuild(nodes, {*self.roots, *contiguous.values()} - self.assignments)
-    self.effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in self.roots)
+    # what is on several devices is finished on all of them, where the outputs may need that on one only
+    spread = [u for u in (*contiguous.values(), *self.assignments) if type(u.device) is tuple and 0 not in u.shape]
+    self.effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in (*self.roots, *spread))
     for root in roots.keys() - self.roots.keys():
       self.finished[root] = self.finished[contiguous[root]]
 

@@ -1,0 +1,175 @@
+"""Training on several devices: data parallel, tensor parallel, captured by TinyJit."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tiny_tensor import Device, Tensor, TinyJit, nn
+from tiny_uop import Ops, UOp
+
+ONE = Device.DEFAULT
+TWO, THREE = (ONE, f"{ONE}:1"), (ONE, f"{ONE}:1", f"{ONE}:2")
+
+
+class Model:
+  def __init__(self) -> None:
+    self.up, self.norm, self.down = nn.Linear(4, 8), nn.BatchNorm(8), nn.Linear(8, 3)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    return self.down(self.norm(self.up(x)).relu())
+
+
+def data_parallel(model: Model, devices: tuple[str, ...]) -> None:
+  for t in nn.state.get_parameters(model):
+    t.shard_(devices)
+
+
+def tensor_parallel(model: Model, devices: tuple[str, ...]) -> None:
+  """Columns of the first layer, rows of the second (Shoeybi et al., "Megatron-LM", 2019); weights are `(out, in)`."""
+  data_parallel(model, devices)
+  for t in nn.state.get_parameters([model.up, model.norm]):
+    if t.shape[0] == 8:
+      t.shard_(devices, 0)
+  model.down.weight.shard_(devices, 1)
+
+
+def train(
+  devices: tuple[str, ...] = (), batch_axis: int | None = 0, split: object = data_parallel, jit: bool = False,
+  steps: int = 5, batch: int = 10,
+) -> tuple[list[float], dict[str, np.ndarray]]:  # fmt: skip
+  """Losses, and the parameters afterwards."""
+  Tensor.manual_seed(7)
+  model = Model()
+  if devices:
+    assert callable(split)
+    split(model, devices)
+  optimizer = nn.optim.SGD(nn.state.get_parameters(model), lr=0.1, momentum=0.9)
+
+  def step(x: Tensor, y: Tensor) -> Tensor:
+    optimizer.zero_grad()
+    loss = model(x).cross_entropy(y)
+    loss.backward()
+    optimizer.step()
+    return loss.realize()
+
+  run = TinyJit(step) if jit else step
+  rng, losses = np.random.default_rng(0), []
+  with Tensor.train():
+    for _ in range(steps):
+      x, y = (Tensor(v) for v in (rng.normal(size=(batch, 4)).astype(np.float32), rng.integers(0, 3, batch)))
+      if devices:
+        x, y = x.shard(devices, batch_axis), y.shard(devices, batch_axis)
+      losses.append(float(run(x.realize(), y.realize()).item()))
+  assert not isinstance(run, TinyJit) or run.captured
+  return losses, {name: t.numpy() for name, t in nn.state.get_state_dict(model).items()}
+
+
+@pytest.fixture(scope="module")
+def alone() -> tuple[list[float], dict[str, np.ndarray]]:
+  return train()
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "jit"])
+@pytest.mark.parametrize(
+  ("devices", "batch_axis", "split"),
+  [(TWO, 0, data_parallel), (THREE, 0, data_parallel), (TWO, None, tensor_parallel), (TWO, 0, tensor_parallel)],
+  ids=["data-2", "data-3-uneven", "tensor-2", "both"],
+)
+def test_training_is_that_of_one_device(
+  alone: tuple[list[float], dict[str, np.ndarray]], devices: tuple[str, ...], batch_axis: int | None, split: object,
+  jit: bool,
+) -> None:  # fmt: skip
+  losses, parameters = train(devices, batch_axis, split, jit)
+  np.testing.assert_allclose(losses, alone[0], rtol=1e-5)
+  for name, value in parameters.items():
+    np.testing.assert_allclose(value, alone[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def work(linear: UOp) -> tuple[Counter[str], int]:
+  """(kernels per device, copies)."""
+  kernels = Counter(str(call.src[1].device) for call in linear.src if call.src[0].op is not Ops.COPY)
+  return kernels, sum(call.src[0].op is Ops.COPY for call in linear.src)
+
+
+def test_each_device_does_its_part_once() -> None:
+  """A step of two layers: as many kernels on a device as without the others, and two for each sum over the devices."""
+
+  def step(devices: tuple[str, ...]) -> UOp:
+    x, w, v = (Tensor(np.ones(shape, np.float32)) for shape in ((8, 4), (4, 6), (6, 2)))
+    if devices:
+      x, w, v = x.shard(devices, 0), w.shard(devices), v.shard(devices)
+    w.requires_grad_()
+    v.requires_grad_()
+    Tensor.realize(x, w, v)
+    ((x @ w).relu() @ v).sum().backward()
+    assert w.grad is not None and v.grad is not None
+    return w.grad.schedule(v.grad)
+
+  plain, _ = work(step(()))
+  several, copies = work(step(TWO))
+  assert several.keys() == set(TWO) and several[ONE] == several[TWO[1]] == plain[ONE] + 2
+  assert copies == 2 * 2  # two gradients, one copy each way
+
+
+def test_state_of_optimisers_lies_as_the_parameters_do() -> None:
+  w = Tensor(np.ones((4, 6), np.float32)).shard(TWO, 1).requires_grad_()
+  optimizer = nn.optim.Adam([w], lr=0.1)
+  with Tensor.train():
+    (w * w).sum().backward()
+    optimizer.step()
+  assert w.grad is not None
+  for t in (w, w.grad, *optimizer.m, *optimizer.v):
+    assert t.uop.sharding == w.uop.sharding
+  np.testing.assert_allclose(w.numpy(), 0.9, rtol=1e-5)
+
+
+# *** TinyJit ***
+
+
+def test_replays_over_other_pieces() -> None:
+  @TinyJit
+  def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * 2 + y).realize(), (x.sum(0) * y[0]).realize()
+
+  for n in range(5):
+    a, b = np.full((4, 2), n, np.float32), np.arange(8, dtype=np.float32).reshape(4, 2)
+    one, two = f(Tensor(a).shard(TWO, 0), Tensor(b).shard(TWO, 0))
+    assert one.device == TWO and one.uop.sharding is not None and one.uop.sharding.axis == 0
+    np.testing.assert_array_equal(one.numpy(), a * 2 + b)
+    np.testing.assert_array_equal(two.numpy(), a.sum(0) * b[0])
+  kept = [f(Tensor(np.full((4, 2), n, np.float32)).shard(TWO, 0), Tensor(b).shard(TWO, 0))[0] for n in (1, 2)]
+  assert [t[0, 0].item() for t in kept] == [2, 4]  # every replay gives tensors of its own
+  with pytest.raises(RuntimeError, match="in pieces of axis 1.*in pieces of axis 0"):
+    f(Tensor(a).shard(TWO, 1), Tensor(b).shard(TWO, 0))
+
+
+def test_state_that_a_jit_updates() -> None:
+  total = Tensor.zeros(4, 2).contiguous().shard(TWO, 1).realize()
+
+  @TinyJit
+  def add(x: Tensor, into: Tensor) -> Tensor:
+    total.assign(total + x).realize()
+    into.assign(into * 2).realize()
+    return into
+
+  into = Tensor.ones(3).contiguous().shard(TWO, 0).realize()
+  for n in range(1, 6):
+    x = Tensor(np.full((4, 2), n, np.float32)).shard(TWO, 1).realize()
+    assert add(x, into) is into
+  assert add.captured and total.tolist() == [[15.0] * 2] * 4 and into.tolist() == [32.0] * 3
+
+
+def test_gradients_outside_of_a_jit() -> None:
+  w = Tensor(np.arange(6, dtype=np.float32).reshape(3, 2)).shard(TWO, 1).requires_grad_()
+
+  @TinyJit
+  def backward(x: Tensor) -> None:
+    w.grad = None
+    (w * x).sum().backward()
+
+  for n in range(5):
+    backward(Tensor(np.full((3, 2), n, np.float32)).shard(TWO, 1).realize())
+    assert w.grad is not None and w.grad.tolist() == [[float(n)] * 2] * 3
