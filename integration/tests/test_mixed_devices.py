@@ -58,6 +58,16 @@ def test_one_schedule_over_two_devices(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pair", list(itertools.combinations(COMPUTING, 2)), ids="-".join)
+def test_one_tensor_on_two_devices(pair: tuple[str, str], tmp_path: Path) -> None:
+  devices = [usable(name, tmp_path) for name in pair]
+  x = Tensor([[float(4 * i + k) for k in range(4)] for i in range(5)], device="CPU").shard(devices, 0)
+  assert x.device == tuple(devices) and x.sum().item() == 190.0
+  assert (x.T @ x)[3].tolist() == [600.0, 655.0, 710.0, 765.0] and x.shard(devices[::-1], 1).tolist() == x.tolist()
+  x[1:4] = 0.5
+  assert x.realize().to(devices[1]).mean(1).tolist() == [1.5, 0.5, 0.5, 0.5, 17.5]
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(COMPUTING, 2)), ids="-".join)
 def test_threads_compute_on_two_devices(pair: tuple[str, str], tmp_path: Path) -> None:
   devices = [usable(name, tmp_path) for name in pair]
 

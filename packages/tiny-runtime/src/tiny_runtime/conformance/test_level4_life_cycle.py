@@ -14,7 +14,7 @@ from tiny_runtime.conformance.kernels import elementwise
 from tiny_runtime.conformance.launching import Loaded, demand_numbers, memories
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
-from tiny_runtime.errors import OutOfMemory
+from tiny_runtime.errors import OutOfMemory, Unavailable
 from tiny_uop import UOp, dtypes
 
 I = dtypes.int32  # noqa: E741
@@ -190,3 +190,27 @@ def test_launch_returns_its_time(target: Target) -> None:
   look_at = "launch with wait=True returns the seconds that the kernel took, as a float; DEBUG=2 and BEAM live on it"
   right = isinstance(seconds, float) and 0 < seconds < 60
   demand(right, "launch with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)
+
+
+def test_another_device_has_memory_of_its_own(target: Target) -> None:
+  found = target.backend.probe()
+  if isinstance(found, Unavailable) or len(found) < 2:
+    pytest.skip("there is one device")
+  last = len(found) - 1
+  devices = [target.device, target.backend.open(last)]
+  try:
+    memories = [device.alloc(64) for device in devices]
+    for number, (device, memory) in enumerate(zip(devices, memories)):
+      device.write(memory, 0, memoryview(bytes([number + 1]) * 64))
+    for number, (device, memory) in enumerate(zip(devices, memories)):
+      out, expected = bytearray(64), bytes([number + 1]) * 64
+      device.read(memory, 0, memoryview(out))
+      what = f"device {number * last} holds other bytes after the other was written to"
+      look_at = "open(index) gives a device that shares no memory with that of another index"
+      demand(bytes(out) == expected, what, expected=expected, got=bytes(out), look_at=look_at)
+      device.free(memory)
+    other = Target(target.name, target.backend, target.origin, found[last])
+    other.__dict__["device"] = devices[1]
+    works(other, "opening it beside the first device")
+  finally:
+    devices[1].close()
