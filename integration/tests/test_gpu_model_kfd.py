@@ -392,6 +392,14 @@ def test_what_was_begun_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
   assert model.left() == [] and model.misuse == []
 
 
+def test_a_forked_process_begins_anew(backend: ModelBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+  first = backend.processes.get()
+  assert backend.processes.get() is first
+  monkeypatch.setattr(os, "getpid", lambda: first.pid + 1)
+  second = backend.processes.get()
+  assert second is not first and second.kfd.descriptor != first.kfd.descriptor
+
+
 def test_two_devices_share_a_process(backend: ModelBackend) -> None:
   one, two = backend.open(0), backend.open(0)
   for device in (one, two, one):

@@ -245,8 +245,6 @@ class Model:
       raise Misuse("memory that is mapped, is mapped, or the other way round")
     if not mapped and any(buffer.address in queue.places for queue in self.queues.values()):
       raise Refusal(errno.EBUSY)
-    if not mapped and not self.evicted and not self.hangs and any(map(self.processor.waiting, self.queues.values())):
-      self.processor.run_all()  # which the GPU may have done by now, or not: what was not waited for goes wrong
     buffer.mapped, given.n_success = mapped, 1
 
   def do_MAP_MEMORY_TO_GPU(self, given: Any) -> None:

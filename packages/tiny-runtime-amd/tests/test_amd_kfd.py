@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,16 +16,20 @@ import pytest
 from tiny_runtime_amd import Arch, aql
 from tiny_runtime_amd.gpus import Gpu, SaveArea
 from tiny_runtime_amd.kfd import (
+  KFD,
   NUMBERS,
   REQUESTS,
   Apertures,
   EventData,
   HardwareException,
+  KFDError,
   MemoryException,
   MemoryFailure,
   NamesEvent,
+  out_of_memory,
 )
 from tiny_runtime_amd.scratch import scratch_for
+from tiny_runtime_amd.system import Linux
 
 HEADER = Path("/usr/include/linux/kfd_ioctl.h")
 needs_header = pytest.mark.skipif(
@@ -74,6 +81,29 @@ def test_requests_are_those_of_the_header(tmp_path: Path) -> None:
   done = subprocess.run(command, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert len(lines) > 100
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="these are Linux's")
+def test_system_calls(tmp_path: Path) -> None:
+  linux, path = Linux(), tmp_path / "file"
+  path.write_bytes(bytes(8192))
+  descriptor = linux.open(str(path))
+  assert not os.get_inheritable(descriptor)
+  begin = linux.reserve(1 << 20)
+  assert linux.map(descriptor, 4096, 4096, begin + 8192) == begin + 8192
+  ctypes.memmove(begin + 8192, b"here", 4)
+  elsewhere = linux.map(descriptor, 8192, 0)
+  assert ctypes.string_at(elsewhere + 4096, 4) == path.read_bytes()[4096:4100] == b"here"
+  linux.unmap(begin, 1 << 20)
+  linux.unmap(elsewhere, 8192)
+  with pytest.raises(OSError, match="mmap of 4096 bytes"):
+    linux.map(descriptor, 4096, 1)
+  with pytest.raises(OSError, match="munmap of 4096 bytes"):
+    linux.unmap(1, 4096)
+  linux.close(descriptor)
+  with pytest.raises(KFDError, match=r"KFD refuses ACQUIRE_VM\(drm_fd=0x5, gpu_id=0x7\): .*ioctl") as found:
+    KFD(linux, str(path))("ACQUIRE_VM", drm_fd=5, gpu_id=7)
+  assert found.value.errno == errno.ENOTTY and not out_of_memory(found.value)
 
 
 def test_packets_have_their_fields_where_the_specification_has_them() -> None:

@@ -245,6 +245,13 @@ def test_a_fault_names_the_kernel_that_was_running(device: QueueDevice) -> None:
   device.free(memory)
 
 
+def test_a_fault_of_a_copy(device: QueueDevice) -> None:
+  memory = filled(device, [1])
+  hardware(device).broken = "broken"
+  with pytest.raises(DeviceLost, match="^TOY: reading 4 bytes: broken. It was a copy$"):
+    numbers_in(device, memory)
+
+
 def test_a_fault_in_a_graph_names_its_kernels(device: QueueDevice) -> None:
   memory = filled(device, [1])
   calls = [GraphKernel(affine(device, 1, 1, n, f"k{n}"), ((0, 0), (0, 0)), (), ONE, ONE) for n in range(10)]

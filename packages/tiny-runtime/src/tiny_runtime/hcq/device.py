@@ -18,11 +18,10 @@ from tiny_runtime.hcq.host_ring import HostRing
 from tiny_runtime.hcq.pool import Memory, Pool
 from tiny_runtime.hcq.programs import Program
 from tiny_runtime.hcq.staging import Staging
-from tiny_runtime.hcq.timeline import Timeline
+from tiny_runtime.hcq.timeline import COPY, Timeline
 
 ARGUMENTS, STAGING = 1 << 20, 16 << 20
 """Bytes of the host's memory that are used in turns: for arguments of launches, and for copies from and to the host."""
-COPY = ("a copy",)
 T = TypeVar("T")
 
 
@@ -103,7 +102,7 @@ class QueueDevice:
         self.staging.read(address, out.cast("B"))
 
   def _copy(self, work: Sequence[Work]) -> int:
-    return self._submit(work, COPY, False)
+    return self._submit(work, (COPY,), False)
 
   def _submit(self, work: Sequence[Work], names: Sequence[str], timed: bool) -> int:
     """Run commands once; gives the number of the submission."""

@@ -10,7 +10,7 @@ from tiny_runtime.contract import GraphCopy, GraphKernel
 from tiny_runtime.hcq.hardware import Block, Command, Dispatch, Hardware, Kind, Launch, Prepared, Work
 from tiny_runtime.hcq.pool import Memory
 from tiny_runtime.hcq.programs import Program
-from tiny_runtime.hcq.timeline import Timeline
+from tiny_runtime.hcq.timeline import COPY, Timeline
 
 Call: TypeAlias = GraphKernel | GraphCopy
 
@@ -95,7 +95,7 @@ class Graph:
   ) -> None:  # fmt: skip
     self.hardware, self.timeline, self.copies, self.drop = hardware, timeline, copies, drop
     self.calls, self.memories = list(calls), list(memories)
-    self.names = tuple(call.program.name if isinstance(call, GraphKernel) else "a copy" for call in calls)
+    self.names = tuple(call.program.name if isinstance(call, GraphKernel) else COPY for call in calls)
     self.users: list[list[int]] = [[] for _ in memories]
     """The calls that each memory is used in."""
     for index, call in enumerate(self.calls):

@@ -20,6 +20,8 @@ SPINS = 200
 """So often the count is looked at before anyone sleeps: a short kernel is done by then."""
 SHORTEST, LONGEST = 20e-6, 1e-3
 """Seconds of a pause: the first, and the last, each twice the one before."""
+COPY = "a copy"
+"""In the place of a kernel's name."""
 NAMED = 8
 """So many kernels are named as those that may be the cause of a fault."""
 
@@ -95,6 +97,6 @@ class Timeline:
     if not names:
       return ""
     if len(names) == 1:
-      return f". It was kernel {names[0]}"
+      return f". It was {names[0] if names[0] == COPY else f'kernel {names[0]}'}"
     more = f" (and {len(names) - NAMED} more)" if len(names) > NAMED else ""
     return f". It was one of these kernels, which were submitted together: {', '.join(names[:NAMED])}{more}"
