@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gpu_model.exchanges import exchange
 from gpu_model.machine import library
 from gpu_model.toolchain import Refused, folder, linked
 from tiny_codegen import LLVMTarget, TensorCore
@@ -39,6 +40,8 @@ DECLARED = """
 declare i32 @machine_position(i32)
 declare void @machine_barrier(i32)
 declare void @machine_shared(ptr, ptr, i64)
+declare i32 @machine_lane()
+declare i32 @machine_take(i32, i32, i32)
 declare void @machine_matrix(i32, ptr, ptr, ptr)
 declare void @__tsan_read_range(ptr, i64)
 declare void @__tsan_write_range(ptr, i64)
@@ -111,6 +114,9 @@ class LLVMSource:
       line = f"  call void @machine_barrier(i32 {number})"
     elif (found := MATRIX.match(line)) and found[3] in self.matrices:
       yield from self._matrix(number, *found.groups())
+      return
+    elif (instead := exchange(number, line)) is not None:
+      yield from instead
       return
     yield re.sub(r"^define (ptx_kernel|amdgpu_kernel) ", "define ", line)
     if line.startswith("define "):

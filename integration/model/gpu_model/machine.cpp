@@ -450,6 +450,14 @@ void machine_exchange(int line, const void* given, size_t bytes, void* all) {
   wait_in(IN_EXCHANGE, line);
 }
 
+unsigned machine_take(int line, unsigned word, unsigned lane) {
+  std::vector<unsigned> all(launch->warp);
+  machine_exchange(line, &word, sizeof word, all.data());
+  if (lane >= launch->warp || current->number - current->number % launch->warp + lane >= size)
+    fail("reads a word of lane %u, which its warp does not have", lane);
+  return all[lane];
+}
+
 void machine_shared(const char* name, void* begin, size_t bytes) {
   char* at = static_cast<char*>(begin);
   if (region_of(at, 1)) return;

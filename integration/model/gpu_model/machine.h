@@ -9,6 +9,8 @@ void machine_barrier(int line);
 void machine_exchange(int line, const void* given, size_t size, void* all);
 // An array that the workgroup shares: says where it is. What is in it at first is no number.
 void machine_shared(const char* name, void* begin, size_t size);
+// The word of another lane of the warp, where all threads of the warp give one.
+unsigned machine_take(int line, unsigned word, unsigned lane);
 // The lane of this thread in its warp.
 unsigned machine_lane();
 // What the thread does is wrong, in words.

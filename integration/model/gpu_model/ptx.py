@@ -293,6 +293,13 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
 
   _barrier = _bar
 
+  def _shfl(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    to, value, other, clamp, members = operands
+    if mods[:2] != ["sync", "bfly"] or "|" in to or int(clamp, 0) != 31 or int(members, 0) != -1:
+      raise Refused(f"the model knows no shfl.{'.'.join(mods)} with {', '.join(operands)}")
+    given = self._value(value, "u32")
+    return f"put({to[1:]}, butterfly(__LINE__, {given}, {self._value(other, 'u32')}));"
+
   def _mma(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     shape, element = mods[2], kinds[1]
     function = {

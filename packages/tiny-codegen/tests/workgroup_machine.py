@@ -34,14 +34,14 @@ class Thread:
     return list(value) if isinstance(value, tuple) else [value] * u.dtype.count
 
   def run(self) -> Step:
-    """Yields each BARRIER, and each MMA, for which it is sent its fragment of the result."""
+    """Yields each BARRIER, and each MMA and SHUFFLE, for which it is sent its part of the result."""
     starts: dict[UOp, int] = {}
     place = 0
     while place < len(self.code):
       u = self.code[place]
       if u.op is Ops.BARRIER:
         yield u
-      elif u.op is Ops.MMA:
+      elif u.op in (Ops.MMA, Ops.SHUFFLE):
         self.values[u] = yield u
       elif u.op is Ops.RANGE:
         starts[u] = place
@@ -120,7 +120,9 @@ def multiply(mma: UOp, threads: list[Thread]) -> list[Any]:
 
 
 def meet(mma: UOp, threads: list[Thread]) -> list[Any]:
-  """What each thread of a workgroup gets of an MMA: neighbours execute it together."""
+  """What each thread of a workgroup gets of an MMA or a SHUFFLE: neighbours execute it together."""
+  if mma.op is Ops.SHUFFLE:
+    return [threads[number ^ mma.arg].value(mma.src[0]) for number in range(len(threads))]
   size = mma.arg.threads
   assert len(threads) % size == 0, f"a workgroup of {len(threads)} threads is not a multiple of {size}"
   return [part for start in range(0, len(threads), size) for part in multiply(mma, threads[start : start + size])]
@@ -142,7 +144,7 @@ def run_group(threads: list[Thread], backwards: bool) -> None:
     assert all(w is first for w in waiting), "some threads of a workgroup wait where others never arrive"
     if first is None:
       return
-    sent = meet(first, threads) if first.op is Ops.MMA else [None] * len(threads)
+    sent = meet(first, threads) if first.op in (Ops.MMA, Ops.SHUFFLE) else [None] * len(threads)
 
 
 def run_workgroups(

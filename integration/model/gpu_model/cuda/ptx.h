@@ -206,6 +206,14 @@ INLINE void aligned(u64 address, u32 bytes) {
   if (address & (bytes - 1)) machine_wrong("uses an address that is no multiple of the access's size");
 }
 
+// *** exchanges in a warp: shfl.sync.bfly, "for each thread of the warp, the lane is the bitwise xor of its own and b" ***
+
+MODEL static u32 butterfly(int line, u32 value, u32 flipped) {
+  u32 all[32];
+  machine_exchange(line, &value, sizeof value, all);
+  return all[(machine_lane() ^ flipped) & 31];
+}
+
 // *** tensor cores: who holds which element, from the manual's "Matrix fragments for mma" ***
 
 struct Fragments {

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiny_codegen.loops import clauses, extent, kind, next_loop_id, number, stride, substitute_simplified
+from tiny_codegen.loops import (
+  clauses,
+  extent,
+  kind,
+  meeting_places,
+  next_loop_id,
+  number,
+  stride,
+  substitute_simplified,
+)
 from tiny_codegen.reduce import identity
 from tiny_codegen.skip import bound
 from tiny_uop import AxisType, Ops, UOp, simplify
@@ -55,14 +64,12 @@ def _masked(total: UOp) -> bool:
 
 
 def _alone(root: UOp, total: UOp) -> bool:
-  """Whether nothing else goes through the loops of a sum, and no barrier is in them: threads would not all meet."""
+  """Whether nothing else goes through the loops of a sum, and threads do not meet in them: some would never come."""
   own = frozenset(total.src[1:])
   closing = (Ops.REDUCE, Ops.END, Ops.AFTER)
   return not any(
-    (u.op in closing and u is not total and own.intersection(u.src[1:]))
-    or (u.op is Ops.BARRIER and own.intersection({*u.src, *u.ranges}))
-    for u in root.toposort
-  )
+    u.op in closing and u is not total and own.intersection(u.src[1:]) for u in root.toposort
+  ) and own.isdisjoint(meeting_places(root))
 
 
 def _part(total: UOp) -> Part | None:

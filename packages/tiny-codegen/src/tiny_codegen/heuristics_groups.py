@@ -4,7 +4,8 @@
    reads into shared memory together, some steps of the sum at a time (Volkov and Demmel, "Benchmarking GPUs to tune
    dense linear algebra", 2008).
 2. A long reduction is shared by the threads of a workgroup (GROUP): where its loop is adjacent in memory, so that
-   neighbouring threads read neighbouring elements, and where there are too few results to keep a device busy.
+   neighbouring threads read neighbouring elements, as many of them as one access takes; and where there are too few
+   results to keep a device busy. One wave has a result to itself where there are enough of them: it needs no barrier.
 3. Loops over which a reduction would be done again (the elements of a row that is normalised) go to the same threads
    that have done it together.
 4. Of all other output loops the one that is adjacent in memory becomes the threads of a workgroup, and the ones around
@@ -29,9 +30,14 @@ from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 
 WANTED = 64  # threads in a workgroup
 MOST = 256  # where one has a long sum to itself
+LARGEST = 1024  # and where there are so few sums that each needs more
+COLUMNS, SHARED = 32, 16  # threads beside each other in sums of columns, and those that share one
 WARP = 32  # threads that run in step on most hardware
 BUSY = 2048  # results that keep a device busy without sharing their sums
+FULL = 1 << 16  # threads that keep a large device busy
+ENOUGH = 128  # workgroups that do
 TERMS = 4  # of a sum, that each thread should have at least
+SECTOR = 32  # bytes that memory gives at least
 REGISTERS = (4, 2)  # rows or columns of a register tile
 SIDES = (16, 8, 4)  # threads along one side of a tile
 MANY = 64  # tiles that keep a device busy
@@ -84,16 +90,32 @@ class GroupChooser(Choices):
     again = [r for r in outputs if any(r not in u.ranges for u in reduces)]
     results = iterations(r for r in outputs if r not in again)
     shared = [(u, loop) for u in reduces if (loop := self._shared_loop(u, bool(again), results)) is not None]
+    if not again and reduces and self._columns(reduces, outputs, results):
+      return
     if not shared:
       return
-    sizes = [int(loop.src[0].vmax) for _, loop in shared]
-    amount = self._group_size(max(sizes), results)
-    for loop in dict.fromkeys(loop for _, loop in shared):
-      self.split(OptOps.GROUP, loop.arg[0], amount)
-    if again:
-      # the threads that have added up a row go on with its elements
-      self.split(OptOps.LOCAL, self._adjacent(again).arg[0], amount)
+    loops = list(dict.fromkeys(loop for _, loop in shared))
+    last = self._adjacent(again) if again else None
+    lanes = min(self._lanes(loop) for loop in (*loops, *([last] if last is not None else [])))
+    terms = max(iterations(u.src[1:]) for u, _ in shared)
+    length = max(int(loop.src[0].vmax) for loop in loops)
+    amount = self._group_size(length // lanes, terms / lanes, results)
+    if any((extent(loop) or 1) % (lanes * amount) for loop in loops):
+      lanes, amount = 1, self._group_size(length, terms, results)
+    # the threads that have added up a row go on with its elements
+    for op, loop in (*[(OptOps.GROUP, loop) for loop in loops], *([(OptOps.LOCAL, last)] if last is not None else [])):
+      if lanes > 1 and (extent(loop) or 1) % (lanes * amount) == 0:
+        self.take(Opt(OptOps.VECTOR, loop.arg[0], lanes))
+      self.split(op, loop.arg[0], amount)
     self.threads = amount
+
+  def _lanes(self, loop: UOp) -> int:
+    """Elements that each thread may read, or write, in one access along a loop; 1 where they are not beside each
+    other."""
+    nodes = [u for u in self.root.toposort if u.op in (Ops.LOAD, Ops.STORE) and loop in u.ranges]
+    adjacent = all(stride(u.src[0].src[1], loop) == 1 and len(u.src[0].src) == 2 for u in nodes)
+    values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in nodes]
+    return min([self.capabilities.lanes(dtype) for dtype in values], default=1) if adjacent else 1
 
   def _shared_loop(self, reduce: UOp, again: bool, results: float) -> UOp | None:
     """The loop of a reduction that threads should share, None if each is better off on its own."""
@@ -107,7 +129,39 @@ class GroupChooser(Choices):
       return None
     return max(long, key=lambda r: int(r.src[0].vmax))
 
-  def _group_size(self, length: int, results: float) -> int:
+  def _columns(self, reduces: list[UOp], outputs: list[UOp], results: float) -> bool:
+    """LOCAL and GROUP for sums whose terms are far apart, while those of neighbouring sums are beside each other:
+    neighbouring threads have neighbouring sums, and other threads a part of their terms. False for other sums."""
+    loads = [u for reduce in reduces for u in reduce.src[0].toposort if u.op is Ops.LOAD]
+    beside = next((r for r in outputs if any(stride(u.src[0].src[1], r) == 1 for u in loads)), None)
+    common = [r for r in reduces[0].src[1:] if extent(r) is not None and all(r in u.src[1:] for u in reduces)]
+    loop = max(common, key=lambda r: extent(r) or 0, default=None)
+    if beside is None or loop is None or any(stride(u.src[0].src[1], r) == 1 for u in loads for r in common):
+      return False
+    size, terms, threads = extent(beside) or 0, extent(loop) or 0, 1
+    while threads < SHARED and results * threads < FULL and threads * 4 * TERMS <= terms:
+      threads *= 2
+    side, least = COLUMNS, SECTOR // max(u.dtype.itemsize for u in loads)
+    while side > least and results / side < ENOUGH:
+      side //= 2
+    if size < side or threads == 1:
+      return False
+    self.split(OptOps.LOCAL, beside.arg[0], side)
+    self.threads = side
+    threads = self.most(threads)
+    self.split(OptOps.GROUP, loop.arg[0], threads)
+    self.threads *= threads
+    return True
+
+  def _group_size(self, length: int, terms: float, results: float) -> int:
+    """Threads for a sum of so many terms, so many of which are along the loop that they share."""
+    amount = self.capabilities.wave
+    if amount:
+      while amount < LARGEST and amount * results < FULL and amount * 2 * TERMS <= terms and amount * 2 <= length:
+        amount *= 2
+      while amount > length:
+        amount //= 2
+      return self.most(amount)
     amount = MOST if results * WANTED < BUSY else WANTED
     while amount > WARP and amount * TERMS > length:
       amount //= 2

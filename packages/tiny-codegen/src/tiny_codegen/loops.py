@@ -81,6 +81,12 @@ def stride(offset: UOp, loop: UOp) -> int | None:
   return total
 
 
+def meeting_places(root: UOp) -> frozenset[UOp]:
+  """The loops in which threads wait for each other or exchange values, so that all of them have to run as often."""
+  meeting = [u for u in root.toposort if u.op in (Ops.BARRIER, Ops.SHUFFLE)]
+  return frozenset().union(*[u.ranges.union(s for s in u.src if s.op is Ops.RANGE) for u in meeting])
+
+
 def replace_loop(root: UOp, loop: UOp, value: UOp, places: Callable[[UOp], tuple[UOp, ...]]) -> UOp:
   """The kernel with RANGE `loop` replaced by `value` in expressions, and in the loop list of each END, REDUCE and STAGE
   that names it by `places(node)`, the node's new loop list."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import and_
 
-from tiny_codegen.loops import extent, kind, number, stride
+from tiny_codegen.loops import extent, kind, meeting_places, number, stride
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 
 # what is written out or a vector: all of its iterations are one step of the loops around it
@@ -20,9 +20,11 @@ LEAST = 16  # iterations that are worth a comparison
 
 def skip_sums(root: UOp) -> UOp:
   """The kernel with loops of sums that run only where a lane of their tile needs the result."""
-  changes = {}
+  changes, meeting = {}, meeting_places(root)
   for total, condition in _conditions(root).items():
     loop = total.src[1]
+    if not meeting.isdisjoint(total.src[1:]):
+      continue  # of the threads that wait for each other in there, some would never come
     size = extent(loop)
     possible = _possible(condition, frozenset(total.src[1:]))
     if size is not None and size >= LEAST and kind(loop) is AxisType.REDUCE and possible is not None:

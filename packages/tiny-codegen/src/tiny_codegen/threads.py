@@ -60,6 +60,16 @@ def on_hardware(axes: Sequence[Axis], limits: Sequence[int]) -> list[list[Axis]]
   return places
 
 
+def strides(axes: Sequence[Axis], limits: Sequence[int]) -> dict[UOp, int]:
+  """How many threads of a workgroup lie between neighbours along each loop, where the first counter runs fastest."""
+  found: dict[UOp, int] = {}
+  step = 1
+  for axis in (a for shared in on_hardware(axes, limits) or () for a in shared):
+    found |= dict.fromkeys(axis, step)
+    step *= int(axis[0].src[0].vmax)
+  return found
+
+
 def counters(axes: Sequence[Axis], limits: Sequence[int], prefix: str) -> dict[UOp, UOp]:
   """What takes the place of each loop: a SPECIAL, or where several axes share one of the hardware's, a part of it.
 

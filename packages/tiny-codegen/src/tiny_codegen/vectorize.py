@@ -134,7 +134,8 @@ class Lanes:
     return new if new.dtype.count == self.count else new.broadcast(self.count)
 
   def _node(self, u: UOp) -> UOp:
-    if u.op in GroupOp.Elementwise or u.op is Ops.MMA:  # of MMAs, dot products: they go lane by lane
+    # of MMAs, dot products: they go lane by lane
+    if u.op in GroupOp.Elementwise or u.op in (Ops.MMA, Ops.SHUFFLE):
       src = tuple([self._vector(s) for s in u.src])
       return u.replace(dtype=u.dtype.scalar().vec(self.count), src=src)
     if u.op is Ops.LOAD:

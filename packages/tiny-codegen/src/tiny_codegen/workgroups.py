@@ -1,7 +1,6 @@
 """Pass: GLOBAL, LOCAL and GROUP loops become the hardware counters of a device with workgroups.
 
-A REDUCE over a GROUP loop leaves a partial result per thread in shared memory; after a barrier every thread adds them
-up, and one stores.
+What threads share of a REDUCE is in `shared_reduce.py`; what all of them have, one stores.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.filling import loops_around
-from tiny_codegen.loops import CLOSERS, extent, in_order, kind, next_alloc_id, next_loop_id, rebuild
+from tiny_codegen.loops import CLOSERS, extent, in_order, kind, rebuild
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import REPLICATED, row_major
+from tiny_codegen.shared_reduce import SharedReduces
 from tiny_codegen.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
-from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes
+from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp
 
 RECOMPUTED = 16
 """Iterations of a reduction that each workgroup may do again rather than wait for others."""
@@ -24,13 +22,16 @@ def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without GLOBAL, LOCAL and GROUP loops. Raises KernelError for workgroups that the target cannot have."""
   if not capabilities.has_local:
     return root
-  root = _share_reduces(root)
-  if reason := check_workgroup(root, capabilities) or _too_much_memory(root, capabilities):
+  if reason := check_workgroup(root, capabilities):
     raise KernelError(reason)
   axes = thread_axes(root)
-  root = _store_once(root, axes)
+  reduces = SharedReduces(_store_once(root, axes), axes, capabilities)
+  root = reduces.through_memory()
+  if reason := _too_much_memory(root, capabilities):
+    raise KernelError(reason)
+  root = reduces.exchanged(root)
   names = counters(global_axes(root), capabilities.max_global, "gidx")
-  names |= counters(axes, capabilities.max_local, "lidx")
+  names |= reduces.counters(counters(axes, capabilities.max_local, "lidx"))
 
   def open_loops(u: UOp) -> UOp | None:
     if u.op in CLOSERS and any(r.op is not Ops.RANGE for r in u.src[1:]):
@@ -68,42 +69,6 @@ def _too_much_memory(root: UOp, capabilities: Capabilities) -> str:
   if total <= capabilities.shared_memory_bytes:
     return ""
   return f"{total} bytes of near memory for a workgroup, the target has {capabilities.shared_memory_bytes}"
-
-
-def _share_reduces(root: UOp) -> UOp:
-  loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u.op is Ops.REDUCE and any(kind(r) is AxisType.GROUP for r in u.src[1:]):
-      new = _share(new, loop_id, alloc_id)
-      loop_id, alloc_id = loop_id + len(u.src), alloc_id + 1
-    done[u] = new
-  return done[root]
-
-
-def _share(reduce: UOp, loop_id: int, alloc_id: int) -> UOp:
-  op, loops = reduce.arg[0], reduce.src[1:]
-  threads = tuple([r for r in loops if kind(r) is AxisType.GROUP])
-  partial = reduce.src[0].reduce(op, *[r for r in loops if r not in threads])
-  others = in_order(r for r in partial.ranges if kind(r) in REPLICATED and r not in threads)
-  places = (
-    *[r for r in others if kind(r) is not AxisType.VECTOR],
-    *threads,
-    *[r for r in others if kind(r) is AxisType.VECTOR],
-  )
-  sizes = tuple([int(r.src[0].arg) for r in places])
-  total = 1
-  for size in sizes:
-    total *= size
-  memory = UOp.alloc(alloc_id, reduce.dtype.ptr(total, AddrSpace.LOCAL))
-  around = loops_around(partial, places)
-  ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if around else memory
-  # the barrier closes the threads' loops: what comes after it is not inside of them
-  written = ready.index(row_major(places, sizes)).store(partial).end(*threads).barrier()
-  again = {r: UOp.range(r.src[0], loop_id + i, AxisType.REDUCE) for i, r in enumerate(threads)}
-  read = memory.after(written).index(row_major(tuple([again.get(r, r) for r in places]), sizes)).load()
-  return read.reduce(op, *again.values())
 
 
 def _store_once(root: UOp, axes: list[Axis]) -> UOp:

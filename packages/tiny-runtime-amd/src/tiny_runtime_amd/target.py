@@ -7,6 +7,7 @@ from functools import cache
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_amd.arch import TRIPLE, Arch
+from tiny_runtime_amd.exchanges import exchanges
 from tiny_runtime_amd.matrix_cores import matrix_instructions
 from tiny_uop import Ops, dtypes
 
@@ -32,6 +33,7 @@ def target(arch: Arch) -> LLVMTarget:
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
+    wave=arch.wave,
     max_local=(MOST_THREADS,) * 3,
     max_workgroup=MOST_THREADS,
     shared_memory_bytes=arch.local_memory,
@@ -60,6 +62,7 @@ def target(arch: Arch) -> LLVMTarget:
     group_size='"amdgpu-flat-work-group-size"="{threads},{threads}"',
     attributes=('"uniform-work-group-size"="true"', *[f'"amdgpu-no-{name}"' for name in _UNUSED]),
     matrices=matrices,
+    exchanges=exchanges(arch.wave),
   )  # fmt: skip
 
 

@@ -22,6 +22,19 @@ FUNCTIONS = (
   (Ops.LOG, "precise::log"), (Ops.SIN, "precise::sin"), (Ops.COS, "precise::cos"), (Ops.TRUNC, "trunc"),
   (Ops.MULACC, "fma"),
 )  # fmt: skip
+SIMD = 32
+"""Threads of a SIMD-group, on all of Apple's GPUs."""
+# 6.9.2 has these for 8 to 32 bits, and vectors of them
+EXCHANGED = (
+  dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32, dtypes.float16, dtypes.float32
+)  # fmt: skip
+EXCHANGES = (
+  *((dtype, "simd_shuffle_xor({value}, {mask})") for dtype in EXCHANGED),
+  (dtypes.bool, "(simd_shuffle_xor(uint({value}), {mask}) != 0)"),
+  (dtypes.bfloat16, "as_type<bfloat>(simd_shuffle_xor(as_type<ushort>({value}), {mask}))"),
+  (dtypes.int64, "as_type<long>(simd_shuffle_xor(as_type<uint2>({value}), {mask}))"),
+  (dtypes.uint64, "as_type<ulong>(simd_shuffle_xor(as_type<uint2>({value}), {mask}))"),
+)  # fmt: skip
 HEADER = (
   "#include <metal_stdlib>",
   # what is written here is what is rounded; older compilers, which do not know the lines, get options that say the same
@@ -49,6 +62,7 @@ def capabilities(arch: Arch) -> Capabilities:
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
+    wave=SIMD,
     max_local=(family.threads,) * 3,
     max_workgroup=family.threads,
     shared_memory_bytes=family.threadgroup_memory,
@@ -74,6 +88,7 @@ def dialect(arch: Arch) -> CDialect:
     counters=tuple((f"{kind}idx{n}", f"{kind}id.{axis}") for kind in "gl" for n, axis in enumerate("xyz")),
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
     tensor_cores=tuple((core, function_of(core)) for core in tensor_cores(arch)),
+    exchanges=EXCHANGES,
     infinity="INFINITY",
     nan="NAN",
     long_suffix="L",

@@ -7,6 +7,7 @@ from functools import cache
 
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
 from tiny_codegen.render.c_dialect import function_name
+from tiny_codegen.render.llvm_shuffle import Exchange
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_nv.arch import TRIPLE, Arch
 from tiny_runtime_nv.tensor_cores import matrix_instructions
@@ -15,6 +16,7 @@ from tiny_uop import Ops, ProgramInfo, UOp, dtypes
 LOCAL_MEMORY = 48 << 10
 """Bytes of shared memory that a kernel may have without asking the driver for more."""
 MOST_THREADS = 1024
+WARP = 32
 WIDEST = 16
 """Bytes of the widest access. Each has to be aligned to its size: the hardware traps otherwise."""
 
@@ -30,6 +32,7 @@ def target(arch: Arch) -> LLVMTarget:
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
+    wave=WARP,
     max_local=(MOST_THREADS, MOST_THREADS, 64),
     max_workgroup=MOST_THREADS,
     shared_memory_bytes=LOCAL_MEMORY,
@@ -51,6 +54,11 @@ def target(arch: Arch) -> LLVMTarget:
     barrier=("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",),
     group_size='"nvvm.reqntid"="{x},{y},{z}"',
     matrices=matrices,
+    # lanes that a small workgroup does not have count as those that are done: they need not come
+    exchanges=tuple([
+      Exchange(1 << bit, (f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {{x}}, i32 {1 << bit}, i32 31)",))
+      for bit in range(5)
+    ]),
     aligned=WIDEST,
   )  # fmt: skip
 

@@ -255,7 +255,7 @@ WITHOUT_GRADIENT: dict[Ops, str] = {
   Ops.SINK: "no value: several effects",
   **dict.fromkeys((Ops.NEG, Ops.SUB, Ops.MULACC, Ops.TRUNCDIV, Ops.TRUNCMOD), "only made in code generation"),
   **dict.fromkeys((Ops.PARAM, Ops.ALLOC, Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.END, Ops.STAGE, Ops.GROUP,
-                   Ops.MMA), "of kernels"),
+                   Ops.MMA, Ops.SHUFFLE), "of kernels"),
   **dict.fromkeys((Ops.VECTORIZE, Ops.EXTRACT, Ops.IF, Ops.ENDIF, Ops.LINEAR, Ops.CALL, Ops.SOURCE, Ops.PROGRAM,
                    Ops.BUFFER_VIEW), "of programs and schedules"),
 }  # fmt: skip

@@ -390,6 +390,10 @@ class Memory(Node):
     """All threads of the workgroup have passed this effect."""
     return _make(Ops.BARRIER, dtypes.void, (self, *deps))
 
+  def shuffle(self, mask: int) -> UOp:
+    """This value of another thread of the wave: the one whose number is this one's with the bits of `mask` flipped."""
+    return _make(Ops.SHUFFLE, self.dtype, (self,), mask)
+
   def broadcast(self, count: int) -> UOp:
     """A vector of `count` lanes that all hold this scalar."""
     me = cast("UOp", self)

@@ -50,6 +50,7 @@ class Ops(Enum):
   STAGE = auto()
   BARRIER = auto()
   MMA = auto()
+  SHUFFLE = auto()
   # program level
   VECTORIZE = auto()
   EXTRACT = auto()

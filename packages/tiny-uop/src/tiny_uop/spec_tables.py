@@ -210,6 +210,8 @@ _MEMORY = (
   row(Ops.GROUP, "effects", lambda u: void(u) and waitable(u.src)),
   row(Ops.BARRIER, "dependencies", lambda u: void(u) and waitable(u.src)),
   row(Ops.MMA, "three sources", lambda u: len(u.src) == 3 and u.arg is not None),
+  row(Ops.SHUFFLE, "a value of its dtype, and a number above 0 as arg",
+      lambda u: len(u.src) == 1 and u.src[0].dtype is u.dtype and is_a(u.arg, int) and u.arg > 0),
   row(Ops.VECTORIZE, "one scalar per lane",
       lambda u: len(u.src) == u.dtype.count > 1 and all(s.dtype is u.dtype.scalar() for s in u.src)),
   row(Ops.EXTRACT, "a vector, and lanes of it as arg",

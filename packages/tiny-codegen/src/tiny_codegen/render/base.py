@@ -47,10 +47,11 @@ class Capabilities:
   decomposed. `vector_bits` is the width of a vector register (0: a scalar machine), `vector_registers` how many there
   are, `max_vector_lanes` the widest vector that a value of the program may have. `has_fma` allows `a*b + c` to be
   fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop that several workers share.
-  `has_local`: workgroups of threads with shared memory and barriers. `max_global` / `max_local` bound the launch
-  sizes per axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one
-  program may take. `tensor_cores` are the matrix instructions, best first. `dot_products` are the instructions that add
-  several products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
+  `has_local`: workgroups of threads with shared memory and barriers. `wave`: so many neighbours of a workgroup run in
+  step and exchange values of native types (SHUFFLE; 0: none do). `max_global` / `max_local` bound the launch sizes per
+  axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one program may
+  take. `tensor_cores` are the matrix instructions, best first. `dot_products` are the instructions that add several
+  products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
   of float32 vectors. `caches` are those of a core, and `multiply_adds` says how many vectors it multiplies and adds
   in a cycle.
   """
@@ -63,6 +64,7 @@ class Capabilities:
   has_fma: bool = False
   has_threads: bool = False
   has_local: bool = False
+  wave: int = 0
   max_global: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
   max_local: tuple[int, int, int] = (1, 1, 1)
   max_workgroup: int = 1
@@ -96,4 +98,12 @@ def no_tensor_core(target: str, mma: UOp) -> NotImplementedError:
   return NotImplementedError(
     f"{target} has no tensor-core instruction {mma.arg}: its Capabilities should not list it in tensor_cores, "
     "or its dialect has to say how it is written"
+  )
+
+
+def no_exchange(target: str, shuffle: UOp) -> NotImplementedError:
+  """The error for a SHUFFLE that a target has no instruction for."""
+  return NotImplementedError(
+    f"{target} has no exchange of {shuffle.dtype} between threads whose numbers differ by the bits {shuffle.arg:#x}: "
+    "its Capabilities should not have so large a wave, or its target or dialect has to say how it is written"
   )

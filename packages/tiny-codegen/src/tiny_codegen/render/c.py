@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tiny_codegen.render.base import Renderer, no_tensor_core
+from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
 from tiny_codegen.render.c_dialect import C99, CDialect, function_name
 from tiny_codegen.render.c_expressions import expression, literal
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
@@ -335,6 +335,12 @@ class _Program:
     self._line(f"{function}({', '.join([*(f'&{name}' for name in names), *passed])});")
     self.values[u] = names
 
+  def shuffle(self, u: UOp) -> None:
+    found = dict(self.dialect.exchanges).get(u.dtype.scalar())
+    if found is None:
+      raise no_exchange(self.dialect.name, u)
+    self._keep(u, [found.format(value=lane, mask=u.arg) for lane in self.lanes(u.src[0])])
+
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.ALLOC: _Program.alloc,
@@ -343,6 +349,7 @@ _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.SPECIAL: _Program.special,
   Ops.BARRIER: _Program.barrier,
   Ops.MMA: _Program.tensor_core,
+  Ops.SHUFFLE: _Program.shuffle,
   Ops.IF: _Program.begin_if,
   Ops.ENDIF: _Program.end_if,
   Ops.LOAD: _Program.load,

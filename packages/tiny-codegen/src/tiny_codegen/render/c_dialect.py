@@ -39,8 +39,9 @@ class CDialect:
   op for float32, with "{}" for the type's suffix ("f" or nothing); with `through_float` narrower floats become
   float32 for it and its result is rounded, else it takes them too. `counters` gives the expression of a SPECIAL,
   `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
-  lanes of the result, then the lanes of a, b and c; `header` may define it. `infinity` and `nan` are expressions with
-  "{}" for the suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression with {value}, its type {old}
+  lanes of the result, then the lanes of a, b and c; `header` may define it. `exchanges` has an expression
+  of a SHUFFLE for each type: of {value}, with the bits {mask}. `infinity` and `nan` are expressions with "{}" for the
+  suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression with {value}, its type {old}
   and the type {new} that its bits are read as. Without `host`, the kernel's arguments are the buffers and the integers
   themselves, then `parameters`.
   """
@@ -64,6 +65,7 @@ class CDialect:
   counters: tuple[tuple[str, str], ...] = ()
   barrier: str = ""
   tensor_cores: tuple[tuple[TensorCore, str], ...] = ()
+  exchanges: tuple[tuple[DType, str], ...] = ()
   infinity: str = "__builtin_inf{}()"
   nan: str = '__builtin_nan{}("")'
   long_suffix: str = "LL"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tiny_codegen.render.base import Renderer, no_tensor_core
+from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
@@ -14,6 +14,7 @@ from tiny_codegen.render.llvm_matrix import matrix_product
 from tiny_codegen.render.llvm_memory import load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
 from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch, lines_to_fetch
+from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, scalar_type, value_type
@@ -276,6 +277,11 @@ class _Program:
     else:
       raise no_tensor_core(self.target.name, u)
 
+  def shuffle(self, u: UOp) -> None:
+    if (found := shuffled(self.body, u, self.target.exchanges)) is None:
+      raise no_exchange(self.target.name, u)
+    self.body.values[u] = found
+
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.PARAM: _Program.argument,
@@ -293,4 +299,5 @@ _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.ENDIF: _Program.end_if,
   Ops.BARRIER: _Program.barrier,
   Ops.MMA: _Program.tensor_core,
+  Ops.SHUFFLE: _Program.shuffle,
 }

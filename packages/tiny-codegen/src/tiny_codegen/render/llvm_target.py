@@ -10,6 +10,7 @@ from tiny_codegen.render.llvm_dot import DotInstruction, arm_dot_products, x86_d
 from tiny_codegen.render.llvm_instructions import AVX512, Instruction
 from tiny_codegen.render.llvm_matrix import MatrixInstruction
 from tiny_codegen.render.llvm_memory import Memory
+from tiny_codegen.render.llvm_shuffle import Exchange
 from tiny_uop import DType, Ops, dtypes
 
 # Elementwise ops that every LLVM target has instructions for.
@@ -33,7 +34,8 @@ class LLVMTarget:
 
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
   {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
-  `matrices` says how the tensor cores of the capabilities are written. `aligned`: global memory is accessed in vectors
+  `matrices` says how the tensor cores of the capabilities are written, `exchanges` how threads of a wave exchange
+  values, a row for each bit of their numbers. `aligned`: global memory is accessed in vectors
   of up to so many bytes only where these are aligned (0: anywhere).
   """
 
@@ -54,6 +56,7 @@ class LLVMTarget:
   attributes: tuple[str, ...] = ()
   metadata: tuple[str, ...] = ()
   matrices: tuple[MatrixInstruction, ...] = ()
+  exchanges: tuple[Exchange, ...] = ()
   aligned: int = 0
 
   @property
