@@ -43,7 +43,7 @@ class Waves(Renderer):
     wave=WAVE,
     max_local=(64, 64, 64),
     max_workgroup=256,
-    shared_memory_bytes=4096,
+    shared_memory_bytes=16384,
   )
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:

@@ -25,6 +25,7 @@ from tiny_codegen.heuristics_matrix import use_tensor_core
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage
+from tiny_codegen.turned_tile import turned_tile
 from tiny_codegen.workgroups import RECOMPUTED, lower_workgroups
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 
@@ -49,7 +50,7 @@ UNROLLED, UNROLLED_NODES = 8, 160  # iterations of a loop that is written out, a
 def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """The optimisations for a kernel on a target with workgroups."""
   chooser = GroupChooser(root, capabilities)
-  if not chooser.product():
+  if not chooser.product() and not chooser.turned():
     chooser.reductions()
     chooser.unroll()
     chooser.vectors()
@@ -80,6 +81,15 @@ class GroupChooser(Choices):
   def most(self, amount: int) -> int:
     """So many threads, or as many as the target has along one axis."""
     return min(amount, self.capabilities.max_workgroup // self.threads, self.capabilities.max_local[0])
+
+  def turned(self) -> bool:
+    """Read a copy that is turned in squares; False where it is none."""
+    opts = turned_tile(self.root, self.capabilities)
+    before = self.root, list(self.opts)
+    if opts and self.take(*opts) and self._fits():
+      return True
+    self.root, self.opts = before
+    return False
 
   # *** reductions ***
 

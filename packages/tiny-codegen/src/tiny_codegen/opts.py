@@ -10,7 +10,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `UNROLL(a, n)` | n iterations of reduce loop `a` are written out; 0: all |
 | `VECTOR(a, n)` | n iterations of `a` become lanes of vectors; 0: all. On a reduce loop: n partial results |
 | `THREAD(a, n)` | output loop `a` becomes the outermost one, shared between threads n iterations at a time; 0: one |
-| `LOCAL(a, n)` | n iterations of output loop `a` run in one workgroup |
+| `LOCAL(a, n)` | n iterations of output loop `a` run in one workgroup, which fills what STAGE keeps over it together |
 | `GROUP(a, n)` | reduce loop `a` is shared by n threads of a workgroup, which add up in shared memory |
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
 | `SPLIT(a, n)` | loop `a` becomes two: blocks of n iterations, and the n iterations of a block as the innermost loop |
@@ -30,11 +30,12 @@ from collections.abc import Callable
 
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.dot_products import use_dot_product
+from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
 from tiny_codegen.reduce import identity
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import stage_operand, stage_twins
+from tiny_codegen.stage import keep_tiles, stage_operand, stage_twins
 from tiny_codegen.tensor_cores import use_tensor_core
 from tiny_codegen.threads import check_workgroup
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
@@ -110,6 +111,12 @@ def _write_out(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a {wanted.name} loop")
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not capabilities.has_local:
     raise _error(opt, "the target has no workgroups")
+  if opt.op is OptOps.LOCAL and any(u.op is Ops.STAGE and loop in u.src[1:] for u in root.toposort):
+    # what threads read from near memory all of them fill
+    try:
+      root = keep_tiles(root, capabilities, loop)
+    except KernelError as error:
+      raise _error(opt, str(error)) from None
   written = _split(root, opt, loop, inner)[0]
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, capabilities)):
     raise _error(opt, reason)

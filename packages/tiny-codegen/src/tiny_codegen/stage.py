@@ -23,6 +23,7 @@ from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
+WORD = 4  # bytes of a bank
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
 
 
@@ -102,16 +103,19 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   return done[root]
 
 
-def keep_tiles(root: UOp, capabilities: Capabilities) -> UOp:
+def keep_tiles(root: UOp, capabilities: Capabilities, neighbours: UOp | None = None) -> UOp:
   """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
   something else; the pass `stage` lets threads share the work of filling it. Rows are a little apart, so that eight of
-  them that are read at once are in different banks."""
+  them that are read at once are in different banks; by a word where the threads of loop `neighbours` read each a row of
+  their own, element by element, so that all of them are."""
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
-      tile = Tile.of(new, loop_id, capabilities).skewed()
+      columns = neighbours in u.src[1:-1]
+      tile = Tile.of(new, loop_id, capabilities, not columns)
+      tile = tile.apart() if columns else tile.skewed()
       filled = tile.fill(alloc_id, capabilities)
       loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
       new = tile.read(filled)
@@ -146,7 +150,7 @@ class Tile:
   """Elements between one row and the next."""
 
   @staticmethod
-  def of(stage: UOp, loop_id: int, capabilities: Capabilities) -> Tile:
+  def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True) -> Tile:
     value = stage.src[0]
     listed = [r for r in stage.src[1:] if r in value.ranges]
     extra = [r for r in in_order(value.ranges) if kind(r) in REPLICATED and r not in listed]
@@ -159,7 +163,7 @@ class Tile:
       axes.append(Axis(loop, filling, max(int(loop.src[0].vmax), 1)))
     own = {a.place: a.loop for a in axes if a.place is not a.loop}
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes))
-    return tile._vector_fill(capabilities)
+    return tile._vector_fill(capabilities) if vectors else tile
 
   def skewed(self) -> Tile:
     """The same with rows that begin at odd multiples of 16 bytes, which banks of 4 bytes repeat after 128."""
@@ -167,6 +171,12 @@ class Tile:
     if row % BANKS or len(self.axes) < 2:
       return self
     return replace(self, skew=(BANKS if row % (2 * BANKS) == 0 else 0) // self.value.dtype.itemsize)
+
+  def apart(self) -> Tile:
+    """The same with rows that are an odd number of words long, of which a column is in as many banks."""
+    size = self.value.dtype.itemsize
+    row = self.axes[-1].size * size if self.axes else WORD
+    return replace(self, skew=WORD // size if size <= WORD and row % (2 * WORD) == 0 else 1 if size > WORD else 0)
 
   def canonical(self) -> UOp:
     """The value with loops numbered by their place in the tile: that of another STAGE which keeps the same."""

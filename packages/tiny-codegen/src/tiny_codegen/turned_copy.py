@@ -19,7 +19,7 @@ RUN = (8, 32)  # squares that follow each other along what is read, at least and
 
 def turned_copy(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """The Opts, without THREAD; none for a kernel of another kind."""
-  found = _loops(root) if len(root.src) == 1 else None
+  found = turned_loops(root) if len(root.src) == 1 else None
   if found is None:
     return ()
   along, across, widest = found
@@ -39,8 +39,9 @@ def turned_copy(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   return (*opts, Opt(OptOps.UPCAST, inner, rows), Opt(OptOps.VECTOR, across.arg[0], lanes))
 
 
-def _loops(root: UOp) -> tuple[UOp, UOp, int] | None:
-  """(the loop along which it reads, that along which it writes, bytes of the widest element)."""
+def turned_loops(root: UOp) -> tuple[UOp, UOp, int] | None:
+  """(the loop along which a kernel reads, that along which it writes, bytes of the widest element); None for one that
+  reads as it writes."""
   end, nodes = root.src[0], root.toposort
   if end.op is not Ops.END or end.src[0].op is not Ops.STORE or any(u.op is Ops.REDUCE for u in nodes):
     return None
