@@ -1,77 +1,75 @@
 ; program sums for gfx942
 target triple = "amdgcn-amd-amdhsa"
 
-@sums.local0 = internal addrspace(3) global [64 x float] poison, align 64
 define amdgpu_kernel void @sums(ptr addrspace(1) noalias %p0, ptr addrspace(1) noalias readonly %p1) #0 {
 start:
-  %m2 = alloca [1 x float], align 16, addrspace(5)
-  %m1 = alloca [1 x float], align 16, addrspace(5)
+  %m0 = alloca [1 x float], align 16, addrspace(5)
   %v1 = call range(i32 0, 4) i32 @llvm.amdgcn.workgroup.id.x()
   %v2 = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %v3 = icmp eq i32 %v2, 0
-  %v5 = getelementptr inbounds float, ptr addrspace(5) %m2, i32 0
+  %v5 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
   store float 0x0000000000000000, ptr addrspace(5) %v5, align 4
-  %v7 = getelementptr inbounds float, ptr addrspace(5) %m1, i32 0
-  store float 0x0000000000000000, ptr addrspace(5) %v7, align 4
-  %v8 = shl i32 %v1, 8
-  %v9 = add nsw i32 %v8, %v2
-  br label %loop10
-loop10:
-  %i10 = phi i32 [ 0, %start ], [ %next10, %latch10 ]
-  %v11 = icmp slt i32 %i10, 4
-  br i1 %v11, label %body10, label %done10
-body10:
-  %v12 = getelementptr inbounds float, ptr addrspace(5) %m1, i32 0
-  %v13 = load float, ptr addrspace(5) %v12, align 4
-  %v14 = shl i32 %i10, 6
-  %v15 = add nsw i32 %v9, %v14
-  %v16 = getelementptr inbounds float, ptr addrspace(1) %p1, i32 %v15
-  %v17 = load float, ptr addrspace(1) %v16, align 4
-  %v18 = fadd float %v13, %v17
-  %v20 = getelementptr inbounds float, ptr addrspace(5) %m1, i32 0
-  store float %v18, ptr addrspace(5) %v20, align 4
-  br label %latch10
-latch10:
-  %next10 = add nsw i32 %i10, 1
-  br label %loop10
-done10:
-  %v21 = getelementptr inbounds float, ptr addrspace(5) %m1, i32 0
-  %v22 = load float, ptr addrspace(5) %v21, align 4
-  %v24 = getelementptr inbounds float, ptr addrspace(3) @sums.local0, i32 %v2
-  store float %v22, ptr addrspace(3) %v24, align 4
-  fence syncscope("workgroup") release, !mmra !0
-  call void @llvm.amdgcn.s.barrier()
-  fence syncscope("workgroup") acquire, !mmra !0
-  br label %loop25
-loop25:
-  %i25 = phi i32 [ 0, %done10 ], [ %next25, %latch25 ]
-  %v26 = icmp slt i32 %i25, 64
-  br i1 %v26, label %body25, label %done25
-body25:
-  %v27 = getelementptr inbounds float, ptr addrspace(5) %m2, i32 0
-  %v28 = load float, ptr addrspace(5) %v27, align 4
-  %v29 = getelementptr inbounds float, ptr addrspace(3) @sums.local0, i32 %i25
-  %v30 = load float, ptr addrspace(3) %v29, align 4
-  %v31 = fadd float %v28, %v30
-  %v33 = getelementptr inbounds float, ptr addrspace(5) %m2, i32 0
-  store float %v31, ptr addrspace(5) %v33, align 4
-  br label %latch25
-latch25:
-  %next25 = add nsw i32 %i25, 1
-  br label %loop25
-done25:
-  %v34 = getelementptr inbounds float, ptr addrspace(5) %m2, i32 0
-  %v35 = load float, ptr addrspace(5) %v34, align 4
-  br i1 %v3, label %if36, label %fi36
-if36:
-  br i1 %v3, label %then37, label %join37
-then37:
-  %v38 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v1
-  store float %v35, ptr addrspace(1) %v38, align 4
-  br label %join37
-join37:
-  br label %fi36
-fi36:
+  %v6 = shl i32 %v1, 8
+  %v7 = add nsw i32 %v6, %v2
+  br label %loop8
+loop8:
+  %i8 = phi i32 [ 0, %start ], [ %next8, %latch8 ]
+  %v9 = icmp slt i32 %i8, 4
+  br i1 %v9, label %body8, label %done8
+body8:
+  %v10 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
+  %v11 = load float, ptr addrspace(5) %v10, align 4
+  %v12 = shl i32 %i8, 6
+  %v13 = add nsw i32 %v7, %v12
+  %v14 = getelementptr inbounds float, ptr addrspace(1) %p1, i32 %v13
+  %v15 = load float, ptr addrspace(1) %v14, align 4
+  %v16 = fadd float %v11, %v15
+  %v18 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
+  store float %v16, ptr addrspace(5) %v18, align 4
+  br label %latch8
+latch8:
+  %next8 = add nsw i32 %i8, 1
+  br label %loop8
+done8:
+  %v19 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
+  %v20 = load float, ptr addrspace(5) %v19, align 4
+  %v21 = bitcast float %v20 to i32
+  %v22 = call i32 @llvm.amdgcn.update.dpp.i32(i32 %v21, i32 %v21, i32 177, i32 15, i32 15, i1 true)
+  %v23 = bitcast i32 %v22 to float
+  %v24 = fadd float %v20, %v23
+  %v25 = bitcast float %v24 to i32
+  %v26 = call i32 @llvm.amdgcn.update.dpp.i32(i32 %v25, i32 %v25, i32 78, i32 15, i32 15, i1 true)
+  %v27 = bitcast i32 %v26 to float
+  %v28 = fadd float %v24, %v27
+  %v29 = bitcast float %v28 to i32
+  %v30 = call i32 @llvm.amdgcn.ds.swizzle(i32 %v29, i32 4127)
+  %v31 = bitcast i32 %v30 to float
+  %v32 = fadd float %v28, %v31
+  %v33 = bitcast float %v32 to i32
+  %v34 = call i32 @llvm.amdgcn.update.dpp.i32(i32 %v33, i32 %v33, i32 296, i32 15, i32 15, i1 true)
+  %v35 = bitcast i32 %v34 to float
+  %v36 = fadd float %v32, %v35
+  %v37 = bitcast float %v36 to i32
+  %v38 = call i32 @llvm.amdgcn.ds.swizzle(i32 %v37, i32 16415)
+  %v39 = bitcast i32 %v38 to float
+  %v40 = fadd float %v36, %v39
+  %v41 = bitcast float %v40 to i32
+  %v42 = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 32)
+  %v43 = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %v42)
+  %v44 = shl i32 %v43, 2
+  %v45 = call i32 @llvm.amdgcn.ds.bpermute(i32 %v44, i32 %v41)
+  %v46 = bitcast i32 %v45 to float
+  %v47 = fadd float %v40, %v46
+  br i1 %v3, label %if48, label %fi48
+if48:
+  br i1 %v3, label %then49, label %join49
+then49:
+  %v50 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v1
+  store float %v47, ptr addrspace(1) %v50, align 4
+  br label %join49
+join49:
+  br label %fi48
+fi48:
   ret void
 }
 
