@@ -57,12 +57,13 @@ def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Op
           OptOps.VECTOR,
           OptOps.PADTO,
           OptOps.SWAP,
+          OptOps.MERGE,
           OptOps.THREAD,
           OptOps.STAGE,
         ]
       )
     )
-    if what is OptOps.SWAP:
+    if what in (OptOps.SWAP, OptOps.MERGE):
       opt = Opt(what, axis, draw(st.sampled_from([r.arg[0] for r in loops])))
     elif what is OptOps.STAGE and slots:
       tile = draw(

@@ -135,6 +135,8 @@ def test_same_loop_in_a_reduction_and_around_it(run_kernel: Any) -> None:
     (Opt(OptOps.TC, 0), r"the target lists no tensor cores|loop 0 is a LOOP loop, expected a REDUCE loop"),
     (Opt(OptOps.SWAP, 0, 2), r"no END or REDUCE closes both loop 0 and loop 2"),
     (Opt(OptOps.SWAP, 0), r"expected the id of the other loop"),
+    (Opt(OptOps.MERGE, 0), r"expected the id of the other loop"),
+    (Opt(OptOps.MERGE, 0, 2), r"are no two LOOP or REDUCE loops"),
     (Opt(OptOps.PADTO, 0, 0), r"expected a multiple of 1 or more"),
     (Opt(OptOps.STAGE, 7, (0,)), r"nothing that the kernel reads from PARAM 7 depends on loops \(0,\)"),
     (Opt(OptOps.UPCAST, 0, -2), r"expected an amount that is an int of 0 or more, got -2"),

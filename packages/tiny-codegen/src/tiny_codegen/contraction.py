@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tiny_codegen.cost import iterations
 from tiny_codegen.dot_product import DotProduct
-from tiny_codegen.loops import extent, kind, stride
+from tiny_codegen.loops import extent, kind, stride, terms
 from tiny_uop import AxisType, Ops, PtrDType, UOp
 
 
@@ -45,6 +45,14 @@ class Operand:
     if loop not in self._steps:
       self._steps[loop] = stride(self.main.src[0].src[1], loop)
     return self._steps[loop]
+
+  def adjacent(self, loop: UOp) -> bool:
+    """Whether neighbours along the loop are neighbours in memory, most of the time: where several loops have become
+    one, along the last of them."""
+    return any(
+      term is loop or (term.op is Ops.FLOORMOD and term.src[0] is loop and term.src[1].op is Ops.CONST)
+      for term in terms(self.main.src[0].src[1])
+    )
 
   @cached_property
   def elements(self) -> float:

@@ -23,6 +23,7 @@ from tiny_codegen.cost import iterations, nodes_of_body
 from tiny_codegen.errors import KernelError
 from tiny_codegen.heuristics_matrix import use_tensor_core
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id, stride
+from tiny_codegen.one_product import as_one_product
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.turned_tile import turned_tile
@@ -230,8 +231,10 @@ class GroupChooser(Choices):
     found = Contraction.of(self.root)
     if found is None:
       return False
-    if use_tensor_core(self, found):
+    before = self.root, list(self.opts)
+    if self.capabilities.tensor_cores and use_tensor_core(self, as_one_product(self, found)):
       return True
+    self.root, self.opts = before
     sides = [self._side(found, operand) for operand in found.operands]
     if sides[0] is None or sides[1] is None:
       return False

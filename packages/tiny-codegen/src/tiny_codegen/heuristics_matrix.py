@@ -14,6 +14,7 @@ from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import extent, loops_of, next_loop_id, stride
+from tiny_codegen.one_product import longest
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.tensor_core import TensorCore
 from tiny_codegen.workgroups import lower_workgroups
@@ -68,7 +69,7 @@ def use_tensor_core(chooser: Choices, found: Contraction) -> bool:
 
 def _side(found: Contraction, operand: Operand) -> UOp | None:
   """The longest output loop of an operand alone."""
-  return max(found.own_loops(operand), key=lambda r: (int(r.src[0].vmax), -r.arg[0]), default=None)
+  return longest(found.own_loops(operand), operand)
 
 
 def _moves(found: Contraction, loop: UOp) -> int:
@@ -116,7 +117,7 @@ def _tile(
   rows, columns, steps = inner
   for operand, whole, side in zip(operands, loops, (rows, columns)):
     # in the order of memory, so that a row is read as it stands there
-    order = (steps, side) if operand.step(whole) == 1 else (side, steps)
+    order = (steps, side) if operand.adjacent(whole) else (side, steps)
     if not chooser.take(Opt(OptOps.STAGE, operand.slot, order)):
       return False
   if not chooser.take(Opt(OptOps.TC, steps, (place, rows, columns))):

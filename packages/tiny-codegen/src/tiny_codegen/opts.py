@@ -15,6 +15,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
 | `SPLIT(a, n)` | loop `a` becomes two: blocks of n iterations, and the n iterations of a block as the innermost loop |
 | `SWAP(a, b)` | loops `a` and `b` change places |
+| `MERGE(a, b)` | loops `a` and `b` become one, `a`, which has `b` inside; both belong to the same sums and effects |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
 | `STAGE(None, (a, b))` | what is computed over loop a and again over loop b is computed once, into near memory |
 | `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
@@ -190,6 +191,23 @@ def _swap(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return swapped
 
 
+def _merge(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+  if not isinstance(opt.arg, int):
+    raise _error(opt, "expected the id of the other loop as the argument")
+  a, b = _loop(root, opt), _loop(root, opt, opt.arg)
+  if a is b or kind(a) is not kind(b) or kind(a) not in (AxisType.LOOP, AxisType.REDUCE):
+    raise _error(opt, f"loops {a.arg} and {b.arg} are no two LOOP or REDUCE loops")
+  sizes = extent(a), extent(b)
+  if sizes[0] is None or sizes[1] is None:
+    raise _error(opt, "the extent of a loop is symbolic")
+  closers = [u for u in root.toposort if u.op in CLOSERS or u.op is Ops.STAGE]
+  if any((a in u.src[1:]) != (b in u.src[1:]) for u in closers):
+    raise _error(opt, f"an END, REDUCE or STAGE names one of loops {opt.axis} and {opt.arg} without the other")
+  merged = UOp.range(sizes[0] * sizes[1], a.arg[0], kind(a))
+  root = replace_loop(root, b, merged % sizes[1], lambda u: tuple([r for r in u.src[1:] if r is not b]))
+  return replace_loop(root, a, merged // sizes[1], lambda u: tuple([merged if r is a else r for r in u.src[1:]]))
+
+
 def _pad(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   loop, amount = _loop(root, opt), _amount(opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
@@ -259,6 +277,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
   OptOps.THREAD: _thread,
   OptOps.SPLIT: _block,
   OptOps.SWAP: _swap,
+  OptOps.MERGE: _merge,
   OptOps.PADTO: _pad,
   OptOps.STAGE: _stage,
   OptOps.TC: _tensor_core,

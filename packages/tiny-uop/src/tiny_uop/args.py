@@ -42,6 +42,7 @@ class OptOps(Enum):
   PADTO = "padto"
   SPLIT = "split"
   SWAP = "swap"
+  MERGE = "merge"
   STAGE = "stage"
   NOLOCALS = "nolocals"
 
