@@ -5,7 +5,7 @@ barrier, and through each tensor-core instruction, whose matrices are put togeth
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ class Thread:
     return space[pointer], offset
 
 
-def multiply(mma: UOp, threads: list[Thread]) -> list[Any]:
+def multiply(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
   """The fragments of the result of an MMA that these threads execute together."""
   core: TensorCore = mma.arg
   n, m, k = core.dims
@@ -119,7 +119,7 @@ def multiply(mma: UOp, threads: list[Thread]) -> list[Any]:
   ]
 
 
-def meet(mma: UOp, threads: list[Thread]) -> list[Any]:
+def meet(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
   """What each thread of a workgroup gets of an MMA or a SHUFFLE: neighbours execute it together."""
   if mma.op is Ops.SHUFFLE:
     return [threads[number ^ mma.arg].value(mma.src[0]) for number in range(len(threads))]
@@ -128,7 +128,7 @@ def meet(mma: UOp, threads: list[Thread]) -> list[Any]:
   return [part for start in range(0, len(threads), size) for part in multiply(mma, threads[start : start + size])]
 
 
-def run_group(threads: list[Thread], backwards: bool) -> None:
+def run_group(threads: Sequence[Thread], backwards: bool) -> None:
   """Run the threads of one workgroup, one after the other up to each barrier, to the end."""
   steps = [t.run() for t in threads]
   sent: list[Any] = [None] * len(threads)

@@ -14,6 +14,7 @@ from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.loops import extent, kind, loops_of
 from tiny_codegen.merge_loops import drop_single, merge_loops
 from tiny_codegen.nearby import other_tilings, variations
+from tiny_codegen.nearby_groups import group_candidates, other_choices
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities, Renderer
 from tiny_codegen.separate import separate
@@ -46,14 +47,12 @@ def candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
         yield Opt(OptOps.VECTOR, id, amount)
     if what is AxisType.LOOP and capabilities.has_threads:
       yield Opt(OptOps.THREAD, id, 0)
-    if capabilities.has_local and size is not None:
-      for amount in (8, 16, 32):
-        if size % amount == 0:
-          yield Opt(OptOps.LOCAL if what is AxisType.LOOP else OptOps.GROUP, id, amount)
     if what is AxisType.REDUCE:
       yield from (Opt(OptOps.TC, id, place) for place in range(instructions))
     if size is not None and size % 4 and size > 8:
       yield Opt(OptOps.PADTO, id, 4 if size < 64 else 32)
+  if capabilities.has_local:
+    yield from group_candidates(root, capabilities)
 
 
 @dataclass
@@ -109,13 +108,17 @@ def beam_search(
   kernel: UOp, renderer: Renderer, measure: Measure, width: int, build: Build
 ) -> tuple[tuple[Opt, ...], float]:
   """The fastest Opts found, and their time in seconds: starting from none, from what the heuristics choose and, for a
-  sum of products, from other tilings that the cost model thinks well of.
+  sum of products, from other tilings that the cost model thinks well of; on a target with workgroups, from what the
+  heuristics choose with other sizes.
 
   `measure(program)` gives seconds; where it raises or gives no finite time the candidate is out.
   """
   root, capabilities = before_opts(kernel), renderer.capabilities
   search, chosen = _Search(kernel, root, renderer, measure, build), choose_opts(root, capabilities)
-  starts = [chosen, (), *other_tilings(root, capabilities, TILINGS * width)]
+  if capabilities.has_local:
+    starts = [chosen, (), *other_choices(root, capabilities)]
+  else:
+    starts = [chosen, (), *other_tilings(root, capabilities, TILINGS * width)]
   beam = sorted(dict.fromkeys(starts), key=search.time)[:width]
   for _ in range(MAX_STEPS):
     best = search.time(beam[0])

@@ -48,9 +48,25 @@ LARGE = 1 << 16  # results of which each thread may have several
 UNROLLED, UNROLLED_NODES = 8, 160  # iterations of a loop that is written out, and nodes they become
 
 
+@dataclass(frozen=True)
+class Sizes:
+  """What the choice goes by, where a search tries others: threads of a workgroup, those that share a sum (0: as many as
+  pay), and of tiles of products rows and columns of a thread's, threads along a side, and steps of the sum."""
+
+  wanted: int = WANTED
+  sharing: int = 0
+  registers: tuple[int, ...] = REGISTERS
+  sides: tuple[int, ...] = SIDES
+  steps: tuple[int, ...] = STEPS
+
+
 def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """The optimisations for a kernel on a target with workgroups."""
-  chooser = GroupChooser(root, capabilities)
+  return choose_with(GroupChooser(root, capabilities))
+
+
+def choose_with(chooser: GroupChooser) -> tuple[Opt, ...]:
+  """What a chooser chooses."""
   if not chooser.product() and not chooser.turned():
     chooser.reductions()
     chooser.unroll()
@@ -65,6 +81,7 @@ class GroupChooser(Choices):
 
   threads: int = 1
   """In a workgroup, so far."""
+  sizes: Sizes = Sizes()
 
   def split(self, op: OptOps, loop: int, amount: int) -> bool:
     """Take n iterations of a loop inside, padded if need be."""
@@ -166,6 +183,9 @@ class GroupChooser(Choices):
 
   def _group_size(self, length: int, terms: float, results: float) -> int:
     """Threads for a sum of so many terms, so many of which are along the loop that they share."""
+    amount = self.sizes.sharing
+    if amount:
+      return self.most(min(amount, length))
     amount = self.capabilities.wave
     if amount:
       while amount < LARGEST and amount * results < FULL and amount * 2 * TERMS <= terms and amount * 2 <= length:
@@ -207,10 +227,10 @@ class GroupChooser(Choices):
     """LOCAL on output loops, from the one that is adjacent in memory outwards, until a workgroup has threads enough."""
     reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE and iterations(u.src[1:]) > RECOMPUTED]
     free = [r for r in self.outputs() if all(r in u.ranges for u in reduces)]
-    while free and self.threads * 2 <= WANTED:
+    while free and self.threads * 2 <= self.sizes.wanted:
       loop = self._adjacent(free)
       free.remove(loop)
-      amount = self.most(threads_for(int(loop.src[0].vmax), WANTED // self.threads))
+      amount = self.most(threads_for(int(loop.src[0].vmax), self.sizes.wanted // self.threads))
       if amount > 1 and self.split(OptOps.LOCAL, loop.arg[0], amount):
         self.threads *= amount
 
@@ -255,13 +275,14 @@ class GroupChooser(Choices):
 
   def _tile(self, loop: int, found: Contraction) -> bool:
     size = int(loops_of(self.root)[loop].src[0].vmax)
-    enough = found.outputs / (SIDES[0] * REGISTERS[0]) ** 2 >= MANY
-    side = next(s for s in SIDES if (s <= size and (enough or s < SIDES[0])) or s == SIDES[-1])
+    sides, registers = self.sizes.sides, self.sizes.registers
+    enough = found.outputs / (sides[0] * registers[0]) ** 2 >= MANY
+    side = next(s for s in sides if (s <= size and (enough or s < sides[0])) or s == sides[-1])
     if not self.split(OptOps.LOCAL, loop, side):
       return False
     self.threads *= side
     rest = extent(loops_of(self.root).get(loop, self.root)) if loop in loops_of(self.root) else 1
-    for rows in REGISTERS:
+    for rows in registers:
       if rest is not None and (rest % rows == 0 or rest >= 8 * rows):
         return self.split(OptOps.UPCAST, loop, rows)
     return True
@@ -271,7 +292,7 @@ class GroupChooser(Choices):
     summed = [r.arg[0] for r in found.reduce.src[1:]]
     loop = max(summed, key=lambda i: int(loops_of(self.root)[i].src[0].vmax))
     size = extent(loops_of(self.root)[loop])
-    steps = next((s for s in STEPS if size is not None and size % s == 0 and size > s), None)
+    steps = next((s for s in self.sizes.steps if size is not None and size % s == 0 and size > s), None)
     if steps is None:
       return
     before, inner = (self.root, list(self.opts)), next_loop_id(self.root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
 
@@ -10,6 +10,7 @@ from tiny_codegen.contraction import Contraction
 from tiny_codegen.dot_choices import Way, ways
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.heuristics import Chooser
+from tiny_codegen.nearby_groups import other_threads
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tiling import ranked_tilings
@@ -53,12 +54,18 @@ def variations(root: UOp, opts: tuple[Opt, ...], capabilities: Capabilities) -> 
     changed = [(*before, *after)]
     for amount in _amounts(opt, capabilities):
       changed.append((*_padded(before, opt, amount), replace(opt, arg=amount), *after))
-    for other in changed:
-      try:
-        apply_opts(root, other, capabilities)
-      except KernelOptError:
-        continue
-      yield other
+    yield from _fitting(root, changed, capabilities)
+  if capabilities.has_local:
+    yield from _fitting(root, other_threads(opts), capabilities)
+
+
+def _fitting(root: UOp, lists: Iterable[tuple[Opt, ...]], capabilities: Capabilities) -> Iterator[tuple[Opt, ...]]:
+  for opts in lists:
+    try:
+      apply_opts(root, opts, capabilities)
+    except KernelOptError:
+      continue
+    yield opts
 
 
 def _amounts(opt: Opt, capabilities: Capabilities) -> list[int]:
