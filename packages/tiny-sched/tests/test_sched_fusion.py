@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tiny_sched import schedule
-from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
 from tiny_uop.context import Context
 
 Execute = Callable[[UOp, dict[UOp, Any]], None]
@@ -168,6 +168,16 @@ def test_expensive_operand_of_a_matmul_is_computed_once(run: Run) -> None:
 
 def test_normalised_operand_of_a_matmul_is_computed_once(run: Run) -> None:
   assert len(run(matmul(layernorm(new(64, 64)), new(64, 64)))) == 2
+
+
+def test_what_is_widened_is_kept_narrow() -> None:
+  """Weights that are rounded to float16 and widened again for a product take two bytes each in between."""
+  x, w = new(64, 96), new(96, 64, dtype=dtypes.float16)
+  weights = softmax(x).cast(dtypes.float16).cast(dtypes.float32)
+  linear = schedule(UOp.sink(stored(matmul(weights, w.cast(dtypes.float32)))))
+  last = linear.src[-1].src[0]
+  read = {u.arg: u.dtype.base for u in last.toposort if u.op is Ops.PARAM and u.arg and isinstance(u.dtype, PtrDType)}
+  assert len(linear.src) == 2 and set(read.values()) == {dtypes.float16}
 
 
 def test_softmax_of_a_matmul(run: Run) -> None:

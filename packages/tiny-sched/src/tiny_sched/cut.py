@@ -12,7 +12,7 @@ from math import prod
 
 from tiny_sched.facts import CHEAP_ALU, CHEAP_LOADS, Below, Facts, is_alu
 from tiny_sched.index import Index, largest, largest_size
-from tiny_uop import AxisType, Ops, UOp
+from tiny_uop import AxisType, Ops, UOp, dtypes
 
 SMALL = 16384  # iterations that cost less than another kernel launch
 TINY = 2048
@@ -83,6 +83,15 @@ def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluati
   return facts.loads > CHEAP_LOADS or facts.alu > CHEAP_ALU
 
 
+def _is_widened(u: UOp) -> bool:
+  """Whether a float is a narrower one exactly: what gets memory, if anything does, is the narrower one."""
+  return (
+    u.op is Ops.CAST
+    and u.dtype.kind == u.src[0].dtype.kind == "float"
+    and (u.dtype is not u.src[0].dtype and dtypes.can_lossless_cast(u.src[0].dtype, u.dtype))
+  )
+
+
 def materialise(
   u: UOp, facts: Facts, demands: Iterable[Demand], kernel_loops: tuple[UOp, ...], contracts: bool = False
 ) -> bool:
@@ -95,7 +104,7 @@ def materialise(
     # loops can be tiled for one contraction, not for two at once
     too_many = contracts and facts.contraction and uses[0].evaluations * _reduced(u) > SMALL
     return too_many or _materialise_reduce(u, uses, kernel_loops)
-  if not is_alu(u) and u.op is not Ops.REDUCE:
+  if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u):
     return False
   evaluations = sum(d.evaluations for d in uses)
   return _materialise_alu(facts, uses, evaluations / max(largest_size(u.shape), 1), evaluations)
