@@ -98,10 +98,11 @@ def test_gradient_of_the_weights() -> None:
 
 
 def test_loops_become_one_where_a_tile_gains_by_it() -> None:
-  assert merges(forward((32, 64, 56, 64))) == [(2, 3)]  # 3136 places of an image are 49 tiles
-  assert merges(forward((32, 512, 7, 512))) == [(2, 3), (0, 2)]  # 49 are not, but those of 32 images are
-  assert merges(forward((32, 64, 64, 64))) == []
-  assert merges(forward((8, 3, 64, 64))) == [(5, 6), (4, 5)]  # 27 terms, not three
+  summed = [(5, 6), (4, 5)]  # weights lie in rows of all terms of a sum, not along channels or filters
+  assert merges(forward((32, 64, 56, 64))) == [(2, 3), *summed]  # 3136 places of an image are 49 tiles
+  assert merges(forward((32, 512, 7, 512))) == [(2, 3), (0, 2), *summed]  # 49 are not, but those of 32 images are
+  assert merges(forward((32, 64, 64, 64))) == summed
+  assert merges(forward((8, 3, 64, 64))) == summed  # 27 terms, not three
 
 
 def test_sums_over_places_are_read_in_rows() -> None:

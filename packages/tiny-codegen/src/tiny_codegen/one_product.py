@@ -23,7 +23,8 @@ WASTE = 1.1  # times as many products may be computed as are needed, where a loo
 def as_one_product(chooser: Choices, found: Contraction) -> Contraction:
   """The sum of products with loops merged where its tiles gain by it; as it is where they do not."""
   summed = [r for r in found.reduce.src[1:] if extent(r) is not None]
-  merges, in_rows = [], False
+  merges: list[Opt] = []
+  scattered = False
   for operand in found.operands:
     loops = found.own_loops(operand)
     tile = [r for r in (longest(loops, operand), longest(summed)) if r is not None]
@@ -31,8 +32,8 @@ def as_one_product(chooser: Choices, found: Contraction) -> Contraction:
     # a tile that would go across the rows of memory goes along them when it has the loops around them, too
     along = not rows and _row(operand, loops) > _row(operand, summed)
     merges += _merges(loops, TILE, along)
-    in_rows = in_rows or rows or along
-  merges += _merges(summed, STEP, not in_rows and any(_row(operand, summed) for operand in found.operands))
+    scattered = scattered or (not rows and not along and _row(operand, summed) > 0)
+  merges += _merges(summed, STEP, scattered)
   before = chooser.root, list(chooser.opts)
   if not merges or not chooser.take(*merges):
     return found
