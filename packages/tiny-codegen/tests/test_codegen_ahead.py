@@ -11,7 +11,7 @@ from codegen_kernels import data, garbage, loop, over, param
 from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
 from tiny_codegen.loops import stride
 from tiny_codegen.render.llvm_ahead import Piece, panels_ahead
-from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, evaluate
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")
 CACHES = CacheSizes(32 << 10, 256 << 10, 1 << 20)
@@ -65,6 +65,42 @@ def test_each_step_takes_a_few_instructions() -> None:
   assert len(re.findall(r"\n", body)) < 30, "where a column begins is computed before the loop"
   assert "div" not in body
   assert "rem" not in body
+
+
+def window(images: int = 2, channels: int = 32, size: int = 128, outputs: int = 32) -> UOp:
+  """A convolution of 3×3 taps: for each row of places, a window of three padded rows of each channel is packed."""
+  n, o, y, x = loop(images, 0), loop(outputs, 1), loop(size, 2), loop(size, 3)
+  c, i, j = over(channels, 4), over(3, 5), over(3, 6)
+  row, column = y + i - 1, x + j - 1
+  inside = (row >= 0) & (row < size) & (column >= 0) & (column < size)
+  place = ((n * channels + c) * size + row) * size + column
+  pixel = param(1, images * channels * size * size).index(place, inside).load(UOp.const(dtypes.float32, 0.0))
+  weight = param(2, outputs * channels * 9).index(((o * channels + c) * 3 + i) * 3 + j).load()
+  out = param(0, images * outputs * size * size).index(((n * outputs + o) * size + y) * size + x)
+  end = out.store((pixel * weight).reduce(Ops.ADD, c, i, j)).end(n, o, y, x)
+  opts = (
+    Opt(OptOps.VECTOR, 1, LANES), Opt(OptOps.UPCAST, 3, 8), Opt(OptOps.SWAP, 0, 1), Opt(OptOps.SWAP, 0, 2),
+    Opt(OptOps.STAGE, 2, (4, 5, 6)), Opt(OptOps.STAGE, 1, (3, 4, 5, 6, 8)),
+  )  # fmt: skip
+  return UOp.sink(end, arg=KernelInfo("window", opts))
+
+
+def test_windows_are_asked_for_row_by_row() -> None:
+  size, channels = 128, 32
+  ((loop, found),) = pieces(window(size=size, channels=channels)).items()
+  assert loop.src[0].arg == channels, "the loop over what is packed one after the other, not the taps inside"
+  tiles = size // 8
+  lines = set()
+  outside = sorted({r for piece in found for r in piece.start.ranges if r is not loop}, key=lambda r: r.arg[0])
+  *others, tile = outside
+  for at in range(tiles):
+    for piece in found:
+      assert piece.step == size * size
+      start = evaluate(piece.start, {**dict.fromkeys(others, 0), tile: at})
+      assert isinstance(start, int)
+      lines.add(start // LINE)
+  image = channels * size * size  # the next one, whose first row of places reads two rows
+  assert lines >= {(image + row * size + column) // LINE for row in (0, 1) for column in range(size)}
 
 
 def test_what_the_second_level_keeps_is_there() -> None:

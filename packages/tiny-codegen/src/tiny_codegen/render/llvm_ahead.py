@@ -7,30 +7,33 @@ of what will be packed next, into the second cache level, which has room for it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tiny_codegen.loops import stride
+from tiny_codegen.loops import stride, terms
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_prefetch import prefetch
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import value_type
-from tiny_uop import AddrSpace, AxisType, Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, PtrDType, UOp
 
 LEAST_STEPS = 32
 """Iterations of a sum that are worth the few instructions which find out what to ask for."""
 ROOM = 7 / 8
 """Of the second level, what there has to be room in for the panel, its source, the next one, and what else is read."""
+SELDOM = 16
+"""Steps for a line: where there are more, packing takes hardly any time, and asking would take some of every step."""
 MOST_LINES = 2
-"""That a step asks for: more would be in the way of what it reads itself."""
+"""That a step of a sum asks for: more would be in the way of what it reads itself."""
 
 
 @dataclass(frozen=True)
 class Piece:
-  """A column of lines of what the next panel reads: the element at `start`, an expression over the loops around that of
-  the sum, and others each `step` elements after the one before, one in `every` (a power of two) iterations."""
+  """A column of lines of what is packed next: the element at `start`, an expression over the loops around that of the
+  sum, and others each `step` elements after the one before, one in `every` (a power of two) iterations."""
 
   pointer: UOp
   start: UOp
@@ -39,37 +42,70 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class _Load:
+  """What a loop nest that packs reads at a time: elements at what its own loops add to the sum of `rest`."""
+
+  index: UOp
+  rest: frozenset[UOp]
+  constant: int
+  steps: tuple[tuple[UOp, int], ...]
+  count: int
+
+  @staticmethod
+  def of(load: UOp, own: tuple[UOp, ...]) -> _Load | None:
+    """None where an own loop moves it by no known step."""
+    index, rest, constant = load.src[0], set[UOp](), 0
+    for term in terms(index.src[1]):
+      if term.op is Ops.CONST:
+        constant += int(term.arg)
+      elif term.ranges.isdisjoint(own):
+        rest.add(term)
+    steps = [(r, stride(index.src[1], r)) for r in own]
+    known = tuple([(r, step) for r, step in steps if step is not None])
+    return _Load(index, frozenset(rest), constant, known, load.dtype.count) if len(known) == len(own) else None
+
+  def spans(self, along: UOp, itemsize: int) -> Iterator[tuple[int, int]]:
+    """(first byte, the one behind) of what one iteration of a loop reads, from where the sum of `rest` is."""
+    inside = [(step, _extent(r)) for r, step in self.steps if r is not along]
+    for counters in itertools.product(*[range(size) for _, size in inside]):
+      first = self.constant + sum(step * n for (step, _), n in zip(inside, counters))
+      yield first * itemsize, (first + self.count) * itemsize
+
+
+@dataclass(frozen=True)
 class _Filling:
-  """A loop nest that packs a panel: near memory, what it reads, the loops around it, and its own."""
+  """A loop nest that packs an operand as it is: near memory, the loops around it, its own, and what it reads."""
 
   memory: UOp
-  load: UOp
   around: tuple[UOp, ...]
   own: tuple[UOp, ...]
+  loads: tuple[_Load, ...]
 
   @property
-  def nbytes(self) -> int:
-    """Of near memory."""
-    assert isinstance(self.memory.dtype, PtrDType)
-    return self.memory.dtype.size * self.memory.dtype.base.itemsize
+  def itemsize(self) -> int:
+    """Of what is read."""
+    return _base(self.loads[0].index.src[0]).itemsize
 
 
 def panels_ahead(
   linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes
 ) -> dict[UOp, tuple[UOp, tuple[Piece, ...]]]:
   """By the loop of a sum: near memory that it reads, and what its iterations are to ask for."""
-  sizes = {p.slot: p.size * p.dtype.itemsize for p in info.params}
-  large = {p.slot for p in info.params if not p.written and sizes[p.slot] > caches.second}
-  others = sum(sizes[p.slot] for p in info.params if not p.written and p.slot not in large)
-  fillings = {f.memory: f for f in _fillings(linear, large) if others + 3 * f.nbytes <= caches.second * ROOM}
-  found = {}
+  sizes = {p.slot: p.size * p.dtype.itemsize for p in info.params if not p.written}
+  large = {slot for slot, size in sizes.items() if size > caches.second}
+  if not large:
+    return {}
+  near = {u: u.dtype.size * u.dtype.base.itemsize for u in linear if _is_near(u) and isinstance(u.dtype, PtrDType)}
+  found: dict[UOp, tuple[UOp, tuple[Piece, ...]]] = {}
+  fillings, direct = _fillings(linear, large), sum(sizes[slot] for slot in _summed(linear) & (set(sizes) - large))
   for loop, around, memories in _sums(linear):
     for memory in memories:
       filling = fillings.get(memory)
       if filling is not None and around[: len(filling.around)] == filling.around:
-        pieces = _pieces(filling, around[len(filling.around) :], loop)
-        if pieces:
-          found[loop] = memory, pieces
+        if sum(near.values()) + 2 * near[memory] + direct <= caches.second * ROOM:
+          at, pieces = _pieces(filling, (*around[len(filling.around) :], loop))
+          if pieces and at not in found:
+            found[at] = memory, pieces
   return found
 
 
@@ -79,8 +115,7 @@ def ask(body: Function, piece: Piece, first: str, counter: UOp, near: str) -> No
   kind, number = value_type(counter.dtype), body.operand(counter)
   row = number if piece.every == 1 else body.let(f"lshr {kind} {number}, {piece.every.bit_length() - 1}")
   wide = row if kind == "i64" else body.let(f"zext {kind} {row} to i64")
-  assert isinstance(piece.pointer.dtype, PtrDType)
-  step = body.let(f"mul i64 {wide}, {piece.step * piece.pointer.dtype.base.itemsize}")
+  step = body.let(f"mul i64 {wide}, {piece.step * _base(piece.pointer).itemsize}")
   address = body.let(f"getelementptr i8, ptr {first}, i64 {step}")
   if piece.every > 1:
     part = body.let(f"and {kind} {number}, {piece.every - 1}")
@@ -88,9 +123,10 @@ def ask(body: Function, piece: Piece, first: str, counter: UOp, near: str) -> No
   prefetch(body, address, write=False, level=2)
 
 
-def _fillings(linear: Sequence[UOp], large: set[int]) -> Iterator[_Filling]:
-  """Of operands that are read as they are, a vector at a time."""
+def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
+  """Loop nests that pack what they read as it is, by near memory."""
   loops: list[UOp] = []
+  found: dict[UOp, _Filling] = {}
   for u in linear:
     if u.op is Ops.RANGE:
       loops.append(u)
@@ -98,12 +134,18 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> Iterator[_Filling]:
       del loops[len(loops) - len(u.src) + 1 :]
     elif u.op is Ops.STORE and (memory := _near(u.src[0])) is not None and u.src[1].op is Ops.LOAD:
       index = u.src[1].src[0]
-      if index.src[0].op is Ops.PARAM and index.src[0].arg in large and len(index.src) == 2:
-        written = u.src[0].src[1].toposort
-        own = tuple([r for r in loops if r in written])
+      if index.src[0].op is Ops.PARAM and index.src[0].arg in large and index.src[1].dtype.count == 1:
+        own = tuple([r for r in loops if r in u.src[0].src[1].toposort])
         around = tuple(loops[: len(loops) - len(own)])
-        if around and around[-1].arg[1] is AxisType.LOOP and own and tuple(loops[len(around) :]) == own:
-          yield _Filling(memory, u.src[1], around, own)
+        load = _Load.of(u.src[1], own)
+        first = found.get(memory)
+        if load is None or not around or around[-1].arg[1] is not AxisType.LOOP or (*around, *own) != tuple(loops):
+          continue
+        if first is None and own and all(map(_extent, own)):
+          found[memory] = _Filling(memory, around, own, (load,))
+        elif first is not None and own[:1] == first.own[:1] and load.rest == first.loads[0].rest:
+          found[memory] = replace(first, loads=(*first.loads, load))
+  return found
 
 
 def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], list[UOp]]]:
@@ -123,58 +165,126 @@ def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], list[UO
       read = []
 
 
+def _summed(linear: Sequence[UOp]) -> set[int]:
+  """The operands that loops of sums read from where they are."""
+  loops: list[UOp] = []
+  found = set()
+  for u in linear:
+    if u.op is Ops.RANGE:
+      loops.append(u)
+    elif u.op is Ops.END:
+      del loops[len(loops) - len(u.src) + 1 :]
+    elif u.op is Ops.LOAD and u.src[0].src[0].op is Ops.PARAM and loops and loops[-1].arg[1] is AxisType.REDUCE:
+      found.add(u.src[0].src[0].arg)
+  return found
+
+
 def _near(index: UOp) -> UOp | None:
   """The near memory that is addressed."""
   pointer = index.src[0]
   while pointer.op is Ops.AFTER:
     pointer = pointer.src[0]
-  dtype = pointer.dtype
-  return pointer if pointer.op is Ops.ALLOC and isinstance(dtype, PtrDType) and dtype.space is AddrSpace.LOCAL else None
+  return pointer if _is_near(pointer) else None
+
+
+def _is_near(u: UOp) -> bool:
+  return u.op is Ops.ALLOC and isinstance(u.dtype, PtrDType) and u.dtype.space is AddrSpace.LOCAL
+
+
+def _base(pointer: UOp) -> DType:
+  assert isinstance(pointer.dtype, PtrDType)
+  return pointer.dtype.base
 
 
 def _extent(loop: UOp) -> int:
   return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else 0
 
 
-def _pieces(filling: _Filling, tiles: tuple[UOp, ...], loop: UOp) -> tuple[Piece, ...]:
-  """What the steps of the sum ask for: another column of lines of the next panel in each tile; or a part of one, where
-  there are more tiles than columns. None if the steps are too few."""
-  steps, counts = _extent(loop), [_extent(r) for r in tiles]
-  along = next((r for r in filling.own if _extent(r) == steps), None)
-  if along is None or steps < LEAST_STEPS or not all(counts):
-    return ()
-  offset, dtype = filling.load.src[0].src[1], filling.load.dtype
-  lines, others = -(-dtype.itemsize // LINE), [r for r in filling.own if r is not along]
-  if not all(_extent(r) for r in others):
-    return ()
-  columns, many = lines * math.prod(_extent(r) for r in others), math.prod(counts)
-  each = -(-columns // many)
-  if each > MOST_LINES:
-    return ()
-  tile, step = _counted(tiles, loop), stride(offset, along)
-  if step is None:
-    return ()
-  parts = 1 << max(many // columns, 1).bit_length() - 1
-  while steps % parts:
+def _pieces(filling: _Filling, inside: tuple[UOp, ...]) -> tuple[UOp, tuple[Piece, ...]]:
+  """A loop of a sum, and what its iterations ask for: another column of lines of what is packed next in each tile; or
+  of a part of one, where there are more tiles than columns. Nothing if the steps are too few. `inside`: the loops from
+  the packing to the sum."""
+  sums = list(itertools.takewhile(lambda r: r.arg[1] is AxisType.REDUCE, reversed(inside)))[::-1]
+  tiles, along = inside[: len(inside) - len(sums)], filling.own[0]
+  walked = [p for p in range(1, len(sums) + 1) if math.prod(map(_extent, sums[:p])) == _extent(along)]
+  steps = math.prod(map(_extent, sums))
+  if not walked or steps < LEAST_STEPS or not all(map(_extent, tiles)) or not _same_integers(filling, inside):
+    return sums[-1], ()
+  outer, loop, work = sums[: walked[0] - 1], sums[walked[0] - 1], steps // _extent(along)
+  lines, many = _lines(filling, along), math.prod(map(_extent, tiles))
+  step = dict(filling.loads[0].steps)[along]
+  each = -(-len(lines) // many)
+  if not lines or each > MOST_LINES * work or many > SELDOM * len(lines):
+    return loop, ()
+  parts = 1 << max(many // len(lines), 1).bit_length() - 1
+  while _extent(loop) % parts:
     parts //= 2
-  following = filling.around[-1]
-  row = _times(_rest(tile, parts), steps // parts)
+  following, itemsize = filling.around[-1], filling.itemsize
+  tile, base = _counted(tiles, loop), loop.const_like(0)
+  for term in sorted(filling.loads[0].rest, key=lambda term: term.render()):
+    base = _plus(base, term)
+  base = base.substitute({following: _plus(following, following.const_like(1))})
+  row = _plus(_times(_counted(tuple(outer), loop), _extent(loop)), _times(_rest(tile, parts), _extent(loop) // parts))
+  base = _plus(base, _times(row, step))
   found = []
   for number in range(each):
     column = _plus(_times(_whole(tile, parts), each), loop.const_like(number))
-    place, rest = {along: row, following: _plus(following, following.const_like(1))}, _whole(column, lines)
-    for r in reversed(others):
-      place[r] = _rest(rest, _extent(r))
-      rest = _whole(rest, _extent(r))
-    start = _plus(offset.substitute(place), _times(_rest(column, lines), LINE // dtype.scalar().itemsize))
-    found.append(Piece(filling.load.src[0].src[0], start, step, parts))
-  return tuple(found)
+    place = _linear(lines, column, itemsize)
+    if place is None:
+      return loop, ()
+    found.append(Piece(filling.loads[0].index.src[0], _plus(base, place), step, parts))
+  return loop, tuple(found)
 
 
-def _counted(tiles: tuple[UOp, ...], loop: UOp) -> UOp:
-  """The number of a tile."""
-  number = loop.const_like(0)
-  for r in tiles:
+def _same_integers(filling: _Filling, loops: tuple[UOp, ...]) -> bool:
+  """Whether counters and offsets have one type, so that they can be added up."""
+  return len({u.dtype for u in (*loops, *filling.around, *filling.loads[0].rest, filling.loads[0].index.src[1])}) == 1
+
+
+def _lines(filling: _Filling, along: UOp) -> list[int]:
+  """A byte of each cache line that one iteration of a loop reads, from where the filling begins."""
+  itemsize = filling.itemsize
+  spans = sorted(itertools.chain(*[load.spans(along, itemsize) for load in filling.loads]))
+  pieces: list[list[int]] = []
+  for first, behind in spans:
+    if pieces and first <= pieces[-1][1] + LINE // 2:
+      pieces[-1][1] = max(pieces[-1][1], behind)
+    else:
+      pieces.append([first, behind])
+  # a piece that may begin anywhere in a line can end in one more
+  starts = [first for first, _ in pieces] + [itemsize * step for step in _steps(filling, along)]
+  more = 0 if all(start % LINE == 0 for start in starts) else LINE - 1
+  return [byte for first, behind in pieces for byte in range(first, behind + more, LINE)]
+
+
+def _steps(filling: _Filling, along: UOp) -> Iterator[int]:
+  """By how many elements the loops that do not pack one piece move it; 1 where that is not known."""
+  yield dict(filling.loads[0].steps)[along]
+  for term in filling.loads[0].rest:
+    for loop in term.ranges or (term,):
+      yield stride(term, loop) or 1
+
+
+def _linear(lines: list[int], column: UOp, itemsize: int) -> UOp | None:
+  """The element in a line, by its number: an expression for lines that are evenly far apart, in groups that are, too.
+  None for others."""
+  steps = [b - a for a, b in itertools.pairwise(lines)]
+  group = next((n + 1 for n, step in enumerate(steps) if step != steps[0]), len(lines))
+  far = lines[group] - lines[0] if group < len(lines) else 0
+  near = steps[0] if group > 1 else 0
+  if any(line != lines[0] + n // group * far + n % group * near for n, line in enumerate(lines)):
+    return None
+  if any(m % itemsize for m in (lines[0], far, near)):
+    return None
+  inside = _times(_rest(column, group), near // itemsize) if near else column.const_like(0)
+  start = column.const_like(lines[0] // itemsize)
+  return _plus(_plus(start, _times(_whole(column, group), far // itemsize) if far else inside.const_like(0)), inside)
+
+
+def _counted(loops: tuple[UOp, ...], like: UOp) -> UOp:
+  """The number of an iteration of a loop nest."""
+  number = like.const_like(0)
+  for r in loops:
     number = _plus(_times(number, _extent(r)), r)
   return number
 
