@@ -92,10 +92,11 @@ def panels_ahead(
 ) -> dict[UOp, tuple[UOp, tuple[Piece, ...]]]:
   """By the loop of a sum: near memory that it reads, and what its iterations are to ask for."""
   sizes = {p.slot: p.size * p.dtype.itemsize for p in info.params if not p.written}
-  large = {slot for slot, size in sizes.items() if size > caches.second}
-  if not large:
-    return {}
   near = {u: u.dtype.size * u.dtype.base.itemsize for u in linear if _is_near(u) and isinstance(u.dtype, PtrDType)}
+  kept = caches.second - sum(near.values())
+  large = {slot for slot, size in sizes.items() if size > kept}
+  if not near or not large:
+    return {}
   found: dict[UOp, tuple[UOp, tuple[Piece, ...]]] = {}
   fillings, direct = _fillings(linear, large), sum(sizes[slot] for slot in _summed(linear) & (set(sizes) - large))
   for loop, around, memories in _sums(linear):
