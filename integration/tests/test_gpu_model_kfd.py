@@ -27,7 +27,7 @@ from tiny_runtime import Binary, CompileError, DeviceLost, GraphKernel, OutOfMem
 from tiny_runtime.hcq import QueueDevice
 from tiny_runtime.hcq.pool import Memory
 from tiny_runtime.hcq.programs import Program
-from tiny_runtime_amd import CodeObject, aql, hardware, queue
+from tiny_runtime_amd import AMD, CodeObject, aql, hardware, queue
 from tiny_runtime_amd.hardware import AMDHardware
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 
@@ -61,12 +61,12 @@ def driver(device: QueueDevice) -> AMDHardware:
   return device.hardware
 
 
-def scaled(name: str = "scaled", *, beyond: int = 0) -> Binary:
+def scaled(name: str = "scaled", *, beyond: int = 0, arch: str = "gfx942") -> Binary:
   """p0[i] = p1[i + beyond] * n, with n an integer of the launch."""
   i, n = UOp.range(N, 0), UOp.variable("n", 0, 9)
   place = UOp.param(1, F.ptr(N + beyond)).index(i + beyond).load()
   done = UOp.param(0, F.ptr(N)).index(i).store(place * n.cast(F)).end(i)
-  return ModelBackend().compiler("gfx942").compile(UOp.sink(done, arg=KernelInfo(name)))
+  return AMD.compiler(arch).compile(UOp.sink(done, arg=KernelInfo(name)))
 
 
 def with_private(binary: Binary, nbytes: int) -> Binary:
@@ -220,6 +220,20 @@ def test_private_memory_grows(device: QueueDevice, backend: ModelBackend) -> Non
     device.load(with_private(binary, 500000))
 
 
+def test_waves_of_32_threads() -> None:
+  backend = ModelBackend(gpu="gfx1100")
+  assert backend.probe() == ["gfx1100"]
+  device, binary = backend.open(0), scaled(arch="gfx1100")
+  source = np.arange(N, dtype=np.float32)
+  memory = filled(device, source)
+  for private, n in ((0, 2), (100, 3), (300, 1)):
+    program = device.load(with_private(binary, private) if private else binary)
+    device.launch(program, [(memory, 0), (memory, 0)], [n], *sizes(binary))
+  assert (contents(device, memory) == 6 * source).all() and backend.model.processor.private == 300
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
 def test_launches_that_are_too_large_say_how_large(device: QueueDevice) -> None:
   binary, memory = scaled(), device.alloc(4 * N)
   program = device.load(binary)
@@ -233,10 +247,8 @@ def test_launches_that_are_too_large_say_how_large(device: QueueDevice) -> None:
 
 def test_code_that_is_not_for_this_device(device: QueueDevice) -> None:
   binary = scaled()
-  other = (
-    ModelBackend()
-    .compiler("gfx1100")
-    .compile(UOp.sink(UOp.param(0, F.ptr(1)).index(0).store(UOp.const(F, 1.0)), arg=KernelInfo("other")))
+  other = AMD.compiler("gfx1100").compile(
+    UOp.sink(UOp.param(0, F.ptr(1)).index(0).store(UOp.const(F, 1.0)), arg=KernelInfo("other"))
   )
   for wrong, message in (
     (replace(binary, code=b"nothing of the kind"), "is no code object"),

@@ -1,7 +1,7 @@
 """A model of KFD, the compute part of Linux's amdgpu: the system calls that tiny-runtime-amd makes, after
 linux/kfd_ioctl.h and what the driver checks in Linux 6.12.
 
-A machine with one GPU, gfx942. Memory is memory of this process at the addresses that were asked for. What is put
+A machine with one GPU. Memory is memory of this process at the addresses that were asked for. What is put
 into a queue happens while someone waits for events, and not before, so that whoever does not wait sees that. Misuse is
 an error with its own text in `Model.misuse`, which tests look at.
 """
@@ -20,7 +20,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from gpu_model.kfd_objects import GPU_ID, Buffer, Event, Misuse, Queue, Refusal, ticks
+from gpu_model.kfd_objects import GPU_ID, GPUS, Buffer, Event, Misuse, Queue, Refusal, ticks
 from gpu_model.kfd_packets import Processor
 from tiny_runtime_amd.gpus import Places
 from tiny_runtime_amd.kfd import NUMBERS, Apertures, EventData
@@ -30,23 +30,20 @@ MEMORY = 64 << 20
 NODE, MINOR = 1, 128
 PAGE = 4096
 END_OF_PIPE = PAGE
-STACK, GROUPS, DEBUGGER, DIES = 12288, 23191552, 48640, 8
-"""Of the area where waves are saved: what KFD has for MI300X, whose dies have 38 compute units."""
 VRAM, GTT, SYSTEM_LIMIT = 1, 2, 1 << 30
 KNOWN_FLAGS = VRAM | GTT | 0x1F << 25 | 3 << 30
 DOORBELLS, DOORBELL_TYPE = 8192, 3 << 62
 PROPERTIES = {
-  "cpu_cores_count": 0, "simd_count": 1216, "mem_banks_count": 1, "max_waves_per_simd": 8, "lds_size_in_kb": 64,
-  "wave_front_size": 64, "array_count": 32, "simd_arrays_per_engine": 1, "cu_per_simd_array": 10, "simd_per_cu": 4,
-  "max_slots_scratch_cu": 32, "gfx_target_version": 90402, "drm_render_minor": MINOR, "num_xcc": DIES,
+  "cpu_cores_count": 0, "mem_banks_count": 1, "lds_size_in_kb": 64, "max_slots_scratch_cu": 32,
+  "drm_render_minor": MINOR,
 }  # fmt: skip
 
 
 class Model:
   """The machine; a `System` of tiny-runtime-amd."""
 
-  def __init__(self, memory: int = MEMORY, major: int = 1) -> None:
-    self.memory, self.major = memory, major
+  def __init__(self, memory: int = MEMORY, major: int = 1, gpu: str = "gfx942") -> None:
+    self.memory, self.major, self.facts = memory, major, GPUS[gpu]
     self.misuse: list[str] = []
     self.lock = threading.RLock()
     self.linux = Linux()
@@ -74,7 +71,8 @@ class Model:
 
   def _write_files(self) -> None:
     """What sysfs and /dev have: a processor, and the GPU."""
-    for node, properties in ((0, {"cpu_cores_count": 8, "gfx_target_version": 0}), (NODE, PROPERTIES)):
+    facts = {**PROPERTIES, **self.facts.properties, "gfx_target_version": self.facts.version}
+    for node, properties in ((0, {"cpu_cores_count": 8, "gfx_target_version": 0}), (NODE, facts)):
       folder = self.places.nodes / str(node)
       (folder / "mem_banks" / "0").mkdir(parents=True)
       (folder / "properties").write_text("".join(f"{name} {value}\n" for name, value in properties.items()))
@@ -266,13 +264,14 @@ class Model:
       raise Misuse("another kind of queue, or too much of the GPU")
     if given.ring_size < 1024 or given.ring_size & given.ring_size - 1 or given.ring_base_address % 256:
       raise Misuse(f"a ring of {given.ring_size} bytes at {given.ring_base_address:#x}")
-    sizes = given.eop_buffer_size, given.ctl_stack_size, given.ctx_save_restore_size
-    if sizes != (END_OF_PIPE, STACK, STACK + GROUPS):
+    sizes, facts = (given.eop_buffer_size, given.ctl_stack_size, given.ctx_save_restore_size), self.facts
+    if sizes != (END_OF_PIPE, facts.stack, facts.stack + facts.groups):
       raise Misuse(f"sizes {sizes} of what a queue brings")
+    area = (facts.stack + facts.groups + facts.debugger) * facts.dies
     parts = [
       self._exactly(given.ring_base_address, given.ring_size, "the ring"),
       self._exactly(given.eop_buffer_address, given.eop_buffer_size, "the buffer for ends of the pipe"),
-      self._exactly(given.ctx_save_restore_address, (STACK + GROUPS + DEBUGGER) * DIES, "the area for waves"),
+      self._exactly(given.ctx_save_restore_address, area, "the area for waves"),
       self._exactly(given.write_pointer_address, PAGE, "the write pointer's page"),
       self._exactly(given.read_pointer_address, PAGE, "the read pointer's page"),
     ]

@@ -53,4 +53,4 @@ class ModelBackend(AMDBackend):
     return ModelHardware(process, gpu, gpu.arch, index)
 
 
-BACKEND = ModelBackend()
+BACKEND, GFX1100 = ModelBackend(), ModelBackend(gpu="gfx1100")

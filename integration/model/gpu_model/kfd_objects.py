@@ -13,6 +13,40 @@ def ticks() -> int:
   return time.perf_counter_ns() // 10
 
 
+@dataclass(frozen=True)
+class Facts:
+  """A GPU. `properties` are those of sysfs; `stack`, `groups` and `debugger` bytes of the area where a compute die
+  saves waves; `scratch`: the unit of the register for private memory, and how many parts of the GPU it counts waves for."""
+
+  version: int
+  wave: int
+  properties: dict[str, int]
+  stack: int
+  groups: int
+  debugger: int
+  dies: int
+  last_unit: int
+  last_wave: int
+  scratch: tuple[int, int]
+
+
+GPUS = {
+  "gfx942": Facts(
+    90402, 64,
+    {"simd_count": 1216, "max_waves_per_simd": 8, "array_count": 32, "simd_arrays_per_engine": 1, "simd_per_cu": 4,
+     "num_xcc": 8},
+    12288, 23191552, 48640, 8, 303, 31, (1024, 8),
+  ),
+  "gfx1100": Facts(
+    110000, 32,
+    {"simd_count": 192, "max_waves_per_simd": 16, "array_count": 12, "simd_arrays_per_engine": 2, "simd_per_cu": 2,
+     "num_xcc": 1},
+    40960, 46006272, 98304, 1, 95, 31, (256, 12),
+  ),
+}  # fmt: skip
+"""Instinct MI300X, with 38 compute units in each of 8 dies; Radeon RX 7900 XTX, with 96."""
+
+
 class Refusal(Exception):
   """A request ends with this number of errno."""
 

@@ -20,7 +20,7 @@ from tiny_runtime_amd.code_object import CodeObject
 if TYPE_CHECKING:
   from gpu_model.kfd import Model
 
-PACKET, WAVE = 64, 64
+PACKET = 64
 INVALID, DISPATCH, BARRIER = 1, 2, 3
 SYSTEM = 2
 INSUFFICIENT_SCRATCH, INVALID_CODE = 1, 8
@@ -118,7 +118,7 @@ class Processor:
       "base address": (word(begin + 8), queue.ring),
       "size": (word(begin + 0x18) & 0xFFFFFFFF, queue.ring_bytes // PACKET),
       "upper halves of apertures": (word(begin + 0x40), 2 << 16 << 32 | 1 << 16),
-      "last unit and wave": (word(begin + 0x48), (8 * 4 - 1) << 32 | (304 - 1)),
+      "last unit and wave": (word(begin + 0x48), self.model.facts.last_wave << 32 | self.model.facts.last_unit),
       "properties": (word(begin + 0xB4 - 4) >> 32, 0b1010),
     }
     if wrong := [f"{name} is {got:#x}, not {wanted:#x}" for name, (got, wanted) in facts.items() if got != wanted]:
@@ -163,9 +163,10 @@ class Processor:
     register = ctypes.c_uint32.from_address(begin + 0x8C).value
     lane, size = ctypes.c_uint32.from_address(begin + 0xB0).value, word(begin + 0xA8)
     if lane:
-      waves, wave_bytes = register & 4095, (register >> 12) * 1024
-      if wave_bytes < 64 * lane or waves * wave_bytes * 8 > size or not waves:
-        raise Misuse(f"{waves} waves in each of 8 dies with {wave_bytes} bytes each, in {size} bytes of scratch memory")
+      unit, parts = self.model.facts.scratch
+      waves, wave_bytes = register & 4095, (register >> 12) * unit
+      if wave_bytes < 64 * lane or waves * wave_bytes * parts > size or not waves:
+        raise Misuse(f"{waves} waves in {parts} parts with {wave_bytes} bytes each, in {size} bytes of private memory")
       self.model.buffer_at(word(begin + 0xA0), size)
     return lane
 
@@ -194,7 +195,7 @@ class Processor:
     # the machine of this model finds races by kernels of the other, gpu_model.amd, which are these
     options = Options(checking=False)
     try:
-      launch(source.call, given, groups, threads, options, WAVE, list(reachable.values()))
+      launch(source.call, given, groups, threads, options, self.model.facts.wave, list(reachable.values()))
     except Wrong as error:
       self.model.wrong = str(error)
       self._fault(word(arguments) // 4096 * 4096)
