@@ -16,7 +16,8 @@ def ticks() -> int:
 @dataclass(frozen=True)
 class Facts:
   """A GPU. `properties` are those of sysfs; `stack`, `groups` and `debugger` bytes of the area where a compute die
-  saves waves; `scratch`: the unit of the register for private memory, and how many parts of the GPU it counts waves for."""
+  saves waves; `scratch`: the unit of the register for private memory, and for how many parts of the GPU it counts
+  waves."""
 
   version: int
   wave: int
