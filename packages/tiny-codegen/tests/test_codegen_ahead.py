@@ -105,7 +105,7 @@ def test_windows_are_asked_for_row_by_row() -> None:
 
 def test_what_the_second_level_keeps_is_there() -> None:
   assert asked(product()) == 1
-  assert asked(product(size=512)) == 0
+  assert asked(product(size=256)) == 0
 
 
 def test_panels_that_fill_the_second_level_get_no_company() -> None:
