@@ -16,6 +16,7 @@ import os
 import sys
 from pathlib import Path
 
+from suite import markdown
 from suite.lanes import LANES
 from suite.measuring import Effort, Row, measure
 from suite.processes import Processes
@@ -62,6 +63,7 @@ def arguments() -> argparse.Namespace:
   parser.add_argument("--libraries", nargs="*", choices=LIBRARIES, default=LIBRARIES, help="default: all installed")
   parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
   parser.add_argument("--chart", type=Path, metavar="FILE", help="draw a picture there (PNG; needs matplotlib)")
+  parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table into a page, where it says so")
   parser.add_argument("--log", type=Path, metavar="FILE", help="what the lanes write to stderr (default: nowhere)")
   parser.add_argument("--small", action="store_true", help="tiny sizes, to try the benchmark itself")
   return parser.parse_args()
@@ -78,10 +80,12 @@ def processors(args: argparse.Namespace) -> list[int]:
 
 def write(args: argparse.Namespace, rows: list[Row], where: str) -> None:
   """The files that were asked for."""
-  for path in filter(None, (args.json, args.chart)):
+  for path in filter(None, (args.json, args.chart, args.markdown)):
     path.parent.mkdir(parents=True, exist_ok=True)
   if args.json:
     args.json.write_text(json.dumps({"machine": where, "rows": [row.plain() for row in rows]}, indent=2) + "\n")
+  if args.markdown:
+    markdown.write(args.markdown, rows, where)
   if args.chart:
     from suite.chart import draw
 

@@ -12,7 +12,7 @@ import pytest
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from suite import measuring, models  # noqa: E402
+from suite import markdown, measuring, models  # noqa: E402
 from suite.measuring import Figures, Row, error_of  # noqa: E402
 from suite.numpy_gradients import NumpyGradients  # noqa: E402
 from suite.numpy_library import Numpy  # noqa: E402
@@ -83,6 +83,22 @@ def test_rows_that_are_wrong_or_missed_say_so() -> None:
   assert broken.reached() is None
   assert "FAILED" in show(broken) and "wrong: off by 1.0" in show(broken) and workload.name in summary([broken])
   assert "0 of 2 goals" in summary([row, broken])
+
+
+def test_a_page_gets_the_table_and_keeps_the_rest(tmp_path: Path) -> None:
+  (workload,) = (w for w in all_workloads() if w.name == "matmul 1024")
+  row = Row(workload, {"ours": Figures(slices=[0.01], shares=[0.6], best=0.01, error=1e-7)})
+  page = tmp_path / "page.md"
+  page.write_text(f"# Before\n\n{markdown.BEGIN}\nold\n{markdown.END}\n\nafter\n")
+  for _ in range(2):
+    markdown.write(page, [row], "a machine")
+  text = page.read_text()
+  assert text.startswith("# Before\n") and text.endswith("after\n") and "old" not in text
+  assert "| matmul 1024 | 215 GFLOPS | 60% | ≥ 0.80 of roof | MISSED, at 75% |  |" in text
+  assert text.count("a machine.") == text.count("0 of 1 goals reached.") == 1
+  page.write_text(f"{markdown.END} {markdown.BEGIN}")
+  with pytest.raises(ValueError, match="the other way round"):
+    markdown.write(page, [row], "a machine")
 
 
 def test_goals_against_peers_are_against_the_best_of_them() -> None:
