@@ -6,6 +6,7 @@ In: an OpInfo and what computes it with our Tensors. Out: nothing, or an Asserti
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from tiny_tensor import Tensor, dtypes
 Ours = Callable[..., Any]
 # arguments that say where and how PyTorch keeps a result, not what it is
 PLACEMENT = ("device", "layout", "memory_format", "pin_memory", "out", "generator", "non_blocking")
-LARGEST = 4096  # elements in all tensors of a sample: the reference device is slow
+# elements in all tensors of a sample: the reference device is slow
+LARGEST = 1 << 15 if os.environ.get("OPINFO") == "all" else 4096
 
 
 class NotForUs(Exception):

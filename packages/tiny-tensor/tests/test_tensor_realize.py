@@ -242,3 +242,16 @@ def test_counters_that_are_equal_by_chance_keep_their_buffers() -> None:
     kept.append((a.uop.base, b.uop.base))
     assert (a.item(), b.item()) == (n + 1, n + 1)
   assert len(set(kept)) == 1 and kept[0][0] is not kept[0][1]
+
+
+def test_what_only_tensors_without_elements_read_is_not_taken_for_computed() -> None:
+  kept = (Tensor([3.0]) * 2).contiguous()
+  nothing = kept[1:]
+  assert (nothing.pad((0, 1)) + 1).tolist() == [1.0]
+  assert (kept * 2).tolist() == [12.0]
+
+
+def test_what_folds_away_is_not_taken_for_computed() -> None:
+  kept = (Tensor([3.0]) * 2).contiguous()
+  assert kept.argmax(0).item() == 0
+  assert (kept + 1).tolist() == [7.0]

@@ -6,9 +6,12 @@ import math
 from typing import Self
 
 from tiny_tensor.base import Operand
+from tiny_tensor.custom_gradient import Unchanged, with_gradient
 from tiny_tensor.mathematics import MathMixin
-from tiny_uop import dtypes
+from tiny_uop import DType, Ops, dtypes
 from tiny_uop.dtype import FLOAT_LIMITS
+
+UNCHANGED = Unchanged()
 
 
 class CompositeMixin(MathMixin):
@@ -164,6 +167,73 @@ class CompositeMixin(MathMixin):
       return self < 0
     kind = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[self.dtype.bits]
     return self.detach().bitcast(kind) < 0
+
+  def frexp(self) -> tuple[Self, Self]:
+    """(m, e), a float and int32, with `self = m 2**e` and 0.5 <= |m| < 1; 0, infinities and NaN are (itself, 0)."""
+    dtype = self.as_float().dtype
+    x = self.as_float() if dtype == dtypes.float64 else self.as_float().as_dtype(dtypes.float32)
+    digits, places, kind = (52, 11, dtypes.int64) if dtype == dtypes.float64 else (23, 8, dtypes.int32)
+    bias, most = (1 << (places - 1)) - 2, (1 << places) - 1
+    # below the least normal number the exponent's field does not say how small a number is
+    bits = x.detach().bitcast(kind)
+    tiny = bits.rshift(digits).bitwise_and(most).eq(0)
+    lifted = tiny.where((x.detach() * 2.0**64).bitcast(kind), bits).rshift(digits).bitwise_and(most)
+    plain = lifted.eq(0) | lifted.eq(most)
+    exponent = plain.where(0, lifted - tiny.where(bias + 64, bias)).as_dtype(dtypes.int32)
+    # 2**-e may be more than the dtype holds, the powers of both halves are not
+    half = exponent.floordiv(2)
+    mantissa = x.times_power_of_two(half * -1).times_power_of_two(half - exponent)
+    return mantissa.as_dtype(dtype), exponent
+
+  def times_power_of_two(self, exponent: Self) -> Self:
+    """`self * 2**exponent`, exactly, for float32 and float64, and integers whose power is a normal number."""
+    digits, bias, kind = (52, 1023, dtypes.int64) if self.dtype == dtypes.float64 else (23, 127, dtypes.int32)
+    return self * (exponent.as_dtype(kind) + bias).lshift(digits).bitcast(self.dtype)
+
+  def nextafter(self, other: Operand) -> Self:
+    """The next number of the dtype from `self` toward `other`; `other` where they are equal, NaN where either is. The
+    gradient is that of `self`.
+    """
+    x, b = (t.as_float() for t in self.pair(other))
+    a, b = x.detach(), b.detach()
+    kind = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[a.dtype.bits]
+    bits = a.bitcast(kind)
+    # the bits of a float count its magnitude
+    away = (a < b) ^ (bits < 0)
+    step = bits + away.where(1, -1).as_dtype(kind)
+    least = (b < 0).where(dtypes.min(kind) + 1, bits.const_like(1))
+    moved = a.eq(0).where(least, step).bitcast(a.dtype)
+    out = (a.isnan() | b.isnan()).where(math.nan, a.eq(b).where(b, moved))
+    return x.derive(with_gradient((out.uop,), (x.uop,), UNCHANGED, "nextafter")[0])
+
+  def gcd(self, other: Operand) -> Self:
+    """The greatest common divisor of integers, never negative; that of 0 and 0 is 0. By Euclid's algorithm with the
+    remainder of least magnitude, which takes log(N) / log(1 + √2) steps at most (Dupré, 1846). TypeError for floats.
+    """
+    a, b = self.pair(other)
+    if not dtypes.is_int(a.dtype):
+      raise TypeError(f"gcd takes integers, got {a.dtype.name}")
+    # a magnitude has one bit less than a signed integer, but for that of the least one
+    wide = dtypes.uint64 if a.dtype.bits > 32 else dtypes.uint32
+    x, y = (t.magnitude(wide) for t in (a, b))
+    for _ in range(math.ceil(a.dtype.bits * math.log(2) / math.log(1 + math.sqrt(2))) + 1):
+      done = y.eq(0)
+      rest = x.alu(Ops.FLOORMOD, done.where(1, y))
+      x, y = done.where(x, y), done.where(0, (y - rest < rest).where(y - rest, rest))
+    return x.as_dtype(a.dtype)
+
+  def magnitude(self, dtype: DType) -> Self:
+    """Absolute values of integers, in an unsigned dtype that holds all of them."""
+    if dtypes.is_unsigned(self.dtype):
+      return self.as_dtype(dtype)
+    x = self.as_dtype(dtype)
+    return (self < 0).where(x.const_like(0) - x, x)
+
+  def lcm(self, other: Operand) -> Self:
+    """The least common multiple of integers, never negative; 0 where either is. TypeError for floats."""
+    a, b = self.pair(other)
+    common = a.gcd(b)
+    return (a.floordiv(common.eq(0).where(1, common)) * b).abs()
 
   def isposinf(self) -> Self:
     """Whether an element is +inf."""

@@ -112,7 +112,9 @@ class CreationMixin(ReadMixin):
     device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
-    """`steps` values from `start` to `stop`, both included."""
+    """`steps` values from `start` to `stop`, both included: the first half counts from `start`, the other one back from
+    `stop`, so that rounding grows toward the middle. Values of an integer dtype are truncated at the end.
+    """
     start, stop, steps = plain(start), plain(stop), operator.index(steps)
     if steps < 0:
       raise cls.invalid_size("steps", steps)
@@ -121,18 +123,24 @@ class CreationMixin(ReadMixin):
       raise ValueError("linspace of bool makes no sense")
     if steps == 1:
       return cls.full((1,), start, kind, device, requires_grad)
-    index = cls.counting(steps, dtypes.float64 if kind == dtypes.float64 else dtypes.float32, device)
-    return cls.make((index * ((stop - start) / (steps - 1)) + start).as_dtype(kind).uop if steps else
-                    const_uop(0, kind, (0,), canonical(device)), requires_grad)  # fmt: skip
+    if steps == 0:
+      return cls.full((0,), 0, kind, device, requires_grad)
+    wide = dtypes.float32 if dtypes.is_float(kind) and kind != dtypes.float64 else dtypes.float64
+    index, step = cls.counting(steps, wide, device), (stop - start) / (steps - 1)
+    values = (index < steps // 2).where(index * step + start, (index * -1 + (steps - 1)) * -step + stop)
+    return cls.make(values.as_dtype(kind).uop, requires_grad)
 
   @classmethod
   def logspace(cls, start: Scalar, stop: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Self:
-    """`base` to the powers that `linspace` gives."""
+    """`base` to the powers that `linspace` gives; of an integer dtype, truncated at the end."""
     kind = to_dtype(kwargs.pop("dtype", None) or dtypes.default_float)
     wide = dtypes.float64 if not dtypes.is_float(kind) or kind == dtypes.float64 else dtypes.float32
     grad = kwargs.pop("requires_grad", None)
     powers = cls.linspace(start, stop, steps, dtype=wide, **kwargs)
-    return cls.make(powers.const_like(base).pow(powers).as_dtype(kind).uop, grad)
+    values = powers.const_like(base).pow(powers)
+    if dtypes.is_int(kind):  # what rounding has left just below a whole number is one
+      values = values * (1 + 2.0**-40)
+    return cls.make(values.as_dtype(kind).uop, grad)
 
   @classmethod
   def tril_indices(

@@ -21,8 +21,12 @@ class JoinMixin(ReduceMixin):
 
   def cat(self, *args: Self, dim: int = 0) -> Self:
     """Tensors one after the other along `dim`; other sizes must agree. Called as `a.cat(b, c)` or `Tensor.cat(a, b,
-    c)`.
+    c)`. Tensors of shape (0,) are left out among others, as in PyTorch, but their dtypes count.
     """
+    pieces = [t for t in (self, *args) if t.shape != (0,)]
+    if 0 < len(pieces) <= len(args):
+      dtype = dtypes.promote(*(t.dtype for t in (self, *args)))
+      return pieces[0].as_dtype(dtype).cat(*pieces[1:], dim=dim)
     tensors = (self, *args)
     axis = normalize_axis(dim, self.ndim)
     if any(t.ndim != self.ndim or t.ndim == 0 for t in tensors) or any(

@@ -1,15 +1,31 @@
-"""Decompositions of matrices."""
+"""Decompositions of matrices by rotations in the plane of two rows or columns."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Self
 
-from tiny_tensor.solving import SolveMixin
+from tiny_tensor.custom_gradient import with_gradient
+from tiny_tensor.lu import LuMixin
+from tiny_tensor.spectra import OfEigenvectors, OfSingularVectors
 from tiny_uop import dtypes
 
 
-class LinalgMixin(SolveMixin):
-  """svd and the Newton–Schulz iteration, over the last two axes."""
+def round_robin(n: int) -> Iterator[list[int]]:
+  """Pairings of n players, after which each has met each once: whom each one meets, itself where it is left over."""
+  even = n + n % 2
+  players = list(range(even))
+  for _ in range(even - 1):
+    partner = list(range(n))
+    for i, j in zip(players, reversed(players), strict=True):
+      if max(i, j) < n:
+        partner[i] = j
+    yield partner
+    players = [players[0], players[-1], *players[1:-1]]
+
+
+class LinalgMixin(LuMixin):
+  """svd, eigh and the Newton–Schulz iteration, over the last two axes."""
 
   __slots__ = ()
 
@@ -17,7 +33,8 @@ class LinalgMixin(SolveMixin):
     """(U, S, Vᵀ) with S descending, by one-sided Jacobi rotations (Hestenes, 1958) of pairs of columns in round-
     robin order.
 
-    `full_matrices` completes U and V to square matrices.
+    `full_matrices` completes U and V to square matrices; there is no gradient in what it adds. That of U and V is
+    infinite or NaN where singular values are equal, or 0.
     """
     if self.ndim < 2:
       raise ValueError(f"svd takes matrices, got shape {self.shape}")
@@ -25,49 +42,88 @@ class LinalgMixin(SolveMixin):
     if m < n:
       u, s, vt = self.transpose(-2, -1).svd(full_matrices)
       return vt.transpose(-2, -1), s, u.transpose(-2, -1)
-    a = self.as_float().contiguous()
+    x, dtype = self.with_precision()
+    found = x.detach().contiguous().by_columns()
+    values = tuple([t.uop for t in found])
+    u, s, vt = (x.derive(own) for own in with_gradient(values, (x.uop,), OfSingularVectors(self.wrap), "svd"))
+    if full_matrices and m > n:
+      q = found[0].qr()[0]
+      u = u.cat(q.select_axis(q.ndim - 1, n, m), dim=-1)
+    return u.as_dtype(dtype), s.as_dtype(dtype), vt.as_dtype(dtype)
+
+  def by_columns(self) -> tuple[Self, Self, Self]:
+    """`svd` of detached `(…, m, n)`, m at least n, without what completes U."""
+    n, a = int(self.shape[-1]), self
     v = (a.zeros_like().select_axis(a.ndim - 2, 0, n) + self.eye(n, dtype=a.dtype, device=self.device)).contiguous()
-    sweeps = 5 + max(n, 2).bit_length() if a.dtype != dtypes.float64 else 8 + max(n, 2).bit_length()
-    even = n + n % 2
-    players = list(range(even))
-    for _ in range(sweeps if n > 1 else 0):
-      for _ in range(even - 1):
-        pairs = [(players[i], players[even - 1 - i]) for i in range(even // 2)]
-        partner = list(range(n))
-        for i, j in pairs:
-          if max(i, j) < n:
-            partner[i], partner[j] = j, i
-        a, v = a.rotated_with(v, partner)
-        players = [players[0], players[-1], *players[1:-1]]
+    for partner in a.sweeps(n):
+      index = type(self)(partner, device=self.device, dtype=dtypes.int32)  # type: ignore[call-arg]
+      c, s = a.square().sum(-2).rotation((a * a.columns(index)).sum(-2), index)
+      a, v = a.rotated(index, c, s).contiguous(), v.rotated(index, c, s).contiguous()
     norms = a.square().sum(-2).sqrt()
     s, order = norms.sort(-1, descending=True)
     columns = order.unsqueeze(-2)
     a, v = a.gather(-1, columns.broadcast_to(a.shape)), v.gather(-1, columns.broadcast_to(v.shape))
     u = a / (s > 0).where(s, 1.0).unsqueeze(-2)
-    # what is missing of an orthonormal basis: columns of singular values 0, and those behind
+    # columns of singular values 0 are what is missing of an orthonormal basis
     q = u.qr()[0]
     u = (s > 0).unsqueeze(-2).where(u, q.select_axis(q.ndim - 1, 0, n))
-    if full_matrices and m > n:
-      u = u.cat(q.select_axis(q.ndim - 1, n, m), dim=-1)
-    return u, s, v.transpose(-2, -1)
+    return u.contiguous(), s.contiguous(), v.transpose(-2, -1).contiguous()
 
-  def rotated_with(self, v: Self, partner: list[int]) -> tuple[Self, Self]:
-    """Columns made orthogonal to their partners' by rotations in the plane of both; `v` is rotated alike."""
-    n = len(partner)
-    index = type(self)(partner, device=self.device, dtype=dtypes.int32)  # type: ignore[call-arg]
-    first = index > self.count_up(n)
-    paired = index != self.count_up(n)
-    own = self.square().sum(-2)
-    other, theirs = own.columns(index), self.columns(index)
-    product = (self * theirs).sum(-2)
-    ratio = (other - own) / product.eq(0).where(1.0, product * 2)
+  def eigh(self, UPLO: str = "L") -> tuple[Self, Self]:
+    """(eigenvalues `(…, n)`, ascending; eigenvectors as columns of `(…, n, n)`) of symmetric matrices `(…, n, n)`, of
+    which only the lower triangle is read, or the upper one with UPLO "U". By Jacobi's rotations (1846), in round-robin
+    order.
+
+    The gradient is that of symmetric matrices; that of eigenvectors is infinite or NaN where eigenvalues are equal.
+    Raises ValueError where the matrices are not square.
+    """
+    n = self.square_size("eigh")
+    if UPLO not in ("L", "U"):
+      raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
+    x, dtype = self.with_precision()
+    a = x.detach()
+    a = a.tril() + a.tril(-1).transpose(-2, -1) if UPLO == "L" else a.triu() + a.triu(1).transpose(-2, -1)
+    a = a.contiguous()
+    one = self.eye(n, dtype=x.dtype, device=self.device)
+    v = one.broadcast_to(a.shape).contiguous()
+    for partner in a.sweeps(n):
+      index = type(self)(partner, device=self.device, dtype=dtypes.int32)  # type: ignore[call-arg]
+      off = (a.count_up(n).unsqueeze(-1) == index).where(a, 0).sum(-2)
+      c, s = a.diagonal(0, -2, -1).rotation(off, index)
+      # columns, then rows
+      a = a.rotated(index, c, s).transpose(-2, -1).rotated(index, c, s).contiguous()
+      v = v.rotated(index, c, s).contiguous()
+    w, order = a.diagonal(0, -2, -1).contiguous().sort(-1)
+    v = v.gather(-1, order.unsqueeze(-2).broadcast_to(v.shape))
+    values = (w.contiguous().uop, v.contiguous().uop)
+    found = with_gradient(values, (x.uop,), OfEigenvectors(self.wrap), "eigh")
+    return x.derive(found[0]).as_dtype(dtype), x.derive(found[1]).as_dtype(dtype)
+
+  def eigvalsh(self, UPLO: str = "L") -> Self:
+    """The eigenvalues that `eigh` gives."""
+    return self.eigh(UPLO)[0]
+
+  def sweeps(self, n: int) -> Iterator[list[int]]:
+    """The pairings of as many rounds as rotations of `n` rows need in this dtype: they converge quadratically."""
+    for _ in range(max(n, 2).bit_length() + (5 if self.dtype != dtypes.float64 else 8) if n > 1 else 0):
+      yield from round_robin(n)
+
+  def rotation(self, product: Self, index: Self) -> tuple[Self, Self]:
+    """(cosine, sine) `(…, n)` of the rotations of pairs that make `product`, the elements off the diagonal, 0. Itself
+    is the diagonal; `index (n,)` says who is a pair.
+    """
+    n = int(self.shape[-1])
+    paired, first = index != self.count_up(n), index > self.count_up(n)
+    ratio = (self.columns(index) - self) / product.eq(0).where(1.0, product * 2)
     sign = (ratio > 0).where(1.0, (ratio < 0).where(-1.0, first.where(1.0, -1.0)))
     tangent = sign / (ratio.abs() + (ratio.square() + 1).sqrt())
     tangent = (paired & product.ne(0)).where(tangent, 0.0)
     c = (tangent.square() + 1).rsqrt().contiguous()
-    s = (c * tangent).contiguous()
-    rotated = [t * c.unsqueeze(-2) - t.columns(index) * s.unsqueeze(-2) for t in (self, v)]
-    return rotated[0].contiguous(), rotated[1].contiguous()
+    return c, (c * tangent).contiguous()
+
+  def rotated(self, index: Self, c: Self, s: Self) -> Self:
+    """Columns rotated with their partners."""
+    return self * c.unsqueeze(-2) - self.columns(index) * s.unsqueeze(-2)
 
   def columns(self, index: Self) -> Self:
     """Elements along the last axis, reordered."""

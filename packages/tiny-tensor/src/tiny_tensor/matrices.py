@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Self
 
 from tiny_tensor.base import DTypeLike, Operand
+from tiny_tensor.custom_gradient import with_gradient
 from tiny_tensor.linalg import LinalgMixin
 from tiny_tensor.shapes import Shape, normalize_axes, normalize_axis
+from tiny_tensor.spectra import OfPseudoInverse
 from tiny_uop import dtypes, prod
 
 
@@ -113,10 +115,13 @@ class MatrixMixin(LinalgMixin):
       return self.from_lower().pinv(rtol, atol=atol)
     if 0 in self.shape:
       return self.as_float().transpose(-2, -1)
-    u, s, vt = self.svd(False)
+    x, dtype = self.with_precision()
+    u, s, vt = x.detach().svd(False)
     keep = s > s.cutoff(self.shape, atol, rtol)
     inverse = keep.where(keep.where(s, 1.0).reciprocal(), 0)
-    return (vt.transpose(-2, -1) * inverse.unsqueeze(-2)).matmul(u.transpose(-2, -1))
+    out = (vt.transpose(-2, -1) * inverse.unsqueeze(-2)).matmul(u.transpose(-2, -1)).contiguous()
+    own = with_gradient((out.uop,), (x.uop,), OfPseudoInverse(self.wrap), "pinv")[0]
+    return x.derive(own).as_dtype(dtype)
 
   def matrix_rank(
     self,

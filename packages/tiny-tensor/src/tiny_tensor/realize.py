@@ -159,6 +159,11 @@ class Plan:
         changed[u] = new
     return changed
 
+  def keep_written(self, linear: UOp) -> None:
+    """What nothing reads in the end (`x == x`, an empty slice) is not computed by a schedule, and not finished."""
+    used = {buffer.base for call in linear.src for buffer in call.src[1:]}
+    self.finished = {u: view for u, view in self.finished.items() if u in self.assignments or view.base in used}
+
   def separate(self, tensors: Sequence[TensorBase]) -> None:
     """Give independent tensors that happen to stand for one graph a buffer each: they may be written to later."""
     owners: dict[UOp, object] = {}
@@ -282,7 +287,11 @@ def plan_tensors(tensors: Sequence[TensorBase]) -> tuple[UOp, Plan]:
   from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
 
   plan = graph_plan(tensors)
-  return (schedule(plan.sink()) if plan.effects else UOp(Ops.LINEAR, dtypes.void)), plan
+  if not plan.effects:
+    return UOp(Ops.LINEAR, dtypes.void), plan
+  linear = schedule(plan.sink())
+  plan.keep_written(linear)
+  return linear, plan
 
 
 def separate(tensors: Sequence[TensorBase]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from tiny_tensor.base import DTypeLike, const_uop, to_dtype
 from tiny_tensor.naming import known_as
 from tiny_tensor.pool import windows
-from tiny_tensor.shapes import normalize_axes, normalize_axis
+from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis
 from tiny_tensor.special import SpecialMixin
 from tiny_uop import DType, Ops, dtypes, prod
 
@@ -164,6 +164,18 @@ class ReduceMixin(SpecialMixin):
   def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first minimum (of the first NaN, if there is one)."""
     return self.detach().opposite().argmax(axis, keepdim)
+
+  def sum_to_size(self, *size: Any) -> Self:
+    """The sum over axes that `size` leaves out at the front or has 1 for: the transpose of broadcasting. ValueError for
+    a shape that does not broadcast to that of `self`.
+    """
+    shape = args_to_tuple(size)
+    front = self.ndim - len(shape)
+    if front < 0 or any(new not in (1, old) for old, new in zip(self.shape[front:], shape, strict=True)):
+      raise ValueError(f"sum_to_size: shape {shape} does not broadcast to that of the tensor, {self.shape}")
+    gone = [i for i, new in enumerate(shape, front) if new == 1 != self.shape[i]]
+    axes = (*range(front), *gone)
+    return self.sum(axes, keepdim=True).reshape(shape) if axes else self
 
   # *** log-sum-exp and softmax ***
 

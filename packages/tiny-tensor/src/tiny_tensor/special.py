@@ -304,9 +304,11 @@ def _i0e_slope(y: UOp, x: UOp) -> UOp:
 
 def _i1_slope(y: UOp, x: UOp) -> UOp:
   at, value = SpecialMixin.wrap(x), SpecialMixin.wrap(y)
-  return at.eq(0).where(0.5, at.i0() - value / at).uop
+  zero = at.eq(0)
+  return zero.where(0.5, at.i0() - value / zero.where(1.0, at)).uop
 
 
 def _i1e_slope(y: UOp, x: UOp) -> UOp:
   at, value = SpecialMixin.wrap(x), SpecialMixin.wrap(y)
-  return at.eq(0).where(0.5, at.i0e() - value * (at.sign() + at.reciprocal())).uop
+  zero = at.eq(0)
+  return zero.where(0.5, at.i0e() - value * (at.sign() + zero.where(1.0, at).reciprocal())).uop

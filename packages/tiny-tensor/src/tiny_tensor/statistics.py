@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_tensor.base import DTypeLike, Operand
+from tiny_tensor.histograms import HistogramMixin
 from tiny_tensor.naming import known_as
-from tiny_tensor.products import ProductMixin
 from tiny_tensor.reduce import Axis
 from tiny_tensor.shapes import normalize_axes, normalize_axis
 from tiny_uop import dtypes
 
 
-class StatisticsMixin(ProductMixin):
+class StatisticsMixin(HistogramMixin):
   """Reductions that are made of several."""
 
   __slots__ = ()
@@ -107,28 +107,15 @@ class StatisticsMixin(ProductMixin):
     """int32: which of the intervals between ascending `boundaries` an element lies in; see searchsorted."""
     return boundaries.searchsorted(self, right=right, out_int32=out_int32)
 
-  def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
-    """How many elements lie in each of `bins` equal intervals from `min` to `max`, which belongs to the last; both 0:
-    from the least to the greatest element.
-    """
-    x = self.ravel().detach()
-    low, high = x.filled((), min), x.filled((), max)
-    if min == 0 and max == 0 and x.numel():
-      low, high = x.min(), x.max()
-    flat = low.eq(high)
-    low, high = flat.where(low - 1, low), flat.where(high + 1, high)
-    place = ((x - low) * bins / (high - low)).floor().clamp(None, bins - 1).as_dtype(dtypes.int32)
-    inside = (x >= low) & (x <= high)
-    hot = (place.unsqueeze(0) == x.count_up(bins).unsqueeze(-1)) & inside
-    return hot.sum(-1).as_dtype(self.dtype)
-
   # *** differences and areas ***
 
   def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:
-    """Differences of neighbours along `dim`, `n` times; `!=` for bool."""
+    """Differences of neighbours along `dim`, `n` times; `!=` for bool. None of it, with n 0, is `self`."""
     axis = normalize_axis(dim, self.ndim)
     if n < 0:
       raise ValueError(f"diff: n must not be negative, got {n}")
+    if n == 0:
+      return self
     around = [t for t in (prepend, self, append) if t is not None]
     x = around[0].cat(*around[1:], dim=axis) if len(around) > 1 else self
     for _ in range(n):

@@ -70,6 +70,10 @@ def batch_norm(
   """Per channel (axis 1), by the running statistics, or if `training` by those of the batch, to which the running ones
   are then assigned to move by `momentum`.
   """
+  if input.numel() == 0:
+    return input
+  if input.ndim < 2:
+    raise ValueError(f"batch_norm takes an input of shape (n, c, size…), got {input.shape}")
   axes = tuple(axis for axis in range(input.ndim) if axis != 1)
   if not training:
     if running_mean is None or running_var is None:

@@ -1,0 +1,112 @@
+"""Factors of matrices and their derivatives: LU, eigenvectors, singular vectors. Against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_tensor import Context, Tensor
+
+EPS = float(np.finfo(np.float32).eps)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
+
+
+def data(*shape: int) -> Any:
+  return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 5, 3), (3, 5), (1, 1)])
+def test_lu_is_what_it_is_made_of(shape: tuple[int, ...]) -> None:
+  a = data(*shape)
+  packed, pivots = Tensor(a).lu_factor()
+  p, lower, upper = (t.numpy() for t in packed.lu_unpack(pivots))
+  np.testing.assert_allclose(p @ lower @ upper, a, atol=20 * EPS)
+  np.testing.assert_array_equal(upper, np.triu(upper))
+  k = min(shape[-2:])
+  assert pivots.shape == (*shape[:-2], k) and np.abs(lower).max() <= 1
+  np.testing.assert_array_equal(lower[..., :k, :], np.tril(lower[..., :k, :], -1) + np.eye(k, dtype=np.float32))
+
+
+def test_lu_without_pivots_and_of_singular_matrices() -> None:
+  a = np.array([[0.0, 2.0], [0.0, 3.0]], np.float32)
+  packed, pivots, info = Tensor(a).lu_factor_ex()
+  assert packed.tolist() == a.tolist() and pivots.tolist() == [1, 2] and info.item() == 1
+  with pytest.raises(ValueError, match="no pivot in step 1"):
+    Tensor(a).lu_factor_ex(check_errors=True)
+  plain, places = Tensor([[1.0, 2.0], [3.0, 4.0]]).lu_factor(pivot=False)
+  assert plain.tolist() == [[1.0, 2.0], [3.0, -2.0]] and places.tolist() == [1, 2]
+  with pytest.raises(ValueError, match="takes matrices"):
+    Tensor([1.0]).lu_factor()
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_equations_by_lu(left: bool, adjoint: bool) -> None:
+  a, b = data(2, 4, 4), data(4, 4)
+  x = Tensor(b).lu_solve(*Tensor(a).lu_factor(), left=left, adjoint=adjoint).numpy()
+  turned = np.swapaxes(a, -1, -2) if adjoint else a
+  np.testing.assert_allclose(turned @ x if left else x @ turned, np.broadcast_to(b, x.shape), atol=2e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_eigenvectors_of_symmetric_matrices(n: int) -> None:
+  a = data(2, n, n)
+  for part, even in (
+    ("L", np.tril(a) + np.swapaxes(np.tril(a, -1), 1, 2)),
+    ("U", np.triu(a) + np.swapaxes(np.triu(a, 1), 1, 2)),
+  ):
+    w, v = (t.numpy() for t in Tensor(a).eigh(part))
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(even), atol=20 * EPS)
+    np.testing.assert_allclose(even @ v, v * w[:, None, :], atol=40 * EPS)
+    np.testing.assert_allclose(np.swapaxes(v, 1, 2) @ v, np.broadcast_to(np.eye(n), v.shape), atol=20 * EPS)
+
+
+def test_eigenvalues_have_a_derivative_where_they_are_equal() -> None:
+  """That of tr A³ is 3 A²."""
+  a = np.diag([2.0, 2.0, -1.0]).astype(np.float32)
+  x = Tensor(a, requires_grad=True)
+  (x.eigvalsh() ** 3).sum().backward()
+  assert x.grad is not None
+  np.testing.assert_allclose(x.grad.numpy(), 3 * a @ a, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 3, 4)])
+def test_derivative_of_singular_values(shape: tuple[int, ...]) -> None:
+  """That of their sum is U Vᵀ."""
+  a = data(*shape)
+  x = Tensor(a, requires_grad=True)
+  x.svdvals().sum().backward()
+  u, _, vt = np.linalg.svd(a, full_matrices=False)
+  assert x.grad is not None
+  np.testing.assert_allclose(x.grad.numpy(), u @ vt, atol=1e-5)
+
+
+def test_derivative_of_singular_vectors() -> None:
+  """U diag(s) Vᵀ is the matrix itself, whatever its derivative goes through; outside of the space of U, too."""
+  a, g = data(5, 3), data(5, 3) + 1
+  for full in (False, True):
+    x = Tensor(a, requires_grad=True)
+    u, s, vt = x.svd(full)
+    ((u[:, :3] * s) @ vt * Tensor(g)).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), g, rtol=1e-4, atol=1e-4)
+
+
+def test_derivative_of_a_pseudo_inverse_below_full_rank() -> None:
+  """Against differences along a curve of matrices of rank 1."""
+  u, v, du = data(4, 1).astype(np.float64), data(3, 1).astype(np.float64), data(4, 2)[:, :1].astype(np.float64)
+  weights = data(3, 4)
+  x = Tensor((u @ v.T).astype(np.float32), requires_grad=True)
+  (x.pinv() * Tensor(weights)).sum().backward()
+  h = 1e-5
+  either = [(np.linalg.pinv((u + t * du) @ v.T, rcond=1e-8) * weights).sum() for t in (h, -h)]
+  assert x.grad is not None
+  assert (x.grad.numpy() * (du @ v.T)).sum() == pytest.approx((either[0] - either[1]) / (2 * h), rel=1e-3)
