@@ -69,7 +69,7 @@ def page() -> str:
   parts += ["", "## Different by design", "", *by_reason(table.BY_DESIGN), "", "In parts:", ""]
   parts += [*by_reason({name: reason for name, (reason, _) in table.LEFT_OUT.items()})]
   parts += [f"| positions, counts and sums of bool are int32 | {code(sorted(table.INT32))} |"]
-  parts += [*by_reason(table.SHAPES_ONLY)[2:], *by_reason(table.FORWARD_ONLY)[2:]]
+  parts += [*by_reason(table.SHAPES_ONLY)[2:], *by_reason(table.FORWARD_ONLY)[2:], *by_reason(table.FIRST_ONLY)[2:]]
   parts += ["", "## Out of scope", "", *by_reason(table.OUT_OF_SCOPE)]
   parts += ["", "## Missing", "", code(sorted(table.MISSING)), "", "## Covered", "", code(covered()), ""]
   return "\n".join(parts)

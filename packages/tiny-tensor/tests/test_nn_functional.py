@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import tiny_tensor.nn.functional as F
-from tiny_tensor import Context, Tensor
+from tiny_tensor import Context, Tensor, nn
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +105,57 @@ MISTAKES: list[tuple[str, Callable[[Tensor], Any]]] = [
 def test_mistakes_are_told(what: str, call: Callable[[Tensor], Any]) -> None:
   with pytest.raises(ValueError, match=what):
     call(Tensor.ones(1, 1, 4))
+
+
+def test_sums_of_rows() -> None:
+  """Bags in rows, bags one after the other, and a bag of nothing."""
+  table = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+  weight, numbers = Tensor(table), [1, 2, 2, 5, 0]
+  bags = [[1, 2], [], [2, 5, 0]]
+  for mode, combine in (("sum", np.sum), ("mean", np.mean), ("max", np.max)):
+    expected = [combine(table[bag], 0) if bag else np.zeros(3) for bag in bags]
+    got = F.embedding_bag(Tensor(numbers), weight, Tensor([0, 2, 2]), mode=mode)
+    np.testing.assert_allclose(got.numpy(), np.array(expected), rtol=1e-6)
+    ends = F.embedding_bag(Tensor(numbers), weight, Tensor([0, 2, 2, 5]), mode=mode, include_last_offset=True)
+    np.testing.assert_array_equal(ends.numpy(), got.numpy())
+  layer = nn.EmbeddingBag(6, 3, mode="sum", padding_idx=-1)
+  layer.weight = Tensor(table)
+  found = layer(Tensor([[1, 5], [2, 0]]), per_sample_weights=Tensor([[2.0, 3.0], [1.0, -1.0]]))
+  np.testing.assert_allclose(found.numpy(), [2 * table[1], table[2] - table[0]], rtol=1e-6)
+  with pytest.raises(NotImplementedError, match="no max_norm"):
+    F.embedding_bag(Tensor(numbers), weight, Tensor([0]), max_norm=1.0)
+  with pytest.raises(ValueError, match=r"rows \(n,\) and offsets, got shape \(5,\)"):
+    F.embedding_bag(Tensor(numbers), weight)
+
+
+def test_ctc_loss_is_the_sum_over_alignments() -> None:
+  logs = Tensor(np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)).log_softmax(-1)
+  values, label = logs.numpy().astype(np.float64), (1, 1)
+  total = 0.0
+  for path in itertools.product(range(3), repeat=4):
+    said = tuple(c for c, before in zip(path, (0, *path), strict=False) if c and c != before)
+    total += math.exp(sum(values[t, c] for t, c in enumerate(path))) if said == label else 0.0
+  got = F.ctc_loss(logs, Tensor(label), [4], [2], reduction="sum")
+  assert got.item() == pytest.approx(-math.log(total), rel=1e-5)
+  with pytest.raises(ValueError, match="2 sequences need as many input_lengths, got 1"):
+    F.ctc_loss(Tensor.zeros(3, 2, 4), Tensor([[1], [1]]), [3], [1, 1])
+
+
+def test_windows_at_random_end_with_the_image() -> None:
+  Tensor.manual_seed(0)
+  x = Tensor.arange(49.0).reshape(1, 1, 7, 7)
+  out, places = F.fractional_max_pool2d(x, 2, output_ratio=0.6, return_indices=True)
+  assert out.shape == (1, 1, 4, 4) and out[0, 0, -1, -1].item() == 48 and places.tolist() == out.int().tolist()
+  with pytest.raises(ValueError, match="output_size or output_ratio, and not both"):
+    F.fractional_max_pool2d(x, 2)
+
+
+def test_low_rank_factors() -> None:
+  rng = np.random.default_rng(0)
+  a = (rng.standard_normal((7, 2)) @ rng.standard_normal((2, 5))).astype(np.float32)
+  u, s, v = Tensor(a).svd_lowrank(3)
+  assert u.shape == (7, 3) and v.shape == (5, 3)
+  np.testing.assert_allclose(((u * s) @ v.transpose(0, 1)).numpy(), a, atol=1e-5)
+  directions = Tensor(a).pca_lowrank(2)[2].numpy()
+  centred = a - a.mean(0)
+  np.testing.assert_allclose(centred @ directions @ directions.T, centred, atol=1e-5)

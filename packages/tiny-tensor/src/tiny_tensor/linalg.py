@@ -125,6 +125,37 @@ class LinalgMixin(LuMixin):
     """Columns rotated with their partners."""
     return self * c.unsqueeze(-2) - self.columns(index) * s.unsqueeze(-2)
 
+  def svd_lowrank(self, q: int = 6, niter: int = 2, M: Self | None = None) -> tuple[Self, Self, Self]:
+    """(U `(…, m, q)`, S `(…, q)`, V `(…, n, q)`) of the greatest singular values of `(…, m, n)`, or of `self - M`, by a
+    random projection and `niter` steps of the power iteration (Halko, Martinsson & Tropp, 2011, algorithm 5.1).
+
+    Exact up to rounding where the rank is at most q. ValueError where q is more than the smaller of m and n.
+    """
+    if self.ndim < 2 or not 0 <= q <= min(int(s) for s in self.shape[-2:]):
+      raise ValueError(f"svd_lowrank: q={q} must be from 0 to the smaller size of matrices, got shape {self.shape}")
+    if niter < 0:
+      raise ValueError(f"svd_lowrank: niter must not be negative, got {niter}")
+    a = self.as_float() if M is None else self.as_float() - M
+    if int(a.shape[-2]) < int(a.shape[-1]):
+      u, s, v = a.transpose(-2, -1).svd_lowrank(q, niter)
+      return v, s, u
+    turned = a.transpose(-2, -1)
+    basis = a.matmul(self.randn(int(a.shape[-1]), q, dtype=a.dtype, device=self.device)).qr("reduced")[0]
+    for _ in range(niter):
+      basis = a.matmul(turned.matmul(basis).qr("reduced")[0]).qr("reduced")[0]
+    u, s, vt = basis.transpose(-2, -1).matmul(a).svd(False)
+    return basis.matmul(u), s, vt.transpose(-2, -1)
+
+  def pca_lowrank(self, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Self, Self, Self]:
+    """`svd_lowrank` of samples `(…, samples, features)`, less their mean with `center`: V are the principal directions.
+    `q` is by default the least of 6 and both sizes.
+    """
+    if self.ndim < 2:
+      raise ValueError(f"pca_lowrank takes matrices (…, samples, features), got shape {self.shape}")
+    x = self.as_float()
+    count = min(6, *(int(s) for s in x.shape[-2:])) if q is None else q
+    return (x - x.mean(-2, keepdim=True) if center else x).svd_lowrank(count, niter)
+
   def columns(self, index: Self) -> Self:
     """Elements along the last axis, reordered."""
     return self.gather_axes([(self.ndim - 1, index)], False)

@@ -13,7 +13,7 @@ from tiny_tensor.nn.attention import (
 )
 from tiny_tensor.nn.clip import clip_grad_norm_, clip_grad_value_
 from tiny_tensor.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
-from tiny_tensor.nn.embedding import Embedding
+from tiny_tensor.nn.embedding import Embedding, EmbeddingBag
 from tiny_tensor.nn.linear import Linear
 from tiny_tensor.nn.norm import (
   BatchNorm,
@@ -42,6 +42,7 @@ __all__ = [
   "ConvTranspose2d",
   "Dropout",
   "Embedding",
+  "EmbeddingBag",
   "GRU",
   "GroupNorm",
   "InstanceNorm",

@@ -29,7 +29,7 @@ from tiny_tensor.nn.functional.activations import (
   tanhshrink,
   threshold,
 )
-from tiny_tensor.nn.functional.attention import scaled_dot_product_attention
+from tiny_tensor.nn.functional.attention import multi_head_attention_forward, scaled_dot_product_attention
 from tiny_tensor.nn.functional.convolution import (
   bilinear,
   conv1d,
@@ -38,7 +38,6 @@ from tiny_tensor.nn.functional.convolution import (
   conv_transpose1d,
   conv_transpose2d,
   conv_transpose3d,
-  embedding,
   fold,
   linear,
   one_hot,
@@ -54,6 +53,8 @@ from tiny_tensor.nn.functional.dropout import (
   dropout3d,
   feature_alpha_dropout,
 )
+from tiny_tensor.nn.functional.embedding import embedding, embedding_bag
+from tiny_tensor.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
 from tiny_tensor.nn.functional.losses import (
   binary_cross_entropy,
   binary_cross_entropy_with_logits,
@@ -101,6 +102,7 @@ from tiny_tensor.nn.functional.pooling import (
   max_unpool2d,
   max_unpool3d,
 )
+from tiny_tensor.nn.functional.sequences import ctc_loss
 from tiny_tensor.nn.functional.vision import (
   affine_grid,
   channel_shuffle,
@@ -140,14 +142,18 @@ __all__ = [
   "cosine_embedding_loss",
   "cosine_similarity",
   "cross_entropy",
+  "ctc_loss",
   "dropout",
   "dropout1d",
   "dropout2d",
   "dropout3d",
   "elu",
   "embedding",
+  "embedding_bag",
   "feature_alpha_dropout",
   "fold",
+  "fractional_max_pool2d",
+  "fractional_max_pool3d",
   "gaussian_nll_loss",
   "gelu",
   "glu",
@@ -178,6 +184,7 @@ __all__ = [
   "max_unpool3d",
   "mish",
   "mse_loss",
+  "multi_head_attention_forward",
   "multi_margin_loss",
   "multilabel_margin_loss",
   "multilabel_soft_margin_loss",

@@ -1,6 +1,9 @@
 """Attention with PyTorch's arguments."""
 
+import math
+
 from tiny_tensor.tensor import Tensor
+from tiny_uop import dtypes
 
 
 def scaled_dot_product_attention(
@@ -18,3 +21,101 @@ def scaled_dot_product_attention(
     query = query * (scale * int(query.shape[-1]) ** 0.5)
   with Tensor.train():
     return query.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+
+
+def multi_head_attention_forward(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  embed_dim_to_check: int,
+  num_heads: int,
+  in_proj_weight: Tensor | None,
+  in_proj_bias: Tensor | None,
+  bias_k: Tensor | None,
+  bias_v: Tensor | None,
+  add_zero_attn: bool,
+  dropout_p: float,
+  out_proj_weight: Tensor,
+  out_proj_bias: Tensor | None,
+  training: bool = True,
+  key_padding_mask: Tensor | None = None,
+  need_weights: bool = True,
+  attn_mask: Tensor | None = None,
+  use_separate_proj_weight: bool = False,
+  q_proj_weight: Tensor | None = None,
+  k_proj_weight: Tensor | None = None,
+  v_proj_weight: Tensor | None = None,
+  static_k: Tensor | None = None,
+  static_v: Tensor | None = None,
+  average_attn_weights: bool = True,
+  is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+  """What `nn.MultiheadAttention` computes: (output `(length, n, embed)`, weights `(n, length, seen)` or None), or both
+  without the axis n for one sequence `(length, embed)`.
+
+  Queries, keys and values are projected by the thirds of `in_proj_weight (3 embed, embed)`, or by weights of their own.
+  `bias_k`, `bias_v (embed)` are a further key and value, `add_zero_attn` one of zeros; `static_k`, `static_v (n heads,
+  seen, embed / heads)` take the place of what is projected. Masks are added to scores, or, if bool, are True at what
+  must not be seen: `attn_mask (length, seen)` or `(n heads, length, seen)`, `key_padding_mask (n, seen)`. With
+  `is_causal` and no `attn_mask` no query sees a key behind it.
+  """
+  single = query.ndim == 2
+  if single:
+    query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+    key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+  if query.ndim != 3 or key.ndim != 3 or value.ndim != 3:
+    raise ValueError(f"attention takes (length, n, embed) or (length, embed), got {query.shape} and {key.shape}")
+  length, n, embed = (int(s) for s in query.shape)
+  if embed != embed_dim_to_check or num_heads < 1 or embed % num_heads:
+    raise ValueError(
+      f"queries of size {embed} should have {embed_dim_to_check}, and {num_heads} heads should divide it"
+    )
+  if key.shape[:2] != value.shape[:2]:
+    raise ValueError(f"keys of shape {key.shape} and values of shape {value.shape} differ in length or number")
+  if use_separate_proj_weight:
+    weights = [q_proj_weight, k_proj_weight, v_proj_weight]
+  else:
+    weights = [None] * 3 if in_proj_weight is None else list(in_proj_weight.chunk(3, 0))
+  biases = [None] * 3 if in_proj_bias is None else list(in_proj_bias.chunk(3, 0))
+  projected = []
+  for x, w, b in zip((query, key, value), weights, biases, strict=True):
+    if w is None:
+      raise ValueError("attention needs in_proj_weight, or with use_separate_proj_weight all three weights")
+    projected.append(x.linear(w.transpose(0, 1), b))
+  further = 0
+  if bias_k is not None and bias_v is not None:
+    for i, extra in ((1, bias_k), (2, bias_v)):
+      projected[i] = projected[i].cat(extra.reshape((1, 1, embed)).expand((1, n, embed)), dim=0)
+    further += 1
+  q, k, v = (x.reshape((int(x.shape[0]), n, num_heads, -1)).permute(1, 2, 0, 3) for x in projected)
+  k, v = (
+    x if static is None else static.reshape((n, num_heads, *static.shape[-2:]))
+    for x, static in ((k, static_k), (v, static_v))
+  )
+  if add_zero_attn:
+    k, v = (x.pad_zeros([(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (k, v))
+    further += 1
+  seen = int(k.shape[2])
+  scores = q.matmul(k.transpose(-2, -1)) / (embed // num_heads) ** 0.5
+  if attn_mask is None and is_causal:
+    attn_mask = scores.filled((length, seen - further), True, dtypes.bool).triu(1)
+  if attn_mask is not None:
+    each = attn_mask if attn_mask.ndim == 2 else attn_mask.reshape((n, num_heads, *attn_mask.shape[-2:]))
+    scores = scores + added_mask(each.pad_zeros([*[(0, 0)] * (each.ndim - 1), (0, further)]))
+  if key_padding_mask is not None:
+    scores = scores + added_mask(key_padding_mask.pad_zeros([(0, 0), (0, further)])).reshape((n, 1, 1, seen))
+  shares = scores.softmax(-1)
+  if training and dropout_p:
+    with Tensor.train():
+      shares = shares.dropout(dropout_p)
+  out = shares.matmul(v).permute(2, 0, 1, 3).reshape((length, n, embed))
+  out = out.linear(out_proj_weight.transpose(0, 1), out_proj_bias)
+  given = (shares.mean(1) if average_attn_weights else shares) if need_weights else None
+  if single:
+    return out.squeeze(1), None if given is None else given.squeeze(0)
+  return out, given
+
+
+def added_mask(mask: Tensor) -> Tensor:
+  """A mask as numbers to add to scores: bool says what must not be seen."""
+  return mask.where(-math.inf, 0.0) if dtypes.is_bool(mask.dtype) else mask

@@ -196,17 +196,6 @@ def fold(
   return out.squeeze(0) if single else out
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-  """Rows of `weight (count, size)` by number; the row `padding_idx` gets no gradient."""
-  if weight.ndim != 2:
-    raise ValueError(f"embedding takes weights of shape (count, size), got {weight.shape}")
-  if padding_idx is None:
-    return weight[input]
-  row = padding_idx % int(weight.shape[0])
-  padding = weight.count_up(int(weight.shape[0])).eq(row).unsqueeze(-1)
-  return padding.where(weight.detach(), weight)[input]
-
-
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   """1 at the position that each element names; -1 takes the largest element plus one."""
   return tensor.one_hot(num_classes)

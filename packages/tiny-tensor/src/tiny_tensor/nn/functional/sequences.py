@@ -1,0 +1,119 @@
+"""Losses of sequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tiny_tensor.tensor import Tensor
+from tiny_uop import dtypes
+
+Lengths = Tensor | Sequence[int]
+
+
+def ctc_loss(
+  log_probs: Tensor,
+  targets: Tensor,
+  input_lengths: Lengths,
+  target_lengths: Lengths,
+  blank: int = 0,
+  reduction: str = "mean",
+  zero_infinity: bool = False,
+) -> Tensor:
+  """Negative log-likelihood of labels without an alignment: the sum over all ways to say each, once or several times in
+  a row, with `blank`s between them (connectionist temporal classification; Graves et al., 2006).
+
+  `log_probs (length, n, classes)` are logarithms of probabilities, or `(length, classes)` those of one sequence.
+  `targets (n, labels)`, or all labels one after the other, `(sum of target_lengths,)`. Of sequence i the first
+  `input_lengths[i]` steps and `target_lengths[i]` labels count. "mean" divides each loss by its number of labels, then
+  takes the mean. What cannot be said in so few steps has an infinite loss, or none with `zero_infinity`.
+
+  The gradient is that of this function; PyTorch's is already that of logits before a `log_softmax`, behind which both
+  are the same. Lengths in a tensor are looked at where the targets are one after the other.
+  """
+  single = log_probs.ndim == 2
+  logs = (log_probs.unsqueeze(1) if single else log_probs).as_float()
+  if logs.ndim != 3:
+    raise ValueError(f"ctc_loss takes log_probs (length, n, classes) or (length, classes), got {log_probs.shape}")
+  steps, n, classes = (int(s) for s in logs.shape)
+  if not dtypes.is_int(targets.dtype):
+    raise TypeError(f"ctc_loss: targets are numbers of classes, got {targets.dtype.name}")
+  if not 0 <= blank < classes:
+    raise ValueError(f"ctc_loss: blank must be one of {classes} classes, got {blank}")
+  times, counts = (
+    _lengths(given, n, logs, what) for given, what in ((input_lengths, "input"), (target_lengths, "target"))
+  )
+  labels = _padded(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, target_lengths, counts, n)
+  alphas = _forward(logs, labels.as_dtype(dtypes.int32), times, blank, steps)
+  # the end is the last label, or the blank behind it
+  place = alphas.count_up(int(alphas.shape[-1]))
+  ends = (place == (counts * 2).unsqueeze(-1)) | (place == (counts * 2 - 1).unsqueeze(-1))
+  loss = _sum_of_exponentials([ends.where(alphas, -math.inf)]) * -1
+  if zero_infinity:
+    loss = loss.eq(math.inf).where(0.0, loss)
+  if reduction == "mean":
+    return (loss / counts.clamp(1, None)).mean()
+  return (loss.squeeze(0) if single else loss).reduced(reduction)
+
+
+def _lengths(given: Lengths, n: int, near: Tensor, what: str) -> Tensor:
+  """int32 `(n,)`. Raises ValueError for another number of them."""
+  lengths = given if isinstance(given, Tensor) else Tensor(list(given), device=near.device, dtype=dtypes.int32)
+  if lengths.numel() != n:
+    raise ValueError(f"ctc_loss: {n} sequences need as many {what}_lengths, got {lengths.numel()}")
+  return lengths.reshape((n,)).as_dtype(dtypes.int32)
+
+
+def _padded(targets: Tensor, given: Lengths, counts: Tensor, n: int) -> Tensor:
+  """Labels as `(n, labels)`."""
+  if targets.ndim == 2 and targets.shape[0] == n:
+    return targets
+  if targets.ndim != 1:
+    raise ValueError(f"ctc_loss: targets are (n, labels) or (all labels,) for {n} sequences, got {targets.shape}")
+  total = int(targets.shape[0])
+  if total == 0:
+    return targets.filled((n, 0), 0)
+  most = int(given.max().item()) if isinstance(given, Tensor) else max(given, default=0)
+  starts = counts.cumsum(0) - counts
+  return targets[(starts.unsqueeze(-1) + counts.count_up(most)).clamp(0, total - 1)]
+
+
+def _sum_of_exponentials(terms: Sequence[Tensor]) -> Tensor:
+  """The logarithm of the sum of exponentials over several tensors, or the last axis of one; -inf, without a gradient,
+  where all are."""
+  top = terms[0].detach().max(-1, keepdim=True) if len(terms) == 1 else terms[0].detach()
+  for t in terms[1:]:
+    top = top.maximum(t.detach())
+  none = top.eq(-math.inf)
+  top = none.where(0.0, top)
+  total = (terms[0] - top).exp()
+  for t in terms[1:]:
+    total = total + (t - top).exp()
+  if len(terms) == 1:
+    total, none, top = total.sum(-1), none.squeeze(-1), top.squeeze(-1)
+  return none.where(-math.inf, none.where(1.0, total).log() + top)
+
+
+def _forward(logs: Tensor, labels: Tensor, times: Tensor, blank: int, steps: int) -> Tensor:
+  """`(n, 2 labels + 1)`: logarithms of the probabilities of all steps, by the blank or label that they end in."""
+  n, count = (int(s) for s in labels.shape)
+  spaced = labels.filled((n, count, 1), blank).cat(labels.unsqueeze(-1), dim=-1).reshape((n, 2 * count))
+  symbols = spaced.cat(labels.filled((n, 1), blank), dim=-1).contiguous()
+  size = 2 * count + 1
+  # a label may follow the one before the blank, unless it is the same
+  before = labels.filled((n, 2), blank).cat(symbols, dim=-1)[:, :size]
+  skips = (symbols.ne(blank) & symbols.ne(before)).contiguous()
+  said = logs.gather(2, symbols.unsqueeze(0).broadcast_to((steps, n, size))).contiguous()
+  first = symbols.count_up(size) < 2
+  if steps == 0:
+    return (symbols.count_up(size).eq(0)).where(logs.filled((n, size), 0.0), -math.inf)
+  never = first.eq(2).where(0.0, said[0].const_like(-math.inf))
+  alphas = first.where(said[0], -math.inf).contiguous()
+  running = times.eq(0).unsqueeze(-1)
+  alphas = running.where(symbols.count_up(size).eq(0).where(0.0, never), alphas).contiguous()
+  for step in range(1, steps):
+    one = alphas.pad((1, 0), value=-math.inf)[:, :size]
+    two = skips.where(alphas.pad((2, 0), value=-math.inf)[:, :size], -math.inf)
+    moved = _sum_of_exponentials([alphas, one, two]) + said[step]
+    alphas = (times > step).unsqueeze(-1).where(moved, alphas).contiguous()
+  return alphas
