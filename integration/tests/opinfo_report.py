@@ -15,7 +15,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "pytorch-coverage.md"
 INTRODUCTION = """# Operators of PyTorch
 
 PyTorch tests its operators on samples that it ships, OpInfo: `torch.testing._internal.common_methods_invocations`.
-We run them through tiny-tensor, and compare values, dtypes, shapes and derivatives with what PyTorch computes. This
+We run them through tiny-tensor, and compare values, dtypes, shapes and derivatives with what PyTorch computes. What
+PyTorch refuses has to be refused here, too. This
 page is made by `python integration/tests/opinfo_report.py --write`, and a test compares it.
 
 `hatch run oracle:test` runs a few samples of each operator, `hatch run oracle:opinfo` all of them, with second
@@ -70,6 +71,8 @@ def page() -> str:
   parts += [*by_reason({name: reason for name, (reason, _) in table.LEFT_OUT.items()})]
   parts += [f"| positions, counts and sums of bool are int32 | {code(sorted(table.INT32))} |"]
   parts += [*by_reason(table.SHAPES_ONLY)[2:], *by_reason(table.FORWARD_ONLY)[2:], *by_reason(table.FIRST_ONLY)[2:]]
+  parts += ["", "What PyTorch refuses and we take:", "", "| why | operators |", "|---|---|"]
+  parts += ["| numbers are operands | all of several operands |", *by_reason(table.TAKEN)[2:]]
   parts += ["", "## Out of scope", "", *by_reason(table.OUT_OF_SCOPE)]
   parts += ["", "## Missing", "", code(sorted(table.MISSING)), "", "## Covered", "", code(covered()), ""]
   return "\n".join(parts)

@@ -303,6 +303,37 @@ TOLERANCES = {
 }
 
 
+# What PyTorch refuses and we take, and why. For all operators that is a Python number in the place of an operand.
+TAKEN = _listed("""
+a range that leads away from its end is empty:
+arange
+
+values are not looked at before they are needed, and what makes no sense gives no sense:
+cov multinomial
+
+an index outside reads 0 and writes nothing:
+gather scatter scatter_add
+
+dtypes promote:
+nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d
+
+of sizes 0 there is nothing to do:
+nn.functional.max_pool1d nn.functional.max_pool3d
+
+the value broadcasts:
+masked_fill
+
+bool counts as an integer:
+narrow
+
+the mean of integers is a float:
+mean
+
+the opposite of a bool is its negation:
+neg
+""")
+
+
 def full_name(op: Any) -> str:
   """Name and variant of an OpInfo."""
   return f"{op.name}|{op.variant_test_name}" if op.variant_test_name else str(op.name)

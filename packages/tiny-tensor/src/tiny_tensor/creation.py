@@ -89,6 +89,8 @@ class CreationMixin(ReadMixin):
       start, stop = 0, start
     if step == 0:
       raise ValueError(f"arange step cannot be 0: arange({start}, {stop}, {step})")
+    if not all(map(math.isfinite, (start, stop, step))):
+      raise ValueError(f"arange counts between finite numbers, got arange({start}, {stop}, {step})")
     kind = dtypes.from_py([start, stop, step]) if dtype is None else to_dtype(dtype)
     count = max(math.ceil((stop - start) / step), 0)
     return cls.make((cls.counting(count, kind, device) * step + start).as_dtype(kind).uop, requires_grad)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from tiny_tensor.base import Operand, Scalar, const_uop, together
+from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
 from tiny_tensor.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, normalize_axis
 from tiny_uop import Ops, dtypes, sint
@@ -23,6 +23,9 @@ class JoinMixin(ReduceMixin):
     """Tensors one after the other along `dim`; other sizes must agree. Called as `a.cat(b, c)` or `Tensor.cat(a, b,
     c)`. Tensors of shape (0,) are left out among others, as in PyTorch, but their dtypes count.
     """
+    for t in args:
+      if not isinstance(t, TensorBase):
+        raise TypeError(f"cat takes Tensors, one after the other, got {type(t).__name__} {t!r:.40}")
     pieces = [t for t in (self, *args) if t.shape != (0,)]
     if 0 < len(pieces) <= len(args):
       dtype = dtypes.promote(*(t.dtype for t in (self, *args)))

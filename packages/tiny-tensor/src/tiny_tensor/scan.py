@@ -118,9 +118,9 @@ class ScanMixin(ArrangeMixin):
   def logcumsumexp(self, axis: int = 0) -> Self:
     """Running `logsumexp`: every window against its own maximum."""
     x, dtype = self.with_precision()
+    place = normalize_axis(axis, self.ndim)
     if self.ndim == 0 or self.numel() == 0:
       return self.as_float()
-    place = normalize_axis(axis, self.ndim)
     x = x.transpose(place, -1)
     n = int(x.shape[-1])
     seen = windows(x.pad_identity(n - 1, Ops.MAX, front=True), (n,), (1,), (1,))

@@ -236,7 +236,9 @@ class StatisticsMixin(HistogramMixin):
     return (self - other).vector_norm(p)
 
   def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
-    """Slices along `dim` whose p-norm is greater than `maxnorm` scaled down to it."""
+    """Slices along `dim` whose p-norm is greater than `maxnorm` scaled down to it. ValueError below two axes."""
+    if self.ndim < 2:
+      raise ValueError(f"renorm takes slices of two axes at least, got shape {self.shape}")
     axis = normalize_axis(dim, self.ndim)
     others = tuple(i for i in range(self.ndim) if i != axis)
     size = self.vector_norm(p, others, keepdim=True)

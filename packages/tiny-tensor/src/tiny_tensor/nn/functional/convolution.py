@@ -56,6 +56,8 @@ def _conv(
     for t in reversed(total):  # an odd one goes behind
       pads += [t // 2, t - t // 2]
   else:
+    if any(p < 0 for p in as_tuple(padding, axes)):
+      raise ValueError(f"conv{axes}d: padding must not be negative, got {padding}")
     for p in reversed(as_tuple(padding, axes)):
       pads += [p, p]
   return batched(input, axes, lambda x: x.conv2d(weight, bias, groups, stride, gaps, pads))
