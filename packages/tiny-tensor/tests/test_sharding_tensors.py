@@ -59,6 +59,15 @@ def test_moving_again() -> None:
   assert t.to_(ONE).device == ONE and t.grad.device == ONE and t.grad.tolist() == (values() * 2).tolist()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_each_device_is_sent_its_piece_only(axis: int) -> None:
+  t = Tensor(values((8, 6))).realize()
+  calls = t.shard(TWO, axis).schedule().src
+  copies = [call.src[1] for call in calls if call.src[0].op is Ops.COPY and call.src[1].device != call.src[2].device]
+  assert [(c.device, c.arg[1]) for c in copies] == [(TWO[1], 24)]
+  assert t.shard(THREE, axis).tolist() == values((8, 6)).tolist()
+
+
 def test_like_another() -> None:
   x, narrow = rows((6, 4), TWO, 1), Tensor(values((3, 2)))
   assert layout(narrow.shard_like(x)) == (1, (0, 1, 2)) and narrow.shard_like(Tensor([1.0])).device == ONE

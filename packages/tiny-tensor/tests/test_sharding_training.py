@@ -126,6 +126,37 @@ def test_state_of_optimisers_lies_as_the_parameters_do() -> None:
   np.testing.assert_allclose(w.numpy(), 0.9, rtol=1e-5)
 
 
+def decode(devices: tuple[str, ...], jit: bool) -> np.ndarray:
+  """Attention over a cache that grows: heads on several devices, positions of symbolic number."""
+  rng = np.random.default_rng(0)
+  query, out = (Tensor(rng.normal(size=(12, 12)).astype(np.float32)) for _ in range(2))
+  cache = Tensor.zeros(2, 1, 4, 8, 3).contiguous()
+  if devices:
+    query, out, cache = query.shard(devices, 0), out.shard(devices, 1), cache.shard(devices, 2)
+  Tensor.realize(query, out, cache)
+
+  def step(x: Tensor, position: UOp) -> Tensor:
+    q = (x @ query.T).reshape(1, 1, 4, 3).transpose(1, 2)
+    cache[:, :, :, position : position + 1].assign(q.stack(q * 2)).realize()
+    keys, values = cache[0, :, :, : position + 1], cache[1, :, :, : position + 1]
+    heads = q.scaled_dot_product_attention(keys, values)
+    return (heads.transpose(1, 2).reshape(1, 1, 12) @ out.T).realize()
+
+  run = TinyJit(step) if jit else step
+  tokens = []
+  for n in range(6):
+    x = Tensor(rng.normal(size=(1, 1, 12)).astype(np.float32))
+    x = x.shard(devices).realize() if devices else x.realize()
+    tokens.append(run(x, UOp.variable("position", 0, 7).bind(n)).numpy())
+  return np.concatenate(tokens)
+
+
+def test_a_cache_of_keys_in_pieces() -> None:
+  expected = decode((), False)
+  for jit in (False, True):
+    np.testing.assert_allclose(decode(TWO, jit), expected, rtol=1e-4, atol=1e-4)
+
+
 # *** TinyJit ***
 
 

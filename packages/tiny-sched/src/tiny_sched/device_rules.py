@@ -97,7 +97,7 @@ def _moved_here(x: UOp, u: UOp) -> UOp | None:
   made = []
   for i, piece in enumerate(x.src):
     if u.op in (Ops.RESHAPE, Ops.EXPAND):
-      shape = tuple([stop - start for start, stop in after.region(i, u.shape)])
+      shape = after.part_shape(i, u.shape)
       made.append(piece.reshape(shape) if u.op is Ops.RESHAPE else piece.expand(shape))
     elif u.op is Ops.SHRINK and before.axis is not None:
       made.append(piece.shrink(_left(u, before, before.axis, i)))
@@ -160,8 +160,8 @@ def _pad_across(x: UOp, u: UOp) -> UOp | None:
     start, stop = (b - first for b in after.bounds[i : i + 2])
     low, high = max(start, 0), min(stop, size)
     if low >= high:  # nothing but padding
-      shape = [b - a for a, b in after.region(i, u.shape)]
-      made.append(UOp(Ops.CONST, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.const_like(0).base.arg).filling(tuple(shape)))
+      zero = UOp(Ops.CONST, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.const_like(0).base.arg)
+      made.append(zero.filling(after.part_shape(i, u.shape)))
       continue
     region = [(low, high) if a == axis else whole for a, whole in enumerate(_whole(x))]
     made.append(

@@ -9,7 +9,7 @@ from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import is_const, place_const
 from tiny_tensor.capturing import note_write
 from tiny_tensor.placing import DeviceLike, canonical, device_names
-from tiny_uop import Devices, DType, Ops, Sharding, UOp, even_bounds
+from tiny_uop import Devices, DType, Ops, Sharding, UOp, even_bounds, prod
 
 
 class DeviceMixin(AssignMixin):
@@ -92,7 +92,7 @@ class DeviceMixin(AssignMixin):
     source = self.uop
     if is_const(source) and source.device != sharding.devices:
       source = place_const(source, sharding.devices)
-    uop = source.laid_out(sharding)
+    uop = in_packets(source, sharding) if packable(source, sharding) else source.laid_out(sharding)
     return self if uop is self.uop else self.derive(uop)
 
   def in_pieces_of(self, other: Self) -> Self:
@@ -111,6 +111,20 @@ class DeviceMixin(AssignMixin):
     note_write()
     self.uop = moved.uop
     return self
+
+
+def packable(source: UOp, sharding: Sharding) -> bool:
+  """Whether pieces of a value lie scattered on one device that can put them in order before they are sent."""
+  if not isinstance(source.device, str) or not computes(source.device) or is_const(source):
+    return False
+  return sharding.axis is not None and prod(source.shape[: sharding.axis]) != 1
+
+
+def in_packets(source: UOp, sharding: Sharding) -> UOp:
+  """The value in pieces, each made a run of memory before it is copied: a copy takes runs, and would take all of it."""
+  parts = [(d, source.shrink(sharding.region(i, source.shape))) for i, d in enumerate(sharding.devices)]
+  pieces = [part.copy_to(d) if d == source.device else part.contiguous().copy_to(d) for d, part in parts]
+  return UOp(Ops.MULTI, source.dtype, tuple(pieces), sharding.axis)
 
 
 def computes(device: str) -> bool:

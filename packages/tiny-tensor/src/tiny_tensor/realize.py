@@ -85,8 +85,7 @@ def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
   largest. On several devices it is a MULTI of BUFFERs.
   """
   if (s := uop.sharding) is not None:
-    regions = [s.region(i, uop.shape) for i in range(len(s.devices))]
-    made = [buffer_on(d, tuple([b - a for a, b in r]), uop.dtype)[1] for d, r in zip(s.devices, regions, strict=True)]
+    made = [buffer_on(d, s.part_shape(i, uop.shape), uop.dtype)[1] for i, d in enumerate(s.devices)]
     whole = UOp(Ops.MULTI, uop.dtype, tuple(made), s.axis)
     return whole, whole
   return buffer_on(uop.device or Device.DEFAULT, uop.shape, uop.dtype)

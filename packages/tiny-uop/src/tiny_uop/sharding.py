@@ -34,6 +34,13 @@ class Sharding:
       whole[self.axis] = (self.bounds[device], self.bounds[device + 1])
     return tuple(whole)
 
+  def part_shape(self, device: int, shape: Shape) -> Shape:
+    """The shape of what is on a device, given by its number, of a value of a shape."""
+    if self.axis is None:
+      return shape
+    length = self.bounds[device + 1] - self.bounds[device]
+    return (*shape[: self.axis], length, *shape[self.axis + 1 :])
+
   def along(self, axis: int | None, bounds: Sequence[int] = ()) -> Sharding:
     """Another layout on the same devices."""
     return Sharding(self.devices, axis, tuple(bounds))
