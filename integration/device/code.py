@@ -17,7 +17,7 @@ from measure import WORKLOADS, Ours
 
 from tiny_runtime_nv import CUDA
 from tiny_sched import schedule
-from tiny_uop import Ops
+from tiny_uop import Context, Ops
 
 SHOWN = 12
 """So many of the instructions that a kernel has most of."""
@@ -53,8 +53,10 @@ def main() -> int:
   parser.add_argument("--arch", default="sm_90a")
   given = parser.parse_args()
   given.folder.mkdir(parents=True, exist_ok=True)
-  ours, compiler = Ours(), CUDA.compiler(given.arch)
+  ours = Ours()
   for name in given.workloads:
+    with Context(TF32=int("tf32" in name)):
+      compiler = CUDA.compiler(given.arch)
     workload = WORKLOADS[name]
     kind = getattr(ours.dtypes, workload.kind)
     inputs = [ours.made.empty(*shape, dtype=kind) for shape in workload.shapes]

@@ -44,6 +44,15 @@ def multiplies_on_tensor_cores() -> None:
     assert error < most, f"{kind}: off by {error}"
 
 
+def multiplies_large_matrices() -> None:
+  """With as much shared memory as there is, and on sm_90a by warpgroups."""
+  a, b = drawn(0, 2048, 2048), drawn(1, 2048, 2048)
+  x, y = (Tensor(array).cast(dtypes.bfloat16).contiguous().realize() for array in (a, b))
+  for product, expected in ((x @ y, a @ b), (x @ y.T, a @ b.T), (x.T @ y, a.T @ b)):
+    error = np.abs(product.cast(dtypes.float32).numpy() - expected).max()
+    assert error < 3.0, f"off by {error}"
+
+
 def captures() -> None:
   step = TinyJit(lambda x: ((x + 1).contiguous() * 2).realize())
   for n in range(5):
@@ -57,7 +66,7 @@ def trains() -> None:
 
 
 STEPS: tuple[Callable[[], None], ...] = (
-  copies, adds, sums, multiplies, multiplies_on_tensor_cores, captures, trains
+  copies, adds, sums, multiplies, multiplies_on_tensor_cores, multiplies_large_matrices, captures, trains
 )  # fmt: skip
 
 

@@ -60,13 +60,15 @@ class Library(ABC):
 
 
 class Ours(Library):
-  """tiny-tensor on DEVICE, by TinyJit."""
+  """tiny-tensor on DEVICE, by TinyJit. `tf32`: products of float32 are rounded to 11 bits."""
 
-  def __init__(self) -> None:
-    from tiny_tensor import Device, Tensor, TinyJit, dtypes
+  def __init__(self, tf32: bool = False) -> None:
+    import tiny_runtime_nv.settings
+    from tiny_tensor import Context, Device, Tensor, TinyJit, dtypes
 
     self.made, self.jit, self.dtypes = Tensor, TinyJit, dtypes
-    self.device: Any = Device[Device.DEFAULT]
+    with Context(**{tiny_runtime_nv.settings.TF32.name: int(tf32)}):  # which is read when the device is opened
+      self.device: Any = Device[Device.DEFAULT]
 
   def tensor(self, array: Array, kind: str) -> Any:
     return self.made(array).cast(getattr(self.dtypes, kind)).contiguous().realize()
@@ -282,7 +284,7 @@ def main() -> int:
   failed = 0
   for name in given.workloads:
     try:
-      library = Ours() if given.library == "ours" else Torch(tf32="tf32" in name)
+      library = (Ours if given.library == "ours" else Torch)(tf32="tf32" in name)
       found = measured(library, WORKLOADS[name])
       print(json.dumps({"workload": name, "library": given.library, **found}), flush=True)
     except Exception:

@@ -38,6 +38,11 @@ WORKLOADS = (
   "matmul bf16 8192", "matmul bf16 4096", "matmul fp16 8192", "matmul fp32 4096", "matmul tf32 4096", "add one, 1 GiB",
   "sum, 1 GiB", "softmax", "layer norm", "attention bf16", "a kernel of a graph", "a call of a small graph",
 )  # fmt: skip
+CHOICES = (
+  "bf16 8192: wgmma 128×256", "bf16 8192: wgmma 128×128", "bf16 8192: wgmma 128×64", "bf16 8192: wgmma, turned",
+  "bf16 8192: wgmma, no cp.async", "bf16 8192: mma.sync", "bf16 8192: mma.sync, no cp.async",
+  "bf16 8192: mma.sync, no ldmatrix", "fp8 8192: mma.sync",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ def parts(device: str) -> Iterator[Part]:
   yield Part("measure torch", [*measure, "torch", *WORKLOADS], 120)
   for name in WORKLOADS:  # in processes of their own: an illegal access ends all that a process can do with a GPU
     yield Part(f"measure {name}", [*measure, "ours", name], 30)
+  for name in CHOICES:
+    yield Part(f"measure {name}", [sys.executable, str(HERE / "choices.py"), name], 40)
   yield Part("demo", [sys.executable, str(ROOT / "integration/examples/digits.py"), "--out", "/tmp/digits"], 60)
   tests = ["-c", str(ROOT / "pyproject.toml"), "-n", WORKERS, str(ROOT / "packages/tiny-tensor/tests")]
   yield Part("frontend", [*PYTEST, *tests], 200)

@@ -13,12 +13,15 @@ import pytest
 DEVICE = Path(__file__).parents[1] / "device"
 sys.path.insert(0, str(DEVICE))
 
+import choices  # noqa: E402
 import measure  # noqa: E402
 from measure import WORKLOADS, Ours, Workload, measured, product  # noqa: E402
-from run import LEVELS, Part, Result, parts, run, table  # noqa: E402
+from run import CHOICES, LEVELS, Part, Result, parts, run, table  # noqa: E402
 from run import WORKLOADS as NAMES  # noqa: E402
 
 from tiny_runtime import GlobalCounters, conformance  # noqa: E402
+from tiny_uop import dtypes  # noqa: E402
+from tiny_uop.truncate import from_bits  # noqa: E402
 
 FIGURES = {
   "workload": "matmul bf16 8192",
@@ -74,7 +77,7 @@ def test_the_table() -> None:
 
 
 def test_parts_are_there_and_have_time_within_the_lease() -> None:
-  assert tuple(WORKLOADS) == NAMES
+  assert tuple(WORKLOADS) == NAMES and tuple(choices.CHOICES) == CHOICES
   folder = Path(str(conformance.__file__)).parent
   assert sorted(f"test_level{level}" for level in LEVELS) == sorted(path.stem for path in folder.glob("test_level*.py"))
   for part in parts("CUDA"):
@@ -108,3 +111,19 @@ def test_a_workload_that_fails_leaves_the_others(
   assert measure.main() == 1
   first, *_, last = capsys.readouterr().out.splitlines()
   assert first == "wrong failed" and json.loads(last)["workload"] == "right" and json.loads(last)["library"] == "ours"
+
+
+def test_choices_have_the_instructions_that_they_are_named_for() -> None:
+  for name, (words, others) in {
+    "bf16 8192: wgmma 128×64": (("m64n64k16", "cp.async.cg"), ("mma.sync", "m64n128k16")),
+    "bf16 8192: wgmma, no cp.async": (("m64n256k16",), ("cp.async",)),
+    "bf16 8192: mma.sync, no ldmatrix": (("mma.sync", "cp.async.cg"), ("wgmma", "ldmatrix")),
+    "fp8 8192: mma.sync": (("e4m3", "ldmatrix"), ("wgmma",)),
+  }.items():
+    text = choices.compiled(name, "sm_90a", 4096).code.decode()
+    assert [word for word in words if word not in text] == [word for word in others if word in text] == [], name
+
+
+def test_numbers_of_8_bits_are_what_their_bits_say() -> None:
+  bits, numbers = choices.operand(8, dtypes.fp8e4m3, 0)
+  assert [from_bits(dtypes.fp8e4m3, int(b)) for b in bits.ravel()] == numbers.ravel().tolist()

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,20 @@ import pytest
 from gpu_model.cuda import BACKEND, ModelBackend
 from gpu_model.cuda_driver import NO_MEMORY, Model
 from gpu_model.cuda_objects import Status
+from gpu_model.ptx import Module
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare
+from tiny_runtime.conformance.standard import matmul
 from tiny_runtime.conformance.target import Target, reference
 from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime_nv import CUDA, Arch, NVCompiler
 from tiny_runtime_nv.cuda_graph import copy_nodes
 from tiny_runtime_nv.device import CUDADevice
 from tiny_runtime_nv.memory import PIECE, Memory
-from tiny_runtime_nv.tensor_cores import AMPERE
-from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_runtime_nv.shared_memory import at_launch
+from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER
+from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
@@ -108,6 +113,42 @@ def test_products_on_tensor_cores(core: int) -> None:
   contents = [bytes(total.itemsize * m * n), small(dtype, m * k), small(dtype, k * n, 1)]
   compare(target, reference(), kernel, contents, look_at="lanes")
   target.device.close()
+
+
+def in_shared_memory(length: int) -> UOp:
+  """A product of 16 rows with 16 columns, of all of which a workgroup has 128 bytes × length in shared memory."""
+  opts = (Opt(OptOps.LOCAL, 0, 16), Opt(OptOps.LOCAL, 1, 16), Opt(OptOps.STAGE, 1, (2,)), Opt(OptOps.STAGE, 2, (2,)))
+  return matmul(16, 16, length, F, F, F).replace(arg=KernelInfo("product", opts))
+
+
+def test_more_shared_memory_than_ptx_may_ask_for(device: CUDADevice) -> None:
+  target, kernel = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND"), in_shared_memory(800)
+  binary = target.compile(kernel)
+  assert at_launch(binary.code) == 128 * 800 and b".extern .shared" in binary.code
+  given = [bytes(4 * 256), small(F, 16 * 800), small(F, 16 * 800, 1)]
+  result = compare(target, reference(), kernel, given)
+  target.device.close()
+  program, memories = device.load(binary), [filled(device, np.frombuffer(g, np.uint8)) for g in given]
+  call = GraphKernel(program, ((0, 0), (1, 0), (2, 0)), (), *sizes(binary)[:2])
+  device.run_graph(device.make_graph([call], memories), [], [], wait=True)
+  assert contents(device, memories[0]).tobytes() == result[0], "in a graph, too"
+  few = ModelBackend().compiler("sm_90a").compile(in_shared_memory(300))
+  assert at_launch(few.code) == 0 and b".extern .shared" not in few.code
+
+
+def test_the_driver_wants_to_know_of_much_shared_memory(device: CUDADevice, backend: ModelBackend) -> None:
+  binary = backend.compiler("sm_90a").compile(in_shared_memory(800))
+  memory, launch = device.alloc(4 * 16 * 800), partial(device.launch, integers=[])
+  program = device.load(binary)
+  backend.model.thing(program.function, Module).most_at_launch = 48 << 10  # what it is before it is asked for more
+  with pytest.raises(ValueError, match="INVALID_VALUE"):
+    launch(program, [(memory, 0)] * 3, global_size=(1, 1, 1), local_size=(16, 16, 1), wait=False)
+  program = device.load(binary)
+  program.shared -= 4
+  launch(program, [(memory, 0)] * 3, global_size=(1, 1, 1), local_size=(16, 16, 1), wait=False)
+  with pytest.raises(DeviceLost, match=r"(reads|writes) \d+ bytes"):
+    device.sync()
+  backend.model.misuse.clear()
 
 
 def test_copies_longer_than_a_piece(device: CUDADevice) -> None:
@@ -251,3 +292,117 @@ def test_a_gpu_without_room_for_a_program() -> None:
   backend.model = Full()
   with pytest.raises(Unavailable, match="no memory left for another program"):
     backend.open(0)
+
+
+def tiled(shape: tuple[int, int, int], types: tuple[DType, DType], core: int, **options: Any) -> UOp:
+  """A product in tiles of 32 rows, 32 columns and 64 bytes of the sum, which are in shared memory."""
+  (dtype, total), transposed, steps = types, options.get("transposed", False), 64 // types[0].itemsize
+  sides = (32, 32, steps)
+  padding = [Opt(OptOps.PADTO, axis, side) for axis, (size, side) in enumerate(zip(shape, sides)) if size % side]
+  tiles = [Opt(OptOps.SPLIT, axis, side) for axis, side in enumerate(sides)]
+  stages = [Opt(OptOps.STAGE, 1, (3, 5)), Opt(OptOps.STAGE, 2, (4, 5) if transposed else (5, 4))]
+  written_out = [Opt(OptOps.UPCAST, 3, 0), Opt(OptOps.UPCAST, 4, 0), Opt(OptOps.UNROLL, 5, 0)]
+  opts = (*padding, *tiles, *stages, Opt(OptOps.TC, 5, (core, 3, 4)), *written_out)
+  return matmul(*shape, dtype, total, total, transposed).replace(arg=KernelInfo("tiled", opts))
+
+
+def check_tiled(kernel: UOp, *words: str, offsets: tuple[int, ...] = (0, 0, 0)) -> Binary:
+  """The binary of a product, which has these instructions, and whose result is that of REF."""
+  target = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND")
+  binary = target.compile(kernel)
+  assert [word for word in words if word not in binary.code.decode()] == []
+  given = [bytes(binary.params[0].size * binary.params[0].dtype.itemsize)]
+  given += [small(p.dtype, p.size, seed) for seed, p in enumerate(binary.params[1:])]
+  compare(target, reference(), kernel, given, offset=offsets)
+  target.device.close()
+  return binary
+
+
+def test_tiles_are_copied_while_threads_compute() -> None:
+  whole, edges = tiled((32, 32, 160), (dtypes.bfloat16, F), 0), tiled((40, 40, 72), (dtypes.bfloat16, F), 0)
+  assert "cp.async.wait_group \t2" in check_tiled(whole, "cp.async.cg.shared.global").code.decode()
+  check_tiled(whole, offsets=(4, 2, 2))  # buffers that no piece may be copied from
+  check_tiled(edges, "cp.async.cg.shared.global")
+
+
+def test_what_is_read_before_its_copy_is_there_is_found(device: CUDADevice) -> None:
+  target = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND")
+  binary = target.compile(tiled((32, 32, 160), (dtypes.bfloat16, F), 0))
+  early = replace(binary, code=binary.code.replace(b"cp.async.wait_group \t2", b"cp.async.wait_group \t3"))
+  memories = [(device.alloc(p.size * p.dtype.itemsize), 0) for p in binary.params]
+  device.launch(device.load(early), memories, [], *sizes(binary))
+  with pytest.raises(DeviceLost, match=r"reads byte \d+ of .*, to which a copy of thread \d+ is on its way"):
+    device.sync()
+  target.device.close()
+
+
+def of_a_warpgroup(shape: tuple[int, int, int], dtype: DType, core: int, turned: bool) -> UOp:
+  """A product in tiles of 64 × 64 by 64 steps of the sum. `turned`: neither operand is adjacent along the sum."""
+  m, n, k = shape
+  i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
+  a = UOp.param(1, dtype.ptr(m * k)).index(r * m + i if turned else i * k + r).load().cast(F)
+  b = UOp.param(2, dtype.ptr(k * n)).index(r * n + j if turned else j * k + r).load().cast(F)
+  store = UOp.param(0, F.ptr(m * n)).index(i * n + j).store((a * b).reduce(Ops.ADD, r)).end(i, j)
+  padding = [Opt(OptOps.PADTO, axis, 64) for axis, size in enumerate(shape) if size % 64]
+  tiles = [Opt(OptOps.SPLIT, axis, 64) for axis in range(3)]
+  stages = [Opt(OptOps.STAGE, 1, (5, 3) if turned else (3, 5)), Opt(OptOps.STAGE, 2, (5, 4) if turned else (4, 5))]
+  opts = (*padding, *tiles, *stages, Opt(OptOps.TC, 5, (core, 3, 4)), Opt(OptOps.UNROLL, 5, 0))
+  return UOp.sink(store, arg=KernelInfo("warpgroup", opts))
+
+
+WGMMA = {str(m.core): number for number, m in enumerate(HOPPER, len(AMPERE) + len(FLOAT8))}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_a_warpgroup(turned: bool) -> None:
+  """Descriptors and swizzling of both directions; edges that are zeros."""
+  core = WGMMA[f"m64n64k16 {'bfloat16' if turned else 'float16'} → float32"]
+  kernel = of_a_warpgroup((64, 72, 136), dtypes.bfloat16 if turned else dtypes.float16, core, turned)
+  check_tiled(kernel, "wgmma.mma_async", "cp.async.cg")
+
+
+@pytest.mark.parametrize(
+  ("before", "after", "message"),
+  [
+    (b"wgmma.wait_group.sync.aligned 0;", b"", "uses an accumulator of a wgmma that is not waited for"),
+    (b"wgmma.fence.sync.aligned;", b"", "a wgmma with no wgmma.fence since its accumulators were touched"),
+    (b"fence.proxy.async.shared::cta;", b"", "has written with no fence.proxy.async since"),
+    (b"cp.async.wait_group \t0", b"cp.async.wait_group \t1", "reads byte .* a copy of thread .* is on its way"),
+  ],
+)
+def test_what_a_warpgroup_does_wrong_is_found(device: CUDADevice, before: bytes, after: bytes, message: str) -> None:
+  target = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND")
+  binary = target.compile(of_a_warpgroup((64, 64, 128), dtypes.bfloat16, WGMMA["m64n64k16 bfloat16 → float32"], False))
+  assert before in binary.code
+  wrong = replace(binary, code=binary.code.replace(before, after))
+  memories = [(device.alloc(p.size * p.dtype.itemsize), 0) for p in binary.params]
+  device.launch(device.load(wrong), memories, [], *sizes(binary))
+  with pytest.raises(DeviceLost, match=message):
+    device.sync()
+  target.device.close()
+
+
+@pytest.mark.parametrize("number", range(len(FLOAT8)))
+def test_products_of_floats_of_8_bits(number: int) -> None:
+  dtype = FLOAT8[number].core.dtype_in
+  kernel = tiled((32, 32, 128), (dtype, F), len(AMPERE) + number, transposed=number == 0)
+  words = (".version 8.4", f"m16n8k32.row.col.f32.{('e4m3', 'e5m2')[number]}.", "cp.async.cg")
+  check_tiled(kernel, *words, *(["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] if number == 0 else []))
+
+
+def test_float32_is_rounded_on_request_only() -> None:
+  """With TF32 small numbers are exact, and what needs more than 11 bits is rounded: by at most half a unit of them."""
+  kernel = tiled((32, 32, 64), (F, F), len(AMPERE) + len(FLOAT8), transposed=True)
+  with pytest.raises(CompileError, match="m64n256k16 bfloat16"):  # what stands at that place without
+    CUDA.compiler("sm_90a").compile(kernel)
+  with Context(TF32=1):
+    check_tiled(kernel, "m16n8k8.row.col.f32.tf32.tf32.f32", "cvt.rna.tf32.f32")
+    compiler = CUDA.compiler("sm_90a")
+    assert isinstance(compiler, NVCompiler) and compiler.tf32 and compiler.key != NVCompiler(Arch.parse("sm_90a")).key
+    target = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND")
+    a, b = (np.random.default_rng(seed).uniform(1, 2, (32, 64)).astype(np.float32) for seed in (0, 1))
+    result = np.frombuffer(target.run(kernel, [bytes(4 * 32 * 32), a.tobytes(), b.tobytes()])[0], np.float32)
+    target.device.close()
+  exact = a.astype(np.float64) @ b.astype(np.float64).T
+  error = np.abs(result.reshape(32, 32) / exact - 1)
+  assert 1e-6 < error.max() < 2.0**-10

@@ -27,7 +27,7 @@ from gpu_model.cuda_objects import (
   void,
 )
 from gpu_model.machine import Buffer, Options, Wrong, launch
-from gpu_model.ptx import Module
+from gpu_model.ptx import MOST_SHARED, Module
 from gpu_model.toolchain import Refused
 from tiny_runtime_nv.driver import FUNCTIONS, KernelNode
 
@@ -156,7 +156,7 @@ class Model:
     buffers = [Buffer(ctypes.addressof(words), ctypes.sizeof(words), "the parameters", False)]
     buffers += [Buffer(begin, len(memory), f"memory {begin:#x}") for begin, memory in self.allocations.items()]
     try:
-      launch(call.module.call, buffers, call.grid, call.block, self.options)
+      launch(call.module.call(call.shared), buffers, call.grid, call.block, self.options)
     except Wrong as error:
       self.wrong = str(error)
       self.broken = ILLEGAL
@@ -326,20 +326,28 @@ class Model:
     self.thing(function, Module)
     store(place, ctypes.c_int, {0: 1024, 4: 32}[attribute])
 
-  def _kernel(self, function: int, grid: Any, block: Any, parameters: int) -> Call:
+  def do_cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+    module = self.thing(function, Module)
+    if attribute != 8 or not 0 <= value <= MOST_SHARED:
+      raise Status(INVALID)
+    module.most_at_launch = value
+
+  def _kernel(self, function: int, grid: Any, block: Any, shared: int, parameters: int) -> Call:
     module = self.thing(function, Module)
     too_large = [size > most for size, most in zip((*grid, *block), (*LARGEST_GRID, *LARGEST_BLOCK))]
     wrong_block = module.signature.threads not in (None, tuple(block))
+    if shared > module.most_at_launch:
+      raise Status(INVALID)
     if 0 in grid or 0 in block or any(too_large) or block[0] * block[1] * block[2] > 1024 or wrong_block:
       raise Status(INVALID)
     count = module.signature.parameters
     places = (ctypes.c_void_p * count).from_address(parameters)
     words = [ctypes.c_uint64.from_address(place).value for place in places if place]
-    return Call(module, words, tuple(grid), tuple(block))
+    return Call(module, words, tuple(grid), tuple(block), shared)
 
   def do_cuLaunchKernel(self, function: int, *rest: Any) -> None:
-    grid, block, (_, stream, parameters, _) = rest[:3], rest[3:6], rest[6:]
-    call = self._kernel(function, grid, block, parameters)
+    grid, block, (shared, stream, parameters, _) = rest[:3], rest[3:6], rest[6:]
+    call = self._kernel(function, grid, block, shared, parameters)
     self.enqueue(self.thing(stream, Stream), lambda: self.execute(call))
 
   def do_cuGraphCreate(self, place: int, flags: int) -> None:
@@ -364,7 +372,7 @@ class Model:
   def _kernel_of(self, place: int) -> Call:
     node = KernelNode.from_address(place)
     grid, block = (node.gridDimX, node.gridDimY, node.gridDimZ), (node.blockDimX, node.blockDimY, node.blockDimZ)
-    return self._kernel(node.func, grid, block, node.kernelParams)
+    return self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
 
   def do_cuGraphAddMemcpyNode(
     self, place: int, graph: int, before: int, count: int, node: int, context: int | None

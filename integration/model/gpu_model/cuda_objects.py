@@ -49,6 +49,8 @@ class Call:
   words: list[int] = field(default_factory=list)
   grid: tuple[int, int, int] = (0, 0, 0)
   block: tuple[int, int, int] = (0, 0, 0)
+  shared: int = 0
+  """Bytes of shared memory that it gives to each block."""
   copy: tuple[int, int, int] = (0, 0, 0)
   enabled: bool = True
 

@@ -4,7 +4,7 @@
 //
 // Found out: accesses outside of the buffers and of the arrays that a workgroup shares; races, which are two accesses to
 // a byte, one of them a write that changes it, by threads between which there is no barrier; barriers and exchanges that
-// some threads of a workgroup or of a warp do not reach; signed overflow and shifts by too much.
+// some threads of a workgroup or of a warp do not reach; what is touched while a copy to it is on its way; signed overflow and shifts by too much.
 
 #include "machine.h"
 
@@ -35,6 +35,8 @@ const uint32_t NOBODY = 0;
 struct Cell {
   uint32_t writer, write_epoch, reader, read_epoch;
   bool many_readers, many_groups;
+  uint32_t coming;  // the thread that a copy of is on its way to here
+  uint32_t fences;  // that the writer had passed
 };
 
 struct Region {
@@ -57,6 +59,13 @@ struct Doubtful {
   bool wrote;
 };
 
+// What an asynchronous copy brings, and where.
+struct Copy {
+  Region* region;
+  char* at;
+  std::vector<char> bytes;
+};
+
 struct Event {
   void* code;
   char* address;
@@ -75,6 +84,9 @@ struct Fiber {
   size_t exchanged;
   std::vector<Event> events;
   std::vector<Doubtful> doubtful;
+  uint32_t fences;
+  std::vector<Copy> copies;  // since the last group
+  std::deque<std::vector<Copy>> groups;
 };
 
 }  // namespace
@@ -91,10 +103,11 @@ struct Buffer {
 
 // How often warps went to memory, and how much of it they moved: `sectors` of 32 bytes that all lanes of one access
 // touch, where `bytes` is what the lanes asked for; `fresh` of them no access of the workgroup has touched before. Of
-// shared memory: cycles, one for each of the most different words of a bank that an access touches.
+// shared memory: cycles, one for each of the most different words of a bank that an access touches, and the least that
+// it could have taken.
 struct Counts {
   uint64_t groups, loads, load_bytes, load_sectors, load_fresh, stores, store_bytes, store_sectors, shared,
-      shared_cycles, barriers;
+      shared_cycles, shared_least, barriers;
 };
 
 struct Launch {
@@ -175,8 +188,15 @@ void settle() {
 
 bool elsewhere(uint32_t other) { return other != NOBODY && (other - 1) / size != group_number; }
 
+void check_coming(const Region& region, const Cell& cell, const char* at, bool write) {
+  if (cell.coming == NOBODY) return;
+  fail("%s byte %td of %s, to which a copy of thread %u is on its way", write ? "writes" : "reads", at - region.begin,
+       region.name.c_str(), (cell.coming - 1) % size);
+}
+
 void check_read(Region& region, char* at, uint32_t me) {
   Cell& cell = region.cells[at - region.begin];
+  check_coming(region, cell, at, false);
   if (elsewhere(cell.writer) || (cell.writer != NOBODY && cell.writer != me && cell.write_epoch == epoch))
     return race(region, at, false, cell.writer, true);
   if (elsewhere(cell.reader)) cell.many_groups = true;
@@ -187,11 +207,12 @@ void check_read(Region& region, char* at, uint32_t me) {
 
 void check_write(Region& region, char* at, uint32_t me) {
   Cell& cell = region.cells[at - region.begin];
+  check_coming(region, cell, at, true);
   bool written = elsewhere(cell.writer) || (cell.writer != NOBODY && cell.writer != me && cell.write_epoch == epoch);
   bool now = cell.reader != NOBODY && cell.read_epoch == epoch && (cell.reader != me || cell.many_readers);
   bool read = cell.many_groups || elsewhere(cell.reader) || now;
   if (written || read) current->doubtful.push_back({&region, at, *at, written ? cell.writer : cell.reader, written});
-  cell.writer = me, cell.write_epoch = epoch;
+  cell.writer = me, cell.write_epoch = epoch, cell.fences = current->fences;
 }
 
 void access(void* address, size_t bytes, bool write, void* code) {
@@ -210,6 +231,42 @@ void access(void* address, size_t bytes, bool write, void* code) {
   if (launch->counting) current->events.push_back({code, at, static_cast<uint8_t>(bytes), write, region->shared});
 }
 
+// *** asynchronous copies ***
+
+void begin_copy(char* to, const char* from, size_t bytes, size_t given, void* code) {
+  if (given) access(const_cast<char*>(from), given, false, code);
+  settle();
+  Region* region = region_of(to, bytes);
+  if (!region || !region->shared) return outside(to, bytes, true);
+  const uint32_t me = group_number * size + current->number + 1;
+  for (size_t i = 0; i < bytes && !launch->unchecked; i++) {
+    Cell& cell = region->cells[to + i - region->begin];
+    check_write(*region, to + i, me);
+    cell.coming = me;
+  }
+  // it is written at some time that nobody knows, so that what was there is no excuse
+  if (!current->doubtful.empty()) {
+    const Doubtful& one = current->doubtful[0];
+    return race(*one.region, one.at, true, one.other, one.wrote);
+  }
+  Copy copy{region, to, std::vector<char>(bytes)};
+  memcpy(copy.bytes.data(), from, given);
+  memset(to, 0xff, bytes);
+  current->copies.push_back(std::move(copy));
+  if (launch->counting) current->events.push_back({code, to, static_cast<uint8_t>(bytes), true, true});
+}
+
+void end_copies(const std::vector<Copy>& copies) {
+  const uint32_t me = group_number * size + current->number + 1;
+  for (const Copy& copy : copies) {
+    memcpy(copy.at, copy.bytes.data(), copy.bytes.size());
+    for (size_t i = 0; i < copy.bytes.size() && !launch->unchecked; i++) {
+      Cell& cell = copy.region->cells[copy.at + i - copy.region->begin];
+      cell.coming = NOBODY, cell.writer = me, cell.write_epoch = epoch, cell.fences = current->fences;
+    }
+  }
+}
+
 // *** counting ***
 
 typedef std::map<std::pair<void*, unsigned>, std::vector<Event>> Together;
@@ -219,18 +276,26 @@ std::unordered_set<uintptr_t> touched;  // sectors that a workgroup has read
 void count_one(const std::vector<Event>& events) {
   Counts& counts = launch->counts;
   std::map<uintptr_t, bool> sectors;
-  std::map<unsigned, std::map<uintptr_t, bool>> banks;
   size_t bytes = 0;
   for (const Event& event : events) {
     uintptr_t begin = reinterpret_cast<uintptr_t>(event.address), end = begin + event.size;
     bytes += event.size;
     for (uintptr_t sector = begin / 32; sector <= (end - 1) / 32; sector++) sectors[sector] = true;
-    for (uintptr_t word = begin / 4; word <= (end - 1) / 4; word++) banks[word % 32][word] = true;
   }
   if (events[0].shared) {
-    size_t cycles = 0;
-    for (auto& bank : banks) cycles = bank.second.size() > cycles ? bank.second.size() : cycles;
-    counts.shared += 1, counts.shared_cycles += cycles;
+    counts.shared += 1;
+    // of wide accesses 128 bytes go at a time: those of half a warp, or of a quarter
+    const size_t lanes = events[0].size <= 4 ? 32 : 128 / events[0].size;
+    for (size_t first = 0; first < events.size(); first += lanes) {
+      std::map<unsigned, std::map<uintptr_t, bool>> banks;
+      for (size_t n = first; n < events.size() && n < first + lanes; n++) {
+        uintptr_t begin = reinterpret_cast<uintptr_t>(events[n].address), end = begin + events[n].size;
+        for (uintptr_t word = begin / 4; word <= (end - 1) / 4; word++) banks[word % 32][word] = true;
+      }
+      size_t cycles = 0;
+      for (auto& bank : banks) cycles = bank.second.size() > cycles ? bank.second.size() : cycles;
+      counts.shared_cycles += cycles, counts.shared_least += 1;
+    }
   } else if (events[0].write) {
     counts.stores += 1, counts.store_bytes += bytes, counts.store_sectors += sectors.size();
   } else {
@@ -324,6 +389,7 @@ void begin(Fiber& fiber) {
   fiber.context.uc_stack.ss_size = STACK;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, run_thread, 0);
+  fiber.copies.clear(), fiber.groups.clear(), fiber.fences = 0;
   fiber.state = READY;
 }
 
@@ -464,6 +530,40 @@ void machine_shared(const char* name, void* begin, size_t bytes) {
   memset(begin, 0xff, bytes);
   regions.push_back({at, bytes, name, true, true, std::vector<Cell>(bytes)});
 }
+
+void machine_copy(void* to, const void* from, size_t bytes, size_t given) {
+  begin_copy(static_cast<char*>(to), static_cast<const char*>(from), bytes, given, __builtin_return_address(0));
+}
+
+void machine_copies_end() {
+  current->groups.push_back(std::move(current->copies));
+  current->copies.clear();
+}
+
+void machine_copies_wait(unsigned most) {
+  settle();
+  for (; current->groups.size() > most; current->groups.pop_front()) end_copies(current->groups.front());
+}
+
+void machine_fence() { current->fences++; }
+
+void machine_read_behind(const void* from, size_t bytes) {
+  char* at = static_cast<char*>(const_cast<void*>(from));
+  settle();
+  Region* region = region_of(at, bytes);
+  if (!region || !region->shared) return outside(at, bytes, false);
+  const uint32_t me = group_number * size + current->number + 1;
+  for (size_t i = 0; i < bytes && !launch->unchecked; i++) {
+    check_read(*region, at + i, me);
+    const Cell& cell = region->cells[at + i - region->begin];
+    if (cell.writer != NOBODY && fibers[(cell.writer - 1) % size].fences <= cell.fences)
+      fail("a matrix instruction reads byte %td of %s, which thread %u has written with no fence.proxy.async since",
+           at + i - region->begin, region->name.c_str(), (cell.writer - 1) % size);
+  }
+}
+
+unsigned machine_number() { return current->number; }
+unsigned machine_size() { return size; }
 
 void machine_wrong(const char* what) { fail("%s", what); }
 

@@ -11,6 +11,20 @@ void machine_exchange(int line, const void* given, size_t size, void* all);
 void machine_shared(const char* name, void* begin, size_t size);
 // The word of another lane of the warp, where all threads of the warp give one.
 unsigned machine_take(int line, unsigned word, unsigned lane);
+// A copy of `size` bytes to an array that the workgroup shares, while the thread goes on: `given` bytes come from memory, the
+// others are zeros. It is there once this thread has waited for it; until then nobody may touch the place.
+void machine_copy(void* to, const void* from, size_t size, size_t given);
+// The copies since the last call are a group.
+void machine_copies_end();
+// Waits until all groups of this thread but the last `most` are there.
+void machine_copies_wait(unsigned most);
+// An instruction that goes on while its thread does, and for which memory is another way than for stores, reads bytes that
+// the workgroup shares: who has written them has to have called machine_fence since.
+void machine_read_behind(const void* at, size_t size);
+void machine_fence();
+// The number of this thread in its workgroup, and how many there are.
+unsigned machine_number();
+unsigned machine_size();
 // The lane of this thread in its warp.
 unsigned machine_lane();
 // What the thread does is wrong, in words.

@@ -28,7 +28,7 @@ class Counts(ctypes.Structure):
 
   NAMES = (
     "groups", "loads", "load_bytes", "load_sectors", "load_fresh", "stores", "store_bytes", "store_sectors", "shared",
-    "shared_cycles", "barriers",
+    "shared_cycles", "shared_least", "barriers",
   )  # fmt: skip
   _fields_ = [(name, ctypes.c_uint64) for name in NAMES]
 

@@ -17,16 +17,20 @@ ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.b8\s+([\w$]+)\[(\d+)\]")
 STATEMENT = re.compile(r"(?:@(!?)%(\w+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 OPERANDS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
 ADDRESS = re.compile(r"\[([%\w$]+?)(?:\+(-?\d+))?\]")
+AT_LAUNCH = re.compile(r"\.extern \.shared \.align (\d+) \.b8\s+([\w$]+)\[\]")
 SPECIAL = {f"{name}.{axis}": f"{name}_{axis}" for name in ("tid", "ctaid") for axis in "xyz"}
 SPECIAL["laneid"] = "machine_lane()"
-TYPES = frozenset("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 pred".split())
+TYPES = frozenset("e4m3 e5m2 tf32 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 pred".split())
 BINARY = {"add": "add", "sub": "sub", "div": "div", "rem": "rem", "shl": "shl", "shr": "shr"}
 LOGIC = {"and": "&", "or": "|", "xor": "^"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
                "hs": ">="}  # fmt: skip
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+ACCUMULATORS = re.compile(r"wgmma\.mma_async[^{]*\{([^}]*)\}")
 GAP = 64
 """Bytes that are in no array, between those that a block shares: what is written behind one of them is seen."""
+STATIC_SHARED, MOST_SHARED = 48 << 10, 227 << 10
+"""Bytes of shared memory that PTX may ask for in itself, and that a block may have at all (compute capability 9.0)."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,9 @@ class Module:
     self.signature = Signature(name, parameters.count(".param"), threads)
     self.arrays: dict[str, tuple[int, int]] = {}
     """Where each shared array begins, and its bytes."""
+    self.extern = AT_LAUNCH.search(text)
+    self.most_at_launch = STATIC_SHARED
+    """Bytes of shared memory that a launch may give: cuFuncSetAttribute changes it."""
     self.path = built(self.as_cpp(), KERNEL)
 
   def as_cpp(self) -> str:
@@ -65,36 +72,93 @@ class Module:
         raise Refused(f"the model knows no array of a thread's own: {name}")
       place = -(-place // int(align)) * int(align)
       self.arrays[name], place = (place, int(size)), place + int(size) + GAP
+    if (asked := sum(size for _, size in self.arrays.values())) > STATIC_SHARED:
+      raise Refused(f"ptxas error: {asked:#x} bytes of shared data, {STATIC_SHARED:#x} max")
+    given_at_launch = ""
+    if self.extern is not None:
+      place = -(-place // int(self.extern[1])) * int(self.extern[1])
+      given_at_launch = f'if (at_launch) machine_shared("{self.extern[2]}", shared + {place}, at_launch);'
+      self.arrays[self.extern[2]], place = (place, 0), place + MOST_SHARED
     for kind, name, count in REGISTERS.findall(self.body):
       kind = "bool" if kind == "pred" else kind.replace("b", "u")
       lines += [f"{kind} {name}{number} = 0;" for number in range(int(count))]
-    lines += [f'machine_shared("{name}", shared + {begin}, {size});' for name, (begin, size) in self.arrays.items()]
-    for line in self.body.split("\n"):
-      line = line.strip()
+    shared = [f'machine_shared("{name}", shared + {begin}, {size});'
+              for name, (begin, size) in self.arrays.items() if size]  # fmt: skip
+    lines += [*shared, given_at_launch]
+    self.accumulators = list(dict.fromkeys(_names(text) for text in ACCUMULATORS.findall(self.body)))
+    lines += [f"Accumulators accumulators{n} = {{}};" for n in range(len(self.accumulators))]
+    lines += ["Wgmma wgmma = {};"] if self.accumulators else []
+    for line in (part.strip() for text in self.body.split("\n") for part in text.split(";") if part.strip()):
       if label := re.fullmatch(r"(\$\w+):", line):
         lines.append(f"{_label(label[1])}:;")
       elif line and not line.startswith((".reg", ".shared", ".local", "{", "}", ".pragma", ".loc")):
-        lines.append(self._statement(line.rstrip(";")))
+        lines.append(self._touched(line) + self._statement(line))
     given = "".join(f", u64 a{n}" for n in range(self.signature.parameters))
     passed = "".join(f", words[{n}]" for n in range(self.signature.parameters))
     body = "\n".join(f"  {line}" for line in lines)
     return f"""#include "cuda/ptx.h"
-alignas(128) static char shared[{place + 1}];
+alignas(1024) static char shared[{place + 1}];
+extern "C" unsigned model_at_launch;
+unsigned model_at_launch = 0;
 static void kernel(u32 ctaid_x, u32 ctaid_y, u32 ctaid_z, u32 tid_x, u32 tid_y, u32 tid_z,
-                   const u64* words{given}) {{
+                   const u64* words, u32 at_launch{given}) {{
 {body}
 }}
 extern "C" MODEL void model_call(void** arguments, const unsigned* group, const unsigned* thread) {{
   const u64* words = static_cast<const u64*>(arguments[0]);
-  kernel(group[0], group[1], group[2], thread[0], thread[1], thread[2], words{passed});
+  kernel(group[0], group[1], group[2], thread[0], thread[1], thread[2], words, model_at_launch{passed});
 }}
 """
 
   @cached_property
-  def call(self) -> Any:
-    """The function that the machine calls for each thread."""
+  def _loaded(self) -> ctypes.CDLL:
     library()
-    return ctypes.CDLL(str(self.path)).model_call
+    return ctypes.CDLL(str(self.path))
+
+  def call(self, at_launch: int = 0) -> Any:
+    """The function that the machine calls for each thread, in blocks with so many bytes of shared memory more."""
+    ctypes.c_uint.in_dll(self._loaded, "model_at_launch").value = at_launch
+    return self._loaded.model_call
+
+  def _touched(self, line: str) -> str:
+    """A look at accumulators of wgmma that an instruction names: they must not be on their way."""
+    if line.startswith("wgmma"):
+      return ""
+    named = set(re.findall(r"%\w+", line))
+    touched = [n for n, names in enumerate(self.accumulators) if not named.isdisjoint(names)]
+    return "".join(f"wgmma_touched(wgmma, accumulators{n}); " for n in touched)
+
+  def _wgmma(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if mods[0] == "fence":
+      return "wgmma.fenced = true;"
+    if mods[0] == "commit_group":
+      return "wgmma_commit(wgmma);"
+    if mods[0] == "wait_group":
+      done = [
+        f"if (accumulators{n}.done) {{ accumulators{n}.done = false; "
+        + " ".join(f"put({name[1:]}, accumulators{n}.d[{place}]);" for place, name in enumerate(names)) + " }"
+        for n, names in enumerate(self.accumulators)
+      ]  # fmt: skip
+      return " ".join([f"wgmma_wait(wgmma, {int(operands[0])});", *done])
+    shape = re.fullmatch(r"m64n(\d+)k16", mods[3])
+    if mods[0] != "mma_async" or shape is None or kinds[0] != "f32" or kinds[1:] not in (["bf16"] * 2, ["f16"] * 2):
+      raise Refused(f"the model knows no wgmma.{'.'.join(mods)}")
+    names, (a, b, add, by_a, by_b, turned_a, turned_b) = _names(operands[0].strip("{}")), operands[1:]
+    if (add, by_a, by_b) != ("1", "1", "1") or len(names) != int(shape[1]) // 2:
+      raise Refused(f"the model knows no wgmma with {operands[1:]} and {len(names)} accumulators")
+    number = self.accumulators.index(names)
+    begin = " ".join(f"accumulators{number}.d[{place}] = as<f32>({name[1:]});" for place, name in enumerate(names))
+    kind = f"wgmma_run<{kinds[1]}, {shape[1]}, {turned_a}, {turned_b}>"
+    given = f"{self._value(a, 'u64')}, {self._value(b, 'u64')}"
+    return (
+      f"if (wgmma_begins(wgmma, accumulators{number})) {{ {begin} }} "
+      f"wgmma_add(__LINE__, wgmma, {{{given}, &accumulators{number}, &{kind}, shared, sizeof shared}});"
+    )
+
+  def _fence(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if mods[:2] != ["proxy", "async"]:
+      raise Refused(f"the model knows no fence.{'.'.join(mods)}")
+    return "machine_fence();"
 
   def _statement(self, line: str) -> str:
     matched = STATEMENT.fullmatch(line)
@@ -241,6 +305,14 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     return f"put({to[1:]}, {self._value(value, kinds[-1])});"
 
   def _cvt(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if (pair := next((mod for mod in mods if mod in ("f16x2", "bf16x2")), None)) and mods[0] == "rn":
+      # "a" of two sources becomes the upper half
+      high, low = (
+        f"static_cast<u32>(as<u16>(cvt<{pair[:-2]}, f32>({self._value(o, 'f32')}, 'n')))" for o in operands[1:]
+      )
+      return f"put({operands[0][1:]}, {high} << 16 | {low});"
+    if mods == ["rna", "tf32", "f32"]:
+      return f"put({operands[0][1:]}, round_to_tf32({self._value(operands[1], 'u32')}));"
     if len(kinds) != 2 or {"sat", "rna", "relu"} & set(mods):
       raise Refused(f"the model knows no conversion {'.'.join(mods)}")
     rounding = next((mod[1] if mod != "rni" else "i" for mod in mods if re.fullmatch("r[nzmp]i", mod)), "n")
@@ -282,6 +354,16 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
               for n, text in enumerate(values.strip("{}").split(","))]  # fmt: skip
     return " ".join([before, *stores])
 
+  def _cp(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if mods[:2] == ["async", "commit_group"]:
+      return "machine_copies_end();"
+    if mods[:2] == ["async", "wait_group"]:
+      return f"machine_copies_wait({int(operands[0])});"
+    if mods != ["async", "cg", "shared", "global"] or len(operands) not in (3, 4) or operands[2] != "16":
+      raise Refused(f"the model knows no cp.{'.'.join(mods)} of {operands[2:]}")
+    given = f"{self._value(operands[3], 'u32')}" if len(operands) > 3 else "16"
+    return f"copy16({self._place(operands[0])}, {self._place(operands[1])}, {given});"
+
   def _bra(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     return f"goto {_label(operands[0])};"
 
@@ -300,12 +382,24 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     given = self._value(value, "u32")
     return f"put({to[1:]}, butterfly(__LINE__, {given}, {self._value(other, 'u32')}));"
 
+  def _ldmatrix(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    if mods[:3] != ["sync", "aligned", "m8n8"] or kinds != ["b16"] or mods[3] not in ("x1", "x2", "x4"):
+      raise Refused(f"the model knows no ldmatrix.{'.'.join(mods)}")
+    names = [name.strip()[1:] for name in operands[0].strip("{}").split(",")]
+    parameters = f"{len(names)}, {'true' if 'trans' in mods else 'false'}"
+    results = " ".join(f"put({name}, d[{number}]);" for number, name in enumerate(names))
+    return f"u32 d[4]; ldmatrix<{parameters}>(__LINE__, d, {self._place(operands[1])}); {results}"
+
   def _mma(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     shape, element = mods[2], kinds[1]
     function = {
       "m16n8k16": f"mma16<{element}, 16>", "m16n8k8": f"mma16<{element}, 8>", "m16n8k32": f"mma8<{element}, 16>",
       "m8n8k16": f"mma8<{element}, 8>", "m8n8k4": "mma64",
     }.get(shape)  # fmt: skip
+    if element in ("e4m3", "e5m2"):
+      function = f"mma_float8<{element[1]}, {element[3]}>" if shape == "m16n8k32" else None
+    if element == "tf32":
+      function = "mma_tf32" if shape == "m16n8k8" else None
     if function is None:
       raise Refused(f"the model knows no mma of {shape}")
     word = "u64" if element == "f64" else "u32"
@@ -316,6 +410,11 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     )
     results = " ".join(f"put({name[1:]}, d[{number}]);" for number, name in enumerate(names[0]))
     return f"{given} {word} d[{len(names[0])}]; {function}(__LINE__, d, a, b, c); {results}"
+
+
+def _names(text: str) -> tuple[str, ...]:
+  """The registers of a list."""
+  return tuple(name.strip() for name in text.split(","))
 
 
 def _label(text: str) -> str:

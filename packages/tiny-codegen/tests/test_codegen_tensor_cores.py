@@ -14,7 +14,17 @@ import pytest
 from codegen_kernels import CASES, Array, data, garbage, kernel, loop, over, param
 from workgroup_machine import run_workgroups
 
-from tiny_codegen import Capabilities, Fragment, KernelOptError, Renderer, TensorCore, compile_kernel, heuristics_matrix
+from tiny_codegen import (
+  Capabilities,
+  Fragment,
+  KernelOptError,
+  MatrixLoad,
+  NearMatrix,
+  Renderer,
+  TensorCore,
+  compile_kernel,
+  heuristics_matrix,
+)
 from tiny_codegen.beam import before_opts, candidates
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.render import C99, CRenderer, function_name
@@ -55,9 +65,8 @@ ODD = TensorCore(
   b=Fragment(((2, 0, 1), (3, 0, 0)), ((2, 1, 0),)),
   c=Fragment(((3, 1, 0), (2, 0, 1)), ()),
 )  # fmt: skip
-ALONE = TensorCore(
-  (2, 2, 2), 1, dtypes.float32, dtypes.float32, *[Fragment((), ((2, 1, 0), (2, 0, 1)))] * 3
-)  # fmt: skip
+WHOLE = Fragment((), ((2, 1, 0), (2, 0, 1)))
+ALONE = TensorCore((2, 2, 2), 1, dtypes.float32, dtypes.float32, WHOLE, WHOLE, WHOLE)
 
 
 class Tensors(Renderer):
@@ -65,10 +74,10 @@ class Tensors(Renderer):
 
   target = "tensors"
 
-  def __init__(self, *cores: TensorCore) -> None:
+  def __init__(self, *cores: TensorCore, matrix_loads: bool = False) -> None:
     self.capabilities = Capabilities(
       LLVM_DTYPES | {dtypes.float16}, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256,
-      shared_memory_bytes=65536, tensor_cores=cores,
+      shared_memory_bytes=65536, tensor_cores=cores, vector_bits=128, max_vector_lanes=8, matrix_loads=matrix_loads,
     )  # fmt: skip
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
@@ -392,3 +401,94 @@ def test_dialect_with_the_instruction(tmp_path: Any) -> None:
   zero = ctypes.c_int64(0)
   getattr(ctypes.CDLL(str(tmp_path / "k.so")), function_name(program.arg.name))(buffers, None, zero, ctypes.c_int64(1))
   np.testing.assert_allclose(arrays[0], made.expected, rtol=1e-4, atol=1e-4)
+
+
+# *** fragments that a warp loads together ***
+
+
+def staged(m: int, n: int, k: int, *orders: tuple[int, int]) -> list[Opt]:
+  """Tiles of 16 × 16 with both operands in near memory, for 16 steps of the sum at a time."""
+  sizes = (m, n, k)
+  padding = [Opt(OptOps.PADTO, axis, 16) for axis in range(3) if sizes[axis] % 16]
+  split = [Opt(OptOps.SPLIT, axis, 16) for axis in range(3)]
+  return [*padding, *split, Opt(OptOps.STAGE, 1, orders[0]), Opt(OptOps.STAGE, 2, orders[1])]
+
+
+def loads(program: UOp) -> set[tuple[int, bool]]:
+  found = [u.arg for u in program.src[1].src if u.op is Ops.LOAD]
+  return {(arg.matrices, arg.transposed) for arg in found if isinstance(arg, MatrixLoad)}
+
+
+@pytest.mark.parametrize(
+  ("core", "orders", "expected"),
+  [
+    (M16N8K16, ((3, 5), (4, 5)), {(4, False), (2, False)}),
+    (M16N8K16, ((5, 3), (5, 4)), {(4, True), (2, True)}),
+    (M16N8K8, ((3, 5), (5, 4)), {(2, False), (1, True)}),
+  ],
+)
+def test_fragments_are_loaded_as_matrices(
+  core: TensorCore, orders: tuple[tuple[int, int], ...], expected: set[tuple[int, bool]]
+) -> None:
+  for sizes in ((32, 32, 48), (24, 40, 40)):  # edges are zeros in near memory, and no gates
+    body, arrays, result = half_matmul(*sizes)
+    with Context(SPEC=2):
+      program = compile_kernel(
+        body, Tensors(core, matrix_loads=True), [*staged(*sizes, *orders), Opt(OptOps.TC, 5, (0, 3, 4))]
+      )
+    assert loads(program) == expected
+    flat: list[Any] = [a.ravel().astype(float) for a in arrays]
+    run_workgroups(program, flat)
+    np.testing.assert_allclose(flat[0].reshape(result.shape), result, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_no_matrix_is_loaded_by_each_thread() -> None:
+  """Without near memory, or with a computation that comes after it, or without the instruction."""
+  body = half_matmul(32, 32, 48)[0]
+  opts = [*staged(32, 32, 48, (3, 5), (4, 5)), Opt(OptOps.TC, 5, (0, 3, 4))]
+  assert not loads(compile_kernel(body, Tensors(M16N8K16), opts))
+  assert not loads(compile_kernel(body, Tensors(M16N8K16, matrix_loads=True), [tc()]))
+
+
+# *** tensor cores that read near memory themselves ***
+
+# PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", matrix D, of one warp
+NEAR = TensorCore(
+  (64, 16, 16), 32, dtypes.float16, dtypes.float32, Fragment((), ()), Fragment((), ()),
+  c=Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0), (8, 0, 8))), near=(NearMatrix(), NearMatrix()),
+)  # fmt: skip
+
+
+def near_tiles(turned: bool, columns: int = 64) -> list[Opt]:
+  """Tiles of 16 (turned: 64) rows, and columns, of which 64 steps of the sum are in near memory."""
+  sizes = (64 if turned else 16, columns, 64)
+  split = [Opt(OptOps.SPLIT, axis, size) for axis, size in enumerate(sizes)]
+  return [
+    *split,
+    Opt(OptOps.STAGE, 1, (5, 3) if turned else (3, 5)),
+    Opt(OptOps.STAGE, 2, (5, 4) if turned else (4, 5)),
+  ]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_operands_that_the_core_reads_itself(turned: bool) -> None:
+  """Along the sum, or along rows and columns, several blocks of them."""
+  body, arrays, result = half_matmul(64, 128, 128, transposed=not turned)
+  opts = [*near_tiles(turned, columns=128), Opt(OptOps.TC, 5, (0, 3, 4)), Opt(OptOps.UPCAST, 4, 0)]
+  with Context(SPEC=2):
+    program = compile_kernel(body, Tensors(NEAR), [*opts, Opt(OptOps.UNROLL, 5, 0)])
+  found = {u.arg.near for u in program.src[1].src if u.op is Ops.MMA}
+  assert found == {
+    (NearMatrix(not turned, 64 * 128 if turned else 16 * 128), NearMatrix(not turned, (64 if turned else 128) * 128))
+  }
+  flat: list[Any] = [a.ravel().astype(float) for a in arrays]
+  run_workgroups(program, flat)
+  np.testing.assert_allclose(flat[0].reshape(result.shape), result, rtol=1e-4, atol=1e-4)
+
+
+def test_operands_that_are_not_in_near_memory() -> None:
+  body = half_matmul(64, 128, 128)[0]
+  short = [Opt(OptOps.SPLIT, 2, 16), Opt(OptOps.STAGE, 1, (3,)), Opt(OptOps.STAGE, 2, (3,)), tc(0, 0, 1, axis=3)]
+  for opts in ([tc(0, 0, 1)], short):
+    with pytest.raises(KernelOptError, match="a factor is not in near memory in rows of a multiple of 128 bytes"):
+      compile_kernel(body, Tensors(NEAR), opts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_codegen import Fragment, TensorCore
+from tiny_codegen import Fragment, NearMatrix, TensorCore
 from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, evaluate, exec_alu, truncate
 
 Step = Generator[UOp, Any, None]
@@ -24,6 +24,9 @@ class Thread:
     self.code, self.memory, self.shared, self.counters = linear.src, memory, shared, counters
     self.values: dict[UOp, Any] = {}
     self.registers: dict[UOp, Any] = {}
+    self.copies: list[tuple[Any, int, Any]] = []
+    """Asynchronous STOREs since the last BARRIER that counts: array, offset, values."""
+    self.groups: list[list[tuple[Any, int, Any]]] = []
 
   def value(self, u: UOp) -> Any:
     return u.arg if u.op is Ops.CONST else self.values[u]
@@ -40,8 +43,9 @@ class Thread:
     while place < len(self.code):
       u = self.code[place]
       if u.op is Ops.BARRIER:
+        self.wait(u.arg)
         yield u
-      elif u.op in (Ops.MMA, Ops.SHUFFLE):
+      elif u.op in (Ops.MMA, Ops.SHUFFLE) or (u.op is Ops.LOAD and u.arg is not None):
         self.values[u] = yield u
       elif u.op is Ops.RANGE:
         starts[u] = place
@@ -64,6 +68,8 @@ class Thread:
       self.values[u] = self.counters[u.arg]
     elif u.op is Ops.VARIABLE:
       self.values[u] = self.counters[u.arg[0]]
+    elif u.op is Ops.LOAD and len(u.src[0].src) > 2 and not self.value(u.src[0].src[2]):
+      self.values[u] = self.value(u.src[1]) if len(u.src) > 1 else (0,) * u.dtype.count
     elif u.op is Ops.LOAD:
       array, offset = self.place(u.src[0])
       self.values[u] = (
@@ -71,7 +77,10 @@ class Thread:
       )
     elif u.op is Ops.STORE:
       array, offset = self.place(u.src[0])
-      array[offset : offset + u.src[1].dtype.count] = self.value(u.src[1])
+      whole = slice(offset, offset + u.src[1].dtype.count)
+      array[whole] = self.value(u.src[1]) if u.arg is None else np.nan  # of a copy, nothing is there yet
+      if u.arg is not None:
+        self.copies.append((array, offset, self.value(u.src[1])))
     elif u.op in GroupOp.Elementwise:
       self.values[u] = exec_alu(u.op, u.dtype, [self.value(s) for s in u.src], u.src[0].dtype)
     elif u.op is Ops.VECTORIZE:
@@ -81,6 +90,16 @@ class Thread:
       self.values[u] = picked[0] if len(picked) == 1 else tuple(picked)
     elif u.op not in (Ops.CONST, Ops.PARAM, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.ENDIF, Ops.IF):
       raise NotImplementedError(u)
+
+  def wait(self, pending: int | None) -> None:
+    """At a BARRIER, as late as it may: all groups of copies are there but the last so many."""
+    if pending is None:
+      return
+    self.groups.append(self.copies)
+    self.copies = []
+    while len(self.groups) > pending:
+      for array, offset, values in self.groups.pop(0):
+        array[offset : offset + len(values)] = values
 
   def place(self, index: UOp) -> tuple[Any, int]:
     pointer = index.src[0]
@@ -98,12 +117,33 @@ class Thread:
     return space[pointer], offset
 
 
+def near_matrix(near: NearMatrix, threads: Sequence[Thread], source: UOp, lines: int, depth: int) -> Any:
+  """What a tensor core reads from near memory itself: `lines` rows of A, or columns of B, by `depth` steps."""
+  places = [thread.place(source) for thread in threads]
+  assert len({offset for _, offset in places}) == 1, "threads give different places"
+  array, start = places[0]
+  assert isinstance(source.dtype, PtrDType)
+  size = source.dtype.base.itemsize
+  width, piece = 128 // size, 16 // size
+  made = np.full((lines, depth), np.nan)
+  for line, step in itertools.product(range(lines), range(depth)):
+    along, row = (step, line) if near.along_sum else (line, step)
+    at = start + along // width * (near.block // size) + row * width + along % width
+    number, inside = divmod(at, width)
+    made[line, step] = array[number * width + (inside // piece ^ number % 8) * piece + inside % piece]
+  return made
+
+
 def multiply(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
   """The fragments of the result of an MMA that these threads execute together."""
   core: TensorCore = mma.arg
   n, m, k = core.dims
 
   def matrix(source: int, layout: Fragment, rows: int, columns: int) -> Any:
+    if core.near is not None and source < 2:
+      # rows of A, columns of B
+      found = near_matrix(core.near[source], threads, mma.src[source], (rows, columns)[source], k)
+      return found if source == 0 else found.T
     made = np.full((rows, columns), np.nan)
     for number, thread in enumerate(threads):
       for element, value in enumerate(thread.lanes(mma.src[source])):
@@ -119,8 +159,30 @@ def multiply(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
   ]
 
 
+def load_matrices(load: UOp, threads: Sequence[Thread]) -> list[Any]:
+  """What each thread of a warp gets of a MatrixLoad."""
+  element = load.dtype.itemsize // load.dtype.count
+  piece, length = 4 // element, 16 // element
+  rows = []
+  for thread in threads[: 8 * load.arg.matrices]:
+    array, offset = thread.place(load.src[0])
+    assert offset % length == 0 and offset + length <= len(array), f"{offset} is no row of {len(array)} elements"
+    rows.append(array[offset : offset + length])
+  found = []
+  for number in range(len(threads)):
+    low, high = number % 4 * piece, number // 4
+    pieces = []
+    for matrix in (rows[n : n + 8] for n in range(0, len(rows), 8)):
+      pieces += [matrix[low + e][high] if load.arg.transposed else matrix[high][low + e] for e in range(piece)]
+    found.append(tuple(pieces))
+  return found
+
+
 def meet(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
-  """What each thread of a workgroup gets of an MMA or a SHUFFLE: neighbours execute it together."""
+  """What each thread of a workgroup gets of an MMA, a SHUFFLE or a MatrixLoad: neighbours execute it together."""
+  if mma.op is Ops.LOAD:
+    warps = [threads[start : start + 32] for start in range(0, len(threads), 32)]
+    return [part for warp in warps for part in load_matrices(mma, warp)]
   if mma.op is Ops.SHUFFLE:
     return [threads[number ^ mma.arg].value(mma.src[0]) for number in range(len(threads))]
   size = mma.arg.threads
@@ -144,7 +206,7 @@ def run_group(threads: Sequence[Thread], backwards: bool) -> None:
     assert all(w is first for w in waiting), "some threads of a workgroup wait where others never arrive"
     if first is None:
       return
-    sent = meet(first, threads) if first.op in (Ops.MMA, Ops.SHUFFLE) else [None] * len(threads)
+    sent = meet(first, threads) if first.op is not Ops.BARRIER else [None] * len(threads)
 
 
 def run_workgroups(

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.compile_only import CompileOnly
-from tiny_runtime_nv import NV
-from tiny_runtime_nv.target import LOCAL_MEMORY
+from tiny_runtime_nv import NV, Arch
+from tiny_runtime_nv.shared_memory import at_launch
 
 
 class Report(NamedTuple):
@@ -49,7 +49,7 @@ def assemble(ptx: bytes, arch: str) -> Report:
     raise CompileError(f"ptxas refused it: {done.stderr}", ptx.decode())
   return Report(
     registers=max(map(int, re.findall(r"Used (\d+) registers", done.stderr)), default=0),
-    shared=max(map(int, re.findall(r"(\d+) bytes smem", done.stderr)), default=0),
+    shared=max(map(int, re.findall(r"(\d+) bytes smem", done.stderr)), default=0) + at_launch(ptx),
     spilled=sum(map(int, re.findall(r"(\d+) bytes spill", done.stderr))),
   )
 
@@ -61,5 +61,5 @@ def _assembles(binary: Binary) -> None:
   assemble(binary.code, ARCH)
 
 
-BACKEND = CompileOnly(NV, ARCH, _assembles, LOCAL_MEMORY)
+BACKEND = CompileOnly(NV, ARCH, _assembles, Arch.parse(ARCH).shared_memory)
 """For the conformance kit: every kernel is compiled and assembled, and run by REF."""

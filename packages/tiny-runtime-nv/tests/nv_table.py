@@ -17,9 +17,11 @@ from tiny_runtime_nv import Arch, NVCompiler
 from tiny_runtime_nv.target import PTXRenderer
 
 TABLE = Path(__file__).parents[1] / "ptxas.md"
-SHOWN = ("sm_80", "sm_90a", "sm_100")
+SHOWN = ("sm_80", "sm_89", "sm_90a", "sm_100")
 PATTERNS = {
-  "mma": r"mma\.sync",
+  "mma": r"\bmma\.sync",
+  "wgmma": r"wgmma\.mma_async",
+  "cp.async": r"cp\.async\.cg",
   "ldmatrix": r"ldmatrix",
   "wide loads": r"ld\.global[.a-z0-9]*\.v[24]",
   "wide stores": r"st\.global\.v[24]",

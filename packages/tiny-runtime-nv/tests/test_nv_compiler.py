@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tiny_codegen import compile_kernel
+from tiny_codegen import NearMatrix, compile_kernel
 from tiny_runtime import CompileError
 from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sums
 from tiny_runtime_nv import ARCHS, Arch, NVCompiler
 from tiny_runtime_nv.target import PTXRenderer
-from tiny_runtime_nv.tensor_cores import AMPERE, TURING
-from tiny_uop import KernelInfo, Opt, OptOps, UOp, dtypes
+from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER, TF32, TURING, near_descriptor
+from tiny_uop import DType, KernelInfo, Opt, OptOps, UOp, dtypes
 
 GOLDEN = Path(__file__).parent / "golden"
 MATMUL = matmul(32, 16, 64, dtypes.bfloat16, dtypes.float32, dtypes.float32)
@@ -122,7 +122,7 @@ def test_tensor_cores_of_an_architecture() -> None:
   assert "mma.sync.aligned.m8n8k4.row.col.f64" in ptx(double, "sm_80", [Opt(OptOps.TC, 2, None)])
 
 
-@pytest.mark.parametrize("instruction", [*AMPERE, *TURING], ids=lambda i: i.name)
+@pytest.mark.parametrize("instruction", [*AMPERE, *TURING, *FLOAT8, TF32], ids=lambda i: i.name)
 def test_fragments_hold_neighbours_in_a_word(instruction: object) -> None:
   """The manual's words of a and b are numbers that are neighbours along the sum, lowest first."""
   core = instruction.core  # type: ignore[attr-defined]
@@ -177,3 +177,78 @@ def test_standard_kernels_use_no_local_memory(name: str) -> None:
   """A thread's arrays have to become registers."""
   text = NVCompiler(Arch.parse("sm_90a")).compile(STANDARD[name]()).code.decode()
   assert ".local" not in text and "call" not in text
+
+
+def test_layouts_of_tf32_are_those_of_the_ptx_manual() -> None:
+  """PTX ISA, "Matrix fragments for mma.m16n8k8", .tf32."""
+  core = TF32.core
+  for lane in range(32):
+    group, in_group = lane >> 2, lane % 4
+    places = [(group, in_group), (group + 8, in_group), (group, in_group + 4), (group + 8, in_group + 4)]
+    assert [core.a.place(lane, i) for i in range(4)] == places
+    assert [core.b.place(lane, i) for i in range(2)] == [(in_group, group), (in_group + 4, group)]
+
+
+def test_layouts_of_a_warpgroup_are_those_of_the_ptx_manual() -> None:
+  """PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", matrix D."""
+  for instruction in HOPPER:
+    core = instruction.core
+    n = core.dims[0]
+    for thread, i in itertools.product(range(128), range(n // 2)):
+      row = 16 * (thread // 32) + thread % 32 // 4 + (8 if i % 4 >= 2 else 0)
+      assert core.c.place(thread, i) == (row, i // 4 * 8 + thread % 4 * 2 + i % 2)
+
+
+def test_descriptors_of_shared_memory() -> None:
+  """PTX ISA, "Matrix Descriptor Format": leading and stride dimension's offsets in units of 16 bytes, swizzling 1."""
+  for near, leading in ((NearMatrix(True, 8192), 1), (NearMatrix(False, 8192), 512)):
+    bits = near_descriptor(near)
+    assert bits & 0x3FFF == 0 and bits >> 16 & 0x3FFF == leading and bits >> 32 & 0x3FFF == 64
+    assert bits >> 49 & 7 == 0 and bits >> 62 == 1
+
+
+def products(size: int, dtype: DType, arch: str = "sm_90a") -> str:
+  made = Arch.parse(arch)
+  return NVCompiler(made).compile(matmul(size, size, size, dtype, dtypes.float32, dtype)).code.decode()
+
+
+def test_large_products_are_done_by_warpgroups() -> None:
+  text = products(4096, dtypes.bfloat16)
+  assert text.count("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16") == 8, "four steps in each of two bodies"
+  assert text.startswith("// shared memory at launch: 196608 bytes") and ".align 1024 .b8 tiny_matmul_shared[]" in text
+  assert ".reqntid 128, 2, 1" in text and "fence.proxy.async.shared::cta" in text
+  # nobody touches an accumulator while it is on its way
+  assert re.search(r"wgmma\.fence[^\n]*wgmma\.commit_group\.sync\.aligned; wgmma\.wait_group\.sync\.aligned 0;", text)
+  assert "m64n64k16.f32.f16.f16" in products(1024, dtypes.float16), "smaller tiles, so that there are enough"
+  assert "wgmma" not in products(512, dtypes.float16), "which a few of them would not keep busy"
+  other = products(4096, dtypes.bfloat16, "sm_100")
+  assert "wgmma" not in other and "mma.sync" in other and "ldmatrix" in other, "Hopper has it, and nobody else"
+
+
+def test_operands_come_by_copies_and_by_warps() -> None:
+  text = products(4096, dtypes.bfloat16, "sm_80")
+  assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in text and "m8n8.x2.trans.shared.b16" in text
+  assert "cp.async.cg.shared.global" in text and "cp.async.wait_group \t2" in text
+  # a buffer that is not aligned is read element by element, and stored
+  plain = text[text.index("cp.async.wait_group") : text.index("cp.async.cg.shared.global")]
+  assert "ld.global.nc.b16" in text and "st.shared.v4.b32" in plain
+  turing = NVCompiler(Arch.parse("sm_75")).compile(
+    matmul(1024, 1024, 1024, dtypes.float16, dtypes.float32, dtypes.float16)
+  )
+  assert b"cp.async" not in turing.code and b"ldmatrix" in turing.code
+
+
+def test_a_later_version_of_ptx_for_what_needs_it_only() -> None:
+  kernel = matmul(256, 256, 256, dtypes.fp8e4m3, dtypes.float32, dtypes.float32, transposed=True)
+  for arch, plain in (("sm_89", "7.8"), ("sm_90a", "8.0")):
+    text = ptx(kernel, arch)
+    assert ".version 8.4" in text and "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32" in text
+    assert f".version {plain}" in ptx(MATMUL, arch)
+  assert "e4m3" not in ptx(kernel, "sm_86"), "which has none for floats of 8 bits"
+
+
+def test_float32_is_never_rounded_without_asking() -> None:
+  kernel = matmul(512, 512, 512, dtypes.float32, dtypes.float32, dtypes.float32)
+  for arch in ARCHS:
+    plain, rounded = NVCompiler(arch).compile(kernel), NVCompiler(arch, tf32=True).compile(kernel)
+    assert b"mma" not in plain.code and (b"tf32" in rounded.code) == (arch.capability >= (8, 0))

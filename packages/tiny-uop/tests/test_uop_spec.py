@@ -5,6 +5,7 @@ is expected.
 import pytest
 
 from tiny_uop import (
+  ASYNC,
   AddrSpace,
   AxisType,
   Context,
@@ -22,6 +23,7 @@ from tiny_uop import (
 
 f32, i32, idx = dtypes.float32, dtypes.int32, dtypes.index
 out, inp = UOp.param(0, f32.ptr(16)), UOp.param(1, f32.ptr(64))
+near = UOp.alloc(0, f32.ptr(16, AddrSpace.LOCAL))
 i, r = UOp.range(16, 0), UOp.range(4, 1, AxisType.REDUCE)
 buffer = UOp.new_buffer("CPU", 6, f32)
 device = buffer.src[0]
@@ -128,6 +130,10 @@ def test_a_whole_program() -> None:
     (UOp(Ops.LOAD, f32, (out.index(i), number)), "an alternative of its dtype"),
     (UOp(Ops.STORE, dtypes.void, (out.index(i), number)), "a value of its element type"),
     (UOp(Ops.STORE, f32, (out.index(i), value)), "an INDEX and a value"),
+    (UOp(Ops.STORE, dtypes.void, (out.index(i), value), ASYNC), "LOAD goes to LOCAL memory"),
+    (UOp(Ops.STORE, dtypes.void, (near.index(i), value + value), ASYNC), "LOAD goes to LOCAL memory"),
+    (UOp(Ops.STORE, dtypes.void, (near.index(i), value), "soon"), "arg None, or ASYNC"),
+    (UOp(Ops.BARRIER, dtypes.void, (i,), -1), "a number of groups"),
     (UOp(Ops.REDUCE, f32, (value, i), (Ops.SIN, ())), "ADD, MUL or MAX"),
     (UOp(Ops.REDUCE, f32, (value,), (Ops.ADD, (0,))), "RANGEs"),
     (UOp(Ops.END, dtypes.void, (value, i)), "an effect and RANGEs"),
@@ -260,3 +266,11 @@ def test_malformed_arguments_are_refused_not_fatal() -> None:
         node = UOp(op, dtypes.float16, src, arg)
         with pytest.raises(SpecError):
           spec.check(kernel(node), "kernel")
+
+
+def test_copies_to_near_memory_may_take_their_time() -> None:
+  copy = UOp(Ops.STORE, dtypes.void, (near.index(i), inp.index(i).load()), ASYNC).end(i)
+  there = near.after(copy.barrier(pending=0))
+  whole = kernel(out.index(r).store(there.index(r).load()).end(r))
+  spec.check(whole, "kernel")
+  assert parse_uop(print_uop(whole)) is whole

@@ -214,6 +214,33 @@ MODEL static u32 butterfly(int line, u32 value, u32 flipped) {
   return all[(machine_lane() ^ flipped) & 31];
 }
 
+// cp.async: of 16 bytes, of which the first `given` come from memory and the others are zeros.
+INLINE void copy16(u64 to, u64 from, u32 given) {
+  aligned(to, 16);
+  if (given) aligned(from, 16);
+  if (given > 16) machine_wrong("copies more bytes than it writes");
+  machine_copy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), 16, given);
+}
+
+// ldmatrix of 8 × 8 elements of 16 bits: threads 8·n … 8·n + 7 give the rows of matrix n, 16 bytes each; thread t gets the
+// elements 2·(t % 4) and the next of row t / 4, transposed: of column t / 4 (the manual's figures of "ldmatrix").
+struct MatrixRow { u16 halves[8]; };
+MODEL static void exchange_rows(int line, const MatrixRow* mine, MatrixRow* all) { machine_exchange(line, mine, 16, all); }
+template <int COUNT, bool TRANSPOSED>
+INLINE void ldmatrix(int line, u32* d, u64 address) {
+  MatrixRow mine = {}, all[32];
+  aligned(address, 16);
+  const u32 lane = machine_lane();
+  if (lane < 8 * COUNT) mine = *reinterpret_cast<const MatrixRow*>(address);
+  exchange_rows(line, &mine, all);
+  for (u32 n = 0; n < COUNT; n++) {
+    const u32 first = lane % 4 * 2, other = lane / 4;
+    const u32 low = TRANSPOSED ? all[8 * n + first].halves[other] : all[8 * n + other].halves[first];
+    const u32 high = TRANSPOSED ? all[8 * n + first + 1].halves[other] : all[8 * n + other].halves[first + 1];
+    d[n] = low | high << 16;
+  }
+}
+
 // *** tensor cores: who holds which element, from the manual's "Matrix fragments for mma" ***
 
 struct Fragments {
@@ -272,5 +299,166 @@ MODEL static void mma64(int line, u64* d, const u64* a, const u64* b, const u64*
     f64 sum = as<f64>(c[n]);
     for (u32 k = 0; k < 4; k++) sum = __builtin_fma(all[row * 4 + k].f[0], all[column * 4 + k].f[1], sum);
     put(d[n], sum);
+  }
+}
+
+// *** wgmma: of a warpgroup, which goes on while its threads do ***
+
+// Registers that instructions of a warpgroup add to; `d` is what they are once these are through.
+struct Accumulators {
+  f32 d[128];
+  bool pending, done;
+};
+
+struct WgmmaOp {
+  u64 a, b;
+  Accumulators* to;
+  void (*run)(const WgmmaOp&, bool);
+  const char* shared;
+  size_t size;
+};
+
+struct Wgmma {
+  WgmmaOp ops[64];
+  u32 count, groups[64], ended;  // groups: how many operations there are up to the end of each
+  bool fenced;
+};
+
+MODEL static void wgmma_touched(Wgmma& wgmma, Accumulators& to) {
+  if (to.pending) machine_wrong("uses an accumulator of a wgmma that is not waited for");
+  wgmma.fenced = false;
+}
+
+MODEL static bool wgmma_begins(Wgmma& wgmma, Accumulators& to) {
+  if (!wgmma.fenced) machine_wrong("a wgmma with no wgmma.fence since its accumulators were touched");
+  const bool begins = !to.pending;
+  to.pending = true;
+  return begins;
+}
+
+MODEL static void wgmma_add(int line, Wgmma& wgmma, const WgmmaOp& op) {
+  u64 mine[2] = {op.a, op.b}, all[32][2];
+  machine_exchange(line, mine, sizeof mine, all);
+  for (u32 lane = 0; lane < 32; lane++)
+    if (all[lane][0] != op.a || all[lane][1] != op.b) machine_wrong("gives a wgmma other descriptors than its warp does");
+  if (machine_number() / 128 * 128 + 128 > machine_size()) machine_wrong("a wgmma of fewer than four warps");
+  if (wgmma.count == 64) machine_wrong("more wgmmas on their way than the model has room for");
+  wgmma.ops[wgmma.count++] = op;
+  op.run(op, false);  // what it reads has to be there already
+}
+
+MODEL static void wgmma_commit(Wgmma& wgmma) {
+  if (wgmma.ended == 64) machine_wrong("more groups of wgmmas on their way than the model has room for");
+  wgmma.groups[wgmma.ended++] = wgmma.count;
+}
+
+// It is done now and no earlier: what is in shared memory by now is what counts.
+MODEL static void wgmma_wait(Wgmma& wgmma, u32 most) {
+  if (wgmma.ended <= most) return;
+  const u32 last = wgmma.ended - most, done = wgmma.groups[last - 1];
+  for (u32 n = 0; n < done; n++) wgmma.ops[n].run(wgmma.ops[n], true);
+  for (u32 n = 0; n < done; n++) wgmma.ops[n].to->pending = false, wgmma.ops[n].to->done = true;
+  for (u32 n = done; n < wgmma.count; n++) {
+    wgmma.ops[n].to->pending = true, wgmma.ops[n].to->done = false;
+    wgmma.ops[n - done] = wgmma.ops[n];
+  }
+  for (u32 n = last; n < wgmma.ended; n++) wgmma.groups[n - last] = wgmma.groups[n] - done;
+  wgmma.count -= done, wgmma.ended -= last;
+}
+
+// Where the pair of 16-bit elements (`line`, k) of an operand is, `line` being a row of A or a column of B. The manual's
+// "Matrix Descriptor Format": bits 0-13 the address, 16-29 the leading dimension's offset, 32-45 the stride dimension's, all
+// >> 4, 49-51 the base's offset, 62-63 the swizzling, 1: of 128 bytes, which exchanges bits 4-6 of an address with their
+// exclusive or with bits 7-9. Turned, blocks of 64 lines follow each other by the leading offset, groups of 8 k by the
+// stride; else groups of 8 lines follow each other by the stride.
+MODEL static const char* near_place(u64 descriptor, const char* shared, size_t size, bool turned, u32 line, u32 k) {
+  const u64 low = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0) machine_wrong("has a descriptor that the model does not know");
+  const u64 first = reinterpret_cast<u64>(shared);
+  u64 at = first + ((low - first) & 0x3ffff);
+  if (turned) at += line / 64 * leading + line % 64 * 2 + k / 8 * stride + k % 8 * 128;
+  else at += line / 8 * stride + line % 8 * 128 + k * 2;
+  at ^= (at >> 7 & 7) << 4;
+  if (at < first || at + 2 > first + size) machine_wrong("has a descriptor of a place that is not in shared memory");
+  return reinterpret_cast<const char*>(at);
+}
+
+// D + A × B for the thread's elements of D: row 16·warp + lane / 4 and the one 8 below, of each 8 columns two.
+template <typename T, int N, bool TURNED_A, bool TURNED_B>
+MODEL void wgmma_run(const WgmmaOp& op, bool compute) {
+  const u32 lane = machine_lane(), warp = machine_number() % 128 / 32;
+  const auto value = [&](u64 descriptor, bool turned, u32 line, u32 k) {
+    const char* at = near_place(descriptor, op.shared, op.size, turned, line, k);
+    machine_read_behind(at, 2);
+    u16 bits;
+    memcpy(&bits, at, 2);
+    return float(as<T>(bits));
+  };
+  float a[2][16], b[16];
+  for (u32 half = 0; half < 2; half++)
+    for (u32 k = 0; k < 16; k++) a[half][k] = value(op.a, TURNED_A, 16 * warp + lane / 4 + 8 * half, k);
+  for (u32 n = 0; n < N / 8; n++)
+    for (u32 next = 0; next < 2; next++) {
+      for (u32 k = 0; k < 16; k++) b[k] = value(op.b, TURNED_B, 8 * n + lane % 4 * 2 + next, k);
+      for (u32 half = 0; half < 2 && compute; half++) {
+        f32& d = op.to->d[4 * n + 2 * half + next];
+        long double sum = d;
+        for (u32 k = 0; k < 16; k++) sum += static_cast<long double>(a[half][k]) * b[k];
+        d = static_cast<f32>(sum);
+      }
+    }
+}
+
+// *** tensor cores, of other floats ***
+
+// cvt.rna.tf32.f32: to 10 bits behind the point, ties away from zero.
+INLINE u32 round_to_tf32(u32 bits) { return (bits >> 23 & 255) == 255 ? bits : (bits + 0x1000) & ~0x1fffu; }
+
+// mma.m16n8k8 of tf32: 13 bits of each number are ignored.
+MODEL static void mma_tf32(int line, u32* d, const u32* a, const u32* b, const u32* c) {
+  Fragments mine = {}, all[32];
+  memcpy(mine.a, a, 16), memcpy(mine.b, b, 8);
+  machine_exchange(line, &mine, sizeof mine, all);
+  const u32 lane = machine_lane(), group = lane / 4, within = lane % 4;
+  for (int n = 0; n < 4; n++) {
+    const u32 row = group + (n >= 2 ? 8 : 0), column = within * 2 + (n & 1);
+    long double sum = as<f32>(c[n]);
+    for (u32 k = 0; k < 8; k++) {
+      const u32 word_a = all[row % 8 * 4 + k % 4].a[k / 4 * 2 + (row >= 8)], word_b = all[column * 4 + k % 4].b[k / 4];
+      sum += static_cast<long double>(as<f32>(word_a & ~0x1fffu)) * as<f32>(word_b & ~0x1fffu);
+    }
+    put(d[n], static_cast<f32>(sum));
+  }
+}
+
+// Of 8 bits: with 4 of exponent all ones are NaN and nothing is infinite, with 5 it is as in IEEE 754.
+template <int EXPONENT, int MANTISSA>
+INLINE double float8(u32 bits) {
+  const int bias = (1 << (EXPONENT - 1)) - 1, most = (1 << EXPONENT) - 1, all = (1 << MANTISSA) - 1;
+  const int exponent = bits >> MANTISSA & most, digits = bits & all;
+  double value = exponent ? __builtin_ldexp(digits + all + 1, exponent - bias - MANTISSA)
+                          : __builtin_ldexp(digits, 1 - bias - MANTISSA);
+  if (exponent == most && EXPONENT == 5) value = digits ? __builtin_nan("") : __builtin_inf();
+  if (exponent == most && EXPONENT == 4 && digits == all) value = __builtin_nan("");
+  return bits & 0x80 ? -value : value;
+}
+
+// mma.m16n8k32 of floats of 8 bits
+template <int EXPONENT, int MANTISSA>
+MODEL void mma_float8(int line, u32* d, const u32* a, const u32* b, const u32* c) {
+  Fragments mine = {}, all[32];
+  memcpy(mine.a, a, 16), memcpy(mine.b, b, 8);
+  machine_exchange(line, &mine, sizeof mine, all);
+  const u32 lane = machine_lane(), group = lane / 4, within = lane % 4;
+  for (int n = 0; n < 4; n++) {
+    const u32 row = group + (n >= 2 ? 8 : 0), column = within * 2 + (n & 1);
+    long double sum = as<f32>(c[n]);
+    for (u32 k = 0; k < 32; k++) {
+      const u32 word_a = all[row % 8 * 4 + k % 16 / 4].a[k / 16 * 2 + (row >= 8)];
+      const u32 word_b = all[column * 4 + k % 16 / 4].b[k / 16];
+      sum += static_cast<long double>(float8<EXPONENT, MANTISSA>(word_a >> (8 * (k & 3)) & 255)) *
+             float8<EXPONENT, MANTISSA>(word_b >> (8 * (k & 3)) & 255);
+    }
+    put(d[n], static_cast<f32>(sum));
   }
 }

@@ -9,7 +9,7 @@ from tiny_codegen.render.c import CRenderer, Place
 from tiny_codegen.render.c_dialect import C99, CDialect, function_name
 from tiny_codegen.render.llvm import LLVMRenderer
 from tiny_codegen.render.llvm_target import LLVMTarget, cpu_target
-from tiny_codegen.tensor_core import Fragment, TensorCore
+from tiny_codegen.tensor_core import Fragment, MatrixLoad, NearMatrix, TensorCore
 
 __all__ = [
   "C99",
@@ -24,6 +24,8 @@ __all__ = [
   "KernelOptError",
   "LLVMRenderer",
   "LLVMTarget",
+  "MatrixLoad",
+  "NearMatrix",
   "Pass",
   "PassContext",
   "Place",

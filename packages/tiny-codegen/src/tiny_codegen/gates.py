@@ -7,15 +7,21 @@ program is laid out.
 
 from __future__ import annotations
 
-from tiny_codegen.loops import number, rebuild
-from tiny_uop import Ops, PtrDType, UOp, simplify
+from tiny_codegen.loops import number
+from tiny_uop import ASYNC, Ops, PtrDType, UOp, simplify
 
 
 def lower_gates(root: UOp) -> UOp:
   """The kernel in which every gated LOAD has a vector gate, as has every gated vector STORE of which only some lanes
-  may happen.
+  may happen. What is copied asynchronously keeps its gate: where it does not hold, zeros are written.
   """
-  return rebuild(root, _lower)
+  copied = {u.src[1] for u in root.toposort if u.op is Ops.STORE and u.arg == ASYNC}
+  done: dict[UOp, UOp] = {}
+  for node in root.toposort:
+    new = node.with_src(tuple([done[s] for s in node.src]))
+    changed = None if node in copied else _lower(new)
+    done[node] = new if changed is None else changed
+  return done[root]
 
 
 def _lower(u: UOp) -> UOp | None:

@@ -16,7 +16,8 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import extent, loops_of, next_loop_id, stride
 from tiny_codegen.one_product import longest
 from tiny_codegen.stage import lower_stage
-from tiny_codegen.tensor_core import TensorCore
+from tiny_codegen.tensor_core import SWIZZLE, TensorCore
+from tiny_codegen.tensor_cores import made_of
 from tiny_codegen.workgroups import lower_workgroups
 from tiny_uop import Opt, OptOps, UOp
 
@@ -40,6 +41,13 @@ SHAPES = (
   TileShape(16, 16, (1, 1)),
 )
 """Largest first: each reads less memory for its work than the next."""
+NEAR_SHAPES = (
+  TileShape(128, 256, (2, 1)),
+  TileShape(128, 128, (2, 1)),
+  TileShape(128, 64, (2, 1)),
+  TileShape(64, 64, (1, 1)),
+)
+"""For tensor cores that read near memory themselves: all columns in one instruction."""
 ENOUGH = 120  # workgroups that keep a device busy
 WASTE = 1.3  # times as many products may be computed as are needed, where sizes are no multiples
 LINE = 64  # bytes of a row that are read at a time: a sector or two of a cache line
@@ -58,7 +66,13 @@ def use_tensor_core(chooser: Choices, found: Contraction) -> bool:
   swapped = _moves(found, sides[0]) < _moves(found, sides[1])
   rows, columns = (sides[1], sides[0]) if swapped else (sides[0], sides[1])
   operands = found.operands[::-1] if swapped else found.operands
-  for place, core in enumerate(chooser.capabilities.tensor_cores):
+  # those for the operands' own type first; of them, those that read near memory themselves, which are for what keeps a
+  # device busy with large tiles
+  own = {made_of(operand.value) for operand in operands}
+  cores = sorted(
+    enumerate(chooser.capabilities.tensor_cores), key=lambda each: (own != {each[1].dtype_in}, each[1].near is None)
+  )
+  for place, core in cores:
     for shape in _shapes(core, int(rows.src[0].vmax), int(columns.src[0].vmax), found):
       before = chooser.root, list(chooser.opts)
       if _tile(chooser, place, core, shape, (rows, columns, depth), operands):
@@ -84,15 +98,18 @@ def _shapes(core: TensorCore, rows: int, columns: int, found: Contraction) -> li
   def padded(shape: TileShape) -> float:
     return (-(-rows // shape.rows) * shape.rows) * (-(-columns // shape.columns) * shape.columns) / (rows * columns)
 
-  fitting = [s for s in SHAPES if s.rows % (m * s.waves[0]) == 0 and s.columns % (n * s.waves[1]) == 0]
-  good = [s for s in fitting if padded(s) <= WASTE] or sorted(fitting, key=padded)[:1]
+  shapes = SHAPES if core.near is None else [s for s in NEAR_SHAPES if s.columns == n]
+  fitting = [s for s in shapes if s.rows % (m * s.waves[0]) == 0 and s.columns % (n * s.waves[1]) == 0]
+  good = [s for s in fitting if padded(s) <= WASTE]
+  if not good and core.near is None:
+    good = sorted(fitting, key=padded)[:1]
   others = found.outputs / (rows * columns)
 
   def groups(shape: TileShape) -> float:
     return others * -(-rows // shape.rows) * -(-columns // shape.columns)
 
   busy = [s for s in good if groups(s) >= ENOUGH]
-  return busy or good[::-1]
+  return busy or (good[::-1] if core.near is None else [])
 
 
 def _tile(
@@ -104,9 +121,13 @@ def _tile(
   operands: tuple[Operand, ...],
 ) -> bool:
   """Take the Opts of one shape; False where one of them does not fit."""
-  depth = max(core.dims[2], LINE // core.dtype_in.itemsize)
+  depth = max(core.dims[2], (LINE if core.near is None else SWIZZLE) // core.dtype_in.itemsize)
   size = int(loops[2].src[0].vmax)
-  while depth > core.dims[2] and -(-size // depth) * depth > WASTE * size:
+  while -(-size // depth) * depth > WASTE * size:
+    if core.near is not None:
+      return False  # which wants whole rows
+    if depth <= core.dims[2]:
+      break
     depth //= 2
   inner = []
   for loop, amount in zip(loops, (shape.rows, shape.columns, depth)):

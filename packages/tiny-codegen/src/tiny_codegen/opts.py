@@ -115,7 +115,7 @@ def _write_out(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   if opt.op is OptOps.LOCAL and any(u.op is Ops.STAGE and loop in u.src[1:] for u in root.toposort):
     # what threads read from near memory all of them fill
     try:
-      root = keep_tiles(root, capabilities, loop)
+      root = keep_tiles(root, capabilities, loop)[0]
     except KernelError as error:
       raise _error(opt, str(error)) from None
   written = _split(root, opt, loop, inner)[0]

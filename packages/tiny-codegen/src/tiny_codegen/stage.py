@@ -16,6 +16,7 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
 from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.tensor_core import MATRIX, ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
@@ -103,24 +104,28 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   return done[root]
 
 
-def keep_tiles(root: UOp, capabilities: Capabilities, neighbours: UOp | None = None) -> UOp:
+def keep_tiles(
+  root: UOp, capabilities: Capabilities, neighbours: UOp | None = None, swizzled: bool = False
+) -> tuple[UOp, dict[UOp, Tile]]:
   """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
-  something else; the pass `stage` lets threads share the work of filling it. Rows are a little apart, so that eight of
-  them that are read at once are in different banks; by a word where the threads of loop `neighbours` read each a row of
-  their own, element by element, so that all of them are."""
+  something else, and the tile that each read is of; the pass `stage` lets threads share the work of filling it. Rows
+  are a little apart, or `swizzled`, so that eight of them that are read at once are in different banks; by a word where
+  the threads of loop `neighbours` read each a row of their own, element by element, so that all of them are."""
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   done: dict[UOp, UOp] = {}
+  tiles: dict[UOp, Tile] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
       columns = neighbours in u.src[1:-1]
       tile = Tile.of(new, loop_id, capabilities, not columns)
-      tile = tile.apart() if columns else tile.skewed()
+      tile = tile.apart() if columns else tile.swizzled() if swizzled else tile.skewed()
       filled = tile.fill(alloc_id, capabilities)
       loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
       new = tile.read(filled)
+      tiles[new] = tile
     done[u] = new
-  return done[root]
+  return done[root], tiles
 
 
 def row_major(counters: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
@@ -148,6 +153,8 @@ class Tile:
   axes: tuple[Axis, ...]
   skew: int = 0
   """Elements between one row and the next."""
+  swizzle: bool = False
+  """Rows are cut into blocks of 128 bytes, whose pieces change places from row to row: see `NearMatrix`."""
 
   @staticmethod
   def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True) -> Tile:
@@ -178,6 +185,21 @@ class Tile:
     row = self.axes[-1].size * size if self.axes else WORD
     return replace(self, skew=WORD // size if size <= WORD and row % (2 * WORD) == 0 else 1 if size > WORD else 0)
 
+  def swizzled(self) -> Tile:
+    """The same in the order of a `NearMatrix`; itself where rows are no multiples of 128 bytes."""
+    row = self.axes[-1].size * self.value.dtype.itemsize if self.axes else 1
+    return replace(self, swizzle=True) if row % SWIZZLE == 0 and len(self.axes) == 2 else self
+
+  def _offset(self, counters: tuple[UOp, ...]) -> UOp:
+    """Of a place in the box of near memory."""
+    if not self.swizzle:
+      return row_major(counters, self.sizes)
+    (row, column), size = counters, self.value.dtype.itemsize
+    width, piece = SWIZZLE // size, ROW_BYTES // size
+    block, inside = column // width, column % width
+    turned = (inside // piece) ^ (row % MATRIX)
+    return simplify((block * self.sizes[0] + row) * width + turned * piece + inside % piece)
+
   def canonical(self) -> UOp:
     """The value with loops numbered by their place in the tile: that of another STAGE which keeps the same."""
     loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
@@ -196,11 +218,11 @@ class Tile:
       )
     memory = UOp.alloc(alloc_id, self.value.dtype.ptr(total, AddrSpace.LOCAL))
     filling = tuple([r for a in self.axes for r in in_order(a.loop.ranges)])
-    return filled(memory, row_major(tuple([a.loop for a in self.axes]), self.sizes), self.value, filling, threads)
+    return filled(memory, self._offset(tuple([a.loop for a in self.axes])), self.value, filling, threads)
 
   def read(self, filled: UOp) -> UOp:
     """The value read back from what `fill` gave."""
-    return filled.index(row_major(tuple([a.place for a in self.axes]), self.sizes)).load() if self.axes else filled
+    return filled.index(self._offset(tuple([a.place for a in self.axes]))).load() if self.axes else filled
 
   @property
   def sizes(self) -> tuple[int, ...]:
@@ -247,10 +269,6 @@ class Tile:
     if not self.axes or not _plain_loop(self.axes[-1]):
       return self
     last = self.axes[-1]
-    if capabilities.has_local and any(
-      last.loop in u.src[0].src[2].ranges for u in loads_of(self.value) if len(u.src[0].src) > 2
-    ):
-      return self  # lanes of which only some may happen are branches there
     lanes = min(capabilities.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
     loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
     if lanes < 2 or not loads or any(stride(u.src[0].src[1], last.loop) != 1 for u in loads):
@@ -261,9 +279,11 @@ class Tile:
     value = self.value
     if blocks * lanes > last.size:
       value = gate_loads(value, last.loop, last.loop < last.size)
-    return Tile(
-      simplify(value.substitute({last.loop: loop})), (*self.axes[:-1], Axis(last.place, loop, blocks * lanes))
-    )
+    value = simplify(value.substitute({last.loop: loop}))
+    gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
+    if capabilities.has_local and any(lane in gate.ranges for gate in gates):
+      return self  # lanes of which only some may happen are branches there
+    return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes)))
 
 
 def _plain_loop(axis: Axis) -> bool:

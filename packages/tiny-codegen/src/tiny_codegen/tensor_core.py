@@ -45,6 +45,45 @@ class Fragment:
     return sum(rows), sum(columns)
 
 
+MATRIX = 8
+"""Rows of a matrix that a MatrixLoad loads."""
+ROW_BYTES, PIECE_BYTES = 16, 4
+"""Of a matrix that a MatrixLoad loads: bytes of a row, and of the piece of it that a thread gets."""
+
+
+@register_arg
+@dataclass(frozen=True)
+class MatrixLoad:
+  """Argument of a LOAD of near memory that the 32 threads of a warp execute together (NVIDIA's ldmatrix).
+
+  It loads 1, 2 or 4 matrices of 8 rows of 16 bytes. Thread t gives the place where row t % 8 of matrix t / 8 begins
+  (those behind the last give any row again), and gets, of each matrix in turn, 4 bytes: of row t / 4, those number
+  t % 4. `transposed`, for elements of 2 bytes: of column t / 4, rows 2 · (t % 4) and the one below.
+  """
+
+  matrices: int
+  transposed: bool = False
+
+
+SWIZZLE = 128
+"""Bytes of a row of near memory that a tensor core reads itself."""
+
+
+@register_arg
+@dataclass(frozen=True)
+class NearMatrix:
+  """An operand that a tensor core reads from near memory itself, from the place on that its source points to.
+
+  What is adjacent there goes along the sum (`along_sum`), or along the rows of A or the columns of B. It stands in
+  blocks of 128 bytes by all of the other direction; from one block to the next are `block` bytes. Of the eight pieces
+  of 16 bytes in row r of a block, piece p is where p ^ (r % 8) would be, so that eight rows of one piece, and eight
+  pieces of a row, are in different banks. Near memory begins at a multiple of 8 rows.
+  """
+
+  along_sum: bool = True
+  block: int = 0
+
+
 @register_arg
 @dataclass(frozen=True)
 class TensorCore:
@@ -52,7 +91,8 @@ class TensorCore:
 
   `dims` is (N, M, K): A is M × K, B is K × N, C and D are M × N. `dtype_in` is the type of A and B, `dtype_out` that of
   C and D. `a`, `b` and `c` (which D shares) say where fragments stand. Raises ValueError where they do not cover the
-  matrices: each place of A and B by at least one thread, each place of C by exactly one.
+  matrices: each place of A and B by at least one thread, each place of C by exactly one. `near`: A and B are no values
+  but places in near memory, and nobody has fragments of them.
   """
 
   dims: tuple[int, int, int]
@@ -62,10 +102,12 @@ class TensorCore:
   a: Fragment
   b: Fragment
   c: Fragment
+  near: tuple[NearMatrix, NearMatrix] | None = None
 
   def __post_init__(self) -> None:
     n, m, k = self.dims
-    for name, fragment, rows, columns in (("a", self.a, m, k), ("b", self.b, k, n), ("c", self.c, m, n)):
+    fragments = (("a", self.a, m, k), ("b", self.b, k, n), ("c", self.c, m, n))
+    for name, fragment, rows, columns in fragments if self.near is None else fragments[2:]:
       threads = math.prod(size for size, _, _ in fragment.threads)
       if threads != self.threads:
         raise ValueError(f"{self}: fragment {name} is spread over {threads} threads, expected {self.threads}")

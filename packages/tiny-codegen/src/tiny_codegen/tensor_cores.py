@@ -8,14 +8,15 @@ instruction itself add to the accumulator; every store is written out for the el
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.loops import CLOSERS, kind, loops_of, next_loop_id, number, substitute_simplified
+from tiny_codegen.loops import CLOSERS, clauses, kind, loops_of, next_loop_id, number, rebuild, substitute_simplified
+from tiny_codegen.matrix_loads import LANES, matrix_load
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.stage import is_widening, keep_tiles
-from tiny_codegen.tensor_core import Fragment, TensorCore
-from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
+from tiny_codegen.stage import Tile, is_widening, keep_tiles
+from tiny_codegen.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
+from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
 
 SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
 
@@ -40,13 +41,18 @@ def use_tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
   """
   cores, loops = _candidates(root, opt, capabilities)
-  root = keep_tiles(root, capabilities)
-  product = product_of(root, opt, loops)
+  root = without_gates(root)
+  kept: dict[bool, tuple[UOp, dict[UOp, Tile], Product]] = {}
   misfits = []
   for core in cores:
-    reason = _misfit(product, core, capabilities)
+    swizzled = core.near is not None
+    if swizzled not in kept:
+      with_tiles, tiles = keep_tiles(root, capabilities, swizzled=swizzled)
+      kept[swizzled] = with_tiles, tiles, product_of(with_tiles, opt, loops)
+    with_tiles, tiles, product = kept[swizzled]
+    reason = _misfit(product, core, capabilities) or (_not_near(product, core, tiles) if swizzled else None)
     if reason is None:
-      return _apply(root, product, core)
+      return _apply(with_tiles, product, core, capabilities, tiles)
     misfits.append(f"{core}: {reason}")
   raise opt_error(opt, "; ".join(misfits))
 
@@ -69,6 +75,34 @@ def _candidates(root: UOp, opt: Opt, capabilities: Capabilities) -> tuple[tuple[
   if arg and not 0 <= arg[0] < len(cores):
     raise opt_error(opt, f"the target has no tensor core {arg[0]}: it lists {', '.join(map(str, cores))}")
   return (cores[arg[0] : arg[0] + 1] if arg else cores), tuple(arg[1:])
+
+
+def without_gates(root: UOp) -> UOp:
+  """The kernel with sums of products that have no gate where both factors are 0 behind it: they are staged loads, and
+  what is staged has the gate."""
+
+  def change(u: UOp) -> UOp | None:
+    if u.op is not Ops.REDUCE or not _is_padded(u.src[0]):
+      return None
+    gate, product = u.src[0].src[:2]
+    inside = product
+    while is_widening(inside):
+      inside = inside.src[0]
+    if inside.op is Ops.MUL and all(set(clauses(gate)) <= _gates_of_staged(s) for s in inside.src):
+      return u.replace(src=(product, *u.src[1:]))
+    return None
+
+  return rebuild(root, change)
+
+
+def _gates_of_staged(factor: UOp) -> set[UOp]:
+  """The clauses without which a staged load is 0."""
+  while is_widening(factor):
+    factor = factor.src[0]
+  load = factor.src[0] if factor.op is Ops.STAGE else factor
+  if factor.op is not Ops.STAGE or load.op is not Ops.LOAD or len(load.src) > 1 or len(load.src[0].src) < 3:
+    return set()
+  return set(clauses(load.src[0].src[2]))
 
 
 # *** recognition ***
@@ -149,7 +183,8 @@ def _misfit(product: Product, core: TensorCore, capabilities: Capabilities) -> s
     if exactly_as(factor, core.dtype_in) is None:
       given = factor.src[0] if factor.op is Ops.CAST else factor
       return f"a factor is a {given.dtype.name}, expected {core.dtype_in.name}"
-  if core.dtype_in not in capabilities.native_dtypes or core.dtype_out not in capabilities.native_dtypes:
+  natural = core.dtype_in in capabilities.native_dtypes or core.dtype_in.itemsize == 1  # bytes are moved as they are
+  if not natural or core.dtype_out not in capabilities.native_dtypes:
     return f"the target has no registers of {core.dtype_in.name} or of {core.dtype_out.name}"
   if core.threads > capabilities.max_workgroup or core.threads > capabilities.max_local[0]:
     most = min(capabilities.max_workgroup, capabilities.max_local[0])
@@ -185,6 +220,17 @@ def _is_padded(value: UOp) -> bool:
   return value.op is Ops.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0
 
 
+def _not_near(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str | None:
+  """Why a tensor core that reads its operands from near memory cannot, None if it can."""
+  if product.gates:
+    return "what is summed is gated, expected operands that are 0 where there is nothing"
+  for factor, loops in ((product.a, (product.rows, product.depth)), (product.b, (product.columns, product.depth))):
+    tile = tiles.get(operand) if (operand := exactly_as(factor, core.dtype_in)) is not None else None
+    if tile is None or not tile.swizzle or {a.place for a in tile.axes} != set(loops):
+      return f"a factor is not in near memory in rows of a multiple of {SWIZZLE} bytes: STAGE first"
+  return None
+
+
 # *** rewriting ***
 
 
@@ -203,20 +249,45 @@ class Split:
     return Split(tiles * size, (tiles,))
 
 
-def _apply(root: UOp, product: Product, core: TensorCore) -> UOp:
+def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabilities, tiles: dict[UOp, Tile]) -> UOp:
   n, m, k = core.dims
   splits = {r: Split.of(r, size) for r, size in ((product.rows, m), (product.columns, n), (product.depth, k))}
   thread = UOp.range(core.threads, next_loop_id(root), AxisType.LOCAL)
 
+  def as_bits(value: UOp) -> UOp:
+    """Floats of 8 bits, which the target may not compute with, as bytes."""
+    if core.dtype_in in capabilities.native_dtypes:
+      return value
+    return value.bitcast(dtypes.uint8.vec(value.dtype.count) if value.dtype.count > 1 else dtypes.uint8)
+
   def fragment(value: UOp, layout: Fragment, down: UOp, right: UOp) -> UOp:
     operand = exactly_as(value, core.dtype_in)
     assert operand is not None
+    if not product.gates and capabilities.matrix_loads and core.threads == LANES:
+
+      def at(x: UOp, row: sint, column: sint) -> UOp:
+        return substitute_simplified(x, {down: splits[down].start + row, right: splits[right].start + column})
+
+      if (loaded := matrix_load(operand, layout, thread, down, right, at)) is not None:
+        return as_bits(loaded)
     for gate in product.gates:
       operand = gate.where(operand, operand.const_like(0))
-    return _vector([substitute_simplified(operand, at) for at in _places(layout, thread, splits, down, right)])
+    return as_bits(_vector([substitute_simplified(operand, at) for at in _places(layout, thread, splits, down, right)]))
 
-  a = fragment(product.a, core.a, product.rows, product.depth)
-  b = fragment(product.b, core.b, product.depth, product.columns)
+  def near(value: UOp, side: UOp) -> tuple[UOp, NearMatrix]:
+    operand = exactly_as(value, core.dtype_in)
+    assert operand is not None
+    tile = tiles[operand]
+    starts = {side: splits[side].start, product.depth: splits[product.depth].start}
+    along_sum = tile.axes[-1].place is product.depth
+    return substitute_simplified(operand.src[0], starts), NearMatrix(along_sum, tile.sizes[0] * SWIZZLE)
+
+  if core.near is None:
+    a = fragment(product.a, core.a, product.rows, product.depth)
+    b = fragment(product.b, core.b, product.depth, product.columns)
+  else:
+    (a, of_a), (b, of_b) = near(product.a, product.rows), near(product.b, product.columns)
+    core = replace(core, near=(of_a, of_b))
   dtype = core.dtype_out.vec(core.c.count)
   tile = UOp(Ops.MMA, dtype, (a, b, UOp.const(dtype, 0)), core)
   total = tile.reduce(Ops.ADD, *split_loops(product.reduce, splits))

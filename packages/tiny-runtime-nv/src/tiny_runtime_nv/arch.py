@@ -19,6 +19,9 @@ class Arch:
 
   name: str
   ptx: int
+  shared: int
+  """KiB of shared memory that a block may have. A multiprocessor has 1 more for all of its blocks, of which the system
+  takes 1 for each; on Turing it has as many (CUDA Programming Guide, "Compute Capabilities")."""
   bfloat16: bool = True
   """It computes with bfloat16."""
 
@@ -27,6 +30,17 @@ class Arch:
     """(major, minor), as the driver counts: 9.0 is sm_90a."""
     digits = self.name.removeprefix("sm_").rstrip("a")
     return int(digits[:-1]), int(digits[-1])
+
+  @property
+  def shared_memory(self) -> int:
+    """Bytes of shared memory that a block may have."""
+    return self.shared << 10
+
+  @property
+  def shared_memory_for_all(self) -> int:
+    """Bytes of shared memory that the blocks on a multiprocessor have together, less what the system takes of each of
+    two blocks: 1 KiB from sm_80 on."""
+    return (self.shared - (self.capability >= (8, 0))) << 10
 
   @property
   def processor(self) -> Processor:
@@ -55,12 +69,12 @@ class Arch:
 
 
 ARCHS = (
-  Arch("sm_75", 65, bfloat16=False),
-  Arch("sm_80", 70),
-  Arch("sm_86", 71),
-  Arch("sm_89", 78),
-  Arch("sm_90a", 80),
-  Arch("sm_100", 86),
-  Arch("sm_120", 87),
+  Arch("sm_75", 65, 64, bfloat16=False),
+  Arch("sm_80", 70, 163),
+  Arch("sm_86", 71, 99),
+  Arch("sm_89", 78, 99),
+  Arch("sm_90a", 80, 227),
+  Arch("sm_100", 86, 227),
+  Arch("sm_120", 87, 99),
 )
 """Turing, Ampere, its small version, Ada, Hopper, Blackwell, its small version."""

@@ -10,6 +10,7 @@ from tiny_runtime_nv.compiler import NVCompiler
 from tiny_runtime_nv.device import CUDADevice
 from tiny_runtime_nv.driver import Driver
 from tiny_runtime_nv.gpus import compute_capabilities, load_library
+from tiny_runtime_nv.settings import TF32
 
 
 class CUDABackend:
@@ -47,8 +48,8 @@ class CUDABackend:
     return CUDADevice(Driver(load_library()), *found[index], index)
 
   def compiler(self, arch: str) -> Compiler:
-    """A compiler for one of `ARCHS`. Needs no GPU."""
-    return NVCompiler(Arch.parse(arch))
+    """A compiler for one of `ARCHS`. Needs no GPU. With TF32=1 it rounds products of float32."""
+    return NVCompiler(Arch.parse(arch), bool(TF32))
 
 
 class NVBackend(CUDABackend):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_assembly
 from tiny_runtime_nv.arch import Arch
+from tiny_runtime_nv.shared_memory import STATIC, noted
 from tiny_uop import UOp
 
 LEVEL = 3
@@ -20,11 +21,13 @@ class NVCompiler:
   """Compiles kernels for one architecture. Needs no GPU, no driver and nothing of CUDA."""
 
   arch: Arch
+  tf32: bool = False
+  """Products of float32 may be rounded to TF32."""
 
   @property
   def key(self) -> str:
-    """Architecture, version of PTX, and version of LLVM."""
-    return f"nv {LLVM_VERSION} -O{LEVEL} {self.arch} ptx{self.arch.ptx}"
+    """Architecture, version of PTX, version of LLVM, and whether float32 is rounded."""
+    return f"nv {LLVM_VERSION} -O{LEVEL} {self.arch} ptx{self.arch.ptx}{' tf32' if self.tf32 else ''}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK to PTX. Raises CompileError with the LLVM IR, or the kernel if it never came to
@@ -32,15 +35,24 @@ class NVCompiler:
     from tiny_codegen import compile_kernel
     from tiny_runtime_nv.target import PTXRenderer
 
-    return compile_generated(kernel, measure, partial(compile_kernel, renderer=PTXRenderer(self.arch)), self.assemble)
+    return compile_generated(
+      kernel, measure, partial(compile_kernel, renderer=PTXRenderer(self.arch, self.tf32)), self.assemble
+    )
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary, whose code is PTX."""
     from tiny_codegen.render.c_dialect import function_name
+    from tiny_codegen.render.near_memory import places_at_launch
+    from tiny_runtime_nv.tensor_cores import version_needed
 
-    text = str(program.src[2].arg)
+    text, processor = str(program.src[2].arg), self.arch.processor
+    if (version := version_needed(program.src[1])) > self.arch.ptx:
+      # for the instruction that needs it, and so that no other kernel does
+      newer = replace(processor, features=f"+ptx{version}")
+      text, processor = text.replace(f'"{processor.features}"', f'"{newer.features}"'), newer
     try:
-      ptx = compile_assembly(text, self.arch.processor, LEVEL)
+      ptx = compile_assembly(text, processor, LEVEL)
     except LLVMError as error:
       raise CompileError(f"LLVM refused kernel {program.arg.name}: {error}", text) from error
-    return Binary.of(program, ptx.encode(), function_name(program.arg.name))
+    _, shared = places_at_launch(program.src[1], STATIC)
+    return Binary.of(program, noted(ptx.encode(), shared), function_name(program.arg.name))

@@ -74,7 +74,8 @@ class Graph:
     program: Program = call.program
     program.pass_in([(self.memories[position], offset) for position, offset in call.buffers], call.integers)
     grid = [max(1, size) for size in three(call.global_size)]
-    return KernelNode(program.function, *grid, *three(call.local_size), 0, program.parameters, None, None, None)
+    block, shared = three(call.local_size), program.shared
+    return KernelNode(program.function, *grid, *block, shared, program.parameters, None, None, None)
 
   def _copies(self, index: int, call: GraphCopy) -> list[CopyNode]:
     """Its copies: through memory that is apart, where source and target overlap."""

@@ -22,7 +22,7 @@ from tiny_runtime_nv.memory import Memory, Staging
 from tiny_runtime_nv.programs import Program, three
 from tiny_uop import dtypes
 
-LOCAL_MEMORY, MOST_THREADS = 48 << 10, 1024
+MOST_THREADS = 1024
 
 
 class CUDADevice:
@@ -55,7 +55,7 @@ class CUDADevice:
         driver.functions["cuDevicePrimaryCtxRelease_v2"](self.ordinal)
       raise not_opened(error, self.name) from error
     names = frozenset(d.name for d in dtypes.all)
-    capabilities = Capabilities(dtypes=names, local_memory=LOCAL_MEMORY, max_local_size=MOST_THREADS, graphs=True)
+    capabilities = Capabilities(dtypes=names, local_memory=arch.shared_memory, max_local_size=MOST_THREADS, graphs=True)
     self.info = DeviceInfo(self.name, str(arch), memory, capabilities)
 
   @contextmanager
@@ -162,7 +162,7 @@ class CUDADevice:
       self._clock(0, program.name)
     grid, block = three(global_size), three(local_size)
     status = self.driver.functions["cuLaunchKernel"](
-      program.function, *grid, *block, 0, self.stream, program.parameters, None
+      program.function, *grid, *block, program.shared, self.stream, program.parameters, None
     )
     if status in TOO_LARGE:
       text = self.driver.error("cuLaunchKernel", status)

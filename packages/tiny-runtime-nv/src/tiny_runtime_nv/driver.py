@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
   "cuModuleGetFunction": (c_void_p, c_void_p, c_char_p),
   "cuModuleUnload": (c_void_p,),
   "cuFuncGetAttribute": (c_void_p, c_int, c_void_p),
+  "cuFuncSetAttribute": (c_void_p, c_int, c_int),
   "cuLaunchKernel": (
     c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p,
   ),
@@ -71,6 +72,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 POOLS_SUPPORTED = 115
 KEEP_BYTES = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 MOST_THREADS, REGISTERS = 0, 4
+MOST_SHARED_AT_LAUNCH = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 LOG, LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
 DEVICE_MEMORY = 2
 NON_BLOCKING = 1  # a stream that does not wait for the legacy default stream

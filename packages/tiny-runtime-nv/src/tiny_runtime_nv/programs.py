@@ -8,8 +8,17 @@ from typing import Any
 
 from tiny_runtime import Binary, CompileError
 from tiny_runtime_nv.cuda_errors import NOT_THE_CODE, TOO_NEW
-from tiny_runtime_nv.driver import LOG, LOG_SIZE, MOST_THREADS, REGISTERS, Driver, DriverError
+from tiny_runtime_nv.driver import (
+  LOG,
+  LOG_SIZE,
+  MOST_SHARED_AT_LAUNCH,
+  MOST_THREADS,
+  REGISTERS,
+  Driver,
+  DriverError,
+)
 from tiny_runtime_nv.memory import Memory
+from tiny_runtime_nv.shared_memory import at_launch
 
 LOG_BYTES = 8192
 WORD = (1 << 64) - 1
@@ -27,6 +36,10 @@ class Program:
     self.integers = len(binary.variables)
     self.module = _module(driver, binary)
     self.function = driver.new("cuModuleGetFunction", self.module, binary.entry.encode())
+    self.shared = at_launch(binary.code)
+    """Bytes of shared memory that each launch gives to its blocks."""
+    if self.shared:
+      driver("cuFuncSetAttribute", self.function, MOST_SHARED_AT_LAUNCH, self.shared)
     count = len(self.needs) + self.integers
     # each argument is a word; the driver wants to know where each is, and copies them at each launch
     self.words = (ctypes.c_uint64 * max(1, count))()

@@ -7,24 +7,30 @@ from functools import cache
 
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
 from tiny_codegen.render.c_dialect import function_name
+from tiny_codegen.render.llvm_copies import AsyncCopy
 from tiny_codegen.render.llvm_shuffle import Exchange
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_nv.arch import TRIPLE, Arch
-from tiny_runtime_nv.tensor_cores import matrix_instructions
+from tiny_runtime_nv.shared_memory import STATIC
+from tiny_runtime_nv.tensor_cores import matrix_instructions, near_instructions
 from tiny_uop import Ops, ProgramInfo, UOp, dtypes
 
-LOCAL_MEMORY = 48 << 10
-"""Bytes of shared memory that a kernel may have without asking the driver for more."""
 MOST_THREADS = 1024
 WARP = 32
 WIDEST = 16
 """Bytes of the widest access. Each has to be aligned to its size: the hardware traps otherwise."""
 
+COPIES = AsyncCopy(
+  16, "llvm.nvvm.cp.async.cg.shared.global.16", "llvm.nvvm.cp.async.cg.shared.global.16.s",
+  "llvm.nvvm.cp.async.commit.group", "llvm.nvvm.cp.async.wait.group",
+)  # fmt: skip
+"""cp.async past the first cache, which only takes 16 bytes (PTX ISA, "cp.async")."""
+
 
 @cache
-def target(arch: Arch) -> LLVMTarget:
-  """What the renderer has to know of an architecture."""
-  matrices = matrix_instructions(arch)
+def target(arch: Arch, tf32: bool = False) -> LLVMTarget:
+  """What the renderer has to know of an architecture. `tf32`: products of float32 may be rounded."""
+  matrices = matrix_instructions(arch, tf32)
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | {dtypes.float16} | ({dtypes.bfloat16} if arch.bfloat16 else set()),
     native_ops=LLVM_OPS | {Ops.MULACC},
@@ -35,8 +41,11 @@ def target(arch: Arch) -> LLVMTarget:
     wave=WARP,
     max_local=(MOST_THREADS, MOST_THREADS, 64),
     max_workgroup=MOST_THREADS,
-    shared_memory_bytes=LOCAL_MEMORY,
-    tensor_cores=tuple([m.core for m in matrices]),
+    shared_memory_bytes=arch.shared_memory,
+    shared_memory_for_all=arch.shared_memory_for_all,
+    async_copy=COPIES.nbytes if arch.capability >= (8, 0) else 0,
+    matrix_loads=True,
+    tensor_cores=(*[m.core for m in matrices], *[m.core for m in near_instructions(arch)]),
   )
   return LLVMTarget(
     name=arch.name,
@@ -60,14 +69,19 @@ def target(arch: Arch) -> LLVMTarget:
       for bit in range(5)
     ]),
     aligned=WIDEST,
+    static_local=STATIC,
+    near_matrices=near_instructions(arch),
+    near_fence=('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()',),
+    matrix_load="llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{matrices}{transposed}.b16.p3",
+    copies=COPIES if arch.capability >= (8, 0) else None,
   )  # fmt: skip
 
 
 class PTXRenderer(LLVMRenderer):
   """Programs as LLVM IR that becomes PTX. Names in PTX have letters, digits and underscores only."""
 
-  def __init__(self, arch: Arch) -> None:
-    super().__init__(target(arch))
+  def __init__(self, arch: Arch, tf32: bool = False) -> None:
+    super().__init__(target(arch, tf32))
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
     return super().render(linear, replace(info, name=function_name(info.name)))

@@ -1,7 +1,18 @@
 """The intermediate representation shared by the tiny-* packages: types, operations, `UOp`, patterns, rewriting."""
 
 from tiny_uop import spec
-from tiny_uop.args import AxisType, CustomGradient, KernelInfo, Opt, OptOps, ParamInfo, ProgramInfo, Stage, register_arg
+from tiny_uop.args import (
+  ASYNC,
+  AxisType,
+  CustomGradient,
+  KernelInfo,
+  Opt,
+  OptOps,
+  ParamInfo,
+  ProgramInfo,
+  Stage,
+  register_arg,
+)
 from tiny_uop.bounds_proof import BoundsError, check_bounds
 from tiny_uop.context import Context, ContextVar, EnvironmentVariable, getenv
 from tiny_uop.diff import DiffLine, diff_graphs
@@ -23,7 +34,8 @@ from tiny_uop.truncate import truncate
 from tiny_uop.uop import Devices, UOp, new_buffer_id
 
 __all__ = [
-  "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "Devices", "DiffLine",
+  "ASYNC", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "Devices",
+  "DiffLine",
   "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
   "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError",
   "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",

@@ -29,6 +29,10 @@ class AxisType(Enum):
     return f"AxisType.{self.name}"
 
 
+ASYNC = "async"
+"""Argument of a STORE that copies while its thread goes on; see the README, "Kernel level"."""
+
+
 class OptOps(Enum):
   """The optimisations that codegen knows; see tiny-codegen."""
 

@@ -386,9 +386,10 @@ class Memory(Node):
     """Equal to this value, kept in near memory over the tile of `ranges`."""
     return _make(Ops.STAGE, self.dtype, (self, *ranges), Stage(space, copies))
 
-  def barrier(self, *deps: UOp) -> UOp:
-    """All threads of the workgroup have passed this effect."""
-    return _make(Ops.BARRIER, dtypes.void, (self, *deps))
+  def barrier(self, *deps: UOp, pending: int | None = None) -> UOp:
+    """All threads of the workgroup have passed this effect. `pending`: and all asynchronous STOREs are there but those
+    of each thread's last so many groups; what came since the last such BARRIER is the last group."""
+    return _make(Ops.BARRIER, dtypes.void, (self, *deps), pending)
 
   def shuffle(self, mask: int) -> UOp:
     """This value of another thread of the wave: the one whose number is this one's with the bits of `mask` flipped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiny_uop.args import AxisType, KernelInfo, ProgramInfo, Stage
+from tiny_uop.args import ASYNC, AxisType, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.spec_rows import (
@@ -192,6 +192,13 @@ def _store(u: UOp) -> bool:
   )
 
 
+def _copies(u: UOp) -> bool:
+  """An asynchronous STORE brings to near memory what a LOAD reads."""
+  pointer = u.src[0].dtype
+  near = isinstance(pointer, PtrDType) and pointer.space is AddrSpace.LOCAL
+  return u.arg is None or (u.arg == ASYNC and near and u.src[1].op is Ops.LOAD)
+
+
 def _closes(u: UOp) -> bool:
   return len(u.src) > 1 and all(r.op is Ops.RANGE for r in u.src[1:])
 
@@ -204,11 +211,13 @@ def _kernel_reduce(u: UOp) -> bool:
 _MEMORY = (
   row(Ops.INDEX, "a PARAM or ALLOC of its dtype (or its AFTER), one integer offset and possibly a bool gate", _index),
   row(Ops.LOAD, "an INDEX of its element type, and possibly an alternative of its dtype", _load),
-  row(Ops.STORE, "an INDEX and a value of its element type", _store),
+  row(Ops.STORE, "an INDEX and a value of its element type, and arg None, or ASYNC where a LOAD goes to LOCAL memory",
+      lambda u: _store(u) and _copies(u)),
   row(Ops.AFTER, "a pointer of its dtype and dependencies",
       lambda u: isinstance(u.dtype, PtrDType) and u.src[0].dtype is u.dtype and waitable(u.src[1:])),
   row(Ops.GROUP, "effects", lambda u: void(u) and waitable(u.src)),
-  row(Ops.BARRIER, "dependencies", lambda u: void(u) and waitable(u.src)),
+  row(Ops.BARRIER, "dependencies, and arg None or a number of groups of asynchronous STOREs",
+      lambda u: void(u) and waitable(u.src) and (u.arg is None or (is_a(u.arg, int) and u.arg >= 0))),
   row(Ops.MMA, "three sources", lambda u: len(u.src) == 3 and u.arg is not None),
   row(Ops.SHUFFLE, "a value of its dtype, and a number above 0 as arg",
       lambda u: len(u.src) == 1 and u.src[0].dtype is u.dtype and is_a(u.arg, int) and u.arg > 0),

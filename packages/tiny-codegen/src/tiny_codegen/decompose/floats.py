@@ -50,11 +50,11 @@ def _place(index: UOp) -> UOp:
 
 def _load(u: UOp) -> UOp:
   kind = _bits_type(u.dtype)
-  return UOp(Ops.LOAD, kind, (_place(u.src[0]), *(s.bitcast(kind) for s in u.src[1:]))).bitcast(u.dtype)
+  return UOp(Ops.LOAD, kind, (_place(u.src[0]), *(s.bitcast(kind) for s in u.src[1:])), u.arg).bitcast(u.dtype)
 
 
 def _store(u: UOp, index: UOp, value: UOp) -> UOp:
-  return UOp(Ops.STORE, u.dtype, (_place(index), value.bitcast(_bits_type(value.dtype))))
+  return UOp(Ops.STORE, u.dtype, (_place(index), value.bitcast(_bits_type(value.dtype))), u.arg)
 
 
 def _move(u: UOp) -> UOp:

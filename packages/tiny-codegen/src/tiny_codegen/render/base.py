@@ -50,8 +50,11 @@ class Capabilities:
   `has_local`: workgroups of threads with shared memory and barriers. `wave`: so many neighbours of a workgroup run in
   step and exchange values of native types (SHUFFLE; 0: none do). `max_global` / `max_local` bound the launch sizes per
   axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one program may
-  take. `tensor_cores` are the matrix instructions, best first. `dot_products` are the instructions that add several
-  products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
+  take, `shared_memory_for_all` what the workgroups that run on one processor at the same time have together
+  (0: unknown). `async_copy`: pieces of so many bytes, aligned to that, may be copied to near memory while threads go on
+  (0: the target has no such instruction). `tensor_cores` are the matrix instructions, best first; `matrix_loads`: the
+  threads of a warp load fragments from near memory together (`MatrixLoad`). `dot_products` are instructions that add
+  several products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
   of float32 vectors. `caches` are those of a core, and `multiply_adds` says how many vectors it multiplies and adds
   in a cycle.
   """
@@ -69,10 +72,19 @@ class Capabilities:
   max_local: tuple[int, int, int] = (1, 1, 1)
   max_workgroup: int = 1
   shared_memory_bytes: int = 0
+  shared_memory_for_all: int = 0
+  async_copy: int = 0
   tensor_cores: tuple[TensorCore, ...] = ()
+  matrix_loads: bool = False
   dot_products: tuple[tuple[DotProduct, float], ...] = ()
   caches: CacheSizes = CacheSizes()
   multiply_adds: float = 2.0
+
+  def has_room(self, needed: int, wanted: int) -> bool:
+    """Whether a program that needs so many bytes of near memory should take more of it: only as far as two workgroups
+    still have room on one processor, if they have without."""
+    half = self.shared_memory_for_all // 2
+    return wanted <= self.shared_memory_bytes and (not half or wanted <= half or needed > half)
 
   def lanes(self, dtype: DType) -> int:
     """How many elements of the scalar `dtype` fill one vector register; 1 on a scalar machine."""

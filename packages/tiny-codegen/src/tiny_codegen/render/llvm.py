@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
 from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
+from tiny_codegen.render.llvm_copies import copy_to_near, wait_for_copies
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
-from tiny_codegen.render.llvm_matrix import matrix_product
-from tiny_codegen.render.llvm_memory import load, store
+from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
+from tiny_codegen.render.llvm_memory import address, load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
+from tiny_codegen.render.llvm_near_matrix import NEAR, continued, near_product
 from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch, lines_to_fetch
 from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, scalar_type, value_type
 from tiny_codegen.render.llvm_transpose import column, rows_of_column
-from tiny_uop import AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
+from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
+from tiny_codegen.tensor_core import MatrixLoad, TensorCore
+from tiny_uop import ASYNC, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
 
@@ -52,6 +58,9 @@ class _Program:
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.early: set[UOp] = set()  # what was computed before its place
     self.globals: list[str] = []
+    self.at_launch = places_at_launch(linear, target.static_local)[0]
+    self.tiles = reads_near_memory(linear)
+    self.continued = continued(linear)
     self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
     if len(self.shared) > 1:
@@ -155,7 +164,10 @@ class _Program:
   def alloc(self, u: UOp) -> None:
     assert isinstance(u.dtype, PtrDType)
     array = f"[{u.dtype.size} x {memory_type(u.dtype.base)}]"
-    align = 64 if u.dtype.size * u.dtype.base.itemsize >= 64 else max(16, 1 << (u.dtype.base.itemsize - 1).bit_length())
+    align = alignment(u, self.tiles)
+    if u in self.at_launch:
+      self.body.values[u] = self._at_launch(u)
+      return
     if self.target.convention and u.dtype.space is AddrSpace.LOCAL:
       name = f"@{self.info.name}.local{u.arg}"
       number = self.target.spaces[1]
@@ -165,6 +177,14 @@ class _Program:
       number = self.target.spaces[2] if self.target.convention else 0
       self.body.entry.append(f"  {name} = alloca {array}, align {align}{f', addrspace({number})' if number else ''}")
     self.body.values[u] = name
+
+  def _at_launch(self, u: UOp) -> str:
+    """An array in the memory whose size the launch gives."""
+    name, space = f"@{self.info.name}_shared", f"addrspace({self.target.spaces[1]})"
+    if not self.globals:
+      align = max(alignment(memory, self.tiles) for memory in self.at_launch)
+      self.globals.append(f"{name} = external {space} global [0 x i8], align {align}")
+    return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
 
   def loop(self, u: UOp) -> None:
     for line in self.fetched.get(u, ()):
@@ -218,10 +238,21 @@ class _Program:
     """An address is made where it is used: only there is it known how much is read and what a gate does."""
 
   def load(self, u: UOp) -> None:
+    if isinstance(u.arg, MatrixLoad):
+      if not self.target.matrix_load:
+        raise NotImplementedError(f"{self.target.name} has no instruction that loads matrices: {u!r}")
+      index = u.src[0]
+      place = address(self.body, index, self.body.operand(index.src[1]), self.target.memory, True)
+      self.body.values[u] = matrix_load(self.body, u, *place, self.target.matrix_load)
+      return
     self.body.values[u] = load(self.body, u, self.target.memory)
 
   def store(self, u: UOp) -> None:
     streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
+    if u.arg == ASYNC and self.target.copies is not None:
+      at_once = partial(store, self.body, u, self.target.memory)
+      copy_to_near(self.body, u, self.target.memory, self.target.copies, at_once)
+      return
     store(self.body, u, self.target.memory, streams)
 
   def vectorize(self, u: UOp) -> None:
@@ -266,12 +297,17 @@ class _Program:
       raise NotImplementedError(
         f"{self.info.name} has a barrier between threads, which {self.target.name} runs one after another"
       )
-    for line in self.target.barrier:
+    if u.arg is not None and self.target.copies is not None:
+      wait_for_copies(self.body, u.arg, self.target.copies)
+    for line in (*(self.target.near_fence if self.tiles else ()), *self.target.barrier):
       self.body.emit(line)
 
   def tensor_core(self, u: UOp) -> None:
     if (dot := next((d for d in self.target.dots if d.product == u.arg), None)) is not None:
       self.body.values[u] = dot_product(self.body, u, dot)
+    elif isinstance(u.arg, TensorCore) and u.arg.near is not None:
+      if u not in self.continued:
+        self._products_of_near_memory(u)
     elif (matrix := next((m for m in self.target.matrices if m.core == u.arg), None)) is not None:
       self.body.values[u] = matrix_product(self.body, u, matrix)
     else:
@@ -281,6 +317,17 @@ class _Program:
     if (found := shuffled(self.body, u, self.target.exchanges)) is None:
       raise no_exchange(self.target.name, u)
     self.body.values[u] = found
+
+  def _products_of_near_memory(self, last: UOp) -> None:
+    """A chain of MMAs that add to the same accumulators, all of which is on its way before the first is waited for."""
+    chain = [last]
+    while chain[0].src[2] in self.continued:
+      chain.insert(0, chain[0].src[2])
+    same = replace(last.arg, near=NEAR)
+    matrix = next((m for m in self.target.near_matrices if m.core == same), None)
+    if matrix is None:
+      raise no_tensor_core(self.target.name, last)
+    self.body.values[last] = near_product(self.body, chain, matrix, self.target.memory)
 
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {

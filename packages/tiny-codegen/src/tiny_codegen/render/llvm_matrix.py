@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_text import value_type
-from tiny_codegen.tensor_core import TensorCore
+from tiny_codegen.tensor_core import MatrixLoad, TensorCore
 from tiny_uop import DType, UOp
 
 
@@ -17,18 +17,24 @@ class MatrixInstruction:
 
   `pieces` are the LLVM types of what a, b and c are passed as, with their bits: a fragment of 8 halves in pieces of
   ("<2 x half>", 32) is four arguments, in one of ("<8 x half>", 128) it is one. Several pieces of c come back as a
-  struct. `arguments` are "a", "b" and "c" for the pieces, anything else as it stands.
+  struct. `arguments` are "a", "b" and "c" for the pieces, anything else as it stands. `convert` is an intrinsic that
+  makes a piece of each float of a and b.
   """
 
   core: TensorCore
   name: str
   pieces: tuple[tuple[str, int], tuple[str, int], tuple[str, int]]
   arguments: tuple[str, ...] = ("a", "b", "c")
+  convert: str = ""
 
 
 def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> str:
   """The operand that holds the result of an MMA."""
   split = {name: _pieces(body, s, *piece) for name, s, piece in zip("abc", u.src, instruction.pieces, strict=True)}
+  if instruction.convert:
+    for name in "ab":
+      floats = [_as(body, part, kind, "float") for kind, part in split[name]]
+      split[name] = [("i32", body.call(instruction.convert, "i32", ("float", part))) for part in floats]
   arguments: list[tuple[str, str]] = []
   for argument in instruction.arguments:
     kind, _, value = argument.partition(" ")
@@ -37,6 +43,14 @@ def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> st
   count = len(split["c"])
   made = body.call(instruction.name, piece if count == 1 else f"{{ {', '.join([piece] * count)} }}", *arguments)
   return _joined(body, made, piece, count, u.dtype)
+
+
+def matrix_load(body: Function, u: UOp, place: str, kind: str, name: str) -> str:
+  """The operand that holds what a thread gets of a MatrixLoad, whose rows are given as places of type `kind`."""
+  load: MatrixLoad = u.arg
+  name = name.format(matrices=load.matrices, transposed=".trans" if load.transposed else "")
+  struct = "i32" if load.matrices == 1 else f"{{ {', '.join(['i32'] * load.matrices)} }}"
+  return _joined(body, body.call(name, struct, (kind, place)), "i32", load.matrices, u.dtype)
 
 
 def _bits(dtype: DType) -> int:

@@ -15,6 +15,9 @@ from tiny_uop import AddrSpace, DType, Ops, PtrDType, UOp, dtypes
 LOCAL_ALIGNMENT = 16  # of the least array in near memory
 WIDE = " ; wide "
 """Stands between the alignment of an access that is certain, and the one it has if its buffer is aligned."""
+PLAIN_ONLY, ALIGNED_ONLY = " ; where buffers are not aligned", " ; where buffers are aligned to "
+"""Ends of lines that are in the body for buffers that are not aligned, and in the one for those that are (to so many
+bytes)."""
 PAIRED = " ; beside "
 """The same of an access to one element, which LLVM may join with its neighbours: no reason for a body of its own."""
 
@@ -53,6 +56,11 @@ def _address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: 
     wide = dtypes.int64.vec(place.count)
     offset, place = convert(body, offset, place, wide), wide
   return body.let(f"getelementptr{flags} {element}, {kind} {body.operand(index.src[0])}, {value_type(place)} {offset}")
+
+
+def address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: bool) -> tuple[str, str]:
+  """The address of an element, and the type of it."""
+  return _address(body, index, offset, memory, inbounds), _pointer_type(index, memory)
 
 
 def _alignment(index: UOp, stored: DType, memory: Memory) -> str:

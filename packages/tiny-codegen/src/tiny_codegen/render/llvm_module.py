@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_memory import PAIRED, WIDE
+from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PAIRED, PLAIN_ONLY, WIDE
 from tiny_codegen.render.llvm_streaming import LINE, PLAIN, STREAMED
 from tiny_codegen.render.llvm_target import LLVMTarget
 from tiny_codegen.render.llvm_text import pointer
 from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp
 
-_WIDE = re.compile(re.escape(WIDE) + r"(\d+)")
+_WIDE = re.compile(rf"(?:{re.escape(WIDE)}|{re.escape(ALIGNED_ONLY)})(\d+)")
 _ALIGNED = re.compile(rf", align \d+(?:{re.escape(WIDE)}|{re.escape(PAIRED)})(\d+)")
 _FENCE = "llvm.x86.sse.sfence"
 
@@ -73,8 +73,10 @@ class Module:
     sizes = [int(size) for line in lines for size in _WIDE.findall(line)]
     if not sizes:
       return self._body(head, arguments, lines)
-    bodies = self._body(f"internal void @{name}.body #1", arguments, lines)
-    bodies += self._body(f"internal void @{name}.body.aligned #1", arguments, _wide(lines, max(sizes)))
+    plain = [line for line in lines if ALIGNED_ONLY not in line]
+    wide = _wide([line for line in lines if PLAIN_ONLY not in line], max(sizes))
+    bodies = self._body(f"internal void @{name}.body #1", arguments, plain)
+    bodies += self._body(f"internal void @{name}.body.aligned #1", arguments, wide)
     passed = [a.replace("noalias ", "").replace("readonly ", "") for a in arguments]
     return [*bodies, *self._function(head, arguments, [*self._choice(passed, max(sizes)), "  ret void"])]
 

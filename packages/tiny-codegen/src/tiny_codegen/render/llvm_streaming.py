@@ -46,6 +46,8 @@ def factor(offset: UOp) -> int:
     return math.gcd(factor(offset.src[0]), factor(offset.src[1]))
   if offset.op is Ops.MULACC:
     return math.gcd(factor(offset.src[0]) * factor(offset.src[1]), factor(offset.src[2]))
+  if offset.op is Ops.FLOORMOD:
+    return math.gcd(factor(offset.src[0]), factor(offset.src[1]))
   if offset.op is Ops.WHERE:
     return math.gcd(factor(offset.src[1]), factor(offset.src[2]))
   if offset.op is Ops.SHL and offset.src[1].op is Ops.CONST:

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tiny_codegen.render.base import CacheSizes, Capabilities
+from tiny_codegen.render.llvm_copies import AsyncCopy
 from tiny_codegen.render.llvm_dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm_instructions import AVX512, Instruction
 from tiny_codegen.render.llvm_matrix import MatrixInstruction
 from tiny_codegen.render.llvm_memory import Memory
+from tiny_codegen.render.llvm_near_matrix import NearInstruction
 from tiny_codegen.render.llvm_shuffle import Exchange
 from tiny_uop import DType, Ops, dtypes
 
@@ -35,8 +37,13 @@ class LLVMTarget:
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
   {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
   `matrices` says how the tensor cores of the capabilities are written, `exchanges` how threads of a wave exchange
-  values, a row for each bit of their numbers. `aligned`: global memory is accessed in vectors
-  of up to so many bytes only where these are aligned (0: anywhere).
+  values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the
+  LOADs of a warp (an intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in
+  vectors of up to so many bytes only where these are aligned (0: anywhere). `static_local`: of near memory a program
+  may have so many bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`,
+  whose size the launch gives (`near_memory.places_at_launch` says how large it is).
+  `near_matrices` are the tensor cores that read near memory themselves; where a program has one, `near_fence` comes
+  before each barrier.
   """
 
   name: str
@@ -58,6 +65,11 @@ class LLVMTarget:
   matrices: tuple[MatrixInstruction, ...] = ()
   exchanges: tuple[Exchange, ...] = ()
   aligned: int = 0
+  static_local: int = 0
+  copies: AsyncCopy | None = None
+  matrix_load: str = ""
+  near_matrices: tuple[NearInstruction, ...] = ()
+  near_fence: tuple[str, ...] = ()
 
   @property
   def memory(self) -> Memory:

@@ -1,0 +1,51 @@
+"""Copies to near memory that go on while their thread does, as LLVM IR.
+
+They want both addresses aligned. Where a buffer is not, the body for such buffers loads and stores instead: a copy may
+be there at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiny_codegen.render.llvm_function import Function
+from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PLAIN_ONLY, Memory, address
+from tiny_uop import UOp
+
+
+@dataclass(frozen=True)
+class AsyncCopy:
+  """How a copy is written: `copy` takes the place in near memory and the place it comes from, `or_zeros` a number of
+  bytes, too, beyond which there are zeros and nothing is read. `group` ends a group; `wait` takes a number of groups
+  that need not be there yet."""
+
+  nbytes: int
+  copy: str
+  or_zeros: str
+  group: str
+  wait: str
+
+
+def copy_to_near(body: Function, u: UOp, memory: Memory, copy: AsyncCopy, store: Callable[[], None]) -> None:
+  """Write an asynchronous STORE; `store` writes it as one that is not."""
+  begin = len(body.lines)
+  store()
+  body.lines[begin:] = [line + PLAIN_ONLY for line in body.lines[begin:]]
+  begin = len(body.lines)
+  index, load = u.src
+  place, kind = address(body, index, body.operand(index.src[1]), memory, True)
+  source, far = address(body, load.src[0], body.operand(load.src[0].src[1]), memory, len(load.src[0].src) < 3)
+  if len(load.src[0].src) > 2:
+    size = body.let(f"select i1 {body.operand(load.src[0].src[2])}, i32 {copy.nbytes}, i32 0")
+    body.call(copy.or_zeros, "void", (kind, place), (far, source), ("i32", size))
+  else:
+    body.call(copy.copy, "void", (kind, place), (far, source))
+  only = f"{ALIGNED_ONLY}{copy.nbytes}"
+  body.lines[begin:] = [line + only for line in body.lines[begin:]]
+
+
+def wait_for_copies(body: Function, pending: int, copy: AsyncCopy) -> None:
+  """A group ends; all are there but the last so many."""
+  body.call(copy.group, "void")
+  body.call(copy.wait, "void", ("i32", str(pending)))
