@@ -47,7 +47,7 @@ def test_table(make_plugin: MakePlugin) -> None:
   make_plugin("tiny-runtime-f", "IMPORT", "import os\nos.abort()")
   make_plugin("tiny-runtime-g", "OLD", "", group="tiny_runtime.backends.v0")
   text = table()
-  assert row(text, "READY_A") == "✓ READY_A ready gfx942, gfx942 tiny-runtime-a 1.2.3"
+  assert row(text, "READY_A") == "✓ READY_A ready 2 × gfx942 tiny-runtime-a 1.2.3"
   assert row(text, "ABSENT") == "– ABSENT unavailable – tiny-runtime-b 1.2.3 why no card do Buy one"
   assert "broken" in row(text, "CRASH") and "was ended by SIGABRT" in row(text, "CRASH")
   assert row(text, "NOISY").startswith("✓ NOISY ready ok")
