@@ -268,10 +268,13 @@ def test_reference_backend_is_never_the_default(monkeypatch: pytest.MonkeyPatch)
 def test_import_reads_no_metadata(make_plugin: MakePlugin) -> None:
   make_plugin("tiny-runtime-bad", "BAD", "raise AssertionError")
   code = """
-import importlib.metadata, sys
-def fail(*a, **k): raise AssertionError("metadata was read")
-importlib.metadata.distributions = importlib.metadata.Distribution.discover = fail
+import sys
+opened = []
+sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
 import tiny_runtime
+assert not [path for path in opened if "-info" in path]
+assert "importlib.metadata" not in sys.modules
+assert tiny_runtime.discovery.plugins() and [path for path in opened if "-info" in path], "so it would have been seen"
 assert "tiny_runtime_bad" not in sys.modules and "tiny_runtime.ref" not in sys.modules
 """
   subprocess.run([sys.executable, "-c", code], check=True)

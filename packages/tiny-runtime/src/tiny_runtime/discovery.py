@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 from tiny_runtime.contract import API
 from tiny_runtime.errors import Unavailable
+from tiny_runtime.installed import Distribution, entries, headers, installed, normal
 from tiny_runtime.plugin import Plugin, State, other_version
-
-if TYPE_CHECKING:
-  from importlib.metadata import Distribution, EntryPoint
 
 PREFIX = "tiny_runtime.backends.v"
 NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -46,9 +43,7 @@ def plugins() -> Mapping[str, Plugin]:
   global _plugins
   with _lock:
     if _plugins is None:
-      from importlib.metadata import distributions  # a fifth of the time that importing tiny_tensor would take
-
-      _plugins = scan(distributions())
+      _plugins = scan(installed())
     return _plugins
 
 
@@ -76,40 +71,39 @@ def scan(found: Iterable[Distribution]) -> dict[str, Plugin]:
   """Plugins among these distributions, by device name. Runs none of their code."""
   ours: dict[str, list[Plugin]] = {}
   others: dict[str, list[Plugin]] = {}
-  for distribution, entry in entry_points(found):
-    version = entry.group.removeprefix(PREFIX)
-    plugin = Plugin(entry.name, distribution, entry.value)
+  for distribution, group, name, value in entry_points(found):
+    version = group.removeprefix(PREFIX)
+    plugin = Plugin(name, distribution, value)
     if version == str(API[0]):
       check_name(plugin)
-      ours.setdefault(entry.name, []).append(plugin)
+      ours.setdefault(name, []).append(plugin)
     else:
       newer = version.isdigit() and int(version) > API[0]
       plugin.fail(State.INCOMPATIBLE, *other_version(version, newer, plugin.package))
-      others.setdefault(entry.name, []).append(plugin)
+      others.setdefault(name, []).append(plugin)
   result = {name: one_of(claims) for name, claims in ours.items()}
   for name, claims in others.items():
     result.setdefault(name, claims[0])  # a package may serve several majors; ours, if there, is the one to use
   return dict(sorted(result.items()))
 
 
-def entry_points(found: Iterable[Distribution]) -> Iterable[tuple[str, EntryPoint]]:
-  """(name and version of the distribution, entry) of every backend entry point. A distribution found twice on the
-  path counts once."""
+def entry_points(found: Iterable[Distribution]) -> Iterator[tuple[str, str, str, str]]:
+  """(name and version of the distribution, group, name, value) of every backend entry point. A distribution found twice
+  on the path counts once."""
   seen: set[str] = set()
   for distribution in found:
     try:
-      # quicker than to parse the entry points of all packages
-      if PREFIX not in (distribution.read_text("entry_points.txt") or ""):
+      text = distribution.read_text("entry_points.txt") or ""
+      if PREFIX not in text:
         continue
-      entries = [entry for entry in distribution.entry_points if entry.group.startswith(PREFIX)]
-      name, version = distribution.metadata["Name"], distribution.version
+      listed = [entry for entry in entries(text) if entry[0].startswith(PREFIX)]
+      name, version, _ = headers(distribution)
     except Exception:  # some other package's damaged metadata is no business of ours
       continue
-    normal = re.sub(r"[-_.]+", "-", name).lower()
-    if normal in seen:
+    if normal(name) in seen:
       continue
-    seen.add(normal)
-    yield from ((f"{name} {version}", entry) for entry in entries)
+    seen.add(normal(name))
+    yield from ((f"{name} {version}", *entry) for entry in listed)
 
 
 def check_name(plugin: Plugin) -> None:

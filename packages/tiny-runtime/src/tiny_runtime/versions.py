@@ -7,11 +7,8 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlparse
 
-if TYPE_CHECKING:
-  from importlib.metadata import Distribution
+from tiny_runtime.installed import Distribution, by_name, headers, installed, normal
 
 OWN = ("tiny-runtime", "tiny-uop")
 
@@ -24,38 +21,21 @@ def fingerprint(plugin: str = "") -> str:
   For a package installed in editable mode a hash of its files' sizes and times is added: its code changes without its
   version.
   """
-  from importlib.metadata import PackageNotFoundError, distribution  # late: see discovery.py
-
+  packages = by_name(installed())
   found: dict[str, str] = {}
   todo = [*OWN, plugin.partition(" ")[0]] if plugin else [*OWN]
   while todo:
     name = normal(todo.pop())
     if name in found:
       continue
-    try:
-      package = distribution(name)
-    except PackageNotFoundError:
+    if (package := packages.get(name)) is None:
       found[name] = "not installed"
       continue
-    version, requires = headers(package)
+    _, version, requires = headers(package)
     found[name] = version + edited(package)
     # a requirement with an `extra` marker is not one of the package as installed
     todo += [required[0] for line in requires if "extra ==" not in line and (required := re.match(r"[\w.-]+", line))]
   return "\n".join(f"{name}=={version}" for name, version in sorted(found.items()))
-
-
-def headers(package: Distribution) -> tuple[str, list[str]]:
-  """Version and requirements of a package."""
-  lines = (package.read_text("METADATA") or "").partition("\n\n")[0].splitlines()
-  versions = [line.partition(":")[2].strip() for line in lines if line.startswith("Version:")]
-  if not versions:  # another format: the library knows it, but it takes longer than all else here
-    return package.version, package.requires or []
-  return versions[0], [line.partition(":")[2].strip() for line in lines if line.startswith("Requires-Dist:")]
-
-
-def normal(name: str) -> str:
-  """The one spelling of a distribution's name (PEP 503)."""
-  return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def edited(package: Distribution) -> str:
@@ -63,6 +43,8 @@ def edited(package: Distribution) -> str:
   origin = json.loads(package.read_text("direct_url.json") or "{}")
   if not origin.get("dir_info", {}).get("editable"):
     return ""
+  from urllib.parse import unquote, urlparse  # late: who develops these packages can wait
+
   state = hashlib.sha256()
   for path in sorted(Path(unquote(urlparse(origin["url"]).path), "src").rglob("*")):
     if path.suffix == ".pyc" or not path.is_file():
