@@ -10,7 +10,8 @@ import pytest
 
 from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu.host import host_arch
-from tiny_runtime_cpu.machine import OBJECTS_PER_JIT, PASSES, LoadedObject
+from tiny_runtime_cpu.jit_linker import OBJECTS_PER_JIT, JitLinked
+from tiny_runtime_cpu.machine import PASSES
 
 STATM = Path("/proc/self/statm")
 
@@ -21,8 +22,8 @@ def source(number: int) -> str:
   return f"define float @f{number}(float %x0) {{\n{products}\n  ret float %x100\n}}"
 
 
-def build(number: int) -> LoadedObject:
-  return LoadedObject(compile_object(source(number), host_arch().processor, PASSES), f"f{number}")
+def build(number: int) -> JitLinked:
+  return JitLinked(compile_object(source(number), host_arch().processor, PASSES), f"f{number}")
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="resident memory is read from /proc")
@@ -41,7 +42,7 @@ def test_compiling_and_loading_gives_all_memory_back() -> None:
 
 def test_objects_of_many_jits_live_side_by_side() -> None:
   count = 2 * OBJECTS_PER_JIT + 2
-  made = {n: LoadedObject(compile_object(f"define i32 @g{n}() {{ ret i32 {n} }}", host_arch().processor), f"g{n}")
+  made = {n: JitLinked(compile_object(f"define i32 @g{n}() {{ ret i32 {n} }}", host_arch().processor), f"g{n}")
           for n in range(count)}  # fmt: skip
   for n in range(0, count, 2):
     del made[n]

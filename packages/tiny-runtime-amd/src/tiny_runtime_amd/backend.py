@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tiny_runtime import Compiler, Unavailable
-from tiny_runtime.hcq import QueueDevice
 from tiny_runtime_amd.arch import Arch
-from tiny_runtime_amd.compiler import AMDCompiler
 from tiny_runtime_amd.gpus import Gpu, Places, find_gpus
-from tiny_runtime_amd.hardware import AMDHardware
-from tiny_runtime_amd.process import Process, Processes
-from tiny_runtime_amd.system import Linux, System
+
+if TYPE_CHECKING:
+  # imported where they are used: whoever looks for a default device imports this module
+  from tiny_runtime.hcq import QueueDevice
+  from tiny_runtime_amd.hardware import AMDHardware
+  from tiny_runtime_amd.process import Process, Processes
+  from tiny_runtime_amd.system import System
 
 
 class AMDBackend:
@@ -22,7 +26,15 @@ class AMDBackend:
 
   def __init__(self, system: System | None = None, places: Places | None = None) -> None:
     self.places = places or Places()
-    self.processes = Processes(system or Linux(), self.places.kfd)
+    self._system = system
+
+  @cached_property
+  def processes(self) -> Processes:
+    """What this process and its children know of the driver."""
+    from tiny_runtime_amd.process import Processes
+    from tiny_runtime_amd.system import Linux
+
+    return Processes(self._system or Linux(), self.places.kfd)
 
   def probe(self) -> Sequence[str] | Unavailable:
     """The architecture of each GPU that can be used, or why none can."""
@@ -31,6 +43,8 @@ class AMDBackend:
 
   def open(self, index: int) -> QueueDevice:
     """Raises Unavailable."""
+    from tiny_runtime.hcq import QueueDevice
+
     found = find_gpus(self.places)
     if isinstance(found, Unavailable):
       raise found
@@ -40,11 +54,15 @@ class AMDBackend:
 
   def hardware(self, process: Process, gpu: Gpu, index: int) -> AMDHardware:
     """What drives a GPU. Raises Unavailable."""
+    from tiny_runtime_amd.hardware import AMDHardware
+
     assert gpu.arch is not None
     return AMDHardware(process, gpu, gpu.arch, index)
 
   def compiler(self, arch: str) -> Compiler:
     """A compiler for one of `ARCHS`. Needs no GPU."""
+    from tiny_runtime_amd.compiler import AMDCompiler
+
     return AMDCompiler(Arch.parse(arch))
 
 

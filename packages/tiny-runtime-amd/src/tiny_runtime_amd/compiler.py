@@ -7,10 +7,10 @@ from functools import partial
 
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime.generated import compile_generated
-from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_object
+from tiny_runtime.llvm import LLVMError, compile_object, llvm_version
 from tiny_runtime_amd.arch import Arch
 from tiny_runtime_amd.elf import ElfError
-from tiny_runtime_amd.link import link
+from tiny_runtime_amd.linking import link
 from tiny_uop import UOp
 
 LEVEL = 3
@@ -26,7 +26,7 @@ class AMDCompiler:
   @property
   def key(self) -> str:
     """Architecture and version of LLVM."""
-    return f"amd {LLVM_VERSION} -O{LEVEL} {self.arch}"
+    return f"amd {llvm_version()} -O{LEVEL} {self.arch}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK to a code object. Raises CompileError with the LLVM IR, or the kernel if it never

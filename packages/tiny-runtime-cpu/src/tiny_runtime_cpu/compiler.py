@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime.generated import compile_generated
-from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_object
+from tiny_runtime.llvm import LLVMError, compile_object, llvm_version
 from tiny_runtime_cpu.host import Arch
 from tiny_runtime_cpu.machine import PASSES
 from tiny_uop import UOp
@@ -41,7 +41,7 @@ class CPUCompiler:
   @property
   def key(self) -> str:
     """Processor, its features and caches, and the version of LLVM."""
-    return f"cpu {LLVM_VERSION} {' '.join(PASSES)} {self.arch}"
+    return f"cpu {llvm_version()} {' '.join(PASSES)} {self.arch}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
-from tiny_runtime.llvm import Processor
+from tiny_runtime.llvm import Processor, host_processor
 from tiny_runtime_cpu.caches import host_caches
+from tiny_runtime_cpu.machine import check_execution
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class Arch:
 @cache
 def host_arch() -> Arch:
   """The processor that this process runs on."""
-  features = llvm.get_host_cpu_features().flatten()
-  return Arch(llvm.get_process_triple(), llvm.get_host_cpu_name(), features, host_caches())
+  processor = host_processor()
+  return Arch(processor.triple, processor.cpu, processor.features, host_caches())
 
 
 def cpu_limit() -> int:
@@ -86,9 +84,9 @@ def memory_bytes() -> int:
 def unsupported_reason() -> str | None:
   """Why this machine cannot run generated code; None if it can."""
   if host_arch().family not in ("x86_64", "aarch64"):
-    return f"no code generation for {platform.machine()}: only x86-64 and arm64"
+    return f"no code generation for {host_arch().family}: only x86-64 and arm64"
   try:
-    llvm.check_jit_execution()
+    check_execution()
   except OSError as error:
     return f"this system does not let the process run generated code: {error}"
   return None

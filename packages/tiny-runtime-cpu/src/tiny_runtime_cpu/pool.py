@@ -8,10 +8,9 @@ import sys
 import threading
 import weakref
 from functools import cache
-from importlib import resources
 
 from tiny_runtime import cached_bytes
-from tiny_runtime.llvm import LLVM_VERSION, compile_object
+from tiny_runtime.llvm import compile_object, llvm_version
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
 from tiny_runtime_cpu.places import Places
@@ -38,7 +37,9 @@ _EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop", "po
 def pool_source(arch: Arch) -> str:
   """The pool and the runner of graphs as LLVM IR text for one processor family."""
   call, declaration, _ = _RELAX.get(arch.family, ("", "", 0))
-  text = "\n".join(resources.files("tiny_runtime_cpu").joinpath(f"{name}.ll").read_text() for name in ("pool", "graph"))
+  from pkgutil import get_data  # not importlib.resources, which takes four times as long to import
+
+  text = "\n".join((get_data("tiny_runtime_cpu", f"{name}.ll") or b"").decode() for name in ("pool", "graph"))
   return f"{text}\n{declaration}\ndefine internal void @relax() alwaysinline {{\n  {call}\n  ret void\n}}\n"
 
 
@@ -50,7 +51,7 @@ class Functions:
     self.spin = _RELAX.get(arch.family, ("", "", 0))[2]
     # unoptimised: seven times faster to compile, and nothing in it takes time but the kernels that it calls
     source = pool_source(arch)
-    code = cached_bytes(f"{arch}\n{LLVM_VERSION}\n{source}", lambda: compile_object(source, arch.processor, level=0))
+    code = cached_bytes(f"{arch}\n{llvm_version()}\n{source}", lambda: compile_object(source, arch.processor, level=0))
     native = LoadedObject(code, *_EXPORTS)
     native.keep()
     p, i = ctypes.c_void_p, ctypes.c_int64

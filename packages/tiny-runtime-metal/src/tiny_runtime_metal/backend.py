@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from tiny_runtime import Compiler, Unavailable
 from tiny_runtime.contract import Device
 from tiny_runtime_metal.arch import FAMILIES, Arch
-from tiny_runtime_metal.compiler import MetalCompiler
 from tiny_runtime_metal.messages import Handle, Messages, text_of
 
 LANGUAGES = ((14, (3, 1)), (13, (3, 0)))
@@ -75,6 +74,8 @@ class MetalBackend:
 
   def compiler(self, arch: str) -> Compiler:
     """A compiler for what `probe` lists, or for any family in `FAMILIES`."""
+    from tiny_runtime_metal.compiler import MetalCompiler
+
     return MetalCompiler(Arch.parse(arch))
 
   def _devices(self, messages: Messages) -> list[tuple[Handle, Arch]] | Unavailable:

@@ -1,7 +1,15 @@
 """NVIDIA's GPUs as plugins of tiny-runtime. See README.md."""
 
+from typing import TYPE_CHECKING
+
 from tiny_runtime_nv.arch import ARCHS, Arch
 from tiny_runtime_nv.backend import CUDA, NV
-from tiny_runtime_nv.compiler import NVCompiler
+from tiny_uop.lazy import lazy_names
+
+if TYPE_CHECKING:
+  from tiny_runtime_nv.compiler import NVCompiler
 
 __all__ = ["ARCHS", "CUDA", "NV", "Arch", "NVCompiler"]
+
+# whoever looks for devices imports this package: what compiles is only needed later
+__getattr__ = lazy_names(__name__, NVCompiler="compiler")

@@ -1,16 +1,18 @@
-"""The backend objects that the entry points name. Importing them needs neither a driver nor llvmlite's LLVM."""
+"""The backend objects that the entry points name. Importing them needs no driver, and imports neither the device nor
+the compiler: whoever looks for a default device does it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tiny_runtime import Compiler, Unavailable
 from tiny_runtime_nv.arch import ARCHS, Arch
-from tiny_runtime_nv.compiler import NVCompiler
-from tiny_runtime_nv.device import CUDADevice
-from tiny_runtime_nv.driver import Driver
 from tiny_runtime_nv.gpus import compute_capabilities, load_library
 from tiny_runtime_nv.settings import TF32
+
+if TYPE_CHECKING:
+  from tiny_runtime_nv.device import CUDADevice
 
 
 class CUDABackend:
@@ -40,6 +42,9 @@ class CUDABackend:
 
   def open(self, index: int) -> CUDADevice:
     """Raises Unavailable."""
+    from tiny_runtime_nv.device import CUDADevice
+    from tiny_runtime_nv.driver import Driver
+
     found = self._usable()
     if isinstance(found, Unavailable):
       raise found
@@ -49,6 +54,8 @@ class CUDABackend:
 
   def compiler(self, arch: str) -> Compiler:
     """A compiler for one of `ARCHS`. Needs no GPU. With TF32=1 it rounds products of float32."""
+    from tiny_runtime_nv.compiler import NVCompiler
+
     return NVCompiler(Arch.parse(arch), bool(TF32))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from tiny_runtime import Binary, CompileError, Measure
 from tiny_runtime.generated import compile_generated
-from tiny_runtime.llvm import LLVM_VERSION, LLVMError, compile_assembly
+from tiny_runtime.llvm import LLVMError, compile_assembly, llvm_version
 from tiny_runtime_nv.arch import Arch
 from tiny_runtime_nv.shared_memory import STATIC, noted
 from tiny_uop import UOp
@@ -27,7 +27,7 @@ class NVCompiler:
   @property
   def key(self) -> str:
     """Architecture, version of PTX, version of LLVM, and whether float32 is rounded."""
-    return f"nv {LLVM_VERSION} -O{LEVEL} {self.arch} ptx{self.arch.ptx}{' tf32' if self.tf32 else ''}"
+    return f"nv {llvm_version()} -O{LEVEL} {self.arch} ptx{self.arch.ptx}{' tf32' if self.tf32 else ''}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK to PTX. Raises CompileError with the LLVM IR, or the kernel if it never came to

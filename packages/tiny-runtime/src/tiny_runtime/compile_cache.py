@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -204,6 +203,8 @@ def write_payload(path: Path, payload: bytes) -> None:
   """Write a file so that no reader ever sees a part of it. A folder that cannot be written is worth one warning, no
   more."""
   global _warned
+  import tempfile  # late: a process that finds all that it needs writes nothing
+
   try:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_stale(path.parent)

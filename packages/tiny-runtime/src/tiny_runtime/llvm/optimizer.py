@@ -1,37 +1,13 @@
-"""LLVM IR text → machine code, as an object file or as assembler text, for every processor that LLVM knows.
-
-For plugins that compile by way of LLVM. It knows no kernels, and needs no hardware. `llvmlite` is what the extra
-`tiny-runtime[llvm]` brings, so nothing else in this package imports this module.
-"""
+"""LLVM, by way of `llvmlite`: what makes machine code of LLVM IR text. The only module here that imports it."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
 
-import llvmlite
 import llvmlite.binding as llvm
 
-LLVM_VERSION = f"llvmlite {llvmlite.__version__} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
-"""What code depends on besides its source and the processor."""
-
-Level: TypeAlias = int | tuple[str, ...]
-"""How much LLVM does: one of its -O levels, or names of function passes."""
-
-
-class LLVMError(ValueError):
-  """LLVM refused a text or an object."""
-
-
-@dataclass(frozen=True)
-class Processor:
-  """What LLVM compiles for: triple, processor name and features in LLVM's spelling (`+avx2,-avx512f`)."""
-
-  triple: str
-  cpu: str = ""
-  features: str = ""
+from tiny_runtime.llvm.processor import Level, LLVMError, Processor
 
 
 @cache
@@ -45,7 +21,7 @@ def initialize(triple: str) -> None:
     llvm.initialize_all_asmprinters()
 
 
-class _Optimizer:
+class Optimizer:
   """LLVM for one processor and level: what turns IR text into optimised modules.
 
   Made once per thread and then used for all kernels: LLVM gives back the memory of modules, but not all that its pass
@@ -91,21 +67,12 @@ class _Optimizers(threading.local):
   """Those of this thread."""
 
   def __init__(self) -> None:
-    self.get = cache(_Optimizer)
+    self.get = cache(Optimizer)
 
 
 _optimizers = _Optimizers()
 
 
-def compile_object(text: str, processor: Processor, level: Level = 2) -> bytes:
-  """Compile LLVM IR text to an object file. LLVM's own vectorisers are off. Raises LLVMError."""
-  optimizer = _optimizers.get(processor, level)
-  code: bytes = optimizer.machine.emit_object(optimizer.module(text))
-  return code
-
-
-def compile_assembly(text: str, processor: Processor, level: Level = 2) -> str:
-  """What `compile_object` makes, as assembler text; for NVIDIA's GPUs, PTX. Raises LLVMError."""
-  optimizer = _optimizers.get(processor, level)
-  assembly: str = optimizer.machine.emit_assembly(optimizer.module(text))
-  return assembly
+def optimizer_for(processor: Processor, level: Level) -> Optimizer:
+  """The one of this thread."""
+  return _optimizers.get(processor, level)

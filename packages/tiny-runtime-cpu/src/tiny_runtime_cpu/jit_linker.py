@@ -1,0 +1,63 @@
+"""LLVM's JIT linker (ORC with JITLink): links any object file that LLVM writes, on every system that it knows."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import llvmlite.binding as llvm
+
+from tiny_runtime.llvm import LLVMError
+from tiny_runtime.llvm.optimizer import initialize
+
+_lock = threading.Lock()
+OBJECTS_PER_JIT = 64
+
+
+class _Linker:
+  """LLVM's JITs, one after the other: each keeps a little of every object for as long as it lives itself."""
+
+  def __init__(self) -> None:
+    self.jit: llvm.LLJIT | None = None
+    self.linked = 0
+
+  def link(self, builder: llvm.JITLibraryBuilder) -> tuple[llvm.ResourceTracker, llvm.LLJIT]:
+    """(what keeps the object linked, the JIT that it is in)."""
+    if self.jit is None or self.linked % OBJECTS_PER_JIT == 0:
+      initialize(llvm.get_process_triple())
+      self.jit = llvm.create_lljit_compiler(use_jit_link=True)
+    self.linked += 1
+    return builder.link(self.jit, f"object{self.linked}"), self.jit
+
+
+_linker = _Linker()
+
+
+class JitLinked:
+  """As `linker.Linked`."""
+
+  def __init__(self, code: bytes, *symbols: str) -> None:
+    """Raises LLVMError if `code` is no object, or lacks one of the symbols, or needs one that the process lacks."""
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol in symbols:
+      builder.export_symbol(symbol)
+    with _lock:
+      try:
+        self._tracker, self._jit = _linker.link(builder)
+      except RuntimeError as error:
+        raise LLVMError(str(error)) from None
+
+  def address(self, symbol: str) -> int:
+    """Address of one of the symbols that were asked for."""
+    return int(self._tracker[symbol])
+
+  def keep(self) -> None:
+    """Never give the memory back."""
+    # both would be unmapped when the interpreter clears its modules
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._tracker))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._jit))
+
+
+def check_execution() -> None:
+  """Raises OSError if this system does not let the process make code and run it."""
+  llvm.check_jit_execution()

@@ -1,0 +1,29 @@
+"""Public names of a package that are imported when somebody asks for them, so that the others cost no time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
+  """The `__getattr__` of a package's `__init__.py` (PEP 562): `name="module"` is `from package.module import name`, and
+  `name=""` the module `package.name` itself. It is asked for each name once.
+
+  Type checkers want the same imports under `if TYPE_CHECKING:`. Raises ValueError for a name that is its module's: to
+  import the module anywhere would put it in the place of what is named so in it.
+  """
+  if hidden := [name for name, module in modules.items() if name == module]:
+    raise ValueError(f"{package}.{hidden[0]} is a module, it cannot be what is named {hidden[0]!r} in it: rename one")
+
+  def __getattr__(name: str) -> Any:
+    if name not in modules:
+      raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    module = import_module(f"{package}.{modules[name] or name}")
+    found = getattr(module, name) if modules[name] else module
+    setattr(sys.modules[package], name, found)
+    return found
+
+  return __getattr__
