@@ -1,15 +1,26 @@
 """The frontend: `Tensor`, autograd, `nn`, `TinyJit`. See README.md."""
 
+from typing import TYPE_CHECKING
+
 from tiny_runtime import Device, GlobalCounters
-from tiny_tensor import func, nn
-from tiny_tensor.download import fetch
-from tiny_tensor.func import TransformError, checkpoint, function, jvp, vmap
-from tiny_tensor.jit import JitError, TinyJit
 from tiny_tensor.tensor import Tensor
-from tiny_tensor.variable import Variable
 from tiny_uop import Context, UOp, dtypes, getenv
+from tiny_uop.lazy import lazy_names
+
+if TYPE_CHECKING:
+  from tiny_tensor import func, nn
+  from tiny_tensor.download import fetch
+  from tiny_tensor.func import TransformError, checkpoint, function, jvp, vmap
+  from tiny_tensor.jit import JitError, TinyJit
+  from tiny_tensor.variable import Variable
 
 __all__ = [
   "Context", "Device", "GlobalCounters", "JitError", "Tensor", "TinyJit", "TransformError", "UOp", "Variable",
   "checkpoint", "dtypes", "fetch", "func", "function", "getenv", "jvp", "nn", "vmap",
 ]  # fmt: skip
+
+# what not every program needs is imported when it is first used
+__getattr__ = lazy_names(
+  __name__, nn="", func="", fetch="download", TransformError="func", checkpoint="func", function="func", jvp="func",
+  vmap="func", JitError="jit", TinyJit="jit", Variable="variable",
+)  # fmt: skip

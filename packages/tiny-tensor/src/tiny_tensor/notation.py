@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 
 
@@ -52,6 +51,9 @@ def rearrange_sides(formula: str, ndim: int) -> tuple[list[list[str]], list[list
   return spelled_out(left, extra), spelled_out(right, extra)
 
 
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
 def parse_einsum(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
   """Letters of each input and of the output; `...` becomes upper-case-free letters of its own."""
   text = formula.replace(" ", "")
@@ -59,7 +61,7 @@ def parse_einsum(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
   inputs = left.split(",")
   if len(inputs) != len(ndims):
     raise ValueError(f"einsum {formula!r} has {len(inputs)} inputs, got {len(ndims)} tensors")
-  spare = [c for c in string.ascii_letters if c not in text]
+  spare = [c for c in LETTERS if c not in text]
   width = 0
   for letters, ndim in zip(inputs, ndims, strict=True):
     named = len(letters.replace("...", ""))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Self
 
 from tiny_tensor import approximation as ap
@@ -33,6 +32,8 @@ def erfinv_by_log(w: float) -> float:
   x = math.sqrt(-math.expm1(-w))
   # from the side of 1 - x, which x has lost
   rest = -math.exp(-w) / (1 + x) if w > 1 else x - 1
+  from statistics import NormalDist  # late: it brings fractions and decimals along
+
   return -NormalDist().inv_cdf(-rest / 2) / math.sqrt(2) / x
 
 

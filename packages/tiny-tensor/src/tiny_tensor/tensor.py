@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import KernelMixin
-from tiny_tensor.download import fetch
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
 from tiny_tensor.interchange import InterchangeMixin
 from tiny_tensor.placing import DeviceLike, canonical, data_buffer
@@ -95,6 +94,8 @@ class Tensor(InterchangeMixin, KernelMixin):
   @classmethod
   def from_url(cls, url: str, gunzip: builtins.bool = False, *, sha256: str | None = None, **kwargs: Any) -> Tensor:
     """The bytes of a file that `download.fetch` brings here, mapped. `kwargs` are those of `Tensor`."""
+    from tiny_tensor.download import fetch
+
     return cls(fetch(url, gunzip=gunzip, sha256=sha256), **kwargs)
 
   def size(self, dim: builtins.int | None = None) -> Any:

@@ -1,5 +1,7 @@
 """The intermediate representation shared by the tiny-* packages: types, operations, `UOp`, patterns, rewriting."""
 
+from typing import TYPE_CHECKING
+
 from tiny_uop import spec
 from tiny_uop.args import (
   ASYNC,
@@ -13,12 +15,11 @@ from tiny_uop.args import (
   Stage,
   register_arg,
 )
-from tiny_uop.bounds_proof import BoundsError, check_bounds
 from tiny_uop.context import Context, ContextVar, EnvironmentVariable, getenv
-from tiny_uop.diff import DiffLine, diff_graphs
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.evaluate import evaluate, exec_alu
 from tiny_uop.kernel import is_kernel, kernel_params, stored_to, value_nodes, written_params
+from tiny_uop.lazy import lazy_names
 from tiny_uop.node import live_nodes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.parse import ParseError, parse_uop
@@ -33,6 +34,10 @@ from tiny_uop.text import IR_VERSION, print_uop
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import Devices, UOp, new_buffer_id
 
+if TYPE_CHECKING:
+  from tiny_uop.bounds_proof import BoundsError, check_bounds
+  from tiny_uop.diff import DiffLine, diff_graphs
+
 __all__ = [
   "ASYNC", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "Devices",
   "DiffLine",
@@ -43,3 +48,8 @@ __all__ = [
   "register_arg", "rule", "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "value_nodes",
   "written_params",
 ]  # fmt: skip
+
+# what hardly a program asks for
+__getattr__ = lazy_names(
+  __name__, BoundsError="bounds_proof", check_bounds="bounds_proof", DiffLine="diff", diff_graphs="diff"
+)

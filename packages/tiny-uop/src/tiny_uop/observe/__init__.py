@@ -1,13 +1,24 @@
 """Watching compilation: what `DEBUG=6` prints, `TRACK_MATCH_STATS` counts and `VIZ=-1` records, and observers of one's
 own."""
 
+from typing import TYPE_CHECKING
+
+from tiny_uop.lazy import lazy_names
 from tiny_uop.observe.brief import brief, brief_change
 from tiny_uop.observe.hub import Observer, Rewrite, Span, active, observed, observing, span
-from tiny_uop.observe.recorder import TRACE_VERSION, Recorder, save_trace, tracing
-from tiny_uop.observe.stats import MatchCount, MatchStats, format_match_stats, print_match_stats, process_stats
+
+if TYPE_CHECKING:
+  from tiny_uop.observe.recorder import TRACE_VERSION, Recorder, save_trace, tracing
+  from tiny_uop.observe.stats import MatchCount, MatchStats, format_match_stats, print_match_stats, process_stats
 
 __all__ = [
   "MatchCount", "MatchStats", "Observer", "Recorder", "Rewrite", "Span", "TRACE_VERSION", "active", "brief",
   "brief_change", "format_match_stats", "observed", "observing", "print_match_stats", "process_stats", "save_trace",
   "span", "tracing",
 ]  # fmt: skip
+
+# whoever does not watch needs only to know that
+__getattr__ = lazy_names(
+  __name__, TRACE_VERSION="recorder", Recorder="recorder", save_trace="recorder", tracing="recorder",
+  MatchCount="stats", MatchStats="stats", format_match_stats="stats", print_match_stats="stats", process_stats="stats",
+)  # fmt: skip
