@@ -36,6 +36,7 @@ class Graph:
     self._addresses = (ctypes.c_int64 * len(memories))()
     self._copies = any(isinstance(call, GraphCopy) for call in calls)
     self._limit = self._workers = -1  # what the division was made for
+    self._alone = False  # no number of threads would change it
     self._lay_out()
     for position, block in enumerate(memories):
       self.place(position, block)
@@ -78,21 +79,22 @@ class Graph:
       raise ValueError(f"the graph needs {self._needs[position]} bytes of {block!r}")
     self._addresses[position] = block.address
     if self._copies:  # what overlaps now cannot be copied by several threads
-      self._limit = -1
+      self._limit, self._alone = -1, False
 
   def change(self, index: int, kernel: GraphKernel) -> None:
     """Use other integers and another size for a call."""
     self._calls[index] = kernel
     self._set_integers(index, kernel.integers)
-    self._limit = -1
+    self._limit, self._alone = -1, False
 
   def run(self, pool: Pool) -> None:
     """Run all calls. Threads are those of the pool."""
-    limit = thread_count()
-    if limit != self._limit or pool.workers < self._workers:
-      self._divide(pool, limit)
-    if self._workers:
-      pool.places.settle()
+    if not self._alone:
+      limit = thread_count()
+      if limit != self._limit or pool.workers < self._workers:
+        self._divide(pool, limit)
+      if self._workers:
+        pool.places.settle()
     self._function(self._header_address)
 
   def _divide(self, pool: Pool, limit: int) -> None:
@@ -105,6 +107,7 @@ class Graph:
       self._rows[6 * n + 3 : 6 * n + 6] = [extent, parts, threads]
       most = max(most, threads)
     self._limit, self._workers = limit, most - 1
+    self._alone = all(threads_for(_nanoseconds(call), NS_PER_HOT_THREAD) == 1 for call in self._calls)
     self._header[0] = pool.address if most > 1 else 0
     self._header[6] = HOT * self._native.spin
 

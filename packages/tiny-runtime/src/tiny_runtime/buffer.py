@@ -114,6 +114,12 @@ class Buffer:
     base._state = "written"
     return base._memory, self.offset
 
+  def written_memory(self) -> Memory:
+    """The memory of a buffer that is no view, if it can be read and written as it is; else None: `to_read` and
+    `to_write` say why, or mend it."""
+    opened = self._opened
+    return self._memory if opened is not None and self._state == "written" and not opened.lost else None
+
   def to_read(self) -> tuple[Memory, int]:
     """(memory, byte offset) for reading. Raises RuntimeError if nothing was ever written, or it was freed."""
     base = self.base

@@ -31,11 +31,14 @@ class Counters:
 
   def count(self, kernels: int, ops: int, nbytes: int, seconds: float) -> None:
     """Add launches to the totals."""
-    with self._lock:
+    self._lock.acquire()  # `with` takes twice as long
+    try:
       self.kernel_count += kernels
       self.global_ops += ops
       self.global_mem += nbytes
       self.time_sum_s += seconds
+    finally:
+      self._lock.release()
 
   def hold(self, nbytes: int) -> None:
     """Memory was taken (positive) or given back (negative)."""

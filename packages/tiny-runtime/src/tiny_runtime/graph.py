@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from tiny_runtime.arena import share_memory
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.launch import Launch, prepare
-from tiny_runtime.pieces import Piece, cut
-from tiny_runtime.results import ResultPool, Results
+from tiny_runtime.pieces import cut
+from tiny_runtime.results import Place, ResultPool, Results
 from tiny_uop import Ops, UOp
 from tiny_uop.ops import GroupOp
 
@@ -115,12 +114,12 @@ class CapturedGraph:
     fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
     private = created.intersection(temporaries).difference(self.inputs, bases)
     share_memory(self._launches, {buffer_of(uop) for uop in private})
-    self._results = ResultPool(fresh, self.outputs)
     self._current: Results | None = None
     self._passed = not bases.keys().isdisjoint(self.inputs)
     self._pieces = cut(self._launches)
     self._pieces_by_launch = [(piece, n) for piece in self._pieces for n in range(len(piece.launches))]
     self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
+    self._results = ResultPool({uop: self._places[uop] for uop in fresh}, self.outputs)
     written = {
       base_of(buffers_of(call)[slot]) for call, launch in zip(calls, self._launches) for slot in launch.writes()
     }
@@ -139,28 +138,35 @@ class CapturedGraph:
     given twice or is a buffer that the graph itself writes, or if there is no such variable.
     """
     with self._lock:
-      inputs = tuple(inputs)
-      if inputs != self._given:
-        self._check_given(inputs)
-      if variables:
-        self._bind(variables)
-      results = self._results.take(self._current)
-      try:
-        if inputs != self._given:
-          self._replace_inputs(inputs)
-        if results is not self._current:
-          self._place(results)
-        for piece in self._pieces:
-          piece.run()
-      except BaseException:
-        for piece in self._pieces:
-          piece.reset()
-        raise
-      results.placed()
-      if not self._passed:
-        return results.outputs
-      given = dict(zip(self.inputs, inputs))
-      return tuple([uop.substitute(given) for uop in results.outputs])
+      return self.replay_alone(tuple(inputs), variables)
+
+  def replay_alone(self, inputs: tuple[UOp, ...], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
+    """As `replay`, for a caller who lets only one thread in at a time: to take a lock is a part of what a replay
+    costs."""
+    other = inputs != self._given
+    if other:
+      self._check_given(inputs)
+    if variables:
+      self._bind(variables)
+    current = self._current
+    results = self._results.take(current)
+    try:
+      if other:
+        self._replace_inputs(inputs)
+      if results is not current:
+        self._place(results)
+      for piece in self._pieces:
+        piece.run()
+    except BaseException:
+      for piece in self._pieces:
+        piece.reset()
+      raise
+    if not results.placed:
+      results.note_placed()
+    if not self._passed:
+      return results.outputs
+    given = dict(zip(self.inputs, inputs))
+    return tuple([uop.substitute(given) for uop in results.outputs])
 
   def _replace_inputs(self, inputs: Sequence[UOp]) -> None:
     before, self._given = self._given, inputs
@@ -170,8 +176,9 @@ class CapturedGraph:
 
   def _place(self, results: Results) -> None:
     self._current = results
-    for uop, buffer in results.fresh:
-      self._put(uop, buffer)
+    for piece, index, slot, buffer in results.places:
+      piece.launches[index].buffers[slot] = buffer
+      piece.replaced(index, slot)
 
   def _put(self, place: UOp, buffer: Buffer) -> None:
     for piece, index, slot, view in self._places[place]:
@@ -233,10 +240,6 @@ class CapturedGraph:
     for n, uop in enumerate(inputs):
       if uop in self._kept_written:
         raise ValueError(f"input {n} is a buffer that the graph itself writes; give it a copy")
-
-
-Place: TypeAlias = tuple[Piece, int, int, UOp | None]
-"""Where a BUFFER is an argument: piece, index of the launch, position, and the BUFFER_VIEW through which it is used."""
 
 
 def buffers_of(call: UOp) -> list[UOp]:

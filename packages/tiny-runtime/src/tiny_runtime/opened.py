@@ -142,17 +142,20 @@ class OpenDevice:
   def run_graph(
     self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]]
   ) -> None:
-    """Run a graph with these changes. A hot path, as `launch` is."""
-    with self._lock:
-      if self.lost:
-        raise self._gone(f"a captured graph on {self.name}")
-      try:
+    """Run a graph with these changes. A hot path, as `launch` is: `with` would take twice as long."""
+    lock = self._lock
+    lock.acquire()
+    try:
+      if not self.lost:
         self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
-      except Exception as error:
-        raise self._translate(error, f"a captured graph on {self.name}") from error
-      finally:
-        if self._released:
-          self._free_released()
+        return
+    except Exception as error:
+      raise self._translate(error, f"a captured graph on {self.name}") from error
+    finally:
+      if self._released:
+        self._free_released()
+      lock.release()
+    raise self._gone(f"a captured graph on {self.name}")
 
   def sync(self) -> None:
     """Wait for all launches."""

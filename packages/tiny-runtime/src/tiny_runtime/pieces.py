@@ -84,13 +84,14 @@ class DevicePiece(LoopPiece):
 
   def run(self) -> None:
     """See Piece."""
-    if DEBUG.value >= 2 or not self._prepare():
-      return super().run()
+    if self._graph is None or self._frees != Buffer.frees or DEBUG.value >= 2:
+      if DEBUG.value >= 2 or not self._prepare():
+        return super().run()
     if self._changed or self._rebound:
       memories = self._memories()
       if memories is None:
         return super().run()
-      self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()))
+      self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()) if self._rebound else ())
       self._changed.clear()
       self._rebound.clear()
     else:
@@ -125,8 +126,6 @@ class DevicePiece(LoopPiece):
 
   def _prepare(self) -> bool:
     """Make the device's graph, at first and when a buffer was freed; False if the buffers are not all there."""
-    if self._graph is not None and self._frees == Buffer.frees:
-      return True
     self._graph, self._frees = None, Buffer.frees
     memories: dict[int, Memory] = {}
     calls: list[GraphKernel | GraphCopy] = []
@@ -152,6 +151,10 @@ class DevicePiece(LoopPiece):
     found = []
     try:
       for position, buffer in self._changed.items():
+        memory = buffer.written_memory()
+        if memory is not None:
+          found.append((position, memory))
+          continue
         if self._read_first.get(position):
           memory, _ = buffer.to_read()
         if position in self._written:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from tiny_runtime.buffer import Buffer, buffer_of
+from tiny_runtime.pieces import Piece
 from tiny_uop import UOp
+
+Place: TypeAlias = tuple[Piece, int, int, UOp | None]
+"""Where a BUFFER is an argument: piece, index of the launch, position, and the BUFFER_VIEW through which it is used."""
 
 SMALL = 1 << 20
 """Outputs of up to this many bytes in all are kept for later replays: to make their nodes and get their memory would
@@ -18,19 +23,25 @@ KEPT = 3
 class Results:
   """New buffers for the outputs of a replay, and the outputs over these buffers."""
 
-  __slots__ = ("_alone", "_held", "_placed", "fresh", "outputs")
+  __slots__ = ("_alone", "_held", "outputs", "placed", "places")
 
-  def __init__(self, fresh: Sequence[UOp], outputs: Sequence[UOp]) -> None:
-    """`fresh` are the BUFFERs to replace by new ones in `outputs`."""
+  def __init__(self, fresh: Mapping[UOp, Sequence[Place]], outputs: Sequence[UOp]) -> None:
+    """`fresh` are the BUFFERs to replace by new ones in `outputs`, and where they are arguments."""
     self._make(fresh, outputs)  # in a frame of its own: nothing there holds a node any more when we count
     self._alone = self._counts()
-    self._placed: list[int] = []
+    self.placed: list[int] = []
+    """The reference counts when only the launches hold the buffers; empty if nobody has counted yet."""
 
-  def _make(self, fresh: Sequence[UOp], outputs: Sequence[UOp]) -> None:
+  def _make(self, fresh: Mapping[UOp, Sequence[Place]], outputs: Sequence[UOp]) -> None:
     made = {uop: UOp.new_buffer(str(uop.device), uop.arg[1], uop.dtype) for uop in fresh}
-    self.fresh = tuple([(uop, buffer_of(new)) for uop, new in made.items()])
+    buffers = [buffer_of(new) for new in made.values()]
+    self.places = [
+      (piece, index, slot, buffer if view is None else buffer.view(view.arg[0], view.arg[1], view.dtype))
+      for buffer, places in zip(buffers, fresh.values(), strict=True)
+      for piece, index, slot, view in places
+    ]
+    """Piece, index of the launch, position, and the Buffer that belongs there."""
     self.outputs: tuple[UOp, ...] = tuple([uop.substitute(made) for uop in outputs])
-    buffers = [buffer for _, buffer in self.fresh]
     self._held: tuple[object, ...] = (self.outputs, *self.outputs, *made.values(), *buffers)
     for uop in (*made.values(), *self.outputs):
       _ = uop.toposort  # a node keeps it, and so holds the nodes below
@@ -38,21 +49,21 @@ class Results:
   def _counts(self) -> list[int]:
     return list(map(sys.getrefcount, self._held))
 
-  def placed(self) -> None:
+  def note_placed(self) -> None:
     """Called when the launches hold the buffers, and before anyone else does."""
-    self._placed = self._placed or self._counts()
+    self.placed = self._counts()
 
   def is_free(self, placed: bool) -> bool:
     """Whether nobody else holds a buffer or a node, so that nobody would see them change. `placed`: the launches still
     hold the buffers."""
-    return self._counts() == (self._placed if placed else self._alone)
+    return list(map(sys.getrefcount, self._held)) == (self.placed if placed else self._alone)
 
 
 class ResultPool:
   """Gives out Results; those that are free again first. Not safe to use from two threads at once."""
 
-  def __init__(self, fresh: Sequence[UOp], outputs: Sequence[UOp]) -> None:
-    self._fresh, self._outputs = tuple(fresh), tuple(outputs)
+  def __init__(self, fresh: Mapping[UOp, Sequence[Place]], outputs: Sequence[UOp]) -> None:
+    self._fresh, self._outputs = fresh, tuple(outputs)
     small = sum(uop.arg[1] * uop.dtype.itemsize for uop in fresh) <= SMALL
     self._most = KEPT if small and _counts_are_exact() else 0
     self._kept: list[Results] = []

@@ -21,6 +21,7 @@ ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP,
 
 # Every live tensor, oldest first: realising a graph replaces computed nodes by buffers in all of them.
 _live: dict[weakref.ref[TensorBase], None] = {}
+_reference, _forget = weakref.ref, _live.pop
 
 
 def live_tensors() -> list[TensorBase]:
@@ -98,13 +99,14 @@ class TensorBase:
     """A tensor that stands for `uop`, a tensor-level graph."""
     self = object.__new__(cls)
     self.uop, self.requires_grad, self.history, self.grad = uop, requires_grad, history, None
-    self.begin_life()
+    self.contents = object()  # begin_life, without the call
+    _live[_reference(self, _forget)] = None
     return self
 
   def begin_life(self) -> None:
     """What every new tensor starts with: contents of its own, and a place among the live tensors."""
     self.contents = object()
-    _live[weakref.ref(self, _live.pop)] = None
+    _live[_reference(self, _forget)] = None
 
   def derive(self, uop: UOp, *parents: TensorBase) -> Self:
     """The tensor for `uop`, computed from `self` and `parents`, whose need for gradients it inherits."""

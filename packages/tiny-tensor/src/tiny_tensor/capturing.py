@@ -27,6 +27,19 @@ class Recording:
     """For each schedule that ran, the line of the program that asked for it."""
 
 
+class Busy:
+  """How many functions are recorded or transformed in all threads: while it is 0, no thread has to look at its own."""
+
+  count = 0
+  _lock = threading.Lock()
+
+  @classmethod
+  def change(cls, by: int) -> None:
+    """One more, or one less."""
+    with cls._lock:
+      cls.count += by
+
+
 class Writes:
   """Counts what a replay could miss: assignments that wait, and tensors that begin to stand for something else."""
 
@@ -47,11 +60,13 @@ def current() -> Recording | None:
 def recording(refuse_reads: bool = True) -> Iterator[Recording]:
   """For the block, `current()` is a new recording."""
   outer, made = current(), Recording(refuse_reads)
+  Busy.change(1)
   _active.recording = made
   try:
     yield made
   finally:
     _active.recording = outer
+    Busy.change(-1)
 
 
 def record_draw(buffer: UOp, following: Callable[[], bytes]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tiny_tensor import capturing, tracing
-from tiny_tensor.capturing import JitError
+from tiny_tensor.capturing import Busy, JitError
 from tiny_tensor.jit_call import QuickCall, quick_call
 from tiny_tensor.jit_graphs import compute_readers
 from tiny_tensor.jit_inputs import Inputs, named_parameters
@@ -88,15 +88,16 @@ class TinyJit(Generic[P, R]):
 
   def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     # inside another run the function's kernels become part of that
-    if not JIT.value or capturing.current() is not None or tracing.active():
+    if (Busy.count and (capturing.current() is not None or tracing.active())) or not JIT.value:
       return self.fxn(*args, **kwargs)
-    with self._lock:
-      program, quick = self._program, self._quick
-      if program is None:
+    self._lock.acquire()  # `with` takes twice as long, and a replay is a few microseconds in all
+    try:
+      program, quick, around = self._program, self._quick, self._around
+      if program is None or around is None:
         return self._run(args, kwargs)
       if JIT_CHECK.value:
         return self._checked(program, args, kwargs)
-      if self._around is not None and (what := self._around.change()) is not None:
+      if not around.same() and (what := around.change()) is not None:
         raise JitError(
           f"{what} when TinyJit captured the function, which reads it: pass it as an argument, as a Tensor if it "
           "changes, or reset() the TinyJit"
@@ -106,6 +107,8 @@ class TinyJit(Generic[P, R]):
       inputs = Inputs(self._names, args, kwargs)
       program.check_like(inputs)
       return program.replay(inputs.buffers, inputs.variables, inputs.tensors)
+    finally:
+      self._lock.release()
 
   def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
     """Calls the function, and captures it if it ran what it ran in the call before."""

@@ -12,7 +12,8 @@ from tiny_tensor.containers import parts
 from tiny_tensor.jit_inputs import settings
 from tiny_tensor.jit_values import same_value
 from tiny_tensor.tensor import Tensor
-from tiny_uop import Ops, UOp
+from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.context import DEVICE
 
 
 class _TensorArgument:
@@ -70,7 +71,12 @@ class QuickCall:
       args = (*args, *kwargs.values())
     elif self._names:
       return None
-    if len(args) != self._count or settings() != self._settings:
+    if len(args) != self._count:
+      return None
+    training, default_float, default_int, device = self._settings
+    if Tensor.training is not training or DEVICE.value != device:
+      return None
+    if dtypes.default_float is not default_float or dtypes.default_int is not default_int:
       return None
     for n, other in self._others:
       if args[n] is not other and not same_value(args[n], other):

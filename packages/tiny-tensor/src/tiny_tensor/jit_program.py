@@ -33,9 +33,11 @@ class Program(Generic[R]):
     self._results = Template(run)
     self._gradients = Gradients(run.outside_gradients)
     self._overwritten = self._updated | self._gradients.buffers
+    self._all_inputs = len(self._positions) == len(self._inputs)
     self._state = frozenset(self._updated.difference(self._inputs))
     """What is written and is no argument."""
     self._writes_inputs = not self._updated.isdisjoint(self._inputs)
+    self._only = self._results.only
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
     self._graph = CapturedGraph(run.schedules, given, self._results.computed, run.created - looked_at())
@@ -53,21 +55,25 @@ class Program(Generic[R]):
   def replay(self, buffers: list[UOp], variables: dict[str, int], tensors: Sequence[Tensor] = ()) -> R:
     """Replays over the buffers of other inputs, in their order, and other values of variables. `tensors` are the
     caller's, for results that are arguments."""
+    outside = self._outside
     if self._state and not self._state.isdisjoint(buffers):
       shape = (next(b for b in buffers if b in self._state).arg[1],)
       raise JitError(
         f"an argument, of shape {shape}, is a tensor that the function also writes to by another name: pass a clone()"
       )
-    if self._outside.changed():
-      self._outside.look(buffers)
-    if self._updated or self._gradients.buffers:
+    if Writes.count != outside.seen or outside.died.raised:
+      outside.look(buffers)
+    if self._overwritten:
       self._before(buffers)
     for buffer, following in self._draws:
       buffer_of(buffer).write(following())
-    given = buffers if len(self._positions) == len(buffers) else [buffers[i] for i in self._positions]
+    given = buffers if self._all_inputs else [buffers[i] for i in self._positions]
     bound = {name: variables[name] for name in self._variables} if self._variables else None
-    made = self._graph.replay(given, bound)
-    self._gradients.after()
+    made = self._graph.replay_alone(tuple(given), bound)  # TinyJit lets one thread in at a time
+    if self._gradients.buffers:
+      self._gradients.after()
+    if (only := self._only) is not None:
+      return Tensor.wrap(made[0], only.requires_grad, only.history)  # type: ignore[return-value]  # what the function returns is a Tensor
     return self._results.make(made, buffers, variables, tensors)
 
   def _before(self, given: list[UOp]) -> None:
@@ -91,7 +97,7 @@ class Outside:
 
   def __init__(self, run: Run[R]) -> None:
     kept = run.used - run.created - set(run.inputs.buffers)
-    flag = self._flag = _Flag()  # not self, which the references must not keep alive
+    flag = self.died = _Flag()  # not self, which the references must not keep alive
 
     def died(_: object) -> None:
       flag.raised = True
@@ -100,11 +106,8 @@ class Outside:
     self._owners = {buffer: [weakref.ref(t, died) for t in tensors] for buffer, tensors in held.items() if tensors}
     trained = {id(t): t for tensors in held.values() for t in tensors} if run.differentiated else {}
     self._trained = [(weakref.ref(t), t.requires_grad) for t in trained.values()]
-    self._seen = Writes.count
-
-  def changed(self) -> bool:
-    """Whether there is something to look at."""
-    return Writes.count != self._seen or self._flag.raised
+    self.seen = Writes.count
+    """There is something to look at if this is another number now, or `died` is raised."""
 
   def look(self, given: Sequence[UOp]) -> None:
     """Carries out assignments to what the replay will read. Raises JitError where a tensor that the function read was
@@ -124,7 +127,7 @@ class Outside:
           f"requires_grad of a tensor of shape {owner.shape} is {owner.requires_grad}, it was {before} when TinyJit "
           "captured a function that looks for gradients: reset() the TinyJit"
         )
-    self._flag.raised, self._seen = False, Writes.count
+    self.died.raised, self.seen = False, Writes.count
 
 
 class _Flag:

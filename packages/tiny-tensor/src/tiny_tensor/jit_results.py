@@ -24,6 +24,8 @@ class _Computed:
 
   def of(self, made: Sequence[UOp]) -> UOp:
     """The tensor's graph over what a replay made."""
+    if (place := self.places.get(self.uop)) is not None:
+      return made[place]
     return self.uop.substitute({part: made[place] for part, place in self.places.items()})
 
 
@@ -58,12 +60,15 @@ class Template(Generic[R]):
     for place, t in enumerate(run.inputs.tensors):
       if t.grad is not None and any_below(t.grad.uop, run.created) and place == first[id(t)]:
         self._gradients.append((place, self._computed(t.grad)))
-    self._alone = self._tree if isinstance(self._tree, _Computed) and not self._gradients else None
     of_arguments = any(isinstance(leaf, _Argument) for _, leaf in leaves(self._tree, ""))
     self.needs_tensors = of_arguments or bool(self._gradients)
     """Whether `make` looks at the caller's tensors, not only at their buffers."""
     self.bound = {str(variable.arg[0]): bind for uop in self._graphs() for bind, variable in binds_in(uop).items()}
     """The BINDs in the shapes of results."""
+    tree = self._tree
+    simple = isinstance(tree, _Computed) and tree.uop in tree.places and not self._gradients and not self.bound
+    self.only: _Computed | None = tree if simple else None
+    """The result, if it is one tensor, the first of `computed`: `make` does more than that needs."""
 
   def _graphs(self) -> list[UOp]:
     others = [leaf.uop for _, leaf in leaves(self._tree, "") if isinstance(leaf, (_Argument, _Outside))]
@@ -99,8 +104,6 @@ class Template(Generic[R]):
   ) -> R:
     """The result of a replay that computed `made`, with these buffers, values of variables, and the caller's tensors
     (not looked at unless `needs_tensors`)."""
-    if (alone := self._alone) is not None and not self.bound:
-      return Tensor.wrap(alone.of(made), alone.requires_grad, alone.history)  # type: ignore[return-value]  # what the function returns is a Tensor
     binds = {bind: bind.src[0].bind(variables[name]) for name, bind in self.bound.items() if name in variables}
     changes = {**binds, **dict(zip(self._inputs, buffers, strict=True))}
     contents = {number: object() for number in self._contents}

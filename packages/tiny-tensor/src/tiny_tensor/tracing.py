@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from tiny_runtime import Device
 from tiny_tensor.base import TensorBase
+from tiny_tensor.capturing import Busy
 from tiny_tensor.containers import leaves
 from tiny_tensor.custom_gradient import new_argument
 from tiny_tensor.placing import DeviceLike
@@ -61,11 +62,13 @@ def active() -> bool:
 def running(frame: Frame) -> Iterator[Frame]:
   """For the block, the innermost call of a transformed function."""
   frames = _frames()
+  Busy.change(1)
   frames.append(frame)
   try:
     yield frame
   finally:
     frames.remove(frame)
+    Busy.change(-1)
 
 
 @contextmanager
