@@ -35,9 +35,16 @@ XDG_CACHE_HOME = EnvironmentVariable(
   "XDG_CACHE_HOME", "folder of everybody's caches, ours in `tiny` there; empty: `~/.cache` (XDG Base Directory)"
 )
 
+COMPILE_PROCESSES = ContextVar(
+  "COMPILE_PROCESSES",
+  0,
+  "how many processes compile the new kernels of a large schedule, this one included; 0: one per processor, at most 8",
+)
+
 NOT_IN_KEY = frozenset(
   (
-    "CACHELEVEL DEBUG DEVICE JIT JIT_CHECK PROFILE QUEUE_TIMEOUT TINY_CACHE TRACK_MATCH_STATS VIZ VIZ_FILE VIZ_LIMIT"
+    "CACHELEVEL COMPILE_PROCESSES DEBUG DEVICE JIT JIT_CHECK PROFILE QUEUE_TIMEOUT TINY_CACHE TRACK_MATCH_STATS VIZ "
+    "VIZ_FILE VIZ_LIMIT"
   ).split()
 )
 """Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key; so does
@@ -62,7 +69,7 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", time
   Raises what the compiler raises: CompileError, or Broken for what the contract does not allow.
   """
   name = kernel_name(kernel)
-  key = f"{compiler.key}\n{fingerprint(distribution)}\n{settings_key()}"
+  key = entry_key(compiler, distribution)
   level = int(CACHELEVEL)
   if level >= 1 and (binary := _memory.get(kernel, {}).get(key)) is not None:
     report("memory", name, compiler)
@@ -85,6 +92,11 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", time
     with _lock:
       _memory.setdefault(kernel, {})[key] = binary
   return binary
+
+
+def entry_key(compiler: Compiler, distribution: str) -> str:
+  """All that a binary depends on besides its kernel."""
+  return f"{compiler.key}\n{fingerprint(distribution)}\n{settings_key()}"
 
 
 def settings_key() -> str:

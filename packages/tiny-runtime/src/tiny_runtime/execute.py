@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tiny_runtime.graph import recording
-from tiny_runtime.launch import prepare
+from tiny_runtime.launch import Launch, new_kernels, prepare
 from tiny_uop import Ops, UOp
 from tiny_uop.spec import check_stage
+
+LARGE = 8
+"""New kernels in a schedule from which on other processes may help to compile them."""
 
 
 def run(linear: UOp) -> None:
@@ -18,9 +21,19 @@ def run(linear: UOp) -> None:
   """
   if linear.op is not Ops.LINEAR:
     raise TypeError(f"run takes a schedule (LINEAR), got {linear!r}")
-  launches = [prepare(call) for call in linear.src]
+  launches = _prepared(linear)
   check_stage(linear, "schedule")  # after `prepare`, which says more about a call that cannot be run
   for capture in recording():
     capture.record(linear, launches)
   for launch in launches:
     launch.run()
+
+
+def _prepared(linear: UOp) -> list[Launch]:
+  """All launches, with everything compiled that they need."""
+  if len(linear.src) >= LARGE and len(new_kernels(linear.src)) >= LARGE:
+    from tiny_runtime.helpers import helped  # late: few processes need other ones
+
+    with helped(linear.src):
+      return [prepare(call) for call in linear.src]
+  return [prepare(call) for call in linear.src]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from tiny_runtime.binary import Binary
@@ -73,6 +73,11 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   with _lock:
     _loaded.setdefault(kernel, {})[key] = made
   return made
+
+
+def new_kernels(calls: Iterable[UOp]) -> list[UOp]:
+  """Those of some CALLs whose kernel no device has loaded."""
+  return [call for call in calls if call.op is Ops.CALL and call.src[0].op is Ops.SINK and call.src[0] not in _loaded]
 
 
 class KernelLaunch:
