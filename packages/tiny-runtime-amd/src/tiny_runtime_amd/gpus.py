@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ class Places:
   nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")
   kfd: Path = Path("/dev/kfd")
   render: Path = Path("/dev/dri")
-  processor: str = platform.machine()
+  processor: str = os.uname().machine if hasattr(os, "uname") else ""
 
 
 @dataclass(frozen=True)
