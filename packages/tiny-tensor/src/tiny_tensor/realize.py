@@ -161,7 +161,11 @@ class Plan:
   def keep_written(self, linear: UOp) -> None:
     """What nothing reads in the end (`x == x`, an empty slice) is not computed by a schedule, and not finished."""
     used = {buffer.base for call in linear.src for buffer in call.src[1:]}
-    self.finished = {u: view for u, view in self.finished.items() if u in self.assignments or view.base in used}
+
+    def is_written(view: UOp) -> bool:
+      return all(piece.base in used for piece in pieces_of(view.base))
+
+    self.finished = {u: view for u, view in self.finished.items() if u in self.assignments or is_written(view)}
 
   def separate(self, tensors: Sequence[TensorBase]) -> None:
     """Give independent tensors that happen to stand for one graph a buffer each: they may be written to later."""
