@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tiny_tensor.nn import ggml_codebooks as books
+
 IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
 F = np.float32
 
@@ -157,6 +159,97 @@ def mxfp4(block: bytes) -> list[Any]:
   return [number(q & 15) for q in block[1:]] + [number(q >> 4) for q in block[1:]]
 
 
+def nvfp4(block: bytes) -> list[Any]:
+  table, out = [0, 0.5, 1, 1.5, 2, 3, 4, 6], []
+  for k in range(4):
+    exponent, fraction = block[k] >> 3 & 15, block[k] & 7
+    scale = fraction * 2.0**-9 if exponent == 0 else (1 + fraction / 8) * 2.0 ** (exponent - 7)
+    q = block[4 + 8 * k : 12 + 8 * k]
+    numbers = [x & 15 for x in q] + [x >> 4 for x in q]
+    out += [F((-table[n & 7] if n & 8 else table[n]) * scale * (block[k] != 127)) for n in numbers]
+  return out
+
+
+def group(book: books.Codebook, index: int) -> list[int]:
+  return [x - 256 if x > 127 else x for x in book.numbers[index * book.width : (index + 1) * book.width]]
+
+
+def evened(seven: int) -> int:
+  return seven | (seven.bit_count() & 1) << 7
+
+
+def negated(numbers: list[int], signs: int) -> list[int]:
+  return [-x if signs >> i & 1 else x for i, x in enumerate(numbers)]
+
+
+def iq2_xxs(block: bytes) -> list[Any]:
+  out = []
+  for k in range(8):
+    *indices, word = struct.unpack_from("<4BI", block, 2 + 8 * k)
+    for i, index in enumerate(indices):
+      numbers = negated(group(books.IQ2_XXS, index), evened(word >> 7 * i & 127))
+      out += [half(block, 0) * F(0.25 * (0.5 + (word >> 28))) * x for x in numbers]
+  return out
+
+
+def iq2_xs(block: bytes) -> list[Any]:
+  out = []
+  for i, word in enumerate(struct.unpack_from("<32H", block, 2)):
+    scale = 0.25 * (0.5 + (block[66 + i // 4] >> 4 * (i // 2 % 2) & 15))
+    out += [half(block, 0) * F(scale) * x for x in negated(group(books.IQ2_XS, word & 511), evened(word >> 9))]
+  return out
+
+
+def iq2_s(block: bytes) -> list[Any]:
+  out = []
+  for i in range(32):
+    index = block[2 + i] | (block[66 + i // 4] >> 2 * (i % 4) & 3) << 8
+    scale = 0.25 * (0.5 + (block[74 + i // 4] >> 4 * (i // 2 % 2) & 15))
+    out += [half(block, 0) * F(scale) * x for x in negated(group(books.IQ2_S, index), block[34 + i])]
+  return out
+
+
+def iq3_xxs(block: bytes) -> list[Any]:
+  out = []
+  for i in range(32):
+    (word,) = struct.unpack_from("<I", block, 66 + i // 4 * 4)
+    numbers = group(books.IQ3_XXS, block[2 + 2 * i]) + group(books.IQ3_XXS, block[3 + 2 * i])
+    scale = half(block, 0) * F(0.5 * (0.5 + (word >> 28)))
+    out += [scale * x for x in negated(numbers, evened(word >> 7 * (i % 4) & 127))]
+  return out
+
+
+def iq3_s(block: bytes) -> list[Any]:
+  out = []
+  for i in range(32):
+    indices = [block[2 + n] | (block[66 + n // 8] >> n % 8 & 1) << 8 for n in (2 * i, 2 * i + 1)]
+    numbers = group(books.IQ3_S, indices[0]) + group(books.IQ3_S, indices[1])
+    scale = half(block, 0) * (1 + 2 * (block[106 + i // 8] >> 4 * (i // 4 % 2) & 15))
+    out += [scale * x for x in negated(numbers, block[74 + i])]
+  return out
+
+
+def iq1_s(block: bytes) -> list[Any]:
+  out = []
+  for i in range(32):
+    (word,) = struct.unpack_from("<H", block, 34 + i // 4 * 2)
+    shift = -0.125 if word >> 15 else 0.125
+    scale = half(block, 0) * (2 * (word >> 12 & 7) + 1)
+    out += [scale * F(x + shift) for x in group(books.IQ1, block[2 + i] | (word >> 3 * (i % 4) & 7) << 8)]
+  return out
+
+
+def iq1_m(block: bytes) -> list[Any]:
+  out, scales = [], struct.unpack_from("<4H", block, 48)
+  d = half(struct.pack("<H", sum(word >> 12 << 4 * k for k, word in enumerate(scales))), 0)
+  for i in range(32):
+    high = block[32 + i // 2] >> 4 * (i % 2) & 15
+    scale = d * (2 * (scales[i // 8] >> 3 * (i // 2 % 4) & 7) + 1)
+    numbers = group(books.IQ1, block[i] | (high & 7) << 8)
+    out += [scale * F(x + (-0.125 if high & 8 else 0.125)) for x in numbers]
+  return out
+
+
 # number of the type: (name, elements, bytes, where its floats of 16 bits are, function)
 BLOCKS: dict[int, tuple[str, int, int, tuple[int, ...], Callable[[bytes], list[Any]]]] = {
   2: ("Q4_0", 32, 18, (0,), q4_0),
@@ -171,11 +264,19 @@ BLOCKS: dict[int, tuple[str, int, int, tuple[int, ...], Callable[[bytes], list[A
   13: ("Q5_K", 256, 176, (0, 2), q5_k),
   14: ("Q6_K", 256, 210, (208,), q6_k),
   15: ("Q8_K", 256, 292, (), q8_k),
+  16: ("IQ2_XXS", 256, 66, (0,), iq2_xxs),
+  17: ("IQ2_XS", 256, 74, (0,), iq2_xs),
+  18: ("IQ3_XXS", 256, 98, (0,), iq3_xxs),
+  19: ("IQ1_S", 256, 50, (0,), iq1_s),
   20: ("IQ4_NL", 32, 18, (0,), iq4_nl),
+  21: ("IQ3_S", 256, 110, (0,), iq3_s),
+  22: ("IQ2_S", 256, 82, (0,), iq2_s),
   23: ("IQ4_XS", 256, 136, (0,), iq4_xs),
+  29: ("IQ1_M", 256, 56, (), iq1_m),
   34: ("TQ1_0", 256, 54, (52,), tq1_0),
   35: ("TQ2_0", 256, 66, (64,), tq2_0),
   39: ("MXFP4", 32, 17, (), mxfp4),
+  40: ("NVFP4", 64, 36, (), nvfp4),
 }
 
 
@@ -188,6 +289,10 @@ def random_blocks(kind: int, count: int, seed: int = 0) -> tuple[bytes, Any]:
     blocks[:, at : at + 2] = rng.uniform(-2, 2, (count, 1)).astype("<f2").view(np.uint8)
   if kind == 15:
     blocks[:, :4] = rng.uniform(-2, 2, (count, 1)).astype("<f4").view(np.uint8)
+  if kind == 29:  # a quarter of the float in each highest half of a byte
+    bits = rng.uniform(-2, 2, count).astype("<f2").view(np.uint16)
+    for i in range(4):
+      blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] & 15 | (bits >> 4 * i & 15) << 4
   if kind == 39:
     blocks[:, 0] = [0, 1, 2, 127, 250][:count]
   raw = blocks.tobytes()

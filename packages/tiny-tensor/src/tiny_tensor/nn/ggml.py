@@ -5,10 +5,12 @@ one), as a graph: a product with such a weight can read the small integers thems
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tiny_tensor.nn import ggml_indexed as indexed
 from tiny_tensor.nn.files import in_memory, tensor_at
+from tiny_tensor.nn.ggml_fields import fields, float_at, halves, signed, table
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -16,77 +18,54 @@ _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 _E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice the values of the 4-bit float
 
 
-def _float(blocks: Tensor, at: int, dtype: DType = dtypes.float16) -> Tensor:
-  """The float at byte `at` of each block: shape (blocks, 1)."""
-  return blocks[:, at : at + dtype.itemsize].bitcast(dtype).cast(dtypes.float32)
-
-
-def _fields(x: Tensor, width: int, dim: int = -1) -> Tensor:
-  """The fields of `width` bits of each byte, lowest first, along a new axis `dim`."""
-  return Tensor.stack(*((x >> at) & ((1 << width) - 1) for at in range(0, 8, width)), dim=dim).cast(dtypes.int32)
-
-
-def _halves(x: Tensor) -> Tensor:
-  """Of (blocks, n) bytes the low halves, then the high halves: (blocks, 2 * n)."""
-  return _fields(x, 4, dim=1).flatten(1)
-
-
-def _signed(x: Tensor) -> Tensor:
-  return x.bitcast(dtypes.int8).cast(dtypes.int32)
-
-
-def _table(values: Sequence[int], index: Tensor) -> Tensor:
-  return Tensor(list(values), dtype=dtypes.float32, device=index.device)[index]
-
-
 def _q4_0(b: Tensor) -> Tensor:
-  return (_halves(b[:, 2:]) - 8) * _float(b, 0)
+  return (halves(b[:, 2:]) - 8) * float_at(b, 0)
 
 
 def _q4_1(b: Tensor) -> Tensor:
-  return _halves(b[:, 4:]) * _float(b, 0) + _float(b, 2)
+  return halves(b[:, 4:]) * float_at(b, 0) + float_at(b, 2)
 
 
 def _q5(b: Tensor, at: int) -> Tensor:
   """Halves of bytes, and before them the fifth bits, one after another."""
-  return _halves(b[:, at + 4 :]) + _fields(b[:, at : at + 4], 1).flatten(1) * 16
+  return halves(b[:, at + 4 :]) + fields(b[:, at : at + 4], 1).flatten(1) * 16
 
 
 def _q5_0(b: Tensor) -> Tensor:
-  return (_q5(b, 2) - 16) * _float(b, 0)
+  return (_q5(b, 2) - 16) * float_at(b, 0)
 
 
 def _q5_1(b: Tensor) -> Tensor:
-  return _q5(b, 4) * _float(b, 0) + _float(b, 2)
+  return _q5(b, 4) * float_at(b, 0) + float_at(b, 2)
 
 
 def _q8_0(b: Tensor) -> Tensor:
-  return _signed(b[:, 2:]) * _float(b, 0)
+  return signed(b[:, 2:]) * float_at(b, 0)
 
 
 def _q8_1(b: Tensor) -> Tensor:
-  return _signed(b[:, 4:]) * _float(b, 0)
+  return signed(b[:, 4:]) * float_at(b, 0)
 
 
 def _q8_k(b: Tensor) -> Tensor:
-  return _signed(b[:, 4:260]) * _float(b, 0, dtypes.float32)
+  return signed(b[:, 4:260]) * float_at(b, 0, dtypes.float32)
 
 
 def _pairs(x: Tensor) -> Tensor:
   """2-bit numbers of 64 bytes: of each 32 bytes the lowest pairs of all, then the next. 16 groups of 16."""
-  return _fields(x.reshape(-1, 2, 32), 2, dim=2).reshape(-1, 16, 16)
+  return fields(x.reshape(-1, 2, 32), 2, dim=2).reshape(-1, 16, 16)
 
 
 def _q2_k(b: Tensor) -> Tensor:
-  scales = _fields(b[:, :16], 4)  # low half: the scale, high half: the minimum
-  scale, least = _float(b, 80).unsqueeze(2) * scales[:, :, :1], _float(b, 82).unsqueeze(2) * scales[:, :, 1:]
+  scales = fields(b[:, :16], 4)  # low half: the scale, high half: the minimum
+  scale, least = float_at(b, 80).unsqueeze(2) * scales[:, :, :1], float_at(b, 82).unsqueeze(2) * scales[:, :, 1:]
   return (_pairs(b[:, 16:80]) * scale - least).flatten(1)
 
 
 def _q3_k(b: Tensor) -> Tensor:
-  third = _fields(b[:, :32], 1, dim=1).reshape(-1, 16, 16)
-  scales = _halves(b[:, 96:104]) + _fields(b[:, 104:108], 2, dim=1).flatten(1) * 16 - 32
-  scale = _float(b, 108).unsqueeze(2) * scales.unsqueeze(2)
+  third = fields(b[:, :32], 1, dim=1).reshape(-1, 16, 16)
+  scales = halves(b[:, 96:104]) + fields(b[:, 104:108], 2, dim=1).flatten(1) * 16 - 32
+  scale = float_at(b, 108).unsqueeze(2) * scales.unsqueeze(2)
   return ((_pairs(b[:, 32:96]) + third * 4 - 4) * scale).flatten(1)
 
 
@@ -95,12 +74,12 @@ def _scales_and_minima(b: Tensor) -> tuple[Tensor, Tensor]:
   first, second, third = (b[:, at : at + 4].cast(dtypes.int32) for at in (4, 8, 12))
   scales = Tensor.cat(first & 63, (third & 15) | ((first >> 6) << 4), dim=1)
   minima = Tensor.cat(second & 63, (third >> 4) | ((second >> 6) << 4), dim=1)
-  return (_float(b, 0) * scales).unsqueeze(2), (_float(b, 2) * minima).unsqueeze(2)
+  return (float_at(b, 0) * scales).unsqueeze(2), (float_at(b, 2) * minima).unsqueeze(2)
 
 
 def _eighths(x: Tensor) -> Tensor:
   """4-bit numbers of 128 bytes: of each 32 bytes the low halves, then the high halves. 8 groups of 32."""
-  return _fields(x.reshape(-1, 4, 32), 4, dim=2).reshape(-1, 8, 32)
+  return fields(x.reshape(-1, 4, 32), 4, dim=2).reshape(-1, 8, 32)
 
 
 def _q4_k(b: Tensor) -> Tensor:
@@ -110,24 +89,24 @@ def _q4_k(b: Tensor) -> Tensor:
 
 def _q5_k(b: Tensor) -> Tensor:
   scale, least = _scales_and_minima(b)
-  return ((_eighths(b[:, 48:]) + _fields(b[:, 16:48], 1, dim=1) * 16) * scale - least).flatten(1)
+  return ((_eighths(b[:, 48:]) + fields(b[:, 16:48], 1, dim=1) * 16) * scale - least).flatten(1)
 
 
 def _q6_k(b: Tensor) -> Tensor:
-  low = _fields(b[:, :128].reshape(-1, 2, 64), 4, dim=2).reshape(-1, 16, 16)
-  high = _fields(b[:, 128:192].reshape(-1, 2, 32), 2, dim=2).reshape(-1, 16, 16)
-  scale = _float(b, 208).unsqueeze(2) * _signed(b[:, 192:208]).unsqueeze(2)
+  low = fields(b[:, :128].reshape(-1, 2, 64), 4, dim=2).reshape(-1, 16, 16)
+  high = fields(b[:, 128:192].reshape(-1, 2, 32), 2, dim=2).reshape(-1, 16, 16)
+  scale = float_at(b, 208).unsqueeze(2) * signed(b[:, 192:208]).unsqueeze(2)
   return ((low + high * 16 - 32) * scale).flatten(1)
 
 
 def _iq4_nl(b: Tensor) -> Tensor:
-  return _table(_IQ4, _halves(b[:, 2:])) * _float(b, 0)
+  return table(_IQ4, halves(b[:, 2:])) * float_at(b, 0)
 
 
 def _iq4_xs(b: Tensor) -> Tensor:
-  scales = _fields(b[:, 4:8], 4).flatten(1) + _fields(b[:, 2:4], 2).flatten(1) * 16 - 32
-  index = _fields(b[:, 8:].reshape(-1, 8, 16), 4, dim=2).reshape(-1, 8, 32)
-  return (_table(_IQ4, index) * (_float(b, 0) * scales).unsqueeze(2)).flatten(1)
+  scales = fields(b[:, 4:8], 4).flatten(1) + fields(b[:, 2:4], 2).flatten(1) * 16 - 32
+  index = fields(b[:, 8:].reshape(-1, 8, 16), 4, dim=2).reshape(-1, 8, 32)
+  return (table(_IQ4, index) * (float_at(b, 0) * scales).unsqueeze(2)).flatten(1)
 
 
 def _trits(x: Tensor, count: int) -> Tensor:
@@ -138,17 +117,26 @@ def _trits(x: Tensor, count: int) -> Tensor:
 
 
 def _tq1_0(b: Tensor) -> Tensor:
-  return Tensor.cat(_trits(b[:, :32], 5), _trits(b[:, 32:48], 5), _trits(b[:, 48:52], 4), dim=1) * _float(b, 52)
+  return Tensor.cat(_trits(b[:, :32], 5), _trits(b[:, 32:48], 5), _trits(b[:, 48:52], 4), dim=1) * float_at(b, 52)
 
 
 def _tq2_0(b: Tensor) -> Tensor:
-  return (_pairs(b[:, :64]).flatten(1) - 1) * _float(b, 64)
+  return (_pairs(b[:, :64]).flatten(1) - 1) * float_at(b, 64)
 
 
 def _mxfp4(b: Tensor) -> Tensor:
   power = b[:, :1].cast(dtypes.int32)  # 2 ** (power - 127), and half of that for the doubled table
   half = (power < 2).where(power * 0x200000 + 0x200000, (power - 1) << 23).bitcast(dtypes.float32)
-  return _table(_E2M1, _halves(b[:, 1:])) * half
+  return table(_E2M1, halves(b[:, 1:])) * half
+
+
+def _nvfp4(b: Tensor) -> Tensor:
+  bits = b[:, :4].cast(dtypes.int32)  # scales of 16 numbers: floats of 4 bits of exponent and 3 of fraction, no sign
+  exponent, fraction = (bits >> 3) & 15, bits & 7
+  power = ((exponent.maximum(1) + (127 - 11)) << 23).bitcast(dtypes.float32)  # half, for the doubled table
+  scale = (bits & 255).eq(127).where(0, exponent.eq(0).where(fraction, fraction + 8)) * power
+  index = fields(b[:, 4:].reshape(-1, 4, 8), 4, dim=2).reshape(-1, 4, 16)
+  return (table(_E2M1, index) * scale.unsqueeze(2)).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -181,28 +169,37 @@ FORMATS: dict[int, Format] = {
   13: Format("Q5_K", 256, 176, decode=_q5_k),
   14: Format("Q6_K", 256, 210, decode=_q6_k),
   15: Format("Q8_K", 256, 292, decode=_q8_k),
+  16: Format("IQ2_XXS", 256, 66, decode=indexed.iq2_xxs),
+  17: Format("IQ2_XS", 256, 74, decode=indexed.iq2_xs),
+  18: Format("IQ3_XXS", 256, 98, decode=indexed.iq3_xxs),
+  19: Format("IQ1_S", 256, 50, decode=indexed.iq1_s),
   20: Format("IQ4_NL", 32, 18, decode=_iq4_nl),
+  21: Format("IQ3_S", 256, 110, decode=indexed.iq3_s),
+  22: Format("IQ2_S", 256, 82, decode=indexed.iq2_s),
   23: Format("IQ4_XS", 256, 136, decode=_iq4_xs),
   24: _plain("I8", dtypes.int8),
   25: _plain("I16", dtypes.int16),
   26: _plain("I32", dtypes.int32),
   27: _plain("I64", dtypes.int64),
   28: _plain("F64", dtypes.float64),
+  29: Format("IQ1_M", 256, 56, decode=indexed.iq1_m),
   30: _plain("BF16", dtypes.bfloat16),
   34: Format("TQ1_0", 256, 54, decode=_tq1_0),
   35: Format("TQ2_0", 256, 66, decode=_tq2_0),
   39: Format("MXFP4", 32, 17, decode=_mxfp4),
+  40: Format("NVFP4", 64, 36, decode=_nvfp4),
 }
-_NOT_READ = {
-  4: "Q4_2", 5: "Q4_3", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 29: "IQ1_M",
-  31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8",
+# Q1_0 is new; the others are formats that ggml has given up
+NOT_READ = {
+  4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8",
+  38: "IQ4_NL_8_8", 41: "Q1_0",
 }  # fmt: skip
 
 
 def format_of(ggml_type: int) -> Format:
   """The format of a type number. Raises ValueError, with its name, for one that is not read here."""
   if ggml_type not in FORMATS:
-    name = _NOT_READ.get(ggml_type)
+    name = NOT_READ.get(ggml_type)
     known = ", ".join(f.name for f in FORMATS.values())
     raise ValueError(f"ggml type {ggml_type} ({name or 'unknown'}) is not read here; known are {known}")
   return FORMATS[ggml_type]
