@@ -73,6 +73,7 @@ def page() -> str:
   parts += [*by_reason(table.SHAPES_ONLY)[2:], *by_reason(table.FORWARD_ONLY)[2:], *by_reason(table.FIRST_ONLY)[2:]]
   parts += ["", "What PyTorch refuses and we take:", "", "| why | operators |", "|---|---|"]
   parts += ["| numbers are operands | all of several operands |", *by_reason(table.TAKEN)[2:]]
+  parts += ["", "Infinities, NaN and numbers next to the limits of float32:", "", *by_reason(table.EXTREMES)]
   parts += ["", "## Out of scope", "", *by_reason(table.OUT_OF_SCOPE)]
   parts += ["", "## Missing", "", code(sorted(table.MISSING)), "", "## Covered", "", code(covered()), ""]
   return "\n".join(parts)

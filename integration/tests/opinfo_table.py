@@ -334,6 +334,28 @@ neg
 """)
 
 
+# Operators of elements that give something else for infinities, NaN and numbers next to the limits of float32, and why.
+EXTREMES = _listed("""
+the quotient is rounded before it is multiplied:
+fmod remainder __rmod__
+
+the quotient of an infinity is infinite:
+floor_divide
+
+powers are made of a logarithm, whose rounding passes the largest number:
+pow __rpow__
+
+the sign of NaN is NaN:
+sign sgn
+
+a float that the integer cannot hold is any integer:
+int long
+
+2 x - 1 does not see the least numbers:
+special.ndtri
+""")
+
+
 def full_name(op: Any) -> str:
   """Name and variant of an OpInfo."""
   return f"{op.name}|{op.variant_test_name}" if op.variant_test_name else str(op.name)

@@ -332,11 +332,19 @@ class ElementwiseMixin(MovementMixin):
 
   @known_as(min="min_", max="max_")
   def clamp(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
-    """Limited to [min_, max_]; where they cross, `max_` wins. Raises ValueError without any bound."""
+    """Limited to [min_, max_]; where they cross, `max_` wins, and NaN where an element of a bound is. Raises ValueError
+    without any bound.
+    """
     if min_ is None and max_ is None:
       raise ValueError("clamp needs min_, max_ or both")
-    out = self if min_ is None else (self < min_).where(min_, self)
-    return out if max_ is None else (out > max_).where(max_, out)
+    out = self if min_ is None else (self < min_).or_nan(min_).where(min_, self)
+    return out if max_ is None else (out > max_).or_nan(max_).where(max_, out)
+
+  def or_nan(self, bound: Operand) -> Self:
+    """Whether itself holds, or an element of a bound is NaN."""
+    if isinstance(bound, ElementwiseMixin) and dtypes.is_float(bound.dtype):
+      return self | typing.cast(Self, bound.isnan())
+    return self
 
   @known_as(min="min_", max="max_")
   def clip(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
