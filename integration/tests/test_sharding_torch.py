@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-import torch
 
 from tiny_tensor import Tensor, TinyJit, nn
+
+torch: Any = pytest.importorskip("torch")
 
 CPUS = ("CPU", "CPU:1", "CPU:2")
 # devices, axes of the first weight, its bias, the second weight, and the batch; None: all of it on each
