@@ -75,7 +75,7 @@ def page() -> str:
   parts += ["| numbers are operands | all of several operands |", *by_reason(table.TAKEN)[2:]]
   parts += ["", "Infinities, NaN and numbers next to the limits of float32:", "", *by_reason(table.EXTREMES)]
   parts += ["", "## Out of scope", "", *by_reason(table.OUT_OF_SCOPE)]
-  parts += ["", "## Missing", "", code(sorted(table.MISSING)), "", "## Covered", "", code(covered()), ""]
+  parts += ["", "## Missing", "", code(sorted(table.MISSING)) or "None.", "", "## Covered", "", code(covered()), ""]
   return "\n".join(parts)
 
 

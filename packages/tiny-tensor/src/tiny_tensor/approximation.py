@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -42,15 +43,45 @@ def powers(f: Callable[[float], float], low: float, high: float, tolerance: floa
   """
   c = coefficients(f, low, high, tolerance)
   scale, shift = (2 / (high - low), -(high + low) / (high - low)) if low <= 0 <= high else (1.0, 0.0)
+  return by_powers(c, scale, shift)
+
+
+def by_powers(c: tuple[float, ...], scale: float = 1.0, shift: float = 0.0) -> tuple[float, ...]:
+  """The sum of Chebyshev polynomials of y = scale·x + shift with these coefficients by powers of x, lowest first."""
   size = len(c)
   total, before, now = [0.0] * size, [1.0, *[0.0] * size], [shift, scale, *[0.0] * size]
   for k, weight in enumerate(c):
     total = [t + weight * p for t, p in zip(total, before if k == 0 else now)]
     if k:
-      # T(k+1) = 2·y·T(k) - T(k-1), where y = scale·x + shift
+      # T(k+1) = 2·y·T(k) - T(k-1)
       up = [0.0, *now]
       before, now = now, [2 * (shift * p + scale * u) - q for p, u, q in zip(now, up, before)]
   return tuple(total)
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+  """A sum of Chebyshev polynomials on [low, high], with enough coefficients for float64."""
+
+  low: float
+  high: float
+  coefficients: tuple[float, ...]
+
+  def __call__(self, x: E, least: float | None = None) -> E:
+    """Its values, to the precision of x's dtype where they are about as large everywhere; terms below `least` are left
+    out, by default those that are small against the largest.
+    """
+    if least is None:
+      least = _TOLERANCE[x.dtype.bits] * max(map(abs, self.coefficients))
+    middle = x * (2 / (self.high - self.low)) - (self.high + self.low) / (self.high - self.low)
+    return horner(_truncated(self, least), middle)
+
+
+@cache
+def _truncated(series: Series, least: float) -> tuple[float, ...]:
+  """Powers of a series without what is small and comes last."""
+  last = max((k for k, c in enumerate(series.coefficients) if abs(c) >= least), default=0)
+  return by_powers(series.coefficients[: last + 1])
 
 
 def horner(c: tuple[float, ...], x: E) -> E:

@@ -14,13 +14,13 @@ from tiny_tensor.capturing import note_write
 from tiny_tensor.host import plain
 from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike, canonical
-from tiny_tensor.reading import ReadMixin
+from tiny_tensor.polynomials import PolynomialMixin
 from tiny_tensor.realize import buffer_for
 from tiny_tensor.shapes import shape_of
 from tiny_uop import DType, UOp, dtypes, sint
 
 
-class CreationMixin(ReadMixin):
+class CreationMixin(PolynomialMixin):
   """Class methods that make tensors. All take `dtype`, `device` and `requires_grad`."""
 
   __slots__ = ()

@@ -74,7 +74,7 @@ def _own(node: UOp, gs: Mapping[int, UOp], flowing: set[UOp]) -> Sequence[UOp | 
   if given is not None and any(s in flowing for s in inputs[given:]):
     hidden = next(s for s in inputs[given:] if s in flowing)
     raise RuntimeError(
-      f"{node.arg.name!r} has a gradient of its own and takes a value of shape {hidden.shape} from around it, whose "
-      "gradient is wanted: pass it as an argument, or detach() it"
+      f"{node.arg.name!r} has a gradient of its own, which is none in a value of shape {hidden.shape} that it takes, "
+      "where one is wanted: detach() the value, or make it an argument of the function"
     )
   return pulled_back(node, [gs.get(i) for i in range(len(node.src[1].src) - len(inputs))])

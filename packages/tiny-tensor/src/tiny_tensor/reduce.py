@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_tensor.base import DTypeLike, const_uop, to_dtype
+from tiny_tensor.incomplete_gamma import GammaMixin
 from tiny_tensor.naming import known_as
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis
-from tiny_tensor.special import SpecialMixin
 from tiny_uop import DType, Ops, dtypes, prod
 
 Axis = int | Sequence[int] | None
@@ -23,7 +23,7 @@ def accumulator_dtype(dtype: DType) -> DType:
   return dtypes.promote(dtype, dtypes.uint32 if dtypes.is_unsigned(dtype) else dtypes.int32)
 
 
-class ReduceMixin(SpecialMixin):
+class ReduceMixin(GammaMixin):
   """sum, prod, max, min, mean, variance and tests. `axis` is one axis, several, or None for all."""
 
   __slots__ = ()

@@ -207,7 +207,7 @@ class SpecialMixin(CompositeMixin):
   def i0(self) -> Self:
     """The modified Bessel function of the first kind, order 0."""
     x, dtype = self.with_precision()
-    out = x.abs().exp() * x.scaled_bessel(0)
+    out = x.grown(x.scaled_bessel(0), x.abs())
     return out.with_slope(x, "i0", _i0_slope).as_dtype(dtype)
 
   def i0e(self) -> Self:
@@ -218,7 +218,7 @@ class SpecialMixin(CompositeMixin):
   def i1(self) -> Self:
     """The modified Bessel function of the first kind, order 1."""
     x, dtype = self.with_precision()
-    out = x.abs().exp() * x.scaled_bessel(1)
+    out = x.grown(x.scaled_bessel(1), x)
     return out.with_slope(x, "i1", _i1_slope).as_dtype(dtype)
 
   def i1e(self) -> Self:
@@ -226,17 +226,23 @@ class SpecialMixin(CompositeMixin):
     x, dtype = self.with_precision()
     return x.scaled_bessel(1).with_slope(x, "i1e", _i1e_slope).as_dtype(dtype)
 
+  def grown(self, scaled: Self, limit: Self) -> Self:
+    """`scaled * exp(|x|)`, where the product may be finite though exp is not; `limit` at ±inf."""
+    half = (self.abs() * 0.5).exp()
+    return self.isinf().where(limit, scaled * half * half)
+
   def scaled_bessel(self, order: int) -> Self:
     """`I(x) exp(-|x|)` of order 0 or 1: by |x| up to 8, by 1/|x| beyond."""
     x, dtype = self.with_precision()
     size = x.abs()
     near = size <= 8
     f, g = BESSEL[order]
-    inner = ap.polynomial(f, NONE, 8.0, near.where(size, 0.0))
+    inside = near.where(size, 0.0)
+    inner = ap.polynomial(f, NONE, 8.0, inside) * (inside + 4).rsqrt()
     far = near.where(8.0, size)
     outer = ap.polynomial(g, NONE, 1 / 8, far.reciprocal()) / far.sqrt()
-    out = near.where(inner, outer)
-    out = out if order == 0 else (x < 0).where(out * -1, out)
+    outer = outer if order == 0 else (x < 0).where(outer * -1, outer)
+    out = near.where(inner if order == 0 else inner * near.where(x, 0.0) / (inside + 4), outer)
     return x.isnan().where(x.detach(), out).as_dtype(dtype)
 
 
@@ -246,8 +252,8 @@ def erfinv_by_root(s: float) -> float:
 
 
 def _bessel(order: int, x: float) -> float:
-  """I(x)·exp(-|x|), by the series where that has no cancellation: all terms are positive."""
-  term, total, k = (x / 2) ** order, 0.0, 0
+  """I(x)·exp(-|x|)/x^order, by the series where that has no cancellation: all terms are positive."""
+  term, total, k = 0.5**order, 0.0, 0
   while term > 1e-18 * total or k < 4:
     total += term
     k += 1
@@ -258,7 +264,7 @@ def _bessel(order: int, x: float) -> float:
 def _bessel_far(order: int, t: float) -> float:
   """I(x)·exp(-x)·√x for t = 1/x in [0, 1/8]: by the series while exp allows, then by that of large arguments."""
   if t > 1 / 300:
-    return _bessel(order, 1 / t) * math.sqrt(1 / t)
+    return _bessel(order, 1 / t) * math.sqrt(1 / t) / t**order
   mu, term, total = 4.0 * order * order, 1.0, 1.0
   for k in range(1, 12):
     term *= -(mu - (2 * k - 1) ** 2) * t / (8 * k)
@@ -267,8 +273,8 @@ def _bessel_far(order: int, t: float) -> float:
 
 
 def bessel_pair(order: int) -> tuple[Callable[[float], float], Callable[[float], float]]:
-  """(`_bessel`, `_bessel_far`) of an order."""
-  return lambda x: _bessel(order, x), lambda t: _bessel_far(order, t)
+  """(`_bessel` times (4 + x)^(order + 1/2), which is about as large everywhere, `_bessel_far`) of an order."""
+  return lambda x: _bessel(order, x) * (4 + x) ** (order + 0.5), lambda t: _bessel_far(order, t)
 
 
 # made once: the cache of coefficients goes by the function
