@@ -13,7 +13,20 @@ from codegen_kernels import CASES, check, data, garbage, kernel, loop, param
 from tiny_codegen import KernelError, KernelOptError, build_program, compile_kernel, run_passes
 from tiny_codegen.beam import beam_search
 from tiny_codegen.passes import PassContext
-from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, ParamInfo, UOp, dtypes, parse_uop, print_uop, spec
+from tiny_uop import (
+  AddrSpace,
+  Context,
+  KernelInfo,
+  Ops,
+  Opt,
+  OptOps,
+  ParamInfo,
+  UOp,
+  dtypes,
+  parse_uop,
+  print_uop,
+  spec,
+)
 
 
 def test_program(renderer: Any) -> None:
@@ -109,6 +122,22 @@ def test_effects_in_order(run_kernel: Any) -> None:
   for opts in (None, [], [Opt(OptOps.VECTOR, 0, 8)]):
     results = run_kernel(kernel(second), [garbage(16), x, garbage(16)], opts)
     np.testing.assert_array_equal(results[2], (x * 2)[::-1])
+
+
+def test_a_loop_that_goes_on_with_what_it_left(run_kernel: Any, renderer: Any) -> None:
+  """A running sum in a register of the kernel's own: no lanes, threads or copies of the loop's body are chosen."""
+  i, total = loop(64, 0), UOp.alloc(0, dtypes.float32.ptr(1, AddrSpace.REG))
+  kept = total.after(total.index(0).store(0.0), i)
+  added = kept.index(0).store(kept.index(0).load() + param(1, 64).index(i).load())
+  running = kernel(param(0, 64).index(i).store(total.after(added).index(0).load()).end(i))
+  x = data(64)
+  np.testing.assert_allclose(run_kernel(running, [garbage(64), x])[0], np.cumsum(x), rtol=1e-5)
+
+  def measure(program: UOp) -> float:
+    raise AssertionError("nothing to search for")
+
+  with Context(BEAM=2):
+    assert compile_kernel(running, renderer, measure=measure).src[1].arg.opts == ()
 
 
 def test_same_loop_in_a_reduction_and_around_it(run_kernel: Any) -> None:

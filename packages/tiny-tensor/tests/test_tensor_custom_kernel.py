@@ -143,23 +143,59 @@ def test_in_a_jit() -> None:
     np.testing.assert_allclose(step(x).numpy(), 2 * x.numpy() * w.numpy() + 1)
 
 
-def test_near_memory_and_several_stages() -> None:
+def sums(out: Memory, x: Memory) -> UOp:
   """Sums of all elements before each, by memory that the kernel keeps for itself."""
+  total = UOp.alloc(0, dtypes.float64.ptr(1, AddrSpace.REG))
+  i = UOp.range(x.size, 0)
+  start = total.index(0).store(0.0)
+  kept = total.after(start, i)
+  new = kept.index(0).load() + x.flat(i).load()
+  add = kept.index(0).store(new)
+  return out.flat(i).store(total.after(add).index(0).load()).end(i)
 
-  def sums(out: Memory, x: Memory) -> UOp:
-    total = UOp.alloc(0, dtypes.float64.ptr(1, AddrSpace.REG))
-    i = UOp.range(x.size, 0)
-    start = total.index(0).store(0.0)
-    kept = total.after(start, i)
-    new = kept.index(0).load() + x[i].load()
-    add = kept.index(0).store(new)
-    return out[i].store(total.after(add).index(0).load()).end(i)
 
-  x = point(6)
-  out = Tensor.custom_kernel(x.empty_like(), x, fxn=sums)[0]
-  np.testing.assert_allclose(out.numpy(), np.cumsum(x.numpy()))
-  with pytest.raises(TransformError, match="cannot repeat the custom kernel 'sums'"):
-    vmap(lambda v: Tensor.custom_kernel(v.empty_like(), v, fxn=sums)[0])(x.reshape(2, 3))
+def turned(out: Memory, x: Memory) -> UOp:
+  """Groups of four turned around by the threads of a workgroup, through memory that they share, after a first one that
+  leaves something there.
+  """
+  g, t = UOp.range(x.size // 4, 0, AxisType.GLOBAL), UOp.range(4, 1, AxisType.LOCAL)
+  near = UOp.alloc(0, dtypes.float64.ptr(4, AddrSpace.LOCAL))
+  written = near.index(t).store(x.flat(g * 4 + t).load())
+  return out.flat(g * 4 + t).store(near.after(written.barrier()).index(t * -1 + 3).load()).end(g, t)
+
+
+def of_one(fxn: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
+  return lambda x: Tensor.custom_kernel(x.empty_like(), x, fxn=fxn)[0]
+
+
+@pytest.mark.parametrize("device", ["REF", "CPU"])
+def test_near_memory_and_several_stages(device: str) -> None:
+  x = np.random.default_rng(0).standard_normal((3, 2, 4))
+  with Context(DEVICE=device):
+    t = Tensor(x)
+    np.testing.assert_allclose(of_one(sums)(t).numpy().reshape(-1), np.cumsum(x))
+    np.testing.assert_allclose(vmap(of_one(sums))(t[:, 0]).numpy(), np.cumsum(x[:, 0], 1))
+    assert len(vmap(of_one(sums))(t[:, 0].contiguous().realize()).schedule().src) == 1, "one kernel, with a loop more"
+    np.testing.assert_allclose(vmap(vmap(of_one(sums)))(t).numpy(), np.cumsum(x, 2))
+    np.testing.assert_allclose(
+      vmap(lambda a: of_one(sums)(t[0, 0]) * a)(t[:, 0, 0]).numpy()[1], np.cumsum(x[0, 0]) * x[1, 0, 0]
+    )
+
+
+def test_threads_and_the_memory_that_they_share() -> None:
+  x = point(3, 8)
+  expected = x.numpy().reshape(3, 2, 4)[:, :, ::-1].reshape(3, 8)
+  np.testing.assert_allclose(of_one(turned)(x[0]).numpy(), expected[0])
+  np.testing.assert_allclose(vmap(of_one(turned))(x).numpy(), expected)
+  (kernel,) = [u for u in vmap(of_one(turned))(x).uop.toposort if u.op is Ops.SINK and isinstance(u.arg, KernelInfo)]
+  assert kernel.src[0].src[1] is UOp.range(3, 2, AxisType.GLOBAL), "each example is a workgroup of its own"
+
+  def counted(out: Memory, x: Memory) -> UOp:
+    place = UOp.special(x.size, "gidx0")
+    return out.flat(place).store(x.flat(place).load())
+
+  with pytest.raises(TransformError, match="'counted', which counts its threads by SPECIAL"):
+    vmap(lambda v: Tensor.custom_kernel(v.empty_like(), v, fxn=counted)[0])(x)
 
 
 def bad(fxn: Callable[..., Any], *shapes: tuple[int, ...]) -> None:

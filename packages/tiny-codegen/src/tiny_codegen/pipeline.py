@@ -72,12 +72,20 @@ def _optimise(root: UOp, context: PassContext) -> UOp:
   """
   info = root.arg if isinstance(root.arg, KernelInfo) else KernelInfo()
   opts = context.opts if context.opts is not None else info.opts
+  as_written = NOOPT or keeps_memory(root)
   if opts is None:
-    opts = () if NOOPT else choose_opts(root, context.capabilities)
+    opts = () if as_written else choose_opts(root, context.capabilities)
   root = apply_opts(root, tuple(opts), context.capabilities)
-  if not NOOPT:
+  if not as_written:
     root = globals_from_loops(root, context.capabilities)
   return simplify(root).replace(arg=KernelInfo(info.name, tuple(opts)))
+
+
+def keeps_memory(kernel: UOp) -> bool:
+  """Whether a kernel, as it is given, has memory of its own. Nobody chooses optimisations for it then: an iteration of
+  a loop may read what the one before has left there, so that loops have an order.
+  """
+  return any(u.op is Ops.ALLOC for u in kernel.toposort)
 
 
 def _offsets(root: UOp, context: PassContext) -> UOp:
@@ -263,7 +271,7 @@ def compile_kernel(
   does not fit.
   """
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
-  if given is None and BEAM >= 1 and measure is not None and not NOOPT:
+  if given is None and BEAM >= 1 and measure is not None and not NOOPT and not keeps_memory(kernel):
     given = search_opts(kernel, renderer, measure, BEAM.value, build_program, notes)
   return report(build_program(kernel, renderer, given, skip))
 

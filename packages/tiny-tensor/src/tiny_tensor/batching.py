@@ -193,10 +193,15 @@ def _call(b: Batching, u: UOp) -> UOp:
   results = len(written_params(kernel))
   mapped = {results + i for i, s in enumerate(inputs) if s in b.mapped}
   count = b.size
-  made = repeated_kernel(kernel, count, frozenset({*range(results), *mapped})) if isinstance(count, int) else None
+  if not isinstance(count, int):
+    raise tracing.TransformError(
+      f"vmap over the custom kernel {kernel.arg.name!r} needs a batch of known size, got {count.render()}"
+    )
+  made = repeated_kernel(kernel, count, frozenset({*range(results), *mapped}))
   if made is None:
     raise tracing.TransformError(
-      f"vmap cannot repeat the custom kernel {kernel.arg.name!r}: it has near memory, or the batch no known size"
+      f"vmap cannot repeat the custom kernel {kernel.arg.name!r}, which counts its threads by SPECIAL: write them as "
+      "loops, UOp.range(size, number, AxisType.GLOBAL or LOCAL)"
     )
   call = UOp(Ops.CALL, u.dtype, (made, device, *[b.mapped.get(s, s) for s in inputs]), u.arg)
   return call.reshape((b.size, *u.shape))

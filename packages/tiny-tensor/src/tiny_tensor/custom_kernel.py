@@ -15,6 +15,7 @@ from tiny_tensor.base import TensorBase, together
 from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.differentiation import GradientMixin
 from tiny_uop import (
+  AxisType,
   DType,
   KernelInfo,
   Ops,
@@ -30,6 +31,7 @@ from tiny_uop import (
 )
 
 Kernel = Callable[..., Any]
+THREADS = (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP)
 
 
 class Memory:
@@ -202,22 +204,31 @@ def renumbered(kernel: UOp, numbers: dict[int, int]) -> UOp:
 
 
 def repeated_kernel(kernel: UOp, count: int, mapped: frozenset[int]) -> UOp | None:
-  """The kernel in a loop of `count` more, over as many times the memory of the PARAMs `mapped`; None for one with near
-  memory or its own way to count, which cannot stand in a loop."""
+  """The kernel in a loop of `count` more, over as many times the memory of the PARAMs `mapped`; None for one that
+  counts its threads itself.
+
+  Memory that it keeps for itself is in the loop: what is done with it says so, since nothing else may. Such a kernel,
+  and one with threads of its own, is compiled as it is written: the loop goes over workgroups, which share no memory.
+  """
   nodes = kernel.toposort
-  if any(u.op in (Ops.ALLOC, Ops.SPECIAL, Ops.BARRIER, Ops.STAGE) for u in nodes):
+  if any(u.op is Ops.SPECIAL for u in nodes):
     return None
-  loop = UOp.range(count, 1 + max((u.arg[0] for u in nodes if u.op is Ops.RANGE), default=-1))
+  own = any(u.op is Ops.ALLOC or (u.op is Ops.RANGE and u.arg[1] in THREADS) for u in nodes)
+  number = 1 + max((u.arg[0] for u in nodes if u.op is Ops.RANGE), default=-1)
+  loop = UOp.range(count, number, AxisType.GLOBAL if own else AxisType.LOOP)
   done: dict[UOp, UOp] = {}
   for u in nodes:
     src = tuple([done[s] for s in u.src])
     if u.op is Ops.PARAM and u.arg in mapped:
       done[u] = UOp.param(u.arg, u.dtype.base.ptr(count * u.dtype.size))  # type: ignore[attr-defined]
+    elif u.op is Ops.ALLOC:
+      done[u] = u.after(loop)
     elif u.op is Ops.INDEX and (memory := stored_to(u.replace(src=(u,)))).op is Ops.PARAM and memory.arg in mapped:
       offset = loop * memory.dtype.size + src[1]  # type: ignore[attr-defined]
       done[u] = UOp(Ops.INDEX, src[0].dtype, (src[0], offset, *src[2:]))
     elif u.op is Ops.AFTER:
-      done[u] = UOp(Ops.AFTER, src[0].dtype, src)
+      memory, *begun = src[0].src if u.src[0].op is Ops.ALLOC else src[:1]
+      done[u] = UOp(Ops.AFTER, memory.dtype, (memory, *begun, *src[1:]))
     else:
       done[u] = u.with_src(src)
   effects = done[kernel].src
