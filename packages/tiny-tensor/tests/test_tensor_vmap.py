@@ -116,6 +116,26 @@ def test_an_index_per_example() -> None:
   np.testing.assert_array_equal(written, expected)
 
 
+def test_masks() -> None:
+  x = batch(2, 3)
+
+  def marked(v: Tensor, row: Tensor) -> Tensor:
+    v = v * 1
+    v[v > 0.5] = 7.0
+    v[v[:, 0] < 0] = row
+    return v
+
+  expected, row = x.copy(), np.array([1.0, 2.0, 3.0])
+  expected[expected > 0.5] = 7
+  expected[expected[:, :, 0] < 0] = row
+  np.testing.assert_array_equal(vmap(marked, (0, None))(Tensor(x), Tensor(row)).numpy(), expected)
+  chosen = Tensor([True, False, True])
+  np.testing.assert_array_equal(vmap(lambda v: v[0][chosen])(Tensor(x)).numpy(), x[:, 0][:, [0, 2]])
+  for picked in (lambda v: v[v > 0], lambda v: v.masked_select(v > 0), lambda v: v.nonzero()):
+    with pytest.raises(TransformError, match="how many elements a mask picks depends on args\\[0\\].*another shape"):
+      vmap(picked)(Tensor(x))
+
+
 def test_axes_and_containers() -> None:
   x, y = batch(2), batch(4, 2)
 

@@ -159,8 +159,14 @@ class AssignMixin(NormMixin):
     """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the
     last counts.
 
+    A value that is the same for all that a mask picks does not need their count: then nothing is looked at, and it is
+    possible in `vmap` and in `TinyJit`.
+
     Raises IndexError, TypeError or ValueError as reading and `assign` do.
     """
+    if (chosen := self.with_masked(key, x)) is not None:
+      self[...] = chosen
+      return
     entries = self.parse_index(key)
     gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
     result = self[key] if not gathers else self.view_of(entries).gather_axes(gathers, self.front(gathers))
@@ -172,6 +178,17 @@ class AssignMixin(NormMixin):
     new = view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop
     written = write_through(self, view.uop, new)
     assert written, "it has a buffer, of which this is a view"
+
+  def with_masked(self, key: Any, x: Any) -> Self | None:
+    """`self` with `x` where a mask holds; None if the key is more than a mask, or `x` has a value for each place."""
+    mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    if not isinstance(mask, TensorBase) or not dtypes.is_bool(mask.dtype) or not mask.ndim:
+      return None
+    rest = self.shape[mask.ndim :]
+    if mask.shape != self.shape[: mask.ndim] or isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > len(rest):
+      return None
+    value = self.value_for(x, rest)
+    return cast(Self, mask).reshape((*mask.shape, *(1,) * len(rest))).where(value, self)
 
   def front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
     """Whether the axes of index tensors go to the front."""

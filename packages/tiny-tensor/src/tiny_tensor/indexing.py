@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, cast, overload
 
+from tiny_tensor import tracing
 from tiny_tensor.base import TensorBase, together
 from tiny_tensor.conv import ConvMixin
 from tiny_tensor.index_parse import (
@@ -202,6 +203,7 @@ class IndexMixin(ConvMixin):
       found = (self.reshape((1,)) if self.ndim == 0 else self).nonzero()
       return tuple(found.select_axis(1, i, i + 1).squeeze(1) for i in range(int(found.shape[1])))
     # looked at twice, and by sums that look at each element several times
+    tracing.check_count(self.uop)
     flat = self.as_bool().flatten().detach().contiguous()
     count = int(flat.sum().item()) if flat.numel() != 0 else 0
     if self.ndim == 0:

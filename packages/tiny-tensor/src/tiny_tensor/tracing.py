@@ -126,6 +126,18 @@ def check_known(nodes: Iterable[UOp]) -> None:
       )
 
 
+def check_count(root: UOp) -> None:
+  """Raises TransformError where a graph whose true elements are to be counted, for a shape, is not known."""
+  if not _placeholders:
+    return
+  for u in root.walk():
+    if u.op is Ops.BUFFER and u in _placeholders:
+      raise TransformError(
+        f"how many elements a mask picks depends on {_placeholders[u]}: each example would have another shape. Choose "
+        "with mask.where(values, other), which keeps the shape; t[mask] = number is possible, too"
+      )
+
+
 def depends_on_placeholder(root: UOp) -> bool:
   """Whether a graph is not known."""
   return bool(_placeholders) and any(u.op is Ops.BUFFER and u in _placeholders for u in root.walk())
