@@ -65,6 +65,46 @@ def test_layer_forward_and_gradients(make: Callable[[Any], Any], shape: tuple[in
     close(mine.grad, other.grad, 1e-3)
 
 
+WITHOUT_WEIGHTS: list[Callable[[Any], Any]] = [
+  *(lambda n, name=name: getattr(n, name)() for name in (
+    "Identity Flatten ReLU LeakyReLU ReLU6 ELU SELU CELU GELU SiLU Mish Sigmoid Tanh LogSigmoid Hardsigmoid Hardswish "
+    "Hardtanh Softplus Softsign GLU"
+  ).split()),
+  lambda n: n.LeakyReLU(0.2), lambda n: n.GELU("tanh"), lambda n: n.Softmax(dim=1), lambda n: n.LogSoftmax(1),
+  lambda n: n.MaxPool2d(2, 1), lambda n: n.AvgPool2d(3, stride=2, padding=1), lambda n: n.MaxPool1d(2),
+  lambda n: n.AvgPool1d(2), lambda n: n.MaxPool3d(2), lambda n: n.AvgPool3d(2), lambda n: n.AdaptiveAvgPool1d(3),
+  lambda n: n.AdaptiveAvgPool2d((2, 3)), lambda n: n.AdaptiveMaxPool2d(2), lambda n: n.PixelShuffle(2),
+  lambda n: n.Upsample(scale_factor=2, mode="bilinear"), lambda n: n.Flatten(2),
+]  # fmt: skip
+LOSSES: list[tuple[Callable[[Any], Any], bool]] = [
+  *((lambda n, name=name: getattr(n, name)(), name in ("CrossEntropyLoss", "NLLLoss")) for name in (
+    "L1Loss MSELoss SmoothL1Loss HuberLoss CrossEntropyLoss NLLLoss BCELoss BCEWithLogitsLoss KLDivLoss"
+  ).split()),
+  (lambda n: n.CrossEntropyLoss(label_smoothing=0.1, ignore_index=2), True),
+  (lambda n: n.MSELoss(reduction="sum"), False),
+  (lambda n: n.HuberLoss(delta=0.3), False), (lambda n: n.KLDivLoss(reduction="batchmean"), False),
+]  # fmt: skip
+
+
+def test_layers_without_weights_and_losses() -> None:
+  """All of them in one schedule."""
+  found, expected = [], []
+  for make in WITHOUT_WEIGHTS:
+    ours, theirs = make(nn), make(torch.nn)
+    name = type(theirs).__name__
+    shape = (2, 4, 8) if name.endswith("1d") else (2, 2, 4, 4, 6) if name.endswith("3d") else (2, 4, 6, 8)
+    found.append(ours(Tensor(data(*shape))))
+    expected.append(theirs(torch.from_numpy(data(*shape))))
+  inputs, targets = torch.from_numpy(data(4, 3)).sigmoid(), torch.from_numpy(data(3, 4).T.copy()).sigmoid()
+  for loss, of_classes in LOSSES:
+    target = torch.tensor([0, 2, 1, 2]) if of_classes else targets
+    found.append(loss(nn)(Tensor(inputs.numpy()), Tensor(target.numpy())))
+    expected.append(loss(torch.nn)(inputs, target))
+  Tensor.realize(*found)
+  for one, other in zip(found, expected, strict=True):
+    close(one, other)
+
+
 OPTIMISERS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
   ("sgd", lambda p: nn.optim.SGD(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.05)),
   (

@@ -214,6 +214,21 @@ def test_sequential_and_dropout() -> None:
   assert (dropped == 0).sum() > (dense == 0).sum()
 
 
+def test_layers_without_weights() -> None:
+  net = nn.Sequential(nn.Linear(3, 2), nn.LeakyReLU(0.2), nn.Flatten(), nn.Softmax(dim=1))
+  assert list(nn.state.get_state_dict({"net": net})) == ["net.0.weight", "net.0.bias"], "as PyTorch names them"
+  assert len(net) == 4 and repr(net[1]) == "LeakyReLU(0.2)" and repr(net[3]) == "Softmax(dim=1)"
+  x, target = Tensor(data(2, 3)), Tensor([1, 0])
+  out = net[0](x).numpy()
+  powers = np.exp(np.where(out > 0, out, 0.2 * out))
+  np.testing.assert_allclose(net(x).numpy(), powers / powers.sum(1, keepdims=True), rtol=1e-5)
+  loss = nn.CrossEntropyLoss(reduction="sum")(x, target).item()
+  assert loss == pytest.approx(x.cross_entropy(target, reduction="sum").item())
+  for wrong in (lambda: nn.ReLU(slope=2), lambda: nn.MaxPool2d(), lambda: nn.MSELoss(size=1), lambda: nn.Tanh()(x, x)):
+    with pytest.raises(TypeError, match="ReLU: .*slope|MaxPool2d: .*kernel_size|MSELoss: .*size|Tanh takes 1 Tensors"):
+      wrong()
+
+
 WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
   (lambda: nn.Linear(3, 2)(Tensor.ones(4, 5)), ValueError, r"3 features.*\(4, 5\)"),
   (lambda: nn.Conv2d(3, 4, 3)(Tensor.ones(1, 2, 8, 8)), ValueError, r"3.*\(1, 2, 8, 8\)"),

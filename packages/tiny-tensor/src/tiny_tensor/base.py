@@ -137,6 +137,10 @@ class TensorBase:
     """Number of axes."""
     return len(self.uop.shape)
 
+  def dim(self) -> int:
+    """`ndim`."""
+    return self.ndim
+
   @property
   def device(self) -> Devices:
     """Name of the device that the values are, or will be, on; a tuple of names if they are on several (`shard`)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
 from tiny_tensor.reduce import ReduceMixin
@@ -12,6 +12,18 @@ from tiny_tensor.shapes import args_to_tuple, normalize_axis
 from tiny_uop import Ops, dtypes, sint
 
 Pair = tuple[sint, sint]
+T = TypeVar("T", bound=TensorBase)
+
+
+def checked(name: str, *tensors: T) -> tuple[T, ...]:
+  """The tensors. TypeError for a list of them, or an axis among them, which is how PyTorch is called."""
+  wrong = next((t for t in tensors if not isinstance(t, TensorBase)), None)
+  if wrong is not None:
+    raise TypeError(
+      f"{name} takes Tensors, and the axis by its name, got a {type(wrong).__name__}: Tensor.{name}(a, b, dim=0), or "
+      f"Tensor.{name}(*tensors)"
+    )
+  return tensors
 
 
 class JoinMixin(ReduceMixin):
@@ -23,14 +35,11 @@ class JoinMixin(ReduceMixin):
     """Tensors one after the other along `dim`; other sizes must agree. Called as `a.cat(b, c)` or `Tensor.cat(a, b,
     c)`. Tensors of shape (0,) are left out among others, as in PyTorch, but their dtypes count.
     """
-    for t in args:
-      if not isinstance(t, TensorBase):
-        raise TypeError(f"cat takes Tensors, one after the other, got {type(t).__name__} {t!r:.40}")
-    pieces = [t for t in (self, *args) if t.shape != (0,)]
+    tensors = checked("cat", self, *args)
+    pieces = [t for t in tensors if t.shape != (0,)]
     if 0 < len(pieces) <= len(args):
-      dtype = dtypes.promote(*(t.dtype for t in (self, *args)))
+      dtype = dtypes.promote(*(t.dtype for t in tensors))
       return pieces[0].as_dtype(dtype).cat(*pieces[1:], dim=dim)
-    tensors = (self, *args)
     axis = normalize_axis(dim, self.ndim)
     if any(t.ndim != self.ndim or t.ndim == 0 for t in tensors) or any(
       t.shape[:axis] + t.shape[axis + 1 :] != self.shape[:axis] + self.shape[axis + 1 :] for t in tensors
@@ -55,7 +64,7 @@ class JoinMixin(ReduceMixin):
 
   def stack(self, *args: Self, dim: int = 0) -> Self:
     """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)`. ValueError for different shapes."""
-    tensors = (self, *args)
+    tensors = checked("stack", self, *args)
     if any(t.shape != self.shape for t in tensors):
       raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(t.shape) for t in tensors)}")
     first, *rest = [t.unsqueeze(dim) for t in tensors]

@@ -54,7 +54,7 @@ class BatchNorm:
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
 
-BatchNorm2d = BatchNorm3d = BatchNorm
+BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 """The same class: it takes inputs of any number of axes."""
 
 

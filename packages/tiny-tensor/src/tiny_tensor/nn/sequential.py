@@ -5,14 +5,17 @@ from collections.abc import Callable
 from tiny_tensor.tensor import Tensor
 
 
-class Sequential:
-  """Calls its layers one after the other. Any function from Tensor to Tensor is a layer."""
+class Sequential(list[Callable[[Tensor], Tensor]]):
+  """Calls its layers one after the other. Any function from Tensor to Tensor is a layer.
+
+  A list of them: the tensors are called `0.weight`, `2.bias` …, as PyTorch calls them.
+  """
 
   def __init__(self, *layers: Callable[[Tensor], Tensor]) -> None:
-    self.layers = list(layers)
+    super().__init__(layers)
 
   def __call__(self, x: Tensor) -> Tensor:
-    for layer in self.layers:
+    for layer in self:
       x = layer(x)
     return x
 
