@@ -45,10 +45,12 @@ class Loss(Stateless):
 
 
 def _identity(input: Tensor) -> Tensor:
+  """The input."""
   return input
 
 
 def _flatten(input: Tensor, start_dim: int = 1, end_dim: int = -1) -> Tensor:
+  """Axes `start_dim` to `end_dim` as one."""
   return input.flatten(start_dim, end_dim)
 
 
