@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Self, TypeVar
 
 from tiny_tensor import special_tables as tables
@@ -39,10 +38,7 @@ class Effort:
 EFFORT = {32: Effort(8, 26, 12, 18, 5e-9, 6, 4), 64: Effort(20, 50, 20, 66, 0.0, 10, 9)}
 SMALL = 1.5  # the continued fraction is slow below
 NEAR = (tables.LOG_REST.low, tables.LOG_REST.high)
-BERNOULLI = tuple(
-  Fraction(*ratio)
-  for ratio in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798))
-)
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 
 
 class GammaMixin(BesselMixin):
@@ -232,10 +228,10 @@ def _zeta_ahead(s: E, q: E) -> E:
   p = counts.where(s, 2.0)
   t = a.reciprocal()
   ratio = p * t
-  series, factor = ratio * float(BERNOULLI[0] / 2), ratio
+  series, factor = ratio * (BERNOULLI[0] / 2), ratio
   for j in range(2, effort.rest + 1):
     factor = factor * ((p + (2 * j - 3)) * t) * ((p + (2 * j - 2)) * t)
-    series = series + factor * float(BERNOULLI[j - 1] / math.factorial(2 * j))
+    series = series + factor * (BERNOULLI[j - 1] / math.factorial(2 * j))
   rest = (a.log2() * p * -1).exp2() * (a / (p - 1) + series + 0.5)
   return total + counts.where(rest, 0.0)
 
