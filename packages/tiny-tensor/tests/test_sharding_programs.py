@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiny_tensor import Tensor, dtypes
+from tiny_tensor import Context, Tensor, dtypes
 
 Step = Callable[[Tensor, Tensor], Tensor]
 
@@ -47,6 +47,12 @@ STEPS: dict[str, Step] = {
   "counted": lambda x, y: x + Tensor.arange(int(x.shape[1])).to(x.device),
   "sorted": lambda x, y: x.sort(0)[0],
 }
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
 
 
 def placed(values: np.ndarray, count: int, axis: int | None) -> Tensor:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tiny_tensor import Device, Tensor, dtypes, nn
+from tiny_tensor import Context, Tensor, dtypes, nn
 from tiny_tensor.func import checkpoint, grad, jvp, vmap
 from tiny_uop import Ops, Sharding, UOp
 
-ONE = Device.DEFAULT
+ONE = "REF"
 TWO, THREE = (ONE, f"{ONE}:1"), (ONE, f"{ONE}:1", f"{ONE}:2")
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
 
 
 def rows(shape: tuple[int, ...] = (6, 4), devices: tuple[str, ...] = TWO, axis: int | None = 0) -> Tensor:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from tiny_tensor import Device, Tensor, TinyJit, nn
+from tiny_tensor import Context, Tensor, TinyJit, nn
 from tiny_uop import Ops, UOp
 
-ONE = Device.DEFAULT
+ONE = "REF"
 TWO, THREE = (ONE, f"{ONE}:1"), (ONE, f"{ONE}:1", f"{ONE}:2")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
 
 
 class Model:
