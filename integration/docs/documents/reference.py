@@ -26,7 +26,8 @@ def modules() -> list[str]:
 
 def _modules(module: str) -> list[str]:
   tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
-  froms = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == module]
+  # a package whose names are imported when they are used says under TYPE_CHECKING where they come from
+  froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == module]
   inside = [alias.name for node in froms for alias in node.names if alias.name in exports(module)[0]]
   parts = (f"{module}.{name}" for name in (*inside, *BESIDE.get(module, ())))
   return [module, *(name for part in parts for name in _modules(part))]

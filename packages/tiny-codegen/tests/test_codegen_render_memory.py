@@ -270,3 +270,19 @@ def test_maxima_are_three_instructions_and_magnitudes_positive() -> None:
   assert " nsz " not in host().render(program, info_of(program))
   program = linear(param(0, 4).index(i).store(x.maximum(param(2, 4).index(i).load())).end(i))
   assert "call nsz float @llvm.maximum.f32" in host().render(program, info_of(program))
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+@pytest.mark.parametrize("dtype", [F32, dtypes.int64, dtypes.float16])
+def test_known_gates_that_open_the_first_lanes_are_shorter_loads(count: int, dtype: DType) -> None:
+  """LLVM has no instruction for some masks that it knows, and ends the process."""
+  gate = UOp.const(dtypes.bool.vec(8), tuple(lane < count for lane in range(8)))
+  place = param(1, count, dtype).index(number(0), gate)
+  loaded = place.load(UOp.const(dtype.vec(8), 9), dtype=dtype.vec(8))
+  program = linear(param(0, 8, dtype).index(number(0)).store(loaded))
+  name = next(name for name in RENDERERS if "host" in name)
+  numpy_dtype = {F32: np.float32, dtypes.int64: np.int64, dtypes.float16: np.float16}[dtype]
+  out, a = np.zeros(8, numpy_dtype), np.arange(1, count + 1, dtype=numpy_dtype)
+  run_linear(RENDERERS[name](), program, [out, a])
+  assert out.tolist() == [*a.tolist(), *[9] * (8 - count)]
+  assert "masked.load" not in RENDERERS[name]().render(program, info_of(program))

@@ -122,11 +122,34 @@ def _masked_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
   kind, mask = value_type(stored), dtypes.bool.vec(stored.count)
   address = _address(body, index, body.operand(index.src[1]), memory, False)
   other = convert(body, _alternative(body, load), load.dtype, stored)
+  if (first := _first_lanes(gate)) is not None:
+    return _from_memory(body, _load_first(body, address, stored, first, other), load.dtype)
   name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, memory)}"
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
   loaded = body.call(name, kind, (_pointer_type(index, memory), address), ("i32", str(stored.scalar().itemsize)),
                      (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
   return _from_memory(body, _pinned(body, loaded, stored) if body.pin_masked_loads else loaded, load.dtype)
+
+
+def _first_lanes(gate: UOp) -> int | None:
+  """How many lanes a gate opens that is known and opens the first ones, no others; None for any other gate."""
+  known = gate.arg if gate.op is Ops.CONST else tuple([s.arg if s.op is Ops.CONST else None for s in gate.src])
+  if gate.op not in (Ops.CONST, Ops.VECTORIZE) or not isinstance(known, tuple) or None in known:
+    return None
+  count = sum(known)
+  return count if 0 < count and all(known[:count]) else None
+
+
+def _load_first(body: Function, address: str, stored: DType, count: int, other: str) -> str:
+  """A vector of which only the first lanes are in memory, as a shorter vector: LLVM (22.1) has no instruction for some
+  masks that it knows, and then ends the process."""
+  part, plain = stored.scalar().vec(count), f"align {stored.scalar().itemsize}"
+  loaded = body.let(f"load {value_type(part)}, ptr {address}, {plain}")
+  if count == 1:
+    return body.let(f"insertelement {value_type(stored)} {other}, {value_type(part)} {loaded}, i32 0")
+  wide = shuffle(body, loaded, part, [*map(str, range(count)), *["poison"] * (stored.count - count)])
+  lanes = [*range(count), *range(stored.count + count, 2 * stored.count)]
+  return shuffle(body, wide, stored, map(str, lanes), other)
 
 
 def _pinned(body: Function, value: str, kind: DType) -> str:
