@@ -341,6 +341,19 @@ int long
 
 2 x - 1 does not see the least numbers:
 special.ndtri
+
+infinities have the limit as their value, where PyTorch has NaN:
+i0 special.i1 special.modified_bessel_i0 special.modified_bessel_i1 special.airy_ai igamma igammac special.zeta
+
+so have they, and PyTorch rounds the phase of large numbers:
+special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
+
+what leaves the range of numbers is infinite in one and NaN in the other, where recurrences subtract infinities:
+special.chebyshev_polynomial_t special.chebyshev_polynomial_u
+special.chebyshev_polynomial_v special.chebyshev_polynomial_w
+special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
+special.laguerre_polynomial_l special.legendre_polynomial_p
 """)
 
 

@@ -17,12 +17,12 @@ T = TypeVar("T", bound=TensorBase)
 
 def checked(name: str, *tensors: T) -> tuple[T, ...]:
   """The tensors. TypeError for a list of them, or an axis among them, which is how PyTorch is called."""
-  wrong = next((t for t in tensors if not isinstance(t, TensorBase)), None)
-  if wrong is not None:
-    raise TypeError(
-      f"{name} takes Tensors, and the axis by its name, got a {type(wrong).__name__}: Tensor.{name}(a, b, dim=0), or "
-      f"Tensor.{name}(*tensors)"
-    )
+  for wrong in tensors:
+    if not isinstance(wrong, TensorBase):
+      raise TypeError(
+        f"{name} takes Tensors, and the axis by its name, got a {type(wrong).__name__}: Tensor.{name}(a, b, dim=0), or "
+        f"Tensor.{name}(*tensors)"
+      )
   return tensors
 
 

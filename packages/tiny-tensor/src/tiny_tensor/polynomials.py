@@ -146,8 +146,9 @@ def _polynomial(self: E, n: Operand, family: Family, shifted: bool = False) -> E
   x = x * 2 - 1 if shifted else x
   if family.angle is not None and most > MOST_CHEBYSHEV_STEPS:
     out = _of_angle(x, x.const_like(most) if degree is None else degree.as_dtype(x.dtype), family)
-    zero = degree is not None and degree < 0
-    return (zero.where(0.0, out) if isinstance(zero, TensorBase) else out).as_dtype(dtype)
+    if degree is not None:
+      out = (degree < 0).where(0.0, degree.eq(0).where(1.0, out))  # 1 of infinities and NaN, too
+    return out.as_dtype(dtype)
   if most > MOST_STEPS:
     raise ValueError(f"a polynomial {family.name} of degree {most} is a graph of as many steps: {MOST_STEPS} at most")
   before, now = x.const_like(0.0), x.const_like(1.0)
