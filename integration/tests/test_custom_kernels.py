@@ -12,7 +12,7 @@ from tiny_codegen import LLVMRenderer, compile_kernel
 from tiny_tensor import Context, Tensor, TinyJit, vmap
 from tiny_tensor.custom_kernel import Memory
 from tiny_tensor.func import grad
-from tiny_uop import AxisType, BoundsError, KernelInfo, Ops, UOp
+from tiny_uop import AddrSpace, AxisType, BoundsError, KernelInfo, Ops, UOp, dtypes
 
 Array = np.ndarray[Any, Any]
 
@@ -73,6 +73,24 @@ def test_second_derivatives_and_batches() -> None:
   curvature = grad(lambda x: grad(loss)(x).square().sum())(Tensor(a)).numpy()
   np.testing.assert_allclose(curvature, 8 * a @ b @ b.T @ b @ b.T, rtol=1e-4)
   np.testing.assert_allclose(vmap(grad(loss))(Tensor(batch)).numpy(), 2 * batch @ b @ b.T, rtol=1e-4)
+
+
+def running_sums(out: Memory, x: Memory) -> UOp:
+  """A sum that goes on from one place to the next: iterations that have to stay one after the other."""
+  i, total = UOp.range(x.size, 0), UOp.alloc(0, dtypes.float64.ptr(1, AddrSpace.REG))
+  kept = total.after(total.index(0).store(0.0), i)
+  add = kept.index(0).store(kept.index(0).load() + x.flat(i).load())
+  return out.flat(i).store(total.after(add).index(0).load()).end(i)
+
+
+def test_what_a_kernel_keeps_from_place_to_place_is_kept() -> None:
+  x = np.random.default_rng(0).standard_normal((3, 40))
+
+  def summed(t: Tensor) -> Tensor:
+    return Tensor.custom_kernel(t.empty_like(), t, fxn=running_sums)[0]
+
+  np.testing.assert_allclose(summed(Tensor(x)).numpy().reshape(-1), np.cumsum(x))
+  np.testing.assert_allclose(vmap(summed)(Tensor(x)).numpy(), np.cumsum(x, 1))
 
 
 def test_an_access_out_of_bounds_is_found_before_it_happens() -> None:

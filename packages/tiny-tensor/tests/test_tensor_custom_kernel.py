@@ -168,18 +168,16 @@ def of_one(fxn: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
   return lambda x: Tensor.custom_kernel(x.empty_like(), x, fxn=fxn)[0]
 
 
-@pytest.mark.parametrize("device", ["REF", "CPU"])
-def test_near_memory_and_several_stages(device: str) -> None:
+def test_near_memory_and_several_stages() -> None:
   x = np.random.default_rng(0).standard_normal((3, 2, 4))
-  with Context(DEVICE=device):
-    t = Tensor(x)
-    np.testing.assert_allclose(of_one(sums)(t).numpy().reshape(-1), np.cumsum(x))
-    np.testing.assert_allclose(vmap(of_one(sums))(t[:, 0]).numpy(), np.cumsum(x[:, 0], 1))
-    assert len(vmap(of_one(sums))(t[:, 0].contiguous().realize()).schedule().src) == 1, "one kernel, with a loop more"
-    np.testing.assert_allclose(vmap(vmap(of_one(sums)))(t).numpy(), np.cumsum(x, 2))
-    np.testing.assert_allclose(
-      vmap(lambda a: of_one(sums)(t[0, 0]) * a)(t[:, 0, 0]).numpy()[1], np.cumsum(x[0, 0]) * x[1, 0, 0]
-    )
+  t = Tensor(x)
+  np.testing.assert_allclose(of_one(sums)(t).numpy().reshape(-1), np.cumsum(x))
+  np.testing.assert_allclose(vmap(of_one(sums))(t[:, 0]).numpy(), np.cumsum(x[:, 0], 1))
+  assert len(vmap(of_one(sums))(t[:, 0].contiguous().realize()).schedule().src) == 1, "one kernel, with a loop more"
+  np.testing.assert_allclose(vmap(vmap(of_one(sums)))(t).numpy(), np.cumsum(x, 2))
+  np.testing.assert_allclose(
+    vmap(lambda a: of_one(sums)(t[0, 0]) * a)(t[:, 0, 0]).numpy()[1], np.cumsum(x[0, 0]) * x[1, 0, 0]
+  )
 
 
 def test_threads_and_the_memory_that_they_share() -> None:
