@@ -49,7 +49,7 @@ class Loop:
 
 
 def _writes(instruction: Instruction) -> bool:
-  return instruction.name.startswith("st") or instruction.operands.rstrip().endswith(")") is True
+  return instruction.name.startswith("st") or instruction.operands.rstrip().endswith(")")
 
 
 def instructions(disassembly: str) -> list[Instruction]:

@@ -123,7 +123,9 @@ def _masked_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
   address = _address(body, index, body.operand(index.src[1]), memory, False)
   other = convert(body, _alternative(body, load), load.dtype, stored)
   if (first := _first_lanes(gate)) is not None:
-    return _from_memory(body, _load_first(body, address, stored, first, other), load.dtype)
+    return _from_memory(
+      body, _load_first(body, f"{_pointer_type(index, memory)} {address}", stored, first, other), load.dtype
+    )
   name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, memory)}"
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
   loaded = body.call(name, kind, (_pointer_type(index, memory), address), ("i32", str(stored.scalar().itemsize)),
@@ -144,7 +146,7 @@ def _load_first(body: Function, address: str, stored: DType, count: int, other: 
   """A vector of which only the first lanes are in memory, as a shorter vector: LLVM (22.1) has no instruction for some
   masks that it knows, and then ends the process."""
   part, plain = stored.scalar().vec(count), f"align {stored.scalar().itemsize}"
-  loaded = body.let(f"load {value_type(part)}, ptr {address}, {plain}")
+  loaded = body.let(f"load {value_type(part)}, {address}, {plain}")
   if count == 1:
     return body.let(f"insertelement {value_type(stored)} {other}, {value_type(part)} {loaded}, i32 0")
   wide = shuffle(body, loaded, part, [*map(str, range(count)), *["poison"] * (stored.count - count)])
