@@ -120,7 +120,7 @@ def test_debug_lines(kernels: Any, capsys: pytest.CaptureFixture[str]) -> None:
     rf"\s+\d+  REF      add_x+…{number} (µs|ms|s )  {number} GFLOPS{number} GB/s  {number} (B |kB|MB|GB) in use",
     lines[0],
   )
-  assert "copy from REF" in lines[1] and len(lines[0]) == len(lines[1]) <= 120
+  assert "copy 8 B from REF " in lines[1] and len(lines[0]) == len(lines[1]) <= 120
   with Context(DEBUG=5):
     run(kernels.linear(kernels.add(b, a, 7.0)))
   detailed = capsys.readouterr().err

@@ -27,6 +27,7 @@ def public(kind: type) -> set[str]:
     (module.OnlyDevice, (contract.Device,)),
     (module._device_class(module._Mapped), (contract.Device, contract.HostMapped)),
     (module._device_class(module._Importing), (contract.Device, contract.HostImport)),
+    (module._device_class(module._Peers), (contract.Device, contract.Peers)),
     (module._device_class(module._Graphs), (contract.Device, contract.Graphs)),
     (module._device_class(module._Mapped, module._Graphs), (contract.Device, contract.HostMapped, contract.Graphs)),
   ),
@@ -44,7 +45,9 @@ def test_a_device_shows_what_it_claims() -> None:
 def test_whatever_else_is_asked_for_is_an_error() -> None:
   backend: Any = wrap(BACKEND)
   device = backend.open(0)
-  with pytest.raises(BeyondContract, match="has no 'used' in the contract; it has adopt, alloc, close, free, info"):
+  with pytest.raises(
+    BeyondContract, match="no 'used' in the contract; it has adopt, alloc, close, copy_from, free, info"
+  ):
     device.used  # noqa: B018
   with pytest.raises(BeyondContract):
     hasattr(device, "used")  # a question that shared code must not ask

@@ -47,7 +47,7 @@ def device(name: str, files: str, keyword: str, case: str, *says: str) -> Wrong:
 
 OPS, PROGRAMS, GROUPS = "level2_ops", "level3_programs", "level3_workgroups"
 MEMORY, LIFE, ORDER, CLAIMS = "level1_memory", "level4_life_cycle", "level4_order", "level5_capabilities"
-PACKAGE = "level0_package"
+PACKAGE, PEERS = "level0_package", "level5_peers"
 
 WRONG = [
   compiler("RECIPROCAL", OPS, "FDIV", "test_op[FDIV-float32]", "no reciprocal estimate", "for 1.0"),
@@ -99,12 +99,26 @@ WRONG = [
   device("ARGUMENTS", ORDER, "arguments", "test_arguments_belong_to_their_launch", "of another launch are used"),
   device("MAPS_COPY", CLAIMS, "mapped", "test_host_mapped", "view is the memory itself, not a copy of it"),
   device("ADOPTS_COPY", CLAIMS, "import", "test_host_import", "adopt gives a handle of the memory itself"),
+  device(
+    "PEER_EARLY", PEERS, "source", "test_it_comes_after_launches_of_the_source", "the source held before a launch"
+  ),
+  device(
+    "PEER_LATE", PEERS, "changes", "test_what_changes_the_source_comes_after_it[launch]", "changed what was copied"
+  ),
+  device("PEER_AT_ONCE", PEERS, "target", "test_it_comes_after_launches_of_the_target", "overwrote what was copied"),
+  device(
+    "PEER_START", PEERS, "contents", "test_contents[1-3-5]", "from byte 5 of one device to byte 3", "both offsets"
+  ),
+  device("PEER_FORWARDS", PEERS, "within", "test_within_one_device[90-1-0]", "from byte 0 of a memory", "memmove"),
+  device("PEER_FORGETS", PEERS, "again", "test_what_reaches_is_asked_again", "reaches said True, and now False"),
   device("GRAPHS", CLAIMS, "claimed", "test_what_is_claimed_is_there[graphs]", "has no make_graph, run_graph"),
   device("ARCH", CLAIMS, "record", "test_record_is_consistent", "expected: python", "got:      snake"),
   device("OLD", PACKAGE, "api", "test_api_version", "it is written for version 0.3 of the contract"),
   device("ANY_INDEX", PACKAGE, "beyond", "test_open_beyond_the_last_device_is_unavailable", "expected: Unavailable"),
 ]
-RIGHT = Wrong("wrong_backends.devices:QUEUED", f"{MEMORY} {LIFE} {ORDER}", "not memory_can and not close", "", ())
+RIGHT = Wrong(
+  "wrong_backends.devices:QUEUED", f"{MEMORY} {LIFE} {ORDER} {PEERS}", "not memory_can and not close", "", ()
+)
 
 
 Cases = dict[str, dict[str, Any]]

@@ -37,7 +37,10 @@ class CPUDevice:
     """`memory_limit`: bytes to give out at most; 0 means the machine's memory."""
     # types that the processor lacks are emulated by tiny-codegen
     names = frozenset(d.name for d in dtypes.all)
-    capabilities = Capabilities(dtypes=names, host_mapped=True, host_import=True, graphs=has_native_functions())
+    graphs = has_native_functions()
+    capabilities = Capabilities(
+      dtypes=names, host_mapped=True, host_import=True, graphs=graphs, peers=True, peer_graphs=graphs
+    )
     self.info = DeviceInfo("CPU", str(host_arch()), memory_limit or memory_bytes(), capabilities)
     self.allocator = Allocator(self.info.memory)
     self.pool = _pool
@@ -80,6 +83,19 @@ class CPUDevice:
     """Memory of this process as a buffer."""
     return self.allocator.adopt(data)
 
+  def reaches(self, source: CPUDevice) -> bool:
+    """The capability `Peers`: all of them are this process."""
+    return True
+
+  def copy_from(
+    self, memory: Block, offset: int, source: CPUDevice, source_memory: Block, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    """The capability `Peers`: launches are synchronous, so nothing is pending on either device."""
+    start = time.perf_counter()
+    self._copy(_window(memory, offset, nbytes), _window(source_memory, source_offset, nbytes))
+    return time.perf_counter() - start if wait else None
+
   def load(self, binary: Binary) -> Program:
     """Link the object code. It is unlinked when the program is dropped. With DEBUG=7, print its assembly."""
     if DEBUG >= 7:
@@ -119,7 +135,8 @@ class CPUDevice:
     return time.perf_counter() - start if wait else None
 
   def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Block]) -> Graph:
-    """See the capability `Graphs`. Raises ValueError for what `launch` would refuse."""
+    """See the capability `Graphs`. Raises ValueError for what `launch` would refuse. Memories and programs of any of
+    these devices are this process's."""
     native = native_functions()
     assert native is not None, "claimed only where there are native functions"
     return Graph(native, calls, memories)

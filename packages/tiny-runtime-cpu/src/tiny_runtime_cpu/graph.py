@@ -117,7 +117,8 @@ class Graph:
     if isinstance(call, GraphKernel):
       extent = 0 if 0 in call.global_size else call.global_size[0]
       return (extent, *divide(extent, useful, limit))
-    if self._addresses[call.target[0]] == self._addresses[call.source[0]]:  # they may overlap: one part
+    target, source = (self._addresses[position] + offset for position, offset in (call.target, call.source))
+    if abs(target - source) < call.nbytes:  # they overlap: one part
       return call.nbytes, 1, 1
     return (call.nbytes, *divide(call.nbytes, useful, limit))
 

@@ -18,7 +18,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 
-API: tuple[int, int] = (1, 3)
+API: tuple[int, int] = (1, 4)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -72,6 +72,10 @@ class Capabilities:
   """Memory has contents before anything is written to it, as a file has; reading it first is no error."""
   graphs: bool = False
   """Implements `Graphs`: a list of launches is one submission."""
+  peers: bool = False
+  """Implements `Peers`: copies from another device of the same backend do not go through the host. (Since 1.4.)"""
+  peer_graphs: bool = False
+  """With `graphs` and `peers`: a graph may have calls of several devices; see `Graphs`. (Since 1.4.)"""
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,15 @@ class GraphCopy:
 
 @runtime_checkable
 class Graphs(Protocol):
-  """Optional, claimed by `Capabilities.graphs`: launches prepared once, then run as one submission, in order."""
+  """Optional, claimed by `Capabilities.graphs`: launches prepared once, then run as one submission, in order.
+
+  Where `Capabilities.peer_graphs` is claimed as well, a graph may be of several devices of the backend, which all claim
+  it and reach each other (`Peers.reaches`): the one whose methods are called, and others. A call runs on the device
+  that loaded its program, over memories of that device; a GraphCopy is between any two. Calls that are of different
+  devices and have no memory in common may run at the same time; else they run in order. A run comes after all launches
+  so far on all of these devices, and what comes later on any of them comes after it. Nobody calls the others
+  meanwhile.
+  """
 
   def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
     """Prepare a list of calls over `memories`. The graph is dropped when nothing holds it; whoever made it keeps
@@ -215,6 +227,27 @@ class Graphs(Protocol):
     (position, the memory to use there), `kernels` (index of a call, the same program and buffers with other integers
     and sizes). Both are empty in the usual case, which should cost as little as one launch. `wait` and errors: see
     `Device.launch`."""
+
+
+@runtime_checkable
+class Peers(Protocol):
+  """Optional, claimed by `Capabilities.peers`: copies between devices of one backend, which nothing waits for."""
+
+  def reaches(self, source: Any) -> bool:
+    """Whether `copy_from` can be used with this other device, which the same backend opened and which is open: what
+    does not can be copied by way of the host. Does once what is needed for it, and is called before the first copy;
+    the answer holds for as long as both devices are open."""
+
+  def copy_from(
+    self, memory: Memory, offset: int, source: Any, source_memory: Memory, source_offset: int, nbytes: int, wait: bool
+  ) -> float | None:
+    """Copy `nbytes` ≥ 1 bytes, at any places, from a memory of `source` to a memory of this device. `source` is a
+    device that it reaches, or this device itself: then it is as memmove, also from one memory to itself.
+
+    It comes after all launches so far on both devices, and whatever comes later on either of them (launches, reads,
+    writes, frees) comes after it. Nobody calls the other device meanwhile. `wait`: see `Device.launch`. Raises
+    DeviceLost if either device died; shared code asks both, by `sync`, which it was.
+    """
 
 
 @runtime_checkable

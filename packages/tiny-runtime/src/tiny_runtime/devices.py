@@ -138,7 +138,7 @@ class Devices:
     if DEBUG >= 1:
       print(f"device   {name:<8} {plugin.distribution}: {device.info.arch}"[:120], file=sys.stderr)
     compiler = self._compiler(plugin, backend, device.info.arch)
-    return OpenDevice(name, device, compiler, plugin.distribution, self._forget)
+    return OpenDevice(name, device, compiler, plugin.distribution, self._forget, backend)
 
   def _compiler(self, plugin: Plugin, backend: contract.Backend, arch: str) -> contract.Compiler:
     try:

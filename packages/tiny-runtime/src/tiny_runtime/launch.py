@@ -15,7 +15,7 @@ from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.measure import measure_on
 from tiny_runtime.opened import OpenDevice
-from tiny_runtime.printing import print_binary, print_launch
+from tiny_runtime.printing import print_binary, print_launch, short
 from tiny_uop import Ops, UOp, evaluate
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 
@@ -109,6 +109,10 @@ class KernelLaunch:
     """Names of the variables that it uses."""
     return self.loaded.binary.variables
 
+  def devices(self) -> set[OpenDevice]:
+    """What it runs on."""
+    return {self.loaded.opened}
+
   def reads(self) -> list[int]:
     """Which arguments the kernel reads."""
     return [slot for slot, read, _ in self.uses if read]
@@ -150,7 +154,7 @@ class KernelLaunch:
 
 
 class CopyLaunch:
-  """A copy of one buffer's contents into another, on any two devices."""
+  """A copy of one buffer's contents into another, on any two devices: directly, where one reaches the other."""
 
   __slots__ = ("buffers",)
   variables: tuple[str, ...] = ()
@@ -175,6 +179,10 @@ class CopyLaunch:
   def bind(self, values: Mapping[str, int]) -> None:
     """A copy has no variables."""
 
+  def devices(self) -> set[OpenDevice]:
+    """Those of target and source."""
+    return {buffer.opened for buffer in self.buffers}
+
   def reads(self) -> list[int]:
     """Which arguments are read."""
     return [1]
@@ -192,18 +200,32 @@ class CopyLaunch:
   def run(self) -> None:
     """Copy. RuntimeError for copying what was never written."""
     target, source = self.buffers
+    nbytes, debug, seconds = target.nbytes, DEBUG.value >= 2, 0.0
     start = time.perf_counter()
-    if target.nbytes:
-      self._copy(target, source)
-    else:
+    direct = target.opened.reaches(source.opened)
+    if not nbytes:
       target.to_write()
-    seconds = time.perf_counter() - start if DEBUG >= 2 else 0.0
-    GlobalCounters.count(1, 0, 2 * target.nbytes, seconds)
-    if DEBUG >= 2:
-      print_launch(target.opened.name, f"copy from {source.device}", seconds, 0, 2 * target.nbytes)
+    elif direct:
+      read = source.to_read()
+      seconds = target.opened.copy_from(target.to_write(), source.opened, read, nbytes, debug) or 0.0
+    else:
+      self._through_the_host(target, source)
+      seconds = time.perf_counter() - start if debug else 0.0
+    GlobalCounters.count(1, 0, 2 * nbytes, seconds)
+    way = self.count_way(direct)
+    if debug:
+      print_launch(target.opened.name, f"copy {short(nbytes)} from {source.device}{way}", seconds, 0, 2 * nbytes)
+
+  def count_way(self, direct: bool) -> str:
+    """Count the bytes of a copy between two devices that compute, and say how it went. Empty for any other copy."""
+    target, source = self.buffers
+    if target.device == source.device or not all(device.capabilities.kernels for device in self.devices()):
+      return ""
+    GlobalCounters.count_copy(target.nbytes, direct)
+    return ", peer" if direct else ", by host"
 
   @staticmethod
-  def _copy(target: Buffer, source: Buffer) -> None:
+  def _through_the_host(target: Buffer, source: Buffer) -> None:
     # the source's lock is given back before the target's is taken, so two copies in opposite directions cannot block
     # each other
     memory, offset = source.to_read()

@@ -10,12 +10,15 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import (
+  Backend,
   Compiler,
   Device,
   Graph,
@@ -25,6 +28,7 @@ from tiny_runtime.contract import (
   HostImport,
   HostMapped,
   Memory,
+  Peers,
   Program,
 )  # fmt: skip
 from tiny_runtime.counters import GlobalCounters
@@ -32,10 +36,12 @@ from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugin import describe
 
 T = TypeVar("T")
+_numbers = count()
 
 
 class OpenDevice:
-  """A `Device` of the contract, made safe to call from several threads. `compiler` is None for storage."""
+  """A `Device` of the contract, made safe to call from several threads. `compiler` and
+  `backend` are None for storage."""
 
   def __init__(
     self,
@@ -44,6 +50,7 @@ class OpenDevice:
     compiler: Compiler | None = None,
     distribution: str = "",
     on_lost: Callable[[OpenDevice], None] | None = None,
+    backend: Backend | None = None,
   ) -> None:
     self.name = name
     self.device = device
@@ -51,8 +58,11 @@ class OpenDevice:
     self.distribution = distribution
     self.info = device.info
     self.capabilities = device.info.capabilities
+    self.backend = backend
     self.lost = ""
     self._on_lost = on_lost
+    self._number = next(_numbers)
+    self._reached: WeakKeyDictionary[OpenDevice, bool] = WeakKeyDictionary()
     self._lock = threading.Lock()
     self._released: deque[Memory] = deque()
 
@@ -133,16 +143,30 @@ class OpenDevice:
         if self._released:
           self._free_released()
 
-  def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory]) -> Graph:
-    """Prepare a list of calls. Only where `capabilities.graphs`."""
+  def make_graph(
+    self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory], others: Sequence[OpenDevice] = ()
+  ) -> Graph:
+    """Prepare a list of calls. Only where `capabilities.graphs`; with calls of `others`, `shares_graphs` with each."""
     device = self.device
     assert isinstance(device, Graphs)
-    return self._call(f"preparing a graph of {len(calls)} launches on {self.name}", device.make_graph, calls, memories)
+    action = f"preparing a graph of {len(calls)} launches on {self.name}"
+    if not others:
+      return self._call(action, device.make_graph, calls, memories)
+    with self._together(others, action):
+      return device.make_graph(calls, memories)
 
   def run_graph(
-    self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]]
+    self,
+    graph: Graph,
+    memories: Sequence[tuple[int, Memory]],
+    kernels: Sequence[tuple[int, GraphKernel]],
+    others: Sequence[OpenDevice] = (),
   ) -> None:
     """Run a graph with these changes. A hot path, as `launch` is: `with` would take twice as long."""
+    if others:
+      with self._together(others, f"a captured graph on {self.name} and {', '.join(other.name for other in others)}"):
+        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
+      return
     lock = self._lock
     lock.acquire()
     try:
@@ -156,6 +180,73 @@ class OpenDevice:
         self._free_released()
       lock.release()
     raise self._gone(f"a captured graph on {self.name}")
+
+  def shares_graphs(self, other: OpenDevice) -> bool:
+    """Whether one graph may have calls of both devices."""
+    return (
+      self.capabilities.graphs and self.capabilities.peer_graphs
+      and other.capabilities.graphs and other.capabilities.peer_graphs
+      and self.reaches(other) and other.reaches(self)
+    )  # fmt: skip
+
+  def reaches(self, source: OpenDevice) -> bool:
+    """Whether `copy_from` can be used: both devices, or the one that they are, claim `peers`, are of one backend, and
+    one reaches the other."""
+    if not (self.capabilities.peers and source.capabilities.peers):
+      return False
+    if source is self:
+      return True
+    if self.backend is None or self.backend is not source.backend:
+      return False
+    found = self._reached.get(source)
+    if found is None:
+      assert isinstance(self.device, Peers)
+      with self._together((source,), f"asking {self.name} whether it reaches {source.name}"):
+        found = self._reached[source] = bool(self.device.reaches(source.device))
+    return found
+
+  def copy_from(
+    self, to: tuple[Memory, int], source: OpenDevice, of: tuple[Memory, int], nbytes: int, wait: bool
+  ) -> float | None:
+    """Copy bytes from (memory, byte offset) of a device that this one `reaches`. Seconds if `wait`."""
+    with self._together((source,), f"copying {nbytes} bytes from {source.name} to {self.name}"):
+      return self.device.copy_from(*to, source.device, *of, nbytes, wait)  # type: ignore[attr-defined,no-any-return]
+
+  @contextmanager
+  def _together(self, others: Sequence[OpenDevice], action: str) -> Iterator[None]:
+    """Nobody else calls this device and these others meanwhile. Locks are taken in the order in which devices were
+    opened, so that two copies in opposite directions do not wait for each other."""
+    everyone = sorted({self, *others}, key=lambda device: device._number)
+    locks = [device._lock for device in everyone]  # `abandon` replaces them
+    for lock in locks:
+      lock.acquire()
+    try:
+      for device in everyone:
+        if device.lost:
+          raise device._gone(action)
+      try:
+        yield
+      except DeviceLost as error:
+        raise self._whose(error, everyone, action) from error
+      except Exception as error:
+        raise self._translate(error, action) from error
+    finally:
+      for device in everyone:
+        device._free_released()
+      for lock in reversed(locks):
+        lock.release()
+
+  def _whose(self, error: DeviceLost, everyone: Sequence[OpenDevice], action: str) -> BackendError:
+    """The loss of one of several devices: each that cannot be waited for is lost; this one, if all can."""
+    lost: list[tuple[OpenDevice, DeviceLost]] = []
+    for device in everyone:
+      try:
+        device.device.sync()
+      except DeviceLost as found:
+        lost.append((device, found))
+      except Exception:  # whatever it is, it is no loss
+        continue
+    return [device._translate(found, action) for device, found in lost or [(self, error)]][0]
 
   def sync(self) -> None:
     """Wait for all launches."""

@@ -1,4 +1,5 @@
-"""Pieces of a captured graph: launches that one device takes as one submission, and the rest, one by one."""
+"""Pieces of a captured graph: launches that one device takes as one submission, also for others that share graphs
+with it, and the rest, one by one."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Piece(Protocol):
 
 
 class LoopPiece:
-  """Launched one by one: copies between devices, and devices without graphs."""
+  """Launched one by one: copies between devices that share no graph, and devices without graphs."""
 
   def __init__(self, launches: Sequence[Launch]) -> None:
     self.launches = launches
@@ -56,15 +57,17 @@ class LoopPiece:
 
 
 class DevicePiece(LoopPiece):
-  """One submission to a device with graphs.
+  """One submission to a device with graphs. `others` are the devices that share it.
 
   Where a buffer cannot be used (it was freed, or an input was never written), the launches are run one by one, so that
   the error names the kernel; and with DEBUG=2, which wants the time of each.
   """
 
-  def __init__(self, opened: OpenDevice, launches: Sequence[Launch]) -> None:
+  def __init__(self, opened: OpenDevice, launches: Sequence[Launch], others: Sequence[OpenDevice] = ()) -> None:
     super().__init__(launches)
-    self.opened = opened
+    self.opened, self.others = opened, tuple(others)
+    copies = [launch for launch in launches if isinstance(launch, CopyLaunch) and len(launch.devices()) > 1]
+    self._between = sum(launch.buffers[0].nbytes for launch in copies)  # bytes that go from device to device
     self._graph: Graph | None = None
     self._frees = 0
     self._changed: dict[int, Buffer] = {}
@@ -91,12 +94,15 @@ class DevicePiece(LoopPiece):
       memories = self._memories()
       if memories is None:
         return super().run()
-      self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()) if self._rebound else ())
+      kernels = tuple(self._rebound.items()) if self._rebound else ()
+      self.opened.run_graph(self._graph, memories, kernels, self.others)
       self._changed.clear()
       self._rebound.clear()
     else:
-      self.opened.run_graph(self._graph, (), ())
+      self.opened.run_graph(self._graph, (), (), self.others)
     GlobalCounters.count(*self._totals, 0.0)
+    if self._between:
+      GlobalCounters.count_copy(self._between, True)
     return None
 
   def replaced(self, index: int, slot: int) -> None:
@@ -141,7 +147,7 @@ class DevicePiece(LoopPiece):
           calls.append(GraphCopy((to, target.offset), (of, source.offset), target.nbytes))
     except RuntimeError:
       return False  # the launches will raise it
-    self._graph = self.opened.make_graph(calls, [memories[n] for n in range(len(memories))])
+    self._graph = self.opened.make_graph(calls, [memories[n] for n in range(len(memories))], self.others)
     self._changed.clear()
     self._rebound.clear()
     return True
@@ -169,12 +175,33 @@ class DevicePiece(LoopPiece):
 
 def cut(launches: Sequence[Launch]) -> list[Piece]:
   """The launches in pieces, each as long as can be."""
-  groups = [(opened, list(group)) for opened, group in groupby(launches, graph_device)]
-  return [LoopPiece(group) if opened is None else DevicePiece(opened, group) for opened, group in groups]
+  lead = _leads(launches)
+  pieces: list[Piece] = []
+  for opened, group in groupby(launches, lambda launch: _device_of(launch, lead)):
+    own = list(group)
+    if opened is None:
+      pieces.append(LoopPiece(own))
+      continue
+    devices = dict.fromkeys(device for launch in own for device in launch.devices())
+    pieces.append(DevicePiece(opened, own, [device for device in devices if device is not opened]))
+  return pieces
 
 
-def graph_device(launch: Launch) -> OpenDevice | None:
+def _leads(launches: Sequence[Launch]) -> dict[OpenDevice, OpenDevice]:
+  """For each device with graphs the one to submit them to: the first of those that share graphs with each other, in
+  the order in which launches use them; usually itself."""
+  devices = dict.fromkeys(device for launch in launches for device in launch.devices() if device.capabilities.graphs)
+  groups: list[list[OpenDevice]] = []
+  for device in devices:
+    own = next((group for group in groups if all(device.shares_graphs(other) for other in group)), None)
+    if own is None:
+      groups.append([device])
+    else:
+      own.append(device)
+  return {device: group[0] for group in groups for device in group}
+
+
+def _device_of(launch: Launch, lead: dict[OpenDevice, OpenDevice]) -> OpenDevice | None:
   """The device with graphs that a launch can be submitted to."""
-  devices = {buffer.opened for buffer in launch.buffers} if isinstance(launch, CopyLaunch) else {launch.loaded.opened}
-  opened = devices.pop()
-  return opened if not devices and opened.capabilities.graphs else None
+  leads = {lead.get(device) for device in launch.devices()}
+  return leads.pop() if len(leads) == 1 else None

@@ -50,3 +50,9 @@ def amount(nbytes: int) -> str:
     if nbytes < limit:
       return f"{nbytes / limit * 1000:6.2f} {unit}"
   return f"{nbytes / 10**9:6.2f} GB"
+
+
+def short(nbytes: int) -> str:
+  """`1.5 MB`: as short as it can be said."""
+  number, unit = amount(nbytes).split()
+  return f"{float(number):.3g} {unit}"

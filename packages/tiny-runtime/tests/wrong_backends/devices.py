@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from tiny_runtime import OutOfMemory, Unavailable
 from tiny_runtime.contract import Device
 from tiny_runtime.ref import RefDevice
+from tiny_runtime.ref.device import ARCH as ARCHITECTURE
 from tiny_runtime.ref.device import LIMIT, RefMemory, RefProgram
 from wrong_backends import Backend
 
@@ -146,7 +148,9 @@ class Queued(RefDevice):
   def __init__(self) -> None:
     super().__init__()
     self.info = replace(self.info, capabilities=replace(self.info.capabilities, host_mapped=False, host_import=False))
-    self.pending: list[Callable[[], float | None]] = []
+    self.pending: deque[Callable[[], float | None]] = deque()
+    self.done = 0
+    """How many were taken out of that so far."""
     self.freed: list[RefMemory] = []
 
   def alloc(self, nbytes: int) -> RefMemory:
@@ -189,8 +193,39 @@ class Queued(RefDevice):
       self.run_pending()
 
   def run_pending(self) -> float | None:
-    pending, self.pending = self.pending, []
-    return [run() for run in pending][-1] if pending else None
+    return self.run_until(self.total)
+
+  @property
+  def total(self) -> int:
+    return self.done + len(self.pending)
+
+  def run_until(self, number: int) -> float | None:
+    seconds = None
+    while self.done < number:
+      step = self.pending.popleft()
+      self.done += 1
+      seconds = step()
+    return seconds
+
+  def copy_from(
+    self, memory: RefMemory, offset: int, source: Any, source_memory: RefMemory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    places = (memory, offset, source, source_memory, source_offset)
+    if source is not self:
+      self.wait_for_source(source)
+    self.pending.append(lambda: RefDevice.copy_from(self, *places, nbytes, True))
+    if source is not self:
+      self.hold_source(source)
+    return self.run_pending() if wait else None
+
+  def wait_for_source(self, source: Queued) -> None:
+    number = source.total
+    self.pending.append(lambda: source.run_until(number))
+
+  def hold_source(self, source: Queued) -> None:
+    number = self.total
+    source.pending.append(lambda: self.run_until(number))
 
 
 class ReadsTooEarly(Queued):
@@ -227,6 +262,55 @@ class SharesArguments(Queued):
     return lambda: RefDevice.launch(self, *arguments, (), (), True)
 
 
+class CopiesBeforeTheSourceIsReady(Queued):
+  def wait_for_source(self, source: Queued) -> None:
+    pass
+
+
+class LetsTheSourceGoOn(Queued):
+  def hold_source(self, source: Queued) -> None:
+    pass
+
+
+class CopiesAtOnce(Queued):
+  """Without waiting for its own launches."""
+
+  def copy_from(
+    self, memory: RefMemory, offset: int, source: Any, source_memory: RefMemory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    source.run_pending()
+    return RefDevice.copy_from(self, memory, offset, source, source_memory, source_offset, nbytes, wait)
+
+
+class CopiesFromTheStart(RefDevice):
+  def copy_from(
+    self, memory: RefMemory, offset: int, source: Any, source_memory: RefMemory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    return super().copy_from(memory, offset, source, source_memory, 0, nbytes, wait)
+
+
+class CopiesForwards(RefDevice):
+  """As memcpy may."""
+
+  def copy_from(
+    self, memory: RefMemory, offset: int, source: Any, source_memory: RefMemory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    for n in range(nbytes):
+      super().copy_from(memory, offset + n, source, source_memory, source_offset + n, 1, wait)
+    return 1e-6
+
+
+class ForgetsWhatItReaches(RefDevice):
+  asked = 0
+
+  def reaches(self, source: Any) -> bool:
+    self.asked += 1
+    return self.asked < 2
+
+
 class MapsACopy(RefDevice):
   def view(self, memory: RefMemory) -> memoryview:
     return memoryview(bytearray(memory.bytes()))
@@ -247,6 +331,16 @@ class ClaimsAnotherArch(RefDevice):
   def __init__(self) -> None:
     super().__init__()
     self.info = replace(self.info, arch="snake")
+
+
+class Two(Backend):
+  """Two devices, both wrong."""
+
+  def probe(self) -> list[str]:
+    return [ARCHITECTURE] * 2
+
+  def open(self, index: int) -> Device:
+    return self.make_device() if index < 2 else super().open(8)
 
 
 class OldBackend(Backend):
@@ -301,12 +395,18 @@ THREAD = Backend(device=BelongsToAThread)
 NO_TIME = Backend(device=ReturnsNoTime)
 RAISES = Backend(device=RaisesItsOwn)
 ENDS = Backend(device=EndsTheProcess)
-QUEUED = Backend(device=Queued)
+QUEUED = Two(device=Queued)
 READ_EARLY = Backend(device=ReadsTooEarly)
 WRITE_EARLY = Backend(device=WritesTooEarly)
 FREE_EARLY = Backend(device=FreesTooEarly)
 BACKWARDS = Backend(device=RunsBackwards)
 ARGUMENTS = Backend(device=SharesArguments)
+PEER_EARLY = Two(device=CopiesBeforeTheSourceIsReady)
+PEER_LATE = Two(device=LetsTheSourceGoOn)
+PEER_AT_ONCE = Two(device=CopiesAtOnce)
+PEER_START = Two(device=CopiesFromTheStart)
+PEER_FORWARDS = Two(device=CopiesForwards)
+PEER_FORGETS = Two(device=ForgetsWhatItReaches)
 MAPS_COPY = Backend(device=MapsACopy)
 ADOPTS_COPY = Backend(device=AdoptsACopy)
 GRAPHS = Backend(device=ClaimsGraphs)

@@ -128,6 +128,21 @@ class _Importing:
     return Opaque(self._hidden.adopt(data))
 
 
+class _Peers:
+  __slots__ = ()
+
+  def reaches(self: Any, source: OnlyDevice) -> bool:
+    return bool(self._hidden.reaches(source._hidden))
+
+  def copy_from(
+    self: Any, memory: Opaque, offset: int, source: OnlyDevice, source_memory: Opaque, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    places = (memory._hidden, offset, source._hidden, source_memory._hidden, source_offset)
+    seconds: float | None = self._hidden.copy_from(*places, nbytes, wait)
+    return seconds if wait else None
+
+
 class _Graphs:
   __slots__ = ()
 
@@ -162,7 +177,9 @@ def wrap_device(device: Device) -> Device:
   if isinstance(device, OnlyDevice):
     return device
   record = device.info.capabilities
-  claims = ((record.host_mapped, _Mapped), (record.host_import, _Importing), (record.graphs, _Graphs))
+  claims = (
+    (record.host_mapped, _Mapped), (record.host_import, _Importing), (record.peers, _Peers), (record.graphs, _Graphs),
+  )  # fmt: skip
   return _device_class(*(extra for claimed, extra in claims if claimed))(device)
 
 
@@ -192,9 +209,15 @@ class OnlyBackend(_Only):
     return OnlyCompiler(self._hidden.compiler(arch))
 
 
+_wrapped: dict[int, OnlyBackend] = {}
+
+
 def wrap(backend: Backend) -> Backend:
-  """The backend with the methods of the contract."""
-  return backend if isinstance(backend, OnlyBackend) else OnlyBackend(backend)
+  """The backend with the methods of the contract; the same object again for the same one, since devices of one backend
+  may have things in common."""
+  if isinstance(backend, OnlyBackend):
+    return backend
+  return _wrapped.setdefault(id(backend), OnlyBackend(backend))
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Level 5: what the capability record claims. A claim that fails is a failure. Graphs are in the file beside; types are
-tried at levels 2 and 3, workgroups at level 3."""
+"""Level 5: what the capability record claims. A claim that fails is a failure. Graphs and peers are in the files
+beside; types are tried at levels 2 and 3, workgroups at level 3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tiny_runtime.contract import Capabilities
 from tiny_runtime.discovery import plugins
 from tiny_uop import dtypes
 
-METHODS = {"host_mapped": ("view",), "host_import": ("adopt",), "graphs": ("make_graph", "run_graph")}
+METHODS = {
+  "host_mapped": ("view",),
+  "host_import": ("adopt",),
+  "graphs": ("make_graph", "run_graph"),
+  "peers": ("reaches", "copy_from"),
+  "peer_graphs": ("make_graph", "run_graph", "reaches", "copy_from"),
+}
 """What a device has that makes the claim."""
 
 SUITES = {
@@ -28,6 +34,8 @@ SUITES = {
   "host_import": "test_host_import",
   "persistent": "test_persistent",
   "graphs": "test_level5_graphs",
+  "peers": "test_level5_peers",
+  "peer_graphs": "test_level5_peer_graphs",
 }
 """What tries each claim of the record."""
 

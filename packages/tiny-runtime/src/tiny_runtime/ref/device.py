@@ -48,7 +48,7 @@ class RefDevice:
   def __init__(self) -> None:
     names = frozenset(d.name for d in dtypes.all)
     capabilities = Capabilities(
-      dtypes=names, local_memory=1 << 16, max_local_size=1024, host_mapped=True, host_import=True
+      dtypes=names, local_memory=1 << 16, max_local_size=1024, host_mapped=True, host_import=True, peers=True
     )
     self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0
@@ -89,6 +89,22 @@ class RefDevice:
     memory = RefMemory(0)
     memory.data = data
     return memory
+
+  def reaches(self, source: RefDevice) -> bool:
+    """The optional capability `Peers`: all REF devices are in one process, so each can read the memory of all. Yours
+    asks the driver, and lets itself use the other's memory."""
+    return True
+
+  def copy_from(
+    self, memory: RefMemory, offset: int, source: RefDevice, source_memory: RefMemory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    """The optional capability `Peers`. Launches run at once, so nothing is pending on either device; where they are
+    queued, this one's queue waits for the other's, copies, and the other's waits for that. The slices of one memory
+    may overlap: Python copies them as memmove does."""
+    start = time.perf_counter()
+    self._window(memory, offset, nbytes)[:] = source._window(source_memory, source_offset, nbytes)
+    return time.perf_counter() - start
 
   def load(self, binary: Binary) -> RefProgram:
     """Parse the kernel and make a function of it."""
