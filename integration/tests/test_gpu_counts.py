@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from counts import SECTOR, counted
+from counts import SECTOR, counted, counted_ptx, number
 
 from gpu_model.toolchain import compiler
 from tiny_codegen import compile_kernel
 from tiny_runtime import Binary
 from tiny_runtime.conformance.standard import layer_norm, matmul, softmax, sums, transpose
 from tiny_runtime_metal import Arch, MetalRenderer
+from tiny_runtime_nv import Arch as NVArch
+from tiny_runtime_nv import NVCompiler
 from tiny_uop import UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
@@ -41,3 +43,30 @@ def test_neighbours_move_neighbours(make: Callable[[], UOp], barriers: int) -> N
   assert counts["stores"] <= 2 * counts["groups"] or counts["store_bytes"] >= 0.8 * SECTOR * counts["store_sectors"]
   assert counts["shared_cycles"] == counts["shared"]
   assert counts["barriers"] == barriers * counts["groups"]
+
+
+ROWS = {
+  "softmax": lambda: softmax(512, 8192),
+  "odd softmax": lambda: softmax(4096, 1000),
+  "short softmax": lambda: softmax(8192, 100),
+  "layer norm": lambda: layer_norm(4096, 1024),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_read_once(name: str) -> None:
+  """What a row is normalised with and the row itself come from one read: it stays in registers."""
+  counts = counted_ptx(NVCompiler(NVArch.parse("sm_90a")).compile(ROWS[name]()), 1)
+  assert counts["load_sectors"] <= 1.25 * counts["load_fresh"]
+  assert counts["load_bytes"] >= 0.9 * SECTOR * counts["load_sectors"]
+
+
+@pytest.mark.parametrize(
+  ("rows", "columns", "groups"), ((4096, 17, 512), (4096, 31, 512), (64, 512, 64), (256, 1000, 128))
+)
+def test_short_rows_keep_a_device_busy(rows: int, columns: int, groups: int) -> None:
+  """Neighbours read neighbours where a wave has several rows, too; and few rows are not put into fewer workgroups."""
+  binary = NVCompiler(NVArch.parse("sm_90a")).compile(sums(rows, columns, 1))
+  counts = counted_ptx(binary, 1)
+  assert counts["load_bytes"] >= 0.6 * SECTOR * counts["load_sectors"]
+  assert number(binary.global_size[0]) >= groups

@@ -325,6 +325,11 @@ def test_tiles_are_copied_while_threads_compute() -> None:
   check_tiled(edges, "cp.async.cg.shared.global")
 
 
+def test_each_piece_is_copied_by_one_thread() -> None:
+  """Also where a workgroup has more threads than pieces: two copies to one place would race."""
+  check_tiled(matmul(16, 16, 16, F, F, F), "cp.async.cg.shared.global")
+
+
 def test_what_is_read_before_its_copy_is_there_is_found(device: CUDADevice) -> None:
   target = Target("CUDA", BACKEND, "gpu_model.cuda:BACKEND")
   binary = target.compile(tiled((32, 32, 160), (dtypes.bfloat16, F), 0))

@@ -269,7 +269,9 @@ void end_copies(const std::vector<Copy>& copies) {
 
 // *** counting ***
 
-typedef std::map<std::pair<void*, unsigned>, std::vector<Event>> Together;
+// Where an instruction goes, and which it is: one that copies goes to both kinds of memory.
+typedef std::pair<void*, bool> Instruction;
+typedef std::map<std::pair<Instruction, unsigned>, std::vector<Event>> Together;
 
 std::unordered_set<uintptr_t> touched;  // sectors that a workgroup has read
 
@@ -309,8 +311,11 @@ void count_events() {
   for (unsigned warp = 0; warp < size; warp += launch->warp) {
     Together together;
     for (unsigned n = warp; n < size && n < warp + launch->warp; n++) {
-      std::map<void*, unsigned> times;
-      for (const Event& event : fibers[n].events) together[{event.code, times[event.code]++}].push_back(event);
+      std::map<Instruction, unsigned> times;
+      for (const Event& event : fibers[n].events) {
+        const Instruction instruction{event.code, event.shared};
+        together[{instruction, times[instruction]++}].push_back(event);
+      }
       fibers[n].events.clear();
     }
     for (const auto& one : together) count_one(one.second);

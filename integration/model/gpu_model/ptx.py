@@ -343,16 +343,16 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     targets = [text.strip()[1:] for text in to.strip("{}").split(",")]
     if count == 1:
       return f"{before} put({targets[0]}, *reinterpret_cast<const {kind}*>(at));"
-    loads = [f"put({name}, *reinterpret_cast<const {kind}*>(at + {n} * sizeof({kind})));"
-             for n, name in enumerate(targets) if name]  # fmt: skip
-    return " ".join([before, *loads])
+    loads = [f"put({name}, all.part[{n}]);" for n, name in enumerate(targets) if name]
+    return " ".join([before, f"const auto all = Parts<{kind}, {count}>::read(at);", *loads])
 
   def _st(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     place, values = operands
-    before, kind, _ = self._access(mods, kinds, self._place(place))
-    stores = [f"*reinterpret_cast<{kind}*>(at + {n} * sizeof({kind})) = {self._value(text.strip(), kind)};"
-              for n, text in enumerate(values.strip("{}").split(","))]  # fmt: skip
-    return " ".join([before, *stores])
+    before, kind, count = self._access(mods, kinds, self._place(place))
+    parts = ", ".join(self._value(text.strip(), kind) for text in values.strip("{}").split(","))
+    if count == 1:
+      return f"{before} *reinterpret_cast<{kind}*>(at) = {parts};"
+    return f"{before} const Parts<{kind}, {count}> all{{{{{parts}}}}}; all.write(at);"
 
   def _cp(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     if mods[:2] == ["async", "commit_group"]:

@@ -206,6 +206,25 @@ INLINE void aligned(u64 address, u32 bytes) {
   if (address & (bytes - 1)) machine_wrong("uses an address that is no multiple of the access's size");
 }
 
+// What one access of several elements moves. It goes through a vector, so that a compiler makes one access of it, as the
+// hardware does, and the machine sees one.
+template <typename T, int COUNT>
+struct Parts {
+  typedef u8 Whole __attribute__((vector_size(sizeof(T) * COUNT)));
+  T part[COUNT];
+  INLINE Parts read(u64 at) {
+    const Whole whole = *reinterpret_cast<const Whole*>(at);
+    Parts parts;
+    memcpy(&parts, &whole, sizeof whole);
+    return parts;
+  }
+  __attribute__((always_inline)) void write(u64 at) const {
+    Whole whole;
+    memcpy(&whole, this, sizeof whole);
+    *reinterpret_cast<Whole*>(at) = whole;
+  }
+};
+
 // *** exchanges in a warp: shfl.sync.bfly, "for each thread of the warp, the lane is the bitwise xor of its own and b" ***
 
 MODEL static u32 butterfly(int line, u32 value, u32 flipped) {

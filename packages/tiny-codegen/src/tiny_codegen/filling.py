@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 from tiny_codegen.loops import extent, in_order, kind, number, stride
 from tiny_codegen.threads import COUNTERS, THREADS, Axis
@@ -18,12 +20,12 @@ def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: 
   around = loops_around(value, loops)
   # the threads that still read the last tile have to be through before it is overwritten
   ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if threads and around else memory.after(*around)
-  changes = _divided(
+  changes, needed = _divided(
     in_reading_order([r for r in loops if kind(r) is AxisType.LOOP], value),
     [axis for axis in threads if value.ranges.isdisjoint(axis)],
   )
   offset, value = (simplify(u.substitute(changes)) for u in (offset, value))
-  store = ready.index(offset).store(value)
+  store = ready.index(offset, *needed).store(value)
   inside = list(dict.fromkeys([r for loop in loops for r in in_order(changes.get(loop, loop).ranges)]))
   own = in_reading_order([r for r in inside if kind(r) not in THREADS], value)
   done = store.end(*[r for r in inside if kind(r) in THREADS], *own)
@@ -61,22 +63,26 @@ def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
   return loops if None in steps.values() else sorted(loops, key=lambda r: -abs(steps[r] or 0))
 
 
-def _divided(loops: list[UOp], idle: Sequence[Axis]) -> dict[UOp, UOp]:
-  """What takes the place of loops so that threads share their iterations: neighbours read neighbours.
+def _divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+  """What takes the place of loops so that threads share their iterations, neighbours next to each other, and the
+  condition, if there is one, that the threads meet which have something to do.
 
-  All loops are one long loop, of which the threads take as many iterations at a time as there are threads. Where that
-  does not come out even each axis of threads shares one loop, if there is one that it divides.
+  All loops are one long loop, of which the threads take as many iterations at a time as there are threads; the first
+  of them, where there are more threads than iterations. Where that does not come out even each axis of threads shares
+  one loop, if there is one that it divides; of an axis that shares none, the first thread does it all.
   """
   sizes, counts = [extent(r) for r in loops], [extent(axis[0]) for axis in idle]
   amount, total = math.prod([n or 0 for n in counts]), math.prod([n or 0 for n in sizes])
-  if not loops or not idle or not amount or not total:
-    return {}
-  if total % amount:
+  if not idle or not amount or not total:
+    return {}, []
+  if total % amount and total > amount:
     return _each_divided(loops, idle)
   thread, step = number(0), 1
   for axis, count in zip(idle, counts):  # the first axis is the one whose threads are neighbours
     thread, step = thread + axis[0] * step, step * (count or 1)
-  times = total // amount
+  times = max(total // amount, 1)
+  needed = [simplify(thread < total)] if total < amount else []
+  thread = thread.minimum(total - 1) if needed else thread
   # written out, so that all of them are on their way at once
   rest = AxisType.UPCAST if times <= WRITTEN_OUT else AxisType.LOOP
   place = thread if times == 1 else UOp.range(times, loops[0].arg[0], rest) * amount + thread
@@ -84,16 +90,18 @@ def _divided(loops: list[UOp], idle: Sequence[Axis]) -> dict[UOp, UOp]:
   for loop, size in zip(loops[:0:-1], sizes[:0:-1]):
     assert size is not None
     changes[loop], place = simplify(place % size), simplify(place // size)
-  return {**changes, loops[0]: simplify(place)}
+  return ({**changes, loops[0]: simplify(place)} if loops else {}), needed
 
 
-def _each_divided(loops: list[UOp], idle: Sequence[Axis]) -> dict[UOp, UOp]:
+def _each_divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], list[UOp]]:
   changes: dict[UOp, UOp] = {}
+  needed: list[UOp] = []
   left = {r: r for r in loops}
   for axis in idle:
     amount = extent(axis[0]) or 0
-    fitting = [r for r in loops if amount and (size := extent(left[r])) is not None and size % amount == 0]
+    fitting = [r for r in loops if (size := extent(left[r])) is not None and size % amount == 0]
     if not fitting:
+      needed.append(axis[0].eq(0))
       continue
     loop = fitting[-1]
     whole = left[loop]
@@ -101,4 +109,4 @@ def _each_divided(loops: list[UOp], idle: Sequence[Axis]) -> dict[UOp, UOp]:
     part = simplify((rest if extent(rest) != 1 else number(0)) * amount + axis[0])
     changes[loop] = simplify(changes.get(loop, loop).substitute({whole: part}))
     left[loop] = rest
-  return changes
+  return changes, [reduce(and_, needed)] if needed else []

@@ -35,10 +35,12 @@ MOST = 256  # where one has a long sum to itself
 LARGEST = 1024  # and where there are so few sums that each needs more
 COLUMNS, SHARED = 32, 16  # threads beside each other in sums of columns, and those that share one
 WARP = 32  # threads that run in step on most hardware
+SHORT = 8  # terms beside each other, from which on a part of a wave shares them: one thread's would be a sector
 BUSY = 2048  # results that keep a device busy without sharing their sums
 FULL = 1 << 16  # threads that keep a large device busy
 ENOUGH = 128  # workgroups that do
 TERMS = 4  # of a sum, that each thread should have at least
+KEPT = 32  # elements of a row that a thread keeps in registers until it needs them again
 SECTOR = 32  # bytes that memory gives at least
 REGISTERS = (4, 2)  # rows or columns of a register tile
 SIDES = (16, 8, 4)  # threads along one side of a tile
@@ -127,15 +129,18 @@ class GroupChooser(Choices):
     lanes = min(self._lanes(loop) for loop in (*loops, *([last] if last is not None else [])))
     terms = max(iterations(u.src[1:]) for u, _ in shared)
     length = max(int(loop.src[0].vmax) for loop in loops)
-    amount = self._group_size(length // lanes, terms / lanes, results)
-    if any((extent(loop) or 1) % (lanes * amount) for loop in loops):
-      lanes, amount = 1, self._group_size(length, terms, results)
+    if any((extent(loop) or 1) % lanes for loop in loops):
+      lanes = 1
+    amount = self._group_size(length // lanes, terms / lanes, results, lanes if again else 0)
     # the threads that have added up a row go on with its elements
     for op, loop in (*[(OptOps.GROUP, loop) for loop in loops], *([(OptOps.LOCAL, last)] if last is not None else [])):
-      if lanes > 1 and (extent(loop) or 1) % (lanes * amount) == 0:
+      if lanes > 1 and (extent(loop) or 1) % lanes == 0:
         self.take(Opt(OptOps.VECTOR, loop.arg[0], lanes))
       self.split(op, loop.arg[0], amount)
     self.threads = amount
+    # written out, as its sums will be, so that they go through the same registers
+    if last is not None and 1 < (extent(loops_of(self.root).get(last.arg[0], last)) or 0) <= UNROLLED:
+      self.take(Opt(OptOps.UPCAST, last.arg[0], 0))
 
   def _lanes(self, loop: UOp) -> int:
     """Elements that each thread may read, or write, in one access along a loop; 1 where they are not beside each
@@ -150,9 +155,10 @@ class GroupChooser(Choices):
     loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD]
     loops = [r for r in reduce.src[1:] if kind(r) is AxisType.REDUCE and not r.src[0].ranges]
     adjacent = [r for r in loops if any(stride(u.src[0].src[1], r) == 1 for u in loads)]
-    long = [r for r in loops if int(r.src[0].vmax) >= WARP]
+    long = [r for r in loops if int(r.src[0].vmax) >= (SHORT if self.capabilities.wave else WARP)]
     if any(r in long for r in adjacent):
       return max((r for r in adjacent if r in long), key=lambda r: int(r.src[0].vmax))
+    long = [r for r in long if int(r.src[0].vmax) >= WARP]
     if not long or not (again or results * WARP < BUSY):
       return None
     return max(long, key=lambda r: int(r.src[0].vmax))
@@ -181,14 +187,19 @@ class GroupChooser(Choices):
     self.threads *= threads
     return True
 
-  def _group_size(self, length: int, terms: float, results: float) -> int:
-    """Threads for a sum of so many terms, so many of which are along the loop that they share."""
+  def _group_size(self, length: int, terms: float, results: float, again: int) -> int:
+    """Threads for a sum of so many terms, so many of which are along the loop that they share. What is read again, in
+    pieces of `again` elements (0: nothing is), should stay in their registers."""
     amount = self.sizes.sharing
     if amount:
       return self.most(min(amount, length))
     amount = self.capabilities.wave
     if amount:
-      while amount < LARGEST and amount * results < FULL and amount * 2 * TERMS <= terms and amount * 2 <= length:
+      while (
+        amount < LARGEST
+        and amount * 2 <= length
+        and ((amount * results < FULL and amount * 2 * TERMS <= terms) or length * again > amount * KEPT)
+      ):
         amount *= 2
       while amount > length:
         amount //= 2
@@ -229,10 +240,19 @@ class GroupChooser(Choices):
     free = [r for r in self.outputs() if all(r in u.ranges for u in reduces)]
     while free and self.threads * 2 <= self.sizes.wanted:
       loop = self._adjacent(free)
+      amount = self.most(threads_for(int(loop.src[0].vmax), self._room(free)))
       free.remove(loop)
-      amount = self.most(threads_for(int(loop.src[0].vmax), self.sizes.wanted // self.threads))
       if amount > 1 and self.split(OptOps.LOCAL, loop.arg[0], amount):
         self.threads *= amount
+
+  def _room(self, free: list[UOp]) -> int:
+    """How many results a workgroup should have of those of loops: threads enough for its size. Where several threads
+    have a result together, no more than fill a wave, unless there are so many that all workgroups get some."""
+    room = self.sizes.wanted // self.threads
+    if self.threads == 1:
+      return room
+    fill = -(-(self.capabilities.wave or WARP) // self.threads)
+    return min(room, max(fill, int(iterations(free)) // ENOUGH))
 
   def _adjacent(self, loops: Iterable[UOp]) -> UOp:
     """The loop that moves least in memory: in what is written, else in what is read."""
