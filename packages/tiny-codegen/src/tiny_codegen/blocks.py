@@ -11,11 +11,11 @@ does so in the same blocks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tiny_codegen.loops import extent, kind, next_loop_id, number, substitute_simplified
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AxisType, Ops, UOp
+from tiny_uop.records import dataclass
 
 LONG = 128  # iterations that one accumulator may take
 LONG_IN_TILES = 1024

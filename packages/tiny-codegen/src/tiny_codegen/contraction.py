@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from tiny_codegen.cost import iterations
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.loops import extent, kind, stride, terms
 from tiny_uop import AxisType, Ops, PtrDType, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,6 @@ of them have. `first < k` is the same from the other side, and so are greatest v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tiny_codegen.loops import (
   clauses,
   extent,
@@ -23,6 +21,7 @@ from tiny_codegen.loops import (
 from tiny_codegen.reduce import identity
 from tiny_codegen.skip import bound
 from tiny_uop import AxisType, Ops, UOp, simplify
+from tiny_uop.records import dataclass
 
 LEAST = 8  # iterations from which on two loops are worth it
 

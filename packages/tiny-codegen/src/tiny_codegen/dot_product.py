@@ -5,9 +5,10 @@ Such are AVX-512's VPDPBUSD and VDPBF16PS, and NEON's SDOT, UDOT, USDOT and BFDO
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_uop import DType, UOp, dtypes, register_arg
+from tiny_uop.records import dataclass
 
 WORD = dtypes.uint32
 BITS = {8: dtypes.uint8, 16: dtypes.uint16}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tiny_codegen.loops import extent, in_order, kind
 from tiny_uop import AddrSpace, Ops, PtrDType, UOp, simplify
+from tiny_uop.records import dataclass
 
 COPIES = 2
 """Of near memory, where threads go through registers; and the fewest that are of use."""

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction, Operand
@@ -29,6 +28,7 @@ from tiny_codegen.stage import lower_stage
 from tiny_codegen.turned_tile import turned_tile
 from tiny_codegen.workgroups import RECOMPUTED, lower_workgroups
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
+from tiny_uop.records import dataclass
 
 WANTED = 64  # threads in a workgroup
 MOST = 256  # where one has a long sum to itself

@@ -8,8 +8,6 @@ the result in registers, which is what limits the size of a tile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.errors import KernelError
@@ -20,6 +18,7 @@ from tiny_codegen.tensor_core import SWIZZLE, TensorCore
 from tiny_codegen.tensor_cores import made_of
 from tiny_codegen.workgroups import lower_workgroups
 from tiny_uop import Opt, OptOps, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

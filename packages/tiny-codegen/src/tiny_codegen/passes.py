@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tiny_codegen.render.base import Capabilities
 from tiny_uop import Opt, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
@@ -20,6 +20,7 @@ from tiny_codegen.tensor_core import MATRIX, ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
+from tiny_uop.records import dataclass
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
 from tiny_uop import DType, register_arg, sint
+from tiny_uop.records import dataclass
 
 Digit = tuple[int, int, int]
 

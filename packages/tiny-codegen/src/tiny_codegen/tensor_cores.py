@@ -8,7 +8,7 @@ instruction itself add to the accumulator; every store is written out for the el
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.loops import CLOSERS, clauses, kind, loops_of, next_loop_id, number, rebuild, substitute_simplified
@@ -17,6 +17,7 @@ from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import Tile, is_widening, keep_tiles
 from tiny_codegen.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
+from tiny_uop.records import dataclass
 
 SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
@@ -16,6 +15,7 @@ from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_codegen.turn import LEAST
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 MANY = 8  # rows; more than so many only where no rows are left over
 # cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, without and with

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8

@@ -1,8 +1,9 @@
 """Runs schedules on devices that plugins provide. See README.md; the plugin contract is `tiny_runtime.contract`."""
 
+from typing import TYPE_CHECKING
+
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, adopted_buffer, buffer_of, host_buffer
-from tiny_runtime.compile_cache import cache_folder, cached_bytes
 from tiny_runtime.contract import (
   API,
   Backend,
@@ -21,8 +22,12 @@ from tiny_runtime.contract import (
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.devices import Device
 from tiny_runtime.errors import BackendError, Broken, CompileError, DeviceLost, Incompatible, OutOfMemory, Unavailable
-from tiny_runtime.execute import run
-from tiny_runtime.graph import Capture, CapturedGraph, capture
+from tiny_uop.lazy import lazy_names
+
+if TYPE_CHECKING:
+  from tiny_runtime.compile_cache import cache_folder, cached_bytes
+  from tiny_runtime.execute import run
+  from tiny_runtime.graph import Capture, CapturedGraph, capture
 
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
@@ -30,3 +35,9 @@ __all__ = [
   "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable",
   "adopted_buffer", "buffer_of", "cache_folder", "cached_bytes", "capture", "host_buffer", "run",
 ]  # fmt: skip
+
+# what compiles and runs is imported when something runs
+__getattr__ = lazy_names(
+  __name__, cache_folder="compile_cache", cached_bytes="compile_cache", run="execute", Capture="graph",
+  CapturedGraph="graph", capture="graph",
+)  # fmt: skip

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-
 from tiny_uop import ParamInfo, ProgramInfo, UOp, dtypes
-from tiny_uop.parse import parse_uop
+from tiny_uop.records import dataclass
 from tiny_uop.text import print_uop
 
 
@@ -64,11 +61,17 @@ class Binary:
       "nbytes": print_uop(self.nbytes),
       "source": self.source,
     }
+    import json  # late: who only builds graphs has no binaries
+
     return json.dumps(header).encode() + b"\n" + self.code
 
   @classmethod
   def from_bytes(cls, data: bytes) -> Binary:
     """The inverse of `to_bytes`. Raises ValueError if `data` is not one."""
+    import json
+
+    from tiny_uop.parse import parse_uop
+
     line, newline, code = data.partition(b"\n")
     if not newline:
       raise ValueError("not a serialised Binary: no header line")

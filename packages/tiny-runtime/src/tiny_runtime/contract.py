@@ -11,12 +11,12 @@ launches at levels 2 and 3, order and errors at level 4, and each claim of `Capa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 API: tuple[int, int] = (1, 4)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,

@@ -12,13 +12,13 @@ import re
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tiny_runtime.contract import API
 from tiny_runtime.discovery import PACKAGES, PREFIX, RESERVED, plugins
 from tiny_uop import IR_VERSION
+from tiny_uop.records import dataclass
 
 TEMPLATE = Path(__file__).with_name("template")
 FILES = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import threading
-import traceback as tb
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -64,6 +63,8 @@ class Plugin:
 
   def fail(self, state: State, reason: str, what_to_do: str = "", error: BaseException | None = None) -> None:
     """Record a final state and why."""
+    import traceback as tb  # late: it imports much
+
     self.state, self.reason, self.what_to_do, self.backend = state, reason, what_to_do, None
     self.traceback = "".join(tb.format_exception(error)) if error is not None else ""
 

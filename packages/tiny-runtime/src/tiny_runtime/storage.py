@@ -9,7 +9,6 @@ import mmap
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from tiny_runtime.binary import Binary
@@ -101,7 +100,7 @@ class DiskDevice(Storage):
     super().__init__(
       DeviceInfo(f"DISK:{path}", "storage", 0, Capabilities(kernels=False, host_mapped=True, persistent=True))
     )
-    self.path = Path(path)
+    self.path = path
     self._mapped: dict[int, DiskMemory] = {}
     self._lock = threading.Lock()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tiny_sched.index import ZERO
 from tiny_sched.simple import simplify
 from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.records import dataclass
 
 _TRUE = UOp.const(dtypes.bool, True)
 _INTEGER_KINDS = ("int", "uint", "index")

@@ -7,12 +7,12 @@ loops, at which index. `ratio`, evaluations per element, tells how much would be
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 
 from tiny_sched.facts import CHEAP_ALU, CHEAP_LOADS, Below, Facts, is_alu
 from tiny_sched.index import Index, largest, largest_size
 from tiny_uop import AxisType, Ops, UOp, dtypes
+from tiny_uop.records import dataclass
 
 SMALL = 16384  # iterations that cost less than another kernel launch
 TINY = 2048

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
 
@@ -11,6 +10,7 @@ from tiny_sched.index import known, largest_size
 from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View, view_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
+from tiny_uop.records import dataclass
 
 CHEAP_LOADS = 3  # what a kernel may well compute again instead of reading the result
 CHEAP_ALU = 16

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tiny_sched.index import is_empty
 from tiny_uop import GroupOp, Ops, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

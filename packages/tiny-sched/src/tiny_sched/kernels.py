@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_sched.index import known
 from tiny_sched.merge_loops import merge_loops
@@ -10,6 +10,7 @@ from tiny_sched.simple import remembered
 from tiny_sched.split_loops import split_loops
 from tiny_sched.units import Place, Unit
 from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tiny_sched.normalise import arena_buffer, is_temporary
 from tiny_uop import Ops, UOp
+from tiny_uop.records import dataclass
 
 ALIGNMENT = 256
 

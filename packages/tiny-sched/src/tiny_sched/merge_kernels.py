@@ -8,13 +8,14 @@ their loops are tiled for what one of them reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tiny_sched.cut import SMALL
 from tiny_sched.index import largest
 from tiny_sched.units import Place, Unit
 from tiny_uop import AxisType, Ops, UOp
+from tiny_uop.records import dataclass
 
 MOST_PLACES = 12  # streams that one loop goes through, and arguments of a call
 MOST_NODES = 500

@@ -9,9 +9,8 @@ temporaries, and the arenas that temporaries lie in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tiny_uop import DType, Ops, UOp, dtypes, value_nodes
+from tiny_uop.records import dataclass
 from tiny_uop.uop import RESERVED_BUFFER_IDS
 
 _FIRST_TEMPORARY = RESERVED_BUFFER_IDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tiny_sched import simple
 from tiny_sched.calls import calls_of
@@ -16,6 +15,7 @@ from tiny_sched.order import ordered
 from tiny_sched.rangeify import Rangeify
 from tiny_uop import Ops, UOp, graph_rewrite, is_kernel, spec, value_nodes
 from tiny_uop.observe import span
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tiny_sched.collapse import reduce_over
 from tiny_sched.index import ZERO, Gate, Index, both, known, never
 from tiny_sched.movement import source_index
 from tiny_sched.value_rules import tidy
 from tiny_uop import GroupOp, Ops, UOp, dtypes, sint
+from tiny_uop.records import dataclass
 
 NewRange = Callable[[sint], UOp]
 Build = Callable[[Sequence[UOp]], UOp]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tiny_sched.history import Version
 from tiny_sched.index import largest_size
 from tiny_uop import AxisType, DType, PtrDType, UOp, sint
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

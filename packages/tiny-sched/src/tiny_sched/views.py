@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_sched.index import known
 from tiny_uop import GroupOp, Ops, Shape, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
 from tiny_tensor.elementwise import ElementwiseMixin
+from tiny_uop.records import dataclass
 
 E = TypeVar("E", bound=ElementwiseMixin)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Self, overload
 
 from tiny_tensor.base import DTypeLike
@@ -13,6 +12,7 @@ from tiny_tensor.operators import OperatorMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import as_tuple
 from tiny_uop import UOp, dtypes
+from tiny_uop.records import dataclass
 
 Sizes = int | Sequence[int]
 Pads = list[tuple[int, int]]

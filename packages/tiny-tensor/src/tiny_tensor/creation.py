@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import operator
 from collections.abc import Sequence
@@ -194,6 +193,8 @@ class CreationMixin(PolynomialMixin):
   @classmethod
   def from_blob(cls, ptr: int, shape: Sequence[int], dtype: DTypeLike | None = None, device: DeviceLike = None) -> Self:
     """A copy of the memory at address `ptr` of this process."""
+    import ctypes
+
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     raw = ctypes.string_at(ptr, math.prod(shape) * kind.itemsize)
     return cls.wrap(host_buffer(raw, kind).copy_to(canonical(device)).reshape(tuple(shape)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tiny_uop import CustomGradient, Ops, UOp
+from tiny_uop.records import dataclass
 
 Grads: TypeAlias = "tuple[UOp | None, ...]"
 # (gradient of each result or None, inputs, results) → gradient of each input, None for none

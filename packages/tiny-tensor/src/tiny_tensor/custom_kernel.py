@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from tiny_tensor.base import TensorBase, together
@@ -19,16 +18,15 @@ from tiny_uop import (
   DType,
   KernelInfo,
   Ops,
-  SpecError,
   UOp,
   dtypes,
   is_kernel,
   kernel_params,
   prod,
-  spec,
   stored_to,
   written_params,
 )
+from tiny_uop.records import dataclass
 
 Kernel = Callable[..., Any]
 THREADS = (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP)
@@ -137,9 +135,11 @@ def kernel_of(fxn: Kernel, tensors: Sequence[TensorBase]) -> UOp:
 
 def check_kernel(kernel: UOp, name: str, count: int) -> None:
   """Raises ValueError for a kernel that is not legal, or does not fit its tensors."""
+  from tiny_uop import spec  # late: few programs have kernels of their own
+
   try:
     spec.check(kernel, "kernel")
-  except SpecError as error:
+  except spec.SpecError as error:
     raise ValueError(f"custom kernel {name!r} is {error}") from error
   params, written = kernel_params(kernel), written_params(kernel)
   if unknown := params.keys() - set(range(count)):

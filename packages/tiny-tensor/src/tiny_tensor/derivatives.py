@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tiny_tensor.custom_gradient import Grads, Slope, with_gradient
 from tiny_uop import Devices, GroupOp, Ops, UOp, dtypes
+from tiny_uop.records import dataclass
 
 Formula = Callable[[UOp, UOp], Grads]  # (gradient of the node, node) → gradient of each source, None for no gradient
 

@@ -11,10 +11,10 @@ import ctypes
 import itertools
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 from tiny_uop import DType, dtypes
+from tiny_uop.records import dataclass
 
 CPU, EXTENSION = 1, 12
 VERSION = (1, 1)

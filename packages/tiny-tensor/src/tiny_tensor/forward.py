@@ -8,7 +8,6 @@ tangent forward is to pull a gradient back: these operations have the formula of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tiny_tensor import tracing
@@ -16,6 +15,7 @@ from tiny_tensor.custom_gradient import derivative_of, inputs_of, pulled_back
 from tiny_tensor.derivatives import FORMULAS, of_reduce, sum_to, view_chain
 from tiny_tensor.gradient import pullback
 from tiny_uop import GroupOp, Ops, UOp, dtypes
+from tiny_uop.records import dataclass
 
 Tangents: TypeAlias = "Sequence[UOp | None]"
 Rule: TypeAlias = "Callable[[UOp, Tangents], UOp | None]"  # (node, tangent of each source) → tangent of the node

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast, overload
 
 from tiny_tensor import tracing
@@ -17,6 +16,7 @@ from tiny_tensor.gradient import pullback
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.tracing import Frame
 from tiny_uop import GroupOp, Ops, UOp, dtypes
+from tiny_uop.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

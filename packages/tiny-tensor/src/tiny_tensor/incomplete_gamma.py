@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from tiny_tensor import special_tables as tables
@@ -18,6 +17,7 @@ from tiny_tensor.base import Operand
 from tiny_tensor.bessel import BesselMixin
 from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 E = TypeVar("E", bound="GammaMixin")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tiny_tensor.base import TensorBase, python_number
 from tiny_tensor.shapes import Shape
-from tiny_uop import UOp, dtypes, simplify, sint
+from tiny_uop import UOp, dtypes, sint
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,11 @@ def span_of(entry: slice, size: sint, axis: int) -> Span:
 def check_symbolic(start: sint, stop: sint, size: sint, axis: int) -> None:
   """Raises IndexError where [start, stop) can leave an axis of known size: nothing checks it when a kernel runs."""
   low = start if isinstance(start, int) else start.vmin
-  high = stop if isinstance(stop, int) else simplify(stop).vmax
+  high = stop
+  if isinstance(stop, UOp):
+    from tiny_uop import simplify  # late: hardly a program has such a slice
+
+    high = simplify(stop).vmax
   if isinstance(size, int) and (low < 0 or high > size):
     shown = " to ".join(end.render() if isinstance(end, UOp) else str(end) for end in (start, stop))
     raise IndexError(

@@ -8,12 +8,12 @@ existed before, data from Python with their digest.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tiny_runtime import Capture, buffer_of
 from tiny_tensor.capturing import Recording
 from tiny_uop import Ops, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

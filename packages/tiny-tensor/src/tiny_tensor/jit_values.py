@@ -1,7 +1,8 @@
 """Values that are no tensors, as a `TinyJit` remembers them: by value where that can be told, else by identity."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from tiny_uop.records import dataclass
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), range)
 """Types that are compared by value."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.shapes import broadcast_shape
 from tiny_tensor.solving import SolveMixin
 from tiny_uop import DType, UOp, dtypes
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

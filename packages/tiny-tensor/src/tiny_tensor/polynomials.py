@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from tiny_tensor.base import Operand, TensorBase
 from tiny_tensor.reading import ReadMixin
 from tiny_uop import dtypes
+from tiny_uop.records import dataclass
 
 E = TypeVar("E", bound="PolynomialMixin")
 

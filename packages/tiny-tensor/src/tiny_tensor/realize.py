@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
-from tiny_runtime import Device, run
+from tiny_runtime import Device
 from tiny_tensor import tracing
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
 from tiny_tensor.capturing import record_run
@@ -311,6 +311,8 @@ def realize_tensors(tensors: Sequence[TensorBase]) -> None:
   separate(tensors)
   linear, plan = plan_tensors(tensors)
   if linear.src:
+    from tiny_runtime import run
+
     record_run(linear)
     run(linear)
   apply(plan)

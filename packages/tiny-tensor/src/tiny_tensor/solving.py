@@ -7,7 +7,6 @@ its kernels are the same in every step, and as few are compiled for a large matr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from tiny_tensor.base import is_const
@@ -15,6 +14,7 @@ from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.differentiation import GradientMixin
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import UOp, dtypes
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ differentiation", 2008). Those of vectors have differences of the values as divi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tiny_tensor.custom_gradient import Grads
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 
 def apart(values: Any) -> Any:

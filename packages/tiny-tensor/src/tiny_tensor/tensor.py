@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import pathlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -145,8 +144,8 @@ def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   if isinstance(data, UOp):
     uop = data.cast(dtypes.default_int) if data.dtype == dtypes.index else data
     return uop if dtype is None else uop.cast(dtype)
-  if isinstance(data, pathlib.Path):
-    path = str(data.absolute())
+  if isinstance(data, os.PathLike):
+    path = os.path.abspath(data)
     raw = UOp.new_buffer(f"DISK:{path}", file_size(path), dtypes.uint8)
     return raw.bitcast(dtype) if dtype is not None else raw
   if data is None:

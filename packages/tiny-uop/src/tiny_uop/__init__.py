@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from tiny_uop import spec
 from tiny_uop.args import (
   ASYNC,
   AxisType,
@@ -22,21 +21,22 @@ from tiny_uop.kernel import is_kernel, kernel_params, stored_to, value_nodes, wr
 from tiny_uop.lazy import lazy_names
 from tiny_uop.node import live_nodes
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.parse import ParseError, parse_uop
-from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
-from tiny_uop.rewrite import RewriteLoop, graph_rewrite
 from tiny_uop.samples import Samples
 from tiny_uop.shape import Shape, prod, same_shape, sint
 from tiny_uop.sharding import Sharding, even_bounds
-from tiny_uop.spec import SpecError
-from tiny_uop.symbolic import simplify
 from tiny_uop.text import IR_VERSION, print_uop
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import Devices, UOp, new_buffer_id
 
 if TYPE_CHECKING:
+  from tiny_uop import spec
   from tiny_uop.bounds_proof import BoundsError, check_bounds
   from tiny_uop.diff import DiffLine, diff_graphs
+  from tiny_uop.parse import ParseError, parse_uop
+  from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
+  from tiny_uop.rewrite import RewriteLoop, graph_rewrite
+  from tiny_uop.spec import SpecError
+  from tiny_uop.symbolic.simplify import simplify
 
 __all__ = [
   "ASYNC", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "Devices",
@@ -49,7 +49,9 @@ __all__ = [
   "written_params",
 ]  # fmt: skip
 
-# what hardly a program asks for
+# what hardly a program asks for, and rewriting: who only builds graphs does without
 __getattr__ = lazy_names(
-  __name__, BoundsError="bounds_proof", check_bounds="bounds_proof", DiffLine="diff", diff_graphs="diff"
-)
+  __name__, BoundsError="bounds_proof", check_bounds="bounds_proof", DiffLine="diff", diff_graphs="diff",
+  ParseError="parse", parse_uop="parse", PatternMatcher="pattern", Rule="pattern", UPat="pattern", rule="pattern",
+  RewriteLoop="rewrite", graph_rewrite="rewrite", spec="", SpecError="spec", simplify="symbolic.simplify",
+)  # fmt: skip

@@ -7,10 +7,10 @@ inside loops and, in programs, between IF and ENDIF. WHERE guards nothing: both 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tiny_uop.dtype import DType, PtrDType
 from tiny_uop.ops import Ops
+from tiny_uop.records import dataclass
 from tiny_uop.uop import UOp
 
 _BLOCKS = frozenset({Ops.RANGE, Ops.IF})

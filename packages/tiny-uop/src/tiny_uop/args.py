@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tiny_uop.dtype import AddrSpace, DType
+from tiny_uop.records import dataclass
 
 
 class AxisType(Enum):

@@ -8,7 +8,6 @@ with `tiny-uop[proof]`, and is imported when the first such question comes up.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tiny_uop.accesses import Access, accesses
@@ -17,6 +16,7 @@ from tiny_uop.dtype import dtypes
 from tiny_uop.evaluate import evaluate
 from tiny_uop.exact_integers import Exact, memory_name
 from tiny_uop.ops import Ops
+from tiny_uop.records import dataclass
 from tiny_uop.uop import UOp
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
 from tiny_uop.ops import Ops
+from tiny_uop.records import dataclass
 from tiny_uop.text import print_literal, print_node
 from tiny_uop.uop import UOp
 

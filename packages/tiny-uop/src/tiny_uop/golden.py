@@ -28,7 +28,6 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from tiny_uop import spec
 from tiny_uop.context import UPDATE_GOLDEN
 from tiny_uop.diff import diff_graphs, summarise
 from tiny_uop.parse import ParseError, parse_uop
+from tiny_uop.records import dataclass
 from tiny_uop.text import print_uop
 from tiny_uop.uop import UOp
 

@@ -7,13 +7,14 @@ import math
 import os.path
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType, FunctionType
 from typing import Any
 
 from tiny_uop.dtype import DType
 from tiny_uop.node import Node
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.records import dataclass
 from tiny_uop.samples import Samples
 from tiny_uop.uop import UOp
 

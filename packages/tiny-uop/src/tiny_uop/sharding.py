@@ -7,10 +7,10 @@ gets there: tiny-sched makes a graph per device of it, and copies where the sour
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.records import dataclass
 from tiny_uop.shape import Shape, pairs, prod, same_size, sint
 
 if TYPE_CHECKING:

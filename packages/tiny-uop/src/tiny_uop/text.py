@@ -11,7 +11,6 @@ left out where None. Blank lines and those that start with `#` are comments.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -49,6 +48,8 @@ def print_literal(value: Any, depth: int = 0) -> str:
   if isinstance(value, float):
     return repr(value)  # the shortest text that reads back exactly; inf, -inf and nan are words of ours
   if isinstance(value, str):
+    import json  # late: who only builds graphs prints none
+
     return json.dumps(value)
   if isinstance(value, tuple):
     inner = ", ".join([print_literal(v, depth + 1) for v in value])

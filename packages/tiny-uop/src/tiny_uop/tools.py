@@ -11,13 +11,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from tiny_uop import spec
 from tiny_uop.bounds_proof import BoundsError, check_bounds
 from tiny_uop.parse import ParseError, parse_lines
+from tiny_uop.records import dataclass
 from tiny_uop.rewrite import RewriteLoop
 from tiny_uop.spec import SpecError
 from tiny_uop.text import print_uop

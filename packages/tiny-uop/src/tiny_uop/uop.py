@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -115,6 +114,8 @@ class UOp(Arithmetic, Movement, Memory):
   @recursive
   def key(self: UOp) -> bytes:
     """SHA-256 of the structure; the same in every process."""
+    import hashlib  # late: it loads OpenSSL
+
     head = f"{self.op.name} {self.dtype.name} {self.arg!r} {self.tag!r}".encode()
     return hashlib.sha256(b"".join([head, *(s.key for s in self.src)])).digest()
 

@@ -15,11 +15,12 @@ z3 is imported when `Terms` is made: `pip install 'tiny-uop[proof]'`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.records import dataclass
 from tiny_uop.truncate import from_bits, to_bits
 from tiny_uop.uop import UOp
 from tiny_uop.z3_arithmetic import BitVectors, Integers, load_z3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import DType, Ops, ProgramInfo, UOp
+from tiny_uop.records import dataclass
 
 # Bytes of which a part may still be in a cache when the next kernel comes, whatever the last level claims to hold (in a
 # virtual machine that is true of the whole host). Copies that read what the copy before wrote, on a server core with

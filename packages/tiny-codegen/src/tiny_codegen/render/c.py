@@ -8,12 +8,13 @@ second forbids fusing that MULACC does not ask for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
 from tiny_codegen.render.c_dialect import C99, CDialect, function_name
 from tiny_codegen.render.c_expressions import expression, literal
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
+from tiny_uop.records import dataclass
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
 

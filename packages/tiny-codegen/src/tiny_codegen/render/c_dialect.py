@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AddrSpace, DType, Ops, dtypes
+from tiny_uop.records import dataclass
 
 _TYPES = (
   (dtypes.bool, "_Bool"), (dtypes.int8, "int8_t"), (dtypes.uint8, "uint8_t"),

@@ -8,9 +8,9 @@ difference to what the program means.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tiny_uop import GroupOp, Ops, UOp
+from tiny_uop.records import dataclass
 
 LEAST = 20
 """Instructions from which on a side is worth a test and a jump."""

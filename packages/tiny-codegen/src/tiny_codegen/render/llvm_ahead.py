@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tiny_codegen.loops import stride, terms
 from tiny_codegen.render.base import CacheSizes
@@ -19,6 +19,7 @@ from tiny_codegen.render.llvm_prefetch import prefetch
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import value_type
 from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop.records import dataclass
 
 LEAST_STEPS = 32
 """Iterations of a sum that are worth the few instructions which find out what to ask for."""

@@ -7,11 +7,11 @@ be there at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PLAIN_ONLY, Memory, address
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

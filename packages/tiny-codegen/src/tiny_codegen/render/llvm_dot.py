@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tiny_codegen.dot_product import WORD, DotProduct
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import shuffle
 from tiny_codegen.render.llvm_text import scalar_type, value_type
 from tiny_uop import DType, UOp, dtypes
+from tiny_uop.records import dataclass
 
 S8, U8, S16, S32, U32 = dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.uint32
 BFLOAT16 = DotProduct(dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)

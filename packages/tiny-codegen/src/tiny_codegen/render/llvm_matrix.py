@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_text import value_type
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
 from tiny_uop import DType, UOp
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

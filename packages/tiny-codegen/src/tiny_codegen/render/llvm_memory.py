@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_alu import convert
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_streaming import PLAIN, factor
 from tiny_codegen.render.llvm_text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
 from tiny_uop import AddrSpace, DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop.records import dataclass
 
 LOCAL_ALIGNMENT = 16  # of the least array in near memory
 WIDE = " ; wide "

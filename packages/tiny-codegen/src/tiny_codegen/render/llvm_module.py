@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PAIRED, PLAIN_ONLY, WIDE
@@ -17,6 +16,7 @@ from tiny_codegen.render.llvm_streaming import LINE, PLAIN, STREAMED
 from tiny_codegen.render.llvm_target import LLVMTarget
 from tiny_codegen.render.llvm_text import pointer
 from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp
+from tiny_uop.records import dataclass
 
 _WIDE = re.compile(rf"(?:{re.escape(WIDE)}|{re.escape(ALIGNED_ONLY)})(\d+)")
 _ALIGNED = re.compile(rf", align \d+(?:{re.escape(WIDE)}|{re.escape(PAIRED)})(\d+)")

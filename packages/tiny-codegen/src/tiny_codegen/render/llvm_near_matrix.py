@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import Memory, address
 from tiny_codegen.render.llvm_text import value_type
 from tiny_codegen.tensor_core import NearMatrix, TensorCore
 from tiny_uop import Ops, UOp
+from tiny_uop.records import dataclass
 
 NEAR = (NearMatrix(), NearMatrix())
 """What the tensor cores of a target have for `near`: a kernel's say how its tiles stand."""

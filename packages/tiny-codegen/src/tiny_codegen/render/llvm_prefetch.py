@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import memory_type, value_type
 from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop.records import dataclass
 
 LEAST_STEPS = 32
 """Iterations of a loop in which a line can arrive, and that are worth asking for it."""

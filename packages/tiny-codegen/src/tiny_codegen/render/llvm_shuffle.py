@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_text import scalar_type, value_type
 from tiny_uop import UOp
+from tiny_uop.records import dataclass
 
 WORD = 32  # bits
 

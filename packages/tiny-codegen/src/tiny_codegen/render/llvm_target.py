@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tiny_codegen.render.base import CacheSizes, Capabilities
 from tiny_codegen.render.llvm_copies import AsyncCopy
@@ -14,6 +13,7 @@ from tiny_codegen.render.llvm_memory import Memory
 from tiny_codegen.render.llvm_near_matrix import NearInstruction
 from tiny_codegen.render.llvm_shuffle import Exchange
 from tiny_uop import DType, Ops, dtypes
+from tiny_uop.records import dataclass
 
 # Elementwise ops that every LLVM target has instructions for.
 LLVM_OPS = frozenset({

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from tiny_uop.records import dataclass
 
 Level: TypeAlias = int | tuple[str, ...]
 """How much LLVM does: one of its -O levels, or names of function passes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tiny_runtime.binary import Binary
@@ -13,6 +12,7 @@ from tiny_runtime.errors import OutOfMemory
 from tiny_runtime.ref.generate import generate
 from tiny_runtime.ref.memory import open_view
 from tiny_uop import dtypes, parse_uop
+from tiny_uop.records import dataclass
 
 ARCH = "python"
 LIMIT = 1 << 30

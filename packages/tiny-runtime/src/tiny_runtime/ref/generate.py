@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import Any, NoReturn
 from weakref import finalize
@@ -23,6 +23,7 @@ from tiny_runtime.ref.expressions import constant, expression, identity, is_supp
 from tiny_runtime.ref.memory import decode, encode, is_native, new_array
 from tiny_runtime.ref.workgroup import run_workgroup
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, PtrDType, UOp
+from tiny_uop.records import dataclass
 
 _serial = count()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tiny_tensor.array_api.operands import Array
 from tiny_tensor.base import Scalar, scalar_dtype
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 from tiny_uop.dtype import FLOAT_LIMITS
+from tiny_uop.records import dataclass
 
 SIGNED, UNSIGNED = dtypes.sints, dtypes.uints
 KINDS: dict[str, tuple[DType, ...]] = {

@@ -6,13 +6,13 @@ one), as a graph: a product with such a weight can read the small integers thems
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tiny_tensor.nn import ggml_indexed as indexed
 from tiny_tensor.nn.files import in_memory, tensor_at
 from tiny_tensor.nn.ggml_fields import fields, float_at, halves, signed, table
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
+from tiny_uop.records import dataclass
 
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice the values of the 4-bit float

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import DEBUG, TRACK_MATCH_STATS, VIZ
 from tiny_uop.pattern import PatternMatcher, Rule
+from tiny_uop.records import dataclass
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp

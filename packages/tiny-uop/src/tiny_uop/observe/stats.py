@@ -7,12 +7,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TextIO
 
 from tiny_uop.context import TRACK_MATCH_STATS
 from tiny_uop.observe.hub import Observer
 from tiny_uop.pattern import Rule
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

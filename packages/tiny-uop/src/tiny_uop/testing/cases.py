@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from tiny_uop.pattern import Example, PatternMatcher, Rule
+from tiny_uop.records import dataclass
 from tiny_uop.samples import Samples
 from tiny_uop.spec import SpecError, check_nodes
 from tiny_uop.testing.cost import cost
