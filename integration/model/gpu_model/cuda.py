@@ -26,16 +26,16 @@ class ModelBackend(CUDABackend):
     self.model = Model(**model)
 
   def probe(self) -> Sequence[str] | Unavailable:
-    """One GPU, if there is what the model needs."""
+    """The GPUs, if there is what the model needs."""
     if compiler() is None:
       return Unavailable("the model of CUDA needs a C++ compiler", "Install g++ or clang++, or name one with CXX")
-    return [HOPPER.name]
+    return [HOPPER.name] * len(self.model.gpus)
 
   def open(self, index: int) -> CUDADevice:
     """See `Backend`."""
-    if index:
+    if not 0 <= index < len(self.model.gpus):
       raise Unavailable(f"there is no CUDA:{index}")
-    return CUDADevice(Driver(self.model), 0, HOPPER)
+    return CUDADevice(Driver(self.model), index, HOPPER, index)
 
 
-BACKEND = ModelBackend()
+BACKEND = ModelBackend(gpus=2)

@@ -11,13 +11,15 @@ import ctypes
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gpu_model.cuda_objects import (
   Call,
   CallGraph,
   Event,
+  Gpu,
+  Mark,
   Misuse,
   Status,
   Stream,
@@ -29,7 +31,7 @@ from gpu_model.cuda_objects import (
 from gpu_model.machine import Buffer, Options, Wrong, launch
 from gpu_model.ptx import MOST_SHARED, Module
 from gpu_model.toolchain import Refused
-from tiny_runtime_nv.driver import FUNCTIONS, KernelNode
+from tiny_runtime_nv.driver import FUNCTIONS, Access, KernelNode
 
 MEMORY = 64 << 20
 INVALID, NO_MEMORY, NO_DEVICE, BAD_PTX, BAD_HANDLE, NOT_FOUND, ILLEGAL, UNKNOWN = 1, 2, 101, 218, 400, 500, 700, 999
@@ -41,30 +43,43 @@ LARGEST_GRID, LARGEST_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 
 
 class Model:
-  """A machine with one GPU, of compute capability 9.0."""
+  """A machine with GPUs of compute capability 9.0. `apart`: pairs of them, by ordinal, with no way between them."""
 
-  def __init__(self, memory: int = MEMORY, version: int = 13000, options: Options | None = None) -> None:
-    self.memory, self.version, self.options = memory, version, options
+  def __init__(
+    self, memory: int = MEMORY, version: int = 13000, options: Options | None = None, gpus: int = 1,
+    apart: Collection[tuple[int, int]] = (),
+  ) -> None:  # fmt: skip
+    self.version, self.options, self.apart = version, options, {pair for a, b in apart for pair in ((a, b), (b, a))}
+    self.gpus = [Gpu(ordinal, memory) for ordinal in range(gpus)]
     self.misuse: list[str] = []
     self.lock = threading.RLock()
     self.current = threading.local()
-    self.initialised, self.retained, self.broken = False, 0, 0
+    self.initialised = False
     self.calls: list[str] = []
     self.texts: dict[str, ctypes.Array[Any]] = {}
     self.wrong = ""
-    self.reset()
-
-  def reset(self) -> None:
-    """All that a context holds is gone."""
     self.handles: dict[int, Any] = {}
-    self.allocations: dict[int, ctypes.Array[Any]] = {}
-    self.pinned: dict[int, ctypes.Array[Any]] = {}
-    self.broken = 0
+    self.owners: dict[int, Gpu] = {}
+    """The GPU in whose context each handle was made."""
+
+  def reset(self, gpu: Gpu) -> None:
+    """All that a context holds is gone."""
+    for handle in [handle for handle, owner in self.owners.items() if owner is gpu]:
+      self.drop(handle)
+    gpu.allocations, gpu.pinned, gpu.broken = {}, {}, 0
 
   @property
-  def used(self) -> int:
-    """Bytes that are allocated."""
-    return sum(map(len, self.allocations.values()))
+  def retained(self) -> int:
+    """How often contexts are held."""
+    return sum(gpu.retained for gpu in self.gpus)
+
+  @property
+  def here(self) -> Gpu:
+    """The GPU whose context is current in this thread."""
+    found = [gpu for gpu in self.gpus if gpu.context == getattr(self.current, "context", None)]
+    if not found:
+      raise Misuse("no context is current in this thread")
+    return found[0]
 
   def __getattr__(self, name: str) -> Any:
     """A function of the library, with C types; AttributeError for one that is not in it."""
@@ -76,9 +91,9 @@ class Model:
       with self.lock:
         self.calls.append(name)
         try:
-          if self.broken and name not in ("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"):
-            if not name.startswith("cuGetError"):
-              return self.broken
+          if not name.startswith(("cuGetError", "cuDevice", "cuCtx")):
+            if (current := getattr(self.current, "context", None)) and (gpu := self._of_context(current)).broken:
+              return gpu.broken
           if not self.initialised and name not in ("cuInit", "cuDriverGetVersion"):
             raise Misuse(f"{name} comes before cuInit")
           method(self, *arguments)
@@ -100,46 +115,74 @@ class Model:
     handle = 0x1000 + 16 * len(self.handles) + (id(thing) & 0xFFFF0000)
     while handle in self.handles:
       handle += 16
-    self.handles[handle] = thing
+    self.handles[handle], self.owners[handle] = thing, self.here
     store(place, ctypes.c_void_p, handle)
 
-  def thing(self, handle: int | None, kind: type[Any]) -> Any:
-    """What a handle stands for."""
+  def drop(self, handle: int) -> None:
+    """It stands for nothing any more."""
+    del self.handles[handle], self.owners[handle]
+
+  def thing(self, handle: int | None, kind: type[Any], of_any: bool = False) -> Any:
+    """What a handle stands for, of the current context unless it may be `of_any`."""
     found = self.handles.get(handle or 0)
     if not isinstance(found, kind):
       raise Misuse(f"{handle} is no handle of a {kind.__name__}, or it was destroyed")
-    if not getattr(self.current, "context", None):
-      raise Misuse("no context is current in this thread")
+    if self.here is not self.owners[handle or 0] and not of_any:
+      raise Misuse(f"a {kind.__name__} of another context than the current one")
     return found
 
-  def bytes_at(self, address: int, size: int) -> int:
-    """An address on the device, with this many bytes behind it; else the context is broken."""
-    for begin, memory in self.allocations.items():
-      if begin <= address and address + size <= begin + len(memory):
+  def _of_context(self, context: int | None) -> Gpu:
+    found = [gpu for gpu in self.gpus if gpu.context == context]
+    if not found:
+      raise Misuse(f"{context} is no context")
+    return found[0]
+
+  def _of_pool(self, pool: int | None) -> Gpu:
+    found = [gpu for gpu in self.gpus if gpu.pool == pool]
+    if not found:
+      raise Misuse(f"{pool} is no pool")
+    return found[0]
+
+  def _device(self, ordinal: int) -> Gpu:
+    if not 0 <= ordinal < len(self.gpus):
+      raise Status(NO_DEVICE)
+    return self.gpus[ordinal]
+
+  def reachable(self, gpu: Gpu) -> dict[int, Any]:
+    """The memory that kernels and copies of a GPU can use: its own, and that of pools that let it."""
+    pools = [other for other in self.gpus if other is gpu or gpu.ordinal in other.readers]
+    return {begin: memory for other in pools for begin, memory in other.allocations.items()}
+
+  def bytes_at(self, address: int, size: int, gpu: Gpu, user: Gpu | None = None) -> int:
+    """An address of memory of a GPU, with this many bytes behind it, for itself or another `user`; else the context is
+    broken."""
+    user = user or gpu
+    for begin, memory in self.reachable(user).items():
+      if begin <= address and address + size <= begin + len(memory) and begin in gpu.allocations:
         return address
-    self.broken = ILLEGAL
+    user.broken = ILLEGAL
     raise Status(ILLEGAL)
 
   def host_at(self, address: int | None, size: int) -> int:
     """An address of pinned memory."""
-    for begin, memory in self.pinned.items():
+    for begin, memory in self.here.pinned.items():
       if address is not None and begin <= address and address + size <= begin + len(memory):
         return address
     raise Misuse(f"an asynchronous copy of {size} bytes with memory of the host that is not pinned")
 
   def enqueue(self, stream: Stream, work: Callable[[], None]) -> None:
     def guarded() -> None:
-      if not self.broken:
+      if not stream.gpu.broken:
         work()
 
     stream.work.append(guarded)
 
-  def finish(self, stream: Stream, until: Event | None = None) -> None:
+  def finish(self, stream: Stream, until: Mark | None = None) -> None:
     stream.run(until)
-    if self.broken:
-      raise Status(self.broken)
+    if stream.gpu.broken:
+      raise Status(stream.gpu.broken)
 
-  def execute(self, call: Call) -> None:
+  def execute(self, call: Call, gpu: Gpu) -> None:
     """Run a kernel, or copy."""
     if not call.enabled:
       return
@@ -147,19 +190,19 @@ class Model:
       target, source, size = call.copy
       if abs(target - source) < size:
         raise Misuse("a copy whose source and target overlap")
-      self.bytes_at(target, size), self.bytes_at(source, size)
+      self.bytes_at(target, size, gpu), self.bytes_at(source, size, gpu)
       ctypes.memmove(target, source, size)
       return
     if call.module not in self.handles.values():
       raise Misuse(f"kernel {call.module.signature.name} runs after its module was unloaded")
     words = (ctypes.c_uint64 * max(1, len(call.words)))(*call.words)
     buffers = [Buffer(ctypes.addressof(words), ctypes.sizeof(words), "the parameters", False)]
-    buffers += [Buffer(begin, len(memory), f"memory {begin:#x}") for begin, memory in self.allocations.items()]
+    buffers += [Buffer(begin, len(memory), f"memory {begin:#x}") for begin, memory in self.reachable(gpu).items()]
     try:
       launch(call.module.call(call.shared), buffers, call.grid, call.block, self.options)
     except Wrong as error:
       self.wrong = str(error)
-      self.broken = ILLEGAL
+      gpu.broken = ILLEGAL
 
   # *** the library ***
 
@@ -184,123 +227,161 @@ class Model:
     self._text(texts.get(status) or "in words", place)
 
   def do_cuDeviceGet(self, place: int, ordinal: int) -> None:
-    if ordinal:
-      raise Status(NO_DEVICE)
-    store(place, ctypes.c_int, 0)
+    store(place, ctypes.c_int, self._device(ordinal).ordinal)
 
   def do_cuDeviceGetAttribute(self, place: int, attribute: int, device: int) -> None:
     store(place, ctypes.c_int, {75: 9, 76: 0, 115: 1}[attribute])
 
   def do_cuDeviceTotalMem_v2(self, place: int, device: int) -> None:
-    store(place, ctypes.c_size_t, self.memory)
+    store(place, ctypes.c_size_t, self._device(device).memory)
+
+  def do_cuDeviceCanAccessPeer(self, place: int, device: int, peer: int) -> None:
+    pair = self._device(device).ordinal, self._device(peer).ordinal
+    store(place, ctypes.c_int, pair[0] != pair[1] and pair not in self.apart)
 
   def do_cuDevicePrimaryCtxRetain(self, place: int, device: int) -> None:
-    self.retained += 1
-    store(place, ctypes.c_void_p, 0xC0)
+    gpu = self._device(device)
+    gpu.retained += 1
+    store(place, ctypes.c_void_p, gpu.context)
 
   def do_cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
-    if not self.retained:
+    gpu = self._device(device)
+    if not gpu.retained:
       raise Misuse("the primary context is released more often than it was retained")
-    self.retained -= 1
-    if not self.retained:
-      if self.allocations or self.handles or self.pinned:
-        kinds = sorted({type(thing).__name__ for thing in self.handles.values()})
-        self.misuse.append(f"left behind: {len(self.allocations)} allocations, {kinds}, {len(self.pinned)} pinned")
-      self.reset()
+    gpu.retained -= 1
+    if not gpu.retained:
+      mine = [self.handles[handle] for handle, owner in self.owners.items() if owner is gpu]
+      if gpu.allocations or mine or gpu.pinned:
+        kinds = sorted({type(thing).__name__ for thing in mine})
+        self.misuse.append(f"left behind: {len(gpu.allocations)} allocations, {kinds}, {len(gpu.pinned)} pinned")
+      self.reset(gpu)
 
   def do_cuDevicePrimaryCtxReset_v2(self, device: int) -> None:
-    self.reset()
+    self.reset(self._device(device))
 
   def do_cuCtxSetCurrent(self, context: int | None) -> None:
     self.current.context = context
 
   def do_cuMemGetInfo_v2(self, free: int, total: int) -> None:
-    store(free, ctypes.c_size_t, self.memory - self.used)
-    store(total, ctypes.c_size_t, self.memory)
+    store(free, ctypes.c_size_t, self.here.memory - self.here.used)
+    store(total, ctypes.c_size_t, self.here.memory)
 
   def do_cuDeviceGetDefaultMemPool(self, place: int, device: int) -> None:
-    store(place, ctypes.c_void_p, 0xB0)
+    store(place, ctypes.c_void_p, self._device(device).pool)
 
   def do_cuMemPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None:
-    if (pool, attribute) != (0xB0, 4):
+    if self._of_pool(pool) is not self.here or attribute != 4:
       raise Misuse("another pool, or attribute")
 
   def do_cuMemPoolTrimTo(self, pool: int, size: int) -> None:
-    if pool != 0xB0:
-      raise Misuse("another pool")
+    self._of_pool(pool)
+
+  def do_cuMemPoolSetAccess(self, pool: int, given: int, count: int) -> None:
+    owner = self._of_pool(pool)
+    for access in (Access * count).from_address(given):
+      pair = self._device(access.location.id).ordinal, owner.ordinal
+      if (access.location.type, access.flags) != (1, 3) or pair[0] == pair[1]:
+        raise Misuse("access to a pool for something else than another device, or not to read and write")
+      if pair in self.apart:
+        raise Status(NO_DEVICE)
+      owner.readers.add(pair[0])
 
   def do_cuMemAllocAsync(self, place: int, size: int, stream: int) -> None:
     self.thing(stream, Stream)
     if size == 0:
       raise Status(INVALID)
-    if self.used + size > self.memory:
+    if self.here.used + size > self.here.memory:
       raise Status(NO_MEMORY)
     memory = ctypes.create_string_buffer(size + 256)
     ctypes.memset(memory, 0xA5, size + 256)
     begin = -(-ctypes.addressof(memory) // 256) * 256
     view = (ctypes.c_char * size).from_buffer(memory, begin - ctypes.addressof(memory))
-    self.allocations[begin] = view
+    self.here.allocations[begin] = view
     store(place, ctypes.c_uint64, begin)
 
   def do_cuMemFreeAsync(self, address: int, stream: int) -> None:
-    if address not in self.allocations:
+    gpu = self.here
+    if address not in gpu.allocations:
       raise Misuse(f"{address:#x} is no allocation")
-    self.enqueue(self.thing(stream, Stream), lambda: void(self.allocations.pop(address)))
+    self.enqueue(self.thing(stream, Stream), lambda: void(gpu.allocations.pop(address)))
 
   def do_cuMemHostAlloc(self, place: int, size: int, flags: int) -> None:
     memory = ctypes.create_string_buffer(size)
-    self.pinned[ctypes.addressof(memory)] = memory
+    self.here.pinned[ctypes.addressof(memory)] = memory
     store(place, ctypes.c_void_p, ctypes.addressof(memory))
 
   def do_cuMemFreeHost(self, address: int) -> None:
-    del self.pinned[address]
+    del self.here.pinned[address]
 
   def do_cuMemcpyHtoDAsync_v2(self, target: int, source: int, size: int, stream: int) -> None:
     self.host_at(source, size)
-    self.enqueue(self.thing(stream, Stream), lambda: void(ctypes.memmove(self.bytes_at(target, size), source, size)))
+    queue, place = self.thing(stream, Stream), self.here
+    self.enqueue(queue, lambda: void(ctypes.memmove(self.bytes_at(target, size, place), source, size)))
 
   def do_cuMemcpyDtoHAsync_v2(self, target: int, source: int, size: int, stream: int) -> None:
     self.host_at(target, size)
-    self.enqueue(self.thing(stream, Stream), lambda: void(ctypes.memmove(target, self.bytes_at(source, size), size)))
+    queue, place = self.thing(stream, Stream), self.here
+    self.enqueue(queue, lambda: void(ctypes.memmove(target, self.bytes_at(source, size, place), size)))
+
+  def do_cuMemcpyDtoDAsync_v2(self, target: int, source: int, size: int, stream: int) -> None:
+    queue, call = self.thing(stream, Stream), Call(None, copy=(target, source, size))
+    self.enqueue(queue, lambda: self.execute(call, queue.gpu))
+
+  def do_cuMemcpyPeerAsync(
+    self, target: int, target_context: int, source: int, source_context: int, size: int, stream: int
+  ) -> None:
+    queue, to, of = self.thing(stream, Stream), self._of_context(target_context), self._of_context(source_context)
+    if to is of:
+      raise Misuse("a copy within one device as one between two")
+
+    def work() -> None:
+      self.bytes_at(target, size, to, queue.gpu), self.bytes_at(source, size, of, queue.gpu)
+      ctypes.memmove(target, source, size)
+
+    self.enqueue(queue, work)
 
   def do_cuStreamCreate(self, place: int, flags: int) -> None:
-    self.new(place, Stream())
+    self.new(place, Stream(self.here))
+
+  def do_cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+    """For where the event was recorded last, whatever becomes of it later."""
+    mark = self.thing(event, Event, of_any=True).mark
+    if mark is not None:
+      self.thing(stream, Stream).work.append(lambda: mark.stream.run(mark))
 
   def do_cuStreamSynchronize(self, stream: int) -> None:
     self.finish(self.thing(stream, Stream))
 
   def do_cuStreamDestroy_v2(self, stream: int) -> None:
     self.thing(stream, Stream).run()
-    del self.handles[stream]
+    self.drop(stream)
 
   def do_cuEventCreate(self, place: int, flags: int) -> None:
     self.new(place, Event())
 
   def do_cuEventRecord(self, event: int, stream: int) -> None:
-    recorded, queue = self.thing(event, Event), self.thing(stream, Stream)
+    queue = self.thing(stream, Stream)
+    mark = self.thing(event, Event).mark = Mark(queue)
 
     def reached() -> None:
-      recorded.pending -= 1
-      recorded.at = time.perf_counter()
+      mark.at = time.perf_counter()
 
-    recorded.pending += 1
-    recorded.stream = queue
     queue.work.append(reached)
 
   def do_cuEventSynchronize(self, event: int) -> None:
-    found = self.thing(event, Event)
-    if found.stream is not None:
-      self.finish(found.stream, found)
+    mark = self.thing(event, Event).mark
+    if mark is not None:
+      self.finish(mark.stream, mark)
 
   def do_cuEventElapsedTime(self, place: int, first: int, last: int) -> None:
-    times = [self.thing(event, Event) for event in (first, last)]
-    if any(event.pending or event.at is None for event in times):
+    marks = [self.thing(event, Event).mark for event in (first, last)]
+    if any(mark is None or mark.at is None for mark in marks):
       raise Misuse("time between events that were not reached")
-    store(place, ctypes.c_float, (times[1].at - times[0].at) * 1e3)
+    store(place, ctypes.c_float, (marks[1].at - marks[0].at) * 1e3)
 
   def do_cuEventDestroy_v2(self, event: int) -> None:
     self.thing(event, Event)
-    del self.handles[event]
+    self.drop(event)
 
   def do_cuModuleLoadDataEx(self, place: int, image: int, count: int, options: int, values: int) -> None:
     try:
@@ -320,7 +401,7 @@ class Model:
 
   def do_cuModuleUnload(self, module: int) -> None:
     self.thing(module, Module)
-    del self.handles[module]
+    self.drop(module)
 
   def do_cuFuncGetAttribute(self, place: int, attribute: int, function: int) -> None:
     self.thing(function, Module)
@@ -347,15 +428,15 @@ class Model:
 
   def do_cuLaunchKernel(self, function: int, *rest: Any) -> None:
     grid, block, (shared, stream, parameters, _) = rest[:3], rest[3:6], rest[6:]
-    call = self._kernel(function, grid, block, shared, parameters)
-    self.enqueue(self.thing(stream, Stream), lambda: self.execute(call))
+    call, queue = self._kernel(function, grid, block, shared, parameters), self.thing(stream, Stream)
+    self.enqueue(queue, lambda: self.execute(call, queue.gpu))
 
   def do_cuGraphCreate(self, place: int, flags: int) -> None:
     self.new(place, CallGraph())
 
   def do_cuGraphDestroy(self, graph: int) -> None:
     self.thing(graph, CallGraph)
-    del self.handles[graph]
+    self.drop(graph)
 
   def _node(self, place: int, graph: int, before: int | None, count: int, call: Call) -> None:
     nodes = self.thing(graph, CallGraph).nodes
@@ -408,8 +489,9 @@ class Model:
 
   def do_cuGraphLaunch(self, graph: int, stream: int) -> None:
     calls = [Call(**vars(call)) for call in self.thing(graph, CallGraph).nodes.values()]
+    queue = self.thing(stream, Stream)
     for call in calls:
-      self.enqueue(self.thing(stream, Stream), lambda call=call: self.execute(call))  # type: ignore[misc]
+      self.enqueue(queue, lambda call=call: self.execute(call, queue.gpu))  # type: ignore[misc]
 
   def do_cuGraphExecDestroy(self, graph: int) -> None:
     self.do_cuGraphDestroy(graph)

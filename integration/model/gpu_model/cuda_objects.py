@@ -21,24 +21,62 @@ class Misuse(Exception):
   """A function was called as the manual says that it must not be."""
 
 
-@dataclass
+@dataclass(eq=False)
+class Gpu:
+  """One GPU with its primary context and its pool, whose handles are `context` and `pool`."""
+
+  ordinal: int
+  memory: int
+  retained: int = 0
+  broken: int = 0
+  """The status of everything, after a fault."""
+  allocations: dict[int, Any] = field(default_factory=dict)
+  pinned: dict[int, Any] = field(default_factory=dict)
+  readers: set[int] = field(default_factory=set)
+  """Ordinals of the other GPUs that may use the pool's memory."""
+
+  @property
+  def context(self) -> int:
+    """A handle."""
+    return 0xC00 + self.ordinal
+
+  @property
+  def pool(self) -> int:
+    """A handle."""
+    return 0xB00 + self.ordinal
+
+  @property
+  def used(self) -> int:
+    """Bytes that are allocated."""
+    return sum(map(len, self.allocations.values()))
+
+
+@dataclass(eq=False)
 class Stream:
   """Work that waits to be done, in order."""
 
+  gpu: Gpu
   work: list[Callable[[], None]] = field(default_factory=list)
 
-  def run(self, until: Event | None = None) -> None:
-    """Do what waits; with an event, up to where it was recorded."""
-    while self.work and (until is None or until.pending):
+  def run(self, until: Mark | None = None) -> None:
+    """Do what waits; with a mark, up to that."""
+    while self.work and (until is None or until.at is None):
       self.work.pop(0)()
+
+
+@dataclass(eq=False)
+class Mark:
+  """Where an event was recorded, and when the stream came there."""
+
+  stream: Stream
+  at: float | None = None
 
 
 @dataclass
 class Event:
-  stream: Stream | None = None
-  pending: int = 0
-  """How many times it was recorded, but not reached."""
-  at: float | None = None
+  """`mark` is where it was recorded last."""
+
+  mark: Mark | None = None
 
 
 @dataclass

@@ -16,20 +16,24 @@ import pytest
 
 from tiny_runtime import DeviceLost, Unavailable
 from tiny_runtime_nv.cuda_errors import lost, not_opened
-from tiny_runtime_nv.driver import FUNCTIONS, CopyNode, Driver, DriverError, KernelNode
+from tiny_runtime_nv.driver import FUNCTIONS, Access, CopyNode, Driver, DriverError, KernelNode, Location
 
 SCALARS = {
   "unsigned int": c_uint, "int": c_int, "CUdevice": c_int, "CUdevice_attribute": c_int, "CUfunction_attribute": c_int,
   "CUmemPool_attribute": c_int, "CUresult": c_int, "size_t": c_size_t, "CUdeviceptr": c_uint64,
   "unsigned long long": c_uint64, "const char*": c_char_p,
 }  # fmt: skip
-STRUCTURES = {"CUDA_KERNEL_NODE_PARAMS_v2": KernelNode, "CUDA_MEMCPY3D_v2": CopyNode}
+STRUCTURES = {
+  "CUDA_KERNEL_NODE_PARAMS_v2": KernelNode, "CUDA_MEMCPY3D_v2": CopyNode, "CUmemAccessDesc": Access,
+  "CUmemLocation": Location,
+}  # fmt: skip
 ENUMERATORS = {
   "CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED": 115, "CU_MEMPOOL_ATTR_RELEASE_THRESHOLD": 4,
   "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK": 0, "CU_FUNC_ATTRIBUTE_NUM_REGS": 4,
   "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": 8, "CU_JIT_ERROR_LOG_BUFFER": 5,
   "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES": 6, "CU_MEMORYTYPE_DEVICE": 2, "CU_STREAM_NON_BLOCKING": 1,
-  "CU_EVENT_DISABLE_TIMING": 2, "CUDA_ERROR_OUT_OF_MEMORY": 2, "CUDA_ERROR_INVALID_PTX": 218,
+  "CU_EVENT_DISABLE_TIMING": 2, "CU_MEM_LOCATION_TYPE_DEVICE": 1, "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": 3,
+  "CUDA_ERROR_OUT_OF_MEMORY": 2, "CUDA_ERROR_INVALID_PTX": 218,
   "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701, "CUDA_ERROR_LAUNCH_TIMEOUT": 702,
   "CUDA_ERROR_MISALIGNED_ADDRESS": 716, "CUDA_ERROR_LAUNCH_FAILED": 719, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222,
   "CUDA_ERROR_DEVICE_UNAVAILABLE": 46, "CUDA_ERROR_ILLEGAL_INSTRUCTION": 715, "CUDA_ERROR_ECC_UNCORRECTABLE": 214,

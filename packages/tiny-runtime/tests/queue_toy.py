@@ -1,7 +1,8 @@
 """A device with hardware queues that is played in Python: what a driver fills in of `tiny_runtime.hcq`, on one page.
 
-Its memory is one array of bytes, its addresses are places in that. Packets of 64 bytes go through a ring; the processor
-takes one at a time while somebody waits, and interprets kernels as REF does.
+Its memory is one array of bytes, its addresses are places in that, from `base` on: those of all devices are of one
+space. Packets of 64 bytes go through a ring; the processor takes one at a time while somebody waits, and interprets
+kernels as REF does. Another device's takes some only when this one has to wait for it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from weakref import WeakValueDictionary
 
 from tiny_runtime import Binary, Capabilities, Compiler, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq import (
   Block,
   Command,
   Dispatch,
-  Hardware,
   Kernel,
   Kind,
+  PeerHardware,
   QueueDevice,
   Ring,
+  Signal,
   Transfer,
+  Wait,
   Work,
 )
 from tiny_runtime.ref import BACKEND as REF
@@ -43,12 +48,25 @@ class ToyKernel(Kernel):
   variables: int = 0
 
 
-@dataclass
+NUMBERS = count()
+MACHINE: WeakValueDictionary[int, ToyHardware] = WeakValueDictionary()
+"""The devices, by number. One begins at address number × SPAN."""
+SPAN = MEMORY + HOST
+
+
+@dataclass(eq=False)
 class ToyHardware:
-  """See `tiny_runtime.hcq.Hardware`."""
+  """See `tiny_runtime.hcq.PeerHardware`."""
 
   info: DeviceInfo
   argument_alignment: int = 64
+  new_fence: bytes = bytes(8)
+  done_fence: bytes = b"\1" * 8
+  number: int = field(default_factory=lambda: next(NUMBERS))
+  guests: set[tuple[int, int]] = field(default_factory=set)
+  """Of blocks of other devices that it may use: where they begin and end."""
+  alone: bool = False
+  """There is no way to other devices."""
   memory: bytearray = field(default_factory=lambda: bytearray(b"\xa5") * (MEMORY + HOST))
   free: dict[Kind, list[tuple[int, int]]] = field(default_factory=dict)
   held: set[Block] = field(default_factory=set)
@@ -60,8 +78,12 @@ class ToyHardware:
   pauses: int = 0
 
   def __post_init__(self) -> None:
-    self.free = {Kind.DEVICE: [(PAGE, MEMORY)], Kind.HOST: [(MEMORY, MEMORY + HOST)]}
+    self.base = self.number * SPAN
+    self.free = {
+      Kind.DEVICE: [(self.base + PAGE, self.base + MEMORY)], Kind.HOST: [(self.base + MEMORY, self.base + SPAN)],
+    }  # fmt: skip
     self.view = memoryview(self.memory)
+    MACHINE[self.number] = self
     block = self.allocate(PACKET * SLOTS, Kind.HOST)
     assert block.view is not None
     self.ring = Ring(block.view[: PACKET * SLOTS], PACKET, lambda: self.taken, lambda: self.pause(0))
@@ -76,16 +98,35 @@ class ToyHardware:
     for number, (begin, end) in enumerate(places):
       if end - begin >= size:
         places[number] = (begin + size, end)
-        block = Block(begin, size, kind, self.view[begin : begin + size] if kind is Kind.HOST else None)
+        block = Block(begin, size, kind, self.at(begin, size) if kind is Kind.HOST else None)
         self.held.add(block)
         return block
     raise OutOfMemory(f"{self.info.name}: {nbytes} bytes asked for")
 
+  def at(self, address: int, nbytes: int) -> memoryview:
+    """Bytes that this device can use: its own, and those of others that are shared with it."""
+    owner = MACHINE[address // SPAN]
+    if owner is not self:
+      assert any(begin <= address and address + nbytes <= end for begin, end in self.guests), "it is not shared"
+    return owner.view[address - owner.base : address - owner.base + nbytes]
+
+  def reaches(self, source: ToyHardware) -> bool:
+    """See PeerHardware."""
+    return not self.alone and not source.alone
+
+  def share(self, block: Block, source: ToyHardware) -> None:
+    """See PeerHardware."""
+    assert block in source.held
+    if source is not self:
+      self.guests.add((block.address, block.address + block.nbytes))
+
   def release(self, block: Block) -> None:
     """Joined with its neighbours."""
     self.held.remove(block)
+    for other in MACHINE.values():
+      other.guests.discard((block.address, block.address + block.nbytes))
     kind = Kind.HOST if block.kind is Kind.HOST else Kind.DEVICE
-    self.view[block.address : block.address + block.nbytes] = b"\x5a" * block.nbytes
+    self.at(block.address, block.nbytes)[:] = b"\x5a" * block.nbytes
     joined: list[tuple[int, int]] = []
     for begin, end in sorted([*self.free[kind], (block.address, block.address + block.nbytes)]):
       if joined and joined[-1][1] == begin:
@@ -124,6 +165,8 @@ class ToyHardware:
       if max(command.local_size) > 1:
         raise ValueError(f"kernel {command.kernel.name}: workgroups of {command.local_size} threads")
       numbers = (1 | last, command.kernel.address, command.arguments, 0)
+    elif isinstance(command, Signal | Wait):
+      numbers = ((3 if isinstance(command, Signal) else 4) | last, command.fence, 0, 0)
     else:
       numbers = (2 | last, command.target, command.source, command.nbytes)
     struct.pack_into("<4Q", prepared, index * PACKET, *numbers)
@@ -132,9 +175,9 @@ class ToyHardware:
     """See Hardware."""
     self.submissions += 1
     begin = 0
-    for number, count in self.ring.pieces(len(prepared) // PACKET):
-      self.ring.at(number, count)[:] = prepared[begin : begin + count * PACKET]
-      begin += count * PACKET
+    for number, slots in self.ring.pieces(len(prepared) // PACKET):
+      self.ring.at(number, slots)[:] = prepared[begin : begin + slots * PACKET]
+      begin += slots * PACKET
 
   def completed(self) -> int:
     """See Hardware."""
@@ -145,29 +188,43 @@ class ToyHardware:
     self.pauses += 1
     if self.broken:
       raise DeviceLost(self.broken)
-    if self.taken == self.ring.written or self.stuck:
-      return
+    if not self.step():
+      for other in list(MACHINE.values()):
+        if other is not self and other.step():
+          break
+
+  def step(self) -> bool:
+    """Take a packet; False if there is none, or it has to wait."""
+    if self.taken == self.ring.written or self.stuck or self.broken:
+      return False
     kind, *numbers = struct.unpack_from("<4Q", self.ring.at(self.taken))
     self.spans = [time.perf_counter(), 0.0]
     if kind & 255 == 2:
       target, source, nbytes = numbers
       assert abs(target - source) >= nbytes > 0
-      self.view[target : target + nbytes] = self.view[source : source + nbytes]
+      self.at(target, nbytes)[:] = self.at(source, nbytes)
+    elif kind & 255 == 3:
+      self.at(numbers[0], 8)[:] = self.done_fence
+    elif kind & 255 == 4:
+      if self.at(numbers[0], 8) != self.done_fence:
+        return False
     else:
       self._execute(*numbers[:2])
     self.spans[1] = time.perf_counter()
     self.taken += 1
     self.done += kind // LAST
+    return True
 
   def _execute(self, address: int, arguments: int) -> None:
     """A kernel, as it is in memory."""
     kernel = self.kernels[address]
-    code = bytes(self.view[address : address + len(kernel.image)])
+    code = bytes(self.at(address, len(kernel.image)))
     assert code == kernel.image, "another's code is there, or none"
-    words = struct.unpack_from(f"<{len(kernel.params) + kernel.variables}q", self.memory, arguments)
+    form = f"<{len(kernel.params) + kernel.variables}q"
+    words = struct.unpack(form, self.at(arguments, struct.calcsize(form)))
     views = []
     for param, begin in zip(kernel.params, words):
-      window = self.view[begin : begin + param.size * param.dtype.itemsize]
+      window = self.at(begin, param.size * param.dtype.itemsize)
       views.append(open_view(param.dtype, window))
     generate(parse_uop(code.decode())).call(*views, *words[len(views) :])
 
@@ -183,22 +240,23 @@ class ToyHardware:
 def toy_device() -> QueueDevice:
   """A new one."""
   names = frozenset(d.name for d in dtypes.all)
-  hardware: Hardware = ToyHardware(DeviceInfo("TOY", "python", MEMORY, Capabilities(dtypes=names, graphs=True)))
+  record = Capabilities(dtypes=names, graphs=True, peers=True)
+  hardware: PeerHardware = ToyHardware(DeviceInfo("TOY", "python", MEMORY, record))
   return QueueDevice(hardware)
 
 
 class ToyBackend:
   """For the conformance kit."""
 
-  api, ir = (1, 3), (1, 1)
+  api, ir = (1, 4), (1, 1)
 
   def probe(self) -> list[str]:
-    """One."""
-    return ["python"]
+    """Two."""
+    return ["python"] * 2
 
   def open(self, index: int) -> QueueDevice:
     """See Backend."""
-    if index:
+    if not 0 <= index < 2:
       raise Unavailable(f"there is no TOY:{index}", "Use TOY")
     return toy_device()
 

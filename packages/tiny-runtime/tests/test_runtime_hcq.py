@@ -281,3 +281,75 @@ def test_a_block_knows_its_bytes() -> None:
   block: Block = hardware(device).allocate(PACKET, Kind.HOST)
   assert block.view is not None and block.view.nbytes == block.nbytes == 4096
   device.close()
+
+
+# *** two devices ***
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[QueueDevice, QueueDevice]]:
+  """Two devices that reach each other."""
+  one, two = toy_device(), toy_device()
+  assert one.reaches(two) and two.reaches(one)
+  yield one, two
+  one.close()
+  two.close()
+
+
+def copied(one: QueueDevice, memory: Memory, two: QueueDevice, source: Memory, wait: bool = False) -> float | None:
+  return one.copy_from(memory, 0, two, source, 0, source.nbytes, wait)
+
+
+def test_nobody_waits_for_a_copy_between_devices(pair: tuple[QueueDevice, QueueDevice]) -> None:
+  one, two = pair
+  add = affine(two, 4, 1, 1)
+  memory, source = filled(one, [0] * 4), filled(two, [1, 2, 3, 4])
+  pauses = [hardware(device).pauses for device in pair]
+  two.launch(add, [(source, 0), (source, 0)], (), ONE, ONE, False)
+  copied(one, memory, two, source)
+  two.launch(add, [(source, 0), (source, 0)], (), ONE, ONE, False)
+  two.free(source)
+  assert [hardware(device).pauses for device in pair] == pauses
+  assert numbers_in(one, memory) == [2, 3, 4, 5]
+  before = [hardware(device).submissions for device in pair]
+  again = filled(two, [5] * 4)
+  seconds = copied(one, memory, two, again, wait=True)
+  assert seconds is not None and seconds > 0 and numbers_in(one, memory) == [5] * 4
+  assert hardware(two).submissions == before[1] + 1, (
+    "with a host that waits, the source has nothing to do but the write"
+  )
+
+
+def test_devices_without_a_way_do_not_reach_each_other() -> None:
+  one, two = toy_device(), toy_device()
+  hardware(two).alone = True
+  assert not one.reaches(two) and not two.reaches(one) and not hardware(one).guests
+  one.close()
+  two.close()
+
+
+def test_memory_that_goes_back_is_shared_no_more(pair: tuple[QueueDevice, QueueDevice]) -> None:
+  one, two = pair
+  memory, source = filled(one, [0] * 4), filled(two, [1] * 4)
+  copied(one, memory, two, source)
+  place = (source.block.address, source.block.address + source.block.nbytes)
+  assert place in hardware(one).guests
+  two.free(source)
+  two.pool.trim()
+  assert place not in hardware(one).guests and numbers_in(one, memory) == [1] * 4
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_who_waits_for_a_lost_device_is_let_go(pair: tuple[QueueDevice, QueueDevice], lost: int) -> None:
+  one, two = pair
+  memory, source = filled(one, [0] * 4), filled(two, [1] * 4)
+  copied(one, memory, two, source)
+  hardware(pair[lost]).broken = "unplugged"
+  with pytest.raises(DeviceLost, match="waiting: unplugged. It was a copy"):
+    pair[lost].sync()
+  other = pair[1 - lost]
+  other.sync()
+  assert numbers_in(other, filled(other, [7])) == [7]
+  with pytest.raises(DeviceLost, match="unplugged"):
+    copied(one, memory, two, source)
+  other.sync()

@@ -17,8 +17,9 @@ from tiny_runtime import Binary, Capabilities, DeviceInfo, DeviceLost, GraphCopy
 from tiny_runtime_nv.arch import Arch
 from tiny_runtime_nv.cuda_errors import LOST, OUT_OF_MEMORY, TOO_LARGE, lost, not_opened
 from tiny_runtime_nv.cuda_graph import Graph
-from tiny_runtime_nv.driver import KEEP_BYTES, NON_BLOCKING, POOLS_SUPPORTED, Driver, DriverError
+from tiny_runtime_nv.driver import KEEP_BYTES, NO_TIME, NON_BLOCKING, POOLS_SUPPORTED, Driver, DriverError
 from tiny_runtime_nv.memory import Memory, Staging
+from tiny_runtime_nv.peers import copy_within, let_in, wait_for
 from tiny_runtime_nv.programs import Program, three
 from tiny_uop import dtypes
 
@@ -50,12 +51,16 @@ class CUDADevice:
       driver("cuMemPoolSetAttribute", self.pool, KEEP_BYTES, ctypes.byref(ctypes.c_uint64((1 << 64) - 1)))
       self.staging = Staging(driver, self.stream)
       self.clocks = [driver.new("cuEventCreate", 0) for _ in range(2)]
+      self.progress = driver.new("cuEventCreate", NO_TIME)
+      """Where the stream was when another device was to wait for it."""
     except DriverError as error:
       if self.context is not None:
         driver.functions["cuDevicePrimaryCtxRelease_v2"](self.ordinal)
       raise not_opened(error, self.name) from error
     names = frozenset(d.name for d in dtypes.all)
-    capabilities = Capabilities(dtypes=names, local_memory=arch.shared_memory, max_local_size=MOST_THREADS, graphs=True)
+    capabilities = Capabilities(
+      dtypes=names, local_memory=arch.shared_memory, max_local_size=MOST_THREADS, graphs=True, peers=True
+    )
     self.info = DeviceInfo(self.name, str(arch), memory, capabilities)
 
   @contextmanager
@@ -132,6 +137,34 @@ class CUDADevice:
       with self._doing(f"reading {out.nbytes} bytes"):
         self.staging.read(address, out.cast("B"))
         self.started.clear()
+
+  # *** other devices ***
+
+  def reaches(self, source: CUDADevice) -> bool:
+    """See the capability `Peers`. The devices may be one GPU that was opened twice."""
+    with self._doing(f"asking whether {source.name} is reached"):
+      return source.ordinal == self.ordinal or let_in(self, source)
+
+  def copy_from(
+    self, memory: Memory, offset: int, source: CUDADevice, source_memory: Memory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    """See the capability `Peers`. The copy is in this device's stream; `source`'s waits for it."""
+    target, origin = memory.at(offset, nbytes), source_memory.at(source_offset, nbytes)
+    what = f"copying {nbytes} bytes from {source.name}"
+    if source is not self:
+      wait_for(self, source, what)
+    with self._doing(what):
+      if wait:
+        self._clock(0, what)
+      if source.ordinal == self.ordinal:
+        copy_within(self, target, origin, nbytes)
+      else:
+        self.driver("cuMemcpyPeerAsync", target, self.context, origin, source.context, nbytes, self.stream)
+      seconds = self._seconds(what) if wait else None
+    if source is not self:
+      wait_for(source, self, what)
+    return seconds
 
   # *** programs ***
 
@@ -242,8 +275,8 @@ class CUDADevice:
       for memory in list(self.allocated):
         self.free(memory)
       self.staging.close()
-      for clock in self.clocks:
-        call["cuEventDestroy_v2"](clock)
+      for event in (*self.clocks, self.progress):
+        call["cuEventDestroy_v2"](event)
       call["cuStreamSynchronize"](self.stream)
       call["cuStreamDestroy_v2"](self.stream)
       call["cuMemPoolTrimTo"](self.pool, 0)

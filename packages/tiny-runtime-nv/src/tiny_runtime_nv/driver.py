@@ -26,6 +26,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
   "cuDeviceGet": (c_void_p, c_int),
   "cuDeviceGetAttribute": (c_void_p, c_int, c_int),
   "cuDeviceTotalMem_v2": (c_void_p, c_int),
+  "cuDeviceCanAccessPeer": (c_void_p, c_int, c_int),
   "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
   "cuDevicePrimaryCtxRelease_v2": (c_int,),
   "cuDevicePrimaryCtxReset_v2": (c_int,),
@@ -34,13 +35,17 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
   "cuDeviceGetDefaultMemPool": (c_void_p, c_int),
   "cuMemPoolSetAttribute": (c_void_p, c_int, c_void_p),
   "cuMemPoolTrimTo": (c_void_p, c_size_t),
+  "cuMemPoolSetAccess": (c_void_p, c_void_p, c_size_t),
   "cuMemAllocAsync": (c_void_p, c_size_t, c_void_p),
   "cuMemFreeAsync": (ADDRESS, c_void_p),
   "cuMemHostAlloc": (c_void_p, c_size_t, c_uint),
   "cuMemFreeHost": (c_void_p,),
   "cuMemcpyHtoDAsync_v2": (ADDRESS, c_void_p, c_size_t, c_void_p),
   "cuMemcpyDtoHAsync_v2": (c_void_p, ADDRESS, c_size_t, c_void_p),
+  "cuMemcpyDtoDAsync_v2": (ADDRESS, ADDRESS, c_size_t, c_void_p),
+  "cuMemcpyPeerAsync": (ADDRESS, c_void_p, ADDRESS, c_void_p, c_size_t, c_void_p),
   "cuStreamCreate": (c_void_p, c_uint),
+  "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
   "cuStreamSynchronize": (c_void_p,),
   "cuStreamDestroy_v2": (c_void_p,),
   "cuEventCreate": (c_void_p, c_uint),
@@ -76,6 +81,8 @@ MOST_SHARED_AT_LAUNCH = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 LOG, LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
 DEVICE_MEMORY = 2
 NON_BLOCKING = 1  # a stream that does not wait for the legacy default stream
+NO_TIME = 2  # CU_EVENT_DISABLE_TIMING
+A_DEVICE, READ_AND_WRITE = 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 
 
 class KernelNode(ctypes.Structure):
@@ -100,6 +107,18 @@ class CopyNode(ctypes.Structure):
     ("reserved1", c_void_p), ("dstPitch", c_size_t), ("dstHeight", c_size_t),
     ("WidthInBytes", c_size_t), ("Height", c_size_t), ("Depth", c_size_t),
   ]  # fmt: skip
+
+
+class Location(ctypes.Structure):
+  """CUmemLocation: a device, by its ordinal."""
+
+  _fields_ = [("type", c_int), ("id", c_int)]
+
+
+class Access(ctypes.Structure):
+  """CUmemAccessDesc: what may be done from there with memory."""
+
+  _fields_ = [("location", Location), ("flags", c_int)]
 
 
 class DriverError(RuntimeError):

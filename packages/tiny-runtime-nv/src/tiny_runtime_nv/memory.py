@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from tiny_runtime_nv.driver import Driver
+from tiny_runtime_nv.driver import NO_TIME, Driver
 
 PIECE = 4 << 20
 """Bytes of a copy that are on their way at once. The memory they pass through cannot be swapped out, so the GPU reads
@@ -38,7 +38,7 @@ class Staging:
     self.address: int = driver.new("cuMemHostAlloc", 2 * PIECE, 0)
     whole = memoryview((ctypes.c_char * (2 * PIECE)).from_address(self.address)).cast("B")
     self.pieces = [(self.address, whole[:PIECE]), (self.address + PIECE, whole[PIECE:])]
-    self.events = [driver.new("cuEventCreate", 2) for _ in self.pieces]  # 2: without time
+    self.events = [driver.new("cuEventCreate", NO_TIME) for _ in self.pieces]
     self.turn = 0
 
   def write(self, address: int, data: memoryview) -> None:

@@ -17,7 +17,7 @@ ORDER = "calls of one device, or over one memory, run in order, and after all la
 BYTES = 4 * SIZE
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(target: object) -> Iterator[Pair]:
   """Two devices that reach each other."""
   yield from paired(target, "peer_graphs")  # type: ignore[arg-type]  # the kit's fixture

@@ -18,7 +18,7 @@ from tiny_runtime.opened import OpenDevice
 MEMMOVE = "copy_from with the device itself is memmove: any place, any size, also where the two overlap"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(target: Target) -> Iterator[Pair]:
   """Two devices that reach each other."""
   yield from paired(target, "peers")

@@ -9,9 +9,12 @@ from tiny_runtime.hcq.hardware import (
   Kernel,
   Kind,
   Launch,
+  PeerHardware,
   Prepared,
+  Signal,
   Sizes,
   Transfer,
+  Wait,
   Work,
   three,
 )
@@ -21,6 +24,7 @@ from tiny_runtime.hcq.ring import Ring
 from tiny_runtime.hcq.timeline import QUEUE_TIMEOUT, Timeline
 
 __all__ = [
-  "QUEUE_TIMEOUT", "Block", "Command", "Dispatch", "Hardware", "HostRing", "Kernel", "Kind", "Launch", "Prepared",
-  "Program", "QueueDevice", "Ring", "Sizes", "Timeline", "Transfer", "Work", "three",
+  "QUEUE_TIMEOUT", "Block", "Command", "Dispatch", "Hardware", "HostRing", "Kernel", "Kind", "Launch",
+  "PeerHardware", "Prepared", "Program", "QueueDevice", "Ring", "Signal", "Sizes", "Timeline", "Transfer", "Wait",
+  "Work", "three",
 ]  # fmt: skip

@@ -13,8 +13,9 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.contract import GraphCopy, GraphKernel
 from tiny_runtime.errors import DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq.graph import Copies, Graph, Instance
-from tiny_runtime.hcq.hardware import Block, Command, Dispatch, Hardware, Kind, Launch, Work
+from tiny_runtime.hcq.hardware import Block, Command, Dispatch, Hardware, Kind, Launch, Signal, Wait, Work
 from tiny_runtime.hcq.host_ring import HostRing
+from tiny_runtime.hcq.peers import Promises, connect, copy_between, peer_hardware
 from tiny_runtime.hcq.pool import Memory, Pool
 from tiny_runtime.hcq.programs import Program
 from tiny_runtime.hcq.staging import Staging
@@ -26,8 +27,8 @@ T = TypeVar("T")
 
 
 class QueueDevice:
-  """See `tiny_runtime.contract.Device` and `Graphs`, whose methods these are. Raises Unavailable where the host has no
-  memory for it, and closes `hardware` then."""
+  """See `tiny_runtime.contract.Device`, `Graphs` and `Peers` (which is claimed if the driver is a `PeerHardware`),
+  whose methods these are. Raises Unavailable where the host has no memory for it, and closes `hardware` then."""
 
   def __init__(self, hardware: Hardware) -> None:
     self.hardware, self.info = hardware, hardware.info
@@ -35,6 +36,7 @@ class QueueDevice:
     self.closed = False
     self.timeline = Timeline(hardware)
     self.pool = Pool(hardware, self.timeline)
+    self.promises = Promises(self)
     try:
       self.rings = [HostRing(hardware.allocate(nbytes, Kind.HOST), self.timeline) for nbytes in (ARGUMENTS, STAGING)]
     except OutOfMemory as error:
@@ -57,6 +59,7 @@ class QueueDevice:
 
   def _now_lost(self, error: DeviceLost, action: str) -> DeviceLost:
     self.lost = DeviceLost(f"{self.info.name}: {action}: {error}{self.timeline.suspects()}")
+    self.promises.let_go()
     return self.lost
 
   def _drop_unused(self) -> None:
@@ -104,7 +107,7 @@ class QueueDevice:
   def _copy(self, work: Sequence[Work]) -> int:
     return self._submit(work, (COPY,), False)
 
-  def _submit(self, work: Sequence[Work], names: Sequence[str], timed: bool) -> int:
+  def _submit(self, work: Sequence[Work | Signal | Wait], names: Sequence[str], timed: bool) -> int:
     """Run commands once; gives the number of the submission."""
     commands: list[Command] = [self._command(item) if isinstance(item, Launch) else item for item in work]
     return self.timeline.submit(self.hardware.prepare(commands), names, timed)
@@ -115,6 +118,44 @@ class QueueDevice:
     address, view = self.arguments.take(8 * len(words), self.hardware.argument_alignment)
     view[:] = memoryview(array("Q", words)).cast("B")
     return Dispatch(launch.kernel, address, launch.global_size, launch.local_size)
+
+  # *** other devices ***
+
+  def reaches(self, source: QueueDevice) -> bool:
+    """See the capability `Peers`."""
+    with self._doing(f"asking whether {source.info.name} is reached"):
+      return connect(self, source)
+
+  def copy_from(
+    self, memory: Memory, offset: int, source: QueueDevice, source_memory: Memory, source_offset: int, nbytes: int,
+    wait: bool,
+  ) -> float | None:  # fmt: skip
+    """See the capability `Peers`. With `wait`, the host has waited for what comes before, too."""
+    target, origin = memory.at(offset, nbytes), source_memory.at(source_offset, nbytes)
+    apart: list[Memory] = []
+
+    def scratch(size: int) -> Memory:
+      apart.append(self.alloc(size))
+      return apart[-1]
+
+    with self._doing(f"copying {nbytes} bytes from {source.info.name}"):
+      if source is not self:
+        peer_hardware(self).share(source_memory.block, source.hardware)
+      work = Copies(self.hardware, scratch)(target, origin, nbytes)
+    if source is not self and not wait:
+      copy_between(self, source, work)
+      return None
+    if wait:
+      source.sync()
+      self.sync()
+    with self._doing(f"copying {nbytes} bytes from {source.info.name}"):
+      number = self._submit(work, (COPY,), wait)
+      for between in apart:
+        self.free(between)
+      if not wait:
+        return None
+      self.timeline.wait(number)
+      return self.hardware.seconds()
 
   # *** programs ***
 

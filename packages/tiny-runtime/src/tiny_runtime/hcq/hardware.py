@@ -96,8 +96,23 @@ class Transfer:
   nbytes: int
 
 
-Command: TypeAlias = Dispatch | Transfer
-"""What a driver prepares."""
+@dataclass(slots=True, frozen=True)
+class Signal:
+  """Tell a fence, which another queue waits at, that all commands before are done, for all to see. It may be the last
+  command of a submission. A fence is in memory of kind HOST."""
+
+  fence: int
+
+
+@dataclass(slots=True, frozen=True)
+class Wait:
+  """Go on when a fence was signalled, and see what was written before that."""
+
+  fence: int
+
+
+Command: TypeAlias = Dispatch | Transfer | Signal | Wait
+"""What a driver prepares; `Signal` and `Wait` only if it is a `PeerHardware`."""
 
 Work: TypeAlias = Launch | Transfer
 """The same before arguments have a place."""
@@ -154,3 +169,20 @@ class Hardware(Protocol):
 
   def close(self, lost: bool) -> None:
     """Give everything back; with `lost`, without waiting for the device. May come twice."""
+
+
+class PeerHardware(Hardware, Protocol):
+  """What a driver has besides, whose `info` claims `peers`. Addresses of devices that reach each other are of one
+  space: no two blocks of theirs have one in common."""
+
+  new_fence: bytes
+  """What a fence holds before it is signalled. It is at a multiple of that many bytes."""
+  done_fence: bytes
+  """What it may hold after that: with these bytes the host lets go who waits for a device that was lost."""
+
+  def reaches(self, source: Any) -> bool:
+    """Whether this device can use memory of kind DEVICE of another one of the driver's, once it is shared."""
+
+  def share(self, block: Block, source: Any) -> None:
+    """Let this device use a block that `source` allocated, until `source` releases it. Quick where it can already.
+    Raises OutOfMemory."""
