@@ -65,12 +65,16 @@ def check_on(backend: Backend, kernel: UOp, tolerance: float = 0) -> str:
     target.device.close()
 
 
-def product(shape: tuple[int, int, int], sides: tuple[int, int, int], types: tuple[DType, DType], core: int) -> UOp:
-  """`out[m, n] = a[m, k] @ b[k, n]` on tensor core number `core`, whose matrices have `sides` (m, n, k)."""
+def product(
+  shape: tuple[int, int, int], sides: tuple[int, int, int], types: tuple[DType, DType], core: int, causal: bool = False
+) -> UOp:
+  """`out[m, n] = a[m, k] @ b[k, n]` on tensor core number `core`, whose matrices have `sides` (m, n, k). `causal`: a
+  row takes the elements of a up to the diagonal."""
   (m, n, k), (dtype, out) = shape, types
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
   a = UOp.param(1, dtype.ptr(m * k)).index(i * k + r).load().cast(out)
   b = UOp.param(2, dtype.ptr(k * n)).index(r * n + j).load().cast(out)
-  store = UOp.param(0, out.ptr(m * n)).index(i * n + j).store((a * b).reduce(Ops.ADD, r)).end(i, j)
+  term = (r < i + 1).where(a * b, UOp.const(out, 0)) if causal else a * b
+  store = UOp.param(0, out.ptr(m * n)).index(i * n + j).store(term.reduce(Ops.ADD, r)).end(i, j)
   padding = [Opt(OptOps.PADTO, axis, side) for axis, (size, side) in enumerate(zip(shape, sides)) if size % side]
   return UOp.sink(store, arg=KernelInfo("product", (*padding, Opt(OptOps.TC, 2, core))))

@@ -30,6 +30,15 @@ def test_matrix_instructions(arch: str, number: int) -> None:
   assert f"@{instruction.name}(" in check_on(backend, kernel)
 
 
+@pytest.mark.parametrize("backend", [GFX942, GFX1100], ids=lambda b: str(b.arch))
+def test_matrix_instructions_under_a_causal_mask(backend: LLVMBackend) -> None:
+  instruction = backend.target.matrices[0]
+  n, m, k = instruction.core.dims
+  types = instruction.core.dtype_in, instruction.core.dtype_out
+  kernel = product((2 * m, n, 3 * k), (m, n, k), types, 0, causal=True)
+  assert f"@{instruction.name}(" in check_on(backend, kernel)
+
+
 @pytest.mark.parametrize("name", some(SMALL, 3))
 @pytest.mark.parametrize("backend", some([GFX942, GFX1100], 2), ids=lambda b: str(b.arch))
 def test_standard_kernels_with_what_the_heuristics_choose(name: str, backend: LLVMBackend) -> None:

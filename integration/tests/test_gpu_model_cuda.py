@@ -23,6 +23,7 @@ from gpu_model.cuda_driver import NO_MEMORY, Model
 from gpu_model.cuda_objects import Status
 from gpu_model.ptx import Module
 from gpu_model.toolchain import compiler
+from tiny_codegen import KernelOptError, compile_kernel
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.standard import matmul
@@ -33,6 +34,7 @@ from tiny_runtime_nv.cuda_graph import copy_nodes
 from tiny_runtime_nv.device import CUDADevice
 from tiny_runtime_nv.memory import PIECE, Memory
 from tiny_runtime_nv.shared_memory import at_launch
+from tiny_runtime_nv.target import PTXRenderer
 from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER
 from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
@@ -328,6 +330,34 @@ def test_tiles_are_copied_while_threads_compute() -> None:
 def test_each_piece_is_copied_by_one_thread() -> None:
   """Also where a workgroup has more threads than pieces: two copies to one place would race."""
   check_tiled(matmul(16, 16, 16, F, F, F), "cp.async.cg.shared.global")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_tensor_cores_go_as_far_as_a_causal_mask(turned: bool) -> None:
+  """The masked operand is zeros where it is hidden, and a tile's sum ends where all of its rows do."""
+  rows, columns, steps, half = 96, 64, 96, dtypes.bfloat16
+  i, j, k = UOp.range(rows, 0), UOp.range(columns, 1), UOp.range(steps, 2, AxisType.REDUCE)
+  a = UOp.param(1, half.ptr(rows * steps)).index(i * steps + k).load()
+  b = UOp.param(2, half.ptr(columns * steps)).index(j * steps + k if turned else k * columns + j).load()
+  total = (k < i + 1).where(a.cast(F) * b.cast(F), UOp.const(F, 0.0)).reduce(Ops.ADD, k)
+  store = UOp.param(0, F.ptr(rows * columns)).index(i * columns + j).store(total).end(i, j)
+  opts = tiled((rows, columns, steps), (half, F), 0, transposed=turned).arg.opts
+  kernel = UOp.sink(store, arg=KernelInfo("causal", opts))
+  binary = check_tiled(kernel, "mma.sync", "ldmatrix", "cp.async.cg.shared.global")
+  counts = [
+    c for u in compile_kernel(kernel, PTXRenderer(Arch.parse("sm_90a"))).src[1].src if u.op is Ops.RANGE for c in u.src
+  ]
+  assert any(c.op is not Ops.CONST and c.vmax == 3 for c in counts), binary.source
+
+
+def test_threads_of_a_tensor_core_take_as_many_steps() -> None:
+  i, j, k, half = UOp.range(64, 0), UOp.range(32, 1), UOp.range(64, 2, AxisType.REDUCE), dtypes.bfloat16
+  a, b = (UOp.param(n, half.ptr(64 * 64)).index(x * 64 + k).load().cast(F) for n, x in ((1, i), (2, j)))
+  total = (k < i + 1).where(a * b, UOp.const(F, 0.0)).reduce(Ops.ADD, k)
+  store = UOp.param(0, F.ptr(64 * 32)).index(i * 32 + j).store(total).end(i, j)
+  opts = (Opt(OptOps.SPLIT, 0, 16), Opt(OptOps.SPLIT, 2, 16), Opt(OptOps.TC, 4, (0, 3, 1)), Opt(OptOps.LOCAL, 0, 2))
+  with pytest.raises(KernelOptError, match="not all threads have as many iterations"):
+    compile_kernel(UOp.sink(store, arg=KernelInfo("causal", opts)), PTXRenderer(Arch.parse("sm_90a")))
 
 
 def test_what_is_read_before_its_copy_is_there_is_found(device: CUDADevice) -> None:

@@ -83,6 +83,11 @@ def test_products_of_matrices(core: int, shape: tuple[int, int, int]) -> None:
   assert "simdgroup_multiply_accumulate" in check_on(BACKEND, kernel)
 
 
+def test_products_of_matrices_under_a_causal_mask() -> None:
+  kernel = product((24, 16, 32), (8, 8, 8), (dtypes.float16, F), 0, causal=True)
+  assert "simdgroup_multiply_accumulate" in check_on(BACKEND, kernel)
+
+
 # *** the device half ***
 
 

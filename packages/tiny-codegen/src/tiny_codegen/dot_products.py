@@ -68,6 +68,8 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
   if found is None:
     given = ", ".join(made_of(x).name for x in (product.a, product.b))
     return f"it takes neither {given}, nor gives {product.reduce.dtype.name}"
+  if any(product.masks):
+    return "what is summed is masked, row by row or column by column"
   rest = simplify(product.depth.src[0] % instruction.terms)
   if rest.op is not Ops.CONST or rest.arg != 0:
     size = product.depth.src[0].render()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.loops import extent, in_order, kind
+from tiny_codegen.loops import in_order, kind
 from tiny_uop import AddrSpace, Ops, PtrDType, UOp, simplify
 from tiny_uop.records import dataclass
 
@@ -37,7 +37,7 @@ class Fill:
       return None
     before = ready.src[1]
     loops = before.src if before.op is Ops.BARRIER else ()
-    if len(loops) != 1 or loops[0].op is not Ops.RANGE or (extent(loops[0]) or 0) < COPIES:
+    if len(loops) != 1 or loops[0].op is not Ops.RANGE or int(loops[0].src[0].vmax) < COPIES:
       return None
     return Fill(u, u.src[0], barrier.src[0], ready, loops[0])
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_codegen.fills import Fill, in_registers, stores_of
-from tiny_codegen.loops import extent, next_alloc_id, next_loop_id, number
+from tiny_codegen.loops import next_alloc_id, next_loop_id, number
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.render.llvm_streaming import factor
 from tiny_uop import ASYNC, AddrSpace, DType, Ops, PtrDType, UOp, dtypes, simplify
@@ -51,7 +51,7 @@ def is_copy(store: UOp, capabilities: Capabilities) -> bool:
 
 def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilities: Capabilities) -> UOp:
   """The kernel with `count` copies of what is filled in each iteration of a loop."""
-  ahead, last = count - 1, (extent(loop) or 1) - 1
+  ahead, last = count - 1, simplify(loop.src[0] - 1)
   near = {fill: UOp.alloc(fill.memory.arg, _element(fill).ptr(count * fill.size, AddrSpace.LOCAL)) for fill in fills}
   fresh = next_loop_id(root)
   before: UOp | None = None
@@ -66,7 +66,7 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilit
   assert before is not None
   there = UOp(Ops.BARRIER, dtypes.void, (loop, before), ahead - 1)
   # what is computed on the way is the last step's again behind the last; what is copied is not even read
-  following, behind = loop + ahead, -(-(loop + ahead)).maximum(number(-last))
+  following, behind = loop + ahead, simplify(-(-(loop + ahead)).maximum(-last))
   copies, computed = [], []
   for fill in fills:
     copied = all(is_copy(s, capabilities) for s in stores_of(fill.stores))

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_codegen.fills import COPIES, Fill, in_registers, stores_of
-from tiny_codegen.loops import extent, kind, next_alloc_id, next_loop_id, number
+from tiny_codegen.loops import kind, next_alloc_id, next_loop_id, number
 from tiny_codegen.pipelined import MOST_COPIES, copies_that_fit, in_stages, is_copy
 from tiny_codegen.render.base import Capabilities
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, simplify
@@ -38,7 +38,7 @@ def prefetch(root: UOp, capabilities: Capabilities) -> UOp:
       continue
     near = {u: _bytes(u) for u in nodes if u.op is Ops.ALLOC and _is_near(u)}
     one = sum(near[fill.memory] for fill in fills)
-    count = copies_that_fit(sum(near.values()), one, min(extent(loop) or 0, MOST_COPIES), capabilities)
+    count = copies_that_fit(sum(near.values()), one, min(int(loop.src[0].vmax), MOST_COPIES), capabilities)
     if count >= COPIES and any(is_copy(s, capabilities) for fill in fills for s in stores_of(fill.stores)):
       return prefetch(in_stages(root, loop, fills, count, capabilities), capabilities)
     if capabilities.has_room(sum(near.values()), sum(near.values()) + one):
@@ -74,8 +74,8 @@ def _space(pointer: UOp) -> AddrSpace | None:
 
 
 def _twice(root: UOp, loop: UOp, fills: Sequence[Fill]) -> UOp:
-  last = number((extent(loop) or 1) - 1)
-  following = -(-(loop + 1)).maximum(-last)  # or the last one again
+  last = loop.src[0] - 1
+  following = simplify(-(-(loop + 1)).maximum(-last))  # or the last one again
   fresh = next_loop_id(root)
   copies: dict[Fill, UOp] = {}
   firsts, nexts = [], []

@@ -16,6 +16,7 @@ from tiny_codegen.matrix_loads import LANES, matrix_load
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import Tile, is_widening, keep_tiles
 from tiny_codegen.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
+from tiny_codegen.tile_limits import limited_loops
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
 from tiny_uop.records import dataclass
 
@@ -24,12 +25,15 @@ SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
 
 @dataclass(frozen=True)
 class Product:
-  """A sum of products: `a` depends on loop `rows` and not on `columns`, `b` the other way round."""
+  """A sum of products: `a` depends on loop `rows` and not on `columns`, `b` the other way round. What is summed is 0
+  where one of the `gates` does not hold, which both factors are for. `masks` are conditions of rows and of columns, as
+  causal attention has: where one does not hold its factor is taken as 0."""
 
   reduce: UOp
   a: UOp
   b: UOp
   gates: tuple[UOp, ...]
+  masks: tuple[tuple[UOp, ...], tuple[UOp, ...]]
   rows: UOp
   columns: UOp
   depth: UOp
@@ -128,9 +132,12 @@ def product_of(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
   rows, columns = _output_loops(root, opt, a, b, wanted)
   if rows not in a.ranges:
     a, b = b, a
-  if any(rows in g.ranges or columns in g.ranges for g in gates):
-    raise opt_error(opt, f"what is summed is gated by loop {rows.arg[0]} or loop {columns.arg[0]}")
-  return Product(reduce, a, b, gates, rows, columns, depth)
+  conditions = [c for gate in gates for c in clauses(gate)]
+  if any(rows in c.ranges and columns in c.ranges for c in conditions):
+    raise opt_error(opt, f"what is summed is gated by loop {rows.arg[0]} and loop {columns.arg[0]} together")
+  of_rows, of_columns = (tuple([c for c in conditions if r in c.ranges]) for r in (rows, columns))
+  of_both = tuple([c for c in conditions if c not in of_rows and c not in of_columns])
+  return Product(reduce, a, b, of_both, (of_rows, of_columns), rows, columns, depth)
 
 
 def closers_of(root: UOp, loop: UOp) -> list[UOp]:
@@ -223,7 +230,7 @@ def _is_padded(value: UOp) -> bool:
 
 def _not_near(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str | None:
   """Why a tensor core that reads its operands from near memory cannot, None if it can."""
-  if product.gates:
+  if product.gates or any(product.masks):
     return "what is summed is gated, expected operands that are 0 where there is nothing"
   for factor, loops in ((product.a, (product.rows, product.depth)), (product.b, (product.columns, product.depth))):
     tile = tiles.get(operand) if (operand := exactly_as(factor, core.dtype_in)) is not None else None
@@ -261,19 +268,27 @@ def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabili
       return value
     return value.bitcast(dtypes.uint8.vec(value.dtype.count) if value.dtype.count > 1 else dtypes.uint8)
 
-  def fragment(value: UOp, layout: Fragment, down: UOp, right: UOp) -> UOp:
+  def fragment(value: UOp, layout: Fragment, down: UOp, right: UOp, masks: tuple[UOp, ...]) -> UOp:
     operand = exactly_as(value, core.dtype_in)
     assert operand is not None
+    places = _places(layout, thread, splits, down, right)
+
+    def masked(elements: list[UOp]) -> UOp:
+      for mask in masks:
+        conditions = [substitute_simplified(mask, at) for at in places]
+        elements = [c.where(e, e.const_like(0)) for c, e in zip(conditions, elements)]
+      return as_bits(_vector(elements))
+
     if not product.gates and capabilities.matrix_loads and core.threads == LANES:
 
       def at(x: UOp, row: sint, column: sint) -> UOp:
         return substitute_simplified(x, {down: splits[down].start + row, right: splits[right].start + column})
 
       if (loaded := matrix_load(operand, layout, thread, down, right, at)) is not None:
-        return as_bits(loaded)
+        return masked([loaded.extract(n) for n in range(layout.count)]) if masks else as_bits(loaded)
     for gate in product.gates:
       operand = gate.where(operand, operand.const_like(0))
-    return as_bits(_vector([substitute_simplified(operand, at) for at in _places(layout, thread, splits, down, right)]))
+    return masked([substitute_simplified(operand, at) for at in places])
 
   def near(value: UOp, side: UOp) -> tuple[UOp, NearMatrix]:
     operand = exactly_as(value, core.dtype_in)
@@ -284,8 +299,8 @@ def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabili
     return substitute_simplified(operand.src[0], starts), NearMatrix(along_sum, tile.sizes[0] * SWIZZLE)
 
   if core.near is None:
-    a = fragment(product.a, core.a, product.rows, product.depth)
-    b = fragment(product.b, core.b, product.depth, product.columns)
+    a = fragment(product.a, core.a, product.rows, product.depth, product.masks[0])
+    b = fragment(product.b, core.b, product.depth, product.columns, product.masks[1])
   else:
     (a, of_a), (b, of_b) = near(product.a, product.rows), near(product.b, product.columns)
     core = replace(core, near=(of_a, of_b))
@@ -299,7 +314,9 @@ def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabili
     copies = [substitute_simplified(end.src[0], {product.reduce: e, **at}) for e, at in zip(elements, places)]
     return UOp.group(*copies).end(*split_loops(end, splits), thread)
 
-  return root.substitute({end: written_out(end) for end in closers_of(root, product.rows)})
+  root = root.substitute({end: written_out(end) for end in closers_of(root, product.rows)})
+  around = (product.rows, product.columns, product.depth)
+  return root.substitute(limited_loops(product.reduce.src[1:], around, (*product.masks[0], *product.masks[1])))
 
 
 def _places(layout: Fragment, thread: UOp, splits: dict[UOp, Split], down: UOp, right: UOp) -> list[dict[UOp, UOp]]:

@@ -104,4 +104,7 @@ def check_workgroup(root: UOp, capabilities: Capabilities) -> str:
   if on_hardware(axes, capabilities.max_local) is None:
     sizes = "×".join(str(int(a[0].src[0].vmax)) for a in axes)
     return f"workgroups of {sizes} threads, the target has up to {'×'.join(map(str, capabilities.max_local))}"
+  for loop in (r for u in root.toposort if u.op is Ops.MMA for r in u.ranges if r.op is Ops.RANGE):
+    if any(kind(r) in THREADS for r in loop.src[0].ranges):
+      return f"loop {loop.arg[0]} is around a tensor core's instruction, and not all threads have as many iterations"
   return ""

@@ -114,8 +114,8 @@ class MatmulMixin(ActivationMixin):
     """softmax(q·kᵀ/√d + mask)·v over `(…, length, d)` (Vaswani et al., 2017).
 
     `attn_mask` is added, or if bool says what may be seen. With `is_causal` a position sees itself and those before it;
-    values of others are not read. With `enable_gqa` key and value heads (axis -3) are repeated to as many as the query
-    has.
+    values of others are not read, or on tensor cores, which take positions together, multiplied by 0 (so infinities and
+    NaNs are seen). With `enable_gqa` key and value heads (axis -3) are repeated to as many as the query has.
     """
     q = self
     if enable_gqa:
