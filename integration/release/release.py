@@ -28,10 +28,10 @@ PYTEST = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-
 HERE = [sys.executable, str(Path(__file__).resolve())]
 LONGEST = (
   "integration",
+  "oracle",
+  "tiny-tensor",
   "tiny-codegen",
   "tiny-uop",
-  "tiny-tensor",
-  "oracle",
   "opencl",
   "tiny-runtime",
   "tiny-runtime-cpu",
@@ -68,13 +68,12 @@ def test(arguments: list[str]) -> int:
 
 
 def ci() -> int:
-  """Every test, the demo as in the README where there is no C compiler, and what has environments of its own."""
-  hatch = os.environ.get("HATCH", "hatch")
+  """Types, every test, and what has environments of its own. The demo is tested as `hatch run demo`."""
+  hatch = os.environ.setdefault("HATCH", "hatch")
   workers = {"TEST_WORKERS": str(at_once()[1] if at_once()[1] > 1 else 0)}
-  without_compilers = [sys.executable, str(Path(__file__).with_name("without_compilers.py"))]
   return run_tests(
     [
-      Session("demo", [*without_compilers, hatch, "run", "demo"]),
+      Session("types", [hatch, "run", "types"], vital=True),
       *(Session(name, [hatch, "run", f"{name}:test"], variables=workers) for name in ("oracle", "opencl")),
       Session("docs", [hatch, "run", "docs:build"]),
     ]
@@ -90,7 +89,7 @@ def run_tests(others: list[Session]) -> int:
   integration = [*PYTEST, option, str(ROOT / "integration" / "tests")]
   tests.append(Session("integration", integration, ("build",), {"TINY_WHEELS": str(ROOT / "dist")}))
   sessions = {session.name: session for session in [*others, *tests]}
-  first = ("build", "demo", *LONGEST)
+  first = ("types", "build", *LONGEST)
   failed = run_all([sessions[name] for name in longest_first(list(sessions), first)], count)
   print(f"\n{'failed: ' + ', '.join(failed) if failed else 'everything passed'}", flush=True)
   return len(failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_as_many_as_asked_for_run_at_once_in_the_order_of_the_list(tmp_path: Pat
   ]
   seen = f"import pathlib; assert len([*pathlib.Path({str(tmp_path)!r}).iterdir()]) == 2"
   assert run_all([*pair, python("third", seen)], 2) == []
+
+
+def test_nothing_starts_after_what_is_vital_has_failed(capfd: pytest.CaptureFixture[str]) -> None:
+  sessions = [python("good", "print('ran')"), replace(python("types", "raise SystemExit(1)"), vital=True)]
+  sessions += [python("more", "print('never')"), python("waits", "print('never')", "good")]
+  assert run_all(sessions, 1) == ["types", "more", "waits"]
+  text = capfd.readouterr().out
+  assert "ran" in text and "never" not in text and "more did not run: types did not pass" in text
 
 
 def test_a_list_of_one_at_a_time(tmp_path: Path) -> None:

@@ -19,12 +19,14 @@ AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Session:
-  """A command with a name, and the names of those that have to have passed before."""
+  """A command with a name, and the names of those that have to have passed before; `vital`: if it fails, nothing more
+  starts."""
 
   name: str
   command: Sequence[str]
   after: tuple[str, ...] = ()
   variables: Mapping[str, str] = field(default_factory=dict)
+  vital: bool = False
 
 
 def processors() -> int:
@@ -45,10 +47,12 @@ def run_all(sessions: Sequence[Session], count: int) -> list[str]:
   after everything else.
   """
   waiting, passed, failed = list(sessions), set[str](), dict[str, str]()
+  vital = {s.name for s in sessions if s.vital}
   running: dict[Future[tuple[bool, str]], Session] = {}
   with ThreadPoolExecutor(count) as pool:
     while waiting or running:
-      for session in [s for s in waiting if passed.issuperset(s.after)][: count - len(running)]:
+      may_start = [] if vital & failed.keys() else [s for s in waiting if passed.issuperset(s.after)]
+      for session in may_start[: count - len(running)]:
         waiting.remove(session)
         running[pool.submit(_run, session)] = session
       if not running:
@@ -62,7 +66,8 @@ def run_all(sessions: Sequence[Session], count: int) -> list[str]:
   for name, text in failed.items():
     print(f"\n--- {name} failed. It ended with", *text.splitlines()[-LAST_LINES:], sep="\n", flush=True)
   for session in waiting:
-    print(f"--- {session.name} did not run: {', '.join(set(session.after) - passed)} did not pass", flush=True)
+    missing = (set(session.after) | vital) - passed
+    print(f"--- {session.name} did not run: {', '.join(sorted(missing))} did not pass", flush=True)
   return [*failed, *(session.name for session in waiting)]
 
 

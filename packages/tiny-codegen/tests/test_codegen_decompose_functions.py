@@ -62,25 +62,28 @@ def check_ulps(x: Array, got: Array, wanted: Any, bound: float) -> None:
   assert error[worst] <= bound, f"{float(error[worst]):.3f} ulp at {x[worst]!r}: {got[worst]!r} for {wanted[worst]!r}"
 
 
-def samples(op: Ops, intervals: dict[Ops, tuple[tuple[float, float], ...]], kind: Any) -> list[Array]:
+def samples(op: Ops, intervals: dict[Ops, tuple[tuple[float, float], ...]], kind: Any) -> Array:
+  """Edges, random patterns of bits, and numbers from each interval: one array, for which a program is compiled once."""
   random = np.random.default_rng(7)
   patterns = random.integers(0, 1 << (8 * np.dtype(kind).itemsize), SIZE, dtype=np.uint64)
   special = [0.0, -0.0, 1, -1, 2, 0.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 128, 127, -126, -149, -150, -151]
   edges = np.array([*special, np.finfo(kind).tiny, np.finfo(kind).smallest_subnormal, np.finfo(kind).max], kind)
-  return [
-    np.resize(edges, 32),
-    patterns.astype(f"uint{8 * np.dtype(kind).itemsize}").view(kind),
-    *(random.uniform(low, high, SIZE).astype(kind) for low, high in intervals[op]),
-  ]
+  return np.concatenate(
+    [
+      np.resize(edges, 32),
+      patterns.astype(f"uint{8 * np.dtype(kind).itemsize}").view(kind),
+      *(random.uniform(low, high, SIZE).astype(kind) for low, high in intervals[op]),
+    ]
+  )
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
 @pytest.mark.parametrize("op", REFERENCE, ids=lambda op: op.name)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_float32(op: Ops, renderer: str) -> None:
-  for x in samples(op, INTERVALS, np.float32):
-    got = apply(RENDERERS[renderer](), lambda v: v.alu(op), [(dtypes.float32, x)], dtypes.float32, 8)
-    check_ulps(x, got, REFERENCE[op](x.astype(np.float64)), bound(renderer))
+  x = samples(op, INTERVALS, np.float32)
+  got = apply(RENDERERS[renderer](), lambda v: v.alu(op), [(dtypes.float32, x)], dtypes.float32, 8)
+  check_ulps(x, got, REFERENCE[op](x.astype(np.float64)), bound(renderer))
 
 
 @pytest.mark.skipif(not HAS_LONG, reason="long double is no wider than float64 here: nothing to compare with")
@@ -88,12 +91,12 @@ def test_float32(op: Ops, renderer: str) -> None:
 @pytest.mark.parametrize("op", REFERENCE, ids=lambda op: op.name)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_float64(op: Ops, renderer: str) -> None:
-  for x in samples(op, DOUBLE_INTERVALS, np.float64):
-    if op in (Ops.SIN, Ops.COS):  # the x87 instruction behind long double is exact only for small arguments
-      x = x[np.abs(x) < 1e6] if np.isfinite(x).all() else x[~(np.abs(x) > 1e6) | np.isinf(x)]
-      x = np.resize(x, len(x) // 4 * 4)
-    got = apply(RENDERERS[renderer](), lambda v: v.alu(op), [(dtypes.float64, x)], dtypes.float64, 4)
-    check_ulps(x, got, REFERENCE[op](x.astype(LONG)), bound(renderer))
+  x = samples(op, DOUBLE_INTERVALS, np.float64)
+  if op in (Ops.SIN, Ops.COS):  # the x87 instruction behind long double is exact only for small arguments
+    x = x[~(np.abs(x) > 1e6) | np.isinf(x)]
+    x = np.resize(x, len(x) // 4 * 4)
+  got = apply(RENDERERS[renderer](), lambda v: v.alu(op), [(dtypes.float64, x)], dtypes.float64, 4)
+  check_ulps(x, got, REFERENCE[op](x.astype(LONG)), bound(renderer))
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, *dtypes.fp8s], ids=str)

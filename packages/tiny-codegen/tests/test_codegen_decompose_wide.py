@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_elementwise import RENDERERS, apply, plain, storage
+from codegen_elementwise import RENDERERS, apply, apply_all, plain, storage
 
 from tiny_codegen.decompose import table_for
 from tiny_codegen.render import C99, CRenderer, LLVMRenderer, Renderer
@@ -52,9 +52,11 @@ def test_operations(dtype: DType, target: str, lanes: int) -> None:
   pairs = list(itertools.product(values(dtype), repeat=2))
   pairs += pairs[:1] * (-len(pairs) % lanes)
   a, b = (np.array(c, storage(dtype)) for c in zip(*pairs, strict=True))
-  for op in (Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.XOR, Ops.MAX, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE):
-    output = dtypes.bool if op in (Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE) else dtype
-    got = apply(made(target), lambda x, y, op=op: x.alu(op, y), [(dtype, a), (dtype, b)], output, lanes)
+  ops = dict.fromkeys((Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.XOR, Ops.MAX), dtype)
+  ops |= dict.fromkeys((Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE), dtypes.bool)
+  functions = [(lambda x, y, op=op: x.alu(op, y), output) for op, output in ops.items()]
+  results = apply_all(made(target), functions, [(dtype, a), (dtype, b)], lanes)
+  for (op, output), got in zip(ops.items(), results, strict=True):
     assert got.tolist() == [exec_alu(op, output, pair) for pair in pairs], op
 
 
@@ -63,13 +65,16 @@ def test_operations(dtype: DType, target: str, lanes: int) -> None:
 def test_division(dtype: DType, target: str) -> None:
   pairs = list(itertools.product(values(dtype), repeat=2))
   a, b = (np.array(c, storage(dtype)) for c in zip(*pairs, strict=True))
-  for op in (Ops.TRUNCDIV, Ops.FLOORMOD):
-    got = apply(made(target), lambda x, y, op=op: x.alu(op, y), [(dtype, a), (dtype, b)], dtype)
+  by_any, by_eight = (Ops.TRUNCDIV, Ops.FLOORMOD), (Ops.FLOORDIV, Ops.TRUNCDIV, Ops.TRUNCMOD)
+  functions = [
+    *((lambda x, y, op=op: x.alu(op, y), dtype) for op in by_any),
+    *((lambda x, y, op=op: x.alu(op, x.const_like(8)), dtype) for op in by_eight),
+  ]
+  results = apply_all(made(target), functions, [(dtype, a), (dtype, b)])
+  for op, got in zip(by_any, results):
     assert got.tolist() == [exec_alu(op, dtype, pair) for pair in pairs], op
-  for op in (Ops.FLOORDIV, Ops.TRUNCDIV, Ops.TRUNCMOD):
-    a = np.array(values(dtype), storage(dtype))
-    got = apply(made(target), lambda x, op=op: x.alu(op, x.const_like(8)), [(dtype, a)], dtype)
-    assert got.tolist() == [exec_alu(op, dtype, (v, 8)) for v in values(dtype)], op
+  for op, got in zip(by_eight, results[len(by_any) :], strict=True):
+    assert got.tolist() == [exec_alu(op, dtype, (v, 8)) for v, _ in pairs], op
 
 
 @both
@@ -77,8 +82,9 @@ def test_division(dtype: DType, target: str) -> None:
 def test_shifts(dtype: DType, target: str) -> None:
   pairs = list(itertools.product(values(dtype), (0, 1, 31, 32, 33, 63)))
   a, b = (np.array(c, storage(dtype)) for c in zip(*pairs, strict=True))
-  for op in (Ops.SHL, Ops.SHR):
-    got = apply(made(target), lambda x, y, op=op: x.alu(op, y), [(dtype, a), (dtype, b)], dtype)
+  ops = (Ops.SHL, Ops.SHR)
+  functions = [(lambda x, y, op=op: x.alu(op, y), dtype) for op in ops]
+  for op, got in zip(ops, apply_all(made(target), functions, [(dtype, a), (dtype, b)]), strict=True):
     assert got.tolist() == [exec_alu(op, dtype, pair) for pair in pairs], op
 
 
@@ -89,8 +95,9 @@ def test_conversions(dtype: DType, target: str) -> None:
   # neighbours of midpoints of float32, which converting twice would get wrong
   column += [v for k in (0, 9, 20, 38) for e in (-1, 0, 1) if (v := ((0x1000001 << k + 1) + e)) <= dtypes.max(dtype)]
   a = np.array(column, storage(dtype))
-  for other in (dtypes.bool, dtypes.int8, dtypes.uint16, dtypes.int32, dtypes.uint32, dtypes.float32, *WIDE):
-    got = apply(made(target), lambda x, other=other: x.cast(other), [(dtype, a)], other)
+  others = (dtypes.bool, dtypes.int8, dtypes.uint16, dtypes.int32, dtypes.uint32, dtypes.float32, *WIDE)
+  functions = [(lambda x, other=other: x.cast(other), other) for other in others]
+  for other, got in zip(others, apply_all(made(target), functions, [(dtype, a)]), strict=True):
     assert got.tolist() == [truncate(other, v) for v in column], other
   for other in (dtypes.bool, dtypes.int8, dtypes.int32, dtypes.uint32):
     small = np.array([0, 1] if other is dtypes.bool else [0, 1, dtypes.min(other), dtypes.max(other)], storage(other))

@@ -5,15 +5,54 @@ barrier, and through each tensor-core instruction, whose matrices are put togeth
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tiny_codegen import Fragment, NearMatrix, TensorCore
-from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, evaluate, exec_alu, truncate
+from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, evaluate, exec_alu
+from tiny_uop.evaluate import scalar_function
+from tiny_uop.truncate import rounding
 
 Step = Generator[UOp, Any, None]
+Array = np.ndarray[Any, Any]
+
+
+class Code:
+  """A LINEAR with what every thread that runs it would look up again: where blocks end, constants, a function for each
+  elementwise operation."""
+
+  def __init__(self, linear: UOp) -> None:
+    self.nodes = linear.src
+    self.constants = {u: u.arg for u in linear.toposort if u.op is Ops.CONST}
+    self.other_end: dict[int, int] = {}
+    """The place of a RANGE and that of its END, of either; of an IF, that of its ENDIF."""
+    for place, u in enumerate(self.nodes):
+      if u.op is Ops.RANGE:
+        end = next(i for i, e in enumerate(self.nodes) if e.op is Ops.END and u in e.src)
+        self.other_end |= {place: end, end: place}
+      elif u.op is Ops.IF:
+        self.other_end[place] = next(i for i, e in enumerate(self.nodes) if e.op is Ops.ENDIF and u in e.src)
+    self.steps = [elementwise(u) if u.op in GroupOp.Elementwise else None for u in self.nodes]
+
+
+@cache
+def code_of(linear: UOp) -> Code:
+  return Code(linear)
+
+
+def elementwise(u: UOp) -> Callable[[dict[UOp, Any]], Any]:
+  """The value of a node from those of its sources."""
+  op, dtype, sources, source = u.op, u.dtype, u.src, u.src[0].dtype
+  if any(v.dtype.count > 1 for v in (u, *sources)):
+    return lambda values: exec_alu(op, dtype, [values[s] for s in sources], source)
+  function = scalar_function(op, dtype, source if op is Ops.BITCAST else None)
+  if len(sources) == 2:
+    a, b = sources
+    return lambda values: function(values[a], values[b])
+  return lambda values: function(*[values[s] for s in sources])
 
 
 class Thread:
@@ -21,44 +60,46 @@ class Thread:
 
   def __init__(self, linear: UOp, memory: dict[UOp, Any], shared: dict[UOp, Any], counters: dict[str, int]) -> None:
     """`counters` has the values of SPECIALs, and of variables."""
-    self.code, self.memory, self.shared, self.counters = linear.src, memory, shared, counters
-    self.values: dict[UOp, Any] = {}
+    self.code, self.memory, self.shared, self.counters = code_of(linear), memory, shared, counters
+    self.values: dict[UOp, Any] = dict(self.code.constants)
     self.registers: dict[UOp, Any] = {}
     self.copies: list[tuple[Any, int, Any]] = []
     """Asynchronous STOREs since the last BARRIER that counts: array, offset, values."""
     self.groups: list[list[tuple[Any, int, Any]]] = []
 
   def value(self, u: UOp) -> Any:
-    return u.arg if u.op is Ops.CONST else self.values[u]
+    return self.values[u]
 
   def lanes(self, u: UOp) -> list[Any]:
     """The value as a list of its lanes."""
-    value = self.value(u)
+    value = self.values[u]
     return list(value) if isinstance(value, tuple) else [value] * u.dtype.count
 
   def run(self) -> Step:
     """Yields each BARRIER, and each MMA and SHUFFLE, for which it is sent its part of the result."""
-    starts: dict[UOp, int] = {}
+    nodes, steps, values, other_end = self.code.nodes, self.code.steps, self.values, self.code.other_end
     place = 0
-    while place < len(self.code):
-      u = self.code[place]
-      if u.op is Ops.BARRIER:
+    while place < len(nodes):
+      u, step = nodes[place], steps[place]
+      if step is not None:
+        values[u] = step(values)
+      elif u.op is Ops.BARRIER:
         self.wait(u.arg)
         yield u
-      elif u.op in (Ops.MMA, Ops.SHUFFLE) or (u.op is Ops.LOAD and u.arg is not None):
-        self.values[u] = yield u
+      elif u.op is Ops.MMA or u.op is Ops.SHUFFLE or (u.op is Ops.LOAD and u.arg is not None):
+        values[u] = yield u
       elif u.op is Ops.RANGE:
-        starts[u] = place
-        self.values[u] = 0
-        if not self.value(u.src[0]):
-          place = next(i for i, e in enumerate(self.code) if e.op is Ops.END and u in e.src)
+        values[u] = 0
+        if not values[u.src[0]]:
+          place = other_end[place]
       elif u.op is Ops.END:
         loop = u.src[-1]
-        self.values[loop] += 1
-        if self.values[loop] < self.value(loop.src[0]):
-          place = starts[loop]
-      elif u.op is Ops.IF and not self.value(u.src[0]):
-        place = next(i for i, e in enumerate(self.code) if e.op is Ops.ENDIF and u in e.src)
+        values[loop] += 1
+        if values[loop] < values[loop.src[0]]:
+          place = other_end[place]
+      elif u.op is Ops.IF:
+        if not values[u.src[0]]:
+          place = other_end[place]
       else:
         self.step(u)
       place += 1
@@ -81,14 +122,12 @@ class Thread:
       array[whole] = self.value(u.src[1]) if u.arg is None else np.nan  # of a copy, nothing is there yet
       if u.arg is not None:
         self.copies.append((array, offset, self.value(u.src[1])))
-    elif u.op in GroupOp.Elementwise:
-      self.values[u] = exec_alu(u.op, u.dtype, [self.value(s) for s in u.src], u.src[0].dtype)
     elif u.op is Ops.VECTORIZE:
       self.values[u] = tuple(self.value(s) for s in u.src)
     elif u.op is Ops.EXTRACT:
       picked = [self.lanes(u.src[0])[lane] for lane in u.arg]
       self.values[u] = picked[0] if len(picked) == 1 else tuple(picked)
-    elif u.op not in (Ops.CONST, Ops.PARAM, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.ENDIF, Ops.IF):
+    elif u.op not in (Ops.CONST, Ops.PARAM, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.ENDIF):
       raise NotImplementedError(u)
 
   def wait(self, pending: int | None) -> None:
@@ -145,18 +184,20 @@ def multiply(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
       found = near_matrix(core.near[source], threads, mma.src[source], (rows, columns)[source], k)
       return found if source == 0 else found.T
     made = np.full((rows, columns), np.nan)
-    for number, thread in enumerate(threads):
-      for element, value in enumerate(thread.lanes(mma.src[source])):
-        made[layout.place(number, element)] = value
+    made[places(layout, len(threads))] = [thread.lanes(mma.src[source]) for thread in threads]
     return made
 
   result = matrix(0, core.a, m, k) @ matrix(1, core.b, k, n) + matrix(2, core.c, m, n)
-  return [
-    tuple(truncate(core.dtype_out, float(result[core.c.place(t, e)])) for e in range(core.c.count))
-    if core.c.count > 1
-    else truncate(core.dtype_out, float(result[core.c.place(t, 0)]))
-    for t in range(core.threads)
-  ]
+  parts = result[places(core.c, core.threads)].tolist()
+  rounded = rounding(core.dtype_out)
+  return [tuple(map(rounded, part)) if len(part) > 1 else rounded(part[0]) for part in parts]
+
+
+@cache
+def places(layout: Fragment, threads: int) -> tuple[Array, Array]:
+  """Rows and columns of the elements that threads hold: both (threads, elements)."""
+  found = np.array([[layout.place(t, e) for e in range(layout.count)] for t in range(threads)])
+  return found[..., 0], found[..., 1]
 
 
 def load_matrices(load: UOp, threads: Sequence[Thread]) -> list[Any]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.dtype import DType, PtrDType
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.truncate import Number, from_bits, to_bits, truncate
+from tiny_uop.truncate import Number, from_bits, rounding, to_bits
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -158,27 +159,36 @@ def exec_alu(op: Ops, dtype: DType, args: Sequence[Value], source: DType | None 
   `source` is the type of the first argument: needed for BITCAST only. Tuples are vectors and go lane by lane; scalars
   among them broadcast. Raises ValueError for an op that is not elementwise, TypeError for BITCAST without `source`.
   """
-  if any(isinstance(arg, tuple) for arg in args):
-    lanes = max(len(arg) for arg in args if isinstance(arg, tuple))
-    columns = [arg if isinstance(arg, tuple) else (arg,) * lanes for arg in args]
-    results = [exec_alu(op, dtype.scalar(), row, source and source.scalar()) for row in zip(*columns, strict=True)]
-    return tuple(r for r in results if not isinstance(r, tuple))
-  values: Sequence[Any] = args
+  function = scalar_function(op, dtype, source if op is Ops.BITCAST else None)
+  if tuple not in map(type, args):
+    result: Value = function(*args)
+    return result
+  lanes = max(len(arg) for arg in args if isinstance(arg, tuple))
+  columns = [arg if isinstance(arg, tuple) else (arg,) * lanes for arg in args]
+  return tuple([function(*row) for row in zip(*columns, strict=True)])
+
+
+@cache
+def scalar_function(op: Ops, dtype: DType, source: DType | None = None) -> Callable[..., Any]:
+  """What `exec_alu` does to scalars: for who evaluates the same node many times. Of vector types, what it does to a
+  lane. Same errors."""
   if op is Ops.CAST:
-    return truncate(dtype, values[0])
+    return rounding(dtype)
   if op is Ops.BITCAST:
     if source is None:
       raise TypeError(f"BITCAST to {dtype} needs the type of its source: pass source=")
-    return from_bits(dtype, to_bits(source, values[0]))
+    return lambda value: from_bits(dtype.scalar(), to_bits(source.scalar(), value))
+  function: Callable[..., Any] | None = _BOOLEAN.get(op) if dtype.kind == "bool" else None
   if op in (Ops.SHL, Ops.SHR):
-    return truncate(dtype, _shift(op, dtype, values[0], values[1]))
-  function = _BOOLEAN.get(op) if dtype.kind == "bool" else None
-  function = function or _FUNCTIONS.get(op)
+    function = partial(_shift, op, dtype)
+  elif function is None:
+    function = _FUNCTIONS.get(op)
   if function is None:
     raise ValueError(
       f"{op} is not an elementwise operation; exec_alu knows {', '.join(sorted(o.name for o in GroupOp.Elementwise))}"
     )
-  return truncate(dtype, function(*values))
+  finish, exact = rounding(dtype), function
+  return lambda *args: finish(exact(*args))
 
 
 def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = None) -> Value:

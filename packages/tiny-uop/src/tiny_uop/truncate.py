@@ -8,12 +8,15 @@ to even, with gradual underflow (IEEE 754-2019); fp8 formats are those of the OC
 from __future__ import annotations
 
 import math
-import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache, partial
+from struct import Struct
+from typing import Any, NamedTuple
 
 from tiny_uop.dtype import DType
 
 Number = bool | int | float
+_SINGLE = Struct("<f")
 
 
 class Format(NamedTuple):
@@ -117,24 +120,48 @@ def truncate(dtype: DType, value: Number) -> Number:
 
   A vector dtype rounds to its scalar. Raises TypeError for void.
   """
-  kind = dtype.kind
+  result: Number = rounding(dtype)(value)
+  return result
+
+
+@cache
+def rounding(dtype: DType) -> Callable[[Any], Any]:
+  """`truncate` to one type."""
+  kind, bits = dtype.kind, dtype.bits
   if kind == "float":
-    if isinstance(value, float):
-      if dtype.bits == 64:
-        return value
-      if dtype.bits == 32:  # the one that is used all the time; the C conversion rounds as we do
-        try:
-          return float(struct.unpack("<f", struct.pack("<f", value))[0])
-        except OverflowError:
-          return math.copysign(math.inf, value)
     form = FORMATS[dtype.scalar().name]
-    return _float_from_bits(form, _float_to_bits(form, value))
+
+    def to_float(value: Number) -> Number:
+      if isinstance(value, float):
+        if bits == 64:
+          return value
+        if bits == 32:  # the one that is used all the time; the C conversion rounds as we do
+          try:
+            return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
+          except OverflowError:
+            return math.copysign(math.inf, value)
+      return _float_from_bits(form, _float_to_bits(form, value))
+
+    return to_float
   if kind == "bool":
-    return bool(value)
+    return bool
   if kind == "index":
-    return _to_int(value)
-  if kind in ("int", "uint"):
-    return _wrap(dtype.scalar(), _to_int(value))
+    return lambda value: value if type(value) is int else _to_int(value)
+  if kind not in ("int", "uint"):
+    return partial(_no_constant, dtype)
+  low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if kind == "int" else (0, (1 << bits) - 1)
+  mask = (1 << bits) - 1
+
+  def to_integer(value: Number) -> int:
+    if type(value) is int and low <= value <= high:
+      return value
+    wrapped = _to_int(value) & mask
+    return wrapped if wrapped <= high else wrapped - mask - 1
+
+  return to_integer
+
+
+def _no_constant(dtype: DType, value: Number) -> Number:
   raise TypeError(
     f"a value of dtype {dtype} cannot be a constant: {value!r}; constants are bool, int, uint, float or index"
   )

@@ -99,17 +99,20 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 # *** trying values ***
 
 
-def _trials(before: UOp, after: UOp, draws: Draws) -> Iterator[tuple[Any, Any, Scalars]]:
+def _trials(before: UOp, after: UOp, draws: Draws) -> Iterator[tuple[dict[UOp, Any], Any]]:
+  """For each choice of values what is known of the nodes of `before`, and the value of `after`."""
+  machine = Scalars(draws)
   for _ in draws.trials():
-    machine = Scalars(draws)
     try:
-      expected = machine.value(before)
+      known = machine.values(before)
     except Unspecified:
       continue
     try:
-      yield expected, machine.value(after), machine
+      yield known, machine.value(after)
     except Unspecified as lost:
-      raise AssertionError(f"the value {expected} is no longer specified ({lost}):{_both(before, after)}") from None
+      raise AssertionError(
+        f"the value {known[before]} is no longer specified ({lost}):{_both(before, after)}"
+      ) from None
 
 
 def _check_all(before: UOp, after: UOp) -> None:
@@ -129,9 +132,10 @@ def _check_samples(before: UOp, after: UOp, changes: bool, samples: int = LIMIT)
 
 def _compare(before: UOp, after: UOp, draws: Draws, tolerance: float) -> int:
   tried = 0
-  for expected, found, machine in _trials(before, after, draws):
+  for known, found in _trials(before, after, draws):
     tried += 1
-    scale = _largest(before, machine) * tolerance if tolerance else 0.0
+    expected = known[before]
+    scale = _largest(known) * tolerance if tolerance else 0.0
     if not _same(expected, found, before.dtype, scale):
       where = ", ".join(f"{_cell_name(leaf)} = {value}" for leaf, value in draws.chosen.items())
       raise AssertionError(
@@ -147,10 +151,10 @@ def _cell_name(leaf: Any) -> str:
   return f"{pointer.op.name.lower()}{pointer.arg}[{offset}]"
 
 
-def _largest(root: UOp, machine: Scalars) -> float:
+def _largest(known: dict[UOp, Any]) -> float:
   """The magnitude of the largest value on the way, of which rounding errors are a fraction."""
-  nodes = [u for u in root.walk() if u.dtype.kind == "float" and not isinstance(u.dtype, PtrDType)]
-  values = [abs(lane) for u in nodes if not root.ranges and u.op is not Ops.LOAD for lane in _tuple(machine.value(u))]
+  floats = (u for u in known if u.op is not Ops.LOAD and _floating(u.dtype))
+  values = (abs(lane) for u in floats for lane in _tuple(known[u]))
   return max((v for v in values if math.isfinite(v)), default=1.0)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
-from tiny_uop.evaluate import exec_alu
+from tiny_uop.evaluate import exec_alu, scalar_function
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.testing.draws import Draws
 from tiny_uop.uop import UOp
 
 Cell = tuple[UOp, int]
 Writes = dict[Cell, Any]
+Known = dict[UOp, Any]
+Step = Callable[[Known], Any]
 
 
 class Unspecified(Exception):
@@ -31,17 +34,30 @@ class Scalars:
   def __init__(self, draws: Draws) -> None:
     self.draws = draws
     self.loops: dict[UOp, int] = {}
+    self._steps: dict[UOp, list[tuple[UOp, Step]]] = {}
 
   def value(self, root: UOp) -> Any:
     """The value of a node, a tuple for a vector. Raises Unspecified, and NotImplementedError for an operation that has
     no value here."""
-    known: dict[UOp, Any] = {}
-    closed = lambda u: u.op not in (Ops.REDUCE, Ops.END)  # noqa: E731  # these look after what is inside them
-    for u in root.walk(closed):
-      known[u] = self._node(u, known)
-    return known[root]
+    return self.values(root)[root]
 
-  def _node(self, u: UOp, known: dict[UOp, Any]) -> Any:
+  def values(self, root: UOp) -> dict[UOp, Any]:
+    """The same, with the values of all nodes that it has come by outside of loops."""
+    if (steps := self._steps.get(root)) is None:
+      closed = lambda u: u.op not in (Ops.REDUCE, Ops.END)  # noqa: E731  # these look after what is inside them
+      steps = self._steps[root] = [(u, self._step(u)) for u in root.walk(closed)]
+    known: Known = {}
+    for u, step in steps:
+      known[u] = step(known)
+    return known
+
+  def _step(self, u: UOp) -> Step:
+    """How a node gets its value from those of its sources: looked up once, done for every choice of values."""
+    if u.op in GroupOp.Elementwise:
+      return self._elementwise(u)
+    return partial(self._node, u)
+
+  def _node(self, u: UOp, known: Known) -> Any:
     op = u.op
     if op is Ops.CONST:
       return u.arg
@@ -51,8 +67,6 @@ class Scalars:
       return self._counter(u, known[u.src[0]])
     if op in (Ops.REDUCE, Ops.END):
       return self._loops(u)
-    if op in GroupOp.Elementwise:
-      return self._elementwise(u, [known[s] for s in u.src])
     if isinstance(u.dtype, PtrDType) or op is Ops.LOAD or op is Ops.STORE:
       return self._memory(u, known)
     if op in (Ops.SINK, Ops.GROUP, Ops.BARRIER):
@@ -74,18 +88,27 @@ class Scalars:
       raise Unspecified(f"{u!r} counts to {extent}: nothing is inside")
     return self.draws.choose(u, u.dtype, 0, extent - 1)
 
-  def _elementwise(self, u: UOp, args: list[Any]) -> Any:
-    source = u.src[0].dtype
-    if u.op is Ops.CAST and source.kind == "float" and u.dtype.kind in ("int", "uint", "index"):
-      scalar = u.dtype.scalar()
-      for lane in _lanes(args[0], source):
-        if not math.isfinite(lane) or not dtypes.min(scalar) <= math.trunc(lane) <= dtypes.max(scalar):
-          raise Unspecified(f"{lane} does not fit {scalar}")
-    if u.op in (Ops.SHL, Ops.SHR):
-      limit = u.dtype.bits if u.dtype.kind != "index" else math.inf
-      if not all(0 <= lane < limit for lane in _lanes(args[1], u.dtype)):
-        raise Unspecified(f"shift of {u.dtype} by {args[1]}")
-    return exec_alu(u.op, u.dtype, args, source)
+  def _elementwise(self, u: UOp) -> Step:
+    op, dtype, sources = u.op, u.dtype, u.src
+    source = sources[0].dtype
+    checked = op in (Ops.SHL, Ops.SHR) or (op is Ops.CAST and source.kind == "float" and dtypes.is_int(dtype))
+    if checked or any(v.dtype.count > 1 for v in (u, *sources)):
+
+      def general(known: Known) -> Any:
+        args = [known[s] for s in sources]
+        if checked:
+          _check_specified(u, args)
+        return exec_alu(op, dtype, args, source)
+
+      return general
+    function = scalar_function(op, dtype, source if op is Ops.BITCAST else None)
+    if len(sources) == 1:
+      (a,) = sources
+      return lambda known: function(known[a])
+    if len(sources) == 2:
+      a, b = sources
+      return lambda known: function(known[a], known[b])
+    return lambda known: function(*[known[s] for s in sources])
 
   # *** loops ***
 
@@ -94,10 +117,12 @@ class Scalars:
     extents = [self.value(r.src[0]) for r in loops]
     before = dict(self.loops)
     results = []
-    for counters in itertools.product(*map(range, extents)):
-      self.loops.update(zip(loops, counters))
-      results.append(self.value(u.src[0]))
-    self.loops = before
+    try:
+      for counters in itertools.product(*map(range, extents)):
+        self.loops.update(zip(loops, counters))
+        results.append(self.value(u.src[0]))
+    finally:
+      self.loops = before
     if u.op is Ops.END:
       return {cell: value for writes in results for cell, value in writes.items()}
     op = u.arg[0]
@@ -108,7 +133,7 @@ class Scalars:
 
   # *** memory ***
 
-  def _memory(self, u: UOp, known: dict[UOp, Any]) -> Any:
+  def _memory(self, u: UOp, known: Known) -> Any:
     if u.op in (Ops.PARAM, Ops.ALLOC):
       return (u, {})
     if u.op is Ops.AFTER:
@@ -137,6 +162,19 @@ class Scalars:
   def _cell(self, cell: Cell, written: Writes, dtype: DType) -> Any:
     leaf: Hashable = cell
     return written[cell] if cell in written else self.draws.choose(leaf, dtype)
+
+
+def _check_specified(u: UOp, args: list[Any]) -> None:
+  """Raises Unspecified for a number that its new type does not have, and for a shift by more bits than there are."""
+  if u.op is Ops.CAST:
+    scalar = u.dtype.scalar()
+    for lane in _lanes(args[0], u.src[0].dtype):
+      if not math.isfinite(lane) or not dtypes.min(scalar) <= math.trunc(lane) <= dtypes.max(scalar):
+        raise Unspecified(f"{lane} does not fit {scalar}")
+  else:
+    limit = u.dtype.bits if u.dtype.kind != "index" else math.inf
+    if not all(0 <= lane < limit for lane in _lanes(args[1], u.dtype)):
+      raise Unspecified(f"shift of {u.dtype} by {args[1]}")
 
 
 def _lanes(value: Any, dtype: DType) -> tuple[Any, ...]:
