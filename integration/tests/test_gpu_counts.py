@@ -14,7 +14,7 @@ from tiny_runtime.conformance.standard import layer_norm, matmul, softmax, sums,
 from tiny_runtime_metal import Arch, MetalRenderer
 from tiny_runtime_nv import Arch as NVArch
 from tiny_runtime_nv import NVCompiler
-from tiny_uop import UOp, dtypes
+from tiny_uop import DType, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
@@ -70,3 +70,20 @@ def test_short_rows_keep_a_device_busy(rows: int, columns: int, groups: int) -> 
   counts = counted_ptx(binary, 1)
   assert counts["load_bytes"] >= 0.6 * SECTOR * counts["load_sectors"]
   assert number(binary.global_size[0]) >= groups
+
+
+H, S8, S32 = dtypes.float16, dtypes.int8, dtypes.int32
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["columns", "rows"])
+@pytest.mark.parametrize(("dtype", "total"), [(H, F), (S8, S32), (F, F)], ids=["float16", "int8", "tf32"])
+def test_tiles_of_tensor_cores_have_no_two_threads_in_a_bank(dtype: DType, total: DType, turned: bool) -> None:
+  """Neither the copies that write them nor the loads of fragments, whichever way an operand lies; and it is read from
+  memory in whole lines."""
+  compiler = NVCompiler(NVArch.parse("sm_80"), tf32=True)
+  binary = compiler.compile(matmul(1024, 1024, 128, dtype, total, total, turned))
+  text = binary.code.decode()
+  assert "mma.sync" in text and "ldmatrix" in text and "cp.async.cg" in text
+  counts = counted_ptx(binary, 1)
+  assert counts["shared_cycles"] == counts["shared_least"]
+  assert counts["load_bytes"] == SECTOR * counts["load_sectors"]

@@ -17,7 +17,7 @@ from tiny_runtime_nv import Arch, NVCompiler
 from tiny_runtime_nv.target import PTXRenderer
 
 TABLE = Path(__file__).parents[1] / "ptxas.md"
-SHOWN = ("sm_80", "sm_89", "sm_90a", "sm_100")
+SHOWN = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 PATTERNS = {
   "mma": r"\bmma\.sync",
   "wgmma": r"wgmma\.mma_async",

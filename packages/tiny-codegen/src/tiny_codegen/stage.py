@@ -9,14 +9,14 @@ dequantise-once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
 from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.tensor_core import MATRIX, ROW_BYTES, SWIZZLE
+from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
@@ -106,12 +106,13 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
 
 
 def keep_tiles(
-  root: UOp, capabilities: Capabilities, neighbours: UOp | None = None, swizzled: bool = False
+  root: UOp, capabilities: Capabilities, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None
 ) -> tuple[UOp, dict[UOp, Tile]]:
   """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
   something else, and the tile that each read is of; the pass `stage` lets threads share the work of filling it. Rows
-  are a little apart, or `swizzled`, so that eight of them that are read at once are in different banks; by a word where
-  the threads of loop `neighbours` read each a row of their own, element by element, so that all of them are."""
+  are a little apart, or as `order` has them, so that eight of them that are read at once are in different banks; by a
+  word where the threads of loop `neighbours` read each a row of their own, element by element, so that all of them
+  are."""
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   done: dict[UOp, UOp] = {}
   tiles: dict[UOp, Tile] = {}
@@ -120,7 +121,7 @@ def keep_tiles(
     if u.op is Ops.STAGE:
       columns = neighbours in u.src[1:-1]
       tile = Tile.of(new, loop_id, capabilities, not columns)
-      tile = tile.apart() if columns else tile.swizzled() if swizzled else tile.skewed()
+      tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
       filled = tile.fill(alloc_id, capabilities)
       loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
       new = tile.read(filled)
@@ -154,8 +155,10 @@ class Tile:
   axes: tuple[Axis, ...]
   skew: int = 0
   """Elements between one row and the next."""
-  swizzle: bool = False
-  """Rows are cut into blocks of 128 bytes, whose pieces change places from row to row: see `NearMatrix`."""
+  swizzle: int = 0
+  """Bytes of the blocks that rows are cut into, whose pieces change places from row to row: see `NearMatrix`."""
+  every: int = 1
+  """Rows after which they do."""
 
   @staticmethod
   def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True) -> Tile:
@@ -173,32 +176,40 @@ class Tile:
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes))
     return tile._vector_fill(capabilities) if vectors else tile
 
-  def skewed(self) -> Tile:
-    """The same with rows that begin at odd multiples of 16 bytes, which banks of 4 bytes repeat after 128."""
-    row = self.axes[-1].size * self.value.dtype.itemsize if self.axes else 1
+  @property
+  def row_bytes(self) -> int:
+    """Of the last axis; 1 where there is none."""
+    return self.axes[-1].size * self.value.dtype.itemsize if self.axes else 1
+
+  def skewed(self, banks: int = BANKS) -> Tile:
+    """The same with rows that begin at odd multiples of 16 bytes (or of 32), which banks of 4 bytes repeat after
+    128."""
+    row = self.row_bytes
     if row % BANKS or len(self.axes) < 2:
       return self
-    return replace(self, skew=(BANKS if row % (2 * BANKS) == 0 else 0) // self.value.dtype.itemsize)
+    return replace(self, skew=(banks - row) % (2 * banks) // self.value.dtype.itemsize)
 
   def apart(self) -> Tile:
     """The same with rows that are an odd number of words long, of which a column is in as many banks."""
-    size = self.value.dtype.itemsize
-    row = self.axes[-1].size * size if self.axes else WORD
+    size, row = self.value.dtype.itemsize, self.row_bytes if self.axes else WORD
     return replace(self, skew=WORD // size if size <= WORD and row % (2 * WORD) == 0 else 1 if size > WORD else 0)
 
-  def swizzled(self) -> Tile:
-    """The same in the order of a `NearMatrix`; itself where rows are no multiples of 128 bytes."""
-    row = self.axes[-1].size * self.value.dtype.itemsize if self.axes else 1
-    return replace(self, swizzle=True) if row % SWIZZLE == 0 and len(self.axes) == 2 else self
+  def swizzled(self, least: int = SWIZZLE, every: int = 0) -> Tile:
+    """The same in the order of a `NearMatrix`, in blocks of 128 bytes or of less, whose pieces change places after so
+    many rows (0: as fill 128 bytes); itself where rows are no multiples of `least` bytes."""
+    width = next((w for w in (SWIZZLE, SWIZZLE // 2, SWIZZLE // 4) if w >= least and self.row_bytes % w == 0), 0)
+    if not width or len(self.axes) != 2:
+      return self
+    return replace(self, swizzle=width, every=every or SWIZZLE // width)
 
   def _offset(self, counters: tuple[UOp, ...]) -> UOp:
     """Of a place in the box of near memory."""
     if not self.swizzle:
       return row_major(counters, self.sizes)
     (row, column), size = counters, self.value.dtype.itemsize
-    width, piece = SWIZZLE // size, ROW_BYTES // size
+    width, piece = self.swizzle // size, ROW_BYTES // size
     block, inside = column // width, column % width
-    turned = (inside // piece) ^ (row % MATRIX)
+    turned = (inside // piece) ^ (row // self.every % (width // piece))
     return simplify((block * self.sizes[0] + row) * width + turned * piece + inside % piece)
 
   def canonical(self) -> UOp:

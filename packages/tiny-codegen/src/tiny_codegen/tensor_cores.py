@@ -8,11 +8,12 @@ instruction itself add to the accumulator; every store is written out for the el
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.loops import CLOSERS, clauses, kind, loops_of, next_loop_id, number, rebuild, substitute_simplified
-from tiny_codegen.matrix_loads import LANES, matrix_load
+from tiny_codegen.matrix_loads import LANES, fragment_order, matrix_load
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import Tile, is_widening, keep_tiles
 from tiny_codegen.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
@@ -47,19 +48,25 @@ def use_tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   """
   cores, loops = _candidates(root, opt, capabilities)
   root = without_gates(root)
-  kept: dict[bool, tuple[UOp, dict[UOp, Tile], Product]] = {}
-  misfits = []
+  depth, misfits = loops_of(root).get(-1 if opt.axis is None else opt.axis), []
   for core in cores:
-    swizzled = core.near is not None
-    if swizzled not in kept:
-      with_tiles, tiles = keep_tiles(root, capabilities, swizzled=swizzled)
-      kept[swizzled] = with_tiles, tiles, product_of(with_tiles, opt, loops)
-    with_tiles, tiles, product = kept[swizzled]
-    reason = _misfit(product, core, capabilities) or (_not_near(product, core, tiles) if swizzled else None)
+    with_tiles, tiles = keep_tiles(root, capabilities, order=_order(core, depth, capabilities))
+    product = product_of(with_tiles, opt, loops)
+    reason = _misfit(product, core, capabilities)
+    reason = reason or (_not_near(product, core, tiles) if core.near is not None else None)
     if reason is None:
       return _apply(with_tiles, product, core, capabilities, tiles)
     misfits.append(f"{core}: {reason}")
   raise opt_error(opt, "; ".join(misfits))
+
+
+def _order(core: TensorCore, depth: UOp | None, capabilities: Capabilities) -> Callable[[Tile], Tile] | None:
+  """How tiles of the operands of a tensor core stand in near memory; None: with rows a little apart."""
+  if core.near is not None:
+    return Tile.swizzled
+  if depth is None or not capabilities.matrix_loads or core.threads != LANES:
+    return None
+  return fragment_order(core, depth)
 
 
 def _candidates(root: UOp, opt: Opt, capabilities: Capabilities) -> tuple[tuple[TensorCore, ...], tuple[int, ...]]:
@@ -234,7 +241,7 @@ def _not_near(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str
     return "what is summed is gated, expected operands that are 0 where there is nothing"
   for factor, loops in ((product.a, (product.rows, product.depth)), (product.b, (product.columns, product.depth))):
     tile = tiles.get(operand) if (operand := exactly_as(factor, core.dtype_in)) is not None else None
-    if tile is None or not tile.swizzle or {a.place for a in tile.axes} != set(loops):
+    if tile is None or tile.swizzle != SWIZZLE or {a.place for a in tile.axes} != set(loops):
       return f"a factor is not in near memory in rows of a multiple of {SWIZZLE} bytes: STAGE first"
   return None
 
@@ -284,7 +291,7 @@ def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabili
       def at(x: UOp, row: sint, column: sint) -> UOp:
         return substitute_simplified(x, {down: splits[down].start + row, right: splits[right].start + column})
 
-      if (loaded := matrix_load(operand, layout, thread, down, right, at)) is not None:
+      if (loaded := matrix_load(operand, layout, thread, down, right, at, tiles.get(operand))) is not None:
         return masked([loaded.extract(n) for n in range(layout.count)]) if masks else as_bits(loaded)
     for gate in product.gates:
       operand = gate.where(operand, operand.const_like(0))

@@ -38,6 +38,17 @@ def linear(m: int, n: int, k: int) -> UOp:
   return kernel("linear", UOp.param(0, half.ptr(m * n)).index(i * n + j).store(result).end(i, j))
 
 
+def causal_values(heads: int, length: int, depth: int, dtype: DType) -> UOp:
+  """Weights times values of causal attention, for each head: a row takes the values up to its own place."""
+  h, i, j, r = UOp.range(heads, 0), UOp.range(length, 1), UOp.range(depth, 2), _reduced(length, 3)
+  weight = _read(1, dtype, heads * length * length, (h * length + i) * length + r)
+  value = _read(2, dtype, heads * length * depth, (h * length + r) * depth + j)
+  term = weight.cast(dtypes.float32) * value.cast(dtypes.float32)
+  total = (r < i + 1).where(term, term.const_like(0.0)).reduce(Ops.ADD, r).cast(dtype)
+  place = UOp.param(0, dtype.ptr(heads * length * depth)).index((h * length + i) * depth + j)
+  return kernel("causal_values", place.store(total).end(h, i, j))
+
+
 def convolution(channels: int, size: int, out_channels: int) -> UOp:
   """3 × 3 over images padded already, in NCHW, one image."""
   o, y, x = UOp.range(out_channels, 0), UOp.range(size, 1), UOp.range(size, 2)
@@ -138,6 +149,7 @@ STANDARD: Mapping[str, Callable[[], UOp]] = {
   "matmul_thin": lambda: matmul(1, 4096, 4096, _F16, _F32, _F16, transposed=True),
   "linear": lambda: linear(512, 2048, 512),
   "dequantised": lambda: dequantised(256, 1024, 1024),
+  "causal_values": lambda: causal_values(32, 1024, 64, _BF16),
   "convolution": lambda: convolution(64, 56, 64),
   "softmax": lambda: softmax(512, 1024),
   "layer_norm": lambda: layer_norm(512, 1024),
