@@ -478,5 +478,5 @@ def test_the_model_refuses_doorbells_and_memory(backend: ModelBackend) -> None:
   assert "the doorbell was rung for packet" in misused(backend, device)
   model = Model()
   with pytest.raises(Misuse, match="are in no buffer"):
-    model.buffer_at(4096)
+    model.buffer_at(GPU_ID, 4096)
   assert memory is None

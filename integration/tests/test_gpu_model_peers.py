@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from gpu_model import cuda
+from gpu_model import cuda, kfd
 from gpu_model.cuda_driver import Model
+from gpu_model.kfd_backend import ModelBackend as KFDBackend
 from gpu_model.toolchain import compiler
-from tiny_runtime import Binary, DeviceLost
+from tiny_runtime import Binary, Device, DeviceLost, GlobalCounters
+from tiny_runtime.hcq import QueueDevice
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime_nv import peers
 from tiny_runtime_nv.device import CUDADevice
 from tiny_runtime_nv.driver import DriverError
+from tiny_tensor import Tensor, TinyJit
 from tiny_uop import KernelInfo, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
@@ -157,3 +160,121 @@ def test_which_gpu_was_lost(lost: int) -> None:
   assert numbers_in(well.device, (source, memory)[lost]) == [(5, 0)[lost]] * N
   for opened in pair:
     opened.close()
+
+
+# *** AMD ***
+
+
+@pytest.fixture
+def machine() -> KFDBackend:
+  return KFDBackend(gpus=2)
+
+
+@pytest.fixture
+def amd(machine: KFDBackend) -> Iterator[tuple[QueueDevice, QueueDevice]]:
+  """Two devices that give everything back, and do nothing that KFD or the packet processor would refuse."""
+  pair = machine.open(0), machine.open(1)
+  assert pair[0].reaches(pair[1]) and pair[1].reaches(pair[0])
+  yield pair
+  for device in pair:
+    device.close()
+  assert machine.model.misuse == [] and machine.model.left() == []
+
+
+def test_memory_is_mapped_to_a_second_gpu_once(machine: KFDBackend, amd: tuple[QueueDevice, QueueDevice]) -> None:
+  one, two = amd
+  target, source = filled(one, 0), filled(two, 5)
+  one.copy_from(target, 0, two, source, 0, 4 * N, False)
+  buffer = machine.model.buffers[source.block.handle.handle]
+  assert buffer.mapped == {*machine.model.gpus} and numbers_in(one, target) == [5] * N
+  machine.model.requests.clear()
+  one.copy_from(target, 4, two, source, 0, 4, False)
+  two.free(source)
+  again = filled(two, 6)  # in the same place, which is mapped already
+  one.copy_from(target, 0, two, again, 0, 4, False)
+  assert numbers_in(one, target) == [6, *[5] * (N - 1)]
+  assert {*machine.model.requests} <= {"WAIT_EVENTS"}
+  two.free(again)
+  two.pool.trim()  # which KFD refuses for memory that is mapped to anyone
+  assert source.block.handle.handle not in machine.model.buffers
+
+
+def test_the_host_waits_for_neither_queue(machine: KFDBackend, amd: tuple[QueueDevice, QueueDevice]) -> None:
+  one, two = amd
+  binary = machine.compiler("gfx942").compile(increment())
+  target, source = filled(one, 0), filled(two, 5)
+  launch(two, source, binary)
+  taken = [queue.taken for queue in machine.model.queues.values()]
+  one.copy_from(target, 0, two, source, 0, 4 * N, False)
+  launch(two, source, binary)
+  assert [queue.taken for queue in machine.model.queues.values()] == taken
+  assert numbers_in(two, source) == [7] * N and numbers_in(one, target) == [6] * N
+
+
+@pytest.mark.parametrize("linked", ["io_links", "p2p_links"])
+def test_gpus_that_nothing_connects_are_not_reached(linked: str) -> None:
+  machine = KFDBackend(gpus=3, apart=[(0, 2)], linked=linked)
+  one, two, three = (machine.open(n) for n in range(3))
+  assert [one.reaches(two), one.reaches(three), three.reaches(one), two.reaches(three)] == [True, False, False, True]
+  for device in (one, two, three):
+    device.close()
+  assert machine.model.misuse == [] and machine.model.left() == []
+
+
+def test_a_way_that_is_listed_and_cannot_be_gone(machine: KFDBackend) -> None:
+  """As where a GPU's memory is behind a window of 256 MiB."""
+  machine.model.apart = {(0, 1), (1, 0)}
+  one, two = machine.open(0), machine.open(1)
+  before = len(machine.model.buffers)
+  assert not one.reaches(two) and len(machine.model.buffers) == before
+  one.close()
+  two.close()
+  assert machine.model.misuse == [] and machine.model.left() == []
+
+
+def test_memory_that_is_not_mapped_is_found(machine: KFDBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+  one, two = machine.open(0), machine.open(1)
+  assert one.reaches(two)
+  monkeypatch.setattr("tiny_runtime_amd.memory.Memories.share", lambda self, block, gpu: None)
+  target, source = filled(one, 0), filled(two, 5)
+  one.copy_from(target, 0, two, source, 0, 4 * N, False)
+  with pytest.raises(DeviceLost, match="an address|memory"):
+    one.sync()
+  assert isinstance(machine.model, kfd.Model) and machine.model.wrong
+  one.close()
+  two.close()
+
+
+# *** programs ***
+
+
+def steps(devices: tuple[str, ...], count: int) -> list[list[float]]:
+  """What a captured program that sums over a batch in pieces, and keeps a sum, gives for each batch."""
+  weight = Tensor([0.5, -0.25], device=devices[0]).shard(devices).realize()
+
+  @TinyJit
+  def step(x: Tensor) -> Tensor:
+    return weight.assign(weight * 0.5 + x.sum(0)).realize()
+
+  batches = [[[float((n + 3 * k + i) % 4) for i in range(2)] for k in range(4)] for n in range(count)]
+  return [step(Tensor(batch, device=devices[0]).shard(devices, 0).realize()).tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("family", [pytest.param("CUDA", marks=pytest.mark.nightly), "AMD"])
+def test_training_on_several_gpus_copies_from_gpu_to_gpu(family: str) -> None:
+  backend: cuda.ModelBackend | KFDBackend = cuda.ModelBackend(gpus=2) if family == "CUDA" else KFDBackend(gpus=2)
+  names = (family, f"{family}:1")
+  before = dict(Device._opened)
+  for n, name in enumerate(names):
+    device = backend.open(n)
+    Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
+  try:
+    GlobalCounters.reset()
+    assert steps(names, 5) == steps(("REF", "REF:1"), 5)
+    assert GlobalCounters.peer_bytes > 0 and GlobalCounters.host_bytes == 0
+  finally:
+    for name in names:
+      Device._opened.pop(name).close()
+    Device._opened.update(before)
+  kept = "left behind: 0 allocations, ['Module'], 0 pinned"  # for the next use of the kernels
+  assert {*backend.model.misuse} <= {kept}

@@ -1,9 +1,10 @@
 """A model of KFD, the compute part of Linux's amdgpu: the system calls that tiny-runtime-amd makes, after
 linux/kfd_ioctl.h and what the driver checks in Linux 6.12.
 
-A machine with one GPU. Memory is memory of this process at the addresses that were asked for. What is put
-into a queue happens while someone waits for events, and not before, so that whoever does not wait sees that. Misuse is
-an error with its own text in `Model.misuse`, which tests look at.
+A machine with one GPU or several. Memory is memory of this process at the addresses that were asked for. What is put
+into a queue happens while someone waits for events, and not before, so that whoever does not wait sees that; which of
+several queues is first is different each time. Misuse is an error with its own text in `Model.misuse`, which tests
+look at.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,14 @@ PROPERTIES = {
 class Model:
   """The machine; a `System` of tiny-runtime-amd."""
 
-  def __init__(self, memory: int = MEMORY, major: int = 1, gpu: str = "gfx942") -> None:
+  def __init__(
+    self, memory: int = MEMORY, major: int = 1, gpu: str = "gfx942", gpus: int = 1,
+    apart: Collection[tuple[int, int]] = (), linked: str = "io_links",
+  ) -> None:  # fmt: skip
+    """`apart`: pairs of GPUs that no way connects; `linked`: where sysfs lists the ways."""
     self.memory, self.major, self.facts = memory, major, GPUS[gpu]
+    self.gpus = [GPU_ID + n for n in range(gpus)]
+    self.apart, self.linked = {pair for a, b in apart for pair in ((a, b), (b, a))}, linked
     self.misuse: list[str] = []
     self.lock = threading.RLock()
     self.linux = Linux()
@@ -52,16 +60,17 @@ class Model:
     self.places = Places(root / "nodes", root / "kfd", root / "dri", "x86_64")
     self._write_files()
     self.files: dict[int, str] = {}
-    self.acquired = 0
-    """The descriptor that the GPU's address space was acquired with."""
+    self.acquired: dict[int, int] = {}
+    """The descriptor that each GPU's address space was acquired with."""
     self.reserved: dict[int, int] = {}
     self.buffers: dict[int, Buffer] = {}
     self.doorbells: dict[int, int] = {}
+    """Where the doorbells of GPUs are mapped, and how many bytes."""
     self.queues: dict[int, Queue] = {}
     self.events: dict[int, Event] = {}
     self.numbers = 0
-    self.evicted = False
-    """After a fault: no queue of this process runs any more."""
+    self.evicted: set[int] = set()
+    """GPUs that had a fault: no queue of this process runs there any more."""
     self.hangs = False
     """The GPU takes packets, and does nothing."""
     self.wrong = ""
@@ -70,23 +79,40 @@ class Model:
     self.requests: deque[str] = deque(maxlen=64)
 
   def _write_files(self) -> None:
-    """What sysfs and /dev have: a processor, and the GPU."""
-    facts = {**PROPERTIES, **self.facts.properties, "gfx_target_version": self.facts.version}
-    for node, properties in ((0, {"cpu_cores_count": 8, "gfx_target_version": 0}), (NODE, facts)):
-      folder = self.places.nodes / str(node)
-      (folder / "mem_banks" / "0").mkdir(parents=True)
-      (folder / "properties").write_text("".join(f"{name} {value}\n" for name, value in properties.items()))
-      (folder / "gpu_id").write_text(f"{GPU_ID if node == NODE else 0}\n")
-      heap = f"heap_type {2 if node == NODE else 0}\nsize_in_bytes {self.memory}\nflags 0\nwidth 8192\n"
-      (folder / "mem_banks" / "0" / "properties").write_text(heap)
+    """What sysfs and /dev have: a processor, and the GPUs."""
     self.places.render.mkdir()
-    for path in (self.places.kfd, self.places.render / f"renderD{MINOR}"):
-      path.touch()
+    self.places.kfd.touch()
+    facts = {**PROPERTIES, **self.facts.properties, "gfx_target_version": self.facts.version}
+    self._write_node(0, {"cpu_cores_count": 8, "gfx_target_version": 0}, 0)
+    for n, gpu_id in enumerate(self.gpus):
+      self._write_node(NODE + n, {**facts, "drm_render_minor": MINOR + n}, gpu_id)
+      self._render(gpu_id).touch()
+
+  def _write_node(self, node: int, properties: dict[str, int], gpu_id: int) -> None:
+    folder = self.places.nodes / str(node)
+    (folder / "mem_banks" / "0").mkdir(parents=True)
+    (folder / "properties").write_text("".join(f"{name} {value}\n" for name, value in properties.items()))
+    (folder / "gpu_id").write_text(f"{gpu_id}\n")
+    heap = f"heap_type {2 if gpu_id else 0}\nsize_in_bytes {self.memory}\nflags 0\nwidth 8192\n"
+    (folder / "mem_banks" / "0" / "properties").write_text(heap)
+    others = [NODE + n for n, _ in enumerate(self.gpus) if n != node - NODE and (node - NODE, n) not in self.apart]
+    for kind, nodes in (("io_links", [0]), (self.linked, others)) if gpu_id else ():
+      for other in nodes:
+        link = folder / kind / str(other)
+        link.mkdir(parents=True)
+        (link / "properties").write_text(f"type {11 if other else 2}\nnode_from {node}\nnode_to {other}\n")
+
+  def _render(self, gpu_id: int) -> Path:
+    return self.places.render / f"renderD{MINOR + gpu_id - GPU_ID}"
 
   @property
   def used(self) -> int:
-    """Bytes of the GPU's memory that are allocated."""
-    return sum(buffer.size for buffer in self.buffers.values() if buffer.flags & VRAM)
+    """Bytes of the first GPU's memory that are allocated."""
+    return self.used_of(GPU_ID)
+
+  def used_of(self, gpu_id: int) -> int:
+    """Bytes of a GPU's memory that are allocated."""
+    return sum(buffer.size for buffer in self.buffers.values() if buffer.flags & VRAM and buffer.gpu_id == gpu_id)
 
   def left(self) -> list[str]:
     """What nobody gave back."""
@@ -100,11 +126,11 @@ class Model:
     self.numbers += 1
     return self.numbers
 
-  def buffer_at(self, address: int, size: int = 1) -> Buffer:
-    """The buffer with these bytes, which the GPU can reach. Raises Misuse."""
+  def buffer_at(self, gpu_id: int, address: int, size: int = 1) -> Buffer:
+    """The buffer with these bytes, which a GPU can reach. Raises Misuse."""
     for buffer in self.buffers.values():
       if buffer.address <= address and address + size <= buffer.address + buffer.size:
-        if not buffer.mapped:
+        if gpu_id not in buffer.mapped:
           raise Misuse(f"{address:#x} is in memory that is not mapped to the GPU")
         return buffer
     raise Misuse(f"{size} bytes at {address:#x} are in no buffer")
@@ -113,7 +139,7 @@ class Model:
 
   def open(self, path: str) -> int:
     """See System."""
-    if path not in (str(self.places.kfd), str(self.places.render / f"renderD{MINOR}")):
+    if path not in (str(self.places.kfd), *(str(self._render(gpu_id)) for gpu_id in self.gpus)):
       raise FileNotFoundError(errno.ENOENT, "no such file", path)
     descriptor = 1000 + self.number()
     self.files[descriptor] = path
@@ -147,12 +173,14 @@ class Model:
   def map(self, descriptor: int, nbytes: int, offset: int, address: int = 0) -> int:
     """See System: a buffer's memory, which is where it is already, or doorbells."""
     if self.files.get(descriptor) == str(self.places.kfd):
-      if nbytes != DOORBELLS or offset != DOORBELL_TYPE | GPU_ID << 46:
+      gpu_id = (offset & ~DOORBELL_TYPE) >> 46
+      if nbytes != DOORBELLS or offset != DOORBELL_TYPE | gpu_id << 46 or gpu_id not in self.gpus:
         raise OSError(errno.EINVAL, "no doorbells are there")
       place = _memory(0, nbytes)
       self.doorbells[place] = nbytes
       for queue in self.queues.values():
-        queue.doorbell = queue.doorbell or place + queue.slot
+        if queue.gpu_id == gpu_id:
+          queue.doorbell = queue.doorbell or place + queue.slot
       return place
     buffer = self.buffers.get(offset >> 12)
     if buffer is None or buffer.address != address or buffer.size != nbytes or not buffer.flags & GTT:
@@ -176,23 +204,24 @@ class Model:
     given.major_version, given.minor_version = self.major, 14
 
   def _gpu(self, gpu_id: int) -> None:
-    if gpu_id != GPU_ID:
+    if gpu_id not in self.gpus:
       raise Refusal(errno.EINVAL)
 
   def do_ACQUIRE_VM(self, given: Any) -> None:
     self._gpu(given.gpu_id)
-    if self.files.get(given.drm_fd) != str(self.places.render / f"renderD{MINOR}"):
-      raise Misuse("a descriptor that is no render file's")
-    if self.acquired not in (0, given.drm_fd):
+    if self.files.get(given.drm_fd) != str(self._render(given.gpu_id)):
+      raise Misuse("a descriptor that is not of the GPU's render file")
+    if self.acquired.get(given.gpu_id, given.drm_fd) != given.drm_fd:
       raise Refusal(errno.EBUSY)
-    self.acquired = given.drm_fd
+    self.acquired[given.gpu_id] = given.drm_fd
 
   def do_GET_PROCESS_APERTURES_NEW(self, given: Any) -> None:
     if given.num_of_nodes:
       found = (Apertures * given.num_of_nodes).from_address(given.kfd_process_device_apertures_ptr)
-      found[0].lds_base, found[0].scratch_base, found[0].gpu_id = 1 << 48, 2 << 48, GPU_ID
-      found[0].gpuvm_base, found[0].gpuvm_limit = 0x4000, (1 << 47) - 1
-    given.num_of_nodes = 1
+      for place, gpu_id in zip(found, self.gpus):
+        place.lds_base, place.scratch_base, place.gpu_id = 1 << 48, 2 << 48, gpu_id
+        place.gpuvm_base, place.gpuvm_limit = 0x4000, (1 << 47) - 1
+    given.num_of_nodes = len(self.gpus)
 
   def do_GET_CLOCK_COUNTERS(self, given: Any) -> None:
     self._gpu(given.gpu_id)
@@ -201,7 +230,7 @@ class Model:
 
   def do_ALLOC_MEMORY_OF_GPU(self, given: Any) -> None:
     self._gpu(given.gpu_id)
-    if not self.acquired:
+    if given.gpu_id not in self.acquired:
       raise Refusal(errno.ENODEV)
     if given.va_addr % PAGE or given.size % PAGE or not given.size:
       raise Misuse(f"{given.size} bytes at {given.va_addr:#x}, which are no pages")
@@ -213,14 +242,14 @@ class Model:
     if any(given.va_addr < other.address + other.size and other.address < end for other in self.buffers.values()):
       raise Misuse("addresses of another buffer")
     gtt = sum(buffer.size for buffer in self.buffers.values() if buffer.flags & GTT)
-    if self.used + given.size > self.memory if given.flags & VRAM else gtt + given.size > SYSTEM_LIMIT:
+    if self.used_of(given.gpu_id) + given.size > self.memory if given.flags & VRAM else gtt + given.size > SYSTEM_LIMIT:
       raise Refusal(errno.ENOMEM)
     _memory(given.va_addr, given.size)
     if given.flags & VRAM and given.size <= 1 << 20:
       ctypes.memset(given.va_addr, 0xA5, given.size)
-    given.handle = GPU_ID << 32 | self.number()
+    given.handle = given.gpu_id << 32 | self.number()
     given.mmap_offset = given.handle << 12
-    self.buffers[given.handle] = Buffer(given.handle, given.va_addr, given.size, given.flags)
+    self.buffers[given.handle] = Buffer(given.handle, given.gpu_id, given.va_addr, given.size, given.flags)
 
   def _buffer(self, handle: int) -> Buffer:
     if handle not in self.buffers:
@@ -235,15 +264,21 @@ class Model:
     _memory(buffer.address, buffer.size, 0)
 
   def _mapping(self, given: Any, mapped: bool) -> None:
-    ids = (ctypes.c_uint32 * given.n_devices).from_address(given.device_ids_array_ptr)
-    if list(ids) != [GPU_ID] or given.n_success:
-      raise Misuse(f"memory is mapped to the GPUs {list(ids)}, after {given.n_success}")
+    ids = list((ctypes.c_uint32 * given.n_devices).from_address(given.device_ids_array_ptr))
+    if not ids or len({*ids}) != len(ids) or given.n_success:
+      raise Misuse(f"memory is mapped to the GPUs {ids}, after {given.n_success}")
     buffer = self._buffer(given.handle)
-    if buffer.mapped == mapped:
-      raise Misuse("memory that is mapped, is mapped, or the other way round")
-    if not mapped and any(buffer.address in queue.places for queue in self.queues.values()):
+    for gpu_id in ids:
+      self._gpu(gpu_id)
+      if gpu_id not in self.acquired:
+        raise Refusal(errno.ENODEV)
+      if (gpu_id in buffer.mapped) == mapped:
+        raise Misuse("memory that is mapped, is mapped, or the other way round")
+      if mapped and buffer.flags & VRAM and (gpu_id - GPU_ID, buffer.gpu_id - GPU_ID) in self.apart:
+        raise Refusal(errno.EINVAL)
+    if not mapped and any(buffer.address in queue.places for queue in self.queues.values() if queue.gpu_id in ids):
       raise Refusal(errno.EBUSY)
-    buffer.mapped, given.n_success = mapped, 1
+    buffer.mapped, given.n_success = buffer.mapped | {*ids} if mapped else buffer.mapped - {*ids}, len(ids)
 
   def do_MAP_MEMORY_TO_GPU(self, given: Any) -> None:
     self._mapping(given, True)
@@ -251,9 +286,9 @@ class Model:
   def do_UNMAP_MEMORY_FROM_GPU(self, given: Any) -> None:
     self._mapping(given, False)
 
-  def _exactly(self, address: int, size: int, what: str) -> Buffer:
+  def _exactly(self, gpu_id: int, address: int, size: int, what: str) -> Buffer:
     """A buffer that is all of something, as Linux 6.12 wants it."""
-    buffer = self.buffer_at(address)
+    buffer = self.buffer_at(gpu_id, address)
     if (buffer.address, buffer.size) != (address // PAGE * PAGE, size):
       raise Misuse(f"{what} of {size} bytes is in a buffer of {buffer.size}")
     return buffer
@@ -269,20 +304,20 @@ class Model:
       raise Misuse(f"sizes {sizes} of what a queue brings")
     area = (facts.stack + facts.groups + facts.debugger) * facts.dies
     parts = [
-      self._exactly(given.ring_base_address, given.ring_size, "the ring"),
-      self._exactly(given.eop_buffer_address, given.eop_buffer_size, "the buffer for ends of the pipe"),
-      self._exactly(given.ctx_save_restore_address, area, "the area for waves"),
-      self._exactly(given.write_pointer_address, PAGE, "the write pointer's page"),
-      self._exactly(given.read_pointer_address, PAGE, "the read pointer's page"),
+      self._exactly(given.gpu_id, given.ring_base_address, given.ring_size, "the ring"),
+      self._exactly(given.gpu_id, given.eop_buffer_address, given.eop_buffer_size, "the buffer for ends of the pipe"),
+      self._exactly(given.gpu_id, given.ctx_save_restore_address, area, "the area for waves"),
+      self._exactly(given.gpu_id, given.write_pointer_address, PAGE, "the write pointer's page"),
+      self._exactly(given.gpu_id, given.read_pointer_address, PAGE, "the read pointer's page"),
     ]
     number = self.number()
     slot = 8 * (number % (DOORBELLS // 8))
     places = {part.address for part in parts}
     self.queues[number] = Queue(
-      number, given.ring_base_address, given.ring_size, given.write_pointer_address, given.read_pointer_address, slot,
-      places,
+      number, given.gpu_id, given.ring_base_address, given.ring_size, given.write_pointer_address,
+      given.read_pointer_address, slot, places,
     )  # fmt: skip
-    given.queue_id, given.doorbell_offset = number, DOORBELL_TYPE | GPU_ID << 46 | slot
+    given.queue_id, given.doorbell_offset = number, DOORBELL_TYPE | given.gpu_id << 46 | slot
 
   def do_DESTROY_QUEUE(self, given: Any) -> None:
     if given.queue_id not in self.queues:
@@ -304,7 +339,7 @@ class Model:
   def do_WAIT_EVENTS(self, given: Any) -> None:
     """The GPU works meanwhile."""
     before = sum(queue.taken for queue in self.queues.values())
-    if not self.evicted and not self.hangs:
+    if not self.hangs:
       self.processor.run_all()
     waited = (EventData * given.num_events).from_address(given.events_ptr)
     given.wait_result = 1

@@ -42,7 +42,7 @@ class ModelBackend(AMDBackend):
     super().__init__(self.model, self.model.places)
 
   def probe(self) -> Sequence[str] | Unavailable:
-    """One GPU, if there is what the model needs."""
+    """The GPUs, if there is what the model needs."""
     if compiler() is None:
       return Unavailable("the model of KFD needs a C++ compiler", "Install g++ or clang++, or name one with CXX")
     return super().probe()
@@ -53,4 +53,4 @@ class ModelBackend(AMDBackend):
     return ModelHardware(process, gpu, gpu.arch, index)
 
 
-BACKEND, GFX1100 = ModelBackend(), ModelBackend(gpu="gfx1100")
+BACKEND, GFX1100 = ModelBackend(gpus=2), ModelBackend(gpu="gfx1100", gpus=2)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 GPU_ID = 0x4A2B
+"""Of the first GPU; those of the others are the next numbers."""
 
 
 def ticks() -> int:
@@ -48,6 +49,10 @@ GPUS = {
 """Instinct MI300X, with 38 compute units in each of 8 dies; Radeon RX 7900 XTX, with 96."""
 
 
+class Blocked(Exception):
+  """A packet waits for a signal of another queue."""
+
+
 class Refusal(Exception):
   """A request ends with this number of errno."""
 
@@ -63,13 +68,14 @@ class Misuse(Exception):
 
 @dataclass
 class Buffer:
-  """Memory. `seen`: the host has mapped it."""
+  """Memory of a GPU. `mapped`: the GPUs that can use it; `seen`: the host has mapped it."""
 
   handle: int
+  gpu_id: int
   address: int
   size: int
   flags: int
-  mapped: bool = False
+  mapped: set[int] = field(default_factory=set)
   seen: bool = False
 
   @property
@@ -91,6 +97,7 @@ class Queue:
   """A queue. `slot`: of its doorbell in the process's; `places`: the buffers that it is made of."""
 
   number: int
+  gpu_id: int
   ring: int
   ring_bytes: int
   write_pointer: int

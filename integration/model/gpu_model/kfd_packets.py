@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import deque
+from random import Random
 from typing import TYPE_CHECKING, Any
 
-from gpu_model.kfd_objects import GPU_ID, Misuse, Queue, ticks
+from gpu_model.kfd_objects import Blocked, Misuse, Queue, ticks
 from gpu_model.llvm_source import LLVMSource
 from gpu_model.machine import Buffer, Options, Wrong, launch
 from tiny_runtime_amd.code_object import CodeObject
@@ -39,6 +40,7 @@ class Processor:
 
   def __init__(self, model: Model) -> None:
     self.model = model
+    self.random = Random(0)
     self.known: dict[bytes, list[tuple[bytes, int, LLVMSource]]] = {}
     self.launched: deque[str] = deque(maxlen=64)
     self.private = 0
@@ -54,25 +56,35 @@ class Processor:
 
   def waiting(self, queue: Queue) -> bool:
     """Whether there is something that it was told of and did not take."""
-    if not queue.doorbell or queue.stopped:
+    if not queue.doorbell or queue.stopped or queue.gpu_id in self.model.evicted:
       return False
     # a doorbell is 0 before it is rung, and after it was rung for the first packet
     return word(queue.doorbell) + 1 > queue.taken and (word(queue.doorbell) > 0 or word(queue.write_pointer) > 0)
 
   def run_all(self) -> None:
-    """Take all packets that doorbells were rung for."""
-    for queue in list(self.model.queues.values()):
-      if self.waiting(queue):
-        try:
-          self._take(queue, word(queue.doorbell) + 1)
-        except Stop as stop:
-          queue.stopped = True
-          if stop.args:
-            self._signal_error(queue, stop.args[0])
-        except BaseException:
-          queue.stopped = True  # and nobody need wait for it
-          self.model.raise_event(3, struct.pack("<IIII", 0, 0, 1, GPU_ID))
-          raise
+    """Take all packets that doorbells were rung for, and that need not wait for what nobody does."""
+    queues = list(self.model.queues.values())
+    self.random.shuffle(queues)
+    before = -1
+    while before != (before := sum(queue.taken for queue in queues)):
+      for queue in queues:
+        self._take_some(queue)
+
+  def _take_some(self, queue: Queue) -> None:
+    if not self.waiting(queue):
+      return
+    try:
+      self._take(queue, word(queue.doorbell) + 1)
+    except Blocked:
+      pass
+    except Stop as stop:
+      queue.stopped = True
+      if stop.args:
+        self._signal_error(queue, stop.args[0])
+    except BaseException:
+      queue.stopped = True  # and nobody need wait for it
+      self.model.raise_event(3, struct.pack("<IIII", 0, 0, 1, queue.gpu_id))
+      raise
 
   def _take(self, queue: Queue, end: int) -> None:
     """The packets up to this number. Those that need not wait for the ones before are taken in another order."""
@@ -125,10 +137,16 @@ class Processor:
       raise Misuse("; ".join(wrong))
 
   def _barrier(self, queue: Queue, place: int) -> None:
-    self.model.buffer_at(place, PACKET)
+    self.model.buffer_at(queue.gpu_id, place, PACKET)
     header, reserved, reserved2, *depends, reserved3, signal = BarrierPacket.unpack(read(place, PACKET))
-    if reserved or reserved2 or reserved3 or any(depends) or header >> 13:
-      raise Misuse("a barrier packet with reserved fields, or that waits for signals")
+    if reserved or reserved2 or reserved3 or any(depends[1:]) or header >> 13:
+      raise Misuse("a barrier packet with reserved fields, or that waits for several signals")
+    if depends[0]:
+      self.model.buffer_at(queue.gpu_id, depends[0], 64)
+      if depends[0] % 64 or word(depends[0]) != 1 or header >> 9 & 3 != SYSTEM:
+        raise Misuse(f"{depends[0]:#x} is no signal, or what was written before it would not be seen: {header:#x}")
+      if word(depends[0] + 8):
+        raise Blocked
     self._complete(queue, header, signal, ticks())
 
   def _dispatch(self, queue: Queue, place: int) -> None:
@@ -139,22 +157,22 @@ class Processor:
       raise Misuse(f"a kernel packet with setup {setup}, or with reserved fields")
     if 0 in threads or x * y * z > 1024 or any(size % group or not size for size, group in zip(grid, threads)):
       raise Misuse(f"a grid of {grid} threads in workgroups of {threads}")
-    image = self.model.buffer_at(code, 64)
+    image = self.model.buffer_at(queue.gpu_id, code, 64)
     if code % 64 or not image.executable:
       raise Misuse(f"code at {code:#x}, which is not aligned, or not executable")
     needs_local, needs_private, argument_bytes, _, entry = Descriptor.unpack(read(code, Descriptor.size))
     if local < needs_local or private < needs_private:
       raise Misuse(f"{local} bytes of shared memory and {private} of private, for {needs_local} and {needs_private}")
-    if argument_bytes and (arguments % 16 or not self.model.buffer_at(arguments, argument_bytes)):
+    if argument_bytes and (arguments % 16 or not self.model.buffer_at(queue.gpu_id, arguments, argument_bytes)):
       raise Misuse(f"arguments at {arguments:#x}")
     self.private = max(self.private, private)
     if private > self._scratch(queue):
       raise Stop(INSUFFICIENT_SCRATCH)
-    source = self._source(code)
+    source = self._source(queue, code)
     if source is None:
       raise Stop(INVALID_CODE)
     begin = ticks()
-    self._execute(source, arguments, tuple(size // group for size, group in zip(grid, threads)), threads)
+    self._execute(queue, source, arguments, tuple(size // group for size, group in zip(grid, threads)), threads)
     self._complete(queue, header, signal, begin)
 
   def _scratch(self, queue: Queue) -> int:
@@ -167,12 +185,12 @@ class Processor:
       waves, wave_bytes = register & 4095, (register >> 12) * unit
       if wave_bytes < 64 * lane or waves * wave_bytes * parts > size or not waves:
         raise Misuse(f"{waves} waves in {parts} parts with {wave_bytes} bytes each, in {size} bytes of private memory")
-      self.model.buffer_at(word(begin + 0xA0), size)
+      self.model.buffer_at(queue.gpu_id, word(begin + 0xA0), size)
     return lane
 
-  def _source(self, code: int) -> LLVMSource | None:
+  def _source(self, queue: Queue, code: int) -> LLVMSource | None:
     """The IR of the code that is there now, every byte of it."""
-    buffer = self.model.buffer_at(code, 64)
+    buffer = self.model.buffer_at(queue.gpu_id, code, 64)
     end = buffer.address + buffer.size
     for image, place, source in self.known.get(read(code, 64), ()):
       fits = buffer.address <= code - place and code - place + len(image) <= end
@@ -180,7 +198,7 @@ class Processor:
         return source
     return None
 
-  def _execute(self, source: LLVMSource, arguments: int, groups: Any, threads: Any) -> None:
+  def _execute(self, queue: Queue, source: LLVMSource, arguments: int, groups: Any, threads: Any) -> None:
     given, reachable = [], dict[int, Buffer]()
     for number, kind in enumerate(source.parameters):
       place = arguments + 8 * number
@@ -189,7 +207,7 @@ class Processor:
         continue
       given.append(Buffer(word(place), 0, f"argument {number}", False))
       for buffer in self.model.buffers.values():
-        if buffer.mapped and buffer.address <= word(place) < buffer.address + buffer.size:
+        if queue.gpu_id in buffer.mapped and buffer.address <= word(place) < buffer.address + buffer.size:
           reachable[buffer.address] = Buffer(buffer.address, buffer.size, f"memory {buffer.address:#x}")
     self.launched.append(source.name)
     # the machine of this model finds races by kernels of the other, gpu_model.amd, which are these
@@ -198,19 +216,19 @@ class Processor:
       launch(source.call, given, groups, threads, options, self.model.facts.wave, list(reachable.values()))
     except Wrong as error:
       self.model.wrong = str(error)
-      self._fault(word(arguments) // 4096 * 4096)
+      self._fault(queue, word(arguments) // 4096 * 4096)
 
-  def _fault(self, address: int) -> None:
+  def _fault(self, queue: Queue, address: int) -> None:
     """What happens where a kernel goes astray: all queues of the process stop, and it is told."""
-    self.model.evicted = True
-    self.model.raise_event(8, MEMORY_EVENT.pack(1, 0, 0, 1, address, GPU_ID, 0))
+    self.model.evicted.add(queue.gpu_id)
+    self.model.raise_event(8, MEMORY_EVENT.pack(1, 0, 0, 1, address, queue.gpu_id, 0))
     raise Stop
 
   def _complete(self, queue: Queue, header: int, signal: int, begin: int) -> None:
     queue.ended = bool(signal)
     if not signal:
       return
-    self.model.buffer_at(signal, 64)
+    self.model.buffer_at(queue.gpu_id, signal, 64)
     if signal % 64 or word(signal) != 1:
       raise Misuse(f"{signal:#x} is no signal")
     if header >> 11 & 3 != SYSTEM:

@@ -47,6 +47,17 @@ def test_gpus_in_order(places: Places) -> None:
   assert AMDBackend(places=places).probe() == ["gfx1100", "gfx942"]
 
 
+def test_which_gpus_are_connected(places: Places) -> None:
+  """By xGMI, and over PCIe; a link to the processor is no way to another GPU."""
+  for node, kind, to in ((1, "io_links", 0), (1, "io_links", 10), (10, "io_links", 0), (10, "p2p_links", 2)):
+    folder = places.nodes / str(node) / kind / str(to)
+    folder.mkdir(parents=True)
+    (folder / "properties").write_text(f"type 2\nversion_major 0\nnode_from {node}\nnode_to {to}\nweight 20\n")
+  found = find_gpus(places)
+  assert not isinstance(found, Unavailable)
+  assert [sorted(gpu.links) for gpu in found] == [[0, 10], [0, 2]]
+
+
 def refused(places: Places) -> Unavailable:
   found = find_gpus(places)
   assert isinstance(found, Unavailable)

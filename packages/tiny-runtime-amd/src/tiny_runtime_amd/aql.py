@@ -44,9 +44,10 @@ def dispatch(
   )  # 3: dimensions
 
 
-def barrier(first: int, signal: int) -> bytes:
-  """A packet that does nothing but wait, and signal."""
-  return _BARRIER.pack(first, 0, 0, 0, 0, 0, 0, 0, 0, signal)
+def barrier(first: int, signal: int, depends: int = 0) -> bytes:
+  """A packet that does nothing but wait, for the packets before and for a signal to be 0 if one is given, and
+  signal."""
+  return _BARRIER.pack(first, 0, 0, depends, 0, 0, 0, 0, 0, signal)
 
 
 SIGNAL_PLACE = 56
@@ -73,3 +74,8 @@ INACTIVE = 0xC0
 SIGNAL_BYTES = 64
 KIND, VALUE, START, END = 0x00, 0x08, 0x20, 0x28
 USER = 1
+
+
+def signal(value: int) -> bytes:
+  """One that nobody has used."""
+  return struct.pack("<qq", USER, value).ljust(SIGNAL_BYTES, b"\0")

@@ -50,6 +50,8 @@ class Gpu:
   """Its device file for rendering, through which memory is mapped."""
   memory: int
   properties: dict[str, int]
+  links: frozenset[int] = frozenset()
+  """The nodes whose memory it can use: other GPUs, where something connects them."""
 
   @property
   def arch(self) -> Arch | None:
@@ -161,9 +163,15 @@ def _gpu(node: Path, places: Places) -> Gpu | None:
     banks = [_properties(bank) for bank in sorted(node.glob("mem_banks/*/properties"))]
     memory = sum(bank["size_in_bytes"] for bank in banks if bank.get("heap_type") in VIDEO_MEMORY)
     render = places.render / f"renderD{properties['drm_render_minor']}"
-    return Gpu(int(node.name), int((node / "gpu_id").read_text()), version, render, memory, properties)
+    return Gpu(int(node.name), int((node / "gpu_id").read_text()), version, render, memory, properties, _links(node))
   except (OSError, ValueError, KeyError):
     return None
+
+
+def _links(node: Path) -> frozenset[int]:
+  """xGMI is among `io_links`; ways over PCIe that a GPU can use are in `p2p_links`, which Linux has since 6.0."""
+  files = (path for kind in ("io_links", "p2p_links") for path in node.glob(f"{kind}/*/properties"))
+  return frozenset(_properties(path)["node_to"] for path in files)
 
 
 def _properties(path: Path) -> dict[str, int]:

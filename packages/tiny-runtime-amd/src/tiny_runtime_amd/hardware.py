@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq import Block, Command, Kind, Launch, Timeline
+from tiny_runtime_amd import aql
 from tiny_runtime_amd.arch import Arch
 from tiny_runtime_amd.faults import Faults
 from tiny_runtime_amd.gpus import Gpu
@@ -31,13 +32,14 @@ class AMDHardware:
   """The GPU, with a queue of its own. Raises Unavailable, and gives back what it had."""
 
   argument_alignment = 64
+  new_fence, done_fence = aql.signal(1), aql.signal(0)
 
   def __init__(self, process: Process, gpu: Gpu, arch: Arch, index: int = 0) -> None:
     name = f"AMD:{index}" if index else "AMD"
     self.process, self.gpu, self.arch = process, gpu, arch
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
-      graphs=True,
+      graphs=True, peers=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)
     self.memories = Memories(process, gpu, name)
@@ -128,6 +130,31 @@ class AMDHardware:
   def copies(self, target: int, source: int, nbytes: int) -> list[Launch]:
     """See Hardware."""
     return self.copier(target, source, nbytes)
+
+  # *** other GPUs ***
+
+  def reaches(self, source: AMDHardware) -> bool:
+    """See PeerHardware: whether Linux lists a way (xGMI, or PCIe that lets one GPU use another's memory), and it can be
+    gone."""
+    if source.gpu.gpu_id == self.gpu.gpu_id:
+      return True
+    if source.gpu.node not in self.gpu.links:
+      return False
+    try:
+      block = source.allocate(1, Kind.DEVICE)
+    except OutOfMemory:
+      return False
+    try:
+      self.share(block, source)
+      return True
+    except (KFDError, OutOfMemory):
+      return False
+    finally:
+      source.release(block)
+
+  def share(self, block: Block, source: AMDHardware) -> None:
+    """See PeerHardware. A process has the same addresses on all GPUs."""
+    source.memories.share(block, self.gpu)
 
   # *** the queue ***
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tiny_runtime import OutOfMemory
 from tiny_runtime.hcq import Block, Kind
@@ -24,11 +24,13 @@ FLAGS = {
 
 @dataclass(slots=True)
 class Held:
-  """What a block is made of: KFD's handle, and addresses that were reserved for it (none, for code)."""
+  """What a block is made of: KFD's handle, addresses that were reserved for it (none, for code), and the GPUs that can
+  use it, by `gpu_id`."""
 
   handle: int
   reserved: int
   reserved_bytes: int
+  mapped: list[int] = field(default_factory=list)
 
 
 class Memories:
@@ -46,25 +48,37 @@ class Memories:
       reserved, reserved_bytes, address = self._addresses(size, kind)
     except OSError as error:
       raise OutOfMemory(f"{self.name}: no addresses for {nbytes} bytes: {error}") from error
-    handle = 0
+    held = Held(0, reserved, reserved_bytes)
     try:
       made = self.kfd(
         "ALLOC_MEMORY_OF_GPU", va_addr=address, size=size, gpu_id=self.gpu.gpu_id, flags=FLAGS[kind]
       )  # fmt: skip
-      handle = made.handle
+      held.handle = made.handle
       view = self._host_view(address, size, made.mmap_offset) if kind is Kind.HOST else None
-      self._map("MAP_MEMORY_TO_GPU", handle)
+      self._map(held, self.gpu)
     except OSError as error:
-      if handle:
-        self.kfd("FREE_MEMORY_OF_GPU", handle=handle)
+      if held.handle:
+        self.kfd("FREE_MEMORY_OF_GPU", handle=held.handle)
       if reserved:
         self.system.unmap(reserved, reserved_bytes)
       if isinstance(error, KFDError) and out_of_memory(error):
         raise OutOfMemory(f"{self.name}: {nbytes} bytes asked for, of {self.gpu.memory}: {error}") from error
       raise
-    block = Block(address, size, kind, view, Held(handle, reserved, reserved_bytes))
+    block = Block(address, size, kind, view, held)
     self.blocks.add(block)
     return block
+
+  def share(self, block: Block, gpu: Gpu) -> None:
+    """Let another GPU of the process use a block of this one's too, at the same addresses. Raises OutOfMemory."""
+    held: Held = block.handle
+    if gpu.gpu_id in held.mapped:
+      return
+    try:
+      self._map(held, gpu)
+    except KFDError as error:
+      if out_of_memory(error):
+        raise OutOfMemory(f"{self.name}: no room to map {block.nbytes} bytes to another GPU: {error}") from error
+      raise
 
   def _addresses(self, size: int, kind: Kind) -> tuple[int, int, int]:
     """(begin, bytes) of what is reserved for it alone, and the address to use."""
@@ -79,16 +93,20 @@ class Memories:
     self.system.map(self.render, size, offset, address)
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
-  def _map(self, request: str, handle: int) -> None:
-    ids = (ctypes.c_uint32 * 1)(self.gpu.gpu_id)
-    self.kfd(request, handle=handle, device_ids_array_ptr=ctypes.addressof(ids), n_devices=1)
+  def _map(self, held: Held, gpu: Gpu) -> None:
+    self._request("MAP_MEMORY_TO_GPU", held.handle, [gpu.gpu_id])
+    held.mapped.append(gpu.gpu_id)
+
+  def _request(self, name: str, handle: int, gpus: list[int]) -> None:
+    ids = (ctypes.c_uint32 * len(gpus))(*gpus)
+    self.kfd(name, handle=handle, device_ids_array_ptr=ctypes.addressof(ids), n_devices=len(gpus))
 
   def release(self, block: Block) -> None:
     """Give memory back, which nothing uses any more."""
     held: Held = block.handle
     self.blocks.discard(block)
     block.view = None
-    self._map("UNMAP_MEMORY_FROM_GPU", held.handle)
+    self._request("UNMAP_MEMORY_FROM_GPU", held.handle, held.mapped)
     self.kfd("FREE_MEMORY_OF_GPU", handle=held.handle)
     if held.reserved:
       self.system.unmap(held.reserved, held.reserved_bytes)

@@ -6,7 +6,7 @@ import ctypes
 import errno
 from collections.abc import Sequence
 
-from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring
+from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring, Signal, Wait
 from tiny_runtime_amd import aql
 from tiny_runtime_amd.faults import Faults, queue_error
 from tiny_runtime_amd.gpus import Gpu
@@ -87,7 +87,12 @@ class AQLQueue:
 
   def encode(self, command: Command, first: bool, last: bool) -> bytes:
     """The packet of a command. The first of a submission sees what the host wrote, the last shows the host all and
-    signals; between them the GPU's own caches will do."""
+    signals; between them the GPU's own caches will do, but where another GPU is waited for, or waits."""
+    if isinstance(command, Signal):
+      return aql.barrier(self._header(aql.BARRIER, first, True), command.fence)
+    if isinstance(command, Wait):
+      timeline = self.structure.address + TIMELINE if last else 0
+      return aql.barrier(self._header(aql.BARRIER, True, last), timeline, command.fence)
     assert isinstance(command, Dispatch) and isinstance(command.kernel, AMDKernel)
     kernel = command.kernel
     kernel.check(command.global_size, command.local_size)
@@ -107,9 +112,13 @@ class AQLQueue:
     return bytearray(aql.barrier(self._header(aql.BARRIER, True, True), self.structure.address + TIMELINE))
 
   def prepare(self, commands: Sequence[Command]) -> bytearray:
-    """Packets of a submission, one after the other."""
+    """Packets of a submission, one after the other. What comes after a wait sees all, as the first does; a packet has
+    one signal, so where the last is another's there is one more."""
     last = len(commands) - 1
-    return bytearray().join([self.encode(command, n == 0, n == last) for n, command in enumerate(commands)])
+    packets = [
+      self.encode(command, n == 0 or isinstance(commands[n - 1], Wait), n == last) for n, command in enumerate(commands)
+    ]
+    return bytearray().join([*packets, self.nothing()] if isinstance(commands[last], Signal) else packets)
 
   def replace(self, prepared: bytearray, index: int, command: Command) -> None:
     """Change one of them."""

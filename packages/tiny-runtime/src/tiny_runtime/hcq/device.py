@@ -249,12 +249,14 @@ class QueueDevice:
     """Wait, and give everything back."""
     if self.closed:
       return
-    self.closed = True
     if self.lost is None:
       try:
         self.sync()
       except DeviceLost:
         pass
+    if self.lost is not None:
+      self.promises.await_others()
+    self.closed = True
     self.hardware.close(self.lost is not None)
 
 
