@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 from codegen_kernels import data, garbage, loop, over, param
 
@@ -124,6 +125,25 @@ def test_short_sums_are_not_worth_it() -> None:
 def test_strides_are_read_when_products_are_shifts() -> None:
   i = loop(8, 0)
   assert stride(i.alu(Ops.SHL, i.const_like(4)) + 3, i) == 16
+
+
+def test_two_sums_ask_for_themselves(run_kernel: Any) -> None:
+  """What one of them computes for it, in a loop of its own, the other does not know."""
+  images, outputs, length, size = 8, 8, 512, 28
+  n, o, j, k = loop(images, 0), loop(outputs, 1), loop(size, 2), over(length, 3)
+  x = param(1, images * length * size).index((n * length + k) * size + j).load()
+  out = param(0, images * outputs * size).index((n * outputs + o) * size + j)
+  end = out.store((param(2, outputs * length).index(o * length + k).load() * x).reduce(Ops.ADD, k)).end(n, o, j)
+  opts = (
+    Opt(OptOps.PADTO, 2, LANES), Opt(OptOps.VECTOR, 2, LANES), Opt(OptOps.UPCAST, 1, ROWS),
+    Opt(OptOps.STAGE, 1, (2, 3)),
+  )  # fmt: skip
+  kernel = UOp.sink(end, arg=KernelInfo("two_sums", opts))
+  assert asked(kernel) > 1
+  values, w = data(images, length, size), data(outputs, length, seed=1)
+  (got, *_) = run_kernel(kernel, (garbage(images, outputs, size), values, w))
+  np.testing.assert_allclose(got, np.einsum("ok,nkj->noj", w, values), rtol=1e-4, atol=1e-4)
+  llvm.parse_assembly(source(kernel)).verify()
 
 
 def test_results(run_kernel: Any) -> None:

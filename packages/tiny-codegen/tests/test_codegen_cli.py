@@ -153,7 +153,12 @@ BAD = MATMUL.replace("LOAD float32", "LOAD int32", 1)
     (MATMUL, ("--opt", "UPCAST(0,3)"), 1, "PADTO first"),
     (MATMUL, ("--opt", "UPCAST(0,2)", "--no-opt"), 2, "--no-opt and --opt exclude each other"),
     (MATMUL, ("--print-after", "nothing"), 2, "no pass is named nothing: expected one of "),
-    (MATMUL, ("--skip", "reduce"), 2, "no optional pass is named reduce: expected one of blocks, cut, merge, peel"),
+    (
+      MATMUL,
+      ("--skip", "reduce"),
+      2,
+      "no optional pass is named reduce: expected one of blocks, cut, merge, overhang, peel",
+    ),
     (MATMUL, ("--start-after", "linearise"), 2, "SINK is no program"),
     (MATMUL, ("--stop-after", "merge", "--start-after", "merge"), 2, "there is no pass after merge up to merge"),
     (MATMUL, ("missing.uop",), 2, "missing.uop: No such file"),

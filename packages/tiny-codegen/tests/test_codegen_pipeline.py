@@ -210,11 +210,13 @@ def test_loops_nested_both_ways_become_two(run_kernel: Any) -> None:
 def test_what_is_no_kernel(renderer: Any) -> None:
   with pytest.raises(KernelError, match="expected a kernel, a SINK, got STORE"):
     compile_kernel(param(0, 1).index(0).store(1.0), renderer)
-  with pytest.raises(KernelError, match="linearise: only blocks, cut, merge, peel, prefetch, skip, turn are optional"):
+  with pytest.raises(
+    KernelError, match="linearise: only blocks, cut, merge, overhang, peel, prefetch, skip, turn are optional"
+  ):
     run_passes(CASES["matmul"]().kernel, PassContext(renderer.capabilities), ("linearise",))
 
 
-@pytest.mark.parametrize("skip", ["merge", "peel"])
+@pytest.mark.parametrize("skip", ["merge", "overhang", "peel"])
 def test_optional_passes(skip: str, renderer: Any) -> None:
   program = compile_kernel(
     CASES["elementwise"](3, 21).kernel, renderer, [Opt(OptOps.PADTO, 1, 4)] if skip == "merge" else None, skip=[skip]

@@ -27,6 +27,8 @@ from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 TRUE = UOp.const(dtypes.bool, True)
 # what stands inside one block
 INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
+# of a vector: those of 128 bits that are left over take as long as fewer
+LEAST_LANES = 4
 # each peeled loop doubles the code inside it
 MOST_PEELED = 3
 
@@ -138,12 +140,13 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
   ]
   whole = simplify((gates[0].src[1] - start) // block)
   last_loops: tuple[UOp, ...] = ()
+  fresh, guarded = next_loop_id(root), _guarded(root, loop, gates[0])
   last_value = whole
   if start.ranges:
     # where the blocks of this loop end before the size does, all are whole and nothing is left over
     size = loop.src[0]
     left_over = ((whole < 0) | (whole < size).logical_not()).where(number(0), number(1))
-    last_loops = (UOp.range(simplify(left_over), next_loop_id(root), kind(loop)),)
+    last_loops = (UOp.range(simplify(left_over), fresh, kind(loop)),)
     last_value = whole.maximum(number(0))
     whole = simplify(-(-whole.maximum(number(0))).maximum(-size))
   # a loop of one block is none
@@ -157,10 +160,34 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
       body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
       loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
       inside = substitute_simplified(body.substitute(open_gates), {loop: main})
-      last = substitute_simplified(body.substitute(memory), {loop: last_value})
+      narrow = _narrow(gates[0], loop, last_value, fresh + 1) if guarded else {}
+      others = tuple([narrow.get(r, r) for r in others])
+      last = substitute_simplified(body.substitute({**memory, **narrow}), {loop: last_value})
+      if main.op is not Ops.RANGE:
+        last = _own_sums(last, fresh + 2)
       new = _both(new, inside, loops, last, (*others, *last_loops))
     done[u] = new
   return done[root]
+
+
+def _narrow(gate: UOp, loop: UOp, last: UOp, name: int) -> dict[UOp, UOp]:
+  """A shorter loop over lanes for the last block, where half of them or more are beyond the end."""
+  lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
+  left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(lanes, number(0))}))
+  if len(lanes) != 1 or left.op is not Ops.CONST or stride(gate.src[0], lanes[0]) != 1:
+    return {}
+  size = whole = extent(lanes[0]) or 0
+  while size % 2 == 0 and size // 2 >= max(left.arg, LEAST_LANES):
+    size //= 2
+  return {lanes[0]: UOp.range(size, name, kind(lanes[0]))} if size < whole else {}
+
+
+def _own_sums(body: UOp, first: int) -> UOp:
+  """The body with loops of its own for its sums: with no loop around the other copy, both would go through the same
+  ones, with twice as many accumulators as there are registers for."""
+  sums = {r: None for u in body.walk(lambda u: u.op is not Ops.AFTER) if u.op is Ops.REDUCE for r in u.src[1:]}
+  own = {r: r.replace(arg=(first + place, kind(r))) for place, r in enumerate(sums) if kind(r) is AxisType.REDUCE}
+  return body.substitute(own)
 
 
 def _own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:

@@ -19,6 +19,7 @@ from tiny_codegen.linearise import linearise
 from tiny_codegen.loops import number
 from tiny_codegen.merge_loops import drop_single, merge_loops
 from tiny_codegen.opts import apply_opts
+from tiny_codegen.overhang import lower_overhang
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.peel import peel
 from tiny_codegen.prefetch import prefetch
@@ -108,6 +109,11 @@ def _peel(root: UOp, context: PassContext) -> UOp:
   return peel(root)
 
 
+def _overhang(root: UOp, context: PassContext) -> UOp:
+  """Rows of a register tile beyond the end read what the last row reads, with no gates inside of sums."""
+  return root if context.capabilities.has_local else lower_overhang(root)
+
+
 def _skip(root: UOp, context: PassContext) -> UOp:
   """Sums that no lane of a register tile uses get no iterations."""
   return skip_sums(root)
@@ -183,6 +189,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("stage", _stage),
   Pass("workgroups", _workgroups),
   Pass("peel", _peel),
+  Pass("overhang", _overhang),
   Pass("skip", _skip),
   Pass("cut", _cut),
   Pass("vectorize", _vectorize),
@@ -200,7 +207,7 @@ PASSES: tuple[Pass, ...] = (
 )
 """The passes from a kernel to a list of instructions, in order."""
 # without these a kernel is lowered all the same
-OPTIONAL = frozenset({"merge", "peel", "skip", "cut", "turn", "blocks", "prefetch"})
+OPTIONAL = frozenset({"merge", "peel", "overhang", "skip", "cut", "turn", "blocks", "prefetch"})
 
 Observer = Callable[[Pass, UOp], None]
 

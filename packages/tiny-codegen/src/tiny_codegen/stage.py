@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
-from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
+from tiny_codegen.loops import clauses, in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
@@ -89,12 +91,13 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without STAGE."""
   threads = thread_axes(root) if capabilities.has_local else []
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
+  gates = [] if capabilities.has_local else stored_gates(root)
   tiles: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
-      tile = Tile.of(new, loop_id, capabilities)
+      tile = Tile.of(new, loop_id, capabilities, gates=gates)
       if (same := tile.canonical()) not in tiles:
         tiles[same] = tile.fill(alloc_id, capabilities, threads)
         loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
@@ -140,11 +143,13 @@ def row_major(counters: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
 
 @dataclass(frozen=True)
 class Axis:
-  """One axis of near memory: the place that the kernel reads, an expression over its loops, and the loop that fills."""
+  """One axis of near memory: the place that the kernel reads, an expression over its loops, and the loop that fills.
+  Beyond the first `needed` places nothing is read that matters."""
 
   place: UOp
   loop: UOp
   size: int
+  needed: int
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,8 @@ class Tile:
   """Rows after which they do."""
 
   @staticmethod
-  def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True) -> Tile:
+  def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True, gates: Sequence[UOp] = ()) -> Tile:
+    """What a STAGE keeps. Where one of `gates` does not hold, the value does not matter."""
     value = stage.src[0]
     listed = [r for r in stage.src[1:] if r in value.ranges]
     extra = [r for r in in_order(value.ranges) if kind(r) in REPLICATED and r not in listed]
@@ -171,9 +177,11 @@ class Tile:
       same = AxisType.VECTOR if kind(loop) is AxisType.VECTOR else AxisType.LOOP
       # threads of a workgroup each fill their own part
       filling = loop if kind(loop) in THREADS else UOp.range(loop.src[0], loop_id + place, same)
-      axes.append(Axis(loop, filling, max(int(loop.src[0].vmax), 1)))
+      size = max(int(loop.src[0].vmax), 1)
+      axes.append(Axis(loop, filling, size, size))
     own = {a.place: a.loop for a in axes if a.place is not a.loop}
-    tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes))
+    tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes), [g.substitute(own) for g in gates])
+    tile = replace(tile, value=tile._safe())
     return tile._vector_fill(capabilities) if vectors else tile
 
   @property
@@ -242,19 +250,40 @@ class Tile:
     sizes = [a.size for a in self.axes]
     return (*sizes[:-1], sizes[-1] + self.skew) if sizes else ()
 
-  def _windows(self, loop_id: int) -> Tile:
+  def _windows(self, loop_id: int, gates: Sequence[UOp]) -> Tile:
     """Axes that the value depends on through one sum only become one: the window that a convolution slides over its
-    input is kept once, not once for each place it slides to."""
+    input is kept once, not once for each place it slides to. `gates` are as in `of`."""
     tile = self
     while True:
+      tile = tile._ungated(gates)
       pairs = ((a, b) for a in tile.axes for b in tile.axes if a is not b and _plain_loop(a) and _plain_loop(b))
       merged = next((m for a, b in pairs if (m := tile._window(a, b, loop_id)) is not None), None)
       if merged is None:
         return tile
-      tile, loop_id = merged, loop_id + 1
+      tile, changes = merged
+      gates, loop_id = [simplify(g.substitute(changes)) for g in gates], loop_id + 1
 
-  def _window(self, a: Axis, b: Axis, loop_id: int) -> Tile | None:
-    """One axis w = a + b·ratio in the place of two, where that is all the value depends on."""
+  def _ungated(self, gates: Sequence[UOp]) -> Tile:
+    """The same without those gates that say how much of an axis is needed: what is beyond may have any value."""
+    tile = self
+    for place, axis in enumerate(self.axes):
+      for gate in gates:
+        if gate.op is Ops.CMPLT and gate.src[0] is axis.loop and 0 < gate.src[1].vmin == gate.src[1].vmax < axis.needed:
+          needed = replace(axis, needed=int(gate.src[1].vmin))
+          tile = Tile(_without_gate(tile.value, gate), (*tile.axes[:place], needed, *tile.axes[place + 1 :]))
+          break
+    return tile
+
+  def _safe(self) -> UOp:
+    """The value, that reads nothing beyond what is needed of an axis: there may be no memory there."""
+    value = self.value
+    for axis in self.axes:
+      if axis.needed < axis.size:
+        value = gate_loads(value, axis.loop, axis.loop < axis.needed)
+    return value
+
+  def _window(self, a: Axis, b: Axis, loop_id: int) -> tuple[Tile, dict[UOp, UOp]] | None:
+    """One axis w = a + b·ratio in the place of two, where that is all the value depends on; and what a has become."""
     ratio = 0
     for load in loads_of(self.value):
       steps = [stride(load.src[0].src[1], axis.loop) for axis in (a, b)]
@@ -267,14 +296,14 @@ class Tile:
       return None
     size = a.size + (b.size - 1) * ratio
     window = UOp.range(size, loop_id, AxisType.LOOP)
-    value = simplify(self.value.substitute({a.loop: window - b.loop * ratio}))
+    changes = {a.loop: window - b.loop * ratio}
+    value = simplify(self.value.substitute(changes))
     if b.loop in value.ranges or window not in value.ranges:
       return None
-    merged = Axis(simplify(a.place + b.place * ratio), window, size)
+    merged = Axis(simplify(a.place + b.place * ratio), window, size, a.needed + (b.needed - 1) * ratio)
     later = max(a, b, key=self.axes.index)
-    return Tile(
-      value, tuple([merged if x is later else x for x in self.axes if x is later or (x is not a and x is not b)])
-    )
+    axes = [merged if x is later else x for x in self.axes if x is later or (x is not a and x is not b)]
+    return Tile(value, tuple(axes)), changes
 
   def _vector_fill(self, capabilities: Capabilities) -> Tile:
     """The same filled in vectors, if what is read is adjacent along the last axis, as what is written is."""
@@ -289,13 +318,13 @@ class Tile:
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
     loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], AxisType.LOOP) * lanes + lane
     value = self.value
-    if blocks * lanes > last.size:
+    if blocks * lanes > last.size == last.needed:
       value = gate_loads(value, last.loop, last.loop < last.size)
     value = simplify(value.substitute({last.loop: loop}))
     gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
     if capabilities.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
-    return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes)))
+    return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
 
 
 def _plain_loop(axis: Axis) -> bool:
@@ -305,6 +334,26 @@ def _plain_loop(axis: Axis) -> bool:
 def loads_of(value: UOp) -> list[UOp]:
   """The LOADs in an expression."""
   return [u for u in value.toposort if u.op is Ops.LOAD]
+
+
+def stored_gates(root: UOp) -> list[UOp]:
+  """What has to hold for anything that the kernel computes to be stored."""
+  stores = [u for u in root.toposort if u.op is Ops.STORE]
+  gates = [clauses(u.src[0].src[2]) if len(u.src[0].src) == 3 else [] for u in stores]
+  return [g for g in gates[0] if all(g in other for other in gates[1:])] if gates else []
+
+
+def _without_gate(value: UOp, gate: UOp) -> UOp:
+  """The value with `gate` on none of its loads."""
+
+  def change(u: UOp) -> UOp | None:
+    if u.op is not Ops.LOAD or len(u.src[0].src) < 3 or gate not in clauses(u.src[0].src[2]):
+      return None
+    pointer, offset, condition = u.src[0].src
+    kept = [c for c in clauses(condition) if c is not gate]
+    return u.replace(src=(pointer.index(offset, *([reduce(and_, kept)] if kept else [])), *u.src[1:]))
+
+  return rebuild(value, change)
 
 
 def gate_loads(value: UOp, loop: UOp, gate: UOp) -> UOp:

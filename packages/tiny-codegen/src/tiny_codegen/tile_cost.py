@@ -1,6 +1,7 @@
 """What a register tile costs: an estimate of the cycles of all that the kernel computes, packs, reads and writes.
 
-The numbers are rough and from measurements on server cores with AVX-512; what decides is what they say of each other.
+The numbers are rough and from measurements on server cores, most with AVX-512, some with AVX2; what decides is what
+they say of each other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ MANY = 8  # rows; more than so many only where no rows are left over
 # a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
 # element of a vector on its own, and where the rows of the tile are adjacent
 COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
+# how many times a gather costs of which some lanes may not happen, where each becomes a branch: with vectors of fewer
+# bits than these
+BRANCHES, MASKED_GATHERS = 4.0, 512
+TURN_LEAST = 8  # steps of the sum next to each other that are turned as a square
 # of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
 # a cycle, in bytes; and what the second delivers while nothing else waits for it
 FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
@@ -31,6 +36,8 @@ SMALL = 1 / 4
 # what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
 # lines, or of lines that are not next to each other; and a gate on a last, partial block
 COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
+# what rows cost of which some are beyond the end, besides being computed: gates where they are stored
+OVERHANG = 1.02
 # what a partial block of packed lanes costs more than a whole one
 PARTIAL = 0.2
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
@@ -110,13 +117,13 @@ class Plan:
     return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
 
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
-    lane_waste = blocks(self.lane_loop, self.lanes) * self.lanes / int(self.lane_loop.src[0].vmax)
+    lane_waste = self._computed_lanes() / int(self.lane_loop.src[0].vmax)
     size = int(self.row_loop.src[0].vmax)
-    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (PADDED if size % self.rows else 1.0)
+    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (OVERHANG if size % self.rows else 1.0)
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
-    # a multiply-add is four cycles long; two loads a cycle; a scalar has to be spread over a register
-    each = max(tile / rate(self.c, self.target), (self.rows + self.vectors) / 2, 4.0)
+    # a multiply-add is four cycles long; a scalar has to be spread over a register
+    each = max(tile / rate(self.c, self.target), (self.rows + self.vectors) / self.target.loads, 4.0)
     near = self.target.caches.first * FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
@@ -130,6 +137,7 @@ class Plan:
       delivered = self._delivered(lanes_from, rows_from)
       nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
       each = max(each, nbytes / delivered) + (nbytes / FILLING if delivered < math.inf else 0.0)
+      each *= self._outside(self.panel)
       each *= 1.0 + (PARTIAL / blocks(self.lane_loop, self.lanes) if lane_waste > 1 else 0.0)
     each += self._streaming_rows(lanes_from) / FILLING
     if rows_from is Rows.WINDOW:
@@ -141,6 +149,14 @@ class Plan:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
 
+  def _computed_lanes(self) -> int:
+    """Of all panels: the last one may be narrower (see `peel`)."""
+    whole, last = divmod(int(self.lane_loop.src[0].vmax), self.lanes)
+    size = self.lanes if last else 0
+    while size // 2 >= max(last, self.width) and size % 2 == 0:
+      size //= 2
+    return whole * self.lanes + size
+
   def _streaming_rows(self, lanes_from: Lanes) -> float:
     """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""
     nbytes = self.rows * self.rows_of.value.dtype.itemsize / self._overlap()
@@ -151,6 +167,8 @@ class Plan:
     """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
     one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
     if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
+      if one and self._whole() > self.target.caches.second:
+        return SECOND_LEVEL / 3
       return SECOND_LEVEL / 2 if one else LAST_LEVEL
     return math.inf if one and self.panel <= self.target.caches.first * FIRST_LEVEL else SECOND_LEVEL
 
@@ -202,7 +220,8 @@ class Plan:
       filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
       filling *= self._computed(self.rows_of)
       filling += self._reading(self.rows_of, self.row_loop, self.rows)
-      cycles += filling * (1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels)
+      panels_passed = 1.0 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels
+      cycles += filling * self._others() * panels_passed
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
       filling = self._moved(self.rows_of) * COPY_BLOCK + self._reading(
@@ -222,9 +241,12 @@ class Plan:
   def _leaving(self, nbytes: float) -> float:
     """What rows cost that do not stay in the second cache level, less if each is read for many places of a window; of
     those that just do not fit, most still do."""
-    second = self.target.caches.second
-    outside = min(max(nbytes / second - WHOLE, 0.0) / (1.0 - WHOLE), 1.0)
-    return 1.0 + outside * (FAR - 1.0) / self._overlap()
+    return 1.0 + (self._outside(nbytes) - 1.0) / self._overlap()
+
+  def _outside(self, nbytes: float) -> float:
+    """What it costs to read so many bytes again and again, of which the second cache level has only a part."""
+    outside = min(max(nbytes / self.target.caches.second - WHOLE, 0.0) / (1.0 - WHOLE), 1.0)
+    return 1.0 + outside * (FAR - 1.0)
 
   def _overlap(self) -> float:
     """How often the windows of the rows' operand read an element."""
@@ -245,7 +267,17 @@ class Plan:
     """Cycles for an element that is packed next to its neighbour along a loop."""
     if operand.step(loop) == 1:
       return COPY
-    return TURN if any(operand.step(r) == 1 for r in self.summed) else GATHER
+    if self._run(operand) >= TURN_LEAST:
+      return TURN
+    gated = any(len(u.src[0].src) > 2 and loop in u.src[0].src[2].ranges for u in operand.loads)
+    return GATHER * (BRANCHES if gated and self.target.vector_bits < MASKED_GATHERS else 1.0)
+
+  def _run(self, operand: Operand) -> int:
+    """Steps of the sum that are next to each other in an operand, one after the other."""
+    run, steps = 1, {operand.step(r): int(r.src[0].vmax) for r in self.summed}
+    while run in steps:
+      run *= steps.pop(run)
+    return run
 
   def _whole(self) -> float:
     return self.panel * blocks(self.lane_loop, self.lanes)
@@ -307,7 +339,12 @@ class Plan:
     """Cycles for rows that are read from memory again for other panels."""
     if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * SMALL:
       return 0.0
-    return AGAIN * blocks(self.lane_loop, self.lanes) / panels * self.rows_of.nbytes / CACHE_LINE
+    nbytes, times = self.rows_of.nbytes, blocks(self.lane_loop, self.lanes) / panels
+    shared = self.lanes_of.loops & self.rows_of.loops - set(self.summed)
+    together = nbytes / math.prod(int(r.src[0].vmax) for r in shared)
+    # each row is a piece of its own
+    starts = nbytes / self.rows_of.value.dtype.itemsize / self.c.length if together > self.target.caches.second else 0.0
+    return times * (AGAIN * nbytes / CACHE_LINE + starts * self._others() * PIECE)
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum

@@ -56,7 +56,7 @@ class Capabilities:
   threads of a warp load fragments from near memory together (`MatrixLoad`). `dot_products` are instructions that add
   several products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
   of float32 vectors. `caches` are those of a core, and `multiply_adds` says how many vectors it multiplies and adds
-  in a cycle.
+  in a cycle, `loads` how many vectors and scalars it reads for them, where they are in the first cache level.
   """
 
   native_dtypes: frozenset[DType]
@@ -79,6 +79,7 @@ class Capabilities:
   dot_products: tuple[tuple[DotProduct, float], ...] = ()
   caches: CacheSizes = CacheSizes()
   multiply_adds: float = 2.0
+  loads: float = 2.0
 
   def has_room(self, needed: int, wanted: int) -> bool:
     """Whether a program that needs so many bytes of near memory should take more of it: only as far as two workgroups

@@ -56,7 +56,7 @@ class _Program:
     self.fetched = {} if target.convention else lines_to_fetch(linear.src, info, target.capabilities.caches)
     self.ahead = {} if target.convention else panels_ahead(linear.src, info, target.capabilities.caches)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
-    self.early: set[UOp] = set()  # what was computed before its place
+    self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
     self.globals: list[str] = []
     self.at_launch = places_at_launch(linear, target.static_local)[0]
     self.tiles = reads_near_memory(linear)
@@ -211,14 +211,17 @@ class _Program:
 
   def _early(self, value: UOp) -> None:
     """Compute a value now: whatever of it is computed later is known by then."""
+    around = self.body.open_loops[-1] if self.body.open_loops else None
     for u in value.toposort:
       if u.op in GroupOp.Elementwise and u not in self.body.values:
-        self.early.add(u)
+        self.early[u] = around
         self._instruction(u)
 
   def end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):
       self.body.close_loop(counter)
+      for known in [value for value, around in self.early.items() if around is counter]:  # in there only
+        del self.early[known], self.body.values[known]
 
   def special(self, u: UOp) -> None:
     """A hardware counter; on a target without any, a loop around all that follows."""

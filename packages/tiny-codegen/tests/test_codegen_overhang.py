@@ -1,0 +1,117 @@
+"""Tiles that reach beyond the end: rows that nothing is stored for, windows that nothing is read from, lanes that are
+left over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_kernels import CASES, check, data, garbage, kernel, loop, over, param
+
+from tiny_codegen import PASSES, LLVMRenderer, PassContext, compile_kernel, run_passes
+from tiny_codegen.loops import kind
+from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop.context import SPEC, Context
+
+ROWS = (Opt(OptOps.PADTO, 0, 3), Opt(OptOps.UPCAST, 0, 3))
+
+
+def after(name: str, root: UOp, opts: tuple[Opt, ...], renderer: LLVMRenderer) -> UOp:
+  """The kernel as it is after a pass."""
+  seen: dict[str, UOp] = {}
+  run_passes(root, PassContext(renderer.capabilities, opts), observe=lambda p, root: seen.update({p.name: root}))
+  assert name in {p.name for p in PASSES}
+  return seen[name]
+
+
+def gated(root: UOp) -> list[UOp]:
+  """Loads inside of a sum that have a gate."""
+  sums = {r for u in root.toposort if u.op is Ops.REDUCE for r in u.src[1:]}
+  loads = [u for u in root.toposort if u.op is Ops.LOAD and not u.ranges.isdisjoint(sums)]
+  return [u for u in loads if len(u.src[0].src) == 3]
+
+
+@pytest.mark.parametrize("m", [3, 4, 5, 7])
+def test_rows_beyond_the_end_read_the_last_row(m: int, renderer: LLVMRenderer, run_kernel: Any) -> None:
+  case = CASES["matmul"](m, 8, 12)
+  if m % 3:
+    assert len(gated(after("peel", case.kernel, ROWS, renderer))) == 1
+    assert gated(after("overhang", case.kernel, ROWS, renderer)) == []
+  with Context(SPEC=2):  # which proves that all places are inside of their memory
+    check(case, run_kernel(case.kernel, case.arrays, ROWS))
+
+
+def test_a_gate_that_the_store_lacks_stays(renderer: LLVMRenderer) -> None:
+  """Padding reads zeros there, which the result needs."""
+  i, r = loop(6, 0), over(4, 1)
+  inside = i < 5
+  value = param(1, 20).index(i * 4 + r, inside).load().reduce(Ops.ADD, r)
+  root = kernel(param(0, 6).index(i).store(value).end(i))
+  opts = (Opt(OptOps.UPCAST, 0, 3),)
+  assert len(gated(after("overhang", root, opts, renderer))) == 1
+
+
+def window(size: int, taps: int, stride: int, padding: int) -> tuple[UOp, tuple[Any, ...], Any]:
+  """A convolution along a row of an image that has not one element more than it reads."""
+  places = (size + 2 * padding - taps) // stride + 1
+  f, x, c, k = loop(16, 0), loop(places, 1), over(3, 2), over(taps, 3)
+  column = x * stride + k - padding
+  inside = [(column >= 0) & (column < size)] if padding else []
+  pixel = param(1, 3 * size).index(c * size + column, *inside).load()
+  weight = param(2, 16 * 3 * taps).index((f * 3 + c) * taps + k).load()
+  out = param(0, 16 * places).index(f * places + x)
+  root = kernel(out.store((pixel * weight).reduce(Ops.ADD, c, k)).end(f, x))
+  image, weights = data(3, size), data(16, 3, taps, seed=1)
+  padded = np.pad(image, ((0, 0), (padding, padding)))
+  seen = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=1)[:, ::stride][:, :places]
+  return root, (garbage(16, places), image, weights), np.einsum("cxk,fck->fx", seen, weights)
+
+
+@pytest.mark.parametrize("size", [25, 33, 34])
+@pytest.mark.parametrize(("taps", "stride", "padding"), [(3, 1, 0), (3, 1, 1), (5, 2, 0), (2, 1, 1), (2, 3, 0)])
+def test_padded_rows_share_a_window(
+  size: int, taps: int, stride: int, padding: int, renderer: LLVMRenderer, run_kernel: Any
+) -> None:
+  root, arrays, expected = window(size, taps, stride, padding)
+  places = expected.shape[1]
+  opts = (
+    Opt(OptOps.VECTOR, 0, 8), Opt(OptOps.PADTO, 1, 6), Opt(OptOps.UPCAST, 1, 6), Opt(OptOps.STAGE, 1, (2, 3, 1, 5)),
+  )  # fmt: skip
+  staged = after("stage", root, opts, renderer)
+  if taps >= stride:  # or there are holes
+    (memory,) = [u for u in staged.toposort if u.op is Ops.ALLOC]
+    row = (-(-places // 6) * 6 - 1) * stride + taps
+    assert memory.dtype.size <= 3 * -(-row // 16) * 16  # type: ignore[attr-defined]
+  with Context(SPEC=2):
+    (got, *_) = run_kernel(root, arrays, opts)
+  np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_lanes_left_over_are_fewer(renderer: LLVMRenderer, run_kernel: Any) -> None:
+  for size, lanes in ((33, {16, 4}), (37, {16, 8}), (44, {16})):
+    case = CASES["matmul"](3, size, 5)
+    opts = (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 16))
+    peeled = after("peel", case.kernel, opts, renderer)
+    vectors = [r for u in peeled.toposort if u.op is Ops.END for r in u.src[1:] if kind(r) is AxisType.VECTOR]
+    assert {r.src[0].arg for r in vectors} == lanes
+    with Context(SPEC=2):
+      check(case, run_kernel(case.kernel, case.arrays, opts))
+
+
+def test_all_of_near_memory_is_filled(run_kernel: Any) -> None:
+  """Its last lanes hold zeros of the padding: those that are left over to read are half a vector, to write a whole."""
+  root, arrays, expected = window(23, 1, 1, 1)
+  opts = (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.SWAP, 0, 1), Opt(OptOps.STAGE, 1, (2, 3)))
+  assert expected.shape == (16, 25)
+  with Context(SPEC=max(SPEC.value, 1)):
+    (got, *_) = run_kernel(root, arrays, opts)
+  np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_two_blocks_have_sums_of_their_own(renderer: LLVMRenderer) -> None:
+  opts = (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 16))
+  linear = compile_kernel(CASES["matmul"](3, 28, 5).kernel, renderer, opts).src[1].src
+  sums = [u for u in linear if u.op is Ops.RANGE and kind(u) is AxisType.REDUCE]
+  assert len(sums) == 2
+  assert {u.dtype for u in linear if u.op is Ops.MULACC} == {dtypes.float32.vec(16)}
