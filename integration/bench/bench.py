@@ -42,7 +42,7 @@ def chosen(words: list[str], small: bool) -> list[Workload]:
 def usable(workload: Workload, libraries: list[str]) -> list[str]:
   """The lanes of a workload that can run here."""
   allowed = {"tiny_tensor", *libraries}
-  return [n for n in workload.lanes if LANES[n].library in allowed and LANES[n].installed()]
+  return [n for n in workload.lanes if LANES[n].library in allowed and LANES[n].usable()]
 
 
 def arguments() -> argparse.Namespace:

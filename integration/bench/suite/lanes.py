@@ -14,12 +14,14 @@ _WARM = (("MALLOC_MMAP_MAX_", "0"), ("MALLOC_TRIM_THRESHOLD_", str(1 << 40)), ("
 
 @dataclass(frozen=True)
 class Lane:
-  """`library`: the module that must be there. `variant`: what the `Library` is told."""
+  """`library`: the module that must be there. `variant`: what the `Library` is told. `needs`: what the processor must
+  have, by LLVM's name."""
 
   name: str
   library: str
   variant: str = ""
   environment: tuple[tuple[str, str], ...] = ()
+  needs: str = ""
 
   def open(self) -> Library:
     """The library itself, imported now."""
@@ -35,9 +37,12 @@ class Lane:
 
     return Tinygrad(self.variant) if self.library == "tinygrad" else Ours(self.variant)
 
-  def installed(self) -> bool:
-    """Whether the library can be imported."""
-    return importlib.util.find_spec(self.library) is not None
+  def usable(self) -> bool:
+    """Whether the library can be imported, and the processor has what it is told to use."""
+    from tiny_runtime_cpu import host_arch
+
+    able = not self.needs or f"+{self.needs}" in host_arch().features.split(",")
+    return able and importlib.util.find_spec(self.library) is not None
 
 
 LANES = {
@@ -47,7 +52,7 @@ LANES = {
     Lane("ours fp32", "tiny_tensor", "fp32"),
     Lane("numpy", "numpy"),
     Lane("numpy warm", "numpy", environment=_WARM),
-    Lane("numpy skylakex", "numpy", environment=(("OPENBLAS_CORETYPE", "SkylakeX"),)),
+    Lane("numpy skylakex", "numpy", environment=(("OPENBLAS_CORETYPE", "SkylakeX"),), needs="avx512f"),
     Lane("torch", "torch"),
     Lane("torch warm", "torch", environment=_WARM),
     Lane("torch channels last", "torch", "channels last"),
