@@ -1,14 +1,38 @@
-"""The option that rewrites what golden tests expect, in all packages: see `tiny_uop.golden`."""
+"""Options for tests in all packages: one rewrites what golden tests expect, one draws more examples."""
 
 import os
+from typing import Any
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption("--update-golden", action="store_true", help="write the expectations of golden tests anew")
+  parser.addoption(
+    "--examples", type=int, metavar="N", help="property tests only, with N times as many examples, others each time"
+  )
 
 
 def pytest_configure(config: pytest.Config) -> None:
   if config.getoption("--update-golden"):
     os.environ["UPDATE_GOLDEN"] = "1"  # which workers of xdist inherit, and which works where this file is not
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+  if (times := config.getoption("--examples")) is None:
+    return
+  from hypothesis import is_hypothesis_test, settings
+
+  kept: list[pytest.Item] = []
+  functions: set[Any] = set()
+  for item in items:
+    function: Any = getattr(item, "function", None)
+    if is_hypothesis_test(function):
+      kept.append(item)
+      functions.add(function)
+  for function in functions:
+    own = function._hypothesis_internal_use_settings or settings.default  # where `@settings` puts them
+    more = settings(own, max_examples=own.max_examples * times, derandomize=False)
+    function._hypothesis_internal_use_settings = more
+  config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+  items[:] = kept

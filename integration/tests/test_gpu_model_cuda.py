@@ -5,18 +5,15 @@ does where things go wrong.
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_model_devices import conformance, contents, filled, sizes
 
 from gpu_model.cuda import BACKEND, ModelBackend
 from gpu_model.cuda_driver import NO_MEMORY, Model
@@ -32,7 +29,7 @@ from tiny_runtime.conformance.test_level3_programs import small
 from tiny_runtime_nv import CUDA, Arch, NVCompiler
 from tiny_runtime_nv.cuda_graph import copy_nodes
 from tiny_runtime_nv.device import CUDADevice
-from tiny_runtime_nv.memory import PIECE, Memory
+from tiny_runtime_nv.memory import PIECE
 from tiny_runtime_nv.shared_memory import at_launch
 from tiny_runtime_nv.target import PTXRenderer
 from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER
@@ -43,7 +40,6 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C+
 EVERY = "300"
 CASES = "(level1 or level4 or level5 or random_kernel or test_cast) and not many_programs and not nothing_is_kept"
 """Of the kit, what runs here: what a device does more than what a compiler does. `hatch run cuda-model` runs all."""
-Array = np.ndarray[Any, np.dtype[Any]]
 F = dtypes.float32
 N = 64
 PRODUCTS = (
@@ -75,29 +71,8 @@ def scaled(name: str = "scaled", *, beyond: int = 0) -> Binary:
   return ModelBackend().compiler("sm_90a").compile(UOp.sink(done, arg=KernelInfo(name)))
 
 
-def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-  return tuple(int(u.arg) for u in binary.global_size), tuple(int(u.arg) for u in binary.local_size), wait
-
-
-def filled(device: CUDADevice, values: Array) -> Memory:
-  memory = device.alloc(values.nbytes)
-  device.write(memory, 0, values.data)
-  return memory
-
-
-def contents(device: CUDADevice, memory: Memory) -> Array:
-  out = np.empty(memory.nbytes // 4, np.float32)
-  device.read(memory, 0, out.data.cast("B"))
-  return out
-
-
 def test_conformance() -> None:
-  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
-  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "gpu_model.cuda:BACKEND", "--every", EVERY]
-  path = os.pathsep.join([str(Path(__file__).parents[1] / "model"), *(p for p in sys.path if p)])
-  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-  done = subprocess.run([*command, "-k", CASES], env=env, capture_output=True, text=True)
-  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+  conformance("cuda", CASES, "--every", EVERY)
 
 
 @pytest.mark.parametrize("core", range(len(AMPERE)), ids=lambda n: str(AMPERE[n].core))

@@ -9,15 +9,13 @@ import gc
 import os
 import re
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_model_devices import conformance, contents, filled, sizes
 
 from gpu_model.kfd import Model
 from gpu_model.kfd_backend import ModelBackend
@@ -25,7 +23,6 @@ from gpu_model.kfd_objects import GPU_ID, Misuse, Refusal
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.hcq import QueueDevice
-from tiny_runtime.hcq.pool import Memory
 from tiny_runtime.hcq.programs import Program
 from tiny_runtime_amd import AMD, CodeObject, aql, hardware, queue
 from tiny_runtime_amd.hardware import AMDHardware
@@ -36,7 +33,6 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C+
 EVERY = "300"
 CASES = "(level1 or level4 or level5 or random_kernel or test_cast) and not many_programs and not nothing_is_kept"
 """Of the kit, what runs here: what a device does more than what a compiler does. `hatch run amd-model` runs all."""
-Array = np.ndarray[Any, np.dtype[Any]]
 F = dtypes.float32
 N = 64
 
@@ -78,29 +74,8 @@ def with_private(binary: Binary, nbytes: int) -> Binary:
   return replace(binary, code=binary.code.replace(old, old[:4] + struct.pack("<I", nbytes) + old[8:]))
 
 
-def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-  return tuple(int(u.arg) for u in binary.global_size), tuple(int(u.arg) for u in binary.local_size), wait
-
-
-def filled(device: QueueDevice, values: Array) -> Memory:
-  memory = device.alloc(values.nbytes)
-  device.write(memory, 0, values.data)
-  return memory
-
-
-def contents(device: QueueDevice, memory: Memory) -> Array:
-  out = np.empty(memory.nbytes // 4, np.float32)
-  device.read(memory, 0, out.data.cast("B"))
-  return out
-
-
 def test_conformance() -> None:
-  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
-  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "gpu_model.kfd_backend:BACKEND", "--every", EVERY]
-  path = os.pathsep.join([str(Path(__file__).parents[1] / "model"), *(p for p in sys.path if p)])
-  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "QUEUE_TIMEOUT": "60"}
-  done = subprocess.run([*command, "-k", CASES], env=env, capture_output=True, text=True)
-  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+  conformance("kfd_backend", CASES, "--every", EVERY, QUEUE_TIMEOUT="60")
 
 
 # *** memory ***

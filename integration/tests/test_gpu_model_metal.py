@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpu_model_devices import conformance
 from gpu_model_kernels import SMALL, check_on, product, some
 
 from gpu_model.framework import Model
@@ -61,15 +59,10 @@ def launch(device: ModelDevice, binary: Binary, wait: bool = False, threads: int
 
 def test_the_conformance_kit(tmp_path: Path) -> None:
   report = tmp_path / "report.json"
-  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
-  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "gpu_model.metal:BACKEND"]
-  command += ["-k", "(level2 or level3 or graphs) and not within_one_memory and not sum_of_many"]
-  command += ["--report", str(report), "--every", EVERY]
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-  cases = json.loads(report.read_text())["cases"]
-  assert {case["level"] for case in cases if case["outcome"] == "passed"} == {2, 3, 5}
+  cases = "(level2 or level3 or graphs) and not within_one_memory and not sum_of_many"
+  conformance("metal", cases, "--report", str(report), "--every", EVERY)
+  done = json.loads(report.read_text())["cases"]
+  assert {case["level"] for case in done if case["outcome"] == "passed"} == {2, 3, 5}
 
 
 # *** matrices ***

@@ -9,12 +9,11 @@ import itertools
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from gpu_model.exchanges import exchange
 from gpu_model.machine import library
-from gpu_model.toolchain import Refused, folder, linked
+from gpu_model.toolchain import Refused, linked, new_object
 from tiny_codegen import LLVMTarget, TensorCore
 from tiny_codegen.render.llvm_matrix import MatrixInstruction
 from tiny_runtime.llvm import LLVMError, Processor, compile_object
@@ -35,7 +34,6 @@ BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16, "ptr": 64}
 NUMBERS = (
   dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int8, dtypes.uint8, dtypes.int32
 )  # fmt: skip
-_numbers = itertools.count()
 DECLARED = """
 declare i32 @machine_position(i32)
 declare void @machine_barrier(i32)
@@ -178,7 +176,7 @@ class LLVMSource:
       code = compile_object(self.as_host, host())
     except LLVMError as error:
       raise Refused(f"{error}\n{self.as_host}") from None
-    path = Path(folder().name, f"llvm{next(_numbers)}.o")  # no two by one name: libraries are known by it
+    path = new_object()
     path.write_bytes(code)
     return ctypes.CDLL(str(linked(path))).model_call
 

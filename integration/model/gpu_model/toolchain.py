@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -9,9 +10,12 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
 HERE = Path(__file__).parent
+FOLDER = "GPU_MODEL_FOLDER"
+_numbers = count()
 COMMON = ("-std=c++17", "-fPIC", "-w")
 # every access to memory and every overflow becomes a call, which machine.cpp answers
 WATCHED = ("-fsanitize=thread", "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero")
@@ -30,23 +34,33 @@ def compiler() -> str | None:
 
 
 @cache
-def folder() -> tempfile.TemporaryDirectory[str]:
-  """Where this process keeps what it has compiled; goes when the process does."""
-  return tempfile.TemporaryDirectory(prefix="gpu-model-")
+def folder() -> Path:
+  """Where this process and those that it starts keep what they compile; it goes when the first of them does."""
+  if (given := os.environ.get(FOLDER)) and Path(given).is_dir():
+    return Path(given)
+  made = tempfile.TemporaryDirectory(prefix="gpu-model-")
+  atexit.register(made.cleanup)
+  os.environ[FOLDER] = made.name
+  return Path(made.name)
 
 
 def built(source: str, flags: Sequence[str]) -> Path:
   """A shared object of C++ source, compiled once. Raises Refused."""
-  path = Path(folder().name, sha256("\0".join([source, *flags]).encode()).hexdigest()[:32] + ".so")
+  path = folder() / (sha256("\0".join([source, *flags]).encode()).hexdigest()[:32] + ".so")
   if not path.exists():
     cxx = compiler()
     if cxx is None:
       raise Refused("there is no C++ compiler: install g++ or clang++, or name one with CXX")
     # linked in a step of its own: with the flags of a sanitizer the linker would add the sanitizer
-    written = path.with_suffix(".o")
+    written = new_object()
     _run([cxx, *flags, f"-I{HERE}", "-c", "-xc++", "-", "-o", str(written)], source)
-    linked(written)
+    os.replace(linked(written), path)  # other processes see all of it or nothing
   return path
+
+
+def new_object() -> Path:
+  """A name for an object file that no other has: a loaded library is known by its name."""
+  return folder() / f"{os.getpid()}-{next(_numbers)}.o"
 
 
 def linked(path: Path) -> Path:

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,20 +137,35 @@ def apply_all(
   lanes: int = 1,
 ) -> list[Array]:
   """Several functions, with the types of their results, over the same arrays: one program, so one run of a compiler."""
-  size = len(inputs[0][1]) // lanes * lanes
-  results = [np.zeros(size, storage(output)) for _, output in functions]
-  counter = UOp.range(size // lanes, 0, dtype=dtypes.int32)
-  offset = counter * lanes if lanes > 1 else counter
-  loads = [
-    UOp.param(slot, dtype.ptr(size)).index(offset).load(dtype=dtype.vec(lanes))
-    for slot, (dtype, _) in enumerate(inputs, len(functions))
-  ]
-  stores = [
-    UOp.param(slot, output.ptr(size)).index(offset).store(function(*loads))
-    for slot, (function, output) in enumerate(functions)
-  ]
-  linear = UOp(Ops.LINEAR, src=lower(renderer, UOp.group(*stores).end(counter)).toposort)
-  run_linear(renderer, linear, [*results, *(np.ascontiguousarray(a) for _, a in inputs)])
+  return apply_in_widths(renderer, functions, inputs, [lanes])[0]
+
+
+def apply_in_widths(
+  renderer: Renderer,
+  functions: Sequence[tuple[Callable[..., UOp], DType]],
+  inputs: Sequence[tuple[DType, Array]],
+  widths: Sequence[int],
+) -> list[list[Array]]:
+  """The same for vectors of several numbers of lanes: in one program, a loop for each of them."""
+  results: list[list[Array]] = []
+  loops = []
+  first = len(functions) * len(widths)  # slots: results, then inputs
+  for number, lanes in enumerate(widths):
+    size = len(inputs[0][1]) // lanes * lanes
+    results.append([np.zeros(size, storage(output)) for _, output in functions])
+    counter = UOp.range(size // lanes, number, dtype=dtypes.int32)
+    offset = counter * lanes if lanes > 1 else counter
+    loads = [
+      UOp.param(slot, dtype.ptr(len(array))).index(offset).load(dtype=dtype.vec(lanes))
+      for slot, (dtype, array) in enumerate(inputs, first)
+    ]
+    stores = [
+      UOp.param(slot, output.ptr(size)).index(offset).store(function(*loads))
+      for slot, (function, output) in enumerate(functions, number * len(functions))
+    ]
+    loops.append(UOp.group(*stores).end(counter))
+  linear = UOp(Ops.LINEAR, src=lower(renderer, UOp.group(*loops)).toposort)
+  run_linear(renderer, linear, [*chain(*results), *(np.ascontiguousarray(a) for _, a in inputs)])
   return results
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen_elementwise import RENDERERS, apply_all, storage
+from codegen_elementwise import RENDERERS, apply_all, apply_in_widths, storage
 
 from tiny_uop import DType, GroupOp, Ops, dtypes, exec_alu, truncate
 from tiny_uop.truncate import from_bits, to_bits
@@ -17,6 +17,7 @@ from tiny_uop.truncate import from_bits, to_bits
 pytestmark = pytest.mark.slow
 
 LANES = 4
+WIDTHS = (1, LANES)
 FLOAT_EDGES = [
   0.0,
   -0.0,
@@ -69,34 +70,34 @@ def same(a: Any, b: Any) -> bool:
   return bool(a == b or (a != a and b != b))
 
 
-def compare(renderer: str, ops: Iterable[Ops], dtype: DType, operands: list[list[Any]], lanes: int) -> None:
+def compare(renderer: str, ops: Iterable[Ops], dtype: DType, operands: list[list[Any]]) -> None:
+  """Of operands one by one, and of vectors of them."""
   outputs = {op: dtypes.bool if op in GroupOp.Compare else dtype for op in ops}
   rows = list(zip(*operands, strict=True))
-  rows += rows[:1] * (-len(rows) % lanes)
+  rows += rows[:1] * (-len(rows) % LANES)
   columns = [(dtype, to_array(dtype, list(c))) for c in zip(*rows, strict=True)]
   functions = [(lambda *x, op=op: x[0].alu(op, *x[1:]), output) for op, output in outputs.items()]
-  made = apply_all(RENDERERS[renderer](), functions, columns, lanes)
-  for (op, output), array in zip(outputs.items(), made, strict=True):
-    for row, value in zip(rows, from_array(output, array), strict=True):
+  made = apply_in_widths(RENDERERS[renderer](), functions, columns, WIDTHS)
+  for (op, output), *arrays in zip(outputs.items(), *made, strict=True):
+    for row, *values in zip(rows, *(from_array(output, array) for array in arrays), strict=True):
       wanted = exec_alu(op, output, row)
-      assert same(value, wanted), f"{op.name}{row} of {dtype}: got {value!r}, expected {wanted!r}"
+      for lanes, value in zip(WIDTHS, values, strict=True):
+        assert same(value, wanted), f"{op.name}{row} of {dtype}, {lanes} lanes: got {value!r}, expected {wanted!r}"
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
-@pytest.mark.parametrize("lanes", [1, LANES])
 @pytest.mark.parametrize("dtype", dtypes.all, ids=str)
-def test_binary(dtype: DType, lanes: int, renderer: str) -> None:
+def test_binary(dtype: DType, renderer: str) -> None:
   ops = {"float": BINARY_FLOAT, "bool": BINARY_BOOL}.get(dtype.kind, BINARY_INT)
   pairs = list(itertools.product(edges(dtype), repeat=2))
   operands = [list(c) for c in zip(*pairs, strict=True)]
-  compare(renderer, (*ops, *GroupOp.Compare), dtype, operands, lanes)
+  compare(renderer, (*ops, *GroupOp.Compare), dtype, operands)
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
 @pytest.mark.parametrize("dtype", dtypes.floats, ids=str)
 def test_unary(dtype: DType, renderer: str) -> None:
-  for lanes in (1, LANES):
-    compare(renderer, UNARY_FLOAT, dtype, [edges(dtype)], lanes)
+  compare(renderer, UNARY_FLOAT, dtype, [edges(dtype)])
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -104,22 +105,21 @@ def test_unary(dtype: DType, renderer: str) -> None:
 def test_shift(dtype: DType, renderer: str) -> None:
   pairs = list(itertools.product(edges(dtype), (0, 1, 3, dtype.bits - 1)))
   operands = [list(c) for c in zip(*pairs, strict=True)]
-  for lanes in (1, LANES):
-    compare(renderer, (Ops.SHL, Ops.SHR), dtype, operands, lanes)
+  compare(renderer, (Ops.SHL, Ops.SHR), dtype, operands)
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
-@pytest.mark.parametrize("lanes", [1, LANES])
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=str)
-def test_division_by_constants(dtype: DType, lanes: int, renderer: str) -> None:
+def test_division_by_constants(dtype: DType, renderer: str) -> None:
   values = edges(dtype)
-  values += values[:1] * (-len(values) % lanes)
+  values += values[:1] * (-len(values) % LANES)
   divisors = [d for d in (1, 2, 3, 7, 8, 0, -1, -2, -3) if d >= 0 or dtype.kind == "int"]
   cases = list(itertools.product((Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD), divisors))
   functions = [(lambda x, op=op, d=d: x.alu(op, x.const_like(d)), dtype) for op, d in cases]
-  results = apply_all(RENDERERS[renderer](), functions, [(dtype, to_array(dtype, values))], lanes)
-  for (op, d), made in zip(cases, results, strict=True):
-    assert made.tolist() == [exec_alu(op, dtype, (v, d)) for v in values], f"{op.name} by {d}"
+  results = apply_in_widths(RENDERERS[renderer](), functions, [(dtype, to_array(dtype, values))], WIDTHS)
+  for (op, d), *made in zip(cases, *results, strict=True):
+    wanted = [exec_alu(op, dtype, (v, d)) for v in values]
+    assert [m.tolist() for m in made] == [wanted] * len(WIDTHS), f"{op.name} by {d}"
 
 
 def in_range(value: Any, dtype: DType) -> bool:
@@ -136,8 +136,7 @@ def test_cast(source: DType, renderer: str) -> None:
   values += values[:1] * (-len(values) % LANES)
   array = to_array(source, values)
   functions = [(lambda x, t=target: x.cast(t), target) for target in dtypes.all]
-  for lanes in (1, LANES):
-    results = apply_all(RENDERERS[renderer](), functions, [(source, array)], lanes)
+  for results in apply_in_widths(RENDERERS[renderer](), functions, [(source, array)], WIDTHS):
     for target, made in zip(dtypes.all, results, strict=True):
       for value, got in zip(values, from_array(target, made), strict=True):
         if in_range(value, target):
@@ -150,11 +149,12 @@ def test_bitcast(bits: int, renderer: str) -> None:
   kinds = [d for d in dtypes.all if d.bits == bits and d.kind != "bool"]
   values = np.random.default_rng(0).integers(0, 1 << bits, 64, dtype=np.uint64).astype(f"uint{bits}")
   functions = [(lambda x, t=target: x.bitcast(t.vec(x.dtype.count)), target) for target in kinds]
-  for source, lanes in itertools.product(kinds, (1, LANES)):
+  for source in kinds:
     # through memory of either type, NaNs aside, bits arrive as they were
-    results = apply_all(RENDERERS[renderer](), functions, [(source, values.view(storage(source)))], lanes)
-    for target, made in zip(kinds, results, strict=True):
-      assert made.view(values.dtype).tolist() == values.tolist(), f"{source} to {target}"
+    inputs = [(source, values.view(storage(source)))]
+    for results in apply_in_widths(RENDERERS[renderer](), functions, inputs, WIDTHS):
+      for target, made in zip(kinds, results, strict=True):
+        assert made.view(values.dtype).tolist() == values.tolist(), f"{source} to {target}"
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
@@ -163,9 +163,9 @@ def test_where(dtype: DType, renderer: str) -> None:
   values = (edges(dtype) * 16)[:16]
   a, b = to_array(dtype, values), to_array(dtype, values[::-1])
   flags = np.arange(16) % 3 == 0
-  for lanes in (1, LANES):
-    inputs = [(dtypes.bool, flags), (dtype, a), (dtype, b)]
-    (made,) = apply_all(RENDERERS[renderer](), [(lambda c, x, y: c.where(x, y), dtype)], inputs, lanes)
+  inputs = [(dtypes.bool, flags), (dtype, a), (dtype, b)]
+  function = (lambda c, x, y: c.where(x, y), dtype)
+  for (made,) in apply_in_widths(RENDERERS[renderer](), [function], inputs, WIDTHS):
     assert made.tobytes() == np.where(flags, a, b).tobytes()
 
 

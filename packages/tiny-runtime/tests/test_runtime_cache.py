@@ -278,6 +278,37 @@ def test_fingerprint_names_versions() -> None:
   assert "no-such-package-xyz==not installed" in fingerprint("no-such-package-xyz 1").splitlines()
 
 
+def test_fingerprint_follows_the_sources_that_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """A tree of sources before an installed package, which may be another tree in editable mode."""
+  site, tree, name = tmp_path / "site", tmp_path / "tree", "no-such-package-xyz"
+  for folder in (site, tree):
+    (folder / "no_such_package_xyz" / "part").mkdir(parents=True)
+    (folder / "no_such_package_xyz" / "__init__.py").write_text("")
+  metadata = site / "no_such_package_xyz-1.5.dist-info" / "METADATA"
+  metadata.parent.mkdir()
+  metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+
+  def version() -> str:
+    fingerprint.cache_clear()
+    (line,) = (line for line in fingerprint(f"{name} 1.5").splitlines() if line.startswith(name))
+    return line.removeprefix(f"{name}==")
+
+  monkeypatch.syspath_prepend(str(site))
+  assert version() == "1.5", "what is installed changes with its version"
+  monkeypatch.syspath_prepend(str(tree))
+  before = version()
+  assert before.startswith("1.5+")
+  (tree / "no_such_package_xyz" / "part" / "new.py").write_text("x = 1")
+  after = version()
+  assert after.startswith("1.5+") and after != before
+  (tree / "no_such_package_xyz" / "__pycache__").mkdir()
+  (tree / "no_such_package_xyz" / "__pycache__" / "part.pyc").write_text("")
+  assert version() == after
+  monkeypatch.setattr(sys, "path", [str(tree), *(p for p in sys.path if p not in (str(site), str(tree)))])
+  assert version().startswith("not installed+")
+  fingerprint.cache_clear()
+
+
 def test_other_bytes_are_kept_like_binaries(own_cache: Path) -> None:
   made: list[int] = []
 

@@ -25,7 +25,7 @@ from tiny_uop import (
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(graphs())
 def test_round_trip(graph: UOp) -> None:
   text = print_uop(graph)

@@ -47,14 +47,14 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(PIECES, max_size=40).map("".join), st.sampled_from(["", HEADER, ARG, HEADER + "%0 = "]))
 @example("", "")
 def test_pieces_of_the_language(text: str, prefix: str) -> None:
   outcome(prefix + text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(graphs(6), st.data())
 def test_mutations_of_valid_text(graph: UOp, data: st.DataObject) -> None:
   text = print_uop(graph)
@@ -257,7 +257,7 @@ def test_integers_with_equal_hashes_are_refused() -> None:
 # *** well-formed but wrong: `check` says so ***
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(graphs(8))
 def test_checking_any_graph(graph: UOp) -> None:
   for level in ("tensor", "schedule", "kernel", "program"):

@@ -25,6 +25,9 @@ class Distribution(Protocol):
   def read_text(self, filename: str) -> str | None:
     """One of its files; None if it is not there. Raises UnicodeDecodeError for one that is damaged."""
 
+  def locate_file(self, path: str) -> object:
+    """Where a file or folder of it would be; a string, or a path that `str` makes one."""
+
 
 class Folder:
   """A distribution whose metadata are in a folder."""
@@ -39,6 +42,10 @@ class Folder:
         return file.read()
     except OSError:
       return None
+
+  def locate_file(self, path: str) -> str:
+    """See Distribution."""
+    return os.path.join(os.path.dirname(self.path), path)
 
 
 class Headers(NamedTuple):

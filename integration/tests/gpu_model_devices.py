@@ -1,0 +1,46 @@
+"""What tests of the models of GPUs do with devices: the conformance kit in a process, memory and sizes of launches."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiny_runtime import Binary
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MODEL = Path(__file__).parents[1] / "model"
+KIT = "-q -p tiny_runtime.conformance.options -p no:cacheprovider --pyargs tiny_runtime.conformance".split()
+
+
+def conformance(backend: str, cases: str, *options: str, **variables: str) -> None:
+  """The cases of the conformance kit that pytest's `-k` takes, in a process of their own, on a backend (a module of
+  `integration/model/gpu_model`)."""
+  path = os.pathsep.join([str(MODEL), *(p for p in sys.path if p)])
+  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
+  command = [sys.executable, "-m", "pytest", *KIT, "--backend", f"gpu_model.{backend}:BACKEND", "-k", cases, *options]
+  done = subprocess.run(command, env=env, capture_output=True, text=True)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
+def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+  """The end of what a launch is given: workgroups, threads of each, whether to wait."""
+  return tuple(int(u.arg) for u in binary.global_size), tuple(int(u.arg) for u in binary.local_size), wait
+
+
+def filled(device: Any, values: Array) -> Any:
+  """New memory of a device, with these values."""
+  memory = device.alloc(values.nbytes)
+  device.write(memory, 0, values.data)
+  return memory
+
+
+def contents(device: Any, memory: Any) -> Array:
+  """The float32 numbers in memory of a device."""
+  out = np.empty(memory.nbytes // 4, np.float32)
+  device.read(memory, 0, out.data.cast("B"))
+  return out
