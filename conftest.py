@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
       kept.append(item)
       functions.add(function)
   for function in functions:
-    own = function._hypothesis_internal_use_settings or settings.default  # where `@settings` puts them
+    own: Any = function._hypothesis_internal_use_settings or settings.default  # where `@settings` puts them
     more = settings(own, max_examples=own.max_examples * times, derandomize=False)
     function._hypothesis_internal_use_settings = more
   config.hook.pytest_deselected(items=[item for item in items if item not in kept])
