@@ -140,6 +140,11 @@ class Plan:
       each *= self._outside(self.panel)
       each *= 1.0 + (PARTIAL / blocks(self.lane_loop, self.lanes) if lane_waste > 1 else 0.0)
     each += self._streaming_rows(lanes_from) / FILLING
+    packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
+    if packed is not None and packed() > near:
+      streams = lanes_from is not Lanes.DIRECT and self._delivered(lanes_from, rows_from) < math.inf
+      panel = self.lanes * self.lanes_of.value.dtype.itemsize if streams else 0
+      each = max(each, (panel + CACHE_LINE / self._taps()) / SECOND_LEVEL)
     if rows_from is Rows.WINDOW:
       each *= self._from_second() if self._window_bytes() > near else 1.0
       each *= self._leaving(self._window_bytes())
@@ -308,6 +313,11 @@ class Plan:
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
     small = self.target.caches.second * SMALL
     return 1.0 if span <= small / 2 else SPREAD if span <= 4 * small else FAR
+
+  def _taps(self) -> int:
+    """Steps of the sum that read the rows of a tile from one cache line, more or less."""
+    near = CACHE_LINE // self.rows_of.value.dtype.itemsize
+    return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
 
   def _window_bytes(self) -> float:
     """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
