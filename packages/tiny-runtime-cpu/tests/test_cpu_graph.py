@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tiny_runtime import Broken, CapturedGraph, Device, DeviceLost, buffer_of, capture, run
+from tiny_runtime import Broken, CapturedGraph, Device, DeviceLost, GlobalCounters, GraphCopy, buffer_of, capture, run
 from tiny_runtime_cpu import CPUDevice
 from tiny_runtime_cpu.graph import SHORT_NS, Graph
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
@@ -142,3 +142,36 @@ def test_memory_that_does_not_fit_is_refused() -> None:
   with pytest.raises(Broken, match="freed"):
     opened.run_graph(made, [(0, small)], ())
   assert values(graph.replay([x])[0]) == [4.0] * 1000
+
+
+def copy(out: UOp, source: UOp) -> UOp:
+  return UOp(Ops.CALL, dtypes.void, (UOp(Ops.COPY, dtypes.void), out, source))
+
+
+def test_a_graph_over_several_devices_is_one_call() -> None:
+  x, y = buffer([1.0, 2.0]), UOp.new_buffer("CPU", 2, dtypes.float32)
+  there, made = (UOp.new_buffer("CPU:3", 2, dtypes.float32) for _ in range(2))
+  with capture() as schedules:
+    run(UOp(Ops.LINEAR, dtypes.void, (copy(there, x), call("there", made, there), copy(y, made))))
+  graph = CapturedGraph(schedules, [x], [y])
+  for number in (3.0, 5.0):
+    GlobalCounters.reset()
+    (out,) = graph.replay([buffer([number, -number])])
+    assert values(out) == [2 * number + 1, -2 * number + 1] and GlobalCounters.peer_bytes == 16
+  assert len(native(graph)._calls) == 3
+
+
+def test_copies_are_divided_unless_they_overlap() -> None:
+  """Memory that was adopted may overlap other memory."""
+  device, nbytes = CPUDevice(), 1 << 22
+  own = bytearray(2 * nbytes + 64)
+  memories = [device.adopt(memoryview(own)[start : start + nbytes]) for start in (0, 64, nbytes + 64)]
+  calls = [GraphCopy((2, 0), (0, 0), nbytes), GraphCopy((1, 0), (0, 0), nbytes), GraphCopy((1, 0), (1, 64), 4096)]
+  graph = device.make_graph(calls, memories)
+  threads = [graph._division(one, 4)[2] for one in calls]
+  assert threads[0] > 1 and threads[1:] == [1, 1]
+  own[:nbytes] = before = bytes(range(256)) * (nbytes // 256)
+  device.run_graph(graph, (), (), False)
+  assert own[nbytes + 64 :] == before and own[64 + 4096 : 64 + nbytes] == before[4096:]
+  for memory in memories:
+    device.free(memory)
