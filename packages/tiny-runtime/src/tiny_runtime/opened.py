@@ -40,8 +40,8 @@ _numbers = count()
 
 
 class OpenDevice:
-  """A `Device` of the contract, made safe to call from several threads. `compiler` and
-  `backend` are None for storage."""
+  """A `Device` of the contract, made safe to call from several threads. `compiler` and `backend` are None
+  for storage."""
 
   def __init__(
     self,
