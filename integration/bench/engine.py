@@ -43,7 +43,7 @@ from typing import Any
 from engine_models import MODELS, Library, builder
 
 Figures = dict[str, float]
-REPEATS = 5
+REPEATS, FEW_REPEATS = 5, 2  # of misses and hits; of small models
 INSTALL = "tinygrad is not installed: `pip install tinygrad==0.14.0`, or `hatch run oracle:engine-bench`"
 SECONDS = ("graph", "to source", "schedule", "codegen", "again")
 TARGETS = {"to source": 1 / 3, "hit": 1 / 20, "memory over imports": 1.0}
@@ -118,7 +118,7 @@ def measure_cache(model: str, small: bool) -> Figures:
   figures: Figures = {}
   for name, run in (("", whole), (" tiny_sched", alone)):
     misses, hits = [], []
-    for _ in range(REPEATS):
+    for _ in range(FEW_REPEATS if small else REPEATS):
       schedule_cache_clear()
       misses.append(run())
       hits.append(run())
