@@ -5,6 +5,7 @@ does where things go wrong.
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -369,6 +370,15 @@ def test_products_of_a_warpgroup(turned: bool) -> None:
   core = WGMMA[f"m64n64k16 {'bfloat16' if turned else 'float16'} → float32"]
   kernel = of_a_warpgroup((64, 72, 136), dtypes.bfloat16 if turned else dtypes.float16, core, turned)
   check_tiled(kernel, "wgmma.mma_async", "cp.async.cg")
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_step_of_a_warpgroup_is_on_its_way_while_the_next_begins(aligned: bool) -> None:
+  """With four copies of near memory; what is copied to next is no longer read by then. All is there behind the loop."""
+  kernel = of_a_warpgroup((64, 64, 320), dtypes.bfloat16, WGMMA["m64n64k16 bfloat16 → float32"], False)
+  offsets = (0, 0, 0) if aligned else (4, 2, 2)
+  text = check_tiled(kernel, "wgmma.mma_async", offsets=offsets).code.decode()
+  assert re.findall(r"wgmma.wait_group.sync.aligned (\d)", text) == ["1", "0"]
 
 
 @pytest.mark.parametrize(

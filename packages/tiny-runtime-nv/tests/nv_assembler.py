@@ -19,11 +19,13 @@ from tiny_runtime_nv.shared_memory import at_launch
 
 
 class Report(NamedTuple):
-  """What a kernel takes of the hardware: registers of a thread, bytes of shared memory, bytes spilled to memory."""
+  """What a kernel takes of the hardware: registers of a thread, bytes of shared memory, bytes spilled; and why
+  ptxas lets instructions wait for each other: for want of registers, say, or because accumulators are touched."""
 
   registers: int
   shared: int
   spilled: int
+  losses: tuple[str, ...] = ()
 
 
 @cache
@@ -51,6 +53,7 @@ def assemble(ptx: bytes, arch: str) -> Report:
     registers=max(map(int, re.findall(r"Used (\d+) registers", done.stderr)), default=0),
     shared=max(map(int, re.findall(r"(\d+) bytes smem", done.stderr)), default=0) + at_launch(ptx),
     spilled=sum(map(int, re.findall(r"(\d+) bytes spill", done.stderr))),
+    losses=tuple(re.findall(r"Potential Performance Loss: (.*)", done.stderr)),
   )
 
 

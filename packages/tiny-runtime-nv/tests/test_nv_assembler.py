@@ -16,7 +16,12 @@ pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip inst
 @pytest.mark.parametrize("name", STANDARD)
 def test_standard_kernels(name: str, arch: str) -> None:
   report = assemble(NVCompiler(Arch.parse(arch)).compile(STANDARD[name]()).code, arch)
-  assert report.spilled == 0 and 0 < report.registers <= 255 and report.shared <= Arch.parse(arch).shared_memory
+  assert (
+    not report.losses
+    and report.spilled == 0
+    and 0 < report.registers <= 255
+    and report.shared <= Arch.parse(arch).shared_memory
+  )
 
 
 def test_a_refusal_has_the_message() -> None:

@@ -18,6 +18,7 @@ from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sum
 from tiny_runtime_nv import ARCHS, Arch, NVCompiler
 from tiny_runtime_nv.target import PTXRenderer
 from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER, TF32, TURING, near_descriptor
+from tiny_runtime_nv.waits import waits_first
 from tiny_uop import DType, KernelInfo, Opt, OptOps, UOp, dtypes
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -252,3 +253,11 @@ def test_float32_is_never_rounded_without_asking() -> None:
   for arch in ARCHS:
     plain, rounded = NVCompiler(arch).compile(kernel), NVCompiler(arch, tf32=True).compile(kernel)
     assert b"mma" not in plain.code and (b"tf32" in rounded.code) == (arch.capability >= (8, 0))
+
+
+def test_waits_come_first_in_their_blocks() -> None:
+  wait = "\t// begin inline asm\n\twgmma.wait_group.sync.aligned 0;\n\t// end inline asm\n"
+  moved, load = "\tshl.b32 \t%r1, %r2, 18;\n\tmov.b32 \t%r3, 0;\n", "\tld.global.b32 \t%r1, [%rd1];\n"
+  assert waits_first(f"$L__BB0_1:\n{moved}{wait}\tret;\n") == f"$L__BB0_1:\n{wait}{moved}\tret;\n"
+  for same in (f"$L__BB0_1:\n{load}{wait}", f"$L__BB0_1:\n{wait}{moved}", f"{moved}{wait}", f"$L__BB0_1:\n{moved}"):
+    assert waits_first(same) == same

@@ -9,16 +9,21 @@ Of c copies one is read and the others are on their way:
 The one barrier of an iteration says that all threads have what they wait for, and that nobody reads any more what is
 copied to next: the step before. Nothing goes through registers but what has to be computed, which is stored as it is
 read an iteration before. Behind the last step zeros are copied, for which nothing is read.
+
+Where tensor cores read near memory themselves, and there are four copies, what they multiply in one step may be on its
+way while the next one begins: then the copy of the step before the last is what is copied to, one step less ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tiny_codegen.fills import Fill, in_registers, stores_of
-from tiny_codegen.loops import next_alloc_id, next_loop_id, number
+from tiny_codegen.loops import next_alloc_id, next_loop_id, number, rebuild
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.render.llvm_streaming import factor
+from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import ASYNC, AddrSpace, DType, Ops, PtrDType, UOp, dtypes, simplify
 
 MOST_COPIES = 4
@@ -51,7 +56,9 @@ def is_copy(store: UOp, capabilities: Capabilities) -> bool:
 
 def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilities: Capabilities) -> UOp:
   """The kernel with `count` copies of what is filled in each iteration of a loop."""
-  ahead, last = count - 1, simplify(loop.src[0] - 1)
+  pending = int(count >= MOST_COPIES and _products_alone(root, loop))
+  root = _with_pending(root, loop, pending) if pending else root
+  ahead, last = count - 1 - pending, simplify(loop.src[0] - 1)
   near = {fill: UOp.alloc(fill.memory.arg, _element(fill).ptr(count * fill.size, AddrSpace.LOCAL)) for fill in fills}
   fresh = next_loop_id(root)
   before: UOp | None = None
@@ -89,6 +96,23 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilit
   turn = UOp.group(*copies, *computed, *updates.values()).end(loop)
   through = turn.barrier(pending=0)  # nothing is on its way when somebody else uses the memory
   return root.substitute({u: UOp.group(once.end(loop), through) for u, once in updates.items()})
+
+
+def _products_alone(root: UOp, loop: UOp) -> bool:
+  """Whether what a loop adds to accumulators are products that tensor cores read from near memory, and nothing else."""
+  added = [u for u in root.toposort if u.op is Ops.END and u.src[1] is loop]
+  return all(len(u.src) == 2 and _of_near_memory(u.src[0].src[-1]) for u in added)
+
+
+def _of_near_memory(u: UOp) -> bool:
+  return u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.near is not None
+
+
+def _with_pending(root: UOp, loop: UOp, pending: int) -> UOp:
+  def change(u: UOp) -> UOp | None:
+    return u.replace(arg=replace(u.arg, pending=pending)) if _of_near_memory(u) and loop in u.ranges else None
+
+  return rebuild(root, change)
 
 
 def _element(fill: Fill) -> DType:

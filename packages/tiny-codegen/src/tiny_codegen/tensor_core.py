@@ -92,7 +92,8 @@ class TensorCore:
   `dims` is (N, M, K): A is M × K, B is K × N, C and D are M × N. `dtype_in` is the type of A and B, `dtype_out` that of
   C and D. `a`, `b` and `c` (which D shares) say where fragments stand. Raises ValueError where they do not cover the
   matrices: each place of A and B by at least one thread, each place of C by exactly one. `near`: A and B are no values
-  but places in near memory, and nobody has fragments of them.
+  but places in near memory, and nobody has fragments of them. Of those, `pending`: so many turns of a loop around a
+  program's MMA may still be on their way when its threads go on; all of them are there behind the loop.
   """
 
   dims: tuple[int, int, int]
@@ -103,6 +104,7 @@ class TensorCore:
   b: Fragment
   c: Fragment
   near: tuple[NearMatrix, NearMatrix] | None = None
+  pending: int = 0
 
   def __post_init__(self) -> None:
     n, m, k = self.dims

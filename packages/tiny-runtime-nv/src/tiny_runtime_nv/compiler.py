@@ -44,6 +44,7 @@ class NVCompiler:
     from tiny_codegen.render.c_dialect import function_name
     from tiny_codegen.render.near_memory import places_at_launch
     from tiny_runtime_nv.tensor_cores import version_needed
+    from tiny_runtime_nv.waits import waits_first
 
     text, processor = str(program.src[2].arg), self.arch.processor
     if (version := version_needed(program.src[1])) > self.arch.ptx:
@@ -55,4 +56,4 @@ class NVCompiler:
     except LLVMError as error:
       raise CompileError(f"LLVM refused kernel {program.arg.name}: {error}", text) from error
     _, shared = places_at_launch(program.src[1], STATIC)
-    return Binary.of(program, noted(ptx.encode(), shared), function_name(program.arg.name))
+    return Binary.of(program, noted(waits_first(ptx).encode(), shared), function_name(program.arg.name))

@@ -84,8 +84,9 @@ def _wgmma(dtype: DType, kind: str, n: int) -> NearInstruction:
   # behind the descriptors: add to what is there, multiply neither by -1
   operands = "{c}, {a}, {b}, 1, 1, 1, {a_turned}, {b_turned};"
   product = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {operands}"
-  after = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-  return NearInstruction(core, product, "wgmma.fence.sync.aligned;", after, 4, 0x3FFF, near_descriptor)
+  wait = "wgmma.wait_group.sync.aligned {pending};"
+  after = f"wgmma.commit_group.sync.aligned; {wait}"
+  return NearInstruction(core, product, "wgmma.fence.sync.aligned;", after, wait, 4, 0x3FFF, near_descriptor)
 
 
 HOPPER = tuple([

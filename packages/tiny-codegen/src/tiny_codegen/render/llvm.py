@@ -10,18 +10,18 @@ from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
-from tiny_codegen.render.llvm_copies import copy_to_near, wait_for_copies
+from tiny_codegen.render.llvm_copies import are_aligned, copied, copy_or_store, copy_to_near, wait_for_copies
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm_memory import address, load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
-from tiny_codegen.render.llvm_near_matrix import NEAR, continued, near_product
+from tiny_codegen.render.llvm_near_matrix import NEAR, NearInstruction, continued, near_product, there
 from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch, lines_to_fetch
 from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
-from tiny_codegen.render.llvm_text import memory_type, scalar_type, value_type
+from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm_transpose import column, rows_of_column
 from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
@@ -61,6 +61,9 @@ class _Program:
     self.at_launch = places_at_launch(linear, target.static_local)[0]
     self.tiles = reads_near_memory(linear)
     self.continued = continued(linear)
+    self.copied = copied(linear) if self.tiles and target.copies is not None else frozenset()
+    self.aligned = ""  # whether what is copied is, where there is one body for all buffers
+    self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
     self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
     if len(self.shared) > 1:
@@ -73,13 +76,24 @@ class _Program:
   def text(self) -> str:
     name = self.info.name
     self._bind_arguments()
+    if self.copied and self.target.copies is not None:
+      from_buffers = sorted(u.arg for load in self.copied for u in load.src[0].src[0].toposort if u.op is Ops.PARAM)
+      buffers = [
+        (pointer(AddrSpace.GLOBAL, self.target.spaces), self._buffer(slot)) for slot in dict.fromkeys(from_buffers)
+      ]
+      self.aligned = are_aligned(self.body, buffers, self.target.copies.nbytes)
     self._instructions(self.linear.src)
     for u in reversed(self.body.open_loops):
       if u.op is not Ops.SPECIAL:
         raise ValueError(f"{name}: the loop of {u!r} is never closed")
       self.body.close_loop(u)
     sizes = workgroup(self.linear)
-    return Module(self.target, self.info, self.body, self.globals, sizes, bool(self.shared)).text()
+    return Module(
+      self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=bool(self.copied)
+    ).text()
+
+  def _buffer(self, slot: int) -> str:
+    return f"%p{next(place for place, p in enumerate(self.info.params) if p.slot == slot)}"
 
   # *** arguments ***
 
@@ -222,6 +236,8 @@ class _Program:
       self.body.close_loop(counter)
       for known in [value for value, around in self.early.items() if around is counter]:  # in there only
         del self.early[known], self.body.values[known]
+      for place, product, how in self.pending.pop(counter, ()):
+        there(self.body, place, product.dtype, how, self.target.memory)
 
   def special(self, u: UOp) -> None:
     """A hardware counter; on a target without any, a loop around all that follows."""
@@ -241,6 +257,8 @@ class _Program:
     """An address is made where it is used: only there is it known how much is read and what a gate does."""
 
   def load(self, u: UOp) -> None:
+    if u in self.copied:
+      return  # it goes past registers, if it can
     if isinstance(u.arg, MatrixLoad):
       if not self.target.matrix_load:
         raise NotImplementedError(f"{self.target.name} has no instruction that loads matrices: {u!r}")
@@ -254,9 +272,18 @@ class _Program:
     streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
     if u.arg == ASYNC and self.target.copies is not None:
       at_once = partial(store, self.body, u, self.target.memory)
-      copy_to_near(self.body, u, self.target.memory, self.target.copies, at_once)
+      if self.copied:
+        way = (self.target.copies, self.aligned, partial(self._through_registers, u))
+        copy_or_store(self.body, u, self.target.memory, *way)
+      else:
+        copy_to_near(self.body, u, self.target.memory, self.target.copies, at_once)
       return
     store(self.body, u, self.target.memory, streams)
+
+  def _through_registers(self, u: UOp) -> None:
+    self.body.values[u.src[1]] = load(self.body, u.src[1], self.target.memory)
+    store(self.body, u, self.target.memory)
+    del self.body.values[u.src[1]]
 
   def vectorize(self, u: UOp) -> None:
     kind, made = value_type(u.dtype), "poison"
@@ -326,10 +353,13 @@ class _Program:
     chain = [last]
     while chain[0].src[2] in self.continued:
       chain.insert(0, chain[0].src[2])
-    same = replace(last.arg, near=NEAR)
+    same = replace(last.arg, near=NEAR, pending=0)
     matrix = next((m for m in self.target.near_matrices if m.core == same), None)
     if matrix is None:
       raise no_tensor_core(self.target.name, last)
+    if last.arg.pending:
+      loop = next(r for r in reversed(self.body.open_loops) if r.op is Ops.RANGE)
+      self.pending.setdefault(loop, []).append((chain[0].src[2].src[0], last, matrix))
     self.body.values[last] = near_product(self.body, chain, matrix, self.target.memory)
 
 

@@ -1,16 +1,17 @@
 """Copies to near memory that go on while their thread does, as LLVM IR.
 
 They want both addresses aligned. Where a buffer is not, the body for such buffers loads and stores instead: a copy may
-be there at once.
+be there at once. Where tensor cores read near memory themselves there is one body, which looks at each copy: assemblers
+give the accumulators of each instruction registers of their own, and there are not enough for those of two bodies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PLAIN_ONLY, Memory, address
-from tiny_uop import UOp
+from tiny_uop import ASYNC, Ops, UOp
 from tiny_uop.records import dataclass
 
 
@@ -28,11 +29,45 @@ class AsyncCopy:
 
 
 def copy_to_near(body: Function, u: UOp, memory: Memory, copy: AsyncCopy, store: Callable[[], None]) -> None:
-  """Write an asynchronous STORE; `store` writes it as one that is not."""
+  """Write an asynchronous STORE, for each of two bodies; `store` writes it as one that is not."""
   begin = len(body.lines)
   store()
   body.lines[begin:] = [line + PLAIN_ONLY for line in body.lines[begin:]]
   begin = len(body.lines)
+  _copy(body, u, memory, copy)
+  only = f"{ALIGNED_ONLY}{copy.nbytes}"
+  body.lines[begin:] = [line + only for line in body.lines[begin:]]
+
+
+def copy_or_store(
+  body: Function, u: UOp, memory: Memory, copy: AsyncCopy, aligned: str, store: Callable[[], None]
+) -> None:
+  """Write an asynchronous STORE in the one body that there is, where `aligned` says which way it goes."""
+  number = body.fresh("")
+  body.branch(aligned, f"copy{number}", f"apart{number}")
+  body.label(f"copy{number}")
+  _copy(body, u, memory, copy)
+  body.emit(f"br label %copied{number}")
+  body.label(f"apart{number}")
+  store()
+  body.emit(f"br label %copied{number}")
+  body.label(f"copied{number}")
+
+
+def are_aligned(body: Function, buffers: Sequence[tuple[str, str]], nbytes: int) -> str:
+  """Whether all of some buffers, each (type, operand), begin at multiples of so many bytes."""
+  joined = "0"
+  for kind, buffer in buffers:
+    joined = body.let(f"or i64 {joined}, {body.let(f'ptrtoint {kind} {buffer} to i64')}")
+  return body.let(f"icmp eq i64 {body.let(f'and i64 {joined}, {nbytes - 1}')}, 0")
+
+
+def copied(linear: UOp) -> frozenset[UOp]:
+  """The LOADs of asynchronous STOREs."""
+  return frozenset(u.src[1] for u in linear.src if u.op is Ops.STORE and u.arg == ASYNC)
+
+
+def _copy(body: Function, u: UOp, memory: Memory, copy: AsyncCopy) -> None:
   index, load = u.src
   place, kind = address(body, index, body.operand(index.src[1]), memory, True)
   source, far = address(body, load.src[0], body.operand(load.src[0].src[1]), memory, len(load.src[0].src) < 3)
@@ -41,8 +76,6 @@ def copy_to_near(body: Function, u: UOp, memory: Memory, copy: AsyncCopy, store:
     body.call(copy.or_zeros, "void", (kind, place), (far, source), ("i32", size))
   else:
     body.call(copy.copy, "void", (kind, place), (far, source))
-  only = f"{ALIGNED_ONLY}{copy.nbytes}"
-  body.lines[begin:] = [line + only for line in body.lines[begin:]]
 
 
 def wait_for_copies(body: Function, pending: int, copy: AsyncCopy) -> None:

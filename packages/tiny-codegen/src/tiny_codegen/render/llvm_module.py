@@ -28,7 +28,7 @@ class Module:
   """A program that has been written as instructions, on its way to the text of a module.
 
   `globals` are its shared arrays, `sizes` the threads of a workgroup where they are known, `shares` whether several
-  workers share its outermost loop.
+  workers share its outermost loop, `one_body` whether its body looks itself at how buffers are aligned.
   """
 
   target: LLVMTarget
@@ -37,6 +37,7 @@ class Module:
   globals: Sequence[str]
   sizes: tuple[int, int, int] | None
   shares: bool
+  one_body: bool = False
 
   def text(self) -> str:
     """All of it."""
@@ -71,7 +72,7 @@ class Module:
     name, arguments, lines = self.info.name, self.arguments(), self.body.lines
     head = f"{self.target.convention} void @{name} #0"
     sizes = [int(size) for line in lines for size in _WIDE.findall(line)]
-    if not sizes:
+    if not sizes or self.one_body:
       return self._body(head, arguments, lines)
     plain = [line for line in lines if ALIGNED_ONLY not in line]
     wide = _wide([line for line in lines if PLAIN_ONLY not in line], max(sizes))

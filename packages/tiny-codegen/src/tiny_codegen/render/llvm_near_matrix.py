@@ -8,7 +8,7 @@ from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import Memory, address
 from tiny_codegen.render.llvm_text import value_type
 from tiny_codegen.tensor_core import NearMatrix, TensorCore
-from tiny_uop import Ops, UOp
+from tiny_uop import DType, Ops, UOp
 from tiny_uop.records import dataclass
 
 NEAR = (NearMatrix(), NearMatrix())
@@ -21,7 +21,8 @@ class NearInstruction:
 
   `product` is an instruction with {c} for the accumulators, {a} and {b} for descriptors of 64 bits, and {a_turned} and
   {b_turned} for 1 where what is adjacent does not go along the sum, else 0; `before` and `after` stand around
-  those that add to the same accumulators. A descriptor is the address >> `shift`, of which `mask` is left, with the
+  those that add to the same accumulators, which wait until all but the last {pending} of such are there, as `wait` does
+  on its own. A descriptor is the address >> `shift`, of which `mask` is left, with the
   bits that `descriptor` gives.
   """
 
@@ -29,6 +30,7 @@ class NearInstruction:
   product: str
   before: str
   after: str
+  wait: str
   shift: int
   mask: int
   descriptor: Callable[[NearMatrix], int]
@@ -67,11 +69,30 @@ def near_product(body: Function, chain: Sequence[UOp], instruction: NearInstruct
     lines.append(
       instruction.product.format(c=f"{{{names}}}", a=places[0], b=places[1], a_turned=turned[0], b_turned=turned[1])
     )
-  lines.append(instruction.after)
+  lines.append(instruction.after.format(pending=chain[-1].arg.pending))
+  return _assembled(body, " ".join(lines), accumulators, descriptors, kind)
+
+
+def there(body: Function, place: UOp, dtype: DType, instruction: NearInstruction, memory: Memory) -> None:
+  """Wait for what is on its way to accumulators, which are at a place of a thread's own: who reads them comes behind.
+
+  LLVM sees new values, so that it does nothing with them before.
+  """
+  kind = value_type(dtype)
+  at, pointer = address(body, place, body.operand(place.src[1]), memory, True)
+  value = body.let(f"load {kind}, {pointer} {at}")
+  accumulators = [body.let(f"extractelement {kind} {value}, i32 {n}") for n in range(dtype.count)]
+  waited = _assembled(body, instruction.wait.format(pending=0), accumulators, [], kind)
+  body.emit(f"store {kind} {waited}, {pointer} {at}")
+
+
+def _assembled(body: Function, text: str, accumulators: Sequence[str], descriptors: Sequence[str], kind: str) -> str:
+  """The vector that accumulators are behind a piece of assembler that changes them."""
+  count = len(accumulators)
   constraints = [*["=f"] * count, *map(str, range(count)), *["l"] * len(descriptors), "~{memory}"]
   passed = [*(f"float {a}" for a in accumulators), *(f"i64 {d}" for d in descriptors)]
   struct = f"{{ {', '.join(['float'] * count)} }}"
-  made = body.let(f'call {struct} asm sideeffect "{" ".join(lines)}", "{",".join(constraints)}"({", ".join(passed)})')
+  made = body.let(f'call {struct} asm sideeffect "{text}", "{",".join(constraints)}"({", ".join(passed)})')
   joined = "poison"
   for n in range(count):
     part = body.let(f"extractvalue {struct} {made}, {n}")
