@@ -35,8 +35,9 @@ Made by integration/tables/ggml_codebooks.py, which also compares them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+
+from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ plugin contract has (`--devices whole`: all of them): nothing else can be used b
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -27,6 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def graphs_round_trip() -> Iterator[None]:
   with round_trips_checked():
     yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_old_is_collected() -> Iterator[None]:
+  """What tests of other modules have left (compiled kernels, tables) is not looked at where one calls `gc.collect`: that
+  would take a third of a second each time. What this module makes is."""
+  gc.freeze()
+  yield
+  gc.unfreeze()
 
 
 # not for the session: tests of other packages may run between
