@@ -32,8 +32,8 @@ def graphs_round_trip() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_old_is_collected() -> Iterator[None]:
-  """What tests of other modules have left (compiled kernels, tables) is not looked at where one calls `gc.collect`: that
-  would take a third of a second each time. What this module makes is."""
+  """What tests of other modules have left (compiled kernels, tables) is not looked at by `gc.collect`, which would take
+  a third of a second each time; what this module makes is."""
   gc.freeze()
   yield
   gc.unfreeze()
