@@ -35,6 +35,9 @@ LONGEST = (
   "opencl",
   "tiny-runtime",
   "tiny-runtime-cpu",
+  "docs",
+  "tiny-runtime-nv",
+  "tiny-sched",
 )
 """Sessions of tests that take long, the longest first: the last to start should not be the last to end by much."""
 

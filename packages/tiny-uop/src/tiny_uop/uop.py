@@ -6,8 +6,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from tiny_uop import build
-from tiny_uop.build import Arithmetic, Memory, Movement
+from tiny_uop import arithmetic, build
+from tiny_uop.arithmetic import Arithmetic
+from tiny_uop.build import Memory, Movement
 from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.node import cached, recursive
 from tiny_uop.ops import GroupOp, Ops
@@ -257,7 +258,7 @@ class UOp(Arithmetic, Movement, Memory):
     return self.__int__()
 
 
-build._make, build._const = UOp, UOp.const
+arithmetic._make, arithmetic._const = build._make, build._const = UOp, UOp.const
 
 
 def new_buffer_id() -> int:
