@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpu_model.llvm_source import LLVMSource
 from gpu_model.machine import Buffer, Options, Sizes, Wrong, launch
 from gpu_model.toolchain import Refused, compiler
-from tiny_codegen import LLVMTarget
+from tiny_codegen import LLVMTarget, names_of
 from tiny_runtime import Binary, Capabilities, CompileError, Compiler, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.contract import Backend
 from tiny_uop import dtypes
@@ -133,7 +133,7 @@ class LLVMBackend:
     record = self.target.capabilities
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=record.shared_memory_bytes,
-      max_local_size=record.max_workgroup,
+      max_local_size=record.max_workgroup, atomics=names_of(record.atomics),
     )  # fmt: skip
     return LLVMDevice(DeviceInfo("MODEL", self.arch, MEMORY, capabilities), self.target, self.warp, self.options)
 

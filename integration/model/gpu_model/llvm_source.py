@@ -23,6 +23,7 @@ KERNELS = re.compile(r"^define (?:ptx_kernel|amdgpu_kernel) void @(\S+)\((.*)\) 
 SHARED = re.compile(r"^@(\S+) = internal global \[(\d+) x (.+)\] poison", re.MULTILINE)
 LOAD = re.compile(r"  \S+ = load (.+?), ptr (\S+), align")
 STORE = re.compile(r"  store (<\d+ x \w+>|\w+) .*, ptr (\S+), align")
+UPDATE = re.compile(r"  (?:\S+ = )?atomicrmw \w+ ptr (\S+), (\w+) ")
 COUNTER = re.compile(r"call (?:range\(.*?\) )?i32 @(\S+)\(\)")
 MATRIX = re.compile(r"  (\S+) = call (.+?) @(llvm\.\S+?)\((.*)\)$")
 VECTOR = re.compile(r"<(\d+) x (\w+)>")
@@ -38,6 +39,7 @@ DECLARED = """
 declare i32 @machine_position(i32)
 declare void @machine_barrier(i32)
 declare void @machine_shared(ptr, ptr, i64)
+declare void @machine_update(ptr, i64)
 declare i32 @machine_lane()
 declare i32 @machine_take(i32, i32, i32)
 declare void @machine_matrix(i32, ptr, ptr, ptr)
@@ -106,6 +108,9 @@ class LLVMSource:
       yield f"  call void @__tsan_read_range(ptr {found[2]}, i64 {bits_of(found[1]) // 8})"
     elif found := STORE.match(line):
       yield f"  call void @__tsan_write_range(ptr {found[2]}, i64 {bits_of(found[1]) // 8})"
+    elif found := UPDATE.match(line):
+      yield f"  call void @machine_update(ptr {found[1]}, i64 {bits_of(found[2]) // 8})"
+      line = re.sub(r' syncscope\("\w+"\)', "", line)
     elif (found := COUNTER.search(line)) and found[1] in self.counters:
       line = COUNTER.sub(f"call i32 @machine_position(i32 {self.counters[found[1]]})", line)
     elif line.strip() in self.target.barrier and " call " in f" {line.strip()}":

@@ -37,6 +37,7 @@ struct Cell {
   bool many_readers, many_groups;
   uint32_t coming;  // the thread that a copy of is on its way to here
   uint32_t fences;  // that the writer had passed
+  bool updated;     // in one step, by the last that wrote
 };
 
 struct Region {
@@ -212,7 +213,15 @@ void check_write(Region& region, char* at, uint32_t me) {
   bool now = cell.reader != NOBODY && cell.read_epoch == epoch && (cell.reader != me || cell.many_readers);
   bool read = cell.many_groups || elsewhere(cell.reader) || now;
   if (written || read) current->doubtful.push_back({&region, at, *at, written ? cell.writer : cell.reader, written});
-  cell.writer = me, cell.write_epoch = epoch, cell.fences = current->fences;
+  cell.writer = me, cell.write_epoch = epoch, cell.fences = current->fences, cell.updated = false;
+}
+
+// As a write, but that those who have updated the byte in one step as well do not mind.
+void check_update(Region& region, char* at, uint32_t me) {
+  Cell& cell = region.cells[at - region.begin];
+  if (cell.updated) cell.writer = NOBODY;
+  check_write(region, at, me);
+  cell.updated = true;
 }
 
 void access(void* address, size_t bytes, bool write, void* code) {
@@ -229,6 +238,17 @@ void access(void* address, size_t bytes, bool write, void* code) {
   for (size_t i = 0; i < bytes && !launch->unchecked && !closed; i++)
     write ? check_write(*region, at + i, me) : check_read(*region, at + i, me);
   if (launch->counting) current->events.push_back({code, at, static_cast<uint8_t>(bytes), write, region->shared});
+}
+
+void update(char* at, size_t bytes, void* code) {
+  settle();
+  Region* region = region_of(at, bytes);
+  if (!region) return outside(at, bytes, true);
+  if (!region->writable) return fail("updates %s, which is only to be read", region->name.c_str());
+  if (reinterpret_cast<uintptr_t>(at) % bytes) return fail("updates %zu bytes that are not aligned", bytes);
+  const uint32_t me = group_number * size + current->number + 1;
+  for (size_t i = 0; i < bytes && !launch->unchecked; i++) check_update(*region, at + i, me);
+  if (launch->counting) current->events.push_back({code, at, static_cast<uint8_t>(bytes), true, region->shared});
 }
 
 // *** asynchronous copies ***
@@ -612,6 +632,10 @@ void machine_matrix(int line, const int* table, const void* given, void* made) {
       sum += matrices[0][results[0] * k + step] * matrices[1][step * n + results[1]];
     out.write(static_cast<char*>(made) + element * out.size, sum);
   }
+}
+
+void machine_update(const void* at, size_t bytes) {
+  update(static_cast<char*>(const_cast<void*>(at)), bytes, __builtin_return_address(0));
 }
 
 // What a processor without such arithmetic calls for a bfloat: it is in the low half of the register.

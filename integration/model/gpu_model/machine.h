@@ -22,6 +22,8 @@ void machine_copies_wait(unsigned most);
 // the workgroup shares: who has written them has to have called machine_fence since.
 void machine_read_behind(const void* at, size_t size);
 void machine_fence();
+// An update of `size` bytes in one step comes next: others may update them at the same time, but not read or write them.
+void machine_update(const void* at, size_t size);
 // The number of this thread in its workgroup, and how many there are.
 unsigned machine_number();
 unsigned machine_size();

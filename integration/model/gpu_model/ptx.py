@@ -354,6 +354,18 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
       return f"{before} *reinterpret_cast<{kind}*>(at) = {parts};"
     return f"{before} const Parts<{kind}, {count}> all{{{{{parts}}}}}; all.write(at);"
 
+  def _atom(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
+    """An update of memory in one step, of which the value before is not asked for."""
+    *to, place, value = operands
+    how = [mod for mod in mods if mod not in (*kinds, "relaxed", "gpu", "sys")]
+    if len(how) != 2 or how[0] not in ("global", "shared") or how[1] not in ("add", "max", "and", "or", "xor"):
+      raise Refused(f"the model knows no atom.{'.'.join(mods)}")
+    kind = kinds[-1]
+    before = f"update<UPDATE_{how[1]}, {kind}>({self._place(place)}, {self._value(value, kind)})"
+    return f"put({to[0][1:]}, {before});" if to and to[0] != "_" else f"{before};"
+
+  _red = _atom
+
   def _cp(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     if mods[:2] == ["async", "commit_group"]:
       return "machine_copies_end();"

@@ -133,6 +133,8 @@ def test_a_whole_program() -> None:
     (UOp(Ops.STORE, dtypes.void, (out.index(i), value), ASYNC), "LOAD goes to LOCAL memory"),
     (UOp(Ops.STORE, dtypes.void, (near.index(i), value + value), ASYNC), "LOAD goes to LOCAL memory"),
     (UOp(Ops.STORE, dtypes.void, (near.index(i), value), "soon"), "arg None, or ASYNC"),
+    (out.index(i).accumulate(Ops.XOR, value), "an Accumulate with an operation of that type"),
+    (out.index(i).accumulate(Ops.SUB, value), "an Accumulate with an operation of that type"),
     (UOp(Ops.BARRIER, dtypes.void, (i,), -1), "a number of groups"),
     (UOp(Ops.REDUCE, f32, (value, i), (Ops.SIN, ())), "ADD, MUL or MAX"),
     (UOp(Ops.REDUCE, f32, (value,), (Ops.ADD, (0,))), "RANGEs"),

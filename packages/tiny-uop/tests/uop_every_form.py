@@ -8,6 +8,7 @@ import hashlib
 import sys
 
 from tiny_uop import (
+  Accumulate,
   AddrSpace,
   AxisType,
   KernelInfo,
@@ -33,7 +34,7 @@ def every_form() -> UOp:
     (), (1,), (1, 2), ((), ((3,), None)), dtypes.int8, dtypes.float32.vec(4), dtypes.int8.ptr(3, AddrSpace.REG),
     *AxisType, *AddrSpace, *OptOps, KernelInfo(), KernelInfo("k", ()),
     KernelInfo("k", (Opt(OptOps.UPCAST, 0, 4), Opt(OptOps.STAGE, 2, (0, 3)), Opt(OptOps.NOLOCALS))),
-    Stage(AddrSpace.LOCAL, 2),
+    Stage(AddrSpace.LOCAL, 2), Accumulate(Ops.ADD), Accumulate(Ops.XOR, True),
     ProgramInfo("p", "llvm", (ParamInfo(0, dtypes.float32, 16, True, False),), ("n", "m")),
   ]  # fmt: skip
   scalars = [*dtypes.all, dtypes.index, dtypes.void]

@@ -481,3 +481,20 @@ MODEL void mma_float8(int line, u32* d, const u32* a, const u32* b, const u32* c
     put(d[n], static_cast<f32>(sum));
   }
 }
+
+// *** updates in one step ***
+
+enum Update { UPDATE_add, UPDATE_max, UPDATE_and, UPDATE_or, UPDATE_xor };
+
+template <Update HOW, typename T>
+MODEL T update(u64 at, T value) {
+  T* place = reinterpret_cast<T*>(at);
+  machine_update(place, sizeof(T));
+  const T before = *place;
+  if constexpr (HOW == UPDATE_add) *place = add(before, value);
+  else if constexpr (HOW == UPDATE_max) *place = before < value ? value : before;
+  else if constexpr (HOW == UPDATE_and) *place = before & value;
+  else if constexpr (HOW == UPDATE_or) *place = before | value;
+  else *place = before ^ value;
+  return before;
+}

@@ -86,6 +86,8 @@ class Contraction:
     """The kernel as a contraction; None if it is none."""
     if len(root.src) != 1 or root.src[0].op is not Ops.END or root.src[0].src[0].op is not Ops.STORE:
       return None
+    if root.src[0].src[0].arg is not None:  # it accumulates: what is there is an operand, too
+      return None
     reduces = [u for u in root.toposort if u.op is Ops.REDUCE]
     if len(reduces) != 1 or reduces[0].arg[0] is not Ops.ADD:
       return None

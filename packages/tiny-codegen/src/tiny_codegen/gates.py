@@ -33,7 +33,7 @@ def _lower(u: UOp) -> UOp | None:
   known = gate.arg if gate.op is Ops.CONST and not isinstance(gate.arg, tuple) else None
   if known is True:
     plain = pointer.index(offset)
-    return plain.load(dtype=u.dtype) if u.op is Ops.LOAD else plain.store(u.src[1])
+    return plain.load(dtype=u.dtype) if u.op is Ops.LOAD else u.replace(src=(plain, u.src[1]))
   if u.op is Ops.STORE:
     return UOp(Ops.GROUP) if known is False else None
   alternative = u.src[1] if len(u.src) > 1 else UOp.const(u.dtype, 0)

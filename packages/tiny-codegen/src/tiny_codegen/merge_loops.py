@@ -66,7 +66,7 @@ def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -
   if (
     size is None
     or kind(outer) is not kind(inner)
-    or kind(outer) not in (AxisType.LOOP, AxisType.REDUCE)
+    or kind(outer) not in (AxisType.LOOP, AxisType.REDUCE, AxisType.ORDER)
     or outer in inner.src[0].ranges
   ):
     return False

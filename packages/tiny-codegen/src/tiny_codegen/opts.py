@@ -34,12 +34,13 @@ from tiny_codegen.dot_products import use_dot_product
 from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
+from tiny_codegen.meeting import meeting_loops, updates
 from tiny_codegen.reduce import identity
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.stage import keep_tiles, stage_operand, stage_twins
 from tiny_codegen.tensor_cores import use_tensor_core
 from tiny_codegen.threads import check_workgroup
-from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
+from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, UOp, simplify
 
 INNER = {
   OptOps.UPCAST: (AxisType.UPCAST, AxisType.LOOP),
@@ -118,10 +119,21 @@ def _write_out(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
       root = keep_tiles(root, capabilities, loop)[0]
     except KernelError as error:
       raise _error(opt, str(error)) from None
+  _refuse_meeting(root, opt, loop)
   written = _split(root, opt, loop, inner)[0]
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, capabilities)):
     raise _error(opt, reason)
   return written
+
+
+def _refuse_meeting(root: UOp, opt: Opt, loop: UOp) -> None:
+  """Written out or as lanes, iterations that update the same element in the same way would be one node of the graph."""
+  if opt.op in (OptOps.UPCAST, OptOps.VECTOR) and any(
+    u.op is Ops.STORE and isinstance(u.arg, Accumulate) and u.arg.atomic for u in root.toposort
+  ):
+    meeting = {r for r, found in meeting_loops(updates(root)).items() if any(u.accumulates for u in found)}
+    if loop in meeting:
+      raise _error(opt, f"iterations of loop {loop.arg[0]} may update the same element")
 
 
 def _block(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
@@ -139,6 +151,7 @@ def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
   if any(u.op is Ops.MMA and not isinstance(u.arg, DotProduct) and loop in u.ranges for u in root.toposort):
     raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
+  _refuse_meeting(root, opt, loop)
   amount = _amount(opt) or extent(loop) or 0
   if amount > capabilities.max_vector_lanes:
     raise _error(opt, f"{amount} lanes, the target has vectors of up to {capabilities.max_vector_lanes}")

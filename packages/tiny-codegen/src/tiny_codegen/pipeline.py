@@ -19,6 +19,7 @@ from tiny_codegen.linearise import linearise
 from tiny_codegen.loops import number
 from tiny_codegen.merge_loops import drop_single, merge_loops
 from tiny_codegen.opts import apply_opts
+from tiny_codegen.ordered import in_order, order, settle
 from tiny_codegen.overhang import lower_overhang
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.peel import peel
@@ -34,6 +35,7 @@ from tiny_codegen.unroll import unroll
 from tiny_codegen.vectorize import vectorize
 from tiny_codegen.workgroups import globals_from_loops, lower_workgroups
 from tiny_uop import (
+  Accumulate,
   AxisType,
   KernelInfo,
   Ops,
@@ -62,6 +64,21 @@ def _separate(root: UOp, context: PassContext) -> UOp:
   return separate(root)
 
 
+def _order(root: UOp, context: PassContext) -> UOp:
+  """Loops in which iterations may come to the same element run in order, or are shared by threads with atomics."""
+  return order(root, context.capabilities)
+
+
+def _settle(root: UOp, context: PassContext) -> UOp:
+  """STOREs that accumulate are atomic only where threads share the loops."""
+  return settle(root)
+
+
+def _accumulate(root: UOp, context: PassContext) -> UOp:
+  """STOREs that accumulate and are not atomic load, combine and store."""
+  return in_order(root)
+
+
 def _merge(root: UOp, context: PassContext) -> UOp:
   """Neighbouring loops that walk through memory as one become one."""
   return merge_loops(root) if not NOOPT else root
@@ -73,7 +90,7 @@ def _optimise(root: UOp, context: PassContext) -> UOp:
   """
   info = root.arg if isinstance(root.arg, KernelInfo) else KernelInfo()
   opts = context.opts if context.opts is not None else info.opts
-  as_written = NOOPT or keeps_memory(root)
+  as_written = NOOPT or keeps_memory(root) or goes_on(root)
   if opts is None:
     opts = () if as_written else choose_opts(root, context.capabilities)
   root = apply_opts(root, tuple(opts), context.capabilities)
@@ -87,6 +104,13 @@ def keeps_memory(kernel: UOp) -> bool:
   a loop may read what the one before has left there, so that loops have an order.
   """
   return any(u.op is Ops.ALLOC for u in kernel.toposort)
+
+
+def goes_on(kernel: UOp) -> bool:
+  """Whether a kernel that accumulates comes after something that it writes itself, or goes on with it: all of one has
+  to be done before the other, and threads of a target may have no way to wait for each other."""
+  nodes = kernel.toposort
+  return any(u.op is Ops.AFTER for u in nodes) and any(isinstance(u.arg, Accumulate) for u in nodes)
 
 
 def _offsets(root: UOp, context: PassContext) -> UOp:
@@ -183,8 +207,10 @@ def _linearise(root: UOp, context: PassContext) -> UOp:
 PASSES: tuple[Pass, ...] = (
   Pass("simplify", _simplify),
   Pass("separate", _separate),
+  Pass("order", _order),
   Pass("merge", _merge),
   Pass("optimise", _optimise),
+  Pass("settle", _settle),
   Pass("offsets", _offsets),
   Pass("stage", _stage),
   Pass("workgroups", _workgroups),
@@ -199,6 +225,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("share", _separate),
   Pass("reduce", _reduce),
   Pass("prefetch", _prefetch),
+  Pass("accumulate", _accumulate),
   Pass("gates", _gates),
   Pass("index_types", _index_types),
   Pass("decompose", _decompose),
@@ -278,7 +305,8 @@ def compile_kernel(
   does not fit.
   """
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
-  if given is None and BEAM >= 1 and measure is not None and not NOOPT and not keeps_memory(kernel):
+  as_written = NOOPT or keeps_memory(kernel) or goes_on(kernel)
+  if given is None and BEAM >= 1 and measure is not None and not as_written:
     given = search_opts(kernel, renderer, measure, BEAM.value, build_program, notes)
   return report(build_program(kernel, renderer, given, skip))
 
@@ -297,7 +325,7 @@ def program_info(linear: UOp, target: str) -> ProgramInfo:
   """How a program is called: its buffers by slot and its variables by name."""
   nodes = linear.toposort
   written = {_base(u.src[0]) for u in nodes if u.op is Ops.STORE}
-  read = {_base(u.src[0]) for u in nodes if u.op is Ops.LOAD}
+  read = {_base(u.src[0]) for u in nodes if u.op is Ops.LOAD or isinstance(u.arg, Accumulate)}
   params = []
   for u in sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg)):
     assert isinstance(u.dtype, PtrDType)

@@ -38,7 +38,7 @@ def _group(group: UOp, most: int) -> UOp | None:
   effects = list(_flat(group))
   lanes: dict[tuple[Place, object], dict[int, UOp]] = {}
   for store in effects:
-    if store.op is Ops.STORE and (taken := _lane_of_vector(store.src[1])) is not None:
+    if store.op is Ops.STORE and store.arg is None and (taken := _lane_of_vector(store.src[1])) is not None:
       place, at = _place(store.src[0])
       lanes.setdefault((place, taken), {})[at] = store
   wide: dict[UOp, UOp | None] = {}  # what stands in place of a store: its run's first one is the vector's

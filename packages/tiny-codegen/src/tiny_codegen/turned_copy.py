@@ -43,7 +43,12 @@ def turned_loops(root: UOp) -> tuple[UOp, UOp, int] | None:
   """(the loop along which a kernel reads, that along which it writes, bytes of the widest element); None for one that
   reads as it writes."""
   end, nodes = root.src[0], root.toposort
-  if end.op is not Ops.END or end.src[0].op is not Ops.STORE or any(u.op is Ops.REDUCE for u in nodes):
+  if (
+    end.op is not Ops.END
+    or end.src[0].op is not Ops.STORE
+    or end.src[0].arg is not None
+    or any(u.op is Ops.REDUCE for u in nodes)
+  ):
     return None
   offsets = [u.src[0].src[1] for u in nodes if u.op is Ops.LOAD]
   loops = [r for r in end.src[1:] if kind(r) is AxisType.LOOP and extent(r) is not None]

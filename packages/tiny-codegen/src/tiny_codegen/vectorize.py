@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 
 from tiny_codegen.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
-from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, simplify
+from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
 
@@ -66,6 +66,8 @@ def _transposed(closer: UOp, axis: UOp) -> UOp | None:
   """A copy that writes along the lanes and reads along another loop, as blocks that are read in wide loads along that
   loop and turned in registers: one load for each lane and none for each element."""
   if closer.op is not Ops.END or closer.src[0].op is not Ops.STORE or len(closer.src[0].src[0].src) > 2:
+    return None
+  if closer.src[0].arg is not None:
     return None
   place, value = closer.src[0].src
   count = int(axis.src[0].arg)
@@ -183,12 +185,13 @@ class Lanes:
   def _store(self, u: UOp) -> UOp:
     place, pointer = u.src[0], self.done[u.src[0].src[0]]
     offset = place.src[1]
-    if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
-      return pointer.index(base, self._gate(place)).store(self._vector(u.src[1]))
+    apart = isinstance(u.arg, Accumulate) and u.arg.atomic  # of a vector, no target updates all lanes as one step
+    if self.axis in offset.ranges and not apart and (base := self._adjacent(offset)) is not None:
+      return u.replace(src=(pointer.index(base, self._gate(place)), self._vector(u.src[1])))
     value = self.done[u.src[1]]
     stores = []
     for lane in range(self.count):
       gate = self._lane(place.src[2], lane) if len(place.src) > 2 else None
       single = value.extract(lane) if value.dtype.count > 1 else value
-      stores.append(pointer.index(self._lane(offset, lane), gate).store(single))
+      stores.append(u.replace(src=(pointer.index(self._lane(offset, lane), gate), single)))
     return UOp.group(*stores)

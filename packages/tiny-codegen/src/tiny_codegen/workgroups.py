@@ -9,10 +9,11 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import CLOSERS, extent, in_order, kind, rebuild
+from tiny_codegen.meeting import loops_around
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.shared_reduce import SharedReduces
 from tiny_codegen.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
-from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp
+from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp
 
 RECOMPUTED = 16
 """Iterations of a reduction that each workgroup may do again rather than wait for others."""
@@ -72,21 +73,36 @@ def _too_much_memory(root: UOp, capabilities: Capabilities) -> str:
 
 
 def _store_once(root: UOp, axes: list[Axis]) -> UOp:
-  """What does not depend on an axis of threads, all of them have: the first one writes it."""
+  """What does not depend on an axis of threads, all of them have: the first one writes it. One that accumulates does so
+  in each iteration of the loops around it, and in no others."""
+  around = loops_around(root)
+  groups = global_axes(root)
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op is Ops.STORE and isinstance(u.arg, Accumulate) and not _is_own(u):
+      new = _gated_to_first(new, [axis for axis in (*axes, *groups) if set(axis).isdisjoint(around.get(u, ()))])
+    elif u.op is Ops.STORE and _is_output(u):
+      new = _gated_to_first(new, [axis for axis in axes if u.ranges.isdisjoint(axis)])
+    done[u] = new
+  return done[root]
 
-  def change(u: UOp) -> UOp | None:
-    if u.op is not Ops.STORE or not _is_output(u):
-      return None
-    place, *gates = u.src[0].src[0], *u.src[0].src[2:]
-    gates += [axis[0].eq(0) for axis in axes if extent(axis[0]) != 1 and u.ranges.isdisjoint(axis)]
-    if len(gates) == len(u.src[0].src) - 2:
-      return None
-    gate = gates[0]
-    for other in gates[1:]:
-      gate = gate & other
-    return u.replace(src=(place.index(u.src[0].src[1], gate), u.src[1]))
 
-  return rebuild(root, change)
+def _gated_to_first(store: UOp, axes: list[Axis]) -> UOp:
+  pointer, offset, *gates = store.src[0].src
+  more = [axis[0].eq(0) for axis in axes if extent(axis[0]) != 1]
+  if not more:
+    return store
+  gate, *others = [*gates, *more]
+  for other in others:
+    gate = gate & other
+  return store.replace(src=(pointer.index(offset, gate), store.src[1]))
+
+
+def _is_own(store: UOp) -> bool:
+  """Whether each thread has this memory for itself."""
+  pointer = store.src[0].dtype
+  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
 
 
 def _is_output(store: UOp) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
+from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime.hcq import Block, Command, Kind, Launch, Timeline
 from tiny_runtime_amd import aql
 from tiny_runtime_amd.arch import Arch
@@ -39,7 +40,7 @@ class AMDHardware:
     self.process, self.gpu, self.arch = process, gpu, arch
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
-      graphs=True, peers=True,
+      atomics=GPU_UPDATES, graphs=True, peers=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)
     self.memories = Memories(process, gpu, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
+from tiny_codegen.render.llvm_atomics import DEVICE_ATOMICS
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_amd.arch import TRIPLE, Arch
 from tiny_runtime_amd.exchanges import exchanges
@@ -29,6 +30,7 @@ def target(arch: Arch) -> LLVMTarget:
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | {dtypes.float16, dtypes.bfloat16},
     native_ops=LLVM_OPS | {Ops.MULACC},
+    atomics=DEVICE_ATOMICS,
     vector_bits=8 * WIDEST,
     max_vector_lanes=WIDEST,
     has_fma=True,
@@ -63,6 +65,7 @@ def target(arch: Arch) -> LLVMTarget:
     attributes=('"uniform-work-group-size"="true"', *[f'"amdgpu-no-{name}"' for name in _UNUSED]),
     matrices=matrices,
     exchanges=exchanges(arch.wave),
+    scopes=("agent", "workgroup"),
   )  # fmt: skip
 
 

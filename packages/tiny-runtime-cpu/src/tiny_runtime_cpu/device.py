@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel
+from tiny_runtime.contract import updates
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph
 from tiny_runtime_cpu.host import host_arch, memory_bytes
@@ -30,6 +31,12 @@ _pool = Pool()
 _open: weakref.WeakSet[CPUDevice] = weakref.WeakSet()
 
 
+ATOMICS = updates("ADD MAX AND OR XOR", [d.name for d in dtypes.ints], "GLOBAL") | updates(
+  "ADD", ("float32", "float64"), "GLOBAL"
+)
+"""As `HOST_ATOMICS` of tiny-codegen, whose import takes longer than opening the device."""
+
+
 class CPUDevice:
   """This process's processors. Launches are synchronous: when `launch` returns, the kernel is done."""
 
@@ -39,7 +46,13 @@ class CPUDevice:
     names = frozenset(d.name for d in dtypes.all)
     graphs = has_native_functions()
     capabilities = Capabilities(
-      dtypes=names, host_mapped=True, host_import=True, graphs=graphs, peers=True, peer_graphs=graphs
+      dtypes=names,
+      atomics=ATOMICS,
+      host_mapped=True,
+      host_import=True,
+      graphs=graphs,
+      peers=True,
+      peer_graphs=graphs,
     )
     self.info = DeviceInfo("CPU", str(host_arch()), memory_limit or memory_bytes(), capabilities)
     self.allocator = Allocator(self.info.memory)

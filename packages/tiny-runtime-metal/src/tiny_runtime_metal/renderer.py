@@ -5,7 +5,7 @@ The source is "Metal Shading Language Specification", version 3.1. Chapters are 
 
 from __future__ import annotations
 
-from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place
+from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place, atomics
 from tiny_runtime_metal.arch import Arch
 from tiny_runtime_metal.matrices import definition, function_of, tensor_cores
 from tiny_uop import AddrSpace, DType, Ops, ProgramInfo, UOp, dtypes
@@ -35,6 +35,10 @@ EXCHANGES = (
   (dtypes.int64, "as_type<long>(simd_shuffle_xor(as_type<uint2>({value}), {mask}))"),
   (dtypes.uint64, "as_type<ulong>(simd_shuffle_xor(as_type<uint2>({value}), {mask}))"),
 )  # fmt: skip
+# 6.15.4: 32 bits, by functions over atomic_int and atomic_uint
+METAL_ATOMICS = atomics((Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR), (dtypes.int32, dtypes.uint32))
+UPDATE = "atomic_fetch_{}_explicit(({{space}}atomic_{{type}}*){{place}}, {{value}}, memory_order_relaxed)"
+ATOMICS = tuple((op, UPDATE.format(op.name.lower())) for op in (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR))
 HEADER = (
   "#include <metal_stdlib>",
   # what is written here is what is rounded; older compilers, which do not know the lines, get options that say the same
@@ -59,6 +63,7 @@ def capabilities(arch: Arch) -> Capabilities:
   return Capabilities(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, *floats}),
     native_ops=C99.capabilities.native_ops | {op for op, _ in FUNCTIONS},
+    atomics=METAL_ATOMICS,
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
@@ -89,6 +94,7 @@ def dialect(arch: Arch) -> CDialect:
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
     tensor_cores=tuple((core, function_of(core)) for core in tensor_cores(arch)),
     exchanges=EXCHANGES,
+    atomics=ATOMICS,
     infinity="INFINITY",
     nan="NAN",
     long_suffix="L",

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
+from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime_nv.arch import Arch
 from tiny_runtime_nv.cuda_errors import LOST, OUT_OF_MEMORY, TOO_LARGE, lost, not_opened
 from tiny_runtime_nv.cuda_graph import Graph
@@ -59,7 +60,12 @@ class CUDADevice:
       raise not_opened(error, self.name) from error
     names = frozenset(d.name for d in dtypes.all)
     capabilities = Capabilities(
-      dtypes=names, local_memory=arch.shared_memory, max_local_size=MOST_THREADS, graphs=True, peers=True
+      dtypes=names,
+      local_memory=arch.shared_memory,
+      max_local_size=MOST_THREADS,
+      atomics=GPU_UPDATES,
+      graphs=True,
+      peers=True,
     )
     self.info = DeviceInfo(self.name, str(arch), memory, capabilities)
 

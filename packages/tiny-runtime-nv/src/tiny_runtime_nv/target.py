@@ -7,6 +7,7 @@ from functools import cache
 
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
 from tiny_codegen.render.c_dialect import function_name
+from tiny_codegen.render.llvm_atomics import DEVICE_ATOMICS
 from tiny_codegen.render.llvm_copies import AsyncCopy
 from tiny_codegen.render.llvm_shuffle import Exchange
 from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
@@ -34,6 +35,7 @@ def target(arch: Arch, tf32: bool = False) -> LLVMTarget:
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | {dtypes.float16} | ({dtypes.bfloat16} if arch.bfloat16 else set()),
     native_ops=LLVM_OPS | {Ops.MULACC},
+    atomics=DEVICE_ATOMICS,
     vector_bits=8 * WIDEST,
     max_vector_lanes=WIDEST,
     has_fma=True,

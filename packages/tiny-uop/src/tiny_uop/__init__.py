@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 from tiny_uop.args import (
+  ACCUMULATORS,
   ASYNC,
+  Accumulate,
   AxisType,
   CustomGradient,
   KernelInfo,
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
   from tiny_uop.symbolic.simplify import simplify
 
 __all__ = [
-  "ASYNC", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar", "CustomGradient", "DType", "Devices",
-  "DiffLine",
+  "ACCUMULATORS", "ASYNC", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
+  "CustomGradient", "DType", "Devices", "DiffLine",
   "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
   "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError",
   "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",

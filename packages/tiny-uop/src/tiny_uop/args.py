@@ -8,14 +8,19 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tiny_uop.dtype import AddrSpace, DType
+from tiny_uop.ops import Ops
 from tiny_uop.records import dataclass
 
 
 class AxisType(Enum):
-  """What a loop is for. The scheduler makes LOOP and REDUCE; the optimiser makes the others of them."""
+  """What a loop is for. The scheduler makes LOOP and REDUCE; the optimiser makes the others of them.
+
+  The iterations of an ORDER loop happen one after another: each may change what the ones before have left in memory.
+  """
 
   LOOP = "loop"
   REDUCE = "reduce"
+  ORDER = "order"
   THREAD = "thread"
   GLOBAL = "global"
   LOCAL = "local"
@@ -32,6 +37,22 @@ class AxisType(Enum):
 
 ASYNC = "async"
 """Argument of a STORE that copies while its thread goes on; see the README, "Kernel level"."""
+
+
+ACCUMULATORS = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)
+"""The operations that a STORE can accumulate with."""
+
+
+@dataclass(frozen=True)
+class Accumulate:
+  """Argument of a STORE that combines: `memory[offset] = memory[offset] op value`, as one step.
+
+  Within a loop that runs in order, so do its steps. `atomic` says that they may also come from several threads at once,
+  in any order.
+  """
+
+  op: Ops
+  atomic: bool = False
 
 
 class OptOps(Enum):
@@ -119,7 +140,8 @@ class CustomGradient:
 
 
 ARG_TYPES: dict[str, type] = {
-  t.__name__: t for t in (AxisType, AddrSpace, OptOps, Opt, KernelInfo, Stage, ParamInfo, ProgramInfo, CustomGradient)
+  t.__name__: t
+  for t in (AxisType, AddrSpace, OptOps, Opt, KernelInfo, Stage, Accumulate, ParamInfo, ProgramInfo, CustomGradient)
 }
 
 _T = TypeVar("_T", bound=type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from tiny_uop.args import AxisType, Stage
+from tiny_uop.args import Accumulate, AxisType, Stage
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.node import Node
 from tiny_uop.ops import Ops
@@ -174,6 +174,15 @@ class Memory(Node):
       base = self.dtype.base if isinstance(self.dtype, PtrDType) else self.dtype
       value = _const(base, value)
     return _make(Ops.STORE, dtypes.void, (self, value))
+
+  def accumulate(self, op: Ops, value: UOp | float, atomic: bool = False) -> UOp:
+    """Combine what is at this INDEX with `value`, by ADD, MUL, MAX, AND, OR or XOR, as one step.
+
+    Loops in which several iterations may come to one element run in order. `atomic` allows threads to share them
+    instead where the device can, in an order that is not always the same.
+    """
+    stored = self.store(value)
+    return _make(Ops.STORE, dtypes.void, stored.src, Accumulate(op, atomic))
 
   def end(self, *ranges: UOp) -> UOp:
     """Close loops around this effect, first one outermost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tiny_uop.args import Accumulate
 from tiny_uop.dtype import PtrDType
 from tiny_uop.ops import Ops
 
@@ -62,8 +63,16 @@ def _load(node: UOp, texts: list[str]) -> str | None:
   return texts[0] if len(texts) == 1 else f"{texts[0][:-1]} else {texts[1]}]"
 
 
-def _store(_: UOp, texts: list[str]) -> str | None:
-  return f"{texts[0]} = {texts[1]}" if len(texts) == 2 else None
+_IN_PLACE = {Ops.ADD: "+=", Ops.MUL: "*=", Ops.MAX: "max=", Ops.AND: "&=", Ops.OR: "|=", Ops.XOR: "^="}
+
+
+def _store(node: UOp, texts: list[str]) -> str | None:
+  if len(texts) != 2:
+    return None
+  if not isinstance(node.arg, Accumulate):
+    return f"{texts[0]} = {texts[1]}"
+  sign = _IN_PLACE.get(node.arg.op, f"{node.arg.op.name.lower()}=")
+  return f"{texts[0]} {'atomic ' if node.arg.atomic else ''}{sign} {texts[1]}"
 
 
 def _reduce(node: UOp, texts: list[str]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiny_uop.args import ASYNC, AxisType, KernelInfo, ProgramInfo, Stage
+from tiny_uop.args import ACCUMULATORS, ASYNC, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.spec_rows import (
@@ -199,6 +199,16 @@ def _copies(u: UOp) -> bool:
   return u.arg is None or (u.arg == ASYNC and near and u.src[1].op is Ops.LOAD)
 
 
+def _accumulates(u: UOp) -> bool:
+  """A STORE combines by an operation that its value has."""
+  how, kind = u.arg, u.src[1].dtype.kind
+  return isinstance(how, Accumulate) and how.op in (ACCUMULATORS[:3] if kind == "float" else ACCUMULATORS)
+
+
+def _atomic(u: UOp) -> bool:
+  return bool(u.arg.atomic) and u.src[1].dtype.count == 1
+
+
 def _closes(u: UOp) -> bool:
   return len(u.src) > 1 and all(r.op is Ops.RANGE for r in u.src[1:])
 
@@ -228,6 +238,8 @@ _MEMORY = (
       and u.dtype.scalar() is u.src[0].dtype.scalar()),
 )  # fmt: skip
 _KERNEL = (
+  row(Ops.STORE, "an INDEX, a value of its element type, and as arg an Accumulate with an operation of that type",
+      lambda u: _store(u) and _accumulates(u)),
   row(Ops.REDUCE, "a value of its dtype, RANGEs and arg (ADD, MUL or MAX, ())", _kernel_reduce),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and waitable(u.src[:1]) and _closes(u)),
   row(Ops.STAGE, "a value of its dtype, RANGEs and a Stage",
@@ -236,6 +248,8 @@ _KERNEL = (
       lambda u: void(u) and isinstance(u.arg, KernelInfo) and waitable(u.src)),
 )  # fmt: skip
 _PROGRAM = (
+  row(Ops.STORE, "an INDEX, a scalar of its element type, and as arg an Accumulate of that type which is atomic",
+      lambda u: _store(u) and _accumulates(u) and _atomic(u)),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and any(s.op is Ops.RANGE for s in u.src)),
   row(Ops.IF, "a bool condition", lambda u: void(u) and len(u.src) >= 1 and u.src[0].dtype is dtypes.bool),
   row(Ops.ENDIF, "its IF", lambda u: void(u) and len(u.src) >= 1 and any(s.op is Ops.IF for s in u.src)),

@@ -9,6 +9,7 @@ from typing import Any
 import pyopencl as cl
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel, OutOfMemory
+from tiny_runtime.contract import updates
 from tiny_runtime_opencl.errors import contract_error
 from tiny_runtime_opencl.graph import Graph
 from tiny_runtime_opencl.machine import arch_of
@@ -24,7 +25,13 @@ class OpenCLDevice:
     arch = arch_of(device)
     # types that the device lacks are emulated, but for double
     names = frozenset(d.name for d in dtypes.all if d is not dtypes.float64 or arch.fp64)
-    capabilities = Capabilities(dtypes=names, local_memory=arch.local, max_local_size=arch.group, graphs=True)
+    capabilities = Capabilities(
+      dtypes=names,
+      local_memory=arch.local,
+      max_local_size=arch.group,
+      atomics=updates("ADD MAX AND OR XOR", ("int32", "uint32")),
+      graphs=True,
+    )
     name = f"OPENCL:{index}" if index else "OPENCL"
     self.info = DeviceInfo(name, str(arch), device.global_mem_size, capabilities)
     self.arch = arch

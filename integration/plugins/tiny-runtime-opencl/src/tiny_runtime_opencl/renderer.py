@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place
+from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place, atomics
 from tiny_runtime_opencl.arch import Arch
 from tiny_uop import Ops, UOp, dtypes
 
@@ -12,6 +12,12 @@ TYPES = (
   (dtypes.uint64, "ulong"), (dtypes.index, "long"), (dtypes.float32, "float"), (dtypes.float64, "double"),
   (dtypes.float16, "half"),
 )  # fmt: skip
+# 6.12.11: 32 bits, and no addition of floats
+OPENCL_ATOMICS = atomics((Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR), (dtypes.int32, dtypes.uint32))
+ATOMICS = tuple(
+  (op, f"atomic_{op.name.lower()}((volatile {{space}}{{type}}*){{place}}, {{value}})")
+  for op in (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)
+)
 WIDE = (16, 8, 4, 2)
 """Lanes of the vectors that OpenCL C loads and stores."""
 LARGEST_GRID = 2**31 - 1
@@ -23,6 +29,7 @@ def capabilities(arch: Arch) -> Capabilities:
   return Capabilities(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, *floats}),
     native_ops=C99.capabilities.native_ops | ({Ops.MULACC} if arch.fma else frozenset()),
+    atomics=OPENCL_ATOMICS,
     max_vector_lanes=16,
     has_fma=arch.fma,
     has_local=arch.local > 0,
@@ -55,6 +62,7 @@ def dialect(arch: Arch) -> CDialect:
       for axis in range(3)
     ),
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    atomics=ATOMICS,
     infinity="INFINITY",
     nan="NAN",
     long_suffix="L",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.tensor_core import TensorCore
-from tiny_uop import DType, Ops, ProgramInfo, UOp
+from tiny_uop import AddrSpace, DType, Ops, ProgramInfo, UOp
 from tiny_uop.records import dataclass
 
 # Bytes of which a part may still be in a cache when the next kernel comes, whatever the last level claims to hold (in a
@@ -38,29 +40,46 @@ class CacheSizes:
     return cls(*sizes)
 
 
+Atomic = tuple[AddrSpace, Ops, DType]
+"""An update that is made as one step: of memory that is GLOBAL or LOCAL, by an operation, of a type."""
+
+
+def atomics(ops: Iterable[Ops], types: Iterable[DType], *spaces: AddrSpace) -> frozenset[Atomic]:
+  """All of these operations on all of these types, in memory that is GLOBAL or LOCAL unless told otherwise."""
+  return frozenset(itertools.product(spaces or (AddrSpace.GLOBAL, AddrSpace.LOCAL), tuple(ops), tuple(types)))
+
+
+def names_of(updates: Iterable[Atomic]) -> frozenset[str]:
+  """Atomic updates as tiny-runtime's record of a device has them: `GLOBAL ADD int32`."""
+  return frozenset(f"{space.name} {op.name} {dtype.name}" for space, op, dtype in updates)
+
+
 @dataclass(frozen=True)
 class Capabilities:
   """What a target can do. Passes ask this record; nobody compares target names.
 
   `native_dtypes` are the types that registers and arithmetic hold; any other dtype is emulated
   (`tiny_codegen.decompose`). `native_ops` are the elementwise ops the renderer writes directly; the others are
-  decomposed. `vector_bits` is the width of a vector register (0: a scalar machine), `vector_registers` how many there
-  are, `max_vector_lanes` the widest vector that a value of the program may have. `has_fma` allows `a*b + c` to be
-  fused (MULACC, one rounding). `has_threads`: an outermost loop can be a THREAD loop that several workers share.
-  `has_local`: workgroups of threads with shared memory and barriers. `wave`: so many neighbours of a workgroup run in
-  step and exchange values of native types (SHUFFLE; 0: none do). `max_global` / `max_local` bound the launch sizes per
-  axis, `max_workgroup` the threads of one workgroup, `shared_memory_bytes` the near memory (LOCAL) one program may
-  take, `shared_memory_for_all` what the workgroups that run on one processor at the same time have together
-  (0: unknown). `async_copy`: pieces of so many bytes, aligned to that, may be copied to near memory while threads go on
-  (0: the target has no such instruction). `tensor_cores` are the matrix instructions, best first; `matrix_loads`: the
-  threads of a warp load fragments from near memory together (`MatrixLoad`). `dot_products` are instructions that add
-  several products to each lane, best first, each with how many of it the target starts in the time of one multiply-add
-  of float32 vectors. `caches` are those of a core, and `multiply_adds` says how many vectors it multiplies and adds
-  in a cycle, `loads` how many vectors and scalars it reads for them, where they are in the first cache level.
+  decomposed. `atomics` are the updates of memory that several threads may make at once (STOREs with an atomic
+  Accumulate), by where it is, what is done and the type. `vector_bits` is the width of a vector register (0: a scalar
+  machine), `vector_registers` how many there are, `max_vector_lanes` the widest vector that a value of the program
+  may have. `has_fma` allows `a*b + c` to be fused (MULACC, one rounding). `has_threads`: an outermost loop can be a
+  THREAD loop that several workers share. `has_local`: workgroups of threads with shared memory and barriers. `wave`:
+  so many neighbours of a workgroup run in step and exchange values of native types (SHUFFLE; 0: none do).
+  `max_global` / `max_local` bound the launch sizes per axis, `max_workgroup` the threads of one workgroup,
+  `shared_memory_bytes` the near memory (LOCAL) one program may take, `shared_memory_for_all` what the workgroups that
+  run on one processor at the same time have together (0: unknown). `async_copy`: pieces of so many bytes, aligned to
+  that, may be copied to near memory while threads go on (0: the target has no such instruction). `tensor_cores` are
+  the matrix instructions, best first; `matrix_loads`: the threads of a warp load fragments from near memory together
+  (`MatrixLoad`). `dot_products` are instructions that add several products to each lane, best first, each with how
+  many of it the target starts in the time of one multiply-add of float32 vectors. `caches` are those of a core, and
+  `multiply_adds` says how many vectors it multiplies and adds in a cycle, `loads` how many vectors and scalars it
+  reads for them, where they are in the first cache level.
   """
 
   native_dtypes: frozenset[DType]
   native_ops: frozenset[Ops]
+  atomics: frozenset[Atomic] = frozenset()
   vector_bits: int = 0
   vector_registers: int = 16
   max_vector_lanes: int = 1
@@ -111,6 +130,14 @@ def no_tensor_core(target: str, mma: UOp) -> NotImplementedError:
   return NotImplementedError(
     f"{target} has no tensor-core instruction {mma.arg}: its Capabilities should not list it in tensor_cores, "
     "or its dialect has to say how it is written"
+  )
+
+
+def no_atomic(target: str, store: UOp) -> NotImplementedError:
+  """The error for an atomic STORE that a target has no instruction for."""
+  return NotImplementedError(
+    f"{target} has no atomic {store.arg.op.name} to {store.src[0].dtype}: its Capabilities should have it in atomics, "
+    "and its target or dialect say how it is written, or the kernel should not ask for it"
   )
 
 

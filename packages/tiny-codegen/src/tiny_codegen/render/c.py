@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
+from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
 from tiny_codegen.render.c_dialect import C99, CDialect, function_name
 from tiny_codegen.render.c_expressions import expression, literal
-from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
+from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
@@ -307,6 +307,9 @@ class _Program:
   def store(self, u: UOp) -> None:
     values = self.lanes(u.src[1])
     places, gates = self._places(u.src[0], len(values))
+    if isinstance(u.arg, Accumulate):
+      self._line(self._atomic(u, places[0], values[0]))
+      return
     if gates and u.src[0].src[2] in self.conditions:
       gates = []
     if len(places) == 1 and gates:
@@ -317,6 +320,15 @@ class _Program:
         self._line(gate + line)
     if len(places) == 1 and gates:
       self._close()
+
+  def _atomic(self, u: UOp, place: Place, value: str) -> str:
+    """The statement of an atomic STORE; a gate is an IF around it (`linearise`)."""
+    known = (place.space, u.arg.op, place.element) in self.dialect.capabilities.atomics
+    if not known or (found := dict(self.dialect.atomics).get(u.arg.op)) is None:
+      raise no_atomic(self.dialect.name, u)
+    kind = self.dialect.type_of(place.element)
+    at, space = f"&{place.pointer}[{place.offset}]", self.dialect.qualifier(place.space)
+    return found.format(place=at, value=value, type=kind, space=space) + ";"
 
   def vectorize(self, u: UOp) -> None:
     self.values[u] = [self.lanes(s)[0] for s in u.src]

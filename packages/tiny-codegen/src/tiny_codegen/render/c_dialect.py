@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.render.base import Capabilities, atomics
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AddrSpace, DType, Ops, dtypes
 from tiny_uop.records import dataclass
@@ -40,11 +40,12 @@ class CDialect:
   op for float32, with "{}" for the type's suffix ("f" or nothing); with `through_float` narrower floats become
   float32 for it and its result is rounded, else it takes them too. `counters` gives the expression of a SPECIAL,
   `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
-  lanes of the result, then the lanes of a, b and c; `header` may define it. `exchanges` has an expression
-  of a SHUFFLE for each type: of {value}, with the bits {mask}. `infinity` and `nan` are expressions with "{}" for the
-  suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression with {value}, its type {old}
-  and the type {new} that its bits are read as. Without `host`, the kernel's arguments are the buffers and the integers
-  themselves, then `parameters`.
+  lanes of the result, then the lanes of a, b and c; `header` may define it. `exchanges` has an expression of a
+  SHUFFLE for each type: of {value}, with the bits {mask}. `atomics` has an expression of an atomic STORE for each
+  operation: of {value}, at the address {place}, of {type} in memory that is qualified by {space}. `infinity` and
+  `nan` are expressions with "{}" for the suffix. `long_suffix` marks literals of 64 bits. `bitcast` is an expression
+  with {value}, its type {old} and the type {new} that its bits are read as. Without `host`, the kernel's arguments
+  are the buffers and the integers themselves, then `parameters`.
   """
 
   name: str
@@ -67,6 +68,7 @@ class CDialect:
   barrier: str = ""
   tensor_cores: tuple[tuple[TensorCore, str], ...] = ()
   exchanges: tuple[tuple[DType, str], ...] = ()
+  atomics: tuple[tuple[Ops, str], ...] = ()
   infinity: str = "__builtin_inf{}()"
   nan: str = '__builtin_nan{}("")'
   long_suffix: str = "LL"
@@ -96,10 +98,17 @@ C99 = CDialect(
   Capabilities(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64}),
     native_ops=C_OPS,
+    atomics=atomics((Ops.ADD, Ops.AND, Ops.OR, Ops.XOR), dtypes.ints, AddrSpace.GLOBAL),
     vector_bits=128,
     max_vector_lanes=16,
     has_threads=True,
     shared_memory_bytes=256 * 1024,
+  ),
+  atomics=tuple(
+    [
+      (op, f"__atomic_fetch_{op.name.lower()}({{place}}, {{value}}, __ATOMIC_RELAXED)")
+      for op in (Ops.ADD, Ops.AND, Ops.OR, Ops.XOR)
+    ]
   ),
 )
 """C for a processor, as any compiler takes it."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from tiny_codegen.render.base import Renderer, no_exchange, no_tensor_core
+from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
+from tiny_codegen.render.llvm_atomics import update
 from tiny_codegen.render.llvm_copies import are_aligned, copied, copy_or_store, copy_to_near, wait_for_copies
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
@@ -25,7 +26,7 @@ from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, val
 from tiny_codegen.render.llvm_transpose import column, rows_of_column
 from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
-from tiny_uop import ASYNC, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
 
@@ -269,6 +270,9 @@ class _Program:
     self.body.values[u] = load(self.body, u, self.target.memory)
 
   def store(self, u: UOp) -> None:
+    if isinstance(u.arg, Accumulate):
+      self.atomic(u)
+      return
     streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
     if u.arg == ASYNC and self.target.copies is not None:
       at_once = partial(store, self.body, u, self.target.memory)
@@ -284,6 +288,14 @@ class _Program:
     self.body.values[u.src[1]] = load(self.body, u.src[1], self.target.memory)
     store(self.body, u, self.target.memory)
     del self.body.values[u.src[1]]
+
+  def atomic(self, u: UOp) -> None:
+    """An update by several threads; a gate is an IF around it already (`linearise`)."""
+    pointer = u.src[0].dtype
+    assert isinstance(pointer, PtrDType)
+    if (pointer.space, u.arg.op, u.src[1].dtype) not in self.target.capabilities.atomics:
+      raise no_atomic(self.target.name, u)
+    update(self.body, u, self.target.memory, self.target.scopes)
 
   def vectorize(self, u: UOp) -> None:
     kind, made = value_type(u.dtype), "poison"

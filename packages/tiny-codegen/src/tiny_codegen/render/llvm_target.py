@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tiny_codegen.render.base import CacheSizes, Capabilities
+from tiny_codegen.render.llvm_atomics import HOST_ATOMICS
 from tiny_codegen.render.llvm_copies import AsyncCopy
 from tiny_codegen.render.llvm_dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm_instructions import AVX512, Instruction
@@ -43,7 +44,7 @@ class LLVMTarget:
   may have so many bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`,
   whose size the launch gives (`near_memory.places_at_launch` says how large it is).
   `near_matrices` are the tensor cores that read near memory themselves; where a program has one, `near_fence` comes
-  before each barrier.
+  before each barrier. `scopes` are those of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them.
   """
 
   name: str
@@ -70,6 +71,7 @@ class LLVMTarget:
   matrix_load: str = ""
   near_matrices: tuple[NearInstruction, ...] = ()
   near_fence: tuple[str, ...] = ()
+  scopes: tuple[str, str] = ("", "")
 
   @property
   def memory(self) -> Memory:
@@ -143,6 +145,7 @@ def cpu_target(
   capabilities = Capabilities(
     native_dtypes=LLVM_DTYPES | native,
     native_ops=(ops | {Ops.MULACC} if fma else ops) | {i.op for i in instructions},
+    atomics=HOST_ATOMICS,
     vector_bits=bits,
     vector_registers=registers,
     max_vector_lanes=64,

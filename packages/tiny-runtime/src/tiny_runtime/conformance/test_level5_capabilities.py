@@ -30,6 +30,7 @@ SUITES = {
   "dtypes": "test_level2_ops, test_dtypes_are_names",
   "local_memory": "test_level3_workgroups",
   "max_local_size": "test_level3_workgroups",
+  "atomics": "test_level3_accumulate",
   "host_mapped": "test_host_mapped",
   "host_import": "test_host_import",
   "persistent": "test_persistent",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Capabilities, DeviceInfo
+from tiny_runtime.contract import Capabilities, DeviceInfo, updates
 from tiny_runtime.errors import OutOfMemory
 from tiny_runtime.ref.generate import generate
 from tiny_runtime.ref.memory import open_view
@@ -17,6 +17,10 @@ from tiny_uop.records import dataclass
 ARCH = "python"
 LIMIT = 1 << 30
 """Bytes that one REF device gives out. It is for small cases; this keeps a mistake from filling the machine."""
+
+
+ATOMICS = updates("ADD MUL MAX AND OR XOR", [d.name for d in dtypes.ints]) | updates("ADD", ("float32", "float64"))
+"""One step of one thread comes after another, so that any update is atomic."""
 
 
 class RefMemory:
@@ -48,7 +52,13 @@ class RefDevice:
   def __init__(self) -> None:
     names = frozenset(d.name for d in dtypes.all)
     capabilities = Capabilities(
-      dtypes=names, local_memory=1 << 16, max_local_size=1024, host_mapped=True, host_import=True, peers=True
+      dtypes=names,
+      local_memory=1 << 16,
+      max_local_size=1024,
+      atomics=ATOMICS,
+      host_mapped=True,
+      host_import=True,
+      peers=True,
     )
     self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0

@@ -22,7 +22,7 @@ from weakref import finalize
 from tiny_runtime.ref.expressions import constant, expression, identity, is_supported
 from tiny_runtime.ref.memory import decode, encode, is_native, new_array
 from tiny_runtime.ref.workgroup import run_workgroup
-from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, PtrDType, UOp
+from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 _serial = count()
@@ -159,9 +159,19 @@ class _Generator:
     self.scopes[depth].names[u] = ""
     self.at_depth(depth, lambda: self._effect(u))
 
+  def _in_loop(self, u: UOp) -> None:
+    """The effect of a loop: what accumulates does so in each iteration, whether it uses the counter or not."""
+    if u.op is Ops.GROUP:
+      for s in u.src:
+        self._in_loop(s)
+    elif u.op is Ops.STORE and isinstance(u.arg, Accumulate):
+      self._store(u)
+    else:
+      self.effect(u)
+
   def _effect(self, u: UOp) -> None:
     if u.op is Ops.END:
-      self.in_loops(u.src[1:], lambda: self.effect(u.src[0]))
+      self.in_loops(u.src[1:], lambda: self._in_loop(u.src[0]))
     elif u.op in (Ops.GROUP, Ops.SINK):
       for s in u.src:
         self.effect(s)
@@ -187,11 +197,13 @@ class _Generator:
     target, value = u.src
     stored = self.value(value)
     pointer, offset, gate = self._address(target)
-    base = self._element(target)
+    base, element = self._element(target), f"{pointer}[{offset}]"
+    if isinstance(u.arg, Accumulate):
+      stored = expression(u.arg.op, base, [self._decoded(base, element), stored], base, self.namespace)
     if not is_native(base):
       self.namespace["encode"] = encode
       stored = f"encode({self._object(base)}, {stored})"
-    lines = [*self._check(target, pointer, offset, "write"), f"{pointer}[{offset}] = {stored}"]
+    lines = [*self._check(target, pointer, offset, "write"), f"{element} = {stored}"]
     out = self.scopes[-1].lines
     if gate:
       out.extend([f"if {gate}:", *(f"  {line}" for line in lines)])
@@ -257,15 +269,19 @@ class _Generator:
     if u.dtype is not base:
       raise Unsupported(f"{u!r} loads {u.dtype} from a pointer to {base}")
     pointer, offset, gate = self._address(target)
-    element = f"{pointer}[{offset}]"
-    if not is_native(base):
-      self.namespace["decode"] = decode
-      element = f"decode({self._object(base)}, {element})"
+    element = self._decoded(base, f"{pointer}[{offset}]")
     lines = [*self._check(target, pointer, offset, "read"), f"{name} = {element}"]
     if gate:
       alternative = self.value(u.src[1]) if len(u.src) > 1 else constant(base, identity(Ops.ADD, base), self.namespace)
       lines = [f"if {gate}:", *(f"  {line}" for line in lines), "else:", f"  {name} = {alternative}"]
     self.scopes[-1].lines.extend(lines)
+
+  def _decoded(self, base: DType, element: str) -> str:
+    """The value of an element of memory."""
+    if is_native(base):
+      return element
+    self.namespace["decode"] = decode
+    return f"decode({self._object(base)}, {element})"
 
   # *** memory ***
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
+from tiny_uop.args import Accumulate
 from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.evaluate import exec_alu, scalar_function
 from tiny_uop.ops import GroupOp, Ops
@@ -145,6 +146,10 @@ class Scalars:
       return (*known[u.src[0]], known[u.src[1]]) if holds else None
     address = known[u.src[0]]
     if u.op is Ops.STORE:
+      if isinstance(u.arg, Accumulate):
+        raise NotImplementedError(
+          "what a STORE accumulates depends on the iterations before: there is no value to compare"
+        )
       return self._written(address, _lanes(known[u.src[1]], u.src[1].dtype))
     if address is None:
       return known[u.src[1]] if len(u.src) > 1 else UOp.const(u.dtype, 0).arg
