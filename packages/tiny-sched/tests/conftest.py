@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tiny_sched import schedule_cache_clear
-from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
+from tiny_sched import schedule, schedule_cache_clear
+from tiny_uop import Accumulate, DType, GroupOp, Ops, UOp, dtypes
+from tiny_uop.context import Context
 from tiny_uop.golden import round_trips_checked
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sched_graphs import stored  # helpers beside the tests
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Memory = dict[UOp, Array]
@@ -209,6 +216,9 @@ def run_kernel(body: UOp, buffers: list[Array], variables: dict[UOp, Any]) -> No
     offset = np.asarray(_lanes(store.src[0].src[1], buffers, env, memo))
     value = _lanes(store.src[1], buffers, env, memo)
     out = buffers[store.src[0].src[0].arg]
+    if isinstance(store.arg, Accumulate):
+      _accumulate(store, out, offset, value, buffers, env, memo)
+      continue
     offset, value = np.broadcast_arrays(offset, value)
     assert np.all((offset >= 0) & (offset < out.size)), (
       f"STORE at {store.src[0].src[1].render()} is out of bounds of {out.size}"
@@ -217,6 +227,16 @@ def run_kernel(body: UOp, buffers: list[Array], variables: dict[UOp, Any]) -> No
       "an element is stored twice"
     )
     out[offset] = value
+
+
+def _accumulate(
+  store: UOp, out: Array, offset: Array, value: Any, buffers: list[Array], env: dict[UOp, Any], memo: dict[UOp, Any]
+) -> None:
+  gate = np.asarray(_lanes(store.src[0].src[2], buffers, env, memo) if len(store.src[0].src) > 2 else True)
+  offset, value, gate = np.broadcast_arrays(offset, value, gate)
+  assert np.all(~gate | ((offset >= 0) & (offset < out.size))), "a gated update is out of bounds"
+  assert store.arg.atomic is False
+  REDUCE[store.arg.op].at(out, offset[gate], value[gate])
 
 
 def execute_schedule(linear: UOp, memory: Memory) -> None:
@@ -253,6 +273,27 @@ def execute() -> Callable[[UOp, Memory], None]:
 @pytest.fixture
 def evaluate() -> Callable[[UOp, Memory], Array]:
   return lambda root, memory: Evaluator(memory).run(root)
+
+
+@pytest.fixture
+def run(execute: Callable[[UOp, Memory], None], evaluate: Callable[[UOp, Memory], Array]) -> Callable[..., list[str]]:
+  def check(*values: UOp, top: int = 5) -> list[str]:
+    roots = [v if v.op is Ops.AFTER else stored(v) for v in values]
+    sink = UOp.sink(*roots)
+    random, memory = np.random.default_rng(0), {}
+    for u in sink.toposort:
+      if u.op is Ops.BUFFER:
+        data = random.integers(0, top, u.arg[1]) if u.dtype.kind == "int" else random.standard_normal(u.arg[1])
+        memory[u] = data.astype(u.dtype.name)
+    wanted = [evaluate(root, memory) for root in roots]
+    with Context(SPEC=2):
+      linear = schedule(sink)
+    execute(linear, memory)
+    for root, want in zip(roots, wanted, strict=True):
+      np.testing.assert_allclose(memory[root.src[0].base], want.reshape(-1), rtol=1e-4, atol=1e-5)
+    return [call.src[0].arg.name if call.src[0].op is Ops.SINK else "copy" for call in linear.src]
+
+  return check
 
 
 @pytest.fixture(autouse=True)

@@ -7,30 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sched_graphs import arange, gather, new, one_hot, stored, total
 
 from tiny_sched import schedule
-from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
-from tiny_uop.context import Context
+from tiny_uop import Ops, PtrDType, UOp, dtypes
 
 Execute = Callable[[UOp, dict[UOp, Any]], None]
 Evaluate = Callable[[UOp, dict[UOp, Any]], Any]
 Run = Callable[..., list[str]]
 
 
-def new(*shape: int, dtype: DType = dtypes.float32) -> UOp:
-  return UOp.new_buffer("CPU", int(np.prod(shape)), dtype).reshape(shape)
-
-
-def stored(x: UOp) -> UOp:
-  return new(*[int(s) for s in x.shape], dtype=x.dtype).assign(x)
-
-
 def spread(x: UOp, shape: Sequence[int], axis: int) -> UOp:
   return x.reshape(tuple(1 if i == axis else s for i, s in enumerate(shape))).expand(tuple(shape))
-
-
-def total(x: UOp, *axes: int) -> UOp:
-  return x.reduce_axes(Ops.ADD, axes)
 
 
 def softmax(x: UOp) -> UOp:
@@ -48,31 +36,6 @@ def matmul(a: UOp, b: UOp) -> UOp:
   (m, k), n = a.shape, b.shape[1]
   left = a.reshape((m, 1, k)).expand((m, n, k))
   return total(left * b.permute((1, 0)).reshape((1, n, k)).expand((m, n, k)), 2).reshape((m, n))
-
-
-def arange(n: int, dtype: DType = dtypes.int32) -> UOp:
-  """A running sum of ones over windows, as a frontend without an iota makes it."""
-  ones = UOp.const(dtype, 1, (n,)).pad(((n - 1, 0),))
-  size = 2 * n - 1
-  rows = (
-    ones.reshape((1, size))
-    .expand((n + 1, size))
-    .reshape(((n + 1) * size,))
-    .shrink(((0, 2 * n * n),))
-    .reshape((n, 2 * n))
-  )
-  return total(rows.shrink(((0, n), (0, n))), 1).reshape((n,)) + -1
-
-
-def one_hot(idx: UOp, n: int) -> UOp:
-  m = int(idx.shape[0])
-  return idx.reshape((m, 1)).expand((m, n)).eq(arange(n, idx.dtype).reshape((1, n)).expand((m, n)))
-
-
-def gather(table: UOp, idx: UOp) -> UOp:
-  (n, d), m = table.shape, idx.shape[0]
-  hot = one_hot(idx, int(n)).reshape((m, n, 1)).expand((m, n, d))
-  return total(hot.where(table.reshape((1, n, d)).expand((m, n, d)), 0.0), 1).reshape((m, d))
 
 
 def windows(x: UOp, k: int) -> UOp:
@@ -95,27 +58,6 @@ def conv(x: UOp, w: UOp) -> UOp:
 
 def loads(kernel: UOp) -> int:
   return sum(u.op is Ops.LOAD for u in kernel.toposort)
-
-
-@pytest.fixture
-def run(execute: Execute, evaluate: Evaluate) -> Run:
-  def check(*values: UOp, top: int = 5) -> list[str]:
-    roots = [v if v.op is Ops.AFTER else stored(v) for v in values]
-    sink = UOp.sink(*roots)
-    random, memory = np.random.default_rng(0), {}
-    for u in sink.toposort:
-      if u.op is Ops.BUFFER:
-        data = random.integers(0, top, u.arg[1]) if u.dtype.kind == "int" else random.standard_normal(u.arg[1])
-        memory[u] = data.astype(u.dtype.name)
-    wanted = [evaluate(root, memory) for root in roots]
-    with Context(SPEC=2):
-      linear = schedule(sink)
-    execute(linear, memory)
-    for root, want in zip(roots, wanted, strict=True):
-      np.testing.assert_allclose(memory[root.src[0].base], want.reshape(-1), rtol=1e-4, atol=1e-5)
-    return [call.src[0].arg.name if call.src[0].op is Ops.SINK else "copy" for call in linear.src]
-
-  return check
 
 
 def test_elementwise_chain_is_one_kernel(run: Run) -> None:

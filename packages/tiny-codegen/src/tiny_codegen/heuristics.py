@@ -33,6 +33,7 @@ MAX_NODES = 1200  # of a loop body that has been written out: more costs compile
 UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
 MOST_PIECES = 16
+RUN = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 
@@ -260,8 +261,21 @@ class Chooser(ContractionChooser):
     movable = [r for place, r in enumerate(common) if self._movable(r, frozenset(common[:place]), nodes)]
     long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -int(r.src[0].vmax))
     for loop in long:
+      if (piece := self._piece(loop)) and self.take(
+        Opt(OptOps.SPLIT, loop.arg[0], piece), Opt(OptOps.THREAD, loop.arg[0], 0)
+      ):
+        return
       if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], self.blocks.get(loop.arg[0], 0))):
         return
+
+  def _piece(self, loop: UOp) -> int:
+    """How many iterations of a loop inside of one that runs in order stay inside of it, so that a thread that goes
+    through all of those has a run of memory in each; 0: the loop is not inside of one, or too short."""
+    order = self.root.src[0].src[1:]
+    size = extent(loop)
+    if size is None or not any(kind(r) is AxisType.ORDER for r in order[: order.index(loop)]):
+      return 0
+    return next((n for n in range(RUN, size) if size % n == 0), 0)
 
   @staticmethod
   def _movable(loop: UOp, before: frozenset[UOp], nodes: tuple[UOp, ...]) -> bool:

@@ -125,14 +125,16 @@ def _part(term: UOp) -> tuple[int, UOp | None]:
 def _digit(loop: UOp, parts: list[tuple[int, UOp | None]], known: Bounds) -> Digit | None:
   own = [factor for factor, value in parts if value is loop]
   others = [(factor, value) for factor, value in parts if value is not loop]
-  if len(own) != 1 or own[0] <= 0 or any(value is not None and loop in value.ranges for _, value in others):
+  if len(own) != 1 or own[0] <= 0:
     return None
   step = own[0]
   low, high, group = 0, 0, 0
   for factor, value in others:
     if value is not None and abs(factor) > step * loop.vmax:
-      group = math.gcd(group, factor)
+      group = math.gcd(group, factor)  # whatever the value is, also one that depends on the counter
       continue
+    if value is not None and loop in value.ranges:
+      return None
     least, most = (factor, factor) if value is None else known.of(value, factor)
     low, high = low + least, high + most
   if low < 0 or high >= step or (group and step * int(loop.vmax) + high >= group):

@@ -26,7 +26,7 @@ def _times(value: UOp, count: UOp) -> UOp | None:
   return tidy(value * tidy(UOp(Ops.CAST, value.dtype, (count,))))
 
 
-def _gate_loads(value: UOp, old: set[UOp], valid: UOp) -> UOp:
+def gate_loads(value: UOp, old: set[UOp], valid: UOp) -> UOp:
   """`value` with `valid` added to the gate of each load that is not in `old`."""
   changes: dict[UOp, UOp] = {}
   for u in value.toposort:
@@ -42,11 +42,11 @@ def _pick(value: UOp, k: UOp, place: Interval) -> UOp:
   inside = simplify(together([(place.point < 0).logical_not(), place.point < k.src[0]]))
   conditions = together(place.valid)
   # the conditions may load at k as well
-  met = _gate_loads(conditions.substitute({k: place.point}), {*conditions.toposort, *place.point.toposort}, inside)
+  met = gate_loads(conditions.substitute({k: place.point}), {*conditions.toposort, *place.point.toposort}, inside)
   valid = simplify(met & inside)
   chosen = value.substitute({k: place.point})
   if k in value.ranges:
-    chosen = _gate_loads(chosen, {*value.toposort, *place.point.toposort}, valid)
+    chosen = gate_loads(chosen, {*value.toposort, *place.point.toposort}, valid)
   return tidy(valid.where(chosen, UOp.const(value.dtype, 0)))
 
 

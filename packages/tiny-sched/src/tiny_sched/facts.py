@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import count
 
-from tiny_sched.index import known, largest_size
+from tiny_sched.index import known, largest, largest_size
+from tiny_sched.scatter import pays, scatter_of
 from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View, view_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
@@ -35,8 +37,9 @@ class Facts:
   """Of the expression from a node down to memory, to values that surely get memory, and to reductions.
 
   `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones.
-  `positional`: an element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE that
-  needs no loop. `contraction`: a REDUCE that uses each thing it reads many times over, like a matrix product.
+  `positional`: an element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE
+  that needs no loop. `scattered`: the axes along which each term of a REDUCE goes to one element, where that pays.
+  `contraction`: a REDUCE that uses each thing it reads many times over, like a matrix product.
   """
 
   leaves: frozenset[UOp] | None
@@ -46,6 +49,7 @@ class Facts:
   positional: bool = False
   closed: bool = False
   contraction: bool = False
+  scattered: tuple[int, ...] = ()
 
   @property
   def loads(self) -> int:
@@ -92,8 +96,9 @@ def is_contraction(reduce: UOp, below: Facts) -> bool:
   return largest_size(reduce.src[0].shape) >= REUSE * max(read, 1)
 
 
-def is_closed_form(u: UOp, ends: Callable[[UOp], bool]) -> bool:
-  """Whether the loops of a sum vanish: lowers the expression below it, down to `ends`, and looks."""
+def lowered(u: UOp, ends: Callable[[UOp], bool]) -> tuple[UOp, tuple[UOp, ...], Step] | None:
+  """(value, position, first step) of an element of a REDUCE, its expression lowered down to `ends`; None where that is
+  too long."""
   ids = count()
 
   def new_range(size: int | UOp) -> UOp:
@@ -111,7 +116,7 @@ def is_closed_form(u: UOp, ends: Callable[[UOp], bool]) -> bool:
       continue
     if need not in steps:
       if len(steps) > _TRIAL_NODES:
-        return False
+        return None
       at_end = need.node is not u and ends(need.node)
       steps[need] = None if at_end else step(need.node, need.index, need.gate, new_range)
     todo = steps[need]
@@ -124,7 +129,22 @@ def is_closed_form(u: UOp, ends: Callable[[UOp], bool]) -> bool:
       values[need] = todo.build([values[n] for n in todo.needs])
     stack.pop()
   opened = steps[root]
-  return opened is not None and not any(r in set(values[root].toposort) for r in opened.ranges)
+  return None if opened is None else (values[root], index, opened)
+
+
+def is_closed_form(value: UOp, opened: Step) -> bool:
+  """Whether the loops of a sum have vanished."""
+  return not any(r in set(value.toposort) for r in opened.ranges)
+
+
+def scattered_axes(u: UOp, value: UOp, index: tuple[UOp, ...]) -> tuple[int, ...]:
+  """The axes along which each term of a REDUCE goes to one element; none where that does not pay."""
+  found = scatter_of(value, [i for i in index if i.op is Ops.RANGE])
+  if found is None:
+    return ()
+  axes = tuple([axis for axis, i in enumerate(index) if i in found.places])
+  terms = math.prod([int(r.src[0].vmax) for r in found.terms])
+  return axes if pays([largest(u.shape[a]) for a in axes], u.shape, terms) else ()
 
 
 def _placeholder(need: Need, slot: int) -> UOp:
@@ -170,9 +190,12 @@ class FactTable:
       return _NOTHING
     below = self.seen[u.src[0]]
     if u.op is Ops.REDUCE:
-      if u.arg[0] is Ops.ADD and below.positional and is_closed_form(u, self.ends.__contains__):
+      trial = lowered(u, self.ends.__contains__) if below.positional else None
+      if trial is not None and u.arg[0] is Ops.ADD and is_closed_form(trial[0], trial[2]):
         return Facts(below.leaves, min(below.alu + 8, _ALU_CAP), below.heavy, below.below, True, True)
-      return Facts(self.end(u).leaves, below=Below.FULL, contraction=is_contraction(u, below))
+      axes = () if trial is None else scattered_axes(u, trial[0], trial[1])
+      contracts = not axes and is_contraction(u, below)
+      return Facts(self.end(u).leaves, below=Below.FULL, contraction=contracts, scattered=axes)
     if u.op is Ops.EXPAND:
       return below if below.below is not Below.FULL else self.expanded(below)
     if u.op is Ops.PAD:
@@ -181,6 +204,10 @@ class FactTable:
     if u.op in GroupOp.Movement or u.op in GroupOp.Identity:
       return below
     return self.combine(u)
+
+  def scattered(self, u: UOp) -> tuple[int, ...]:
+    """The axes along which each term of a REDUCE goes to one element; none of any other node."""
+    return self.facts[u].scattered if u.op is Ops.REDUCE else ()
 
   def expanded(self, below: Facts) -> Facts:
     return Facts(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)

@@ -9,7 +9,7 @@ from tiny_sched.merge_loops import merge_loops
 from tiny_sched.simple import remembered
 from tiny_sched.split_loops import split_loops
 from tiny_sched.units import Place, Unit
-from tiny_uop import AxisType, GroupOp, KernelInfo, Ops, UOp
+from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, UOp
 from tiny_uop.records import dataclass
 
 
@@ -82,6 +82,8 @@ def _extent(r: UOp) -> str:
 def _name(nodes: tuple[UOp, ...], loops: tuple[UOp, ...], reduces: list[UOp]) -> str:
   """`elementwise_64x32`, `reduce_64x32_r128`, or `fill_16` for what reads nothing."""
   sizes = "x".join([_extent(r) for r in loops]) or "1"
+  if any(isinstance(u.arg, Accumulate) for u in nodes):
+    return f"scatter_{sizes}"
   if reduces:
     return f"reduce_{sizes}_r{'x'.join([_extent(r) for r in reduces])}"
   if not any(u.op is Ops.LOAD for u in nodes):

@@ -112,7 +112,7 @@ def _plain(place: Place) -> Place:
 
 def _task(unit: Unit) -> Task | None:
   """None for copies, given kernels, and for sums of products of operands that several results share."""
-  if unit.body is None or unit.given:
+  if unit.body is None or unit.given or unit.first is not None:
     return None
   unit = _one_slot_each(unit, unit.body)
   body = unit.body

@@ -85,6 +85,8 @@ def _writers(units: Sequence[Unit]) -> dict[UOp, Unit]:
 
 def _needed(unit: Unit, writers: dict[UOp, Unit], histories: Histories) -> Iterator[Unit]:
   """Units whose results this one reads or overwrites (read after write, write after write)."""
+  if unit.first is not None:
+    yield unit.first
   for place in unit.read:
     wanted = (place.base,) if place.base.op is not Ops.BUFFER else () if place.version is None else place.version.last
     yield from [writers[w] for w in wanted if w in writers]

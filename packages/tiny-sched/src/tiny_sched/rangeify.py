@@ -8,6 +8,7 @@ its value mentions no other loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tiny_sched.cut import Demand, materialise
@@ -16,6 +17,7 @@ from tiny_sched.history import Histories, Version
 from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never
 from tiny_sched.memory import ALIGNMENT
 from tiny_sched.movement import source_index
+from tiny_sched.scatter import is_plain, scatter_of
 from tiny_sched.simple import simplify
 from tiny_sched.steps import Need, Step, step
 from tiny_sched.units import Place, Unit
@@ -115,6 +117,7 @@ class Rangeify:
     unit = Unit(len(self.units), root, device, store, [place], loops, next_range=len(loops))
     self.units.append(unit)
     self.roots.setdefault(root if store is None else store, []).append(unit)
+    unit.scatters = bool(self.table.scattered(root))
     if store is None:
       self.expand(root, (unit.number, loops, None), Demand(unit.number, loops, frozenset(real), real))
     else:
@@ -230,10 +233,22 @@ class Rangeify:
     if u in self.forced or u.op in (Ops.COPY, Ops.CONTIGUOUS):
       return True
     facts = self.table.facts[u]
+    if self.table.scattered(u):
+      return not self.scatters_directly(u, list(demands.values()))
     first = next(iter(demands.values()), None)
     loops = () if first is None else tuple([r for r in self.units[first.kernel].loops if r is not ZERO])
     contracts = first is not None and self.units[first.kernel].contracts
     return materialise(u, facts, demands.values(), loops, contracts)
+
+  def scatters_directly(self, u: UOp, demands: list[Demand]) -> bool:
+    """Whether the kernel that wants a scattered sum does nothing but put it in its place."""
+    if len(demands) != 1 or not is_plain(demands[0].index):
+      return False
+    unit, node = self.units[demands[0].kernel], self.units[demands[0].kernel].root
+    while node.op in _ARRANGED:
+      node = node.src[0]
+    unit.scatters = node is u
+    return unit.scatters
 
   def split_home(self, u: UOp, demands: dict[Key, Demand]) -> None:
     """The STORE that is the home computes the value; all others load it."""
@@ -267,6 +282,10 @@ class Rangeify:
     done = step(u, index, gate, self.units[kernel].new_range)
     self.steps.setdefault(u, {})[key] = done
     inner = (*demand.placed, *done.ranges) if done.ranges else demand.loops
+    if (axes := self.table.scattered(u)) and self.units[kernel].scatters:
+      # what is scattered is computed for each term, not for each place
+      places = {index[a] for a in axes}
+      inner = tuple([r for r in inner if r not in places])
     for need in done.needs:
       self.demand(need, kernel, inner)
 
@@ -337,7 +356,19 @@ class Rangeify:
       offset = self.offset_in(unit.store.src[0], unit.loops)
     pointer = UOp.param(0, place.pointer)
     loops = [r for r in unit.loops if r is not ZERO]
+    if unit.scatters and (scatter := scatter_of(value, loops)) is not None:
+      self.scatter(unit, scatter.bodies(pointer, simplify(as_uop(offset)), loops))
+      return
     unit.body = pointer.index(simplify(as_uop(offset))).store(value).end(*loops)
+
+  def scatter(self, unit: Unit, bodies: tuple[UOp, UOp]) -> None:
+    """Two kernels for a unit: one fills the memory, the unit itself accumulates there, and so reads it as well."""
+    place = unit.places[0]
+    fill = Unit(len(self.units), unit.root, unit.device, None, [place], unit.loops, body=bodies[0])
+    self.units.append(fill)
+    unit.first, unit.body = fill, bodies[1]
+    version = None if unit.store is None else self.histories.after(unit.store)
+    unit.places.append(replace(place, version=version))
 
 
 def repeats(expand: UOp, index: Index) -> bool:
@@ -357,6 +388,7 @@ def is_reinterpretation_between(target: UOp) -> bool:
   return False
 
 
+_ARRANGED = frozenset({Ops.RESHAPE, Ops.PERMUTE, *GroupOp.Identity})
 _IN_PLACE = GroupOp.Movement - {Ops.PAD, Ops.EXPAND}
 _NOT_VALUES = frozenset({Ops.SINK, Ops.DEVICE, Ops.STORE})
 _EMPTY: dict[Key, UOp] = {}

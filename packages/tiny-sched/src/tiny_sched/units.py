@@ -38,6 +38,7 @@ class Place:
 class Unit:
   """One call to be: a kernel, or a copy. `places[0]` is written; `store` is its STORE, None for a temporary.
 
+  One that `scatters` accumulates in memory that the unit `first` has filled, and reads it for that.
   A kernel that is `given` has the memory of its PARAMs in `places`, and may write several; `more` are the other STOREs.
   """
 
@@ -54,6 +55,8 @@ class Unit:
   contracts: bool = False
   given: bool = False
   more: tuple[UOp | None, ...] = ()
+  scatters: bool = False
+  first: Unit | None = None
 
   @property
   def stores(self) -> tuple[UOp | None, ...]:

@@ -18,8 +18,9 @@ class ScatterMixin(IndexMixin):
 
   __slots__ = ()
 
-  def scatter_operands(self, dim: int, index: Self, src: Operand) -> tuple[Self, Self, Self]:
-    """(self, src, hot) with `dim` last: hot `(…, size, count)` says whether position p takes element k."""
+  def scatter_operands(self, dim: int, index: Self, src: Operand) -> tuple[Self, Self]:
+    """(src, hot): `hot`, of shape (…, size, count, …) with `dim` in two, says whether position p takes element k. The
+    scheduler goes from k to p then where there are many of both, and not through all pairs."""
     axis = normalize_axis(dim, self.ndim)
     values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)
     if index.ndim != self.ndim or values.ndim != self.ndim:
@@ -38,11 +39,14 @@ class ScatterMixin(IndexMixin):
     wide = index.as_dtype(index_dtype(index.dtype, size))
     wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
     typed = self.wrap(values.uop, values.requires_grad, values.history)
-    v = typed.shrink([(0, s) for s in index.shape]).transpose(axis, -1)
-    hot = wide.transpose(axis, -1).unsqueeze(-2) == self.count_up(size, wide.dtype).unsqueeze(-1)
+    v = typed.shrink([(0, s) for s in index.shape])
+    places = self.count_up(size, wide.dtype).reshape([size if i == axis else 1 for i in range(self.ndim + 1)])
+    hot = wide.unsqueeze(axis) == places
     # other axes of self may be longer than those of the index
-    around = [(0, int(s) - int(i)) for s, i in zip(self.transpose(axis, -1).shape[:-1], v.shape[:-1], strict=True)]
-    return self.transpose(axis, -1), v.pad_zeros([*around, (0, 0)]), hot.pad_zeros([*around, (0, 0), (0, 0)])
+    around = [
+      (0, 0 if k == axis else int(s) - int(i)) for k, (s, i) in enumerate(zip(self.shape, v.shape, strict=True))
+    ]
+    return v.pad_zeros(around), hot.pad_zeros([*around[:axis], (0, 0), *around[axis:]])
 
   def scatter(self, dim: int, index: Self, src: Operand, reduce: str | None = None) -> Self:
     """A copy with `out[index[i][j]][j] = src[i][j]` (for dim 0); of several values for a position the last counts.
@@ -58,17 +62,18 @@ class ScatterMixin(IndexMixin):
       values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)
       typed = self.wrap(values.uop, values.requires_grad, values.history)
       return self.scatter_reduce(dim, index, typed, "sum" if reduce == "add" else "prod")
-    x, v, hot = self.scatter_operands(dim, index, src)
-    return x.write_hot(v, hot).transpose(normalize_axis(dim, self.ndim), -1)
+    return self.write_hot(*self.scatter_operands(dim, index, src), normalize_axis(dim, self.ndim))
 
-  def write_hot(self, values: Self, hot: Self) -> Self:
-    """`self` `(…, size)` with values `(…, count)` written where `hot` `(…, size, count)` says; the last one counts."""
-    if hot.shape[-1] == 0:
+  def write_hot(self, values: Self, hot: Self, axis: int = -1) -> Self:
+    """`self` `(…, size, …)` with values `(…, count, …)` along `axis` written where `hot` `(…, size, count, …)` says;
+    the last one counts. Axes in front may be missing from hot."""
+    axis = normalize_axis(axis, self.ndim)
+    along = hot.ndim - self.ndim + axis
+    if hot.shape[along] == 0:
       return self
-    number = hot.along(hot.ndim - 1) + 1
-    last = hot.where(number, 0).max(-1, keepdim=True)
-    written = (hot & (number == last)).where(values.unsqueeze(-2), 0).sum(-1, dtype=self.dtype)
-    return (last.squeeze(-1) > 0).where(written, self)
+    last = hot.where(hot.along(along) + 1, 0).max(along)
+    every = values.broadcast_to((*self.shape[:axis], values.shape[axis], *self.shape[axis + 1 :]))
+    return (last > 0).where(every.gather(axis, (last - 1).broadcast_to(self.shape)), self)
 
   def scatter_reduce(self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True) -> Self:
     """A copy in which each position combines all values that name it (and, with `include_self`, its own).
@@ -80,30 +85,30 @@ class ScatterMixin(IndexMixin):
     if not self.ndim:
       place, values = (t.reshape((t.numel(),)) for t in (index, src))
       return self.reshape((1,)).scatter_reduce(dim, place, values, reduce, include_self).reshape(())
-    x, v, hot = self.scatter_operands(dim, index, src)
     axis = normalize_axis(dim, self.ndim)
-    if hot.shape[-1] == 0:
+    v, hot = self.scatter_operands(axis, index, src)
+    if hot.shape[axis + 1] == 0:
       return self
-    named = hot.any(-1)
-    v = v.unsqueeze(-2)
+    v = v.unsqueeze(axis)
     if reduce in ("amax", "amin"):
       flip = reduce == "amin"
-      x_, v_ = (x.opposite(), v.opposite()) if flip else (x, v)
-      most = hot.where(v_, dtypes.min(self.dtype)).max(-1)
+      x_, v_ = (self.opposite(), v.opposite()) if flip else (self, v)
+      most = hot.where(v_, dtypes.min(self.dtype)).max(axis + 1)
       combined = x_.maximum(most) if include_self else most
       combined = combined.opposite() if flip else combined
     elif reduce == "prod":
-      total = hot.where(v, one_of(self)).prod(-1, dtype=self.dtype)
-      combined = x * total if include_self else total
+      total = hot.where(v, one_of(self)).prod(axis + 1, dtype=self.dtype)
+      combined = self * total if include_self else total
     else:
-      total = hot.where(v, 0).sum(-1, dtype=self.dtype)
-      combined = x.alu(Ops.ADD, total) if include_self else total
+      total = hot.where(v, 0).sum(axis + 1, dtype=self.dtype)
+      combined = self.alu(Ops.ADD, total) if include_self else total
       if reduce == "mean":
-        count = hot.sum(-1) + (1 if include_self else 0)
+        count = hot.sum(axis + 1) + (1 if include_self else 0)
         count = count.eq(0).where(1, count)
         combined = combined.div(count) if dtypes.is_float(self.dtype) else combined.floordiv(count)
         combined = combined.as_dtype(self.dtype)
-    return named.where(combined, x).transpose(axis, -1)
+    # with self included, what no index names has been combined with what changes nothing
+    return combined if include_self else hot.any(axis + 1).where(combined, self)
 
 
 def one_of(x: TensorBase) -> Scalar:
