@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tiny_codegen.loops import clauses, in_order, terms
 from tiny_uop import Accumulate, Ops, UOp, stored_to
+from tiny_uop.records import dataclass
 
 Digit = tuple[int, int]
 """(s, G): the counter is `address % G // s`, or `address // s` where G is 0."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tiny_sched.collapse import gate_loads
 from tiny_sched.conditions import conjuncts, interval_of, together
 from tiny_sched.index import ZERO, largest_size
 from tiny_sched.simple import simplify
 from tiny_uop import AxisType, Ops, Shape, UOp, dtypes
+from tiny_uop.records import dataclass
 
 LEAST_PLACES = 32
 LEAST_WORK = 1 << 16
