@@ -223,6 +223,8 @@ def test_kernels_that_are_none() -> None:
     bad(lambda x: UOp.group(), (4,))
   with pytest.raises(ValueError, match="reads tensor 0, which it writes"):
     bad(lambda out: out[0].store(out[1].load()), (4,))
+  with pytest.raises(ValueError, match="reads tensor 0, which it writes"):
+    bad(lambda out: out[0].accumulate(Ops.ADD, 1.0), (4,))
   with pytest.raises(IndexError, match=r"1 indices for the 2 axes of shape \(2, 2\)"):
     bad(lambda out: out[0].store(1.0), (2, 2))
   with pytest.raises(ValueError, match=r"tensor 0 has shape \(0,\)"):
@@ -262,3 +264,19 @@ def test_the_graph_shows_it() -> None:
   graph = times(point(2), point(2)).graph()
   (call,) = [u for u in graph.toposort if u.op is Ops.CALL]
   assert call.src[0].arg.name == "product" and Ops.CUSTOM_GRADIENT not in {u.op for u in graph.toposort}
+
+
+def histogram(bins: Memory, numbers: Memory) -> UOp:
+  i, n = UOp.range(bins.size, 0), UOp.range(numbers.size, 1)
+  empty = bins.after(bins.flat(i).store(0).end(i))
+  place = numbers.flat(n).load().cast(dtypes.index)
+  return empty.flat(place, gate=place < bins.size).accumulate(Ops.ADD, 1).end(n)
+
+
+def test_a_kernel_that_accumulates() -> None:
+  def count(numbers: Tensor) -> Tensor:
+    return Tensor.empty(4, dtype=dtypes.int32).custom_kernel(numbers, fxn=histogram)[0]
+
+  rows = [[3, 1, 3, 0], [0, 0, 9, 2]]
+  assert count(Tensor(rows[0])).tolist() == [1, 1, 0, 2]
+  assert vmap(count)(Tensor(rows)).tolist() == [[1, 1, 0, 2], [2, 0, 1, 0]]

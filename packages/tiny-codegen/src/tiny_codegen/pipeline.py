@@ -47,6 +47,7 @@ from tiny_uop import (
   dtypes,
   graph_rewrite,
   print_uop,
+  reads_what_was_there,
   simplify,
   spec,
 )
@@ -325,7 +326,7 @@ def program_info(linear: UOp, target: str) -> ProgramInfo:
   """How a program is called: its buffers by slot and its variables by name."""
   nodes = linear.toposort
   written = {_base(u.src[0]) for u in nodes if u.op is Ops.STORE}
-  read = {_base(u.src[0]) for u in nodes if u.op is Ops.LOAD or isinstance(u.arg, Accumulate)}
+  read = {_base(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
   params = []
   for u in sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg)):
     assert isinstance(u.dtype, PtrDType)

@@ -14,6 +14,7 @@ from tiny_tensor.base import TensorBase, together
 from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.differentiation import GradientMixin
 from tiny_uop import (
+  Accumulate,
   AxisType,
   DType,
   KernelInfo,
@@ -36,9 +37,10 @@ class Memory:
   """What a function that makes a kernel gets for each Tensor: its elements in row-major order.
 
   `shape`, `dtype`, `size` (elements) are the Tensor's; `pointer` is the PARAM. `memory[i, j]`, with one index (a number
-  or a UOp) per axis, is the INDEX of an element: `.load()` reads it, `.store(value)` writes it. `memory.flat(i)` counts
-  elements through; both take a `gate`, a bool UOp where it does not hold nothing is read or written. `after(effects…)`
-  is the memory once effects of the kernel have happened, for reading what it has written.
+  or a UOp) per axis, is the INDEX of an element: `.load()` reads it, `.store(value)` writes it, and
+  `.accumulate(op, value)` combines it with a value. `memory.flat(i)` counts elements through; both take a `gate`, a
+  bool UOp where it does not hold nothing is read or written. `after(effects…)` is the memory once effects of the kernel
+  have happened, for reading what it has written.
   """
 
   def __init__(self, pointer: UOp, shape: tuple[int, ...], dtype: DType) -> None:
@@ -149,7 +151,8 @@ def check_kernel(kernel: UOp, name: str, count: int) -> None:
   if unused := set(range(count)) - params.keys():
     raise ValueError(f"custom kernel {name!r} neither reads nor writes tensor {min(unused)} of the {count} given")
   for u in kernel.walk():
-    if u.op is Ops.LOAD and u.src[0].src[0].op is Ops.PARAM and u.src[0].src[0].arg in written:
+    reads = u.op is Ops.LOAD or isinstance(u.arg, Accumulate)
+    if reads and u.src[0].src[0].op is Ops.PARAM and u.src[0].src[0].arg in written:
       raise ValueError(
         f"custom kernel {name!r} reads tensor {u.src[0].src[0].arg}, which it writes: a result has no contents before. "
         "Pass them as another tensor; read what the kernel itself has written through after(effects…)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tiny_uop.args import KernelInfo
+from tiny_uop.args import Accumulate, KernelInfo
 from tiny_uop.dtype import PtrDType
 from tiny_uop.ops import Ops
 
@@ -28,6 +28,17 @@ def stored_to(store: UOp) -> UOp:
   while memory.op in (Ops.INDEX, Ops.AFTER):
     memory = memory.src[0]
   return memory
+
+
+def reads_what_was_there(access: UOp) -> bool:
+  """Whether a LOAD, or a STORE that accumulates, may come to contents from before the kernel: not where its memory
+  comes AFTER an effect of the kernel itself, which has filled it."""
+  memory = access.src[0]
+  while memory.op in (Ops.INDEX, Ops.AFTER):
+    if memory.op is Ops.AFTER and any(s.op is not Ops.RANGE and s.dtype.kind == "void" for s in memory.src[1:]):
+      return False
+    memory = memory.src[0]
+  return access.op is Ops.LOAD or isinstance(access.arg, Accumulate)
 
 
 def written_params(kernel: UOp) -> set[int]:

@@ -6,7 +6,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Measure
 from tiny_runtime.errors import CompileError
 from tiny_runtime.ref.generate import Unsupported, generate
-from tiny_uop import Accumulate, GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop
+from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop, reads_what_was_there
 
 
 class RefCompiler:
@@ -45,7 +45,7 @@ def parameters(kernel: UOp) -> tuple[ParamInfo, ...]:
   """The kernel's buffers in slot order."""
   nodes = kernel.toposort
   written = {pointer_of(u.src[0]) for u in nodes if u.op is Ops.STORE}
-  read = {pointer_of(u.src[0]) for u in nodes if u.op is Ops.LOAD or isinstance(u.arg, Accumulate)}
+  read = {pointer_of(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
   found = sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg))
   result = []
   for u in found:
