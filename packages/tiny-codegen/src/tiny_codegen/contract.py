@@ -14,7 +14,7 @@ from tiny_codegen.sharing import best_sharing
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, row_by_row
 from tiny_codegen.tiling import dot_cycles
-from tiny_uop import AxisType, Opt, OptOps
+from tiny_uop import AxisType, Opt, OptOps, simplify
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ContractionChooser(Choices):
   def _fits(self) -> bool:
     """Whether what is to be packed fits into near memory, of which the tiling has only an estimate."""
     try:
-      lower_stage(self.root, self.capabilities)
+      lower_stage(simplify(self.root), self.capabilities)  # as the passes will have it: they find it made
     except KernelError:
       return False
     return True

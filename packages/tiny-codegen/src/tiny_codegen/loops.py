@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
+from tiny_uop import AxisType, Ops, UOp, dtypes
+from tiny_uop.symbolic import simplify_substituted
 
 CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 OUTPUT = frozenset({AxisType.LOOP, AxisType.THREAD, AxisType.GLOBAL, AxisType.LOCAL, AxisType.UPCAST})
@@ -114,25 +115,19 @@ def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
 def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
   """Substitute values for loops, and simplify what changed."""
   loops = frozenset(changes)
-  done = dict(changes)
   # what is inside none of the loops stays as it is, and need not be looked at
-  for node in root.walk(lambda u: u not in loops and not loops.isdisjoint(u.ranges)):
-    if node not in done:
-      new = node if loops.isdisjoint(node.ranges) else node.with_src(tuple([done[s] for s in node.src]))
-      moved = _dependencies_that_are_loops(new)
-      done[node] = new if moved is None else moved
-  return simplify(done[root])
+  return simplify_substituted(root, changes, lambda u: not loops.isdisjoint(u.ranges), _dependencies_that_are_loops)
 
 
-def _dependencies_that_are_loops(u: UOp) -> UOp | None:
+def _dependencies_that_are_loops(u: UOp) -> UOp:
   """AFTER and BARRIER name the loops they are in: a value that has taken a loop's place says which loops these are
   now.
   """
   if u.op is not Ops.AFTER and u.op is not Ops.BARRIER:
-    return None
+    return u
   kept = 1 if u.op is Ops.AFTER else 0
   if all(s.op is Ops.RANGE or s.dtype.kind != "index" for s in u.src[kept:]):
-    return None
+    return u
   dependencies: dict[UOp, None] = {}
   for s in u.src[kept:]:
     is_value = s.op is not Ops.RANGE and s.dtype.kind == "index"

@@ -37,6 +37,7 @@ class Regions:
     self._outside: dict[UOp, set[UOp]] = {}
     self._ends: dict[UOp, list[UOp]] = {}
     self._inside: dict[UOp, UOp] = {}
+    self._homes: dict[frozenset[UOp], Region] = {}
     for u in root.toposort:
       if u.op is Ops.RANGE:
         self._outside.setdefault(u, set()).update(u.src[0].ranges)
@@ -91,7 +92,9 @@ class Regions:
       parent = self.of_loop[u.src[1]].parent
       assert parent is not None
       return parent
-    around = [self.of_loop[r] for r in u.ranges]
+    loops = u.ranges
     if (loop := self._inside.get(u)) is not None:
-      around.append(self.of_loop[loop])
-    return self._innermost(around, repr(u))
+      loops |= {loop}
+    if (found := self._homes.get(loops)) is None:
+      found = self._homes[loops] = self._innermost([self.of_loop[r] for r in loops], repr(u))
+    return found

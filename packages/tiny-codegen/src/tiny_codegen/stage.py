@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_
 
 from tiny_codegen.errors import KernelError
@@ -91,13 +91,13 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   """The kernel without STAGE."""
   threads = thread_axes(root) if capabilities.has_local else []
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
-  gates = [] if capabilities.has_local else stored_gates(root)
+  gates = () if capabilities.has_local else tuple(stored_gates(root))
   tiles: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
-      tile = Tile.of(new, loop_id, capabilities, gates=gates)
+      tile = _tile_of(new, loop_id, capabilities, gates)
       if (same := tile.canonical()) not in tiles:
         tiles[same] = tile.fill(alloc_id, capabilities, threads)
         loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
@@ -106,6 +106,12 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
       new = shared_fill(new, threads)
     done[u] = new
   return done[root]
+
+
+@lru_cache(maxsize=8)
+def _tile_of(stage: UOp, loop_id: int, capabilities: Capabilities, gates: tuple[UOp, ...]) -> Tile:
+  """`Tile.of`, which is asked twice for each STAGE: whether it fits, and when the kernel is lowered."""
+  return Tile.of(stage, loop_id, capabilities, gates=gates)
 
 
 def keep_tiles(

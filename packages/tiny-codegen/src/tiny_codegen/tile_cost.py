@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
@@ -59,9 +60,23 @@ CACHE_LINE, NEIGHBOURS = 64, 64
 NEAR = 4  # elements: of a step so small, every line is read
 
 
+def of_loops(compute: Callable[[Plan], float]) -> Callable[[Plan], float]:
+  """A figure of a Plan that is the same for all sizes: computed once for a choice of loops."""
+  name = compute.__name__
+
+  @wraps(compute)
+  def found(plan: Plan) -> float:
+    known = plan.known
+    if name not in known:
+      known[name] = compute(plan)
+    return known[name]
+
+  return found
+
+
 @dataclass(frozen=True)
 class Plan:
-  """One size of register tile over one choice of loops."""
+  """One size of register tile over one choice of loops. `known` is what plans over the same loops share."""
 
   c: Contraction
   target: Capabilities
@@ -72,9 +87,12 @@ class Plan:
   width: int
   vectors: int
   rows: int
+  known: dict[str, float]
 
-  def tilings(self) -> Iterator[Tiling]:
-    """Its tilings, one for each way to read the operands that fits."""
+  def tilings(self, most: float = math.inf) -> Iterator[Tiling]:
+    """Its tilings, one for each way to read the operands that fits. Of those with more cycles than `most` some may be
+    left out.
+    """
     lanes, size = self.width * self.vectors, int(self.lane_loop.src[0].vmax)
     registers = self.rows * self.vectors + self.vectors + 1
     if registers > self.target.vector_registers or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
@@ -82,10 +100,12 @@ class Plan:
     if self.rows > int(self.row_loop.src[0].vmax) or (self.rows > MANY and not divides(self.row_loop, self.rows)):
       return
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
+      if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
+        continue
       for panels in self._panels(lanes_from):
         packing = self._packing(lanes_from, rows_from, panels)
         if packing is not None:
-          cycles = self._computing(lanes_from, rows_from) + packing + self._again(rows_from, panels)
+          cycles = computing + packing + self._again(rows_from, panels)
           # pieces of a row follow each other only after those of the other rows of a block
           cycles += self._storing(PANELS - 1 if rows_from is Rows.BLOCK else panels)
           yield Tiling(
@@ -188,14 +208,12 @@ class Plan:
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
     """Cycles for filling near memory; None where it does not fit, or is for nothing."""
-    if not self._possible(lanes_from, rows_from):
-      return None
     room = self.target.shared_memory_bytes
     cycles, near = 0.0, 0.0
     if lanes_from is not Lanes.DIRECT:
       if any(extent(r) is None for r in self.summed):
         return None
-      cycles += self._moved(self.lanes_of) * self._moving(self.lanes_of, self.lane_loop)
+      cycles += self._moved(self.lanes_of) * self._moving_lanes()
       if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
         cycles += 2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / CACHE_LINE * LINE
       together = PANELS if rows_from is Rows.BLOCK else panels
@@ -222,7 +240,7 @@ class Plan:
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
-      filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving(self.rows_of, self.row_loop))
+      filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving_rows())
       filling *= self._computed(self.rows_of)
       filling += self._reading(self.rows_of, self.row_loop, self.rows)
       panels_passed = 1.0 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels
@@ -235,7 +253,8 @@ class Plan:
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
     return cycles if near <= room else None
 
-  def _others(self) -> int:
+  @of_loops
+  def _others(self) -> float:
     """Iterations of the loops around that move only the lanes' operand, but for the one with the lanes."""
     return math.prod(int(r.src[0].vmax) for r in self.c.own_loops(self.lanes_of) if r is not self.lane_loop)
 
@@ -253,10 +272,12 @@ class Plan:
     outside = min(max(nbytes / self.target.caches.second - WHOLE, 0.0) / (1.0 - WHOLE), 1.0)
     return 1.0 + outside * (FAR - 1.0)
 
+  @of_loops
   def _overlap(self) -> float:
     """How often the windows of the rows' operand read an element."""
     return max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
 
+  @of_loops
   def _image_bytes(self) -> float:
     images = int(self.outermost.src[0].vmax)
     return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
@@ -276,6 +297,14 @@ class Plan:
       return TURN
     gated = any(len(u.src[0].src) > 2 and loop in u.src[0].src[2].ranges for u in operand.loads)
     return GATHER * (BRANCHES if gated and self.target.vector_bits < MASKED_GATHERS else 1.0)
+
+  @of_loops
+  def _moving_lanes(self) -> float:
+    return self._moving(self.lanes_of, self.lane_loop)
+
+  @of_loops
+  def _moving_rows(self) -> float:
+    return self._moving(self.rows_of, self.row_loop)
 
   def _run(self, operand: Operand) -> int:
     """Steps of the sum that are next to each other in an operand, one after the other."""
@@ -314,11 +343,13 @@ class Plan:
     small = self.target.caches.second * SMALL
     return 1.0 if span <= small / 2 else SPREAD if span <= 4 * small else FAR
 
-  def _taps(self) -> int:
+  @of_loops
+  def _taps(self) -> float:
     """Steps of the sum that read the rows of a tile from one cache line, more or less."""
     near = CACHE_LINE // self.rows_of.value.dtype.itemsize
     return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
 
+  @of_loops
   def _window_bytes(self) -> float:
     """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
     loops = {*self.summed, self.row_loop} & self.rows_of.loops
@@ -330,17 +361,29 @@ class Plan:
       span *= int(loop.src[0].vmax)
     return span * 1.25 * self.rows_of.value.dtype.itemsize
 
+  @of_loops
+  def _along_lanes(self) -> bool:
+    """Whether results along the lanes are adjacent."""
+    return self._stored(self.lane_loop)
+
+  @of_loops
+  def _along_rows(self) -> bool:
+    return self._stored(self.row_loop)
+
+  def _stored(self, loop: UOp) -> bool:
+    return stride(self.c.end.src[0].src[0].src[1], loop) == 1
+
   def _storing(self, panels: int) -> float:
     """Cycles for writing the results."""
-    outputs, offset = self.c.outputs, self.c.end.src[0].src[0].src[1]
+    outputs = self.c.outputs
     itemsize, row_size = self.c.reduce.dtype.itemsize, int(self.row_loop.src[0].vmax)
-    if stride(offset, self.lane_loop) == 1:
+    if self._along_lanes():
       # whole lines of what goes past the caches are not read, so that it does not matter where they are
       touched = outputs * itemsize + self.lanes_of.nbytes + self.rows_of.nbytes
       streams = touched > KEPT and self.lanes * itemsize % CACHE_LINE == 0
       piece = int(self.c.outputs) if streams else self.lanes * panels
       return outputs / self.width + self._pieces(outputs, itemsize, piece)
-    if stride(offset, self.row_loop) == 1 and self.rows >= LEAST:
+    if self._along_rows() and self.rows >= LEAST:
       # the tiles of a row follow each other soon enough, and the next row, too
       return outputs * TURNED + self._pieces(outputs, itemsize, max(row_size, NEIGHBOURS))
     return outputs * SCATTER + self._pieces(outputs, itemsize, self.rows)

@@ -28,15 +28,21 @@ LONG_RUN = 16  # steps of a sum that use up a cache line
 
 def best_tiling(contraction: Contraction, capabilities: Capabilities) -> Tiling | None:
   """The tiling with the fewest cycles; None if there is no choice of loops to tile."""
-  return min(_tilings(contraction, capabilities), key=lambda t: t.cycles, default=None)
+  best: Tiling | None = None
+  for plan in _plans(contraction, capabilities):
+    for tiling in plan.tilings(math.inf if best is None else best.cycles):
+      if best is None or tiling.cycles < best.cycles:
+        best = tiling
+  return best
 
 
 def ranked_tilings(contraction: Contraction, capabilities: Capabilities) -> list[Tiling]:
   """All tilings, that of the fewest cycles first."""
-  return sorted(_tilings(contraction, capabilities), key=lambda t: t.cycles)
+  found = [tiling for plan in _plans(contraction, capabilities) for tiling in plan.tilings()]
+  return sorted(found, key=lambda t: t.cycles)
 
 
-def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
+def _plans(c: Contraction, target: Capabilities) -> Iterator[Plan]:
   width = min(target.lanes(u.dtype) for u in (c.reduce, *[o.value for o in c.operands]))
   if width < 2:
     return
@@ -50,8 +56,9 @@ def _tilings(c: Contraction, target: Capabilities) -> Iterator[Tiling]:
     along = any(rows_of.step(r) == 1 and r.src[0].vmax >= LONG_RUN for r in c.reduce.src[1:])
     for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
       for lane_loop in c.own_loops(lanes_of):
+        known: dict[str, float] = {}
         for vectors, rows in itertools.product(sizes, ROWS):
-          yield from Plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows).tilings()
+          yield Plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows, known)
 
 
 def dot_cycles(c: Contraction, target: Capabilities) -> float:

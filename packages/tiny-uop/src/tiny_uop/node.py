@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from weakref import ref
 
@@ -64,6 +65,23 @@ class recursive(cached[T]):
         stack.pop()
     value: T = node.__dict__[name]
     return value
+
+
+def kept(compute: Callable[[UOp], T]) -> Callable[[UOp], T]:
+  """A function of a node whose result the node keeps, as `cached` for modules that are not the node's own. The result
+  must not hold the node itself, which would never be freed then, and nobody may change it.
+  """
+  name = f"{compute.__module__}.{compute.__qualname__}"
+
+  @wraps(compute)
+  def known(node: UOp) -> T:
+    values = node.__dict__
+    if name not in values:
+      values[name] = compute(node)
+    found: T = values[name]
+    return found
+
+  return known
 
 
 class _Entry(ref["Node"]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tiny_uop.context import SPEC
@@ -168,12 +168,16 @@ class _Rewriter:
         stack.append(new)
     return done[root]
 
-
-def _rewritten(
-  root: UOp, table: PatternMatcher, ctx: Any, bottom_up: bool, gate: Callable[[UOp], bool] | None, name: str
-) -> UOp:
-  run = _Rewriter(table, ctx, gate, name)
-  return run.bottom_up(root) if bottom_up else run.top_down(root)
+  def substituted(
+    self, root: UOp, changes: Mapping[UOp, UOp], inside: Callable[[UOp], bool], change: Callable[[UOp], UOp]
+  ) -> UOp:
+    """See `substitute_rewritten`."""
+    done = {node: self.bottom_up(value) for node, value in changes.items()}
+    for node in root.walk(inside):
+      if node not in done:
+        new = change(node.with_src(tuple([done[s] for s in node.src]))) if inside(node) else node
+        done[node] = self.bottom_up(new)
+    return done[root]
 
 
 def graph_rewrite(
@@ -190,11 +194,40 @@ def graph_rewrite(
   its sources. Nodes for which `gate` is false are left as they are, with all that is below them. `ctx` is handed to
   replacements that take a `ctx`. Raises RewriteLoop, which names the rules, when the rules lead back to a node.
   """
+
+  def run(table: PatternMatcher) -> UOp:
+    rewriter = _Rewriter(table, ctx, gate, name)
+    return rewriter.bottom_up(root) if bottom_up else rewriter.top_down(root)
+
+  return _watched(root, table, name, run)
+
+
+def substitute_rewritten(
+  root: UOp,
+  changes: Mapping[UOp, UOp],
+  table: PatternMatcher,
+  inside: Callable[[UOp], bool],
+  change: Callable[[UOp], UOp],
+  name: str = "",
+) -> UOp:
+  """What `graph_rewrite` makes, bottom-up, of a graph with values in the place of nodes: at once, so that what is only
+  substituted is never built.
+
+  `inside` says which nodes have a key of `changes` below them, or are one; the walk goes no further. `change` is asked
+  about each node that has got new sources.
+  """
+  return _watched(
+    root, table, name, lambda table: _Rewriter(table, None, None, name).substituted(root, changes, inside, change)
+  )
+
+
+def _watched(root: UOp, table: PatternMatcher, name: str, run: Callable[[PatternMatcher], UOp]) -> UOp:
+  """`run` with a table, under the eyes of observers and of the spec."""
   if active():
     with span("table", name or "rewrite", root) as work:
-      result = work.gives(_rewritten(root, observed(table, name or "rewrite"), ctx, bottom_up, gate, name))
+      result = work.gives(run(observed(table, name or "rewrite")))
   else:
-    result = _rewritten(root, table, ctx, bottom_up, gate, name)
+    result = run(table)
   if SPEC.value >= 2:
     from tiny_uop import spec
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tiny_uop.dtype import dtypes
+from tiny_uop.node import kept
 from tiny_uop.ops import Ops
 from tiny_uop.symbolic.compare import tighten
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear
@@ -41,12 +42,14 @@ def _unnegated(clause: UOp) -> tuple[UOp, bool]:
   return clause, True
 
 
+@kept
 def _difference(comparison: UOp) -> Linear:
   form = linear(comparison.src[0])
   form.add_form(linear(comparison.src[1]), -1)
   return form
 
 
+@kept
 def _fact(clause: UOp) -> Fact | None:
   clause, holds = _unnegated(clause)
   if (
@@ -58,7 +61,7 @@ def _fact(clause: UOp) -> Fact | None:
   form = _difference(clause)
   if not form.terms:
     return None
-  const, form.const = form.const, 0
+  const, form = form.const, Linear(form.terms)
   if next(iter(form.terms.values())) < 0:  # one sign for x < y and y < x, so that facts about one form meet
     form = Linear({t: -c for t, c in form.terms.items()})
     const, flipped = -const, True
@@ -100,6 +103,7 @@ def facts(conditions: list[UOp]) -> list[Fact] | None:
   return list(merged.values())
 
 
+@kept
 def _residue(clause: UOp) -> Residue | None:
   """What x % d < 1 and x % d == c say."""
   if clause.op not in (Ops.CMPLT, Ops.CMPEQ) or clause.src[0].op is not Ops.FLOORMOD or not is_const(clause.src[1]):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType
+from tiny_uop.node import kept
 from tiny_uop.ops import Ops
 from tiny_uop.uop import UOp
 
@@ -94,6 +95,7 @@ def linear(u: UOp, limit: int = MAX_TERMS) -> Linear:
   return form
 
 
+@kept
 def order(u: UOp) -> tuple[Any, ...]:
   """Sort key of terms: by innermost loop first, so that in a left-nested sum what is invariant in the inner loops comes
   first."""

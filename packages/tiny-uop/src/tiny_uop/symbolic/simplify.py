@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tiny_uop.ops import Ops
-from tiny_uop.rewrite import graph_rewrite
+from tiny_uop.rewrite import graph_rewrite, substitute_rewritten
 from tiny_uop.symbolic import valid
 from tiny_uop.symbolic.valid import PLAIN
 from tiny_uop.uop import UOp
 
-__all__ = ["PLAIN", "SYMBOLIC", "simplify"]
+__all__ = ["PLAIN", "SYMBOLIC", "simplify", "simplify_substituted"]
 
 # every rule, those that look at gates last: they are the slow ones
 SYMBOLIC = PLAIN + valid.RULES
@@ -20,3 +22,10 @@ def simplify(u: UOp) -> UOp:
   """The graph with integer algebra, divisions, comparisons, selections and gates simplified; every value stays the
   same, bit for bit."""
   return u if u.op in _DONE else graph_rewrite(u, SYMBOLIC, bottom_up=True, name="simplify")
+
+
+def simplify_substituted(
+  u: UOp, changes: Mapping[UOp, UOp], inside: Callable[[UOp], bool], change: Callable[[UOp], UOp]
+) -> UOp:
+  """The graph with values in the place of nodes, simplified. See `substitute_rewritten`."""
+  return substitute_rewritten(u, changes, SYMBOLIC, inside, change, "simplify")
