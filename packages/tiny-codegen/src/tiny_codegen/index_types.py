@@ -17,7 +17,7 @@ def lower_index(root: UOp, has_int64: bool = True) -> UOp:
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     src = tuple([done[s] for s in u.src])
-    if u.dtype.kind == "index" or any([s.dtype.kind == "index" for s in u.src]):
+    if u.dtype.kind == "index" or any(s.dtype.kind == "index" for s in u.src):
       new = done[u] = _lower(u, src)
       if u.op is Ops.INDEX and not has_int64:
         done[u] = new.replace(src=(new.src[0], _narrow(new.src[1]), *new.src[2:]))

@@ -1,0 +1,64 @@
+"""Graphs that are simplified while values take the place of their loops; values that a node keeps."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+from tiny_uop import Ops, UOp, dtypes, live_nodes, simplify
+from tiny_uop.node import kept
+from tiny_uop.symbolic import simplify_substituted
+
+i, j = UOp.range(12, 0), UOp.range(5, 1)
+n = UOp.variable("n", 0, 40)
+
+
+def expression(choose: random.Random, depth: int) -> UOp:
+  """Some integer expression over the loops and the variable."""
+  if depth == 0:
+    return choose.choice((i, j, n, n + 3, i.const_like(choose.randrange(1, 9))))
+  a, b = (expression(choose, depth - 1) for _ in range(2))
+  size = choose.randrange(2, 9)
+  return choose.choice((a + b, a * size, a // size, a % size, (a < b).where(a, b), a + b * size))
+
+
+def inside(u: UOp) -> bool:
+  return i in u.ranges
+
+
+def test_as_substituted_and_then_simplified() -> None:
+  choose = random.Random(0)
+  for _ in range(300):
+    u, value = expression(choose, 4), choose.choice((i.const_like(7), j * 2 + 1, UOp.range(4, 2) * 3 + j % 3, n * 0))
+    for whole in (u, simplify(u)):
+      found = simplify_substituted(whole, {i: value}, inside, lambda u: u)
+      assert found is simplify(whole.substitute({i: value})), (whole.render(), value.render())
+
+
+def test_what_has_new_sources_can_be_changed() -> None:
+  seen: list[UOp] = []
+
+  def change(u: UOp) -> UOp:
+    seen.append(u)
+    return u.src[0] if u.op is Ops.MAX else u
+
+  found = simplify_substituted((i * 2).alu(Ops.MAX, n) + j, {i: i.const_like(3)}, inside, change)
+  assert found is simplify(j + 6)
+  assert all(u.op in (Ops.MUL, Ops.MAX, Ops.ADD) for u in seen) and len(seen) == 3, "j and n are outside"
+
+
+def test_kept_values() -> None:
+  asked: list[UOp] = []
+
+  @kept
+  def doubled(u: UOp) -> int:
+    asked.append(u)
+    return 2 * int(u.vmax)
+
+  u = UOp(Ops.ADD, dtypes.index, (n, n.const_like(1234567)))
+  assert doubled(u) == doubled(u) == 2 * (40 + 1234567) and asked == [u]
+  gc.collect()
+  before = live_nodes()
+  asked.clear()
+  del u
+  assert live_nodes() < before, "a node that keeps a value is freed all the same"
