@@ -53,6 +53,7 @@ def run_child(name: str, seconds: float, out: Path) -> None:
 
   device, compiler = CPUDevice(), CPUCompiler(host_arch())
   found: list[dict[str, Any]] = []
+  programs = []  # all of them stay where they are: samples are told apart by their addresses
   for kernel in kernels_of(name):
     binary = compiler.compile(kernel)
     rng = np.random.default_rng(0)
@@ -61,7 +62,7 @@ def run_child(name: str, seconds: float, out: Path) -> None:
       values = rng.standard_normal(p.size, dtype=np.float32).astype(p.dtype.scalar().name, copy=False)
       memories.append(device.alloc(p.size * p.dtype.itemsize))
       device.write(memories[-1], 0, memoryview(values.tobytes()))
-    program = device.load(binary)
+    programs.append(program := device.load(binary))
     sizes = measure.largest(binary)
     grid = tuple(measure.number(size, sizes) for size in binary.global_size)
     integers = [sizes[v] for v in binary.variables]

@@ -26,6 +26,7 @@ from tiny_uop.records import dataclass
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
+WRITTEN_OUT = 4  # vectors of a row that is filled
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 WORD = 4  # bytes of a bank
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
@@ -322,7 +323,10 @@ class Tile:
       return self
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
-    loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], AxisType.LOOP) * lanes + lane
+    gated = any(len(u.src[0].src) > 2 and last.loop in u.src[0].src[2].ranges for u in loads)
+    # written out, each block has a mask that is known
+    rest = AxisType.UPCAST if gated and blocks <= WRITTEN_OUT and not capabilities.has_local else AxisType.LOOP
+    loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
     value = self.value
     if blocks * lanes > last.size == last.needed:
       value = gate_loads(value, last.loop, last.loop < last.size)

@@ -24,9 +24,9 @@ MANY = 8  # rows; more than so many only where no rows are left over
 # a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
 # element of a vector on its own, and where the rows of the tile are adjacent
 COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
-# how many times a gather costs of which some lanes may not happen, where each becomes a branch: with vectors of fewer
-# bits than these
-BRANCHES, MASKED_GATHERS = 4.0, 512
+# how many times a gather costs of which some lanes may not happen, and so becomes branches; how many times a copy does;
+# with vectors of fewer bits than these
+BRANCHES, MASKED, MASK_REGISTERS = 4.0, 2.0, 512
 TURN_LEAST = 8  # steps of the sum next to each other that are turned as a square
 # of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
 # a cycle, in bytes; and what the second delivers while nothing else waits for it
@@ -142,8 +142,7 @@ class Plan:
     row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (OVERHANG if size % self.rows else 1.0)
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
-    # a multiply-add is four cycles long; a scalar has to be spread over a register
-    each = max(tile / rate(self.c, self.target), (self.rows + self.vectors) / self.target.loads, 4.0)
+    each = self._step(self.vectors)
     near = self.target.caches.first * FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
@@ -174,13 +173,18 @@ class Plan:
       each *= COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
 
-  def _computed_lanes(self) -> int:
-    """Of all panels: the last one may be narrower (see `peel`)."""
+  def _step(self, vectors: int) -> float:
+    """Cycles of a step of the sum that reads what is there: a multiply-add is four cycles long; a scalar has to be spread
+    over a register."""
+    return max(self.rows * vectors / rate(self.c, self.target), (self.rows + vectors) / self.target.loads, 4.0)
+
+  def _computed_lanes(self) -> float:
+    """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
     whole, last = divmod(int(self.lane_loop.src[0].vmax), self.lanes)
-    size = self.lanes if last else 0
-    while size // 2 >= max(last, self.width) and size % 2 == 0:
-      size //= 2
-    return whole * self.lanes + size
+    vectors = self.vectors
+    while last and vectors % 2 == 0 and vectors // 2 * self.width >= last:
+      vectors //= 2
+    return self.lanes * (whole + (self._step(vectors) / self._step(self.vectors) if last else 0.0))
 
   def _streaming_rows(self, lanes_from: Lanes) -> float:
     """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""
@@ -224,6 +228,7 @@ class Plan:
       # a tap of the kernel that moves by one makes what a strided window reads adjacent
       adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
       filling = self._moved(self.rows_of) * (COPY if adjacent else GATHER) * self._computed(self.rows_of)
+      filling *= MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
         size = int(self.row_loop.src[0].vmax)
@@ -242,6 +247,8 @@ class Plan:
       as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
       filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving_rows())
       filling *= self._computed(self.rows_of)
+      filling *= MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
+      filling *= MASKED if not divides(self.row_loop, self.rows) else 1.0
       filling += self._reading(self.rows_of, self.row_loop, self.rows)
       panels_passed = 1.0 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels
       cycles += filling * self._others() * panels_passed
@@ -295,8 +302,12 @@ class Plan:
       return COPY
     if self._run(operand) >= TURN_LEAST:
       return TURN
-    gated = any(len(u.src[0].src) > 2 and loop in u.src[0].src[2].ranges for u in operand.loads)
-    return GATHER * (BRANCHES if gated and self.target.vector_bits < MASKED_GATHERS else 1.0)
+    return GATHER * (BRANCHES if self._masked(operand, loop) else 1.0)
+
+  def _masked(self, operand: Operand, loop: UOp) -> bool:
+    """Whether some iterations of a loop read nothing, and vectors have no registers for that."""
+    gates = [u.src[0].src[2] for u in operand.loads if len(u.src[0].src) > 2]
+    return self.target.vector_bits < MASK_REGISTERS and any(loop in gate.ranges for gate in gates)
 
   @of_loops
   def _moving_lanes(self) -> float:
