@@ -172,7 +172,7 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     if method is not None:
       text = method(mods, kinds, operands)
     elif base in BINARY:
-      text = self._two(BINARY[base], kinds, operands)
+      text = self._two(BINARY[base], kinds, operands) if kinds else self._halves(base, mods, operands)
     elif base in LOGIC:
       text = self._logic(LOGIC[base], kinds, operands)
     else:
@@ -200,6 +200,14 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
 
   def _values(self, kinds: list[str], operands: list[str]) -> str:
     return ", ".join(self._value(text, kinds[-1]) for text in operands)
+
+  def _halves(self, base: str, mods: list[str], operands: list[str]) -> str:
+    """Arithmetic with both halves of a word as numbers of 16 bits."""
+    kind = {"s16x2": "u16", "u16x2": "u16", "f16x2": "f16", "bf16x2": "bf16"}.get(mods[-1])
+    if base != "add" or kind is None or mods[:-1] not in ([], ["rn"]):
+      raise Refused(f"the model knows no {base}.{'.'.join(mods)}")
+    first, second = (self._value(text, "u32") for text in operands[1:])
+    return f"put({operands[0][1:]}, add_halves<{kind}>({first}, {second}));"
 
   def _two(self, function: str, kinds: list[str], operands: list[str]) -> str:
     to, first, second = operands

@@ -61,6 +61,11 @@ INLINE T add(T a, T b) {
   else return a + b;
 }
 template <typename T>
+INLINE u32 add_halves(u32 a, u32 b) {
+  const u32 low = as<u16>(add(as<T>(a), as<T>(b))), high = as<u16>(add(as<T>(a >> 16), as<T>(b >> 16)));
+  return low | high << 16;
+}
+template <typename T>
 INLINE T sub(T a, T b) {
   if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<u64>(a) - static_cast<u64>(b));
   else return a - b;
