@@ -373,6 +373,14 @@ def test_products_of_a_warpgroup(turned: bool) -> None:
 
 
 @pytest.mark.parametrize("aligned", [True, False])
+def test_one_body_of_a_warpgroup_reads_wide_where_it_may(aligned: bool) -> None:
+  """A sum of one step, which nothing is copied for while threads go on: as the scores of attention."""
+  kernel = of_a_warpgroup((128, 128, 64), dtypes.bfloat16, WGMMA["m64n64k16 bfloat16 → float32"], False)
+  text = check_tiled(kernel, "ld.global.nc.v4", offsets=(0, 0, 0) if aligned else (4, 2, 2))
+  assert text.code.count(b"wgmma.fence") == 1
+
+
+@pytest.mark.parametrize("aligned", [True, False])
 def test_a_step_of_a_warpgroup_is_on_its_way_while_the_next_begins(aligned: bool) -> None:
   """With four copies of near memory; what is copied to next is no longer read by then. All is there behind the loop."""
   kernel = of_a_warpgroup((64, 64, 320), dtypes.bfloat16, WGMMA["m64n64k16 bfloat16 → float32"], False)

@@ -11,7 +11,14 @@ from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_atomics import update
-from tiny_codegen.render.llvm_copies import are_aligned, copied, copy_or_store, copy_to_near, wait_for_copies
+from tiny_codegen.render.llvm_copies import (
+  are_aligned,
+  copied,
+  copy_or_store,
+  copy_to_near,
+  either_way,
+  wait_for_copies,
+)
 from tiny_codegen.render.llvm_dot import dot_product
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
@@ -62,8 +69,9 @@ class _Program:
     self.at_launch = places_at_launch(linear, target.static_local)[0]
     self.tiles = reads_near_memory(linear)
     self.continued = continued(linear)
-    self.copied = copied(linear) if self.tiles and target.copies is not None else frozenset()
-    self.aligned = ""  # whether what is copied is, where there is one body for all buffers
+    self.one_body = bool(self.tiles and target.memory.aligned)
+    self.copied = copied(linear) if self.one_body and target.copies is not None else frozenset()
+    self.aligned = ""  # whether all buffers are, where there is one body
     self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
     self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
@@ -77,12 +85,10 @@ class _Program:
   def text(self) -> str:
     name = self.info.name
     self._bind_arguments()
-    if self.copied and self.target.copies is not None:
-      from_buffers = sorted(u.arg for load in self.copied for u in load.src[0].src[0].toposort if u.op is Ops.PARAM)
-      buffers = [
-        (pointer(AddrSpace.GLOBAL, self.target.spaces), self._buffer(slot)) for slot in dict.fromkeys(from_buffers)
-      ]
-      self.aligned = are_aligned(self.body, buffers, self.target.copies.nbytes)
+    if self.one_body:
+      kind = pointer(AddrSpace.GLOBAL, self.target.spaces)
+      buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
+      self.aligned = are_aligned(self.body, buffers, self.target.memory.aligned)
     self._instructions(self.linear.src)
     for u in reversed(self.body.open_loops):
       if u.op is not Ops.SPECIAL:
@@ -90,11 +96,8 @@ class _Program:
       self.body.close_loop(u)
     sizes = workgroup(self.linear)
     return Module(
-      self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=bool(self.copied)
+      self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
     ).text()
-
-  def _buffer(self, slot: int) -> str:
-    return f"%p{next(place for place, p in enumerate(self.info.params) if p.slot == slot)}"
 
   # *** arguments ***
 
@@ -267,7 +270,8 @@ class _Program:
       place = address(self.body, index, self.body.operand(index.src[1]), self.target.memory, True)
       self.body.values[u] = matrix_load(self.body, u, *place, self.target.matrix_load)
       return
-    self.body.values[u] = load(self.body, u, self.target.memory)
+    one = partial(load, self.body, u, self.target.memory)
+    self.body.values[u] = either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
 
   def store(self, u: UOp) -> None:
     if isinstance(u.arg, Accumulate):
@@ -276,13 +280,17 @@ class _Program:
     streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
     if u.arg == ASYNC and self.target.copies is not None:
       at_once = partial(store, self.body, u, self.target.memory)
-      if self.copied:
+      if self.one_body:
         way = (self.target.copies, self.aligned, partial(self._through_registers, u))
         copy_or_store(self.body, u, self.target.memory, *way)
       else:
         copy_to_near(self.body, u, self.target.memory, self.target.copies, at_once)
       return
-    store(self.body, u, self.target.memory, streams)
+    one = partial(store, self.body, u, self.target.memory, streams)
+    if self.one_body:
+      either_way(self.body, self.aligned, None, one)
+    else:
+      one()
 
   def _through_registers(self, u: UOp) -> None:
     self.body.values[u.src[1]] = load(self.body, u.src[1], self.target.memory)

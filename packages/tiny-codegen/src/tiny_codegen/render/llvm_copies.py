@@ -7,12 +7,17 @@ give the accumulators of each instruction registers of their own, and there are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PLAIN_ONLY, Memory, address
-from tiny_uop import ASYNC, Ops, UOp
+from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PLAIN_ONLY, WIDE, Memory, address
+from tiny_codegen.render.llvm_text import value_type
+from tiny_uop import ASYNC, DType, Ops, UOp
 from tiny_uop.records import dataclass
+
+_ACCESS = re.compile(r"\b(load|store) ")
+_ALIGNED = re.compile(rf", align \d+{re.escape(WIDE)}(\d+)")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,30 @@ def copy_or_store(
   store()
   body.emit(f"br label %copied{number}")
   body.label(f"copied{number}")
+
+
+def either_way(body: Function, aligned: str, dtype: DType | None, access: Callable[[], str | None]) -> str:
+  """What `access` writes, a load whose operand it gives, of this type, or a store (None): as one branch for aligned
+  buffers and one for others, where it is wider for the former."""
+  begin = len(body.lines)
+  made = access()
+  if not any(WIDE in line for line in body.lines[begin:]):
+    return made or ""
+  del body.lines[begin:]
+  number, found = body.fresh(""), []
+  body.branch(aligned, f"wide{number}", f"narrow{number}")
+  for name in ("wide", "narrow"):
+    body.label(f"{name}{number}")
+    begin = len(body.lines)
+    found.append(f"[ {access()}, %{body.block} ]")
+    written = body.lines[begin:]
+    if name == "wide":
+      body.lines[begin:] = [_ALIGNED.sub(r", align \1", line) for line in written]
+    else:  # LLVM would make one narrow access of both
+      body.lines[begin:] = [_ACCESS.sub(r"\1 volatile ", line) if WIDE in line else line for line in written]
+    body.emit(f"br label %either{number}")
+  body.label(f"either{number}")
+  return "" if dtype is None else body.let(f"phi {value_type(dtype)} {', '.join(found)}")
 
 
 def are_aligned(body: Function, buffers: Sequence[tuple[str, str]], nbytes: int) -> str:
