@@ -174,8 +174,8 @@ class Plan:
     return steps * each
 
   def _step(self, vectors: int) -> float:
-    """Cycles of a step of the sum that reads what is there already: a multiply-add is four cycles long, and a scalar has
-    to be spread over a register."""
+    """Cycles of a step of the sum, if all it reads is there: a multiply-add is four cycles long, and a scalar has to be
+    spread over a register."""
     return max(self.rows * vectors / rate(self.c, self.target), (self.rows + vectors) / self.target.loads, 4.0)
 
   def _computed_lanes(self) -> float:
