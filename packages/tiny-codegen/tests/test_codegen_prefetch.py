@@ -18,14 +18,16 @@ SIZE = 1024  # results of 4 MiB, which is more than the second cache level has
 def product(size: int = SIZE, length: int = 64, adjacent: str = "rows", rows: int = ROWS) -> UOp:
   """`out[j, i] = sum over k of x[k, i] * y[k, j]`, in tiles of LANES values of j and so many of i.
 
-  `adjacent`: what is next to each other in the result; with "nothing", places of j are read from a buffer.
+  `adjacent`: what is next to each other in the result; with "nothing", places of j are read from a buffer, and come
+  in order.
   """
   i, j, k = loop(size, 0), loop(size, 1), over(length, 2)
   total = param(1, size * length).index(k * size + i).load() * param(2, size * length).index(k * size + j).load()
   column = param(3, size, dtypes.int32).index(j).load().cast(dtypes.index) if adjacent == "nothing" else j
   place = i * size + j if adjacent == "lanes" else column * size + i
   out = param(0, size * size).index(place).store(total.reduce(Ops.ADD, k)).end(i, j)
-  return UOp.sink(out, arg=KernelInfo("product", (Opt(OptOps.VECTOR, 1, LANES), Opt(OptOps.UPCAST, 0, rows))))
+  lanes = () if adjacent == "nothing" else (Opt(OptOps.VECTOR, 1, LANES),)
+  return UOp.sink(out, arg=KernelInfo("product", (*lanes, Opt(OptOps.UPCAST, 0, rows))))
 
 
 def fetched(kernel: UOp, renderer: LLVMRenderer = TARGET) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import tiny_runtime.compile_cache  # noqa: F401  # which declares TINY_CACHE
+import tiny_runtime  # noqa: F401  # which declares TINY_CACHE
 from tiny_runtime import Device, buffer_of, discovery
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 

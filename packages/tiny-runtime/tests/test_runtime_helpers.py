@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tiny_runtime import Binary, Compiler, Device, Measure, buffer_of, compile_cache, helpers, run
-from tiny_runtime.compile_cache import TINY_CACHE
+from tiny_runtime.settings import TINY_CACHE
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
 from tiny_uop.parse import parse_uop
 

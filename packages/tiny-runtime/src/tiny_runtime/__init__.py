@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import tiny_runtime.settings  # noqa: F401  # which declares them
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, adopted_buffer, buffer_of, host_buffer
 from tiny_runtime.contract import (

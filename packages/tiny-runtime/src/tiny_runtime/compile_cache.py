@@ -22,23 +22,14 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Compiler, Measure
 from tiny_runtime.errors import BackendError, Broken
 from tiny_runtime.plugin import describe
+from tiny_runtime.settings import TINY_CACHE
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
 from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar, EnvironmentVariable
 from tiny_uop.observe import active, span
 
-TINY_CACHE = ContextVar(
-  "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
-)
-
 XDG_CACHE_HOME = EnvironmentVariable(
   "XDG_CACHE_HOME", "folder of everybody's caches, ours in `tiny` there; empty: `~/.cache` (XDG Base Directory)"
-)
-
-COMPILE_PROCESSES = ContextVar(
-  "COMPILE_PROCESSES",
-  0,
-  "how many processes compile the new kernels of a large schedule, this one included; 0: one per processor, at most 8",
 )
 
 NOT_IN_KEY = frozenset(

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tiny_runtime.buffer import buffer_of
-from tiny_runtime.compile_cache import COMPILE_PROCESSES, entry_key, entry_path, read_payload, write_payload
+from tiny_runtime.compile_cache import entry_key, entry_path, read_payload, write_payload
 from tiny_runtime.contract import Compiler
 from tiny_runtime.launch import new_kernels
+from tiny_runtime.settings import COMPILE_PROCESSES
 from tiny_uop import Ops, UOp
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, ContextVar
 from tiny_uop.observe import active

@@ -214,8 +214,14 @@ def substitute_rewritten(
   substituted is never built.
 
   `inside` says which nodes have a key of `changes` below them, or are one; the walk goes no further. `change` is asked
-  about each node that has got new sources.
+  about each node that has got new sources. Observers see the rules on the substituted graph, which they can replay.
   """
+  if active():
+    plain: dict[UOp, UOp] = dict(changes)
+    for node in root.walk(inside):
+      if node not in plain:
+        plain[node] = change(node.with_src(tuple([plain[s] for s in node.src]))) if inside(node) else node
+    return graph_rewrite(plain[root], table, bottom_up=True, name=name)
   return _watched(
     root, table, name, lambda table: _Rewriter(table, None, None, name).substituted(root, changes, inside, change)
   )

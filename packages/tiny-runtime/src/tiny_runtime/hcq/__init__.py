@@ -21,7 +21,8 @@ from tiny_runtime.hcq.hardware import (
 from tiny_runtime.hcq.host_ring import HostRing
 from tiny_runtime.hcq.programs import Program
 from tiny_runtime.hcq.ring import Ring
-from tiny_runtime.hcq.timeline import QUEUE_TIMEOUT, Timeline
+from tiny_runtime.hcq.timeline import Timeline
+from tiny_runtime.settings import QUEUE_TIMEOUT
 
 __all__ = [
   "QUEUE_TIMEOUT", "Block", "Command", "Dispatch", "Hardware", "HostRing", "Kernel", "Kind", "Launch",

@@ -8,13 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tiny_runtime.errors import DeviceLost
 from tiny_runtime.hcq.hardware import Hardware, Prepared
-from tiny_uop.context import ContextVar
-
-QUEUE_TIMEOUT = ContextVar(
-  "QUEUE_TIMEOUT",
-  600,
-  "seconds in which a device with hardware queues has to finish something, else it is given up; 0: any number",
-)
+from tiny_runtime.settings import QUEUE_TIMEOUT
 
 SPINS = 200
 """So often the count is looked at before anyone sleeps: a short kernel is done by then."""

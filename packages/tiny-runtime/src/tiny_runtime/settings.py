@@ -1,0 +1,20 @@
+"""Settings of this package, with the others in the one table of `tiny_uop.context`. Imported with the package, so that
+a `Context` knows them before anything runs."""
+
+from __future__ import annotations
+
+from tiny_uop.context import ContextVar
+
+TINY_CACHE = ContextVar(
+  "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
+)
+COMPILE_PROCESSES = ContextVar(
+  "COMPILE_PROCESSES",
+  0,
+  "how many processes compile the new kernels of a large schedule, this one included; 0: one per processor, at most 8",
+)
+QUEUE_TIMEOUT = ContextVar(
+  "QUEUE_TIMEOUT",
+  600,
+  "seconds in which a device with hardware queues has to finish something, else it is given up; 0: any number",
+)
