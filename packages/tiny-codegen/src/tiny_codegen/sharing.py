@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_codegen.loops import extent, kind
-from tiny_codegen.tile_cost import COPY, GATHER
+from tiny_codegen.tile_figures import COPY, GATHER
 from tiny_codegen.tiles import Tiling
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass

@@ -1,0 +1,45 @@
+"""The figures behind the estimates of `tile_cost.py`: rough, from measurements on server cores, most with AVX-512, some
+with AVX2. What decides is what they say of each other.
+"""
+
+from __future__ import annotations
+
+MANY = 8  # rows; more than so many only where no rows are left over
+# cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, without and with
+# a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
+# element of a vector on its own, and where the rows of the tile are adjacent
+COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
+# how many times a gather costs of which some lanes may not happen, and so becomes branches; how many times a copy does;
+# with vectors of fewer bits than these
+BRANCHES, MASKED, MASK_REGISTERS = 4.0, 2.0, 512
+TURN_LEAST = 8  # steps of the sum next to each other that are turned as a square
+# of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
+# a cycle, in bytes; and what the second delivers while nothing else waits for it
+FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
+FILLING = 128.0
+# an operand of this share of the second cache level is there anyway
+SMALL = 1 / 4
+# what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
+# lines, or of lines that are not next to each other; and a gate on a last, partial block
+COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
+# what rows cost of which some are beyond the end, besides being computed: gates where they are stored
+OVERHANG = 1.02
+# what a partial block of packed lanes costs more than a whole one
+PARTIAL = 0.2
+# integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
+INTEGERS = 0.4
+# what rows cost that come from the second cache level
+SECOND = 1.15
+# of the second level, what all panels together may take to stay there
+WHOLE = 3 / 8
+# strides that are multiples of this put neighbouring rows into the same few sets of a cache
+SAME_SETS = 512
+# passes over several panels at a time, at least, so that threads have something to share
+SHARED_PASSES = 8
+# of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
+# of it, and each line that is read again and again in order
+PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
+# and a line of rows that are far apart and read side by side, if they are more than processors follow
+ASIDE, SIDES = 12.0, 16
+CACHE_LINE, NEIGHBOURS = 64, 64
+NEAR = 4  # elements: of a step so small, every line is read
