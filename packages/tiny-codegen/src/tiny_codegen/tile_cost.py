@@ -10,14 +10,10 @@ import math
 from collections.abc import Callable, Iterator
 from functools import wraps
 
+from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
-from tiny_codegen.tile_figures import (
-  AGAIN, ASIDE, BRANCHES, CACHE_LINE, COMPUTED, COPY, COPY_BLOCK, FAR, FILLING, FIRST_LEVEL, GATHER, INTEGERS,
-  LAST_LEVEL, LINE, MANY, MASK_REGISTERS, MASKED, NEAR, NEIGHBOURS, OVERHANG, PADDED, PARTIAL, PIECE, SAME_SETS,
-  SCATTER, SECOND, SECOND_LEVEL, SHARED_PASSES, SIDES, SMALL, SPREAD, TURN, TURN_LEAST, TURNED, WHOLE,
-)  # fmt: skip
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_codegen.turn import LEAST
 from tiny_uop import UOp
@@ -61,7 +57,9 @@ class Plan:
     registers = self.rows * self.vectors + self.vectors + 1
     if registers > self.target.vector_registers or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
       return
-    if self.rows > int(self.row_loop.src[0].vmax) or (self.rows > MANY and not divides(self.row_loop, self.rows)):
+    if self.rows > int(self.row_loop.src[0].vmax) or (
+      self.rows > figures.MANY and not divides(self.row_loop, self.rows)
+    ):
       return
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
       if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
@@ -88,7 +86,9 @@ class Plan:
     return [
       n
       for n in range(2, every // 2 + 1)
-      if every % n == 0 and n * self.panel <= self.target.caches.second * WHOLE and every // n * shared >= SHARED_PASSES
+      if every % n == 0
+      and n * self.panel <= self.target.caches.second * figures.WHOLE
+      and every // n * shared >= figures.SHARED_PASSES
     ]
 
   @property
@@ -103,38 +103,38 @@ class Plan:
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
     lane_waste = self._computed_lanes() / int(self.lane_loop.src[0].vmax)
     size = int(self.row_loop.src[0].vmax)
-    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (OVERHANG if size % self.rows else 1.0)
+    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (figures.OVERHANG if size % self.rows else 1.0)
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
     each = self._step(self.vectors)
-    near = self.target.caches.first * FIRST_LEVEL
+    near = self.target.caches.first * figures.FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
-        each += self.lanes * GATHER
-      elif any((self.lanes_of.step(r) or 0) >= SAME_SETS for r in self.summed):
-        each *= FAR if self.panel > near else SPREAD
+        each += self.lanes * figures.GATHER
+      elif any((self.lanes_of.step(r) or 0) >= figures.SAME_SETS for r in self.summed):
+        each *= figures.FAR if self.panel > near else figures.SPREAD
       elif self.panel > near:
-        each *= SPREAD
-      each *= (COMPUTED if self.lanes_of.computed else 1.0) * (PADDED if lane_waste > 1 else 1.0)
+        each *= figures.SPREAD
+      each *= (figures.COMPUTED if self.lanes_of.computed else 1.0) * (figures.PADDED if lane_waste > 1 else 1.0)
     else:
       delivered = self._delivered(lanes_from, rows_from)
       nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
-      each = max(each, nbytes / delivered) + (nbytes / FILLING if delivered < math.inf else 0.0)
+      each = max(each, nbytes / delivered) + (nbytes / figures.FILLING if delivered < math.inf else 0.0)
       each *= self._outside(self.panel)
-      each *= 1.0 + (PARTIAL / blocks(self.lane_loop, self.lanes) if lane_waste > 1 else 0.0)
-    each += self._streaming_rows(lanes_from) / FILLING
+      each *= 1.0 + (figures.PARTIAL / blocks(self.lane_loop, self.lanes) if lane_waste > 1 else 0.0)
+    each += self._streaming_rows(lanes_from) / figures.FILLING
     packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
     if packed is not None and packed() > near:
       streams = lanes_from is not Lanes.DIRECT and self._delivered(lanes_from, rows_from) < math.inf
       panel = self.lanes * self.lanes_of.value.dtype.itemsize if streams else 0
-      each = max(each, (panel + CACHE_LINE / self._taps()) / SECOND_LEVEL)
+      each = max(each, (panel + figures.CACHE_LINE / self._taps()) / figures.SECOND_LEVEL)
     if rows_from is Rows.WINDOW:
       each *= self._from_second() if self._window_bytes() > near else 1.0
       each *= self._leaving(self._window_bytes())
     elif rows_from is Rows.IMAGE:
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
-      each *= COMPUTED if self.rows_of.computed else self._far_apart()
+      each *= figures.COMPUTED if self.rows_of.computed else self._far_apart()
     return steps * each
 
   def _step(self, vectors: int) -> float:
@@ -153,17 +153,17 @@ class Plan:
   def _streaming_rows(self, lanes_from: Lanes) -> float:
     """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""
     nbytes = self.rows * self.rows_of.value.dtype.itemsize / self._overlap()
-    stays = nbytes * self.c.length <= self.target.caches.first * FIRST_LEVEL
+    stays = nbytes * self.c.length <= self.target.caches.first * figures.FIRST_LEVEL
     return 0.0 if stays and lanes_from in (Lanes.SOME, Lanes.WHOLE) else nbytes
 
   def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
     """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
     one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
-    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
+    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
       if one and self._whole() > self.target.caches.second:
-        return SECOND_LEVEL / 3
-      return SECOND_LEVEL / 2 if one else LAST_LEVEL
-    return math.inf if one and self.panel <= self.target.caches.first * FIRST_LEVEL else SECOND_LEVEL
+        return figures.SECOND_LEVEL / 3
+      return figures.SECOND_LEVEL / 2 if one else figures.LAST_LEVEL
+    return math.inf if one and self.panel <= self.target.caches.first * figures.FIRST_LEVEL else figures.SECOND_LEVEL
 
   @property
   def outermost(self) -> UOp:
@@ -182,8 +182,10 @@ class Plan:
       if any(extent(r) is None for r in self.summed):
         return None
       cycles += self._moved(self.lanes_of) * self._moving_lanes()
-      if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * WHOLE:
-        cycles += 2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / CACHE_LINE * LINE
+      if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
+        cycles += (
+          2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / figures.CACHE_LINE * figures.LINE
+        )
       together = PANELS if rows_from is Rows.BLOCK else panels
       cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together)
       near += self.panel * together
@@ -191,8 +193,10 @@ class Plan:
       overlap = self._overlap()
       # a tap of the kernel that moves by one makes what a strided window reads adjacent
       adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
-      filling = self._moved(self.rows_of) * (COPY if adjacent else GATHER) * self._computed(self.rows_of)
-      filling *= MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
+      filling = (
+        self._moved(self.rows_of) * (figures.COPY if adjacent else figures.GATHER) * self._computed(self.rows_of)
+      )
+      filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
         size = int(self.row_loop.src[0].vmax)
@@ -209,16 +213,16 @@ class Plan:
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
-      filling = self._moved(self.rows_of) * (COPY if as_it_is else self._moving_rows())
+      filling = self._moved(self.rows_of) * (figures.COPY if as_it_is else self._moving_rows())
       filling *= self._computed(self.rows_of)
-      filling *= MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
-      filling *= MASKED if not divides(self.row_loop, self.rows) else 1.0
+      filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
+      filling *= figures.MASKED if not divides(self.row_loop, self.rows) else 1.0
       filling += self._reading(self.rows_of, self.row_loop, self.rows)
       panels_passed = 1.0 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels
       cycles += filling * self._others() * panels_passed
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
-      filling = self._moved(self.rows_of) * COPY_BLOCK + self._reading(
+      filling = self._moved(self.rows_of) * figures.COPY_BLOCK + self._reading(
         self.rows_of, self.row_loop, self.rows * ROW_BLOCKS
       )
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
@@ -231,7 +235,7 @@ class Plan:
 
   def _from_second(self) -> float:
     """What rows cost that come from the second cache level: less if each is read for many places of a window."""
-    return 1.0 + (SECOND - 1.0) / self._overlap()
+    return 1.0 + (figures.SECOND - 1.0) / self._overlap()
 
   def _leaving(self, nbytes: float) -> float:
     """What rows cost that do not stay in the second cache level, less if each is read for many places of a window; of
@@ -240,8 +244,8 @@ class Plan:
 
   def _outside(self, nbytes: float) -> float:
     """What it costs to read so many bytes again and again, of which the second cache level has only a part."""
-    outside = min(max(nbytes / self.target.caches.second - WHOLE, 0.0) / (1.0 - WHOLE), 1.0)
-    return 1.0 + outside * (FAR - 1.0)
+    outside = min(max(nbytes / self.target.caches.second - figures.WHOLE, 0.0) / (1.0 - figures.WHOLE), 1.0)
+    return 1.0 + outside * (figures.FAR - 1.0)
 
   @of_loops
   def _overlap(self) -> float:
@@ -258,20 +262,20 @@ class Plan:
     return operand.elements * (len(operand.loads) if self.c.instruction else 1)
 
   def _computed(self, operand: Operand) -> float:
-    return COMPUTED if operand.computed else 1.0
+    return figures.COMPUTED if operand.computed else 1.0
 
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
     if operand.step(loop) == 1:
-      return COPY
-    if self._run(operand) >= TURN_LEAST:
-      return TURN
-    return GATHER * (BRANCHES if self._masked(operand, loop) else 1.0)
+      return figures.COPY
+    if self._run(operand) >= figures.TURN_LEAST:
+      return figures.TURN
+    return figures.GATHER * (figures.BRANCHES if self._masked(operand, loop) else 1.0)
 
   def _masked(self, operand: Operand, loop: UOp) -> bool:
     """Whether some iterations of a loop read nothing, and vectors have no registers for that."""
     gates = [u.src[0].src[2] for u in operand.loads if len(u.src[0].src) > 2]
-    return self.target.vector_bits < MASK_REGISTERS and any(loop in gate.ranges for gate in gates)
+    return self.target.vector_bits < figures.MASK_REGISTERS and any(loop in gate.ranges for gate in gates)
 
   @of_loops
   def _moving_lanes(self) -> float:
@@ -300,7 +304,11 @@ class Plan:
       return fits and lanes_from is Lanes.PANEL and adjacent
     if rows_from is Rows.TILE:
       return lanes_from is Lanes.WHOLE or (lanes_from is not Lanes.DIRECT and adjacent and self.rows_of.computed)
-    if rows_from is Rows.DIRECT and self.rows > MANY and (self.rows_of.step(self.row_loop) or 0) % SAME_SETS == 0:
+    if (
+      rows_from is Rows.DIRECT
+      and self.rows > figures.MANY
+      and (self.rows_of.step(self.row_loop) or 0) % figures.SAME_SETS == 0
+    ):
       return False  # more lines than a set has places
     if rows_from is Rows.IMAGE:
       return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
@@ -315,13 +323,13 @@ class Plan:
     if abs(self.rows_of.step(self.row_loop) or 1 << 62) > 4 or any(s < 4 * self.rows for s in steps.values()):
       return 1.0
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
-    small = self.target.caches.second * SMALL
-    return 1.0 if span <= small / 2 else SPREAD if span <= 4 * small else FAR
+    small = self.target.caches.second * figures.SMALL
+    return 1.0 if span <= small / 2 else figures.SPREAD if span <= 4 * small else figures.FAR
 
   @of_loops
   def _taps(self) -> float:
     """Steps of the sum that read the rows of a tile from one cache line, more or less."""
-    near = CACHE_LINE // self.rows_of.value.dtype.itemsize
+    near = figures.CACHE_LINE // self.rows_of.value.dtype.itemsize
     return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
 
   @of_loops
@@ -355,33 +363,33 @@ class Plan:
     if self._along_lanes():
       # whole lines of what goes past the caches are not read, so that it does not matter where they are
       touched = outputs * itemsize + self.lanes_of.nbytes + self.rows_of.nbytes
-      streams = touched > KEPT and self.lanes * itemsize % CACHE_LINE == 0
+      streams = touched > KEPT and self.lanes * itemsize % figures.CACHE_LINE == 0
       piece = int(self.c.outputs) if streams else self.lanes * panels
       return outputs / self.width + self._pieces(outputs, itemsize, piece)
     if self._along_rows() and self.rows >= LEAST:
       # the tiles of a row follow each other soon enough, and the next row, too
-      return outputs * TURNED + self._pieces(outputs, itemsize, max(row_size, NEIGHBOURS))
-    return outputs * SCATTER + self._pieces(outputs, itemsize, self.rows)
+      return outputs * figures.TURNED + self._pieces(outputs, itemsize, max(row_size, figures.NEIGHBOURS))
+    return outputs * figures.SCATTER + self._pieces(outputs, itemsize, self.rows)
 
   def _again(self, rows_from: Rows, panels: int) -> float:
     """Cycles for rows that are read from memory again for other panels."""
-    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * SMALL:
+    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * figures.SMALL:
       return 0.0
     nbytes, times = self.rows_of.nbytes, blocks(self.lane_loop, self.lanes) / panels
     shared = self.lanes_of.loops & self.rows_of.loops - set(self.summed)
     together = nbytes / math.prod(int(r.src[0].vmax) for r in shared)
     # each row is a piece of its own
     starts = nbytes / self.rows_of.value.dtype.itemsize / self.c.length if together > self.target.caches.second else 0.0
-    return times * (AGAIN * nbytes / CACHE_LINE + starts * self._others() * PIECE)
+    return times * (figures.AGAIN * nbytes / figures.CACHE_LINE + starts * self._others() * figures.PIECE)
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
     moves by more than what is fetched ahead; or for turning it, where it is the sum whose steps are adjacent."""
     step = operand.step(loop) or 0
-    if step > NEAR and any(operand.step(r) == 1 for r in self.summed):
-      each = ASIDE if piece > SIDES else LINE
-      return operand.nbytes / CACHE_LINE * each if operand.nbytes > self.target.caches.second else 0.0
-    if not 1 <= step <= NEAR or not any((operand.step(r) or 0) >= SAME_SETS for r in self.summed):
+    if step > figures.NEAR and any(operand.step(r) == 1 for r in self.summed):
+      each = figures.ASIDE if piece > figures.SIDES else figures.LINE
+      return operand.nbytes / figures.CACHE_LINE * each if operand.nbytes > self.target.caches.second else 0.0
+    if not 1 <= step <= figures.NEAR or not any((operand.step(r) or 0) >= figures.SAME_SETS for r in self.summed):
       return 0.0
     itemsize = operand.value.dtype.itemsize
     return self._pieces(operand.nbytes / itemsize, itemsize, piece * step)
@@ -389,11 +397,15 @@ class Plan:
   def _pieces(self, elements: float, itemsize: int, piece: int) -> float:
     """Cycles of memory for elements of which so many at a time are next to each other."""
     nbytes = elements * itemsize
-    return elements / piece * PIECE + nbytes / CACHE_LINE * LINE if nbytes > self.target.caches.second else 0.0
+    return (
+      elements / piece * figures.PIECE + nbytes / figures.CACHE_LINE * figures.LINE
+      if nbytes > self.target.caches.second
+      else 0.0
+    )
 
 
 def rate(c: Contraction, target: Capabilities) -> float:
   """Vectors that are multiplied and added in a cycle."""
   if c.instruction is not None:
     return target.multiply_adds * dict(target.dot_products)[c.instruction.plain]
-  return target.multiply_adds * (1.0 if c.reduce.dtype.kind == "float" else INTEGERS)
+  return target.multiply_adds * (1.0 if c.reduce.dtype.kind == "float" else figures.INTEGERS)
