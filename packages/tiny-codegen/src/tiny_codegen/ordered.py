@@ -2,8 +2,8 @@
 memory atomically.
 
 Integers give the same in any order, so threads of a device with workgroups share them where it has the atomics. Floats
-keep their order, unless the kernel says `atomic`: two runs then differ by rounding. On a processor with a few threads a
-loop in order is faster than atomics (see `docs/performance.md`).
+keep their order, unless the kernel says `atomic`: two runs then differ by rounding. A processor has few threads: there
+the loop runs in order, without atomics, unless the kernel says so.
 """
 
 from __future__ import annotations
