@@ -8,6 +8,7 @@ import re
 from tiny_codegen import compile_kernel
 from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.compile_only import CompileOnly
+from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_amd import AMD, AMDCompiler, Arch, CodeObject
 from tiny_runtime_amd.compiler import LEVEL
@@ -51,5 +52,5 @@ def directive(text: str, name: str) -> int:
   return int(found[1])
 
 
-BACKEND = CompileOnly(AMD, os.environ.get("AMD_ARCH", "gfx942"), check)
+BACKEND = CompileOnly(AMD, os.environ.get("AMD_ARCH", "gfx942"), check, atomics=GPU_UPDATES)
 """For the conformance kit: every kernel is compiled, linked and looked at, and run by REF."""

@@ -46,12 +46,13 @@ class CompileOnlyCompiler:
 @dataclass(frozen=True)
 class CompileOnly:
   """A backend with another one's compiler, for `arch`, and REF's device. `check` raises CompileError for a binary that
-  it objects to. `local_memory`: the bytes that a workgroup of the arch has."""
+  it objects to. `local_memory`: the bytes that a workgroup of the arch has; `atomics`: its `Capabilities.atomics`."""
 
   tested: Backend
   arch: str
   check: Callable[[Binary], None] = _accept
   local_memory: int = 32 << 10
+  atomics: frozenset[str] = frozenset()
   api: tuple[int, int] = field(init=False)
   ir: tuple[int, int] = field(init=False)
 
@@ -64,10 +65,10 @@ class CompileOnly:
     return (self.arch,)
 
   def open(self, index: int) -> Device:
-    """REF's device, which says that it is of the arch and has so much local memory."""
+    """REF's device, which says that it is of the arch, and has its local memory and atomics."""
     device = REF.open(index)
     assert isinstance(device, RefDevice)
-    capabilities = replace(device.info.capabilities, local_memory=self.local_memory)
+    capabilities = replace(device.info.capabilities, local_memory=self.local_memory, atomics=self.atomics)
     device.info = replace(device.info, arch=self.arch, capabilities=capabilities)
     return device
 
