@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import gpu_model
-from gpu_model.machine import Buffer, Counts, Options, Wrong, launch
+from gpu_model.machine import MARGIN, Buffer, Counts, Options, Wrong, allocated, launch
 from gpu_model.metal_source import Library
 from gpu_model.toolchain import Refused, compiler
 
@@ -62,6 +62,15 @@ def test_threads_read_what_others_wrote_before_a_barrier(backwards: bool) -> Non
   found, counts = run(SHARE, groups=4, options=Options(backwards=backwards))
   assert found == [group * 64 + 63 - t for group in range(4) for t in range(64)]
   assert counts["barriers"] == 4
+
+
+def test_behind_an_allocation_is_nothing() -> None:
+  """Small ones too, which lie in one pool of Python's allocator."""
+  held = [allocated(64) for _ in range(50)]
+  begins = sorted(map(ctypes.addressof, held))
+  assert all(begin % MARGIN == 0 for begin in begins)
+  assert min(after - before for before, after in zip(begins, begins[1:])) >= 64 + MARGIN
+  assert bytes(allocated(3, 0xA5)) == b"\xa5\xa5\xa5"
 
 
 @pytest.mark.parametrize(

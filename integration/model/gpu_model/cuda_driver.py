@@ -28,7 +28,7 @@ from gpu_model.cuda_objects import (
   store,
   void,
 )
-from gpu_model.machine import Buffer, Options, Wrong, launch
+from gpu_model.machine import Buffer, Options, Wrong, allocated, launch
 from gpu_model.ptx import MOST_SHARED, Module
 from gpu_model.toolchain import Refused
 from tiny_runtime_nv.driver import FUNCTIONS, Access, KernelNode
@@ -292,12 +292,9 @@ class Model:
       raise Status(INVALID)
     if self.here.used + size > self.here.memory:
       raise Status(NO_MEMORY)
-    memory = ctypes.create_string_buffer(size + 256)
-    ctypes.memset(memory, 0xA5, size + 256)
-    begin = -(-ctypes.addressof(memory) // 256) * 256
-    view = (ctypes.c_char * size).from_buffer(memory, begin - ctypes.addressof(memory))
-    self.here.allocations[begin] = view
-    store(place, ctypes.c_uint64, begin)
+    memory = allocated(size, 0xA5)
+    self.here.allocations[ctypes.addressof(memory)] = memory
+    store(place, ctypes.c_uint64, ctypes.addressof(memory))
 
   def do_cuMemFreeAsync(self, address: int, stream: int) -> None:
     gpu = self.here

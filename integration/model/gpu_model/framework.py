@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_model.machine import Buffer, Counts, Options, Sizes, Wrong, launch
+from gpu_model.machine import Buffer, Counts, Options, Sizes, Wrong, allocated, launch
 from gpu_model.metal_source import Argument, Library
 from gpu_model.toolchain import Refused
 from tiny_runtime_metal.messages import SIGNATURES, Handle
@@ -174,7 +174,7 @@ class Bytes(Object):
   def __init__(self, model: Model, length: int) -> None:
     super().__init__(model)
     self.length = length
-    self.bytes = (ctypes.c_char * length)()
+    self.bytes = allocated(length)
     model.free -= length
 
   def gone(self) -> None:

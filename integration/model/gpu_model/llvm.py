@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_model.llvm_source import LLVMSource
-from gpu_model.machine import Buffer, Options, Sizes, Wrong, launch
+from gpu_model.machine import Buffer, Options, Sizes, Wrong, allocated, launch
 from gpu_model.toolchain import Refused, compiler
 from tiny_codegen import LLVMTarget, names_of
 from tiny_runtime import Binary, Capabilities, CompileError, Compiler, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
@@ -26,8 +26,8 @@ class Memory:
 
   def __init__(self, nbytes: int) -> None:
     self.nbytes = nbytes
-    self.bytes = (ctypes.c_char * (nbytes + 256))()
-    self.address = (ctypes.addressof(self.bytes) // 256 + 1) * 256
+    self.bytes = allocated(nbytes)
+    self.address = ctypes.addressof(self.bytes)
 
   def view(self, offset: int, nbytes: int) -> memoryview:
     """Some of it."""

@@ -11,6 +11,8 @@ from typing import Any
 from gpu_model.toolchain import COMMON, HERE, built
 
 Sizes = tuple[int, int, int]
+MARGIN = 256
+"""Bytes on both sides of an allocation that are nobody's; its alignment too."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,17 @@ class Buffer:
   size: int
   name: str
   writable: bool = True
+
+
+def allocated(nbytes: int, value: int = 0) -> Any:
+  """A new ctypes array of that many bytes, all `value`. Python's allocator puts small arrays side by side, and what is
+  just behind one would be the start of another that a launch may touch: the margins make it an access outside."""
+  room = ctypes.create_string_buffer(nbytes + 3 * MARGIN)
+  at = ctypes.addressof(room)
+  array = (ctypes.c_char * nbytes).from_buffer(room, (at // MARGIN + 2) * MARGIN - at)
+  if value:
+    ctypes.memset(array, value, nbytes)
+  return array
 
 
 class Counts(ctypes.Structure):
