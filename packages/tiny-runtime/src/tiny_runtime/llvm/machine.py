@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tiny_runtime.compile_cache import cached_bytes
+from tiny_runtime.llvm.names import name_by_features
 from tiny_runtime.llvm.processor import Processor
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -31,7 +32,8 @@ def llvm_version() -> str:
 
 @cache
 def host_processor() -> Processor:
-  """The processor that this process runs on, with all that its name implies and the machine lacks as `-feature`."""
+  """The processor that this process runs on, with all that its name implies and the machine lacks as `-feature`; by
+  the name that fits its features, if the machine shows another one."""
   where, what = library(), processors()
   answer = known("processor", f"{where}\n{what}" if where and what else "", _ask_processor)
   return Processor(*answer.split("\n"))
@@ -41,7 +43,7 @@ def known(question: str, about: str, ask: Callable[[], str]) -> str:
   """The answer of LLVM to a question. It depends on `about` alone; asked anew in every process if that is empty."""
   if not about:
     return ask()
-  return cached_bytes(f"llvm 1\n{question}\n{about}", lambda: ask().encode()).decode()
+  return cached_bytes(f"llvm 2\n{question}\n{about}", lambda: ask().encode()).decode()
 
 
 def library() -> str:
@@ -81,4 +83,5 @@ def _ask_version() -> str:
 def _ask_processor() -> str:
   import llvmlite.binding as llvm
 
-  return "\n".join((llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()))
+  features = llvm.get_host_cpu_features().flatten()
+  return "\n".join((llvm.get_process_triple(), name_by_features(llvm.get_host_cpu_name(), features), features))
