@@ -286,3 +286,18 @@ def test_known_gates_that_open_the_first_lanes_are_shorter_loads(count: int, dty
   run_linear(RENDERERS[name](), program, [out, a])
   assert out.tolist() == [*a.tolist(), *[9] * (8 - count)]
   assert "masked.load" not in RENDERERS[name]().render(program, info_of(program))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [F32, dtypes.int64, dtypes.float16])
+def test_known_gates_that_open_the_first_lanes_are_shorter_stores(count: int, dtype: DType) -> None:
+  """LLVM writes 32 bits under a mask that it knows to be of one lane of 16."""
+  gate = UOp.const(dtypes.bool.vec(4), tuple(lane < count for lane in range(4)))
+  value = param(1, 4, dtype).index(number(0)).load(dtype=dtype.vec(4))
+  program = linear(param(0, 6, dtype).index(number(1), gate).store(value))
+  name = next(name for name in RENDERERS if "host" in name)
+  numpy_dtype = {F32: np.float32, dtypes.int64: np.int64, dtypes.float16: np.float16}[dtype]
+  out, a = np.full(6, 9, numpy_dtype), np.arange(1, 5, dtype=numpy_dtype)
+  run_linear(RENDERERS[name](), program, [out, a])
+  assert out.tolist() == [9, *a[:count].tolist(), *[9] * (5 - count)]
+  assert "masked.store" not in RENDERERS[name]().render(program, info_of(program))

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.loops import extent, kind, next_loop_id, number, substitute_simplified
+from tiny_codegen.reduce import is_tile, products
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
 LONG = 128  # iterations that one accumulator may take
 LONG_IN_TILES = 1024
-TOGETHER, LANES_TOGETHER = 8, 64  # sums in one loop, and numbers in them: more are a register tile
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,15 @@ class Lengths:
 
   most: int
   block: int
-  block_of_many: int  # where there are more than 2048
+  block_of_many: int  # where there are more than `many`
+  many: int
+
+  def over(self, written: int) -> Lengths:
+    """The same for iterations of so many steps."""
+    return Lengths(*[max(n // written, 1) for n in (self.most, self.block, self.block_of_many, self.many)])
 
 
-FEW, TILE = Lengths(LONG, 32, 64), Lengths(LONG_IN_TILES, 256, 512)
+FEW, TILE = Lengths(LONG, 32, 64, 2048), Lengths(LONG_IN_TILES, 256, 512, 2048)
 
 
 def sum_in_blocks(root: UOp) -> UOp:
@@ -58,8 +63,9 @@ def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
   for loops, reduces in through.items():
     sums = any(u.arg[0] is Ops.ADD and u.dtype.kind == "float" for u in reduces)
     if sums and not any(isinstance(u.src[0].arg, TensorCore) for u in reduces):
-      tile = len(reduces) > TOGETHER or sum(u.dtype.count for u in reduces) > LANES_TOGETHER
-      found[loops] = TILE if tile else FEW
+      # an iteration of which several steps have been written out adds as many numbers
+      written = max(len(products(u.src[0])) for u in reduces) or 1
+      found[loops] = TILE.over(written) if is_tile(reduces) else FEW
   return found
 
 
@@ -94,7 +100,7 @@ class Blocks:
     count, taken = extent(loop) or 0, math.prod(extent(r) or 1 for r in inner)
     if count * taken <= lengths.most:
       return value, (loop, *inner)
-    size = _power_of_two((lengths.block if count * taken < 2048 else lengths.block_of_many) / taken)
+    size = _power_of_two((lengths.block if count * taken < lengths.many else lengths.block_of_many) / taken)
     if size == 1 or count <= size:  # the inner loops fill an accumulator
       return self.over(value.reduce(op, *inner), loop, (), op, lengths) if inner else (value, (loop,))
     blocks, block, rest = self.parts(loop, size)

@@ -70,6 +70,11 @@ class ContractionChooser(Choices):
     else:
       self._reorder([*panels, *others, row_loop])
     summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
+    if tiling.steps > 1:  # before anything is packed, so that it is packed in their order
+      written = self._split(OptOps.UNROLL, summed[-1], tiling.steps)
+      if written is None:
+        return False
+      summed = (*summed, written)
     if tiling.lanes_from is Lanes.SOME and not self._several(tiling, lane_loop, [*panels, *others, row_loop], summed):
       return False
     tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)
@@ -92,7 +97,7 @@ class ContractionChooser(Choices):
     if panel is None:
       return False
     self._reorder([*outside, panel])
-    return self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)))
+    return self.take(Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present((panel, *summed))))
 
   def _present(self, loops: tuple[int, ...]) -> tuple[int, ...]:
     """Of these loops those that the kernel still has."""
@@ -132,6 +137,6 @@ class ContractionChooser(Choices):
       return False
     return self.take(
       Opt(OptOps.SWAP, panel, block),
-      Opt(OptOps.STAGE, tiling.lanes_of.slot, (panel, *summed)),
-      Opt(OptOps.STAGE, tiling.rows_of.slot, (block, *tile)),
+      Opt(OptOps.STAGE, tiling.lanes_of.slot, self._present((panel, *summed))),
+      Opt(OptOps.STAGE, tiling.rows_of.slot, self._present((block, *tile))),
     )

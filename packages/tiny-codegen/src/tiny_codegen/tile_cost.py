@@ -16,7 +16,7 @@ from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_codegen.turn import LEAST
-from tiny_uop import UOp
+from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
 
 
@@ -72,7 +72,7 @@ class Plan:
           cycles += self._storing(PANELS - 1 if rows_from is Rows.BLOCK else panels)
           yield Tiling(
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
-            panels,
+            panels, self.steps,
           )  # fmt: skip
 
   def _panels(self, lanes_from: Lanes) -> list[int]:
@@ -139,8 +139,31 @@ class Plan:
 
   def _step(self, vectors: int) -> float:
     """Cycles of a step of the sum, if all it reads is there: a multiply-add is four cycles long, and a scalar has to be
-    spread over a register."""
-    return max(self.rows * vectors / rate(self.c, self.target), (self.rows + vectors) / self.target.loads, 4.0)
+    spread over a register, once for all the steps that are written out."""
+    steps = self.steps
+    scalars = self.rows if self.slide is None else ((self.rows - 1) * self.slide + steps) / steps
+    loading = (scalars + vectors) / self.target.loads
+    return max(self.rows * vectors / rate(self.c, self.target), loading, 4.0) + figures.LOOP / steps
+
+  @property
+  def steps(self) -> int:
+    """Steps of the last loop of the sum that are written out: all that a window slides along, if their vectors fit into
+    registers, as many as divide it of others."""
+    size, tile = extent(self.summed[-1]), self.rows * self.vectors
+    if size is None or self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA):
+      return 1
+    if self.slide is not None:
+      fits = tile + size * self.vectors + 2 <= self.target.vector_registers
+      return size if size <= figures.TAPS and fits else 1
+    return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= figures.WRITTEN_OUT), 1)
+
+  @property
+  def slide(self) -> int | None:
+    """By how many steps of the last loop of the sum a row is ahead of the one before, where they read the same; None
+    where they do not."""
+    row, step = (abs(self.rows_of.step(r) or 0) for r in (self.row_loop, self.summed[-1]))
+    slides = 0 < step <= row < step * int(self.summed[-1].src[0].vmax) and row % step == 0
+    return row // step if slides else None
 
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""

@@ -26,6 +26,9 @@ COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
 OVERHANG = 1.02
 # what a partial block of packed lanes costs more than a whole one
 PARTIAL = 0.2
+# cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
+# loop that a window slides along, all of which are written out
+LOOP, WRITTEN_OUT, TAPS = 1.0, 64, 7
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
 INTEGERS = 0.4
 # what rows cost that come from the second cache level

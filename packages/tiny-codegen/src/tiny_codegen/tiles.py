@@ -45,6 +45,7 @@ class Tiling:
   lanes_from: Lanes
   rows_from: Rows
   panels: int = 1  # that are packed together, where it is SOME of them
+  steps: int = 1  # of the last loop of the sum that are written out
 
   def image_loops(self, c: Contraction) -> list[UOp]:
     """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""

@@ -10,7 +10,7 @@ from tiny_runtime_cpu import linker
 if TYPE_CHECKING:
   from tiny_runtime_cpu.jit_linker import JitLinked
 
-PASSES = ("sroa", "loop_rotate", "instruction_combine", "simplify_cfg")
+PASSES = ("sroa", "loop_rotate", "simplify_cfg", "instruction_combine")
 """LLVM's passes for kernels, which come unrolled and vectorised. See README.md, "Choices that were measured"."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 LEAST_STEPS = 32
-"""Iterations of a sum that are worth the few instructions which find out what to ask for."""
+"""Steps of a sum that are worth the few instructions which find out what to ask for."""
 ROOM = 7 / 8
 """Of the second level, what there has to be room in for the panel, its source, the next one, and what else is read."""
 SELDOM = 16
@@ -101,11 +102,11 @@ def panels_ahead(
   found: dict[UOp, tuple[UOp, tuple[Piece, ...]]] = {}
   fillings, direct = _fillings(linear, large), sum(sizes[slot] for slot in _summed(linear) & (set(sizes) - large))
   for loop, around, memories in _sums(linear):
-    for memory in memories:
+    for memory, written in memories.items():
       filling = fillings.get(memory)
       if filling is not None and around[: len(filling.around)] == filling.around:
         if sum(near.values()) + 2 * near[memory] + direct <= caches.second * ROOM:
-          at, pieces = _pieces(filling, (*around[len(filling.around) :], loop))
+          at, pieces = _pieces(filling, (*around[len(filling.around) :], loop), written)
           if pieces and at not in found:
             found[at] = memory, pieces
   return found
@@ -150,8 +151,9 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
   return found
 
 
-def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], list[UOp]]]:
-  """Innermost loops of sums, the loops around each, and the near memories that it reads."""
+def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], Counter[UOp]]]:
+  """Innermost loops of sums, the loops around each, and the near memories that it reads, with how often in an
+  iteration: once for each step that is written out."""
   loops: list[UOp] = []
   read: list[UOp] = []
   for u in linear:
@@ -162,7 +164,7 @@ def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], list[UO
       read.append(memory)
     elif u.op is Ops.END:
       if loops and loops[-1].arg[1] is AxisType.REDUCE and len(u.src) == 2 and read:
-        yield loops[-1], tuple(loops[:-1]), list(dict.fromkeys(read))
+        yield loops[-1], tuple(loops[:-1]), Counter(read)
       del loops[len(loops) - len(u.src) + 1 :]
       read = []
 
@@ -202,17 +204,17 @@ def _extent(loop: UOp) -> int:
   return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else 0
 
 
-def _pieces(filling: _Filling, inside: tuple[UOp, ...]) -> tuple[UOp, tuple[Piece, ...]]:
+def _pieces(filling: _Filling, inside: tuple[UOp, ...], written: int) -> tuple[UOp, tuple[Piece, ...]]:
   """A loop of a sum, and what its iterations ask for: another column of lines of what is packed next in each tile; or
   of a part of one, where there are more tiles than columns. Nothing if the steps are too few. `inside`: the loops from
-  the packing to the sum."""
+  the packing to the sum; `written`: steps in one iteration of the innermost."""
   sums = list(itertools.takewhile(lambda r: r.arg[1] is AxisType.REDUCE, reversed(inside)))[::-1]
   tiles, along = inside[: len(inside) - len(sums)], filling.own[0]
   walked = [p for p in range(1, len(sums) + 1) if math.prod(map(_extent, sums[:p])) == _extent(along)]
   steps = math.prod(map(_extent, sums))
-  if not walked or steps < LEAST_STEPS or not all(map(_extent, tiles)) or not _same_integers(filling, inside):
+  if not walked or written * steps < LEAST_STEPS or not all(map(_extent, tiles)) or not _same_integers(filling, inside):
     return sums[-1], ()
-  outer, loop, work = sums[: walked[0] - 1], sums[walked[0] - 1], steps // _extent(along)
+  outer, loop, work = sums[: walked[0] - 1], sums[walked[0] - 1], written * steps // _extent(along)
   lines, many = _lines(filling, along), math.prod(map(_extent, tiles))
   step = dict(filling.loads[0].steps)[along]
   each = -(-len(lines) // many)

@@ -236,12 +236,26 @@ def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: U
   count, kind, mask = stored.count, value_type(stored), dtypes.bool.vec(stored.count)
   scattered = index.src[1].dtype.count > 1
   address = _address(body, index, body.operand(index.src[1]), memory, gate is None)
+  first = None if scattered or gate is None else _first_lanes(gate)
+  if first is not None and first & (first - 1) == 0:
+    return _store_first(body, f"{_pointer_type(index, memory)} {address}", value, stored, first)
   pointers, name = _pointer_type(index, memory), f"llvm.masked.store.{suffix(stored)}.{_pointer_suffix(index, memory)}"
   if scattered:
     name = f"llvm.masked.scatter.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
     pointers = f"<{count} x {pointers}>"
   body.call(name, "void", (kind, value), (pointers, address), ("i32", str(stored.scalar().itemsize)),
             (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
+
+
+def _store_first(body: Function, address: str, value: str, stored: DType, count: int) -> None:
+  """The first lanes of a vector written as a shorter vector: under a mask of one lane of 16 bits, LLVM (22.1) writes 32
+  of them."""
+  part = value_type(stored.scalar().vec(count))
+  if count == 1:
+    lanes = body.let(f"extractelement {value_type(stored)} {value}, i32 0")
+  else:
+    lanes = shuffle(body, value, stored, map(str, range(count)))
+  body.emit(f"store {part} {lanes}, {address}, align {stored.scalar().itemsize}")
 
 
 def store(body: Function, u: UOp, memory: Memory, streams: bool = False) -> None:
