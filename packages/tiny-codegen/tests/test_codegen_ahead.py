@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -36,7 +37,7 @@ def source(kernel: UOp, renderer: LLVMRenderer = TARGET) -> str:
 
 
 def asked(kernel: UOp) -> int:
-  return source(kernel).count("call void @llvm.prefetch.p0(")
+  return sum(map(len, pieces(kernel).values()))
 
 
 def pieces(kernel: UOp) -> dict[UOp, tuple[Piece, ...]]:
@@ -150,3 +151,23 @@ def test_results(run_kernel: Any) -> None:
   x, w = data(2, 64, 4096), data(16, 64, seed=1)
   (got, *_) = run_kernel(product(), (garbage(2, 16, 4096), x, w))
   np.testing.assert_allclose(got.reshape(2, 16, 4096), np.einsum("ok,nkj->noj", w, x), rtol=1e-4, atol=1e-4)
+
+
+def test_steps_that_are_written_out_ask_for_as_many_rows() -> None:
+  """Also where several panels are packed together: all of the next ones, once."""
+  outputs, length, size, panels, steps = 16, 64, 4096, 2, 4
+  kernel = product(outputs=outputs, length=length, size=size)
+  written = [Opt(OptOps.UNROLL, 3, steps), Opt(OptOps.SPLIT, 2, panels), Opt(OptOps.SWAP, 7, 1)]
+  opts = (*kernel.arg.opts[:-1], *written, Opt(OptOps.STAGE, 1, (7, 3, 6)))
+  ((loop_, found),) = pieces(kernel.replace(arg=KernelInfo("several", opts))).items()
+  assert loop_.src[0].arg == length // steps
+  lines = set()
+  for piece in found:
+    inside = [r for r in piece.start.ranges if r.src[0].op is Ops.CONST and r.src[0].arg <= outputs // ROWS]
+    for counters in itertools.product(*[range(r.src[0].arg) for r in inside]):
+      values = dict.fromkeys(piece.start.ranges, 0) | dict(zip(inside, counters))
+      start = evaluate(piece.start, values)
+      assert isinstance(start, int)
+      lines |= {(start + n * piece.step) * 4 // 64 for n in range(length // steps // piece.every)}
+  first = panels * LANES * 4 // 64
+  assert lines >= {k * size * 4 // 64 + first + n for k in range(length) for n in range(panels)}

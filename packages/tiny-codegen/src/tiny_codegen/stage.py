@@ -21,6 +21,7 @@ from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
+from tiny_codegen.vectorize import WIDE
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.records import dataclass
 
@@ -319,13 +320,15 @@ class Tile:
     last = self.axes[-1]
     lanes = min(capabilities.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
     loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
-    if lanes < 2 or not loads or any(stride(u.src[0].src[1], last.loop) != 1 for u in loads):
+    steps = {stride(u.src[0].src[1], last.loop) for u in loads}
+    # every second element takes two loads: see the pass vectorize
+    if lanes < 2 or not loads or not steps <= ({1} if lanes < WIDE or self._gated(last) else {1, 2}):
       return self
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
-    gated = any(len(u.src[0].src) > 2 and last.loop in u.src[0].src[2].ranges for u in loads)
-    # written out, each block has a mask that is known
-    rest = AxisType.UPCAST if gated and blocks <= WRITTEN_OUT and not capabilities.has_local else AxisType.LOOP
+    # written out, each block has a mask that is known, and the loop around is the innermost
+    written = blocks <= WRITTEN_OUT and not capabilities.has_local
+    rest = AxisType.UPCAST if written else AxisType.LOOP
     loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
     value = self.value
     if blocks * lanes > last.size == last.needed:
@@ -335,6 +338,11 @@ class Tile:
     if capabilities.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
     return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
+
+  def _gated(self, axis: Axis) -> bool:
+    """Whether not all places along an axis are read."""
+    gates = [u.src[0].src[2] for u in loads_of(self.value) if len(u.src[0].src) > 2]
+    return any(axis.loop in gate.ranges for gate in gates)
 
 
 def _plain_loop(axis: Axis) -> bool:

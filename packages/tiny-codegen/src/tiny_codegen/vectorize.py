@@ -2,8 +2,8 @@
 
 The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE
 whose lanes are adjacent becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n
-scalar accesses. A REDUCE over a VECTOR loop keeps n partial results side by side and combines them in a tree at the
-end.
+scalar accesses; of long vectors, a LOAD of every second element becomes two wide ones. A REDUCE over a VECTOR loop
+keeps n partial results side by side and combines them in a tree at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 from tiny_codegen.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
+WIDE = 8  # lanes from which on two vectors with every second element in them are better than as many elements
 TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
 
 
@@ -173,9 +174,20 @@ class Lanes:
     if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
       alt = None if alternative is None else self._vector(alternative)
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
+    if self.count >= WIDE and len(place.src) == 2 and stride(offset, self.axis) == 2:
+      return self._every_second(u, pointer)
     return UOp(
       Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)])
     )
+
+  def _every_second(self, u: UOp, pointer: UOp) -> UOp:
+    """Lanes two elements apart: of two vectors, of which the second ends with the last lane."""
+    first, count = self._lane(u.src[0].src[1], 0), self.count
+    low, high = (pointer.index(simplify(first + at)).load(dtype=u.dtype.vec(count)) for at in (0, count - 1))
+    half = (count + 1) // 2
+    lanes = [low.extract(2 * lane) for lane in range(half)]
+    lanes += [high.extract(2 * lane - (count - 1)) for lane in range(half, count)]
+    return UOp(Ops.VECTORIZE, u.dtype.vec(count), tuple(lanes))
 
   def _scalar_load(self, u: UOp, pointer: UOp, lane: int) -> UOp:
     place = u.src[0]

@@ -20,6 +20,7 @@ from tiny_codegen.render.llvm_copies import (
   wait_for_copies,
 )
 from tiny_codegen.render.llvm_dot import dot_product
+from tiny_codegen.render.llvm_fill_ahead import ask_later, fills_ahead
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm_memory import address, load, store
@@ -30,7 +31,7 @@ from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
-from tiny_codegen.render.llvm_transpose import column, rows_of_column
+from tiny_codegen.render.llvm_transpose import column, picked, rows_of_column, rows_of_lanes
 from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
 from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
@@ -63,6 +64,8 @@ class _Program:
     self.lazy = branches(linear.src)
     self.fetched = {} if target.convention else lines_to_fetch(linear.src, info, target.capabilities.caches)
     self.ahead = {} if target.convention else panels_ahead(linear.src, info, target.capabilities.caches)
+    coming = [memory for memory, _ in self.ahead.values()]
+    self.later = {} if target.convention else fills_ahead(linear.src, info, target.capabilities.caches, coming)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
     self.globals: list[str] = []
@@ -215,6 +218,9 @@ class _Program:
       self.body.open_loop(u, *(integer_from(self.body, end, u) for end in ("%begin", "%end")))
     for piece, first in zip(pieces, columns):
       ask(self.body, piece, first, u, self.body.operand(near))
+    for later in self.later.get(u, ()):
+      self._early(later.offset)
+      ask_later(self.body, later)
 
   def _column(self, piece: Piece) -> str:
     """Where a column of lines begins."""
@@ -309,6 +315,8 @@ class _Program:
     kind, made = value_type(u.dtype), "poison"
     if (square := rows_of_column(u)) is not None:
       made = column(self.body, *square)
+    elif (pair := rows_of_lanes(u)) is not None:
+      made = picked(self.body, *pair)
     elif all(s is u.src[0] for s in u.src):
       one = self.body.let(f"insertelement {kind} poison, {scalar_type(u.dtype)} {self.body.operand(u.src[0])}, i32 0")
       made = self.body.let(f"shufflevector {kind} {one}, {kind} poison, <{len(u.src)} x i32> zeroinitializer")

@@ -28,6 +28,8 @@ ROOM = 7 / 8
 """Of the second level, what there has to be room in for the panel, its source, the next one, and what else is read."""
 SELDOM = 16
 """Steps for a line: where there are more, packing takes hardly any time, and asking would take some of every step."""
+MOST_ROWS = 8
+"""Iterations of the loop that packs which one of a sum takes: steps that are written out."""
 MOST_LINES = 2
 """That a step of a sum asks for: more would be in the way of what it reads itself."""
 
@@ -102,11 +104,11 @@ def panels_ahead(
   found: dict[UOp, tuple[UOp, tuple[Piece, ...]]] = {}
   fillings, direct = _fillings(linear, large), sum(sizes[slot] for slot in _summed(linear) & (set(sizes) - large))
   for loop, around, memories in _sums(linear):
-    for memory, written in memories.items():
+    for memory, reads in memories.items():
       filling = fillings.get(memory)
       if filling is not None and around[: len(filling.around)] == filling.around:
         if sum(near.values()) + 2 * near[memory] + direct <= caches.second * ROOM:
-          at, pieces = _pieces(filling, (*around[len(filling.around) :], loop), written)
+          at, pieces = _pieces(filling, (*around[len(filling.around) :], loop), reads)
           if pieces and at not in found:
             found[at] = memory, pieces
   return found
@@ -153,7 +155,7 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
 
 def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], Counter[UOp]]]:
   """Innermost loops of sums, the loops around each, and the near memories that it reads, with how often in an
-  iteration: once for each step that is written out."""
+  iteration."""
   loops: list[UOp] = []
   read: list[UOp] = []
   for u in linear:
@@ -204,40 +206,75 @@ def _extent(loop: UOp) -> int:
   return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else 0
 
 
-def _pieces(filling: _Filling, inside: tuple[UOp, ...], written: int) -> tuple[UOp, tuple[Piece, ...]]:
+def _pieces(filling: _Filling, inside: tuple[UOp, ...], reads: int) -> tuple[UOp, tuple[Piece, ...]]:
   """A loop of a sum, and what its iterations ask for: another column of lines of what is packed next in each tile; or
   of a part of one, where there are more tiles than columns. Nothing if the steps are too few. `inside`: the loops from
-  the packing to the sum; `written`: steps in one iteration of the innermost."""
+  the packing to the sum; `reads`: of near memory in an iteration of the innermost."""
   sums = list(itertools.takewhile(lambda r: r.arg[1] is AxisType.REDUCE, reversed(inside)))[::-1]
-  tiles, along = inside[: len(inside) - len(sums)], filling.own[0]
-  walked = [p for p in range(1, len(sums) + 1) if math.prod(map(_extent, sums[:p])) == _extent(along)]
-  steps = math.prod(map(_extent, sums))
-  if not walked or written * steps < LEAST_STEPS or not all(map(_extent, tiles)) or not _same_integers(filling, inside):
+  tiles, walk = inside[: len(inside) - len(sums)], _walk(filling, sums, reads)
+  if (
+    walk is None
+    or walk.rows * math.prod(map(_extent, sums)) < LEAST_STEPS
+    or not all(map(_extent, tiles))
+    or not _same_integers(filling, inside)
+  ):
     return sums[-1], ()
-  outer, loop, work = sums[: walked[0] - 1], sums[walked[0] - 1], written * steps // _extent(along)
-  lines, many = _lines(filling, along), math.prod(map(_extent, tiles))
-  step = dict(filling.loads[0].steps)[along]
+  outer, loop = sums[: walk.depth], sums[walk.depth]
+  work = walk.rows * math.prod(map(_extent, sums[walk.depth + 1 :]))
+  lines, many = _lines(filling, walk), math.prod(map(_extent, tiles))
   each = -(-len(lines) // many)
   if not lines or each > MOST_LINES * work or many > SELDOM * len(lines):
     return loop, ()
   parts = 1 << max(many // len(lines), 1).bit_length() - 1
   while _extent(loop) % parts:
     parts //= 2
-  following, itemsize = filling.around[-1], filling.itemsize
-  tile, base = _counted(tiles, loop), loop.const_like(0)
+  tile, itemsize = _counted(tiles, loop), filling.itemsize
+  base = loop.const_like(0)
   for term in sorted(filling.loads[0].rest, key=lambda term: term.render()):
     base = _plus(base, term)
-  base = base.substitute({following: _plus(following, following.const_like(1))})
+  base = base.substitute(_following(filling.around))
   row = _plus(_times(_counted(tuple(outer), loop), _extent(loop)), _times(_rest(tile, parts), _extent(loop) // parts))
-  base = _plus(base, _times(row, step))
+  base = _plus(base, _times(row, walk.step))
   found = []
   for number in range(each):
     column = _plus(_times(_whole(tile, parts), each), loop.const_like(number))
     place = _linear(lines, column, itemsize)
     if place is None:
       return loop, ()
-    found.append(Piece(filling.loads[0].index.src[0], _plus(base, place), step, parts))
+    found.append(Piece(filling.loads[0].index.src[0], _plus(base, place), walk.step, parts))
   return loop, tuple(found)
+
+
+@dataclass(frozen=True)
+class _Walk:
+  """How the loops of a sum walk along one that packs: the loop, how many sums are around the one whose iterations take
+  `rows` of its iterations each, and how many elements that is."""
+
+  along: UOp
+  depth: int
+  rows: int
+  step: int
+
+
+def _walk(filling: _Filling, sums: Sequence[UOp], reads: int) -> _Walk | None:
+  """None where no loop that packs is as long as the sum, or as some of its loops; `reads` of near memory are in one
+  iteration of the innermost."""
+  for along in filling.own:
+    for depth in range(len(sums)):
+      rows, rest = divmod(_extent(along), math.prod(map(_extent, sums[: depth + 1])))
+      if not rest and 1 <= rows <= MOST_ROWS and reads % rows == 0:
+        return _Walk(along, depth, rows, rows * dict(filling.loads[0].steps)[along])
+  return None
+
+
+def _following(around: tuple[UOp, ...]) -> dict[UOp, UOp]:
+  """The counters of the loops around a packing when it is done next."""
+  last = around[-1]
+  after = _plus(last, last.const_like(1))
+  # iterations that threads share are taken in turns: the next one is another thread's
+  if len(around) < 2 or around[-2].arg[1] is not AxisType.LOOP or not _extent(last):
+    return {last: after}
+  return {last: _rest(after, _extent(last)), around[-2]: _plus(around[-2], _whole(after, _extent(last)))}
 
 
 def _same_integers(filling: _Filling, loops: tuple[UOp, ...]) -> bool:
@@ -245,10 +282,10 @@ def _same_integers(filling: _Filling, loops: tuple[UOp, ...]) -> bool:
   return len({u.dtype for u in (*loops, *filling.around, *filling.loads[0].rest, filling.loads[0].index.src[1])}) == 1
 
 
-def _lines(filling: _Filling, along: UOp) -> list[int]:
-  """A byte of each cache line that one iteration of a loop reads, from where the filling begins."""
+def _lines(filling: _Filling, walk: _Walk) -> list[int]:
+  """A byte of each cache line that one iteration of the sum walks over, from where the filling begins."""
   itemsize = filling.itemsize
-  spans = sorted(itertools.chain(*[load.spans(along, itemsize) for load in filling.loads]))
+  spans = sorted(itertools.chain(*[load.spans(walk.along, itemsize) for load in filling.loads]))
   pieces: list[list[int]] = []
   for first, behind in spans:
     if pieces and first <= pieces[-1][1] + LINE // 2:
@@ -256,9 +293,11 @@ def _lines(filling: _Filling, along: UOp) -> list[int]:
     else:
       pieces.append([first, behind])
   # a piece that may begin anywhere in a line can end in one more
-  starts = [first for first, _ in pieces] + [itemsize * step for step in _steps(filling, along)]
+  starts = [first for first, _ in pieces] + [itemsize * step for step in _steps(filling, walk.along)]
   more = 0 if all(start % LINE == 0 for start in starts) else LINE - 1
-  return [byte for first, behind in pieces for byte in range(first, behind + more, LINE)]
+  lines = [byte for first, behind in pieces for byte in range(first, behind + more, LINE)]
+  row = itemsize * walk.step // walk.rows
+  return [line + row * n for n in range(walk.rows if row >= LINE else 1) for line in lines]
 
 
 def _steps(filling: _Filling, along: UOp) -> Iterator[int]:

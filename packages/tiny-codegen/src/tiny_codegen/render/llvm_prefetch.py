@@ -99,7 +99,7 @@ def _lines(stores: Sequence[UOp]) -> tuple[Line, ...]:
   on two lines, that is in the one which no tile before this one has fetched. Processors fetch longer pieces in time."""
   written: dict[tuple[UOp, UOp | None], list[tuple[int, int]]] = {}
   for store in stores:
-    offset, constant = _split(store.src[0].src[1])
+    offset, constant = split(store.src[0].src[1])
     size = store.src[1].dtype.scalar().itemsize
     span = constant * size, (constant + store.src[1].dtype.count) * size
     written.setdefault((store.src[0].src[0], offset), []).append(span)
@@ -125,7 +125,7 @@ def _pieces(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield begin, behind
 
 
-def _split(offset: UOp) -> tuple[UOp | None, int]:
+def split(offset: UOp) -> tuple[UOp | None, int]:
   """An offset as what varies and a constant, in elements."""
   if offset.op is Ops.CONST:
     return None, int(offset.arg)

@@ -25,6 +25,23 @@ def rows_of_column(u: UOp) -> tuple[tuple[UOp, ...], int] | None:
   return rows, lane[0] if isinstance(lane, tuple) else lane
 
 
+def rows_of_lanes(u: UOp) -> tuple[tuple[UOp, UOp], list[int]] | None:
+  """The two vectors that a VECTORIZE takes all its lanes from, and which lanes, those of the second behind those of the
+  first; None if there are not two of one type."""
+  if any(s.op is not Ops.EXTRACT for s in u.src):
+    return None
+  rows = tuple(dict.fromkeys(s.src[0] for s in u.src))
+  if len(rows) != 2 or rows[0].dtype is not rows[1].dtype or rows[0].dtype.count == 1:
+    return None
+  count, lanes = rows[0].dtype.count, [s.arg[0] if isinstance(s.arg, tuple) else s.arg for s in u.src]
+  return (rows[0], rows[1]), [lane + count * rows.index(s.src[0]) for lane, s in zip(lanes, u.src)]
+
+
+def picked(body: Function, rows: tuple[UOp, UOp], lanes: list[int]) -> str:
+  """A vector of these lanes of two others."""
+  return _shuffled(body, body.operand(rows[0]), body.operand(rows[1]), rows[0].dtype, lanes)
+
+
 def column(body: Function, rows: tuple[UOp, ...], lane: int) -> str:
   """Lane `lane` of each row, as a vector. What it has in common with other columns of the same rows is written
   once."""

@@ -1,0 +1,106 @@
+"""What is packed is on its way some iterations before: lines that a loop which packs reads with gaps between them.
+
+Processors fetch by themselves what is read in order. A loop that packs every second row of an image, or a few elements
+of each row of a matrix, leaves gaps, of which they do not know how long they are. So each of its iterations asks for
+what a later one reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from tiny_codegen.loops import stride
+from tiny_codegen.render.base import CacheSizes
+from tiny_codegen.render.llvm_function import Function
+from tiny_codegen.render.llvm_prefetch import address_of, prefetch, split
+from tiny_codegen.render.llvm_streaming import LINE
+from tiny_uop import AddrSpace, Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop.records import dataclass
+
+AHEAD = 16
+"""Iterations: some hundred cycles."""
+LEAST = 64
+"""Iterations of a loop: those at its end ask for what may not be read."""
+MOST_LINES = 8
+"""That an iteration asks for."""
+
+
+@dataclass(frozen=True)
+class Later:
+  """A cache line that a later iteration reads: so many bytes behind the element at `offset`."""
+
+  pointer: UOp
+  offset: UOp
+  byte: int
+
+
+def fills_ahead(
+  linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes, known: Collection[UOp] = ()
+) -> dict[UOp, tuple[Later, ...]]:
+  """By the loop that packs: what each of its iterations is to ask for. Near memories in `known` are left out: what goes
+  there has been asked for (see llvm_ahead)."""
+  large = {p.slot for p in info.params if not p.written and p.size * p.dtype.itemsize > caches.second}
+  found = {}
+  for loop, body in _innermost(linear):
+    stores = [u for u in body if u.op is Ops.STORE]
+    if (
+      stores
+      and all(_is_near(u) and _memory(u) not in known for u in stores)
+      and loop.src[0].op is Ops.CONST
+      and loop.src[0].arg >= LEAST
+    ):
+      loads = [u for u in body if u.op is Ops.LOAD and u.src[0].src[0].op is Ops.PARAM and u.src[0].src[0].arg in large]
+      lines = tuple(_lines(loop, loads))
+      if 0 < len(lines) <= MOST_LINES:
+        found[loop] = lines
+  return found
+
+
+def ask_later(body: Function, line: Later) -> None:
+  """Ask for a line, in the iteration whose counters its offset is made of."""
+  place = body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
+  prefetch(body, place, write=False, level=3)
+
+
+def _innermost(linear: Sequence[UOp]) -> Iterator[tuple[UOp, Sequence[UOp]]]:
+  """Loops that have no other inside, with what is in them."""
+  begin = None
+  for place, u in enumerate(linear):
+    if u.op is Ops.RANGE:
+      begin = place
+    elif u.op is Ops.END:
+      if begin is not None and linear[begin] in u.src:
+        yield linear[begin], linear[begin + 1 : place]
+      begin = None
+
+
+def _is_near(store: UOp) -> bool:
+  dtype = store.src[0].dtype
+  return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.LOCAL
+
+
+def _memory(store: UOp) -> UOp:
+  pointer = store.src[0].src[0]
+  while pointer.op is Ops.AFTER:
+    pointer = pointer.src[0]
+  return pointer
+
+
+def _lines(loop: UOp, loads: Sequence[UOp]) -> Iterator[Later]:
+  """Lines of what is read with gaps."""
+  spans: dict[tuple[UOp, UOp], list[tuple[int, int]]] = {}
+  for load in loads:
+    offset, constant = split(load.src[0].src[1])
+    size = load.dtype.scalar().itemsize
+    if offset is not None and offset.dtype.count == 1:
+      spans.setdefault((load.src[0].src[0], offset), []).append((constant * size, (constant + load.dtype.count) * size))
+  for (pointer, offset), known in spans.items():
+    step = stride(offset, loop)
+    if step is None:
+      continue
+    assert isinstance(pointer.dtype, PtrDType)
+    first, behind = min(first for first, _ in known), max(behind for _, behind in known)
+    far = abs(step) * pointer.dtype.base.itemsize
+    if far >= LINE and far > behind - first:
+      ahead = AHEAD * step * pointer.dtype.base.itemsize
+      yield from [Later(pointer, offset, ahead + byte) for byte in (*range(first, behind - 1, LINE), behind - 1)]
