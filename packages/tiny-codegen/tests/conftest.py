@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,17 @@ llvm.initialize_native_asmprinter()
 Run = Callable[..., list[np.ndarray[Any, Any]]]
 
 
+@cache
+def tiles_are_allowed() -> bool:
+  """Whether Linux lets this process use AMX's registers, which it has to be asked for (arch_prctl)."""
+  return sys.platform == "linux" and bool(ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0)
+
+
 def host_renderer() -> LLVMRenderer:
   """The renderer for the processor the tests run on."""
   features = llvm.get_host_cpu_features()
-  listed = [f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())]
+  usable = {name: on and (not name.startswith("amx-") or tiles_are_allowed()) for name, on in features.items()}
+  listed = [f"{'+' if on else '-'}{name}" for name, on in sorted(usable.items())]
   return LLVMRenderer(cpu_target(llvm.get_default_triple(), llvm.get_host_cpu_name(), listed))
 
 

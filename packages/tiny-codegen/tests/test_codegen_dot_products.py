@@ -251,8 +251,9 @@ def test_rows_are_packed_in_the_order_of_memory(form: str, run_kernel: Any) -> N
   opts = chosen(root, "emerald")
   rows = next(o.arg for o in opts if o.op is OptOps.STAGE and o.axis == 1)
   steps = next((o.arg for o in opts if o.op is OptOps.UNROLL and o.axis == 2), 1)
+  assert isinstance(rows, tuple)
   last = rows[-1] if steps == 1 else rows[-2]  # the steps that are written out are behind it
-  assert isinstance(rows, tuple) and last == 2, "the steps of the sum are next to each other, as they are in memory"
+  assert last == 2, "the steps of the sum are next to each other, as they are in memory"
   rng = np.random.default_rng(3)
   shapes = (m, k), ((k, n) if form[1] == "n" else (n, k))
   a, b = ((rng.standard_normal(s).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for s in shapes)

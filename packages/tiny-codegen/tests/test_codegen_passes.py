@@ -23,6 +23,11 @@ TARGETS = {
   "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities,
   "sse2": cpu_target("x86_64-linux").capabilities,
   "vnni": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avxvnni")).capabilities,
+  "amx": cpu_target(
+    "x86_64-linux",
+    "",
+    ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl", "+amx-tile", "+amx-bf16", "+amx-int8"),
+  ).capabilities,
   "gpu": Capabilities(
     LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
   ),

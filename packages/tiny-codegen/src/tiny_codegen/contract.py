@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from tiny_codegen.choices import Choices
 from tiny_codegen.contraction import Contraction
-from tiny_codegen.dot_choices import best_way
+from tiny_codegen.dot_choices import best_ways
 from tiny_codegen.errors import KernelError
 from tiny_codegen.loops import extent, kind, loops_of, next_loop_id
+from tiny_codegen.matrix_cost import depth_of
+from tiny_codegen.matrix_products import in_tiles
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.stage import lower_stage
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, row_by_row
@@ -27,10 +29,11 @@ class ContractionChooser(Choices):
     """Tile a sum of products as `tiling.py` finds best; False where the kernel is none, or lanes along the sum are
     better."""
     found = Contraction.of(self.root)
-    way = None if found is None else best_way(self.root, found, self.capabilities)
-    if found is None or way is None or way[2].cycles > dot_cycles(found, self.capabilities):
+    if found is None:
       return False
-    return self.take_tiling(*way)
+    most = dot_cycles(found, self.capabilities)
+    ways = [way for way in best_ways(self.root, found, self.capabilities) if way[2].cycles <= most]
+    return any(self.take_tiling(*way) for way in ways)
 
   def take_tiling(self, first: Sequence[Opt], found: Contraction, tiling: Tiling) -> bool:
     """Tile the sum of products that the kernel is after some choices in a given way; False where that does not fit."""
@@ -42,12 +45,13 @@ class ContractionChooser(Choices):
     return False
 
   def _fits(self) -> bool:
-    """Whether what is to be packed fits into near memory, of which the tiling has only an estimate."""
+    """Whether what is to be packed fits into near memory, of which the tiling has only an estimate, and is there in
+    tiles, where matrix instructions want it so."""
     try:
-      lower_stage(simplify(self.root), self.capabilities)  # as the passes will have it: they find it made
+      staged = lower_stage(simplify(self.root), self.capabilities)  # as the passes will have it: they find it made
     except KernelError:
       return False
-    return True
+    return in_tiles(staged)
 
   def _tile_contraction(self, found: Contraction, tiling: Tiling) -> bool:
     lane_loop, row_loop = tiling.lane_loop.arg[0], tiling.row_loop.arg[0]
@@ -77,7 +81,11 @@ class ContractionChooser(Choices):
       summed = (*summed, written)
     if tiling.lanes_from is Lanes.SOME and not self._several(tiling, lane_loop, [*panels, *others, row_loop], summed):
       return False
-    tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)
+    depth = depth_of(found, tiling.rows_from is Rows.DIRECT, tiling.rows_of)
+    if depth is not None:
+      tile, by_row = (rows, *[i for i in summed if i != depth.arg[0]], depth.arg[0]), True
+    else:
+      tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)
     if tiling.rows_from is Rows.BLOCK:
       return self._block(tiling, tile, summed)
     if tiling.lanes_from in (Lanes.PANEL, Lanes.WHOLE):

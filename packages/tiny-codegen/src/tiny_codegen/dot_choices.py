@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.dot_product import DotProduct
+from tiny_codegen.dot_products import steps_of
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.loops import extent
 from tiny_codegen.opts import apply_opts
@@ -18,11 +19,12 @@ from tiny_uop import Opt, OptOps, UOp
 Way = tuple[list[Opt], Contraction, Tiling]
 
 
-def best_way(root: UOp, found: Contraction, capabilities: Capabilities) -> Way | None:
-  """What to apply to a kernel before it is tiled, what it is then, and the tiling with the fewest cycles."""
+def best_ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[Way]:
+  """What to apply to a kernel before it is tiled, what it is then, and its best tiling; the one with the fewest cycles
+  first."""
   changed = ways(root, found, capabilities)
   tiled = [(opts, c, tiling) for opts, c in changed if (tiling := best_tiling(c, capabilities)) is not None]
-  return min(tiled, key=lambda way: way[2].cycles, default=None)
+  return sorted(tiled, key=lambda way: way[2].cycles)
 
 
 def ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tuple[list[Opt], Contraction]]:
@@ -53,11 +55,12 @@ def _by(
   outputs = [r.arg[0] for o in found.operands for r in found.own_loops(o)[:1]]
   if len(outputs) < 2:
     return
-  for depth in _along(found, instruction.terms):
+  steps = steps_of(instruction)
+  for depth in _along(found, steps):
     for rows, columns in (outputs, outputs[::-1]):
       opts = [Opt(OptOps.TC, depth.arg[0], (place, rows, columns))]
-      if (extent(depth) or 0) % instruction.terms:
-        opts.insert(0, Opt(OptOps.PADTO, depth.arg[0], instruction.terms))
+      if (extent(depth) or 0) % steps:
+        opts.insert(0, Opt(OptOps.PADTO, depth.arg[0], steps))
       try:
         changed = Contraction.of(apply_opts(root, tuple(opts), capabilities))
       except KernelOptError:
@@ -66,7 +69,7 @@ def _by(
         yield opts, changed
 
 
-def _along(found: Contraction, terms: int) -> list[UOp]:
+def _along(found: Contraction, steps: int) -> list[UOp]:
   """The loops of the sum that words can be made along: those that they divide; or else the longest, to be padded."""
   loops = [r for r in found.reduce.src[1:] if extent(r) is not None]
-  return [r for r in loops if (extent(r) or 0) % terms == 0] or sorted(loops, key=lambda r: -(extent(r) or 0))[:1]
+  return [r for r in loops if (extent(r) or 0) % steps == 0] or sorted(loops, key=lambda r: -(extent(r) or 0))[:1]

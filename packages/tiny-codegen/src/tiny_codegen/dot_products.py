@@ -14,7 +14,8 @@ import math
 
 from tiny_codegen.dot_product import WORD, DotProduct
 from tiny_codegen.errors import opt_error
-from tiny_codegen.loops import kind, next_loop_id, rebuild
+from tiny_codegen.loops import clauses, kind, next_loop_id, rebuild
+from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
 from tiny_codegen.words import words_of
@@ -57,9 +58,16 @@ def fitting(product: Product, instruction: DotProduct) -> tuple[UOp, UOp, DotPro
     if first is not None and second is not None:
       return first, second, instruction
   first, second = exactly_as(product.a, dtypes.int8), exactly_as(product.b, types[1])
-  if types[0] is dtypes.uint8 and first is not None and second is not None:
+  if (
+    not isinstance(instruction, MatrixProduct) and types[0] is dtypes.uint8 and first is not None and second is not None
+  ):
     return first, second, DotProduct(*types, instruction.dtype_out, 128)
   return None
+
+
+def steps_of(instruction: DotProduct) -> int:
+  """Of how many terms a sum is a multiple that an instruction does."""
+  return instruction.steps if isinstance(instruction, MatrixProduct) else instruction.terms
 
 
 def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
@@ -70,22 +78,30 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
     return f"it takes neither {given}, nor gives {product.reduce.dtype.name}"
   if any(product.masks):
     return "what is summed is masked, row by row or column by column"
-  rest = simplify(product.depth.src[0] % instruction.terms)
+  steps = steps_of(instruction)
+  rest = simplify(product.depth.src[0] % steps)
   if rest.op is not Ops.CONST or rest.arg != 0:
     size = product.depth.src[0].render()
-    return f"loop {product.depth.arg[0]} has extent {size}, expected a multiple of {instruction.terms}: PADTO first"
+    return f"loop {product.depth.arg[0]} has extent {size}, expected a multiple of {steps}: PADTO first"
   first, second, computed = found
   split = Split.of(product.depth, instruction.terms)
 
   def words(value: UOp, dtype: DType) -> UOp:
     for gate in product.gates:
-      value = gate.where(value, value.const_like(0))
+      if not set(clauses(gate)) <= _conditions(value):  # else it is 0 there anyway
+        value = gate.where(value, value.const_like(0))
     return words_of(root, value, product.depth, simplify(split.start // instruction.terms), dtype)
 
   a, b = words(first, first.dtype), words(second, second.dtype)
   terms = UOp(Ops.MMA, computed.dtype_out, (a ^ SIGN_BITS if computed.offset else a, b, _zero(computed)), computed)
   total = terms.reduce(Ops.ADD, *split_loops(product.reduce, {product.depth: split}))
   return root.substitute({product.reduce: total.bitcast(product.reduce.dtype)})
+
+
+def _conditions(value: UOp) -> set[UOp]:
+  """What has to hold for a LOAD to read memory, and not to be 0."""
+  gated = value.op is Ops.LOAD and len(value.src) == 1 and len(value.src[0].src) > 2
+  return set(clauses(value.src[0].src[2])) if gated else set()
 
 
 def _zero(instruction: DotProduct) -> UOp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.dot_product import DotProduct
+from tiny_codegen.dot_products import steps_of
 from tiny_codegen.loops import number
 from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify, sint
 
@@ -34,7 +35,7 @@ def estimate(linear: UOp) -> tuple[UOp, UOp]:
     elif u.op in COUNTED and u in values:
       ops = ops + runs * (u.dtype.count * (2 if u.op is Ops.MULACC else 1))
     elif u.op is Ops.MMA and isinstance(u.arg, DotProduct):
-      ops = ops + runs * (2 * u.arg.terms * u.dtype.count)
+      ops = ops + runs * (2 * steps_of(u.arg) * u.dtype.count)
     elif u.op is Ops.MMA:
       ops = ops + runs * (2 * math.prod(u.arg.dims) // u.arg.threads)
     elif u.op in (Ops.LOAD, Ops.STORE):

@@ -20,6 +20,7 @@ from tiny_codegen.loops import (
   substitute_simplified,
   terms,
 )
+from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.reduce import identity
 from tiny_codegen.separate import separate
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
@@ -50,6 +51,8 @@ def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
   closed = {
     r for u in root.toposort if u.op in CLOSERS for r in u.src[1:] if kind(r) in (AxisType.LOOP, AxisType.REDUCE)
   }
+  # tiles have no gates, and two copies of a sum would need accumulators for both
+  closed = closed.difference(*[u.ranges for u in root.toposort if u.op is Ops.MMA and isinstance(u.arg, MatrixProduct)])
   for u in root.toposort:
     if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.index:
       for loop in u.ranges & closed:

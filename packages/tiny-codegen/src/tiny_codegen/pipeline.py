@@ -17,6 +17,7 @@ from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.index_types import lower_index
 from tiny_codegen.linearise import linearise
 from tiny_codegen.loops import number
+from tiny_codegen.matrix_products import lower_matrices
 from tiny_codegen.merge_loops import drop_single, merge_loops
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.ordered import in_order, order, settle
@@ -124,6 +125,11 @@ def _stage(root: UOp, context: PassContext) -> UOp:
   return lower_stage(root, context.capabilities)
 
 
+def _matrices(root: UOp, context: PassContext) -> UOp:
+  """Register tiles become matrix instructions, which keep their accumulators and leave results in near memory."""
+  return lower_matrices(root, context.capabilities)
+
+
 def _workgroups(root: UOp, context: PassContext) -> UOp:
   """GLOBAL, LOCAL and GROUP loops become hardware counters, with shared memory and barriers for GROUP."""
   return lower_workgroups(root, context.capabilities)
@@ -214,6 +220,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("settle", _settle),
   Pass("offsets", _offsets),
   Pass("stage", _stage),
+  Pass("matrices", _matrices),
   Pass("workgroups", _workgroups),
   Pass("peel", _peel),
   Pass("overhang", _overhang),

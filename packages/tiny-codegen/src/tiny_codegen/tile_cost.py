@@ -54,12 +54,9 @@ class Plan:
     left out.
     """
     lanes, size = self.width * self.vectors, int(self.lane_loop.src[0].vmax)
-    registers = self.rows * self.vectors + self.vectors + 1
-    if registers > self.target.vector_registers or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
+    if not self._has_registers() or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
       return
-    if self.rows > int(self.row_loop.src[0].vmax) or (
-      self.rows > figures.MANY and not divides(self.row_loop, self.rows)
-    ):
+    if not self._takes_rows():
       return
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
       if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
@@ -74,6 +71,13 @@ class Plan:
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
             panels, self.steps,
           )  # fmt: skip
+
+  def _has_registers(self) -> bool:
+    return self.rows * self.vectors + self.vectors + 1 <= self.target.vector_registers
+
+  def _takes_rows(self) -> bool:
+    size = int(self.row_loop.src[0].vmax)
+    return self.rows <= size and (self.rows <= figures.MANY or divides(self.row_loop, self.rows))
 
   def _panels(self, lanes_from: Lanes) -> list[int]:
     """How many panels may be between two steps to other rows."""
@@ -214,11 +218,7 @@ class Plan:
       near += self.panel * together
     if rows_from in (Rows.WINDOW, Rows.IMAGE):
       overlap = self._overlap()
-      # a tap of the kernel that moves by one makes what a strided window reads adjacent
-      adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
-      filling = (
-        self._moved(self.rows_of) * (figures.COPY if adjacent else figures.GATHER) * self._computed(self.rows_of)
-      )
+      filling = self._moved(self.rows_of) * self._moving_window() * self._computed(self.rows_of)
       filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
@@ -303,6 +303,12 @@ class Plan:
   @of_loops
   def _moving_lanes(self) -> float:
     return self._moving(self.lanes_of, self.lane_loop)
+
+  @of_loops
+  def _moving_window(self) -> float:
+    # a tap of the kernel that moves by one makes what a strided window reads adjacent
+    adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
+    return figures.COPY if adjacent else figures.GATHER
 
   @of_loops
   def _moving_rows(self) -> float:

@@ -18,11 +18,13 @@ import math
 from collections.abc import Iterator
 
 from tiny_codegen.contraction import Contraction
+from tiny_codegen.matrix_cost import MatrixPlan
+from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tile_cost import Plan, rate
 from tiny_codegen.tiles import Tiling, blocks
 
-ROWS = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
+ROWS: tuple[int, ...] = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
 
 
@@ -49,7 +51,11 @@ def _plans(c: Contraction, target: Capabilities) -> Iterator[Plan]:
   a, b = c.operands
   offset = c.instruction is not None and c.instruction.offset  # a sum of its own over the other operand: of its lanes
   # where estimates are equal the first is taken: panels of one vector stay in nearer caches; dot products load less so
-  sizes = (1, 2, 4) if c.instruction is None else (2, 1, 4)
+  sizes: tuple[int, ...] = (1, 2, 4) if c.instruction is None else (2, 1, 4)
+  plan, rows_of_tiles = Plan, ROWS
+  if isinstance(c.instruction, MatrixProduct):
+    plan, width = MatrixPlan, c.instruction.lanes
+    sizes, rows_of_tiles = (2, 1), (2 * c.instruction.rows, c.instruction.rows)
   for lanes_of, rows_of in ((b, a),) if offset else ((a, b), (b, a)):
     # rows next to each other in memory, as near as can be; any where many steps of the sum are next to each other
     near = {r: abs(rows_of.step(r) or 1 << 62) for r in c.own_loops(rows_of)}
@@ -57,8 +63,8 @@ def _plans(c: Contraction, target: Capabilities) -> Iterator[Plan]:
     for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
       for lane_loop in c.own_loops(lanes_of):
         known: dict[str, float] = {}
-        for vectors, rows in itertools.product(sizes, ROWS):
-          yield Plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows, known)
+        for vectors, rows in itertools.product(sizes, rows_of_tiles):
+          yield plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows, known)
 
 
 def dot_cycles(c: Contraction, target: Capabilities) -> float:

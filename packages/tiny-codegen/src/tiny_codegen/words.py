@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from tiny_codegen.dot_product import BITS, WORD
-from tiny_codegen.loops import number, stride, substitute_simplified, terms
+from tiny_codegen.loops import clauses, number, stride, substitute_simplified, terms
 from tiny_uop import DType, Ops, PtrDType, UOp, simplify
 
 
@@ -29,14 +32,30 @@ def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, count: int) -> UOp
   place = value.src[0]
   pointer, offset, *gates = place.src
   readers = [u for u in root.toposort if pointer in u.src]
-  if pointer.op is not Ops.PARAM or readers != [place] or any(loop in g.ranges for g in gates):
+  whole = [_of_words(clause, loop, blocks, count) for gate in gates for clause in clauses(gate)]
+  if pointer.op is not Ops.PARAM or readers != [place] or None in whole:
     return None
   assert isinstance(pointer.dtype, PtrDType)
   at = _divided(substitute_simplified(offset, {loop: blocks * count}), count)
   if at is None or pointer.dtype.size % count:
     return None
   words = UOp.param(pointer.arg, WORD.ptr(pointer.dtype.size // count, pointer.dtype.space))
-  return words.index(at, *gates).load()
+  known = [clause for clause in whole if clause is not None]
+  return words.index(at, *([reduce(and_, known)] if known else [])).load()
+
+
+def _of_words(clause: UOp, loop: UOp, blocks: UOp, count: int) -> UOp | None:
+  """A condition that holds for all numbers of a word or for none, as one of words; None if it is none."""
+  if loop not in clause.ranges:
+    return clause
+  if (
+    clause.op is Ops.CMPLT
+    and clause.src[0] is loop
+    and clause.src[1].op is Ops.CONST
+    and clause.src[1].arg % count == 0
+  ):
+    return simplify(blocks < clause.src[1].arg // count)
+  return None
 
 
 def _divided(offset: UOp, by: int) -> UOp | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tiny_runtime.llvm import Processor, host_processor
 from tiny_runtime_cpu.caches import host_caches
 from tiny_runtime_cpu.machine import check_execution
+from tiny_runtime_cpu.permissions import permitted
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Arch:
 
 @cache
 def host_arch() -> Arch:
-  """The processor that this process runs on."""
+  """The processor that this process runs on, with what the system lets it use."""
   processor = host_processor()
-  return Arch(processor.triple, processor.cpu, processor.features, host_caches())
+  return Arch(processor.triple, processor.cpu, permitted(processor.features), host_caches())
 
 
 def cpu_limit() -> int:

@@ -31,6 +31,7 @@ from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
+from tiny_codegen.render.llvm_tiles import TileRegisters
 from tiny_codegen.render.llvm_transpose import column, picked, rows_of_column, rows_of_lanes
 from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
@@ -71,6 +72,7 @@ class _Program:
     self.globals: list[str] = []
     self.at_launch = places_at_launch(linear, target.static_local)[0]
     self.tiles = reads_near_memory(linear)
+    self.registers = TileRegisters(linear.src)
     self.continued = continued(linear)
     self.one_body = bool(self.tiles and target.memory.aligned)
     self.copied = copied(linear) if self.one_body and target.copies is not None else frozenset()
@@ -92,11 +94,15 @@ class _Program:
       kind = pointer(AddrSpace.GLOBAL, self.target.spaces)
       buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
       self.aligned = are_aligned(self.body, buffers, self.target.memory.aligned)
+    if self.registers:
+      self.registers.begin(self.body, self.globals)
     self._instructions(self.linear.src)
     for u in reversed(self.body.open_loops):
       if u.op is not Ops.SPECIAL:
         raise ValueError(f"{name}: the loop of {u!r} is never closed")
       self.body.close_loop(u)
+    if self.registers:
+      self.registers.end(self.body)
     sizes = workgroup(self.linear)
     return Module(
       self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
@@ -127,6 +133,8 @@ class _Program:
         self._instruction(u)
 
   def _instruction(self, u: UOp) -> None:
+    if self.registers and self.registers.emit(self.body, u, self.target.tiles, self.target.memory):
+      return
     if u in self.lazy:
       self._select_lazily(u)
     elif u.op in GroupOp.Elementwise:

@@ -13,6 +13,7 @@ from tiny_codegen.render.llvm_matrix import MatrixInstruction
 from tiny_codegen.render.llvm_memory import Memory
 from tiny_codegen.render.llvm_near_matrix import NearInstruction
 from tiny_codegen.render.llvm_shuffle import Exchange
+from tiny_codegen.render.llvm_tiles import TileInstruction, x86_matrix_products
 from tiny_uop import DType, Ops, dtypes
 from tiny_uop.records import dataclass
 
@@ -31,9 +32,9 @@ class LLVMTarget:
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER. `dots` says how the dot products of the capabilities are written, `instructions` are
-  intrinsics for native ops that few processors have. `streaming`: there are stores that go past the caches, and
-  `llvm.x86.sse.sfence`.
+  the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the capabilities are written,
+  `instructions` are intrinsics for native ops that few processors have. `streaming`: there are stores that go past the
+  caches, and `llvm.x86.sse.sfence`.
 
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
   {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
@@ -58,6 +59,7 @@ class LLVMTarget:
   counters: tuple[tuple[str, str], ...] = ()
   barrier: tuple[str, ...] = ()
   dots: tuple[DotInstruction, ...] = ()
+  tiles: tuple[TileInstruction, ...] = ()
   instructions: tuple[Instruction, ...] = ()
   streaming: bool = False
   group_size: str = ""
@@ -135,8 +137,10 @@ def cpu_target(
   instructions: tuple[Instruction, ...] = ()
   bits, registers, fma, ops = 128, 16, False, LLVM_OPS - {Ops.TRUNC}
   dots: tuple[DotInstruction, ...] = ()
+  tiles: tuple[TileInstruction, ...] = ()
   if arch in ("x86_64", "i686", "i386"):
     bits, registers, fma, native, ops = _x86(on)
+    tiles = x86_matrix_products(on) if arch == "x86_64" else ()
     dots, instructions = x86_dot_products(on, cpu), AVX512 if _has_avx512(on) else ()
   elif arch in ("aarch64", "arm64"):
     registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
@@ -155,7 +159,7 @@ def cpu_target(
     caches=caches,
     multiply_adds=multiply_adds(cpu, bits),
     loads=loads(arch, bits),
-    dot_products=tuple([(d.product, d.rate) for d in dots]),
+    dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
   )
   return LLVMTarget(
     name,
@@ -164,6 +168,7 @@ def cpu_target(
     cpu=cpu,
     features=",".join(listed),
     dots=dots,
+    tiles=tiles,
     instructions=instructions,
     streaming=arch in ("x86_64", "amd64"),
   )

@@ -1,0 +1,96 @@
+"""What a register tile costs that matrix instructions compute: where that differs from `tile_cost.py`.
+
+A step of the sum, a word, is a part of an instruction here; operands are read in tiles, each row of which should be a
+cache line.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen import tile_figures as figures
+from tiny_codegen.contraction import Contraction
+from tiny_codegen.loops import extent
+from tiny_codegen.matrix_product import MatrixProduct
+from tiny_codegen.tile_cost import Plan, rate
+from tiny_codegen.tiles import Lanes, Rows, divides
+from tiny_uop import Ops, UOp
+
+REGISTERS = 8
+LATENCY = 52.0  # cycles until an instruction can add to what another one has added
+ALONE = 2.0  # times that what is packed as a whole is: once by each thread, of which there are some
+PORTS = 2.0  # rows of a tile that are read in a cycle
+
+
+def depth_of(c: Contraction, rows_are_direct: bool, rows_of: object = None) -> UOp | None:
+  """The loop of the sum that goes through the words of a tile: which the rows' operand is adjacent along, if it is read
+  from memory; None if there is none."""
+  if not isinstance(c.instruction, MatrixProduct):
+    return None
+  words = c.instruction.words
+  loops = [r for r in c.reduce.src[1:] if (extent(r) or 1) % words == 0]
+  if rows_are_direct:
+    operand = next(o for o in c.operands if o is rows_of)
+    loops = [r for r in loops if operand.step(r) == 1]
+  return loops[-1] if loops else None
+
+
+class MatrixPlan(Plan):
+  """A Plan whose rows and vectors are those of tiles."""
+
+  @property
+  def how(self) -> MatrixProduct:
+    found = self.c.instruction
+    assert isinstance(found, MatrixProduct)
+    return found
+
+  def _has_registers(self) -> bool:
+    across = self.rows // self.how.rows
+    return across * self.vectors + across + self.vectors <= REGISTERS
+
+  def _takes_rows(self) -> bool:
+    size = int(self.row_loop.src[0].vmax)
+    return self.rows == self.how.rows or (size > self.rows // 2 and (size % self.rows == 0 or not self._as_they_are()))
+
+  def _step(self, vectors: int) -> float:
+    across = self.rows // self.how.rows
+    reading = (across + vectors) * self.how.rows / PORTS / self.how.words
+    return max(self.rows * vectors / rate(self.c, self.target), reading, LATENCY / self.how.words)
+
+  def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
+    if lanes_from is Lanes.DIRECT or rows_from is Rows.IMAGE:
+      return False
+    if depth_of(self.c, False) is None or self.lanes_of.slot == self.rows_of.slot:
+      return False
+    if self._as_they_are():  # nothing is gained by packing rows, whose lines are used as a whole
+      return rows_from is Rows.DIRECT
+    if rows_from is Rows.DIRECT or (rows_from is Rows.BLOCK and not self._in_words()):
+      return False
+    return super()._possible(lanes_from, rows_from)
+
+  def _as_they_are(self) -> bool:
+    """Whether rows in memory are those of tiles."""
+    plain = self.rows_of.value.op is Ops.LOAD and not self.rows_of.computed
+    whole = divides(self.row_loop, self.how.rows) and self.rows_of.step(self.row_loop) is not None
+    return plain and whole and depth_of(self.c, True, self.rows_of) is not None
+
+  @property
+  def steps(self) -> int:
+    return 1
+
+  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
+    cycles = super()._packing(lanes_from, rows_from, panels)
+    return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * ALONE
+
+  def _moving_window(self) -> float:
+    return self._moving_rows()
+
+  def _moving_rows(self) -> float:
+    """Packed rows have the words of a tile next to each other."""
+    return figures.COPY if self._in_words() else figures.GATHER
+
+  def _in_words(self) -> bool:
+    """Whether the words of a row are in memory, one after the other."""
+    depth = depth_of(self.c, False)
+    return len(self.rows_of.loads) == 1 and depth is not None and self.rows_of.step(depth) == 1
+
+  def _far_apart(self) -> float:
+    return 1.0
