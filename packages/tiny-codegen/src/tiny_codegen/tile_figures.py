@@ -4,7 +4,7 @@ with AVX2. What decides is what they say of each other.
 
 from __future__ import annotations
 
-MANY = 8  # rows; more than so many only where no rows are left over
+MANY = 8  # rows; more than so many are not read from lines of the same few sets of a cache
 # cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, without and with
 # a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
 # element of a vector on its own, and where the rows of the tile are adjacent
@@ -29,6 +29,9 @@ PARTIAL = 0.2
 # cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
 # loop that a window slides along, all of which are written out
 LOOP, WRITTEN_OUT, TAPS = 1.0, 64, 7
+# cycles that a load costs where more than so many bits are multiplied and added in a cycle: such processors slow down
+# for what they do besides
+LOAD, WIDE = 0.4, 512
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
 INTEGERS = 0.4
 # what rows cost that come from the second cache level
