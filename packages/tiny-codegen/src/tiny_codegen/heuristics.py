@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from tiny_codegen.contract import ContractionChooser
 from tiny_codegen.cost import Cost, iterations, nodes_of_body
 from tiny_codegen.heuristics_groups import choose_group_opts
-from tiny_codegen.loops import extent, kind, loops_of
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.loops import extent, kind, loops_of, stride
+from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.stage import stage_twins
 from tiny_codegen.turned_copy import turned_copy
-from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, UOp
+from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp
 
 THREAD_WORK = 32768
 THREAD_BLOCK = 64
@@ -36,6 +36,8 @@ MOST_PIECES = 16
 RUN = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
+STREAMS = 4  # rows that are read side by side: memory has more than one page at work
+FAR = 4096  # bytes from a row to the next, at least
 
 
 def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
@@ -55,12 +57,19 @@ def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   return tuple(chooser.opts)
 
 
+def past_caches(nodes: tuple[UOp, ...]) -> bool:
+  """Whether a kernel touches more memory than caches keep."""
+  arrays = [u.dtype for u in nodes if u.op is Ops.PARAM]
+  return sum(p.size * p.base.itemsize for p in arrays if isinstance(p, PtrDType)) > KEPT
+
+
 @dataclass
 class Chooser(ContractionChooser):
   """Choices for any kernel."""
 
   blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
   registers: int = 1  # vector registers that one value takes
+  side_by_side: int | None = None  # the loop over rows that are read so
 
   def take_turned(self) -> bool:
     """Read a copy that is turned in squares; False where it is none."""
@@ -108,6 +117,7 @@ class Chooser(ContractionChooser):
 
   def vectors(self) -> None:
     """Choose VECTOR axes: one, with those that the parts of the kernel it does not reach add to it."""
+    self.side_by_side = self._streams()
     cost = Cost(self.root)
     nodes = cost.nodes
     sizes = {r: int(r.src[0].vmax) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
@@ -163,6 +173,8 @@ class Chooser(ContractionChooser):
 
   def _width(self, nodes: tuple[UOp, ...], axis: UOp, native: int, size: int) -> int:
     """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
+    if self.side_by_side is not None:
+      return 1
     body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
     heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
     reduces = [u for u in nodes if u.op is Ops.REDUCE]
@@ -191,7 +203,11 @@ class Chooser(ContractionChooser):
   # *** register tiles ***
 
   def tile(self) -> None:
-    """UPCAST output loops over which operands of a reduction are reused: two of them to a square tile, or one."""
+    """UPCAST output loops over which operands of a reduction are reused: two of them to a square tile, or one. Where
+    there is nothing but one array to be read, some of its rows, side by side."""
+    if self.side_by_side is not None:
+      self.take(Opt(OptOps.UPCAST, self.side_by_side, STREAMS))
+      return
     loops = self._reused()[:2]
     room = max(self.capabilities.vector_registers * 3 // 4 // self.registers, 1)
     for place, loop in enumerate(loops):
@@ -201,6 +217,21 @@ class Chooser(ContractionChooser):
         amount, padding = rows
         if self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount)):
           room //= amount
+
+  def _streams(self) -> int | None:
+    """The loop over the rows of a single array that is larger than caches, of which each is reduced to one number; None
+    where a kernel is anything else."""
+    nodes = self.root.toposort
+    loads = [u for u in nodes if u.op is Ops.LOAD]
+    reduces = [u for u in nodes if u.op is Ops.REDUCE]
+    if len(loads) != 1 or len(reduces) != 1 or len(reduces[0].src) != 2 or not past_caches(nodes):
+      return None
+    index, row = loads[0].src[0], reduces[0].src[1]
+    outer = [r for r in index.src[1].ranges if kind(r) is AxisType.LOOP]
+    if stride(index.src[1], row) != 1 or len(outer) != 1 or len(index.src) > 2:
+      return None
+    size, far = extent(outer[0]) or 0, (stride(index.src[1], outer[0]) or 0) * loads[0].dtype.itemsize
+    return int(outer[0].arg[0]) if far >= FAR and size % STREAMS == 0 and size >= STREAMS * 16 else None
 
   def _reused(self) -> list[UOp]:
     """Output loops by how many loads in reductions do not depend on them, most first."""

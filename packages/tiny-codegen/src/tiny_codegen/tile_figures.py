@@ -25,13 +25,13 @@ COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
 # what rows cost of which some are beyond the end, besides being computed: gates where they are stored
 OVERHANG = 1.02
 # what a partial block of packed lanes costs more than a whole one
-PARTIAL = 0.2
+PARTIAL = 0.4
 # cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
 # loop that a window slides along, all of which are written out
 LOOP, WRITTEN_OUT, TAPS = 1.0, 64, 7
 # cycles that a load costs where more than so many bits are multiplied and added in a cycle: such processors slow down
 # for what they do besides
-LOAD, WIDE = 0.4, 512
+LOAD, WIDE = 0.35, 512
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
 INTEGERS = 0.4
 # what rows cost that come from the second cache level
