@@ -11,6 +11,8 @@ from time import perf_counter
 from typing import Any
 
 from tiny_codegen.render.llvm_dot import DotInstruction
+from tiny_codegen.render.llvm_function import Function
+from tiny_codegen.render.llvm_tiles import REGISTERS, TileInstruction, begin_tiles, end_tiles
 from tiny_runtime import Binary
 from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu import CPUDevice, host_arch
@@ -84,13 +86,39 @@ def dot_text(instruction: DotInstruction, count: int) -> str:
   return chains_text(vector, step, f"declare {vector} @{name}({vector}, {terms}, {terms})\n", count)
 
 
+TILES = 4
+"""Accumulators of matrix instructions, which have eight registers: what is left are the operands of the products."""
+
+
+def tiles_text(instruction: TileInstruction) -> str:
+  """The same of a matrix instruction, whose registers are not values; nothing needs what they hold."""
+  lines, globals = Function(), list[str]()
+  begin_tiles(lines, globals)
+  for number in range(REGISTERS):
+    lines.call("llvm.x86.tilezero", "void", ("i8", str(number)))
+  before, lines.lines = lines.lines, []
+  for k in range(TILES):
+    lines.call(instruction.name, "void", *[("i8", str(number)) for number in (k, TILES, TILES + 1)])
+  loop = [f"  %first = mul i64 %begin, {ROUNDS}", f"  %last = mul i64 %end, {ROUNDS}", *before, "  br label %loop"]
+  loop += ["loop:", "  %i = phi i64 [%first, %entry], [%next, %loop]", *lines.lines]
+  loop += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %last"]
+  loop += ["  br i1 %more, label %loop, label %done", "done:"]
+  lines.lines = []
+  end_tiles(lines)
+  text = "\n".join([*loop, *lines.lines, "  ret void", ""])
+  return "\n".join([*globals, _function(text, "\n".join([*lines.declarations.values(), ""]))])
+
+
 DOTS = {"int8": dtypes.int8, "bf16": dtypes.bfloat16}
 
 
-def dot_instruction(kind: str) -> DotInstruction | None:
-  """The machine's instruction for products of a type of DOTS, None if it has none."""
-  listed = renderer_for(host_arch()).llvm.dots
-  return next((d for d in listed if d.product.dtype_b is DOTS[kind]), None)
+def fastest(kind: str) -> DotInstruction | TileInstruction | None:
+  """The machine's instruction that does most products of a type of DOTS; None if multiply-adds do as many."""
+  target = renderer_for(host_arch()).llvm
+  known: list[DotInstruction | TileInstruction] = [*target.dots, *target.tiles]
+  listed = [d for d in known if DOTS[kind] in (d.product.dtype_a, d.product.dtype_b)]
+  best = max(listed, key=lambda d: d.rate * d.product.terms, default=None)
+  return best if best is not None and best.rate * best.product.terms > 1 else None
 
 
 def stream_text(kind: str, width: int, around_cache: bool) -> str:
@@ -150,7 +178,7 @@ class Roofline:
 
   def measure(self, kind: str, nbytes: int, seconds: float, clock: Callable[[], float]) -> float:
     """Operations per second ("fma", "dot int8", "dot bf16") or bytes per second of a stream over so many bytes in all,
-    for about so long. Where the machine has no instruction for dot products, it is that of multiply-adds."""
+    for about so long. Dot products are those of its fastest instruction for them, which may be the multiply-add."""
     if kind not in STREAMS:
       return self.in_registers(kind, seconds, clock)
     arrays = STREAMS[kind]
@@ -164,10 +192,16 @@ class Roofline:
   def in_registers(self, kind: str, seconds: float, clock: Callable[[], float]) -> float:
     """Operations per second of chains of an instruction."""
     parts = 256  # some milliseconds, so that waking threads does not count
-    dot = None if kind == "fma" else dot_instruction(kind.removeprefix("dot "))
-    text = fma_text(self.width, registers()) if dot is None else dot_text(dot, registers())
-    operations = 2.0 * self.width if dot is None else 2.0 * dot.names[0][0] * dot.product.terms
-    work = parts * ROUNDS * registers() * operations
+    chains = registers()
+    found = None if kind == "fma" else fastest(kind.removeprefix("dot "))
+    if found is None:
+      text, operations = fma_text(self.width, chains), 2.0 * self.width
+    elif isinstance(found, TileInstruction):
+      chains, text = TILES, tiles_text(found)
+      operations = 2.0 * found.product.rows * found.product.lanes * found.product.steps
+    else:
+      text, operations = dot_text(found, chains), 2.0 * found.names[0][0] * found.product.terms
+    work = parts * ROUNDS * chains * operations
     return work / self.mean(self.program(text, 0), [self.out], parts, seconds, clock)
 
   def around_cache(self, kind: str, blocks: int, memories: list[Any]) -> bool:

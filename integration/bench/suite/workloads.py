@@ -39,8 +39,8 @@ def matmul(name: str, a: tuple[int, ...], b: tuple[int, ...], fraction: float, t
 
 
 def low_precision(name: str, n: int, program: Callable[..., Tensor], kind: str) -> Workload:
-  """bf16 or int8; the lane "ours fp32" is the same product in float32. The roof of bf16 is that of multiply-adds, which
-  are the faster way on many processors: `bench.py --roofs` tells."""
+  """bf16 or int8; the lane "ours fp32" is the same product in float32. The roof is that of the machine's fastest
+  instruction for such products, which for bf16 may be the multiply-add: `bench.py --roofs` tells."""
 
   def inputs(rng: Random) -> tuple[Array, ...]:
     if kind == "int8":
@@ -48,7 +48,8 @@ def low_precision(name: str, n: int, program: Callable[..., Tensor], kind: str) 
     return tuple(rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
 
   goal, lanes = Goal("peers", 1.5, ("ours fp32",)), ("ours", "ours fp32", "torch", "tinygrad")
-  tolerance, roof = (0.0, Roof("dot int8")) if kind == "int8" else (2.0**-7, FMA)
+  tolerance = 0.0 if kind == "int8" else 2.0**-7
+  roof = Roof(f"dot {kind}")
   return Workload(name, "low precision", program, inputs, goal, 2.0 * n**3, roof, lanes, tolerance=tolerance)
 
 

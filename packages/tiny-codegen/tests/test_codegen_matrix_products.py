@@ -21,7 +21,7 @@ from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.matrix_products import in_tiles, lower_matrices
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.stage import lower_stage
-from tiny_uop import AxisType, Context, DType, Ops, Opt, OptOps, UOp, dtypes, simplify
+from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
 AVX512 = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl", "+avx512bw", "+avx512vnni")
 AMX = ("+amx-tile", "+amx-bf16", "+amx-int8")
@@ -236,3 +236,41 @@ def test_loops_of_words_stay_what_they_are() -> None:
   root = apply_opts(product(32, 32, 64), (TILES,), TARGET.capabilities)
   (total,) = [u for u in root.toposort if u.op is Ops.REDUCE]
   assert total.dtype is dtypes.int32 and [r.arg for r in total.src[1:]] == [(2, AxisType.REDUCE)]
+
+
+# *** words that are put together ***
+
+
+@pytest.mark.parametrize(("dtype", "k"), [(dtypes.int8, 65), (dtypes.bfloat16, 33), (dtypes.int8, 66)])
+def test_rows_that_begin_anywhere_are_packed_from_what_is_loaded_at_once(dtype: DType, k: int) -> None:
+  """Words of a row of odd length are nowhere in memory. Its last numbers have a mask."""
+  root = product(64, 64, k, (dtype, dtype), wide=dtypes.int32 if dtype is dtypes.int8 else dtypes.float32)
+  linear = compile_kernel(root, LLVMRenderer(TARGET), tiled(root)).src[1]
+  words = [u for u in linear.toposort if u.op is Ops.BITCAST and u.dtype is dtypes.uint32.vec(16)]
+  assert {u.src[0].dtype.count for u in words if u.src[0].op is Ops.LOAD} == {16 * 32 // dtype.bits}
+
+
+def convolution(size: int, channels: int, outputs: int, taps: int) -> UOp:
+  """out[o][y][x] = sum of in[c][y + i][x + j] · weights[o][c][i][j], of bytes."""
+  o, y, x = UOp.range(outputs, 0), UOp.range(size, 1), UOp.range(size, 2)
+  c, i, j = (UOp.range(n, 3 + place, AxisType.REDUCE) for place, n in enumerate((channels, taps, taps)))
+  whole = size + taps - 1
+  image = UOp.param(1, dtypes.int8.ptr(channels * whole**2)).index((c * whole + y + i) * whole + x + j).load()
+  weights = UOp.param(2, dtypes.int8.ptr(outputs * channels * taps**2))
+  weight = weights.index(((o * channels + c) * taps + i) * taps + j).load()
+  total = (image.cast(dtypes.int32) * weight.cast(dtypes.int32)).reduce(Ops.ADD, c, i, j)
+  out = UOp.param(0, dtypes.int32.ptr(outputs * size**2)).index((o * size + y) * size + x)
+  return UOp.sink(out.store(total).end(o, y, x), arg=KernelInfo("convolution"))
+
+
+@pytest.mark.parametrize(("size", "taps"), [(16, 1), (18, 3)])
+def test_convolutions(size: int, taps: int, run: Any) -> None:
+  channels, outputs = 64, 33
+  rng = np.random.default_rng(3)
+  image = rng.integers(-128, 128, (channels, size + taps - 1, size + taps - 1)).astype(np.int8)
+  weights = rng.integers(-128, 128, (outputs, channels, taps, taps)).astype(np.int8)
+  zeros = np.zeros((outputs, size, size), np.int32)
+  found = run(convolution(size, channels, outputs, taps), [zeros, image, weights])
+  windows = np.lib.stride_tricks.sliding_window_view(image, (taps, taps), (1, 2))
+  expected = np.einsum("cyxij,ocij->oyx", windows.astype(np.int64), weights.astype(np.int64), optimize=True)
+  np.testing.assert_array_equal(found.reshape(expected.shape), expected)

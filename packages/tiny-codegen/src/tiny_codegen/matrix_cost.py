@@ -12,6 +12,7 @@ from tiny_codegen.loops import extent
 from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.tile_cost import Plan, rate
 from tiny_codegen.tiles import Lanes, Rows, divides
+from tiny_codegen.words import Neighbours
 from tiny_uop import Ops, UOp
 
 REGISTERS = 8
@@ -80,7 +81,14 @@ class MatrixPlan(Plan):
     cycles = super()._packing(lanes_from, rows_from, panels)
     return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * ALONE
 
+  def _windows_packed(self, lanes_from: Lanes) -> float:
+    alone = self.rows_of.loops <= {self.row_loop, *self.summed}
+    return ALONE if alone else super()._windows_packed(lanes_from)
+
   def _moving_window(self) -> float:
+    return self._moving_rows()
+
+  def _moving_tile(self) -> float:
     return self._moving_rows()
 
   def _moving_rows(self) -> float:
@@ -88,9 +96,12 @@ class MatrixPlan(Plan):
     return figures.COPY if self._in_words() else figures.GATHER
 
   def _in_words(self) -> bool:
-    """Whether the words of a row are in memory, one after the other."""
+    """Whether the words of a row are in memory, one after the other, though not where words begin."""
     depth = depth_of(self.c, False)
-    return len(self.rows_of.loads) == 1 and depth is not None and self.rows_of.step(depth) == 1
+    if depth is None:
+      return False
+    whole = len(self.rows_of.loads) == 1 and self.rows_of.step(depth) == 1
+    return whole or Neighbours.of(self.rows_of.value, depth) is not None
 
   def _far_apart(self) -> float:
     return 1.0

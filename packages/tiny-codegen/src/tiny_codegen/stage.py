@@ -22,11 +22,13 @@ from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
 from tiny_codegen.vectorize import WIDE
+from tiny_codegen.words import Neighbours
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.records import dataclass
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
+MASKED = 512  # bits of vectors from which on there are masks
 WRITTEN_OUT = 4  # vectors of a row that is filled
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 WORD = 4  # bytes of a bank
@@ -322,7 +324,11 @@ class Tile:
     loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
     steps = {stride(u.src[0].src[1], last.loop) for u in loads}
     # every second element takes two loads: see the pass vectorize
-    if lanes < 2 or not loads or not steps <= ({1} if lanes < WIDE or self._gated(last) else {1, 2}):
+    words = Neighbours.of(self.value, last.loop) is not None
+    # with masks for lanes of any size, if only some of their numbers are there
+    words = words and (not self._gated(last) or capabilities.vector_bits >= MASKED) and last.size % lanes == 0
+    every_second = lanes >= WIDE and not self._gated(last)
+    if lanes < 2 or not loads or (not words and not steps <= ({1, 2} if every_second else {1})):
       return self
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)

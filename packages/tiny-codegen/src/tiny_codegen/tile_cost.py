@@ -224,20 +224,16 @@ class Plan:
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
         size = int(self.row_loop.src[0].vmax)
-        # what depends on nothing else is packed once, before everything
-        once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
-        passes = 1 if once else blocks(self.lane_loop, self.lanes)
         # the loops of a window that the row loop does not slide along read their part again for every place
         reading = self._reading(self.rows_of, self.row_loop, size) * overlap**0.5
-        cycles += (filling / overlap**0.5 + reading) * passes * self._others()
+        cycles += (filling / overlap**0.5 + reading) * self._windows_packed(lanes_from)
       else:
         images = int(self.outermost.src[0].vmax)
         near += self._image_bytes()
         cycles = cycles * images + filling / overlap
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
-      as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
-      filling = self._moved(self.rows_of) * (figures.COPY if as_it_is else self._moving_rows())
+      filling = self._moved(self.rows_of) * self._moving_tile()
       filling *= self._computed(self.rows_of)
       filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
       filling *= figures.MASKED if not divides(self.row_loop, self.rows) else 1.0
@@ -251,6 +247,12 @@ class Plan:
       )
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
     return cycles if near <= room else None
+
+  def _windows_packed(self, lanes_from: Lanes) -> float:
+    """How often the window of each row is."""
+    # what depends on nothing else is packed once, before everything
+    once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
+    return (1 if once else blocks(self.lane_loop, self.lanes)) * self._others()
 
   @of_loops
   def _others(self) -> float:
@@ -310,6 +312,11 @@ class Plan:
     # a tap of the kernel that moves by one makes what a strided window reads adjacent
     adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
     return figures.COPY if adjacent else figures.GATHER
+
+  @of_loops
+  def _moving_tile(self) -> float:
+    as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
+    return figures.COPY if as_it_is else self._moving_rows()
 
   @of_loops
   def _moving_rows(self) -> float:

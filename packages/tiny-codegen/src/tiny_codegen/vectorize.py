@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 
+from tiny_codegen.dot_product import WORD
 from tiny_codegen.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
+from tiny_codegen.words import Neighbours
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 WIDE = 8  # lanes from which on two vectors with every second element in them are better than as many elements
@@ -137,6 +139,8 @@ class Lanes:
     return new if new.dtype.count == self.count else new.broadcast(self.count)
 
   def _node(self, u: UOp) -> UOp:
+    if u.op is Ops.OR and u.dtype is WORD and (words := Neighbours.of(u, self.axis)) is not None:
+      return self._words(words)
     # of MMAs, dot products: they go lane by lane
     if u.op in GroupOp.Elementwise or u.op in (Ops.MMA, Ops.SHUFFLE):
       src = tuple([self._vector(s) for s in u.src])
@@ -149,6 +153,12 @@ class Lanes:
     if u.op is Ops.REDUCE:
       return u.replace(dtype=src[0].dtype, src=src)
     return u.replace(src=src)
+
+  def _words(self, words: Neighbours) -> UOp:
+    """Words that are put together from neighbours in memory, loaded at once."""
+    count = self.count * WORD.bits // words.first.dtype.bits
+    along = UOp.range(count, self.axis.arg[0], AxisType.VECTOR)
+    return Lanes(along, count).of(words.along(along)).bitcast(WORD.vec(self.count))
 
   def _lane(self, u: UOp, lane: int) -> UOp:
     return substitute_simplified(u, {self.axis: UOp.const(dtypes.index, lane)}) if self.axis in u.ranges else u

@@ -72,7 +72,8 @@ class Capabilities:
   that, may be copied to near memory while threads go on (0: the target has no such instruction). `tensor_cores` are
   the matrix instructions, best first; `matrix_loads`: the threads of a warp load fragments from near memory together
   (`MatrixLoad`). `dot_products` are instructions that add several products to each lane, best first, each with how
-  many of it the target starts in the time of one multiply-add of float32 vectors. `caches` are those of a core, and
+  many of it the target starts in the time of one multiply-add of float32 vectors; of one that multiplies matrices (a
+  `MatrixProduct`), how many vectors of a row and a word. `caches` are those of a core, and
   `multiply_adds` says how many vectors it multiplies and adds in a cycle, `loads` how many vectors and scalars it
   reads for them, where they are in the first cache level.
   """

@@ -31,7 +31,7 @@ from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
-from tiny_codegen.render.llvm_tiles import TileRegisters
+from tiny_codegen.render.llvm_tiles import TileRegisters, begin_tiles, end_tiles
 from tiny_codegen.render.llvm_transpose import column, picked, rows_of_column, rows_of_lanes
 from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
@@ -95,14 +95,14 @@ class _Program:
       buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
       self.aligned = are_aligned(self.body, buffers, self.target.memory.aligned)
     if self.registers:
-      self.registers.begin(self.body, self.globals)
+      begin_tiles(self.body, self.globals)
     self._instructions(self.linear.src)
     for u in reversed(self.body.open_loops):
       if u.op is not Ops.SPECIAL:
         raise ValueError(f"{name}: the loop of {u!r} is never closed")
       self.body.close_loop(u)
     if self.registers:
-      self.registers.end(self.body)
+      end_tiles(self.body)
     sizes = workgroup(self.linear)
     return Module(
       self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body

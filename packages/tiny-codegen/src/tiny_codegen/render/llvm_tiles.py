@@ -129,15 +129,17 @@ class TileRegisters:
       return u in self.values or u in self.memory
     return True
 
-  def begin(self, body: Function, globals: list[str]) -> None:
-    """Say what tiles look like."""
-    text = "".join(f"\\{byte:02x}" for byte in _SETTING)
-    globals.append(f'{CONFIGURATION} = private constant [{len(_SETTING)} x i8] c"{text}", align {ROW_BYTES}')
-    body.call("llvm.x86.ldtilecfg", "void", ("ptr", CONFIGURATION))
 
-  def end(self, body: Function) -> None:
-    """Give the registers back."""
-    body.call("llvm.x86.tilerelease", "void")
+def begin_tiles(body: Function, globals: list[str]) -> None:
+  """Say what tiles look like."""
+  text = "".join(f"\\{byte:02x}" for byte in _SETTING)
+  globals.append(f'{CONFIGURATION} = private constant [{len(_SETTING)} x i8] c"{text}", align {ROW_BYTES}')
+  body.call("llvm.x86.ldtilecfg", "void", ("ptr", CONFIGURATION))
+
+
+def end_tiles(body: Function) -> None:
+  """Give the registers back."""
+  body.call("llvm.x86.tilerelease", "void")
 
 
 def _number(register: int) -> tuple[str, str]:
