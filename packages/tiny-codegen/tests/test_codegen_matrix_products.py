@@ -250,6 +250,13 @@ def test_rows_that_begin_anywhere_are_packed_from_what_is_loaded_at_once(dtype: 
   assert {u.src[0].dtype.count for u in words if u.src[0].op is Ops.LOAD} == {16 * 32 // dtype.bits}
 
 
+def test_rows_that_are_columns_in_memory_are_turned_in_registers() -> None:
+  """Both operands are adjacent across the sum: one of them has to be turned, and no number is loaded on its own."""
+  root = product(64, 64, 128, form="tn")
+  linear = compile_kernel(root, LLVMRenderer(TARGET), tiled(root)).src[1]
+  assert {u.dtype.count for u in linear.toposort if u.op is Ops.LOAD and u.dtype.scalar() is dtypes.int8} == {16, 32}
+
+
 def convolution(size: int, channels: int, outputs: int, taps: int) -> UOp:
   """out[o][y][x] = sum of in[c][y + i][x + j] · weights[o][c][i][j], of bytes."""
   o, y, x = UOp.range(outputs, 0), UOp.range(size, 1), UOp.range(size, 2)

@@ -93,7 +93,11 @@ class MatrixPlan(Plan):
 
   def _moving_rows(self) -> float:
     """Packed rows have the words of a tile next to each other."""
-    return figures.COPY if self._in_words() else figures.GATHER
+    if self._in_words():
+      return figures.COPY
+    gated = any(len(u.src[0].src) > 2 for u in self.rows_of.loads)
+    squares = self.rows_of.step(self.row_loop) == 1 and divides(self.row_loop, self.rows) and not gated
+    return figures.TURN if squares else figures.GATHER
 
   def _in_words(self) -> bool:
     """Whether the words of a row are in memory, one after the other, though not where words begin."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, reduce
-from operator import and_
+from functools import lru_cache
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
-from tiny_codegen.loops import clauses, in_order, kind, next_alloc_id, next_loop_id, number, rebuild, stride
+from tiny_codegen.load_gates import gate_loads, stored_gates, without_gate
+from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
-from tiny_codegen.vectorize import WIDE
+from tiny_codegen.vectorize import TURNED, WIDE
 from tiny_codegen.words import Neighbours
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.records import dataclass
@@ -280,7 +280,7 @@ class Tile:
       for gate in gates:
         if gate.op is Ops.CMPLT and gate.src[0] is axis.loop and 0 < gate.src[1].vmin == gate.src[1].vmax < axis.needed:
           needed = replace(axis, needed=int(gate.src[1].vmin))
-          tile = Tile(_without_gate(tile.value, gate), (*tile.axes[:place], needed, *tile.axes[place + 1 :]))
+          tile = Tile(without_gate(tile.value, gate), (*tile.axes[:place], needed, *tile.axes[place + 1 :]))
           break
     return tile
 
@@ -328,13 +328,14 @@ class Tile:
     # with masks for lanes of any size, if only some of their numbers are there
     words = words and (not self._gated(last) or capabilities.vector_bits >= MASKED) and last.size % lanes == 0
     every_second = lanes >= WIDE and not self._gated(last)
-    if lanes < 2 or not loads or (not words and not steps <= ({1, 2} if every_second else {1})):
+    turned = self._turned(lanes) and not capabilities.has_local
+    if lanes < 2 or not loads or not (words or turned or steps <= ({1, 2} if every_second else {1})):
       return self
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
     # written out, each block has a mask that is known, and the loop around is the innermost
     written = blocks <= WRITTEN_OUT and not capabilities.has_local
-    rest = AxisType.UPCAST if written else AxisType.LOOP
+    rest = AxisType.UPCAST if written and not turned else AxisType.LOOP
     loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
     value = self.value
     if blocks * lanes > last.size == last.needed:
@@ -344,6 +345,15 @@ class Tile:
     if capabilities.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
     return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
+
+  def _turned(self, lanes: int) -> bool:
+    """Whether what is read is adjacent along another axis, in whole blocks: the pass vectorize turns these."""
+    loads, last = loads_of(self.value), self.axes[-1]
+    steps = {stride(u.src[0].src[1], last.loop) for u in loads}
+    if last.size % lanes or not steps.isdisjoint((None, 0, 1)) or any(len(u.src[0].src) > 2 for u in loads):
+      return False
+    others = [a for a in self.axes[:-1] if _plain_loop(a) and a.size % TURNED[0] == 0 == lanes % TURNED[0]]
+    return any(all(stride(u.src[0].src[1], a.loop) == 1 for u in loads) for a in others)
 
   def _gated(self, axis: Axis) -> bool:
     """Whether not all places along an axis are read."""
@@ -358,35 +368,3 @@ def _plain_loop(axis: Axis) -> bool:
 def loads_of(value: UOp) -> list[UOp]:
   """The LOADs in an expression."""
   return [u for u in value.toposort if u.op is Ops.LOAD]
-
-
-def stored_gates(root: UOp) -> list[UOp]:
-  """What has to hold for anything that the kernel computes to be stored."""
-  stores = [u for u in root.toposort if u.op is Ops.STORE]
-  gates = [clauses(u.src[0].src[2]) if len(u.src[0].src) == 3 else [] for u in stores]
-  return [g for g in gates[0] if all(g in other for other in gates[1:])] if gates else []
-
-
-def _without_gate(value: UOp, gate: UOp) -> UOp:
-  """The value with `gate` on none of its loads."""
-
-  def change(u: UOp) -> UOp | None:
-    if u.op is not Ops.LOAD or len(u.src[0].src) < 3 or gate not in clauses(u.src[0].src[2]):
-      return None
-    pointer, offset, condition = u.src[0].src
-    kept = [c for c in clauses(condition) if c is not gate]
-    return u.replace(src=(pointer.index(offset, *([reduce(and_, kept)] if kept else [])), *u.src[1:]))
-
-  return rebuild(value, change)
-
-
-def gate_loads(value: UOp, loop: UOp, gate: UOp) -> UOp:
-  """The value with `gate` on each LOAD that depends on `loop`."""
-
-  def change(u: UOp) -> UOp | None:
-    if u.op is not Ops.LOAD or loop not in u.ranges:
-      return None
-    pointer, offset, *gates = u.src[0].src
-    return u.replace(src=(pointer.index(offset, gate & gates[0] if gates else gate), *u.src[1:]))
-
-  return rebuild(value, change)

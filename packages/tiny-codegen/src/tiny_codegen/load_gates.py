@@ -1,0 +1,41 @@
+"""Gates of LOADs inside of an expression: given to all that depend on a loop, or taken away."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_
+
+from tiny_codegen.loops import clauses, rebuild
+from tiny_uop import Ops, UOp
+
+
+def stored_gates(root: UOp) -> list[UOp]:
+  """What has to hold for anything that the kernel computes to be stored."""
+  stores = [u for u in root.toposort if u.op is Ops.STORE]
+  gates = [clauses(u.src[0].src[2]) if len(u.src[0].src) == 3 else [] for u in stores]
+  return [g for g in gates[0] if all(g in other for other in gates[1:])] if gates else []
+
+
+def without_gate(value: UOp, gate: UOp) -> UOp:
+  """The value with `gate` on none of its loads."""
+
+  def change(u: UOp) -> UOp | None:
+    if u.op is not Ops.LOAD or len(u.src[0].src) < 3 or gate not in clauses(u.src[0].src[2]):
+      return None
+    pointer, offset, condition = u.src[0].src
+    kept = [c for c in clauses(condition) if c is not gate]
+    return u.replace(src=(pointer.index(offset, *([reduce(and_, kept)] if kept else [])), *u.src[1:]))
+
+  return rebuild(value, change)
+
+
+def gate_loads(value: UOp, loop: UOp, gate: UOp) -> UOp:
+  """The value with `gate` on each LOAD that depends on `loop`."""
+
+  def change(u: UOp) -> UOp | None:
+    if u.op is not Ops.LOAD or loop not in u.ranges:
+      return None
+    pointer, offset, *gates = u.src[0].src
+    return u.replace(src=(pointer.index(offset, gate & gates[0] if gates else gate), *u.src[1:]))
+
+  return rebuild(value, change)
