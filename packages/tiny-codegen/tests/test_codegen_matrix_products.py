@@ -158,6 +158,18 @@ def test_a_row_is_not() -> None:
   assert not any(name.startswith("m16n16") for name in instructions(root, chosen(root)))
 
 
+def test_a_few_columns_beside_many_rows_are_a_tile_that_is_mostly_empty() -> None:
+  """The rows are read as they are, which is what takes the time."""
+  root = product(1024, 3, 1024)
+  assert instructions(root, chosen(root)) == {"m16n16k64 int8 · int8 → int32"}
+  assert [o.axis for o in chosen(root) if o.op is OptOps.STAGE] == [2]
+
+
+def test_small_products_are_not_worth_setting_up_tiles() -> None:
+  root = product(48, 48, 48)
+  assert not any(name.startswith("m16n16") for name in instructions(root, chosen(root)))
+
+
 def test_targets_without_the_registers_have_no_such_instructions() -> None:
   for features in (AVX512, (*AVX512, "+amx-bf16", "+amx-int8")):
     listed = cpu_target("x86_64-unknown-linux-gnu", "", features).capabilities.dot_products

@@ -18,6 +18,8 @@ from tiny_uop import Ops, UOp
 REGISTERS = 8
 LATENCY = 52.0  # cycles until an instruction can add to what another one has added
 ALONE = 2.0  # times that what is packed as a whole is: once by each thread, of which there are some
+SETTING_UP = 1500.0  # cycles until there are tiles, and of masks on all that is packed for a few
+BY_NEAR_MEMORY = 0.25  # of a result that goes from its tile to near memory and back to a vector
 PORTS = 2.0  # rows of a tile that are read in a cycle
 
 
@@ -51,6 +53,9 @@ class MatrixPlan(Plan):
     size = int(self.row_loop.src[0].vmax)
     return self.rows == self.how.rows or (size > self.rows // 2 and (size % self.rows == 0 or not self._as_they_are()))
 
+  def _takes_lanes(self) -> bool:
+    return self.vectors == 1 or super()._takes_lanes()  # most of a tile may be empty, where others read much memory
+
   def _step(self, vectors: int) -> float:
     across = self.rows // self.how.rows
     reading = (across + vectors) * self.how.rows / PORTS / self.how.words
@@ -80,6 +85,9 @@ class MatrixPlan(Plan):
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
     cycles = super()._packing(lanes_from, rows_from, panels)
     return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * ALONE
+
+  def _storing(self, panels: int) -> float:
+    return super()._storing(panels) + SETTING_UP + self.c.outputs * BY_NEAR_MEMORY
 
   def _windows_packed(self, lanes_from: Lanes) -> float:
     alone = self.rows_of.loops <= {self.row_loop, *self.summed}

@@ -53,10 +53,10 @@ class Plan:
     """Its tilings, one for each way to read the operands that fits. Of those with more cycles than `most` some may be
     left out.
     """
-    lanes, size = self.width * self.vectors, int(self.lane_loop.src[0].vmax)
-    if not self._has_registers() or lanes > self.target.max_vector_lanes or lanes >= 2 * size:
+    lanes = self.width * self.vectors
+    if not self._has_registers() or lanes > self.target.max_vector_lanes:
       return
-    if not self._takes_rows():
+    if not self._takes_rows() or not self._takes_lanes():
       return
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
       if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
@@ -77,6 +77,9 @@ class Plan:
 
   def _takes_rows(self) -> bool:
     return self.rows <= int(self.row_loop.src[0].vmax)
+
+  def _takes_lanes(self) -> bool:
+    return self.lanes < 2 * int(self.lane_loop.src[0].vmax)
 
   def _panels(self, lanes_from: Lanes) -> list[int]:
     """How many panels may be between two steps to other rows."""
