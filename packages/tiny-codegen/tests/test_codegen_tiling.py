@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
-from codegen_kernels import CASES
+from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 
 from tiny_codegen import cpu_target
+from tiny_codegen.contract import ContractionChooser
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.tiles import Lanes, Rows, Tiling
-from tiny_codegen.tiling import best_tiling, dot_cycles
-from tiny_uop import AxisType, KernelInfo, Ops, OptOps, UOp, dtypes
+from tiny_codegen.tiling import best_tiling, dot_cycles, ranked_tilings
+from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
 AVX2 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities
@@ -138,3 +142,32 @@ def test_few_panels_are_not_packed_again_for_every_row() -> None:
   sharing = best_sharing(apply_opts(root, opts, AVX512), tiling)
   assert sharing is not None
   assert tiling.lanes_from is Lanes.WHOLE or sharing.loop == 1 or sharing.block > 1
+
+
+def test_panels_are_packed_for_several_images(run_kernel: Any) -> None:
+  """Small images of many channels have large weights: packed for each image, these would cost as much as all else."""
+  images, channels, size = 8, 32, 7
+  n, o, y, x = (loop(size, id) for id, size in enumerate((images, channels, size, size)))
+  c, ky, kx = over(channels, 4), over(3, 5), over(3, 6)
+  inside = [gate for at in (y + ky, x + kx) for gate in (UOp.const(dtypes.index, 0) < at, at < size + 1)]
+  place = ((n * channels + c) * size + y + ky - 1) * size + x + kx - 1
+  image = param(1, images * channels * 49).index(place, inside[0] & inside[1] & inside[2] & inside[3]).load()
+  weights = param(2, channels * channels * 9).index(((o * channels + c) * 3 + ky) * 3 + kx).load()
+  out = param(0, images * channels * 49).index(((n * channels + o) * size + y) * size + x)
+  root = kernel(out.store((image * weights).reduce(Ops.ADD, c, ky, kx)).end(n, o, y, x))
+  found = Contraction.of(root)
+  assert found is not None
+  ranked = [t for t in ranked_tilings(found, AVX512) if t.rows_from is Rows.IMAGE and t.lanes == 16]
+  together = {t.images: t for t in reversed(ranked)}
+  assert sorted(together) == [1, 2], "threads have four times as many to share"
+  assert together[2].cycles < together[1].cycles
+  given, w = data(images, channels, size, size), data(channels, channels, 3, 3, seed=1)
+  padded = np.pad(given.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+  windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+  expected = np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64))
+  for count, tiling in together.items():
+    chooser = ContractionChooser(root, AVX512)
+    assert chooser.take_tiling([], found, tiling)
+    assert (Opt(OptOps.SPLIT, 0, 2) in chooser.opts) is (count == 2)
+    (result, *_) = run_kernel(root, [garbage(images, channels, size, size), given, w], chooser.opts)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

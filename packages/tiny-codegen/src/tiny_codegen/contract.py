@@ -64,11 +64,17 @@ class ContractionChooser(Choices):
     others = [r.arg[0] for r in found.end.src[1:] if r.arg[0] not in (*panels, row_loop)]
     own = [i for i in panels if i not in shared]
     outside = [r.arg[0] for r in tiling.image_loops(found)] if tiling.rows_from is Rows.IMAGE else []
+    images: tuple[int, ...] = ()
     if tiling.lanes_from is Lanes.WHOLE and tiling.rows_from in (Rows.DIRECT, Rows.TILE):
       self._reorder([*shared, *others, *[i for i in own if i != lane_loop], row_loop, lane_loop])
     elif tiling.lanes_from is Lanes.WHOLE:
       self._reorder([*shared, *others, *own, row_loop])
     elif outside:
+      if tiling.images > 1:
+        image = self._split(OptOps.SPLIT, tiling.outermost(found).arg[0], tiling.images)
+        if image is None:
+          return False
+        images, outside = (image,), [image, *outside]
       first = [i for i in others if i not in outside]
       self._reorder([*shared, *first, *own, *[i for i in outside if i != row_loop], row_loop])
     else:
@@ -94,7 +100,8 @@ class ContractionChooser(Choices):
         return False
     if tiling.rows_from is not Rows.DIRECT:
       along = outside if outside else [row_loop] if tiling.rows_from is Rows.WINDOW else []
-      kept = (*summed, *[i for i in along if i != row_loop], *[i for i in along if i == row_loop], rows)
+      inside = [i for i in along if i not in (*images, row_loop)]
+      kept = (*images, *summed, *inside, *[i for i in along if i == row_loop], rows)
       kept = (*along, *tile) if by_row and not outside else kept
       return self.take(Opt(OptOps.STAGE, tiling.rows_of.slot, self._present(kept)))
     return True

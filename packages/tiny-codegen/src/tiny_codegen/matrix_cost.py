@@ -82,8 +82,8 @@ class MatrixPlan(Plan):
   def steps(self) -> int:
     return 1
 
-  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
-    cycles = super()._packing(lanes_from, rows_from, panels)
+  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
+    cycles = super()._packing(lanes_from, rows_from, panels, images)
     return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * ALONE
 
   def _storing(self, panels: int) -> float:

@@ -26,9 +26,10 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
+  rows = COPY if tiling.rows_of.step(tiling.row_loop) == 1 else GATHER
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     lanes = _reads(stage, tiling.lanes_of.slot)
-    elements = tiling.lanes_of.elements * GATHER if lanes else tiling.rows_of.elements * COPY
+    elements = tiling.lanes_of.elements * GATHER if lanes else tiling.rows_of.elements * rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
     if depths:
       packed.append((max(depths), elements / tiling.cycles))

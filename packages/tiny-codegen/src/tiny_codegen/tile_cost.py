@@ -61,15 +61,15 @@ class Plan:
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
       if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
         continue
-      for panels in self._panels(lanes_from):
-        packing = self._packing(lanes_from, rows_from, panels)
+      for panels, images in itertools.product(self._panels(lanes_from), self._images(rows_from)):
+        packing = self._packing(lanes_from, rows_from, panels, images)
         if packing is not None:
           cycles = computing + packing + self._again(rows_from, panels)
           # pieces of a row follow each other only after those of the other rows of a block
           cycles += self._storing(PANELS - 1 if rows_from is Rows.BLOCK else panels)
           yield Tiling(
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
-            panels, self.steps,
+            panels, self.steps, images,
           )  # fmt: skip
 
   def _has_registers(self) -> bool:
@@ -95,6 +95,16 @@ class Plan:
       if every % n == 0
       and n * self.panel <= self.target.caches.second * figures.WHOLE
       and every // n * shared >= figures.SHARED_PASSES
+    ]
+
+  def _images(self, rows_from: Rows) -> list[int]:
+    """How many images may be packed together: panels are packed once for all of them."""
+    count = int(self.outermost.src[0].vmax) if rows_from is Rows.IMAGE else 1
+    room = self.target.caches.second * figures.TOGETHER - self.panel
+    return [
+      n
+      for n in (1, 2, 4)
+      if n == 1 or (count % n == 0 and count // n >= figures.SHARED_IMAGES and n * self._image_bytes() <= room)
     ]
 
   @property
@@ -205,14 +215,15 @@ class Plan:
   def summed(self) -> tuple[UOp, ...]:
     return self.c.reduce.src[1:]
 
-  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int) -> float | None:
+  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
     """Cycles for filling near memory; None where it does not fit, or is for nothing."""
     room = self.target.shared_memory_bytes
     cycles, near = 0.0, 0.0
     if lanes_from is not Lanes.DIRECT:
       if any(extent(r) is None for r in self.summed):
         return None
-      cycles += self._moved(self.lanes_of) * self._moving_lanes()
+      moving = self._moved(self.lanes_of) * self._moving_lanes()
+      cycles += moving
       if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
         cycles += (
           2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / figures.CACHE_LINE * figures.LINE
@@ -222,7 +233,7 @@ class Plan:
       near += self.panel * together
     if rows_from in (Rows.WINDOW, Rows.IMAGE):
       overlap = self._overlap()
-      filling = self._moved(self.rows_of) * self._moving_window() * self._computed(self.rows_of)
+      filling = self._moved(self.rows_of) * self._moving_window() * self._computed(self.rows_of) * self._short()
       filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
@@ -231,9 +242,9 @@ class Plan:
         reading = self._reading(self.rows_of, self.row_loop, size) * overlap**0.5
         cycles += (filling / overlap**0.5 + reading) * self._windows_packed(lanes_from)
       else:
-        images = int(self.outermost.src[0].vmax)
-        near += self._image_bytes()
-        cycles = cycles * images + filling / overlap
+        near += self._image_bytes() * images
+        # panels that are packed again come from a nearer cache
+        cycles += (cycles + 3 * moving) / 4 * (int(self.outermost.src[0].vmax) / images - 1) + filling / overlap
     elif rows_from is Rows.TILE:
       near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
       filling = self._moved(self.rows_of) * self._moving_tile()
@@ -250,6 +261,14 @@ class Plan:
       )
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
     return cycles if near <= room else None
+
+  @of_loops
+  def _short(self) -> float:
+    """How many times as much as its elements a row of a window costs to be packed: vectors have more lanes than are
+    needed, and each row is an iteration of its own."""
+    last, row = int(self.summed[-1].src[0].vmax), int(self.row_loop.src[0].vmax)
+    size = row if self.slide is None else (row - 1) * self.slide + last
+    return (-(-size // self.width) + figures.ROW) * self.width / size
 
   def _windows_packed(self, lanes_from: Lanes) -> float:
     """How often the window of each row is."""

@@ -12,6 +12,7 @@ COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
 # how many times a gather costs of which some lanes may not happen, and so becomes branches; how many times a copy does;
 # with vectors of fewer bits than these
 BRANCHES, MASKED, MASK_REGISTERS = 4.0, 2.0, 512
+ROW = 0.5  # vectors that starting on a row costs
 TURN_LEAST = 8  # steps of the sum next to each other that are turned as a square
 # of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
 # a cycle, in bytes; and what the second delivers while nothing else waits for it
@@ -36,12 +37,14 @@ LOAD, WIDE = 0.35, 512
 INTEGERS = 0.4
 # what rows cost that come from the second cache level
 SECOND = 1.15
+# of the second level, what several images and a panel may take together
+TOGETHER = 4 / 9
 # of the second level, what all panels together may take to stay there
 WHOLE = 3 / 8
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
-# passes over several panels at a time, at least, so that threads have something to share
-SHARED_PASSES = 8
+# passes over several panels, or images, at a time, at least, so that threads have something to share
+SHARED_PASSES, SHARED_IMAGES = 8, 4
 # of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
 # of it, and each line that is read again and again in order
 PIECE, LINE, AGAIN = 40.0, 4.0, 0.7

@@ -46,11 +46,15 @@ class Tiling:
   rows_from: Rows
   panels: int = 1  # that are packed together, where it is SOME of them
   steps: int = 1  # of the last loop of the sum that are written out
+  images: int = 1  # that are packed together, where rows are from an IMAGE
 
   def image_loops(self, c: Contraction) -> list[UOp]:
     """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""
-    own = c.own_loops(self.rows_of)
-    return [r for r in own if r is not max(own, key=lambda r: abs(self.rows_of.step(r) or 1 << 62))]
+    return [r for r in c.own_loops(self.rows_of) if r is not self.outermost(c)]
+
+  def outermost(self, c: Contraction) -> UOp:
+    """The loop over images: that which moves the rows' operand farthest."""
+    return max(c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
 
 
 def row_by_row(c: Contraction, operand: Operand, row_loop: UOp) -> bool:
