@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
@@ -16,15 +17,20 @@ def stored_gates(root: UOp) -> list[UOp]:
   return [g for g in gates[0] if all(g in other for other in gates[1:])] if gates else []
 
 
+def under(load: UOp, gates: Sequence[UOp], offset: UOp | None = None) -> UOp:
+  """A gated load under these gates alone, at another offset if one is given. Without any it needs no alternative."""
+  pointer, place = load.src[0].src[:2]
+  index = pointer.index(place if offset is None else offset, *([reduce(and_, gates)] if gates else []))
+  return load.replace(src=(index, *load.src[1:]) if gates else (index,))
+
+
 def without_gate(value: UOp, gate: UOp) -> UOp:
   """The value with `gate` on none of its loads."""
 
   def change(u: UOp) -> UOp | None:
     if u.op is not Ops.LOAD or len(u.src[0].src) < 3 or gate not in clauses(u.src[0].src[2]):
       return None
-    pointer, offset, condition = u.src[0].src
-    kept = [c for c in clauses(condition) if c is not gate]
-    return u.replace(src=(pointer.index(offset, *([reduce(and_, kept)] if kept else [])), *u.src[1:]))
+    return under(u, [c for c in clauses(u.src[0].src[2]) if c is not gate])
 
   return rebuild(value, change)
 

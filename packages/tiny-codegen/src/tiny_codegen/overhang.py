@@ -8,9 +8,7 @@ and the row counts to `size - 1` at most, which does not change from one step of
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
-
+from tiny_codegen.load_gates import under
 from tiny_codegen.loops import clauses, extent, kind, number, stride
 from tiny_uop import AxisType, Ops, UOp, simplify
 
@@ -55,7 +53,7 @@ def _summed(loop: UOp) -> bool:
 
 def _opened(load: UOp, gates: list[UOp]) -> UOp:
   """A load without the gates whose rows its place is linear in."""
-  pointer, offset, condition = load.src[0].src
+  offset, condition = load.src[0].src[1:]
   kept = []
   for clause in clauses(condition):
     place = _at_most(offset, clause) if clause in gates else None
@@ -63,11 +61,7 @@ def _opened(load: UOp, gates: list[UOp]) -> UOp:
       kept.append(clause)
     else:
       offset = place
-  if len(kept) == len(clauses(condition)):
-    return load
-  if not kept:
-    return pointer.index(offset).load(dtype=load.dtype)
-  return load.replace(src=(pointer.index(offset, reduce(and_, kept)), *load.src[1:]))
+  return load if len(kept) == len(clauses(condition)) else under(load, kept, offset)
 
 
 def _at_most(offset: UOp, gate: UOp) -> UOp | None:

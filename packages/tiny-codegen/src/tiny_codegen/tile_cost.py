@@ -7,47 +7,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 
 from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
-from tiny_codegen.loops import extent, stride
+from tiny_codegen.loops import extent
 from tiny_codegen.render.base import KEPT, Capabilities
+from tiny_codegen.tile_shape import Shape, of_loops
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_codegen.turn import LEAST
-from tiny_uop import Ops, UOp
-from tiny_uop.records import dataclass
+from tiny_uop import UOp
 
 
-def of_loops(compute: Callable[[Plan], float]) -> Callable[[Plan], float]:
-  """A figure of a Plan that is the same for all sizes: computed once for a choice of loops."""
-  name = compute.__name__
-
-  @wraps(compute)
-  def found(plan: Plan) -> float:
-    known = plan.known
-    if name not in known:
-      known[name] = compute(plan)
-    return known[name]
-
-  return found
-
-
-@dataclass(frozen=True)
-class Plan:
-  """One size of register tile over one choice of loops. `known` is what plans over the same loops share."""
-
-  c: Contraction
-  target: Capabilities
-  lanes_of: Operand
-  rows_of: Operand
-  lane_loop: UOp
-  row_loop: UOp
-  width: int
-  vectors: int
-  rows: int
-  known: dict[str, float]
+class Plan(Shape):
+  """What such a tile costs."""
 
   def tilings(self, most: float = math.inf) -> Iterator[Tiling]:
     """Its tilings, one for each way to read the operands that fits. Of those with more cycles than `most` some may be
@@ -107,15 +80,6 @@ class Plan:
       if n == 1 or (count % n == 0 and count // n >= figures.SHARED_IMAGES and n * self._image_bytes() <= room)
     ]
 
-  @property
-  def lanes(self) -> int:
-    return self.width * self.vectors
-
-  @property
-  def panel(self) -> float:
-    """Bytes of one packed panel."""
-    return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
-
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
     lane_waste = self._computed_lanes() / int(self.lane_loop.src[0].vmax)
     size = int(self.row_loop.src[0].vmax)
@@ -163,26 +127,6 @@ class Plan:
     products = max(self.rows * vectors / rate(self.c, self.target), loads / self.target.loads, 4.0)
     return products + figures.LOOP / steps + figures.LOAD * wide * loads
 
-  @property
-  def steps(self) -> int:
-    """Steps of the last loop of the sum that are written out: all that a window slides along, if their vectors fit into
-    registers, as many as divide it of others."""
-    size, tile = extent(self.summed[-1]), self.rows * self.vectors
-    if size is None or self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA):
-      return 1
-    if self.slide is not None:
-      fits = tile + size * self.vectors + 2 <= self.target.vector_registers
-      return size if size <= figures.TAPS and fits else 1
-    return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= figures.WRITTEN_OUT), 1)
-
-  @property
-  def slide(self) -> int | None:
-    """By how many steps of the last loop of the sum a row is ahead of the one before, where they read the same; None
-    where they do not."""
-    row, step = (abs(self.rows_of.step(r) or 0) for r in (self.row_loop, self.summed[-1]))
-    slides = 0 < step <= row < step * int(self.summed[-1].src[0].vmax) and row % step == 0
-    return row // step if slides else None
-
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
     whole, last = divmod(int(self.lane_loop.src[0].vmax), self.lanes)
@@ -202,18 +146,9 @@ class Plan:
     one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
     if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
       if one and self._whole() > self.target.caches.second:
-        return figures.SECOND_LEVEL / 3
-      return figures.SECOND_LEVEL / 2 if one else figures.LAST_LEVEL
+        return figures.BEYOND_SECOND
+      return figures.JUST_IN_SECOND if one else figures.LAST_LEVEL
     return math.inf if one and self.panel <= self.target.caches.first * figures.FIRST_LEVEL else figures.SECOND_LEVEL
-
-  @property
-  def outermost(self) -> UOp:
-    """The loop that moves the rows' operand farthest."""
-    return max(self.c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
-
-  @property
-  def summed(self) -> tuple[UOp, ...]:
-    return self.c.reduce.src[1:]
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
     """Cycles for filling near memory; None where it does not fit, or is for nothing."""
@@ -262,24 +197,11 @@ class Plan:
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
     return cycles if near <= room else None
 
-  @of_loops
-  def _short(self) -> float:
-    """How many times as much as its elements a row of a window costs to be packed: vectors have more lanes than are
-    needed, and each row is an iteration of its own."""
-    last, row = int(self.summed[-1].src[0].vmax), int(self.row_loop.src[0].vmax)
-    size = row if self.slide is None else (row - 1) * self.slide + last
-    return (-(-size // self.width) + figures.ROW) * self.width / size
-
   def _windows_packed(self, lanes_from: Lanes) -> float:
     """How often the window of each row is."""
     # what depends on nothing else is packed once, before everything
     once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
     return (1 if once else blocks(self.lane_loop, self.lanes)) * self._others()
-
-  @of_loops
-  def _others(self) -> float:
-    """Iterations of the loops around that move only the lanes' operand, but for the one with the lanes."""
-    return math.prod(int(r.src[0].vmax) for r in self.c.own_loops(self.lanes_of) if r is not self.lane_loop)
 
   def _from_second(self) -> float:
     """What rows cost that come from the second cache level: less if each is read for many places of a window."""
@@ -295,23 +217,6 @@ class Plan:
     outside = min(max(nbytes / self.target.caches.second - figures.WHOLE, 0.0) / (1.0 - figures.WHOLE), 1.0)
     return 1.0 + outside * (figures.FAR - 1.0)
 
-  @of_loops
-  def _overlap(self) -> float:
-    """How often the windows of the rows' operand read an element."""
-    return max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
-
-  @of_loops
-  def _image_bytes(self) -> float:
-    images = int(self.outermost.src[0].vmax)
-    return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
-
-  def _moved(self, operand: Operand) -> float:
-    """Elements that are packed; words count as often as what they are put together from."""
-    return operand.elements * (len(operand.loads) if self.c.instruction else 1)
-
-  def _computed(self, operand: Operand) -> float:
-    return figures.COMPUTED if operand.computed else 1.0
-
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
     if operand.step(loop) == 1:
@@ -319,11 +224,6 @@ class Plan:
     if self._run(operand) >= figures.TURN_LEAST:
       return figures.TURN
     return figures.GATHER * (figures.BRANCHES if self._masked(operand, loop) else 1.0)
-
-  def _masked(self, operand: Operand, loop: UOp) -> bool:
-    """Whether some iterations of a loop read nothing, and vectors have no registers for that."""
-    gates = [u.src[0].src[2] for u in operand.loads if len(u.src[0].src) > 2]
-    return self.target.vector_bits < figures.MASK_REGISTERS and any(loop in gate.ranges for gate in gates)
 
   @of_loops
   def _moving_lanes(self) -> float:
@@ -343,16 +243,6 @@ class Plan:
   @of_loops
   def _moving_rows(self) -> float:
     return self._moving(self.rows_of, self.row_loop)
-
-  def _run(self, operand: Operand) -> int:
-    """Steps of the sum that are next to each other in an operand, one after the other."""
-    run, steps = 1, {operand.step(r): int(r.src[0].vmax) for r in self.summed}
-    while run in steps:
-      run *= steps.pop(run)
-    return run
-
-  def _whole(self) -> float:
-    return self.panel * blocks(self.lane_loop, self.lanes)
 
   def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
     if self.lanes_of.slot == self.rows_of.slot and (lanes_from, rows_from) != (Lanes.DIRECT, Rows.DIRECT):
@@ -384,36 +274,6 @@ class Plan:
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
     small = self.target.caches.second * figures.SMALL
     return 1.0 if span <= small / 2 else figures.SPREAD if span <= 4 * small else figures.FAR
-
-  @of_loops
-  def _taps(self) -> float:
-    """Steps of the sum that read the rows of a tile from one cache line, more or less."""
-    near = figures.CACHE_LINE // self.rows_of.value.dtype.itemsize
-    return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
-
-  @of_loops
-  def _window_bytes(self) -> float:
-    """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
-    loops = {*self.summed, self.row_loop} & self.rows_of.loops
-    steps = {r: self.rows_of.step(r) or 0 for r in loops}
-    step = steps.get(self.row_loop, 0)
-    slides = [r for r in self.summed if r in loops and steps[r] <= step <= steps[r] * (int(r.src[0].vmax) - 1)]
-    span = 1.0
-    for loop in loops.difference(slides):
-      span *= int(loop.src[0].vmax)
-    return span * 1.25 * self.rows_of.value.dtype.itemsize
-
-  @of_loops
-  def _along_lanes(self) -> bool:
-    """Whether results along the lanes are adjacent."""
-    return self._stored(self.lane_loop)
-
-  @of_loops
-  def _along_rows(self) -> bool:
-    return self._stored(self.row_loop)
-
-  def _stored(self, loop: UOp) -> bool:
-    return stride(self.c.end.src[0].src[0].src[1], loop) == 1
 
   def _storing(self, panels: int) -> float:
     """Cycles for writing the results."""

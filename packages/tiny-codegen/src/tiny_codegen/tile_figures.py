@@ -18,6 +18,8 @@ TURN_LEAST = 8  # steps of the sum next to each other that are turned as a squar
 # a cycle, in bytes; and what the second delivers while nothing else waits for it
 FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
 FILLING = 128.0
+# and what comes from it of panels that fill most of it, and of those that do not fit as a whole
+JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
 # an operand of this share of the second cache level is there anyway
 SMALL = 1 / 4
 # what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache

@@ -159,25 +159,3 @@ def _in_register(store: UOp) -> bool:
 
 def _address(body: Function, index: UOp, memory: Memory) -> tuple[str, str]:
   return address(body, index, body.operand(index.src[1]), memory, True)
-
-
-def _last_uses(linear: Sequence[UOp]) -> dict[UOp, int]:
-  """The places up to which tiles that are loaded are needed: all of a loop that they are used in and loaded before."""
-  opened: dict[UOp, int] = {}
-  around: dict[UOp, tuple[UOp, ...]] = {}
-  loops: list[UOp] = []
-  ends = {u.src[1]: place for place, u in enumerate(linear) if u.op is Ops.END}
-  last: dict[UOp, int] = {}
-  for place, u in enumerate(linear):
-    if u.op is Ops.RANGE:
-      loops.append(u)
-      opened[u] = place
-    elif u.op is Ops.END:
-      loops.remove(u.src[1])
-    elif isinstance(u.arg, TileRows):
-      around[u] = tuple(loops)
-    elif is_product(u):
-      for s in u.src[:2]:
-        inside = [r for r in loops if r not in around.get(s, ())]
-        last[s] = max([place, last.get(s, 0), *[ends[r] for r in inside[:1]]])
-  return last

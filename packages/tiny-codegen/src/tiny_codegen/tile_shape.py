@@ -1,0 +1,163 @@
+"""The size of a register tile over a choice of loops, and what follows from both: what is packed, how much of it is
+read how often, and where results go. What that costs is in `tile_cost.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
+from tiny_codegen import tile_figures as figures
+from tiny_codegen.contraction import Contraction, Operand
+from tiny_codegen.loops import extent, stride
+from tiny_codegen.render.base import Capabilities
+from tiny_codegen.tiles import blocks
+from tiny_uop import Ops, UOp
+from tiny_uop.records import dataclass
+
+T = TypeVar("T", bound="Shape")
+
+
+def of_loops(compute: Callable[[T], float]) -> Callable[[T], float]:
+  """A figure of a shape that is the same for all sizes: computed once for a choice of loops."""
+  name = compute.__name__
+
+  @wraps(compute)
+  def found(shape: T) -> float:
+    known = shape.known
+    if name not in known:
+      known[name] = compute(shape)
+    return known[name]
+
+  return found
+
+
+@dataclass(frozen=True)
+class Shape:
+  """One size of register tile over one choice of loops. `known` is what those over the same loops share."""
+
+  c: Contraction
+  target: Capabilities
+  lanes_of: Operand
+  rows_of: Operand
+  lane_loop: UOp
+  row_loop: UOp
+  width: int
+  vectors: int
+  rows: int
+  known: dict[str, float]
+
+  @property
+  def lanes(self) -> int:
+    return self.width * self.vectors
+
+  @property
+  def panel(self) -> float:
+    """Bytes of one packed panel."""
+    return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
+
+  @property
+  def steps(self) -> int:
+    """Steps of the last loop of the sum that are written out: all that a window slides along, if their vectors fit into
+    registers, as many as divide it of others."""
+    size, tile = extent(self.summed[-1]), self.rows * self.vectors
+    if size is None or self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA):
+      return 1
+    if self.slide is not None:
+      fits = tile + size * self.vectors + 2 <= self.target.vector_registers
+      return size if size <= figures.TAPS and fits else 1
+    return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= figures.WRITTEN_OUT), 1)
+
+  @property
+  def slide(self) -> int | None:
+    """By how many steps of the last loop of the sum a row is ahead of the one before, where they read the same; None
+    where they do not."""
+    row, step = (abs(self.rows_of.step(r) or 0) for r in (self.row_loop, self.summed[-1]))
+    slides = 0 < step <= row < step * int(self.summed[-1].src[0].vmax) and row % step == 0
+    return row // step if slides else None
+
+  @property
+  def outermost(self) -> UOp:
+    """The loop that moves the rows' operand farthest."""
+    return max(self.c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
+
+  @property
+  def summed(self) -> tuple[UOp, ...]:
+    return self.c.reduce.src[1:]
+
+  @of_loops
+  def _short(self) -> float:
+    """How many times as much as its elements a row of a window costs to be packed: vectors have more lanes than are
+    needed, and each row is an iteration of its own."""
+    last, row = int(self.summed[-1].src[0].vmax), int(self.row_loop.src[0].vmax)
+    size = row if self.slide is None else (row - 1) * self.slide + last
+    return (-(-size // self.width) + figures.ROW) * self.width / size
+
+  @of_loops
+  def _others(self) -> float:
+    """Iterations of the loops around that move only the lanes' operand, but for the one with the lanes."""
+    return math.prod(int(r.src[0].vmax) for r in self.c.own_loops(self.lanes_of) if r is not self.lane_loop)
+
+  @of_loops
+  def _overlap(self) -> float:
+    """How often the windows of the rows' operand read an element."""
+    return max(self.rows_of.elements / max(self.rows_of.nbytes / self.rows_of.main.dtype.itemsize, 1.0), 1.0)
+
+  @of_loops
+  def _image_bytes(self) -> float:
+    images = int(self.outermost.src[0].vmax)
+    return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
+
+  def _moved(self, operand: Operand) -> float:
+    """Elements that are packed; words count as often as what they are put together from."""
+    return operand.elements * (len(operand.loads) if self.c.instruction else 1)
+
+  def _computed(self, operand: Operand) -> float:
+    return figures.COMPUTED if operand.computed else 1.0
+
+  def _masked(self, operand: Operand, loop: UOp) -> bool:
+    """Whether some iterations of a loop read nothing, and vectors have no registers for that."""
+    gates = [u.src[0].src[2] for u in operand.loads if len(u.src[0].src) > 2]
+    return self.target.vector_bits < figures.MASK_REGISTERS and any(loop in gate.ranges for gate in gates)
+
+  def _run(self, operand: Operand) -> int:
+    """Steps of the sum that are next to each other in an operand, one after the other."""
+    run, steps = 1, {operand.step(r): int(r.src[0].vmax) for r in self.summed}
+    while run in steps:
+      run *= steps.pop(run)
+    return run
+
+  def _whole(self) -> float:
+    return self.panel * blocks(self.lane_loop, self.lanes)
+
+  @of_loops
+  def _taps(self) -> float:
+    """Steps of the sum that read the rows of a tile from one cache line, more or less."""
+    near = figures.CACHE_LINE // self.rows_of.value.dtype.itemsize
+    return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
+
+  @of_loops
+  def _window_bytes(self) -> float:
+    """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
+    loops = {*self.summed, self.row_loop} & self.rows_of.loops
+    steps = {r: self.rows_of.step(r) or 0 for r in loops}
+    step = steps.get(self.row_loop, 0)
+    slides = [r for r in self.summed if r in loops and steps[r] <= step <= steps[r] * (int(r.src[0].vmax) - 1)]
+    span = 1.0
+    for loop in loops.difference(slides):
+      span *= int(loop.src[0].vmax)
+    return span * 1.25 * self.rows_of.value.dtype.itemsize
+
+  @of_loops
+  def _along_lanes(self) -> bool:
+    """Whether results along the lanes are adjacent."""
+    return self._stored(self.lane_loop)
+
+  @of_loops
+  def _along_rows(self) -> bool:
+    return self._stored(self.row_loop)
+
+  def _stored(self, loop: UOp) -> bool:
+    return stride(self.c.end.src[0].src[0].src[1], loop) == 1
