@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_codegen.loops import extent, kind
-from tiny_codegen.tile_figures import COPY, GATHER
+from tiny_codegen.tile_figures import CACHE_LINE, COPY, GATHER, LINE
 from tiny_codegen.tiles import Tiling
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
@@ -26,13 +26,14 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
-  rows = COPY if tiling.rows_of.step(tiling.row_loop) == 1 else GATHER
+  rows = tiling.rows_of.elements * (COPY if tiling.rows_of.step(tiling.row_loop) == 1 else GATHER)
+  rows += tiling.rows_of.nbytes / CACHE_LINE * LINE
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     lanes = _reads(stage, tiling.lanes_of.slot)
-    elements = tiling.lanes_of.elements * GATHER if lanes else tiling.rows_of.elements * rows
+    cycles = tiling.lanes_of.elements * GATHER if lanes else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
     if depths:
-      packed.append((max(depths), elements / tiling.cycles))
+      packed.append((max(depths), cycles / tiling.cycles))
   choices = []
   for depth, loop in enumerate(order):
     size = extent(loop)

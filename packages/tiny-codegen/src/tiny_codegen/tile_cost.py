@@ -118,13 +118,14 @@ class Plan(Shape):
     return steps * each
 
   def _step(self, vectors: int) -> float:
-    """Cycles of a step of the sum, if all it reads is there: a multiply-add is four cycles long, and a scalar has to be
-    spread over a register, once for all the steps that are written out."""
+    """Cycles of a step of the sum, if all it reads is there: a scalar has to be spread over a register, once for all
+    the steps that are written out."""
     steps = self.steps
     scalars = self.rows if self.slide is None else ((self.rows - 1) * self.slide + steps) / steps
     loads = scalars + vectors
     wide = max(self.target.vector_bits * self.target.multiply_adds / figures.WIDE - 1.0, 0.0)
-    products = max(self.rows * vectors / rate(self.c, self.target), loads / self.target.loads, 4.0)
+    multiplying = self.rows * vectors / rate(self.c, self.target)
+    products = max(multiplying, loads / self.target.loads, figures.LATENCY)
     return products + figures.LOOP / steps + figures.LOAD * wide * loads
 
   def _computed_lanes(self) -> float:

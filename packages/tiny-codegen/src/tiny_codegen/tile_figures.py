@@ -32,6 +32,9 @@ PARTIAL = 0.4
 # cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
 # loop that a window slides along, all of which are written out
 LOOP, WRITTEN_OUT, TAPS = 1.0, 64, 7
+# registers that such a window needs besides accumulators and vectors; and cycles from a multiply-add to the next one of
+# its accumulator, with one for what cannot begin in time
+SPARE, LATENCY = 2, 5.0
 # cycles that a load costs where more than so many bits are multiplied and added in a cycle: such processors slow down
 # for what they do besides
 LOAD, WIDE = 0.35, 512

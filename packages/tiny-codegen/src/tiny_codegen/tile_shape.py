@@ -66,7 +66,9 @@ class Shape:
     if size is None or self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA):
       return 1
     if self.slide is not None:
-      fits = tile + size * self.vectors + 2 <= self.target.vector_registers
+      # where multiply-adds do not spread scalars themselves, one that is being spread has a register, too
+      spare = figures.SPARE + (self.target.vector_bits < figures.MASK_REGISTERS)
+      fits = tile + size * self.vectors + spare <= self.target.vector_registers
       return size if size <= figures.TAPS and fits else 1
     return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= figures.WRITTEN_OUT), 1)
 
