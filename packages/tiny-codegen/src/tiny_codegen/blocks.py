@@ -14,7 +14,7 @@ import math
 
 from tiny_codegen.loops import extent, kind, next_loop_id, number, substitute_simplified
 from tiny_codegen.matrix_product import MatrixProduct
-from tiny_codegen.reduce import is_tile, products
+from tiny_codegen.reduce import by_loops, is_tile, products
 from tiny_codegen.tensor_core import TensorCore
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
@@ -56,12 +56,8 @@ def sum_in_blocks(root: UOp) -> UOp:
 
 def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
   """The loops of sums of floats, other than those of matrix instructions, with how long their blocks are to be."""
-  through: dict[tuple[UOp, ...], list[UOp]] = {}
-  for u in root.toposort:
-    if u.op is Ops.REDUCE:
-      through.setdefault(u.src[1:], []).append(u)
   found = {}
-  for loops, reduces in through.items():
+  for loops, reduces in by_loops(root).items():
     sums = any(u.arg[0] is Ops.ADD and u.dtype.kind == "float" for u in reduces)
     if sums and not any(isinstance(u.src[0].arg, (TensorCore, MatrixProduct)) for u in reduces):
       # an iteration of which several steps have been written out adds as many numbers

@@ -41,14 +41,24 @@ def is_tile(reduces: Sequence[UOp]) -> bool:
 
 def products(value: UOp) -> list[UOp]:
   """The products that are added for one iteration, several where steps have been written out; empty if it is none."""
-  if value.op is Ops.ADD:
-    first = products(value.src[0])
-    return [*first, value.src[1]] if first and _is_product(value.src[1]) else []
-  return [value] if _is_product(value) else []
+  found = []
+  while value.op is Ops.ADD and _is_product(value.src[1]):
+    found.append(value.src[1])
+    value = value.src[0]
+  return [value, *reversed(found)] if _is_product(value) else []
 
 
 def _is_product(u: UOp) -> bool:
   return u.op is Ops.MUL or (u.op is Ops.MMA and isinstance(u.arg, DotProduct))
+
+
+def by_loops(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
+  """The REDUCEs of a kernel, those over the same loops together."""
+  found: dict[tuple[UOp, ...], list[UOp]] = {}
+  for u in root.toposort:
+    if u.op is Ops.REDUCE:
+      found.setdefault(u.src[1:], []).append(u)
+  return found
 
 
 def lower_reduce(root: UOp) -> UOp:
@@ -123,13 +133,9 @@ def _total(register: UOp, update: UOp, reduce: UOp) -> UOp:
 
 def _written_out(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
   """Register tiles whose sums add several products in an iteration, by their loops."""
-  through: dict[tuple[UOp, ...], list[UOp]] = {}
-  for u in root.toposort:
-    if u.op is Ops.REDUCE and u.src[1:]:
-      through.setdefault(u.src[1:], []).append(u)
   found = {}
-  for loops, reduces in through.items():
-    if is_tile(reduces) and all(u.arg[0] is Ops.ADD for u in reduces):
+  for loops, reduces in by_loops(root).items():
+    if loops and is_tile(reduces) and all(u.arg[0] is Ops.ADD for u in reduces):
       steps = {len(products(u.src[0])) for u in reduces}
       if len(steps) == 1 and steps != {0} and steps != {1}:
         found[loops] = reduces

@@ -21,6 +21,7 @@ from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
 from tiny_codegen.threads import Axis as ThreadAxis
+from tiny_codegen.tile_figures import MASK_REGISTERS
 from tiny_codegen.vectorize import TURNED, WIDE
 from tiny_codegen.words import Neighbours
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
@@ -28,7 +29,6 @@ from tiny_uop.records import dataclass
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
-MASKED = 512  # bits of vectors from which on there are masks
 WRITTEN_OUT = 4  # vectors of a row that is filled
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 WORD = 4  # bytes of a bank
@@ -326,7 +326,7 @@ class Tile:
     # every second element takes two loads: see the pass vectorize
     words = Neighbours.of(self.value, last.loop) is not None
     # with masks for lanes of any size, if only some of their numbers are there
-    words = words and (not self._gated(last) or capabilities.vector_bits >= MASKED) and last.size % lanes == 0
+    words = words and (not self._gated(last) or capabilities.vector_bits >= MASK_REGISTERS) and last.size % lanes == 0
     every_second = lanes >= WIDE and not self._gated(last)
     turned = self._turned(lanes) and not capabilities.has_local
     if lanes < 2 or not loads or not (words or turned or steps <= ({1, 2} if every_second else {1})):

@@ -13,7 +13,7 @@ from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.tiles import blocks
+from tiny_codegen.tiles import blocks, farthest
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -83,7 +83,7 @@ class Shape:
   @property
   def outermost(self) -> UOp:
     """The loop that moves the rows' operand farthest."""
-    return max(self.c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
+    return farthest(self.c, self.rows_of)
 
   @property
   def summed(self) -> tuple[UOp, ...]:

@@ -53,8 +53,13 @@ class Tiling:
     return [r for r in c.own_loops(self.rows_of) if r is not self.outermost(c)]
 
   def outermost(self, c: Contraction) -> UOp:
-    """The loop over images: that which moves the rows' operand farthest."""
-    return max(c.own_loops(self.rows_of), key=lambda r: abs(self.rows_of.step(r) or 1 << 62))
+    """The loop over images."""
+    return farthest(c, self.rows_of)
+
+
+def farthest(c: Contraction, operand: Operand) -> UOp:
+  """Of the loops that move only this operand that which moves it farthest."""
+  return max(c.own_loops(operand), key=lambda r: abs(operand.step(r) or 1 << 62))
 
 
 def row_by_row(c: Contraction, operand: Operand, row_loop: UOp) -> bool:

@@ -137,7 +137,7 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
       loops.append(u)
     elif u.op is Ops.END:
       del loops[len(loops) - len(u.src) + 1 :]
-    elif u.op is Ops.STORE and (memory := _near(u.src[0])) is not None and u.src[1].op is Ops.LOAD:
+    elif u.op is Ops.STORE and (memory := near_of(u.src[0])) is not None and u.src[1].op is Ops.LOAD:
       index = u.src[1].src[0]
       if index.src[0].op is Ops.PARAM and index.src[0].arg in large and index.src[1].dtype.count == 1:
         own = tuple([r for r in loops if r in u.src[0].src[1].toposort])
@@ -162,7 +162,7 @@ def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], Counter
     if u.op is Ops.RANGE:
       loops.append(u)
       read = []
-    elif u.op is Ops.LOAD and (memory := _near(u.src[0])) is not None:
+    elif u.op is Ops.LOAD and (memory := near_of(u.src[0])) is not None:
       read.append(memory)
     elif u.op is Ops.END:
       if loops and loops[-1].arg[1] is AxisType.REDUCE and len(u.src) == 2 and read:
@@ -185,7 +185,7 @@ def _summed(linear: Sequence[UOp]) -> set[int]:
   return found
 
 
-def _near(index: UOp) -> UOp | None:
+def near_of(index: UOp) -> UOp | None:
   """The near memory that is addressed."""
   pointer = index.src[0]
   while pointer.op is Ops.AFTER:

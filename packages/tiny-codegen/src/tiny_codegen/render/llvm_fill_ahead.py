@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from tiny_codegen.loops import stride
 from tiny_codegen.render.base import CacheSizes
+from tiny_codegen.render.llvm_ahead import near_of
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_prefetch import address_of, prefetch, split
 from tiny_codegen.render.llvm_streaming import LINE
-from tiny_uop import AddrSpace, Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 AHEAD = 16
@@ -45,7 +46,7 @@ def fills_ahead(
     stores = [u for u in body if u.op is Ops.STORE]
     if (
       stores
-      and all(_is_near(u) and _memory(u) not in known for u in stores)
+      and all(near_of(u.src[0]) not in (None, *known) for u in stores)
       and loop.src[0].op is Ops.CONST
       and loop.src[0].arg >= LEAST
     ):
@@ -72,18 +73,6 @@ def _innermost(linear: Sequence[UOp]) -> Iterator[tuple[UOp, Sequence[UOp]]]:
       if begin is not None and linear[begin] in u.src:
         yield linear[begin], linear[begin + 1 : place]
       begin = None
-
-
-def _is_near(store: UOp) -> bool:
-  dtype = store.src[0].dtype
-  return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.LOCAL
-
-
-def _memory(store: UOp) -> UOp:
-  pointer = store.src[0].src[0]
-  while pointer.op is Ops.AFTER:
-    pointer = pointer.src[0]
-  return pointer
 
 
 def _lines(loop: UOp, loads: Sequence[UOp]) -> Iterator[Later]:
