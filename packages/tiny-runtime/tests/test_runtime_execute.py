@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ import pytest
 
 from tiny_runtime import (
   Broken,
+  CapturedGraph,
   CompileError,
   Device,
   DeviceLost,
   GlobalCounters,
   OutOfMemory,
   buffer_of,
+  capture,
   host_buffer,
   run,
 )
@@ -208,6 +212,23 @@ def test_out_of_memory_leaves_the_device_usable(kernels_on: Any, fail: Any) -> N
   assert on.values(b) == [2.0]
   fail["alloc"] = [OutOfMemory("once")]  # collecting garbage may make room, so one retry
   on.buffer([3.0])
+
+
+def test_kept_outputs_are_given_up_before_an_allocation_fails(kernels_on: Any, fail: Any) -> None:
+  on = kernels_on("FAIL")
+  x, y = on.buffer([1.0]), on.buffer(size=1)
+  with capture() as captured:
+    run(on.linear(on.add(y, x)))
+  graph = CapturedGraph(captured, [x], [y])
+  out = graph.replay([x])[0]
+  kept, other = weakref.ref(buffer_of(out)), graph.replay([x])[0]  # which the launches hold now
+  del out
+  assert kept() is not None or sys.implementation.name != "cpython"
+  fail["alloc"] = [OutOfMemory("once")]
+  on.buffer([3.0])
+  assert kept() is None
+  assert on.values(other) == [2.0]
+  assert on.values(graph.replay([other])[0]) == [3.0]
 
 
 def test_foreign_errors_are_the_plugins_fault(kernels_on: Any, fail: Any) -> None:

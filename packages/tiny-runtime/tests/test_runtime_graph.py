@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tiny_runtime import CapturedGraph, Device, DeviceLost, GlobalCounters, buffer_of, capture, run
+from tiny_runtime import CapturedGraph, Device, DeviceLost, GlobalCounters, buffer_of, capture, results, run
 from tiny_uop import Context, Ops, UOp, dtypes
 
 WITH_GRAPHS = """
@@ -361,6 +363,22 @@ def test_outputs_that_nobody_holds_are_used_again(kernels: Any) -> None:
     out = graph.replay([out])[0].base
     ids.add(out.arg[0])
   assert kernels.values(out) == [12.0, 13.0] and (len(ids) <= 3 or not exact)
+
+
+def test_of_large_outputs_only_the_last_are_kept(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(results, "SMALL", 0)
+  x, y = kernels.buffer([1.0, 2.0]), kernels.buffer(size=2)
+  with capture() as captured:
+    run(kernels.linear(kernels.add(y, x)))
+  graph = CapturedGraph(captured, [x], [y])
+  numbers = {graph.replay([x])[0].arg[0] for _ in range(5)}
+  assert len(numbers) == 1 or sys.implementation.name != "cpython"
+  held = graph.replay([x])[0]
+  first, other = weakref.ref(buffer_of(held)), graph.replay([x])[0]
+  assert kernels.values(held) == kernels.values(other) == [2.0, 3.0] and held is not other
+  del held
+  gc.collect()
+  assert first() is None
 
 
 def test_threads_share_a_graph(kernels: Any) -> None:

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import (
@@ -37,6 +37,17 @@ from tiny_runtime.plugin import describe
 
 T = TypeVar("T")
 _numbers = count()
+
+
+class Spare(Protocol):
+  """Something that keeps memory only to save time."""
+
+  def give_up(self) -> None:
+    """Let go of it."""
+
+
+spare: WeakSet[Spare] = WeakSet()
+"""What is asked for its memory before an allocation fails."""
 
 
 class OpenDevice:
@@ -72,6 +83,8 @@ class OpenDevice:
     try:
       memory = self._call(action, lambda: self.device.alloc(max(1, nbytes)))
     except OutOfMemory:
+      for holder in list(spare):
+        holder.give_up()
       gc.collect()  # buffers may hang in reference cycles
       memory = self._call(action, lambda: self.device.alloc(max(1, nbytes)))
     GlobalCounters.hold(nbytes)

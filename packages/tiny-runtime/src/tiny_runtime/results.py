@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tiny_runtime.buffer import Buffer, buffer_of
+from tiny_runtime.opened import spare
 from tiny_runtime.pieces import Piece
 from tiny_uop import UOp
 
 Place: TypeAlias = tuple[Piece, int, int, UOp | None]
 """Where a BUFFER is an argument: piece, index of the launch, position, and the BUFFER_VIEW through which it is used."""
 
-SMALL = 1 << 20
-"""Outputs of up to this many bytes in all are kept for later replays: to make their nodes and get their memory would
-take longer than to compute them."""
+SMALL = 32 << 20
+"""Several sets of outputs of up to this many bytes in all are kept for later replays: to make their nodes takes 100
+microseconds after a kernel that left nothing else in the caches. Of larger ones only that which the launches hold
+anyway."""
 KEPT = 3
 """How many sets of outputs are kept at most: a loop that feeds an output back needs two."""
 
@@ -65,9 +67,10 @@ class ResultPool:
   def __init__(self, fresh: Mapping[UOp, Sequence[Place]], outputs: Sequence[UOp]) -> None:
     self._fresh, self._outputs = fresh, tuple(outputs)
     small = sum(uop.arg[1] * uop.dtype.itemsize for uop in fresh) <= SMALL
-    self._most = KEPT if small and _counts_are_exact() else 0
+    self._most = (KEPT if small else 1) if _counts_are_exact() else 0
     self._kept: list[Results] = []
     self._frees = 0
+    spare.add(self)
 
   def take(self, current: Results | None) -> Results:
     """A set that is free. `current` is the one that the launches hold."""
@@ -83,6 +86,10 @@ class ResultPool:
       del kept[: len(kept) + 1 - self._most]
       kept.append(results)
     return results
+
+  def give_up(self) -> None:
+    """Keep nothing for later: memory is short."""
+    self._kept.clear()
 
 
 def _counts_are_exact() -> bool:
