@@ -8,6 +8,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
@@ -22,13 +23,17 @@ LANES, ROWS = 16, 4
 LINE = 64 // 4
 
 
-def product(images: int = 2, outputs: int = 16, length: int = 64, size: int = 4096, threads: bool = False) -> UOp:
-  """`out[n, o, j] = sum over k of w[o, k] * x[n, k, j]`, with panels of LANES values of j in near memory."""
+def product(
+  images: int = 2, outputs: int = 16, length: int = 64, size: int = 4096, threads: bool = False, packed: bool = True
+) -> UOp:
+  """`out[n, o, j] = sum over k of w[o, k] * x[n, k, j]`, with panels of LANES values of j in near memory or where they
+  are."""
   n, o, j, k = loop(images, 0), loop(outputs, 1), loop(size, 2), over(length, 3)
   x = param(1, images * length * size).index((n * length + k) * size + j).load()
   out = param(0, images * outputs * size).index((n * outputs + o) * size + j)
   end = out.store((param(2, outputs * length).index(o * length + k).load() * x).reduce(Ops.ADD, k)).end(n, o, j)
-  opts = [Opt(OptOps.VECTOR, 2, LANES), Opt(OptOps.UPCAST, 1, ROWS), Opt(OptOps.SWAP, 1, 2), Opt(OptOps.STAGE, 1, (3,))]
+  opts = [Opt(OptOps.VECTOR, 2, LANES), Opt(OptOps.UPCAST, 1, ROWS)] + [Opt(OptOps.SWAP, 1, 2)] * (outputs > ROWS)
+  opts += [Opt(OptOps.STAGE, 1, (3,))] * packed
   return UOp.sink(end, arg=KernelInfo("product", tuple(opts + [Opt(OptOps.THREAD, 2, 0)] * threads)))
 
 
@@ -45,9 +50,10 @@ def pieces(kernel: UOp) -> dict[UOp, tuple[Piece, ...]]:
   return {loop: found for loop, (_, found) in panels_ahead(program.src[1].src, program.arg, CACHES).items()}
 
 
-def test_all_of_the_next_panel_is_asked_for_once() -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_all_of_the_next_panel_is_asked_for_once(packed: bool) -> None:
   outputs, length, size = 16, 64, 4096
-  ((_, found),) = pieces(product(outputs=outputs, length=length, size=size)).items()
+  ((_, found),) = pieces(product(outputs=outputs, length=length, size=size, packed=packed)).items()
   (piece,) = found
   assert piece.step * piece.every == piece.step * 4, "four tiles share the one column of lines of a panel"
   loops = sorted(piece.start.ranges, key=lambda r: r.arg[0])
@@ -58,7 +64,8 @@ def test_all_of_the_next_panel_is_asked_for_once() -> None:
       start = evaluate(piece.start, {image: at_image, panel: at_panel, tile: at_tile})
       assert isinstance(start, int)
       lines += [start + row * piece.step for row in range(length // piece.every)]
-    assert lines == [(at_image * length + k) * size + (at_panel + 1) * LINE for k in range(length)]
+    first = [(at_image * length + k) * size + (at_panel + 1) * LINE for k in range(length)]
+    assert lines == [line + LINE - 1 for line in first], "by their last elements: buffers may begin anywhere in a line"
 
 
 def test_each_step_takes_a_few_instructions() -> None:
@@ -105,13 +112,20 @@ def test_windows_are_asked_for_row_by_row() -> None:
   assert lines >= {(image + row * size + column) // LINE for row in (0, 1) for column in range(size)}
 
 
-def test_what_the_second_level_keeps_is_there() -> None:
-  assert asked(product()) == 1
-  assert asked(product(size=256)) == 0
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_the_second_level_keeps_is_there(packed: bool) -> None:
+  assert asked(product(packed=packed)) == 1
+  assert asked(product(size=256, packed=packed)) == 0
+
+
+def test_what_only_one_tile_reads_is_not_asked_for() -> None:
+  assert asked(product(outputs=16, packed=False)) == 1
+  assert asked(product(outputs=ROWS, packed=False)) == 0
 
 
 def test_panels_that_fill_the_second_level_get_no_company() -> None:
   assert asked(product(length=1280, outputs=8, images=1)) == 0
+  assert asked(product(length=2560, outputs=8, images=1, packed=False)) == 0
 
 
 def test_threads_do_not_know_what_they_take_next() -> None:

@@ -16,7 +16,7 @@ from tiny_codegen.opts import apply_opts
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.tiles import Lanes, Rows, Tiling
 from tiny_codegen.tiling import best_tiling, dot_cycles, ranked_tilings
-from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
 AVX2 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities
@@ -142,6 +142,31 @@ def test_few_panels_are_not_packed_again_for_every_row() -> None:
   sharing = best_sharing(apply_opts(root, opts, AVX512), tiling)
   assert sharing is not None
   assert tiling.lanes_from is Lanes.WHOLE or sharing.loop == 1 or sharing.block > 1
+
+
+def places(images: int, inputs: int, outputs: int, size: int) -> UOp:
+  """A 1×1 convolution: `out[n, o, p] = sum over c of w[o, c] * x[n, c, p]`."""
+  n, o, p, c = loop(images, 0), loop(outputs, 1), loop(size, 2), over(inputs, 3)
+  image = param(1, images * inputs * size).index((n * inputs + c) * size + p).load()
+  weight = param(2, outputs * inputs).index(o * inputs + c).load()
+  out = param(0, images * outputs * size).index((n * outputs + o) * size + p)
+  return simplify(kernel(out.store((image * weight).reduce(Ops.ADD, c)).end(n, o, p)))
+
+
+def test_pixels_are_read_where_they_are() -> None:
+  """Unless those of all channels are in the same sets of a cache. Threads share images: their panels are neighbours."""
+  assert tiled(places(8, 512, 256, 28 * 28)).lanes_from is Lanes.DIRECT
+  assert tiled(places(8, 512, 256, 32 * 32)).lanes_from is not Lanes.DIRECT
+  for images, shared in ((8, 0), (1, 2)):
+    root = places(images, 512, 256, 28 * 28)
+    (thread,) = [o for o in choose_opts(root, AVX512) if o.op is OptOps.THREAD]
+    assert thread.axis == shared
+
+
+@pytest.mark.parametrize(("form", "rows"), [("nn", 6), ("tt", 8)])
+def test_turned_tiles_are_stored_in_few_pieces(form: str, rows: int) -> None:
+  """To lines that are a power of two apart: six rows are two pieces of each."""
+  assert tiled(matmul(512, 512, 512, form)).rows == rows
 
 
 def test_panels_are_packed_for_several_images(run_kernel: Any) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tiny_codegen.loops import extent, kind
-from tiny_codegen.tile_figures import CACHE_LINE, COPY, GATHER, LINE
-from tiny_codegen.tiles import Tiling
+from tiny_codegen.tile_figures import APART, CACHE_LINE, COPY, GATHER, LINE
+from tiny_codegen.tiles import Lanes, Tiling
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -22,7 +22,8 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
-  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case.
+  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case. Where
+  lanes are read from memory, iterations that follow each other stay next to each other there.
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
@@ -42,7 +43,8 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
     for block in {1, max(1, size // 8)}:
       if size % block == 0:
         again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
-        choices.append(Sharing(again + 0.5 * block / size, loop.arg[0], block))
+        apart = APART if depth and tiling.lanes_from is Lanes.DIRECT else 0.0
+        choices.append(Sharing(again + apart + 0.5 * block / size, loop.arg[0], block))
   return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
-from tiny_codegen.loops import extent
+from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
@@ -91,10 +91,8 @@ class Plan(Shape):
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
         each += self.lanes * figures.GATHER
-      elif any((self.lanes_of.step(r) or 0) >= figures.SAME_SETS for r in self.summed):
-        each *= figures.FAR if self.panel > near else figures.SPREAD
-      elif self.panel > near:
-        each *= figures.SPREAD
+      else:
+        each = self._where_it_is(each)
       each *= (figures.COMPUTED if self.lanes_of.computed else 1.0) * (figures.PADDED if lane_waste > 1 else 1.0)
     else:
       delivered = self._delivered(lanes_from, rows_from)
@@ -115,7 +113,22 @@ class Plan(Shape):
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= figures.COMPUTED if self.rows_of.computed else self._far_apart()
+    each += figures.TILE * self.target.vector_bits / figures.WIDE / self.c.length
     return steps * each
+
+  def _where_it_is(self, each: float) -> float:
+    """Cycles of a step of the sum whose lanes are read from memory. Where steps are far apart, lines of the same sets
+    push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `llvm_ahead`)."""
+    near, nbytes = self.target.caches.first * figures.FIRST_LEVEL, self.lanes * self.lanes_of.value.dtype.itemsize
+    far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= figures.SAME_SETS]
+    if not far:
+      return each * (figures.SPREAD if self.panel > near else 1.0)
+    crowded = nbytes <= figures.CACHE_LINE or any(step % (figures.SAME_SETS // 2) == 0 for step in far)
+    if crowded or self.c.length < figures.AHEAD:
+      return each * (figures.FAR if self.panel > near else figures.SPREAD)
+    if self.panel > near:
+      each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING
+    return each * self._outside(2 * self.panel)
 
   def _step(self, vectors: int) -> float:
     """Cycles of a step of the sum, if all it reads is there: a scalar has to be spread over a register, once for all
@@ -288,7 +301,10 @@ class Plan(Shape):
       return outputs / self.width + self._pieces(outputs, itemsize, piece)
     if self._along_rows() and self.rows >= LEAST:
       # the tiles of a row follow each other soon enough, and the next row, too
-      return outputs * figures.TURNED + self._pieces(outputs, itemsize, max(row_size, figures.NEIGHBOURS))
+      turning = figures.TURNED
+      if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % figures.SAME_SETS == 0:
+        turning += figures.CROWDED * self.rows.bit_count() / self.rows  # in runs of powers of two
+      return outputs * turning + self._pieces(outputs, itemsize, max(row_size, figures.NEIGHBOURS))
     return outputs * figures.SCATTER + self._pieces(outputs, itemsize, self.rows)
 
   def _again(self, rows_from: Rows, panels: int) -> float:

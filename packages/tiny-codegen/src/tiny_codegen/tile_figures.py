@@ -48,6 +48,8 @@ TOGETHER = 4 / 9
 WHOLE = 3 / 8
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
+# steps of a sum in which the lanes of another one can be asked for, which are read from where they are
+AHEAD = 64
 # passes over several panels, or images, at a time, at least, so that threads have something to share
 SHARED_PASSES, SHARED_IMAGES = 8, 4
 # of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
@@ -57,3 +59,9 @@ PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
 ASIDE, SIDES = 12.0, 16
 CACHE_LINE, NEIGHBOURS = 64, 64
 NEAR = 4  # elements: of a step so small, every line is read
+# of the time of a kernel, what is lost where pieces that are read and written one after the other are far apart
+APART = 0.2
+# cycles of a tile that are none of its sum, with vectors of 512 bits, and less with narrower ones
+TILE = 80.0
+# and of a piece of a turned tile that is stored to lines of the same sets of a cache
+CROWDED = 5.0

@@ -1,8 +1,9 @@
-"""Panels that are on their way before they are packed: while one is multiplied, the memory of the next is fetched.
+"""Panels that are on their way before they are needed: while one is multiplied, the memory of the next is fetched.
 
 Packing reads pieces that are far apart, each as short as a panel is wide, which no processor fetches by itself in time;
 and then multiplies for a long time, in which memory has nothing to do. So each step of the sum asks for a line or two
-of what will be packed next, into the second cache level, which has room for it.
+of what will be packed next, into the second cache level, which has room for it. A panel that is not packed, but read
+where it is by one tile after the other, comes the same way.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class _Load:
 
 @dataclass(frozen=True)
 class _Filling:
-  """A loop nest that packs an operand as it is: near memory, the loops around it, its own, and what it reads."""
+  """A loop nest that packs an operand as it is: near memory, the loops around it, its own, and what it reads. Or one
+  that reads an operand where it is, which then is the `memory`."""
 
   memory: UOp
   around: tuple[UOp, ...]
@@ -90,6 +92,11 @@ class _Filling:
     """Of what is read."""
     return _base(self.loads[0].index.src[0]).itemsize
 
+  @property
+  def nbytes(self) -> int:
+    """That are read."""
+    return sum(load.count for load in self.loads) * self.itemsize * math.prod(map(_extent, self.own))
+
 
 def panels_ahead(
   linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes
@@ -99,18 +106,20 @@ def panels_ahead(
   near = {u: u.dtype.size * u.dtype.base.itemsize for u in linear if _is_near(u) and isinstance(u.dtype, PtrDType)}
   kept = caches.second - sum(near.values())
   large = {slot for slot, size in sizes.items() if size > kept}
-  if not near or not large:
+  if not large:
     return {}
   found: dict[UOp, tuple[UOp, tuple[Piece, ...]]] = {}
   fillings, direct = _fillings(linear, large), sum(sizes[slot] for slot in _summed(linear) & (set(sizes) - large))
-  for loop, around, memories in _sums(linear):
-    for memory, reads in memories.items():
-      filling = fillings.get(memory)
-      if filling is not None and around[: len(filling.around)] == filling.around:
-        if sum(near.values()) + 2 * near[memory] + direct <= caches.second * ROOM:
+  for loop, around, loads in _sums(linear):
+    memories = Counter([memory for u in loads if (memory := near_of(u.src[0])) is not None])
+    packed = [(fillings[memory], near[memory], reads) for memory, reads in memories.items() if memory in fillings]
+    as_it_is = [(read, read.nbytes, 1) for read in _read_as_it_is(loads, (*around, loop), large)]
+    for filling, nbytes, reads in (*packed, *as_it_is):
+      if around[: len(filling.around)] == filling.around:
+        if sum(near.values()) + 2 * nbytes + direct <= caches.second * ROOM:
           at, pieces = _pieces(filling, (*around[len(filling.around) :], loop), reads)
           if pieces and at not in found:
-            found[at] = memory, pieces
+            found[at] = filling.memory, pieces
   return found
 
 
@@ -153,20 +162,37 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
   return found
 
 
-def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], Counter[UOp]]]:
-  """Innermost loops of sums, the loops around each, and the near memories that it reads, with how often in an
-  iteration."""
+def _read_as_it_is(loads: Sequence[UOp], loops: tuple[UOp, ...], large: set[int]) -> Iterator[_Filling]:
+  """What vectors in the innermost of these loops, which are around a sum, read again in each tile of a loop outside the
+  sum."""
+  own = tuple(list(itertools.takewhile(lambda r: r.arg[1] is AxisType.REDUCE, reversed(loops)))[::-1])
+  outside = loops[: len(loops) - len(own)]
+  found: dict[tuple[UOp, frozenset[UOp]], list[_Load]] = {}
+  for u in loads:
+    index = u.src[0]
+    if index.src[0].op is Ops.PARAM and index.src[0].arg in large and len(index.src) == 2 and u.dtype.count > 1:
+      load = _Load.of(u, own) if index.src[1].dtype.count == 1 else None
+      if load is not None:
+        found.setdefault((index.src[0], load.rest), []).append(load)
+  for (pointer, rest), same in found.items():
+    moved = [n for n, r in enumerate(outside) if any(r in term.ranges for term in rest)]
+    if moved and moved[-1] < len(outside) - 1 and all(map(_extent, own)):
+      yield _Filling(pointer, outside[: moved[-1] + 1], own, tuple(same))
+
+
+def _sums(linear: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...], list[UOp]]]:
+  """Innermost loops of sums, the loops around each, and what it loads."""
   loops: list[UOp] = []
   read: list[UOp] = []
   for u in linear:
     if u.op is Ops.RANGE:
       loops.append(u)
       read = []
-    elif u.op is Ops.LOAD and (memory := near_of(u.src[0])) is not None:
-      read.append(memory)
+    elif u.op is Ops.LOAD:
+      read.append(u)
     elif u.op is Ops.END:
       if loops and loops[-1].arg[1] is AxisType.REDUCE and len(u.src) == 2 and read:
-        yield loops[-1], tuple(loops[:-1]), Counter(read)
+        yield loops[-1], tuple(loops[:-1]), read
       del loops[len(loops) - len(u.src) + 1 :]
       read = []
 
@@ -294,8 +320,11 @@ def _lines(filling: _Filling, walk: _Walk) -> list[int]:
       pieces.append([first, behind])
   # a piece that may begin anywhere in a line can end in one more
   starts = [first for first, _ in pieces] + [itemsize * step for step in _steps(filling, walk.along)]
-  more = 0 if all(start % LINE == 0 for start in starts) else LINE - 1
-  lines = [byte for first, behind in pieces for byte in range(first, behind + more, LINE)]
+  whole = all(start % LINE == 0 for start in starts)
+  more = 0 if whole else LINE - 1
+  # lines are named by their last element: if buffers do not begin with a line, the first one was the last one before
+  last = LINE - itemsize if whole else 0
+  lines = [byte + last for first, behind in pieces for byte in range(first, behind + more, LINE)]
   row = itemsize * walk.step // walk.rows
   return [line + row * n for n in range(walk.rows if row >= LINE else 1) for line in lines]
 
