@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,30 +170,78 @@ def test_turned_tiles_are_stored_in_few_pieces(form: str, rows: int) -> None:
   assert tiled(matmul(512, 512, 512, form)).rows == rows
 
 
+def convolution(images: int, channels: int, size: int, stride: int = 1) -> UOp:
+  """3×3 with a border of zeros, and as many channels as there were."""
+  places = -(-size // stride)
+  n, o, y, x = (loop(count, id) for id, count in enumerate((images, channels, places, places)))
+  c, ky, kx = over(channels, 4), over(3, 5), over(3, 6)
+  row, column = y * stride + ky, x * stride + kx
+  inside = [gate for at in (row, column) for gate in (UOp.const(dtypes.index, 0) < at, at < size + 1)]
+  place = ((n * channels + c) * size + row - 1) * size + column - 1
+  given = param(1, images * channels * size**2).index(place, inside[0] & inside[1] & inside[2] & inside[3]).load()
+  weights = param(2, channels * channels * 9).index(((o * channels + c) * 3 + ky) * 3 + kx).load()
+  out = param(0, images * channels * places**2).index(((n * channels + o) * places + y) * places + x)
+  return kernel(out.store((given * weights).reduce(Ops.ADD, c, ky, kx)).end(n, o, y, x))
+
+
+def check_convolution(
+  run_kernel: Any, root: UOp, opts: Any, images: int, channels: int, size: int, stride: int
+) -> None:
+  """Run it, and compare with NumPy."""
+  places = -(-size // stride)
+  given, w = data(images, channels, size, size), data(channels, channels, 3, 3, seed=1)
+  padded = np.pad(given.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+  windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::stride, ::stride]
+  expected = np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64))
+  (result, *_) = run_kernel(root, [garbage(images, channels, places, places), given, w], opts)
+  np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_panels_are_packed_for_several_images(run_kernel: Any) -> None:
   """Small images of many channels have large weights: packed for each image, these would cost as much as all else."""
   images, channels, size = 8, 32, 7
-  n, o, y, x = (loop(size, id) for id, size in enumerate((images, channels, size, size)))
-  c, ky, kx = over(channels, 4), over(3, 5), over(3, 6)
-  inside = [gate for at in (y + ky, x + kx) for gate in (UOp.const(dtypes.index, 0) < at, at < size + 1)]
-  place = ((n * channels + c) * size + y + ky - 1) * size + x + kx - 1
-  image = param(1, images * channels * 49).index(place, inside[0] & inside[1] & inside[2] & inside[3]).load()
-  weights = param(2, channels * channels * 9).index(((o * channels + c) * 3 + ky) * 3 + kx).load()
-  out = param(0, images * channels * 49).index(((n * channels + o) * size + y) * size + x)
-  root = kernel(out.store((image * weights).reduce(Ops.ADD, c, ky, kx)).end(n, o, y, x))
+  root = convolution(images, channels, size)
   found = Contraction.of(root)
   assert found is not None
   ranked = [t for t in ranked_tilings(found, AVX512) if t.rows_from is Rows.IMAGE and t.lanes == 16]
   together = {t.images: t for t in reversed(ranked)}
   assert sorted(together) == [1, 2], "threads have four times as many to share"
   assert together[2].cycles < together[1].cycles
-  given, w = data(images, channels, size, size), data(channels, channels, 3, 3, seed=1)
-  padded = np.pad(given.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
-  windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-  expected = np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64))
   for count, tiling in together.items():
     chooser = ContractionChooser(root, AVX512)
     assert chooser.take_tiling([], found, tiling)
     assert (Opt(OptOps.SPLIT, 0, 2) in chooser.opts) is (count == 2)
-    (result, *_) = run_kernel(root, [garbage(images, channels, size, size), given, w], chooser.opts)
-    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+    check_convolution(run_kernel, root, chooser.opts, images, channels, size, 1)
+
+
+@pytest.mark.parametrize(("channels", "size", "most"), [(512, 14, 2), (128, 56, 1)])
+def test_two_images_are_packed_for_a_panel_that_is_larger(channels: int, size: int, most: int) -> None:
+  """Of 2 MiB, two images of 392 KiB and a panel of 576 take two thirds. One of 1.5 MiB is larger than its panel."""
+  found = Contraction.of(convolution(8, channels, size, 2))
+  assert found is not None
+  target = replace(AVX512, caches=replace(AVX512.caches, second=2 << 20), shared_memory_bytes=2 << 20)
+  tilings = [t for t in ranked_tilings(found, target) if t.rows_from is Rows.IMAGE and t.lanes == 32]
+  assert max(t.images for t in tilings) == most
+
+
+@pytest.mark.parametrize(
+  ("rows", "lanes", "loop", "steps"),
+  [(7, 16, 6, 3), (14, 16, 6, 3), (14, 32, 5, 3), (6, 64, 5, 3), (9, 32, 6, 3), (12, 32, 6, 3)],
+)
+def test_what_is_written_out_of_a_window(run_kernel: Any, rows: int, lanes: int, loop: int, steps: int) -> None:
+  """The taps that rows share elements of, if registers have room for their vectors; or the rows of the window."""
+  images, channels, size, stride = 2, 64, 28, 2
+  root = convolution(images, channels, size, stride)
+  found = Contraction.of(root)
+  assert found is not None
+  tiling = next(
+    t
+    for t in ranked_tilings(found, AVX512)
+    if (t.rows, t.lanes, t.rows_from, t.row_loop.arg[0]) == (rows, lanes, Rows.WINDOW, 3)
+  )
+  assert tiling.written is not None
+  assert (tiling.written.arg[0], tiling.steps) == (loop, steps)
+  chooser = ContractionChooser(root, AVX512)
+  assert chooser.take_tiling([], found, tiling)
+  assert Opt(OptOps.UNROLL, loop, steps) in chooser.opts
+  check_convolution(run_kernel, root, chooser.opts, images, channels, size, stride)

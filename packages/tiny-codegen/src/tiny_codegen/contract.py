@@ -80,11 +80,12 @@ class ContractionChooser(Choices):
     else:
       self._reorder([*panels, *others, row_loop])
     summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
-    if tiling.steps > 1:  # before anything is packed, so that it is packed in their order
-      written = self._split(OptOps.UNROLL, summed[-1], tiling.steps)
+    if tiling.written is not None and tiling.steps > 1:  # before anything is packed, so that this has a place for them
+      written = self._split(OptOps.UNROLL, loop := tiling.written.arg[0], tiling.steps)
       if written is None:
         return False
-      summed = (*summed, written)
+      at = summed.index(loop) + 1
+      summed = (*summed[:at], written, *summed[at:])
     if tiling.lanes_from is Lanes.SOME and not self._several(tiling, lane_loop, [*panels, *others, row_loop], summed):
       return False
     depth = depth_of(found, tiling.rows_from is Rows.DIRECT, tiling.rows_of)

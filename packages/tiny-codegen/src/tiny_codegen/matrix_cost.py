@@ -79,8 +79,8 @@ class MatrixPlan(Plan):
     return plain and whole and depth_of(self.c, True, self.rows_of) is not None
 
   @property
-  def steps(self) -> int:
-    return 1
+  def written(self) -> tuple[UOp, int]:
+    return self.summed[-1], 1
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
     cycles = super()._packing(lanes_from, rows_from, panels, images)

@@ -42,7 +42,7 @@ class Plan(Shape):
           cycles += self._storing(PANELS - 1 if rows_from is Rows.BLOCK else panels)
           yield Tiling(
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
-            panels, self.steps, images,
+            panels, *self.written, images,
           )  # fmt: skip
 
   def _has_registers(self) -> bool:
@@ -73,12 +73,16 @@ class Plan(Shape):
   def _images(self, rows_from: Rows) -> list[int]:
     """How many images may be packed together: panels are packed once for all of them."""
     count = int(self.outermost.src[0].vmax) if rows_from is Rows.IMAGE else 1
-    room = self.target.caches.second * figures.TOGETHER - self.panel
     return [
-      n
-      for n in (1, 2, 4)
-      if n == 1 or (count % n == 0 and count // n >= figures.SHARED_IMAGES and n * self._image_bytes() <= room)
+      n for n in (1, 2, 4) if n == 1 or (count % n == 0 and count // n >= figures.SHARED_IMAGES and self._together(n))
     ]
+
+  def _together(self, images: int) -> bool:
+    """Whether so many images stay in the second cache level while panels come and go. A second image saves most of
+    packing panels that are larger than it, and is worth it if some has to come from beyond."""
+    pair = images == 2 and self.panel > self._image_bytes()
+    share = figures.PAIR if pair else figures.TOGETHER
+    return images * self._image_bytes() + self.panel <= self.target.caches.second * share
 
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
     lane_waste = self._computed_lanes() / int(self.lane_loop.src[0].vmax)
@@ -133,8 +137,10 @@ class Plan(Shape):
   def _step(self, vectors: int) -> float:
     """Cycles of a step of the sum, if all it reads is there: a scalar has to be spread over a register, once for all
     the steps that are written out."""
-    steps = self.steps
-    scalars = self.rows if self.slide is None else ((self.rows - 1) * self.slide + steps) / steps
+    loop, steps = self.written
+    # a window that slides along what is written out reads each element once
+    share = self.slide if loop is self.summed[-1] else None
+    scalars = self.rows if share is None else ((self.rows - 1) * share + steps) / steps
     loads = scalars + vectors
     wide = max(self.target.vector_bits * self.target.multiply_adds / figures.WIDE - 1.0, 0.0)
     multiplying = self.rows * vectors / rate(self.c, self.target)

@@ -30,8 +30,8 @@ OVERHANG = 1.02
 # what a partial block of packed lanes costs more than a whole one
 PARTIAL = 0.4
 # cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
-# loop that a window slides along, all of which are written out
-LOOP, WRITTEN_OUT, TAPS = 1.0, 64, 7
+# loop of a window, all of which are written out, with so many vectors of products if they share no elements
+LOOP, WRITTEN_OUT, TAPS, WINDOW_OUT = 1.0, 64, 7, 96
 # registers that such a window needs besides accumulators and vectors; and cycles from a multiply-add to the next one of
 # its accumulator, with one for what cannot begin in time
 SPARE, LATENCY = 2, 5.0
@@ -42,8 +42,8 @@ LOAD, WIDE = 0.35, 512
 INTEGERS = 0.4
 # what rows cost that come from the second cache level
 SECOND = 1.15
-# of the second level, what several images and a panel may take together
-TOGETHER = 4 / 9
+# of the second level, what several images and a panel may take together; and two images, of which each is smaller
+TOGETHER, PAIR = 4 / 9, 2 / 3
 # of the second level, what all panels together may take to stay there
 WHOLE = 3 / 8
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache

@@ -59,25 +59,45 @@ class Shape:
     return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
 
   @property
-  def steps(self) -> int:
-    """Steps of the last loop of the sum that are written out: all that a window slides along, if their vectors fit into
-    registers, as many as divide it of others."""
-    size, tile = extent(self.summed[-1]), self.rows * self.vectors
-    if size is None or self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA):
-      return 1
-    if self.slide is not None:
-      # where multiply-adds do not spread scalars themselves, one that is being spread has a register, too
-      spare = figures.SPARE + (self.target.vector_bits < figures.MASK_REGISTERS)
-      fits = tile + size * self.vectors + spare <= self.target.vector_registers
-      return size if size <= figures.TAPS and fits else 1
+  def written(self) -> tuple[UOp, int]:
+    """The loop of the sum of which steps are written out, and how many: all that a window slides along, if their
+    vectors fit into registers, else those of another loop, of which each reads elements of its own; as many as divide
+    it of others."""
+    last, tile = self.summed[-1], self.rows * self.vectors
+    if self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA) or extent(last) is None:
+      return last, 1
+    if self.slide is None:
+      return last, self._part(last)
+    # where multiply-adds do not spread scalars themselves, one that is being spread has a register, too
+    spare = figures.SPARE + (self.target.vector_bits < figures.MASK_REGISTERS)
+    taps = int(last.src[0].vmax)
+    if taps <= figures.TAPS and tile + taps * self.vectors + spare <= self.target.vector_registers:
+      return last, taps
+    apart = [r for r in self.summed[-2::-1] if extent(r) is not None and not self._slides(r)]
+    if len(self.summed) > 2:  # a loop of a few taps alone would begin again and again
+      return next(((r, steps) for r in apart if (steps := self._apart(r)) > 1), (last, 1))
+    return last, 1
+
+  def _apart(self, loop: UOp) -> int:
+    """Steps of a loop that are written out which share no elements: all of a window's, if they are not too many."""
+    size, tile = int(loop.src[0].vmax), self.rows * self.vectors
+    return size if size <= figures.TAPS and size * tile <= figures.WINDOW_OUT else self._part(loop)
+
+  def _part(self, loop: UOp) -> int:
+    """Steps of a long loop that are written out."""
+    size, tile = int(loop.src[0].vmax), self.rows * self.vectors
     return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= figures.WRITTEN_OUT), 1)
 
   @property
   def slide(self) -> int | None:
     """By how many steps of the last loop of the sum a row is ahead of the one before, where they read the same; None
     where they do not."""
-    row, step = (abs(self.rows_of.step(r) or 0) for r in (self.row_loop, self.summed[-1]))
-    slides = 0 < step <= row < step * int(self.summed[-1].src[0].vmax) and row % step == 0
+    return self._slides(self.summed[-1])
+
+  def _slides(self, loop: UOp) -> int | None:
+    """The same for another loop of the sum."""
+    row, step = (abs(self.rows_of.step(r) or 0) for r in (self.row_loop, loop))
+    slides = 0 < step <= row < step * int(loop.src[0].vmax) and row % step == 0
     return row // step if slides else None
 
   @property

@@ -45,7 +45,8 @@ class Tiling:
   lanes_from: Lanes
   rows_from: Rows
   panels: int = 1  # that are packed together, where it is SOME of them
-  steps: int = 1  # of the last loop of the sum that are written out
+  written: UOp | None = None  # the loop of the sum of which steps are written out
+  steps: int = 1  # that are
   images: int = 1  # that are packed together, where rows are from an IMAGE
 
   def image_loops(self, c: Contraction) -> list[UOp]:
