@@ -100,3 +100,11 @@ def test_any_opts(data: st.DataObject, run_kernel: Any, renderer: Renderer) -> N
 def test_heuristics_on_odd_sizes(case: Case, pieces: int, run_kernel: Any) -> None:
   with Context(SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays, pieces=pieces))
+
+
+def test_an_operand_may_be_kept_near_twice(run_kernel: Any) -> None:
+  """What fills the second place reads the first, in vectors of a loop that the first was filled in."""
+  case = CASES["convolution"](1, 2, 1)
+  with Context(SPEC=2):
+    opts = (Opt(OptOps.STAGE, 1, (1, 2, 4)), Opt(OptOps.STAGE, 1, (1,)))
+    check(case, run_kernel(case.kernel, case.arrays, opts))

@@ -16,7 +16,15 @@ from functools import lru_cache
 from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
 from tiny_codegen.load_gates import gate_loads, stored_gates, without_gate
-from tiny_codegen.loops import in_order, kind, next_alloc_id, next_loop_id, number, stride
+from tiny_codegen.loops import (
+  in_order,
+  kind,
+  next_alloc_id,
+  next_loop_id,
+  number,
+  stride,
+  substitute_simplified,
+)
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.threads import THREADS, thread_axes
@@ -307,7 +315,7 @@ class Tile:
     size = a.size + (b.size - 1) * ratio
     window = UOp.range(size, loop_id, AxisType.LOOP)
     changes = {a.loop: window - b.loop * ratio}
-    value = simplify(self.value.substitute(changes))
+    value = substitute_simplified(self.value, changes)
     if b.loop in value.ranges or window not in value.ranges:
       return None
     merged = Axis(simplify(a.place + b.place * ratio), window, size, a.needed + (b.needed - 1) * ratio)
@@ -340,7 +348,7 @@ class Tile:
     value = self.value
     if blocks * lanes > last.size == last.needed:
       value = gate_loads(value, last.loop, last.loop < last.size)
-    value = simplify(value.substitute({last.loop: loop}))
+    value = substitute_simplified(value, {last.loop: loop})
     gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
     if capabilities.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
