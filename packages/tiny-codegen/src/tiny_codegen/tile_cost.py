@@ -130,7 +130,7 @@ class Plan(Shape):
     crowded = nbytes <= figures.CACHE_LINE or any(step % (figures.SAME_SETS // 2) == 0 for step in far)
     if crowded or self.c.length < figures.AHEAD:
       return each * (figures.FAR if self.panel > near else figures.SPREAD)
-    if self.panel > near:
+    if 2 * self.panel > near:  # what lies far apart shares sets with all else
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING
     return each * self._outside(2 * self.panel)
 
