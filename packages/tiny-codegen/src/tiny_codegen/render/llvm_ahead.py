@@ -101,7 +101,7 @@ class _Filling:
 def panels_ahead(
   linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes
 ) -> dict[UOp, tuple[UOp, tuple[Piece, ...]]]:
-  """By the loop of a sum: near memory that it reads, and what its iterations are to ask for."""
+  """By the loop of a sum: memory that it reads, and what its iterations are to ask for."""
   sizes = {p.slot: p.size * p.dtype.itemsize for p in info.params if not p.written}
   near = {u: u.dtype.size * u.dtype.base.itemsize for u in linear if _is_near(u) and isinstance(u.dtype, PtrDType)}
   kept = caches.second - sum(near.values())
@@ -125,7 +125,7 @@ def panels_ahead(
 
 def ask(body: Function, piece: Piece, first: str, counter: UOp, near: str) -> None:
   """Ask for a line: in an iteration of the loop with this counter, of a column that begins at an address. Where it is
-  not the time, for near memory, which is there and costs nothing."""
+  not the time, for one of `near`, which is there, or soon is, and costs nothing."""
   kind, number = value_type(counter.dtype), body.operand(counter)
   row = number if piece.every == 1 else body.let(f"lshr {kind} {number}, {piece.every.bit_length() - 1}")
   wide = row if kind == "i64" else body.let(f"zext {kind} {row} to i64")
