@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 from suite.hot_loops import instructions, loops, shares, table
+from suite.launching import kernels_of, launcher, memory_for, names_of, operations_of
 from suite.roofline import Roofline
-from suite.tinygrad_like import TinygradLike
-from suite.workloads import all_workloads
 
 SAMPLES = 20
 """Of the roof, of which the best is shown: other work on the machine makes some of them slow."""
@@ -32,22 +31,8 @@ LEAST = 0.02
 """Of the time of a workload: kernels that take less are left out."""
 
 
-def kernels_of(name: str) -> list[Any]:
-  """The kernels of a workload, ready to be compiled."""
-  import tiny_tensor
-  from tiny_uop import Ops
-
-  (workload,) = [w for w in all_workloads(False) if w.name == name]
-  library = TinygradLike("", tiny_tensor)
-  weights, inputs = workload.arrays()
-  tensors = tuple(library.tensor(x) for x in inputs)
-  result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
-  return list(dict.fromkeys(call.src[0] for call in result.schedule().src if call.src[0].op is Ops.SINK))
-
-
 def run_child(name: str, seconds: float, out: Path) -> None:
   """Launch each kernel of a workload for a while, and leave where they were and how fast."""
-  from tiny_runtime import measure
   from tiny_runtime_cpu import CPUDevice, host_arch
   from tiny_runtime_cpu.compiler import CPUCompiler
 
@@ -56,24 +41,16 @@ def run_child(name: str, seconds: float, out: Path) -> None:
   programs = []  # all of them stay where they are: samples are told apart by their addresses
   for kernel in kernels_of(name):
     binary = compiler.compile(kernel)
-    rng = np.random.default_rng(0)
-    memories = []
-    for p in binary.params:
-      values = rng.standard_normal(p.size, dtype=np.float32).astype(p.dtype.scalar().name, copy=False)
-      memories.append(device.alloc(p.size * p.dtype.itemsize))
-      device.write(memories[-1], 0, memoryview(values.tobytes()))
     programs.append(program := device.load(binary))
-    sizes = measure.largest(binary)
-    grid = tuple(measure.number(size, sizes) for size in binary.global_size)
-    integers = [sizes[v] for v in binary.variables]
+    launch = launcher(device, binary, program, memory_for(device, binary.params))
     times, end = list[float](), perf_counter() + seconds
     while perf_counter() < end or len(times) < 3:
       start = perf_counter()
-      device.launch(program, [(m, 0) for m in memories], integers, grid, (1,), True)
+      launch()
       times.append(perf_counter() - start)
     code = out / f"{len(found)}.o"
     code.write_bytes(binary.code)
-    operations = measure.number(binary.ops, sizes)
+    operations = operations_of(binary)
     entry = {"name": binary.entry, "address": program.address, "code": str(code), "operations": operations}
     found.append({**entry, "seconds": float(np.median(times))})
   roof = Roofline()
@@ -130,13 +107,9 @@ def main() -> None:
     return run_child(options.only[0], options.seconds, Path(options.child))
   if missing := [tool for tool in ("perf", "objdump") if shutil.which(tool) is None]:
     raise SystemExit(f"{' and '.join(missing)}: not installed. On Debian, apt-get install linux-perf binutils")
-  chosen = [w for w in all_workloads(False) if any(word == w.group or word in w.name for word in options.only)]
-  chosen = [w for w in chosen if w.kind == "call" and not w.name.startswith("MLP")]
-  if not chosen:
-    raise SystemExit(f"no workload of one call is called {options.only}; `bench.py --list` shows names and groups")
-  for workload in chosen:
+  for name in names_of(options.only):
     with tempfile.TemporaryDirectory() as folder:
-      print(*profile(workload.name, options.seconds, Path(folder)), sep="\n", flush=True)
+      print(*profile(name, options.seconds, Path(folder)), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

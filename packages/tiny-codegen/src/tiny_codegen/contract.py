@@ -120,15 +120,15 @@ class ContractionChooser(Choices):
     return tuple([i for i in loops if i in loops_of(self.root)])
 
   def share(self, tiling: Tiling) -> None:
-    """THREAD on the loop of a contraction that is best shared. The panels stay around a block of its iterations."""
+    """THREAD on the loop of a contraction that is best shared. A block of its iterations stays where the loop was:
+    what has been packed around it is there for all of the block."""
     sharing = best_sharing(self.root, tiling)
     if sharing is None:
       return
-    inside, panels = next_loop_id(self.root), tiling.lane_loop.arg[0]
-    if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)):
-      loops = loops_of(self.root)
-      if sharing.block > 1 and sharing.loop != panels and panels in loops and inside in loops:
-        self.take(Opt(OptOps.SWAP, inside, panels))
+    before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
+    inside = next_loop_id(self.root)
+    if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)) and sharing.block > 1:
+      self._reorder([inside if i == sharing.loop else i for i in before])
 
   def _split(self, op: OptOps, loop: int, amount: int) -> int | None:
     """Take n iterations of a loop, padded if need be, inside; the id of the loop they become, None if that fails."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tiny_codegen.cost import iterations
 from tiny_codegen.dot_product import DotProduct
-from tiny_codegen.loops import extent, kind, stride, terms
+from tiny_codegen.loops import clauses, extent, kind, stride, terms
 from tiny_uop import AxisType, Ops, PtrDType, UOp
 from tiny_uop.records import dataclass
 
@@ -40,6 +40,12 @@ class Operand:
   def computed(self) -> bool:
     """Whether there is more to it than loading: arithmetic, a conversion, or a gate."""
     return self.value.op is not Ops.LOAD or len(self.value.src[0].src) > 2
+
+  @cached_property
+  def gates(self) -> frozenset[UOp]:
+    """What has to hold for it to be loaded, if there is no more to it than that; none for an expression."""
+    gated = self.value.op is Ops.LOAD and len(self.value.src[0].src) > 2
+    return frozenset(clauses(self.value.src[0].src[2])) if gated else frozenset()
 
   def step(self, loop: UOp) -> int | None:
     """By how many elements the main load moves with the loop."""

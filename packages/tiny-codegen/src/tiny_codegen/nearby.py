@@ -35,11 +35,13 @@ def other_tilings(root: UOp, capabilities: Capabilities, count: int) -> list[tup
     kind = (*first, tiling.lane_loop, tiling.row_loop, tiling.lanes_from, tiling.rows_from)
     kinds.setdefault(kind, []).append(way)
   in_turn = [way for turn in zip_longest(*kinds.values()) for way in turn if way is not None]
-  lists = (_opts_of(root, capabilities, way) for way in in_turn[: count * TRIED])
+  lists = (opts_of(root, capabilities, way) for way in in_turn[: count * TRIED])
   return list(islice(dict.fromkeys([opts for opts in lists if opts]), count))
 
 
-def _opts_of(root: UOp, capabilities: Capabilities, way: Way) -> tuple[Opt, ...]:
+def opts_of(root: UOp, capabilities: Capabilities, way: Way) -> tuple[Opt, ...]:
+  """The optimisations that tile a sum of products in a given way, and share it between threads; none if that does not
+  fit."""
   chooser = Chooser(root, capabilities)
   if not chooser.take_tiling(*way):
     return ()

@@ -77,17 +77,27 @@ def _shares(root: UOp, loop: UOp) -> bool:
   own = _own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.INDEX and loop in u.src[1].ranges:
-      memory = u.src[0].src[0] if u.src[0].op is Ops.AFTER else u.src[0]
+      memory = _memory(u)
       if memory.op is Ops.ALLOC and memory not in own:
         return True
   return False
 
 
+def _memory(access: UOp) -> UOp:
+  """The buffer of an INDEX or STORE."""
+  place = access.src[0]
+  while place.op in (Ops.INDEX, Ops.AFTER):
+    place = place.src[0]
+  return place
+
+
 def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
-  """Whether iterations in which the gate does not hold have no effect at all, so that they can be left out."""
+  """Whether iterations in which the gate does not hold have no effect at all, so that they can be left out. What one
+  has in near memory is for itself."""
+  own = _own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.END and loop in u.src[1:]:
-      effects = [s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges]
+      effects = [s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges and _memory(s) not in own]
       if any(len(s.src[0].src) < 3 or gate not in clauses(s.src[0].src[2]) for s in effects):
         return False
     elif u.op is Ops.REDUCE and loop in u.src[1:]:

@@ -31,6 +31,7 @@ from tiny_codegen.searches import Notes, search_opts
 from tiny_codegen.separate import separate
 from tiny_codegen.skip import skip_sums
 from tiny_codegen.stage import lower_stage
+from tiny_codegen.taps import shortened, taps_inside
 from tiny_codegen.turn import turn
 from tiny_codegen.unroll import unroll
 from tiny_codegen.vectorize import vectorize
@@ -121,8 +122,10 @@ def _offsets(root: UOp, context: PassContext) -> UOp:
 
 
 def _stage(root: UOp, context: PassContext) -> UOp:
-  """STAGE becomes near memory that loops of its own fill."""
-  return lower_stage(root, context.capabilities)
+  """STAGE becomes near memory that loops of its own fill, and sums over windows leave out what lies in padding."""
+  if context.capabilities.has_local:
+    return lower_stage(root, context.capabilities)
+  return shortened(lower_stage(root, context.capabilities), taps_inside(root))
 
 
 def _matrices(root: UOp, context: PassContext) -> UOp:

@@ -89,7 +89,7 @@ class Plan(Shape):
     size = int(self.row_loop.src[0].vmax)
     row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (figures.OVERHANG if size % self.rows else 1.0)
     tile = self.rows * self.vectors
-    steps = self.c.outputs * self.c.length * lane_waste * row_waste / (tile * self.width)
+    steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
     each = self._step(self.vectors)
     near = self.target.caches.first * figures.FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
@@ -97,13 +97,12 @@ class Plan(Shape):
         each += self.lanes * figures.GATHER
       else:
         each = self._where_it_is(each)
-      each *= (figures.COMPUTED if self.lanes_of.computed else 1.0) * (figures.PADDED if lane_waste > 1 else 1.0)
+      each *= figures.COMPUTED if self.lanes_of.computed else 1.0
     else:
       delivered = self._delivered(lanes_from, rows_from)
       nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
       each = max(each, nbytes / delivered) + (nbytes / figures.FILLING if delivered < math.inf else 0.0)
       each *= self._outside(self.panel)
-      each *= 1.0 + (figures.PARTIAL / blocks(self.lane_loop, self.lanes) if lane_waste > 1 else 0.0)
     each += self._streaming_rows(lanes_from) / figures.FILLING
     packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
     if packed is not None and packed() > near:
@@ -116,7 +115,7 @@ class Plan(Shape):
     elif rows_from is Rows.IMAGE:
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
-      each *= figures.COMPUTED if self.rows_of.computed else self._far_apart()
+      each *= self._as_they_are()
     each += figures.TILE * self.target.vector_bits / figures.WIDE / self.c.length
     return steps * each
 
@@ -125,11 +124,14 @@ class Plan(Shape):
     push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `llvm_ahead`)."""
     near, nbytes = self.target.caches.first * figures.FIRST_LEVEL, self.lanes * self.lanes_of.value.dtype.itemsize
     far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= figures.SAME_SETS]
+    spread, beyond = self.target.scattered
+    if any((self.lanes_of.step(r) or 0) * self.lanes_of.value.dtype.itemsize % figures.CACHE_LINE for r in self.summed):
+      each *= figures.CROSSING
     if not far:
-      return each * (figures.SPREAD if self.panel > near else 1.0)
+      return each * (spread if self.panel > near else 1.0)
     crowded = nbytes <= figures.CACHE_LINE or any(step % (figures.SAME_SETS // 2) == 0 for step in far)
     if crowded or self.c.length < figures.AHEAD:
-      return each * (figures.FAR if self.panel > near else figures.SPREAD)
+      return each * (beyond if self.panel > near else spread)
     if 2 * self.panel > near:  # what lies far apart shares sets with all else
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING
     return each * self._outside(2 * self.panel)
@@ -142,10 +144,9 @@ class Plan(Shape):
     share = self.slide if loop is self.summed[-1] else None
     scalars = self.rows if share is None else ((self.rows - 1) * share + steps) / steps
     loads = scalars + vectors
-    wide = max(self.target.vector_bits * self.target.multiply_adds / figures.WIDE - 1.0, 0.0)
     multiplying = self.rows * vectors / rate(self.c, self.target)
     products = max(multiplying, loads / self.target.loads, figures.LATENCY)
-    return products + figures.LOOP / steps + figures.LOAD * wide * loads
+    return products + figures.LOOP / steps + self.target.load_cycles * loads
 
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
@@ -235,7 +236,7 @@ class Plan(Shape):
   def _outside(self, nbytes: float) -> float:
     """What it costs to read so many bytes again and again, of which the second cache level has only a part."""
     outside = min(max(nbytes / self.target.caches.second - figures.WHOLE, 0.0) / (1.0 - figures.WHOLE), 1.0)
-    return 1.0 + outside * (figures.FAR - 1.0)
+    return 1.0 + outside * (self.target.scattered[1] - 1.0)
 
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
@@ -285,6 +286,12 @@ class Plan(Shape):
       return rows_from is Rows.DIRECT
     return True
 
+  def _as_they_are(self) -> float:
+    """What rows cost that are read from memory."""
+    if self.rows_of.computed and not self.rows_of.gates:
+      return figures.COMPUTED
+    return figures.GATED if self.gates_left else self._far_apart()
+
   def _far_apart(self) -> float:
     """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
     the lines stay in the cache for the next rows."""
@@ -293,7 +300,8 @@ class Plan(Shape):
       return 1.0
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
     small = self.target.caches.second * figures.SMALL
-    return 1.0 if span <= small / 2 else figures.SPREAD if span <= 4 * small else figures.FAR
+    spread, beyond = self.target.scattered
+    return 1.0 if span <= small / 2 else spread if span <= 4 * small else beyond
 
   def _storing(self, panels: int) -> float:
     """Cycles for writing the results."""

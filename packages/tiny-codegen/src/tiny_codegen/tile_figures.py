@@ -22,22 +22,20 @@ FILLING = 128.0
 JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
 # an operand of this share of the second cache level is there anyway
 SMALL = 1 / 4
-# what reading an operand costs that is not in near memory: computing it again and again; a few elements of many cache
-# lines, or of lines that are not next to each other; and a gate on a last, partial block
-COMPUTED, FAR, SPREAD, PADDED = 2.0, 1.8, 1.3, 1.1
+# what reading an operand costs that is not in near memory: computing it again and again, and a gate for each row
+COMPUTED, GATED = 2.0, 1.4
+# what lanes cost that are read from where they are, and begin anywhere in a cache line
+CROSSING = 1.15
 # what rows cost of which some are beyond the end, besides being computed: gates where they are stored
 OVERHANG = 1.02
-# what a partial block of packed lanes costs more than a whole one
-PARTIAL = 0.4
 # cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
 # loop of a window, all of which are written out, with so many vectors of products if they share no elements
 LOOP, WRITTEN_OUT, TAPS, WINDOW_OUT = 1.0, 64, 7, 96
 # registers that such a window needs besides accumulators and vectors; and cycles from a multiply-add to the next one of
 # its accumulator, with one for what cannot begin in time
 SPARE, LATENCY = 2, 5.0
-# cycles that a load costs where more than so many bits are multiplied and added in a cycle: such processors slow down
-# for what they do besides
-LOAD, WIDE = 0.35, 512
+# bits of the vectors that the cycles of a tile are said for
+WIDE = 512
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
 INTEGERS = 0.4
 # what rows cost that come from the second cache level

@@ -13,6 +13,7 @@ from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import Capabilities
+from tiny_codegen.taps import share_inside
 from tiny_codegen.tiles import blocks, farthest
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
@@ -36,7 +37,7 @@ def of_loops(compute: Callable[[T], float]) -> Callable[[T], float]:
 
 @dataclass(frozen=True)
 class Shape:
-  """One size of register tile over one choice of loops. `known` is what those over the same loops share."""
+  """One size of register tile over one choice of loops. `known` and `taps` are what those over the same loops share."""
 
   c: Contraction
   target: Capabilities
@@ -48,6 +49,7 @@ class Shape:
   vectors: int
   rows: int
   known: dict[str, float]
+  taps: dict[UOp, tuple[float, tuple[UOp, ...]]]
 
   @property
   def lanes(self) -> int:
@@ -77,6 +79,30 @@ class Shape:
     if len(self.summed) > 2:  # a loop of a few taps alone would begin again and again
       return next(((r, steps) for r in apart if (steps := self._apart(r)) > 1), (last, 1))
     return last, 1
+
+  @property
+  def inside(self) -> float:
+    """Which part of the steps of the sum is left where windows leave out what lies in padding: see `taps`."""
+    return math.prod(self._tap(r)[0] for r in self.summed if r is not self._all_written)
+
+  @property
+  def gates_left(self) -> bool:
+    """Whether rows have gates that are neither gone then nor known for each row: those of a tile that has all rows."""
+    gone = {g for r in self.summed if r is not self._all_written for g in self._tap(r)[1]}
+    whole = self.rows == extent(self.row_loop)
+    known = {r for r in (self.row_loop, self._all_written) if whole and r is not None}
+    return any(not gate.ranges <= known for gate in self.rows_of.gates if gate not in gone)
+
+  @property
+  def _all_written(self) -> UOp | None:
+    """The loop of which all steps are written out, if there is one."""
+    loop, steps = self.written
+    return loop if steps == extent(loop) else None
+
+  def _tap(self, loop: UOp) -> tuple[float, tuple[UOp, ...]]:
+    if loop not in self.taps:
+      self.taps[loop] = share_inside(self.c.reduce, loop, (self.lane_loop, self.row_loop))
+    return self.taps[loop]
 
   def _apart(self, loop: UOp) -> int:
     """Steps of a loop that are written out which share no elements: all of a window's, if they are not too many."""

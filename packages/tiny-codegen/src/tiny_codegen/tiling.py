@@ -23,6 +23,7 @@ from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.tile_cost import Plan, rate
 from tiny_codegen.tiles import Tiling, blocks
+from tiny_uop import UOp
 
 ROWS: tuple[int, ...] = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
@@ -63,8 +64,9 @@ def _plans(c: Contraction, target: Capabilities) -> Iterator[Plan]:
     for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
       for lane_loop in c.own_loops(lanes_of):
         known: dict[str, float] = {}
+        taps: dict[UOp, tuple[float, tuple[UOp, ...]]] = {}
         for vectors, rows in itertools.product(sizes, rows_of_tiles):
-          yield plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows, known)
+          yield plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows, known, taps)
 
 
 def dot_cycles(c: Contraction, target: Capabilities) -> float:

@@ -75,7 +75,10 @@ class Capabilities:
   many of it the target starts in the time of one multiply-add of float32 vectors; of one that multiplies matrices (a
   `MatrixProduct`), how many vectors of a row and a word. `caches` are those of a core, and
   `multiply_adds` says how many vectors it multiplies and adds in a cycle, `loads` how many vectors and scalars it
-  reads for them, where they are in the first cache level.
+  reads for them, where they are in the first cache level, and `load_cycles` by how many cycles each of these delays
+  multiplying and adding. `scattered` is how many times as long a step of a sum takes that reads a few elements
+  of many cache lines, or of lines that are not next to each other, where these are in the second cache level, and where
+  they are beyond.
   """
 
   native_dtypes: frozenset[DType]
@@ -100,6 +103,8 @@ class Capabilities:
   caches: CacheSizes = CacheSizes()
   multiply_adds: float = 2.0
   loads: float = 2.0
+  load_cycles: float = 0.0
+  scattered: tuple[float, float] = (1.0, 1.0)
 
   def has_room(self, needed: int, wanted: int) -> bool:
     """Whether a program that needs so many bytes of near memory should take more of it: only as far as two workgroups

@@ -232,6 +232,11 @@ def _extent(loop: UOp) -> int:
   return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else 0
 
 
+def _most(loop: UOp) -> int:
+  """Iterations of a loop; those of a window that is inside of its image, where it leaves out what is not."""
+  return int(loop.src[0].vmax)
+
+
 def _pieces(filling: _Filling, inside: tuple[UOp, ...], reads: int) -> tuple[UOp, tuple[Piece, ...]]:
   """A loop of a sum, and what its iterations ask for: another column of lines of what is packed next in each tile; or
   of a part of one, where there are more tiles than columns. Nothing if the steps are too few. `inside`: the loops from
@@ -240,13 +245,13 @@ def _pieces(filling: _Filling, inside: tuple[UOp, ...], reads: int) -> tuple[UOp
   tiles, walk = inside[: len(inside) - len(sums)], _walk(filling, sums, reads)
   if (
     walk is None
-    or walk.rows * math.prod(map(_extent, sums)) < LEAST_STEPS
+    or walk.rows * math.prod(map(_most, sums)) < LEAST_STEPS
     or not all(map(_extent, tiles))
     or not _same_integers(filling, inside)
   ):
     return sums[-1], ()
   outer, loop = sums[: walk.depth], sums[walk.depth]
-  work = walk.rows * math.prod(map(_extent, sums[walk.depth + 1 :]))
+  work = walk.rows * math.prod(map(_most, sums[walk.depth + 1 :]))
   lines, many = _lines(filling, walk), math.prod(map(_extent, tiles))
   each = -(-len(lines) // many)
   if not lines or each > MOST_LINES * work or many > SELDOM * len(lines):
@@ -287,7 +292,10 @@ def _walk(filling: _Filling, sums: Sequence[UOp], reads: int) -> _Walk | None:
   iteration of the innermost."""
   for along in filling.own:
     for depth in range(len(sums)):
-      rows, rest = divmod(_extent(along), math.prod(map(_extent, sums[: depth + 1])))
+      steps = math.prod(map(_extent, sums[: depth + 1]))
+      if not steps:
+        break
+      rows, rest = divmod(_extent(along), steps)
       if not rest and 1 <= rows <= MOST_ROWS and reads % rows == 0:
         return _Walk(along, depth, rows, rows * dict(filling.loads[0].steps)[along])
   return None

@@ -1,0 +1,61 @@
+"""Kernels of a workload, launched one at a time, as they are timed apart from what calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from suite.tinygrad_like import TinygradLike
+from suite.workloads import all_workloads
+
+
+def kernels_of(name: str) -> list[Any]:
+  """The kernels of a workload, ready to be compiled."""
+  import tiny_tensor
+  from tiny_uop import Ops
+
+  (workload,) = [w for w in all_workloads(False) if w.name == name]
+  library = TinygradLike("", tiny_tensor)
+  weights, inputs = workload.arrays()
+  tensors = tuple(library.tensor(x) for x in inputs)
+  result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
+  return list(dict.fromkeys(call.src[0] for call in result.schedule().src if call.src[0].op is Ops.SINK))
+
+
+def names_of(only: list[str]) -> list[str]:
+  """The workloads of a call that are chosen by groups, or by parts of their names. Raises SystemExit if none is."""
+  chosen = [w for w in all_workloads(False) if any(word == w.group or word in w.name for word in only)]
+  names = [w.name for w in chosen if w.kind == "call" and not w.name.startswith("MLP")]
+  if not names:
+    raise SystemExit(f"no workload of one call is called {only}; `bench.py --list` shows names and groups")
+  return names
+
+
+def memory_for(device: Any, params: Any) -> list[tuple[Any, int]]:
+  """Memory for the parameters of a kernel, filled with normally distributed numbers."""
+  rng = np.random.default_rng(0)
+  memories = []
+  for p in params:
+    values = rng.standard_normal(p.size, dtype=np.float32).astype(p.dtype.scalar().name, copy=False)
+    memories.append((device.alloc(p.size * p.dtype.itemsize), 0))
+    device.write(memories[-1][0], 0, memoryview(values.tobytes()))
+  return memories
+
+
+def launcher(device: Any, binary: Any, program: Any, memories: list[tuple[Any, int]]) -> Callable[[], None]:
+  """A function that launches a loaded kernel once and waits for it, with its variables as large as they get."""
+  from tiny_runtime import measure
+
+  sizes = measure.largest(binary)
+  grid = tuple(measure.number(size, sizes) for size in binary.global_size)
+  integers = [sizes[v] for v in binary.variables]
+  return lambda: device.launch(program, memories, integers, grid, (1,), True)
+
+
+def operations_of(binary: Any) -> int:
+  """The operations of one launch."""
+  from tiny_runtime import measure
+
+  return measure.number(binary.ops, measure.largest(binary))

@@ -1,0 +1,105 @@
+"""What the cost model says of the tilings of a workload's kernels, and what they are when measured.
+
+    hatch run tilings "64×64×1²"                 # groups, or parts of names, as for bench
+    hatch run tilings --count 30 --processors 2 "matmul 512"
+
+Each sum of products among the kernels is compiled as the cost model ranks its tilings, and launched in turns with the
+others. A model is good if what it puts first is about as fast as the fastest; by how much is in the last line. For
+work on `tile_cost.py` and its figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from suite.launching import kernels_of, launcher, memory_for, names_of, operations_of
+
+
+def described(tiling: Any) -> str:
+  """A tiling in a few words: rows × lanes, and from where each operand is read."""
+  lanes, rows = tiling.lanes_from.name, tiling.rows_from.name
+  lanes += f"·{tiling.panels}" if tiling.panels > 1 else ""
+  rows += f"·{tiling.images}" if tiling.images > 1 else ""
+  written = f" {tiling.steps} steps of {tiling.written.arg[0]}" if tiling.steps > 1 else ""
+  loops = f"{tiling.row_loop.arg[0]} × {tiling.lane_loop.arg[0]}"
+  return f"{tiling.rows:>2} × {tiling.lanes:<3} of loops {loops}; rows {rows:9} lanes {lanes:9}{written}"
+
+
+def candidates(kernel: Any, capabilities: Any, count: int, only: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+  """Tilings of a kernel with their optimisations, best estimate first; nothing for a kernel of another kind."""
+  from tiny_codegen.contraction import Contraction
+  from tiny_codegen.dot_choices import ways
+  from tiny_codegen.nearby import opts_of
+  from tiny_codegen.tiling import ranked_tilings
+
+  if (found := Contraction.of(kernel)) is None:
+    return
+  ranked = [(opts, c, t) for opts, c in ways(kernel, found, capabilities) for t in ranked_tilings(c, capabilities)]
+  for way in sorted(ranked, key=lambda way: way[2].cycles):
+    if count and re.search(only, described(way[2])) and (opts := opts_of(kernel, capabilities, way)):
+      count -= 1
+      yield way[2], opts
+
+
+def compare(kernel: Any, options: argparse.Namespace) -> list[str]:
+  """Lines on the tilings of one kernel."""
+  from tiny_codegen import compile_kernel
+  from tiny_codegen.beam import before_opts
+  from tiny_runtime_cpu import CPUDevice, host_arch
+  from tiny_runtime_cpu.compiler import CPUCompiler, renderer_for
+
+  device, compiler = CPUDevice(), CPUCompiler(host_arch())
+  renderer = renderer_for(compiler.arch)
+  launches, tilings, memories, operations = [], [], None, 0
+  for tiling, opts in candidates(before_opts(kernel), renderer.capabilities, options.count, options.only_tilings):
+    binary = compiler.assemble(compile_kernel(kernel, renderer, opts))
+    memories = memories or memory_for(device, binary.params)
+    operations = operations or operations_of(binary)
+    launches.append(launcher(device, binary, device.load(binary), memories))
+    tilings.append(tiling)
+  times: list[list[float]] = [[] for _ in launches]
+  end = perf_counter() + options.seconds * len(launches)
+  while launches and (perf_counter() < end or len(times[0]) < 3):
+    for launch, taken in zip(launches, times, strict=True):
+      for again in range(3):
+        start = perf_counter()
+        launch()
+        if again:  # the first has its weights in another cache than the others
+          taken.append(perf_counter() - start)
+  if not launches:
+    return [f"{kernel.arg.name}: no sum of products of two operands"]
+  medians = [float(np.median(taken)) for taken in times]
+  least = min(medians)
+  lines = [f"{kernel.arg.name}, on {os.environ['CPU_COUNT']} processors"]
+  for tiling, seconds in zip(tilings, medians, strict=True):
+    estimate = tiling.cycles / tilings[0].cycles
+    measured = f"{operations / seconds * 1e-9:6.1f} GFLOPS, {least / seconds:4.0%} of the fastest"
+    lines.append(f"  {described(tiling)}  {estimate:.2f} estimated, {measured}")
+  lines.append(f"  chosen: {least / medians[0]:.0%} of the fastest of {len(medians)}")
+  return lines
+
+
+def main() -> None:
+  """See the head of this file."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("only", nargs="+", help="groups, or parts of the names of workloads")
+  parser.add_argument("--count", type=int, default=12, help="tilings of each kernel (default: 12)")
+  parser.add_argument("--seconds", type=float, default=0.3, help="of launching each tiling (default: 0.3)")
+  parser.add_argument("--processors", type=int, default=1, help="to launch on (default: 1)")
+  parser.add_argument("--only-tilings", default="", help="a regular expression that tilings, as printed, must match")
+  options = parser.parse_args()
+  os.environ.update(CPU_COUNT=str(options.processors), DEVICE="CPU")
+  for name in names_of(options.only):
+    print(name)
+    for kernel in kernels_of(name):
+      print(*compare(kernel, options), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+  main()

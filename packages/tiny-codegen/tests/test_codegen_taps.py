@@ -1,0 +1,134 @@
+"""Sums over windows without what lies in padding: the same results, fewer steps, no gates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_kernels import data, garbage, loop, over, param
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiny_codegen.loops import clauses
+from tiny_codegen.taps import share_inside, shortened, taps_inside
+from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify
+
+ZERO = UOp.const(dtypes.float32, 0.0)
+CHANNELS, OUTPUTS = 3, 5
+
+
+def places(size: int, taps: int, stride: int, padding: int, dilation: int) -> int:
+  return (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+
+
+def window(
+  size: int = 7, taps: int = 3, stride: int = 1, padding: int = 1, dilation: int = 1, flipped: bool = False,
+  opts: tuple[Opt, ...] | None = None,
+) -> UOp:  # fmt: skip
+  """A convolution of CHANNELS rows of `size` numbers; `flipped`: the last tap comes first."""
+  count = places(size, taps, stride, padding, dilation)
+  o, y, c, t = loop(OUTPUTS, 0), loop(count, 1), over(CHANNELS, 2), over(taps, 3)
+  row = y * stride + (t * -1 + (taps - 1) if flipped else t) * dilation + -padding
+  pixel = param(1, CHANNELS * size).index(c * size + row, (row >= 0) & (row < size)).load(ZERO)
+  weight = param(2, OUTPUTS * CHANNELS * taps).index((o * CHANNELS + c) * taps + t).load()
+  end = param(0, OUTPUTS * count).index(o * count + y).store((pixel * weight).reduce(Ops.ADD, c, t)).end(o, y)
+  return UOp.sink(end, arg=KernelInfo("window", opts))
+
+
+def gates(root: UOp) -> list[UOp]:
+  return [c for u in root.toposort if u.op is Ops.INDEX and len(u.src) == 3 for c in clauses(u.src[2])]
+
+
+SIZES = {
+  "size": st.integers(1, 9), "taps": st.integers(1, 5), "stride": st.integers(1, 3), "padding": st.integers(0, 6),
+  "dilation": st.integers(1, 3), "flipped": st.booleans(),
+}  # fmt: skip
+
+
+@given(**{**SIZES, "size": st.integers(2, 9)})
+def test_just_those_inside_are_left(**sizes: Any) -> None:
+  size, taps, stride, padding, dilation, flipped = sizes.values()
+  count = places(size, taps, stride, padding, dilation)
+  if count < 2 or taps < 2 or not padding:
+    return
+  root = simplify(window(**sizes))
+  rows = [
+    [at * stride + (taps - 1 - t if flipped else t) * dilation - padding for t in range(taps)] for at in range(count)
+  ]
+  wanted = [[t for t, row in enumerate(of_place) if 0 <= row < size] for of_place in rows]
+  if not (found := taps_inside(root)):
+    assert all(len(left) in (0, taps) for left in wanted) or size <= dilation * taps + stride, "gates of a simpler kind"
+    return
+  ((_, inside),) = found.items()
+  (y,) = [r for r in root.src[0].src[1:] if r.arg[0] == 1]
+  for at, left in enumerate(wanted):
+    first, number = (int(evaluate(u, {y: at})) for u in (inside.first, inside.count))
+    assert list(range(first, first + number)) == left or not left
+  still = [g for g in gates(shortened(root, found)) if any(r.arg[1] is AxisType.REDUCE for r in g.ranges)]
+  assert not still or size <= dilation * taps + stride, "taps have no gates"
+
+
+@given(**SIZES)
+def test_values(run_kernel: Any, **sizes: Any) -> None:
+  size, taps, stride, padding, dilation, flipped = sizes.values()
+  count = places(size, taps, stride, padding, dilation)
+  if count < 1:
+    return
+  image, weights = data(CHANNELS, size), data(OUTPUTS, CHANNELS, taps, seed=1)
+  padded = np.pad(image, ((0, 0), (padding, padding)))
+  at = np.arange(count)[:, None] * stride + np.arange(taps)[None, :] * dilation
+  ordered = weights[:, :, ::-1] if flipped else weights
+  expected = np.einsum("cyt,oct->oy", padded[:, at], ordered)
+  (got, *_) = run_kernel(window(**sizes), (garbage(OUTPUTS, count), image, weights))
+  np.testing.assert_allclose(got.reshape(OUTPUTS, count), expected, rtol=1e-4, atol=1e-5)
+
+
+STAGED = (Opt(OptOps.VECTOR, 0, 4), Opt(OptOps.STAGE, 2, (2, 3)), Opt(OptOps.STAGE, 1, (2, 3)))
+WHOLE = (Opt(OptOps.STAGE, 1, (1, 2, 3)),)
+
+
+@pytest.mark.parametrize("opts", [STAGED[1:], WHOLE, (Opt(OptOps.UPCAST, 0, 5),)], ids=["window", "image", "rows"])
+@pytest.mark.parametrize(("stride", "padding"), [(1, 1), (2, 1), (1, 2)])
+def test_values_from_near_memory(opts: tuple[Opt, ...], stride: int, padding: int, run_kernel: Any) -> None:
+  root = window(stride=stride, padding=padding, opts=opts)
+  image, weights = data(CHANNELS, 7), data(OUTPUTS, CHANNELS, 3, seed=1)
+  windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (padding, padding))), 3, axis=1)[
+    :, ::stride
+  ]
+  expected = np.einsum("cyt,oct->oy", windows, weights)
+  with Context(SPEC=2):
+    (got, *_) = run_kernel(root, (garbage(*expected.shape), image, weights))
+  np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_infinite_weights_do_not_meet_padding(run_kernel: Any) -> None:
+  """As with PyTorch's convolutions; what an explicit mask hides is multiplied by zero all the same."""
+  image, weights = np.ones((CHANNELS, 7), np.float32), np.full((OUTPUTS, CHANNELS, 3), np.inf, np.float32)
+  (got, *_) = run_kernel(window(opts=()), (garbage(OUTPUTS, 7), image, weights))
+  assert np.isposinf(got).all()
+
+
+def masked(rows: int = 6, length: int = 6) -> UOp:
+  """`a[i, k] * b[k]`, where a is zero for k > i."""
+  i, k = loop(rows, 0), over(length, 1)
+  a = param(1, rows * length).index(i * length + k, k < i + 1).load(ZERO)
+  total = (a * param(2, length).index(k).load()).reduce(Ops.ADD, k)
+  return UOp.sink(param(0, rows).index(i).store(total).end(i), arg=KernelInfo("masked", ()))
+
+
+def test_other_masks_stay(run_kernel: Any) -> None:
+  assert taps_inside(masked()) == {}
+  (got, *_) = run_kernel(masked(), (garbage(6), np.ones((6, 6), np.float32), np.full(6, np.inf, np.float32)))
+  assert np.isnan(got[:5]).all() and np.isposinf(got[5])
+
+
+def test_how_much_is_inside() -> None:
+  root = window()
+  (total,) = [u for u in root.toposort if u.op is Ops.REDUCE]
+  _, tap = total.src[1:]
+  (y,) = [r for r in root.src[0].src[1:] if r.arg[0] == 1]
+  share, gone = share_inside(total, tap, ())
+  assert share == pytest.approx(19 / 21)
+  assert set(gone) == set(gates(root))
+  assert share_inside(total, tap, (y,)) == (1.0, ()), "rows of a tile are summed together"
