@@ -99,6 +99,16 @@ def test_lanes_left_over_are_fewer(renderer: LLVMRenderer, run_kernel: Any) -> N
       check(case, run_kernel(case.kernel, case.arrays, opts))
 
 
+def test_lanes_left_over_are_fewer_in_near_memory(renderer: LLVMRenderer, run_kernel: Any) -> None:
+  """What is packed for the last block is for itself: nothing that it leaves out has an effect."""
+  case = CASES["matmul"](3, 37, 5)
+  opts = (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.SWAP, 0, 1), Opt(OptOps.STAGE, 2, (2,)))
+  linear = compile_kernel(case.kernel, renderer, opts).src[1].src
+  assert {u.dtype for u in linear if u.op is Ops.MULACC} == {dtypes.float32.vec(16), dtypes.float32.vec(8)}
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays, opts))
+
+
 def test_all_of_near_memory_is_filled(run_kernel: Any) -> None:
   """Its last lanes hold zeros of the padding: those that are left over to read are half a vector, to write a whole."""
   root, arrays, expected = window(23, 1, 1, 1)

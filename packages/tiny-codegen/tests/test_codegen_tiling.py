@@ -13,6 +13,7 @@ from tiny_codegen import cpu_target
 from tiny_codegen.contract import ContractionChooser
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.loops import next_loop_id
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.tiles import Lanes, Rows, Tiling
@@ -120,6 +121,24 @@ def test_threads_share_panels_where_there_are_many() -> None:
   opts = choose_opts(root, AVX512)
   assert opts[-1].op is OptOps.THREAD
   assert opts[-1].axis == 1
+
+
+def test_a_block_that_threads_share_stays_where_its_loop_was() -> None:
+  """Images are packed around the loop over panels: once for a block of them, not for each."""
+  root = places(8, 256, 1024, 196)
+  found = Contraction.of(root)
+  assert found is not None
+  tiling = next(t for t in ranked_tilings(found, AVX512) if t.images == 2 and t.lanes_of.slot == 2)
+  chooser = ContractionChooser(root, AVX512)
+  assert chooser.take_tiling([], found, tiling)
+
+  def loops() -> list[int]:
+    return [r.arg[0] for r in chooser.root.src[0].src[1:] if r.arg[1] is AxisType.LOOP]
+
+  before, panels, inside = loops(), tiling.lane_loop.arg[0], next_loop_id(chooser.root)
+  chooser.share(tiling)
+  assert chooser.opts[-1].op in (OptOps.THREAD, OptOps.SWAP)
+  assert before.index(panels) == 1 and loops() == [inside if i == panels else i for i in before]
 
 
 def test_wide_results_of_short_sums_are_written_along_their_rows() -> None:

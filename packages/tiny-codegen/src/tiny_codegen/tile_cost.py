@@ -115,7 +115,7 @@ class Plan(Shape):
     elif rows_from is Rows.IMAGE:
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
-      each *= self._as_they_are()
+      each *= self._from_memory()
     each += figures.TILE * self.target.vector_bits / figures.WIDE / self.c.length
     return steps * each
 
@@ -132,8 +132,9 @@ class Plan(Shape):
     crowded = nbytes <= figures.CACHE_LINE or any(step % (figures.SAME_SETS // 2) == 0 for step in far)
     if crowded or self.c.length < figures.AHEAD:
       return each * (beyond if self.panel > near else spread)
-    if 2 * self.panel > near:  # what lies far apart shares sets with all else
-      each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING
+    if 2 * self.panel > near:  # what lies far apart shares sets with all else, so that some of it is pushed out
+      out = 1.0 if self.panel > near else min((spread - 1.0) / figures.PUSHED_OUT, 1.0)
+      each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
     return each * self._outside(2 * self.panel)
 
   def _step(self, vectors: int) -> float:
@@ -286,11 +287,13 @@ class Plan(Shape):
       return rows_from is Rows.DIRECT
     return True
 
-  def _as_they_are(self) -> float:
-    """What rows cost that are read from memory."""
+  def _from_memory(self) -> float:
+    """What rows cost that are read from there."""
     if self.rows_of.computed and not self.rows_of.gates:
       return figures.COMPUTED
-    return figures.GATED if self.gates_left else self._far_apart()
+    if any(self.row_loop not in gate.ranges for gate in self.gates_left):
+      return figures.GATED
+    return self._far_apart() * (figures.EDGES if self.gates_left else 1.0)
 
   def _far_apart(self) -> float:
     """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
@@ -330,7 +333,7 @@ class Plan(Shape):
     together = nbytes / math.prod(int(r.src[0].vmax) for r in shared)
     # each row is a piece of its own
     starts = nbytes / self.rows_of.value.dtype.itemsize / self.c.length if together > self.target.caches.second else 0.0
-    return times * (figures.AGAIN * nbytes / figures.CACHE_LINE + starts * self._others() * figures.PIECE)
+    return times * (figures.AGAIN * nbytes / figures.CACHE_LINE + starts * self._others() * self.target.piece_cycles)
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
@@ -348,7 +351,7 @@ class Plan(Shape):
     """Cycles of memory for elements of which so many at a time are next to each other."""
     nbytes = elements * itemsize
     return (
-      elements / piece * figures.PIECE + nbytes / figures.CACHE_LINE * figures.LINE
+      elements / piece * self.target.piece_cycles + nbytes / figures.CACHE_LINE * figures.LINE
       if nbytes > self.target.caches.second
       else 0.0
     )

@@ -18,12 +18,15 @@ TURN_LEAST = 8  # steps of the sum next to each other that are turned as a squar
 # a cycle, in bytes; and what the second delivers while nothing else waits for it
 FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
 FILLING = 128.0
+# what scattered lines cost a core that waits for each line which has been pushed out of the first level meanwhile
+PUSHED_OUT = 0.3
 # and what comes from it of panels that fill most of it, and of those that do not fit as a whole
 JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
 # an operand of this share of the second cache level is there anyway
 SMALL = 1 / 4
-# what reading an operand costs that is not in near memory: computing it again and again, and a gate for each row
-COMPUTED, GATED = 2.0, 1.4
+# what reading an operand costs that is not in near memory: computing it again and again, a gate for each row, and gates for
+# the first and the last
+COMPUTED, GATED, EDGES = 2.0, 1.4, 1.05
 # what lanes cost that are read from where they are, and begin anywhere in a cache line
 CROSSING = 1.15
 # what rows cost of which some are beyond the end, besides being computed: gates where they are stored
@@ -50,9 +53,8 @@ SAME_SETS = 512
 AHEAD = 64
 # passes over several panels, or images, at a time, at least, so that threads have something to share
 SHARED_PASSES, SHARED_IMAGES = 8, 4
-# of what does not stay in a cache: starting on a piece of memory that is not next to the one before, each cache line
-# of it, and each line that is read again and again in order
-PIECE, LINE, AGAIN = 40.0, 4.0, 0.7
+# of what does not stay in a cache: each cache line of a piece, and each line that is read again and again in order
+LINE, AGAIN = 4.0, 0.7
 # and a line of rows that are far apart and read side by side, if they are more than processors follow
 ASIDE, SIDES = 12.0, 16
 CACHE_LINE, NEIGHBOURS = 64, 64

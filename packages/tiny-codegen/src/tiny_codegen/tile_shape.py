@@ -86,12 +86,12 @@ class Shape:
     return math.prod(self._tap(r)[0] for r in self.summed if r is not self._all_written)
 
   @property
-  def gates_left(self) -> bool:
-    """Whether rows have gates that are neither gone then nor known for each row: those of a tile that has all rows."""
+  def gates_left(self) -> list[UOp]:
+    """The gates of rows that are neither gone then nor known for each row: those of a tile that has all rows."""
     gone = {g for r in self.summed if r is not self._all_written for g in self._tap(r)[1]}
     whole = self.rows == extent(self.row_loop)
     known = {r for r in (self.row_loop, self._all_written) if whole and r is not None}
-    return any(not gate.ranges <= known for gate in self.rows_of.gates if gate not in gone)
+    return [gate for gate in self.rows_of.gates if gate not in gone and not gate.ranges <= known]
 
   @property
   def _all_written(self) -> UOp | None:

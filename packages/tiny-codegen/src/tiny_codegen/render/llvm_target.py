@@ -120,16 +120,22 @@ def loads(arch: str, vector_bits: int) -> float:
 def load_cycles(cpu: str, vector_bits: int) -> float:
   """Cycles of multiplying and adding that a core loses for each vector or scalar it reads meanwhile. With two
   multiply-adds of 512 bits a cycle Intel's slow down for what they do besides: 0.35 is what tiles of several shapes
-  come to on Granite Rapids, 0.15 on Zen 5, where those of 6 × 4, 8 × 2 and 3 × 4 vectors are about equally fast."""
+  come to on Granite Rapids, 0.2 on Zen 5, where those of 6 × 4, 8 × 2 and 3 × 4 vectors are about equally fast."""
   if vector_bits < 512 or multiply_adds(cpu, vector_bits) < 2:
     return 0.0
-  return 0.15 if cpu == "znver5" else 0.35
+  return 0.2 if cpu == "znver5" else 0.35
 
 
 def scattered(cpu: str) -> tuple[float, float]:
   """How many times as long steps take that read a few elements of many cache lines: figures from Granite Rapids, Zen 3
   and Zen 4, and from Zen 5, which hides the time of its second level."""
   return (1.05, 1.3) if cpu == "znver5" else (1.3, 1.8)
+
+
+def piece_cycles(cpu: str) -> float:
+  """Cycles of starting on a piece of memory that is not next to the one before: a figure from Granite Rapids, and one
+  from Zen 5."""
+  return 15.0 if cpu == "znver5" else 40.0
 
 
 def cpu_target(
@@ -176,6 +182,7 @@ def cpu_target(
     loads=loads(arch, bits),
     load_cycles=load_cycles(cpu, bits),
     scattered=scattered(cpu),
+    piece_cycles=piece_cycles(cpu),
     dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
   )
   return LLVMTarget(
