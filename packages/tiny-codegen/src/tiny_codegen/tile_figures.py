@@ -24,8 +24,8 @@ PUSHED_OUT = 0.3
 JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
 # an operand of this share of the second cache level is there anyway
 SMALL = 1 / 4
-# what reading an operand costs that is not in near memory: computing it again and again, a gate for each row, and gates for
-# the first and the last
+# what reading an operand costs that is not in near memory: computing it again and again, a gate for each row, and gates
+# for the first and the last
 COMPUTED, GATED, EDGES = 2.0, 1.4, 1.05
 # what lanes cost that are read from where they are, and begin anywhere in a cache line
 CROSSING = 1.15
