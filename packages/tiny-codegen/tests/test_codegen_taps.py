@@ -63,7 +63,8 @@ def test_just_those_inside_are_left(**sizes: Any) -> None:
   ((_, inside),) = found.items()
   (y,) = [r for r in root.src[0].src[1:] if r.arg[0] == 1]
   for at, left in enumerate(wanted):
-    first, number = (int(evaluate(u, {y: at})) for u in (inside.first, inside.count))
+    first, number = (evaluate(u, {y: at}) for u in (inside.first, inside.count))
+    assert isinstance(first, int) and isinstance(number, int)
     assert list(range(first, first + number)) == left or not left
   still = [g for g in gates(shortened(root, found)) if any(r.arg[1] is AxisType.REDUCE for r in g.ranges)]
   assert not still or size <= dilation * taps + stride, "taps have no gates"

@@ -102,7 +102,7 @@ class Plan(Shape):
       delivered = self._delivered(lanes_from, rows_from)
       nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
       each = max(each, nbytes / delivered) + (nbytes / figures.FILLING if delivered < math.inf else 0.0)
-      each *= self._outside(self.panel)
+      each *= self._outside(self.panel) * self._partial()
     each += self._streaming_rows(lanes_from) / figures.FILLING
     packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
     if packed is not None and packed() > near:
@@ -156,6 +156,11 @@ class Plan(Shape):
     while last and vectors % 2 == 0 and vectors // 2 * self.width >= last:
       vectors //= 2
     return self.lanes * (whole + (self._step(vectors) / self._step(self.vectors) if last else 0.0))
+
+  def _partial(self) -> float:
+    """What packed lanes cost of which some are beyond the end, if they are so few that the block is no narrower."""
+    beyond = -int(self.lane_loop.src[0].vmax) % self.lanes
+    return 1.0 + figures.PARTIAL / blocks(self.lane_loop, self.lanes) if 0 < beyond < self.lanes // 2 else 1.0
 
   def _streaming_rows(self, lanes_from: Lanes) -> float:
     """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""

@@ -31,6 +31,8 @@ COMPUTED, GATED, EDGES = 2.0, 1.4, 1.05
 CROSSING = 1.15
 # what rows cost of which some are beyond the end, besides being computed: gates where they are stored
 OVERHANG = 1.02
+# what a partial block of packed lanes costs more than a whole one, where it is as wide
+PARTIAL = 0.4
 # cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
 # loop of a window, all of which are written out, with so many vectors of products if they share no elements
 LOOP, WRITTEN_OUT, TAPS, WINDOW_OUT = 1.0, 64, 7, 96
