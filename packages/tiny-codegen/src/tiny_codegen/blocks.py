@@ -67,8 +67,12 @@ def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
 
 
 def _is_long(loops: tuple[UOp, ...], lengths: Lengths) -> bool:
-  sizes = [extent(r) or 0 for r in loops]  # one that is not known counts as none
-  return math.prod(sizes) > lengths.most and bool(loops) and all(kind(r) is AxisType.REDUCE for r in loops)
+  return math.prod(map(_most, loops)) > lengths.most and bool(loops) and all(kind(r) is AxisType.REDUCE for r in loops)
+
+
+def _most(loop: UOp) -> int:
+  """Iterations of a loop; the most there may be, as of taps that are inside of an image."""
+  return int(loop.src[0].vmax)
 
 
 def _power_of_two(size: float) -> int:
@@ -94,7 +98,7 @@ class Blocks:
     self, value: UOp, loop: UOp, inner: tuple[UOp, ...], op: Ops, lengths: Lengths
   ) -> tuple[UOp, tuple[UOp, ...]]:
     """(a value, the loops that are left to sum it over) once `loop` is around `inner`."""
-    count, taken = extent(loop) or 0, math.prod(extent(r) or 1 for r in inner)
+    count, taken = extent(loop) or 0, max(math.prod(map(_most, inner)), 1)
     if count * taken <= lengths.most:
       return value, (loop, *inner)
     size = _power_of_two((lengths.block if count * taken < lengths.many else lengths.block_of_many) / taken)

@@ -22,6 +22,7 @@ from tiny_uop.records import dataclass
 TRUE = UOp.const(dtypes.bool, True)
 AROUND = frozenset({AxisType.LOOP, AxisType.THREAD})
 """Loops that a sum is in: a register tile has all of its rows and lanes in one sum."""
+MOST_TAPS = 16  # of a loop; of longer ones, as gradients of weights have them, too little is outside
 PLACES = 1024  # of which it is counted how much of a window is inside
 
 
@@ -46,16 +47,15 @@ def taps_inside(root: UOp) -> dict[UOp, Inside]:
   found: dict[UOp, Inside] = {}
   for total in totals:
     for loop in total.src[1:]:
-      if kind(loop) is AxisType.REDUCE and extent(loop) is not None and shared.count(loop) == 1:
-        inside = _inside(total, loop)
-        if inside is not None:
-          found[loop] = inside
+      inside = _inside(total, loop) if shared.count(loop) == 1 else None
+      if inside is not None:
+        found[loop] = inside
   return found
 
 
 def share_inside(total: UOp, loop: UOp, tile: Collection[UOp]) -> tuple[float, tuple[UOp, ...]]:
   """(which part of the iterations of a loop is left, the gates that go), if `tile` are the loops of a register tile."""
-  inside = _inside(total, loop, tile) if kind(loop) is AxisType.REDUCE and extent(loop) is not None else None
+  inside = _inside(total, loop, tile)
   if inside is None:
     return 1.0, ()
   around = in_order(inside.count.ranges)
@@ -79,8 +79,8 @@ def shortened(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
 
 def _inside(total: UOp, loop: UOp, tile: Collection[UOp] = ()) -> Inside | None:
   """What is left of a loop; None if all of it."""
-  size = int(loop.src[0].arg)
-  if total.arg[0] is not Ops.ADD:
+  size = extent(loop)
+  if total.arg[0] is not Ops.ADD or kind(loop) is not AxisType.REDUCE or size is None or size > MOST_TAPS:
     return None
   first, last, gates = number(0), number(size), []
   for load in _factors(total.src[0]):
