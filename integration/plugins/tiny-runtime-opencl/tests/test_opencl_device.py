@@ -81,6 +81,18 @@ def test_without_a_driver_it_says_what_to_do() -> None:
   assert "no OpenCL driver" in done.stdout and "tiny-runtime-opencl[pocl]" in done.stdout, done.stderr
 
 
+def test_a_driver_that_does_not_know_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Which an old PoCL on a new processor is: it finds the device and builds nothing."""
+  if not find_devices():
+    pytest.skip("there is no OpenCL driver")
+  monkeypatch.setattr("tiny_runtime_opencl.machine.refusal", lambda device: "error: unknown target CPU 'generic'")
+  found = BACKEND.probe()
+  assert isinstance(found, Unavailable)
+  assert "builds no kernel: error: unknown target CPU 'generic'" in str(found) and "newer" in found.hint
+  with pytest.raises(Unavailable, match="builds no kernel"):
+    BACKEND.open(0)
+
+
 def test_threads_add_up_in_local_memory(device: Any, arch: Arch) -> None:
   data = floats(*range(64 * 3))
   binary, got = run(device, arch, sums(3, 64, (Opt(OptOps.GROUP, 1, 16),)), 3, data)

@@ -16,10 +16,11 @@ INSTALL_DRIVER = (
   "Install the OpenCL driver of your GPU, or one for the processor: pip install 'tiny-runtime-opencl[pocl]', or "
   "Debian's pocl-opencl-icd. `clinfo` lists those that are found"
 )
+NEWER_DRIVER = "Install a driver that knows this device: a newer PoCL, from Debian or conda-forge, or that of its maker"
 
 
 class OpenCLBackend:
-  """Every OpenCL device that can compile: GPUs first, in the order of platforms."""
+  """Every OpenCL device whose driver can compile for it: GPUs first, in the order of platforms."""
 
   api = (1, 2)
   ir = (1, 1)
@@ -50,10 +51,17 @@ class OpenCLBackend:
 
   def _devices(self) -> list[Any] | Unavailable:
     try:
-      from tiny_runtime_opencl.machine import find_devices
+      from tiny_runtime_opencl.machine import find_devices, refusal
     except ImportError as error:
       return Unavailable(f"pyopencl cannot be imported: {error}", "pip install --force-reinstall pyopencl")
-    return find_devices() or Unavailable("there is no OpenCL driver, or it finds no device", INSTALL_DRIVER)
+    found = find_devices()
+    refusals = [refusal(device) for device in found]
+    if usable := [device for device, said in zip(found, refusals) if not said]:
+      return usable
+    if not found:
+      return Unavailable("there is no OpenCL driver, or it finds no device", INSTALL_DRIVER)
+    of = f"{found[0].platform.name} {found[0].platform.version}"
+    return Unavailable(f"the compiler of {found[0].name}, {of}, builds no kernel: {refusals[0]}", NEWER_DRIVER)
 
 
 BACKEND = OpenCLBackend()

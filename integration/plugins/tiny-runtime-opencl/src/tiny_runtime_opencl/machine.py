@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pyopencl as cl
@@ -18,6 +19,20 @@ def find_devices() -> list[Any]:
     except cl.Error:  # a driver without devices, or one that does not work, says so in this way
       continue
   return sorted(found, key=lambda d: not d.type & cl.device_type.GPU)
+
+
+@cache
+def refusal(device: Any) -> str:
+  """What the compiler of a device says to an empty kernel; nothing where it builds it. Drivers for processors bring an
+  LLVM of their own, and one that is older than the processor may not know it: PoCL 3 has no name for AMD's Zen 5."""
+  if device.type & cl.device_type.GPU:
+    return ""
+  try:
+    cl.Program(cl.Context([device]), "__kernel void nothing(void) {}").build(cache_dir=False)
+  except cl.Error as error:
+    said = [line for line in str(error).splitlines() if line.startswith("error:")]
+    return said[0] if said else str(error)
+  return ""
 
 
 def _platforms() -> list[Any]:
