@@ -88,7 +88,7 @@ def test_a_driver_that_does_not_know_the_processor(monkeypatch: pytest.MonkeyPat
   monkeypatch.setattr("tiny_runtime_opencl.machine.refusal", lambda device: "error: unknown target CPU 'generic'")
   found = BACKEND.probe()
   assert isinstance(found, Unavailable)
-  assert "builds no kernel: error: unknown target CPU 'generic'" in str(found) and "newer" in found.hint
+  assert "builds no kernel: error: unknown target CPU 'generic'" in str(found) and "newer" in found.what_to_do
   with pytest.raises(Unavailable, match="builds no kernel"):
     BACKEND.open(0)
 
