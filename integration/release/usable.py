@@ -1,6 +1,7 @@
 """Whether this machine has what a plugin needs: `python usable.py OPENCL` says why not, with exit status 1.
 
-For scripts that test a plugin where it can be used: on a machine that its driver does not know there is nothing to test.
+For scripts that test a plugin where it can be used: on a machine that its driver does not know there is nothing to
+test.
 A plugin that is broken is one to be tested.
 """
 
