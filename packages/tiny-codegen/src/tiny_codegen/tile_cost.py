@@ -133,7 +133,7 @@ class Plan(Shape):
     if crowded or self.c.length < figures.AHEAD:
       return each * (beyond if self.panel > near else spread)
     if 2 * self.panel > near:  # what lies far apart shares sets with all else, so that some of it is pushed out
-      out = 1.0 if self.panel > near else min((spread - 1.0) / figures.PUSHED_OUT, 1.0)
+      out = 1.0 if self.panel > near else self._waits()
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
     return each * self._outside(2 * self.panel)
 
@@ -304,12 +304,18 @@ class Plan(Shape):
     """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
     the lines stay in the cache for the next rows."""
     steps = {r: self.rows_of.step(r) or 0 for r in self.summed}
-    if abs(self.rows_of.step(self.row_loop) or 1 << 62) > 4 or any(s < 4 * self.rows for s in steps.values()):
-      return 1.0
+    row, (spread, beyond) = abs(self.rows_of.step(self.row_loop) or 1 << 62), self.target.scattered
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
+    if row > 4 or any(s < 4 * self.rows for s in steps.values()):
+      # a window with a stride uses a part of each line, if for all its taps
+      strided = row > 1 and self.slide is not None and span > self.target.caches.second
+      return 1.0 + (beyond - 1.0) * self._waits() / int(self.summed[-1].src[0].vmax) if strided else 1.0
     small = self.target.caches.second * figures.SMALL
-    spread, beyond = self.target.scattered
     return 1.0 if span <= small / 2 else spread if span <= 4 * small else beyond
+
+  def _waits(self) -> float:
+    """Which part of the time that a line takes from a farther cache a core loses."""
+    return min((self.target.scattered[0] - 1.0) / figures.WAITED, 1.0)
 
   def _storing(self, panels: int) -> float:
     """Cycles for writing the results."""

@@ -18,8 +18,8 @@ TURN_LEAST = 8  # steps of the sum next to each other that are turned as a squar
 # a cycle, in bytes; and what the second delivers while nothing else waits for it
 FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
 FILLING = 128.0
-# what scattered lines cost a core that waits for each line which has been pushed out of the first level meanwhile
-PUSHED_OUT = 0.3
+# what lines that are scattered over the second level cost a core that waits for them
+WAITED = 0.3
 # and what comes from it of panels that fill most of it, and of those that do not fit as a whole
 JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
 # an operand of this share of the second cache level is there anyway
