@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.filling import filled, in_reading_order, is_fill, shared_fill
+from tiny_codegen.filling import filled, is_fill, shared_fill
 from tiny_codegen.load_gates import gate_loads, stored_gates, without_gate
 from tiny_codegen.loops import (
   in_order,
@@ -38,7 +38,6 @@ from tiny_uop.records import dataclass
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
 REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
 WRITTEN_OUT = 4  # vectors of a row that is filled
-SHORT, SHORT_VECTORS = 4, 8  # rows that are filled without a loop, and vectors of all of them
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 WORD = 4  # bytes of a bank
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
@@ -353,19 +352,7 @@ class Tile:
     gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
     if capabilities.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
-    tile = Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
-    return tile if turned or capabilities.has_local else tile._short_written_out(blocks if written else 1)
-
-  def _short_written_out(self, times: int) -> Tile:
-    """The same with a short innermost loop around its vectors, of which so many are written out, written out as well:
-    counting would take as long as the few rows of a window."""
-    loops = {a.loop: a for a in self.axes[:-1] if _plain_loop(a)}
-    inner = in_reading_order(list(loops), self.value)[-1:]
-    if not inner or not 1 < (short := loops[inner[0]]).size <= SHORT or short.size * times > SHORT_VECTORS:
-      return self
-    loop = UOp.range(short.size, short.loop.arg[0], AxisType.UPCAST)
-    axes = tuple([replace(a, loop=loop) if a is short else a for a in self.axes])
-    return replace(self, value=substitute_simplified(self.value, {short.loop: loop}), axes=axes)
+    return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
 
   def _turned(self, lanes: int) -> bool:
     """Whether what is read is adjacent along another axis, in whole blocks: the pass vectorize turns these."""
