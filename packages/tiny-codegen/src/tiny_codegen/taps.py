@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from tiny_codegen.loops import clauses, extent, in_order, kind, next_loop_id, number, stride, substitute_simplified
 from tiny_codegen.reduce import identity
@@ -58,10 +59,16 @@ def share_inside(total: UOp, loop: UOp, tile: Collection[UOp]) -> tuple[float, t
   inside = _inside(total, loop, tile)
   if inside is None:
     return 1.0, ()
-  around = in_order(inside.count.ranges)
+  return _mean(inside.count) / int(loop.src[0].arg), inside.gates
+
+
+@lru_cache(maxsize=8)
+def _mean(count: UOp) -> float:
+  """The mean of a number over the loops that it depends on."""
+  around = in_order(count.ranges)
   places = itertools.product(*[range(int(r.src[0].vmax)) for r in around])
-  counts = [evaluate(inside.count, dict(zip(around, place))) for place in itertools.islice(places, PLACES)]
-  return sum(int(n) for n in counts if isinstance(n, int)) / len(counts) / int(loop.src[0].arg), inside.gates
+  counts = [evaluate(count, dict(zip(around, place))) for place in itertools.islice(places, PLACES)]
+  return sum(int(n) for n in counts if isinstance(n, int)) / len(counts)
 
 
 def shortened(root: UOp, found: Mapping[UOp, Inside]) -> UOp:

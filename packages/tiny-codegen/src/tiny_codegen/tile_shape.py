@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TypeVar
 
 from tiny_codegen import tile_figures as figures
@@ -60,7 +60,7 @@ class Shape:
     """Bytes of one packed panel."""
     return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
 
-  @property
+  @cached_property
   def written(self) -> tuple[UOp, int]:
     """The loop of the sum of which steps are written out, and how many: all that a window slides along, if their
     vectors fit into registers, else those of another loop, of which each reads elements of its own; as many as divide
@@ -80,12 +80,12 @@ class Shape:
       return next(((r, steps) for r in apart if (steps := self._apart(r)) > 1), (last, 1))
     return last, 1
 
-  @property
+  @cached_property
   def inside(self) -> float:
     """Which part of the steps of the sum is left where windows leave out what lies in padding: see `taps`."""
     return math.prod(self._tap(r)[0] for r in self.summed if r is not self._all_written)
 
-  @property
+  @cached_property
   def gates_left(self) -> list[UOp]:
     """The gates of rows that are neither gone then nor known for each row: those of a tile that has all rows."""
     gone = {g for r in self.summed if r is not self._all_written for g in self._tap(r)[1]}
