@@ -10,10 +10,13 @@ from codegen_kernels import data, garbage, loop, over, param
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tiny_codegen import cpu_target
 from tiny_codegen.loops import clauses
+from tiny_codegen.opts import apply_opts
 from tiny_codegen.taps import share_inside, shortened, taps_inside
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify
 
+TARGET = cpu_target("x86_64").capabilities
 ZERO = UOp.const(dtypes.float32, 0.0)
 CHANNELS, OUTPUTS = 3, 5
 
@@ -24,15 +27,15 @@ def places(size: int, taps: int, stride: int, padding: int, dilation: int) -> in
 
 def window(
   size: int = 7, taps: int = 3, stride: int = 1, padding: int = 1, dilation: int = 1, flipped: bool = False,
-  opts: tuple[Opt, ...] | None = None,
+  opts: tuple[Opt, ...] | None = None, outputs: int = OUTPUTS,
 ) -> UOp:  # fmt: skip
   """A convolution of CHANNELS rows of `size` numbers; `flipped`: the last tap comes first."""
   count = places(size, taps, stride, padding, dilation)
-  o, y, c, t = loop(OUTPUTS, 0), loop(count, 1), over(CHANNELS, 2), over(taps, 3)
+  o, y, c, t = loop(outputs, 0), loop(count, 1), over(CHANNELS, 2), over(taps, 3)
   row = y * stride + (t * -1 + (taps - 1) if flipped else t) * dilation + -padding
   pixel = param(1, CHANNELS * size).index(c * size + row, (row >= 0) & (row < size)).load(ZERO)
-  weight = param(2, OUTPUTS * CHANNELS * taps).index((o * CHANNELS + c) * taps + t).load()
-  end = param(0, OUTPUTS * count).index(o * count + y).store((pixel * weight).reduce(Ops.ADD, c, t)).end(o, y)
+  weight = param(2, outputs * CHANNELS * taps).index((o * CHANNELS + c) * taps + t).load()
+  end = param(0, outputs * count).index(o * count + y).store((pixel * weight).reduce(Ops.ADD, c, t)).end(o, y)
   return UOp.sink(end, arg=KernelInfo("window", opts))
 
 
@@ -58,7 +61,7 @@ def test_just_those_inside_are_left(**sizes: Any) -> None:
     [at * stride + (taps - 1 - t if flipped else t) * dilation - padding for t in range(taps)] for at in range(count)
   ]
   wanted = [[t for t, row in enumerate(of_place) if 0 <= row < size] for of_place in rows]
-  if not (found := taps_inside(root)):
+  if not (found := taps_inside(root, TARGET)):
     assert all(len(left) in (0, taps) for left in wanted) or size <= dilation * taps + stride, "gates of a simpler kind"
     return
   ((_, inside),) = found.items()
@@ -122,7 +125,7 @@ def masked(rows: int = 6, length: int = 6) -> UOp:
 
 
 def test_other_masks_stay(run_kernel: Any) -> None:
-  assert taps_inside(masked()) == {}
+  assert taps_inside(masked(), TARGET) == {}
   (got, *_) = run_kernel(masked(), (garbage(6), np.ones((6, 6), np.float32), np.full(6, np.inf, np.float32)))
   assert np.isnan(got[:5]).all() and np.isposinf(got[5])
 
@@ -136,3 +139,10 @@ def test_how_much_is_inside() -> None:
   assert share == pytest.approx(19 / 21)
   assert set(gone) == set(gates(root))
   assert share_inside(total, tap, (y,)) == (1.0, ()), "rows of a tile are summed together"
+
+
+@pytest.mark.parametrize(("rows", "cut"), [(5, True), (12, False)])
+def test_a_tile_that_fills_the_registers_keeps_its_loops(rows: int, cut: bool) -> None:
+  """Of 16, twelve accumulators leave too few for a loop that may have no iterations."""
+  root = apply_opts(window(outputs=rows), (Opt(OptOps.UPCAST, 0, rows),), TARGET)
+  assert bool(taps_inside(root, TARGET)) is cut

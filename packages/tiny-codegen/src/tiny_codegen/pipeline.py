@@ -125,7 +125,7 @@ def _stage(root: UOp, context: PassContext) -> UOp:
   """STAGE becomes near memory that loops of its own fill, and sums over windows leave out what lies in padding."""
   if context.capabilities.has_local:
     return lower_stage(root, context.capabilities)
-  return shortened(lower_stage(root, context.capabilities), taps_inside(root))
+  return shortened(lower_stage(root, context.capabilities), taps_inside(root, context.capabilities))
 
 
 def _matrices(root: UOp, context: PassContext) -> UOp:

@@ -12,11 +12,13 @@ the loops after.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from tiny_codegen.loops import clauses, extent, in_order, kind, next_loop_id, number, stride, substitute_simplified
 from tiny_codegen.reduce import identity
+from tiny_codegen.render.base import Capabilities
 from tiny_uop import AxisType, Ops, UOp, dtypes, evaluate, simplify
 from tiny_uop.records import dataclass
 
@@ -24,6 +26,7 @@ TRUE = UOp.const(dtypes.bool, True)
 AROUND = frozenset({AxisType.LOOP, AxisType.THREAD})
 """Loops that a sum is in: a register tile has all of its rows and lanes in one sum."""
 MOST_TAPS = 16  # of a loop; of longer ones, as gradients of weights have them, too little is outside
+SPARE = 6  # registers besides accumulators: a loop that may have no iterations keeps some of these in others around it
 PLACES = 1024  # of which it is counted how much of a window is inside
 
 
@@ -41,10 +44,16 @@ class Inside:
     return simplify((self.last - self.first).maximum(number(0)))
 
 
-def taps_inside(root: UOp) -> dict[UOp, Inside]:
+def has_room(accumulators: int, capabilities: Capabilities) -> bool:
+  """Whether registers have room for so many accumulators of a sum whose loops are shortened."""
+  return accumulators + SPARE <= capabilities.vector_registers
+
+
+def taps_inside(root: UOp, capabilities: Capabilities) -> dict[UOp, Inside]:
   """By loops of sums: what is to be left of them."""
-  totals = [u for u in root.toposort if u.op is Ops.REDUCE]
-  shared = [r for u in totals for r in u.src[1:]]
+  sums = [u for u in root.toposort if u.op is Ops.REDUCE]
+  totals = [u for u in sums if has_room(_accumulators(u, capabilities), capabilities)]
+  shared = [r for u in sums for r in u.src[1:]]
   found: dict[UOp, Inside] = {}
   for total in totals:
     for loop in total.src[1:]:
@@ -82,6 +91,14 @@ def shortened(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
       loops = tuple([part if r is loop else r for r in total.src[1:]])
       root = root.substitute({total: total.replace(src=(value, *loops))})
   return root
+
+
+def _accumulators(total: UOp, capabilities: Capabilities) -> int:
+  """Vector registers that a sum takes for all rows and lanes of its tile."""
+  sizes = {r: extent(r) or 1 for r in total.ranges if kind(r) in (AxisType.UPCAST, AxisType.VECTOR)}
+  rows = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.UPCAST)
+  lanes = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.VECTOR)
+  return rows * -(-lanes // capabilities.lanes(total.dtype))
 
 
 def _inside(total: UOp, loop: UOp, tile: Collection[UOp] = ()) -> Inside | None:

@@ -13,7 +13,7 @@ from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import Capabilities
-from tiny_codegen.taps import share_inside
+from tiny_codegen.taps import has_room, share_inside
 from tiny_codegen.tiles import blocks, farthest
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
@@ -100,6 +100,8 @@ class Shape:
     return loop if steps == extent(loop) else None
 
   def _tap(self, loop: UOp) -> tuple[float, tuple[UOp, ...]]:
+    if not has_room(self.rows * self.vectors, self.target):
+      return 1.0, ()
     if loop not in self.taps:
       self.taps[loop] = share_inside(self.c.reduce, loop, (self.lane_loop, self.row_loop))
     return self.taps[loop]
