@@ -26,7 +26,7 @@ TRUE = UOp.const(dtypes.bool, True)
 AROUND = frozenset({AxisType.LOOP, AxisType.THREAD})
 """Loops that a sum is in: a register tile has all of its rows and lanes in one sum."""
 MOST_TAPS = 16  # of a loop; of longer ones, as gradients of weights have them, too little is outside
-SPARE = 6  # registers besides accumulators: a loop that may have no iterations keeps some of these in others around it
+SPARE = 7  # registers besides accumulators: a loop that may have no iterations keeps some of these in others around it
 PLACES = 1024  # of which it is counted how much of a window is inside
 
 
