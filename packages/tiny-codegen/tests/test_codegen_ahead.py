@@ -167,6 +167,25 @@ def test_results(run_kernel: Any) -> None:
   np.testing.assert_allclose(got.reshape(2, 16, 4096), np.einsum("ok,nkj->noj", w, x), rtol=1e-4, atol=1e-4)
 
 
+def test_what_is_put_together_from_two_vectors_is_asked_for() -> None:
+  """Every second element of a row is: all lines that the next panel is in."""
+  images, outputs, length, size = 2, 16, 64, 4096
+  n, o, j, k = loop(images, 0), loop(outputs, 1), loop(size // 2, 2), over(length, 3)
+  x = param(1, images * length * size).index((n * length + k) * size + j * 2).load()
+  out = param(0, images * outputs * size // 2).index((n * outputs + o) * (size // 2) + j)
+  end = out.store((param(2, outputs * length).index(o * length + k).load() * x).reduce(Ops.ADD, k)).end(n, o, j)
+  kernel = UOp.sink(end, arg=KernelInfo("every_second", product().arg.opts))
+  ((_, found),) = pieces(kernel).items()
+  lines = set()
+  for piece in found:
+    inside = [r for r in piece.start.ranges if r.src[0].arg == outputs // ROWS]
+    for tile in range(outputs // ROWS):
+      start = evaluate(piece.start, dict.fromkeys(piece.start.ranges, 0) | dict.fromkeys(inside, tile))
+      assert isinstance(start, int)
+      lines |= {(start + row * piece.step) * 4 // 64 for row in range(length // piece.every)}
+  assert lines >= {(k * size + 2 * LANES + at) * 4 // 64 for k in range(length) for at in (0, 2 * LANES - 2)}
+
+
 def test_steps_that_are_written_out_ask_for_as_many_rows() -> None:
   """Also where several panels are packed together: all of the next ones, once."""
   outputs, length, size, panels, steps = 16, 64, 4096, 2, 4

@@ -16,6 +16,7 @@ from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
 from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_codegen.turn import LEAST
+from tiny_codegen.vectorize import WIDE
 from tiny_uop import UOp
 
 
@@ -202,14 +203,16 @@ class Plan(Shape):
         size = int(self.row_loop.src[0].vmax)
         # the loops of a window that the row loop does not slide along read their part again for every place
         reading = self._reading(self.rows_of, self.row_loop, size) * overlap**0.5
+        reading *= self._asked(near) if lanes_from is Lanes.WHOLE else 1.0
         cycles += (filling / overlap**0.5 + reading) * self._windows_packed(lanes_from)
       else:
         near += self._image_bytes() * images
         # panels that are packed again come from a nearer cache
         cycles += (cycles + 3 * moving) / 4 * (int(self.outermost.src[0].vmax) / images - 1) + filling / overlap
     elif rows_from is Rows.TILE:
-      near += self.rows * self.c.length * self.rows_of.value.dtype.itemsize
-      filling = self._moved(self.rows_of) * self._moving_tile()
+      nbytes = self.rows * self.c.length * self.rows_of.value.dtype.itemsize
+      near += nbytes
+      filling = self._moved(self.rows_of) * self._moving_tile() * self._sliding()
       filling *= self._computed(self.rows_of)
       filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
       filling *= figures.MASKED if not divides(self.row_loop, self.rows) else 1.0
@@ -244,10 +247,19 @@ class Plan(Shape):
     outside = min(max(nbytes / self.target.caches.second - figures.WHOLE, 0.0) / (1.0 - figures.WHOLE), 1.0)
     return 1.0 + outside * (self.target.scattered[1] - 1.0)
 
+  def _asked(self, near: float) -> float:
+    """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
+    one (see `llvm_ahead`), with so much near memory in all."""
+    room = near + 2 * self._window_bytes() <= self.target.caches.second * figures.ROOM
+    as_it_is = not self.rows_of.computed or bool(self.rows_of.gates)
+    return figures.ASKED if room and as_it_is and self.c.length >= figures.LEAST_STEPS else 1.0
+
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
     if operand.step(loop) == 1:
       return figures.COPY
+    if operand.step(loop) == 2 and self.width >= WIDE:
+      return figures.EVERY_SECOND
     if self._run(operand) >= figures.TURN_LEAST:
       return figures.TURN
     return figures.GATHER * (figures.BRANCHES if self._masked(operand, loop) else 1.0)
@@ -259,13 +271,23 @@ class Plan(Shape):
   @of_loops
   def _moving_window(self) -> float:
     # a tap of the kernel that moves by one makes what a strided window reads adjacent
-    adjacent = any(self.rows_of.step(r) == 1 for r in (self.row_loop, *self.summed))
-    return figures.COPY if adjacent else figures.GATHER
+    adjacent = any(self.rows_of.step(r) == 1 for r in self.summed)
+    return figures.COPY if adjacent else self._moving_rows()
 
   @of_loops
   def _moving_tile(self) -> float:
     as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
-    return figures.COPY if as_it_is else self._moving_rows()
+    adjacent = self.slide is not None and self.rows_of.step(self.summed[-1]) == 1
+    return figures.COPY if as_it_is or adjacent else self._moving_rows()
+
+  def _sliding(self) -> float:
+    """Which part of the elements of a tile are packed where a window slides along its rows: those that several places
+    of the window read, once, in whole vectors."""
+    if self.slide is None:
+      return 1.0
+    taps = int(self.summed[-1].src[0].vmax)
+    size = (self.rows - 1) * self.slide + taps
+    return self._in_vectors(size) * size / (self.rows * taps)
 
   @of_loops
   def _moving_rows(self) -> float:
@@ -306,9 +328,9 @@ class Plan(Shape):
     steps = {r: self.rows_of.step(r) or 0 for r in self.summed}
     row, (spread, beyond) = abs(self.rows_of.step(self.row_loop) or 1 << 62), self.target.scattered
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
-    if row > 4 or any(s < 4 * self.rows for s in steps.values()):
+    if row > 4 or any(s < 4 * self.rows * self.vectors for s in steps.values()):
       # a window with a stride uses a part of each line, if for all its taps
-      strided = row > 1 and self.slide is not None and span > self.target.caches.second
+      strided = row > 1 and self.slide is not None and span > self.target.caches.second * figures.PAIR
       return 1.0 + (beyond - 1.0) * self._waits() / int(self.summed[-1].src[0].vmax) if strided else 1.0
     small = self.target.caches.second * figures.SMALL
     return 1.0 if span <= small / 2 else spread if span <= 4 * small else beyond

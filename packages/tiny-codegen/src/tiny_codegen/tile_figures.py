@@ -9,6 +9,8 @@ MANY = 8  # rows; more than so many are not read from lines of the same few sets
 # a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
 # element of a vector on its own, and where the rows of the tile are adjacent
 COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
+# of moving one where every second one is needed, in two vectors and a shuffle
+EVERY_SECOND = 0.3
 # how many times a gather costs of which some lanes may not happen, and so becomes branches; how many times a copy does;
 # with vectors of fewer bits than these
 BRANCHES, MASKED, MASK_REGISTERS = 4.0, 2.0, 512
@@ -53,6 +55,9 @@ WHOLE = 3 / 8
 SAME_SETS = 512
 # steps of a sum in which the lanes of another one can be asked for, which are read from where they are
 AHEAD = 64
+# of what is packed for each row of tiles: the part of its time that is left where the steps of the sum before ask for
+# it, which there have to be so many of, and so much room for in the second level
+ASKED, LEAST_STEPS, ROOM = 0.2, 32, 7 / 8
 # passes over several panels, or images, at a time, at least, so that threads have something to share
 SHARED_PASSES, SHARED_IMAGES = 8, 4
 # of what does not stay in a cache: each cache line of a piece, and each line that is read again and again in order

@@ -143,6 +143,10 @@ class Shape:
     needed, and each row is an iteration of its own."""
     last, row = int(self.summed[-1].src[0].vmax), int(self.row_loop.src[0].vmax)
     size = row if self.slide is None else (row - 1) * self.slide + last
+    return self._in_vectors(size)
+
+  def _in_vectors(self, size: int) -> float:
+    """How many times as much a row of so many elements costs to be packed as its elements."""
     return (-(-size // self.width) + figures.ROW) * self.width / size
 
   @of_loops

@@ -146,20 +146,30 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
       loops.append(u)
     elif u.op is Ops.END:
       del loops[len(loops) - len(u.src) + 1 :]
-    elif u.op is Ops.STORE and (memory := near_of(u.src[0])) is not None and u.src[1].op is Ops.LOAD:
-      index = u.src[1].src[0]
-      if index.src[0].op is Ops.PARAM and index.src[0].arg in large and index.src[1].dtype.count == 1:
-        own = tuple([r for r in loops if r in u.src[0].src[1].toposort])
-        around = tuple(loops[: len(loops) - len(own)])
-        load = _Load.of(u.src[1], own)
-        first = found.get(memory)
-        if load is None or not around or around[-1].arg[1] is not AxisType.LOOP or (*around, *own) != tuple(loops):
-          continue
-        if first is None and own and all(map(_extent, own)):
-          found[memory] = _Filling(memory, around, own, (load,))
-        elif first is not None and own[:1] == first.own[:1] and load.rest == first.loads[0].rest:
-          found[memory] = replace(first, loads=(*first.loads, load))
+    elif u.op is Ops.STORE and (memory := near_of(u.src[0])) is not None:
+      for read in _moved(u.src[1]):
+        index = read.src[0]
+        if index.src[0].op is Ops.PARAM and index.src[0].arg in large and index.src[1].dtype.count == 1:
+          own = tuple([r for r in loops if r in u.src[0].src[1].toposort])
+          around = tuple(loops[: len(loops) - len(own)])
+          load = _Load.of(read, own)
+          first = found.get(memory)
+          if load is None or not around or around[-1].arg[1] is not AxisType.LOOP or (*around, *own) != tuple(loops):
+            continue
+          if first is None and own and all(map(_extent, own)):
+            found[memory] = _Filling(memory, around, own, (load,))
+          elif first is not None and own[:1] == first.own[:1] and load.rest == first.loads[0].rest:
+            found[memory] = replace(first, loads=(*first.loads, load))
   return found
+
+
+def _moved(value: UOp) -> list[UOp]:
+  """The LOADs that a value consists of, in any order; none if it is computed from them."""
+  if value.op is Ops.LOAD:
+    return [value]
+  if value.op not in (Ops.VECTORIZE, Ops.EXTRACT):
+    return []
+  return list(dict.fromkeys(itertools.chain(*[_moved(s) for s in value.src])))
 
 
 def _read_as_it_is(loads: Sequence[UOp], loops: tuple[UOp, ...], large: set[int]) -> Iterator[_Filling]:
