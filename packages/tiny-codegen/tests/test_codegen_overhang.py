@@ -32,7 +32,7 @@ def gated(root: UOp) -> list[UOp]:
   return [u for u in loads if len(u.src[0].src) == 3]
 
 
-@pytest.mark.parametrize("m", [3, 4, 5, 7])
+@pytest.mark.parametrize("m", [3, 2, 121, 122])
 def test_rows_beyond_the_end_read_the_last_row(m: int, renderer: LLVMRenderer, run_kernel: Any) -> None:
   case = CASES["matmul"](m, 8, 12)
   if m % 3:
@@ -40,6 +40,25 @@ def test_rows_beyond_the_end_read_the_last_row(m: int, renderer: LLVMRenderer, r
     assert gated(after("overhang", case.kernel, ROWS, renderer)) == []
   with Context(SPEC=2):  # which proves that all places are inside of their memory
     check(case, run_kernel(case.kernel, case.arrays, ROWS))
+
+
+@pytest.mark.parametrize(("m", "left"), [(4, 1), (5, 2), (7, 1), (20, 2)])
+def test_a_last_tile_of_few_rows_is_a_smaller_one(m: int, left: int, renderer: LLVMRenderer, run_kernel: Any) -> None:
+  """If those that would be computed for nothing are many enough: there are no gates then."""
+  case = CASES["matmul"](m, 8, 12)
+  peeled = after("peel", case.kernel, ROWS, renderer)
+  rows = {r.src[0].arg for u in peeled.toposort if u.op is Ops.END for r in u.src[1:] if kind(r) is AxisType.UPCAST}
+  assert (rows, gated(peeled)) == ({3, left}, [])
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays, ROWS))
+
+
+@pytest.mark.parametrize("opts", [(Opt(OptOps.THREAD, 0, 0),), (Opt(OptOps.STAGE, 1, (2, 3)),)])
+def test_a_smaller_last_tile_of_shared_loops(opts: tuple[Opt, ...], run_kernel: Any) -> None:
+  """Where threads share tiles, and where what a tile reads is packed for it alone."""
+  case = CASES["matmul"](20, 8, 12)
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays, (*ROWS, *opts)))
 
 
 def test_a_gate_that_the_store_lacks_stays(renderer: LLVMRenderer) -> None:

@@ -56,10 +56,13 @@ class MatrixPlan(Plan):
   def _takes_lanes(self) -> bool:
     return self.vectors == 1 or super()._takes_lanes()  # most of a tile may be empty, where others read much memory
 
-  def _step(self, vectors: int) -> float:
-    across = self.rows // self.how.rows
+  def _left(self) -> int:
+    return 0  # all tiles are whole
+
+  def _step(self, vectors: int, rows: int) -> float:
+    across = rows // self.how.rows
     reading = (across + vectors) * self.how.rows / PORTS / self.how.words
-    return max(self.rows * vectors / rate(self.c, self.target), reading, LATENCY / self.how.words)
+    return max(rows * vectors / rate(self.c, self.target), reading, LATENCY / self.how.words)
 
   def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
     if lanes_from is Lanes.DIRECT or rows_from is Rows.IMAGE:
@@ -98,6 +101,9 @@ class MatrixPlan(Plan):
 
   def _moving_tile(self) -> float:
     return self._moving_rows()
+
+  def _sliding(self) -> float:
+    return 1.0
 
   def _moving_rows(self) -> float:
     """Packed rows have the words of a tile next to each other."""

@@ -23,6 +23,7 @@ from tiny_codegen.loops import (
 from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.reduce import identity
 from tiny_codegen.separate import separate
+from tiny_codegen.tiles import rows_left
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
 TRUE = UOp.const(dtypes.bool, True)
@@ -34,10 +35,11 @@ LEAST_LANES = 4
 MOST_PEELED = 3
 
 
-def peel(root: UOp) -> UOp:
-  """The kernel with the last, partial block of padded loops apart from the rest."""
+def peel(root: UOp, rows: bool = False) -> UOp:
+  """The kernel with the last, partial block of padded loops apart from the rest: of loops over lanes, and with `rows`
+  also of those over rows of register tiles, of which the last one is then smaller."""
   for _ in range(MOST_PEELED):
-    found = _find(root)
+    found = _find(root, rows)
     if found is None:
       return root
     loop, gates = found
@@ -46,7 +48,7 @@ def peel(root: UOp) -> UOp:
   return root
 
 
-def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
+def _find(root: UOp, rows: bool) -> tuple[UOp, list[UOp]] | None:
   candidates: dict[UOp, list[UOp]] = {}
   closed = {
     r for u in root.toposort if u.op in CLOSERS for r in u.src[1:] if kind(r) in (AxisType.LOOP, AxisType.REDUCE)
@@ -58,11 +60,29 @@ def _find(root: UOp) -> tuple[UOp, list[UOp]] | None:
       for loop in u.ranges & closed:
         if _only_last(u, loop) and (_starts_at_once(u, loop) or (_guarded(root, loop, u) and not _shares(root, loop))):
           candidates.setdefault(loop, []).append(u)
-  # only lanes that may not happen cost much: a scalar gate is a select
+  # lanes that may not happen cost much, and rows that are computed for nothing: else a scalar gate is a select
   wanted = [
-    (r, gates) for r, gates in candidates.items() if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)
+    (r, gates)
+    for r, gates in candidates.items()
+    if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)
+    or (rows and _sums_in(root, r) and _guarded(root, r, gates[0]) and _rows_left(gates[0], r))
   ]
   return min(wanted, key=lambda found: int(found[0].arg[0])) if wanted else None
+
+
+def _sums_in(root: UOp, loop: UOp) -> bool:
+  """Whether there are sums in a loop, and no more than each of its iterations has for itself."""
+  ends = [u for u in root.toposort if u.op in CLOSERS and loop in u.src[1:]]
+  return all(u.op is Ops.END and any(s.op is Ops.REDUCE for s in u.src[0].toposort) for u in ends)
+
+
+def _rows_left(gate: UOp, loop: UOp) -> bool:
+  """Whether it is worth a tile of its own that the last one has so few rows."""
+  block, rows = stride(gate.src[0], loop) or 1, [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
+  if len(rows) != 1 or gate.src[1].op is not Ops.CONST or _parts(gate.src[0], loop, block)[0].op is not Ops.CONST:
+    return False
+  size = int(gate.src[1].arg)
+  return stride(gate.src[0], rows[0]) == 1 and block == extent(rows[0]) and rows_left(size, block) > 0
 
 
 def _starts_at_once(gate: UOp, loop: UOp) -> bool:
@@ -184,11 +204,14 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
 
 
 def _narrow(gate: UOp, loop: UOp, last: UOp, name: int) -> dict[UOp, UOp]:
-  """A shorter loop over lanes for the last block, where half of them or more are beyond the end."""
+  """A shorter loop over lanes for the last block, where half of them or more are beyond the end; or over rows."""
   lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
-  left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(lanes, number(0))}))
-  if len(lanes) != 1 or left.op is not Ops.CONST or stride(gate.src[0], lanes[0]) != 1:
+  inside = lanes or [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
+  left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(inside, number(0))}))
+  if len(inside) != 1 or left.op is not Ops.CONST or stride(gate.src[0], inside[0]) != 1:
     return {}
+  if not lanes:
+    return {inside[0]: UOp.range(left.arg, name, AxisType.UPCAST)}
   size = whole = extent(lanes[0]) or 0
   while size % 2 == 0 and size // 2 >= max(left.arg, LEAST_LANES):
     size //= 2

@@ -140,7 +140,7 @@ def _workgroups(root: UOp, context: PassContext) -> UOp:
 
 def _peel(root: UOp, context: PassContext) -> UOp:
   """The last, partial block of a padded loop is taken out of the loop, which then needs no gates."""
-  return peel(root)
+  return peel(root, rows=not context.capabilities.has_local)
 
 
 def _overhang(root: UOp, context: PassContext) -> UOp:

@@ -14,7 +14,7 @@ from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
-from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
+from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row, rows_left
 from tiny_codegen.turn import LEAST
 from tiny_codegen.vectorize import WIDE
 from tiny_uop import UOp
@@ -87,11 +87,10 @@ class Plan(Shape):
 
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
     lane_waste = self._computed_lanes() / int(self.lane_loop.src[0].vmax)
-    size = int(self.row_loop.src[0].vmax)
-    row_waste = blocks(self.row_loop, self.rows) * self.rows / size * (figures.OVERHANG if size % self.rows else 1.0)
+    row_waste = self._computed_rows() / int(self.row_loop.src[0].vmax)
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
-    each = self._step(self.vectors)
+    each = self._step(self.vectors, self.rows)
     near = self.target.caches.first * figures.FIRST_LEVEL
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
@@ -138,15 +137,15 @@ class Plan(Shape):
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
     return each * self._outside(2 * self.panel)
 
-  def _step(self, vectors: int) -> float:
+  def _step(self, vectors: int, rows: int) -> float:
     """Cycles of a step of the sum, if all it reads is there: a scalar has to be spread over a register, once for all
     the steps that are written out."""
     loop, steps = self.written
     # a window that slides along what is written out reads each element once
     share = self.slide if loop is self.summed[-1] else None
-    scalars = self.rows if share is None else ((self.rows - 1) * share + steps) / steps
+    scalars = rows if share is None else ((rows - 1) * share + steps) / steps
     loads = scalars + vectors
-    multiplying = self.rows * vectors / rate(self.c, self.target)
+    multiplying = rows * vectors / rate(self.c, self.target)
     products = max(multiplying, loads / self.target.loads, figures.LATENCY)
     return products + figures.LOOP / steps + self.target.load_cycles * loads
 
@@ -156,7 +155,21 @@ class Plan(Shape):
     vectors = self.vectors
     while last and vectors % 2 == 0 and vectors // 2 * self.width >= last:
       vectors //= 2
-    return self.lanes * (whole + (self._step(vectors) / self._step(self.vectors) if last else 0.0))
+    return self.lanes * (
+      whole + (self._step(vectors, self.rows) / self._step(self.vectors, self.rows) if last else 0.0)
+    )
+
+  def _computed_rows(self) -> float:
+    """Of all tiles, as many as take as long: the last one may be smaller, and its rows dearer."""
+    size = int(self.row_loop.src[0].vmax)
+    left = self._left()
+    if not left:
+      return blocks(self.row_loop, self.rows) * self.rows * (figures.OVERHANG if size % self.rows else 1.0)
+    return size - left + self.rows * self._step(self.vectors, left) / self._step(self.vectors, self.rows)
+
+  def _left(self) -> int:
+    """The rows of the last tile if it is a smaller one, or 0."""
+    return rows_left(int(self.row_loop.src[0].vmax), self.rows)
 
   def _partial(self) -> float:
     """What packed lanes cost of which some are beyond the end, if they are so few that the block is no narrower."""

@@ -46,7 +46,7 @@ WIDE = 512
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
 INTEGERS = 0.4
 # what rows cost that come from the second cache level
-SECOND = 1.15
+SECOND = 1.1
 # of the second level, what several images and a panel may take together; and two images, of which each is smaller
 TOGETHER, PAIR = 4 / 9, 2 / 3
 # of the second level, what all panels together may take to stay there
@@ -61,7 +61,7 @@ ASKED, LEAST_STEPS, ROOM = 0.2, 32, 7 / 8
 # passes over several panels, or images, at a time, at least, so that threads have something to share
 SHARED_PASSES, SHARED_IMAGES = 8, 4
 # of what does not stay in a cache: each cache line of a piece, and each line that is read again and again in order
-LINE, AGAIN = 4.0, 0.7
+LINE, AGAIN = 5.0, 0.7
 # and a line of rows that are far apart and read side by side, if they are more than processors follow
 ASIDE, SIDES = 12.0, 16
 CACHE_LINE, NEIGHBOURS = 64, 64

@@ -10,6 +10,8 @@ from tiny_uop.records import dataclass
 
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
+# rows that would be computed for nothing are worth code of their own if they are one in so many
+LEFT_OVER = 28
 
 
 class Lanes(Enum):
@@ -76,3 +78,10 @@ def blocks(loop: UOp, amount: int) -> int:
 
 def divides(loop: UOp, amount: int) -> bool:
   return int(loop.src[0].vmax) % amount == 0
+
+
+def rows_left(size: int, rows: int) -> int:
+  """The rows of the last register tile of a loop, where there are so few that it is a smaller one (see `peel`); 0 where
+  it is as large as the others, of which some rows may be computed for nothing."""
+  left = size % rows
+  return left if left and (rows - left) * LEFT_OVER >= size > rows else 0

@@ -205,8 +205,8 @@ class Lanes:
       gates = [UOp(Ops.VECTORIZE, dtypes.bool.vec(count), tuple([
         self._lane(gate, element // 2) & self._lane(gate, (element + 1) // 2) for element in range(start, start + count)
       ])) for gate in place.src[2:]]  # fmt: skip
-      other = [self._lane(s, 0).broadcast(count) for s in u.src[1:]]
-      vectors.append(pointer.index(simplify(first + start), *gates).load(*other, dtype=u.dtype.vec(count)))
+      other = self._lane(u.src[1], 0).broadcast(count) if len(u.src) > 1 else None
+      vectors.append(pointer.index(simplify(first + start), *gates).load(other, u.dtype.vec(count)))
     low, high = vectors
     lanes = [low.extract(2 * lane) for lane in range(half)]
     lanes += [high.extract(2 * lane - (count - 1)) for lane in range(half, count)]
