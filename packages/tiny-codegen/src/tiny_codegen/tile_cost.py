@@ -110,7 +110,7 @@ class Plan(Shape):
       panel = self.lanes * self.lanes_of.value.dtype.itemsize if streams else 0
       each = max(each, (panel + figures.CACHE_LINE / self._taps()) / figures.SECOND_LEVEL)
     if rows_from is Rows.WINDOW:
-      each *= self._from_second() if self._window_bytes() > near else 1.0
+      each *= self._from_second() if self._window_bytes() > near and not self._one_window() else 1.0
       each *= self._leaving(self._window_bytes())
     elif rows_from is Rows.IMAGE:
       each *= self._from_second() * self._leaving(self._image_bytes())
@@ -243,8 +243,12 @@ class Plan(Shape):
   def _windows_packed(self, lanes_from: Lanes) -> float:
     """How often the window of each row is."""
     # what depends on nothing else is packed once, before everything
-    once = lanes_from is Lanes.WHOLE or self.rows_of.loops <= {self.row_loop, *self.summed}
+    once = lanes_from is Lanes.WHOLE or self._one_window()
     return (1 if once else blocks(self.lane_loop, self.lanes)) * self._others()
+
+  def _one_window(self) -> bool:
+    """Whether there is one window for all that the kernel computes."""
+    return self.rows_of.loops <= {self.row_loop, *self.summed}
 
   def _from_second(self) -> float:
     """What rows cost that come from the second cache level: less if each is read for many places of a window."""
