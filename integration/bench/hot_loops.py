@@ -33,6 +33,7 @@ LEAST = 0.02
 
 def run_child(name: str, seconds: float, out: Path) -> None:
   """Launch each kernel of a workload for a while, and leave where they were and how fast."""
+  from tiny_codegen.beam import before_opts
   from tiny_runtime_cpu import CPUDevice, host_arch
   from tiny_runtime_cpu.compiler import CPUCompiler
 
@@ -50,7 +51,7 @@ def run_child(name: str, seconds: float, out: Path) -> None:
       times.append(perf_counter() - start)
     code = out / f"{len(found)}.o"
     code.write_bytes(binary.code)
-    operations = operations_of(binary)
+    operations = operations_of(before_opts(kernel), binary)
     entry = {"name": binary.entry, "address": program.address, "code": str(code), "operations": operations}
     found.append({**entry, "seconds": float(np.median(times))})
   roof = Roofline()

@@ -57,10 +57,11 @@ def compare(kernel: Any, options: argparse.Namespace) -> list[str]:
   device, compiler = CPUDevice(), CPUCompiler(host_arch())
   renderer = renderer_for(compiler.arch)
   launches, tilings, memories, operations = [], [], None, 0
-  for tiling, opts in candidates(before_opts(kernel), renderer.capabilities, options.count, options.only_tilings):
+  kernel = before_opts(kernel)
+  for tiling, opts in candidates(kernel, renderer.capabilities, options.count, options.only_tilings):
     binary = compiler.assemble(compile_kernel(kernel, renderer, opts))
     memories = memories or memory_for(device, binary.params)
-    operations = operations or operations_of(binary)
+    operations = operations or operations_of(kernel, binary)
     launches.append(launcher(device, binary, device.load(binary), memories))
     tilings.append(tiling)
   times: list[list[float]] = [[] for _ in launches]

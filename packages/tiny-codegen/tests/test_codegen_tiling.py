@@ -164,6 +164,15 @@ def test_few_panels_are_not_packed_again_for_every_row() -> None:
   assert tiling.lanes_from is Lanes.WHOLE or sharing.loop == 1 or sharing.block > 1
 
 
+def test_a_loop_with_a_partial_panel_is_not_shared_if_another_can_be() -> None:
+  """The partial panel of a loop of threads would be computed as a whole one: a sixth of all lanes for nothing."""
+  shared = {}
+  for columns in (320, 333):
+    (thread,) = [o for o in choose_opts(matmul(1000, columns, 777), AVX512) if o.op is OptOps.THREAD]
+    shared[columns] = thread.axis
+  assert shared == {320: 1, 333: 0}
+
+
 def places(images: int, inputs: int, outputs: int, size: int) -> UOp:
   """A 1×1 convolution: `out[n, o, p] = sum over c of w[o, c] * x[n, c, p]`."""
   n, o, p, c = loop(images, 0), loop(outputs, 1), loop(size, 2), over(inputs, 3)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tiny_codegen.contraction import Operand
 from tiny_codegen.loops import extent, kind
 from tiny_codegen.tile_figures import APART, CACHE_LINE, COPY, GATHER, LINE
-from tiny_codegen.tiles import Lanes, Tiling
+from tiny_codegen.tiles import Lanes, Tiling, rows_left
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -23,15 +24,14 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
   again for each block of iterations; what depends on no loop at all is packed once by each thread in any case. Where
-  lanes are read from memory, iterations that follow each other stay next to each other there.
+  lanes are read from memory, iterations that follow each other stay next to each other there. The last panel, or tile,
+  of a shared loop is as large as the others, whatever is left for it (see `peel`).
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
-  rows = tiling.rows_of.elements * (COPY if tiling.rows_of.step(tiling.row_loop) == 1 else GATHER)
-  rows += tiling.rows_of.nbytes / CACHE_LINE * LINE
+  rows, lanes = _packing(tiling.rows_of, tiling.row_loop), _packing(tiling.lanes_of, tiling.lane_loop)
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
-    lanes = _reads(stage, tiling.lanes_of.slot)
-    cycles = tiling.lanes_of.elements * GATHER if lanes else rows
+    cycles = lanes if _reads(stage, tiling.lanes_of.slot) else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
     if depths:
       packed.append((max(depths), cycles / tiling.cycles))
@@ -44,8 +44,26 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
       if size % block == 0:
         again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
         apart = APART if depth and tiling.lanes_from is Lanes.DIRECT else 0.0
-        choices.append(Sharing(again + apart + 0.5 * block / size, loop.arg[0], block))
+        uneven = _beyond(tiling, loop, block) + 0.5 * block / size
+        choices.append(Sharing(again + apart + uneven, loop.arg[0], block))
   return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
+
+
+def _packing(operand: Operand, loop: UOp) -> float:
+  """Cycles for packing all of an operand."""
+  return operand.elements * (COPY if operand.step(loop) == 1 else GATHER) + operand.nbytes / CACHE_LINE * LINE
+
+
+def _beyond(tiling: Tiling, loop: UOp, block: int) -> float:
+  """What is computed for nothing where threads share a loop over panels, so that the last one is as wide as the others
+  unless it is in a block; or over tiles, of which the last one then has as many rows."""
+  if loop.arg[0] == tiling.lane_loop.arg[0] and block == 1:
+    size = int(tiling.lane_loop.src[0].vmax)
+    return -size % tiling.lanes / size
+  if loop.arg[0] == tiling.row_loop.arg[0]:
+    size = int(tiling.row_loop.src[0].vmax)
+    return -size % tiling.rows / size if rows_left(size, tiling.rows) else 0.0
+  return 0.0
 
 
 def _reads(value: UOp, slot: int) -> bool:
