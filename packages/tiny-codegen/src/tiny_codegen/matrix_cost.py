@@ -21,6 +21,9 @@ ALONE = 2.0  # times that what is packed as a whole is: once by each thread, of 
 SETTING_UP = 1500.0  # cycles until there are tiles, and of masks on all that is packed for a few
 BY_NEAR_MEMORY = 0.25  # of a result that goes from its tile to near memory and back to a vector
 PORTS = 2.0  # rows of a tile that are read in a cycle
+# bytes of rows in a cycle from beyond the first cache level: a line of each of many rows, which no processor asks for
+# in time
+BEYOND_FIRST = 18.0
 
 
 def depth_of(c: Contraction, rows_are_direct: bool, rows_of: object = None) -> UOp | None:
@@ -58,6 +61,12 @@ class MatrixPlan(Plan):
 
   def _left(self) -> int:
     return 0  # all tiles are whole
+
+  def _streaming_rows(self, lanes_from: Lanes) -> float:
+    nbytes = self.rows * self.rows_of.value.dtype.itemsize
+    stays = nbytes * self.c.length + self.panel <= self.target.caches.first
+    several = lanes_from in (Lanes.SOME, Lanes.WHOLE)
+    return 0.0 if stays and several else nbytes * figures.FILLING / BEYOND_FIRST
 
   def _step(self, vectors: int, rows: int) -> float:
     across = rows // self.how.rows
