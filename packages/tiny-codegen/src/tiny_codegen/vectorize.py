@@ -186,8 +186,9 @@ class Lanes:
     if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
       alt = None if alternative is None else self._vector(alternative)
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
-    if self.count >= WIDE and stride(offset, self.axis) == 2 and self._known_later(place.src[2:]):
-      return self._every_second(u, pointer)
+    same = all(self.axis not in s.ranges for s in u.src[1:])
+    if self.count >= WIDE and stride(offset, self.axis) == 2 and same and self._known_later(place.src[2:]):
+      return self._every_second(u, pointer, alternative)
     return UOp(
       Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)])
     )
@@ -196,7 +197,7 @@ class Lanes:
     """Whether gates are constants once all is written out."""
     return all(r is self.axis or kind(r) in REPLACED for gate in gates for r in gate.ranges)
 
-  def _every_second(self, u: UOp, pointer: UOp) -> UOp:
+  def _every_second(self, u: UOp, pointer: UOp, alternative: UOp | None) -> UOp:
     """Lanes two elements apart: of two vectors, of which the second ends with the last lane. An element between two
     lanes is there if both are."""
     place, count = u.src[0], self.count
@@ -205,7 +206,7 @@ class Lanes:
       gates = [UOp(Ops.VECTORIZE, dtypes.bool.vec(count), tuple([
         self._lane(gate, element // 2) & self._lane(gate, (element + 1) // 2) for element in range(start, start + count)
       ])) for gate in place.src[2:]]  # fmt: skip
-      other = self._lane(u.src[1], 0).broadcast(count) if len(u.src) > 1 else None
+      other = None if alternative is None else self._vector(alternative)
       vectors.append(pointer.index(simplify(first + start), *gates).load(other, u.dtype.vec(count)))
     low, high = vectors
     lanes = [low.extract(2 * lane) for lane in range(half)]
