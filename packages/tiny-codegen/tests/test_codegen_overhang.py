@@ -11,7 +11,8 @@ from codegen_kernels import CASES, check, data, garbage, kernel, loop, over, par
 
 from tiny_codegen import PASSES, LLVMRenderer, PassContext, compile_kernel, run_passes
 from tiny_codegen.loops import kind
-from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, dtypes
+from tiny_codegen.peel import with_memory
+from tiny_uop import AddrSpace, AxisType, Ops, Opt, OptOps, UOp, dtypes
 from tiny_uop.context import SPEC, Context
 
 ROWS = (Opt(OptOps.PADTO, 0, 3), Opt(OptOps.UPCAST, 0, 3))
@@ -59,6 +60,17 @@ def test_a_smaller_last_tile_of_shared_loops(opts: tuple[Opt, ...], run_kernel: 
   case = CASES["matmul"](20, 8, 12)
   with Context(SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays, (*ROWS, *opts)))
+
+
+def test_what_is_computed_once_keeps_its_memory() -> None:
+  """The last block of a loop gets near memory of its own; what was computed in the same memory before does not."""
+  place, r = dtypes.float32.ptr(8, AddrSpace.LOCAL), loop(8, 0)
+  memory, own = UOp.alloc(0, place), UOp.alloc(1, place)
+  once = memory.index(UOp.const(dtypes.index, 0)).load()
+  each = memory.index(r).load()
+  changed = with_memory(param(0, 8).index(r).store(once + each), r, {memory: own}).toposort
+  assert once in changed and each not in changed
+  assert own.index(r).load() in changed
 
 
 def test_a_gate_that_the_store_lacks_stays(renderer: LLVMRenderer) -> None:

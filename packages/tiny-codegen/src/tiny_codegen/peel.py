@@ -195,7 +195,7 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
       inside = substitute_simplified(body.substitute(open_gates), {loop: main})
       narrow = _narrow(gates[0], loop, last_value, fresh + 1) if guarded else {}
       others = tuple([narrow.get(r, r) for r in others])
-      last = substitute_simplified(_with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
+      last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
       if main.op is not Ops.RANGE:
         last = _own_sums(last, fresh + 2)
       new = _both(new, inside, loops, last, (*others, *last_loops))
@@ -239,7 +239,7 @@ def _own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
   return {memory: memory.replace(arg=first + place) for place, memory in enumerate(filled)}
 
 
-def _with_memory(body: UOp, loop: UOp, memory: dict[UOp, UOp]) -> UOp:
+def with_memory(body: UOp, loop: UOp, memory: dict[UOp, UOp]) -> UOp:
   """The body of a loop with other near memory in what its iterations have for themselves. What is computed once for
   all of them may use the same memory before, and stays as it is."""
   done: dict[UOp, UOp] = {}

@@ -14,7 +14,7 @@ from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
-from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row, rows_left
+from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_codegen.turn import LEAST
 from tiny_codegen.vectorize import WIDE
 from tiny_uop import UOp
@@ -167,10 +167,6 @@ class Plan(Shape):
       return blocks(self.row_loop, self.rows) * self.rows * (figures.OVERHANG if size % self.rows else 1.0)
     return size - left + self.rows * self._step(self.vectors, left) / self._step(self.vectors, self.rows)
 
-  def _left(self) -> int:
-    """The rows of the last tile if it is a smaller one, or 0."""
-    return rows_left(int(self.row_loop.src[0].vmax), self.rows)
-
   def _partial(self) -> float:
     """What packed lanes cost of which some are beyond the end, if they are so few that the block is no narrower."""
     beyond = -int(self.lane_loop.src[0].vmax) % self.lanes
@@ -239,16 +235,6 @@ class Plan(Shape):
       )
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
     return cycles if near <= room else None
-
-  def _windows_packed(self, lanes_from: Lanes) -> float:
-    """How often the window of each row is."""
-    # what depends on nothing else is packed once, before everything
-    once = lanes_from is Lanes.WHOLE or self._one_window()
-    return (1 if once else blocks(self.lane_loop, self.lanes)) * self._others()
-
-  def _one_window(self) -> bool:
-    """Whether there is one window for all that the kernel computes."""
-    return self.rows_of.loops <= {self.row_loop, *self.summed}
 
   def _from_second(self) -> float:
     """What rows cost that come from the second cache level: less if each is read for many places of a window."""

@@ -14,7 +14,7 @@ from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import Capabilities
 from tiny_codegen.taps import has_room, share_inside
-from tiny_codegen.tiles import blocks, farthest
+from tiny_codegen.tiles import Lanes, blocks, farthest, rows_left
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -163,6 +163,20 @@ class Shape:
   def _image_bytes(self) -> float:
     images = int(self.outermost.src[0].vmax)
     return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
+
+  def _left(self) -> int:
+    """The rows of the last tile if it is a smaller one, or 0."""
+    return rows_left(int(self.row_loop.src[0].vmax), self.rows)
+
+  def _windows_packed(self, lanes_from: Lanes) -> float:
+    """How often the window of each row is."""
+    # what depends on nothing else is packed once, before everything
+    once = lanes_from is Lanes.WHOLE or self._one_window()
+    return (1 if once else blocks(self.lane_loop, self.lanes)) * self._others()
+
+  def _one_window(self) -> bool:
+    """Whether there is one window for all that the kernel computes."""
+    return self.rows_of.loops <= {self.row_loop, *self.summed}
 
   def _moved(self, operand: Operand) -> float:
     """Elements that are packed; words count as often as what they are put together from."""
