@@ -19,9 +19,7 @@ def kernels_of(name: str) -> list[Any]:
   (workload,) = [w for w in all_workloads(False) if w.name == name]
   library = TinygradLike("", tiny_tensor)
   weights, inputs = workload.arrays()
-  tensors = tuple(library.tensor(x) for x in inputs)
-  if workload.name.endswith("bf16"):
-    tensors = tuple(library.to_bfloat16(t) for t in tensors)
+  tensors = workload.tensors(library, inputs)
   result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
   return list(dict.fromkeys(call.src[0] for call in result.schedule().src if call.src[0].op is Ops.SINK))
 

@@ -105,9 +105,7 @@ class Worker:
 def ready(lib: Library, row: Workload) -> tuple[Callable[[], Tensor], str]:
   """(a function that runs the program, which of the first results count: those of training differ, so "all" do)."""
   weights, inputs = row.arrays()
-  tensors = tuple(lib.tensor(array) for array in inputs)
-  if row.name.endswith("bf16"):
-    tensors = tuple(lib.to_bfloat16(t) for t in tensors)
+  tensors = row.tensors(lib, inputs)
   if row.kind == "train":
     return lib.training_step(row.program, weights, tensors, rate=1e-3), "all"
   held = {name: lib.tensor(array) for name, array in weights.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from suite.library import Array, Program
+from suite.library import Array, Library, Program, Tensor
 
 Weights = dict[str, Array]
 Random = np.random.Generator
@@ -71,6 +71,11 @@ class Workload:
   """Largest error allowed, as a share of the largest value of the float64 result."""
   kind: str = "call"
   """"call"; "train": a step that changes its weights; "cold" and "warm": a new process, with and without caches."""
+
+  def tensors(self, library: Library, arrays: tuple[Array, ...]) -> tuple[Tensor, ...]:
+    """What a library's program gets for its inputs: of bfloat16, where the workload is."""
+    made = tuple(library.tensor(array) for array in arrays)
+    return tuple(map(library.to_bfloat16, made)) if self.name.endswith("bf16") else made
 
   def arrays(self) -> tuple[Weights, tuple[Array, ...]]:
     """(weights, inputs), the same in every process."""

@@ -23,14 +23,12 @@ from tiny_codegen.loops import (
 from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.reduce import identity
 from tiny_codegen.separate import separate
-from tiny_codegen.tiles import rows_left
+from tiny_codegen.tiles import lanes_left, rows_left
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
 TRUE = UOp.const(dtypes.bool, True)
 # what stands inside one block
 INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
-# of a vector: those of 128 bits that are left over take as long as fewer
-LEAST_LANES = 4
 # each peeled loop doubles the code inside it
 MOST_PEELED = 3
 
@@ -65,19 +63,19 @@ def _find(root: UOp, rows: bool) -> tuple[UOp, list[UOp]] | None:
     (r, gates)
     for r, gates in candidates.items()
     if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)
-    or (rows and _sums_in(root, r) and _guarded(root, r, gates[0]) and _rows_left(gates[0], r))
+    or (rows and _rows_left(gates[0], r) and _sums_in(root, r) and _guarded(root, r, gates[0]))
   ]
   return min(wanted, key=lambda found: int(found[0].arg[0])) if wanted else None
 
 
 def _sums_in(root: UOp, loop: UOp) -> bool:
-  """Whether there are sums in a loop, and no more than each of its iterations has for itself."""
+  """Whether all that a loop is around are stores of sums, which are what rows of a register tile cost."""
   ends = [u for u in root.toposort if u.op in CLOSERS and loop in u.src[1:]]
   return all(u.op is Ops.END and any(s.op is Ops.REDUCE for s in u.src[0].toposort) for u in ends)
 
 
 def _rows_left(gate: UOp, loop: UOp) -> bool:
-  """Whether it is worth a tile of its own that the last one has so few rows."""
+  """Whether a gate is about the rows of register tiles of which the last one is to be a smaller one."""
   block, rows = stride(gate.src[0], loop) or 1, [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
   if len(rows) != 1 or gate.src[1].op is not Ops.CONST or _parts(gate.src[0], loop, block)[0].op is not Ops.CONST:
     return False
@@ -212,9 +210,8 @@ def _narrow(gate: UOp, loop: UOp, last: UOp, name: int) -> dict[UOp, UOp]:
     return {}
   if not lanes:
     return {inside[0]: UOp.range(left.arg, name, AxisType.UPCAST)}
-  size = whole = extent(lanes[0]) or 0
-  while size % 2 == 0 and size // 2 >= max(left.arg, LEAST_LANES):
-    size //= 2
+  whole = extent(lanes[0]) or 1
+  size = lanes_left(left.arg, whole)
   return {lanes[0]: UOp.range(size, name, kind(lanes[0]))} if size < whole else {}
 
 

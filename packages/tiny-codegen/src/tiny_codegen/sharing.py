@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiny_codegen.contraction import Operand
 from tiny_codegen.loops import extent, kind
 from tiny_codegen.tile_figures import APART, CACHE_LINE, COPY, GATHER, LINE
-from tiny_codegen.tiles import Lanes, Tiling, rows_left
+from tiny_codegen.tiles import Lanes, Tiling, lanes_left, rows_left
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -55,11 +55,11 @@ def _packing(operand: Operand, loop: UOp) -> float:
 
 
 def _beyond(tiling: Tiling, loop: UOp, block: int) -> float:
-  """What is computed for nothing where threads share a loop over panels, so that the last one is as wide as the others
-  unless it is in a block; or over tiles, of which the last one then has as many rows."""
+  """The part that is computed for nothing where threads share a loop over panels, so that the last one is as wide as
+  the others unless it is in a block; or over tiles, of which the last one then has as many rows."""
   if loop.arg[0] == tiling.lane_loop.arg[0] and block == 1:
     size = int(tiling.lane_loop.src[0].vmax)
-    return -size % tiling.lanes / size
+    return (tiling.lanes - lanes_left(size, tiling.lanes)) / size
   if loop.arg[0] == tiling.row_loop.arg[0]:
     size = int(tiling.row_loop.src[0].vmax)
     return -size % tiling.rows / size if rows_left(size, tiling.rows) else 0.0

@@ -14,7 +14,7 @@ from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
-from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
+from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, lanes_left, row_by_row
 from tiny_codegen.turn import LEAST
 from tiny_codegen.vectorize import WIDE
 from tiny_uop import UOp
@@ -151,13 +151,11 @@ class Plan(Shape):
 
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
-    whole, last = divmod(int(self.lane_loop.src[0].vmax), self.lanes)
-    vectors = self.vectors
-    while last and vectors % 2 == 0 and vectors // 2 * self.width >= last:
-      vectors //= 2
-    return self.lanes * (
-      whole + (self._step(vectors, self.rows) / self._step(self.vectors, self.rows) if last else 0.0)
-    )
+    size = int(self.lane_loop.src[0].vmax)
+    whole, last = divmod(size, self.lanes)
+    vectors = -(-lanes_left(size, self.lanes) // self.width)
+    narrow = self._step(vectors, self.rows) / self._step(self.vectors, self.rows) if last else 0.0
+    return self.lanes * (whole + narrow)
 
   def _computed_rows(self) -> float:
     """Of all tiles, as many as take as long: the last one may be smaller, and its rows dearer."""

@@ -55,9 +55,11 @@ WHOLE = 3 / 8
 SAME_SETS = 512
 # steps of a sum in which the lanes of another one can be asked for, which are read from where they are
 AHEAD = 64
-# of what is packed for each row of tiles: the part of its time that is left where the steps of the sum before ask for
-# it, which there have to be so many of, and so much room for in the second level
-ASKED, LEAST_STEPS, ROOM = 0.2, 32, 7 / 8
+# of packing a window: the part of memory's time that is left where the steps of the sum before ask for it
+ASKED = 0.2
+# steps of a sum that are worth the few instructions which find out what to ask for; and of the second level, what there
+# has to be room in for what is packed, its source, the next of it, and what else is read
+LEAST_STEPS, ROOM = 32, 7 / 8
 # passes over several panels, or images, at a time, at least, so that threads have something to share
 SHARED_PASSES, SHARED_IMAGES = 8, 4
 # of what does not stay in a cache: each cache line of a piece, and each line that is read again and again in order

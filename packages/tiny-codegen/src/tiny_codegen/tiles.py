@@ -10,6 +10,8 @@ from tiny_uop.records import dataclass
 
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
+# of a vector: those of 128 bits that are left over take as long as fewer
+LEAST_LANES = 4
 # rows that would be computed for nothing are worth code of their own if they are one in so many
 LEFT_OVER = 28
 
@@ -78,6 +80,15 @@ def blocks(loop: UOp, amount: int) -> int:
 
 def divides(loop: UOp, amount: int) -> bool:
   return int(loop.src[0].vmax) % amount == 0
+
+
+def lanes_left(size: int, lanes: int) -> int:
+  """The lanes of the last panel of a loop: fewer than of the others, where half of theirs or more would be computed for
+  nothing (see `peel`)."""
+  left = size % lanes
+  while left and lanes % 2 == 0 and lanes // 2 >= max(left, LEAST_LANES):
+    lanes //= 2
+  return lanes
 
 
 def rows_left(size: int, rows: int) -> int:

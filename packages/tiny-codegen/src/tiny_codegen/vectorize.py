@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from tiny_codegen.dot_product import WORD
 from tiny_codegen.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
+from tiny_codegen.unroll import WRITTEN_OUT
 from tiny_codegen.words import Neighbours
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
 WIDE = 8  # lanes from which on two vectors with every second element in them are better than as many elements
-REPLACED = frozenset({AxisType.UPCAST, AxisType.UNROLL})  # loops that are written out later
 TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
 
 
@@ -188,25 +188,25 @@ class Lanes:
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
     same = all(self.axis not in s.ranges for s in u.src[1:])
     if self.count >= WIDE and stride(offset, self.axis) == 2 and same and self._known_later(place.src[2:]):
-      return self._every_second(u, pointer, alternative)
+      return self._every_second(u, pointer)
     return UOp(
       Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)])
     )
 
   def _known_later(self, gates: Sequence[UOp]) -> bool:
     """Whether gates are constants once all is written out."""
-    return all(r is self.axis or kind(r) in REPLACED for gate in gates for r in gate.ranges)
+    return all(r is self.axis or kind(r) in WRITTEN_OUT for gate in gates for r in gate.ranges)
 
-  def _every_second(self, u: UOp, pointer: UOp, alternative: UOp | None) -> UOp:
+  def _every_second(self, u: UOp, pointer: UOp) -> UOp:
     """Lanes two elements apart: of two vectors, of which the second ends with the last lane. An element between two
     lanes is there if both are."""
     place, count = u.src[0], self.count
     first, half, vectors = self._lane(place.src[1], 0), (count + 1) // 2, []
+    other = self._vector(u.src[1]) if len(u.src) > 1 else None
     for start in (0, count - 1):
       gates = [UOp(Ops.VECTORIZE, dtypes.bool.vec(count), tuple([
         self._lane(gate, element // 2) & self._lane(gate, (element + 1) // 2) for element in range(start, start + count)
       ])) for gate in place.src[2:]]  # fmt: skip
-      other = None if alternative is None else self._vector(alternative)
       vectors.append(pointer.index(simplify(first + start), *gates).load(other, u.dtype.vec(count)))
     low, high = vectors
     lanes = [low.extract(2 * lane) for lane in range(half)]

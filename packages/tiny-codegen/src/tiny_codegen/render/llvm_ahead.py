@@ -20,13 +20,10 @@ from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_prefetch import prefetch
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import value_type
+from tiny_codegen.tile_figures import LEAST_STEPS, ROOM
 from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
-LEAST_STEPS = 32
-"""Steps of a sum that are worth the few instructions which find out what to ask for."""
-ROOM = 7 / 8
-"""Of the second level, what there has to be room in for the panel, its source, the next one, and what else is read."""
 SELDOM = 16
 """Steps for a line: where there are more, packing takes hardly any time, and asking would take some of every step."""
 MOST_ROWS = 8
