@@ -52,7 +52,8 @@ def pieces(kernel: UOp) -> dict[UOp, tuple[Piece, ...]]:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_all_of_the_next_panel_is_asked_for_once(packed: bool) -> None:
-  outputs, length, size = 16, 64, 4096
+  tiles, length, size = 4, 64, 4096
+  outputs = ROWS * (tiles + packed)  # the first one packs
   ((_, found),) = pieces(product(outputs=outputs, length=length, size=size, packed=packed)).items()
   (piece,) = found
   assert piece.step * piece.every == piece.step * 4, "four tiles share the one column of lines of a panel"
@@ -60,7 +61,7 @@ def test_all_of_the_next_panel_is_asked_for_once(packed: bool) -> None:
   image, tile, panel = loops
   for at_image, at_panel in ((0, 0), (1, 3)):
     lines = []
-    for at_tile in range(outputs // ROWS):
+    for at_tile in range(tiles):
       start = evaluate(piece.start, {image: at_image, panel: at_panel, tile: at_tile})
       assert isinstance(start, int)
       lines += [start + row * piece.step for row in range(length // piece.every)]
@@ -188,7 +189,7 @@ def test_what_is_put_together_from_two_vectors_is_asked_for() -> None:
 
 def test_steps_that_are_written_out_ask_for_as_many_rows() -> None:
   """Also where several panels are packed together: all of the next ones, once."""
-  outputs, length, size, panels, steps = 16, 64, 4096, 2, 4
+  outputs, length, size, panels, steps = 20, 64, 4096, 2, 4  # in five tiles, of which the first packs
   kernel = product(outputs=outputs, length=length, size=size)
   written = [Opt(OptOps.UNROLL, 3, steps), Opt(OptOps.SPLIT, 2, panels), Opt(OptOps.SWAP, 7, 1)]
   opts = (*kernel.arg.opts[:-1], *written, Opt(OptOps.STAGE, 1, (7, 3, 6)))

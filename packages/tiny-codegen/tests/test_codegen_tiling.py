@@ -183,9 +183,11 @@ def places(images: int, inputs: int, outputs: int, size: int) -> UOp:
 
 
 def test_pixels_are_read_where_they_are() -> None:
-  """Unless those of all channels are in the same sets of a cache. Threads share images: their panels are neighbours."""
-  assert tiled(places(8, 512, 256, 28 * 28)).lanes_from is Lanes.DIRECT
-  assert tiled(places(8, 512, 256, 32 * 32)).lanes_from is not Lanes.DIRECT
+  """If they stay in the first cache level, and unless those of all channels are in the same sets of it. Threads share
+  images: their panels are neighbours."""
+  assert tiled(places(8, 128, 32, 28 * 28)).lanes_from is Lanes.DIRECT
+  assert tiled(places(8, 128, 32, 32 * 32)).lanes_from is not Lanes.DIRECT
+  assert tiled(places(8, 512, 256, 28 * 28)).lanes_from is Lanes.PANEL
   for images, shared in ((8, 0), (1, 2)):
     root = places(images, 512, 256, 28 * 28)
     (thread,) = [o for o in choose_opts(root, AVX512) if o.op is OptOps.THREAD]

@@ -112,6 +112,28 @@ def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
   return done[root]
 
 
+def own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
+  """Near memory that each iteration of the loop fills and reads: the copy for the last block has memory of its own.
+
+  Memory that the loop as a whole fills is not: there an AFTER is outside the loop.
+  """
+  filled: dict[UOp, None] = {}
+  for u in root.toposort:
+    if u.op is Ops.AFTER and loop in u.ranges and u.src[0].op is Ops.ALLOC:
+      filled[u.src[0]] = None
+  first = next_alloc_id(root)
+  return {memory: memory.replace(arg=first + place) for place, memory in enumerate(filled)}
+
+
+def with_memory(body: UOp, loop: UOp, memory: dict[UOp, UOp]) -> UOp:
+  """The body of a loop with other near memory in what its iterations have for themselves. What is computed once for
+  all of them may use the same memory before, and stays as it is."""
+  done: dict[UOp, UOp] = {}
+  for u in body.toposort:
+    done[u] = u.with_src(tuple([memory.get(s, done[s]) for s in u.src])) if loop in u.ranges else u
+  return done[body]
+
+
 def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
   """Substitute values for loops, and simplify what changed."""
   loops = frozenset(changes)

@@ -13,12 +13,13 @@ from tiny_codegen.loops import (
   clauses,
   extent,
   kind,
-  next_alloc_id,
   next_loop_id,
   number,
+  own_memory,
   stride,
   substitute_simplified,
   terms,
+  with_memory,
 )
 from tiny_codegen.matrix_product import MatrixProduct
 from tiny_codegen.reduce import identity
@@ -92,7 +93,7 @@ def _starts_at_once(gate: UOp, loop: UOp) -> bool:
 def _shares(root: UOp, loop: UOp) -> bool:
   """Whether iterations read places of their own in near memory that is filled for all of them. Where there is no last
   block its place would be outside of that memory, and loads are made before it is known that there is none."""
-  own = _own_memory(root, loop)
+  own = own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.INDEX and loop in u.src[1].ranges:
       memory = _memory(u)
@@ -112,17 +113,33 @@ def _memory(access: UOp) -> UOp:
 def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
   """Whether iterations in which the gate does not hold have no effect at all, so that they can be left out. What one
   has in near memory is for itself."""
-  own = _own_memory(root, loop)
+  own = own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.END and loop in u.src[1:]:
       effects = [s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges and _memory(s) not in own]
-      if any(len(s.src[0].src) < 3 or gate not in clauses(s.src[0].src[2]) for s in effects):
+      if any(len(s.src[0].src) < 3 or not _among(gate, s.src[0].src[2], loop) for s in effects):
         return False
     elif u.op is Ops.REDUCE and loop in u.src[1:]:
       condition, otherwise = _choice(u.src[0])
-      if gate not in clauses(condition) or otherwise is not identity(u.arg[0], u.dtype):
+      if not _among(gate, condition, loop) or otherwise is not identity(u.arg[0], u.dtype):
         return False
   return True
+
+
+def _among(gate: UOp, condition: UOp, loop: UOp) -> bool:
+  """Whether a condition holds only where the gate does, or the same one of other lanes."""
+  return any(_alike(gate, clause, loop) for clause in clauses(condition))
+
+
+def _alike(gate: UOp, other: UOp, loop: UOp) -> bool:
+  """Whether two gates say the same of an iteration of a loop, if perhaps of lanes of their own."""
+  if gate is other:
+    return True
+  block = stride(gate.src[0], loop)
+  if other.op is not Ops.CMPLT or other.src[1] is not gate.src[1] or block is None:
+    return False
+  alike = stride(other.src[0], loop) == block
+  return alike and _parts(other.src[0], loop, block)[0] is _parts(gate.src[0], loop, block)[0]
 
 
 def _choice(value: UOp) -> tuple[UOp, UOp]:
@@ -164,11 +181,7 @@ def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
 def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
   block = stride(gates[0].src[0], loop) or 1
   start, _ = _parts(gates[0].src[0], loop, block)
-  same = [
-    g
-    for g in gates
-    if g.src[1] is gates[0].src[1] and stride(g.src[0], loop) == block and _parts(g.src[0], loop, block)[0] is start
-  ]
+  same = [g for g in gates if _alike(gates[0], g, loop)]
   whole = simplify((gates[0].src[1] - start) // block)
   last_loops: tuple[UOp, ...] = ()
   fresh, guarded = next_loop_id(root), _guarded(root, loop, gates[0])
@@ -183,7 +196,7 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
   # a loop of one block is none
   main = number(0) if whole.op is Ops.CONST and whole.arg == 1 else UOp.range(whole, loop.arg[0], kind(loop))
   open_gates = dict.fromkeys(same, TRUE)
-  memory = _own_memory(root, loop)
+  memory = own_memory(root, loop)
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
@@ -191,28 +204,31 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
       body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
       loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
       inside = substitute_simplified(body.substitute(open_gates), {loop: main})
-      narrow = _narrow(gates[0], loop, last_value, fresh + 1) if guarded else {}
+      narrow = _narrow(same, loop, last_value, fresh + 1) if guarded else {}
       others = tuple([narrow.get(r, r) for r in others])
       last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
       if main.op is not Ops.RANGE:
-        last = _own_sums(last, fresh + 2)
+        last = _own_sums(last, fresh + 1 + len(narrow))
       new = _both(new, inside, loops, last, (*others, *last_loops))
     done[u] = new
   return done[root]
 
 
-def _narrow(gate: UOp, loop: UOp, last: UOp, name: int) -> dict[UOp, UOp]:
-  """A shorter loop over lanes for the last block, where half of them or more are beyond the end; or over rows."""
+def _narrow(gates: list[UOp], loop: UOp, last: UOp, first: int) -> dict[UOp, UOp]:
+  """Shorter loops over lanes for the last block, where half of them or more are beyond the end; or over rows."""
+  sizes = [size for gate in gates if (size := _narrower(gate, loop, last)) is not None]
+  return {r: UOp.range(size, first + n, kind(r)) for n, (r, size) in enumerate(dict(sizes).items())}
+
+
+def _narrower(gate: UOp, loop: UOp, last: UOp) -> tuple[UOp, int] | None:
   lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
   inside = lanes or [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
   left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(inside, number(0))}))
   if len(inside) != 1 or left.op is not Ops.CONST or stride(gate.src[0], inside[0]) != 1:
-    return {}
-  if not lanes:
-    return {inside[0]: UOp.range(left.arg, name, AxisType.UPCAST)}
-  whole = extent(lanes[0]) or 1
-  size = lanes_left(left.arg, whole)
-  return {lanes[0]: UOp.range(size, name, kind(lanes[0]))} if size < whole else {}
+    return None
+  whole = extent(inside[0]) or 1
+  size = lanes_left(left.arg, whole) if lanes else int(left.arg)
+  return (inside[0], size) if size < whole else None
 
 
 def _own_sums(body: UOp, first: int) -> UOp:
@@ -221,28 +237,6 @@ def _own_sums(body: UOp, first: int) -> UOp:
   sums = {r: None for u in body.walk(lambda u: u.op is not Ops.AFTER) if u.op is Ops.REDUCE for r in u.src[1:]}
   own = {r: r.replace(arg=(first + place, kind(r))) for place, r in enumerate(sums) if kind(r) is AxisType.REDUCE}
   return body.substitute(own)
-
-
-def _own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
-  """Near memory that each iteration of the loop fills and reads: the copy for the last block has memory of its own.
-
-  Memory that the loop as a whole fills is not: there an AFTER is outside the loop.
-  """
-  filled: dict[UOp, None] = {}
-  for u in root.toposort:
-    if u.op is Ops.AFTER and loop in u.ranges and u.src[0].op is Ops.ALLOC:
-      filled[u.src[0]] = None
-  first = next_alloc_id(root)
-  return {memory: memory.replace(arg=first + place) for place, memory in enumerate(filled)}
-
-
-def with_memory(body: UOp, loop: UOp, memory: dict[UOp, UOp]) -> UOp:
-  """The body of a loop with other near memory in what its iterations have for themselves. What is computed once for
-  all of them may use the same memory before, and stays as it is."""
-  done: dict[UOp, UOp] = {}
-  for u in body.toposort:
-    done[u] = u.with_src(tuple([memory.get(s, done[s]) for s in u.src])) if loop in u.ranges else u
-  return done[body]
 
 
 def _both(closer: UOp, inside: UOp, loops: tuple[UOp, ...], last: UOp, others: tuple[UOp, ...]) -> UOp:

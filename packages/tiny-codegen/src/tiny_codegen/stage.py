@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.filling import filled, is_fill, shared_fill
+from tiny_codegen.first_tile import pack_in_first_tile
 from tiny_codegen.load_gates import gate_loads, stored_gates, without_gate
 from tiny_codegen.loops import (
   in_order,
@@ -106,18 +107,21 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
   gates = () if capabilities.has_local else tuple(stored_gates(root))
   tiles: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
+  staged: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
+      value = new.src[0]
       tile = _tile_of(new, loop_id, capabilities, gates)
       if (same := tile.canonical()) not in tiles:
         tiles[same] = tile.fill(alloc_id, capabilities, threads)
         loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
       new = tile.read(tiles[same])
+      staged[new] = value
     elif threads and is_fill(new):
       new = shared_fill(new, threads)
     done[u] = new
-  return done[root]
+  return done[root] if capabilities.has_local else pack_in_first_tile(done[root], staged)
 
 
 @lru_cache(maxsize=8)

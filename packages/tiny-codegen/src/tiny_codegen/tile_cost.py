@@ -62,10 +62,11 @@ class Plan(Shape):
       return [every if lanes_from is Lanes.WHOLE else 1]
     if not divides(self.lane_loop, self.lanes):
       return []  # `peel` leaves gates in such loops
+    row = self.lanes * self.lanes_of.value.dtype.itemsize
     shared = self.c.outputs / (int(self.lane_loop.src[0].vmax) * int(self.row_loop.src[0].vmax))
     return [
       n
-      for n in range(2, every // 2 + 1)
+      for n in range(2, min(every // 2, figures.SEVERAL // row) + 1)
       if every % n == 0
       and n * self.panel <= self.target.caches.second * figures.WHOLE
       and every // n * shared >= figures.SHARED_PASSES
@@ -133,7 +134,7 @@ class Plan(Shape):
     if crowded or self.c.length < figures.AHEAD:
       return each * (beyond if self.panel > near else spread)
     if 2 * self.panel > near:  # what lies far apart shares sets with all else, so that some of it is pushed out
-      out = 1.0 if self.panel > near else self._waits()
+      out = figures.FAR_APART if self.panel > near else self._waits()
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
     return each * self._outside(2 * self.panel)
 
@@ -199,7 +200,9 @@ class Plan(Shape):
           2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / figures.CACHE_LINE * figures.LINE
         )
       together = PANELS if rows_from is Rows.BLOCK else panels
-      cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together)
+      # in the steps of a sum, memory's time passes unnoticed
+      waiting = figures.FIRST_TILE if self._first_tile_packs(lanes_from) else 1.0
+      cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together) * waiting
       near += self.panel * together
     if rows_from in (Rows.WINDOW, Rows.IMAGE):
       overlap = self._overlap()

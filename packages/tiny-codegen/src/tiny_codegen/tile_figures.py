@@ -22,6 +22,8 @@ FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
 FILLING = 128.0
 # what lines that are scattered over the second level cost a core that waits for them
 WAITED = 0.3
+# how many times as long its lines take that are far apart, each in a page of its own
+FAR_APART = 2.0
 # and what comes from it of panels that fill most of it, and of those that do not fit as a whole
 JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
 # an operand of this share of the second cache level is there anyway
@@ -51,12 +53,16 @@ SECOND = 1.1
 TOGETHER, PAIR = 4 / 9, 2 / 3
 # of the second level, what all panels together may take to stay there
 WHOLE = 3 / 8
+# bytes of a row of panels that are packed together, at most: longer pieces take no less time, and are farther away
+SEVERAL = 2048
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
 # steps of a sum in which the lanes of another one can be asked for, which are read from where they are
 AHEAD = 64
 # of packing a window: the part of memory's time that is left where the steps of the sum before ask for it
 ASKED = 0.2
+# of packing a panel: the same where the first tile does it, in the steps of its sum
+FIRST_TILE = 0.1
 # steps of a sum that are worth the few instructions which find out what to ask for; and of the second level, what there
 # has to be room in for what is packed, its source, the next of it, and what else is read
 LEAST_STEPS, ROOM = 32, 7 / 8

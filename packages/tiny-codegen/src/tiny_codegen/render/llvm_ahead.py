@@ -110,6 +110,8 @@ def panels_ahead(
   for loop, around, loads in _sums(linear):
     memories = Counter([memory for u in loads if (memory := near_of(u.src[0])) is not None])
     packed = [(fillings[memory], near[memory], reads) for memory, reads in memories.items() if memory in fillings]
+    # a sum that packs on its way has nothing to ask for: see `first_tile`
+    packed = [found for found in packed if loop not in found[0].own]
     as_it_is = [(read, read.nbytes, 1) for read in _read_as_it_is(loads, (*around, loop), large)]
     for filling, nbytes, reads in (*packed, *as_it_is):
       if around[: len(filling.around)] == filling.around:
@@ -252,7 +254,7 @@ def _pieces(filling: _Filling, inside: tuple[UOp, ...], reads: int) -> tuple[UOp
   tiles, walk = inside[: len(inside) - len(sums)], _walk(filling, sums, reads)
   if (
     walk is None
-    or walk.rows * math.prod(map(_most, sums)) < LEAST_STEPS
+    or walk.rows * len(_rows(filling, walk.along)) * math.prod(map(_most, sums)) < LEAST_STEPS
     or not all(map(_extent, tiles))
     or not _same_integers(filling, inside)
   ):
@@ -325,14 +327,7 @@ def _same_integers(filling: _Filling, loops: tuple[UOp, ...]) -> bool:
 
 def _lines(filling: _Filling, walk: _Walk) -> list[int]:
   """A byte of each cache line that one iteration of the sum walks over, from where the filling begins."""
-  itemsize = filling.itemsize
-  spans = sorted(itertools.chain(*[load.spans(walk.along, itemsize) for load in filling.loads]))
-  pieces: list[list[int]] = []
-  for first, behind in spans:
-    if pieces and first <= pieces[-1][1] + LINE // 2:
-      pieces[-1][1] = max(pieces[-1][1], behind)
-    else:
-      pieces.append([first, behind])
+  itemsize, pieces = filling.itemsize, _rows(filling, walk.along)
   # a piece that may begin anywhere in a line can end in one more
   starts = [first for first, _ in pieces] + [itemsize * step for step in _steps(filling, walk.along)]
   whole = all(start % LINE == 0 for start in starts)
@@ -342,6 +337,17 @@ def _lines(filling: _Filling, walk: _Walk) -> list[int]:
   lines = [byte + last for first, behind in pieces for byte in range(first, behind + more, LINE)]
   row = itemsize * walk.step // walk.rows
   return [line + row * n for n in range(walk.rows if row >= LINE else 1) for line in lines]
+
+
+def _rows(filling: _Filling, along: UOp) -> list[list[int]]:
+  """The first byte, and the one behind, of each piece of memory that one iteration of a loop that packs reads."""
+  pieces: list[list[int]] = []
+  for first, behind in sorted(itertools.chain(*[load.spans(along, filling.itemsize) for load in filling.loads])):
+    if pieces and first <= pieces[-1][1] + LINE // 2:
+      pieces[-1][1] = max(pieces[-1][1], behind)
+    else:
+      pieces.append([first, behind])
+  return pieces
 
 
 def _steps(filling: _Filling, along: UOp) -> Iterator[int]:
