@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,3 +123,25 @@ def test_the_estimate_knows(columns: bool, outputs: int) -> None:
         assert (True in packing(root, opts)) == plan._first_tile_packs(tiling.lanes_from), tiling
         asked += 1
   assert asked
+
+
+@pytest.mark.parametrize(
+  ("outputs", "twice", "once"), [(24, 3, 2), (21, 3, 1), (15, 2, 1), (12, 1, 2), (9, 1, 1), (6, 0, 2)]
+)
+def test_a_narrow_panel_has_tiles_of_twice_the_rows(outputs: int, twice: int, once: int, run_kernel: Any) -> None:
+  """But for the last one or two, in a quarter of the lanes of other panels."""
+  size, images = 2 * LANES + 4, 2
+  root, opts = product(images, outputs, size=size), tiles(outputs, size)[:-1]
+  seen: dict[str, UOp] = {}
+  run_passes(root, PassContext(TARGET.capabilities, opts), observe=lambda p, root: seen.update({p.name: root}))
+  found: dict[int, int] = {}
+  for end in [u for u in seen["peel"].toposort if u.op is Ops.END]:
+    loops = {kind: [r.src[0].arg for r in end.src[1:] if r.arg[1] is kind] for kind in AxisType}
+    if loops[AxisType.VECTOR] == [LANES // 4]:
+      rows = math.prod(loops[AxisType.UPCAST])
+      found[rows] = found.get(rows, 0) + math.prod(loops[AxisType.LOOP]) // images
+  assert found == {rows: count for rows, count in ((2 * ROWS, twice), (ROWS, once)) if count}
+  x, weight = data(images, 8, size), data(outputs, 8, seed=1)
+  with Context(SPEC=2):
+    (out,) = run_kernel(root, [garbage(images, outputs, size), x, weight], opts)[:1]
+  np.testing.assert_allclose(out, weight @ x, rtol=1e-5, atol=1e-5)

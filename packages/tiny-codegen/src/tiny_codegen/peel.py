@@ -22,6 +22,7 @@ from tiny_codegen.loops import (
   with_memory,
 )
 from tiny_codegen.matrix_product import MatrixProduct
+from tiny_codegen.paired import in_pairs
 from tiny_codegen.reduce import identity
 from tiny_codegen.separate import separate
 from tiny_codegen.tiles import lanes_left, rows_left
@@ -43,7 +44,7 @@ def peel(root: UOp, rows: bool = False) -> UOp:
       return root
     loop, gates = found
     # the two copies of what is inside get loops of their own, which may then be peeled differently
-    root = separate(_peel(root, loop, gates))
+    root = separate(_peel(root, loop, gates, rows))
   return root
 
 
@@ -178,7 +179,7 @@ def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
   return simplify(start), simplify(lanes)
 
 
-def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
+def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
   block = stride(gates[0].src[0], loop) or 1
   start, _ = _parts(gates[0].src[0], loop, block)
   same = [g for g in gates if _alike(gates[0], g, loop)]
@@ -207,9 +208,13 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp]) -> UOp:
       narrow = _narrow(same, loop, last_value, fresh + 1) if guarded else {}
       others = tuple([narrow.get(r, r) for r in others])
       last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
+      free = fresh + 1 + len(narrow)
       if main.op is not Ops.RANGE:
-        last = _own_sums(last, fresh + 1 + len(narrow))
-      new = _both(new, inside, loops, last, (*others, *last_loops))
+        last = _own_sums(last, free)
+      others = (*others, *last_loops)
+      times = min([(extent(old) or 0) // (extent(r) or 1) for old, r in narrow.items()], default=1)
+      ended = in_pairs(last, others, times if rows else 1, max(fresh, next_loop_id(last))) if u.op is Ops.END else last
+      new = _both(new, inside, loops, ended, others)
     done[u] = new
   return done[root]
 
@@ -240,9 +245,10 @@ def _own_sums(body: UOp, first: int) -> UOp:
 
 
 def _both(closer: UOp, inside: UOp, loops: tuple[UOp, ...], last: UOp, others: tuple[UOp, ...]) -> UOp:
+  """The whole blocks and the last one, which of an END has been ended."""
   none = any(extent(r) == 0 for r in loops)
   if closer.op is Ops.END:
-    return last.end(*others) if none else UOp.group(inside.end(*loops), last.end(*others))
+    return last if none else UOp.group(inside.end(*loops), last)
   op = closer.arg[0]
   rest = last.reduce(op, *others)
   return rest if none else inside.reduce(op, *loops).alu(op, rest)

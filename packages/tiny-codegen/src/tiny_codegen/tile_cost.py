@@ -14,7 +14,18 @@ from tiny_codegen.contraction import Contraction, Operand
 from tiny_codegen.loops import extent, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
-from tiny_codegen.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, lanes_left, row_by_row
+from tiny_codegen.tiles import (
+  PANELS,
+  ROW_BLOCKS,
+  Lanes,
+  Rows,
+  Tiling,
+  blocks,
+  divides,
+  lanes_left,
+  row_by_row,
+  rows_of_last,
+)
 from tiny_codegen.turn import LEAST
 from tiny_codegen.vectorize import WIDE
 from tiny_uop import UOp
@@ -154,9 +165,10 @@ class Plan(Shape):
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
     size = int(self.lane_loop.src[0].vmax)
     whole, last = divmod(size, self.lanes)
-    vectors = -(-lanes_left(size, self.lanes) // self.width)
-    narrow = self._step(vectors, self.rows) / self._step(self.vectors, self.rows) if last else 0.0
-    return self.lanes * (whole + narrow)
+    left = lanes_left(size, self.lanes)
+    rows = rows_of_last(self.rows, self.lanes // left) if last else self.rows
+    narrow = self._step(-(-left // self.width), rows) * self.rows / rows / self._step(self.vectors, self.rows)
+    return self.lanes * (whole + (narrow if last else 0.0))
 
   def _computed_rows(self) -> float:
     """Of all tiles, as many as take as long: the last one may be smaller, and its rows dearer."""

@@ -14,6 +14,8 @@ PANELS, ROW_BLOCKS = 4, 8
 LEAST_LANES = 4
 # rows that would be computed for nothing are worth code of their own if they are one in so many
 LEFT_OVER = 28
+# a last panel that is so many times narrower than others has tiles of twice as many rows, but no more than these
+NARROW, MOST_ROWS = 4, 14
 
 
 class Lanes(Enum):
@@ -96,3 +98,8 @@ def rows_left(size: int, rows: int) -> int:
   it is as large as the others, of which some rows may be computed for nothing."""
   left = size % rows
   return left if left and (rows - left) * LEFT_OVER >= size > rows else 0
+
+
+def rows_of_last(rows: int, narrower: int) -> int:
+  """The rows of register tiles of a last panel that is so many times narrower than others (see `paired`)."""
+  return 2 * rows if narrower >= NARROW and rows > 0 and 2 * rows <= MOST_ROWS else rows

@@ -1,0 +1,40 @@
+"""Narrow panels have register tiles of twice as many rows.
+
+In a last panel of one vector where the others have four, a tile has a quarter of the accumulators, each of which has to
+wait for itself. So tiles are taken two at a time there, but for the last one or two.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tiny_codegen.loops import extent, kind, number, own_memory, substitute_simplified
+from tiny_codegen.tiles import rows_of_last
+from tiny_uop import AxisType, Ops, UOp
+
+
+def in_pairs(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UOp:
+  """The END of `loops` over the body of a panel that is so many times narrower than others. `fresh`: the first free
+  number of a loop."""
+  rows = math.prod(extent(r) or 0 for r in loops if kind(r) is AxisType.UPCAST)
+  tiles = next((r for r in loops if _is_over_tiles(body, r)), None)
+  if tiles is None or rows_of_last(rows, narrower) == rows:
+    return body.end(*loops)
+  count = extent(tiles) or 0
+  pairs = (count - 1) // 2
+  pair, upper = UOp.range(pairs, fresh, AxisType.LOOP), UOp.range(2, fresh + 1, AxisType.UPCAST)
+  left = UOp.range(count - 2 * pairs, fresh + 2, AxisType.LOOP) if count % 2 == 0 else number(0)
+  both = substitute_simplified(body, {tiles: pair * 2 + upper})
+  one = substitute_simplified(body, {tiles: left + 2 * pairs})
+  others = tuple([r for r in loops if r is not tiles])
+  return UOp.group(both.end(*others, pair, upper), one.end(*others, *[left] * (left.op is Ops.RANGE)))
+
+
+def _is_over_tiles(body: UOp, loop: UOp) -> bool:
+  """Whether a loop goes over register tiles of one panel: it moves no lanes, and fills no memory."""
+  if kind(loop) is not AxisType.LOOP or (extent(loop) or 0) < 3 or own_memory(body, loop):
+    return False
+  reads = [u for u in body.walk(lambda u: u.op is not Ops.AFTER) if u.op is Ops.LOAD]
+  lanes = [u for u in reads if any(kind(r) is AxisType.VECTOR for r in u.ranges)]
+  sums = any(u.op is Ops.REDUCE for u in body.walk(lambda u: u.op is not Ops.AFTER))
+  return sums and bool(lanes) and not any(loop in u.ranges for u in lanes)
