@@ -17,7 +17,7 @@ from dataclasses import replace
 from tiny_codegen.loops import stride, terms
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_prefetch import prefetch
+from tiny_codegen.render.llvm_prefetch import joined, prefetch
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import value_type
 from tiny_codegen.tile_figures import LEAST_STEPS, ROOM
@@ -110,12 +110,13 @@ def panels_ahead(
   for loop, around, loads in _sums(linear):
     memories = Counter([memory for u in loads if (memory := near_of(u.src[0])) is not None])
     packed = [(fillings[memory], near[memory], reads) for memory, reads in memories.items() if memory in fillings]
-    # a sum that packs on its way has nothing to ask for: see `first_tile`
     packed = [found for found in packed if loop not in found[0].own]
     as_it_is = [(read, read.nbytes, 1) for read in _read_as_it_is(loads, (*around, loop), large)]
     for filling, nbytes, reads in (*packed, *as_it_is):
       if around[: len(filling.around)] == filling.around:
-        if sum(near.values()) + 2 * nbytes + direct <= caches.second * ROOM:
+        # what a sum has packed on its way is not needed any longer when the next is asked for: see `first_tile`
+        copies = 1 if filling.memory in near and _has_sum(filling) else 2
+        if sum(near.values()) + copies * nbytes + direct <= caches.second * ROOM:
           at, pieces = _pieces(filling, (*around[len(filling.around) :], loop), reads)
           if pieces and at not in found:
             found[at] = filling.memory, pieces
@@ -160,6 +161,10 @@ def _fillings(linear: Sequence[UOp], large: set[int]) -> dict[UOp, _Filling]:
           elif first is not None and own[:1] == first.own[:1] and load.rest == first.loads[0].rest:
             found[memory] = replace(first, loads=(*first.loads, load))
   return found
+
+
+def _has_sum(filling: _Filling) -> bool:
+  return any(r.arg[1] is AxisType.REDUCE for r in filling.own)
 
 
 def _moved(value: UOp) -> list[UOp]:
@@ -339,15 +344,9 @@ def _lines(filling: _Filling, walk: _Walk) -> list[int]:
   return [line + row * n for n in range(walk.rows if row >= LINE else 1) for line in lines]
 
 
-def _rows(filling: _Filling, along: UOp) -> list[list[int]]:
+def _rows(filling: _Filling, along: UOp) -> list[tuple[int, int]]:
   """The first byte, and the one behind, of each piece of memory that one iteration of a loop that packs reads."""
-  pieces: list[list[int]] = []
-  for first, behind in sorted(itertools.chain(*[load.spans(along, filling.itemsize) for load in filling.loads])):
-    if pieces and first <= pieces[-1][1] + LINE // 2:
-      pieces[-1][1] = max(pieces[-1][1], behind)
-    else:
-      pieces.append([first, behind])
-  return pieces
+  return joined(itertools.chain(*[load.spans(along, filling.itemsize) for load in filling.loads]))
 
 
 def _steps(filling: _Filling, along: UOp) -> Iterator[int]:

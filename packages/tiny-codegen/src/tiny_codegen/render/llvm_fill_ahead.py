@@ -13,16 +13,16 @@ from tiny_codegen.loops import stride
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_ahead import near_of
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_prefetch import address_of, prefetch, split
+from tiny_codegen.render.llvm_prefetch import address_of, joined, prefetch, split
 from tiny_codegen.render.llvm_streaming import LINE
-from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import AddrSpace, Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 AHEAD = 16
 """Iterations: some hundred cycles."""
 LEAST = 64
 """Iterations of a loop: those at its end ask for what may not be read."""
-MOST_LINES = 8
+MOST_LINES = 12
 """That an iteration asks for."""
 
 
@@ -43,7 +43,8 @@ def fills_ahead(
   large = {p.slot for p in info.params if not p.written and p.size * p.dtype.itemsize > caches.second}
   found = {}
   for loop, body in _innermost(linear):
-    stores = [u for u in body if u.op is Ops.STORE]
+    # accumulators apart: a sum may pack on its way (see `first_tile`)
+    stores = [u for u in body if u.op is Ops.STORE and not _keeps(u)]
     if (
       stores
       and all(near_of(u.src[0]) not in (None, *known) for u in stores)
@@ -61,6 +62,11 @@ def ask_later(body: Function, line: Later) -> None:
   """Ask for a line, in the iteration whose counters its offset is made of."""
   place = body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
   prefetch(body, place, write=False, level=3)
+
+
+def _keeps(store: UOp) -> bool:
+  """Whether something is kept in a register."""
+  return isinstance(store.src[0].dtype, PtrDType) and store.src[0].dtype.space is AddrSpace.REG
 
 
 def _innermost(linear: Sequence[UOp]) -> Iterator[tuple[UOp, Sequence[UOp]]]:
@@ -88,8 +94,9 @@ def _lines(loop: UOp, loads: Sequence[UOp]) -> Iterator[Later]:
     if step is None:
       continue
     assert isinstance(pointer.dtype, PtrDType)
-    first, behind = min(first for first, _ in known), max(behind for _, behind in known)
+    pieces = joined(known)
     far = abs(step) * pointer.dtype.base.itemsize
-    if far >= LINE and far > behind - first:
+    if far >= LINE and far > pieces[-1][1] - pieces[0][0]:
       ahead = AHEAD * step * pointer.dtype.base.itemsize
-      yield from [Later(pointer, offset, ahead + byte) for byte in (*range(first, behind - 1, LINE), behind - 1)]
+      for first, behind in pieces:
+        yield from [Later(pointer, offset, ahead + byte) for byte in (*range(first, behind - 1, LINE), behind - 1)]

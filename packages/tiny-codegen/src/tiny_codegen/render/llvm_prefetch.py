@@ -125,6 +125,16 @@ def _pieces(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield begin, behind
 
 
+def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+  """Spans of bytes as pieces: those that are less than half a cache line apart are one."""
+  pieces: list[tuple[int, int]] = []
+  for first, behind in sorted(spans):
+    if pieces and first <= pieces[-1][1] + LINE // 2:
+      first, behind = pieces[-1][0], max(pieces.pop()[1], behind)
+    pieces.append((first, behind))
+  return pieces
+
+
 def split(offset: UOp) -> tuple[UOp | None, int]:
   """An offset as what varies and a constant, in elements."""
   if offset.op is Ops.CONST:
