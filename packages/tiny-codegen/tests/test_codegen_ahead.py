@@ -125,7 +125,7 @@ def test_what_only_one_tile_reads_is_not_asked_for() -> None:
 
 
 def test_panels_that_fill_the_second_level_get_no_company() -> None:
-  assert asked(product(length=1280, outputs=8, images=1)) == 0
+  assert asked(product(length=2048, outputs=8, images=1)) == 0
   assert asked(product(length=2560, outputs=8, images=1, packed=False)) == 0
 
 

@@ -370,6 +370,8 @@ class Plan(Shape):
       turning = figures.TURNED
       if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % figures.SAME_SETS == 0:
         turning += figures.CROWDED * self.rows.bit_count() / self.rows  # in runs of powers of two
+      else:
+        turning += figures.SHORT / self.rows
       return outputs * turning + self._pieces(outputs, itemsize, max(row_size, figures.NEIGHBOURS))
     return outputs * figures.SCATTER + self._pieces(outputs, itemsize, self.rows)
 

@@ -78,5 +78,6 @@ NEAR = 4  # elements: of a step so small, every line is read
 APART = 0.2
 # cycles of a tile that are none of its sum, with vectors of 512 bits, and less with narrower ones
 TILE = 80.0
-# and of a piece of a turned tile that is stored to lines of the same sets of a cache
-CROWDED = 5.0
+# and of the rows of a turned tile that are stored for a lane; and of each of their pieces, where those of all lanes are
+# in lines of the same sets of a cache
+SHORT, CROWDED = 4.0, 5.0
