@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from codegen_kernels import data, garbage, kernel, loop, over, param
 
-from tiny_codegen import LLVMRenderer, PassContext, cpu_target, run_passes
+from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, build_program, cpu_target, run_passes
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.nearby import opts_of
 from tiny_codegen.render.llvm_ahead import near_of
+from tiny_codegen.render.llvm_fill_ahead import AHEAD, fills_ahead
 from tiny_codegen.tile_cost import Plan
 from tiny_codegen.tiles import Lanes
 from tiny_codegen.tiling import _plans
@@ -145,3 +146,16 @@ def test_a_narrow_panel_has_tiles_of_twice_the_rows(outputs: int, twice: int, on
   with Context(SPEC=2):
     (out,) = run_kernel(root, [garbage(images, outputs, size), x, weight], opts)[:1]
   np.testing.assert_allclose(out, weight @ x, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_packed_on_the_way_is_asked_for_some_steps_before() -> None:
+  """In the sum that packs it, unless it was asked for while the panel before was multiplied."""
+  outputs, length, size = 9, 128, 512
+  root = product(1, outputs, length, size)
+  program = build_program(root, TARGET, tiles(outputs, size))
+  caches = CacheSizes(32 << 10, length * size * 2)  # half of what is packed
+  ((loop, lines),) = fills_ahead(program.src[1].src, program.arg, caches).items()
+  assert loop.arg[1] is AxisType.REDUCE
+  assert {line.byte for line in lines} == {4 * AHEAD * size, 4 * (AHEAD * size + LANES) - 1}
+  near = [near_of(u.src[0]) for u in program.src[1].src if u.op is Ops.STORE]
+  assert fills_ahead(program.src[1].src, program.arg, caches, [m for m in near if m is not None]) == {}
