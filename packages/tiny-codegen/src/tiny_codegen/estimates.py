@@ -6,7 +6,7 @@ import math
 
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.dot_products import steps_of
-from tiny_codegen.loops import number
+from tiny_codegen.loops import memory_of, number
 from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify, sint
 
 COUNTED = GroupOp.ALU - {Ops.WHERE}
@@ -39,7 +39,7 @@ def estimate(linear: UOp) -> tuple[UOp, UOp]:
     elif u.op is Ops.MMA:
       ops = ops + runs * (2 * math.prod(u.arg.dims) // u.arg.threads)
     elif u.op in (Ops.LOAD, Ops.STORE):
-      pointer = _base(u.src[0])
+      pointer = memory_of(u.src[0])
       if isinstance(pointer.dtype, PtrDType) and pointer.dtype.space is AddrSpace.GLOBAL:
         moved = u.dtype.itemsize if u.op is Ops.LOAD else u.src[1].dtype.itemsize
         key = (pointer, u.op)
@@ -80,12 +80,6 @@ def as_index(size: UOp) -> UOp:
       integer = dtypes.is_int(u.dtype)
       done[u] = u.replace(dtype=dtypes.index if integer else u.dtype, src=tuple([done[s] for s in u.src]))
   return simplify(done[size])
-
-
-def _base(place: UOp) -> UOp:
-  while place.op in (Ops.INDEX, Ops.AFTER):
-    place = place.src[0]
-  return place
 
 
 def _values(linear: UOp) -> set[UOp]:

@@ -82,6 +82,13 @@ def stride(offset: UOp, loop: UOp) -> int | None:
   return total
 
 
+def memory_of(place: UOp) -> UOp:
+  """The buffer of an address, the PARAM or ALLOC."""
+  while place.op in (Ops.INDEX, Ops.AFTER):
+    place = place.src[0]
+  return place
+
+
 def meeting_places(root: UOp) -> frozenset[UOp]:
   """The loops in which threads wait for each other or exchange values, so that all of them have to run as often."""
   meeting = [u for u in root.toposort if u.op in (Ops.BARRIER, Ops.SHUFFLE)]

@@ -13,6 +13,7 @@ from tiny_codegen.loops import (
   clauses,
   extent,
   kind,
+  memory_of,
   next_loop_id,
   number,
   own_memory,
@@ -97,18 +98,10 @@ def _shares(root: UOp, loop: UOp) -> bool:
   own = own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.INDEX and loop in u.src[1].ranges:
-      memory = _memory(u)
+      memory = memory_of(u.src[0])
       if memory.op is Ops.ALLOC and memory not in own:
         return True
   return False
-
-
-def _memory(access: UOp) -> UOp:
-  """The buffer of an INDEX or STORE."""
-  place = access.src[0]
-  while place.op in (Ops.INDEX, Ops.AFTER):
-    place = place.src[0]
-  return place
 
 
 def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
@@ -117,7 +110,9 @@ def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
   own = own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.END and loop in u.src[1:]:
-      effects = [s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges and _memory(s) not in own]
+      effects = [
+        s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges and memory_of(s.src[0]) not in own
+      ]
       if any(len(s.src[0].src) < 3 or not _among(gate, s.src[0].src[2], loop) for s in effects):
         return False
     elif u.op is Ops.REDUCE and loop in u.src[1:]:

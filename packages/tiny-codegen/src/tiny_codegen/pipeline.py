@@ -16,7 +16,7 @@ from tiny_codegen.gates import lower_gates
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.index_types import lower_index
 from tiny_codegen.linearise import linearise
-from tiny_codegen.loops import number
+from tiny_codegen.loops import memory_of, number
 from tiny_codegen.matrix_products import lower_matrices
 from tiny_codegen.merge_loops import drop_single, merge_loops
 from tiny_codegen.opts import apply_opts
@@ -335,8 +335,8 @@ def report(program: UOp) -> UOp:
 def program_info(linear: UOp, target: str) -> ProgramInfo:
   """How a program is called: its buffers by slot and its variables by name."""
   nodes = linear.toposort
-  written = {_base(u.src[0]) for u in nodes if u.op is Ops.STORE}
-  read = {_base(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
+  written = {memory_of(u.src[0]) for u in nodes if u.op is Ops.STORE}
+  read = {memory_of(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
   params = []
   for u in sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg)):
     assert isinstance(u.dtype, PtrDType)
@@ -344,12 +344,6 @@ def program_info(linear: UOp, target: str) -> ProgramInfo:
   names = sorted({str(u.arg[0]) for u in nodes if u.op is Ops.VARIABLE})
   name = linear.arg.name if isinstance(linear.arg, KernelInfo) else "kernel"
   return ProgramInfo(name, target, tuple(params), tuple(names))
-
-
-def _base(place: UOp) -> UOp:
-  while place.op in (Ops.INDEX, Ops.AFTER):
-    place = place.src[0]
-  return place
 
 
 def _global_size(linear: UOp) -> UOp:

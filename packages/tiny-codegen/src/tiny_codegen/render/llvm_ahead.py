@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tiny_codegen.loops import stride, terms
+from tiny_codegen.loops import memory_of, stride, terms
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_prefetch import joined, prefetch
@@ -227,10 +227,8 @@ def _summed(linear: Sequence[UOp]) -> set[int]:
 
 def near_of(index: UOp) -> UOp | None:
   """The near memory that is addressed."""
-  pointer = index.src[0]
-  while pointer.op is Ops.AFTER:
-    pointer = pointer.src[0]
-  return pointer if _is_near(pointer) else None
+  memory = memory_of(index)
+  return memory if _is_near(memory) else None
 
 
 def _is_near(u: UOp) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tiny_codegen.loops import memory_of
 from tiny_codegen.matrix_product import MatrixProduct, TileRows
 from tiny_codegen.render.llvm_dot import S8, S32, U8, U32
 from tiny_codegen.render.llvm_function import Function
@@ -55,8 +56,10 @@ class TileRegisters:
     self.registers: dict[UOp, int] = {}
     """Of what has one: a tile that was loaded, the memory of an accumulator, a product that adds to nothing."""
     self.values = {u for u in linear if is_product(u) or isinstance(u.arg, TileRows)}
-    self.memory = {_memory(u.src[0]) for u in linear if u.op is Ops.STORE and is_product(u.src[1]) and _in_register(u)}
-    self.values.update(u for u in linear if u.op is Ops.LOAD and _memory(u.src[0]) in self.memory)
+    self.memory = {
+      memory_of(u.src[0]) for u in linear if u.op is Ops.STORE and is_product(u.src[1]) and _in_register(u)
+    }
+    self.values.update(u for u in linear if u.op is Ops.LOAD and memory_of(u.src[0]) in self.memory)
     if self.values:
       self._give_out(linear)
 
@@ -67,7 +70,7 @@ class TileRegisters:
     """What has the register that an instruction writes or reads first; None for one that has to do with none."""
     while is_product(u) and u.src[2].op is not Ops.CONST:
       u = u.src[2]  # it is added to
-    if u.op in (Ops.LOAD, Ops.STORE) and (memory := _memory(u.src[0])) in self.memory:
+    if u.op in (Ops.LOAD, Ops.STORE) and (memory := memory_of(u.src[0])) in self.memory:
       return memory
     return u if u in self.values else None
 
@@ -119,7 +122,7 @@ class TileRegisters:
       if u in self.registers:
         body.call("llvm.x86.tilezero", "void", _number(self.of(u)))
       body.call(how.name, "void", _number(self.of(u)), *[_number(self.of(s)) for s in u.src[:2]])
-    elif u.op is Ops.STORE and _memory(u.src[0]) in self.memory:
+    elif u.op is Ops.STORE and memory_of(u.src[0]) in self.memory:
       if u.src[1].op is Ops.CONST:
         body.call("llvm.x86.tilezero", "void", _number(self.of(u)))
     elif u.op is Ops.STORE and u.src[1] in self.values:
@@ -144,12 +147,6 @@ def end_tiles(body: Function) -> None:
 
 def _number(register: int) -> tuple[str, str]:
   return "i8", str(register)
-
-
-def _memory(place: UOp) -> UOp:
-  while place.op in (Ops.INDEX, Ops.AFTER):
-    place = place.src[0]
-  return place
 
 
 def _in_register(store: UOp) -> bool:
