@@ -93,11 +93,12 @@ class _Panel:
     first = with_memory(body, self.tiles, own_memory(root, self.tiles))
     first = first.substitute({self.read: self._through(fresh)}).substitute(own)
     first = substitute_simplified(first, {self.tiles: number(0)}).end(*[own[r] for r in inside])
-    rest = UOp.range((extent(self.tiles) or 0) - 1, *self.tiles.arg)
+    left = (extent(self.tiles) or 0) - 1
+    rest = UOp.range(left, *self.tiles.arg) if left > 1 else number(0)  # a loop of one tile is none
     others = body.substitute({filled: filled.src[0].after(first)})
     others = substitute_simplified(others, {self.tiles: rest + 1})
-    loops = tuple([rest if r is self.tiles else r for r in self.end.src[1:]])
-    return root.substitute({self.end: others.end(*loops)})
+    loops = [rest if r is self.tiles else r for r in self.end.src[1:]]
+    return root.substitute({self.end: others.end(*[r for r in loops if r.op is Ops.RANGE])})
 
   def _through(self, fresh: int) -> UOp:
     """The value, read back from near memory that it has just been left in."""

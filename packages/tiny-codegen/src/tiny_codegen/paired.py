@@ -12,6 +12,9 @@ from tiny_codegen.loops import extent, kind, number, own_memory, substitute_simp
 from tiny_codegen.tiles import rows_of_last
 from tiny_uop import AxisType, Ops, UOp
 
+LEAST = 5
+"""Tiles that are taken in pairs: two pairs, so that there is a loop over them."""
+
 
 def in_pairs(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UOp:
   """The END of `loops` over the body of a panel that is so many times narrower than others. `fresh`: the first free
@@ -32,7 +35,7 @@ def in_pairs(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UO
 
 def _is_over_tiles(body: UOp, loop: UOp) -> bool:
   """Whether a loop goes over register tiles of one panel: it moves no lanes, and fills no memory."""
-  if kind(loop) is not AxisType.LOOP or (extent(loop) or 0) < 3 or own_memory(body, loop):
+  if kind(loop) is not AxisType.LOOP or (extent(loop) or 0) < LEAST or own_memory(body, loop):
     return False
   reads = [u for u in body.walk(lambda u: u.op is not Ops.AFTER) if u.op is Ops.LOAD]
   lanes = [u for u in reads if any(kind(r) is AxisType.VECTOR for r in u.ranges)]

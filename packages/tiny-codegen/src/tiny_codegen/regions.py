@@ -58,7 +58,8 @@ class Regions:
     stack = [end.src[0]]
     while stack:
       effect = stack.pop()
-      if effect.op in (Ops.GROUP, Ops.STORE, Ops.BARRIER):
+      # an empty GROUP does nothing, and is the same node in all loops
+      if effect.op in (Ops.STORE, Ops.BARRIER) or (effect.op is Ops.GROUP and effect.src):
         self._inside[effect] = end.src[-1]
       if effect.op is Ops.GROUP:
         stack.extend(effect.src)
