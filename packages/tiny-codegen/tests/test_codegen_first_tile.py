@@ -36,12 +36,12 @@ def product(images: int = 2, outputs: int = 9, length: int = 8, size: int = 64, 
   return kernel(out.store((weight * x).reduce(Ops.ADD, k)).end(n, o, j))
 
 
-def tiles(outputs: int, size: int, *staged: int, steps: int = 1) -> tuple[Opt, ...]:
+def tiles(outputs: int, size: int, steps: int = 1) -> tuple[Opt, ...]:
   """Tiles of ROWS rows, and panels of LANES lanes in near memory."""
-  padded = [Opt(OptOps.PADTO, 2, LANES)] * (size % LANES > 0), [Opt(OptOps.PADTO, 1, ROWS)] * (outputs % ROWS > 0)
+  padded = [Opt(OptOps.PADTO, 2, LANES)] * (size % LANES > 0) + [Opt(OptOps.PADTO, 1, ROWS)] * (outputs % ROWS > 0)
   shapes = [Opt(OptOps.VECTOR, 2, LANES), Opt(OptOps.UPCAST, 1, ROWS), Opt(OptOps.SWAP, 1, 2)]
   unrolled = [Opt(OptOps.UNROLL, 3, steps)] * (steps > 1)
-  return (*padded[0], *padded[1], *shapes, *unrolled, Opt(OptOps.STAGE, 1, (3, *[6] * (steps > 1), *staged)))
+  return (*padded, *shapes, *unrolled, Opt(OptOps.STAGE, 1, (3, *[6] * (steps > 1))))
 
 
 def packing(root: UOp, opts: Sequence[Opt]) -> list[bool]:

@@ -84,7 +84,7 @@ class _Panel:
 
   def packed_on_the_way(self, root: UOp) -> UOp:
     """The kernel with the first tile apart from the others."""
-    filled, place = self.read.src[0].src
+    filled = self.read.src[0].src[0]
     fresh, body = next_loop_id(root), self.end.src[0]
     inside = [r for r in self.end.src[1:] if r not in filled.ranges and r is not self.tiles]
     sums = [r for u in body.toposort if u.op is Ops.REDUCE for r in u.src[1:]]

@@ -120,7 +120,7 @@ def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
 
 
 def own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
-  """Near memory that each iteration of the loop fills and reads: the copy for the last block has memory of its own.
+  """Near memory that each iteration of the loop fills and reads, with as much that is new, for a copy of an iteration.
 
   Memory that the loop as a whole fills is not: there an AFTER is outside the loop.
   """

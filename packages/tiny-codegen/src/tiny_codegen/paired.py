@@ -20,8 +20,10 @@ def in_pairs(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UO
   """The END of `loops` over the body of a panel that is so many times narrower than others. `fresh`: the first free
   number of a loop."""
   rows = math.prod(extent(r) or 0 for r in loops if kind(r) is AxisType.UPCAST)
+  if rows_of_last(rows, narrower) == rows:
+    return body.end(*loops)
   tiles = next((r for r in loops if _is_over_tiles(body, r)), None)
-  if tiles is None or rows_of_last(rows, narrower) == rows:
+  if tiles is None:
     return body.end(*loops)
   count = extent(tiles) or 0
   pairs = (count - 1) // 2
@@ -37,7 +39,7 @@ def _is_over_tiles(body: UOp, loop: UOp) -> bool:
   """Whether a loop goes over register tiles of one panel: it moves no lanes, and fills no memory."""
   if kind(loop) is not AxisType.LOOP or (extent(loop) or 0) < LEAST or own_memory(body, loop):
     return False
-  reads = [u for u in body.walk(lambda u: u.op is not Ops.AFTER) if u.op is Ops.LOAD]
-  lanes = [u for u in reads if any(kind(r) is AxisType.VECTOR for r in u.ranges)]
-  sums = any(u.op is Ops.REDUCE for u in body.walk(lambda u: u.op is not Ops.AFTER))
+  nodes = list(body.walk(lambda u: u.op is not Ops.AFTER))
+  lanes = [u for u in nodes if u.op is Ops.LOAD and any(kind(r) is AxisType.VECTOR for r in u.ranges)]
+  sums = any(u.op is Ops.REDUCE for u in nodes)
   return sums and bool(lanes) and not any(loop in u.ranges for u in lanes)

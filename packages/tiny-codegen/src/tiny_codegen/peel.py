@@ -221,6 +221,7 @@ def _narrow(gates: list[UOp], loop: UOp, last: UOp, first: int) -> dict[UOp, UOp
 
 
 def _narrower(gate: UOp, loop: UOp, last: UOp) -> tuple[UOp, int] | None:
+  """The lanes or rows of a gate, and how many the last block has; None where it has as many as others."""
   lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
   inside = lanes or [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
   left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(inside, number(0))}))

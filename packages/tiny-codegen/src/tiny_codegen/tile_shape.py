@@ -170,10 +170,15 @@ class Shape:
 
   def _first_tile_packs(self, lanes_from: Lanes) -> bool:
     """Whether panels are packed in the steps of a sum: see `first_tile`."""
+    return lanes_from is not Lanes.DIRECT and blocks(self.row_loop, self.rows) > 1 and bool(self._read_in_order())
+
+  @of_loops
+  def _read_in_order(self) -> bool:
+    """Whether tiles of one loop read whole panels, which are in order in memory."""
     in_order = all(stride(u.src[0].src[1], self.lane_loop) in (0, 1) for u in self.lanes_of.loads)
-    tiles = self.c.own_loops(self.rows_of) == [self.row_loop] and blocks(self.row_loop, self.rows) > 1
     gated = any(r in self.summed for gate in self.lanes_of.gates for r in gate.ranges)
-    return lanes_from is not Lanes.DIRECT and in_order and tiles and not gated and self.c.instruction is None
+    one = self.c.own_loops(self.rows_of) == [self.row_loop]
+    return in_order and one and not gated and self.c.instruction is None
 
   def _windows_packed(self, lanes_from: Lanes) -> float:
     """How often the window of each row is."""

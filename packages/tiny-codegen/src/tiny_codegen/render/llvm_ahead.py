@@ -17,7 +17,7 @@ from dataclasses import replace
 from tiny_codegen.loops import memory_of, stride, terms
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_prefetch import joined, prefetch
+from tiny_codegen.render.llvm_prefetch import GAP, joined, prefetch
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import value_type
 from tiny_codegen.tile_figures import LEAST_STEPS, ROOM
@@ -109,8 +109,11 @@ def panels_ahead(
   fillings, direct = _fillings(linear, large), sum(sizes[slot] for slot in _summed(linear) & (set(sizes) - large))
   for loop, around, loads in _sums(linear):
     memories = Counter([memory for u in loads if (memory := near_of(u.src[0])) is not None])
-    packed = [(fillings[memory], near[memory], reads) for memory, reads in memories.items() if memory in fillings]
-    packed = [found for found in packed if loop not in found[0].own]
+    packed = [
+      (fillings[memory], near[memory], reads)
+      for memory, reads in memories.items()
+      if memory in fillings and loop not in fillings[memory].own
+    ]
     as_it_is = [(read, read.nbytes, 1) for read in _read_as_it_is(loads, (*around, loop), large)]
     for filling, nbytes, reads in (*packed, *as_it_is):
       if around[: len(filling.around)] == filling.around:
@@ -344,7 +347,7 @@ def _lines(filling: _Filling, walk: _Walk) -> list[int]:
 
 def _rows(filling: _Filling, along: UOp) -> list[tuple[int, int]]:
   """The first byte, and the one behind, of each piece of memory that one iteration of a loop that packs reads."""
-  return joined(itertools.chain(*[load.spans(along, filling.itemsize) for load in filling.loads]))
+  return joined(itertools.chain(*[load.spans(along, filling.itemsize) for load in filling.loads]), GAP)
 
 
 def _steps(filling: _Filling, along: UOp) -> Iterator[int]:

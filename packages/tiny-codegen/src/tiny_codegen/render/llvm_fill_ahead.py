@@ -2,7 +2,7 @@
 
 Processors fetch by themselves what is read in order. A loop that packs every second row of an image, or a few elements
 of each row of a matrix, leaves gaps, of which they do not know how long they are. So each of its iterations asks for
-what a later one reads.
+what a later one reads. So does a sum that packs on its way (see `first_tile`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from tiny_codegen.loops import stride
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_ahead import near_of
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_prefetch import address_of, joined, prefetch, split
+from tiny_codegen.render.llvm_memory import in_register
+from tiny_codegen.render.llvm_prefetch import GAP, address_of, joined, prefetch, split
 from tiny_codegen.render.llvm_streaming import LINE
-from tiny_uop import AddrSpace, Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 AHEAD = 16
@@ -44,7 +45,7 @@ def fills_ahead(
   found = {}
   for loop, body in _innermost(linear):
     # accumulators apart: a sum may pack on its way (see `first_tile`)
-    stores = [u for u in body if u.op is Ops.STORE and not _keeps(u)]
+    stores = [u for u in body if u.op is Ops.STORE and not in_register(u)]
     if (
       stores
       and all(near_of(u.src[0]) not in (None, *known) for u in stores)
@@ -62,11 +63,6 @@ def ask_later(body: Function, line: Later) -> None:
   """Ask for a line, in the iteration whose counters its offset is made of."""
   place = body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
   prefetch(body, place, write=False, level=3)
-
-
-def _keeps(store: UOp) -> bool:
-  """Whether something is kept in a register."""
-  return isinstance(store.src[0].dtype, PtrDType) and store.src[0].dtype.space is AddrSpace.REG
 
 
 def _innermost(linear: Sequence[UOp]) -> Iterator[tuple[UOp, Sequence[UOp]]]:
@@ -94,7 +90,7 @@ def _lines(loop: UOp, loads: Sequence[UOp]) -> Iterator[Later]:
     if step is None:
       continue
     assert isinstance(pointer.dtype, PtrDType)
-    pieces = joined(known)
+    pieces = joined(known, GAP)
     far = abs(step) * pointer.dtype.base.itemsize
     if far >= LINE and far > pieces[-1][1] - pieces[0][0]:
       ahead = AHEAD * step * pointer.dtype.base.itemsize

@@ -18,6 +18,8 @@ from tiny_codegen.render.llvm_text import memory_type, value_type
 from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
+GAP = LINE // 2
+"""Bytes between two pieces of memory that are asked for as one."""
 LEAST_STEPS = 32
 """Iterations of a loop in which a line can arrive, and that are worth asking for it."""
 
@@ -107,29 +109,17 @@ def _lines(stores: Sequence[UOp]) -> tuple[Line, ...]:
     [
       Line(pointer, offset, behind - 1)
       for (pointer, offset), spans in written.items()
-      for first, behind in _pieces(spans)
+      for first, behind in joined(spans, 0)
       if behind - first < LINE
     ]
   )
 
 
-def _pieces(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-  """Spans of bytes that are next to each other as one."""
-  begin = behind = None
-  for first, last in sorted(spans):
-    if begin is not None and behind is not None and first != behind:
-      yield begin, behind
-      begin = None
-    begin, behind = first if begin is None else begin, last
-  if begin is not None and behind is not None:
-    yield begin, behind
-
-
-def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-  """Spans of bytes as pieces: those that are less than half a cache line apart are one."""
+def joined(spans: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+  """Spans of bytes as pieces: those with no more than `gap` bytes between them are one."""
   pieces: list[tuple[int, int]] = []
   for first, behind in sorted(spans):
-    if pieces and first <= pieces[-1][1] + LINE // 2:
+    if pieces and first <= pieces[-1][1] + gap:
       first, behind = pieces[-1][0], max(pieces.pop()[1], behind)
     pieces.append((first, behind))
   return pieces

@@ -13,8 +13,8 @@ from tiny_codegen.loops import memory_of
 from tiny_codegen.matrix_product import MatrixProduct, TileRows
 from tiny_codegen.render.llvm_dot import S8, S32, U8, U32
 from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_memory import Memory, address
-from tiny_uop import AddrSpace, Ops, PtrDType, UOp, dtypes
+from tiny_codegen.render.llvm_memory import Memory, address, in_register
+from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
 REGISTERS = 8
@@ -56,9 +56,7 @@ class TileRegisters:
     self.registers: dict[UOp, int] = {}
     """Of what has one: a tile that was loaded, the memory of an accumulator, a product that adds to nothing."""
     self.values = {u for u in linear if is_product(u) or isinstance(u.arg, TileRows)}
-    self.memory = {
-      memory_of(u.src[0]) for u in linear if u.op is Ops.STORE and is_product(u.src[1]) and _in_register(u)
-    }
+    self.memory = {memory_of(u.src[0]) for u in linear if u.op is Ops.STORE and is_product(u.src[1]) and in_register(u)}
     self.values.update(u for u in linear if u.op is Ops.LOAD and memory_of(u.src[0]) in self.memory)
     if self.values:
       self._give_out(linear)
@@ -147,11 +145,6 @@ def end_tiles(body: Function) -> None:
 
 def _number(register: int) -> tuple[str, str]:
   return "i8", str(register)
-
-
-def _in_register(store: UOp) -> bool:
-  pointer = store.src[0].dtype
-  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
 
 
 def _address(body: Function, index: UOp, memory: Memory) -> tuple[str, str]:
