@@ -56,6 +56,7 @@ class Layout:
     self.inside: dict[Region, list[Item]] = {self.regions.root: []}
     self.needs: dict[Item, set[Item]] = {}
     self.rank: dict[Item, tuple[bool, int]] = {}
+    self.awaited = {s for u in self.order if u.op is Ops.AFTER for s in u.src[1:] if s.op is Ops.STORE}
     for loop, region in self.regions.of_loop.items():
       assert region.parent is not None
       self.inside.setdefault(region.parent, []).append(region)
@@ -69,7 +70,7 @@ class Layout:
     home = self.homes[u]
     if u.op not in (Ops.RANGE, Ops.END):
       self.inside[home].append(u)
-      writes = u.op is Ops.STORE and _space(u.src[0]) is not AddrSpace.REG
+      writes = u.op is Ops.STORE and u not in self.awaited and _space(u.src[0]) is not AddrSpace.REG
       self.rank[u] = (writes, self.order[u])
       self.needs.setdefault(u, set())
       if writes:

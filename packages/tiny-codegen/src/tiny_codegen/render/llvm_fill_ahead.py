@@ -16,7 +16,7 @@ from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import in_register
 from tiny_codegen.render.llvm_prefetch import GAP, address_of, joined, prefetch, split
 from tiny_codegen.render.llvm_streaming import LINE
-from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import AxisType, Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 AHEAD = 16
@@ -48,7 +48,7 @@ def fills_ahead(
     stores = [u for u in body if u.op is Ops.STORE and not in_register(u)]
     if (
       stores
-      and all(near_of(u.src[0]) not in (None, *known) for u in stores)
+      and all(near_of(u.src[0]) not in (None, *(() if loop.arg[1] is AxisType.REDUCE else known)) for u in stores)
       and loop.src[0].op is Ops.CONST
       and loop.src[0].arg >= LEAST
     ):
