@@ -107,10 +107,10 @@ def _lines(stores: Sequence[UOp]) -> tuple[Line, ...]:
     written.setdefault((store.src[0].src[0], offset), []).append(span)
   return tuple(
     [
-      Line(pointer, offset, behind - 1)
+      Line(pointer, offset, byte)
       for (pointer, offset), spans in written.items()
       for first, behind in joined(spans, 0)
-      if behind - first < LINE
+      for byte in (*range(first, behind - 1, LINE), behind - 1)
     ]
   )
 
