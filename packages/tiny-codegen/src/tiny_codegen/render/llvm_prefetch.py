@@ -20,7 +20,7 @@ from tiny_uop.records import dataclass
 
 GAP = LINE // 2
 """Bytes between two pieces of memory that are asked for as one."""
-LEAST_STEPS = 32
+LEAST_STEPS = 16
 """Iterations of a loop in which a line can arrive, and that are worth asking for it."""
 
 _CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.SPECIAL, Ops.IF, Ops.ENDIF, Ops.BARRIER})
