@@ -26,7 +26,7 @@ from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm_memory import address, load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
 from tiny_codegen.render.llvm_near_matrix import NEAR, NearInstruction, continued, near_product, there
-from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch, lines_to_fetch
+from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch_row, first_of, lines_to_fetch, prefetch
 from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
@@ -216,8 +216,10 @@ class _Program:
     return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
 
   def loop(self, u: UOp) -> None:
-    for line in self.fetched.get(u, ()):
-      self._fetch(line)
+    fetched = [(rows, self._first(rows.first)) for rows in self.fetched.get(u, ())]
+    for rows, first in fetched:
+      if rows.count == 1:
+        prefetch(self.body, first, write=True, level=3)
     near, pieces = self.ahead.get(u, (u, ()))
     columns = [self._column(piece) for piece in pieces]
     if u not in self.shared:
@@ -226,6 +228,9 @@ class _Program:
       self.body.open_loop(u, *(integer_from(self.body, end, u) for end in ("%begin", "%end")))
     for piece, first in zip(pieces, columns):
       ask(self.body, piece, first, u, self.body.operand(near))
+    for rows, first in fetched:
+      if rows.count > 1:
+        fetch_row(self.body, rows, first, u)
     for later in self.later.get(u, ()):
       self._early(later.offset)
       ask_later(self.body, later)
@@ -235,11 +240,11 @@ class _Program:
     self._early(piece.start)
     return address_of(self.body, piece.pointer, piece.start)
 
-  def _fetch(self, line: Line) -> None:
-    """Ask for a cache line that will be written; its address is computed now."""
+  def _first(self, line: Line) -> str:
+    """Where a cache line is that will be written; its address is computed now."""
     if line.offset is not None:
       self._early(line.offset)
-    fetch(self.body, line)
+    return first_of(self.body, line)
 
   def _early(self, value: UOp) -> None:
     """Compute a value now: whatever of it is computed later is known by then."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
@@ -35,8 +36,19 @@ class Line:
   byte: int
 
 
-def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes) -> dict[UOp, tuple[Line, ...]]:
-  """By the loop to fetch them before: lines that what follows the loop writes, of results larger than near caches."""
+@dataclass(frozen=True)
+class Rows:
+  """Lines of a buffer, one in each of `count` rows that are `step` bytes apart: `first` is that of the first row."""
+
+  first: Line
+  step: int
+  count: int
+
+
+def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes) -> dict[UOp, tuple[Rows, ...]]:
+  """By the loop to fetch them in: lines that what follows the loop writes, of results larger than near caches. Those of
+  another row in each iteration where there are enough, for a processor waits for no more than a few dozen lines at a
+  time; else all of them before the loop, each as rows of its own."""
   large = {p.slot for p in info.params if p.written and p.size * p.dtype.itemsize > caches.second}
   if not large:
     return {}
@@ -49,13 +61,24 @@ def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes)
       body = linear[places[first] : end]
       stores = [s for s in _following(linear, end) if s.src[0].src[0].arg in large and _known(s, frozenset(body))]
       if stores and _steps(body) >= LEAST_STEPS and not any(map(_writes, body)):
-        found[first] = _lines(stores)
+        rows = _rows(stores)
+        spread = all(r.count * 2 <= _extent(first) for r in rows)
+        found[first] = rows if spread else tuple(_one_by_one(rows))
   return found
 
 
-def fetch(body: Function, line: Line) -> None:
-  """Ask for a line, to write to it."""
-  place = body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
+def first_of(body: Function, line: Line) -> str:
+  """Where a line is."""
+  return body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
+
+
+def fetch_row(body: Function, rows: Rows, first: str, counter: UOp) -> None:
+  """Ask for the line of the row that has the number of the iteration; of the last one again where there are fewer. The
+  line of the first row is at the address `first`."""
+  kind = value_type(counter.dtype)
+  row = body.call(f"llvm.umin.{kind}", kind, (kind, body.operand(counter)), (kind, str(rows.count - 1)))
+  wide = row if kind == "i64" else body.let(f"zext {kind} {row} to i64")
+  place = body.let(f"getelementptr i8, ptr {first}, i64 {body.let(f'mul i64 {wide}, {rows.step}')}")
   prefetch(body, place, write=True, level=3)
 
 
@@ -96,23 +119,35 @@ def _steps(body: Sequence[UOp]) -> int:
   return math.prod(int(u.src[0].arg) for u in body if u.op is Ops.RANGE and u.src[0].op is Ops.CONST)
 
 
-def _lines(stores: Sequence[UOp]) -> tuple[Line, ...]:
-  """One for each piece of memory that is written here and is shorter than a line, named by its last byte: where it lies
-  on two lines, that is in the one which no tile before this one has fetched. Processors fetch longer pieces in time."""
+def _extent(loop: UOp) -> int:
+  return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else 0
+
+
+def _rows(stores: Sequence[UOp]) -> tuple[Rows, ...]:
+  """The lines of pieces of memory that are written here; of pieces that are as long and evenly far apart as rows."""
   written: dict[tuple[UOp, UOp | None], list[tuple[int, int]]] = {}
   for store in stores:
     offset, constant = split(store.src[0].src[1])
     size = store.src[1].dtype.scalar().itemsize
     span = constant * size, (constant + store.src[1].dtype.count) * size
     written.setdefault((store.src[0].src[0], offset), []).append(span)
-  return tuple(
-    [
-      Line(pointer, offset, byte)
-      for (pointer, offset), spans in written.items()
-      for first, behind in joined(spans, 0)
-      for byte in (*range(first, behind - 1, LINE), behind - 1)
-    ]
-  )
+  found = []
+  for (pointer, offset), spans in written.items():
+    pieces = joined(spans, 0)
+    steps = {b[0] - a[0] for a, b in itertools.pairwise(pieces)}
+    even = len(steps) <= 1 and len({behind - first for first, behind in pieces}) == 1
+    step, count = (steps.pop() if steps else 0, len(pieces)) if even else (0, 1)
+    # the last line of a piece is named by its last byte: the one which no tile before this one has fetched
+    for first, behind in pieces[:1] if even else pieces:
+      for byte in (*range(first, behind - 1, LINE), behind - 1):
+        found.append(Rows(Line(pointer, offset, byte), step, count))
+  return tuple(found)
+
+
+def _one_by_one(rows: Sequence[Rows]) -> Iterator[Rows]:
+  for r in rows:
+    for n in range(r.count):
+      yield Rows(replace(r.first, byte=r.first.byte + n * r.step), 0, 1)
 
 
 def joined(spans: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
