@@ -206,6 +206,8 @@ class Plan(Shape):
       if any(extent(r) is None for r in self.summed):
         return None
       moving = self._moved(self.lanes_of) * self._moving_lanes()
+      if lanes_from is Lanes.WHOLE and self.lanes_of.loops <= {self.lane_loop, *self.summed}:
+        moving *= figures.EACH_THREAD
       cycles += moving
       if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
         cycles += (
@@ -261,7 +263,7 @@ class Plan(Shape):
   def _outside(self, nbytes: float) -> float:
     """What it costs to read so many bytes again and again, of which the second cache level has only a part."""
     outside = min(max(nbytes / self.target.caches.second - figures.WHOLE, 0.0) / (1.0 - figures.WHOLE), 1.0)
-    return 1.0 + outside * (self.target.scattered[1] - 1.0)
+    return 1.0 + outside * (self.target.beyond[0] - 1.0)
 
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
@@ -347,7 +349,7 @@ class Plan(Shape):
     if row > 4 or any(s < 4 * self.rows * self.vectors for s in steps.values()):
       # a window with a stride uses a part of each line, if for all its taps
       strided = row > 1 and self.slide is not None and span > self.target.caches.second * figures.PAIR
-      return 1.0 + (beyond - 1.0) * self._waits() / int(self.summed[-1].src[0].vmax) if strided else 1.0
+      return 1.0 + (self.target.beyond[1] - 1.0) / int(self.summed[-1].src[0].vmax) if strided else 1.0
     small = self.target.caches.second * figures.SMALL
     return 1.0 if span <= small / 2 else spread if span <= 4 * small else beyond
 

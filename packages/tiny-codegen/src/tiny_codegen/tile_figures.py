@@ -66,6 +66,8 @@ FIRST_TILE = 0.1
 # steps of a sum that are worth the few instructions which find out what to ask for; and of the second level, what there
 # has to be room in for what is packed, its source, the next of it, and what else is read
 LEAST_STEPS, ROOM = 32, 7 / 8
+# threads, each of which packs for itself what all of them need before anything else
+EACH_THREAD = 2.0
 # passes over several panels, or images, at a time, at least, so that threads have something to share
 SHARED_PASSES, SHARED_IMAGES = 8, 4
 # of what does not stay in a cache: each cache line of a piece, and each line that is read again and again in order

@@ -183,8 +183,9 @@ class Shape:
   def _windows_packed(self, lanes_from: Lanes) -> float:
     """How often the window of each row is."""
     # what depends on nothing else is packed once, before everything
-    once = lanes_from is Lanes.WHOLE or self._one_window()
-    return (1 if once else blocks(self.lane_loop, self.lanes)) * self._others()
+    if self._one_window():
+      return figures.EACH_THREAD * self._others()
+    return (1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)) * self._others()
 
   def _one_window(self) -> bool:
     """Whether there is one window for all that the kernel computes."""

@@ -127,9 +127,15 @@ def load_cycles(cpu: str, vector_bits: int) -> float:
 
 
 def scattered(cpu: str) -> tuple[float, float]:
-  """How many times as long steps take that read a few elements of many cache lines: figures from Granite Rapids, Zen 3
-  and Zen 4, and from Zen 5, which hides the time of its second level."""
-  return (1.05, 1.3) if cpu == "znver5" else (1.3, 1.8)
+  """How many times as long steps take that read a few elements of many cache lines: figures from Granite Rapids and
+  Zen 3; from Zen 5, which hides the time of its second level; and from Zen 4, of which steps take twice as long."""
+  return {"znver5": (1.05, 1.3), "znver4": (1.05, 1.2)}.get(cpu, (1.3, 1.8))
+
+
+def beyond(cpu: str) -> tuple[float, float]:
+  """How many times as long steps take whose panels, or strided windows, come from beyond the second cache level: from
+  the same processors."""
+  return (1.3, 1.05) if cpu == "znver5" else (1.8, 1.8)
 
 
 def piece_cycles(cpu: str) -> float:
@@ -182,6 +188,7 @@ def cpu_target(
     loads=loads(arch, bits),
     load_cycles=load_cycles(cpu, bits),
     scattered=scattered(cpu),
+    beyond=beyond(cpu),
     piece_cycles=piece_cycles(cpu),
     dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
   )
