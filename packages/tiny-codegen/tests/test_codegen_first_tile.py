@@ -15,6 +15,7 @@ from tiny_codegen.contraction import Contraction
 from tiny_codegen.nearby import opts_of
 from tiny_codegen.render.llvm_ahead import near_of
 from tiny_codegen.render.llvm_fill_ahead import AHEAD, fills_ahead
+from tiny_codegen.render.llvm_memory import in_register
 from tiny_codegen.tile_cost import Plan
 from tiny_codegen.tiles import Lanes
 from tiny_codegen.tiling import _plans
@@ -147,7 +148,7 @@ def test_a_narrow_panel_has_tiles_of_twice_the_rows(outputs: int, twice: int, on
 
 
 def test_what_is_packed_on_the_way_is_asked_for_some_steps_before() -> None:
-  """In the sum that packs it, unless it was asked for while the panel before was multiplied."""
+  """In the sum that packs it, also where the panels after the first one have been asked for."""
   outputs, length, size = 9, 128, 512
   root = product(1, outputs, length, size)
   program = build_program(root, TARGET, tiles(outputs, size))
@@ -156,7 +157,25 @@ def test_what_is_packed_on_the_way_is_asked_for_some_steps_before() -> None:
   assert loop.arg[1] is AxisType.REDUCE
   assert {line.byte for line in lines} == {4 * AHEAD * size, 4 * (AHEAD * size + LANES) - 1}
   near = [near_of(u.src[0]) for u in program.src[1].src if u.op is Ops.STORE]
-  assert fills_ahead(program.src[1].src, program.arg, caches, [m for m in near if m is not None]) == {}
+  known = [m for m in near if m is not None]
+  assert fills_ahead(program.src[1].src, program.arg, caches, known) == {loop: lines}
+
+
+def test_each_step_packs_before_the_next_one_reads() -> None:
+  """Registers would not do for what all steps read."""
+  steps = 4
+  linear = run_passes(product(), PassContext(TARGET.capabilities, tiles(9, 64, steps)))
+  order: list[str] = []
+  for u in linear.src:
+    if u.op is Ops.RANGE:
+      order = []
+    elif u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.INDEX and not in_register(u):
+      order.append("pack" if u.op is Ops.STORE else "rows" if u.dtype.count == 1 else "panel")
+    elif u.op is Ops.END and "pack" in order:
+      break
+  assert order.count("pack") == steps and order.count("rows") == steps * ROWS
+  packs = [place for place, what in enumerate(order) if what == "pack"]
+  assert all(order[:place].count("rows") <= n * ROWS + 1 for n, place in enumerate(packs)), order
 
 
 @pytest.mark.parametrize("images", [2, 3])

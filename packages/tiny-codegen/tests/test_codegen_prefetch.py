@@ -1,13 +1,15 @@
-"""Lines of a result that are fetched before the sums that are written there."""
+"""Lines of a result that are fetched while the sums are computed that are written there."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
-from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
+from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
+from tiny_codegen.render.llvm_prefetch import LEAST_STEPS, LINE, lines_to_fetch, split
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))
@@ -35,20 +37,36 @@ def fetched(kernel: UOp, renderer: LLVMRenderer = TARGET) -> int:
 
 
 def test_each_lane_of_a_tile_has_a_line_of_its_own() -> None:
-  assert fetched(product()) == LANES
-  assert fetched(product(1120, rows=14)) == LANES, "pieces that are next to each other are one"
+  """One in each step of the sum."""
+  assert fetched(product()) == 1
+  assert fetched(product(1120, rows=14)) == 1, "pieces that are next to each other are one"
 
 
 def test_results_that_stay_in_the_second_level_are_there() -> None:
   assert fetched(product(256)) == 0
 
 
-def test_short_sums_leave_no_time() -> None:
-  assert fetched(product(length=16)) == 0
+def test_short_sums_have_no_steps_for_all_lines_and_leave_no_time() -> None:
+  assert fetched(product(length=2 * LANES - 1)) == LANES, "all before the sum"
+  assert fetched(product(length=LEAST_STEPS - 1)) == 0
 
 
-def test_whole_lines_are_left_to_the_processor() -> None:
-  assert fetched(product(adjacent="lanes")) == fetched(product(rows=16)) == 0
+@pytest.mark.parametrize(
+  "kernel",
+  [product(), product(length=16), product(1120, rows=14), product(adjacent="lanes"), product(rows=16), product(rows=32)],
+  ids=["short pieces", "before the sum", "14 rows", "along lanes", "a line each", "two lines each"],
+)
+def test_every_line_that_a_tile_writes_is_asked_for(kernel: UOp) -> None:
+  program = build_program(kernel, TARGET)
+  linear = program.src[1].src
+  (rows,) = lines_to_fetch(linear, program.arg, TARGET.capabilities.caches).values()
+  asked = {(r.first.byte + n * r.step) // LINE for r in rows for n in range(r.count)}
+  written = set()
+  for u in linear:
+    if u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM:
+      first = split(u.src[0].src[1])[1] * 4
+      written.update(range(first // LINE, -(-(first + u.src[1].dtype.count * 4) // LINE)))
+  assert asked == written
 
 
 def test_places_that_are_read_are_not_known_before() -> None:

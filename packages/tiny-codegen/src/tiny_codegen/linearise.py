@@ -2,7 +2,9 @@
 
 Every loop is laid out as a whole: RANGE, body, END. Within a loop the instructions and inner loops are sorted so that
 each comes after what it needs, writes to memory as late as possible (a read of what a kernel overwrites comes first)
-and otherwise in the order of a depth-first walk. What does not depend on a loop is outside it by construction.
+and otherwise in the order of a depth-first walk. So is a write to near memory that the same iteration reads again (see
+`first_tile`): if what all steps of a sum read had to be read before it, registers would not do. What does not depend on
+a loop is outside it by construction.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Layout:
     self.inside: dict[Region, list[Item]] = {self.regions.root: []}
     self.needs: dict[Item, set[Item]] = {}
     self.rank: dict[Item, tuple[bool, int]] = {}
-    self.awaited = {s for u in self.order if u.op is Ops.AFTER for s in u.src[1:] if s.op is Ops.STORE}
+    self.read_again = {s for u in self.order if u.op is Ops.AFTER for s in u.src[1:] if s.op is Ops.STORE}
     for loop, region in self.regions.of_loop.items():
       assert region.parent is not None
       self.inside.setdefault(region.parent, []).append(region)
@@ -70,7 +72,7 @@ class Layout:
     home = self.homes[u]
     if u.op not in (Ops.RANGE, Ops.END):
       self.inside[home].append(u)
-      writes = u.op is Ops.STORE and u not in self.awaited and _space(u.src[0]) is not AddrSpace.REG
+      writes = u.op is Ops.STORE and u not in self.read_again and _space(u.src[0]) is not AddrSpace.REG
       self.rank[u] = (writes, self.order[u])
       self.needs.setdefault(u, set())
       if writes:

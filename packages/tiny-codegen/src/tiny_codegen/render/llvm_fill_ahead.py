@@ -39,16 +39,18 @@ class Later:
 def fills_ahead(
   linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes, known: Collection[UOp] = ()
 ) -> dict[UOp, tuple[Later, ...]]:
-  """By the loop that packs: what each of its iterations is to ask for. Near memories in `known` are left out: what goes
-  there has been asked for (see llvm_ahead)."""
+  """By the loop that packs: what each of its iterations is to ask for. Loops that fill near memories in `known` are left
+  out: what goes there has been asked for (see llvm_ahead). A sum that packs on its way asks nevertheless: it is the only
+  one for the first panel of several, and others have it nearer."""
   large = {p.slot for p in info.params if not p.written and p.size * p.dtype.itemsize > caches.second}
   found = {}
   for loop, body in _innermost(linear):
     # accumulators apart: a sum may pack on its way (see `first_tile`)
-    stores = [u for u in body if u.op is Ops.STORE and not in_register(u)]
+    filled = [near_of(u.src[0]) for u in body if u.op is Ops.STORE and not in_register(u)]
+    left_out = () if loop.arg[1] is AxisType.REDUCE else known
     if (
-      stores
-      and all(near_of(u.src[0]) not in (None, *(() if loop.arg[1] is AxisType.REDUCE else known)) for u in stores)
+      filled
+      and all(memory not in (None, *left_out) for memory in filled)
       and loop.src[0].op is Ops.CONST
       and loop.src[0].arg >= LEAST
     ):

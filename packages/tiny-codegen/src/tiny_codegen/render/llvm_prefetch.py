@@ -1,8 +1,10 @@
-"""Results that are on their way before they are written: cache lines that a tile stores to are fetched before its sums.
+"""Results that are on their way before they are written: cache lines that a tile stores to are fetched during its sums.
 
 A store to a line that no near cache has waits for it, and stores wait for those before them. A register tile whose rows
 are far apart in memory touches dozens of such lines at once, after a long sum in which memory had nothing to do. So
-where a loop is followed by stores to addresses that do not depend on it, the lines are asked for before the loop.
+where a loop is followed by stores to addresses that do not depend on it, each of its iterations asks for the lines of
+another row; all at once they would keep the first steps of the sum waiting, for a core waits for a few dozen lines at a
+time. Where the iterations are too few, the lines are asked for before the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tiny_uop.records import dataclass
 GAP = LINE // 2
 """Bytes between two pieces of memory that are asked for as one."""
 LEAST_STEPS = 16
-"""Iterations of a loop in which a line can arrive, and that are worth asking for it."""
+"""Iterations of the loops in which a line can arrive, and that are worth asking for it."""
 
 _CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.SPECIAL, Ops.IF, Ops.ENDIF, Ops.BARRIER})
 
@@ -137,9 +139,9 @@ def _rows(stores: Sequence[UOp]) -> tuple[Rows, ...]:
     steps = {b[0] - a[0] for a, b in itertools.pairwise(pieces)}
     even = len(steps) <= 1 and len({behind - first for first, behind in pieces}) == 1
     step, count = (steps.pop() if steps else 0, len(pieces)) if even else (0, 1)
-    # the last line of a piece is named by its last byte: the one which no tile before this one has fetched
     for first, behind in pieces[:1] if even else pieces:
-      for byte in (*range(first, behind - 1, LINE), behind - 1):
+      # of a short piece that lies on two lines the last one: no tile before this one has fetched that
+      for byte in (*range(first, behind - LINE + 1, LINE), behind - 1):
         found.append(Rows(Line(pointer, offset, byte), step, count))
   return tuple(found)
 
