@@ -9,7 +9,8 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
-from tiny_codegen.render.llvm_prefetch import LEAST_STEPS, LINE, lines_to_fetch, split
+from tiny_codegen.render.llvm_prefetch import LEAST_STEPS, lines_to_fetch, split
+from tiny_codegen.render.llvm_streaming import LINE
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))
@@ -53,7 +54,14 @@ def test_short_sums_have_no_steps_for_all_lines_and_leave_no_time() -> None:
 
 @pytest.mark.parametrize(
   "kernel",
-  [product(), product(length=16), product(1120, rows=14), product(adjacent="lanes"), product(rows=16), product(rows=32)],
+  [
+    product(),
+    product(length=16),
+    product(1120, rows=14),
+    product(adjacent="lanes"),
+    product(rows=16),
+    product(rows=32),
+  ],
   ids=["short pieces", "before the sum", "14 rows", "along lanes", "a line each", "two lines each"],
 )
 def test_every_line_that_a_tile_writes_is_asked_for(kernel: UOp) -> None:
@@ -61,7 +69,7 @@ def test_every_line_that_a_tile_writes_is_asked_for(kernel: UOp) -> None:
   linear = program.src[1].src
   (rows,) = lines_to_fetch(linear, program.arg, TARGET.capabilities.caches).values()
   asked = {(r.first.byte + n * r.step) // LINE for r in rows for n in range(r.count)}
-  written = set()
+  written: set[int] = set()
   for u in linear:
     if u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM:
       first = split(u.src[0].src[1])[1] * 4

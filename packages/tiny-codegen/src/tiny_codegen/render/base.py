@@ -78,9 +78,9 @@ class Capabilities:
   reads for them, where they are in the first cache level, and `load_cycles` by how many cycles each of these delays
   multiplying and adding. `scattered` is how many times as long a step of a sum takes that reads a few elements
   of many cache lines, or of lines that are not next to each other, where these are in the second cache level, and where
-  they are beyond; `beyond`, how many times as long one takes whose panels do not stay in the second cache level, and one
-  of a single tap whose strided window does not. `piece_cycles` are those of starting on a piece of memory that is not next to the one before, where
-  it does not stay in a cache.
+  they are beyond; `beyond`, how many times as long one takes whose panels do not stay in the second cache level, and
+  one of a single tap whose strided window does not. `piece_cycles` are those of starting on a piece of memory that is
+  not next to the one before, where it does not stay in a cache.
   """
 
   native_dtypes: frozenset[DType]
