@@ -40,8 +40,8 @@ def fills_ahead(
   linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes, known: Collection[UOp] = ()
 ) -> dict[UOp, tuple[Later, ...]]:
   """By the loop that packs: what each of its iterations is to ask for. Loops that fill near memories in `known` are
-  left out: what goes there has been asked for (see llvm_ahead). A sum that packs on its way asks nevertheless: it is the
-  only one for the first panel of several, and others have it nearer."""
+  left out: what goes there has been asked for (see llvm_ahead). A sum that packs on its way asks nevertheless: nobody
+  else does for the first panel of several, and the others are nearer."""
   large = {p.slot for p in info.params if not p.written and p.size * p.dtype.itemsize > caches.second}
   found = {}
   for loop, body in _innermost(linear):
