@@ -38,7 +38,7 @@ def registers() -> int:
 
 
 def _function(body: str, declarations: str = "") -> str:
-  return f"define void @roof(ptr %buffers, ptr %integers, i64 %begin, i64 %end) {{\nentry:\n{body}}}\n{declarations}"
+  return f"define void @roof(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {{\nentry:\n{body}}}\n{declarations}"
 
 
 def _sum_and_store(vector: str, values: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from tiny_runtime_cpu.pool import Pool, pool_source
 
 # out[i] += integers[0] for i in [begin, end), and one to the count of calls
 KERNEL = """
-define void @add(ptr %buffers, ptr %integers, i64 %begin, i64 %end) {
+define void @add(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
 entry:
   %out = load ptr, ptr %buffers
   %calls_field = getelementptr ptr, ptr %buffers, i64 1

@@ -29,7 +29,7 @@ def renderer_for(arch: Arch) -> LLVMRenderer:
 
   features = [f for f in arch.features.split(",") if f]
   caches = CacheSizes.parse(arch.caches) if arch.caches else None
-  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features, caches=caches))
+  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features, caches=caches, claims=True))
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CPUCompiler:
   @property
   def key(self) -> str:
     """Processor, its features and caches, and the version of LLVM."""
-    return f"cpu {llvm_version()} {' '.join(PASSES)} {self.arch}"
+    return f"cpu claims {llvm_version()} {' '.join(PASSES)} {self.arch}"
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the LLVM IR, or the kernel if it never came to that."""

@@ -144,7 +144,7 @@ class CPUDevice:
     if threads > 1:
       self.pool.run(program.address, packed, numbers, extent, parts, threads)
     else:
-      program.function(packed, numbers, 0, extent)
+      program.function(packed, numbers, 0, extent, None, None)
     return time.perf_counter() - start if wait else None
 
   def make_graph(self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Block]) -> Graph:

@@ -109,7 +109,7 @@ exit:
 }
 
 ; A copy as a kernel over bytes, from buffers[1] to buffers[0]. They may overlap if it is done in one part.
-define void @copy_bytes(ptr %buffers, ptr %integers, i64 %begin, i64 %end) {
+define void @copy_bytes(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
   %source_field = getelementptr ptr, ptr %buffers, i64 1
   %target = load ptr, ptr %buffers
   %source = load ptr, ptr %source_field

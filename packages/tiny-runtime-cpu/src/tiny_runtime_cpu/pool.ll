@@ -1,7 +1,8 @@
 ; A thread pool for kernels, in LLVM IR so that no C compiler is needed. pool.py compiles it once per process and appends
 ; `@relax`, the processor's spin-wait hint.
 ;
-; One job at a time: [0, extent) cut into chunks that the caller and the workers claim one after the other. A job is
+; One job at a time: [0, extent) cut into chunks that the caller and the workers claim one after the other. A kernel may
+; claim more of them itself, by the function that it is passed: what it has prepared for one, it has for all. A job is
 ; published by setting `open`; a worker joins by incrementing `active` and only then reading `open`; the caller leaves
 ; by clearing `open` and only then waiting for `active` to become 0. All four are sequentially consistent, so either the
 ; worker sees the job closed or the caller sees the worker, and a worker that wakes too late costs nothing.
@@ -74,30 +75,22 @@ define void @pool_init(ptr %pool, i64 %spin) {
   ret void
 }
 
-; Claim chunks of the open job until none is left. The first remainder chunks have one iteration more.
-define internal void @work(ptr %pool) {
+; Claim a chunk of the open job: 1, with its ends in `range`, or 0 if none is left. The first remainder chunks have one
+; iteration more.
+define internal i64 @claim(ptr %pool, ptr %range) {
 entry:
   %next_field = getelementptr %pool, ptr %pool, i64 0, i32 9
-  %function_field = getelementptr %pool, ptr %pool, i64 0, i32 19
-  %buffers_field = getelementptr %pool, ptr %pool, i64 0, i32 20
-  %integers_field = getelementptr %pool, ptr %pool, i64 0, i32 21
   %quotient_field = getelementptr %pool, ptr %pool, i64 0, i32 22
   %remainder_field = getelementptr %pool, ptr %pool, i64 0, i32 23
   %chunks_field = getelementptr %pool, ptr %pool, i64 0, i32 24
-  %function = load ptr, ptr %function_field
-  %buffers = load ptr, ptr %buffers_field
-  %integers = load ptr, ptr %integers_field
   %quotient = load i64, ptr %quotient_field
   %remainder = load i64, ptr %remainder_field
   %chunks = load i64, ptr %chunks_field
-  br label %claim
-
-claim:
   %chunk = atomicrmw add ptr %next_field, i64 1 monotonic
   %left = icmp slt i64 %chunk, %chunks
-  br i1 %left, label %body, label %exit
+  br i1 %left, label %some, label %none
 
-body:
+some:
   %base = mul i64 %chunk, %quotient
   %extra = call i64 @llvm.smin.i64(i64 %chunk, i64 %remainder)
   %begin = add i64 %base, %extra
@@ -105,8 +98,38 @@ body:
   %longer = zext i1 %is_longer to i64
   %length = add i64 %quotient, %longer
   %end = add i64 %begin, %length
-  call void %function(ptr %buffers, ptr %integers, i64 %begin, i64 %end)
-  br label %claim
+  %end_field = getelementptr i64, ptr %range, i64 1
+  store i64 %begin, ptr %range
+  store i64 %end, ptr %end_field
+  ret i64 1
+
+none:
+  ret i64 0
+}
+
+; Work on the open job until no chunk of it is left.
+define internal void @work(ptr %pool) {
+entry:
+  %range = alloca [2 x i64], align 8
+  %end_field = getelementptr i64, ptr %range, i64 1
+  %function_field = getelementptr %pool, ptr %pool, i64 0, i32 19
+  %buffers_field = getelementptr %pool, ptr %pool, i64 0, i32 20
+  %integers_field = getelementptr %pool, ptr %pool, i64 0, i32 21
+  %function = load ptr, ptr %function_field
+  %buffers = load ptr, ptr %buffers_field
+  %integers = load ptr, ptr %integers_field
+  br label %next
+
+next:
+  %claimed = call i64 @claim(ptr %pool, ptr %range)
+  %some = icmp ne i64 %claimed, 0
+  br i1 %some, label %body, label %exit
+
+body:
+  %begin = load i64, ptr %range
+  %end = load i64, ptr %end_field
+  call void %function(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr @claim, ptr %pool)
+  br label %next
 
 exit:
   ret void
@@ -295,8 +318,9 @@ exit:
   ret void
 }
 
-; Run function(buffers, integers, begin, end) over [0, extent) in `chunks` pieces on at most `threads` threads, this one
-; included. Runs it all here if one thread or piece is enough, or if another caller has the pool.
+; Run function(buffers, integers, begin, end, claim, pool) over [0, extent) in `chunks` pieces on at most `threads`
+; threads, this one included. Runs it all here, with nothing to claim, if one thread or piece is enough, or if another
+; caller has the pool.
 define void @pool_run(ptr %pool, ptr %function, ptr %buffers, ptr %integers, i64 %extent, i64 %chunks, i64 %threads) {
 entry:
   %few_chunks = icmp sle i64 %chunks, 1
@@ -311,7 +335,7 @@ acquire:
   br i1 %owned, label %parallel, label %serial
 
 serial:
-  call void %function(ptr %buffers, ptr %integers, i64 0, i64 %extent)
+  call void %function(ptr %buffers, ptr %integers, i64 0, i64 %extent, ptr null, ptr null)
   ret void
 
 parallel:

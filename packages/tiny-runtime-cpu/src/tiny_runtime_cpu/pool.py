@@ -80,12 +80,16 @@ def has_native_functions() -> bool:
   return has_symbols(*_NEEDED)
 
 
-kernel_at = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
-"""The kernel at an address as a Python function; the call releases the GIL."""
+kernel_at = ctypes.CFUNCTYPE(
+  None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
+"""The kernel at an address as a Python function, for calls with nothing to claim (None, None); they release the GIL."""
 
 
 class Pool:
-  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end)`.
+  """Threads that run kernels `void f(void** buffers, int64_t* integers, int64_t begin, int64_t end, claim, pool)`.
+
+  A kernel may get more of [0, extent) by `int64_t claim(void* pool, int64_t range[2])`, until that gives 0.
 
   Workers are created on first use and sleep when idle. Only one launch uses them at a time; a launch from a second
   Python thread meanwhile runs on that thread alone. After a fork, the child's pool is empty and refills itself.
@@ -144,7 +148,7 @@ class Pool:
   def run(self, function: int, buffers: bytes, integers: bytes, extent: int, chunks: int, threads: int) -> None:
     """Call the function at this address on [0, extent) in `chunks` parts, on at most `threads` threads, and wait."""
     if self._native is None:
-      kernel_at(function)(buffers, integers, 0, extent)
+      kernel_at(function)(buffers, integers, 0, extent, None, None)
     else:
       if threads > 1:
         self.places.settle()

@@ -26,6 +26,7 @@ from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm_memory import address, load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
 from tiny_codegen.render.llvm_near_matrix import NEAR, NearInstruction, continued, near_product, there
+from tiny_codegen.render.llvm_parts import begin_part, end_part, prepares
 from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch_row, first_of, lines_to_fetch, prefetch
 from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
@@ -80,6 +81,7 @@ class _Program:
     self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
     self.streaming = target.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
+    self.claims = target.claims and prepares(linear.src)
     if len(self.shared) > 1:
       raise NotImplementedError(
         f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers"
@@ -225,7 +227,8 @@ class _Program:
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
-      self.body.open_loop(u, *(integer_from(self.body, end, u) for end in ("%begin", "%end")))
+      ends = begin_part(self.body) if self.claims else ("%begin", "%end")
+      self.body.open_loop(u, *[integer_from(self.body, end, u) for end in ends])
     for piece, first in zip(pieces, columns):
       ask(self.body, piece, first, u, self.body.operand(near))
     for rows, first in fetched:
@@ -257,6 +260,8 @@ class _Program:
   def end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):
       self.body.close_loop(counter)
+      if self.claims and counter in self.shared:
+        end_part(self.body)
       for known in [value for value, around in self.early.items() if around is counter]:  # in there only
         del self.early[known], self.body.values[known]
       for place, product, how in self.pending.pop(counter, ()):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import ALIGNED_ONLY, PAIRED, PLAIN_ONLY, WIDE
+from tiny_codegen.render.llvm_parts import ARGUMENTS as CLAIM
 from tiny_codegen.render.llvm_streaming import LINE, PLAIN, STREAMED
 from tiny_codegen.render.llvm_target import LLVMTarget
 from tiny_codegen.render.llvm_text import pointer
@@ -83,7 +84,7 @@ class Module:
 
   def _host(self) -> list[str]:
     name, lines = self.info.name, self.body.lines
-    arguments = [*self.arguments(), "i64 %begin", "i64 %end"]
+    arguments = [*self.arguments(), *self._part()]
     streamed = [line.replace(PLAIN, STREAMED) for line in lines]
     bodies = self._body(f"internal void @{name}.body #1", arguments, lines)
     entry, passed = self._unpacked()
@@ -98,7 +99,7 @@ class Module:
     else:  # nothing to share: whoever gets the first piece does it all
       entry += ["  %first = icmp eq i64 %begin, 0", "  br i1 %first, label %run, label %done", "run:"]
       entry += [*calls, "  br label %done", "done:", "  ret void"]
-    outside = ["ptr %buffers", "ptr %integers", "i64 %begin", "i64 %end"]
+    outside = ["ptr %buffers", "ptr %integers", *self._part()]
     return [*bodies, *self._function(f"void @{name} #0", outside, entry)]
 
   def _unpacked(self) -> tuple[list[str], list[str]]:
@@ -114,7 +115,11 @@ class Module:
         f"  %n{place} = load i64, ptr %b{place}",
       ]
       passed.append(f"i64 %n{place}")
-    return lines, [*passed, "i64 %begin", "i64 %end"]
+    return lines, [*passed, *self._part()]
+
+  def _part(self) -> list[str]:
+    """Arguments that say what of the loop that workers share is to be done."""
+    return ["i64 %begin", "i64 %end", *(CLAIM if self.target.claims else ())]
 
   def _call(self, which: str, passed: Iterable[str]) -> str:
     return f"  call void @{self.info.name}.body{which}({', '.join(passed)})"

@@ -30,7 +30,8 @@ class LLVMTarget:
   """A processor. Empty strings leave the choice to whoever compiles the text.
 
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
-  host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`. `spaces` numbers the
+  host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with `claims`, it has two
+  more arguments, by which it gets more of the loop that workers share (see `llvm_parts`). `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
   the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the capabilities are written,
   `instructions` are intrinsics for native ops that few processors have. `streaming`: there are stores that go past the
@@ -62,6 +63,7 @@ class LLVMTarget:
   tiles: tuple[TileInstruction, ...] = ()
   instructions: tuple[Instruction, ...] = ()
   streaming: bool = False
+  claims: bool = False
   group_size: str = ""
   attributes: tuple[str, ...] = ()
   metadata: tuple[str, ...] = ()
@@ -150,9 +152,10 @@ def cpu_target(
   features: Iterable[str] = (),
   name: str = "llvm",
   caches: CacheSizes | None = None,
+  claims: bool = False,
 ) -> LLVMTarget:
   """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …) and cache sizes (None:
-  `usual_caches`).
+  `usual_caches`). `claims`: as in LLVMTarget.
 
   What it can do follows from these alone, so the result is the same on every machine. An unknown architecture
   gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
@@ -202,6 +205,7 @@ def cpu_target(
     tiles=tiles,
     instructions=instructions,
     streaming=arch in ("x86_64", "amd64"),
+    claims=claims,
   )
 
 
