@@ -38,7 +38,8 @@ def registers() -> int:
 
 
 def _function(body: str, declarations: str = "") -> str:
-  return f"define void @roof(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {{\nentry:\n{body}}}\n{declarations}"
+  arguments = "ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool"
+  return f"define void @roof({arguments}) {{\nentry:\n{body}}}\n{declarations}"
 
 
 def _sum_and_store(vector: str, values: Sequence[str]) -> str:

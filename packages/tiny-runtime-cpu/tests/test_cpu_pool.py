@@ -42,12 +42,40 @@ exit:
 }
 """
 
+# the same, but that it claims more itself
+CLAIMING = KERNEL.replace("[ %begin, %entry ]", "[ %begin, %entry ], [ %more.begin, %claimed ]").replace(
+  "%i, %end\n", "%i, %last\n"
+)
+CLAIMING = CLAIMING.replace(
+  "check:\n", "check:\n  %last = phi i64 [ %end, %entry ], [ %last, %body ], [ %more.end, %claimed ]\n"
+)
+CLAIMING = CLAIMING.replace("entry:\n", "entry:\n  %range = alloca [2 x i64], align 8\n").replace(
+  """exit:
+  ret void
+""",
+  """exit:
+  %alone = icmp eq ptr %claim, null
+  br i1 %alone, label %over, label %more
+more:
+  %got = call i64 %claim(ptr %pool, ptr %range)
+  %none = icmp eq i64 %got, 0
+  br i1 %none, label %over, label %claimed
+claimed:
+  %more.begin = load i64, ptr %range
+  %range.end = getelementptr i64, ptr %range, i64 1
+  %more.end = load i64, ptr %range.end
+  br label %check
+over:
+  ret void
+""",
+)
+
 
 class Adder:
   """The kernel with its buffers."""
 
-  def __init__(self, size: int) -> None:
-    self.native = LoadedObject(compile_object(KERNEL, host_arch().processor), "add")
+  def __init__(self, size: int, kernel: str = KERNEL) -> None:
+    self.native = LoadedObject(compile_object(kernel, host_arch().processor), "add")
     self.out = (ctypes.c_int64 * size)()
     self.calls = ctypes.c_int64()
     self.buffers = struct.pack("2P", ctypes.addressof(self.out), ctypes.addressof(self.calls))
@@ -95,6 +123,19 @@ def test_launches_from_several_python_threads() -> None:
   for thread in threads:
     thread.join()
   assert all(set(adder.out) == {500} for adder in adders)
+  pool.close()
+
+
+@pytest.mark.parametrize("chunks", (1, 2, 7, 50))
+@pytest.mark.parametrize("threads", (1, 2, 4))
+def test_a_kernel_that_claims_its_parts_is_called_once_by_each_thread(threads: int, chunks: int) -> None:
+  pool = Pool()
+  pool.ensure(threads)
+  for times in range(1, 20):
+    adder = Adder(50, CLAIMING)
+    adder.run(pool, chunks, threads)
+    assert set(adder.out) == {1}
+    assert 1 <= adder.calls.value <= min(threads, chunks), times
   pool.close()
 
 
