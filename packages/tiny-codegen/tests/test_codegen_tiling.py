@@ -14,6 +14,7 @@ from tiny_codegen.contract import ContractionChooser
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.heuristics import choose_opts
 from tiny_codegen.loops import next_loop_id
+from tiny_codegen.nearby import opts_of
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.sharing import best_sharing
 from tiny_codegen.tiles import Lanes, Rows, Tiling, rows_left
@@ -212,6 +213,18 @@ def convolution(images: int, channels: int, size: int, stride: int = 1) -> UOp:
   weights = param(2, channels * channels * 9).index(((o * channels + c) * 3 + ky) * 3 + kx).load()
   out = param(0, images * channels * places**2).index(((n * channels + o) * places + y) * places + x)
   return kernel(out.store((given * weights).reduce(Ops.ADD, c, ky, kx)).end(n, o, y, x))
+
+
+@pytest.mark.parametrize("rows_from", [Rows.DIRECT, Rows.WINDOW])
+@pytest.mark.parametrize(("images", "shared"), [(16, 0), (8, 0), (3, 2), (1, 2)])
+def test_threads_have_images_of_their_own_where_there_are_enough(images: int, shared: int, rows_from: Rows) -> None:
+  """Else each has rows of all."""
+  root = convolution(images, 64, 56)
+  found = Contraction.of(root)
+  assert found is not None
+  fit = (t for t in ranked_tilings(found, AVX512) if t.lanes_from is Lanes.WHOLE and t.rows_from is rows_from)
+  opts = next(opts for t in fit if (opts := opts_of(root, AVX512, ([], found, t))))
+  assert [opt.axis for opt in opts if opt.op is OptOps.THREAD] == [shared]
 
 
 def check_convolution(

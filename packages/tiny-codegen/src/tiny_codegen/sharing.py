@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tiny_codegen.contraction import Operand
 from tiny_codegen.loops import extent, kind
-from tiny_codegen.tile_figures import APART, CACHE_LINE, COPY, GATHER, LINE
-from tiny_codegen.tiles import Lanes, Tiling, lanes_left, rows_left
+from tiny_codegen.tile_figures import APART, CACHE_LINE, COPY, GATHER, LINE, ROWS_APART
+from tiny_codegen.tiles import Lanes, Rows, Tiling, lanes_left, rows_left
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -24,8 +24,9 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
   again for each block of iterations; what depends on no loop at all is packed once by each thread in any case. Where
-  lanes are read from memory, iterations that follow each other stay next to each other there. The last panel, or tile,
-  of a shared loop is as large as the others, whatever is left for it (see `peel`).
+  lanes are read from memory, iterations that follow each other stay next to each other there; and so should rows: those
+  of images that threads share are other images for each. The last panel, or tile, of a shared loop is as large as the
+  others, whatever is left for it (see `peel`).
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
@@ -43,10 +44,18 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
     for block in {1, max(1, size // 8)}:
       if size % block == 0:
         again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
-        apart = APART if depth and tiling.lanes_from is Lanes.DIRECT else 0.0
+        apart = _apart(tiling, order[:depth], loop)
         uneven = _beyond(tiling, loop, block) + 0.5 * block / size
         choices.append(Sharing(again + apart + uneven, loop.arg[0], block))
   return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
+
+
+def _apart(tiling: Tiling, outside: list[UOp], loop: UOp) -> float:
+  """The part of the time that is lost where a loop goes outside of these."""
+  if outside and tiling.lanes_from is Lanes.DIRECT:
+    return APART
+  rows = tiling.rows_of.loops if tiling.rows_from is not Rows.IMAGE else ()
+  return ROWS_APART if loop in rows and any(r in rows for r in outside) else 0.0
 
 
 def _packing(operand: Operand, loop: UOp) -> float:

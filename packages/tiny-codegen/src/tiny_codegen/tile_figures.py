@@ -76,8 +76,9 @@ LINE, AGAIN = 5.0, 0.7
 ASIDE, SIDES = 12.0, 16
 CACHE_LINE, NEIGHBOURS = 64, 64
 NEAR = 4  # elements: of a step so small, every line is read
-# of the time of a kernel, what is lost where pieces that are read and written one after the other are far apart
-APART = 0.2
+# of the time of a kernel, what is lost where pieces that are read and written one after the other are far apart; and
+# where threads share each of several images, and not the images
+APART, ROWS_APART = 0.2, 0.1
 # cycles of a tile that are none of its sum, with vectors of 512 bits, and less with narrower ones
 TILE = 80.0
 # and of the rows of a turned tile that are stored for a lane; and of each of their pieces, where those of all lanes are
