@@ -21,30 +21,56 @@ MASKS: dict[str, Mask] = {
 }
 
 
-def masked_product(mask: Mask, opts: tuple[Opt, ...] | None) -> UOp:
-  i, j, k = UOp.range(ROWS, 0), UOp.range(COLUMNS, 1), UOp.range(LENGTH, 2, AxisType.REDUCE)
-  a = UOp.param(1, dtypes.float32.ptr(ROWS * LENGTH)).index(i * LENGTH + k).load()
-  b = UOp.param(2, dtypes.float32.ptr(LENGTH * COLUMNS)).index(k * COLUMNS + j).load()
+def masked_product(mask: Mask, opts: tuple[Opt, ...] | None, rows: int = ROWS, columns: int = COLUMNS) -> UOp:
+  i, j, k = UOp.range(rows, 0), UOp.range(columns, 1), UOp.range(LENGTH, 2, AxisType.REDUCE)
+  a = UOp.param(1, dtypes.float32.ptr(rows * LENGTH)).index(i * LENGTH + k).load()
+  b = UOp.param(2, dtypes.float32.ptr(LENGTH * columns)).index(k * columns + j).load()
   total = (a * b).reduce(Ops.ADD, k)
   value = mask(i, j).where(total * 0.5, total.const_like(-7.0))
-  out = UOp.param(0, dtypes.float32.ptr(ROWS * COLUMNS)).index(i * COLUMNS + j).store(value).end(i, j)
+  out = UOp.param(0, dtypes.float32.ptr(rows * columns)).index(i * columns + j).store(value).end(i, j)
   return UOp.sink(out, arg=KernelInfo("masked", opts))
+
+
+TILE = (Opt(OptOps.VECTOR, 1, 4), Opt(OptOps.UPCAST, 0, 5))
+PACKED = (Opt(OptOps.SWAP, 0, 1), Opt(OptOps.STAGE, 2, (2,)))  # a panel, by the first tile that reads it
 
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize(
   "opts",
-  [None, (Opt(OptOps.VECTOR, 1, 4), Opt(OptOps.UPCAST, 0, 5)), (Opt(OptOps.VECTOR, 1, 4), Opt(OptOps.UNROLL, 2, 2))],
-  ids=["heuristics", "tile", "unrolled"],
+  [
+    None,
+    TILE,
+    (Opt(OptOps.VECTOR, 1, 4), Opt(OptOps.UNROLL, 2, 2)),
+    (*TILE, *PACKED),
+    (Opt(OptOps.VECTOR, 1, 4), Opt(OptOps.PADTO, 0, 7), Opt(OptOps.UPCAST, 0, 7), *PACKED),
+    (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.PADTO, 0, 8), Opt(OptOps.UPCAST, 0, 8), *PACKED),
+  ],
+  ids=["heuristics", "tile", "unrolled", "packed", "rows left over", "rows and lanes left over"],
 )
 def test_values(name: str, opts: tuple[Opt, ...] | None, run_kernel: Any) -> None:
+  check(name, opts, run_kernel, ROWS, COLUMNS)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(("rows", "columns"), [(14, 16), (14, 32), (6, 16)])
+def test_the_last_tile_of_rows_and_a_mask(name: str, rows: int, columns: int, run_kernel: Any) -> None:
+  """Where its rows end is no end of a loop over columns, which has whole blocks alone."""
+  size = 64
+  tile = (Opt(OptOps.VECTOR, 1, columns), Opt(OptOps.PADTO, 0, rows), Opt(OptOps.UPCAST, 0, rows))
+  check(name, (*tile, *PACKED), run_kernel, size, size)
+
+
+def check(name: str, opts: tuple[Opt, ...] | None, run_kernel: Any, rows: int, columns: int) -> None:
+  """Run it, and compare with NumPy."""
   rng = np.random.default_rng(3)
-  a, b = rng.standard_normal((ROWS, LENGTH), np.float32), rng.standard_normal((LENGTH, COLUMNS), np.float32)
-  rows, columns = np.indices((ROWS, COLUMNS))
-  expected = np.where(MASKS[name](rows, columns), a @ b * 0.5, -7.0)
+  a, b = rng.standard_normal((rows, LENGTH), np.float32), rng.standard_normal((LENGTH, columns), np.float32)
+  i, j = np.indices((rows, columns))
+  expected = np.where(MASKS[name](i, j), a @ b * 0.5, -7.0)
   with Context(SPEC=2):
-    (got, *_) = run_kernel(masked_product(MASKS[name], opts), (np.zeros((ROWS, COLUMNS), np.float32), a, b))
-  np.testing.assert_allclose(got.reshape(ROWS, COLUMNS), expected, rtol=1e-4, atol=1e-5)
+    kernel = masked_product(MASKS[name], opts, rows, columns)
+    (got, *_) = run_kernel(kernel, (np.zeros((rows, columns), np.float32), a, b))
+  np.testing.assert_allclose(got.reshape(rows, columns), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MASKS)

@@ -78,6 +78,7 @@ class _Panel:
       or not _in_order(value, lanes[0])
       or not _gates(ends[0].src[0]).isdisjoint(panels)
       or any(u.op is Ops.MMA or isinstance(u.arg, Accumulate) for u in ends[0].src[0].toposort)
+      or _masked(ends[0].src[0], read)
     ):
       return None
     return _Panel(read, value, ends[0], loops[0])
@@ -116,6 +117,13 @@ def _in_order(value: UOp, lanes: UOp) -> bool:
   loads = [u.src[0] for u in value.toposort if u.op is Ops.LOAD]
   steps = {stride(index.src[1], lanes) for index in loads}
   return 1 in steps and steps <= {0, 1} and not any(kind(r) in STEPS for r in _gates(value))
+
+
+def _masked(effect: UOp, read: UOp) -> bool:
+  """Whether something else than what is read decides whether it is needed. A tile that does not need it (see `skip`)
+  would pack nothing; and if no other tile needs it, nothing would be known to come after the first one."""
+  wheres = [u for u in effect.toposort if u.op is Ops.WHERE]
+  return any(read in u.toposort and read not in u.src[0].toposort for u in wheres)
 
 
 def _gates(u: UOp) -> set[UOp]:

@@ -151,7 +151,8 @@ def _only_last(gate: UOp, loop: UOp) -> bool:
   """Whether the gate holds in all iterations of the loop but the last ones."""
   offset, size = gate.src
   block = stride(offset, loop)
-  if block is None or block < 2 or loop in size.ranges:
+  # where each row of a tile ends elsewhere, as under a causal mask, no block is the last one of all
+  if block is None or block < 2 or any(r is loop or kind(r) in INSIDE for r in size.ranges):
     return False
   start, lanes = _parts(offset, loop, block)
   if lanes.vmin < 0 or lanes.vmax >= block or simplify(start % block).op is not Ops.CONST:
