@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from tiny_codegen.loops import extent
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_streaming import LINE
@@ -64,7 +65,7 @@ def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes)
       stores = [s for s in _following(linear, end) if s.src[0].src[0].arg in large and _known(s, frozenset(body))]
       if stores and _steps(body) >= LEAST_STEPS and not any(map(_writes, body)):
         rows = _rows(stores)
-        spread = all(r.count * 2 <= _extent(first) for r in rows)
+        spread = all(r.count * 2 <= (extent(first) or 0) for r in rows)
         found[first] = rows if spread else tuple(_one_by_one(rows))
   return found
 
@@ -119,10 +120,6 @@ def _known(store: UOp, body: frozenset[UOp]) -> bool:
 def _steps(body: Sequence[UOp]) -> int:
   """Iterations of the loops in a part of a program; those of an unknown number count as one."""
   return math.prod(int(u.src[0].arg) for u in body if u.op is Ops.RANGE and u.src[0].op is Ops.CONST)
-
-
-def _extent(loop: UOp) -> int:
-  return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else 0
 
 
 def _rows(stores: Sequence[UOp]) -> tuple[Rows, ...]:
