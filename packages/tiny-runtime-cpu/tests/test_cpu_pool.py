@@ -16,14 +16,11 @@ from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject
 from tiny_runtime_cpu.pool import Pool, pool_source
 
-# out[i] += integers[0] for i in [begin, end), and one to the count of calls
-KERNEL = """
-define void @add(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
+# out[i] += integers[0] for i in [begin, end), and one to the count of calls; the second claims more of [0, extent)
+KERNELS = """
+define internal void @add_part(ptr %buffers, ptr %integers, i64 %begin, i64 %end) {
 entry:
   %out = load ptr, ptr %buffers
-  %calls_field = getelementptr ptr, ptr %buffers, i64 1
-  %calls = load ptr, ptr %calls_field
-  %old_calls = atomicrmw add ptr %calls, i64 1 monotonic
   %amount = load i64, ptr %integers
   br label %check
 check:
@@ -40,20 +37,26 @@ body:
 exit:
   ret void
 }
-"""
 
-# the same, but that it claims more itself
-CLAIMING = KERNEL.replace("[ %begin, %entry ]", "[ %begin, %entry ], [ %more.begin, %claimed ]").replace(
-  "%i, %end\n", "%i, %last\n"
-)
-CLAIMING = CLAIMING.replace(
-  "check:\n", "check:\n  %last = phi i64 [ %end, %entry ], [ %last, %body ], [ %more.end, %claimed ]\n"
-)
-CLAIMING = CLAIMING.replace("entry:\n", "entry:\n  %range = alloca [2 x i64], align 8\n").replace(
-  """exit:
+define internal void @count(ptr %buffers) {
+  %calls_field = getelementptr ptr, ptr %buffers, i64 1
+  %calls = load ptr, ptr %calls_field
+  %old_calls = atomicrmw add ptr %calls, i64 1 monotonic
   ret void
-""",
-  """exit:
+}
+
+define void @add(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
+  call void @count(ptr %buffers)
+  call void @add_part(ptr %buffers, ptr %integers, i64 %begin, i64 %end)
+  ret void
+}
+
+define void @add_claimed(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
+entry:
+  %range = alloca [2 x i64], align 8
+  %range_end = getelementptr i64, ptr %range, i64 1
+  call void @count(ptr %buffers)
+  call void @add_part(ptr %buffers, ptr %integers, i64 %begin, i64 %end)
   %alone = icmp eq ptr %claim, null
   br i1 %alone, label %over, label %more
 more:
@@ -61,28 +64,29 @@ more:
   %none = icmp eq i64 %got, 0
   br i1 %none, label %over, label %claimed
 claimed:
-  %more.begin = load i64, ptr %range
-  %range.end = getelementptr i64, ptr %range, i64 1
-  %more.end = load i64, ptr %range.end
-  br label %check
+  %first = load i64, ptr %range
+  %last = load i64, ptr %range_end
+  call void @add_part(ptr %buffers, ptr %integers, i64 %first, i64 %last)
+  br label %more
 over:
   ret void
-""",
-)
+}
+"""
 
 
 class Adder:
-  """The kernel with its buffers."""
+  """A kernel with its buffers."""
 
-  def __init__(self, size: int, kernel: str = KERNEL) -> None:
-    self.native = LoadedObject(compile_object(kernel, host_arch().processor), "add")
+  def __init__(self, size: int, kernel: str = "add") -> None:
+    self.kernel = kernel
+    self.native = LoadedObject(compile_object(KERNELS, host_arch().processor), kernel)
     self.out = (ctypes.c_int64 * size)()
     self.calls = ctypes.c_int64()
     self.buffers = struct.pack("2P", ctypes.addressof(self.out), ctypes.addressof(self.calls))
 
   def run(self, pool: Pool, chunks: int, threads: int, amount: int = 1) -> None:
     extent = len(self.out)
-    pool.run(self.native.address("add"), self.buffers, struct.pack("q", amount), extent, chunks, threads)
+    pool.run(self.native.address(self.kernel), self.buffers, struct.pack("q", amount), extent, chunks, threads)
 
 
 @pytest.mark.parametrize("threads", (1, 2, 3, 8))
@@ -132,7 +136,7 @@ def test_a_kernel_that_claims_its_parts_is_called_once_by_each_thread(threads: i
   pool = Pool()
   pool.ensure(threads)
   for times in range(1, 20):
-    adder = Adder(50, CLAIMING)
+    adder = Adder(50, "add_claimed")
     adder.run(pool, chunks, threads)
     assert set(adder.out) == {1}
     assert 1 <= adder.calls.value <= min(threads, chunks), times

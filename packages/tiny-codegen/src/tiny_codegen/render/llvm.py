@@ -8,7 +8,7 @@ from functools import partial
 
 from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
-from tiny_codegen.render.llvm_ahead import Piece, ask, panels_ahead
+from tiny_codegen.render.llvm_ahead import ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
 from tiny_codegen.render.llvm_atomics import update
 from tiny_codegen.render.llvm_copies import (
@@ -20,14 +20,14 @@ from tiny_codegen.render.llvm_copies import (
   wait_for_copies,
 )
 from tiny_codegen.render.llvm_dot import dot_product
-from tiny_codegen.render.llvm_fill_ahead import ask_later, fills_ahead
+from tiny_codegen.render.llvm_fill_ahead import fills_ahead
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm_memory import address, load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
 from tiny_codegen.render.llvm_near_matrix import NEAR, NearInstruction, continued, near_product, there
 from tiny_codegen.render.llvm_parts import begin_part, end_part, prepares
-from tiny_codegen.render.llvm_prefetch import Line, address_of, fetch_row, first_of, lines_to_fetch, prefetch
+from tiny_codegen.render.llvm_prefetch import address_of, fetch_row, lines_to_fetch, prefetch
 from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
@@ -218,12 +218,12 @@ class _Program:
     return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
 
   def loop(self, u: UOp) -> None:
-    fetched = [(rows, self._first(rows.first)) for rows in self.fetched.get(u, ())]
+    fetched = [(rows, self._address(rows.pointer, rows.offset, rows.byte)) for rows in self.fetched.get(u, ())]
     for rows, first in fetched:
       if rows.count == 1:
         prefetch(self.body, first, write=True, level=3)
     near, pieces = self.ahead.get(u, (u, ()))
-    columns = [self._column(piece) for piece in pieces]
+    columns = [self._address(piece.pointer, piece.start) for piece in pieces]
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
@@ -235,19 +235,14 @@ class _Program:
       if rows.count > 1:
         fetch_row(self.body, rows, first, u)
     for later in self.later.get(u, ()):
-      self._early(later.offset)
-      ask_later(self.body, later)
+      prefetch(self.body, self._address(later.pointer, later.offset, later.byte), write=False, level=3)
 
-  def _column(self, piece: Piece) -> str:
-    """Where a column of lines begins."""
-    self._early(piece.start)
-    return address_of(self.body, piece.pointer, piece.start)
-
-  def _first(self, line: Line) -> str:
-    """Where a cache line is that will be written; its address is computed now."""
-    if line.offset is not None:
-      self._early(line.offset)
-    return first_of(self.body, line)
+  def _address(self, pointer: UOp, offset: UOp | None, byte: int = 0) -> str:
+    """Where an element of a buffer is, or a byte behind it; computed now."""
+    if offset is not None:
+      self._early(offset)
+    place = address_of(self.body, pointer, offset)
+    return self.body.let(f"getelementptr i8, ptr {place}, i64 {byte}") if byte else place
 
   def _early(self, value: UOp) -> None:
     """Compute a value now: whatever of it is computed later is known by then."""

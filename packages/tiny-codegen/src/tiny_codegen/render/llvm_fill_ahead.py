@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from tiny_codegen.loops import stride
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_ahead import near_of
-from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_memory import in_register
-from tiny_codegen.render.llvm_prefetch import GAP, address_of, joined, prefetch, split
+from tiny_codegen.render.llvm_prefetch import GAP, bytes_of_lines, joined, spans_of
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_uop import AxisType, Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
@@ -61,12 +60,6 @@ def fills_ahead(
   return found
 
 
-def ask_later(body: Function, line: Later) -> None:
-  """Ask for a line, in the iteration whose counters its offset is made of."""
-  place = body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
-  prefetch(body, place, write=False, level=3)
-
-
 def _innermost(linear: Sequence[UOp]) -> Iterator[tuple[UOp, Sequence[UOp]]]:
   """Loops that have no other inside, with what is in them."""
   begin = None
@@ -81,15 +74,10 @@ def _innermost(linear: Sequence[UOp]) -> Iterator[tuple[UOp, Sequence[UOp]]]:
 
 def _lines(loop: UOp, loads: Sequence[UOp]) -> Iterator[Later]:
   """Lines of what is read with gaps."""
-  spans: dict[tuple[UOp, UOp], list[tuple[int, int]]] = {}
-  for load in loads:
-    offset, constant = split(load.src[0].src[1])
-    size = load.dtype.scalar().itemsize
-    if offset is not None and offset.dtype.count == 1:
-      spans.setdefault((load.src[0].src[0], offset), []).append((constant * size, (constant + load.dtype.count) * size))
-  for (pointer, offset), known in spans.items():
-    step = stride(offset, loop)
-    if step is None:
+  accesses = [(load.src[0], load.dtype) for load in loads if load.src[0].src[1].dtype.count == 1]
+  for (pointer, offset), known in spans_of(accesses).items():
+    step = stride(offset, loop) if offset is not None else None
+    if offset is None or step is None:
       continue
     assert isinstance(pointer.dtype, PtrDType)
     pieces = joined(known, GAP)
@@ -97,4 +85,4 @@ def _lines(loop: UOp, loads: Sequence[UOp]) -> Iterator[Later]:
     if far >= LINE and far > pieces[-1][1] - pieces[0][0]:
       ahead = AHEAD * step * pointer.dtype.base.itemsize
       for first, behind in pieces:
-        yield from [Later(pointer, offset, ahead + byte) for byte in (*range(first, behind - 1, LINE), behind - 1)]
+        yield from [Later(pointer, offset, ahead + byte) for byte in bytes_of_lines(first, behind)]

@@ -12,14 +12,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from tiny_codegen.loops import extent
 from tiny_codegen.render.base import CacheSizes
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_streaming import LINE
 from tiny_codegen.render.llvm_text import memory_type, value_type
-from tiny_uop import Ops, ProgramInfo, PtrDType, UOp
+from tiny_uop import DType, Ops, ProgramInfo, PtrDType, UOp
 from tiny_uop.records import dataclass
 
 GAP = LINE // 2
@@ -31,19 +30,13 @@ _CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.SPECIAL, Ops.IF, Ops.ENDIF, Ops.BA
 
 
 @dataclass(frozen=True)
-class Line:
-  """A cache line of a buffer: the one with the byte so far behind the element at `offset` (None: the first one)."""
+class Rows:
+  """Cache lines of a buffer, one in each of `count` rows that are `step` bytes apart: the first has the byte so far
+  behind the element at `offset` (None: the first one)."""
 
   pointer: UOp
   offset: UOp | None
   byte: int
-
-
-@dataclass(frozen=True)
-class Rows:
-  """Lines of a buffer, one in each of `count` rows that are `step` bytes apart: `first` is that of the first row."""
-
-  first: Line
   step: int
   count: int
 
@@ -68,11 +61,6 @@ def lines_to_fetch(linear: Sequence[UOp], info: ProgramInfo, caches: CacheSizes)
         spread = all(r.count * 2 <= (extent(first) or 0) for r in rows)
         found[first] = rows if spread else tuple(_one_by_one(rows))
   return found
-
-
-def first_of(body: Function, line: Line) -> str:
-  """Where a line is."""
-  return body.let(f"getelementptr i8, ptr {address_of(body, line.pointer, line.offset)}, i64 {line.byte}")
 
 
 def fetch_row(body: Function, rows: Rows, first: str, counter: UOp) -> None:
@@ -124,29 +112,39 @@ def _steps(body: Sequence[UOp]) -> int:
 
 def _rows(stores: Sequence[UOp]) -> tuple[Rows, ...]:
   """The lines of pieces of memory that are written here; of pieces that are as long and evenly far apart as rows."""
-  written: dict[tuple[UOp, UOp | None], list[tuple[int, int]]] = {}
-  for store in stores:
-    offset, constant = split(store.src[0].src[1])
-    size = store.src[1].dtype.scalar().itemsize
-    span = constant * size, (constant + store.src[1].dtype.count) * size
-    written.setdefault((store.src[0].src[0], offset), []).append(span)
   found = []
-  for (pointer, offset), spans in written.items():
+  for (pointer, offset), spans in spans_of((s.src[0], s.src[1].dtype) for s in stores).items():
     pieces = joined(spans, 0)
     steps = {b[0] - a[0] for a, b in itertools.pairwise(pieces)}
     even = len(steps) <= 1 and len({behind - first for first, behind in pieces}) == 1
     step, count = (steps.pop() if steps else 0, len(pieces)) if even else (0, 1)
     for first, behind in pieces[:1] if even else pieces:
       # of a short piece that lies on two lines the last one: no tile before this one has fetched that
-      for byte in (*range(first, behind - LINE + 1, LINE), behind - 1):
-        found.append(Rows(Line(pointer, offset, byte), step, count))
+      lines = bytes_of_lines(first, behind)[-1:] if behind - first < LINE else bytes_of_lines(first, behind)
+      found += [Rows(pointer, offset, byte, step, count) for byte in lines]
   return tuple(found)
 
 
 def _one_by_one(rows: Sequence[Rows]) -> Iterator[Rows]:
   for r in rows:
     for n in range(r.count):
-      yield Rows(replace(r.first, byte=r.first.byte + n * r.step), 0, 1)
+      yield Rows(r.pointer, r.offset, r.byte + n * r.step, 0, 1)
+
+
+def spans_of(accesses: Iterable[tuple[UOp, DType]]) -> dict[tuple[UOp, UOp | None], list[tuple[int, int]]]:
+  """By buffer and what varies of an offset: the first byte, and the one behind, of each access. Given are INDEXes, and
+  what is read or written there."""
+  found: dict[tuple[UOp, UOp | None], list[tuple[int, int]]] = {}
+  for index, dtype in accesses:
+    offset, constant = split(index.src[1])
+    size = dtype.scalar().itemsize
+    found.setdefault((index.src[0], offset), []).append((constant * size, (constant + dtype.count) * size))
+  return found
+
+
+def bytes_of_lines(first: int, behind: int) -> tuple[int, ...]:
+  """A byte in each cache line of a piece, wherever in a line it begins."""
+  return (*range(first, behind - 1, LINE), behind - 1)
 
 
 def joined(spans: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
