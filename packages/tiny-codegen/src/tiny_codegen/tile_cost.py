@@ -128,7 +128,7 @@ class Plan(Shape):
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= self._from_memory()
-    each += figures.TILE * self.target.vector_bits / figures.WIDE / self.c.length
+    each += (figures.TILE + figures.TILE_VECTOR * tile) * self.target.vector_bits / figures.WIDE / self.c.length
     return steps * each
 
   def _where_it_is(self, each: float) -> float:

@@ -80,7 +80,7 @@ NEAR = 4  # elements: of a step so small, every line is read
 # where threads share each of several images, and not the images
 APART, ROWS_APART = 0.2, 0.1
 # cycles of a tile that are none of its sum, with vectors of 512 bits, and less with narrower ones
-TILE = 80.0
+TILE, TILE_VECTOR = 80.0, 0.0
 # and of the rows of a turned tile that are stored for a lane; and of each of their pieces, where those of all lanes are
 # in lines of the same sets of a cache
 SHORT, CROWDED = 4.0, 5.0

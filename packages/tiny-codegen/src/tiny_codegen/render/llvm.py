@@ -8,8 +8,8 @@ from functools import partial
 
 from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
-from tiny_codegen.render.llvm_ahead import ask, panels_ahead
 from tiny_codegen.render.llvm_alu import elementwise
+from tiny_codegen.render.llvm_asking import Asking
 from tiny_codegen.render.llvm_atomics import update
 from tiny_codegen.render.llvm_copies import (
   are_aligned,
@@ -20,14 +20,13 @@ from tiny_codegen.render.llvm_copies import (
   wait_for_copies,
 )
 from tiny_codegen.render.llvm_dot import dot_product
-from tiny_codegen.render.llvm_fill_ahead import fills_ahead
 from tiny_codegen.render.llvm_function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm_matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm_memory import address, load, store
 from tiny_codegen.render.llvm_module import Module, workgroup
 from tiny_codegen.render.llvm_near_matrix import NEAR, NearInstruction, continued, near_product, there
 from tiny_codegen.render.llvm_parts import begin_part, end_part, prepares
-from tiny_codegen.render.llvm_prefetch import address_of, fetch_row, lines_to_fetch, prefetch
+from tiny_codegen.render.llvm_prefetch import address_of
 from tiny_codegen.render.llvm_shuffle import shuffled
 from tiny_codegen.render.llvm_streaming import may_stream, past_caches
 from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
@@ -64,10 +63,7 @@ class _Program:
     self.target, self.info, self.linear = target, info, linear
     self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
     self.lazy = branches(linear.src)
-    self.fetched = {} if target.convention else lines_to_fetch(linear.src, info, target.capabilities.caches)
-    self.ahead = {} if target.convention else panels_ahead(linear.src, info, target.capabilities.caches)
-    coming = [memory for memory, _ in self.ahead.values()]
-    self.later = {} if target.convention else fills_ahead(linear.src, info, target.capabilities.caches, coming)
+    self.asking = Asking(() if target.convention else linear.src, info, target.capabilities)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
     self.globals: list[str] = []
@@ -135,6 +131,8 @@ class _Program:
         self._instruction(u)
 
   def _instruction(self, u: UOp) -> None:
+    if u.op is Ops.LOAD:
+      self.asking.reach(u)
     if self.registers and self.registers.emit(self.body, u, self.target.tiles, self.target.memory):
       return
     if u in self.lazy:
@@ -218,27 +216,16 @@ class _Program:
     return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
 
   def loop(self, u: UOp) -> None:
-    fetched = [(rows, self._address(rows.pointer, rows.offset, rows.byte)) for rows in self.fetched.get(u, ())]
-    for rows, first in fetched:
-      if rows.count == 1:
-        prefetch(self.body, first, write=True, level=3)
-    near, pieces = self.ahead.get(u, (u, ()))
-    columns = [self._address(piece.pointer, piece.start) for piece in pieces]
+    self.asking.before(self.body, u, self._address)
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
       ends = begin_part(self.body) if self.claims else ("%begin", "%end")
       self.body.open_loop(u, *[integer_from(self.body, end, u) for end in ends])
-    for piece, first in zip(pieces, columns):
-      ask(self.body, piece, first, u, self.body.operand(near))
-    for rows, first in fetched:
-      if rows.count > 1:
-        fetch_row(self.body, rows, first, u)
-    for later in self.later.get(u, ()):
-      prefetch(self.body, self._address(later.pointer, later.offset, later.byte), write=False, level=3)
+    self.asking.reach(u)
 
-  def _address(self, pointer: UOp, offset: UOp | None, byte: int = 0) -> str:
-    """Where an element of a buffer is, or a byte behind it; computed now."""
+  def _address(self, pointer: UOp, offset: UOp | None, byte: int) -> str:
+    """See `llvm_asking`."""
     if offset is not None:
       self._early(offset)
     place = address_of(self.body, pointer, offset)
