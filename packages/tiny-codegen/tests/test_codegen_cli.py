@@ -49,7 +49,7 @@ def test_targets(tool: Tool) -> None:
 
 
 def test_cache_sizes(tool: Tool) -> None:
-  product = print_uop(CASES["matmul"](96, 256, 400).kernel)
+  product = print_uop(CASES["matmul"](96, 1024, 400).kernel)
   wide = ("--triple", "x86_64-linux", "--features", "+avx512f,+avx512vl,+fma", "--emit", "program")
   usual, same, large = (
     tool(*wide, *more, text=product) for more in ([], ["--caches", "48K,2M"], ["--caches", "256K,8M,0"])

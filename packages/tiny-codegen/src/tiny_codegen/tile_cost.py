@@ -128,7 +128,7 @@ class Plan(Shape):
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= self._from_memory()
-    each += (figures.TILE + figures.TILE_VECTOR * tile) * self.target.vector_bits / figures.WIDE / self.c.length
+    each += (figures.TILE + figures.TILE_VECTOR * tile) / self.c.length
     return steps * each
 
   def _where_it_is(self, each: float) -> float:
@@ -140,6 +140,8 @@ class Plan(Shape):
     if any((self.lanes_of.step(r) or 0) * self.lanes_of.value.dtype.itemsize % figures.CACHE_LINE for r in self.summed):
       each *= figures.CROSSING
     if not far:
+      if self.panel > near * self._sets(nbytes):
+        each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING
       return each * (spread if self.panel > near else 1.0)
     crowded = nbytes <= figures.CACHE_LINE or any(step % (figures.SAME_SETS // 2) == 0 for step in far)
     if crowded or self.c.length < figures.AHEAD:
@@ -148,6 +150,12 @@ class Plan(Shape):
       out = figures.FAR_APART if self.panel > near else self._waits()
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
     return each * self._outside(2 * self.panel)
+
+  def _sets(self, nbytes: int) -> float:
+    """Which part of the sets of the first cache level lines are in that a panel reads from where they are."""
+    itemsize = self.lanes_of.value.dtype.itemsize
+    step = math.gcd(*[(self.lanes_of.step(r) or 0) * itemsize for r in self.summed], figures.WAY)
+    return min(max(nbytes, figures.CACHE_LINE) / step, 1.0)
 
   def _step(self, vectors: int, rows: int) -> float:
     """Cycles of a step of the sum, if all it reads is there: a scalar has to be spread over a register, once for all

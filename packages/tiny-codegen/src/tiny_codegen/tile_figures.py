@@ -43,8 +43,6 @@ LOOP, WRITTEN_OUT, TAPS, WINDOW_OUT = 1.0, 64, 7, 96
 # registers that such a window needs besides accumulators and vectors; and cycles from a multiply-add to the next one of
 # its accumulator, with one for what cannot begin in time
 SPARE, LATENCY = 2, 5.0
-# bits of the vectors that the cycles of a tile are said for
-WIDE = 512
 # integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
 INTEGERS = 0.4
 # what rows cost that come from the second cache level
@@ -57,6 +55,8 @@ WHOLE = 3 / 8
 SEVERAL = 2048
 # strides that are multiples of this put neighbouring rows into the same few sets of a cache
 SAME_SETS = 512
+# bytes after which the sets of the first cache level come again
+WAY = 4096
 # steps of a sum in which the lanes of another one can be asked for, which are read from where they are
 AHEAD = 64
 # of packing a window: the part of memory's time that is left where the steps of the sum before ask for it
@@ -79,8 +79,8 @@ NEAR = 4  # elements: of a step so small, every line is read
 # of the time of a kernel, what is lost where pieces that are read and written one after the other are far apart; and
 # where threads share each of several images, and not the images
 APART, ROWS_APART = 0.2, 0.1
-# cycles of a tile that are none of its sum, with vectors of 512 bits, and less with narrower ones
-TILE, TILE_VECTOR = 80.0, 0.0
+# cycles of a tile that are none of its sum: of any, and of each vector of results
+TILE, TILE_VECTOR = 20.0, 2.0
 # and of the rows of a turned tile that are stored for a lane; and of each of their pieces, where those of all lanes are
 # in lines of the same sets of a cache
-SHORT, CROWDED = 4.0, 5.0
+SHORT, CROWDED = 2.0, 5.0
