@@ -33,6 +33,7 @@ from tiny_codegen.render.llvm_target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm_text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm_tiles import TileRegisters, begin_tiles, end_tiles
 from tiny_codegen.render.llvm_transpose import column, picked, rows_of_column, rows_of_lanes
+from tiny_codegen.render.llvm_zeros import Zeros
 from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
 from tiny_codegen.tensor_core import MatrixLoad, TensorCore
 from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
@@ -66,7 +67,8 @@ class _Program:
     self.asking = Asking(() if target.convention else linear.src, info, target.capabilities)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
-    self.globals: list[str] = []
+    self.zeros = Zeros(() if target.convention else linear.src)
+    self.globals: list[str] = self.zeros.globals
     self.at_launch = places_at_launch(linear, target.static_local)[0]
     self.tiles = reads_near_memory(linear)
     self.registers = TileRegisters(linear.src)
@@ -137,8 +139,11 @@ class _Program:
       return
     if u in self.lazy:
       self._select_lazily(u)
+    elif u in self.zeros.values:
+      self.body.values[u] = self.body.operand(self.zeros.values[u])
     elif u.op in GroupOp.Elementwise:
       self.body.values[u] = elementwise(self.body, u)
+      self.zeros.gate(self.body, u)
     elif (emit := _EMIT.get(u.op)) is not None:
       emit(self, u)
     else:
@@ -269,6 +274,9 @@ class _Program:
   def load(self, u: UOp) -> None:
     if u in self.copied:
       return  # it goes past registers, if it can
+    if u in self.zeros.loads:
+      self.body.values[u] = self.zeros.load(self.body, u)
+      return
     if isinstance(u.arg, MatrixLoad):
       if not self.target.matrix_load:
         raise NotImplementedError(f"{self.target.name} has no instruction that loads matrices: {u!r}")
