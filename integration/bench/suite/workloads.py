@@ -178,6 +178,7 @@ def all_workloads(small: bool = False) -> list[Workload]:
     matmul(f"matmul {512 // by}, both transposed", (512 // by, 512 // by), (512 // by, 512 // by), 0.70, True),
     matmul(f"matmul {256 // by}", (256 // by, 256 // by), (256 // by, 256 // by), 0.55),
     matmul(f"matmul {64 // by} of 128²", (64 // by, 128, 128), (64 // by, 128, 128), 0.55),
+    matmul(f"matmul {512 // by}, {16384 // by} terms", (512 // by, 16384 // by), (16384 // by, 512 // by), 0.70),
     stream(f"matrix × vector {n}²", "read", product, (square, (n,)), 1),
     stream(f"sum of {64 // by} MB", "read", total, ((16 * million,),), 1, tolerance=1e-6),
     stream(f"sum of {256 // by} MB", "read", total, ((64 * million,),), 1, tolerance=1e-6),

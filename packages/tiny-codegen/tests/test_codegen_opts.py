@@ -38,6 +38,9 @@ def cases(draw: st.DrawFn) -> Case:
   return CASES[name](*[draw(st.integers(least, most)) for _ in range(dimensions)])
 
 
+AMOUNTS = {OptOps.PADTO: [2, 3, 4, 8], OptOps.BLOCK: [1, 2, 3, 4]}
+
+
 @st.composite
 def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   """Up to five Opts, each of which fits what the ones before it have left."""
@@ -60,6 +63,7 @@ def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Op
           OptOps.MERGE,
           OptOps.THREAD,
           OptOps.STAGE,
+          OptOps.BLOCK,
         ]
       )
     )
@@ -74,7 +78,7 @@ def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Op
       opt = Opt(
         what,
         axis,
-        draw(st.sampled_from([0, 2, 3, 4, 8]) if what is not OptOps.PADTO else st.sampled_from([2, 3, 4, 8])),
+        draw(st.sampled_from(AMOUNTS.get(what, [0, 2, 3, 4, 8]))),
       )
     try:
       root = apply_opt(root, opt, capabilities)

@@ -8,6 +8,7 @@ from tiny_codegen.contraction import Contraction
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.dot_products import steps_of
 from tiny_codegen.errors import KernelOptError
+from tiny_codegen.in_turn import blocks_of
 from tiny_codegen.loops import extent
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities
@@ -29,7 +30,18 @@ def best_ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list
 
 def ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tuple[list[Opt], Contraction]]:
   """What may be applied to a kernel before it is tiled, nothing for one, and what it is then."""
-  return [([], found), *_with_dot_products(root, found, capabilities)]
+  return [([], found), *_in_blocks(root, found, capabilities), *_with_dot_products(root, found, capabilities)]
+
+
+def _in_blocks(root: UOp, found: Contraction, capabilities: Capabilities) -> Iterator[tuple[list[Opt], Contraction]]:
+  """Long sums in blocks."""
+  for opt in blocks_of(found):
+    try:
+      changed = Contraction.of(apply_opts(root, (opt,), capabilities))
+    except KernelOptError:
+      continue
+    if changed is not None:
+      yield [opt], changed
 
 
 def _with_dot_products(

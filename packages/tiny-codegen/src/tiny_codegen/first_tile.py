@@ -79,6 +79,7 @@ class _Panel:
       or not _gates(ends[0].src[0]).isdisjoint(panels)
       or any(u.op is Ops.MMA or isinstance(u.arg, Accumulate) for u in ends[0].src[0].toposort)
       or _masked(ends[0].src[0], read)
+      or not _once(ends[0], loops[0], filled)
     ):
       return None
     return _Panel(read, value, ends[0], loops[0])
@@ -124,6 +125,14 @@ def _masked(effect: UOp, read: UOp) -> bool:
   would pack nothing; and if no other tile needs it, nothing would be known to come after the first one."""
   wheres = [u for u in effect.toposort if u.op is Ops.WHERE]
   return any(read in u.toposort and read not in u.src[0].toposort for u in wheres)
+
+
+def _once(end: UOp, tiles: UOp, filled: UOp) -> bool:
+  """Whether the first tile is computed once for each panel, where that matters: results that go on from what is there
+  do so once (see `in_turn`). It is computed again where the loop over tiles is around one over panels."""
+  in_turn = any(kind(r) is AxisType.ORDER for r in end.src[1:])
+  behind = end.src[end.src.index(tiles) + 1 :]
+  return not in_turn or not any(r in filled.ranges for r in behind)
 
 
 def _gates(u: UOp) -> set[UOp]:

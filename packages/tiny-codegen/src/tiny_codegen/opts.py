@@ -14,6 +14,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `GROUP(a, n)` | reduce loop `a` is shared by n threads of a workgroup, which add up in shared memory |
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
 | `SPLIT(a, n)` | loop `a` becomes two: blocks of n iterations, and the n iterations of a block as the innermost loop |
+| `BLOCK(a, n)` | the sum over reduce loop `a` is taken n iterations at a time, in turn, around all other loops |
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `MERGE(a, b)` | loops `a` and `b` become one, `a`, which has `b` inside; both belong to the same sums and effects |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
@@ -33,6 +34,7 @@ from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.dot_products import use_dot_product
 from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
+from tiny_codegen.in_turn import in_turn
 from tiny_codegen.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
 from tiny_codegen.meeting import meeting_loops, updates
 from tiny_codegen.reduce import identity
@@ -143,6 +145,21 @@ def _block(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   if _amount(opt) < 2:
     raise _error(opt, "expected a block of 2 or more iterations")
   return _split(root, opt, loop, kind(loop))[0]
+
+
+def _in_turn(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+  loop = _loop(root, opt)
+  if kind(loop) is not AxisType.REDUCE:
+    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a REDUCE loop")
+  if capabilities.has_local:
+    raise _error(opt, "workgroups share the loops of this target, which have no order")
+  if _amount(opt) < 1:
+    raise _error(opt, "expected a block of 1 or more iterations")
+  if _amount(opt) > 1:
+    root = _split(root, opt, loop, AxisType.REDUCE)[0]
+    if loop.arg[0] not in loops_of(root):
+      raise _error(opt, f"loop {loop.arg[0]} has one block of so many iterations")
+  return in_turn(root, opt, loops_of(root)[loop.arg[0]])
 
 
 def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
@@ -289,6 +306,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
   OptOps.VECTOR: _vector,
   OptOps.THREAD: _thread,
   OptOps.SPLIT: _block,
+  OptOps.BLOCK: _in_turn,
   OptOps.SWAP: _swap,
   OptOps.MERGE: _merge,
   OptOps.PADTO: _pad,

@@ -23,7 +23,8 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
-  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case. Where
+  again for each block of iterations; what depends on no loop at all is packed once by each thread in any case, and what
+  depends on a loop that runs in order for each block, since that loop is inside. Where
   lanes are read from memory, iterations that follow each other stay next to each other there; and so should rows: those
   of images that threads share are other images for each. The last panel, or tile, of a shared loop is as large as the
   others, whatever is left for it (see `peel`).
@@ -34,8 +35,9 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     cycles = lanes if _reads(stage, tiling.lanes_of.slot) else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
-    if depths:
-      packed.append((max(depths), cycles / tiling.cycles))
+    in_turn = any(kind(r) is AxisType.ORDER for r in stage.src[0].ranges)
+    if depths or in_turn:
+      packed.append((max(depths, default=-1), cycles / tiling.cycles))
   choices = []
   for depth, loop in enumerate(order):
     size = extent(loop)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tiny_codegen import tile_figures as figures
 from tiny_codegen.contraction import Contraction, Operand
-from tiny_codegen.loops import extent, stride
+from tiny_codegen.loops import extent, kind, stride
 from tiny_codegen.render.base import KEPT, Capabilities
 from tiny_codegen.tile_shape import Shape, of_loops
 from tiny_codegen.tiles import (
@@ -28,7 +28,7 @@ from tiny_codegen.tiles import (
 )
 from tiny_codegen.turn import LEAST
 from tiny_codegen.vectorize import WIDE
-from tiny_uop import UOp
+from tiny_uop import AxisType, UOp
 
 
 class Plan(Shape):
@@ -334,6 +334,8 @@ class Plan(Shape):
       and (self.rows_of.step(self.row_loop) or 0) % figures.SAME_SETS == 0
     ):
       return False  # more lines than a set has places
+    if lanes_from is Lanes.WHOLE and any(kind(r) is AxisType.ORDER for r in self.lanes_of.loops):
+      return False  # each part that threads take would pack all panels, in every turn
     if rows_from is Rows.IMAGE:
       return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
     if lanes_from is Lanes.SOME:

@@ -67,6 +67,7 @@ class OptOps(Enum):
   TC = "tc"
   PADTO = "padto"
   SPLIT = "split"
+  BLOCK = "block"
   SWAP = "swap"
   MERGE = "merge"
   STAGE = "stage"
