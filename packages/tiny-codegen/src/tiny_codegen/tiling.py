@@ -7,8 +7,8 @@ scalars of the other (`rows`), and rows × vectors products are added to accumul
 with the lanes is packed into near memory in panels, so that its lanes are adjacent whatever its layout: one, several or
 all at a time, past which the other operand streams. The more panels, the longer the pieces of memory that are read and
 written; the fewer, the nearer they stay. Which loops, and what is packed, is decided by an estimate of cycles (Goto and
-van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, has the reasoning for matrices; here the panel is
-as long as the sum, whose accumulators stay in registers, and a long sum is taken in blocks: see `in_turn.py`).
+van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, has the reasoning for matrices; here the panel
+is as long as the sum, whose accumulators stay in registers, and a long sum is taken in blocks: see `in_turn.py`).
 """
 
 from __future__ import annotations
