@@ -173,8 +173,6 @@ class Chooser(ContractionChooser):
 
   def _width(self, nodes: tuple[UOp, ...], axis: UOp, native: int, size: int) -> int:
     """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
-    if self.side_by_side is not None:
-      return 1
     body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
     heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
     reduces = [u for u in nodes if u.op is Ops.REDUCE]
@@ -186,7 +184,9 @@ class Chooser(ContractionChooser):
     tiled = reduced and not columns and self._reused()
     # what is kept is added up from near memory: in as many chains as a value has registers
     kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.capabilities.vector_registers >= 32
-    if body > 24 or tiled:
+    if self.side_by_side is not None:
+      most = 2  # lines of each row at a time
+    elif body > 24 or tiled:
       most = 1
     elif heavy:
       most = 4 if kept else 1
