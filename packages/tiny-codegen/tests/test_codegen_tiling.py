@@ -288,3 +288,16 @@ def test_what_is_written_out_of_a_window(run_kernel: Any, rows: int, lanes: int,
   assert chooser.take_tiling([], found, tiling)
   assert Opt(OptOps.UNROLL, loop, steps) in chooser.opts
   check_convolution(run_kernel, root, chooser.opts, images, channels, size, stride)
+
+
+@pytest.mark.parametrize(("columns", "cheapest"), [(128, Lanes.PANEL), (192, Lanes.DIRECT)])
+def test_panels_in_a_part_of_the_sets_of_a_cache_are_packed(columns: int, cheapest: Lanes) -> None:
+  """Pieces of 256 bytes, 512 bytes apart, find room in half of the first level's sets; 768 bytes apart, in all."""
+  found = Contraction.of(matmul(128, columns, 128))
+  assert found is not None
+  costs = {
+    t.lanes_from: t.cycles
+    for t in ranked_tilings(found, AVX512)
+    if (t.lanes, t.rows, t.rows_from, t.lanes_of.slot) == (64, 4, Rows.DIRECT, 2) and t.panels == 1
+  }
+  assert min(costs, key=lambda lanes_from: costs[lanes_from]) is cheapest

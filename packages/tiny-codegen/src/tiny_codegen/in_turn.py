@@ -73,7 +73,8 @@ def blocks_of(found: Contraction) -> Iterator[Opt]:
       return
     inside /= size
     if inside <= BLOCK:
-      divisors = [n for n in range(1, size) if size % n == 0 and n * inside <= 2 * BLOCK]
+      most = min(int(2 * BLOCK / inside), size - 1)
+      divisors = [n for n in range(1, most + 1) if size % n == 0]
       best = min(divisors, key=lambda n: abs(math.log(n * inside / BLOCK)), default=0)
       if best * inside >= BLOCK / 4:
         yield Opt(OptOps.BLOCK, loop.arg[0], best)
