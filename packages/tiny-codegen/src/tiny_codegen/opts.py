@@ -138,7 +138,7 @@ def _refuse_meeting(root: UOp, opt: Opt, loop: UOp) -> None:
       raise _error(opt, f"iterations of loop {loop.arg[0]} may update the same element")
 
 
-def _block(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _in_two(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
@@ -305,7 +305,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
   OptOps.LOCAL: _write_out,
   OptOps.VECTOR: _vector,
   OptOps.THREAD: _thread,
-  OptOps.SPLIT: _block,
+  OptOps.SPLIT: _in_two,
   OptOps.BLOCK: _in_turn,
   OptOps.SWAP: _swap,
   OptOps.MERGE: _merge,

@@ -151,12 +151,6 @@ class Plan(Shape):
       each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
     return each * self._outside(2 * self.panel)
 
-  def _sets(self, nbytes: int) -> float:
-    """Which part of the sets of the first cache level lines are in that a panel reads from where they are."""
-    itemsize = self.lanes_of.value.dtype.itemsize
-    step = math.gcd(*[(self.lanes_of.step(r) or 0) * itemsize for r in self.summed], figures.WAY)
-    return min(max(nbytes, figures.CACHE_LINE) / step, 1.0)
-
   def _step(self, vectors: int, rows: int) -> float:
     """Cycles of a step of the sum, if all it reads is there: a scalar has to be spread over a register, once for all
     the steps that are written out."""

@@ -213,6 +213,12 @@ class Shape:
   def _whole(self) -> float:
     return self.panel * blocks(self.lane_loop, self.lanes)
 
+  def _sets(self, nbytes: int) -> float:
+    """Which part of the sets of the first cache level lines are in that a panel reads from where they are."""
+    itemsize = self.lanes_of.value.dtype.itemsize
+    step = math.gcd(*[(self.lanes_of.step(r) or 0) * itemsize for r in self.summed], figures.WAY)
+    return min(max(nbytes, figures.CACHE_LINE) / step, 1.0)
+
   @of_loops
   def _taps(self) -> float:
     """Steps of the sum that read the rows of a tile from one cache line, more or less."""
