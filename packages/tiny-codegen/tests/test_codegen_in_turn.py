@@ -145,6 +145,16 @@ def test_what_it_does_not_fit(sink: UOp, opt: Opt, message: str) -> None:
   assert message in str(raised.value) and str(raised.value).startswith("BLOCK(")
 
 
+def test_a_sum_of_unknown_length_may_have_no_terms() -> None:
+  """Nothing would be stored then."""
+  size = UOp.variable("n", 0, 12)
+  i, k = loop(4, 0), over(size, 1)
+  total = param(1, 48).index(i * 12 + k).load().reduce(Ops.ADD, k)
+  sink = kernel(param(0, 4).index(i).store(total).end(i))
+  with pytest.raises(KernelOptError, match="the extent n of loop 1"):
+    apply_opt(sink, block(1, 1), WIDE.capabilities)
+
+
 def test_near_memory_comes_after_blocks() -> None:
   staged = apply_opt(matmul().kernel, Opt(OptOps.STAGE, 2, (2,)), WIDE.capabilities)
   with pytest.raises(KernelOptError, match="BLOCK before STAGE"):

@@ -1,4 +1,5 @@
-"""Whether a sum of products is done by multiply-adds or by dot-product instructions, and along which loop."""
+"""Whether a sum of products is done by multiply-adds, in blocks or not, or by dot-product instructions, and along which
+loop."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from tiny_codegen.contraction import Contraction
 from tiny_codegen.dot_product import DotProduct
 from tiny_codegen.dot_products import steps_of
 from tiny_codegen.errors import KernelOptError
-from tiny_codegen.in_turn import blocks_of
+from tiny_codegen.in_turn import block_of
 from tiny_codegen.loops import extent
 from tiny_codegen.opts import apply_opts
 from tiny_codegen.render.base import Capabilities
@@ -33,15 +34,15 @@ def ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tupl
   return [([], found), *_in_blocks(root, found, capabilities), *_with_dot_products(root, found, capabilities)]
 
 
-def _in_blocks(root: UOp, found: Contraction, capabilities: Capabilities) -> Iterator[tuple[list[Opt], Contraction]]:
-  """Long sums in blocks."""
-  for opt in blocks_of(found):
-    try:
-      changed = Contraction.of(apply_opts(root, (opt,), capabilities))
-    except KernelOptError:
-      continue
-    if changed is not None:
-      yield [opt], changed
+def _in_blocks(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tuple[list[Opt], Contraction]]:
+  """A long sum in blocks."""
+  if (opt := block_of(found)) is None:
+    return []
+  try:
+    changed = Contraction.of(apply_opts(root, (opt,), capabilities))
+  except KernelOptError:
+    return []
+  return [([opt], changed)] if changed is not None else []
 
 
 def _with_dot_products(

@@ -9,7 +9,6 @@ made of a sum before it is stored is made in the last block. The loop over block
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from tiny_codegen.contraction import Contraction
 from tiny_codegen.errors import opt_error
@@ -24,6 +23,8 @@ floats are 128 KiB."""
 
 def in_turn(root: UOp, opt: Opt, blocks: UOp) -> UOp:
   """The kernel with a loop of its sum around all others. Raises KernelOptError where it is no kernel for that."""
+  if not extent(blocks):  # a sum of no terms would never be stored
+    raise opt_error(opt, f"the extent {blocks.src[0].render()} of loop {blocks.arg[0]} is not known to be 1 or more")
   store = _store_of(root, opt)
   (reduce,) = [u for u in root.toposort if u.op is Ops.REDUCE]
   turns = UOp.range(blocks.src[0], blocks.arg[0], AxisType.ORDER)
@@ -61,21 +62,20 @@ def _store_of(root: UOp, opt: Opt) -> UOp:
   return store
 
 
-def blocks_of(found: Contraction) -> Iterator[Opt]:
-  """Ways to take a long sum in blocks: some iterations of its outermost loop that has enough."""
+def block_of(found: Contraction) -> Opt | None:
+  """How to take a long sum in blocks: some iterations of its outermost loop that has enough. None for a sum that is not
+  long, or has no such divisor."""
   least = LEAST if len(found.reduce.src) == 2 else LEAST_OF_WINDOW
   if found.length < least or found.instruction is not None:
-    return
+    return None
   inside = found.length
   for loop in found.reduce.src[1:]:
-    size = extent(loop)
-    if size is None:
-      return
+    if (size := extent(loop)) is None:
+      return None
     inside /= size
     if inside <= BLOCK:
       most = min(int(2 * BLOCK / inside), size - 1)
       divisors = [n for n in range(1, most + 1) if size % n == 0]
       best = min(divisors, key=lambda n: abs(math.log(n * inside / BLOCK)), default=0)
-      if best * inside >= BLOCK / 4:
-        yield Opt(OptOps.BLOCK, loop.arg[0], best)
-      return
+      return Opt(OptOps.BLOCK, loop.arg[0], best) if best * inside >= BLOCK / 4 else None
+  return None

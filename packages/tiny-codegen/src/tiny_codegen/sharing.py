@@ -24,10 +24,10 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
   again for each block of iterations; what depends on no loop at all is packed once by each thread in any case, and what
-  depends on a loop that runs in order for each block, since that loop is inside. Where
-  lanes are read from memory, iterations that follow each other stay next to each other there; and so should rows: those
-  of images that threads share are other images for each. The last panel, or tile, of a shared loop is as large as the
-  others, whatever is left for it (see `peel`).
+  depends on a loop that runs in order for each block, since that loop is inside. Where lanes are read from memory,
+  iterations that follow each other stay next to each other there; and so should rows: those of images that threads
+  share are other images for each. The last panel, or tile, of a shared loop is as large as the others, whatever is left
+  for it (see `peel`).
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs

@@ -3,8 +3,8 @@
 
 An iteration asks first, so that memory has all of it. But LLVM moves no load over what asks: behind that are then the
 loads of all steps of a sum that are written out, in any order, and those of the second step come up to the first. Where
-there are as many accumulators as registers can hold, some of these are on the stack for it, which costs up to a tenth
-of the time. In such loops the first step has been read and multiplied when memory is asked.
+there are as many accumulators as registers can hold, some of these are on the stack for it, which costs some percent of
+the time. In such loops the first step has been read and multiplied when memory is asked.
 """
 
 from __future__ import annotations
