@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_sched.index import is_empty
-from tiny_uop import GroupOp, Ops, UOp
+from tiny_uop import GroupOp, Ops, UOp, same_shape
 from tiny_uop.records import dataclass
 
 
@@ -48,7 +48,7 @@ class Histories:
     target, value = u.src
     if target.dtype is not value.dtype:
       raise ValueError(f"STORE of {value.dtype} into a buffer of {target.dtype}: cast the value to {target.dtype}")
-    if target.shape != value.shape and value.shape != ():
+    if value.shape != () and target.shape != value.shape and not same_shape(target.shape, value.shape):
       raise ValueError(
         f"STORE of a value of shape {value.shape} through a view of shape {target.shape}: reshape or expand the value"
       )

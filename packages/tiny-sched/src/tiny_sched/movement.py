@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from tiny_sched.index import ZERO, Gate, Index, as_uop, both, flatten, is_empty, known, plus, unflatten
 from tiny_sched.simple import remembered, simplify
-from tiny_uop import Ops, Shape, UOp, dtypes
+from tiny_uop import Ops, Shape, UOp, dtypes, prod
+from tiny_uop.shape import same_size
 
 _NEVER = UOp.const(dtypes.bool, False)
 
@@ -26,36 +27,33 @@ def _ones(shape: Shape) -> tuple[int, ...]:
 def _runs(out: Shape, source: Shape) -> Iterator[tuple[slice, slice]]:
   """The finest runs of axes of two shapes that hold the same number of elements, in order.
 
-  RESHAPE mixes axes only within a run. From the first symbolic axis that is not simply kept on, all is one run.
+  RESHAPE mixes axes only within a run. A run ends where the axes up to there have as many elements on both sides,
+  whatever the values of variables are; an axis of size 1 that the other side lacks is a run by itself.
   """
   i = j = 0
   while i < len(out) or j < len(source):
     start_i, start_j = i, j
-    a, b = out[i] if i < len(out) else 1, source[j] if j < len(source) else 1
-    i, j = min(i + 1, len(out)), min(j + 1, len(source))
-    if a is b or (known(a) is not None and known(a) == known(b)):
-      yield slice(start_i, i), slice(start_j, j)
-      continue
-    if known(a) == 1 and start_i < len(out):
-      yield slice(start_i, i), slice(start_j, start_j)
-      j = start_j
-      continue
-    if known(b) == 1 and start_j < len(source):
-      yield slice(start_i, start_i), slice(start_j, j)
-      i = start_i
-      continue
-    left, right = known(a), known(b)
-    while left != right:
-      if left is None or right is None or (left < right and i >= len(out)) or (left > right and j >= len(source)):
-        i, j = len(out), len(source)
-        break
-      if left < right:
-        size, i = known(out[i]), i + 1
-        left = None if size is None else left * size
-      else:
-        size, j = known(source[j]), j + 1
-        right = None if size is None else right * size
+    one_i, one_j = known(out[i]) == 1 if i < len(out) else None, known(source[j]) == 1 if j < len(source) else None
+    if one_i and not one_j:
+      i += 1
+    elif one_j and not one_i:
+      j += 1
+    else:
+      i, j = _next_run(out, source, i, j)
     yield slice(start_i, i), slice(start_j, j)
+
+
+def _next_run(out: Shape, source: Shape, i: int, j: int) -> tuple[int, int]:
+  """Where the run ends that begins with axis `i` of one shape and axis `j` of the other: at the end of both if no axes
+  before it have the same number of elements for certain.
+  """
+  products = [prod(source[j:stop]) for stop in range(j + 1, len(source) + 1)]
+  for stop in range(i + 1, len(out) + 1):
+    left = prod(out[i:stop])
+    for n, right in enumerate(products, j + 1):
+      if same_size(left, right):
+        return stop, n
+  return len(out), len(source)
 
 
 def _reshape(node: UOp, index: Index) -> tuple[Index, Gate]:
