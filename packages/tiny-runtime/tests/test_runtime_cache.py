@@ -14,7 +14,6 @@ import pytest
 
 from tiny_runtime import Binary
 from tiny_runtime.compile_cache import (
-  STALE_SECONDS,
   cache_folder,
   cached_bytes,
   compile_cached,
@@ -22,6 +21,7 @@ from tiny_runtime.compile_cache import (
   read_entry,
 )
 from tiny_runtime.contract import Measure
+from tiny_runtime.private_files import STALE_SECONDS
 from tiny_runtime.ref import BACKEND
 from tiny_runtime.versions import fingerprint
 from tiny_uop import Context, KernelInfo, UOp, dtypes
@@ -146,7 +146,9 @@ def test_damaged_entry_is_rebuilt(own_cache: Path, damage: str) -> None:
     import hashlib
 
     payload = b"[1, 2]\n"
-    bad = good[:14] + hashlib.sha256(payload).digest() + payload
+    key = good[12:44]
+    assert good.startswith(b"tiny-file 2\n") and key.hex() == path.parent.name + path.name
+    bad = good[:44] + hashlib.sha256(key + payload).digest() + payload
   else:
     flipped = bytearray(good)
     flipped[-1] ^= 1
@@ -166,7 +168,7 @@ def test_entry_that_is_a_folder(own_cache: Path) -> None:
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr("tiny_runtime.compile_cache._warned", False)
+  monkeypatch.setattr("tiny_runtime.private_files._warned", False)
   file = tmp_path / "file"
   file.write_text("")
   with (

@@ -6,12 +6,14 @@ import gzip
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from file_server import Site, serving
 
+from tiny_runtime import private_files
 from tiny_tensor import Context, Tensor, download, fetch
 
 DATA = bytes(range(256)) * 1024
@@ -185,3 +187,24 @@ def test_the_bar(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
   bar = download.Progress("x", 1_000_000, shown=False)
   bar.advance(500_000)
   assert bar.line(bar._begin + 1).startswith("x:  50% |██████████          | 0.5 of 1.0 MB, 0.5 MB/s")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are of POSIX")
+def test_a_file_that_others_could_have_written_is_fetched_again(site: Site, cache: Path) -> None:
+  before = os.umask(0)
+  try:
+    path = fetch(f"{site.url}/a.bin", subdir="some/set")
+  finally:
+    os.umask(before)
+  assert {stat.S_IMODE(p.stat().st_mode) for p in (path, *(p for p in path.parents if cache in p.parents))} == {
+    0o600, 0o700,
+  }  # fmt: skip
+  path.write_bytes(b"something else")
+  assert fetch(f"{site.url}/a.bin", subdir="some/set").read_bytes() == b"something else", "it is the user's"
+  path.chmod(0o666)
+  assert fetch(f"{site.url}/a.bin", subdir="some/set").read_bytes() == DATA and len(site.requests) == 2
+  path.parent.chmod(0o777)
+  with pytest.warns(RuntimeWarning, match="others may write to it"):
+    private_files._looked_at.clear()
+    other = fetch(f"{site.url}/a.bin", subdir="some/set")
+  assert cache not in other.parents and other.read_bytes() == DATA and len(site.requests) == 3

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tiny_runtime.buffer import buffer_of
-from tiny_runtime.compile_cache import entry_key, entry_path, read_payload, write_payload
+from tiny_runtime.compile_cache import cache_folder, entry_key, entry_path
 from tiny_runtime.contract import Compiler
 from tiny_runtime.launch import new_kernels
+from tiny_runtime.private_files import read_payload, write_payload
 from tiny_runtime.settings import COMPILE_PROCESSES
 from tiny_uop import Ops, UOp
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, ContextVar
@@ -90,15 +91,20 @@ def processors() -> int:
 
 def start(tasks: Sequence[Task]) -> subprocess.Popen[bytes]:
   """A process that compiles these, one after the other."""
-  settings = {var.name: str(var.value) for var in ContextVar.registry.values()}  # the environment's may be others
-  environment = os.environ | settings | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
   with tempfile.TemporaryFile() as given:  # not a pipe, which holds so little that one would wait for the other
     pickle.dump(list(tasks), given)
     given.seek(0)
     nowhere = subprocess.DEVNULL
     return subprocess.Popen(
-      [sys.executable, "-P", "-c", COMMAND], stdin=given, stdout=nowhere, stderr=nowhere, env=environment
+      [sys.executable, "-P", "-c", COMMAND], stdin=given, stdout=nowhere, stderr=nowhere, env=environment()
     )
+
+
+def environment() -> dict[str, str]:
+  """A helper's: it has the settings of now, imports from where this process does, and writes to the same folder."""
+  settings = {var.name: str(var.value) for var in ContextVar.registry.values()}  # the environment's may be others
+  paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "TINY_CACHE": str(cache_folder().parent)}
+  return os.environ | settings | paths
 
 
 def help_out() -> None:

@@ -58,11 +58,11 @@ class Progress:
       sys.stderr.write("\r" + self.line(time.monotonic()) + "\n")
 
 
-def downloads() -> Path:
-  """The folder that `fetch` keeps files in: `downloads` in that of the caches (TINY_CACHE)."""
-  from tiny_runtime import cache_folder
+def downloads(*below: str) -> Path:
+  """The folder that `fetch` keeps files in, or one in it: `downloads` in that of the caches (TINY_CACHE)."""
+  from tiny_runtime.private_files import folder_in_use
 
-  return cache_folder().with_name("downloads")
+  return folder_in_use("downloads", *below)
 
 
 def fetch(
@@ -92,11 +92,13 @@ def fetch(
   if local is not None and not gunzip:
     _check_digest(local, url, sha256)
     return local
-  path = _place(url, name, subdir, gunzip, sha256)
-  if allow_caching and local is None and path.is_file():
+  from tiny_runtime.private_files import is_private, make_folder
+
+  path, ours = _place(url, name, subdir, gunzip, sha256)
+  if allow_caching and local is None and (is_private(path) if ours else path.is_file()):
     if gunzip or sha256 is None or _digest(path) == sha256.lower():
       return path
-  path.parent.mkdir(parents=True, exist_ok=True)
+  make_folder(path.parent) if ours else path.parent.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
     found = local or Path(folder) / "came"
     if local is None:
@@ -105,6 +107,8 @@ def fetch(
     _check_digest(found, url, sha256)
     if gunzip:
       found = _gunzip(found, Path(folder) / "unpacked", url, limit)
+    if ours:  # whatever the umask is
+      found.chmod(0o600)
     os.replace(found, path)
   return path
 
@@ -122,13 +126,16 @@ def _local(url: str) -> Path | None:
   return path
 
 
-def _place(url: str, name: str | Path | None, subdir: str | None, gunzip: bool, sha256: str | None) -> Path:
-  """Where the file is kept. Another digest is another file: a cached one was checked when it came."""
+def _place(
+  url: str, name: str | Path | None, subdir: str | None, gunzip: bool, sha256: str | None
+) -> tuple[Path, bool]:
+  """Where the file is kept, and whether that is in the cache. Another digest is another file: a cached one was checked
+  when it came."""
   if isinstance(name, Path) or (name is not None and "/" in name):
-    return Path(name)
+    return Path(name), False
   key = f"{url} {gunzip} {(sha256 or '').lower()}"
   default = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}-{Path(unquote(urlsplit(url).path)).name[-64:]}"
-  return downloads() / (subdir or "") / (name or default)
+  return downloads(*Path(subdir or "").parts) / (name or default), True
 
 
 def _digest(path: Path) -> str:

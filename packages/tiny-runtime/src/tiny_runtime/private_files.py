@@ -1,0 +1,227 @@
+"""Files that are kept for later processes of the same user: nobody else may have written them.
+
+What is in them is executed, or taken for what somebody asked for. So every folder is made for this user alone, and
+looked at before its first use: one that others could have written to is left as it is, and a temporary folder takes the
+place of all of them. A file is one of this user or of root, and says which key it was written for; so one that somebody
+changed, or put in the place of another, is removed and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+from tiny_runtime.settings import TINY_CACHE
+from tiny_uop.context import DEBUG, EnvironmentVariable
+
+XDG_CACHE_HOME = EnvironmentVariable(
+  "XDG_CACHE_HOME", "folder of everybody's caches, ours in `tiny` there; empty: `~/.cache` (XDG Base Directory)"
+)
+
+MAGIC = b"tiny-file 2\n"
+"""A file begins with it, its key's SHA-256 and the SHA-256 of that and the contents."""
+STALE_SECONDS = 3600.0
+"""A temporary file this old was left behind by a process that was killed."""
+
+_looked_at: set[Path] = set()
+"""Folders that were private when this process began to use them."""
+_instead: dict[Path, Path] = {}
+"""Folders for all files that are not used, and what is used instead."""
+_warned = False
+
+
+def wanted_root() -> Path:
+  """The folder for all files, as the settings have it."""
+  if TINY_CACHE.value:
+    return Path(TINY_CACHE.value)
+  base = XDG_CACHE_HOME.get()
+  return (Path(base) if base else Path.home() / ".cache") / "tiny"
+
+
+def folder_in_use(kind: str, *below: str) -> Path:
+  """The folder for files of a kind, or one in it, which need not exist. It is the user's, or a temporary one if others
+  may write to that or to one that leads there."""
+  root = wanted_root()
+  folder = root
+  for name in ("", kind, *below):
+    folder /= name
+    if root not in _instead and folder not in _looked_at and (reason := not_private(folder)):
+      _instead[root] = temporary_root()
+      _warn(
+        f"the cache in {root} is not used: {folder}: {reason}, and what is kept there is executed; "
+        "a private folder takes its place until this process ends. Remove it, make it yours alone "
+        "(chown, chmod go-w), or set TINY_CACHE to another"
+      )
+  return folder if root not in _instead else _instead[root].joinpath(kind, *below)
+
+
+def key_path(kind: str, key: bytes) -> Path:
+  """The file for a key in the folder in use of a kind: its name is the key's digest."""
+  digest = hashlib.sha256(key).hexdigest()
+  return folder_in_use(kind, digest[:2]) / digest[2:]
+
+
+def not_private(path: Path) -> str:
+  """Why others can have written to this folder; empty: they cannot, or there is none yet.
+
+  It is of this user or of root, and writable for nobody else; the same goes for a link to it. Where a system has no
+  owners (Windows) nothing can be told: folders are as private there as the one that they are made in.
+  """
+  if not hasattr(os, "geteuid"):
+    return ""
+  try:
+    about = path.lstat()
+    if stat.S_ISLNK(about.st_mode):
+      if about.st_uid not in _trusted():
+        return f"it is a link of the user {about.st_uid}"
+      about = path.stat()
+  except OSError:  # whoever reads or writes there hears of it
+    return ""
+  if about.st_uid not in _trusted():
+    return f"it belongs to the user {about.st_uid}"
+  if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    return f"others may write to it (mode {stat.S_IMODE(about.st_mode):04o})"
+  _looked_at.add(path)
+  return ""
+
+
+def _trusted() -> tuple[int, int]:
+  """Users whose files are used: this one, and root, who could change this process as well."""
+  return os.geteuid(), 0
+
+
+def temporary_root() -> Path:
+  """A new folder for this process, removed when it ends."""
+  import atexit  # all of these late: most processes need no such folder
+  import shutil
+  import tempfile
+
+  try:
+    folder = tempfile.mkdtemp(prefix="tiny-")
+  except OSError:
+    return Path(os.devnull)  # nothing is in it, nothing can be written to it: files are not kept
+  maker = os.getpid()
+
+  def remove() -> None:
+    if os.getpid() == maker:  # who was forked leaves it to the process that goes on
+      shutil.rmtree(folder, ignore_errors=True)
+
+  atexit.register(remove)
+  return Path(folder)
+
+
+def make_folder(path: Path) -> None:
+  """Make a folder and those that lead there, each for this user alone. PermissionError if another was quicker."""
+  try:
+    os.mkdir(path, 0o700)
+  except FileExistsError:
+    pass
+  except FileNotFoundError:
+    make_folder(path.parent)
+    make_folder(path)
+
+
+def is_private(path: Path) -> bool:
+  """Whether nobody but this user or root can have written a file, or the file that a link of theirs leads to. False if
+  there is none."""
+  try:
+    return _only_ours(path.stat()) and not not_private(path)
+  except OSError:
+    return False
+
+
+def _only_ours(about: os.stat_result) -> bool:
+  """The same, of an open file."""
+  if not stat.S_ISREG(about.st_mode):
+    return False
+  if not hasattr(os, "geteuid"):
+    return True
+  return about.st_uid in _trusted() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def read_payload(path: Path) -> bytes | None:
+  """What a file of `key_path` holds. None if there is none, or it does not fit: then it is removed."""
+  # by the descriptor, since a name may lead elsewhere a moment later; without waiting for who writes to a pipe
+  flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+  try:
+    descriptor = os.open(path, flags)
+  except FileNotFoundError:
+    return None
+  except OSError:
+    if path.is_symlink():
+      remove_unfit(path)
+    return None
+  data = b""
+  try:
+    if _only_ours(os.fstat(descriptor)):
+      with suppress(OSError), open(descriptor, "rb", closefd=False) as file:
+        data = file.read()
+  finally:
+    os.close(descriptor)
+  if data.startswith(_head(path, data[len(MAGIC) + 64 :])):
+    return data[len(MAGIC) + 64 :]
+  remove_unfit(path)
+  return None
+
+
+def _head(path: Path, payload: bytes) -> bytes:
+  """What a file of this name and these contents begins with."""
+  key = bytes.fromhex(path.parent.name + path.name)
+  return MAGIC + key + hashlib.sha256(key + payload).digest()
+
+
+def remove_unfit(path: Path) -> None:
+  """Remove a file that cannot be used."""
+  if DEBUG >= 1:
+    print(f"cache    {path} is damaged or of somebody else, and removed", file=sys.stderr)
+  with suppress(OSError):
+    path.unlink()
+
+
+def write_payload(path: Path, payload: bytes) -> None:
+  """Write a file of `key_path` so that no reader ever sees a part of it. A folder that cannot be written is worth one
+  warning, no more."""
+  import tempfile  # late: a process that finds all that it needs writes nothing
+
+  try:
+    make_folder(path.parent)
+    if reason := not_private(path.parent):  # somebody made it since it was looked for
+      raise PermissionError(0, reason)
+    remove_stale(path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)  # new, and for this user alone
+    try:
+      with os.fdopen(descriptor, "wb") as file:
+        file.write(_head(path, payload) + payload)
+      os.replace(temporary, path)
+    except BaseException:
+      with suppress(OSError):
+        os.unlink(temporary)
+      raise
+  except OSError as error:
+    todo = "set TINY_CACHE to a folder that can be written, or CACHELEVEL=1"
+    _warn_once(f"compiled kernels are not kept: {path.parent}: {error.strerror}; {todo}")
+
+
+def remove_stale(folder: Path) -> None:
+  """Remove what killed processes left behind."""
+  for leftover in folder.glob(".new-*"):
+    with suppress(OSError):
+      if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
+        leftover.unlink()
+
+
+def _warn_once(text: str) -> None:
+  global _warned
+  if not _warned:
+    _warned = True
+    _warn(text)
+
+
+def _warn(text: str) -> None:
+  warnings.warn(text, RuntimeWarning, stacklevel=4)
