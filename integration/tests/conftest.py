@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+sys.path.append(str(Path(__file__).parents[2] / "packages" / "tiny-codegen" / "tests"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from codegen_kernels import CASES, Case, check
+import numpy as np
+from codegen_kernels import CASES, Case, check, data, garbage, kernel, loop, over, param
+from codegen_opts import before_optimising, opts_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiny_codegen import Capabilities, KernelOptError, Renderer, run_passes
-from tiny_codegen.loops import kind, loops_of
-from tiny_codegen.opts import apply_opt
-from tiny_codegen.passes import PassContext
-from tiny_uop import AxisType, Context, Opt, OptOps, UOp
+from tiny_codegen import Renderer
+from tiny_uop import Context, Ops, Opt, OptOps
 
 SIZES = {
   "elementwise": (2, 40), "broadcast_bias": (2, 40), "transpose": (2, 24), "flip": (2, 24), "pad": (1, 40),
@@ -23,69 +22,12 @@ SIZES = {
 }  # fmt: skip
 
 
-def before_optimising(kernel: UOp, capabilities: Capabilities) -> UOp:
-  """The kernel whose loops Opts name: as the passes before `optimise` leave it."""
-  seen: dict[str, UOp] = {}
-  run_passes(kernel, PassContext(capabilities, ()), observe=lambda step, u: seen.update({step.name: u}))
-  return seen["merge"]
-
-
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
   name = draw(st.sampled_from(sorted(SIZES)))
   dimensions, most = SIZES[name]
   least = 4 if name in ("arange", "gather", "pad", "pad_with", "two_outputs") else 1
   return CASES[name](*[draw(st.integers(least, most)) for _ in range(dimensions)])
-
-
-AMOUNTS = {OptOps.PADTO: [2, 3, 4, 8], OptOps.BLOCK: [1, 2, 3, 4]}
-
-
-@st.composite
-def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
-  """Up to five Opts, each of which fits what the ones before it have left."""
-  chosen: list[Opt] = []
-  slots = sorted(u.arg for u in root.toposort if u.op.name == "PARAM" and u.arg > 0)
-  for _ in range(draw(st.integers(0, 5))):
-    loops = [r for r in loops_of(root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
-    if not loops:
-      break
-    axis = draw(st.sampled_from([r.arg[0] for r in loops]))
-    what = draw(
-      st.sampled_from(
-        [
-          OptOps.UPCAST,
-          OptOps.UNROLL,
-          OptOps.VECTOR,
-          OptOps.VECTOR,
-          OptOps.PADTO,
-          OptOps.SWAP,
-          OptOps.MERGE,
-          OptOps.THREAD,
-          OptOps.STAGE,
-          OptOps.BLOCK,
-        ]
-      )
-    )
-    if what in (OptOps.SWAP, OptOps.MERGE):
-      opt = Opt(what, axis, draw(st.sampled_from([r.arg[0] for r in loops])))
-    elif what is OptOps.STAGE and slots:
-      tile = draw(
-        st.lists(st.sampled_from([r.arg[0] for r in loops_of(root).values()]), min_size=1, max_size=3, unique=True)
-      )
-      opt = Opt(what, draw(st.sampled_from(slots)), tuple(tile))
-    else:
-      opt = Opt(
-        what,
-        axis,
-        draw(st.sampled_from(AMOUNTS.get(what, [0, 2, 3, 4, 8]))),
-      )
-    try:
-      root = apply_opt(root, opt, capabilities)
-    except KernelOptError:
-      continue
-    chosen.append(opt)
-  return tuple(chosen)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -112,3 +54,15 @@ def test_an_operand_may_be_kept_near_twice(run_kernel: Any) -> None:
   with Context(SPEC=2):
     opts = (Opt(OptOps.STAGE, 1, (1, 2, 4)), Opt(OptOps.STAGE, 1, (1,)))
     check(case, run_kernel(case.kernel, case.arrays, opts))
+
+
+def test_lanes_that_go_on_after_a_peeled_sum(run_kernel: Any) -> None:
+  """The last block of the sum has fewer lanes, but what comes after the sum has all of them."""
+  i, k = loop(6, 0), over(5, 1)
+  place = k * 10 + i
+  value = param(1, 43).index(place, place < 43).load()
+  out = param(0, 6).index(i).store((place < 43).where(value, 0.0).reduce(Ops.ADD, k)).end(i)
+  x = data(43)
+  case = Case(kernel(out), (garbage(6), x), np.pad(x, (0, 7)).reshape(5, 10)[:, :6].sum(0))
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays, (Opt(OptOps.PADTO, 0, 8), Opt(OptOps.VECTOR, 0, 8))))

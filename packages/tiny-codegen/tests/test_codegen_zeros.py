@@ -54,3 +54,16 @@ def test_what_is_in_memory_behind_a_gate_does_not_matter(run_kernel: Any) -> Non
   x[:, -1] = np.nan  # what the first place would read of another channel, and the last place does not read at all
   (got, *_) = run_kernel(padded(), (garbage(WIDTH, OUTPUTS), x, w), (LANES,))
   assert not got[0].any() and not np.isnan(got).any()
+
+
+def test_a_gate_that_is_a_negation(run_kernel: Any) -> None:
+  """The condition is known before the gate, and the element may be read between them."""
+  i, j = loop(4, 0), loop(4, 1)
+  place, gate = i * 4 + j, (j < 1).logical_not()
+  b = param(1, 16).index(place, gate).load() + 0.0
+  weight = (i * 7 + j).cast(dtypes.int32).cast(dtypes.float32).exp2()
+  total = param(1, 16).index(place).load() + gate.where(weight * b, b.const_like(0.0))
+  x = data(4, 4)
+  (got, _) = run_kernel(kernel(param(0, 16).index(place).store(total).end(i, j)), (garbage(4, 4), x), ())
+  weights = np.exp2(np.arange(4)[:, None] * 7 + np.arange(4))
+  np.testing.assert_allclose(got, x + np.where(np.arange(4) < 1, 0, weights * x), rtol=1e-5)

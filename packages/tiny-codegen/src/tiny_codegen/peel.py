@@ -194,6 +194,7 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
   main = number(0) if whole.op is Ops.CONST and whole.arg == 1 else UOp.range(whole, loop.arg[0], kind(loop))
   open_gates = dict.fromkeys(same, TRUE)
   memory = own_memory(root, loop)
+  shorter = _narrow(same, loop, last_value, fresh + 1) if guarded else {}
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     new = u.with_src(tuple([done[s] for s in u.src]))
@@ -201,10 +202,11 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
       body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
       loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
       inside = substitute_simplified(body.substitute(open_gates), {loop: main})
-      narrow = _narrow(same, loop, last_value, fresh + 1) if guarded else {}
+      # lanes that go on after this loop cannot be fewer inside of it
+      narrow = {lanes: fewer for lanes, fewer in shorter.items() if lanes not in u.ranges}
       others = tuple([narrow.get(r, r) for r in others])
       last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
-      free = fresh + 1 + len(narrow)
+      free = fresh + 1 + len(shorter)
       if main.op is not Ops.RANGE:
         last = _own_sums(last, free)
       others = (*others, *last_loops)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tiny_codegen.render.llvm_function import Function
 from tiny_codegen.render.llvm_text import memory_type, value_type
@@ -26,13 +27,11 @@ class Zeros:
   def __init__(self, linear: Sequence[UOp]) -> None:
     users = Counter(s for u in linear for s in u.src)
     self.values = {u: u.src[1] for u in linear if u.op is Ops.WHERE and _or_zero(u) and users[u.src[1]] == 1}
-    self.loads = {load: where.src[0] for where, load in self.values.items()}
-    self.gates: dict[UOp, list[UOp]] = {}
-    for load, gate in self.loads.items():
-      buffers = self.gates.setdefault(gate, [])
-      if load.src[0].src[0] not in buffers:
-        buffers.append(load.src[0].src[0])
-    self.places: dict[tuple[UOp, UOp], str] = {}
+    self.loads = {load: _Choice.of(where) for where, load in self.values.items()}
+    self.conditions: dict[UOp, dict[_Choice, None]] = {}
+    for choice in self.loads.values():
+      self.conditions.setdefault(choice.condition, {})[choice] = None
+    self.places: dict[_Choice, str] = {}
 
   @property
   def globals(self) -> list[str]:
@@ -40,25 +39,41 @@ class Zeros:
     return [f"{NAME} = private constant [{LARGEST} x i8] zeroinitializer, align {LARGEST}"] if self.loads else []
 
   def gate(self, body: Function, u: UOp) -> None:
-    """Choose where to read, now that a gate is known."""
-    for buffer in self.gates.get(u, ()):
-      self.places[u, buffer] = self._place(body, u, buffer)
+    """Choose where to read, now that a condition is known."""
+    for choice in self.conditions.get(u, ()):
+      self.places[choice] = choice.place(body)
 
   def load(self, body: Function, u: UOp) -> str:
     """What such a LOAD reads."""
     buffer, offset = u.src[0].src[:2]
     assert isinstance(buffer.dtype, PtrDType)
     element = memory_type(buffer.dtype.base)
-    gate = self.loads[u]
-    place = self.places.get((gate, buffer)) or self._place(body, gate, buffer)
+    choice = self.loads[u]
+    place = self.places.get(choice) or choice.place(body)
     address = body.let(
       f"getelementptr inbounds {element}, ptr {place}, {value_type(offset.dtype)} {body.operand(offset)}"
     )
     return body.let(f"load {value_type(u.dtype)}, ptr {address}, align {u.dtype.itemsize}")
 
+
+@dataclass(frozen=True)
+class _Choice:
+  """Where to read: in the buffer where the condition is true, in zeros where it is false; or, inverted, the other way
+  around. It is the condition that chooses the offset, as a LOAD comes after that and perhaps before its gate."""
+
+  condition: UOp
+  buffer: UOp
+  inverted: bool
+
   @staticmethod
-  def _place(body: Function, gate: UOp, buffer: UOp) -> str:
-    return body.let(f"select i1 {body.operand(gate)}, ptr {body.operand(buffer)}, ptr {NAME}")
+  def of(where: UOp) -> _Choice:
+    buffer, offset = where.src[1].src[0].src[:2]
+    return _Choice(offset.src[0], buffer, offset.src[0] is not where.src[0])
+
+  def place(self, body: Function) -> str:
+    buffer = body.operand(self.buffer)
+    yes, no = (NAME, buffer) if self.inverted else (buffer, NAME)
+    return body.let(f"select i1 {body.operand(self.condition)}, ptr {yes}, ptr {no}")
 
 
 def _or_zero(where: UOp) -> bool:
