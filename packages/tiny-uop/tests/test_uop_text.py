@@ -3,6 +3,7 @@ nothing else.
 """
 
 import math
+import os
 import pickle
 from typing import Any
 
@@ -203,3 +204,28 @@ def test_dtype_names_round_trip() -> None:
   for dtype in dtypes.all:
     check(dtype.vec(8))
     check(dtype.ptr(12, AddrSpace.LOCAL))
+
+
+def test_buffers_of_a_text_from_another_process() -> None:
+  ours = UOp.new_buffer("CPU", 4, dtypes.float32)
+  text = print_uop(ours.reshape((2, 2)) + ours.reshape((2, 2)))
+  theirs = parse_uop(text, "theirs")
+  buffer = theirs.src[0].src[0]
+  assert buffer is not ours and buffer.replace(arg=(ours.arg[0], 4)) is ours and theirs.src[0] is theirs.src[1]
+  assert parse_uop(text, "theirs") is theirs and parse_uop(text, "others'") is not theirs
+  assert parse_uop(text).src[0].src[0] is ours
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_a_name_of_its_own() -> None:
+  """What it makes has the ids that the parent gives next."""
+  pickle.dumps(UOp.new_buffer("CPU", 4, dtypes.float32))  # the parent has a name by now
+  code, made = os.pipe()
+  if (child := os.fork()) == 0:
+    os.write(made, pickle.dumps(UOp.new_buffer("CPU", 4, dtypes.float32)))
+    os._exit(0)
+  os.close(made)
+  os.waitpid(child, 0)
+  ours = UOp.new_buffer("CPU", 4, dtypes.float32)
+  with open(code, "rb") as sent:
+    assert pickle.load(sent) is not ours

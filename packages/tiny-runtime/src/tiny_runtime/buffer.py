@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import WeakKeyDictionary
 
 from tiny_runtime.contract import Memory
@@ -47,6 +47,9 @@ class Buffer:
   def __del__(self) -> None:
     if self._opened is not None:
       self._opened.release(self._memory, self.nbytes)
+
+  def __reduce_ex__(self, protocol: Any, /) -> NoReturn:
+    raise TypeError(f"{self!r} cannot be pickled or copied, it is memory of this process: pickle or copy the tensor")
 
   def __repr__(self) -> str:
     state = self.base._state if self.base._opened is None or self.base._state != "empty" else "allocated"

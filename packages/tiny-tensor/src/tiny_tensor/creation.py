@@ -243,11 +243,3 @@ class CreationMixin(PolynomialMixin):
   def new_empty(self, *size: Any, **kwargs: Any) -> Self:
     """`empty` of this dtype and device."""
     return self.empty(*shape_of(size), **self.like(kwargs))
-
-  def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-    """`copy.deepcopy`: the same values in a buffer of their own, that requires a gradient if this one does."""
-    if self.history:
-      raise RuntimeError(
-        f"{self!r} was computed from tensors that require gradients: copy.deepcopy(t.detach()), or t.clone()"
-      )
-    return self.detach().clone().requires_grad_(self.requires_grad)

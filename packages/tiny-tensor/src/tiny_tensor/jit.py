@@ -4,7 +4,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from tiny_tensor import capturing, tracing
 from tiny_tensor.capturing import Busy, JitError
@@ -152,6 +152,12 @@ class TinyJit(Generic[P, R]):
     if found is None or reference is None or reference() is not obj:
       found = self._bind(obj)
     return found
+
+  def __reduce_ex__(self, protocol: Any, /) -> NoReturn:
+    raise TypeError(
+      f"a TinyJit of {getattr(self.fxn, '__qualname__', self.fxn)!r} cannot be pickled or copied: what it captured is "
+      "of these very tensors. Pickle or copy what the function works on, and make a TinyJit of the function there"
+    )
 
   def _bind(self, obj: Any) -> "TinyJit[..., R]":
     """The TinyJit of the method of one object, which it does not keep alive."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import KernelMixin
 from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
-from tiny_tensor.interchange import InterchangeMixin
+from tiny_tensor.pickling import PickleMixin
 from tiny_tensor.placing import DeviceLike, canonical, data_buffer
 from tiny_uop import Devices, DType, UOp, dtypes
 
@@ -54,7 +54,7 @@ def file_size(path: str) -> builtins.int:
   return os.stat(path).st_size
 
 
-class Tensor(InterchangeMixin, KernelMixin):
+class Tensor(PickleMixin, KernelMixin):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
   `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path`

@@ -164,9 +164,10 @@ class Node:
   def __reduce__(self) -> tuple[Any, ...]:
     from tiny_uop.parse import parse_uop
     from tiny_uop.text import print_uop
+    from tiny_uop.uop import process_name
 
     # as text: pickling a deep graph field by field would exhaust the stack
-    return (parse_uop, (print_uop(self),))  # type: ignore[arg-type]  # every Node is a UOp
+    return (parse_uop, (print_uop(self), process_name()))  # type: ignore[arg-type]  # every Node is a UOp
 
   def __copy__(self) -> Self:
     return self

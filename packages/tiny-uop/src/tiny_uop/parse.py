@@ -15,7 +15,7 @@ from tiny_uop.args import ARG_TYPES, mistyped_field
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.text import HEADER, IR_VERSION, MAX_DIGITS, MAX_NESTING
-from tiny_uop.uop import UOp, reserve_buffer_id
+from tiny_uop.uop import UOp, process_name, reserve_buffer_id, with_own_buffers
 
 MAX_DTYPE = 64  # characters of a type's name
 MAX_COLLISIONS = 4000  # of hashes, which only a text made for it has
@@ -308,9 +308,14 @@ def parse_node(text: str, nodes: dict[str, UOp], number: int = 1) -> UOp:
   return node
 
 
-def parse_uop(text: str) -> UOp:
-  """The graph that `print_uop` printed. Raises ParseError (a ValueError), which names line and column."""
-  return _parse(text, None)
+def parse_uop(text: str, process: str = "") -> UOp:
+  """The graph that `print_uop` printed. Raises ParseError (a ValueError), which names line and column.
+
+  Ids of BUFFERs are those of this process, which gets back its own. Of a text that another one printed, say which by
+  `process`, its `process_name()` or any word: then BUFFERs are new ones, the same again for the same word and node.
+  """
+  graph = _parse(text, None)
+  return graph if process in ("", process_name()) else with_own_buffers(graph, process)
 
 
 def parse_lines(text: str) -> tuple[UOp, dict[UOp, int]]:

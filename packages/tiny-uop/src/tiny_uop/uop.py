@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from tiny_uop import arithmetic, build
 from tiny_uop.arithmetic import Arithmetic
@@ -23,7 +25,10 @@ _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 _next_buffer_id = 1
 # BUFFERs with ids from here on have no memory: stages use them for what they have yet to place
 RESERVED_BUFFER_IDS = 1 << 60
-_buffer_lock = threading.Lock()
+_buffer_lock = threading.RLock()
+_process_name = ""
+_foreign: WeakValueDictionary[tuple[str, UOp], UOp] = WeakValueDictionary()
+"""For each BUFFER of another process, by that one's name, the one that stands for it here."""
 
 
 class UOp(Arithmetic, Movement, Memory):
@@ -265,8 +270,8 @@ def new_buffer_id() -> int:
   """An id that no BUFFER of this process has."""
   global _next_buffer_id
   with _buffer_lock:
-    _next_buffer_id += 1
-    return _next_buffer_id - 1
+    number, _next_buffer_id = _next_buffer_id, _next_buffer_id + 1  # nothing runs in between that could take it as well
+  return number
 
 
 def reserve_buffer_id(used: int) -> None:
@@ -276,3 +281,31 @@ def reserve_buffer_id(used: int) -> None:
     return
   with _buffer_lock:
     _next_buffer_id = max(_next_buffer_id, used + 1)
+
+
+def process_name() -> str:
+  """A word that no other process has, forked ones included."""
+  global _process_name
+  with _buffer_lock:
+    _process_name = _process_name or os.urandom(8).hex()
+    return _process_name
+
+
+def with_own_buffers(graph: UOp, process: str) -> UOp:
+  """The graph of another process with new BUFFERs in place of its, which may have the ids of ours; the same ones again
+  for the same BUFFERs of that process."""
+  changes: dict[UOp, UOp] = {}
+  for node in graph.walk():
+    if node.op is Ops.BUFFER and node.arg[0] < RESERVED_BUFFER_IDS:
+      key, mine = (process, node), node.replace(arg=(new_buffer_id(), *node.arg[1:]))
+      changes[node] = _foreign.setdefault(key, mine)
+  return graph.substitute(changes)
+
+
+def _in_child() -> None:
+  global _buffer_lock, _process_name
+  _buffer_lock, _process_name = threading.RLock(), ""  # a thread that the child does not have may hold the lock
+
+
+if hasattr(os, "register_at_fork"):
+  os.register_at_fork(after_in_child=_in_child)
