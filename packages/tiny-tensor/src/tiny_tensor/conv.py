@@ -11,7 +11,7 @@ from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.operators import OperatorMixin
 from tiny_tensor.pool import windows
 from tiny_tensor.shapes import as_tuple
-from tiny_uop import UOp, dtypes
+from tiny_uop import DType, UOp, dtypes
 from tiny_uop.records import dataclass
 
 Sizes = int | Sequence[int]
@@ -110,7 +110,10 @@ class ConvMixin(OperatorMixin):
     if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
       back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self.wrap)
       y = y.derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
-    return y if bias is None else y + bias.reshape((1, out, *(1,) * axes))
+    if bias is None:
+      return y
+    bias = bias.reshape((1, out, *(1,) * axes))
+    return y + (bias if dtype is None else bias.as_dtype(y.dtype))
 
   def conv_transpose2d(
     self,
@@ -285,19 +288,45 @@ class ConvMixin(OperatorMixin):
     return once.where(values, 0).sum(-1).as_dtype(self.dtype).reshape((*lead, *spatial))
 
   def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
-    """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's)."""
+    """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's).
+
+    The dtype stays. Integers are interpolated as floats, kept in range after each axis, and rounded at the end, halves
+    upwards.
+    """
     if mode not in ("linear", "cubic", "nearest", "nearest-exact"):
       raise ValueError(f"mode must be 'linear', 'cubic', 'nearest' or 'nearest-exact', got {mode!r}")
     if align_corners and mode.startswith("nearest"):
       raise ValueError("align_corners only goes with mode='linear' and 'cubic'")
-    out = self
-    for axis, new in zip(range(self.ndim - len(size), self.ndim), size, strict=True):
-      out = out.resample(axis, int(new), mode, align_corners)
-    return out
+    return self.resampled([int(s) for s in size], mode, align_corners, [None] * len(size))
+
+  def resampled(self, sizes: Sequence[int], mode: str, align_corners: bool, scales: Sequence[float | None]) -> Self:
+    """The last axes resampled, from the last to the first, in this dtype."""
+    out = self if mode.startswith("nearest") else self.as_dtype(self.resampling_dtype())
+    for axis, (new, scale) in reversed(list(enumerate(zip(sizes, scales, strict=True), start=self.ndim - len(sizes)))):
+      out = out.resample(axis, new, mode, align_corners, scale)
+      if mode == "cubic" and not dtypes.is_float(self.dtype):  # it goes beyond the values it is made of
+        out = out.clamp(float(dtypes.min(self.dtype)), float(dtypes.max(self.dtype)))
+    return out.rounded_to(self.dtype)
+
+  def resampling_dtype(self) -> DType:
+    """The float in which elements are averaged: 32 bits at least, and 64 for integers that need them."""
+    wide = dtypes.is_int(self.dtype) and self.dtype.bits >= 32
+    return dtypes.float64 if wide else dtypes.promote(self.dtype, dtypes.float32)
+
+  def rounded_to(self, dtype: DType) -> Self:
+    """Cast to `dtype`; floats to integers rounded, halves upwards, and kept in range."""
+    if not dtypes.is_float(self.dtype) or dtypes.is_float(dtype):
+      return self.as_dtype(dtype)
+    if dtypes.is_bool(dtype):
+      return self.ge(0.5)
+    low, high = dtypes.min(dtype), dtypes.max(dtype)
+    whole = (self + 0.5).floor().maximum(low)
+    # the greatest of 64 bits are no floats: what is beyond them is chosen after the cast
+    return (whole >= float(high)).where(self.const_like(high, dtype), whole.as_dtype(dtype))
 
   def resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
     """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
-    becomes where that is not new / old.
+    becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
     """
     old = int(self.shape[axis])
     step = old / new if scale is None else 1 / scale
@@ -309,7 +338,7 @@ class ConvMixin(OperatorMixin):
     if mode == "linear":
       at = at.clamp(0, old - 1)
     low = at.floor()
-    share = (at - low).as_dtype(dtypes.promote(self.as_float().dtype, dtypes.float32))
+    share = (at - low).as_dtype(self.dtype)
     weights = [share.mul(-1) + 1, share] if mode == "linear" else share.cubic_weights()
     first = 0 if mode == "linear" else -1
     x = self.transpose(axis, -1)
@@ -318,7 +347,7 @@ class ConvMixin(OperatorMixin):
       term = x.picked(low + tap, old) * weight
       out = term if out is None else out + term
     assert out is not None
-    return out.as_dtype(self.dtype if dtypes.is_float(self.dtype) else out.dtype).transpose(axis, -1)
+    return out.transpose(axis, -1)
 
   def picked(self, index: Self, size: int) -> Self:
     """Elements of the last axis at whole positions; the first and the last one stand for those outside."""

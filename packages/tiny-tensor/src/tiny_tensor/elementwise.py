@@ -6,7 +6,7 @@ import math
 import typing
 from typing import Self
 
-from tiny_tensor.base import Operand, TensorBase, const_uop, python_number, to_dtype
+from tiny_tensor.base import DTypeLike, Operand, TensorBase, const_uop, python_number, to_dtype
 from tiny_tensor.movement import MovementMixin
 from tiny_tensor.naming import known_as
 from tiny_uop import Ops, dtypes
@@ -28,8 +28,14 @@ class ElementwiseMixin(MovementMixin):
     uop.shape  # noqa: B018  # worked out now, so that the error is raised here
     return self if target == self.dtype else self.derive(uop)
 
-  def as_float(self) -> Self:
-    """Itself, or for bool and integers cast to the default float: what float maths works on."""
+  def as_float(self, dtype: DTypeLike | None = None) -> Self:
+    """Itself, or for bool and integers cast to the default float: what float maths works on. With `dtype` cast to that,
+    which has to be a float: TypeError."""
+    if dtype is not None:
+      kind = to_dtype(dtype)
+      if not dtypes.is_float(kind):
+        raise TypeError(f"the result is a float, which {kind.name} cannot hold: cast it afterwards")
+      return self.as_dtype(kind)
     return self if dtypes.is_float(self.dtype) else self.as_dtype(dtypes.default_float)
 
   # *** arithmetic ***

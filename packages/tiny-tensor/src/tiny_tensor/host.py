@@ -17,10 +17,21 @@ FORMATS: dict[DType, str] = {
 }  # fmt: skip
 
 
+BYTES = (bytes, bytearray, memoryview)
+
+
+def is_block(value: Any) -> bool:
+  """Whether a value in a list stands for several: bytes, or an array with axes."""
+  return isinstance(value, BYTES) or (hasattr(value, "__array_interface__") and value.shape != ())
+
+
 def shape_of_nested(data: Any) -> tuple[int, ...]:
-  """Sizes of nested lists or tuples. Raises ValueError, naming the place, where they are ragged."""
+  """Sizes of nested lists or tuples, of numbers, arrays or bytes. Raises ValueError, naming the place, where they are
+  ragged."""
   if not isinstance(data, (list, tuple)):
-    return ()
+    if isinstance(data, (bool, int, float)) or not is_block(data):
+      return ()
+    return (memoryview(data).nbytes,) if isinstance(data, BYTES) else tuple(int(s) for s in data.shape)
   if not data:
     return (0,)
   shapes = [shape_of_nested(d) for d in data]
@@ -31,7 +42,7 @@ def shape_of_nested(data: Any) -> tuple[int, ...]:
 
 
 def flatten_nested(data: Any) -> Iterator[Any]:
-  """The values of nested lists in order."""
+  """The values of nested lists in order; arrays and bytes are values."""
   if isinstance(data, (list, tuple)):
     for d in data:
       yield from flatten_nested(d)

@@ -48,8 +48,13 @@ class MatmulMixin(ActivationMixin):
     return other.dot(self, dtype) if reverse else self.dot(other, dtype)
 
   def linear(self, weight: Self, bias: Self | None = None, dtype: DTypeLike | None = None) -> Self:
-    """`self @ weight + bias`; a vector `weight` multiplies element by element."""
-    out = self * weight if weight.ndim == 1 else self.dot(weight, dtype)
+    """`self @ weight + bias`; a vector `weight` multiplies element by element. With `dtype` all of it is in that."""
+    if dtype is not None:
+      kind = to_dtype(dtype)
+      bias = None if bias is None else bias.as_dtype(kind)
+      out = self.as_dtype(kind) * weight.as_dtype(kind) if weight.ndim == 1 else self.dot(weight, kind)
+    else:
+      out = self * weight if weight.ndim == 1 else self.dot(weight)
     return out if bias is None else out + bias
 
   def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
@@ -98,7 +103,7 @@ class MatmulMixin(ActivationMixin):
     full = out.broadcast_to(tuple(sizes[c] for c in order))
     axes = tuple(range(len(output), len(order)))
     if not axes:
-      return full
+      return full if dtype is None else full.cast(dtype)
     total = full.sum(axes, dtype=dtype)
     return total if dtype is not None else total.as_dtype(common)
 

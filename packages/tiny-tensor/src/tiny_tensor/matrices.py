@@ -160,7 +160,7 @@ class MatrixMixin(LinalgMixin):
     a, b = (normalize_axis(d, self.ndim) for d in dim)
     if a == b:
       raise ValueError(f"matrix_norm needs two different axes, got {tuple(dim)}")
-    x = (self if dtype is None else self.cast(dtype)).as_float()
+    x = self.as_float(dtype)
     if ord == "fro":
       return x.vector_norm(2, (a, b), keepdim)
     if ord in ("nuc", 2, -2):

@@ -93,7 +93,7 @@ class ReduceMixin(GammaMixin):
   def mean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Arithmetic mean, a float; NaN over no elements."""
     if dtype is not None:
-      return self.as_dtype(to_dtype(dtype)).mean(axis, keepdim)
+      return self.as_float(dtype).mean(axis, keepdim)
     x, kind = self.with_precision()
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
     return x.sum(axis, keepdim).div(n).as_dtype(kind)
@@ -196,7 +196,7 @@ class ReduceMixin(GammaMixin):
   def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Exponentials that sum to 1 along `axis`, of x minus its maximum, so that none overflows. Same shape, a float."""
     if dtype is not None:
-      return self.as_dtype(to_dtype(dtype)).softmax(axis)
+      return self.as_float(dtype).softmax(axis)
     x, result = self.with_precision()
     if self.numel() == 0:
       return self.as_float()
@@ -208,7 +208,7 @@ class ReduceMixin(GammaMixin):
   def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Logarithm of `softmax`."""
     if dtype is not None:
-      return self.as_dtype(to_dtype(dtype)).log_softmax(axis)
+      return self.as_float(dtype).log_softmax(axis)
     x, result = self.with_precision()
     if self.numel() == 0:
       return self.as_float()
@@ -218,7 +218,7 @@ class ReduceMixin(GammaMixin):
   @known_as(dim="axis")
   def softmin(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """`softmax` of the negated values."""
-    return self.neg().softmax(axis, dtype)
+    return self.as_float(dtype).neg().softmax(axis)
 
   def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
     """Divided by the p-norm along `dim` (at least `eps`)."""

@@ -46,7 +46,7 @@ class StatisticsMixin(HistogramMixin):
   @known_as(dim="axis")
   def nanmean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`mean` of what is not NaN."""
-    x = self if dtype is None else self.cast(dtype)
+    x = self.as_float(dtype)
     return x.nansum(axis, keepdim) / x.isnan().logical_not().sum(axis, keepdim)
 
   def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -190,7 +190,7 @@ class StatisticsMixin(HistogramMixin):
     self, ord: float = 2, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None
   ) -> Self:
     """The p-norm over axes (all by default) taken as one: p any number, 0 (how many are not zero), ±infinity."""
-    x = (self if dtype is None else self.cast(dtype)).as_float()
+    x = self.as_float(dtype)
     axes = tuple(range(self.ndim)) if axis is None or axis == () else normalize_axes(axis, self.ndim)
     wide, kind = x.with_precision()
     empty = any(isinstance(self.shape[a], int) and self.shape[a] == 0 for a in axes)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import KernelMixin
-from tiny_tensor.host import FORMATS, flatten_nested, infer_dtype, pack, plain, shape_of_nested
+from tiny_tensor.host import BYTES, FORMATS, flatten_nested, infer_dtype, is_block, pack, plain, shape_of_nested
 from tiny_tensor.pickling import PickleMixin
 from tiny_tensor.placing import DeviceLike, canonical, data_buffer
 from tiny_uop import Devices, DType, UOp, dtypes
-
-BYTES = (bytes, bytearray, memoryview)
 
 
 def array_dtype(data: Any) -> DType:
@@ -26,27 +25,54 @@ def array_dtype(data: Any) -> DType:
   return dtypes.parse(name)
 
 
-def host_data(data: Any, dtype: DType | None, place: Devices) -> tuple[UOp, tuple[int, ...]]:
-  """(BUFFER, shape) of bytes, a NumPy array or nested lists; dtype as given or inferred, if it has a format."""
+def host_data(data: Any, dtype: DType | None, place: Devices) -> tuple[UOp, tuple[int, ...], DType]:
+  """(BUFFER, shape, dtype as given or inferred) of bytes, a NumPy array or nested lists. The BUFFER has another dtype
+  where Python has no format for it, and where an array has another one.
+  """
   if isinstance(data, BYTES):
     kind, raw = dtype or dtypes.uint8, memoryview(data)
     if not raw.c_contiguous:
       raw = memoryview(raw.tobytes())
     if raw.nbytes % kind.itemsize:
       raise ValueError(f"{raw.nbytes} bytes are no whole number of {kind.name} ({kind.itemsize} bytes each)")
-    return data_buffer(raw, kind, place), (raw.nbytes // kind.itemsize,)
+    return data_buffer(raw, kind, place), (raw.nbytes // kind.itemsize,), kind
   if hasattr(data, "__array_interface__"):
     kind = array_dtype(data)
     if data.dtype.byteorder == ">":
       data = data.astype(data.dtype.newbyteorder("<"))
     simple = kind in FORMATS and data.flags.c_contiguous
     raw = memoryview(data if simple else data.tobytes())
-    return data_buffer(raw, kind, place), tuple(builtins.int(s) for s in data.shape)
-  shape = shape_of_nested(data)
-  values = [plain(v) for v in flatten_nested(data)]
-  kind = dtype or infer_dtype(values)
-  kind = kind if kind in FORMATS else dtypes.float32
-  return data_buffer(memoryview(pack(values, kind)), kind, place), shape
+    return data_buffer(raw, kind, place), tuple(builtins.int(s) for s in data.shape), dtype or kind
+  shape, values = shape_of_nested(data), list(flatten_nested(data))
+  if any(map(is_block, dict(zip(map(type, values), values, strict=True)).values())):
+    return blocks_data(values, shape, dtype, place)
+  numbers = [plain(v) for v in values]
+  kind = dtype or infer_dtype(numbers)
+  packed = kind if kind in FORMATS else dtypes.float32
+  return data_buffer(memoryview(pack(numbers, packed)), packed, place), shape, kind
+
+
+def blocks_data(
+  values: Sequence[Any], shape: tuple[int, ...], dtype: DType | None, place: Devices
+) -> tuple[UOp, tuple[int, ...], DType]:
+  """`host_data` of what lists hold, some of it arrays or bytes. The dtype is what those of the arrays promote to."""
+  if all(isinstance(v, BYTES) for v in values):
+    raw = b"".join(map(bytes, values))
+    buffer, (count,), kind = host_data(raw, dtype, place)
+    rows = shape[:-1]
+    if shape[-1] % kind.itemsize:
+      raise ValueError(f"{shape[-1]} bytes are no whole number of {kind.name} ({kind.itemsize} bytes each)")
+    return buffer, (*rows, count // math.prod(rows)), kind
+  import numpy as np  # there are arrays
+
+  arrays = [v for v in values if hasattr(v, "__array_interface__")]
+  numbers = [plain(v) for v in values if not hasattr(v, "__array_interface__")]
+  kind = dtypes.promote(*[array_dtype(v) for v in arrays], *([infer_dtype(numbers)] if numbers else []))
+  if numbers or any(v.dtype != arrays[0].dtype for v in arrays):
+    packed = np.dtype(FORMATS.get(kind, "f"))
+    values = [np.asarray(v).astype(packed) for v in values]
+  buffer, _, _ = host_data(np.concatenate([np.ravel(v) for v in values]), None, place)
+  return buffer, shape, dtype or kind
 
 
 def file_size(path: str) -> builtins.int:
@@ -54,13 +80,21 @@ def file_size(path: str) -> builtins.int:
   return os.stat(path).st_size
 
 
+def file_uop(path: os.PathLike[str], dtype: DType | None) -> UOp:
+  """All of a file, mapped: bytes, or elements of `dtype`."""
+  found = os.path.abspath(path)
+  raw = UOp.new_buffer(f"DISK:{found}", file_size(found), dtypes.uint8)
+  return raw if dtype is None else raw.bitcast(dtype)
+
+
 class Tensor(PickleMixin, KernelMixin):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
-  `Tensor(data)` takes a number, nested lists or tuples, bytes (uint8, or of `dtype`), a NumPy array, a `pathlib.Path`
-  (the bytes of the file, mapped), None (no elements) or a tensor-level UOp. dtypes are inferred as bool, int32 and
-  float32 unless given. Several devices get the same values each; `shard` makes pieces. Raises ValueError for ragged
-  lists, OverflowError for integers that do not fit in int32, TypeError for other data.
+  `Tensor(data)` takes a number, nested lists or tuples (of numbers, arrays or bytes), bytes (uint8, or of `dtype`), a
+  NumPy array, a `pathlib.Path` (the bytes of the file, mapped; with `device` copied there), None (no elements) or a
+  tensor-level UOp. dtypes are inferred as bool, `dtypes.default_int` and `dtypes.default_float` unless given. Several
+  devices get the same values each; `shard` makes pieces. Raises ValueError for ragged lists, OverflowError for integers
+  that do not fit in the default, TypeError for other data.
   """
 
   __slots__ = ()
@@ -141,13 +175,12 @@ def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   if isinstance(data, TensorBase):
     moved = data.to(device) if device is not None else data  # type: ignore[attr-defined]
     return moved.as_dtype(dtype).uop if dtype is not None else moved.uop
-  if isinstance(data, UOp):
-    uop = data.cast(dtypes.default_int) if data.dtype == dtypes.index else data
+  if isinstance(data, (UOp, os.PathLike)):
+    uop = file_uop(data, dtype) if isinstance(data, os.PathLike) else data
+    uop = uop.cast(dtypes.default_int) if uop.dtype == dtypes.index else uop
+    if device is not None:
+      uop = Tensor.wrap(uop).to(device).uop
     return uop if dtype is None else uop.cast(dtype)
-  if isinstance(data, os.PathLike):
-    path = os.path.abspath(data)
-    raw = UOp.new_buffer(f"DISK:{path}", file_size(path), dtypes.uint8)
-    return raw.bitcast(dtype) if dtype is not None else raw
   if data is None:
     return const_uop(0, dtype or dtypes.default_float, (0,), canonical(device))
   if isinstance(data, (bool, int, float)) and not hasattr(data, "__array_interface__"):
@@ -159,8 +192,7 @@ def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
       "expected numbers, lists, bytes, a NumPy array or a Path"
     )
   name = canonical(device)
-  buffer, shape = host_data(data, dtype, name)
+  buffer, shape, kind = host_data(data, dtype, name)
   if 0 in shape:
-    return const_uop(0, dtype or buffer.dtype, shape, name)
-  uop = (buffer if buffer.device == name else buffer.copy_to(name)).reshape(shape)
-  return uop if dtype is None else uop.cast(dtype)
+    return const_uop(0, kind, shape, name)
+  return (buffer if buffer.device == name else buffer.copy_to(name)).reshape(shape).cast(kind)

@@ -26,8 +26,8 @@ def interpolate(
   """Resample `(n, c, size…)` to `size`, or to sizes multiplied by `scale_factor`.
 
   `mode`: "nearest", "nearest-exact", "linear", "bilinear", "trilinear" (linear over one, two, three axes), "bicubic" or
-  "area". A scale factor is also the step between samples, unless `recompute_scale_factor`. Raises NotImplementedError
-  with `antialias`.
+  "area". The dtype stays; integers are rounded at the end, halves upwards. A scale factor is also the step between
+  samples, unless `recompute_scale_factor`. Raises NotImplementedError with `antialias`.
   """
   axes = input.ndim - 2
   if (size is None) == (scale_factor is None):
@@ -46,12 +46,9 @@ def interpolate(
     new = [math.floor(s * f) for s, f in zip(old, factors, strict=True)]
     scales = [None if recompute_scale_factor else f for f in factors]  # type: ignore[misc]
   if mode == "area":
-    return _adaptive_avg(input, new, axes)
-  out = input
+    return _adaptive_avg(input.cast(input.resampling_dtype()), new, axes).rounded_to(input.dtype)
   kind = "linear" if mode in LINEAR else "cubic" if mode == "bicubic" else mode
-  for axis, (n, scale) in enumerate(zip(new, scales, strict=True), start=2):
-    out = out.resample(axis, n, kind, bool(align_corners), scale)
-  return out
+  return input.resampled(new, kind, bool(align_corners), scales)
 
 
 def upsample(
