@@ -153,7 +153,7 @@ def test_muon(nesterov: bool) -> None:
       gram = x @ x.T
       x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
     p = p * (1 - 0.02 * 0.1) - 0.02 * x
-  np.testing.assert_allclose(trained(lambda w: optim.Muon(w, momentum=0.9, nesterov=nesterov)), p, rtol=1e-4)
+  np.testing.assert_allclose(trained(lambda w: optim.Muon(w, lr=0.02, momentum=0.9, nesterov=nesterov)), p, rtol=1e-4)
   with pytest.raises(ValueError, match="Muon trains matrices"):
     optim.Muon([Tensor([1.0])])
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -122,3 +123,32 @@ def test_constants_are_rounded_when_made() -> None:
   assert UOp.const(dtypes.int8.vec(2), (1, 1)) is UOp(UOp.const(dtypes.int8, 1).op, dtypes.int8.vec(2), (), 1)
   with pytest.raises(ValueError, match="3 values for a constant of int8x2, which has 2 lanes"):
     UOp.const(dtypes.int8.vec(2), (1, 2, 3))
+
+
+def test_fields_have_every_name() -> None:
+  fields = dtypes.fields()
+  assert fields["half"] is fields["float16"] is dtypes.float16 and fields["long"] is dtypes.int64
+  assert set(fields.values()) == {*dtypes.all, dtypes.void, dtypes.index} and "default_float" not in fields
+  assert all(getattr(dtypes, name) is dtype for name, dtype in fields.items())
+  assert [fields[dtype.name] for dtype in dtypes.all] == list(dtypes.all)
+
+
+def test_facts_of_types() -> None:
+  for dtype in dtypes.all:
+    assert (dtype.min, dtype.max) == (dtypes.min(dtype), dtypes.max(dtype))
+    if dtype.fmt is not None:
+      assert struct.calcsize(f"={dtype.fmt}") == dtype.itemsize
+    assert dtype.bitsize == (1 if dtype is dtypes.bool else 8 * dtype.itemsize)
+  assert [dtype for dtype in dtypes.all if dtype.fmt is None] == [dtypes.fp8e4m3, dtypes.fp8e5m2, dtypes.bfloat16]
+  assert dtypes.int32.vec(4).fmt == "i" and dtypes.int32.vec(4).bitsize == 128
+  sizes = (dtypes.int8s, dtypes.int16s, dtypes.int32s, dtypes.int64s)
+  assert {dtype for pair in sizes for dtype in pair} == set(dtypes.ints)
+  assert [{dtype.bits for dtype in pair} for pair in sizes] == [{8}, {16}, {32}, {64}]
+
+
+def test_finfo() -> None:
+  names = ("fp8e4m3", "fp8e5m2", "float16", "bfloat16", "float32", "float64")
+  found = [dtypes.finfo(dtypes.fields()[name]) for name in names]
+  assert found == [(4, 3), (5, 2), (5, 10), (8, 7), (8, 23), (11, 52)]
+  with pytest.raises(TypeError, match="float type, got dtypes.int32"):
+    dtypes.finfo(dtypes.int32)

@@ -46,20 +46,20 @@ class Devices:
   def DEFAULT(self, name: str) -> None:
     DEVICE.value = self.canonicalize(name) if name else ""
 
-  def canonicalize(self, name: str | None) -> str:
+  def canonicalize(self, device: str | None) -> str:
     """The one spelling of a device's name: `cpu:0` → `CPU`, `CPU:1` stays, None → `DEFAULT`. Raises ValueError for
     what is not a name.
 
     Looks at the spelling only: a schedule may name a device that this machine does not have.
     """
-    if name is None:
+    if device is None:
       return self.DEFAULT
-    if name[:5].upper() == "DISK:" and len(name) > 5:
-      return "DISK:" + name[5:]
-    match = PATTERN.fullmatch(name)
+    if device[:5].upper() == "DISK:" and len(device) > 5:
+      return "DISK:" + device[5:]
+    match = PATTERN.fullmatch(device)
     if match is None or match[1].upper() == "DISK":
       raise ValueError(
-        f"{name!r} is not a device name; expected NAME, NAME:index or DISK:/path, for example CPU or CPU:1"
+        f"{device!r} is not a device name; expected NAME, NAME:index or DISK:/path, for example CPU or CPU:1"
       )
     index = int(match[2] or 0)
     return f"{match[1].upper()}:{index}" if index else match[1].upper()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tiny_tensor.base import Scalar
 from tiny_tensor.scan import ScanMixin
@@ -69,12 +69,20 @@ class ActivationMixin(ScanMixin):
     """Scaled elu (Klambauer et al., 2017)."""
     return self.elu(alpha) * gamma
 
-  def gelu(self) -> Self:
-    """`0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`, PyTorch's approximate="tanh"."""
+  def gelu(self, approximate: str = "tanh") -> Self:
+    """`0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`; with `approximate="none"` `0.5 x (1 + erf(x / √2))`."""
     x, dtype = self.with_precision()
+    if approximate == "none":
+      return (x * ((x * math.sqrt(0.5)).erf() + 1) * 0.5).as_dtype(dtype)
+    if approximate != "tanh":
+      raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
     # (1 + tanh(u)) / 2 is sigmoid(2u), which is accurate in its tails
     u = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return (x * (u * 2).sigmoid()).as_dtype(dtype)
+
+  if TYPE_CHECKING:
+
+    def erf(self) -> Self: ...  # in special.py
 
   def quick_gelu(self) -> Self:
     """`x * sigmoid(1.702 x)`."""

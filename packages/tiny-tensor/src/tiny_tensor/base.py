@@ -30,8 +30,8 @@ def live_tensors() -> list[TensorBase]:
 
 
 def to_dtype(dtype: DTypeLike) -> DType:
-  """A dtype from itself, its name, Python's `bool`, or one of NumPy's. Raises ValueError (unknown name) or TypeError,
-  naming the value."""
+  """A dtype from itself, its name in letters of any case, Python's `bool`, or one of NumPy's. Raises
+  ValueError (unknown name) or TypeError, naming the value."""
   if isinstance(dtype, DType) and dtype in dtypes.all:
     return dtype
   if dtype is bool:  # not int and float, which are of 64 bits in NumPy and PyTorch
@@ -42,7 +42,7 @@ def to_dtype(dtype: DTypeLike) -> DType:
   ):
     dtype = str(numpy.dtype(dtype).name)
   if isinstance(dtype, str):
-    alias = getattr(dtypes, dtype, None)
+    alias = getattr(dtypes, dtype.lower(), None)
     found = alias if isinstance(alias, DType) else dtypes.parse(dtype)
     if found not in dtypes.all:
       raise ValueError(f"a tensor cannot hold {dtype!r}: expected one of {', '.join(d.name for d in dtypes.all)}")
@@ -169,9 +169,9 @@ class TensorBase:
     """Whether the dtype is a float."""
     return dtypes.is_float(self.dtype)
 
-  def const_like(self, value: Scalar, dtype: DType | None = None) -> Self:
-    """A tensor of the same shape, device and (unless given) dtype, filled with `value`."""
-    return self.wrap(const_uop(value, dtype or self.dtype, self.shape, self.device), False)
+  def const_like(self, b: Scalar, dtype: DType | None = None) -> Self:
+    """A tensor of the same shape, device and (unless given) dtype, filled with the number `b`."""
+    return self.wrap(const_uop(b, dtype or self.dtype, self.shape, self.device), False)
 
   def operand(self, value: Operand, weak: DType | None = None, shape: Shape = ()) -> Self:
     """`value` as a tensor. A Python scalar takes the dtype that it has next to one of dtype `weak` (default: that of

@@ -19,6 +19,11 @@ from tiny_tensor.shapes import shape_of
 from tiny_uop import DType, UOp, dtypes, sint
 
 
+def named(**kwargs: Any) -> dict[str, Any]:
+  """The arguments that are not None."""
+  return {name: value for name, value in kwargs.items() if value is not None}
+
+
 class CreationMixin(PolynomialMixin):
   """Class methods that make tensors. All take `dtype`, `device` and `requires_grad`."""
 
@@ -207,8 +212,11 @@ class CreationMixin(PolynomialMixin):
     """A tensor made for this one's device, in its pieces where it has pieces and `kwargs` name no other device."""
     return (made if "device" in kwargs else made.in_pieces_of(self)).requires_grad_(kwargs.get("requires_grad"))
 
-  def full_like(self, fill_value: Scalar, **kwargs: Any) -> Self:
+  def full_like(
+    self, fill_value: Scalar, dtype: DTypeLike | None = None, device: DeviceLike = None, **kwargs: Any
+  ) -> Self:
     """`full` of this shape, dtype and device."""
+    kwargs |= named(dtype=dtype, device=device)
     return self.alike(self.full(self.shape, fill_value, **self.like({**kwargs, "requires_grad": None})), kwargs)
 
   def zeros_like(self, **kwargs: Any) -> Self:
@@ -219,8 +227,9 @@ class CreationMixin(PolynomialMixin):
     """Ones of this shape, dtype and device."""
     return self.full_like(1, **kwargs)
 
-  def empty_like(self, **kwargs: Any) -> Self:
+  def empty_like(self, dtype: DTypeLike | None = None, device: DeviceLike = None, **kwargs: Any) -> Self:
     """`empty` of this shape, dtype and device."""
+    kwargs |= named(dtype=dtype, device=device)
     if self.uop.sharding is None or "device" in kwargs:
       return self.empty(*self.shape, **self.like(kwargs))
     kind = self.dtype if kwargs.get("dtype") is None else to_dtype(kwargs["dtype"])

@@ -8,6 +8,7 @@ from typing import Any, Self
 from tiny_tensor.assign import AssignMixin
 from tiny_tensor.base import is_const, place_const
 from tiny_tensor.capturing import note_write
+from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike, canonical, device_names
 from tiny_uop import Devices, DType, Ops, Sharding, UOp, even_bounds, prod
 
@@ -73,6 +74,7 @@ class DeviceMixin(AssignMixin):
     """`shard`, in place. The gradient is sharded along."""
     return self.become(self.shard(devices, axis), lambda grad: grad.shard(devices, axis))
 
+  @known_as(y="other")
   def shard_like(self, other: Self) -> Self:
     """The values where those of another tensor are; in pieces of the same axis if that has pieces. The number of axes
     has to be the same then: ValueError."""

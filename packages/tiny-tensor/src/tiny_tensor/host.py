@@ -10,11 +10,7 @@ from tiny_tensor.base import Scalar, python_number
 from tiny_uop import DType, dtypes, truncate
 
 # struct's characters; bfloat16 and the fp8s have none, they travel as float32
-FORMATS: dict[DType, str] = {
-  dtypes.bool: "?", dtypes.int8: "b", dtypes.uint8: "B", dtypes.int16: "h", dtypes.uint16: "H",
-  dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q",
-  dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d",
-}  # fmt: skip
+FORMATS: dict[DType, str] = {dtype: dtype.fmt for dtype in dtypes.all if dtype.fmt is not None}
 
 
 BYTES = (bytes, bytearray, memoryview)

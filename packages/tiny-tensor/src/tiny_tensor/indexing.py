@@ -4,11 +4,12 @@ tensors.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, cast, overload
 
 from tiny_tensor import tracing
-from tiny_tensor.base import TensorBase, together
+from tiny_tensor.base import Scalar, TensorBase, together
 from tiny_tensor.conv import ConvMixin
 from tiny_tensor.index_parse import (
   Entry,
@@ -190,28 +191,48 @@ class IndexMixin(ConvMixin):
     return wide.hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
 
   @overload
-  def nonzero(self, as_tuple: Literal[False] = False) -> Self: ...
+  def nonzero(self, size: int | None = None, fill_value: Scalar = 0, as_tuple: Literal[False] = False) -> Self: ...
 
   @overload
-  def nonzero(self, as_tuple: Literal[True]) -> tuple[Self, ...]: ...
+  def nonzero(
+    self, size: int | None = None, fill_value: Scalar = 0, *, as_tuple: Literal[True]
+  ) -> tuple[Self, ...]: ...
 
-  def nonzero(self, as_tuple: bool = False) -> Self | tuple[Self, ...]:
+  def nonzero(self, size: int | None = None, fill_value: Scalar = 0, as_tuple: bool = False) -> Self | tuple[Self, ...]:
     """int32 `(count, ndim)`: positions of the elements that are not zero, in order; with `as_tuple` a vector for each
-    axis. Computes the tensor, as the shape depends on it.
+    axis. Computes the tensor, as the shape depends on it; unless `size` says how many there shall be: the first ones,
+    and rows of `fill_value` behind them where there are fewer.
     """
     if as_tuple:
-      found = (self.reshape((1,)) if self.ndim == 0 else self).nonzero()
+      found = (self.reshape((1,)) if self.ndim == 0 else self).nonzero(size, fill_value)
       return tuple(found.select_axis(1, i, i + 1).squeeze(1) for i in range(int(found.shape[1])))
     # looked at twice, and by sums that look at each element several times
-    tracing.check_count(self.uop)
     flat = self.as_bool().flatten().detach().contiguous()
+    if size is not None:
+      return self.first_nonzero(flat, operator.index(size), fill_value)
+    tracing.check_count(self.uop)
     count = int(flat.sum().item()) if flat.numel() != 0 else 0
     if self.ndim == 0:
       return self.count_up(0).reshape((count, 0)) if count == 0 else self.filled((count, 0), 0, dtypes.int32)
     if count == 0:
       return self.filled((0, self.ndim), 0, dtypes.int32)
     # before the k-th that holds are all those up to which there are fewer than k
-    place = flat.cumsum(0).contiguous().count_below(self.count_up(count) + 1)
+    return self.positions(flat.cumsum(0).contiguous().count_below(self.count_up(count) + 1))
+
+  def first_nonzero(self, flat: Self, size: int, fill_value: Scalar) -> Self:
+    """The first `size` positions of this tensor where the flattened mask holds, and behind them `fill_value`."""
+    if size < 0:
+      raise ValueError(f"size must not be negative, got {size}")
+    if 0 in (size, self.ndim, flat.numel()):
+      return self.filled((size, self.ndim), fill_value, dtypes.int32)
+    running = flat.cumsum(0).contiguous()
+    total = running.select_axis(0, int(running.shape[0]) - 1, int(running.shape[0]))
+    wanted = self.count_up(size) + 1
+    found = self.positions(running.count_below(wanted.minimum(total)))
+    return (wanted <= total).unsqueeze(-1).where(found, found.const_like(fill_value))
+
+  def positions(self, place: Self) -> Self:
+    """Places in the flattened tensor as rows of indices, one for each axis."""
     columns = []
     for size in reversed([int(s) for s in self.shape]):
       columns.append(place.mod(size))
@@ -229,11 +250,16 @@ class IndexMixin(ConvMixin):
     row = (rows.select_axis(1, block - 1, block).squeeze(1) < limits).sum(-1).contiguous()
     return row * block + (rows.gather_axes([(0, row)], False) < limits).sum(-1)
 
-  def masked_select(self, mask: Self) -> Self:
-    """The elements where `mask` (which broadcasts) holds, as a vector."""
+  def masked_select(self, mask: Self, size: int | None = None, fill_value: Scalar = 0) -> Self:
+    """The elements where `mask` (which broadcasts) holds, as a vector. Computes the mask, as the shape depends on it;
+    unless `size` says how many there shall be: the first ones, and `fill_value` behind them where there are fewer.
+    """
     shape = broadcast_shape(self.shape, mask.shape)
     x, m = self.broadcast_to(shape).flatten(), mask.broadcast_to(shape).flatten()
-    return x[m.nonzero().squeeze(1)]
+    if size is None:
+      return x[m.nonzero().squeeze(1)]
+    places = m.nonzero(size, -1).squeeze(1)
+    return (places < 0).where(fill_value, x[places]) if x.numel() else self.filled((size,), fill_value, self.dtype)
 
 
 def index_dtype(dtype: DType, size: int) -> DType:

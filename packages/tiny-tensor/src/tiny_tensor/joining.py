@@ -137,12 +137,12 @@ class JoinMixin(ReduceMixin):
       right = x.select_axis(axis, n - 1, n).expand([after if i == axis else -1 for i in range(x.ndim)])
     return left.cat(x, right, dim=axis)
 
-  def pad_to(self, *shape: Any) -> Self:
-    """Zeros behind, up to `shape`; None keeps a size."""
-    wanted = args_to_tuple(shape)
+  def pad_to(self, shape: Any = (), *args: Any, value: Scalar = 0) -> Self:
+    """`value` behind, up to `shape`; None keeps a size."""
+    wanted = args_to_tuple((shape, *args))
     if len(wanted) != self.ndim:
       raise ValueError(f"pad_to takes a size or None for each of the {self.ndim} axes, got {wanted}")
-    return self.pad([(0, 0 if w is None else w - s) for w, s in zip(wanted, self.shape, strict=True)])
+    return self.pad([(0, 0 if w is None else w - s) for w, s in zip(wanted, self.shape, strict=True)], value=value)
 
   # *** triangles ***
 

@@ -57,10 +57,10 @@ class MatmulMixin(ActivationMixin):
       out = self * weight if weight.ndim == 1 else self.dot(weight)
     return out if bias is None else out + bias
 
-  def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
+  def sequential(self, ll: Sequence[Callable[[Self], Self]]) -> Self:
     """Apply functions one after the other."""
     out = self
-    for layer in layers:
+    for layer in ll:
       out = layer(out)
     return out
 

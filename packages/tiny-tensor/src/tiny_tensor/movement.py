@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tiny_tensor.base import TensorBase, is_whole
+from tiny_tensor.naming import known_as
+from tiny_tensor.placing import DeviceLike
 from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, shape_of
 from tiny_uop import UOp, prod, sint
 
@@ -18,9 +20,9 @@ class MovementMixin(TensorBase):
 
   __slots__ = ()
 
-  def reshape(self, *shape: Any) -> Self:
+  def reshape(self, shape: Any = (), *args: Any) -> Self:
     """The same elements in the same order. One size may be -1 (whatever is left), None keeps a size."""
-    given = args_to_tuple(shape)
+    given = args_to_tuple((shape, *args))
     sizes = [self.shape[i] if s is None and i < self.ndim else s for i, s in enumerate(given)]
     if any(isinstance(s, int) and s == -1 for s in sizes):
       if sum(1 for s in sizes if isinstance(s, int) and s == -1) > 1:
@@ -34,13 +36,15 @@ class MovementMixin(TensorBase):
     new = shape_of((tuple(sizes),))
     return self if new == self.shape else self.derive(self.uop.reshape(new))
 
-  def view(self, *shape: Any) -> Self:
+  @known_as(size="shape")
+  def view(self, shape: Any = (), *args: Any) -> Self:
     """`reshape`."""
-    return self.reshape(*shape)
+    return self.reshape(shape, *args)
 
-  def expand(self, *shape: Any) -> Self:
+  @known_as(size="shape")
+  def expand(self, shape: Any = (), *args: Any) -> Self:
     """Repeat axes of size 1; -1 or None keeps a size; axes may be added in front."""
-    given = args_to_tuple(shape)
+    given = args_to_tuple((shape, *args))
     front = len(given) - self.ndim
     if front < 0:
       raise ValueError(f"cannot expand shape {self.shape} to {given}, which has fewer axes")
@@ -48,9 +52,10 @@ class MovementMixin(TensorBase):
     keep = [s is None or (isinstance(s, int) and s == -1) for s in given]
     return self.broadcast_to(shape_of((tuple(o if k else s for o, s, k in zip(old, given, keep, strict=True)),)))
 
-  def permute(self, *order: Any) -> Self:
+  @known_as(dims="order")
+  def permute(self, order: Any = (), *args: Any) -> Self:
     """Reorder the axes: axis i of the result is axis `order[i]`. ValueError unless each axis is named once."""
-    given = args_to_tuple(order)
+    given = args_to_tuple((order, *args))
     axes = tuple(normalize_axis(a, self.ndim) for a in given) if self.ndim else ()
     if sorted(axes) != list(range(self.ndim)):
       raise ValueError(f"permutation {given} does not name each of the {self.ndim} axes of {self.shape} once")
@@ -69,9 +74,10 @@ class MovementMixin(TensorBase):
     """The last two axes swapped."""
     return self.transpose(-2, -1) if self.ndim >= 2 else self
 
-  def flip(self, *axis: Any, dims: Any = None) -> Self:
-    """Reverse axes, given one by one, as a tuple, or as `dims`."""
-    axes = normalize_axes(args_to_tuple(axis if dims is None else (dims,)), self.ndim)
+  @known_as(dims="axis")
+  def flip(self, axis: Any = (), *args: Any) -> Self:
+    """Reverse axes, given one by one or as a tuple."""
+    axes = normalize_axes(args_to_tuple((axis, *args)), self.ndim)
     return self.derive(self.uop.flip(axes)) if axes else self
 
   def shrink(self, arg: Sequence[Bound]) -> Self:
@@ -80,9 +86,9 @@ class MovementMixin(TensorBase):
       raise ValueError(f"shrink takes a (start, stop) or None for each of the {self.ndim} axes, got {arg}")
     return self.derive(self.uop.shrink([(0, s) if a is None else a for a, s in zip(arg, self.shape, strict=True)]))
 
-  def shrink_to(self, *shape: Any) -> Self:
+  def shrink_to(self, shape: Any = (), *args: Any) -> Self:
     """Keep the first `shape` elements along each axis; None keeps all."""
-    return self.shrink([None if s is None else (0, s) for s in args_to_tuple(shape)])
+    return self.shrink([None if s is None else (0, s) for s in args_to_tuple((shape, *args))])
 
   def pad_zeros(self, padding: Sequence[tuple[sint, sint]]) -> Self:
     """Zeros around: (before, after) per axis, none negative."""
@@ -118,9 +124,9 @@ class MovementMixin(TensorBase):
     filled = [self.shape[axis] // known if s == -1 else s for s in sizes] if known != 0 else list(sizes)
     return self.reshape((*self.shape[:axis], *filled, *self.shape[axis + 1 :]))
 
-  def repeat(self, *repeats: Any) -> Self:
+  def repeat(self, repeats: Any = (), *args: Any) -> Self:
     """Tile the tensor: how often along each axis, counted from the last."""
-    times = args_to_tuple(repeats)
+    times = args_to_tuple((repeats, *args))
     base = (1,) * (len(times) - self.ndim) + self.shape
     counts = (1,) * (len(base) - len(times)) + times
     spread = self.reshape([x for s in base for x in (1, s)]).expand(
@@ -158,11 +164,15 @@ class MovementMixin(TensorBase):
     """Itself; its gradient is materialised."""
     return self.derive(self.uop.contiguous_backward())
 
-  def clone(self) -> Self:
-    """A copy in a buffer of its own, on the same device: writes to one are not seen by the other."""
-    copy = self.derive(self.uop.contiguous())
+  def clone(self, device: DeviceLike = None) -> Self:
+    """A copy in a buffer of its own, on the same device or another: writes to one are not seen by the other."""
+    copy = self.derive((self if device is None else self.to(device)).uop.contiguous())
     copy.contents = object()
     return copy
+
+  if TYPE_CHECKING:
+
+    def to(self, device: DeviceLike = None) -> Self: ...  # in devices.py
 
   def select_axis(self, axis: int, start: sint, stop: sint) -> Self:
     """Keep [start, stop) of one axis."""

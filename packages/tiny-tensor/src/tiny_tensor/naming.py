@@ -10,7 +10,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def known_as(**names: str) -> Callable[[F], F]:
-  """`@known_as(dim="axis")`: callers may give the argument `axis` as `dim=`. Both are a TypeError."""
+  """`@known_as(dim="axis")`: callers may give the argument `axis` as `dim=`. Both are a TypeError.
+
+  The method's `other_names` is `{"dim": "axis"}`.
+  """
 
   def decorate(method: F) -> F:
     @wraps(method)
@@ -23,6 +26,7 @@ def known_as(**names: str) -> Callable[[F], F]:
             kwargs[ours] = kwargs.pop(theirs)
       return method(*args, **kwargs)
 
+    call.other_names = names  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
   return decorate

@@ -19,7 +19,8 @@ from tiny_runtime import host_buffer
 from tiny_tensor import tracing
 from tiny_tensor.base import DTypeLike, to_dtype
 from tiny_tensor.capturing import record_draw
-from tiny_tensor.creation import CreationMixin
+from tiny_tensor.creation import CreationMixin, named
+from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike, canonical
 from tiny_tensor.shapes import shape_of, upper
 from tiny_uop import DType, Ops, dtypes
@@ -207,7 +208,7 @@ class RandomMixin(CreationMixin):
     return cls.normal(*size, mean=0.0, std=math.sqrt(2.0 / (1 + a * a)) / math.sqrt(fan) if fan else 0.0, **kwargs)
 
   @classmethod
-  def randperm(cls, n: int, dtype: DTypeLike = dtypes.int32, device: DeviceLike = None, **kwargs: Any) -> Self:
+  def randperm(cls, n: int, device: DeviceLike = None, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
     """A permutation of 0 to n-1."""
     if n < 0:
       raise cls.invalid_size("n", n)
@@ -218,8 +219,9 @@ class RandomMixin(CreationMixin):
     """`rand` of this shape, dtype and device."""
     return self.alike(self.rand(*self.shape, **self.like({**kwargs, "requires_grad": None})), kwargs)
 
-  def randn_like(self, **kwargs: Any) -> Self:
+  def randn_like(self, dtype: DTypeLike | None = None, **kwargs: Any) -> Self:
     """`randn` of this shape, dtype and device."""
+    kwargs |= named(dtype=dtype)
     return self.alike(self.randn(*self.shape, **self.like({**kwargs, "requires_grad": None})), kwargs)
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
@@ -258,6 +260,7 @@ class RandomMixin(CreationMixin):
     keep = self.rand(*self.shape, device=self.device, dtype=dtypes.float32, contiguous=False) >= p
     return keep.in_pieces_of(self).contiguous().where(self / (1 - p), 0)
 
+  @known_as(seed="key")
   def threefry(self, key: Self) -> Self:
     """Threefry-2x32 of these counters under `key`; both uint64."""
     if self.dtype != dtypes.uint64 or key.dtype != dtypes.uint64:

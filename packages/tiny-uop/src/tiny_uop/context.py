@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, overload
 
 T = TypeVar("T", int, str)
 
@@ -24,13 +24,23 @@ def _convert(name: str, text: str, kind: type[T]) -> T:
     ) from None
 
 
-def getenv(name: str, default: T) -> T:
-  """The environment variable `name` as the type of `default`; `default` where it is unset or empty.
+@overload
+def getenv(key: str) -> int: ...
+
+
+@overload
+def getenv(key: str, default: T) -> T: ...
+
+
+def getenv(key: str, default: int | str = 0) -> int | str:
+  """The environment variable `key` as the type of `default`; `default` where it is unset or empty.
 
   Raises ValueError where the text does not convert.
   """
-  text = os.environ.get(name, "")
-  return default if text == "" else _convert(name, text, type(default))
+  text = os.environ.get(key, "")
+  if text == "":
+    return default
+  return _convert(key, text, int) if isinstance(default, int) else text
 
 
 class ContextVar(Generic[T]):

@@ -58,6 +58,26 @@ class DType:
   def __reduce__(self) -> tuple[object, ...]:
     return (type(self), (self.name, self.kind, self.bits, self.count))
 
+  @property
+  def min(self) -> int | float | bool:
+    """The least value: `dtypes.min`."""
+    return dtypes.min(self)
+
+  @property
+  def max(self) -> int | float | bool:
+    """The greatest value: `dtypes.max`."""
+    return dtypes.max(self)
+
+  @property
+  def fmt(self) -> str | None:
+    """The format of one lane in Python's `struct` and `memoryview`; None where these have none (bfloat16, fp8, …)."""
+    return _FORMATS.get(self.scalar().name)
+
+  @property
+  def bitsize(self) -> int:
+    """Bits of information in all lanes: 1 for a bool, whose `bits` in memory are 8."""
+    return (1 if self.kind == "bool" else self.bits) * self.count
+
   def scalar(self) -> DType:
     """The type of one lane."""
     return self if self.count == 1 else _scalars[self.name.rpartition("x")[0]]
@@ -139,6 +159,12 @@ def _reachable(name: str) -> frozenset[str]:
 _ABOVE: dict[str, frozenset[str]] = {name: _reachable(name) for name in _SUCCESSORS}
 _ORDER: dict[str, int] = {name: place for place, (name, _, _) in enumerate(_TABLE)}
 
+# names in Python's `struct`
+_FORMATS: dict[str, str] = {
+  "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
+  "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+
 # largest finite value and number of significand bits (the hidden one included) of each float type
 FLOAT_LIMITS: dict[str, tuple[float, int]] = {
   "fp8e4m3": (448.0, 4),
@@ -183,27 +209,44 @@ class dtypes:
   sints: ClassVar[tuple[DType, ...]] = (int8, int16, int32, int64)
   uints: ClassVar[tuple[DType, ...]] = (uint8, uint16, uint32, uint64)
   ints: ClassVar[tuple[DType, ...]] = (int8, uint8, int16, uint16, int32, uint32, int64, uint64)
+  int8s: ClassVar[tuple[DType, ...]] = (uint8, int8)
+  int16s: ClassVar[tuple[DType, ...]] = (uint16, int16)
+  int32s: ClassVar[tuple[DType, ...]] = (uint32, int32)
+  int64s: ClassVar[tuple[DType, ...]] = (uint64, int64)
   all: ClassVar[tuple[DType, ...]] = (bool, *ints, *floats)
 
   @staticmethod
-  def is_float(dtype: DType) -> builtins.bool:
+  def fields() -> dict[str, DType]:
+    """Every scalar type by each of its names, `half` and `float16`: what `dtypes.NAME` gives."""
+    return {name: value for name, value in vars(dtypes).items() if isinstance(value, DType) and "default" not in name}
+
+  @staticmethod
+  def finfo(dtype: DType) -> tuple[builtins.int, builtins.int]:
+    """(bits of the exponent, bits of the significand that are stored) of a float type. Raises TypeError for others."""
+    if dtype.kind != "float":
+      raise TypeError(f"finfo takes a float type, got {dtype!r}")
+    stored = FLOAT_LIMITS[dtype.scalar().name][1] - 1
+    return dtype.bits - 1 - stored, stored
+
+  @staticmethod
+  def is_float(x: DType) -> builtins.bool:
     """True for every floating-point type, scalar or vector."""
-    return dtype.kind == "float"
+    return x.kind == "float"
 
   @staticmethod
-  def is_int(dtype: DType) -> builtins.bool:
+  def is_int(x: DType) -> builtins.bool:
     """True for signed and unsigned integers and `index`; False for bool."""
-    return dtype.kind in ("int", "uint", "index")
+    return x.kind in ("int", "uint", "index")
 
   @staticmethod
-  def is_unsigned(dtype: DType) -> builtins.bool:
+  def is_unsigned(x: DType) -> builtins.bool:
     """True for unsigned integers; False for bool and `index`."""
-    return dtype.kind == "uint"
+    return x.kind == "uint"
 
   @staticmethod
-  def is_bool(dtype: DType) -> builtins.bool:
+  def is_bool(x: DType) -> builtins.bool:
     """True for bool, scalar or vector."""
-    return dtype.kind == "bool"
+    return x.kind == "bool"
 
   @staticmethod
   def min(dtype: DType) -> builtins.int | builtins.float | builtins.bool:
@@ -232,19 +275,17 @@ class dtypes:
     raise TypeError(f"{dtype!r} has no greatest value")
 
   @staticmethod
-  def from_py(value: object) -> DType:
+  def from_py(x: object) -> DType:
     """The type a Python value gets: bool, `default_int` or `default_float`; for a sequence, of its elements."""
-    if isinstance(value, builtins.bool):
+    if isinstance(x, builtins.bool):
       return dtypes.bool
-    if isinstance(value, builtins.int):
+    if isinstance(x, builtins.int):
       return dtypes.default_int
-    if isinstance(value, builtins.float):
+    if isinstance(x, builtins.float):
       return dtypes.default_float
-    if isinstance(value, (list, tuple)):
-      return dtypes.promote(*{dtypes.from_py(v) for v in value}) if value else dtypes.default_float
-    raise TypeError(
-      f"no dtype for {value!r} of type {type(value).__name__}: expected bool, int, float or a list of them"
-    )
+    if isinstance(x, (list, tuple)):
+      return dtypes.promote(*{dtypes.from_py(v) for v in x}) if x else dtypes.default_float
+    raise TypeError(f"no dtype for {x!r} of type {type(x).__name__}: expected bool, int, float or a list of them")
 
   @staticmethod
   def promote(*args: DType) -> DType:

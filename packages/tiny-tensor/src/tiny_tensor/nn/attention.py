@@ -74,7 +74,7 @@ class MultiheadAttention:
 
 
 def _gelu(x: Tensor) -> Tensor:
-  return x * ((x / math.sqrt(2)).erf() + 1) * 0.5
+  return x.gelu("none")
 
 
 ACTIVATIONS: dict[str, Activation] = {"relu": Tensor.relu, "gelu": _gelu}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tiny_tensor.naming import known_as
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
@@ -14,6 +15,7 @@ class BatchNorm:
   layer's tensors realises. Otherwise the running statistics are used, if tracked.
   """
 
+  @known_as(sz="num_features")
   def __init__(
     self,
     num_features: int,

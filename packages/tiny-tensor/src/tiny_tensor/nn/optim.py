@@ -8,6 +8,8 @@ capture a step.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from tiny_tensor.naming import known_as
+from tiny_tensor.placing import DeviceLike, canonical
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
@@ -43,10 +45,12 @@ def _check_training() -> None:
 class Optimizer:
   """The part that all update rules share. A rule is a subclass that defines `update`.
 
-  `lr` is a tensor of shape (1,), so that a schedule can assign to it: `opt.lr.assign([0.01])`.
+  `lr` is a tensor of shape (1,), so that a schedule can assign to it: `opt.lr.assign([0.01])`. It and the counters of
+  steps are on `device`, by default that of the first parameter. `fused` changes nothing: which updates share a kernel
+  is for the scheduler to say.
   """
 
-  def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+  def __init__(self, params: Iterable[Tensor], lr: float, device: DeviceLike = None, fused: bool = False) -> None:
     tensors = _unique(params)
     for t in tensors:
       if t.requires_grad is None and dtypes.is_float(t.dtype):
@@ -57,7 +61,8 @@ class Optimizer:
       raise ValueError(
         f"an optimiser needs at least one parameter that requires a gradient, got {len(tensors)} tensors"
       )
-    self.device = self.params[0].device
+    self.device = self.params[0].device if device is None else canonical(device)
+    self.fused = fused
     self.lr = self.scalar(lr)
 
   def scalar(self, value: float) -> Tensor:
@@ -134,8 +139,10 @@ class SGD(Optimizer):
     weight_decay: float = 0.0,
     nesterov: bool = False,
     classic: bool = False,
+    device: DeviceLike = None,
+    fused: bool = False,
   ) -> None:
-    super().__init__(params, lr)
+    super().__init__(params, lr, device, fused)
     if nesterov and not momentum:
       raise ValueError("nesterov=True needs a momentum above 0")
     self.momentum, self.weight_decay, self.nesterov, self.classic = momentum, weight_decay, nesterov, classic
@@ -168,8 +175,10 @@ class AdamW(Optimizer):
     b2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: float = 0.01,
+    device: DeviceLike = None,
+    fused: bool = False,
   ) -> None:
-    super().__init__(params, lr)
+    super().__init__(params, lr, device, fused)
     self.b1, self.b2, self.eps, self.weight_decay = b1, b2, eps, weight_decay
     # b1 and b2 to the power of the number of steps: what m and v still owe to the zeros that they start with
     self.b1_t, self.b2_t = self.scalar(1.0), self.scalar(1.0)
@@ -201,9 +210,16 @@ class Adam(AdamW):
   their squares (`b2`), both corrected for having started at 0. `eps` is added to the roots. Without weight decay."""
 
   def __init__(
-    self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+    self,
+    params: Iterable[Tensor],
+    lr: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    device: DeviceLike = None,
+    fused: bool = False,
   ) -> None:
-    super().__init__(params, lr, b1, b2, eps, weight_decay=0.0)
+    super().__init__(params, lr, b1, b2, eps, 0.0, device, fused)
 
 
 def _trust(weight: Tensor, change: Tensor) -> Tensor:
@@ -224,12 +240,18 @@ class LARS(SGD):
     lr: float = 0.001,
     momentum: float = 0.9,
     weight_decay: float = 1e-4,
+    ns_steps: int = 0,
+    ns_coefficients: tuple[float, ...] | None = None,
     nesterov: bool = False,
     classic: bool = True,
     pre_wd: bool = True,
     tcoef: float = 0.001,
+    device: DeviceLike = None,
+    fused: bool = False,
   ) -> None:
-    super().__init__(params, lr, momentum, 0.0, nesterov, classic)
+    super().__init__(params, lr, momentum, 0.0, nesterov, classic, device, fused)
+    if ns_steps or ns_coefficients:
+      raise ValueError(f"LARS takes no Newton–Schulz steps, got ns_steps={ns_steps}: use Muon")
     self.decay, self.pre_wd, self.tcoef = weight_decay, pre_wd, tcoef
 
   def update(self, grads: list[Tensor]) -> list[Tensor]:
@@ -263,8 +285,10 @@ class LAMB(AdamW):
     eps: float = 1e-6,
     weight_decay: float = 0.0,
     adam: bool = False,
+    device: DeviceLike = None,
+    fused: bool = False,
   ) -> None:
-    super().__init__(params, lr, b1, b2, eps, weight_decay)
+    super().__init__(params, lr, b1, b2, eps, weight_decay, device, fused)
     self.adam = adam
 
   def scaled(self, change: Tensor, old: Tensor) -> Tensor:
@@ -279,21 +303,24 @@ class Muon(Optimizer):
   an `OptimizerGroup`. The step is √max(1, rows / columns) lr; weight decay is decoupled.
   """
 
+  @known_as(ns_params="ns_coefficients")
   def __init__(
     self,
     params: Iterable[Tensor],
-    lr: float = 0.02,
+    lr: float = 0.001,
     momentum: float = 0.95,
     weight_decay: float = 0.1,
     ns_steps: int = 5,
-    ns_params: tuple[float, ...] = (3.4445, -4.775, 2.0315),
+    ns_coefficients: tuple[float, ...] = (3.4445, -4.775, 2.0315),
     nesterov: bool = True,
+    device: DeviceLike = None,
+    fused: bool = False,
   ) -> None:
-    super().__init__(params, lr)
+    super().__init__(params, lr, device, fused)
     if vectors := [p.shape for p in self.params if p.ndim < 2]:
       raise ValueError(f"Muon trains matrices, got a parameter of shape {vectors[0]}: give it to AdamW")
     self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
-    self.ns_steps, self.ns_params = ns_steps, ns_params
+    self.ns_steps, self.ns_coefficients = ns_steps, ns_coefficients
     self.b = self.moments()
 
   def update(self, grads: list[Tensor]) -> list[Tensor]:
@@ -304,6 +331,8 @@ class Muon(Optimizer):
       mean = g.lerp(b, self.momentum) if self.nesterov else b
       matrix = mean.flatten(1)
       rows, columns = (int(s) for s in matrix.shape)
-      change = matrix.newton_schulz(self.ns_steps, self.ns_params).reshape(g.shape) * max(1, rows / columns) ** 0.5
+      change = (
+        matrix.newton_schulz(self.ns_steps, self.ns_coefficients).reshape(g.shape) * max(1, rows / columns) ** 0.5
+      )
       p.assign((old * (1 - lr * self.weight_decay) - lr * change).cast(p.dtype))
     return list(self.b)

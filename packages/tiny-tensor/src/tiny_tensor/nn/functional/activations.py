@@ -1,7 +1,5 @@
 """Activation functions with PyTorch's arguments. `inplace` also assigns the result to the input."""
 
-import math
-
 from tiny_tensor.base import DTypeLike
 from tiny_tensor.tensor import Tensor
 
@@ -61,12 +59,8 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-  """x times the share of the normal distribution below x; "tanh" takes the approximation that `Tensor.gelu` is."""
-  if approximate == "tanh":
-    return input.gelu()
-  if approximate != "none":
-    raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
-  return input * ((input * math.sqrt(0.5)).erf() + 1) * 0.5
+  """x times the share of the normal distribution below x; "tanh" takes the approximation that `Tensor.gelu` takes."""
+  return input.gelu(approximate)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
