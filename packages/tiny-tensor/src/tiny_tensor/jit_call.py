@@ -10,7 +10,7 @@ from typing import Any
 
 from tiny_tensor.containers import parts
 from tiny_tensor.jit_inputs import settings
-from tiny_tensor.jit_values import same_value
+from tiny_tensor.jit_values import gradient_wish, same_value
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.context import DEVICE
@@ -25,12 +25,14 @@ class _TensorArgument:
     buffer = uop.src[0] if uop.op is Ops.RESHAPE else uop
     self.shape = uop.arg if uop.op is Ops.RESHAPE else None
     self.dtype, self.place, self.size = buffer.dtype, buffer.src, buffer.arg[1]
-    self.requires_grad = requires_grad
+    self.requires_grad = gradient_wish(requires_grad, buffer.dtype)
     self.last = (uop, buffer)
 
   def buffer(self, argument: Any) -> UOp | None:
     """The argument's BUFFER, if it is a tensor like the captured one."""
-    if type(argument) is not Tensor or argument.requires_grad is not self.requires_grad:
+    if type(argument) is not Tensor:
+      return None
+    if argument.requires_grad is not self.requires_grad and dtypes.is_float(self.dtype):
       return None
     if argument.requires_grad and argument.grad is not None:
       return None

@@ -8,7 +8,7 @@ from tiny_tensor.capturing import JitError
 from tiny_tensor.containers import nodes, parts, rebuild
 from tiny_tensor.devices import placement
 from tiny_tensor.jit_graphs import binds_in, buffers_below, is_whole
-from tiny_tensor.jit_values import Bound, Described, Structure, Value, short
+from tiny_tensor.jit_values import Bound, Described, Structure, Value, gradient_wish, short
 from tiny_tensor.realize import is_realized
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, dtypes
@@ -117,7 +117,8 @@ class Inputs:
       nothing = {buffer: UOp.const(buffer.dtype, 0, (buffer.arg[1],)) for buffer in below}
       view = t.uop.substitute({**binds, **nothing}) if binds else None
     has_grad = given.requires_grad is True and given.grad is not None
-    self.described[path] = Described(shape, t.dtype.name, placement(t.uop), t.requires_grad, has_grad, view)
+    wish = gradient_wish(t.requires_grad, t.dtype)
+    self.described[path] = Described(shape, t.dtype.name, placement(t.uop), wish, has_grad, view)
     return t
 
   def _buffers(self, path: str, t: Tensor) -> tuple[UOp, ...]:

@@ -11,6 +11,7 @@ from tiny_tensor.jit_graphs import carry_out_writes, compute_readers, looked_at
 from tiny_tensor.jit_inputs import Inputs
 from tiny_tensor.jit_results import Template
 from tiny_tensor.jit_run import Run
+from tiny_tensor.jit_values import gradient_wish
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
 
@@ -105,7 +106,7 @@ class Outside:
     held = {buffer: [t for r in run.held.get(buffer, ()) if (t := r()) is not None] for buffer in kept}
     self._owners = {buffer: [weakref.ref(t, died) for t in tensors] for buffer, tensors in held.items() if tensors}
     trained = {id(t): t for tensors in held.values() for t in tensors} if run.differentiated else {}
-    self._trained = [(weakref.ref(t), t.requires_grad) for t in trained.values()]
+    self._trained = [(weakref.ref(t), gradient_wish(t.requires_grad, t.dtype)) for t in trained.values()]
     self.seen = Writes.count
     """There is something to look at if this is another number now, or `died` is raised."""
 
@@ -122,7 +123,9 @@ class Outside:
           "for something else now: assign() to it instead of replacing it, or reset() the TinyJit"
         )
     for reference, before in self._trained:
-      if (owner := reference()) is not None and owner.requires_grad is not before:
+      if (owner := reference()) is None:
+        continue
+      if gradient_wish(owner.requires_grad, owner.dtype) is not before:
         raise JitError(
           f"requires_grad of a tensor of shape {owner.shape} is {owner.requires_grad}, it was {before} when TinyJit "
           "captured a function that looks for gradients: reset() the TinyJit"

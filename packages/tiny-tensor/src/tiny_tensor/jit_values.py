@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tiny_uop import DType, dtypes
 from tiny_uop.records import dataclass
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), range)
@@ -15,6 +16,12 @@ def same_value(a: Any, b: Any) -> bool:
   if type(a) is not type(b) or not isinstance(a, PLAIN):
     return False
   return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
+
+
+def gradient_wish(requires_grad: bool | None, dtype: DType) -> bool | None:
+  """`requires_grad` where it means something. What no gradient is for never has one, whether that is said or not: the
+  integers that a function gives say so, those that a user makes do not."""
+  return requires_grad if dtypes.is_float(dtype) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +55,8 @@ class Structure:
 
 @dataclass(frozen=True)
 class Described:
-  """A tensor: all of it that is part of a graph. `view` is the graph of a symbolic view."""
+  """A tensor: all of it that is part of a graph, `requires_grad` as `gradient_wish` has it. `view` is the graph of a
+  symbolic view."""
 
   shape: tuple[Any, ...]
   dtype: str
