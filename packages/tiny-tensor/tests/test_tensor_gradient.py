@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -179,3 +180,14 @@ def test_second_derivatives_of_a_product_with_zeros(values: list[float]) -> None
   assert slope.tolist() == [values[1] * values[2], values[0] * values[2], values[0] * values[1]]
   (curve,) = slope[0].gradient(x)  # slope was read: its graph is still there
   assert curve.tolist() == [0.0, values[2], values[1]]
+
+
+def test_relu_at_its_kink_and_beside_the_numbers() -> None:
+  inf, nan = math.inf, math.nan
+  x = Tensor([-1.0, -0.0, 0.0, 1.0, -inf, inf, nan])
+  seed = Tensor([inf, nan, 5.0, 5.0, 5.0, 5.0, 5.0])
+  (dx,) = x.relu().gradient(x, gradient=seed)
+  assert dx.tolist() == [0, 0, 0, 5, 0, 5, 5], "what comes to a 0 is not multiplied by 0"
+  (twice,) = (x.relu() ** 2).sum().gradient(x)[0][3:4].sum().gradient(x)
+  assert twice.tolist()[:4] == [0, 0, 0, 2]
+  assert Tensor([-2, 3]).relu().tolist() == [0, 3]

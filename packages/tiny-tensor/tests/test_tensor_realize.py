@@ -47,6 +47,28 @@ def test_contiguous_is_computed_once_and_kept() -> None:
   assert a.contiguous() is a and a.clone() is not a
 
 
+def test_a_value_and_what_is_contiguous_of_it_in_another_shape_are_computed_once() -> None:
+  x = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize()
+  row = (x * 2).sum(0)
+  kept = row.reshape(2, 1).contiguous()
+  linear = row.schedule(kept)
+  assert len(linear.src) == 1
+  run(linear)
+  assert row.uop.base is kept.uop.base and row.tolist() == [8, 12] and kept.tolist() == [[8], [12]]
+  row.assign(row + 1)
+  assert row.tolist() == [9, 13] and kept.tolist() == [[8], [12]]
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_what_was_assigned_stays_in_its_buffer_beside_a_copy(shape: tuple[int, ...]) -> None:
+  x = Tensor([1.0, 2.0, 3.0, 4.0]).reshape(shape).realize()
+  buffer = x.uop.base
+  x.assign(x + 1)
+  copy = x.contiguous()
+  x.realize(copy)
+  assert x.uop.base is buffer and copy.flatten().tolist() == [2, 3, 4, 5]
+
+
 def test_graph_is_what_is_scheduled_and_changes_nothing() -> None:
   a = Tensor([1.0, 2.0]).realize()
   b = (a + 1).contiguous() * 2

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tiny_tensor.base import is_const
 from tiny_tensor.custom_gradient import Grads, Slope, with_gradient
 from tiny_uop import Devices, GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -105,8 +106,16 @@ def of_reduce(g: UOp, n: UOp) -> Grads:
 
 
 def of_where(g: UOp, n: UOp) -> Grads:
-  c, zero = n.src[0], g.const_like(0)
+  c, zero = _condition(n), g.const_like(0)
   return (None, c.where(g, zero), c.where(zero, g))
+
+
+def _condition(n: UOp) -> UOp:
+  """Which source a WHERE has taken. Where it has limited x from below (relu), its result says so, and x, which nothing
+  else may need any more, is not kept for that."""
+  c, least, x = n.src
+  limited = is_const(least) and c is (x <= least)
+  return n.eq(least) if limited else c
 
 
 def of_after(g: UOp, n: UOp) -> Grads:

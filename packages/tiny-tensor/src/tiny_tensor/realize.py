@@ -105,8 +105,11 @@ def stored(buffer: UOp, view: UOp, value: UOp) -> UOp:
 
 def root_of(uop: UOp) -> UOp:
   """What has to be computed for a tensor: its storage, or itself under reshapes, which change nothing in memory."""
-  if (base := storage(uop)) is not None:
-    return base
+  return base if (base := storage(uop)) is not None else unshaped(uop)
+
+
+def unshaped(uop: UOp) -> UOp:
+  """The value under reshapes to known sizes."""
   while uop.op is Ops.RESHAPE and len(uop.src) == 1:
     uop = uop.src[0]
   return uop
@@ -126,18 +129,19 @@ class Plan:
         break
       outputs.update(dict.fromkeys(late))
     self.outputs = outputs.keys()
-    contiguous = {u.src[0]: u for u in nodes if u.op is CONTIGUOUS}
+    contiguous = [u for u in nodes if u.op is CONTIGUOUS]
+    self.contiguous = {v: u for u in contiguous if storage(v := unshaped(u.src[0])) is None}
     roots = dict.fromkeys(root_of(u) for u in outputs)
     # the gradient that an optimiser made contiguous need not be computed a second time for the tensor that holds it
-    self.roots = dict.fromkeys(root for root in roots if root not in contiguous)
+    self.roots = dict.fromkeys(root for root in roots if root not in self.contiguous)
     self.finished: dict[UOp, UOp] = {a: buffer_under(a) for a in self.assignments}
     self.copies: dict[object, dict[UOp, UOp]] = {}
-    self.rebuilt = self.rebuild(nodes, {*self.roots, *contiguous.values()} - self.assignments)
+    self.rebuilt = self.rebuild(nodes, {*self.roots, *contiguous} - self.assignments)
     # what is on several devices is finished on all of them, where the outputs may need that on one only
-    spread = [u for u in (*contiguous.values(), *self.assignments) if type(u.device) is tuple and 0 not in u.shape]
+    spread = [u for u in (*contiguous, *self.assignments) if type(u.device) is tuple and 0 not in u.shape]
     self.effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in (*self.roots, *spread))
     for root in roots.keys() - self.roots.keys():
-      self.finished[root] = self.finished[contiguous[root]]
+      self.finished[root] = self.finished[self.contiguous[root]].reshape(root.shape)
 
   def rebuild(self, nodes: Sequence[UOp], kept: set[UOp]) -> dict[UOp, UOp]:
     """What becomes of every node that changes: those to be `kept` are buffers that are stored to, and tensors without
@@ -176,7 +180,7 @@ class Plan:
         continue
       if t.contents not in self.copies:
         buffer, view = buffer_for(root)
-        first = self.rebuilt[root if root in self.roots else root.contiguous()]
+        first = self.rebuilt[root if root in self.roots else self.contiguous[root]].reshape(view.shape)
         self.effects[stored(buffer, view, first)] = None
         self.copies[t.contents] = {root: view}
 
