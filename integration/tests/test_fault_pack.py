@@ -71,7 +71,7 @@ FAULTS = (
         distribution="tiny-fault-again"),
   Fault("AMD", "1 / 0", "loading it raised ZeroDivisionError", REPORT),  # one that would be the default
 )  # fmt: skip
-NATIVE = (  # they take the process with them that asks for them: only the table can say so
+NATIVE = (  # only another process can tell: what programs meet is in test_runtime_trial.py
   Fault("HANGS", GOOD.format(probe="import time; time.sleep(600)"), "its probe did not finish in time", REPORT),
   Fault("CRASHES", GOOD.format(probe="import ctypes; ctypes.string_at(0)"), "was ended by SIGSEGV", REPORT),
 )

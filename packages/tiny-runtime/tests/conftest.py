@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
   folder = tmp_path / "site"
   folder.mkdir()
   monkeypatch.syspath_prepend(str(folder))
-  monkeypatch.setenv("PYTHONPATH", str(folder))
+  monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
   return folder
 
 

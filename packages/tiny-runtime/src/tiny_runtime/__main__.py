@@ -8,25 +8,20 @@ this one.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import textwrap
-import time
 from collections import Counter
-from pathlib import Path
 
 from tiny_runtime import new
 from tiny_runtime.contract import API
-from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, plugins
+from tiny_runtime.devices import Device
+from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, RESERVED, plugins
 from tiny_runtime.plugin import Plugin, State
+from tiny_runtime.settings import TRIAL_SECONDS
+from tiny_runtime.trial import try_all
 from tiny_uop.context import DEVICE, NO_COLOR
 
-TIMEOUT_SECONDS = 20.0
 MARKS = {
   State.READY: "✓",
   State.UNAVAILABLE: "–",
@@ -37,76 +32,17 @@ MARKS = {
 COLORS = {State.READY: "32", State.UNAVAILABLE: "33", State.BROKEN: "31", State.INCOMPATIBLE: "31", State.FOUND: "0"}
 
 
-class Child:
-  """A probe running in another process."""
-
-  def __init__(self, plugin: Plugin, folder: Path) -> None:
-    self.plugin = plugin
-    self.answer = folder / f"{plugin.name}.json"
-    self.output = folder / f"{plugin.name}.txt"
-    command = [sys.executable, "-m", "tiny_runtime", "--probe", plugin.name, "--answer", str(self.answer)]
-    with self.output.open("wb") as output:
-      # a session of its own, so that whatever the plugin starts can be ended with it
-      self.process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-      )
-
-  def finish(self, seconds: float) -> None:
-    """Wait up to `seconds` for the answer and record it in the plugin."""
-    plugin = self.plugin
-    report = f"Report it to the authors of {plugin.package}"
-    try:
-      code = self.process.wait(max(0.0, seconds))
-    except subprocess.TimeoutExpired:
-      if sys.platform == "win32":
-        self.process.kill()
-      else:
-        os.killpg(self.process.pid, signal.SIGKILL)
-      self.process.wait()
-      plugin.fail(State.BROKEN, "its probe did not finish in time and was ended", f"{report}, or uninstall it")
-      return
-    try:
-      answer = json.loads(self.answer.read_text())
-    except (OSError, ValueError):
-      how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended the process with status {code}"
-      plugin.fail(State.BROKEN, f"its probe {how}", f"{report}, with the output below")
-      plugin.traceback = self.output.read_text(errors="replace")
-      return
-    plugin.state = State(answer["state"])
-    plugin.reason, plugin.what_to_do = answer["reason"], answer["what_to_do"]
-    plugin.traceback, plugin.archs = answer["traceback"], tuple(answer["archs"])
-
-
-def probe_here(name: str, answer: Path) -> None:
-  """The child's part: probe one plugin and write what came of it."""
-  plugin = plugins()[name]
-  plugin.probe()
-  fields = {
-    "state": plugin.state.value,
-    "reason": plugin.reason,
-    "what_to_do": plugin.what_to_do,
-    "traceback": plugin.traceback,
-    "archs": plugin.archs,
-  }
-  partial = answer.with_suffix(".partial")
-  partial.write_text(json.dumps(fields))
-  os.replace(partial, answer)
-
-
-def probe_all(found: list[Plugin], timeout: float) -> None:
-  """Probe every plugin that metadata alone has not ruled out, all at the same time."""
-  with tempfile.TemporaryDirectory(prefix="tiny-probe-") as folder:
-    children = [Child(plugin, Path(folder)) for plugin in found if plugin.state is State.FOUND]
-    deadline = time.monotonic() + timeout
-    for child in children:
-      child.finish(deadline - time.monotonic())
-
-
 def default_of(found: list[Plugin]) -> str:
   """Which device a program gets that names none, in words."""
-  if DEVICE.value:
-    return f"{DEVICE.value} (the setting DEVICE)"
   ready = [plugin.name for plugin in found if plugin.state is State.READY]
+  if DEVICE.value:
+    try:
+      name = Device.canonicalize(DEVICE.value)
+    except ValueError as error:
+      return f"none; the setting DEVICE: {error}"
+    family = name.partition(":")[0]
+    usable_as_set = family in ready or family in RESERVED
+    return f"{name} (the setting DEVICE){'' if usable_as_set else ', which is not ready'}"
   usable = [name for name in DEFAULT_ORDER if name in ready]
   if usable:
     return usable[0]
@@ -160,15 +96,10 @@ def main(arguments: list[str] | None = None) -> int:
     epilog="`python -m tiny_runtime new NAME` writes a plugin package to begin a backend with.",
   )
   parser.add_argument("-v", "--verbose", action="store_true", help="also show the tracebacks of broken plugins")
-  parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds a probe may take")
-  parser.add_argument("--probe", help=argparse.SUPPRESS)
-  parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
+  parser.add_argument("--timeout", type=float, default=TRIAL_SECONDS.default, help="seconds a probe may take")
   given = parser.parse_args(words)
-  if given.probe:
-    probe_here(given.probe, given.answer)
-    return 0
-  found = list(plugins().values())
-  probe_all(found, given.timeout)
+  found = [listed for plugin in plugins().values() for listed in (plugin, *plugin.refused)]
+  try_all(found, given.timeout)
   width = min(shutil.get_terminal_size().columns, 120)
   print(f"tiny-runtime, plugin contract {API[0]}.{API[1]}")
   print(textwrap.fill(f"default device: {default_of(found)}", width), end="\n\n")

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Compiler, Measure
 from tiny_runtime.errors import BackendError, Broken
-from tiny_runtime.plugin import describe
+from tiny_runtime.plugin import describe, is_fault
 from tiny_runtime.private_files import folder_in_use, key_path, read_payload, remove_unfit, write_payload
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
@@ -26,8 +26,8 @@ from tiny_uop.observe import active, span
 
 NOT_IN_KEY = frozenset(
   (
-    "CACHELEVEL COMPILE_PROCESSES DEBUG DEVICE JIT JIT_CHECK PROFILE QUEUE_TIMEOUT TINY_CACHE TRACK_MATCH_STATS VIZ "
-    "VIZ_FILE VIZ_LIMIT"
+    "CACHELEVEL COMPILE_PROCESSES DEBUG DEVICE JIT JIT_CHECK PROFILE QUEUE_TIMEOUT TINY_CACHE TRACK_MATCH_STATS "
+    "TRIAL_SECONDS VIZ VIZ_FILE VIZ_LIMIT"
   ).split()
 )
 """Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key; so does
@@ -95,7 +95,9 @@ def compile_now(name: str, kernel: UOp, compiler: Compiler, measure: Measure | N
     binary: object = compiler.compile(kernel, measure)
   except BackendError as error:
     raise error.within(f"kernel {name}") from error
-  except Exception as error:
+  except BaseException as error:
+    if not is_fault(error):
+      raise
     raise Broken(f"kernel {name}: compiler {compiler.key!r} raised {describe(error)}") from error
   if not isinstance(binary, Binary):
     raise Broken(f"kernel {name}: compiler {compiler.key!r} gave a {type(binary).__name__}, expected a Binary")

@@ -12,10 +12,11 @@ from inspect import getattr_static
 
 from tiny_runtime import contract
 from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, find, plugins
-from tiny_runtime.errors import BackendError, Broken, Unavailable
+from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
 from tiny_runtime.opened import OpenDevice
-from tiny_runtime.plugin import Plugin, State, describe
+from tiny_runtime.plugin import Plugin, State, describe, is_fault
 from tiny_runtime.storage import DiskDevice, HostDevice
+from tiny_runtime.trial import try_first
 from tiny_uop.context import DEBUG, DEVICE
 
 MEMBERS = ("info", "alloc", "free", "write", "read", "load", "launch", "sync", "close")
@@ -116,6 +117,7 @@ class Devices:
     if family == "HOST":
       raise Unavailable(f"there is one HOST, not {name!r}", "Use HOST")
     plugin = find(family)
+    try_first([plugin])
     backend = plugin.require()
     index = int(rest or 0)
     if index >= len(plugin.archs):
@@ -126,7 +128,9 @@ class Devices:
       device = backend.open(index)
     except BackendError as error:
       raise error.within(f"opening {name} ({plugin.distribution})") from error
-    except Exception as error:
+    except BaseException as error:
+      if not is_fault(error):
+        raise
       raise Broken(
         f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
       ) from error
@@ -136,8 +140,10 @@ class Devices:
         f"opening {name}: {plugin.distribution} gave a {type(device).__name__}, which has no {', '.join(lacking)}"
       )
     if DEBUG >= 1:
-      print(f"device   {name:<8} {plugin.distribution}: {device.info.arch}"[:120], file=sys.stderr)
+      print(printable(f"device   {name:<8} {plugin.distribution}: {device.info.arch}")[:120], file=sys.stderr)
     compiler = self._compiler(plugin, backend, device.info.arch)
+    for other in plugin.refused:
+      warnings.warn(f"{other.error()}", RuntimeWarning, stacklevel=4)
     return OpenDevice(name, device, compiler, plugin.distribution, self._forget, backend)
 
   def _compiler(self, plugin: Plugin, backend: contract.Backend, arch: str) -> contract.Compiler:
@@ -145,7 +151,9 @@ class Devices:
       return backend.compiler(arch)
     except BackendError as error:
       raise error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})") from error
-    except Exception as error:
+    except BaseException as error:
+      if not is_fault(error):
+        raise
       raise Broken(f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}") from error
 
   def _forget(self, device: OpenDevice) -> None:
@@ -154,6 +162,7 @@ class Devices:
 
   def _choose(self) -> str:
     found = plugins()
+    try_first([found[name] for name in DEFAULT_ORDER if name in found])
     tried: list[Plugin] = []
     for name in DEFAULT_ORDER:
       if name not in found:

@@ -28,7 +28,8 @@ PACKAGES: Mapping[str, str] = {
   "METAL": "tiny-runtime-metal",
   "CPU": "tiny-runtime-cpu",
 }
-"""Which package to suggest for a device that no installed one provides."""
+"""Which package a device's name belongs to: it is suggested where none that is installed provides the device, and is
+the one to use if others claim the name as well."""
 
 RESERVED = ("HOST", "DISK")
 """Names of storage built into tiny-runtime (storage.py); no plugin can take them."""
@@ -59,6 +60,9 @@ def find(name: str) -> Plugin:
   found = plugins().get(name)
   if found is not None:
     return found
+  for other in plugins().values():
+    if other.name.upper() == name:
+      raise other.error()  # of which nobody could ask for, and why
   installed = ", ".join(sorted(plugins())) or "none"
   package = PACKAGES.get(name)
   todo = (
@@ -116,11 +120,22 @@ def check_name(plugin: Plugin) -> None:
 
 
 def one_of(claims: list[Plugin]) -> Plugin:
-  """The one plugin that claims a name; if several do, none may run, and the error names them all."""
+  """The one plugin that claims a name. If several do it is that of the package whose name `PACKAGES` says it is; the
+  others are `refused`. A name that belongs to nobody is given to none of them, and the error names them all."""
   plugin, *more = claims
-  if more:
+  if not more:
+    return plugin
+  name = plugin.name
+  owners = [claim for claim in claims if normal(claim.package) == PACKAGES.get(name)]
+  if not owners:
     who, what = (" and ".join(texts) for texts in zip(*((p.distribution, p.value) for p in claims)))
-    plugin = Plugin(plugin.name, who, what)
-    others = " ".join(p.package for p in claims[1:])
-    plugin.fail(State.BROKEN, "several packages claim the name", f"Uninstall all but one: pip uninstall {others}")
-  return plugin
+    plugin = Plugin(name, who, what)
+    todo = ", or ".join(f"pip uninstall {p.package}" for p in claims)
+    plugin.fail(State.BROKEN, "several packages claim the name", f"Uninstall all but one of them: {todo}")
+    return plugin
+  for claim in claims:
+    if claim is not owners[0]:
+      reason = f"it claims the name {name}, which is that of {owners[0].package}, and is not used"
+      claim.fail(State.BROKEN, reason, f"Uninstall it: pip uninstall {claim.package}")
+      owners[0].refused.append(claim)
+  return owners[0]

@@ -8,12 +8,20 @@ from __future__ import annotations
 from typing import Self
 
 
+def printable(text: str) -> str:
+  """A text by somebody else for messages and terminals: control characters, with which it could rewrite what stands
+  there, are shown as Python writes them."""
+  if text.isprintable():
+    return text
+  return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 class BackendError(RuntimeError):
   """Base of the list; never raised itself. `str(error)` is the whole message."""
 
   def within(self, context: str) -> Self:
     """The same error with `context` (which kernel, which device) in front of its message."""
-    return type(self)(f"{context}: {self.args[0]}", *self.args[1:])
+    return type(self)(*[printable(str(text)) for text in (f"{context}: {self.args[0]}", *self.args[1:])])
 
 
 class Unavailable(BackendError):

@@ -33,7 +33,7 @@ from tiny_runtime.contract import (
 )  # fmt: skip
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
-from tiny_runtime.plugin import describe
+from tiny_runtime.plugin import describe, is_fault
 
 T = TypeVar("T")
 _numbers = count()
@@ -150,7 +150,7 @@ class OpenDevice:
         raise self._gone(f"kernel {name} on {self.name}")
       try:
         return self.device.launch(program, buffers, integers, global_size, local_size, wait)
-      except Exception as error:
+      except BaseException as error:
         raise self._translate(error, f"kernel {name} on {self.name}") from error
       finally:
         if self._released:
@@ -186,7 +186,7 @@ class OpenDevice:
       if not self.lost:
         self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
         return
-    except Exception as error:
+    except BaseException as error:
       raise self._translate(error, f"a captured graph on {self.name}") from error
     finally:
       if self._released:
@@ -241,7 +241,7 @@ class OpenDevice:
         yield
       except DeviceLost as error:
         raise self._whose(error, everyone, action) from error
-      except Exception as error:
+      except BaseException as error:
         raise self._translate(error, action) from error
     finally:
       for device in everyone:
@@ -267,7 +267,7 @@ class OpenDevice:
 
   def close(self) -> None:
     """Close the device; whatever goes wrong then is of no use to anyone."""
-    with self._lock, suppress(Exception):
+    with self._lock, suppress(Exception, SystemExit):
       if not self.lost:
         self._free_released()
         self.lost = "it was closed"
@@ -284,7 +284,7 @@ class OpenDevice:
         raise self._gone(action)
       try:
         return call(*arguments)
-      except Exception as error:
+      except BaseException as error:
         raise self._translate(error, action) from error
       finally:
         self._free_released()
@@ -292,7 +292,10 @@ class OpenDevice:
   def _gone(self, action: str) -> DeviceLost:
     return DeviceLost(f"{action}: the device is gone with all its memory: {self.lost}. Compute the data again")
 
-  def _translate(self, error: Exception, action: str) -> BackendError:
+  def _translate(self, error: BaseException, action: str) -> BackendError:
+    """What to raise for something that the plugin raised. Raises what is not the plugin's, as KeyboardInterrupt."""
+    if not is_fault(error):
+      raise error
     if isinstance(error, DeviceLost):
       self.lost = str(error)
       if self._on_lost is not None:
@@ -309,5 +312,5 @@ class OpenDevice:
       memory = self._released.popleft()
       if self.lost:
         continue
-      with suppress(Exception):  # nobody is there to be told; the next real call will fail by itself
+      with suppress(Exception, SystemExit):  # nobody is there to be told; the next real call will fail by itself
         self.device.free(memory)

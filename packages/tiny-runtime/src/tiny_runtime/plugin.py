@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TypeGuard
 
 from tiny_runtime.contract import API, Backend
-from tiny_runtime.errors import BackendError, Broken, Incompatible, Unavailable
+from tiny_runtime.errors import BackendError, Broken, Incompatible, Unavailable, printable
 from tiny_uop import IR_VERSION
 
 MEMBERS = ("api", "ir", "probe", "open", "compiler")
@@ -54,7 +54,21 @@ class Plugin:
   """The arch of each usable device, once ready."""
   backend: Backend | None = None
   """The loaded object, once imported."""
+  refused: list[Plugin] = field(default_factory=list)
+  """Other plugins that claim the name, which is this one's."""
   _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+
+  def __post_init__(self) -> None:
+    self.name, self.distribution, self.value = map(printable, (self.name, self.distribution, self.value))
+
+  @property
+  def untried(self) -> bool:
+    """Whether none of its code ran, and nothing rules it out."""
+    return self.state is State.FOUND and self.backend is None
+
+  def copy(self) -> Plugin:
+    """What discovery knows, and nothing that has been found since."""
+    return Plugin(self.name, self.distribution, self.value)
 
   @property
   def package(self) -> str:
@@ -65,8 +79,18 @@ class Plugin:
     """Record a final state and why."""
     import traceback as tb  # late: it imports much
 
-    self.state, self.reason, self.what_to_do, self.backend = state, reason, what_to_do, None
-    self.traceback = "".join(tb.format_exception(error)) if error is not None else ""
+    self.record(state, reason, what_to_do)
+    self.backend, self.traceback = None, ""
+    self.add_traceback("".join(tb.format_exception(error)) if error is not None else "")
+
+  def record(self, state: State, reason: str = "", what_to_do: str = "", archs: Sequence[str] = ()) -> None:
+    """Record a state, in words that are safe to print."""
+    self.state, self.reason, self.what_to_do = state, printable(reason), printable(what_to_do)
+    self.archs = tuple(map(printable, archs))
+
+  def add_traceback(self, text: str) -> None:
+    """Add to what is shown of where it failed."""
+    self.traceback += printable(text)
 
   def load(self) -> Backend | None:
     """Import the plugin if that was not tried yet. None if it is incompatible or broken; does not touch hardware."""
@@ -184,13 +208,13 @@ class Plugin:
       self.fail(State.BROKEN, f"probe() raised {describe(error)}", report, error)
       return
     if isinstance(found, Unavailable):
-      self.state, self.reason, self.what_to_do = State.UNAVAILABLE, found.reason, found.what_to_do
+      self.record(State.UNAVAILABLE, found.reason, found.what_to_do)
     elif isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(arch, str) for arch in found):
       self.fail(State.BROKEN, f"probe() gave {found!r}, expected a sequence of arch names or Unavailable", report)
     elif not found:
-      self.state, self.reason = State.UNAVAILABLE, "it found no device"
+      self.record(State.UNAVAILABLE, "it found no device")
     else:
-      self.state, self.archs = State.READY, tuple(found)
+      self.record(State.READY, archs=found)
 
 
 def _is_pair(value: object) -> TypeGuard[tuple[int, int]]:
@@ -203,7 +227,26 @@ def other_version(theirs: str, newer: bool, package: str) -> tuple[str, str]:
   return reason, f"pip install --upgrade {'tiny-runtime' if newer else package}"
 
 
+def is_fault(error: BaseException) -> bool:
+  """Whether an exception that came out of a plugin is the plugin's: any error, and SystemExit, as a plugin must not end
+  the process. One that was raised by a handler of a signal, which happened to come while the plugin ran, is the
+  user's; so are KeyboardInterrupt and other exceptions that are no errors."""
+  return isinstance(error, Exception) or (isinstance(error, SystemExit) and not _by_signal_handler(error))
+
+
+def _by_signal_handler(error: BaseException) -> bool:
+  import signal  # late: few programs come here
+
+  handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+  place = error.__traceback__
+  while place is not None:
+    if place.tb_frame.f_code in handlers:
+      return True
+    place = place.tb_next
+  return False
+
+
 def describe(error: BaseException) -> str:
   """`ValueError: the message`, on one line."""
-  text = " ".join(str(error).split())
+  text = printable(" ".join(str(error).split()))
   return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -8,6 +8,12 @@ from tiny_uop.context import ContextVar
 TINY_CACHE = ContextVar(
   "TINY_CACHE", "", "folder of the disk cache; empty: `$XDG_CACHE_HOME/tiny`, else `~/.cache/tiny`"
 )
+TRIAL_SECONDS = ContextVar(
+  "TRIAL_SECONDS",
+  20,
+  "seconds in which a plugin has to load, find its devices and open one, in a process of its own before the first use "
+  "of an installed version; 0: plugins are used untried",
+)
 COMPILE_PROCESSES = ContextVar(
   "COMPILE_PROCESSES",
   0,
