@@ -10,7 +10,7 @@ turn, with nothing cached from before and nothing but imports done; the table ha
 brackets, the median. What the figures are:
 
 * graph: building the model and the tensor graph, gradients included.
-* to source: from the tensor graph to the source text of all its kernels. Ours is `Tensor.schedule` (planning by
+* to source: from the tensor graph to the source text of all its kernels. Ours is `Tensor.schedule_linear` (planning by
   the frontend, tiny_sched, memory planning) and then tiny_codegen's `compile_kernel` for each distinct kernel,
   optimised for an AVX2 processor and rendered as LLVM IR, which nothing compiles. Theirs is `Tensor.realize` on the
   device NULL, which renders kernels, and compiles and runs nothing; what it takes to go through the list of kernels is
@@ -19,10 +19,10 @@ brackets, the median. What the figures are:
 * schedule and codegen: its parts. Theirs come from another process that calls `Tensor.schedule_linear`; codegen is the
   difference.
 * memory: the largest resident size up to there, less that after the imports; and the whole.
-* again: `Tensor.schedule` (theirs: `Tensor.realize`) of the same graph built anew, a hit of the schedule cache.
+* again: `Tensor.schedule_linear` (theirs: `Tensor.realize`) of the same graph built anew, a hit of the schedule cache.
 * miss and hit: another process schedules graphs built anew, the schedule cache emptied or not; the best of five.
-  With planning it is all of `Tensor.schedule`, and alone it is `tiny_sched.schedule`. The process is warm after the
-  first, so this miss is faster than the cold one above.
+  With planning it is all of `Tensor.schedule_linear`, and alone it is `tiny_sched.schedule`. The process is warm after
+  the first, so this miss is faster than the cold one above.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def measure_ours(model: str, small: bool) -> Figures:
   assert Device.DEFAULT
   imports = resident()
   graph, outputs = timed(build)
-  cold, linear = timed(lambda: Tensor.schedule(*outputs))
+  cold, linear = timed(lambda: Tensor.schedule_linear(*outputs))
   kernels = [call.src[0] for call in linear.src if call.src[0].op is Ops.SINK]
   distinct = dict.fromkeys(kernels)
   # the text is all that is kept, as in a cache of compiled kernels
@@ -95,7 +95,7 @@ def measure_ours(model: str, small: bool) -> Figures:
     "memory over imports": resident() - imports,
   }
   outputs = build()
-  figures["again"], _ = timed(lambda: Tensor.schedule(*outputs))
+  figures["again"], _ = timed(lambda: Tensor.schedule_linear(*outputs))
   return figures
 
 
@@ -108,7 +108,7 @@ def measure_cache(model: str, small: bool) -> Figures:
 
   def whole() -> float:
     outputs = build()
-    return timed(lambda: Tensor.schedule(*outputs))[0]
+    return timed(lambda: Tensor.schedule_linear(*outputs))[0]
 
   def alone() -> float:
     first, *others = build()

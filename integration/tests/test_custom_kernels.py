@@ -53,8 +53,8 @@ def test_settings_hold_for_it(settings: dict[str, int]) -> None:
 def test_it_is_optimised_as_others_are() -> None:
   """The program is that of the scheduler's own kernel for the same product: tiles, vectors, copies to near memory."""
   a, b = (Tensor.empty(256, 256) for _ in range(2))
-  by_hand = matmul(a, b).schedule().src[-1].src[0]
-  made = (a @ b).schedule().src[-1].src[0]
+  by_hand = matmul(a, b).schedule()[-1].ast
+  made = (a @ b).schedule()[-1].ast
   assert by_hand.arg == KernelInfo("product") and made is not by_hand
   written, scheduled = (
     compile_kernel(k.replace(arg=KernelInfo("same")), LLVMRenderer()).src[2].arg for k in (by_hand, made)

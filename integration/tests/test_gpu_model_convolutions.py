@@ -24,7 +24,7 @@ WORDS = ("simdgroup_multiply", "mma.", "wmma")
 
 def kernels(*results: Tensor) -> list[UOp]:
   """Those that compute the results."""
-  return [call.src[0] for call in results[0].schedule(*results[1:]).src if call.src[0].op is Ops.SINK]
+  return [item.ast for item in results[0].schedule(*results[1:]) if item.ast.op is Ops.SINK]
 
 
 def convolution(which: str, dtype: str, stride: int) -> Tensor:

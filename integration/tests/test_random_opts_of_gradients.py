@@ -126,7 +126,7 @@ def kernels(draw: st.DrawFn) -> list[UOp]:
   inputs, f = draw(st.sampled_from(FAMILIES))(draw)
   result = f(*inputs)
   gradients = (result * Tensor.arange(int(result.numel())).reshape(result.shape).float().sin()).sum().gradient(*inputs)
-  return list(result.schedule(*gradients).src)
+  return list(result.schedule_linear(*gradients).src)
 
 
 def steps(calls: list[UOp]) -> Iterator[tuple[UOp, list[Array]]]:

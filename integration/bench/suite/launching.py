@@ -21,7 +21,7 @@ def kernels_of(name: str) -> list[Any]:
   weights, inputs = workload.arrays()
   tensors = workload.tensors(library, inputs)
   result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
-  return list(dict.fromkeys(call.src[0] for call in result.schedule().src if call.src[0].op is Ops.SINK))
+  return list(dict.fromkeys(item.ast for item in result.schedule() if item.ast.op is Ops.SINK))
 
 
 def names_of(only: list[str]) -> list[str]:

@@ -277,4 +277,4 @@ def test_a_batch_norm_is_three_kernels_forward_and_two_more_back() -> None:
     out = norm(x).relu()
     assert norm.weight is not None and norm.bias is not None
     gradients = (out * above).sum().gradient(x, norm.weight, norm.bias)
-    assert len(Tensor.schedule(out, norm.running_mean, norm.running_var, *gradients).src) <= 5
+    assert len(Tensor.schedule(out, norm.running_mean, norm.running_var, *gradients)) <= 5

@@ -68,7 +68,7 @@ def test_moving_again() -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 def test_each_device_is_sent_its_piece_only(axis: int) -> None:
   t = Tensor(values((8, 6))).realize()
-  calls = t.shard(TWO, axis).schedule().src
+  calls = t.shard(TWO, axis).schedule_linear().src
   copies = [call.src[1] for call in calls if call.src[0].op is Ops.COPY and call.src[1].device != call.src[2].device]
   assert [(c.device, c.arg[1]) for c in copies] == [(TWO[1], 24)]
   assert t.shard(THREE, axis).tolist() == values((8, 6)).tolist()

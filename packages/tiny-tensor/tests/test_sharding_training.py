@@ -113,7 +113,7 @@ def test_each_device_does_its_part_once() -> None:
     Tensor.realize(x, w, v)
     ((x @ w).relu() @ v).sum().backward()
     assert w.grad is not None and v.grad is not None
-    return w.grad.schedule(v.grad)
+    return w.grad.schedule_linear(v.grad)
 
   plain, _ = work(step(()))
   several, copies = work(step(TWO))

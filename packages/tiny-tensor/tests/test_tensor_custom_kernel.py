@@ -61,7 +61,7 @@ def test_several_results_and_the_inputs_come_back() -> None:
     Tensor.empty(3, 5, dtype="float64"), Tensor.empty(3, dtype="float64"), x, fxn=normalised
   )
   assert same is x
-  linear = (out * scale.unsqueeze(1)).schedule(scale)
+  linear = (out * scale.unsqueeze(1)).schedule_linear(scale)
   assert [call.src[0].arg.name for call in linear.src].count("normalised") == 1
   out, scale, _ = Tensor.custom_kernel(*(t.empty_like() for t in (out, scale)), x, fxn=normalised)
   root = np.sqrt((x.numpy() ** 2).mean(1) + 1e-6)
@@ -118,7 +118,7 @@ def test_mapped_over_a_batch() -> None:
   a, b = point(3, 4), point(4, seed=1)
   mapped = vmap(times, (0, None))
   np.testing.assert_allclose(mapped(a, b).numpy(), a.numpy() * b.numpy())
-  assert len(mapped(a, b).schedule().src) == 1, "one kernel, with a loop more"
+  assert len(mapped(a, b).schedule()) == 1, "one kernel, with a loop more"
   np.testing.assert_allclose(vmap(times, (0, None))(a.T, a[:, 0]).numpy(), a.numpy().T * a.numpy()[:, 0])
   per_sample = vmap(grad(lambda u, v: times(u, v).square().sum(), 1), (0, None))(a, b)
   np.testing.assert_allclose(per_sample.numpy(), 2 * a.numpy() ** 2 * b.numpy())
@@ -173,7 +173,7 @@ def test_near_memory_and_several_stages() -> None:
   t = Tensor(x)
   np.testing.assert_allclose(of_one(sums)(t).numpy().reshape(-1), np.cumsum(x))
   np.testing.assert_allclose(vmap(of_one(sums))(t[:, 0]).numpy(), np.cumsum(x[:, 0], 1))
-  assert len(vmap(of_one(sums))(t[:, 0].contiguous().realize()).schedule().src) == 1, "one kernel, with a loop more"
+  assert len(vmap(of_one(sums))(t[:, 0].contiguous().realize()).schedule()) == 1, "one kernel, with a loop more"
   np.testing.assert_allclose(vmap(vmap(of_one(sums)))(t).numpy(), np.cumsum(x, 2))
   np.testing.assert_allclose(
     vmap(lambda a: of_one(sums)(t[0, 0]) * a)(t[:, 0, 0]).numpy()[1], np.cumsum(x[0, 0]) * x[1, 0, 0]
@@ -256,7 +256,7 @@ def test_a_kernel_with_its_own_information_is_kept() -> None:
   def chosen(out: Memory, a: Memory) -> UOp:
     return UOp.sink(product(out, a, a), arg=KernelInfo("mine", ()))
 
-  linear = Tensor.custom_kernel(Tensor.empty(4), Tensor([1.0, 2.0, 3.0, 4.0]), fxn=chosen)[0].schedule()
+  linear = Tensor.custom_kernel(Tensor.empty(4), Tensor([1.0, 2.0, 3.0, 4.0]), fxn=chosen)[0].schedule_linear()
   assert linear.src[-1].src[0].arg == KernelInfo("mine", ())
 
 

@@ -197,7 +197,7 @@ def test_less_memory_for_more_kernels_and_the_same_numbers() -> None:
       w.grad = None
     loss = network(weights, x, wrap).backward()
     found = [w.grad for w in weights if w.grad is not None]
-    linear = loss.schedule(*found)
+    linear = loss.schedule_linear(*found)
     run(linear)
     for measured, value in zip((memory, calls), arena_and_calls(linear), strict=True):
       measured.append(value)

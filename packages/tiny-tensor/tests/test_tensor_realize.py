@@ -80,13 +80,13 @@ def test_graph_is_what_is_scheduled_and_changes_nothing() -> None:
 
 def test_schedule_gives_the_kernels() -> None:
   a = (Tensor([1.0, 2.0]).realize() * 3).sum()
-  linear = a.schedule()
+  linear = a.schedule_linear()
   assert linear.op is Ops.LINEAR and len(linear.src) == 1 and is_realized(a.uop)
   with pytest.raises(RuntimeError, match="written"):
     a.item()
   run(linear)
   assert a.item() == 9
-  assert Tensor([1]).realize().schedule().src == ()
+  assert Tensor([1]).realize().schedule_linear().src == ()
 
 
 def test_reads_of_old_contents_come_before_the_write() -> None:

@@ -112,7 +112,7 @@ def test_singular_matrices(value: Any) -> None:
 
 def test_as_many_kernels_for_large_matrices_as_for_small_ones() -> None:
   def kernels(make: Callable[[Tensor], Tensor], n: int) -> int:
-    return len({call.src[0] for call in make(Tensor(positive(n, 10))).schedule().src})
+    return len({item.ast for item in make(Tensor(positive(n, 10))).schedule()})
 
   makes: list[Callable[[Tensor], Tensor]] = [Tensor.inverse, Tensor.det, Tensor.cholesky, lambda a: a.qr()[0]]
   for make in makes:

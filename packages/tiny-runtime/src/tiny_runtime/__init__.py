@@ -29,16 +29,18 @@ if TYPE_CHECKING:
   from tiny_runtime.compile_cache import cache_folder, cached_bytes
   from tiny_runtime.execute import run
   from tiny_runtime.graph import Capture, CapturedGraph, capture
+  from tiny_runtime.items import ExecItem, Metadata, exec_items, run_schedule
 
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
-  "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "GlobalCounters", "GraphCopy", "GraphKernel",
-  "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "OutOfMemory", "Program", "Unavailable",
-  "adopted_buffer", "buffer_of", "cache_folder", "cached_bytes", "capture", "host_buffer", "run",
+  "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "ExecItem", "GlobalCounters", "GraphCopy",
+  "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "Metadata", "OutOfMemory",
+  "Program", "Unavailable", "adopted_buffer", "buffer_of", "cache_folder", "cached_bytes", "capture", "exec_items",
+  "host_buffer", "run", "run_schedule",
 ]  # fmt: skip
 
 # what compiles and runs is imported when something runs
 __getattr__ = lazy_names(
   __name__, cache_folder="compile_cache", cached_bytes="compile_cache", run="execute", Capture="graph",
-  CapturedGraph="graph", capture="graph",
+  CapturedGraph="graph", capture="graph", ExecItem="items", Metadata="items", exec_items="items", run_schedule="items",
 )  # fmt: skip

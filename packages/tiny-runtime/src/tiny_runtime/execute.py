@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tiny_runtime.graph import recording
 from tiny_runtime.launch import Launch, new_kernels, prepare
 from tiny_uop import Ops, UOp
@@ -11,29 +13,32 @@ LARGE = 8
 """New kernels in a schedule from which on other processes may help to compile them."""
 
 
-def run(linear: UOp) -> None:
+def run(linear: UOp, wait: bool = False, do_update_stats: bool = True) -> float | None:
   """Run a schedule, `LINEAR(CALL…)`: compile what is new, allocate what is written, launch in order.
 
   Everything is compiled before anything runs, so a CompileError leaves all buffers as they were. Launches may still
-  be going on when this
-  returns; reading a buffer waits for them. If a device fails in the middle, the error names kernel and device, and
-  the rest is not run.
+  be going on when this returns; reading a buffer waits for them. With `wait` each has ended, and the seconds that they
+  took together are given back. `do_update_stats` counts them in `GlobalCounters`. If a device fails in the middle, the
+  error names kernel and device, and the rest is not run.
   """
   if linear.op is not Ops.LINEAR:
     raise TypeError(f"run takes a schedule (LINEAR), got {linear!r}")
-  launches = _prepared(linear)
+  launches = prepare_all(linear.src)
   check_stage(linear, "schedule")  # after `prepare`, which says more about a call that cannot be run
   for capture in recording():
     capture.record(linear, launches)
-  for launch in launches:
-    launch.run()
+  if not wait:
+    for launch in launches:
+      launch.run(False, do_update_stats)
+    return None
+  return sum([launch.run(True, do_update_stats) or 0.0 for launch in launches])
 
 
-def _prepared(linear: UOp) -> list[Launch]:
-  """All launches, with everything compiled that they need."""
-  if len(linear.src) >= LARGE and len(new_kernels(linear.src)) >= LARGE:
+def prepare_all(calls: Sequence[UOp]) -> list[Launch]:
+  """The launches of CALLs, with everything compiled that they need."""
+  if len(calls) >= LARGE and len(new_kernels(calls)) >= LARGE:
     from tiny_runtime.helpers import helped  # late: few processes need other ones
 
-    with helped(linear.src):
-      return [prepare(call) for call in linear.src]
-  return [prepare(call) for call in linear.src]
+    with helped(calls):
+      return [prepare(call) for call in calls]
+  return [prepare(call) for call in calls]

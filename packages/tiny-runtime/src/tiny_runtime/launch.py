@@ -137,20 +137,22 @@ class KernelLaunch:
       error.add_note(f"as an argument of kernel {loaded.name} on {loaded.opened.name}")
       raise
 
-  def run(self) -> None:
-    """Launch. RuntimeError for reading what was never written; DeviceLost, OutOfMemory or Broken if the device
-    fails."""
+  def run(self, wait: bool = False, count: bool = True) -> float | None:
+    """Launch. `wait`: until it is done; gives the seconds that it took. `count`: in GlobalCounters. RuntimeError for
+    reading what was never written; DeviceLost, OutOfMemory or Broken if the device fails."""
     loaded, memory = self.loaded, self.memory()
     global_size, local_size, ops, nbytes = self.sizes
-    seconds = None
+    seconds = 0.0 if wait else None
     debug = DEBUG.value
     if 0 not in global_size:
       seconds = loaded.opened.launch(
-        loaded.name, loaded.program, memory, self.integers, global_size, local_size, debug >= 2
+        loaded.name, loaded.program, memory, self.integers, global_size, local_size, wait or debug >= 2
       )  # fmt: skip
-    GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
+    if count:
+      GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
     if debug >= 2:
       print_launch(loaded.opened.name, loaded.name, seconds or 0.0, ops, nbytes)
+    return seconds if wait else None
 
 
 class CopyLaunch:
@@ -197,31 +199,37 @@ class CopyLaunch:
     read = source.to_read()
     return [target.to_write(), read]
 
-  def run(self) -> None:
-    """Copy. RuntimeError for copying what was never written."""
+  def run(self, wait: bool = False, count: bool = True) -> float | None:
+    """Copy; `wait` and `count` as for a kernel. RuntimeError for copying what was never written."""
     target, source = self.buffers
     nbytes, debug, seconds = target.nbytes, DEBUG.value >= 2, 0.0
+    timed = wait or debug
     start = time.perf_counter()
     direct = target.opened.reaches(source.opened)
     if not nbytes:
       target.to_write()
     elif direct:
       read = source.to_read()
-      seconds = target.opened.copy_from(target.to_write(), source.opened, read, nbytes, debug) or 0.0
+      seconds = target.opened.copy_from(target.to_write(), source.opened, read, nbytes, timed) or 0.0
     else:
       self._through_the_host(target, source)
-      seconds = time.perf_counter() - start if debug else 0.0
-    GlobalCounters.count(1, 0, 2 * nbytes, seconds)
-    way = self.count_way(direct)
+      if wait:
+        target.opened.sync()
+      seconds = time.perf_counter() - start if timed else 0.0
+    way = self.way(direct)
+    if count:
+      GlobalCounters.count(1, 0, 2 * nbytes, seconds)
+      if way:
+        GlobalCounters.count_copy(target.nbytes, direct)
     if debug:
       print_launch(target.opened.name, f"copy {short(nbytes)} from {source.device}{way}", seconds, 0, 2 * nbytes)
+    return seconds if wait else None
 
-  def count_way(self, direct: bool) -> str:
-    """Count the bytes of a copy between two devices that compute, and say how it went. Empty for any other copy."""
+  def way(self, direct: bool) -> str:
+    """How a copy between two devices that compute goes. Empty for any other copy."""
     target, source = self.buffers
     if target.device == source.device or not all(device.capabilities.kernels for device in self.devices()):
       return ""
-    GlobalCounters.count_copy(target.nbytes, direct)
     return ", peer" if direct else ", by host"
 
   @staticmethod

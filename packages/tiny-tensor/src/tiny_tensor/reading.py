@@ -25,15 +25,18 @@ from tiny_uop import Ops, UOp, dtypes
 if TYPE_CHECKING:
   import numpy
 
+  from tiny_runtime import ExecItem
+
 
 class ReadMixin(DeviceMixin):
   """What makes lazy graphs into values."""
 
   __slots__ = ()
 
-  def realize(self, *others: Self) -> Self:
-    """Compute this tensor (and others with it) and keep the values in a buffer. Gives back `self`."""
-    realize_tensors([t for t in (self, *others) if not is_realized(t.uop)])
+  def realize(self, *others: Self, do_update_stats: bool = True) -> Self:
+    """Compute this tensor (and others with it) and keep the values in a buffer. Gives back `self`. `do_update_stats`
+    counts what runs in `GlobalCounters`."""
+    realize_tensors([t for t in (self, *others) if not is_realized(t.uop)], do_update_stats)
     return self
 
   def graph(self, *others: Self) -> UOp:
@@ -43,15 +46,31 @@ class ReadMixin(DeviceMixin):
     """
     return without_gradients(graph_plan([self, *others]).sink())
 
-  def schedule(self, *others: Self) -> UOp:
-    """The LINEAR of kernels that would realise the tensors; they stand for its (still empty) buffers from then on."""
+  def schedule(self, *others: Self) -> list[ExecItem]:
+    """The kernels and copies that would realise the tensors, instead of running them: `run_schedule` of tiny_runtime,
+    or `run` of each in order, does that. The tensors stand for their (still empty) buffers from then on, and tensors
+    that are assigned to for what will be there."""
+    linear, plan = plan_tensors([self, *others])
+    apply(plan)
+    from tiny_runtime import exec_items
+
+    known = set(plan.sink().toposort)
+    return exec_items(linear, [u for u in linear.toposort if u.op is Ops.BUFFER and u not in known])
+
+  def schedule_with_vars(self, *others: Self) -> tuple[list[ExecItem], dict[str, int]]:
+    """`schedule`, and the values of the bound variables in it."""
+    items = self.schedule(*others)
+    return items, {name: value for item in items for name, value in item.fixedvars.items()}
+
+  def schedule_linear(self, *others: Self) -> UOp:
+    """`schedule` as one UOp: the LINEAR of CALLs that `tiny_runtime.run` takes."""
     linear, plan = plan_tensors([self, *others])
     apply(plan)
     return linear
 
-  def schedule_with_vars(self, *others: Self) -> tuple[UOp, dict[str, int]]:
-    """`schedule`, and the values of the bound variables in it."""
-    linear = self.schedule(*others)
+  def linear_with_vars(self, *others: Self) -> tuple[UOp, dict[str, int]]:
+    """`schedule_linear`, and the values of the bound variables in it."""
+    linear = self.schedule_linear(*others)
     binds = [u for u in linear.toposort if u.op is Ops.BIND]
     return linear, {str(variable.arg[0]): value for variable, value in (b.unbind() for b in binds)}
 

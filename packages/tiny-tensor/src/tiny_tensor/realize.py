@@ -310,7 +310,7 @@ def separate(tensors: Sequence[TensorBase]) -> None:
       t.uop = view.substitute({buffer: stored(buffer, view, t.uop)})
 
 
-def realize_tensors(tensors: Sequence[TensorBase]) -> None:
+def realize_tensors(tensors: Sequence[TensorBase], do_update_stats: bool = True) -> None:
   """Compute tensors. If scheduling or compiling fails, all tensors have the values that they had."""
   separate(tensors)
   linear, plan = plan_tensors(tensors)
@@ -318,5 +318,5 @@ def realize_tensors(tensors: Sequence[TensorBase]) -> None:
     from tiny_runtime import run
 
     record_run(linear)
-    run(linear)
+    run(linear, do_update_stats=do_update_stats)
   apply(plan)

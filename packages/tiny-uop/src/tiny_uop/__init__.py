@@ -19,7 +19,15 @@ from tiny_uop.args import (
 from tiny_uop.context import Context, ContextVar, EnvironmentVariable, getenv
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.evaluate import evaluate, exec_alu
-from tiny_uop.kernel import is_kernel, kernel_params, reads_what_was_there, stored_to, value_nodes, written_params
+from tiny_uop.kernel import (
+  is_kernel,
+  kernel_params,
+  read_params,
+  reads_what_was_there,
+  stored_to,
+  value_nodes,
+  written_params,
+)
 from tiny_uop.lazy import lazy_names
 from tiny_uop.node import live_nodes
 from tiny_uop.ops import GroupOp, Ops
@@ -47,8 +55,8 @@ __all__ = [
   "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError",
   "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",
   "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
-  "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec", "stored_to", "truncate",
-  "value_nodes", "written_params",
+  "read_params", "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec", "stored_to",
+  "truncate", "value_nodes", "written_params",
 ]  # fmt: skip
 
 # what hardly a program asks for, and rewriting: who only builds graphs does without

@@ -23,7 +23,7 @@ def kernel_params(kernel: UOp) -> dict[int, PtrDType]:
 
 
 def stored_to(store: UOp) -> UOp:
-  """The PARAM or ALLOC that a kernel's STORE writes to."""
+  """The PARAM or ALLOC that a kernel's STORE writes to, or a LOAD reads."""
   memory = store.src[0]
   while memory.op in (Ops.INDEX, Ops.AFTER):
     memory = memory.src[0]
@@ -45,6 +45,12 @@ def written_params(kernel: UOp) -> set[int]:
   """The numbers of the PARAMs that a kernel stores to."""
   targets = [stored_to(u) for u in kernel.walk() if u.op is Ops.STORE]
   return {int(u.arg) for u in targets if u.op is Ops.PARAM}
+
+
+def read_params(kernel: UOp) -> set[int]:
+  """The numbers of the PARAMs of which a kernel reads what was there before it."""
+  accesses = [u for u in kernel.walk() if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)]
+  return {int(memory.arg) for memory in map(stored_to, accesses) if memory.op is Ops.PARAM}
 
 
 def value_nodes(root: UOp, kernels: bool = False) -> list[UOp]:
