@@ -53,6 +53,18 @@ def test_zip(compression: int) -> None:
   assert contents(zip_extract(Tensor(zipped(compression)))) == FILES
 
 
+@pytest.mark.parametrize("given", [str, Path, Tensor])
+@pytest.mark.parametrize(("reader", "data"), [(zip_extract, zipped()), (tar_extract, tarred("w"))])
+def test_a_file_is_given_by_its_path_or_as_a_tensor(
+  given: Callable[[Path], str | Path | Tensor],
+  reader: Callable[[str | Path | Tensor], dict[str, Tensor]],
+  data: bytes,
+  tmp_path: Path,
+) -> None:
+  (tmp_path / "archive").write_bytes(data)
+  assert contents(reader(given(tmp_path / "archive"))) == FILES
+
+
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_tar_leaves_links_out(mode: str) -> None:
   assert contents(tar_extract(Tensor(tarred(mode)))) == FILES

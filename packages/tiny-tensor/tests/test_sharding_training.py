@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -131,6 +131,55 @@ def test_state_of_optimisers_lies_as_the_parameters_do() -> None:
   for t in (w, w.grad, *optimizer.m, *optimizer.v):
     assert t.uop.sharding == w.uop.sharding
   np.testing.assert_allclose(w.numpy(), 0.9, rtol=1e-5)
+
+
+OPTIMISERS: dict[str, Callable[[Tensor], nn.optim.Optimizer]] = {
+  "SGD": lambda w: nn.optim.SGD([w], lr=0.1),
+  "momentum": lambda w: nn.optim.SGD([w], lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+  "classic": lambda w: nn.optim.SGD([w], lr=0.1, momentum=0.9, classic=True),
+  "Adam": lambda w: nn.optim.Adam([w], lr=0.1),
+  "AdamW": lambda w: nn.optim.AdamW([w], lr=0.1),
+  "LARS": lambda w: nn.optim.LARS([w], lr=0.1),
+  "LARS without decay first": lambda w: nn.optim.LARS([w], lr=0.1, pre_wd=False),
+  "LAMB": lambda w: nn.optim.LAMB([w], lr=0.1, weight_decay=0.1),
+  "LAMB as AdamW": lambda w: nn.optim.LAMB([w], lr=0.1, adam=True),
+  "Muon": lambda w: nn.optim.Muon([w], lr=0.1, ns_steps=2),
+}
+
+
+def test_every_optimiser_is_tried_on_several_devices() -> None:
+  every = {c for c in vars(nn.optim).values() if isinstance(c, type) and issubclass(c, nn.optim.Optimizer)}
+  assert {type(make(Tensor([[1.0]]))) for make in OPTIMISERS.values()} == every - {nn.optim.Optimizer}
+
+
+@pytest.mark.parametrize("when", ["before", "after", "between steps"])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_follow_parameters_to_several_devices(name: str, when: str) -> None:
+  def trained(move: Callable[[Tensor], object]) -> tuple[Tensor, nn.optim.Optimizer]:
+    w = Tensor([[1.0, 2.0], [3.0, -4.0], [5.0, 6.0]]).contiguous().realize()
+    if when == "before":
+      move(w)
+    optimizer = OPTIMISERS[name](w)
+    if when == "after":
+      move(w)
+    with Tensor.train():
+      for n in range(3):
+        if when == "between steps" and n == 1:
+          move(w)
+        optimizer.zero_grad()
+        (w * w).sum().backward()
+        optimizer.step()
+    return w, optimizer
+
+  expected = trained(lambda w: None)[0].numpy()
+  for axis in (0, None):
+    w, optimizer = trained(lambda w, axis=axis: w.shard_(TWO, axis))  # type: ignore[misc]
+    np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
+    state = [t for attribute in optimizer.per_parameter for t in getattr(optimizer, attribute)]
+    assert all(t.uop.sharding == w.uop.sharding for t in state)
+    saved = {k: v.numpy() for k, v in nn.state.get_state_dict(optimizer).items()}
+    nn.state.load_state_dict(optimizer, {k: Tensor(v) for k, v in saved.items()}, verbose=False)
+    assert all(t.uop.sharding == w.uop.sharding for t in state)
 
 
 def decode(devices: tuple[str, ...], jit: bool) -> np.ndarray:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tiny_tensor import Context, Tensor, dtypes
 
@@ -174,6 +176,36 @@ def test_the_last_write_counts() -> None:
   t = Tensor.zeros(4)
   t[Tensor([1, 1, 3])] = Tensor([5.0, 6.0, 7.0])
   assert t.tolist() == [0, 6, 0, 7]
+
+
+@given(st.lists(st.text("aabc.", max_size=6).map(lambda t: t.replace(".", "...")), min_size=1, max_size=2), st.data())
+def test_every_formula_of_einsum_is_one_or_a_value_error(inputs: list[str], data: st.DataObject) -> None:
+  out = data.draw(st.sampled_from(["", "->", "->a", "->ab", "->...", "->...a", "->a...b", "->......", "->aa", "->d"]))
+  axes = [len(side.replace("...", "")) + ("..." in side) for side in inputs]
+  formula = ",".join(inputs) + out
+  arrays = [np.arange(2.0**n, dtype=np.float32).reshape((2,) * n) for n in axes]
+  try:
+    expected = np.einsum(formula, *arrays)
+  except ValueError:
+    expected = None
+  try:
+    found = Tensor.einsum(formula, *map(Tensor, arrays))
+  except ValueError as error:
+    assert repr(formula) in str(error)
+    assert expected is None, error
+  else:
+    if expected is None:  # PyTorch sums the axes of an ellipsis that the output does not have, NumPy refuses
+      assert "..." in formula and "->" in out and "..." not in out
+      return
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
+def test_an_operand_has_one_ellipsis() -> None:
+  with pytest.raises(ValueError, match="more than one"):
+    Tensor.einsum("...a...->a", Tensor.ones(2, 3))
+  with pytest.raises(ValueError, match="more than one"):
+    Tensor.einsum("...a->...a...", Tensor.ones(2, 3))
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])

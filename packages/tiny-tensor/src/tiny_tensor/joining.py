@@ -77,7 +77,8 @@ class JoinMixin(ReduceMixin):
 
     `padding` is (before, after) or None for each axis, or flat as in PyTorch: `(before, after)` of the last axis, then
     of the one before it, and so on. `mode`: "constant" (`value`), "reflect" (without the edge), "replicate" (the edge)
-    or "circular".
+    or "circular". Reflected and replicated is the whole axis, before some is taken off; what is left goes round. Raises
+    ValueError where there are not enough elements to reflect or to go round, or (but for "constant") none are left.
     """
     if mode not in ("constant", "reflect", "replicate", "circular"):
       raise ValueError(f"mode must be 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
@@ -116,17 +117,23 @@ class JoinMixin(ReduceMixin):
   def pad_axis(self, axis: int, before: int, after: int, mode: str) -> Self:
     """Padding of one axis with its own elements."""
     size = int(self.shape[axis])
-    if min(before, after) < 0 < max(before, after) and mode == "replicate":
-      # the edge is that of the whole axis
-      out = self.pad_axis(axis, max(before, 0), max(after, 0), mode)
-      return out.select_axis(axis, max(-before, 0), int(out.shape[axis]) - max(-after, 0))
-    x = self.select_axis(axis, max(-before, 0), size - max(-after, 0))
-    n, before, after = int(x.shape[axis]), max(before, 0), max(after, 0)
-    limit = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]
-    if max(before, after) > limit:
+    if mode == "circular":  # what is left goes round, in the others the whole axis counts
+      size = max(size + min(before, 0) + min(after, 0), 0)
+    grown = (max(before, 0), max(after, 0))
+    limit = {"reflect": size - 1, "circular": size, "replicate": sum(grown) if size else 0}[mode]
+    if max(grown) > limit:
       raise ValueError(
-        f"{mode} padding of ({before}, {after}) is too wide for axis {axis} of size {n}, at most {limit}"
+        f"{mode} padding of {(before, after)} is too wide for axis {axis} of size {size}, at most {limit}"
       )
+    if int(self.shape[axis]) + before + after < (mode != "circular"):
+      raise ValueError(f"{mode} padding of {(before, after)} leaves nothing of axis {axis} of size {size}")
+    if min(before, after) < 0:
+      out = self
+      if mode != "circular":
+        out = self.pad_axis(axis, *grown, mode)
+      out = out.select_axis(axis, max(-before, 0), int(out.shape[axis]) - max(-after, 0))
+      return out.pad_axis(axis, *grown, mode) if mode == "circular" else out
+    x, n = self, size
     if mode == "reflect":
       left = x.select_axis(axis, 1, before + 1).flip(axis)
       right = x.select_axis(axis, n - 1 - after, n - 1).flip(axis)

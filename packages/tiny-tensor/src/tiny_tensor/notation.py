@@ -63,6 +63,9 @@ def parse_einsum(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     raise ValueError(f"einsum {formula!r} has {len(inputs)} inputs, got {len(ndims)} tensors")
   spare = [c for c in LETTERS if c not in text]
   width = 0
+  for side in (*inputs, right):
+    if side.count("...") > 1:
+      raise ValueError(f"einsum {formula!r}: {side!r} has more than one '...', the axes without a letter")
   for letters, ndim in zip(inputs, ndims, strict=True):
     named = len(letters.replace("...", ""))
     if named > ndim or ("..." not in letters and named != ndim):

@@ -10,9 +10,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any
 
-from tiny_tensor.nn.files import TensorIO, whole_bytes
+from tiny_tensor.nn.files import TensorIO, as_bytes, whole_bytes
 from tiny_tensor.tensor import Tensor
 
 _PIECE = 1 << 20  # bytes unpacked at a time
@@ -26,14 +27,15 @@ def most_unpacked(packed: int) -> int:
   return max(1 << 30, 100 * packed)
 
 
-def zip_extract(t: Tensor, *, limit: int | None = None) -> dict[str, Tensor]:
-  """The files of a zip archive, given as a tensor of uint8, by name. Stored files are views, others are unpacked now,
-  up to `limit` bytes in all (None: a hundred times the archive, 1 GiB at least).
+def zip_extract(t: Tensor | str | Path, *, limit: int | None = None) -> dict[str, Tensor]:
+  """The files of a zip archive, given as a path or a tensor of uint8, by name. Stored files are views, others are
+  unpacked now, up to `limit` bytes in all (None: a hundred times the archive, 1 GiB at least).
 
   Raises ValueError, with the offset, where the archive contradicts itself: files that overlap, lie outside of it, have
   a header that is none, or unpack to another size or checksum than stated.
   """
-  return {name: data[begin : begin + size] for name, (data, begin, size) in zip_places(t, limit).items()}
+  places = zip_places(as_bytes(t), limit)
+  return {name: data[begin : begin + size] for name, (data, begin, size) in places.items()}
 
 
 def zip_places(t: Tensor, limit: int | None = None) -> dict[str, tuple[Tensor, int, int]]:
@@ -126,12 +128,13 @@ class _Unpacking(io.RawIOBase):
     return data
 
 
-def tar_extract(t: Tensor, *, limit: int | None = None) -> dict[str, Tensor]:
-  """The files of a tar archive, given as a tensor of uint8, by name: as views, or unpacked if the whole is compressed,
-  up to `limit` bytes in all (None: a hundred times the archive, 1 GiB at least).
+def tar_extract(t: Tensor | str | Path, *, limit: int | None = None) -> dict[str, Tensor]:
+  """The files of a tar archive, given as a path or a tensor of uint8, by name: as views, or unpacked if the whole is
+  compressed, up to `limit` bytes in all (None: a hundred times the archive, 1 GiB at least).
 
   Links and devices are left out. Raises ValueError, with the offset, for a damaged archive.
   """
+  t = as_bytes(t)
   found: dict[str, Tensor] = {}
   head, source = bytes(whole_bytes(t)[:6]), TensorIO(t)
   opener = next((o for magic, o in _PACKED.items() if head.startswith(magic)), None)

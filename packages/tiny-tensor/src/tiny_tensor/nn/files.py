@@ -113,6 +113,11 @@ def map_file(fn: str | Path) -> Tensor:
   return Tensor(UOp.new_buffer(f"DISK:{path}", size, dtypes.uint8)) if size else Tensor.empty(0, dtype=dtypes.uint8)
 
 
+def as_bytes(file: Tensor | str | Path) -> Tensor:
+  """The bytes of a file that is given by its path, mapped, or as a tensor, which is given back."""
+  return file if isinstance(file, Tensor) else map_file(file)
+
+
 def in_memory(t: Tensor) -> Tensor:
   """Itself, or its (lazy) copy on the default device if it is on a device that only stores."""
   return t.to(Device.DEFAULT) if only_stored(t.uop) else t

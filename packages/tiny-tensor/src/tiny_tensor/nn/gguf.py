@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.nn.files import map_file, whole_bytes
+from tiny_tensor.nn.files import as_bytes, whole_bytes
 from tiny_tensor.nn.ggml import data_size, decoded
 from tiny_tensor.tensor import Tensor
 
@@ -78,7 +78,7 @@ def gguf_load(file: str | Path | Tensor) -> tuple[dict[str, Any], dict[str, Tens
   used. Shapes are PyTorch's, slowest axis first: ggml's turned around. Raises ValueError, with the name of the file
   and the offset, where it is truncated, contradicts itself or holds formats that are not read here.
   """
-  whole = file if isinstance(file, Tensor) else map_file(file)
+  whole = as_bytes(file)
   try:
     return _load(whole)
   except ValueError as error:

@@ -6,7 +6,7 @@ capture a step.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike, canonical
@@ -50,6 +50,9 @@ class Optimizer:
   is for the scheduler to say.
   """
 
+  per_parameter: ClassVar[tuple[str, ...]] = ()
+  """The names of attributes that hold one tensor of state for each parameter: it lies where the parameter does."""
+
   def __init__(self, params: Iterable[Tensor], lr: float, device: DeviceLike = None, fused: bool = False) -> None:
     tensors = _unique(params)
     for t in tensors:
@@ -68,6 +71,13 @@ class Optimizer:
   def scalar(self, value: float) -> Tensor:
     """A number of the optimiser's state: float32, shape (1,), in a buffer of its own."""
     return Tensor([value], dtype=dtypes.float32, device=self.device).contiguous().requires_grad_(False)
+
+  def follow(self) -> None:
+    """Moves the state of parameters that lie on other devices, or in other pieces, than when the optimiser was made."""
+    for name in self.per_parameter:
+      for state, p in zip(getattr(self, name), self.params):
+        if state.device != p.device or state.uop.sharding != p.uop.sharding:
+          state.become(state.shard_like(p), lambda grad: grad)
 
   def moments(self) -> list[Tensor]:
     """One tensor of zeros per parameter; float32 at least, because moments of a half underflow."""
@@ -88,6 +98,7 @@ class Optimizer:
   def schedule_step(self) -> list[Tensor]:
     """Assigns without realising: all tensors that must be realised for the step to happen."""
     _check_training()
+    self.follow()
     grads = []
     for i, p in enumerate(self.params):
       if p.grad is None:
@@ -131,6 +142,8 @@ class SGD(Optimizer):
   With `classic` the learning rate goes into the momentum (b ← momentum b + lr g; p ← p - b) and not onto it.
   """
 
+  per_parameter = ("b",)
+
   def __init__(
     self,
     params: Iterable[Tensor],
@@ -166,6 +179,8 @@ class SGD(Optimizer):
 class AdamW(Optimizer):
   """Adam with decoupled weight decay (Loshchilov & Hutter, 2019): each step also takes `lr * weight_decay` of a weight
   off it, whatever its gradient."""
+
+  per_parameter = ("m", "v")
 
   def __init__(
     self,
@@ -302,6 +317,8 @@ class Muon(Optimizer):
   For matrices, and kernels of convolutions, seen as `(out, …)`; ValueError for vectors: train those with AdamW, both in
   an `OptimizerGroup`. The step is √max(1, rows / columns) lr; weight decay is decoupled.
   """
+
+  per_parameter = ("b",)
 
   @known_as(ns_params="ns_coefficients")
   def __init__(
