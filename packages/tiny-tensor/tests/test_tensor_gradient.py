@@ -142,6 +142,62 @@ def test_backward_needs_a_way_back() -> None:
     Tensor([1], requires_grad=True)
 
 
+STEPS: dict[str, Callable[[Tensor], Tensor]] = {
+  "sign": lambda x: x.sign(),
+  "trunc": lambda x: x.trunc(),
+  "floor": lambda x: x.floor(),
+  "ceil": lambda x: x.ceil(),
+  "round": lambda x: x.round(),
+  "decimals": lambda x: x.round(1),
+  "power 0": lambda x: x**0,
+  "power 0.0": lambda x: x**0.0,
+  "quotient": lambda x: x // 0.3,
+  "of the sign": lambda x: Tensor([2.0, 3.0, 4.0]).copysign(x),
+  "fill": lambda x: x.fill(2.0),
+  "next": lambda x: Tensor([2.0, 3.0, 4.0]).nextafter(x),
+  "on": lambda x: (x * 2).sign().reshape(3, 1).cast("float64").sum(1).exp(),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_functions_that_are_constant_in_pieces_have_gradients_of_zeros(name: str) -> None:
+  x = Tensor([0.5, -1.25, 2.0], requires_grad=True)
+  y = STEPS[name](x)
+  assert y.requires_grad
+  assert y.sum().gradient(x)[0].tolist() == [0, 0, 0]
+  y.sum().backward()
+  assert x.grad is not None and x.grad.tolist() == [0, 0, 0] and x.grad.dtype == x.dtype
+  # they add nothing to others, and cost nothing: a product with them would be NaN here
+  at_zero = Tensor([0.0, 0.0, 0.0], requires_grad=True)
+  (found,) = (STEPS[name](at_zero.sqrt()) + at_zero * 2).sum().gradient(at_zero)
+  assert found.tolist() == [2, 2, 2]
+
+
+def test_comparisons_and_integers_end_a_gradient() -> None:
+  x = Tensor([0.5, -1.25, 2.0], requires_grad=True)
+  for y in ((x > 0).cast("float32"), (x > 0).where(1.0, 2.0), x.cast("int32").cast("float32"), x.detach().sign()):
+    with pytest.raises(RuntimeError, match="does not depend"):
+      y.sum().gradient(x)
+  with pytest.raises(RuntimeError, match="reaches no tensor"):
+    (x > 0).where(1.0, 2.0).sum().backward()
+
+
+@pytest.mark.parametrize("materialize", [False, True])
+def test_integers_have_no_gradient(materialize: bool) -> None:
+  n = Tensor([1, 2])
+  with pytest.raises(RuntimeError, match="int32"):
+    (n.float() * 0.5).sum().gradient(n, materialize_grads=materialize)
+
+
+def test_gradients_of_zeros_are_where_their_targets_are() -> None:
+  devices = ("REF", "REF:1")
+  x = Tensor([1.0, -2.0, 3.0, 4.0]).shard(devices, axis=0).requires_grad_(True)
+  (g,) = x.sign().sum().gradient(x)
+  assert g.device == devices and g.tolist() == [0, 0, 0, 0]
+  x.sign().sum().backward()
+  assert x.grad is not None and x.grad.device == devices
+
+
 def test_gradient_through_an_assignment() -> None:
   x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
   y = x * 2

@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 from tiny_tensor.base import Scalar
 from tiny_tensor.scan import ScanMixin
-from tiny_uop import UOp
-
-
-def _sigmoid_slope(y: UOp, x: UOp) -> UOp:
-  return y - y * y
 
 
 class ActivationMixin(ScanMixin):
@@ -35,14 +30,6 @@ class ActivationMixin(ScanMixin):
     """x where positive, else `neg_slope * x`."""
     x = self.as_float()
     return (x > 0).where(x, x * neg_slope)
-
-  def sigmoid(self) -> Self:
-    """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
-    x, dtype = self.with_precision()
-    positive = x >= 0
-    e = positive.where(-x, x).exp()
-    out = positive.where(1.0, e) / (e + 1)
-    return out.with_slope(x, "sigmoid", _sigmoid_slope).as_dtype(dtype)
 
   def silu(self) -> Self:
     """`x * sigmoid(x)`."""

@@ -118,6 +118,8 @@ asin_rest = _series(lambda k: math.comb(2 * k + 2, k + 1) / (4 ** (k + 1) * (2 *
 atan_rest = _series(lambda k: (-1) ** (k + 1) / (2 * k + 3))
 sinh_rest = _series(lambda k: 1 / math.factorial(2 * k + 3))
 erf_rest = _series(lambda k: (-1) ** (k + 1) * 2 / math.sqrt(math.pi) / (math.factorial(k + 1) * (2 * k + 3)))
+# the derivative of sin(x)/x, over x, of u = x²
+sinc_rest = _series(lambda k: (-1) ** (k + 1) * (2 * k + 2) / math.factorial(2 * k + 3))
 # (exp(r) - 1 - r)/r²
 exponential_rest = _series(lambda k: 1 / math.factorial(k + 2))
 

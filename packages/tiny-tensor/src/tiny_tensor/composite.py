@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Self
 
+from tiny_tensor import approximation as ap
 from tiny_tensor.base import Operand
-from tiny_tensor.custom_gradient import Unchanged, with_gradient
 from tiny_tensor.mathematics import MathMixin
-from tiny_uop import DType, Ops, dtypes
+from tiny_uop import DType, Ops, UOp, dtypes
 from tiny_uop.dtype import FLOAT_LIMITS
-
-UNCHANGED = Unchanged()
 
 
 class CompositeMixin(MathMixin):
@@ -43,25 +41,29 @@ class CompositeMixin(MathMixin):
 
   def hypot(self, other: Operand) -> Self:
     """`sqrt(self² + other²)` without overflow; infinite if either is, whatever the other."""
-    a, b = (t.with_precision()[0].abs() for t in self.pair(other))
+    x, y = (t.with_precision()[0] for t in self.pair(other))
+    a, b = x.abs(), y.abs()
     large, small = a.maximum(b), a.minimum(b)
     zero = large.eq(0)
     ratio = (small.isinf() | zero).where(1.0, small) / zero.where(1.0, large)
     length = large * (ratio.square() + 1).sqrt()
     length = (a.isinf() | b.isinf()).where(math.inf, length)
+    length = length.with_slopes((x, y), "hypot", (_hypot_slope, _hypot_other))
     return length.as_dtype(self.pair(other)[0].as_float().dtype)
 
   def xlogy(self, other: Operand) -> Self:
     """`self * log(other)`, 0 where `self` is 0, NaN where `other` is."""
     x, y = (t.as_float() for t in self.pair(other))
     skip = x.eq(0) & ((y <= 0) | y.eq(math.inf))
-    return y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log()))
+    out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log()))
+    return out.with_slopes((x, y), "xlogy", (_xlogy_slope, _xlogy_other))
 
   def xlog1py(self, other: Operand) -> Self:
     """`self * log(1 + other)`, 0 where `self` is 0, NaN where `other` is."""
     x, y = (t.as_float() for t in self.pair(other))
     skip = x.eq(0) & ((y <= -1) | y.eq(math.inf))
-    return y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log1p()))
+    out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log1p()))
+    return out.with_slopes((x, y), "xlog1py", (_xlog1py_slope, _xlog1py_other))
 
   def logaddexp2(self, other: Operand) -> Self:
     """`log2(2**self + 2**other)` without overflow."""
@@ -73,19 +75,21 @@ class CompositeMixin(MathMixin):
     x = self.as_float()
     inside = x > 0
     value = x * inside.where(x, 1.0).log() * -1
-    return x.isnan().where(x, inside.where(value, (x < 0).where(-math.inf, 0.0)))
+    out = x.isnan().where(x, inside.where(value, (x < 0).where(-math.inf, 0.0)))
+    return out.with_slope(x, "entr", _entr_slope)
 
   def logit(self, eps: float | None = None) -> Self:
     """`log(x / (1 - x))`; x is limited to [eps, 1 - eps] first, if given. NaN outside [0, 1]."""
     x = self.as_float()
     x = x if eps is None else x.clamp(eps, 1 - eps)
-    return (x / (x * -1 + 1)).log()
+    return (x / (x * -1 + 1)).log().with_slope(x, "logit", _logit_slope)
 
   def sinc(self) -> Self:
     """`sin(πx) / (πx)`, 1 at 0."""
     x = self.as_float() * math.pi
     zero = x.eq(0)
-    return zero.where(1.0, x.sin() / zero.where(1.0, x))
+    out = zero.where(1.0, x.sin() / zero.where(1.0, x))
+    return out.with_slope(x, "sinc", _sinc_slope)
 
   def deg2rad(self) -> Self:
     """Degrees as radians."""
@@ -192,10 +196,10 @@ class CompositeMixin(MathMixin):
 
   def nextafter(self, other: Operand) -> Self:
     """The next number of the dtype from `self` toward `other`; `other` where they are equal, NaN where either is. The
-    gradient is that of `self`.
+    gradient is that of `self`, and 0 where they are equal.
     """
-    x, b = (t.as_float() for t in self.pair(other))
-    a, b = x.detach(), b.detach()
+    x, y = (t.as_float() for t in self.pair(other))
+    a, b = x.detach(), y.detach()
     kind = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[a.dtype.bits]
     bits = a.bitcast(kind)
     # the bits of a float count its magnitude
@@ -204,7 +208,7 @@ class CompositeMixin(MathMixin):
     least = (b < 0).where(dtypes.min(kind) + 1, bits.const_like(1))
     moved = a.eq(0).where(least, step).bitcast(a.dtype)
     out = (a.isnan() | b.isnan()).where(math.nan, a.eq(b).where(b, moved))
-    return x.derive(with_gradient((out.uop,), (x.uop,), UNCHANGED, "nextafter")[0])
+    return out.with_slope(x, "nextafter", _differ).flat_in(y)
 
   def gcd(self, other: Operand) -> Self:
     """The greatest common divisor of integers, never negative; that of 0 and 0 is 0. By Euclid's algorithm with the
@@ -258,3 +262,61 @@ class CompositeMixin(MathMixin):
   def logical_xor(self, other: Operand) -> Self:
     """Whether just one is true (not zero)."""
     return self.ne(0) ^ self.operand(other).ne(0)
+
+
+# Derivatives, by the function's value and its arguments.
+
+
+def _hypot_slope(length: UOp, x: UOp, y: UOp) -> UOp:
+  return x / length
+
+
+def _hypot_other(length: UOp, x: UOp, y: UOp) -> UOp:
+  return y / length
+
+
+def _xlogy_slope(value: UOp, x: UOp, y: UOp) -> UOp:
+  factor, at = CompositeMixin.wrap(x), CompositeMixin.wrap(y)
+  skip = factor.eq(0) & (at <= 0)
+  return skip.where(0.0, skip.where(1.0, at).log()).uop
+
+
+def _xlogy_other(value: UOp, x: UOp, y: UOp) -> UOp:
+  return x / y
+
+
+def _xlog1py_slope(value: UOp, x: UOp, y: UOp) -> UOp:
+  factor, at = CompositeMixin.wrap(x), CompositeMixin.wrap(y)
+  skip = factor.eq(0) & (at <= -1)
+  return skip.where(0.0, skip.where(0.0, at).log1p()).uop
+
+
+def _xlog1py_other(value: UOp, x: UOp, y: UOp) -> UOp:
+  return x / (y + 1)
+
+
+def _entr_slope(value: UOp, x: UOp) -> UOp:
+  return x.log() * -1 - 1
+
+
+def _logit_slope(value: UOp, x: UOp) -> UOp:
+  at = CompositeMixin.wrap(x)
+  slope = ((at < 0) | (at > 1)).where(math.nan, (at * (at * -1 + 1)).reciprocal())
+  return slope.with_slope(at, "logit_slope", _logit_curve).uop
+
+
+def _logit_curve(slope: UOp, x: UOp) -> UOp:
+  return (x * 2 - 1) * slope * slope
+
+
+def _sinc_slope(value: UOp, x: UOp) -> UOp:
+  at = CompositeMixin.wrap(x)
+  # near 0 the difference would cancel
+  near = at.abs() < 0.5
+  u = near.where(at, 0.0).square()
+  far = near.where(1.0, at)
+  return near.where(ap.polynomial(ap.sinc_rest, 0.0, 0.25, u) * at, (far.cos() - far.sin() / far) / far).uop
+
+
+def _differ(value: UOp, x: UOp) -> UOp:
+  return value.alu(Ops.CMPNE, x).cast(x.dtype)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from tiny_uop import CustomGradient, Ops, UOp
+from tiny_tensor.base import is_const
+from tiny_uop import CustomGradient, GroupOp, Ops, UOp
 from tiny_uop.records import dataclass
 
 Grads: TypeAlias = "tuple[UOp | None, ...]"
@@ -101,14 +102,17 @@ def pulled_back(node: UOp, gs: Sequence[UOp | None]) -> Grads:
 
 
 @dataclass(frozen=True)
-class Slope:
-  """The pullback of a function of one number: gradient times `slope(result, input)`."""
+class Slopes:
+  """The pullback of a function of numbers: for each input the gradient times its `slope(result, *inputs)`. Constants
+  have none.
+  """
 
-  slope: Callable[[UOp, UOp], UOp]
+  slopes: tuple[Callable[..., UOp], ...]
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    (g,), (x,), (y,) = gs, inputs, results
-    return (None if g is None else g * self.slope(y, x),)
+    (g,), (y,) = gs, results
+    pairs = zip(self.slopes, inputs, strict=True)
+    return tuple([None if g is None or is_const(x) else g * slope(y, *inputs) for slope, x in pairs])
 
 
 class Unchanged:
@@ -116,6 +120,28 @@ class Unchanged:
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
     return tuple(gs)
+
+
+class Flat:
+  """The pullback of the first input, which does not change with the others, save in steps: their gradients are 0."""
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    return (gs[0], *[i.const_like(0) for i in inputs[1:]])
+
+
+_FLAT = Flat()
+
+
+def flat_in(value: UOp, *others: UOp) -> UOp:
+  """The value, which depends on others, with derivatives 0: what conditions and rounding hide, or folding removed."""
+  return with_gradient((value,), (value, *others), _FLAT, "flat", transparent=True)[0]
+
+
+def is_zero(uop: UOp) -> bool:
+  """Whether a graph is the constant 0 seen through movement operations."""
+  while uop.op in GroupOp.Movement:
+    uop = uop.src[0]
+  return uop.op is Ops.CONST and uop.arg == 0
 
 
 def new_argument(value: UOp, name: str) -> UOp:

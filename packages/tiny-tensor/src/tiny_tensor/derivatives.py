@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_tensor.base import is_const
-from tiny_tensor.custom_gradient import Grads, Slope, with_gradient
+from tiny_tensor.custom_gradient import Grads, Slopes, with_gradient
 from tiny_uop import Devices, GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
@@ -77,7 +77,7 @@ def of_maximum(g: UOp, n: UOp) -> Grads:
   a, b = n.src
   half = g * 0.5
   zero = g.const_like(0)
-  return tuple((y < x).where(g, x.eq(y).where(half, zero)) for x, y in ((a, b), (b, a)))
+  return tuple(x.eq(y).where(half, (x < y).where(zero, g)) for x, y in ((a, b), (b, a)))
 
 
 def of_reduce(g: UOp, n: UOp) -> Grads:
@@ -182,7 +182,7 @@ def _in_pieces(x: UOp, y: UOp) -> UOp:
 def _own(x: UOp) -> UOp:
   """A cube, whose value does not know that it is one."""
   value = x.detach() * x.detach() * x.detach()
-  return with_gradient((value,), (x,), Slope(_cube_slope), "cube")[0] * x
+  return with_gradient((value,), (x,), Slopes((_cube_slope,)), "cube")[0] * x
 
 
 def _cube_slope(y: UOp, x: UOp) -> UOp:
@@ -225,12 +225,13 @@ DERIVATIVES = (
   Derivative(Ops.LDEXP, lambda g, n: (g.alu(Ops.LDEXP, n.src[1]), None),
              _at(lambda x: x.alu(Ops.LDEXP, x.const_like(-3)), _A), kinks="the exponent has no gradient"),
   Derivative(Ops.SQRT, lambda g, n: (g / (n * 2),), _at(lambda x: x.sqrt(), _POSITIVE), kinks="at 0: infinite"),
+  Derivative(Ops.TRUNC, lambda g, n: (g.const_like(0),), _at(lambda x: x.trunc() * x, _A), kinks="at steps: 0"),
   Derivative(Ops.ADD, lambda g, n: (g, g), _at(lambda x, y: x + y, _A, _B)),
   Derivative(Ops.MUL, lambda g, n: (g * n.src[1], g * n.src[0]),
              (*_at(lambda x, y: x * y, _A, _B), *_at(lambda x: x * x, _A))),
   Derivative(Ops.FDIV, lambda g, n: (g / n.src[1], -(g * n) / n.src[1]), _at(lambda x, y: x / y, _A, _B)),
   Derivative(Ops.MAX, of_maximum, _at(lambda x, y: x.maximum(y), _A, _B),
-             kinks="equal operands: half to each, as in PyTorch"),
+             kinks="equal operands: half to each, NaN: all to both, as in PyTorch"),
   Derivative(Ops.WHERE, of_where, _at(lambda x, y: (x < 0.5).where(x * 3, y), _A, _B),
              kinks="the condition has no gradient"),
   Derivative(Ops.REDUCE, of_reduce,
@@ -256,7 +257,6 @@ FORMULAS: dict[Ops, Formula] = {row.op: row.formula for row in DERIVATIVES}
 # Why no gradient passes through the other operations.
 WITHOUT_GRADIENT: dict[Ops, str] = {
   Ops.DETACH: "this is what it is for",
-  Ops.TRUNC: "steps: the derivative is 0, where there is one",
   Ops.BITCAST: "bits are not numbers",
   **dict.fromkeys(GroupOp.Compare, "gives a bool"),
   **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY), "integers"),

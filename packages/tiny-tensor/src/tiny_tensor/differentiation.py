@@ -35,9 +35,13 @@ class GradientMixin(RandomMixin):
   def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False) -> list[Self]:
     """d(self)/d(target) for each target, times `gradient` (default 1 for one element); can be differentiated again.
 
-    Raises RuntimeError for a target that `self` does not depend on; with `materialize_grads` that is zeros.
+    Of functions that are constant in pieces, as `sign` and `round`, that is zeros. Raises RuntimeError for a target
+    that is no float, or that `self` does not depend on (a comparison is no way); with `materialize_grads` the latter is
+    zeros.
     """
     start = self.start_gradient(gradient)
+    if others := [t for t in targets if not dtypes.is_float(t.dtype)]:
+      raise RuntimeError(f"only float tensors have gradients, got a target of {others[0].dtype.name}")
     if constants := [t for t in targets if is_const(t.uop) and 0 not in t.shape]:
       raise RuntimeError(
         f"no gradient with respect to {constants[0]!r}: equal constants are one node, use requires_grad=True"
@@ -64,16 +68,17 @@ class GradientMixin(RandomMixin):
     nodes = set(self.uop.toposort)
     wanted: list[Any] = [t for t in live_tensors() if t.requires_grad is True and t.uop in nodes]
     found = gradients(self.uop, start.uop, [t.uop for t in wanted])
-    if all(t is self and self.history for t in wanted):
+    reached = [t for t in wanted if t.uop in found]
+    if all(t is self and self.history for t in reached):
       why = (
         "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
       )
       raise RuntimeError(f"backward() of {self!r} reaches no tensor that requires a gradient: {why}")
-    for t in wanted:
-      if (uop := found.get(t.uop)) is not None:
-        base = storage(t.uop) if tracing.active() else None
-        if base is not None and not tracing.is_placeholder(buffer := buffer_under(base)):
-          tracing.check_write(buffer.base, uop)
-        new = self.wrap(uop if t.uop.sharding is None else uop.laid_out(t.uop.sharding))
-        t.grad = new if t.grad is None else cast(Self, t.grad) + new
+    for t in reached:
+      uop = found[t.uop]
+      base = storage(t.uop) if tracing.active() else None
+      if base is not None and not tracing.is_placeholder(buffer := buffer_under(base)):
+        tracing.check_write(buffer.base, uop)
+      new = self.wrap(uop if t.uop.sharding is None else uop.laid_out(t.uop.sharding))
+      t.grad = new if t.grad is None else cast(Self, t.grad) + new
     return self

@@ -119,6 +119,7 @@ FORWARD = (
   *(Forward(op, same) for op in LINEAR),
   *(Forward(op, diagonal) for op in DIAGONAL),
   Forward(Ops.CAST, of_cast),
+  Forward(Ops.TRUNC, lambda n, ts: None),
   Forward(Ops.REDUCE, of_reduction),
   Forward(Ops.CONTIGUOUS_BACKWARD, unchanged),
   Forward(Ops.BARRIER, unchanged),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tiny_tensor.custom_gradient import derivative_of, inputs_of, pulled_back
+from tiny_tensor.base import const_uop
+from tiny_tensor.custom_gradient import derivative_of, inputs_of, is_zero, pulled_back
 from tiny_tensor.derivatives import FORMULAS
 from tiny_uop import Ops, UOp, dtypes
 
@@ -33,11 +34,12 @@ def gradients(root: UOp, root_grad: UOp, targets: Sequence[UOp]) -> dict[UOp, UO
 def pullback(seeds: Iterable[tuple[UOp, UOp]], targets: Sequence[UOp]) -> dict[UOp, UOp]:
   """The gradients of `targets`, those that the roots depend on, given (root, its gradient) of one or several roots.
 
-  Walks the graph once from the roots, over the nodes that lead to a target.
+  Walks the graph once from the roots, over the nodes that lead to a target. A gradient that is zero because a function
+  is constant in pieces is known to be one: nothing is computed of it, neither here nor on the way to the targets.
   """
-  grads: dict[UOp, UOp] = {}
+  grads: dict[UOp, UOp | None] = {}  # None: zero
   for root, seed in seeds:
-    grads[root] = seed if root not in grads else grads[root] + seed
+    grads[root] = seed if (before := grads.get(root)) is None else before + seed
   top = UOp.sink(*grads)
   wanted = set(targets)
   flowing = reaches(top, wanted)
@@ -49,21 +51,35 @@ def pullback(seeds: Iterable[tuple[UOp, UOp]], targets: Sequence[UOp]) -> dict[U
       for one, made in together.pop(node, {}).values():
         _add(grads, inputs_of(one), _own(one, made, flowing), flowing)
       continue
-    g = grads.get(node)
-    if g is None or (node in wanted and not any(s in flowing for s in node.src)):
+    if node not in grads or (node in wanted and not any(s in flowing for s in node.src)):
       continue
-    if node.op is CUSTOM:
+    if (g := grads[node]) is None:
+      for s in inputs_of(node) if node.op is CUSTOM else node.src:
+        if s in flowing:
+          grads.setdefault(s, None)
+    elif node.op is CUSTOM:
       together.setdefault(node.src[1], {}).setdefault(node.arg.number, (node, {}))[1][node.arg.output] = g
     elif (formula := FORMULAS.get(node.op)) is not None:
       _add(grads, node.src, formula(g, node), flowing)
     # else a target of an operation in WITHOUT_GRADIENT, whose sources are reached otherwise
-  return {t: grads[t] for t in wanted if t in grads}
+  return {t: zeros(t) if (g := grads[t]) is None else g for t in wanted if t in grads}
 
 
-def _add(grads: dict[UOp, UOp], sources: Sequence[UOp], contributions: Sequence[UOp | None], flowing: set[UOp]) -> None:
+def zeros(target: UOp) -> UOp:
+  """The gradient of what is constant in pieces, where the target is."""
+  return const_uop(0.0, target.dtype, target.shape, target.device)
+
+
+def _add(
+  grads: dict[UOp, UOp | None], sources: Sequence[UOp], contributions: Sequence[UOp | None], flowing: set[UOp]
+) -> None:
   for s, contribution in zip(sources, contributions, strict=False):
-    if contribution is not None and s in flowing:
-      grads[s] = contribution if s not in grads else grads[s] + contribution
+    if contribution is None or s not in flowing:
+      continue
+    if is_zero(contribution):
+      grads.setdefault(s, None)
+    else:
+      grads[s] = contribution if (before := grads.get(s)) is None else before + contribution
 
 
 def _own(node: UOp, gs: Mapping[int, UOp], flowing: set[UOp]) -> Sequence[UOp | None]:

@@ -205,7 +205,7 @@ def _zeta(s: E, q: E) -> E:
   # the sum over all whole k, less what lies before q
   behind = legal & ahead.logical_not()
   before = behind.where(q, 0.0)
-  sign = power.fmod(2.0).ne(0).where(-1.0, s.const_like(1.0))
+  sign = ((power * 0.5).trunc() * 2).ne(power).where(-1.0, s.const_like(1.0))
   turned = _zeta_ahead(power, behind.where(part * -1 + 1, 1.0)) - _zeta_ahead(power, before * -1 + 1)
   out = ahead.where(first, first + sign * turned)
   pole = s.eq(1) | ((s > 1) & (q <= 0) & part.eq(0))

@@ -8,10 +8,10 @@ from typing import Self, TypeVar
 
 from tiny_tensor import approximation as ap
 from tiny_tensor import exponentials
-from tiny_tensor.base import Operand
-from tiny_tensor.custom_gradient import Slope, with_gradient
+from tiny_tensor.base import Operand, is_const
+from tiny_tensor.custom_gradient import Slopes, with_gradient
 from tiny_tensor.elementwise import ElementwiseMixin
-from tiny_uop import DType, Ops, UOp, dtypes, truncate
+from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, truncate
 
 E = TypeVar("E", bound=ElementwiseMixin)
 
@@ -21,18 +21,6 @@ def _from_half_pi(x: E, times: int = 1) -> E:
   high = float(truncate(x.dtype, math.pi / 2)) * times
   low = math.pi / 2 * times - high if x.dtype.bits < 64 else 6.123233995736766e-17 * times
   return (x - low).mul(-1) + high
-
-
-def _tanh_slope(y: UOp, x: UOp) -> UOp:
-  return y * y * -1 + 1
-
-
-def _expm1_slope(y: UOp, x: UOp) -> UOp:
-  return y + 1
-
-
-def _erf_slope(y: UOp, x: UOp) -> UOp:
-  return (x * x * -1).exp() * (2 / math.sqrt(math.pi))
 
 
 class MathMixin(ElementwiseMixin):
@@ -90,7 +78,12 @@ class MathMixin(ElementwiseMixin):
   def with_slope(self, x: Self, name: str, slope: Callable[[UOp, UOp], UOp]) -> Self:
     """Self, an expression of x alone, with the derivative `slope(self, x)`: the same function object each time, so that
     equal expressions are one node."""
-    return self.derive(with_gradient((self.uop,), (x.uop,), Slope(slope), name)[0])
+    return self.with_slopes((x,), name, (slope,))
+
+  def with_slopes(self, inputs: tuple[Self, ...], name: str, slopes: tuple[Callable[..., UOp], ...]) -> Self:
+    """The same for an expression of several inputs: the derivative in each is its `slope(self, *inputs)`."""
+    made = with_gradient((self.uop,), tuple([x.uop for x in inputs]), Slopes(slopes), name)
+    return self.derive(made[0], *inputs)
 
   def asin(self) -> Self:
     """Arc sine; NaN outside [-1, 1]."""
@@ -99,7 +92,8 @@ class MathMixin(ElementwiseMixin):
     small = size <= 0.5
     core = x.small_asin(size, small)
     upper = _from_half_pi(core * 2)
-    return small.where(core, (x < 0).where(-upper, upper)).as_dtype(dtype)
+    out = small.where(core, (x < 0).where(-upper, upper))
+    return out.with_slope(x, "asin", _asin_slope).as_dtype(dtype)
 
   def small_asin(self, size: Self, small: Self) -> Self:
     """asin(self) where `small` holds, |self| <= 1/2, and asin(√((1-|self|)/2)) elsewhere. asin(x) for x > 1/2 is
@@ -115,7 +109,8 @@ class MathMixin(ElementwiseMixin):
     small = size <= 0.5
     core = x.small_asin(size, small)
     upper = core * 2
-    return small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper)).as_dtype(dtype)
+    out = small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper))
+    return out.with_slope(x, "acos", _acos_slope).as_dtype(dtype)
 
   def atan(self) -> Self:
     """Arc tangent."""
@@ -127,7 +122,7 @@ class MathMixin(ElementwiseMixin):
     reduced = size.isinf().where(0.0, reduced)
     core = ap.odd(ap.atan_rest, math.sqrt(2) - 1 + 1e-6, reduced)
     out = core + large.where(x.const_like(math.pi / 2), middle.where(x.const_like(math.pi / 4), 0.0))
-    return (x < 0).where(out.mul(-1), out).as_dtype(dtype)
+    return (x < 0).where(out.mul(-1), out).with_slope(x, "atan", _atan_slope).as_dtype(dtype)
 
   def sinh(self) -> Self:
     """Hyperbolic sine."""
@@ -139,13 +134,15 @@ class MathMixin(ElementwiseMixin):
     half = (size * 0.5).exp()
     # e^x overflows before e^x/2 does
     far = half * 0.5 * half - size.mul(-1).exp() * 0.5
-    return small.where(near, (x < 0).where(far.mul(-1), far)).as_dtype(dtype)
+    out = small.where(near, (x < 0).where(far.mul(-1), far))
+    return out.with_slope(x, "sinh", _sinh_slope).as_dtype(dtype)
 
   def cosh(self) -> Self:
     """Hyperbolic cosine."""
     x, dtype = self.with_precision()
     half = (x.abs() * 0.5).exp()
-    return (half * 0.5 * half + x.abs().mul(-1).exp() * 0.5).as_dtype(dtype)
+    out = half * 0.5 * half + x.abs().mul(-1).exp() * 0.5
+    return out.with_slope(x, "cosh", _cosh_slope).as_dtype(dtype)
 
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
@@ -167,7 +164,8 @@ class MathMixin(ElementwiseMixin):
     """`log(1 + x)`, accurate near 0; -inf at -1, NaN below."""
     x, dtype = self.with_precision()
     pole = x.eq(-1)
-    return pole.where(-math.inf, pole.where(0.0, x).log1p_small()).as_dtype(dtype)
+    out = pole.where(-math.inf, pole.where(0.0, x).log1p_small())
+    return out.with_slope(x, "log1p", _log1p_slope).as_dtype(dtype)
 
   def atan2(self, other: Operand) -> Self:
     """The angle of the point (x = `other`, y = `self`) in radians, in [-π, π]; signs of zeros count."""
@@ -182,7 +180,8 @@ class MathMixin(ElementwiseMixin):
     out = (near.eq(math.inf) & far.eq(math.inf)).where(1.0, near / far).atan()
     out = steep.where(_from_half_pi(out), out)
     out = left.where(_from_half_pi(out, 2), out)
-    return (self.operand(other).isnan() | self.isnan()).where(math.nan, below.where(out.mul(-1), out)).as_dtype(dtype)
+    out = (y.isnan() | x.isnan()).where(math.nan, below.where(out.mul(-1), out))
+    return out.with_slopes((y, x), "atan2", (_atan2_slope, _atan2_turned)).as_dtype(dtype)
 
   def has_sign(self) -> Self:
     """Whether a float is negative, or -0.0."""
@@ -199,7 +198,7 @@ class MathMixin(ElementwiseMixin):
     # log(s + √(s²+1)) = log1p(s + s²/(1 + √(s²+1)))
     mid = (s + s * s / ((s * s + 1).sqrt() + 1)).log1p_small()
     out = big.where(big.where(size, 1.0).log() + math.log(2), mid)
-    return (x < 0).where(out.mul(-1), out).as_dtype(dtype)
+    return (x < 0).where(out.mul(-1), out).with_slope(x, "asinh", _asinh_slope).as_dtype(dtype)
 
   def acosh(self) -> Self:
     """Inverse hyperbolic cosine; NaN below 1."""
@@ -209,14 +208,22 @@ class MathMixin(ElementwiseMixin):
     t = s - 1
     mid = (t + (t * (s + 1)).sqrt()).log1p_small()
     out = big.where(big.where(x, 1.0).log() + math.log(2), mid)
-    return (x < 1).where(math.nan, out).as_dtype(dtype)
+    return (x < 1).where(math.nan, out).with_slope(x, "acosh", _acosh_slope).as_dtype(dtype)
 
   def atanh(self) -> Self:
     """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
     x, dtype = self.with_precision()
     size = (x < 0).where(x.mul(-1), x)
     out = (size * 2 / (size.mul(-1) + 1)).log1p_small() * 0.5
-    return (x < 0).where(out.mul(-1), out).as_dtype(dtype)
+    return (x < 0).where(out.mul(-1), out).with_slope(x, "atanh", _atanh_slope).as_dtype(dtype)
+
+  def sigmoid(self) -> Self:
+    """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
+    x, dtype = self.with_precision()
+    positive = x >= 0
+    e = positive.where(-x, x).exp()
+    out = positive.where(1.0, e) / (e + 1)
+    return out.with_slope(x, "sigmoid", _sigmoid_slope).as_dtype(dtype)
 
   def erf(self) -> Self:
     """Error function."""
@@ -259,7 +266,7 @@ class MathMixin(ElementwiseMixin):
       if n & 1:
         out = square if out is None else out * square
       square, n = square * square, n >> 1
-    return self.const_like(1) if out is None else out
+    return self.const_like(1).flat_in(self) if out is None else out
 
   def integer_pow(self, n: Self) -> Self:
     """Integer to integer power, one squaring per bit of the exponent."""
@@ -276,22 +283,21 @@ class MathMixin(ElementwiseMixin):
     return (n < 0).where(unit, out)
 
   def float_pow(self, y: Self) -> Self:
-    """x^y = ±2^(y·log2|x|), with the special cases of C's pow. The gradient is exact at x = 0 for y = 1 too."""
+    """x^y = ±2^(y·log2|x|), with the special cases of C's pow."""
     zero, negative = self.eq(0), self < 0
     size = zero.where(1.0, self.abs())
     out = (y * size.log2()).exp2()
     whole = y.trunc() == y
     odd = whole & ((y * 0.5).trunc() * 2 != y)
-    # times NaN, so that derivatives are NaN too
     out = (negative & odd).where(out.mul(-1), out)
-    # a factor, so that derivatives are NaN too
-    out = out * (negative & (whole | self.isinf()).logical_not()).where(math.nan, out.const_like(1))
-    pole = odd.where(self.detach().reciprocal(), math.inf)
-    at_zero = y.eq(1).where(self, y.eq(0).where(1.0, (y < 0).where(pole, y.isnan().where(y, self.const_like(0)))))
+    out = (negative & (whole | self.isinf()).logical_not()).where(math.nan, out)
+    pole = odd.where(self.reciprocal(), math.inf)
+    at_zero = (y < 0).where(pole, y.isnan().where(y, odd.where(self, 0.0)))
     out = zero.where(at_zero, out)
     # infinite bases and exponents: |x| = 1 gives 1 for any y, y = 0 gives 1 for any x, even NaN
     out = (self.abs().eq(1) & y.isinf()).where(1.0, out)
-    return (y.eq(0) | self.eq(1)).where(1.0, out)
+    out = (y.eq(0) | self.eq(1)).where(1.0, out)
+    return out.with_slopes((self, y), "pow", (_pow_slope, _pow_growth))
 
   def logaddexp(self, other: Operand) -> Self:
     """`log(exp(self) + exp(other))` without overflow."""
@@ -301,4 +307,125 @@ class MathMixin(ElementwiseMixin):
     low = a.minimum(b)
     # equal infinities have no difference
     gap = ((top == low) & top.isinf()).where(0.0, low - top)
-    return top + gap.exp().log1p_small()
+    out = top + gap.exp().log1p_small()
+    return out.with_slopes((a, b), "logaddexp", (_logaddexp_slope, _logaddexp_other))
+
+
+# Derivatives, by the function's value y and its arguments. They have derivatives of their own in turn, and are those of
+# PyTorch where a function has a kink or a pole, but NaN where its value is.
+
+
+def _tanh_slope(y: UOp, x: UOp) -> UOp:
+  return y * y * -1 + 1
+
+
+def _expm1_slope(y: UOp, x: UOp) -> UOp:
+  return y + 1
+
+
+def _erf_slope(y: UOp, x: UOp) -> UOp:
+  return (x * x * -1).exp() * (2 / math.sqrt(math.pi))
+
+
+def _sigmoid_slope(y: UOp, x: UOp) -> UOp:
+  return y - y * y
+
+
+# those of inverse functions are of products that do not cancel, whose own derivatives at 0 would be infinite times 0
+
+
+def _asin_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  return ((at * -1 + 1) * (at + 1)).rsqrt().with_slope(at, "asin_slope", _asin_curve).uop
+
+
+def _asin_curve(slope: UOp, x: UOp) -> UOp:
+  return x * slope * slope * slope
+
+
+def _acos_slope(y: UOp, x: UOp) -> UOp:
+  return _asin_slope(y, x) * -1
+
+
+def _atan_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  return (at * at + 1).reciprocal().uop
+
+
+def _sinh_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x).cosh().uop
+
+
+def _cosh_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x).sinh().uop
+
+
+def _asinh_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x * x + 1).rsqrt().uop
+
+
+def _acosh_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  slope = (at < 1).where(math.nan, ((at - 1) * (at + 1)).rsqrt())
+  return slope.with_slope(at, "acosh_slope", _acosh_curve).uop
+
+
+def _acosh_curve(slope: UOp, x: UOp) -> UOp:
+  return x * slope * slope * slope * -1
+
+
+def _atanh_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  return ((at * -1 + 1) * (at + 1)).reciprocal().with_slope(at, "atanh_slope", _atanh_curve).uop
+
+
+def _atanh_curve(slope: UOp, x: UOp) -> UOp:
+  return x * slope * slope * 2
+
+
+def _log1p_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x + 1).reciprocal().uop
+
+
+def _atan2_slope(angle: UOp, y: UOp, x: UOp) -> UOp:
+  return x * _nearness(x, y)
+
+
+def _atan2_turned(angle: UOp, y: UOp, x: UOp) -> UOp:
+  return y * -1 * _nearness(x, y)
+
+
+def _nearness(x: UOp, y: UOp) -> UOp:
+  """1/(x² + y²), and 0 at 0."""
+  square = MathMixin.wrap(x * x + y * y)
+  return square.eq(0).where(0.0, square.reciprocal()).uop
+
+
+def _logaddexp_slope(y: UOp, a: UOp, b: UOp) -> UOp:
+  left, right = MathMixin.wrap(a), MathMixin.wrap(b)
+  gap = (left.eq(right) & left.isinf()).where(0.0, left - right)
+  return gap.sigmoid().uop
+
+
+def _logaddexp_other(y: UOp, a: UOp, b: UOp) -> UOp:
+  return _logaddexp_slope(y, b, a)
+
+
+def _pow_slope(y: UOp, x: UOp, exponent: UOp) -> UOp:
+  base, power = MathMixin.wrap(x), MathMixin.wrap(exponent)
+  if is_const(exponent):
+    number = _number(exponent)
+    return (base.pow(number - 1) * number).uop
+  return power.eq(0).where(0.0, power * base.float_pow(power - 1)).uop
+
+
+def _pow_growth(y: UOp, x: UOp, exponent: UOp) -> UOp:
+  base, power, value = MathMixin.wrap(x), MathMixin.wrap(exponent), MathMixin.wrap(y)
+  nothing = base.eq(0) & (power >= 0)
+  return nothing.where(0.0, value * nothing.where(1.0, base).log()).uop
+
+
+def _number(constant: UOp) -> float:
+  while constant.op in GroupOp.Movement:
+    constant = constant.src[0]
+  return float(constant.arg)

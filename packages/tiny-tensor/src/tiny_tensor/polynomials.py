@@ -164,7 +164,7 @@ def _of_angle(x: E, n: E, family: Family) -> E:
   size = x.abs()
   bounded = size <= 1
   t = bounded.where(bounded.where(size, 1.0).acos(), bounded.where(1.0, size).acosh())
-  odd = n.fmod(2.0).ne(0)
+  odd = ((n * 0.5).trunc() * 2).ne(n)
   right, left = family.angle
   if right is left:
     value = turned = right(n, (t, bounded))

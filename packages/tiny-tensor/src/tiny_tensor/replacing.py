@@ -132,4 +132,4 @@ class PlaceMixin(PickMixin):
     filler = self.operand(value)
     if filler.ndim:
       raise ValueError(f"fill takes one number, got shape {filler.shape}")
-    return filler.as_dtype(self.dtype).broadcast_to(self.shape)
+    return filler.as_dtype(self.dtype).broadcast_to(self.shape).flat_in(self)

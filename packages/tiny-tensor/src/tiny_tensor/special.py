@@ -83,9 +83,8 @@ class SpecialMixin(CompositeMixin):
     far = x >= 1
     t = far.where(x, 1.0).reciprocal()
     near = far.where(0.0, x)
-    return far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc()).as_dtype(
-      dtype
-    )
+    out = far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
+    return out.with_slope(x, "erfcx", _erfcx_slope).as_dtype(dtype)
 
   def erfinv(self) -> Self:
     """The inverse of erf: ±inf at ±1, NaN outside."""
@@ -182,7 +181,8 @@ class SpecialMixin(CompositeMixin):
     z, shift = small.where(z + FAR, z), small.where(total, 0.0)
     t = z.reciprocal()
     value = t + t * t * 0.5 + ap.polynomial(trigamma_rest, 0.0, 1 / FAR**2, t * t) * t * t * t + shift
-    sine = ((x - x.round()) * math.pi).sin()
+    # away from 0 where it is not needed: its reciprocal has derivatives
+    sine = (reflect.where(x - x.round(), 0.5) * math.pi).sin()
     return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value).as_dtype(dtype)
 
   def polygamma(self, n: int) -> Self:
@@ -286,6 +286,10 @@ BESSEL = (bessel_pair(0), bessel_pair(1))
 
 def _erfc_slope(y: UOp, x: UOp) -> UOp:
   return (x * x * -1).exp() * (-2 / math.sqrt(math.pi))
+
+
+def _erfcx_slope(y: UOp, x: UOp) -> UOp:
+  return x * y * 2 - 2 / math.sqrt(math.pi)
 
 
 def _erfinv_slope(y: UOp, x: UOp) -> UOp:
