@@ -324,11 +324,8 @@ neg
 
 # Operators of elements that give something else for infinities, NaN and numbers next to the limits of float32, and why.
 EXTREMES = _listed("""
-the quotient is rounded before it is multiplied:
+those of PyTorch are NaN where the quotient is more than a float holds:
 fmod remainder __rmod__
-
-the quotient of an infinity is infinite:
-floor_divide
 
 powers are made of a logarithm, whose rounding passes the largest number:
 pow __rpow__

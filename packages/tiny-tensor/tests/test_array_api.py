@@ -132,10 +132,11 @@ def test_real_numbers_only() -> None:
   assert xp.isin(Tensor([1, 2, 3]), Tensor([3, 1]), invert=True).tolist() == [False, True, False]
 
 
-def test_floor_divide_is_the_floor_of_the_quotient() -> None:
-  a, b = Tensor([5.0, -5.0, math.inf, -1.0, 0.0]), Tensor([0.0, 0.0, 2.0, math.inf, 0.0])
-  assert xp.floor_divide(a, b).tolist()[:4] == [math.inf, -math.inf, math.inf, 0.0]
-  assert math.isnan(xp.floor_divide(a, b)[4].item())
+def test_floor_divide_of_special_numbers_is_python_s() -> None:
+  # where the standard says "libraries may return" this "to match Python behavior"
+  a, b = Tensor([5.0, -5.0, -1.0, math.inf, 0.0]), Tensor([0.0, 0.0, math.inf, 2.0, 0.0])
+  assert xp.floor_divide(a, b).tolist()[:3] == [math.inf, -math.inf, -1.0]
+  assert xp.floor_divide(a, b)[3:].isnan().tolist() == [True, True]
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3)])

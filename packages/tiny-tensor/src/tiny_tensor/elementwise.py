@@ -6,7 +6,9 @@ import math
 import typing
 from typing import Self
 
-from tiny_tensor.base import DTypeLike, Operand, TensorBase, const_uop, python_number, to_dtype
+from tiny_tensor import remainder
+from tiny_tensor.base import DTypeLike, Operand, TensorBase, const_uop, is_const, python_number, to_dtype
+from tiny_tensor.custom_gradient import flat_in
 from tiny_tensor.movement import MovementMixin
 from tiny_tensor.naming import known_as
 from tiny_uop import Ops, dtypes
@@ -84,10 +86,12 @@ class ElementwiseMixin(MovementMixin):
     return a.as_float().alu(Ops.FDIV, b.as_float())
 
   def floordiv(self, x: Operand, reverse: bool = False) -> Self:
-    """`self // x`, rounded toward -inf; integer division by 0 gives 0, as in NumPy."""
+    """`self // x`, rounded toward -inf, as Python does: of floats the exact quotient, and ±inf or NaN for a divisor 0.
+    Integer division by 0 gives 0, as in NumPy.
+    """
     a, b = self.pair(x, reverse)
     if dtypes.is_float(a.dtype):
-      return a.div(b).floor()
+      return remainder.floor_quotient(a, b)
     a, b = a.counted(), b.counted()
     return a.alu(Ops.FLOORDIV, b)
 
@@ -103,25 +107,16 @@ class ElementwiseMixin(MovementMixin):
     return self.as_dtype(dtypes.int8) if dtypes.is_bool(self.dtype) else self
 
   def mod(self, x: Operand, reverse: bool = False) -> Self:
-    """`self % x`: the remainder of floor division, with the sign of `x`."""
-    a, b = self.pair(x, reverse)
-    if not dtypes.is_float(a.dtype):
-      return a.counted().alu(Ops.FLOORMOD, b.counted())
-    rest = a.fmod(b)
-    return (rest.ne(0) & ((rest < 0) ^ (b < 0))).where(rest + b, rest)
-
-  def fmod(self, x: Operand, reverse: bool = False) -> Self:
-    """Remainder of the division rounded toward zero, with the sign of `self`.
-
-    For floats it is exact while the quotient is an integer of the dtype (below 2^24 in float32).
+    """`self % x`: the remainder of floor division, with the sign of `x`. Of floats it is exact, as Python's: NaN for an
+    infinite `self` and a divisor 0.
     """
     a, b = self.pair(x, reverse)
-    if not dtypes.is_float(a.dtype):
-      return a.counted().alu(Ops.TRUNCMOD, b.counted())
-    rest = a - a.div(b).trunc() * b
-    # a quotient rounded up to the next integer leaves a remainder of the wrong sign
-    rest = (rest.ne(0) & ((rest < 0) ^ (a < 0))).where(rest + b.abs() * a.sign(), rest)
-    return (b.isinf() & a.isfinite()).where(a, rest)
+    return remainder.floored(a, b) if dtypes.is_float(a.dtype) else a.counted().alu(Ops.FLOORMOD, b.counted())
+
+  def fmod(self, x: Operand, reverse: bool = False) -> Self:
+    """Remainder of the division rounded toward zero, with the sign of `self`: of floats C's `fmod`, which is exact."""
+    a, b = self.pair(x, reverse)
+    return remainder.truncated(a, b) if dtypes.is_float(a.dtype) else a.counted().alu(Ops.TRUNCMOD, b.counted())
 
   def abs(self) -> Self:
     """Magnitude."""
@@ -138,7 +133,7 @@ class ElementwiseMixin(MovementMixin):
     up, zero = self.const_like(1), self.const_like(0)
     down = zero if dtypes.is_unsigned(self.dtype) else self.const_like(-1)
     out = (self > 0).where(up, (self < 0).where(down, zero))
-    return (self != self).where(self.detach(), out) if dtypes.is_float(self.dtype) else out
+    return (self != self).where(self.detach(), out).flat_in(self) if dtypes.is_float(self.dtype) else out
 
   def square(self) -> Self:
     """`self * self`."""
@@ -147,6 +142,11 @@ class ElementwiseMixin(MovementMixin):
   def reciprocal(self) -> Self:
     """`1 / self`."""
     return self.div(1, reverse=True)
+
+  def flat_in(self, *others: Self) -> Self:
+    """Itself, which depends on other floats, with derivatives 0, though its graph does not show it."""
+    floats = [o for o in others if dtypes.is_float(o.dtype) and not is_const(o.uop)]
+    return self.derive(flat_in(self.uop, *[o.uop for o in floats]), *floats) if floats else self
 
   def detach(self) -> Self:
     """The same values, through which no gradient flows."""
@@ -370,10 +370,9 @@ class ElementwiseMixin(MovementMixin):
     """The magnitude of `self` with the sign of `other`; -0.0 counts as negative."""
     a, b = self.pair(other)
     a, b = a.as_float(), b.as_float()
-    b = b.detach()
     negative = (b < 0) | (b.eq(0) & (b.const_like(1).alu(Ops.FDIV, b) < 0))
-    size = a.abs()
-    return negative.where(size.mul(-1), size)
+    size = a.isnan().where(a, a.abs())
+    return negative.where(size.mul(-1), size).flat_in(b)
 
   # The operators stand here as far as the methods above use them; operators.py has the others.
   def __add__(self, x: Operand) -> Self:

@@ -42,7 +42,7 @@ def divide(x1: Operand, x2: Operand, /) -> Array:
 
 
 def floor_divide(x1: Operand, x2: Operand, /) -> Array:
-  """`floor(x1 / x2)`; of integers exact, and 0 where `x2` is."""
+  """Python's `x1 // x2`; of integers 0 where `x2` is."""
   a, b = pair(x1, x2)
   return a.floordiv(b)
 
