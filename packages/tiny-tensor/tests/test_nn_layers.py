@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_tensor import Context, Tensor, dtypes, nn
+from tiny_tensor import Context, Tensor, Variable, dtypes, nn
 
 Array = Any
 
@@ -167,6 +167,24 @@ def test_groupnorm() -> None:
   close(layer(Tensor(x)), expected, 1e-4)
 
 
+def test_groups_of_any_number_of_channels() -> None:
+  layer, x = nn.GroupNorm(3, 4, affine=False), data(2, 6, 5)
+  close(layer(Tensor(x)), normalised(x.reshape(2, 3, 10), (2,), 1e-5).reshape(2, 6, 5), 1e-4)
+  assert nn.InstanceNorm(4).num_features == 4 and nn.GroupNorm(2, 4)(Tensor.ones(0, 4, 3)).shape == (0, 4, 3)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_groups_along_a_symbolic_axis(axis: int) -> None:
+  x = data(3, 4, 3)
+  expected = normalised(x[:2].reshape(2, 2, 6), (2,), 1e-5).reshape(2, 4, 3)
+  if axis == 2:
+    expected = normalised(x[:, :, :2].reshape(3, 2, 4), (2,), 1e-5).reshape(3, 4, 2)
+  size = Variable("size", 1, 3).bind(2)
+  part = Tensor(x)[:size] if axis == 0 else Tensor(x)[:, :, :size]
+  out = nn.GroupNorm(2, 4)(part)
+  close(out[:2] if axis == 0 else out[:, :, :2], expected, 1e-4)
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16])
 def test_rmsnorm_does_not_overflow_a_half(dtype: Any) -> None:
   x = (data(2, 8) + 1) * 300
@@ -238,6 +256,8 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
   (lambda: nn.Conv2d(3, 4, 3, padding="same", stride=2), ValueError, "stride"),
   (lambda: nn.BatchNorm(3)(Tensor.ones(2, 4)), ValueError, r"3 channels.*\(2, 4\)"),
   (lambda: nn.GroupNorm(3, 4), ValueError, "num_groups=3"),
+  (lambda: nn.GroupNorm(2, 4)(Tensor.ones(1, 6, 2)), ValueError, "expects 4 channels"),
+  (lambda: nn.GroupNorm(4, 4, affine=False)(Tensor.ones(1, 6, 2)), ValueError, "makes 4 groups of the channels"),
   (lambda: nn.LayerNorm(5)(Tensor.ones(2, 4)), ValueError, r"5.*\(2, 4\)"),
   (lambda: nn.RMSNorm(5)(Tensor.ones(2, 4)), ValueError, r"5.*\(2, 4\)"),
   (lambda: nn.Embedding(5, 2)(Tensor([1.5])), TypeError, "float32"),

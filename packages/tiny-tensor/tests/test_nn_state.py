@@ -304,3 +304,15 @@ def test_loading_a_part_and_consuming() -> None:
   loaded = load_state_dict(layer, state, strict=False, verbose=False, consume=True)
   assert loaded == [layer.weight] and not state
   assert layer.weight.tolist() == [[1.0, 2.0]]
+
+
+def test_counters_of_batches_may_be_left_over() -> None:
+  model = [nn.Linear(2, 1), nn.BatchNorm(1, track_running_stats=False)]
+  state = {name: t + 1 for name, t in get_state_dict(model).items()}
+  extra = {"1.num_batches_tracked": Tensor(3), "num_batches_tracked": Tensor([3])}
+  assert len(load_state_dict(model, state | extra, verbose=False)) == 4
+  assert model[1].weight is not None and model[1].weight.tolist() == [2]
+  with pytest.raises(KeyError, match="missing bias, num_batches_tracked"):
+    load_state_dict(nn.BatchNorm(1), {"weight": Tensor([1.0])}, verbose=False)
+  with pytest.raises(KeyError, match="not in the model batches_tracked"):
+    load_state_dict(model, state | {"batches_tracked": Tensor(3)}, verbose=False)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tiny_tensor.naming import known_as
 from tiny_tensor.tensor import Tensor
-from tiny_uop import dtypes
+from tiny_uop import dtypes, prod
 
 
 class BatchNorm:
@@ -61,19 +61,25 @@ BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 
 
 class GroupNorm:
-  """Normalises groups of channels of each sample over all their positions (Wu & He, 2018). x `(batch, channels, …)`."""
+  """Normalises groups of channels of each sample over all their positions (Wu & He, 2018). x `(batch, channels, …)`.
+
+  Without `affine` there may be any number of channels that `num_groups` divides.
+  """
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
-    if num_groups < 1 or num_channels % num_groups:
+    if num_groups < 1 or (affine and num_channels % num_groups):
       raise ValueError(f"num_groups={num_groups} must divide num_channels={num_channels}")
     self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
     self.weight: Tensor | None = Tensor.ones(num_channels).contiguous() if affine else None
     self.bias: Tensor | None = Tensor.zeros(num_channels).contiguous() if affine else None
 
   def __call__(self, x: Tensor) -> Tensor:
-    if x.ndim < 2 or x.shape[1] != self.num_channels:
-      raise ValueError(f"{type(self).__name__} expects {self.num_channels} channels on axis 1, got shape {x.shape}")
-    grouped = x.reshape(x.shape[0], self.num_groups, x.numel() // (x.shape[0] * self.num_groups) if x.numel() else 0)
+    name = type(self).__name__
+    if x.ndim < 2 or (self.weight is not None and x.shape[1] != self.num_channels):
+      raise ValueError(f"{name} expects {self.num_channels} channels on axis 1, got shape {x.shape}")
+    if x.shape[1] % self.num_groups:
+      raise ValueError(f"{name} makes {self.num_groups} groups of the channels on axis 1, got shape {x.shape}")
+    grouped = x.reshape(x.shape[0], self.num_groups, x.shape[1] // self.num_groups * prod(x.shape[2:]))
     x = grouped.layernorm(eps=self.eps).reshape(x.shape)
     if self.weight is None or self.bias is None:
       return x
@@ -86,6 +92,7 @@ class InstanceNorm(GroupNorm):
 
   def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
     super().__init__(num_features, num_features, eps, affine)
+    self.num_features = num_features
 
 
 class LayerNorm:

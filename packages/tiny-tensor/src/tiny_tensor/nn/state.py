@@ -94,13 +94,15 @@ def load_state_dict(
   """Assigns the tensors of `state_dict` to those of the same name in `model`, and gives the latter back.
 
   Everything is checked before anything is assigned, so an error leaves the model as it was. Raises KeyError where a
-  name is missing on either side (with `strict`), ValueError for another shape, TypeError for another dtype (floating
+  name is missing on either side (with `strict`; an extra `num_batches_tracked` is left out), ValueError for another shape, TypeError for another dtype (floating
   point types are converted to the model's). `consume` empties `state_dict` on the way; `verbose` prints one line about
   what was loaded; `realize` copies the values now.
   """
   targets = get_state_dict(model)
   if strict:
-    missing, extra = sorted(targets.keys() - state_dict.keys()), sorted(state_dict.keys() - targets.keys())
+    # PyTorch keeps a counter with every batch normalisation, which nothing needs for what it computes
+    given = {name for name in state_dict if name in targets or name.rpartition(".")[2] != "num_batches_tracked"}
+    missing, extra = sorted(targets.keys() - given), sorted(given - targets.keys())
     if missing or extra:
       raise KeyError(
         f"state dict does not match the model: missing {_some(missing)}; not in the model {_some(extra)}; "
