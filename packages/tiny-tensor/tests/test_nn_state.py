@@ -307,11 +307,12 @@ def test_loading_a_part_and_consuming() -> None:
 
 
 def test_counters_of_batches_may_be_left_over() -> None:
-  model = [nn.Linear(2, 1), nn.BatchNorm(1, track_running_stats=False)]
+  norm = nn.BatchNorm(1, track_running_stats=False)
+  model = [nn.Linear(2, 1), norm]
   state = {name: t + 1 for name, t in get_state_dict(model).items()}
   extra = {"1.num_batches_tracked": Tensor(3), "num_batches_tracked": Tensor([3])}
   assert len(load_state_dict(model, state | extra, verbose=False)) == 4
-  assert model[1].weight is not None and model[1].weight.tolist() == [2]
+  assert norm.weight is not None and norm.weight.tolist() == [2]
   with pytest.raises(KeyError, match="missing bias, num_batches_tracked"):
     load_state_dict(nn.BatchNorm(1), {"weight": Tensor([1.0])}, verbose=False)
   with pytest.raises(KeyError, match="not in the model batches_tracked"):

@@ -51,7 +51,7 @@ def test_a_value_and_what_is_contiguous_of_it_in_another_shape_are_computed_once
   x = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize()
   row = (x * 2).sum(0)
   kept = row.reshape(2, 1).contiguous()
-  linear = row.schedule(kept)
+  linear = row.schedule_linear(kept)
   assert len(linear.src) == 1
   run(linear)
   assert row.uop.base is kept.uop.base and row.tolist() == [8, 12] and kept.tolist() == [[8], [12]]

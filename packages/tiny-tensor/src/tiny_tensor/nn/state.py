@@ -94,9 +94,9 @@ def load_state_dict(
   """Assigns the tensors of `state_dict` to those of the same name in `model`, and gives the latter back.
 
   Everything is checked before anything is assigned, so an error leaves the model as it was. Raises KeyError where a
-  name is missing on either side (with `strict`; an extra `num_batches_tracked` is left out), ValueError for another shape, TypeError for another dtype (floating
-  point types are converted to the model's). `consume` empties `state_dict` on the way; `verbose` prints one line about
-  what was loaded; `realize` copies the values now.
+  name is missing on either side (with `strict`; an extra `num_batches_tracked` is left out), ValueError for another
+  shape, TypeError for another dtype (floating point types are converted to the model's). `consume`
+  empties `state_dict` on the way; `verbose` prints one line about what was loaded; `realize` copies the values now.
   """
   targets = get_state_dict(model)
   if strict:
