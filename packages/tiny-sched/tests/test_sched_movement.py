@@ -79,3 +79,9 @@ def test_a_symbolic_axis_does_not_mix_those_around_it() -> None:
   position = tuple(UOp.variable(f"p{axis}", 0, 100) for axis in range(5))
   index, _ = source_index(node, position)
   assert index[1] is position[2] and [i.variables for i in index] == [position[:2], (position[2],), position[3:]]
+
+
+def test_a_flip_of_no_elements_stays_in_memory() -> None:
+  """A position that no loop changes may be read before a loop without iterations."""
+  index, _ = source_index(value_of_shape((ROWS,)).flip((0,)), (UOp.const(dtypes.index, 0),))
+  assert [number(index[0], {ROWS: rows}) for rows in range(LARGEST + 1)] == [0, 0, 1, 2]

@@ -126,7 +126,7 @@ class CapturedGraph:
     self._written_inputs = [n for n, uop in enumerate(self.inputs) if uop in written]
     self._kept_written = written - set(self.inputs) - set(fresh)
     binds = [uop for call in calls for uop in call.src if uop.op is Ops.BIND]
-    self._values = {bind.src[0].arg[0]: int(bind) for bind in binds}
+    self._values = {bind.src[0].arg[0]: bind.unbind()[1] for bind in binds}
     self._variables = {bind.src[0].arg[0]: bind.src[0] for bind in binds}
     self._given: Sequence[UOp] = self.inputs
     self._lock = threading.Lock()

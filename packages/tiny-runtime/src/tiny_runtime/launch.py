@@ -254,7 +254,7 @@ def prepare(call: UOp) -> Launch:
   if call.op is not Ops.CALL:
     raise TypeError(f"a schedule is made of CALLs, got {call!r}")
   body, *arguments = call.src
-  values = {uop.src[0].arg[0]: int(uop) for uop in arguments if uop.op is Ops.BIND}
+  values = {uop.src[0].arg[0]: uop.unbind()[1] for uop in arguments if uop.op is Ops.BIND}
   buffers = [buffer_of(uop) for uop in arguments if uop.op is not Ops.BIND]
   if body.op is Ops.COPY:
     if len(buffers) != 2:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tiny_sched.index import ZERO, Gate, Index, as_uop, both, flatten, is_empty, known, plus, unflatten
 from tiny_sched.simple import remembered, simplify
-from tiny_uop import Ops, Shape, UOp, dtypes, prod
+from tiny_uop import Ops, Shape, UOp, dtypes, prod, sint
 from tiny_uop.shape import same_size
 
 _NEVER = UOp.const(dtypes.bool, False)
@@ -87,8 +87,15 @@ def _shrink(node: UOp, index: Index) -> tuple[Index, Gate]:
 
 def _flip(node: UOp, index: Index) -> tuple[Index, Gate]:
   shape = node.shape
-  flipped = [simplify(as_uop(shape[a]) - 1 - p) if a in node.arg else p for a, p in enumerate(index)]
-  return tuple(flipped), None
+  return tuple([_from_the_end(p, shape[a]) if a in node.arg else p for a, p in enumerate(index)]), None
+
+
+def _from_the_end(position: UOp, size: sint) -> UOp:
+  """A position counted from the other end. Where there may be no elements it is still one in memory: what does not
+  depend on a loop is read before it, also before one without iterations.
+  """
+  place = simplify(as_uop(size) - 1 - position)
+  return place if isinstance(size, int) or size.vmin > 0 else simplify(place.maximum(0))
 
 
 def _pad(node: UOp, index: Index) -> tuple[Index, Gate]:

@@ -20,7 +20,7 @@ from tiny_sched.movement import source_index
 from tiny_sched.scatter import is_plain, scatter_of
 from tiny_sched.simple import simplify
 from tiny_sched.steps import Need, Step, step
-from tiny_sched.units import Place, Unit
+from tiny_sched.units import Place, Unit, loop_over
 from tiny_sched.views import View
 from tiny_uop import GroupOp, Ops, UOp, kernel_params, written_params
 
@@ -112,7 +112,7 @@ class Rangeify:
 
   def start_kernel(self, root: UOp, device: str, store: UOp | None, place: Place) -> None:
     shape = store.src[0].shape if store is not None else root.shape
-    loops = tuple([UOp.range(s, i) if known(s) != 1 else ZERO for i, s in enumerate(shape)])
+    loops = tuple([loop_over(s, i) if known(s) != 1 else ZERO for i, s in enumerate(shape)])
     real = tuple([r for r in loops if r is not ZERO])
     unit = Unit(len(self.units), root, device, store, [place], loops, next_range=len(loops))
     self.units.append(unit)

@@ -8,6 +8,7 @@ from tiny_sched.history import Version
 from tiny_sched.index import largest_size
 from tiny_uop import AxisType, DType, PtrDType, UOp, sint
 from tiny_uop.records import dataclass
+from tiny_uop.shape import simple_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Place:
   def nbytes(self) -> int:
     """Size in bytes."""
     return self.size * self.dtype.itemsize
+
+
+def loop_over(size: sint, number: int, kind: AxisType = AxisType.LOOP) -> UOp:
+  """A loop over an axis: with its size as simplification leaves it, which would make another loop of it otherwise."""
+  return UOp.range(simple_size(size), number, kind)
 
 
 @dataclass(eq=False)
@@ -76,7 +82,7 @@ class Unit:
   def new_range(self, size: sint) -> UOp:
     """A fresh REDUCE loop."""
     self.next_range += 1
-    return UOp.range(size, self.next_range - 1, AxisType.REDUCE)
+    return loop_over(size, self.next_range - 1, AxisType.REDUCE)
 
   def pointer(self, place: Place) -> UOp:
     """The PARAM for a place that is read."""

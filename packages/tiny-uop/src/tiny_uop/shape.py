@@ -28,16 +28,14 @@ def all_known(sizes: Iterable[object]) -> bool:
 
 
 def split_geometry(values: Sequence[sint]) -> tuple[tuple[int | None, ...], tuple[UOp, ...]]:
-  """A geometry as (arg, extra sources): ints stay in the arg; symbolic entries leave None there."""
+  """A geometry as (arg, extra sources): ints stay in the arg; symbolic entries, simplified, leave None there."""
   if all_known(values):
     return tuple(values), ()  # type: ignore[arg-type]  # which are ints
   arg: list[int | None] = []
   extra: list[UOp] = []
-  for value in values:
+  for value in map(simple_size, values):
     if isinstance(value, int):
       arg.append(int(value))
-    elif value.op is Ops.CONST:
-      arg.append(int(value.arg))
     else:
       arg.append(None)
       extra.append(value)
@@ -72,12 +70,7 @@ def same_size(a: sint, b: sint) -> bool:
   """Whether two sizes are known to be equal."""
   if a is b or (isinstance(a, int) and isinstance(b, int)):
     return a is b or a == b
-  from tiny_uop.symbolic import simplify
-  from tiny_uop.uop import UOp
-
-  left = a if isinstance(a, UOp) else UOp.const(dtypes.index, a)
-  difference = simplify(left - b)
-  return difference.op is Ops.CONST and difference.arg == 0
+  return simple_size(a - b) == 0
 
 
 def same_shape(a: Shape, b: Shape) -> bool:
@@ -85,19 +78,20 @@ def same_shape(a: Shape, b: Shape) -> bool:
   return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _difference(stop: sint, start: sint) -> sint:
-  if isinstance(start, int) and start == 0:
-    return stop
-  return _simple(stop - start)
-
-
-def _simple(value: sint) -> sint:
+def simple_size(value: sint) -> sint:
+  """A size as it is put into a shape: a number if it can have one value only, else simplified."""
   if isinstance(value, int):
     return value
   from tiny_uop.symbolic import simplify
 
   small = simplify(value)
-  return int(small.arg) if small.op is Ops.CONST else small
+  return int(small.vmin) if small.vmin == small.vmax else small
+
+
+def _difference(stop: sint, start: sint) -> sint:
+  if isinstance(start, int) and start == 0:
+    return stop
+  return simple_size(stop - start)
 
 
 def _elementwise(u: UOp) -> Shape | None:
@@ -123,7 +117,7 @@ def _bitcast(u: UOp) -> Shape | None:
   last = shape[-1] * old
   if isinstance(last, int) and last % new:
     raise ValueError(f"BITCAST to {u.dtype}: the last axis has {last} bytes, not a multiple of {new}")
-  return (*shape[:-1], _simple(last // new))
+  return (*shape[:-1], simple_size(last // new))
 
 
 def _reduce(u: UOp) -> Shape | None:
@@ -139,12 +133,12 @@ def _multi(u: UOp) -> Shape | None:
   total: sint = 0
   for s in u.src:
     total = s.shape[u.arg] + total
-  return (*shape[: u.arg], _simple(total), *shape[u.arg + 1 :])
+  return (*shape[: u.arg], simple_size(total), *shape[u.arg + 1 :])
 
 
 def _pad(u: UOp) -> Shape:
   return tuple(
-    [_simple(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)]
+    [simple_size(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)]
   )
 
 

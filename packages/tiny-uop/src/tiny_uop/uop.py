@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,8 @@ from tiny_uop.truncate import truncate
 _NO_RANGES: frozenset[Any] = frozenset()
 Devices: TypeAlias = "str | tuple[str, ...]"
 """Where a value is: the name of a device, or the names of several."""
+bound_values_read: list[Callable[[str], None]] = []
+"""Called with the name of a variable whose bound value Python takes for a number: who records graphs refuses that."""
 _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 _next_buffer_id = 1
 # BUFFERs with ids from here on have no memory: stages use them for what they have yet to place
@@ -256,7 +258,10 @@ class UOp(Arithmetic, Movement, Memory):
     if self.op is Ops.CONST:
       return int(self.arg)
     if self.op is Ops.BIND:
-      return self.unbind()[1]
+      variable, value = self.unbind()
+      for told in bound_values_read:
+        told(str(variable.arg[0]))
+      return value
     raise TypeError(f"{self!r} is symbolic: bind its variables, or use its vmin and vmax")
 
   def __index__(self) -> int:

@@ -98,10 +98,12 @@ def linear(u: UOp, limit: int = MAX_TERMS) -> Linear:
 @kept
 def order(u: UOp) -> tuple[Any, ...]:
   """Sort key of terms: by innermost loop first, so that in a left-nested sum what is invariant in the inner loops comes
-  first."""
+  first. What variables are bound to does not count: the same expression is the same for all values.
+  """
   loops = tuple(sorted((r.arg[0] for r in u.ranges), reverse=True))
-  name = u.arg[0] if u.op is Ops.VARIABLE else ""
-  return (loops, name, u.key)
+  free = u.substitute({b: b.src[0] for b in u.walk() if b.op is Ops.BIND})
+  name = free.arg[0] if free.op is Ops.VARIABLE else ""
+  return (loops, name, free.key)
 
 
 def scaled(term: UOp, coefficient: int) -> UOp:
