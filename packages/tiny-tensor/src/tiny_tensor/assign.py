@@ -26,7 +26,7 @@ from tiny_tensor.realize import (
   stored,
 )
 from tiny_tensor.shapes import broadcast_shape
-from tiny_uop import Ops, UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes, same_shape
 
 SHARING = HOLDERS | ALIASES | {Ops.MULTI}
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
@@ -118,7 +118,7 @@ class AssignMixin(NormMixin):
       raise TypeError(f"cannot write dtype {value.dtype.name} to a tensor of dtype {self.dtype.name}: cast first")
     if not is_const(self.uop):
       value = together([self, value])[1]
-    if broadcast_shape(value.shape, shape) != shape:
+    if not same_shape(broadcast_shape(value.shape, shape), shape):
       raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
     return value.broadcast_to(shape)
 
@@ -176,8 +176,8 @@ class AssignMixin(NormMixin):
     self.in_buffer()
     view = self.view_of(entries)
     new = view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop
-    written = write_through(self, view.uop, new)
-    assert written, "it has a buffer, of which this is a view"
+    if not write_through(self, view.uop, new):
+      raise IndexError(f"cannot write to every so many elements of an axis of symbolic size: {key}")
 
   def with_masked(self, key: Any, x: Any) -> Self | None:
     """`self` with `x` where a mask holds; None if the key is more than a mask, or `x` has a value for each place."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Self, TypeAlias, TypeVar, Union, cast
 
 from tiny_tensor.shapes import Shape, broadcast_shape
-from tiny_uop import Devices, DType, Ops, UOp, dtypes, prod, sint
+from tiny_uop import Devices, DType, Ops, UOp, dtypes, prod, same_shape, sint
 
 Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
@@ -196,7 +196,7 @@ class TensorBase:
     """The same values repeated along the axes of size 1. Raises ValueError naming both shapes."""
     if self.shape == shape:
       return self
-    if len(self.shape) > len(shape) or broadcast_shape(self.shape, shape) != shape:
+    if len(self.shape) > len(shape) or not same_shape(broadcast_shape(self.shape, shape), shape):
       raise ValueError(f"cannot broadcast shape {self.shape} to {shape}")
     return self.derive(spread(self.uop, shape))
 

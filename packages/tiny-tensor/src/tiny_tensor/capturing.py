@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tiny_uop import UOp
+from tiny_uop.uop import bound_values_read
 
 
 class JitError(RuntimeError):
@@ -106,6 +107,16 @@ def check_readable(what: str) -> None:
   )
   active.refused = active.refused or error
   raise error
+
+
+def _check_bound(name: str) -> None:
+  """Raises JitError while a capture runs: what Python does with the value of a variable would be done with that value
+  in every replay."""
+  if Busy.count and current() is not None:
+    check_readable(f"taking the number that the variable {name!r} is bound to")
+
+
+bound_values_read.append(_check_bound)
 
 
 def caller() -> str:

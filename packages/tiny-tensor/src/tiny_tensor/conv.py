@@ -92,7 +92,7 @@ class ConvMixin(OperatorMixin):
     axes = weight.ndim - 2
     if axes < 1 or self.ndim != axes + 2:
       raise ValueError(f"conv2d takes (n, c, size…) and (out, c/groups, kernel…), got {self.shape} and {weight.shape}")
-    n, channels, out, per_group = (int(s) for s in (*self.shape[:2], *weight.shape[:2]))
+    n, (channels, out, per_group) = self.shape[0], (int(s) for s in (self.shape[1], *weight.shape[:2]))
     if channels != groups * per_group or out % groups:
       raise ValueError(
         f"conv2d with groups={groups}: input {self.shape} has {channels} channels and weight {weight.shape} takes "
@@ -143,7 +143,7 @@ class ConvMixin(OperatorMixin):
     x = self
     for axis, step in enumerate(steps, start=2):
       if step > 1:  # step-1 zeros between the elements
-        n = int(x.shape[axis])
+        n = x.shape[axis]
         x = x.unsqueeze(axis + 1).pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(x.ndim + 1)])
         x = x.flatten(axis, axis + 1).select_axis(axis, 0, (n - 1) * step + 1)
     pads = [

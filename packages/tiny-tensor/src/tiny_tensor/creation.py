@@ -15,8 +15,9 @@ from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike, canonical
 from tiny_tensor.polynomials import PolynomialMixin
 from tiny_tensor.realize import buffer_for
-from tiny_tensor.shapes import shape_of
+from tiny_tensor.shapes import greatest, shape_of, upper
 from tiny_uop import DType, UOp, dtypes, sint
+from tiny_uop.shape import simple_size
 
 
 def named(**kwargs: Any) -> dict[str, Any]:
@@ -50,12 +51,16 @@ class CreationMixin(PolynomialMixin):
   def full(
     cls,
     shape: Sequence[sint] | sint,
-    fill_value: Scalar,
+    fill_value: Scalar | UOp,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
-    """All elements `fill_value`; the dtype is that of the value unless given."""
+    """All elements `fill_value`; the dtype is that of the value unless given. Sizes and the value may be symbolic."""
+    if isinstance(fill_value, UOp):
+      kind = dtypes.default_int if dtype is None else to_dtype(dtype)
+      zeros = cls.full(shape, 0, kind, device)
+      return cls.make((zeros + fill_value).as_dtype(kind).uop, requires_grad)
     fill_value = plain(fill_value)
     kind = dtypes.from_py(fill_value) if dtype is None else to_dtype(dtype)
     size = shape_of((shape,)) if isinstance(shape, (tuple, list)) else shape_of((shape,))
@@ -80,14 +85,19 @@ class CreationMixin(PolynomialMixin):
   @known_as(end="stop")
   def arange(
     cls,
-    start: Scalar,
-    stop: Scalar | None = None,
+    start: Scalar | UOp,
+    stop: Scalar | UOp | None = None,
     step: Scalar = 1,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
-    """`start`, `start + step`, … before `stop`; `arange(n)` is 0 to n-1. An integer dtype if all three are integers."""
+    """`start`, `start + step`, … before `stop`; `arange(n)` is 0 to n-1. An integer dtype if all three are integers.
+    `start` and `stop` may be symbolic integers, next to integers.
+    """
+    if isinstance(start, UOp) or isinstance(stop, UOp):
+      first, last = (0, start) if stop is None else (start, stop)
+      return cls.make(cls.symbolic_range(first, last, step, dtype, device).uop, requires_grad)
     start, stop, step = plain(start), stop if stop is None else plain(stop), plain(step)
     if stop is None:
       start, stop = 0, start
@@ -100,10 +110,22 @@ class CreationMixin(PolynomialMixin):
     return cls.make((cls.counting(count, kind, device) * step + start).as_dtype(kind).uop, requires_grad)
 
   @classmethod
-  def counting(cls, count: int, dtype: DType, device: DeviceLike) -> Self:
+  def symbolic_range(cls, start: Any, stop: Any, step: Any, dtype: DTypeLike | None, device: DeviceLike) -> Self:
+    """`arange` between integers of which one is an expression."""
+    if isinstance(step, UOp) or not all(hasattr(end, "__index__") for end in (start, stop, step)) or step == 0:
+      raise TypeError(
+        f"arange with a symbolic end counts between integers, in steps that are a number: got {(start, stop, step)}"
+      )
+    kind = dtypes.default_int if dtype is None else to_dtype(dtype)
+    count = greatest(0, (stop - start + step - 1) // step if step > 0 else (start - stop - step - 1) // -step)
+    values: Self = cls.counting(simple_size(count), kind, device) * step + start
+    return values.as_dtype(kind)
+
+  @classmethod
+  def counting(cls, count: sint, dtype: DType, device: DeviceLike) -> Self:
     """0 to count-1, in a dtype in which arithmetic with steps of `dtype` is exact enough."""
     seed = cls.full((), 0, dtypes.int32, device)
-    wide = dtypes.int64 if dtype in (dtypes.int64, dtypes.uint64) or count >= 1 << 31 else dtypes.int32
+    wide = dtypes.int64 if dtype in (dtypes.int64, dtypes.uint64) or upper(count) >= 1 << 31 else dtypes.int32
     exact = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
     index = seed.count_up(count, wide)
     return index.as_dtype(exact) if dtypes.is_float(dtype) else index
@@ -172,19 +194,19 @@ class CreationMixin(PolynomialMixin):
   @classmethod
   def eye(
     cls,
-    n: int,
-    m: int | None = None,
+    n: sint,
+    m: sint | None = None,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
     requires_grad: bool | None = None,
   ) -> Self:
     """`(n, m)` with ones on the diagonal."""
-    n, columns = operator.index(n), operator.index(n if m is None else m)
-    if n < 0 or columns < 0:
-      raise cls.invalid_size("the sizes of eye", (n, columns))
+    rows, columns = (s if isinstance(s, UOp) else operator.index(s) for s in (n, n if m is None else m))
+    if any(isinstance(s, int) and s < 0 for s in (rows, columns)):
+      raise cls.invalid_size("the sizes of eye", (rows, columns))
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     seed = cls.full((), 0, dtypes.int32, device)
-    hot = seed.count_up(n).unsqueeze(-1) == seed.count_up(columns)
+    hot = seed.count_up(rows).unsqueeze(-1) == seed.count_up(columns)
     return cls.make(hot.as_dtype(kind).uop, requires_grad)
 
   @classmethod

@@ -10,7 +10,7 @@ from tiny_tensor.capturing import record_backward
 from tiny_tensor.gradient import gradients
 from tiny_tensor.random import RandomMixin
 from tiny_tensor.realize import buffer_under, is_realized, storage
-from tiny_uop import dtypes
+from tiny_uop import dtypes, same_shape
 
 
 class GradientMixin(RandomMixin):
@@ -28,7 +28,7 @@ class GradientMixin(RandomMixin):
           f"a tensor of shape {self.shape} needs a `gradient` argument: only one element has an implicit one"
         )
       return self.wrap(const_uop(1.0, self.dtype, self.shape, self.device), False)
-    if gradient.shape != self.shape:
+    if not same_shape(gradient.shape, self.shape):
       raise RuntimeError(f"gradient has shape {gradient.shape}, expected {self.shape}")
     return gradient.as_dtype(self.dtype)
 

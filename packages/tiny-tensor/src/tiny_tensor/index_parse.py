@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tiny_tensor.base import TensorBase, python_number
-from tiny_tensor.shapes import Shape
+from tiny_tensor.shapes import Shape, at_most, greatest, least, lower, upper
 from tiny_uop import UOp, dtypes, sint
 from tiny_uop.records import dataclass
+from tiny_uop.shape import simple_size
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Pick:
 @dataclass(frozen=True)
 class Span:
   """A slice: `count` elements from `start`, `step` apart (negative: backwards). With symbolic bounds `stop` is the
-  end.
+  end, and `count` how many elements are before it; with a negative step they are looked at from the end.
   """
 
   start: sint
@@ -82,14 +83,10 @@ def expand_ellipsis(entries: tuple[Any, ...], ndim: int, shape: Shape) -> tuple[
 
 
 def span_of(entry: slice, size: sint, axis: int) -> Span:
-  """A slice against an axis. Symbolic bounds must be in range for all values of their variables and have step 1."""
+  """A slice against an axis. Symbolic bounds must be in range for all values of their variables; numbers are cut off at
+  the ends of the axis, as in Python."""
   if any(isinstance(v, UOp) for v in (entry.start, entry.stop, size)):
-    start = 0 if entry.start is None else entry.start
-    stop = size if entry.stop is None else entry.stop
-    if entry.step not in (None, 1):
-      raise IndexError(f"a slice with symbolic bounds must have step 1, got {entry}")
-    check_symbolic(start, stop, size, axis)
-    return Span(start, stop - start, 1, stop)
+    return symbolic_span(entry, size, axis)
   for value in (entry.start, entry.stop, entry.step):
     if value is not None and not hasattr(value, "__index__"):
       raise TypeError(f"slice bounds are integers or None, got {entry} for axis {axis}")
@@ -99,18 +96,43 @@ def span_of(entry: slice, size: sint, axis: int) -> Span:
   return Span(start, len(range(start, stop, step)), step)
 
 
-def check_symbolic(start: sint, stop: sint, size: sint, axis: int) -> None:
-  """Raises IndexError where [start, stop) can leave an axis of known size: nothing checks it when a kernel runs."""
-  low = start if isinstance(start, int) else start.vmin
-  high = stop
-  if isinstance(stop, UOp):
-    from tiny_uop import simplify  # late: hardly a program has such a slice
+def symbolic_span(entry: slice, size: sint, axis: int) -> Span:
+  """`span_of` with a bound or a size that is an expression."""
+  step = 1 if entry.step is None else entry.step.__index__()
+  if step == 0 or (step < 0 and (entry.start is not None or entry.stop is not None)):
+    raise IndexError(f"{entry} for axis {axis}: a slice with symbolic bounds must have a positive step, or only a step")
+  first = 0 if entry.start is None else end_of(entry.start, size, axis)
+  last = size if entry.stop is None else end_of(entry.stop, size, axis)
+  # what comes of a number is in range, which could not be proved of the smaller of two sizes
+  low = first if isinstance(entry.start, UOp) else 0
+  check_symbolic(low, last if isinstance(entry.stop, UOp) or isinstance(last, int) else low, size, axis)
+  if entry.start is not None and entry.stop is not None:
+    last = greatest(first, last)
+  return Span(first, simple_size(last - first), step, last)
 
-    high = simplify(stop).vmax
-  if isinstance(size, int) and (low < 0 or high > size):
-    shown = " to ".join(end.render() if isinstance(end, UOp) else str(end) for end in (start, stop))
+
+def end_of(end: Any, size: sint, axis: int) -> sint:
+  """An end of a slice: an expression, or a number, counted from the end of the axis if it is negative, and never beyond
+  its ends."""
+  if isinstance(end, UOp):
+    return end
+  if not hasattr(end, "__index__"):
+    raise TypeError(f"slice bounds are integers or None, got {end!r} for axis {axis}")
+  number = end.__index__()
+  return greatest(0, number + size) if number < 0 else least(number, size)
+
+
+def check_symbolic(start: sint, stop: sint, size: sint, axis: int) -> None:
+  """Raises IndexError where [start, stop) can leave an axis: nothing checks it when a kernel runs."""
+  # every axis has a beginning, also one whose size is not seen to be 0 at least
+  if not all(
+    at_most(0, end) and at_most(end, size) for end in (start, stop) if not (isinstance(end, int) and end == 0)
+  ):
+    shown = [end.render() if isinstance(end, UOp) else str(end) for end in (start, stop, size)]
+    what = shown[0] if start is stop else f"{shown[0]} to {shown[1]}"
+    low, high = lower(simple_size(start)), upper(simple_size(stop))
     raise IndexError(
-      f"{shown} can reach from {low} to {high}, which is out of range for axis {axis} of size {size}: "
+      f"{what} can reach from {low} to {high}, which is out of range for axis {axis} of size {shown[2]}: "
       "give the variables bounds with which it cannot"
     )
 
@@ -121,7 +143,11 @@ def pick_of(entry: Any, size: sint, axis: int, shape: Shape) -> Pick:
     check_symbolic(entry, entry + 1, size, axis)
     return Pick(entry)
   index = entry.__index__()
-  if isinstance(size, int) and not -size <= index < size:
+  if isinstance(size, UOp):
+    place = index + size if index < 0 else index
+    check_symbolic(place, place + 1, size, axis)
+    return Pick(place)
+  if not -size <= index < size:
     raise IndexError(f"index {index} is out of range for axis {axis} of size {size} in shape {shape}")
   return Pick(index + size if index < 0 else index)
 

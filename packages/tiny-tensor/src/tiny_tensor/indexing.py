@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 from tiny_tensor import tracing
 from tiny_tensor.base import Scalar, TensorBase, together
@@ -22,7 +22,7 @@ from tiny_tensor.index_parse import (
   resolve,
   single_index,
 )
-from tiny_tensor.shapes import broadcast_shape, normalize_axis, value_of
+from tiny_tensor.shapes import at_most, broadcast_shape, normalize_axis, upper
 from tiny_uop import DType, dtypes, sint
 
 SHORT = 1 << 12
@@ -83,8 +83,12 @@ class IndexMixin(ConvMixin):
     """The tensors along the first axis. Raises TypeError for a 0-d tensor."""
     if not self.ndim:
       raise TypeError("a 0-d tensor cannot be iterated over")
-    for i in range(value_of(self.shape[0])):
-      yield self[i]
+    for i in range(len(self)):
+      yield self[i] if isinstance(self.shape[0], int) else self.select_axis(0, i, i + 1).reshape(self.shape[1:])
+
+  if TYPE_CHECKING:
+
+    def __len__(self) -> int: ...  # in reading.py
 
   def kept(self, entries: list[Entry]) -> list[Entry]:
     """The entries that leave an axis in the view."""
@@ -119,7 +123,7 @@ class IndexMixin(ConvMixin):
     """A slice of one axis."""
     start, count, step = entry.start, entry.count, entry.step
     if entry.stop is not None:
-      return self.select_axis(axis, start, entry.stop)
+      return self.select_axis(axis, start, entry.stop).steps(axis, step)
     if isinstance(count, int) and count == 0:
       return self.select_axis(axis, 0, 0)
     if step == 1:
@@ -135,12 +139,21 @@ class IndexMixin(ConvMixin):
     x = x.twice(axis) if start + count * stride > size else x
     return x.select_axis(axis, start, start + count * stride).rows(axis, count, stride)
 
+  def steps(self, axis: int, step: int) -> Self:
+    """Every so many elements of an axis of symbolic size, from the end if `step` is negative."""
+    x, stride = self if step > 0 else self.flip(axis), abs(step)
+    if stride == 1:
+      return x
+    count = (x.shape[axis] + stride - 1) // stride
+    behind = [(0, count * stride - s) if i == axis else (0, 0) for i, s in enumerate(x.shape)]
+    return x.pad_zeros(behind).rows(axis, count, stride)
+
   def twice(self, axis: int) -> Self:
     """An axis followed by itself."""
     before, size, after = self.shape[:axis], self.shape[axis], self.shape[axis + 1 :]
     return self.reshape((*before, 1, size, *after)).expand((*before, 2, size, *after)).flatten(axis, axis + 1)
 
-  def rows(self, axis: int, count: int, stride: int) -> Self:
+  def rows(self, axis: int, count: sint, stride: int) -> Self:
     """Every `stride`-th of `count * stride` elements."""
     shape = self.shape
     x = self.reshape((*shape[:axis], count, stride, *shape[axis + 1 :])).select_axis(axis + 1, 0, 1)
@@ -160,8 +173,8 @@ class IndexMixin(ConvMixin):
     x = x.reshape((*x.shape[:lead], *(1,) * k, *x.shape[lead:]))
     hot: Self | None = None
     for place, (axis, index) in enumerate(gathers):
-      size = int(self.shape[axis])
-      wide = index.as_dtype(index_dtype(index.dtype, size))
+      size = self.shape[axis]
+      wide = index.as_dtype(index_dtype(index.dtype, upper(size)))
       wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
       wide = wide.broadcast_to(shape).reshape((*shape, *(1,) * len(axes)))
       here = wide == self.count_up(size, wide.dtype).reshape([size if i == place else 1 for i in range(len(axes))])
@@ -179,14 +192,14 @@ class IndexMixin(ConvMixin):
     if not self.ndim and index.ndim <= 1:
       return self.reshape((1,)).gather(0, index.reshape((index.numel(),))).reshape(index.shape)
     if index.ndim != self.ndim or any(
-      int(i) > int(s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis
+      not at_most(i, s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis
     ):
       raise ValueError(f"gather: index shape {index.shape} does not fit in {self.shape} outside axis {axis}")
     if not dtypes.is_int(index.dtype):
       raise TypeError(f"gather needs an integer index, got {index.dtype.name}")
-    size = int(self.shape[axis])
+    size = self.shape[axis]
     x = self.shrink([None if k == axis else (0, i) for k, i in enumerate(index.shape)]).transpose(axis, -1)
-    wide = index.as_dtype(index_dtype(index.dtype, size)).transpose(axis, -1)
+    wide = index.as_dtype(index_dtype(index.dtype, upper(size))).transpose(axis, -1)
     wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
     return wide.hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
 from tiny_tensor.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, normalize_axis
-from tiny_uop import Ops, dtypes, sint
+from tiny_uop import Ops, dtypes, same_shape, sint
 
 Pair = tuple[sint, sint]
 T = TypeVar("T", bound=TensorBase)
@@ -42,7 +42,7 @@ class JoinMixin(ReduceMixin):
       return pieces[0].as_dtype(dtype).cat(*pieces[1:], dim=dim)
     axis = normalize_axis(dim, self.ndim)
     if any(t.ndim != self.ndim or t.ndim == 0 for t in tensors) or any(
-      t.shape[:axis] + t.shape[axis + 1 :] != self.shape[:axis] + self.shape[axis + 1 :] for t in tensors
+      not same_shape(t.shape[:axis] + t.shape[axis + 1 :], self.shape[:axis] + self.shape[axis + 1 :]) for t in tensors
     ):
       raise ValueError(
         f"cat along {dim} needs shapes that agree elsewhere, got {', '.join(str(t.shape) for t in tensors)}"
@@ -65,7 +65,7 @@ class JoinMixin(ReduceMixin):
   def stack(self, *args: Self, dim: int = 0) -> Self:
     """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)`. ValueError for different shapes."""
     tensors = checked("stack", self, *args)
-    if any(t.shape != self.shape for t in tensors):
+    if not all(same_shape(t.shape, self.shape) for t in tensors):
       raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(t.shape) for t in tensors)}")
     first, *rest = [t.unsqueeze(dim) for t in tensors]
     return first.cat(*rest, dim=dim)
@@ -175,7 +175,7 @@ class JoinMixin(ReduceMixin):
     n = int(self.max().item()) + 1 if num_classes == -1 else num_classes
     return self.hot(n).where(1, 0)
 
-  def hot(self, n: int) -> Self:
+  def hot(self, n: sint) -> Self:
     """bool `(…, n)`: whether an element equals 0, 1, …, n-1."""
     x = self if self.dtype.bits >= 32 else self.as_dtype(dtypes.int32)
     return x.unsqueeze(-1) == self.count_up(n, x.dtype)

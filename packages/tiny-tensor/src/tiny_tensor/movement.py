@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tiny_tensor.base import TensorBase, is_whole
 from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike
-from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, shape_of
+from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, shape_of, upper
 from tiny_uop import UOp, prod, sint
 
 Bound = tuple[sint, sint] | None
@@ -135,13 +135,13 @@ class MovementMixin(TensorBase):
     return spread.reshape([r * s for r, s in zip(counts, base, strict=True)])
 
   def repeat_interleave(
-    self, repeats: int | Self | Sequence[int], dim: int | None = None, output_size: int | None = None
+    self, repeats: sint | Self | Sequence[int], dim: int | None = None, output_size: int | None = None
   ) -> Self:
     """Repeat each element `repeats` times in a row; of the flattened tensor without `dim`. A tensor of counts, one for
     each entry, is computed: the shape depends on it. `output_size` is not needed.
     """
     x, axis = (self.reshape((self.numel(),)), 0) if dim is None else (self, normalize_axis(dim, self.ndim))
-    if not isinstance(repeats, int):
+    if not isinstance(repeats, (int, UOp)):
       counts = [int(c) for c in (repeats.tolist() if isinstance(repeats, TensorBase) else repeats)]  # type: ignore[attr-defined]
       if len(counts) == 1:
         return x.repeat_interleave(counts[0], axis)
@@ -173,6 +173,14 @@ class MovementMixin(TensorBase):
   if TYPE_CHECKING:
 
     def to(self, device: DeviceLike = None) -> Self: ...  # in devices.py
+
+  def filled_up(self, *axes: int) -> Self:
+    """Zeros behind axes of symbolic size, up to the largest that they can have: for what needs numbers as sizes, and
+    gives elements of which those behind the size can be cut off again.
+    """
+    return self.pad_zeros(
+      [(0, upper(s) - s) if isinstance(s, UOp) and i in axes else (0, 0) for i, s in enumerate(self.shape)]
+    )
 
   def select_axis(self, axis: int, start: sint, stop: sint) -> Self:
     """Keep [start, stop) of one axis."""
@@ -240,8 +248,9 @@ class MovementMixin(TensorBase):
       raise ValueError(f"roll needs a shift per axis, got shifts {steps} and dims {axes}")
     out = self
     for step, axis in zip(steps, axes, strict=True):
-      size = int(self.shape[axis])
-      if size and (start := -step % size):
+      size = self.shape[axis]
+      if isinstance(size, UOp) or (size and step % size):
+        start = -step % size
         doubled = out.repeat(*[2 if i == axis else 1 for i in range(self.ndim)])
         out = doubled.select_axis(axis, start, start + size)
     return out

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from tiny_tensor.movement import MovementMixin
+from tiny_tensor.shapes import lower
 
 M = TypeVar("M", bound=MovementMixin)
 
@@ -14,22 +15,26 @@ def windows(x: M, kernel: Sequence[int], stride: Sequence[int], dilation: Sequen
   """`(…, size…)` → `(…, out…, kernel…)`: element (o, k) of an axis is `x[o*stride + k*dilation]`.
 
   Only movement ops. Where windows do not overlap the axis is cut up; otherwise it is repeated and read in rows that are
-  `dilation` longer than it is, so that row k starts k*dilation further right. Raises ValueError when a window does not
-  fit.
+  `dilation` longer than it is, so that row k starts k*dilation further right. An axis of symbolic size is cut up as if
+  it had its largest. Raises ValueError when a window does not fit.
   """
   count = len(kernel)
   lead = x.ndim - count
-  sizes = [int(s) for s in x.shape[lead:]]
+  sizes = x.shape[lead:]
   spans = [(k - 1) * d + 1 if k else 0 for k, d in zip(kernel, dilation, strict=True)]
   if any(s <= 0 for s in (*stride, *dilation)):
     raise ValueError(f"stride and dilation must be positive, got {tuple(stride)} and {tuple(dilation)}")
-  if any(span > size for span, size in zip(spans, sizes, strict=True)):
+  if any(span > lower(size) for span, size in zip(spans, sizes, strict=True)):
     raise ValueError(f"windows of size {tuple(kernel)} with dilation {tuple(dilation)} do not fit in {tuple(sizes)}")
+  x = x.filled_up(*range(lead, x.ndim))
   for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True)):
     x = _axis_windows(x, lead + 2 * axis, k, s, d)
   # now (…, out0, kernel0, out1, kernel1, …)
   first, second = range(lead, lead + 2 * count, 2), range(lead + 1, lead + 2 * count, 2)
-  return x.permute(*range(lead), *first, *second)
+  x = x.permute(*range(lead), *first, *second)
+  for axis, (size, span, s) in enumerate(zip(sizes, spans, stride, strict=True), start=lead):
+    x = x if isinstance(size, int) else x.select_axis(axis, 0, (size - span) // s + 1)
+  return x
 
 
 def _axis_windows(x: M, axis: int, kernel: int, stride: int, dilation: int) -> M:

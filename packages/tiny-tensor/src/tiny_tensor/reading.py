@@ -169,6 +169,8 @@ class ReadMixin(DeviceMixin):
   def __len__(self) -> int:
     if not self.ndim:
       raise TypeError("len() of a 0-d tensor")
+    if isinstance(self.shape[0], UOp):
+      check_readable("len() of a symbolic size")
     return value_of(self.shape[0])
 
   def __repr__(self) -> str:

@@ -81,8 +81,12 @@ def shaped(holder: UOp, shape: Shape) -> UOp:
 
 
 def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
-  """A new BUFFER for a value, and the view of it that has the value's shape. Symbolic sizes get room for the
-  largest. On several devices it is a MULTI of BUFFERs.
+  """A new BUFFER for a value, and the view of it that has the value's shape. On several devices it is a MULTI of
+  BUFFERs.
+
+  A symbolic size gets room for its largest value. The elements are the first ones of the buffer, one after the other:
+  a row is as long as what its variables are bound to, not as it could be. Nothing else has to know: whoever reads or
+  writes does it through this view (`shaped`), and since a graph binds a variable to one value, all mean the same rows.
   """
   if (s := uop.sharding) is not None:
     made = [buffer_on(d, s.part_shape(i, uop.shape), uop.dtype)[1] for i, d in enumerate(s.devices)]

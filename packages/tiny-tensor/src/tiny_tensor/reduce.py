@@ -10,8 +10,8 @@ from tiny_tensor.base import DTypeLike, const_uop, to_dtype
 from tiny_tensor.incomplete_gamma import GammaMixin
 from tiny_tensor.naming import known_as
 from tiny_tensor.pool import windows
-from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis
-from tiny_uop import DType, Ops, dtypes, prod
+from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis, upper
+from tiny_uop import DType, Ops, UOp, dtypes, prod, sint
 
 Axis = int | Sequence[int] | None
 
@@ -106,7 +106,7 @@ class ReduceMixin(GammaMixin):
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
     total = deviation.square().sum(axis, keepdim)
     less = 1 if correction is None else correction
-    return total.div(max(n - less, 0) if isinstance(n, int) else n - less).as_dtype(dtype)
+    return total.div(max(n - less, 0) if isinstance(n, int) else (x.operand(n) - less).maximum(0)).as_dtype(dtype)
 
   @known_as(dim="axis", unbiased="correction")
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> tuple[Self, Self]:
@@ -127,14 +127,16 @@ class ReduceMixin(GammaMixin):
 
   def along(self, axis: int, dtype: DType | None = None) -> Self:
     """0, 1, 2, … along `axis`, of size 1 along the others."""
-    size = int(self.shape[axis])
-    index = dtype or (dtypes.int32 if size < 1 << 31 else dtypes.int64)
+    size = self.shape[axis]
+    index = dtype or (dtypes.int32 if upper(size) < 1 << 31 else dtypes.int64)
     return self.count_up(size, index).reshape([size if i == axis else 1 for i in range(self.ndim)])
 
-  def count_up(self, n: int, dtype: DType = dtypes.int32) -> Self:
+  def count_up(self, n: sint, dtype: DType = dtypes.int32) -> Self:
     """The vector 0, 1, …, n-1: the number of ones in windows that end ever later, which the scheduler puts in closed
     form.
     """
+    if isinstance(n, UOp):
+      return self.count_up(upper(n), dtype).select_axis(0, 0, n)
     if n <= 1:
       return self.wrap(const_uop(0, dtype, (n,), self.device), False)
     ones = self.wrap(const_uop(1, dtype, (n,), self.device), False)
@@ -156,7 +158,7 @@ class ReduceMixin(GammaMixin):
     top = x == x.max(place, keepdim=True)
     if dtypes.is_float(x.dtype):
       top = top | x.isnan()
-    n = int(self.shape[place])
+    n = self.shape[place]
     backwards = x.along(place).mul(-1) + n
     return top.where(backwards, 0).max(place, keepdim).mul(-1) + n
 

@@ -12,8 +12,8 @@ from tiny_tensor.naming import known_as
 from tiny_tensor.network import side_by_side, slices
 from tiny_tensor.pool import windows
 from tiny_tensor.reduce import accumulator_dtype
-from tiny_tensor.shapes import normalize_axis
-from tiny_uop import Ops, dtypes
+from tiny_tensor.shapes import normalize_axis, upper
+from tiny_uop import Ops, UOp, dtypes, sint
 
 # Beyond this length, one vector, blocks are scanned and given what is before them. Half of it is taken where that
 # divides the length.
@@ -33,7 +33,10 @@ class ScanMixin(ArrangeMixin):
     place = normalize_axis(axis, self.ndim)
     if self.ndim == 0 or self.numel() == 0:
       return self
-    x = self.transpose(place, -1)
+    x, size = self.transpose(place, -1), self.shape[place]
+    if isinstance(size, UOp):
+      whole = x.pad_identity(upper(size) - size, op, front=False)
+      return whole.scan_last(op).select_axis(self.ndim - 1, 0, size).transpose(place, -1)
     return x.scan_last(op).transpose(place, -1)
 
   def scan_last(self, op: Ops) -> Self:
@@ -70,7 +73,7 @@ class ScanMixin(ArrangeMixin):
     x = self.pad_identity(n - 1, op, front=True)
     return windows(x, (n,), (1,), (1,)).reduce(op, -1, False)
 
-  def pad_identity(self, count: int, op: Ops, front: bool) -> Self:
+  def pad_identity(self, count: sint, op: Ops, front: bool) -> Self:
     """`count` elements that change nothing, before or after the last axis."""
     value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(self.dtype)}[op]
     return self.pad([None] * (self.ndim - 1) + [(count, 0) if front else (0, count)], value=value)
@@ -122,6 +125,8 @@ class ScanMixin(ArrangeMixin):
     if self.ndim == 0 or self.numel() == 0:
       return self.as_float()
     x = x.transpose(place, -1)
-    n = int(x.shape[-1])
-    seen = windows(x.pad_identity(n - 1, Ops.MAX, front=True), (n,), (1,), (1,))
+    size = x.shape[-1]
+    n = upper(size)
+    seen = windows(x.pad_identity(n - 1, Ops.MAX, front=True).filled_up(x.ndim - 1), (n,), (1,), (1,))
+    seen = seen if isinstance(size, int) else seen.select_axis(x.ndim - 1, 0, size)
     return seen.logsumexp(-1).transpose(place, -1).as_dtype(dtype)

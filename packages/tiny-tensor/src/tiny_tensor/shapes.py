@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from tiny_uop import Ops, UOp, evaluate, sint
-from tiny_uop.shape import all_known
+from tiny_uop import Ops, UOp, dtypes, evaluate, sint
+from tiny_uop.shape import all_known, same_size, simple_size
 
 Shape: TypeAlias = tuple[sint, ...]
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def shape_of(args: tuple[Any, ...]) -> Shape:
       if hasattr(size, "__index__") and not isinstance(size, bool):
         continue
       raise TypeError(f"a shape holds integers, got {size!r} in {shape}")
-  out: Shape = tuple(s if isinstance(s, UOp) else int(s) for s in shape)
+  out: Shape = tuple(simple_size(s if isinstance(s, UOp) else int(s)) for s in shape)
   if any(isinstance(s, int) and s < 0 for s in out):
     raise ValueError(f"a size cannot be negative: {out}")
   return out
@@ -71,7 +71,7 @@ def broadcast_shape(*shapes: Shape) -> Shape:
   out: list[sint] = []
   for sizes in zip(*align_left(*shapes), strict=True):
     wanted = [s for s in sizes if not (isinstance(s, int) and s == 1)]
-    if any(w is not wanted[0] and w != wanted[0] for w in wanted[1:]):
+    if any(not same_size(w, wanted[0]) for w in wanted[1:]):
       raise ValueError(f"shapes {', '.join(map(str, shapes))} do not broadcast: sizes {sizes} differ and none is 1")
     out.append(wanted[0] if wanted else 1)
   return tuple(out)
@@ -80,6 +80,30 @@ def broadcast_shape(*shapes: Shape) -> Shape:
 def upper(size: sint) -> int:
   """The largest value that a size can take."""
   return size if isinstance(size, int) else int(size.vmax)
+
+
+def lower(size: sint) -> int:
+  """The smallest value that a size can take."""
+  return size if isinstance(size, int) else int(size.vmin)
+
+
+def at_most(a: sint, b: sint) -> bool:
+  """Whether a size is known to be no larger than another, whatever the values of variables are."""
+  return upper(simple_size(a - b)) <= 0
+
+
+def least(a: sint, b: sint) -> sint:
+  """The smaller of two sizes; one of them where it is known which."""
+  if at_most(a, b) or at_most(b, a):
+    return a if at_most(a, b) else b
+  return (a if isinstance(a, UOp) else UOp.const(dtypes.index, a)).minimum(b)
+
+
+def greatest(a: sint, b: sint) -> sint:
+  """The larger of two sizes; one of them where it is known which."""
+  if at_most(a, b) or at_most(b, a):
+    return b if at_most(a, b) else a
+  return (a if isinstance(a, UOp) else UOp.const(dtypes.index, a)).maximum(b)
 
 
 def value_of(size: sint) -> int:

@@ -9,8 +9,8 @@ from typing import Self
 from tiny_tensor.naming import known_as
 from tiny_tensor.network import Record, least_records
 from tiny_tensor.scatter import ScatterMixin
-from tiny_tensor.shapes import normalize_axis
-from tiny_uop import dtypes, prod
+from tiny_tensor.shapes import lower, normalize_axis, upper
+from tiny_uop import UOp, dtypes, prod, sint
 
 
 class SortMixin(ScatterMixin):
@@ -25,7 +25,7 @@ class SortMixin(ScatterMixin):
     axis = normalize_axis(dim, self.ndim)
     if self.ndim == 0 or self.numel() == 0 or self.shape[axis] == 1:
       return self, self.const_like(0, dtypes.int32)
-    return self.first_in_order(axis, int(self.shape[axis]), descending)
+    return self.first_in_order(axis, self.shape[axis], descending)
 
   def msort(self) -> Self:
     """The values in order along axis 0."""
@@ -41,35 +41,40 @@ class SortMixin(ScatterMixin):
     fewer.
     """
     axis, k = normalize_axis(dim, self.ndim), operator.index(k)
-    size = int(self.shape[axis]) if self.ndim else 1
-    if not 0 <= k <= size:
+    size = self.shape[axis] if self.ndim else 1
+    if not 0 <= k <= lower(size):
       raise ValueError(f"topk: k={k} must be between 0 and {size}, the size of axis {dim} of shape {self.shape}")
     if self.ndim == 0 or self.numel() == 0 or size == 1 or k == 0:
       values, order = self.sort(axis, descending=largest)
       return (values, order) if self.ndim == 0 else (values.select_axis(axis, 0, k), order.select_axis(axis, 0, k))
     return self.first_in_order(axis, k, largest)
 
-  def first_in_order(self, axis: int, k: int, descending: bool) -> tuple[Self, Self]:
+  def first_in_order(self, axis: int, k: sint, descending: bool) -> tuple[Self, Self]:
     """The first k elements of the order along an axis of two elements or more, and their positions."""
-    x = self.transpose(axis, -1)
+    given = self.transpose(axis, -1)
+    x = given.filled_up(*range(self.ndim))
     *lead, n = (int(s) for s in x.shape)
-    records = x.detach().sort_records(descending)
-    keep = 1 << (k - 1).bit_length()
+    records = x.detach().sort_records(descending, given.shape[-1])
+    most = min(upper(k), n)
+    keep = 1 << (most - 1).bit_length()
     found = least_records(records, keep, cache(lambda size: self.count_up(size).uop))
-    last = found[-1].shrink([(0, prod(lead)), (0, k)])
+    last = found[-1].shrink([(0, prod(lead)), (0, most)])
     # of a packed record the lower half is the position
     place = last if last.dtype == dtypes.int32 else (last & 0xFFFFFFFF).cast(dtypes.int32)
-    order = self.wrap(place.reshape((*lead, k)), False).contiguous()
-    return x.gather(-1, order).transpose(axis, -1), order.transpose(axis, -1)
+    order = self.wrap(place.reshape((*lead, most)), False).contiguous()
+    cut = [*given.shape[:-1], k]
+    return x.gather(-1, order).shrink_to(cut).transpose(axis, -1), order.shrink_to(cut).transpose(axis, -1)
 
-  def sort_records(self, descending: bool) -> Record:
+  def sort_records(self, descending: bool, count: sint) -> Record:
     """Of each row an integer that says key and position, or two for types of 64 bits; rows are padded to a power of two
-    with what comes last."""
+    with what comes last, as what is behind the first `count` elements does."""
     *lead, n = (int(s) for s in self.shape)
     rows, size = prod(lead), 1 << (n - 1).bit_length()
     key = self.reshape((rows, n)).order_key()
     key = key.bitwise_not() if descending else key
     place = self.count_up(n).reshape((1, n)).expand((rows, n))
+    if isinstance(count, UOp):
+      key = (place < count).where(key, dtypes.max(dtypes.int32 if self.dtype.itemsize <= 4 else dtypes.int64))
     packed = self.dtype.itemsize <= 4
     parts = [key * (1 << 32) + place.as_dtype(dtypes.int64)] if packed else [key, place]
     if size == n:
