@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.nn.files import known_shape, map_file, tensor_at, whole_bytes, write_tensor, written_whole
+from tiny_tensor.nn.files import (
+  check_shape,
+  first_repeated,
+  known_shape,
+  map_file,
+  short,
+  tensor_at,
+  whole_bytes,
+  write_tensor,
+  written_whole,
+)
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -147,8 +157,7 @@ def _listed(index: Path) -> set[str]:
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   made = dict(pairs)
   if len(made) != len(pairs):
-    names = [name for name, _ in pairs]
-    raise ValueError(f"name {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+    raise ValueError(f"name {first_repeated(name for name, _ in pairs)!r:.200} occurs twice")
   return made
 
 
@@ -183,23 +192,25 @@ def _parse(head: bytes, size: int) -> dict[str, Any]:
 def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   """Where a tensor lies in the data: (begin, end, name). Checks its entry."""
   if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {entry!r}")
+    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {short(entry)}")
   dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
   if not isinstance(dtype, str) or dtype not in _DTYPES:
-    raise ValueError(f"tensor {name!r} has unknown dtype {dtype!r}; known are {', '.join(_DTYPES)}")
+    raise ValueError(f"tensor {name!r} has unknown dtype {short(dtype)}; known are {', '.join(_DTYPES)}")
   if not isinstance(shape, list) or not all(type(s) is int and s >= 0 for s in shape):
-    raise ValueError(f"tensor {name!r} has shape {shape!r}: expected a list of numbers, 0 or more")
+    raise ValueError(f"tensor {name!r} has shape {short(shape)}: expected a list of numbers, 0 or more")
   if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(o) is int and o >= 0 for o in offsets):
-    raise ValueError(f"tensor {name!r} has data_offsets {offsets!r}: expected [begin, end]")
+    raise ValueError(f"tensor {name!r} has data_offsets {short(offsets)}: expected [begin, end]")
   begin, end = offsets
-  expected = math.prod(shape) * _DTYPES[dtype].itemsize
+  expected = check_shape(f"tensor {name!r}", tuple(shape)) * _DTYPES[dtype].itemsize
   if end - begin != expected:
     raise ValueError(
-      f"tensor {name!r}, {dtype} of shape {tuple(shape)}, takes {expected} bytes, but its data_offsets {offsets} "
-      f"span {end - begin}"
+      f"tensor {name!r}, {dtype} of shape {tuple(shape)}, takes {expected} bytes, but its data_offsets "
+      f"{short(offsets)} span {short(end - begin)}"
     )
   if end > size:
-    raise ValueError(f"tensor {name!r} ends at byte {end} of the data, of which the file has {size}: it is truncated")
+    raise ValueError(
+      f"tensor {name!r} ends at byte {short(end)} of the data, of which the file has {size}: it is truncated"
+    )
   return begin, end, name
 
 
@@ -259,7 +270,7 @@ def _places(index: Path) -> dict[str, str]:
   for name, file in places.items():
     # a name with a folder in it would make an index read any file of the machine
     if not isinstance(file, str) or Path(file).name != file or "\\" in file:
-      raise ValueError(f"{str(index)!r} places {name!r} in {file!r}: expected the name of a file next to it")
+      raise ValueError(f"{str(index)!r} places {name!r} in {short(file)}: expected the name of a file next to it")
   return places
 
 
