@@ -129,7 +129,11 @@ def test_what_lies_in_order_is_mapped_and_read_later(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compress", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 def test_compressed_files(tmp_path: Path, compress: int) -> None:
-  assert values(torch_load(write(tmp_path / "a.pt", tensor(), compress=compress))) == [[0, 1, 2], [3, 4, 5]]
+  path = write(tmp_path / "a.pt", tensor(), compress=compress)
+  for file in (path, Tensor(path), Tensor(path.read_bytes())):
+    assert values(torch_load(file)) == [[0, 1, 2], [3, 4, 5]]
+  with pytest.raises(ValueError, match="the tensor is not a valid PyTorch file"):
+    torch_load(Tensor(b"abc"))
 
 
 TYPES = [

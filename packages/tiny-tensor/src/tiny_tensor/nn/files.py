@@ -120,8 +120,18 @@ def map_file(fn: str | Path) -> Tensor:
 
 
 def as_bytes(file: Tensor | str | Path) -> Tensor:
-  """The bytes of a file that is given by its path, mapped, or as a tensor, which is given back."""
-  return file if isinstance(file, Tensor) else map_file(file)
+  """The bytes of a file that is given by its path, mapped, or as a tensor, which is given back. Raises ValueError for a
+  tensor that is no vector of uint8."""
+  if not isinstance(file, Tensor):
+    return map_file(file)
+  if file.ndim != 1 or file.dtype is not dtypes.uint8:
+    raise ValueError(f"a file as a tensor is a vector of uint8, got {file.dtype.name} of shape {file.shape}")
+  return file
+
+
+def called(file: Tensor | str | Path) -> str:
+  """What errors call a file that is given by its path or as a tensor."""
+  return "the tensor" if isinstance(file, Tensor) else repr(str(Path(file).absolute()))
 
 
 def in_memory(t: Tensor) -> Tensor:

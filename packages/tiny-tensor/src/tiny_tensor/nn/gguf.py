@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.nn.files import as_bytes, check_shape, first_repeated, whole_bytes
+from tiny_tensor.nn.files import as_bytes, called, check_shape, first_repeated, whole_bytes
 from tiny_tensor.nn.ggml import data_size, decoded
 from tiny_tensor.tensor import Tensor
 
@@ -82,8 +82,7 @@ def gguf_load(file: str | Path | Tensor) -> tuple[dict[str, Any], dict[str, Tens
   try:
     return _load(whole)
   except ValueError as error:
-    name = "the tensor" if isinstance(file, Tensor) else repr(str(file))
-    raise ValueError(f"{name} is not a valid GGUF file: {error}") from None
+    raise ValueError(f"{called(file)} is not a valid GGUF file: {error}") from None
 
 
 def _load(whole: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:

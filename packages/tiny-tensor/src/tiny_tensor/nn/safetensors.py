@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tiny_tensor.nn.files import (
+  as_bytes,
+  called,
   check_shape,
   first_repeated,
   known_shape,
-  map_file,
   short,
   tensor_at,
   whole_bytes,
@@ -214,41 +215,40 @@ def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   return begin, end, name
 
 
-def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
-  """The file `fn` as (all its bytes, a mapped tensor of uint8; where the data begins; the header, checked).
+def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, Any]]:
+  """A file, given by its path or as a tensor of its bytes, as (all its bytes, of a path a mapped tensor of uint8; where
+  the data begins; the header, checked).
 
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
-  path = Path(fn).absolute()
-  size = path.stat().st_size
+  whole, name = as_bytes(t), called(t)
+  size = int(whole.shape[0])
   if size < 8:
-    raise ValueError(
-      f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8"
-    )
-  whole = map_file(path)
+    raise ValueError(f"{name} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8")
   # the header is read through the mapping that the tensors will use: another file may take this name at any time
   mapped = whole_bytes(whole)
   length = int.from_bytes(mapped[:8], "little")
   if length > min(size - 8, _LONGEST_HEADER):
     raise ValueError(
-      f"{str(path)!r} is not a safetensors file: its header claims {length} bytes, "
+      f"{name} is not a safetensors file: its header claims {length} bytes, "
       f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
     )
   head = bytes(mapped[8 : 8 + length])
   try:
     header = _parse(head, size - 8 - length)
   except ValueError as error:
-    raise ValueError(f"{str(path)!r} is not a valid safetensors file: {error}") from None
+    raise ValueError(f"{name} is not a valid safetensors file: {error}") from None
   return whole, 8 + length, header
 
 
-def safe_load(fn: str | Path) -> dict[str, Tensor]:
-  """The tensors of a safetensors file by name, as views of the mapped file: nothing is read until they are used.
+def safe_load(fn: Tensor | str | Path) -> dict[str, Tensor]:
+  """The tensors of a safetensors file by name, as views of the mapped file: nothing is read until they are used. The
+  file is given by its path or as a tensor of its bytes.
 
   Of a model in several files, `fn` is the index that lists them (`model.safetensors.index.json`).
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
-  if Path(fn).suffix == ".json":
+  if not isinstance(fn, Tensor) and Path(fn).suffix == ".json":
     return _load_shards(Path(fn))
   whole, start, header = safe_load_metadata(fn)
   return {name: _view(whole, start, entry) for name, entry in header.items() if name != "__metadata__"}

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tiny_tensor.naming import known_as
 from tiny_tensor.nn.archives import zip_files
 from tiny_tensor.nn.files import (
   MOST_AXES,
   TensorIO,
+  as_bytes,
+  called,
   check_shape,
   in_memory,
-  map_file,
   part_of,
   short,
   tensor_at,
@@ -150,21 +152,22 @@ def _storage_id(identity: Any) -> tuple[DType, str, int, Any]:
   raise ValueError(f"persistent id {short(identity)}: expected ('storage', class, key, place, elements)")
 
 
-def torch_load(fn: str | Path) -> Any:
-  """What `torch.save` wrote to `fn`: for a model most often the tensors by name.
+@known_as(fn="t")
+def torch_load(t: Tensor | str | Path) -> Any:
+  """What `torch.save` wrote to a file, given by its path or as a tensor of its bytes: for a model most often the
+  tensors by name.
 
   Tensors are views of the mapped file where they lie there in order and not compressed, as they do in most files; they
   share memory as they did, and gradients are not asked for whatever the file says. `torch.Size` becomes a tuple, a
   device text. The pickle in the file may make containers, numbers, text and tensors: ValueError, with the name of
   what it asks for, the file and the offset, for anything else, and for a file that is truncated or contradicts itself.
   """
-  path = Path(fn).absolute()
-  whole = map_file(path)
+  whole = as_bytes(t)
   head = bytes(whole_bytes(whole)[:4])
   try:
     return _load_zip(whole) if head == b"PK\x03\x04" else _load_legacy(whole)
   except ValueError as error:
-    raise ValueError(f"{str(path)!r} is not a valid PyTorch file: {error}") from None
+    raise ValueError(f"{called(t)} is not a valid PyTorch file: {error}") from None
 
 
 def _load_zip(whole: Tensor) -> Any:
