@@ -125,6 +125,25 @@ PICKLES: dict[str, tuple[int, Callable[[int], bytes]]] = {
       n,
     ),
   ),
+  "places of elements again and again": (
+    100,
+    lambda n: (
+      name("torch._utils", "_rebuild_tensor")
+      + put(0)
+      + b"0"
+      + b"(("
+      + text("storage")
+      + name("torch", "FloatStorage")
+      + text("0")
+      + text("cpu")
+      + b"K\x04tQ"
+      + b"K\x00(K\x02K\x01t(K\x03K\x03tt"
+      + put(1)
+      + b"0"
+      + b"h\x00h\x01R0" * n
+      + b"N"
+    ),
+  ),
   "tuples of the one before, twice": (2000, lambda n: b"N" + b"2\x86" * n),
   "a name of tuples of the one before, twice": (6, lambda n: b"N" + b"2\x86" * n + text("x") + b"\x93"),
   "a device of dicts of the one before, twice": (
@@ -237,6 +256,13 @@ def gguf(
   return head + bytes(-len(head) % 32)
 
 
+def quantised(n: int) -> bytes:
+  """Tensors of one block of Q2_K each."""
+  infos = b"".join(struct.pack("<Q", 4) + b"%04d" % i + struct.pack("<IQIQ", 1, 256, 10, 96 * i) for i in range(n))
+  head = b"GGUF" + struct.pack("<IQQ", 3, n, 0) + infos
+  return head + bytes(-len(head) % 32 + 96 * n)
+
+
 def arrays_in_arrays(n: int) -> bytes:
   empty = struct.pack("<IQ", 4, 0)
   return gguf([], struct.pack("<Q", 1) + b"k" + struct.pack("<IIQ", 9, 9, n) + empty * n, 1)
@@ -326,13 +352,23 @@ FAMILIES: dict[str, tuple[str, int, Callable[[int], bytes]]] = {
   "safetensors, nested": ("safetensors", 20000, lambda n: safetensors(b'{"a":' * n + b"0" + b"}" * n)),
   "index, a name twice": ("index", 3000, repeated),
   "gguf, a name twice": ("gguf", 3000, lambda n: gguf([(f"{i}", (1,)) for i in range(n)] + [("x", (1,))] * 2)),
+  "gguf, quantised": ("gguf", 20, quantised),
   "gguf, arrays": ("gguf", 3000, arrays_in_arrays),
   "zip, many": ("zip", 500, zipped),
+  "zip, ends": ("zip", 4000, lambda n: zipped(1)[:-2] + b"\xff\xff" + b"PK\x05\x06" * n),
   "zip, extra fields": ("zip", 4, lambda n: zipped(n, 65532)),
   "npz, many": ("npz", 300, npz),
   "npy, axes": ("npy", 700, lambda n: npy("(" + "1," * n + ")", 4)),
   "npy, brackets": ("npy", 1000, lambda n: npy("(" * n + ")" * n, 4)),
   "tar, many": ("tar", 500, lambda n: tarred([(b"0", b"f%d" % i, b"content") for i in range(n)])),
+  "tar, streams of gzip": ("tar", 2000, lambda n: gzip.compress(tarred([])) + gzip.compress(b"") * n),
+  "tar, streams of bzip2": ("tar", 2000, lambda n: bz2.compress(tarred([])) + bz2.compress(b"") * n),
+  "tar, streams of xz": ("tar", 2000, lambda n: lzma.compress(tarred([])) + lzma.compress(b"") * n),
+  "idx, streams of gzip": (
+    "idx",
+    2000,
+    lambda n: gzip.compress(bytes((0, 0, 8, 1, 0, 0, 0, 0))) + gzip.compress(b"") * n,
+  ),
   "tar, long names of long names": ("tar", 2000, lambda n: tarred([(b"L", b"x", b"name")] * n + [(b"0", b"f", b"x")])),
   "tar, fields of all files": (
     "tar",

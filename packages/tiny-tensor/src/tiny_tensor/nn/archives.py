@@ -140,13 +140,16 @@ def _directory_place(data: memoryview) -> tuple[int, int, int, int]:
   """(begin, end, entries) of the directory, and what all offsets lack: something may precede an archive."""
   size = len(data)
   tail = bytes(data[max(size - _END.size - 0xFFFF, 0) :])
-  at = size - len(tail) + tail.rfind(b"PK\x05\x06")
-  if b"PK\x05\x06" not in tail or at + _END.size > size:
+  at = len(tail)
+  while (at := tail.rfind(b"PK\x05\x06", 0, at)) >= 0:  # a comment, which may have the same letters, comes last
+    if at + _END.size <= len(tail):
+      _, disk, first, here, count, length, offset, comment = _END.unpack_from(tail, at)
+      if at + _END.size + comment == len(tail):
+        break
+  else:
     raise ValueError(f"not a valid zip archive of {size} bytes: it has no end of a directory")
-  _, disk, first, here, count, length, offset, comment = _END.unpack_from(data, at)
-  if at + _END.size + comment != size:
-    raise ValueError(f"not a valid zip archive: it ends at byte {at + _END.size + comment}, there are {size}")
-  end, before = at, at - _LOCATOR.size
+  end = size - len(tail) + at
+  before = end - _LOCATOR.size
   if before >= 0 and bytes(data[before : before + 4]) == b"PK\x06\x07":
     # the larger record lies before its locator; where it claims to be does not count what precedes the archive
     end = before - _END64.size

@@ -31,6 +31,17 @@ class Global:
     self.name, self.value = name, value
 
 
+class Costly:
+  """A function of the table of which some calls take long: `cost`, given the arguments, says how many bytes of a
+  pickle take as long."""
+
+  def __init__(self, function: Callable[..., Any], cost: Callable[[tuple[Any, ...]], int]) -> None:
+    self.function, self.cost = function, cost
+
+  def __call__(self, *arguments: Any) -> Any:
+    return self.function(*arguments)
+
+
 class Stateful:
   """An object that a function of the table makes, and that gets its contents as a state. Containers get `finished`."""
 
@@ -228,7 +239,7 @@ class PickleReader:
       raise ValueError(f"it calls a {type(getattr(function, 'value', function)).__name__}")
     if not isinstance(arguments, tuple):
       raise ValueError(f"it calls {function.name!r} with a {type(arguments).__name__}, expected a tuple")
-    self.spend(arguments)
+    self.spend(arguments, function.value.cost(arguments) if isinstance(function.value, Costly) else 0)
     kind = _MADE.get(function.name)
     if kind is None or kind is not function.value:
       return function.value(*arguments)
@@ -243,11 +254,11 @@ class PickleReader:
       raise ValueError("an OrderedDict is to be made of something else than pairs")
     return OrderedDict(zip(self.keys([key for key, _ in values]), [value for _, value in values], strict=True))
 
-  def spend(self, arguments: tuple[Any, ...]) -> None:
-    """Counts what a call may copy: its arguments, and what is in them."""
+  def spend(self, arguments: tuple[Any, ...], more: int = 0) -> None:
+    """Counts what a call may copy: its arguments, and what is in them; and what else it takes."""
     parts = [v for v in arguments if isinstance(v, _SIZED)]
     inner = [v for part in parts if isinstance(part, (list, tuple)) for v in part if isinstance(v, _SIZED)]
-    self.copied += _CALL + len(arguments) + sum(map(len, parts)) + sum(map(len, inner))
+    self.copied += more + _CALL + len(arguments) + sum(map(len, parts)) + sum(map(len, inner))
     limit = _FREE + _TIMES * (self.file.tell() - self.begin)
     if self.copied > limit:
       raise ValueError(f"it uses values again and again, {self.copied} bytes of them: expected {limit} up to here")

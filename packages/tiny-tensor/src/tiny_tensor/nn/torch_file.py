@@ -26,7 +26,7 @@ from tiny_tensor.nn.files import (
   whole_bytes,
 )
 from tiny_tensor.nn.numpy_pickles import NUMPY_NAMES
-from tiny_tensor.nn.pickles import PickleReader
+from tiny_tensor.nn.pickles import Costly, PickleReader
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -48,17 +48,35 @@ def _naturals(values: Any, what: str) -> tuple[int, ...]:
   return values
 
 
+def _covering(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int] | None:
+  """The axes that are not repeated, outermost in memory first, if they cover a whole part of it, as they do most often;
+  else None."""
+  axes = sorted((i for i, s in enumerate(shape) if s > 1 and strides[i]), key=lambda i: -strides[i])
+  count = 1
+  for i in reversed(axes):
+    if strides[i] != count:
+      return None
+    count *= shape[i]
+  return axes
+
+
+def _cost(arguments: tuple[Any, ...]) -> int:
+  """What `_rebuild` takes, in bytes of a pickle that take as long: places of elements take a graph of many nodes."""
+  match arguments:
+    case (_, _, tuple(shape), tuple(strides), *_) if len(shape) == len(strides) <= MOST_AXES and all(
+      type(v) is int for v in (*shape, *strides)
+    ):
+      return 64 * (1 + len(shape)) if 0 not in shape and _covering(shape, strides) is None else 0
+  return 0  # it is refused
+
+
 def _strided(flat: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
   """Element (i, j, …) is `flat[offset + i * strides[0] + j * strides[1] + …]`."""
   if 0 in shape:
     return Tensor.empty(*shape, dtype=flat.dtype, device=flat.device)
-  # axes that are not repeated, outermost in memory first: most often they cover a whole part of the memory
-  axes = sorted((i for i, s in enumerate(shape) if s > 1 and strides[i]), key=lambda i: -strides[i])
-  count, dense = 1, True
-  for i in reversed(axes):
-    dense = dense and strides[i] == count
-    count *= shape[i]
-  if not dense:  # by places of 64 bits, since a storage can have more elements than int32 counts
+  axes = _covering(shape, strides)
+  count = math.prod(shape[i] for i in axes or ())
+  if axes is None:  # by places of 64 bits, since a storage can have more elements than int32 counts
     place = Tensor(offset, dtype=dtypes.int64)
     for i, (size, stride) in enumerate(zip(shape, strides, strict=True)):
       place = place + (Tensor.arange(size, dtype=dtypes.int64) * stride).reshape(
@@ -133,9 +151,9 @@ _NAMES: dict[str, Any] = {
   "__builtin__ set": set,
   "torch Size": _size,
   "torch device": _device,
-  "torch._utils _rebuild_tensor": _rebuild,
-  "torch._utils _rebuild_tensor_v2": _rebuild,
-  "torch._utils _rebuild_tensor_v3": _rebuild_typed,
+  "torch._utils _rebuild_tensor": Costly(_rebuild, _cost),
+  "torch._utils _rebuild_tensor_v2": Costly(_rebuild, _cost),
+  "torch._utils _rebuild_tensor_v3": Costly(_rebuild_typed, _cost),
   "torch._utils _rebuild_parameter": _parameter,
   "torch._utils _rebuild_parameter_with_state": _parameter,
   "torch.storage UntypedStorage": _Storage(dtypes.uint8),
