@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Self
 
 from tiny_tensor.arrangement import ArrangeMixin
 from tiny_tensor.base import DTypeLike, to_dtype
+from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.naming import known_as
 from tiny_tensor.network import side_by_side, slices
 from tiny_tensor.pool import windows
 from tiny_tensor.reduce import accumulator_dtype
 from tiny_tensor.shapes import normalize_axis, upper
 from tiny_uop import Ops, UOp, dtypes, sint
+from tiny_uop.records import dataclass
 
 # Beyond this length, one vector, blocks are scanned and given what is before them. Half of it is taken where that
 # divides the length.
@@ -21,6 +24,22 @@ BLOCK = 16
 # Blocks are scanned by windows, which cost n² additions of n elements, or from this many elements on by slices, which
 # cost n additions, and longer to compile.
 MANY = 1 << 16
+
+
+@dataclass(frozen=True)
+class Chosen:
+  """The pullback of elements that are found by their positions along an axis."""
+
+  axis: int
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    from tiny_tensor.tensor import Tensor
+
+    (g,), (x, positions) = gs, inputs
+    if g is None:
+      return None, None
+    nothing = Tensor.wrap(x.const_like(0))
+    return nothing.scatter_add(self.axis, Tensor.wrap(positions), Tensor.wrap(g)).uop, None
 
 
 class ScanMixin(ArrangeMixin):
@@ -34,26 +53,31 @@ class ScanMixin(ArrangeMixin):
     if self.ndim == 0 or self.numel() == 0:
       return self
     x, size = self.transpose(place, -1), self.shape[place]
+    signed = op is Ops.ADD and dtypes.is_float(x.dtype)
     if isinstance(size, UOp):
       whole = x.pad_identity(upper(size) - size, op, front=False)
-      return whole.scan_last(op).select_axis(self.ndim - 1, 0, size).transpose(place, -1)
-    return x.scan_last(op).transpose(place, -1)
+      return whole.scan_last(op, signed).select_axis(self.ndim - 1, 0, size).transpose(place, -1)
+    return x.scan_last(op, signed).transpose(place, -1)
 
-  def scan_last(self, op: Ops) -> Self:
+  def scan_last(self, op: Ops, signed: bool = False) -> Self:
     """The running result of `op` (ADD, MUL, MAX) along the last axis; same shape. Long axes are scanned in blocks,
-    whose last elements are scanned in turn."""
-    n = int(self.shape[-1])
+    whose last elements are scanned in turn. `signed`: the first of sums is itself, not its sum with 0.0, which of -0.0
+    is 0.0.
+    """
+    n, size = int(self.shape[-1]), self.numel()
+    long = n > BLOCK and isinstance(size, int) and size >= MANY
+    if signed and not long:
+      return self.along(self.ndim - 1).eq(0).where(self, self.scan_last(op))
     if n <= BLOCK:
       return self.scan_windows(op, n)
     block = BLOCK // 2 if n % BLOCK and n % (BLOCK // 2) == 0 else BLOCK
     blocks = -(-n // block)
     x = self.pad_identity(blocks * block - n, op, front=False).reshape((*self.shape[:-1], blocks, block))
-    size = self.numel()
-    long = isinstance(size, int) and size >= MANY
     inner, totals = x.scan_slices(op) if long else (x.scan_windows(op, block), x.reduce(op, -1, False))
-    totals = totals.scan_last(op)
+    # negated totals are subtracted: 0.0 from the first block, which changes nothing, not even a zero
+    totals = (totals.neg() if signed else totals).scan_last(op)
     before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
-    out = inner.alu(op, before.unsqueeze(-1).expand(inner.shape))
+    out = inner.alu(op, (before.neg() if signed else before).unsqueeze(-1).expand(inner.shape))
     return out.reshape((*self.shape[:-1], blocks * block)).select_axis(self.ndim - 1, 0, n)
 
   def scan_slices(self, op: Ops) -> tuple[Self, Self]:
@@ -98,14 +122,20 @@ class ScanMixin(ArrangeMixin):
   @known_as(dim="axis")
   def cummax(self, axis: int = 0) -> tuple[Self, Self]:
     """Running maximum, and the int32 position of its last occurrence so far."""
-    values = self.scan(axis, Ops.MAX)
-    return values, self.positions_of(values, axis)
+    return self.met(self.scan(axis, Ops.MAX), axis)
 
   @known_as(dim="axis")
   def cummin(self, axis: int = 0) -> tuple[Self, Self]:
     """Running minimum, and the int32 position of its last occurrence so far."""
-    values = self.opposite().scan(axis, Ops.MAX).opposite()
-    return values, self.positions_of(values, axis)
+    return self.met(self.opposite().scan(axis, Ops.MAX).opposite(), axis)
+
+  def met(self, running: Self, axis: int) -> tuple[Self, Self]:
+    """A running extremum, and where it was last met, which is what its gradient goes to."""
+    positions = self.positions_of(running, axis)
+    if self.ndim and dtypes.is_float(self.dtype):
+      pullback = Chosen(normalize_axis(axis, self.ndim))
+      running = self.derive(with_gradient((running.uop,), (self.uop, positions.uop), pullback, "cummax")[0])
+    return running, positions
 
   def positions_of(self, running: Self, axis: int) -> Self:
     """Where the running extremum was last met: a running maximum of the positions at which it is attained."""
