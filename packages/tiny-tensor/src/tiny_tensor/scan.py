@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Self
 
 from tiny_tensor.arrangement import ArrangeMixin
 from tiny_tensor.base import DTypeLike, to_dtype
-from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.naming import known_as
 from tiny_tensor.network import side_by_side, slices
 from tiny_tensor.pool import windows
 from tiny_tensor.reduce import accumulator_dtype
 from tiny_tensor.shapes import normalize_axis, upper
 from tiny_uop import Ops, UOp, dtypes, sint
-from tiny_uop.records import dataclass
 
 # Beyond this length, one vector, blocks are scanned and given what is before them. Half of it is taken where that
 # divides the length.
@@ -24,22 +21,6 @@ BLOCK = 16
 # Blocks are scanned by windows, which cost n² additions of n elements, or from this many elements on by slices, which
 # cost n additions, and longer to compile.
 MANY = 1 << 16
-
-
-@dataclass(frozen=True)
-class Chosen:
-  """The pullback of elements that are found by their positions along an axis."""
-
-  axis: int
-
-  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    from tiny_tensor.tensor import Tensor
-
-    (g,), (x, positions) = gs, inputs
-    if g is None:
-      return None, None
-    nothing = Tensor.wrap(x.const_like(0))
-    return nothing.scatter_add(self.axis, Tensor.wrap(positions), Tensor.wrap(g)).uop, None
 
 
 class ScanMixin(ArrangeMixin):
@@ -122,20 +103,14 @@ class ScanMixin(ArrangeMixin):
   @known_as(dim="axis")
   def cummax(self, axis: int = 0) -> tuple[Self, Self]:
     """Running maximum, and the int32 position of its last occurrence so far."""
-    return self.met(self.scan(axis, Ops.MAX), axis)
+    values = self.scan(axis, Ops.MAX)
+    return values, self.positions_of(values, axis)
 
   @known_as(dim="axis")
   def cummin(self, axis: int = 0) -> tuple[Self, Self]:
     """Running minimum, and the int32 position of its last occurrence so far."""
-    return self.met(self.opposite().scan(axis, Ops.MAX).opposite(), axis)
-
-  def met(self, running: Self, axis: int) -> tuple[Self, Self]:
-    """A running extremum, and where it was last met, which is what its gradient goes to."""
-    positions = self.positions_of(running, axis)
-    if self.ndim and dtypes.is_float(self.dtype):
-      pullback = Chosen(normalize_axis(axis, self.ndim))
-      running = self.derive(with_gradient((running.uop,), (self.uop, positions.uop), pullback, "cummax")[0])
-    return running, positions
+    values = self.opposite().scan(axis, Ops.MAX).opposite()
+    return values, self.positions_of(values, axis)
 
   def positions_of(self, running: Self, axis: int) -> Self:
     """Where the running extremum was last met: a running maximum of the positions at which it is attained."""
