@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -145,6 +144,8 @@ def try_all(found: Sequence[Plugin], timeout: float) -> list[Plugin]:
   """Try every plugin that metadata alone has not ruled out, all at the same time, and record what came of it. Gives
   those that crashed or hung. For a process that does nothing else."""
   fork = sys.platform == "linux"  # elsewhere system libraries may refuse to work in a copy of a process
+  import tempfile  # late: most processes try nothing
+
   with tempfile.TemporaryDirectory(prefix="tiny-probe-") as folder:
     trials = [Trial(plugin, Path(folder), fork) for plugin in found if plugin.state is State.FOUND]
     deadline = time.monotonic() + timeout
@@ -162,6 +163,8 @@ def try_first(found: Sequence[Plugin]) -> None:
   todo = [plugin for plugin in found if plugin.name in paths and read_payload(paths[plugin.name]) != PASSED]
   if not todo:
     return
+  import tempfile  # late: most processes try nothing
+
   with tempfile.TemporaryDirectory(prefix="tiny-probe-") as folder:
     answer = Path(folder) / "answer.json"
     try:

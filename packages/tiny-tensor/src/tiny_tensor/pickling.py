@@ -8,7 +8,6 @@ elements of a larger one brings only these.
 from __future__ import annotations
 
 import copy
-from pickle import PickleBuffer
 from typing import Any, Self, SupportsIndex, TypeVar
 from weakref import WeakValueDictionary
 
@@ -39,6 +38,8 @@ class Contents:
     data: Any = None
     if buffer.is_written() and not buffer.opened.capabilities.persistent:
       data = buffer.copy_out(buffer.nbytes)
+      from pickle import PickleBuffer  # late: who pickles has it already
+
       data = PickleBuffer(data) if protocol.__index__() >= 5 else bytes(data)
     return load_buffer, (self.uop.device, self.uop.dtype, buffer.size, data)
 
