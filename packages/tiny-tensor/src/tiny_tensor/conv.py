@@ -10,12 +10,14 @@ from tiny_tensor.base import DTypeLike
 from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.operators import OperatorMixin
 from tiny_tensor.pool import windows
-from tiny_tensor.shapes import as_tuple
-from tiny_uop import DType, UOp, dtypes
+from tiny_tensor.shapes import as_tuple, greatest, least, number
+from tiny_uop import DType, UOp, dtypes, sint
 from tiny_uop.records import dataclass
+from tiny_uop.shape import all_known, prod
 
 Sizes = int | Sequence[int]
 Pads = list[tuple[int, int]]
+CHANNELS = "channels and kernels of convolutions"
 SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
 
 
@@ -71,9 +73,10 @@ class ConvMixin(OperatorMixin):
 
   __slots__ = ()
 
-  def padded(self, pads: Pads, value: float = 0.0) -> Self:
+  def padded(self, pads: Sequence[tuple[sint, sint]], value: float = 0.0) -> Self:
     """Padding of the spatial axes, the last ones."""
-    return self.pad([(0, 0)] * (self.ndim - len(pads)) + list(pads), value=value) if any(map(any, pads)) else self
+    some = any(isinstance(p, UOp) or p != 0 for pair in pads for p in pair)
+    return self.pad([(0, 0)] * (self.ndim - len(pads)) + list(pads), value=value) if some else self
 
   def conv2d(
     self,
@@ -92,13 +95,13 @@ class ConvMixin(OperatorMixin):
     axes = weight.ndim - 2
     if axes < 1 or self.ndim != axes + 2:
       raise ValueError(f"conv2d takes (n, c, size…) and (out, c/groups, kernel…), got {self.shape} and {weight.shape}")
-    n, (channels, out, per_group) = self.shape[0], (int(s) for s in (self.shape[1], *weight.shape[:2]))
+    n, (channels, out, per_group) = self.shape[0], (number(s, CHANNELS) for s in (self.shape[1], *weight.shape[:2]))
     if channels != groups * per_group or out % groups:
       raise ValueError(
         f"conv2d with groups={groups}: input {self.shape} has {channels} channels and weight {weight.shape} takes "
         f"{groups}*{per_group} and gives {out}, a multiple of groups"
       )
-    kernel = tuple(int(k) for k in weight.shape[2:])
+    kernel = tuple(number(k, CHANNELS) for k in weight.shape[2:])
     x = windows(self.padded(padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
     sizes = x.shape[2 : 2 + axes]
     each = out // groups
@@ -107,7 +110,8 @@ class ConvMixin(OperatorMixin):
     x = x.permute(0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
     y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
-    if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
+    alike = self.dtype is weight.dtype is y.dtype and all_known(self.shape)
+    if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and alike:
       back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self.wrap)
       y = y.derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
     if bias is None:
@@ -130,14 +134,15 @@ class ConvMixin(OperatorMixin):
     Size' = (size-1)*stride - 2*padding + dilation*(kernel-1) + 1 + output_padding.
     """
     axes = weight.ndim - 2
-    if axes < 1 or self.ndim != axes + 2 or self.shape[1] != weight.shape[0] or int(weight.shape[0]) % groups:
+    channels = number(weight.shape[0], CHANNELS)
+    if axes < 1 or self.ndim != axes + 2 or self.shape[1] != channels or channels % groups:
       raise ValueError(
         f"conv_transpose2d takes (n, c, size…) and (c, out/groups, kernel…), got {self.shape}, "
         f"{weight.shape}, groups={groups}"
       )
     steps, gaps, extra = as_tuple(stride, axes), as_tuple(dilation, axes), as_tuple(output_padding, axes)
-    kernel = [int(k) for k in weight.shape[2:]]
-    per_in, per_out = int(weight.shape[0]) // groups, int(weight.shape[1])
+    kernel = [number(k, CHANNELS) for k in weight.shape[2:]]
+    per_in, per_out = channels // groups, number(weight.shape[1], CHANNELS)
     w = weight.flip(*range(2, 2 + axes)).reshape((groups, per_in, per_out, *kernel)).transpose(1, 2)
     w = w.reshape((groups * per_out, per_in, *kernel))
     x = self
@@ -162,14 +167,13 @@ class ConvMixin(OperatorMixin):
     """
     axes = len(kernel)
     steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
-    pads = padding_of(padding, axes)
+    pads: list[tuple[sint, sint]] = [*padding_of(padding, axes)]
     if self.ndim < axes:
       raise ValueError(f"pooling over {axes} axes needs as many in shape {self.shape}")
     if ceil_mode:
-      sizes = [int(s) for s in self.shape[-axes:]]
       pads = [
         (b, a + extra_padding(s, k, t, d, b, a))
-        for s, k, t, d, (b, a) in zip(sizes, kernel, steps, gaps, pads, strict=True)
+        for s, k, t, d, (b, a) in zip(self.shape[-axes:], kernel, steps, gaps, padding_of(padding, axes), strict=True)
       ]
     return windows(self.padded(pads, value), tuple(kernel), steps, gaps)
 
@@ -216,7 +220,7 @@ class ConvMixin(OperatorMixin):
     if not return_indices:
       return x.max(last)
     spatial = self.shape[-axes:]
-    place = self.count_up(math.prod(int(s) for s in spatial)).reshape(spatial)
+    place = self.count_up(prod(spatial)).reshape(spatial)
     where = place.pool_windows(kernel, stride, dilation, padding, ceil_mode, -1)
     flat = x.flatten(x.ndim - axes)
     chosen = flat.argmax(-1, keepdim=True)
@@ -245,18 +249,18 @@ class ConvMixin(OperatorMixin):
     ones = self.filled(spatial, 1, dtypes.float32)
     if count_include_pad:
       ones = ones.padded(padding_of(padding, len(kernel)), 1.0)
-      windows_per_axis = [int(s) for s in x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)]]
+      windows_per_axis = x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)]
       counted = ones.windows_behind(kernel, stride, dilation, windows_per_axis)
     else:
       counted = ones.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
     total = x.sum(last)
     return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim))).as_dtype(total.dtype)
 
-  def windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[int]) -> Self:
+  def windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[sint]) -> Self:
     """Windows over all axes, padded with zeros behind until there are `out` of them."""
     steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
     need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]
-    x = self.padded([(0, max(n - int(s), 0)) for n, s in zip(need, self.shape, strict=True)])
+    x = self.padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)])
     return windows(x, tuple(kernel), steps, gaps)
 
   def max_unpool2d(
@@ -274,7 +278,7 @@ class ConvMixin(OperatorMixin):
     steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
     if output_size is None:
       output_size = [
-        (int(s) - 1) * t - b - a + d * (k - 1) + 1
+        (number(s, "axes of max_unpool2d") - 1) * t - b - a + d * (k - 1) + 1
         for s, t, k, d, (b, a) in zip(self.shape[-axes:], steps, kernel, gaps, padding_of(padding, axes), strict=True)
       ]
     spatial = tuple(int(s) for s in output_size)[-axes:]
@@ -328,7 +332,7 @@ class ConvMixin(OperatorMixin):
     """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
     becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
     """
-    old = int(self.shape[axis])
+    old = number(self.shape[axis], "axes that are resampled")
     step = old / new if scale is None else 1 / scale
     at = self.count_up(new).as_dtype(dtypes.float64)
     if mode.startswith("nearest"):
@@ -368,12 +372,10 @@ class ConvMixin(OperatorMixin):
     return [far(self + 1), near(self), near(self.mul(-1) + 1), far(self.mul(-1) + 2)]
 
 
-def extra_padding(size: int, kernel: int, stride: int, dilation: int, before: int, after: int) -> int:
+def extra_padding(size: sint, kernel: int, stride: int, dilation: int, before: int, after: int) -> sint:
   """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the
   padding before.
   """
   span, padded = dilation * (kernel - 1) + 1, size + before + after
-  out = -(-(padded - span) // stride) + 1
-  if (out - 1) * stride >= size + before:
-    out -= 1
-  return max((out - 1) * stride + span - padded, 0)
+  last = least((padded - span + stride - 1) // stride, (size + before - 1) // stride)
+  return greatest(last * stride + span - padded, 0)

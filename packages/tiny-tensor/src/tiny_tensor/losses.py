@@ -46,7 +46,7 @@ class LossMixin(StatisticsMixin):
       raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}, expected {self.shape[:-1]}")
     logs = self.log_softmax(-1)
     counts = Y.ne(ignore_index)
-    chosen = Y.hot(int(self.shape[-1])).where(logs, 0).sum(-1)
+    chosen = Y.hot(self.shape[-1]).where(logs, 0).sum(-1)
     smooth = logs.mean(-1) * label_smoothing if label_smoothing else None
     loss = chosen if smooth is None else chosen * (1 - label_smoothing) + smooth
     loss = counts.where(-loss, 0)
@@ -56,7 +56,7 @@ class LossMixin(StatisticsMixin):
     """Cross-entropy of logits `(n, classes, …)` against class numbers `(n, …)` or probabilities of the same shape."""
     check_smoothing(label_smoothing)
     axis = 0 if self.ndim == 1 else 1
-    classes = int(self.shape[axis])
+    classes = self.shape[axis]
     if Y.shape != self.shape and Y.shape != self.shape[:axis] + self.shape[axis + 1 :]:
       raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}")
     target = Y
@@ -65,7 +65,7 @@ class LossMixin(StatisticsMixin):
       target = hot.permute(*range(axis), Y.ndim, *range(axis, Y.ndim))
     target = target.as_dtype(self.as_float().dtype)
     if label_smoothing:
-      target = target * (1 - label_smoothing) + label_smoothing / classes
+      target = target * (1 - label_smoothing) + target.const_like(label_smoothing) / classes
     loss = -(self.log_softmax(axis) * target).sum(axis)
     return loss.reduced(reduction)
 
@@ -76,7 +76,7 @@ class LossMixin(StatisticsMixin):
     axis = 0 if self.ndim == 1 else 1
     if Y.shape != self.shape[:axis] + self.shape[axis + 1 :]:
       raise ValueError(f"labels of shape {Y.shape} do not fit log-probabilities of shape {self.shape}")
-    hot = Y.hot(int(self.shape[axis]))
+    hot = Y.hot(self.shape[axis])
     each = hot.where(self.transpose(axis, -1) if self.ndim <= 2 else self.permute(0, *range(2, self.ndim), 1), 0).sum(
       -1
     )

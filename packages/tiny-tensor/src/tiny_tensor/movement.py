@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 from tiny_tensor.base import TensorBase, is_whole
 from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike
-from tiny_tensor.shapes import Shape, args_to_tuple, broadcast_shape, normalize_axes, normalize_axis, shape_of, upper
+from tiny_tensor.shapes import (
+  Shape,
+  args_to_tuple,
+  broadcast_shape,
+  normalize_axes,
+  normalize_axis,
+  number,
+  shape_of,
+  upper,
+)
 from tiny_uop import UOp, prod, sint
 
 Bound = tuple[sint, sint] | None
@@ -212,7 +221,11 @@ class MovementMixin(TensorBase):
     if a == b:
       raise ValueError(f"a diagonal needs two different axes, got {dim1} and {dim2}")
     x = self.permute(*[i for i in range(self.ndim) if i not in (a, b)], a, b)
-    lead, rows, cols = x.shape[:-2], int(x.shape[-2]), int(x.shape[-1])
+    lead, rows, cols = (
+      x.shape[:-2],
+      number(x.shape[-2], "axes of a diagonal"),
+      number(x.shape[-1], "axes of a diagonal"),
+    )
     top, left = max(-offset, 0), max(offset, 0)
     n = max(min(rows - top, cols - left), 0)
     if n == 0:
@@ -228,7 +241,8 @@ class MovementMixin(TensorBase):
       return self.diagonal(diagonal)
     if self.ndim != 1:
       raise ValueError(f"diag takes a vector or a matrix, got shape {self.shape}")
-    n, size = int(self.shape[0]), int(self.shape[0]) + abs(diagonal)
+    n = number(self.shape[0], "sizes of diagonal matrices")
+    size = n + abs(diagonal)
     # rows of size + 1 elements, of which the first is ours, are a diagonal
     before = max(diagonal, 0) + max(-diagonal, 0) * size
     flat = (

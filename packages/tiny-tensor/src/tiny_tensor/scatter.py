@@ -7,7 +7,7 @@ from typing import Self
 from tiny_tensor.base import Operand, Scalar, TensorBase
 from tiny_tensor.indexing import IndexMixin, index_dtype
 from tiny_tensor.movement import MovementMixin
-from tiny_tensor.shapes import normalize_axis
+from tiny_tensor.shapes import at_most, normalize_axis, upper
 from tiny_uop import Ops, dtypes
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -29,23 +29,21 @@ class ScatterMixin(IndexMixin):
       )
     if not dtypes.is_int(index.dtype):
       raise TypeError(f"scatter needs an integer index, got {index.dtype.name}")
-    if any(int(i) > int(s) for i, s in zip(index.shape, values.shape, strict=True)):
+    if not all(at_most(i, s) for i, s in zip(index.shape, values.shape, strict=True)):
       raise ValueError(f"scatter: index shape {index.shape} does not fit in src shape {values.shape}")
-    if any(int(i) > int(s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis):
+    if not all(at_most(i, s) for k, (i, s) in enumerate(zip(index.shape, self.shape, strict=True)) if k != axis):
       raise ValueError(f"scatter: index shape {index.shape} does not fit in {self.shape} outside axis {axis}")
     if values.dtype != self.dtype:
       raise TypeError(f"scatter: src has dtype {values.dtype.name}, expected {self.dtype.name}, that of self")
-    size = int(self.shape[axis])
-    wide = index.as_dtype(index_dtype(index.dtype, size))
+    size = self.shape[axis]
+    wide = index.as_dtype(index_dtype(index.dtype, upper(size)))
     wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
     typed = self.wrap(values.uop, values.requires_grad, values.history)
     v = typed.shrink([(0, s) for s in index.shape])
     places = self.count_up(size, wide.dtype).reshape([size if i == axis else 1 for i in range(self.ndim + 1)])
     hot = wide.unsqueeze(axis) == places
     # other axes of self may be longer than those of the index
-    around = [
-      (0, 0 if k == axis else int(s) - int(i)) for k, (s, i) in enumerate(zip(self.shape, v.shape, strict=True))
-    ]
+    around = [(0, 0 if k == axis else s - i) for k, (s, i) in enumerate(zip(self.shape, v.shape, strict=True))]
     return v.pad_zeros(around), hot.pad_zeros([*around[:axis], (0, 0), *around[axis:]])
 
   def scatter(self, dim: int, index: Self, src: Operand, reduce: str | None = None) -> Self:

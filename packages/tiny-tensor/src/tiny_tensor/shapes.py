@@ -87,6 +87,13 @@ def lower(size: sint) -> int:
   return size if isinstance(size, int) else int(size.vmin)
 
 
+def number(size: sint, what: str) -> int:
+  """A size that has to be a number. Raises TypeError, saying what needs it, for one that depends on a variable."""
+  if isinstance(size, UOp):
+    raise TypeError(f"{what} have to be numbers, got the symbolic size {size.render()}, which is at most {upper(size)}")
+  return size
+
+
 def at_most(a: sint, b: sint) -> bool:
   """Whether a size is known to be no larger than another, whatever the values of variables are."""
   return upper(simple_size(a - b)) <= 0
