@@ -377,7 +377,7 @@ def _pad(m: Maker, t: str) -> list[str]:
 def _reshape(m: Maker, t: str) -> list[str] | None:
   axes = len(m.shape(t))
   if axes < 2 or m.rng.random() < 0.3:
-    return [f"NEW = {t}.{m.rng.choice(['flatten()', 'unsqueeze(0)', 'unsqueeze(-1)', 'squeeze()'])}"]
+    return [f"NEW = {t}.{m.rng.choice(['flatten()', 'unsqueeze(0)', 'unsqueeze(-1)'])}"]
   at = m.rng.randrange(axes - 1)
   if m.rng.random() < 0.5:
     return [f"NEW = {t}.flatten({at}, {at + 1})"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tiny_sched.index import flatten
 from tiny_sched.movement import source_index
-from tiny_uop import Shape, UOp, dtypes, evaluate, prod, sint
+from tiny_uop import Ops, Shape, UOp, dtypes, evaluate, prod, sint
 
 LARGEST = 3
 ROWS, COLS = UOp.variable("rows", 0, LARGEST), UOp.variable("cols", 1, LARGEST)
@@ -81,7 +81,17 @@ def test_a_symbolic_axis_does_not_mix_those_around_it() -> None:
   assert index[1] is position[2] and [i.variables for i in index] == [position[:2], (position[2],), position[3:]]
 
 
-def test_a_flip_of_no_elements_stays_in_memory() -> None:
-  """A position that no loop changes may be read before a loop without iterations."""
-  index, _ = source_index(value_of_shape((ROWS,)).flip((0,)), (UOp.const(dtypes.index, 0),))
-  assert [number(index[0], {ROWS: rows}) for rows in range(LARGEST + 1)] == [0, 0, 1, 2]
+def test_an_element_that_may_not_be_there_is_read_in_memory() -> None:
+  """A position that no loop changes is read before a loop, also before one without iterations."""
+  few = UOp.variable("few", 0, 1)
+  (flipped,), _ = source_index(value_of_shape((few,)).flip((0,)), (UOp.const(dtypes.index, 0),))
+  (first,), _ = source_index(value_of_shape((4,)).shrink(((few + 3, 4),)), (UOp.const(dtypes.index, 0),))
+  for value in (0, 1):
+    assert number(flipped, {few: value}) == 0 and number(first, {few: value}) == 3
+
+
+def test_positions_of_loops_are_not_held_in_memory() -> None:
+  """They are in it already, for all iterations."""
+  position = UOp.variable("p", 0, LARGEST - 1)
+  index, _ = source_index(value_of_shape((4,)).shrink(((ROWS, 4),)), (position,))
+  assert all(u.op is not Ops.MAX for u in index[0].toposort)

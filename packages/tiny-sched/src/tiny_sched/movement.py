@@ -81,21 +81,24 @@ def _permute(node: UOp, index: Index) -> tuple[Index, Gate]:
 
 
 def _shrink(node: UOp, index: Index) -> tuple[Index, Gate]:
-  starts = node.geometry[::2]
-  return tuple([plus(position, start) for position, start in zip(index, starts)]), None
+  starts, source = node.geometry[::2], node.src[0].shape
+  places = [plus(position, start) for position, start in zip(index, starts)]
+  return tuple([_in_memory(p, kept, s) for p, kept, s in zip(places, node.shape, source)]), None
 
 
 def _flip(node: UOp, index: Index) -> tuple[Index, Gate]:
   shape = node.shape
-  return tuple([_from_the_end(p, shape[a]) if a in node.arg else p for a, p in enumerate(index)]), None
+  turned = [simplify(as_uop(shape[a]) - 1 - p) if a in node.arg else p for a, p in enumerate(index)]
+  return tuple([_in_memory(p, s, s) if a in node.arg else p for a, (p, s) in enumerate(zip(turned, shape))]), None
 
 
-def _from_the_end(position: UOp, size: sint) -> UOp:
-  """A position counted from the other end. Where there may be no elements it is still one in memory: what does not
-  depend on a loop is read before it, also before one without iterations.
+def _in_memory(place: UOp, count: sint, size: sint) -> UOp:
+  """The place of one of `count` elements along an axis of a size. One that may not be there depends on no loop, and so
+  is read before the loop that has no iterations then: its place has to be in memory all the same.
   """
-  place = simplify(as_uop(size) - 1 - position)
-  return place if isinstance(size, int) or size.vmin > 0 else simplify(place.maximum(0))
+  if isinstance(count, int) or count.vmin > 0 or count.vmax > 1:
+    return place
+  return simplify(place.minimum(as_uop(size) - 1).maximum(0))
 
 
 def _pad(node: UOp, index: Index) -> tuple[Index, Gate]:
