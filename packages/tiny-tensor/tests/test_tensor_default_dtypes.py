@@ -171,9 +171,11 @@ TYPED: dict[str, list[Callable[[Any], Tensor]]] = {
     lambda d: Tensor.einsum("ij->", matrix(), dtype=d),
   ],
   "empty": [lambda d: Tensor.empty(2, dtype=d)],
+  "empty_like": [lambda d: matrix().empty_like(dtype=d)],
   "eye": [lambda d: Tensor.eye(2, dtype=d)],
   "from_blob": [],  # needs an address, and memory there
   "full": [lambda d: Tensor.full((2,), 1, dtype=d), lambda d: Tensor.full((2,), 1.5, dtype=d)],
+  "full_like": [lambda d: matrix().full_like(1, dtype=d), lambda d: matrix().full_like(1.5, dtype=d)],
   "linear": [
     lambda d: matrix().linear(matrix(), dtype=d),
     lambda d: matrix().linear(matrix(), Tensor([1.0, 2.0]), dtype=d),
@@ -209,6 +211,7 @@ TYPED: dict[str, list[Callable[[Any], Tensor]]] = {
   "rand": [lambda d: Tensor.rand(2, dtype=d)],
   "randint": [lambda d: Tensor.randint(2, dtype=d)],
   "randn": [lambda d: Tensor.randn(2, dtype=d)],
+  "randn_like": [lambda d: matrix().randn_like(dtype=d)],
   "randperm": [lambda d: Tensor.randperm(3, dtype=d), lambda d: Tensor.randperm(0, dtype=d)],
   "softmax": [lambda d: matrix().softmax(dtype=d), lambda d: matrix()[:0].softmax(dtype=d)],
   "softmin": [lambda d: matrix().softmin(dtype=d), lambda d: matrix().int().softmin(dtype=d)],
@@ -226,7 +229,7 @@ TYPED: dict[str, list[Callable[[Any], Tensor]]] = {
 }
 PARTS = set(
   "accumulated along alu as_dtype as_float bitcast broadcasted cast const_like count_up counting filled magnitude "
-  "permutation rounded_to sum_of_products triangle unit".split()
+  "permutation rounded_to sum_of_products symbolic_range triangle unit".split()
 )
 """What others are made of, and `cast`, `bitcast`."""
 ONLY_FLOATS = {"log_softmax", "matrix_norm", "mean", "nanmean", "norm", "nuclear_norm", "rand", "softmax",

@@ -8,11 +8,11 @@ whoever took it out of the capsule (and renamed that), or by the capsule when no
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from tiny_tensor.shapes import contiguous_strides
 from tiny_uop import DType, dtypes
 from tiny_uop.records import dataclass
 
@@ -208,8 +208,3 @@ def layout_of(tensor: Any, flags: int) -> Layout:
   strides = tuple(tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else contiguous_strides(shape)
   address = (tensor.data or 0) + tensor.byte_offset
   return Layout(address, DTYPES[kind], shape, strides, bool(flags & READ_ONLY), bool(flags & IS_COPIED))
-
-
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-  """Strides, in elements, of an array in order."""
-  return tuple(itertools.accumulate((max(s, 1) for s in shape[:0:-1]), int.__mul__, initial=1))[::-1] if shape else ()

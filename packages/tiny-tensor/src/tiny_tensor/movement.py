@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tiny_tensor.base import TensorBase, is_whole
 from tiny_tensor.naming import known_as
+from tiny_tensor.narrowing import narrowed
 from tiny_tensor.placing import DeviceLike
 from tiny_tensor.shapes import (
   Shape,
@@ -93,7 +94,7 @@ class MovementMixin(TensorBase):
     """Keep [start, stop) of each axis; None keeps all of one."""
     if len(arg) != self.ndim:
       raise ValueError(f"shrink takes a (start, stop) or None for each of the {self.ndim} axes, got {arg}")
-    return self.derive(self.uop.shrink([(0, s) if a is None else a for a, s in zip(arg, self.shape, strict=True)]))
+    return self.derive(narrowed(self.uop, [(0, s) if a is None else a for a, s in zip(arg, self.shape, strict=True)]))
 
   def shrink_to(self, shape: Any = (), *args: Any) -> Self:
     """Keep the first `shape` elements along each axis; None keeps all."""
@@ -166,8 +167,14 @@ class MovementMixin(TensorBase):
     return spread.reshape((*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
 
   def contiguous(self) -> Self:
-    """The same values, in a buffer of their own order once realised; itself if that is so already."""
-    return self if is_whole(self.uop) else self.derive(self.uop.contiguous())
+    """The same values, in order in a buffer once realised; itself if that is so already, for a slice of a buffer too
+    (`clone` copies)."""
+    if not is_whole(self.uop):
+      from tiny_tensor.strides import run_of  # which knows of this class
+
+      if run_of(self.uop) is None:
+        return self.derive(self.uop.contiguous())
+    return self
 
   def contiguous_backward(self) -> Self:
     """Itself; its gradient is materialised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tiny_runtime import Buffer, buffer_of
@@ -20,6 +21,7 @@ from tiny_tensor.realize import (
   without_gradients,
 )
 from tiny_tensor.shapes import value_of
+from tiny_tensor.strides import run_of
 from tiny_uop import Ops, UOp, dtypes
 
 if TYPE_CHECKING:
@@ -99,6 +101,9 @@ class ReadMixin(DeviceMixin):
       if not (is_realized(x.uop) or x.history or tracing.active() or is_const(x.uop)):
         x.realize()
       return x.detach().to(place[0]).computed()
+    if (view := run_of(self.uop)) is not None:
+      buffer, offset = buffer_of(view[0]), view[1] * self.dtype.itemsize
+      return buffer.view(offset, math.prod(shape)), math.prod(shape) * self.dtype.itemsize, shape
     if only_stored(self.uop) and not is_whole(self.uop):
       x = self.to(None)
     if not is_whole(x.uop):

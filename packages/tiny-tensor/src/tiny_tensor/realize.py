@@ -12,9 +12,10 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device
-from tiny_tensor import tracing
+from tiny_tensor import capturing, tracing
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors
 from tiny_tensor.capturing import record_run
+from tiny_tensor.filling import can_fill, constant_of, fill
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
 from tiny_uop.sharding import is_local
@@ -51,6 +52,11 @@ def is_memory(piece: UOp) -> bool:
 def pieces_of(u: UOp) -> tuple[UOp, ...]:
   """What a value consists of: that on each device, or itself."""
   return u.src if u.op is Ops.MULTI else (u,)
+
+
+def memory_of(holder: UOp) -> list[UOp]:
+  """The BUFFERs of a holder."""
+  return [piece.base for piece in pieces_of(holder)]
 
 
 def moves_between_devices(u: UOp) -> bool:
@@ -119,10 +125,22 @@ def unshaped(uop: UOp) -> UOp:
   return uop
 
 
-class Plan:
-  """What a realize does: effects for the scheduler, and the replacement of each finished node."""
+def writes_all(after: UOp) -> bool:
+  """Whether an AFTER is one store to all of a BUFFER, or of several."""
+  memory, *stores = after.src
+  known = memory.op is not AFTER and is_holder(memory) and len(stores) == 1 and stores[0].op is Ops.STORE
+  return known and unshaped(stores[0].src[0]) is memory
 
-  def __init__(self, uops: Iterable[UOp]) -> None:
+
+class Plan:
+  """What a realize does: effects for the scheduler, and the replacement of each finished node.
+
+  With `by_host` constants are no effects but `fills`: new memory that gets them before anything runs.
+  """
+
+  def __init__(self, uops: Iterable[UOp], by_host: bool = False) -> None:
+    self.by_host = by_host and not tracing.active() and capturing.current() is None
+    self.fills: dict[UOp, UOp] = {}
     # in order everywhere: the same step has to give the same graph again, for the schedule cache to know it
     outputs = dict.fromkeys(u for u in uops if not is_realized(u))
     while True:
@@ -143,7 +161,8 @@ class Plan:
     self.rebuilt = self.rebuild(nodes, {*self.roots, *contiguous} - self.assignments)
     # what is on several devices is finished on all of them, where the outputs may need that on one only
     spread = [u for u in (*contiguous, *self.assignments) if type(u.device) is tuple and 0 not in u.shape]
-    self.effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in (*self.roots, *spread))
+    effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in (*self.roots, *spread))
+    self.effects = {effect: None for effect in effects if effect not in self.fills}
     for root in roots.keys() - self.roots.keys():
       self.finished[root] = self.finished[self.contiguous[root]].reshape(root.shape)
 
@@ -159,19 +178,39 @@ class Plan:
         new = u if changed.keys().isdisjoint(u.src) else u.with_src(tuple([changed.get(s, s) for s in u.src]))
       if u in kept and 0 not in u.shape:
         buffer, self.finished[u] = buffer_for(u)
-        new = shaped(stored(buffer, self.finished[u], new.src[0] if u.op is CONTIGUOUS else new), u.shape)
+        value = new.src[0] if u.op is CONTIGUOUS else new
+        new = shaped(self.stored(buffer, self.finished[u], value), u.shape)
+      elif u.op is AFTER and writes_all(new):
+        new = self.stored(new.src[0], *new.src[1].src)
       elif u.op in EMPTIABLE:
         new = without_empty(new)
       if new is not u:
         changed[u] = new
     return changed
 
+  def stored(self, buffer: UOp, view: UOp, value: UOp) -> UOp:
+    """The contents of new memory after a store through a view of all of it; the memory itself if the host fills it."""
+    if (held := storage(value)) is not None:
+      value = self.fills.get(held, value)
+    fresh = self.by_host and buffer not in self.fills
+    if fresh and constant_of(value) is not None and can_fill(memory_of(buffer)):
+      self.fills[buffer] = value
+      return buffer
+    return stored(buffer, view, value)
+
+  def fill(self) -> None:
+    """Carries out `fills`."""
+    for holder, value in self.fills.items():
+      number = constant_of(value)
+      assert number is not None
+      fill(memory_of(holder), number)
+
   def keep_written(self, linear: UOp) -> None:
     """What nothing reads in the end (`x == x`, an empty slice) is not computed by a schedule, and not finished."""
     used = {buffer.base for call in linear.src for buffer in call.src[1:]}
 
     def is_written(view: UOp) -> bool:
-      return all(piece.base in used for piece in pieces_of(view.base))
+      return view.base in self.fills or all(piece.base in used for piece in pieces_of(view.base))
 
     self.finished = {u: view for u, view in self.finished.items() if u in self.assignments or is_written(view)}
 
@@ -185,7 +224,8 @@ class Plan:
       if t.contents not in self.copies:
         buffer, view = buffer_for(root)
         first = self.rebuilt[root if root in self.roots else self.contiguous[root]].reshape(view.shape)
-        self.effects[stored(buffer, view, first)] = None
+        if (effect := self.stored(buffer, view, first)) not in self.fills:
+          self.effects[effect] = None
         self.copies[t.contents] = {root: view}
 
   def sink(self) -> UOp:
@@ -286,18 +326,18 @@ def depends(root: UOp, leaves: set[UOp]) -> bool:
   return any(u in leaves for u in root.walk(lambda n: n.op is not Ops.DETACH and n not in leaves))
 
 
-def graph_plan(tensors: Sequence[TensorBase]) -> Plan:
+def graph_plan(tensors: Sequence[TensorBase], by_host: bool = False) -> Plan:
   """The plan for `tensors`; changes none of them."""
-  plan = Plan(t.uop for t in tensors)
+  plan = Plan([t.uop for t in tensors], by_host)
   plan.separate(tensors)
   return plan
 
 
-def plan_tensors(tensors: Sequence[TensorBase]) -> tuple[UOp, Plan]:
-  """(schedule, plan) of what has to run for `tensors`."""
+def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[UOp, Plan]:
+  """(schedule, plan) of what has to run for `tensors`; `by_host` says that the plan's fills will be carried out."""
   from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
 
-  plan = graph_plan(tensors)
+  plan = graph_plan(tensors, by_host)
   if not plan.effects:
     return UOp(Ops.LINEAR, dtypes.void), plan
   linear = schedule(plan.sink())
@@ -317,7 +357,8 @@ def separate(tensors: Sequence[TensorBase]) -> None:
 def realize_tensors(tensors: Sequence[TensorBase], do_update_stats: bool = True) -> None:
   """Compute tensors. If scheduling or compiling fails, all tensors have the values that they had."""
   separate(tensors)
-  linear, plan = plan_tensors(tensors)
+  linear, plan = plan_tensors(tensors, by_host=True)
+  plan.fill()
   if linear.src:
     from tiny_runtime import run
 

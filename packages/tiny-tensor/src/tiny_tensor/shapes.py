@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -134,3 +135,8 @@ def as_tuple(value: T | Sequence[T], count: int) -> tuple[T, ...]:
   if len(values) != count:
     raise ValueError(f"expected {count} values, one per spatial axis, got {values}")
   return values
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+  """Strides, in elements, of an array in order."""
+  return tuple(itertools.accumulate((max(s, 1) for s in shape[:0:-1]), int.__mul__, initial=1))[::-1] if shape else ()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tiny_runtime import Device, adopted_buffer, buffer_of
 from tiny_tensor import capturing
 from tiny_tensor.base import only_stored
-from tiny_tensor.dlpack import CPU, HOST_TYPES, VERSION, Layout, address_of, contiguous_strides, open_capsule
+from tiny_tensor.dlpack import CPU, HOST_TYPES, VERSION, Layout, address_of, open_capsule
 from tiny_tensor.placing import data_buffer
 from tiny_tensor.realize import realize_tensors
+from tiny_tensor.shapes import contiguous_strides
 from tiny_tensor.strides import strides_of
 from tiny_uop import UOp
 

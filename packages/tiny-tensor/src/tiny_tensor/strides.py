@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny_tensor.assign import every_so_many
 from tiny_tensor.base import ALIASES
-from tiny_tensor.dlpack import contiguous_strides
+from tiny_tensor.shapes import contiguous_strides
 from tiny_uop import Ops, UOp
 
 Sizes = tuple[int, ...]
@@ -28,6 +28,15 @@ def strides_of(uop: UOp) -> tuple[UOp, int, Sizes] | None:
       return None
     offset, strides = offset + moved[0], moved[1]
   return uop, offset, strides
+
+
+def run_of(uop: UOp) -> tuple[UOp, int] | None:
+  """(BUFFER, offset) of a view that shows elements that follow each other there, in their order; else None."""
+  if uop.op not in ALIASES or (found := strides_of(uop)) is None:
+    return None
+  buffer, offset, strides = found
+  expected = zip(uop.shape, strides, contiguous_strides(sizes(uop)), strict=True)
+  return (buffer, offset) if all(n == 1 or stride == wanted for n, stride, wanted in expected) else None
 
 
 def moved_by(view: UOp, after: list[UOp], strides: Sizes) -> tuple[int, Sizes] | None:

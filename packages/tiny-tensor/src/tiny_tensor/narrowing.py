@@ -1,0 +1,53 @@
+"""Parts of joined and padded tensors: what lies in one piece is a part of that piece, without the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tiny_uop import Ops, UOp, sint
+
+JOINS = frozenset({Ops.ADD, Ops.OR})
+"""What puts pieces together that are zero outside of their places."""
+
+
+def narrowed(uop: UOp, bounds: Sequence[tuple[sint, sint]]) -> UOp:
+  """`uop.shrink(bounds)`; of the one piece where that is all there is."""
+  whole = uop.shrink(bounds)  # which raises for bounds that are none
+  if whole is uop or (uop.op is not Ops.PAD and (uop.op not in JOINS or uop.src[1].op is not Ops.PAD)):
+    return whole
+  found: UOp | None = None
+  for piece in pieces_of_join(uop):
+    place = place_in(piece, bounds)
+    if place is None or (place and found is not None):
+      return whole
+    if place:
+      found = piece.src[0].shrink(place)
+  return whole if found is None else found
+
+
+def pieces_of_join(uop: UOp) -> list[UOp]:
+  """The PADs that a join adds up, each zero where the others are not; all of it if there are other nodes."""
+  pieces = []
+  while uop.op in JOINS and uop.src[1].op is Ops.PAD:
+    pieces.append(uop.src[1])
+    uop = uop.src[0]
+  return [*pieces, uop]
+
+
+def place_in(piece: UOp, bounds: Sequence[tuple[sint, sint]]) -> list[tuple[int, int]] | None:
+  """Where bounds are in the source of a PAD; [] if they are beside it, None if that is not known, or in part only."""
+  if piece.op is not Ops.PAD:
+    return None
+  arg, sizes = piece.geometry, piece.src[0].shape
+  place: list[tuple[int, int]] = []
+  beside = False
+  for axis, ((start, stop), size) in enumerate(zip(bounds, sizes, strict=True)):
+    before = arg[2 * axis]
+    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(before, int) and isinstance(size, int)):
+      return None
+    first, last = start - before, stop - before
+    beside = beside or last <= 0 or first >= size
+    if not beside and (first < 0 or last > size):
+      return None
+    place.append((first, last))
+  return [] if beside else place
