@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
+from tiny_runtime import Device
 from tiny_tensor import tracing
-from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, together
+from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, only_stored, together
 from tiny_tensor.capturing import note_write
 from tiny_tensor.derivatives import FORMULAS, view_chain
 from tiny_tensor.index_parse import Gather
@@ -26,7 +27,7 @@ from tiny_tensor.realize import (
   stored,
 )
 from tiny_tensor.shapes import broadcast_shape
-from tiny_uop import Ops, UOp, dtypes, same_shape
+from tiny_uop import Ops, UOp, dtypes, prod, same_shape
 
 SHARING = HOLDERS | ALIASES | {Ops.MULTI}
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
@@ -82,12 +83,64 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
       t.uop = t.uop.substitute({base: new[t.contents]})
 
 
+def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
+  """Store `value`, which is where kernels run, through a view of memory that only stores. All live views see it.
+
+  What follows one another there is copied there; for other views all of it is read, and written whole.
+  """
+  from tiny_tensor.strides import bytes_of
+
+  base = view
+  while not is_holder(base):
+    if base.op not in ALIASES and base.op is not Ops.BITCAST:
+      raise ValueError(f"{base.op.name} of what is on {view.device} cannot be written: assign to a view of it")
+    base = base.src[0]
+  device, whole = base.device, base
+  assert isinstance(device, str)
+  count, odd = divmod(int(prod(value.shape)) * value.dtype.itemsize, base.dtype.itemsize)
+  run = bytes_of(view, base)
+  if run is None or odd or run % base.dtype.itemsize:
+    memory = target.wrap(base.copy_to(Device.DEFAULT).contiguous(), False)
+    in_new_buffer(memory)
+    if not write_through(memory, view.substitute({base: memory.uop}), value):
+      raise ValueError(
+        f"this view of what is on {device} has elements twice, or their bytes in parts: write another one"
+      )
+    source = memory.uop
+  else:
+    start = run // base.dtype.itemsize
+    whole = base.shrink([(start, start + count)])
+    source = value.contiguous().reshape((int(prod(value.shape)),)).bitcast(base.dtype)
+  note_write()
+  if tracing.active():
+    tracing.check_write(buffer_under(base), value)
+  new = stored(base, whole, source.copy_to(device))
+  for t in live_tensors():
+    if t.uop.device == device and shows(t.uop, base):
+      t.uop = t.uop.substitute({base: new})
+
+
+def shows(uop: UOp, base: UOp) -> bool:
+  """Whether a graph is a view of `base`, maybe in another dtype."""
+  while uop is not base and (uop.op in ALIASES or uop.op is Ops.BITCAST):
+    uop = uop.src[0]
+  return uop is base
+
+
+def in_new_buffer(t: TensorBase) -> None:
+  """Give a tensor a buffer of its own, with its present contents."""
+  buffer, view = buffer_for(t.uop)
+  t.uop = view.substitute({buffer: stored(buffer, view, t.uop)})
+
+
 def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
   """Write through a view of the storage of `target`; False where it has none that could be written.
 
   Through a view that moves elements between devices all of the storage is written, with the old contents elsewhere.
   """
-  if (base := writable_storage(view)) is not None:
+  if only_stored(view):
+    write_file(target, view, value)
+  elif (base := writable_storage(view)) is not None:
     write(target, view, base, value)
   elif (base := writable_storage(view, across=True)) is not None:
     inside = value.const_like(True) if value.dtype is dtypes.bool else value.cast(dtypes.bool).const_like(True)
@@ -106,24 +159,24 @@ class AssignMixin(NormMixin):
   __slots__ = ()
 
   def value_for(self, x: Any, shape: Any) -> Self:
-    """What is written: on this device, of this dtype and shape. Raises TypeError or ValueError naming what differs."""
-    known = isinstance(x, (TensorBase, bool, int, float, UOp))
-    typed = x if known else type(self)(x, device=self.device)  # type: ignore[call-arg]
-    value = self.operand(typed)
-    if not isinstance(x, TensorBase):
-      if dtypes.is_float(value.dtype) and not dtypes.is_float(self.dtype):
-        raise TypeError(f"cannot write {value.dtype.name} values to a tensor of dtype {self.dtype.name}: cast first")
-      value = value.as_dtype(self.dtype)
-    if value.dtype != self.dtype:
-      raise TypeError(f"cannot write dtype {value.dtype.name} to a tensor of dtype {self.dtype.name}: cast first")
-    if not is_const(self.uop):
+    """What is written: on this device, or where it can be copied to it from, of this dtype (cast) and shape. Raises
+    TypeError for what is no number, ValueError naming what differs."""
+    in_file = only_stored(self.uop)
+    if not isinstance(x, (TensorBase, bool, int, float, UOp)):
+      kind = {"dtype": self.dtype} if isinstance(x, (list, tuple)) else {}
+      x = type(self)(x, device=None if in_file else self.device, **kind)  # type: ignore[call-arg]
+    value = self.operand(x).as_dtype(self.dtype)
+    if in_file:
+      value = value.to(None) if only_stored(value.uop) else value
+    elif not is_const(self.uop):
       value = together([self, value])[1]
     if not same_shape(broadcast_shape(value.shape, shape), shape):
       raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
     return value.broadcast_to(shape)
 
   def assign(self, x: Operand | Any) -> Self:
-    """Replace all contents by `x` (broadcast; of the same dtype and device). Gives back `self`.
+    """Replace all contents by `x` (broadcast, cast to this dtype; of the same device). Gives back `self`. What is in a
+    file (`Tensor(path)`) is written there, from any device.
 
     Lazy as everything: the write happens when this tensor or a view of it is realised, after reads of the old contents.
     """
@@ -137,9 +190,8 @@ class AssignMixin(NormMixin):
 
   def in_buffer(self) -> None:
     """Give the tensor storage that can be written, with its present contents."""
-    if writable_storage(self.uop) is None:
-      buffer, view = buffer_for(self.uop)
-      self.uop = view.substitute({buffer: stored(buffer, view, self.uop)})
+    if writable_storage(self.uop) is None and not only_stored(self.uop):
+      in_new_buffer(self)
 
   def own_storage(self) -> None:
     """Give the tensor a buffer that no independent tensor has.
@@ -168,6 +220,11 @@ class AssignMixin(NormMixin):
       self[...] = chosen
       return
     entries = self.parse_index(key)
+    if only_stored(self.uop) and any(isinstance(e, Gather) for e in entries):
+      changed = self.to(None).clone()
+      changed[key] = x
+      self.assign(changed)
+      return
     gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
     result = self[key] if not gathers else self.view_of(entries).gather_axes(gathers, self.front(gathers))
     value = self.value_for(x, result.shape)
@@ -188,7 +245,8 @@ class AssignMixin(NormMixin):
     if mask.shape != self.shape[: mask.ndim] or isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > len(rest):
       return None
     value = self.value_for(x, rest)
-    return cast(Self, mask).reshape((*mask.shape, *(1,) * len(rest))).where(value, self)
+    old = self.to(None) if only_stored(self.uop) else self
+    return cast(Self, mask).reshape((*mask.shape, *(1,) * len(rest))).where(value, old)
 
   def front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
     """Whether the axes of index tensors go to the front."""

@@ -38,7 +38,7 @@ class IndexMixin(ConvMixin):
     """The key as one record per axis. Lists become tensors, masks the positions where they hold."""
     entries = expand_ellipsis(
       tuple(
-        self.index_tensor(e) if isinstance(e, (list, bool)) or hasattr(e, "__array_interface__") else e
+        self.index_tensor(e) if isinstance(e, (list, tuple, bool)) or hasattr(e, "__array_interface__") else e
         for e in map(single_index, as_entries(key))
       ),
       self.ndim,
@@ -61,7 +61,15 @@ class IndexMixin(ConvMixin):
     return resolve(plain, self.shape)
 
   def index_tensor(self, entry: Any) -> Self:
-    """A list or NumPy array as an index."""
+    """A list or tuple, of tensors too, or a NumPy array as an index."""
+    if isinstance(entry, TensorBase):
+      return cast(Self, entry)
+    if isinstance(entry, (list, tuple)):
+      if any(isinstance(e, (TensorBase, list, tuple)) for e in entry):
+        parts = [self.index_tensor(e) for e in entry]
+        return parts[0].stack(*parts[1:])
+      kind = None if entry else dtypes.default_int
+      return type(self)(list(entry), dtype=kind, device=self.device)  # type: ignore[call-arg]
     return type(self)(entry, device=self.device)  # type: ignore[call-arg]
 
   def __getitem__(self, key: Any) -> Self:

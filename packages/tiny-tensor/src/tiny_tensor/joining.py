@@ -16,12 +16,14 @@ T = TypeVar("T", bound=TensorBase)
 
 
 def checked(name: str, *tensors: T) -> tuple[T, ...]:
-  """The tensors. TypeError for a list of them, or an axis among them, which is how PyTorch is called."""
+  """The tensors, given one by one or as one list or tuple. TypeError for anything else, an axis among them too."""
+  if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) and tensors[0]:
+    tensors = (*tensors[0],)
   for wrong in tensors:
     if not isinstance(wrong, TensorBase):
       raise TypeError(
         f"{name} takes Tensors, and the axis by its name, got a {type(wrong).__name__}: Tensor.{name}(a, b, dim=0), or "
-        f"Tensor.{name}(*tensors)"
+        f"Tensor.{name}((a, b), dim=0)"
       )
   return tensors
 
@@ -36,8 +38,9 @@ class JoinMixin(ReduceMixin):
     c)`. Tensors of shape (0,) are left out among others, as in PyTorch, but their dtypes count.
     """
     tensors = checked("cat", self, *args)
+    self = tensors[0]
     pieces = [t for t in tensors if t.shape != (0,)]
-    if 0 < len(pieces) <= len(args):
+    if 0 < len(pieces) < len(tensors):
       dtype = dtypes.promote(*(t.dtype for t in tensors))
       return pieces[0].as_dtype(dtype).cat(*pieces[1:], dim=dim)
     axis = normalize_axis(dim, self.ndim)
@@ -65,7 +68,7 @@ class JoinMixin(ReduceMixin):
   def stack(self, *args: Self, dim: int = 0) -> Self:
     """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)`. ValueError for different shapes."""
     tensors = checked("stack", self, *args)
-    if not all(same_shape(t.shape, self.shape) for t in tensors):
+    if not all(same_shape(t.shape, tensors[0].shape) for t in tensors):
       raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(t.shape) for t in tensors)}")
     first, *rest = [t.unsqueeze(dim) for t in tensors]
     return first.cat(*rest, dim=dim)

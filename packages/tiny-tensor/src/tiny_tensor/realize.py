@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device
 from tiny_tensor import capturing, tracing
-from tiny_tensor.base import ALIASES, TensorBase, live_tensors
+from tiny_tensor.base import ALIASES, TensorBase, live_tensors, only_stored
 from tiny_tensor.capturing import record_run
 from tiny_tensor.filling import can_fill, constant_of, fill
 from tiny_tensor.shapes import Shape, upper
@@ -30,7 +30,7 @@ def storage(uop: UOp, across: bool = False) -> UOp | None:
   contents with; None for a computed value. `across`: also of a view that moves elements between devices, which have to
   be copied.
   """
-  while uop.op in ALIASES:
+  while uop.op in ALIASES or (uop.op is Ops.BITCAST and only_stored(uop)):  # where no kernel makes the bits anew
     if not across and moves_between_devices(uop):
       return None
     uop = uop.src[0]

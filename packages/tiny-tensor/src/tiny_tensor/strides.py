@@ -15,11 +15,17 @@ def strides_of(uop: UOp) -> tuple[UOp, int, Sizes] | None:
 
   None for what is no view, has a symbolic shape, repeats elements, or has them in an order that strides cannot tell.
   """
+  found = strides_over(uop)
+  return found if found is not None and found[0].op is Ops.BUFFER else None
+
+
+def strides_over(uop: UOp) -> tuple[UOp, int, Sizes] | None:
+  """`strides_of`, for a view of whatever is below the movement ops."""
   after: list[UOp] = []
   while uop.op in ALIASES:
     after.insert(0, uop)
     uop = uop.src[0]
-  if uop.op is not Ops.BUFFER or not all(isinstance(s, int) for u in after for s in u.shape):
+  if not all(isinstance(s, int) for u in (uop, *after) for s in u.shape):
     return None
   offset, strides = 0, contiguous_strides(sizes(uop))
   for place, view in enumerate(after):
@@ -34,9 +40,28 @@ def run_of(uop: UOp) -> tuple[UOp, int] | None:
   """(BUFFER, offset) of a view that shows elements that follow each other there, in their order; else None."""
   if uop.op not in ALIASES or (found := strides_of(uop)) is None:
     return None
-  buffer, offset, strides = found
-  expected = zip(uop.shape, strides, contiguous_strides(sizes(uop)), strict=True)
-  return (buffer, offset) if all(n == 1 or stride == wanted for n, stride, wanted in expected) else None
+  return found[:2] if follow_each_other(uop, found[2]) else None
+
+
+def bytes_of(view: UOp, base: UOp) -> int | None:
+  """Where the bytes begin that a view, maybe in other dtypes, shows of `base`: one after the other; None if they are
+  not."""
+  begin = 0
+  while view is not base:
+    if view.op is Ops.BITCAST:
+      view = view.src[0]
+      continue
+    if (found := strides_over(view)) is None or not follow_each_other(view, found[2]):
+      return None
+    view, offset, _ = found
+    begin += offset * view.dtype.itemsize
+  return begin
+
+
+def follow_each_other(view: UOp, strides: Sizes) -> bool:
+  """Whether elements with these strides are next to each other, in order."""
+  expected = zip(view.shape, strides, contiguous_strides(sizes(view)), strict=True)
+  return all(n == 1 or stride == wanted for n, stride, wanted in expected)
 
 
 def moved_by(view: UOp, after: list[UOp], strides: Sizes) -> tuple[int, Sizes] | None:
