@@ -35,7 +35,7 @@ def test_installed_in_an_empty_environment(wheels: Path, tmp_path: Path) -> None
   build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(package)]
   built = subprocess.run(build, capture_output=True, text=True)
   assert built.returncode == 0, built.stdout + built.stderr
-  environment = installed(tmp_path / "env", wheels, "tiny-runtime")
+  environment = installed(tmp_path / "env", wheels, "tiny-runtime", "tiny-codegen")
   environment.install(f"{next(tmp_path.glob('*.whl'))}[test]")
   listed = environment.run("-m", "tiny_runtime")
   assert "✓ TOY" in listed.stdout and listed.returncode == 0, listed.stdout + listed.stderr

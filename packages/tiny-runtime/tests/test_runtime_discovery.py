@@ -255,6 +255,16 @@ def test_nothing_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     _ = Devices().DEFAULT
 
 
+def test_what_is_available(make_plugin: MakePlugin) -> None:
+  make_plugin("tiny-runtime-good", "GOOD", GOOD)
+  make_plugin("tiny-runtime-absent", "ABSENT", ABSENT)
+  found = list(Devices().get_available_devices())
+  assert "GOOD" in found and "REF" in found and "ABSENT" not in found and found == sorted(found)
+  with Context(DEVICE="GOOD"):
+    devices = Devices()
+    assert devices.default is devices["GOOD"]
+
+
 def test_reference_backend_is_never_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
   only_ref = {"REF": discovery.find("REF")}
   monkeypatch.setattr("tiny_runtime.devices.plugins", lambda: only_ref)

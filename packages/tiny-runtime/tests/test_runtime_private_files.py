@@ -68,6 +68,14 @@ def files(folder: Path) -> list[Path]:
   return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.parametrize("target", ["nowhere/at/all", "cache"])
+def test_a_link_that_leads_nowhere(own_cache: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+  monkeypatch.setattr(private_files, "_warned", False)
+  own_cache.symlink_to(own_cache.parent / target)
+  with pytest.warns(RuntimeWarning, match="not kept"):
+    assert compiles(1.0) == 1
+
+
 def entry(own_cache: Path) -> Path:
   (path,) = files(own_cache / "binaries")
   return path

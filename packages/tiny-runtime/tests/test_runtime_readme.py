@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tiny_runtime import Device, OutOfMemory, buffer_of, run
+from tiny_runtime import API, Device, OutOfMemory, buffer_of, run
 from tiny_runtime.contract import Backend, Compiler
 from tiny_runtime.contract import Device as DeviceProtocol
-from tiny_uop import UOp, dtypes
+from tiny_uop import IR_VERSION, UOp, dtypes
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -60,6 +60,17 @@ def test_the_steps_are_those_of_the_written_package() -> None:
   pointed = {n for text in NEXT for n in re.findall(r"[0-9]", text.partition("README of tiny-runtime")[2])}
   listed = set(re.findall(r"^\| ([1-9]) \|", (TEMPLATE / "README.md.txt").read_text(), re.MULTILINE))
   assert steps == listed == pointed == set("1234567") and marked <= steps
+
+
+def test_its_plugins_are_of_the_versions_that_the_template_writes() -> None:
+  """Who copies one and who writes one with `new` has the same numbers: those of this tiny-runtime."""
+  from tiny_runtime.new import Names
+
+  written = Names.of("any").replace_in("api = @api@, ir = @ir@")
+  assert written == f"api = {API}, ir = {(IR_VERSION, IR_VERSION)}"
+  for name in ("api", "ir"):
+    found = re.findall(rf"^  {name} = (\(\d+, \d+\))", README, re.MULTILINE)
+    assert len(found) == 2 and all(f"{name} = {numbers}" in written for numbers in found)
 
 
 def test_public_names_are_documented() -> None:

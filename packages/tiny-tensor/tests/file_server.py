@@ -17,6 +17,8 @@ class Site:
   url: str = ""
   requests: list[tuple[str, str]] = field(default_factory=list)
   """(path, the header Range) of each request."""
+  headers: list[dict[str, str]] = field(default_factory=list)
+  """The headers of each request."""
   breaks: dict[str, list[int]] = field(default_factory=dict)
   """By path: after how many bytes each of the next answers breaks off."""
   failures: dict[str, list[int]] = field(default_factory=dict)
@@ -36,6 +38,7 @@ class _Handler(BaseHTTPRequestHandler):
   def do_GET(self) -> None:
     site, path = self.site, self.path
     site.requests.append((path, self.headers.get("Range", "")))
+    site.headers.append(dict(self.headers.items()))
     status = site.failures[path].pop(0) if site.failures.get(path) else 200
     if path in site.redirects:
       self.send_response(302)

@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,42 @@ def test_tar_leaves_links_out(mode: str) -> None:
   assert contents(tar_extract(Tensor(tarred(mode)))) == FILES
 
 
+@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_tars_of_all_sorts(kind: int) -> None:
+  """Long names, letters of others, folders, links and pipes: as `tarfile` reads them."""
+  out = io.BytesIO()
+  letters = "Größe 日本" if kind != tarfile.USTAR_FORMAT else "plain"
+  long = "folder/" * 20 + "name" if kind == tarfile.USTAR_FORMAT else "f/" * 200 + "n" * 300
+  with tarfile.open(fileobj=out, mode="w", format=kind) as archive:
+    for n, name in enumerate((letters, long, "x" * 100, "last")):
+      member = tarfile.TarInfo(name)
+      member.size, member.mtime, member.uid = 512 * n + n, 1.5, 1 << 40 if kind == tarfile.GNU_FORMAT else 0
+      archive.addfile(member, io.BytesIO(bytes([n]) * member.size))
+    for n, other in enumerate((tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)):
+      member = tarfile.TarInfo(f"other{n}")
+      member.type, member.linkname, member.size = other, long[:90], 7
+      archive.addfile(member)
+  with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as archive:
+    expected = {m.name: (archive.extractfile(m) or io.BytesIO()).read() for m in archive if m.isreg()}
+  assert len(expected) == 4 and contents(tar_extract(Tensor(out.getvalue()))) == expected
+
+
+def test_fields_of_pax_that_count() -> None:
+  def member(kind: bytes, content: bytes, name: str = "f", size: int | None = None) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, len(content) if size is None else size
+    return info.tobuf() + content + bytes(-len(content) % 512)
+
+  fields = member(b"x", b"17 path=new name\n9 size=5\n")
+  assert contents(tar_extract(Tensor(fields + member(b"0", b"12345", size=0) + bytes(1024)))) == {"new name": b"12345"}
+  for wrong in (b"3", b"x path=a\n", b"99 path=a\n", b"9 size=-\n", b"6 path\n", b"0 path=a\n"):
+    with pytest.raises(ValueError, match=r"not a valid tar archive of \d+ bytes: .* at byte (512|1024)\b"):
+      tar_extract(Tensor(member(b"x", wrong) + member(b"0", b"1") + bytes(1024)))
+  for sparse in (member(b"S", b"1"), member(b"x", b"24 GNU.sparse.name=abc\n") + member(b"0", b"1")):
+    with pytest.raises(ValueError, match="sparse"):
+      tar_extract(Tensor(sparse + bytes(1024)))
+
+
 def test_files_of_a_mapped_archive_are_mapped(tmp_path: Path) -> None:
   for extract, content in ((zip_extract, zipped()), (tar_extract, tarred("w"))):
     (tmp_path / "x").write_bytes(content)
@@ -91,6 +128,31 @@ ZIP_DAMAGES: dict[str, tuple[Callable[[], bytes], str]] = {
   "damaged": (lambda: changed(zipped(zipfile.ZIP_DEFLATED), BYTES, BYTES[::-1]), "unpacked"),
   "twice": (lambda: zipped().replace(b"empty", b"a.txt"), "'a.txt' twice"),
 }
+
+
+@pytest.mark.parametrize("what", ["large", "many", "comment", "prefix", "stream", "other letters"])
+def test_zips_of_all_sorts(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  if what == "large":  # every number is one that 32 bits do not hold
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", -1)
+  if what == "many":
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 0)
+  out = io.BytesIO()
+  files = {"größer": b"1", "日本": b"2"} if what == "other letters" else FILES
+  target: Any = Unseekable(out) if what == "stream" else out
+  with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    for name, content in files.items():
+      archive.writestr(name, content)
+    if what == "comment":
+      archive.comment = b"PK\x05\x06 is how an end begins" * 9
+  content = (b"#! a program" if what == "prefix" else b"") + out.getvalue()
+  assert contents(zip_extract(Tensor(content))) == files
+
+
+class Unseekable:
+  """A pipe: sizes come behind the files."""
+
+  def __init__(self, file: io.BytesIO) -> None:
+    self.write, self.flush = file.write, file.flush
 
 
 @pytest.mark.parametrize("damage", ZIP_DAMAGES)

@@ -125,6 +125,15 @@ def test_redirections(site: Site, tmp_path: Path) -> None:
       fetch(site.url + path)
 
 
+def test_headers_go_to_the_server_and_no_further(site: Site) -> None:
+  site.redirects = {"/r": f"{site.url}/a.bin"}
+  given = {"Authorization": "Bearer secret", "User-Agent": "mine", "Range": "bytes=5-", "X-Other": "1"}
+  assert fetch(f"{site.url}/r", headers=given).read_bytes() == DATA
+  first, second = site.headers
+  assert (first["Authorization"], first["User-Agent"], first["X-Other"]) == ("Bearer secret", "mine", "1")
+  assert "Range" not in first and not {"Authorization", "X-Other"} & second.keys() and second["User-Agent"] != "mine"
+
+
 def test_what_is_too_large(site: Site, cache: Path) -> None:
   with pytest.raises(ValueError, match="262144 bytes, more than 1000"):
     fetch(f"{site.url}/a.bin", limit=1000)

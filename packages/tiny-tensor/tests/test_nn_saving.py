@@ -116,3 +116,16 @@ def test_a_process_that_is_killed_leaves_the_old_model(tmp_path: Path, where: st
   assert loaded(found) == expected(1.0)
   safe_save(model(3.0), path, max_shard_size=most or None)
   assert loaded(found) == expected(3.0), "what it left behind is in nobody's way"
+
+
+def test_a_file_as_a_tensor(tmp_path: Path) -> None:
+  path = tmp_path / "a.safetensors"
+  safe_save({"w": Tensor([1.0, 2.0]), "n": Tensor([3])}, path)
+  for file in (str(path), Tensor(path), Tensor(path.read_bytes()), Tensor(path.read_bytes()).realize()):
+    whole, start, header = safe_load_metadata(file)
+    assert whole.shape == (path.stat().st_size,) and start > 8 and set(header) >= {"w", "n"}
+    assert {name: t.tolist() for name, t in safe_load(file).items()} == {"w": [1, 2], "n": [3]}
+  with pytest.raises(ValueError, match="the tensor is not a safetensors file: it has 3 bytes"):
+    safe_load(Tensor(b"abc"))
+  with pytest.raises(ValueError, match=r"a vector of uint8, got float32 of shape \(2,\)"):
+    safe_load_metadata(Tensor([1.0, 2.0]))

@@ -111,7 +111,10 @@ class Compiler(Protocol):
 
   @property
   def key(self) -> str:
-    """All that the output depends on besides the kernel: target, flags, versions of tools. Part of the cache key."""
+    """All that the output depends on besides the kernel: target, flags, versions of tools. Part of the cache key.
+
+    The same in every process. Asked for with each kernel: what takes long to find out is found out once.
+    """
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the source. `measure`, if given, times candidates on the

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from inspect import getattr_static
 
 from tiny_runtime import contract
@@ -64,6 +65,19 @@ class Devices:
       )
     index = int(match[2] or 0)
     return f"{match[1].upper()}:{index}" if index else match[1].upper()
+
+  @property
+  def default(self) -> contract.Device:
+    """The device that `DEFAULT` names, opened if it is not yet."""
+    return self[self.DEFAULT]
+
+  def get_available_devices(self) -> Iterator[str]:
+    """The names of the plugins whose first device can be used here. Looks at each, in the order of their names."""
+    found = plugins()
+    try_first(list(found.values()))
+    for name in sorted(found):
+      if found[name].probe() is State.READY:
+        yield name
 
   def __getitem__(self, name: str) -> contract.Device:
     """The device, opened if it is not yet. Raises Unavailable, Incompatible or Broken, saying what to do."""

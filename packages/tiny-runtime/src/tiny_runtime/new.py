@@ -107,7 +107,7 @@ class Names:
     values = {
       "device": self.device, "name": self.name, "package": self.package, "module": self.module, "prefix": self.prefix,
       "group": f"{PREFIX}{API[0]}", "api": repr(API), "ir": repr((IR_VERSION, IR_VERSION)),
-      "uop": compatible("tiny-uop"), "runtime": compatible("tiny-runtime"),
+      "uop": compatible("tiny-uop"), "runtime": compatible("tiny-runtime"), "codegen": compatible("tiny-codegen"),
       "conformance": compatible("tiny-runtime", "[conformance]"),
     }  # fmt: skip
     return re.sub(r"@([a-z]+)@", lambda found: values[found[1]], text)

@@ -117,14 +117,13 @@ def temporary_root() -> Path:
 
 
 def make_folder(path: Path) -> None:
-  """Make a folder and those that lead there, each for this user alone. PermissionError if another was quicker."""
-  try:
-    os.mkdir(path, 0o700)
-  except FileExistsError:
-    pass
-  except FileNotFoundError:
-    make_folder(path.parent)
-    make_folder(path)
+  """Make a folder and those that lead there, each for this user alone. Raises OSError where that cannot be done."""
+  missing = [path]
+  while not (missing[-1].exists() or missing[-1].parent == missing[-1]):
+    missing.append(missing[-1].parent)
+  for folder in reversed(missing):
+    with suppress(FileExistsError):  # as it is for all but one of several processes
+      os.mkdir(folder, 0o700)
 
 
 def is_private(path: Path) -> bool:

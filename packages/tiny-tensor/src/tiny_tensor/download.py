@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -71,8 +71,9 @@ def fetch(
   subdir: str | None = None,
   gunzip: bool = False,
   allow_caching: bool = True,
-  *,
+  headers: Mapping[str, str] | None = None,
   sha256: str | None = None,
+  *,
   progress: bool | None = None,
   timeout: float = 30.0,
   limit: int = LIMIT,
@@ -80,9 +81,10 @@ def fetch(
   """The file at `url` (http, https, file, or the path of a local file, which is given back as it is) on this machine.
 
   It is kept as `name` in `subdir` of the cache, or, if `name` is a Path or has a "/" in it, there; and is not fetched
-  again while it is there, unless `allow_caching` is False. `gunzip` unpacks it. `sha256` is the digest, in hexadecimal,
-  of the bytes at the URL. `progress` shows a bar on standard error; None: if that is a terminal. `timeout` is in
-  seconds, for each wait; `limit` in bytes, of what comes and of what is unpacked.
+  again while it is there, unless `allow_caching` is False. `gunzip` unpacks it. `headers` are sent along, but not to
+  where the server redirects. `sha256` is the digest, in hexadecimal, of the bytes at the URL. `progress` shows a bar on
+  standard error; None: if that is a terminal. `timeout` is in seconds, for each wait; `limit` in bytes, of what comes
+  and of what is unpacked.
 
   A broken connection is taken up where it broke. The file appears whole or not at all. Raises FileNotFoundError where
   there is nothing (404), OSError with the URL for other failures, ValueError for another digest, for more than `limit`
@@ -103,7 +105,7 @@ def fetch(
     found = local or Path(folder) / "came"
     if local is None:
       with found.open("wb") as file:
-        _download(url, file, progress, timeout, limit)
+        _download(url, file, progress, timeout, limit, headers or {})
     _check_digest(found, url, sha256)
     if gunzip:
       found = _gunzip(found, Path(folder) / "unpacked", url, limit)
@@ -187,7 +189,9 @@ def gunzipped(source: IO[bytes], limit: int, what: str) -> Iterator[bytes]:
     raise ValueError(f"{what} is no whole gzip file: it ends at byte {read}, in the middle")
 
 
-def _download(url: str, file: IO[bytes], progress: bool | None, timeout: float, limit: int) -> None:
+def _download(
+  url: str, file: IO[bytes], progress: bool | None, timeout: float, limit: int, given: Mapping[str, str]
+) -> None:
   """Writes what is at `url` to `file`; goes on where a connection broke."""
   import http.client
   import urllib.error
@@ -196,7 +200,7 @@ def _download(url: str, file: IO[bytes], progress: bool | None, timeout: float, 
   for attempt in range(ATTEMPTS):
     time.sleep(0.2 * attempt)
     try:
-      with _open(url, done, mark, timeout) as response:
+      with _open(url, done, mark, timeout, given) as response:
         if done and not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):  # it begins anew
           file.seek(0)
           file.truncate()
@@ -247,7 +251,9 @@ def _mark(response: HTTPResponse) -> str:
   return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
 
 
-def _open(url: str, done: int, mark: str, timeout: float) -> contextlib.AbstractContextManager[HTTPResponse]:
+def _open(
+  url: str, done: int, mark: str, timeout: float, given: Mapping[str, str]
+) -> contextlib.AbstractContextManager[HTTPResponse]:
   import urllib.request as request
 
   opener = request.OpenerDirector()  # no handlers of files and FTP: a server could redirect to them
@@ -259,5 +265,9 @@ def _open(url: str, done: int, mark: str, timeout: float) -> contextlib.Abstract
   headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
   if done and mark:
     headers |= {"Range": f"bytes={done}-", "If-Range": mark}
-  response: Any = opener.open(request.Request(url, headers=headers), timeout=timeout)
+  asked = request.Request(url, headers=headers)
+  for name, value in given.items():
+    if name.lower() not in ("accept-encoding", "range", "if-range"):
+      asked.add_unredirected_header(name, value)  # a token for one server is no other's
+  response: Any = opener.open(asked, timeout=timeout)
   return contextlib.closing(response)

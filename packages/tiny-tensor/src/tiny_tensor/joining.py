@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
+from tiny_tensor.custom_gradient import Grads, with_gradient
 from tiny_tensor.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, normalize_axis
-from tiny_uop import Ops, dtypes, same_shape, sint
+from tiny_uop import UOp, dtypes, same_shape, sint
+from tiny_uop.records import dataclass
 
 Pair = tuple[sint, sint]
 T = TypeVar("T", bound=TensorBase)
@@ -28,6 +30,25 @@ def checked(name: str, *tensors: T) -> tuple[T, ...]:
   return tensors
 
 
+@dataclass(frozen=True)
+class Parts:
+  """The pullback of values one after the other along an axis: each gets its part of the gradient."""
+
+  axis: int
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    (g,) = gs
+    if g is None:
+      return (None,) * len(inputs)
+    start: sint = 0
+    parts = []
+    for x in inputs:
+      end = start + x.shape[self.axis]
+      parts.append(g.shrink([(start, end) if i == self.axis else (0, s) for i, s in enumerate(x.shape)]))
+      start = end
+    return tuple(parts)
+
+
 class JoinMixin(ReduceMixin):
   """Tensors put side by side or surrounded."""
 
@@ -39,10 +60,10 @@ class JoinMixin(ReduceMixin):
     """
     tensors = checked("cat", self, *args)
     self = tensors[0]
-    pieces = [t for t in tensors if t.shape != (0,)]
-    if 0 < len(pieces) < len(tensors):
+    present = [t for t in tensors if t.shape != (0,)]
+    if 0 < len(present) < len(tensors):
       dtype = dtypes.promote(*(t.dtype for t in tensors))
-      return pieces[0].as_dtype(dtype).cat(*pieces[1:], dim=dim)
+      return present[0].as_dtype(dtype).cat(*present[1:], dim=dim)
     axis = normalize_axis(dim, self.ndim)
     if any(t.ndim != self.ndim or t.ndim == 0 for t in tensors) or any(
       not same_shape(t.shape[:axis] + t.shape[axis + 1 :], self.shape[:axis] + self.shape[axis + 1 :]) for t in tensors
@@ -55,15 +76,22 @@ class JoinMixin(ReduceMixin):
     sizes = [t.shape[axis] for t in tensors]
     total = sum(sizes[1:], sizes[0])
     start: sint = 0
-    out: Self | None = None
+    pieces: list[Self] = []
+    out: UOp | None = None
     for t, size in zip(tensors, sizes, strict=True):
       # an empty piece adds nothing, but its dtype counts
       if not (isinstance(size, int) and size == 0):
         around = [(start, total - start - size) if i == axis else (0, 0) for i in range(self.ndim)]
-        piece = t.as_dtype(dtype).pad_zeros(around)
-        out = piece if out is None else out.alu(Ops.OR if dtypes.is_bool(dtype) else Ops.ADD, piece)
+        pieces.append(t.as_dtype(dtype))
+        padded = pieces[-1].uop.pad(around)
+        # chosen and not added: the sum of 0.0 and -0.0 is 0.0
+        out = padded if out is None else UOp.const(dtypes.bool, True, t.shape).pad(around).where(padded, out)
       start = start + size
-    return self.as_dtype(dtype) if out is None else out
+    if out is None or len(pieces) == 1:
+      return pieces[0] if pieces else self.as_dtype(dtype)
+    if dtypes.is_float(dtype):
+      (out,) = with_gradient((out,), [p.uop for p in pieces], Parts(axis), "cat")
+    return pieces[0].derive(out, *pieces[1:])
 
   def stack(self, *args: Self, dim: int = 0) -> Self:
     """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)`. ValueError for different shapes."""
@@ -96,7 +124,7 @@ class JoinMixin(ReduceMixin):
     cut = [(-min(b, 0) if isinstance(b, int) else 0, -min(a, 0) if isinstance(a, int) else 0) for b, a in known]
     x = self.shrink([(b, s - a) for (b, a), s in zip(cut, self.shape, strict=True)]) if any(map(any, cut)) else self
     grow = [(max(b, 0) if isinstance(b, int) else b, max(a, 0) if isinstance(a, int) else a) for b, a in known]
-    if value == 0:
+    if value == 0 and math.copysign(1, value) == 1:
       return x.pad_zeros(grow)
     # a whole number has a place in any dtype
     whole = not math.isinf(value) and float(value).is_integer()

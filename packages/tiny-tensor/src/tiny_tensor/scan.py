@@ -34,26 +34,31 @@ class ScanMixin(ArrangeMixin):
     if self.ndim == 0 or self.numel() == 0:
       return self
     x, size = self.transpose(place, -1), self.shape[place]
+    signed = op is Ops.ADD and dtypes.is_float(x.dtype)
     if isinstance(size, UOp):
       whole = x.pad_identity(upper(size) - size, op, front=False)
-      return whole.scan_last(op).select_axis(self.ndim - 1, 0, size).transpose(place, -1)
-    return x.scan_last(op).transpose(place, -1)
+      return whole.scan_last(op, signed).select_axis(self.ndim - 1, 0, size).transpose(place, -1)
+    return x.scan_last(op, signed).transpose(place, -1)
 
-  def scan_last(self, op: Ops) -> Self:
+  def scan_last(self, op: Ops, signed: bool = False) -> Self:
     """The running result of `op` (ADD, MUL, MAX) along the last axis; same shape. Long axes are scanned in blocks,
-    whose last elements are scanned in turn."""
-    n = int(self.shape[-1])
+    whose last elements are scanned in turn. `signed`: the first of sums is itself, not its sum with 0.0, which of -0.0
+    is 0.0.
+    """
+    n, size = int(self.shape[-1]), self.numel()
+    long = n > BLOCK and isinstance(size, int) and size >= MANY
+    if signed and not long:
+      return self.along(self.ndim - 1).eq(0).where(self, self.scan_last(op))
     if n <= BLOCK:
       return self.scan_windows(op, n)
     block = BLOCK // 2 if n % BLOCK and n % (BLOCK // 2) == 0 else BLOCK
     blocks = -(-n // block)
     x = self.pad_identity(blocks * block - n, op, front=False).reshape((*self.shape[:-1], blocks, block))
-    size = self.numel()
-    long = isinstance(size, int) and size >= MANY
     inner, totals = x.scan_slices(op) if long else (x.scan_windows(op, block), x.reduce(op, -1, False))
-    totals = totals.scan_last(op)
+    # negated totals are subtracted: 0.0 from the first block, which changes nothing, not even a zero
+    totals = (totals.neg() if signed else totals).scan_last(op)
     before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
-    out = inner.alu(op, before.unsqueeze(-1).expand(inner.shape))
+    out = inner.alu(op, (before.neg() if signed else before).unsqueeze(-1).expand(inner.shape))
     return out.reshape((*self.shape[:-1], blocks * block)).select_axis(self.ndim - 1, 0, n)
 
   def scan_slices(self, op: Ops) -> tuple[Self, Self]:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
-from tiny_tensor.hashing import HashMixin
 from tiny_tensor.host import BYTES, FORMATS, flatten_nested, infer_dtype, is_block, pack, plain, shape_of_nested
+from tiny_tensor.in_place import InPlaceMixin
 from tiny_tensor.pickling import PickleMixin
 from tiny_tensor.placing import DeviceLike, canonical, data_buffer
 from tiny_uop import Devices, DType, UOp, dtypes
@@ -87,7 +87,7 @@ def file_uop(path: os.PathLike[str], dtype: DType | None) -> UOp:
   return raw if dtype is None else raw.bitcast(dtype)
 
 
-class Tensor(PickleMixin, HashMixin):
+class Tensor(PickleMixin, InPlaceMixin):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
   `Tensor(data)` takes a number, nested lists or tuples (of numbers, arrays or bytes), bytes (uint8, or of `dtype`), a

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tiny_tensor.download import fetch, gunzipped
-from tiny_tensor.nn.archives import tar_extract
-from tiny_tensor.nn.files import TensorIO, map_file, tensor_at, whole_bytes
+from tiny_tensor.nn.archives import most_unpacked, tar_extract
+from tiny_tensor.nn.files import TensorIO, check_shape, map_file, tensor_at, whole_bytes
 from tiny_tensor.nn.loader import DataLoader
 from tiny_tensor.nn.numpy_pickles import NUMPY_NAMES
 from tiny_tensor.nn.pickles import PickleReader
@@ -59,7 +59,7 @@ def _idx_header(head: bytes) -> tuple[DType, tuple[int, ...], int] | None:
   if len(head) < start:
     return None
   shape = tuple(int.from_bytes(head[at : at + 4], "big") for at in range(4, start, 4))
-  size = start + math.prod(shape) * _IDX_TYPES[head[2]].itemsize
+  size = start + check_shape("its array", shape) * _IDX_TYPES[head[2]].itemsize
   if size > _MOST:
     raise ValueError(f"its header claims shape {shape}, {size} bytes: more than {_MOST}")
   return _IDX_TYPES[head[2]], shape, size
@@ -68,7 +68,7 @@ def _idx_header(head: bytes) -> tuple[DType, tuple[int, ...], int] | None:
 def _packed_idx(path: Path) -> Tensor:
   content, header = bytearray(), None
   with path.open("rb") as file:
-    for piece in gunzipped(file, _MOST, "its content"):
+    for piece in gunzipped(file, min(_MOST, most_unpacked(path.stat().st_size)), "its content"):
       content += piece
       header = header or _idx_header(bytes(content[:1028]))
       if header is not None and len(content) > header[2]:

@@ -5,9 +5,10 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from reprlib import Repr
 from typing import IO, TYPE_CHECKING
 
 from tiny_runtime import Device, buffer_of
@@ -18,6 +19,11 @@ from tiny_uop import DType, Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   from _typeshed import ReadableBuffer, WriteableBuffer
+
+
+MOST_AXES = 64
+_MOST_INDEX = (1 << 63) - 1
+_MOST_ROWS = 1 << 24
 
 
 class TensorIO(io.RawIOBase):
@@ -114,8 +120,18 @@ def map_file(fn: str | Path) -> Tensor:
 
 
 def as_bytes(file: Tensor | str | Path) -> Tensor:
-  """The bytes of a file that is given by its path, mapped, or as a tensor, which is given back."""
-  return file if isinstance(file, Tensor) else map_file(file)
+  """The bytes of a file that is given by its path, mapped, or as a tensor, which is given back. Raises ValueError for a
+  tensor that is no vector of uint8."""
+  if not isinstance(file, Tensor):
+    return map_file(file)
+  if file.ndim != 1 or file.dtype is not dtypes.uint8:
+    raise ValueError(f"a file as a tensor is a vector of uint8, got {file.dtype.name} of shape {file.shape}")
+  return file
+
+
+def called(file: Tensor | str | Path) -> str:
+  """What errors call a file that is given by its path or as a tensor."""
+  return "the tensor" if isinstance(file, Tensor) else repr(str(Path(file).absolute()))
 
 
 def in_memory(t: Tensor) -> Tensor:
@@ -123,17 +139,76 @@ def in_memory(t: Tensor) -> Tensor:
   return t.to(Device.DEFAULT) if only_stored(t.uop) else t
 
 
+class _Short(Repr):
+  """Of what a file holds a few letters: it can be nested without end, and be in itself many times."""
+
+  def repr_instance(self, x: object, level: int) -> str:
+    """Of what is no number the name of its class, where `reprlib` asks the object."""
+    if isinstance(x, (bytes, bytearray)):
+      return repr(bytes(x[: self.maxstring]))
+    return repr(x) if x is None or isinstance(x, (bool, float)) else f"a {type(x).__name__}"
+
+  repr_OrderedDict = Repr.repr_dict  # it is found by the name of the class
+
+
+short = _Short().repr
+
+
+def first_repeated(names: Iterable[str]) -> str:
+  """The first of the names that was there before."""
+  seen: set[str] = set()
+  for name in names:
+    if name in seen:
+      return name
+    seen.add(name)
+  raise ValueError("no name is repeated")
+
+
+def check_shape(what: str, shape: tuple[int, ...]) -> int:
+  """The count of elements of a shape that a file claims, of numbers that are 0 or more; `what` begins the error.
+
+  ValueError for more than 64 axes, as in NumPy; and for a shape without elements, which needs no bytes of the file, and
+  yet has a size that no index reaches, or of which `tolist` would be long: more than 2²⁴ rows.
+  """
+  if len(shape) > MOST_AXES:
+    raise ValueError(f"{what} has {len(shape)} axes, expected {MOST_AXES} at most")
+  if 0 not in shape:
+    return math.prod(shape)
+  rows = math.prod(shape[: shape.index(0)])
+  if rows > _MOST_ROWS or max(shape) > _MOST_INDEX:
+    raise ValueError(
+      f"{what} has the shape {short(shape)}, which holds nothing in {short(rows)} rows: expected {_MOST_ROWS} at most, "
+      f"and sizes of {_MOST_INDEX} at most"
+    )
+  return 0
+
+
 def tensor_at(whole: Tensor, offset: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-  """A tensor that lies in the bytes `whole` from `offset` on. A view if its place is aligned, else a lazy copy."""
+  """A tensor that lies in the bytes `whole` from `offset` on, all of which are there. A view if its place is aligned,
+  else a lazy copy."""
   count = math.prod(shape)
   if not count:
     return Tensor.empty(*shape, dtype=dtype, device=whole.device)
-  data = whole[offset : offset + count * dtype.itemsize]
-  if offset % dtype.itemsize:  # copy the bytes, then see them as numbers
-    data = in_memory(data)
+  size = count * dtype.itemsize
   if dtype is dtypes.bool:  # any other byte but 0 is true; the bits of a bool are 0 or 1
-    return in_memory(data).ne(0).reshape(shape)
-  return (data if dtype is dtypes.uint8 else data.bitcast(dtype)).reshape(shape)
+    return in_memory(part_of(whole, offset, size, shape)).ne(0)
+  if offset % dtype.itemsize:  # copy the bytes, then see them as numbers
+    whole, offset = in_memory(part_of(whole, offset, size, (size,))), 0
+  return part_of(whole, offset, size, shape, dtype)
+
+
+def part_of(flat: Tensor, begin: int, count: int, shape: tuple[int, ...], dtype: DType | None = None) -> Tensor:
+  """`flat[begin : begin + count].bitcast(dtype).reshape(shape)`, where that is right, without asking what an index can
+  be: models have thousands of tensors."""
+  uop = flat.uop
+  if count != uop.shape[0]:
+    uop = UOp(Ops.SHRINK, uop.dtype, (uop,), (begin, begin + count))
+  if dtype is not None and dtype is not uop.dtype:
+    uop = UOp(Ops.BITCAST, dtype, (uop,))
+    count = count * flat.dtype.itemsize // dtype.itemsize
+  if shape != (count,):
+    uop = UOp(Ops.RESHAPE, uop.dtype, (uop,), shape)
+  return flat.derive(uop)
 
 
 def known_shape(t: Tensor) -> tuple[int, ...]:

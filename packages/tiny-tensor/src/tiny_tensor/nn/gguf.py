@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.nn.files import as_bytes, whole_bytes
+from tiny_tensor.nn.files import as_bytes, called, check_shape, first_repeated, whole_bytes
 from tiny_tensor.nn.ggml import data_size, decoded
 from tiny_tensor.tensor import Tensor
 
@@ -82,8 +82,7 @@ def gguf_load(file: str | Path | Tensor) -> tuple[dict[str, Any], dict[str, Tens
   try:
     return _load(whole)
   except ValueError as error:
-    name = "the tensor" if isinstance(file, Tensor) else repr(str(file))
-    raise ValueError(f"{name} is not a valid GGUF file: {error}") from None
+    raise ValueError(f"{called(file)} is not a valid GGUF file: {error}") from None
 
 
 def _load(whole: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -119,6 +118,7 @@ def _tensor_info(reader: _Reader) -> tuple[str, tuple[int, ...], int, int]:
   if axes > _MOST_AXES:
     raise ValueError(f"tensor {name!r} at byte {at} has {axes} axes, expected {_MOST_AXES} at most")
   shape = tuple(reversed(reader.numbers("Q", axes, f"the shape of {name!r}")))
+  check_shape(f"tensor {name!r} at byte {at}", shape)
   kind = reader.number("I", f"the type of {name!r}")
   return name, shape, kind, reader.number("Q", f"the offset of {name!r}")
 
@@ -126,8 +126,7 @@ def _tensor_info(reader: _Reader) -> tuple[str, tuple[int, ...], int, int]:
 def _check_places(infos: list[tuple[str, tuple[int, ...], int, int]], start: int, alignment: int, size: int) -> None:
   """Checks where tensors claim to lie, in data that begins at byte `start` of a file of `size` bytes."""
   if len({info[0] for info in infos}) != len(infos):
-    names = [info[0] for info in infos]
-    raise ValueError(f"tensor {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+    raise ValueError(f"tensor {first_repeated(info[0] for info in infos)!r} occurs twice")
   last, before = 0, ""
   for name, shape, kind, offset in sorted(infos, key=lambda info: (info[3], math.prod(info[1]))):
     end = offset + data_size(name, shape, kind)

@@ -3,12 +3,11 @@
 Arrays become Tensors, scalars Python's numbers. NumPy itself is not needed, and nothing of it is run.
 """
 
-import math
 import struct
 from array import array
-from reprlib import repr as short  # what a file holds can be nested without end
 from typing import Any
 
+from tiny_tensor.nn.files import check_shape, short
 from tiny_tensor.nn.pickles import Stateful
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
@@ -88,7 +87,8 @@ class NumpyArray(Stateful):
 
 
 def _array(data: Any, kind: NumpyType, shape: tuple[int, ...], fortran: bool) -> Tensor:
-  raw = _raw(data, math.prod(shape), kind, f"a NumPy array of shape {shape}")
+  count = check_shape("a NumPy array", shape)
+  raw = _raw(data, count, kind, f"a NumPy array of shape {shape}")
   if not fortran:
     return kind.tensor(raw, shape)
   return kind.tensor(raw, shape[::-1]).permute(*range(len(shape) - 1, -1, -1))

@@ -2,14 +2,20 @@
 
 `pickletools` (Python's own) reads the operations and their arguments; this file gives a meaning to those that data
 needs. Nothing is imported, no attribute is set, no class is instantiated by name: a GLOBAL is a key of the table.
+
+Time is linear in the bytes. Two things would make it quadratic, and have limits. Keys whose hashes a file can choose:
+Python salts the hashes of text, not those of numbers and tuples. And values that are used again and again, of which
+each use makes a copy: all that is copied may be a few times the bytes of the pickle.
 """
 
 import pickletools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any
 
-from tiny_tensor.nn.files import TensorIO
+from tiny_tensor.nn.files import TensorIO, short
 
 
 class _Mark:
@@ -23,6 +29,17 @@ class Global:
 
   def __init__(self, name: str, value: Any) -> None:
     self.name, self.value = name, value
+
+
+class Costly:
+  """A function of the table of which some calls take long: `cost`, given the arguments, says how many bytes of a
+  pickle take as long."""
+
+  def __init__(self, function: Callable[..., Any], cost: Callable[[tuple[Any, ...]], int]) -> None:
+    self.function, self.cost = function, cost
+
+  def __call__(self, *arguments: Any) -> Any:
+    return self.function(*arguments)
 
 
 class Stateful:
@@ -47,11 +64,19 @@ _VALUES = {
 }  # fmt: skip
 
 
-def _frozen(values: list[Any]) -> frozenset[Any]:
-  return frozenset(_key(v) for v in values)
+_COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {"TUPLE": tuple, "LIST": list, "FROZENSET": frozenset}
+_MADE: dict[str, Callable[..., Any]] = {
+  "collections OrderedDict": OrderedDict, "builtins set": set, "__builtin__ set": set,
+}  # fmt: skip
+"""Containers of keys that are called by name. They may be in a table of names, too."""
 
-
-_COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {"TUPLE": tuple, "LIST": list, "FROZENSET": _frozen}
+_LONGEST = 512  # bytes of an integer: states of random generators have 16
+_LONGEST_KEY = 64  # members of a tuple that is a key
+_MOST_SPREAD = 1 << 16  # keys that are integers which do not count something, or pairs of small ones
+_MOST_CHOSEN = 1 << 12  # keys of which a file can have as many with one hash as it likes
+_NEAR = 1 << 16  # integers that count something are less than this, or than twice the count of keys before them
+_FREE, _TIMES = 1 << 16, 4  # what may be copied: so much, and so many times the bytes
+_CALL = 16  # what a call counts for besides what it copies
 
 
 class PickleReader:
@@ -61,10 +86,12 @@ class PickleReader:
   ValueError, with the offset in `file`, for everything else.
   """
 
-  def __init__(self, file: TensorIO, names: Mapping[str, Any], persistent: Callable[[Any], Any]) -> None:
+  def __init__(self, file: TensorIO | BytesIO, names: Mapping[str, Any], persistent: Callable[[Any], Any]) -> None:
     self.file, self.names, self.persistent = file, names, persistent
     self.stack: list[Any] = []
     self.memo: dict[int, Any] = {}
+    self.begin = file.tell()
+    self.copied = self.spread = self.chosen = 0
 
   def load(self) -> Any:
     """The object."""
@@ -74,9 +101,13 @@ class PickleReader:
         at, name = position or 0, opcode.name
         if name == "STOP":
           break
+        if type(argument) is int and argument.bit_length() > 8 * _LONGEST:
+          raise ValueError(f"an integer of {argument.bit_length()} bits, expected {8 * _LONGEST} at most")
         self.step(name, argument)
       (result,) = self.stack
-    except (IndexError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
+    except (
+      IndexError, KeyError, TypeError, OverflowError, MemoryError, AttributeError, RecursionError,
+    ) as error:  # fmt: skip
       raise ValueError(f"{name} at byte {at} of the pickle does not fit: {type(error).__name__}: {error}") from None
     except ValueError as error:
       raise ValueError(f"{name} at byte {at} of the pickle: {error}") from None
@@ -102,6 +133,8 @@ class PickleReader:
     elif name == "DUP":
       stack.append(stack[-1])
     elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+      if not 0 <= argument <= 2 * len(self.memo) + 256:  # they are counted by who writes a pickle
+        raise ValueError(f"place {argument} of the memo, which has {len(self.memo)}: expected the next one")
       self.memo[argument] = stack[-1]
     elif name == "MEMOIZE":
       self.memo[len(self.memo)] = stack[-1]
@@ -118,7 +151,8 @@ class PickleReader:
       self.need(count)
       stack[-count:] = [tuple(_plain(v) for v in stack[-count:])]
     elif name in ("TUPLE", "LIST", "FROZENSET"):
-      stack.append(_COLLECTIONS[name]([_plain(v) for v in self.group()]))
+      values = [_plain(v) for v in self.group()]
+      stack.append(_COLLECTIONS[name](self.keys(values) if name == "FROZENSET" else values))
     elif name == "DICT":
       items = self.group()
       stack.append({})
@@ -131,17 +165,19 @@ class PickleReader:
       self.set_items(items)
     elif name == "ADDITEMS":
       items = self.group()
-      self.target(set).update(_key(v) for v in items)
+      self.target(set).update(self.keys(items, len(self.target(set))))
     elif name == "GLOBAL":
       stack.append(self.known(argument))
     elif name == "STACK_GLOBAL":
       attribute, module = stack.pop(), stack.pop()
+      if not isinstance(attribute, str) or not isinstance(module, str):
+        raise ValueError(f"it asks for {short(attribute)} of {short(module)}, expected two names")
       stack.append(self.known(f"{module} {attribute}"))
     elif name in ("BINPERSID", "PERSID"):
       stack.append(self.persistent(stack.pop() if name == "BINPERSID" else argument))
     elif name == "REDUCE":
       arguments, function = stack.pop(), stack.pop()
-      stack.append(_call(function, arguments))
+      stack.append(self.call(function, arguments))
     elif name == "BUILD":
       self.set_state(stack.pop())
     else:
@@ -173,7 +209,7 @@ class PickleReader:
       raise ValueError("a key has no value")
     made = self.target(dict)
     for key, value in zip(items[::2], items[1::2], strict=True):
-      made[_key(key)] = _plain(value)
+      made[self.key(key, len(made))] = _plain(value)
 
   def known(self, name: str) -> Global:
     """A global of the table."""
@@ -188,13 +224,83 @@ class PickleReader:
     """Attributes: only the versions that PyTorch keeps with a state dict."""
     made = self.stack[-1]
     if isinstance(made, Stateful):
+      self.spend((state,))
       made.set_state(state)
       return
     if not isinstance(made, OrderedDict) or not isinstance(state, dict) or state.keys() - {"_metadata"}:
-      names = ", ".join(map(str, state)) if isinstance(state, dict) else type(state).__name__
+      names = short(list(state)) if isinstance(state, dict) else type(state).__name__
       raise ValueError(f"it sets attributes ({names:.80}) of a {type(made).__name__}: the file is refused")
     for name, value in state.items():
       setattr(made, name, value)
+
+  def call(self, function: Any, arguments: Any) -> Any:
+    """What a function of the table gives."""
+    if not isinstance(function, Global) or not callable(function.value):
+      raise ValueError(f"it calls a {type(getattr(function, 'value', function)).__name__}")
+    if not isinstance(arguments, tuple):
+      raise ValueError(f"it calls {function.name!r} with a {type(arguments).__name__}, expected a tuple")
+    self.spend(arguments, function.value.cost(arguments) if isinstance(function.value, Costly) else 0)
+    kind = _MADE.get(function.name)
+    if kind is None or kind is not function.value:
+      return function.value(*arguments)
+    if not arguments:
+      return kind()
+    (values,) = arguments
+    if not isinstance(values, list):
+      raise ValueError(f"{function.name!r} is to be made of a {type(values).__name__}, expected a list")
+    if kind is set:
+      return set(self.keys(values))
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in values):
+      raise ValueError("an OrderedDict is to be made of something else than pairs")
+    return OrderedDict(zip(self.keys([key for key, _ in values]), [value for _, value in values], strict=True))
+
+  def spend(self, arguments: tuple[Any, ...], more: int = 0) -> None:
+    """Counts what a call may copy: its arguments, and what is in them; and what else it takes."""
+    parts = [v for v in arguments if isinstance(v, _SIZED)]
+    inner = [v for part in parts if isinstance(part, (list, tuple)) for v in part if isinstance(v, _SIZED)]
+    self.copied += more + _CALL + len(arguments) + sum(map(len, parts)) + sum(map(len, inner))
+    limit = _FREE + _TIMES * (self.file.tell() - self.begin)
+    if self.copied > limit:
+      raise ValueError(f"it uses values again and again, {self.copied} bytes of them: expected {limit} up to here")
+
+  def keys(self, values: list[Any], before: int = 0) -> list[Any]:
+    """The values as keys of a container that has some already."""
+    return [self.key(value, before + n) for n, value in enumerate(values)]
+
+  def key(self, value: Any, before: int) -> Any:
+    """A value that can be a key of a container that has so many: text, a number, or a tuple of them. Tuples only flat:
+    hashing nested ones can take exponential time."""
+    value = _plain(value)
+    if isinstance(value, (str, bytes)) or value is None or value is True or value is False:
+      return value
+    if type(value) is int:
+      if 0 <= value < max(_NEAR, 2 * before):
+        return value
+      self.count_key(spread=abs(value) < sys.hash_info.modulus)
+    elif type(value) is float:
+      self.count_key(spread=False)
+    elif type(value) is tuple and len(value) <= _LONGEST_KEY and all(isinstance(v, _SIMPLE) for v in value):
+      if not all(isinstance(v, (str, bytes)) for v in value):
+        small = all(isinstance(v, (str, bytes)) or (type(v) is int and 0 <= v < _NEAR) for v in value)
+        self.count_key(spread=small and len(value) <= 3)
+    else:
+      raise ValueError(
+        f"a {type(value).__name__} is no key: expected text, numbers, or a tuple of {_LONGEST_KEY} of them at most"
+      )
+    return value
+
+  def count_key(self, spread: bool) -> None:
+    """Notes a key whose hash a file can choose, to a degree (`spread`) or quite freely."""
+    self.spread, self.chosen = self.spread + spread, self.chosen + (not spread)
+    if self.spread > _MOST_SPREAD or self.chosen > _MOST_CHOSEN:
+      raise ValueError(
+        f"more than {_MOST_SPREAD} keys are numbers that do not count something, or more than {_MOST_CHOSEN} are "
+        "floats, large integers or tuples: they can be chosen so that finding each takes the time of all, use text"
+      )
+
+
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
+_SIMPLE = (str, bytes, int, float, type(None))
 
 
 def _plain(value: Any) -> Any:
@@ -208,20 +314,3 @@ def _plain(value: Any) -> Any:
   if isinstance(value, Stateful):
     return value.finished()
   return value
-
-
-def _key(value: Any) -> Any:
-  """A value that can be a key. Tuples only flat: hashing nested ones can take exponential time."""
-  value = _plain(value)
-  parts = value if isinstance(value, tuple) else (value,)
-  if not all(part is None or isinstance(part, (str, int, float, bytes)) for part in parts):
-    raise ValueError(f"a {type(value).__name__} is no key: expected text, numbers, or a tuple of them")
-  return value
-
-
-def _call(function: Any, arguments: Any) -> Any:
-  if not isinstance(function, Global) or not callable(function.value):
-    raise ValueError(f"it calls a {type(getattr(function, 'value', function)).__name__}")
-  if not isinstance(arguments, tuple):
-    raise ValueError(f"it calls {function.name!r} with a {type(arguments).__name__}, expected a tuple")
-  return function.value(*arguments)

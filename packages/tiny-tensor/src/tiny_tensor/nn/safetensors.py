@@ -12,7 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.nn.files import known_shape, map_file, tensor_at, whole_bytes, write_tensor, written_whole
+from tiny_tensor.nn.files import (
+  as_bytes,
+  called,
+  check_shape,
+  first_repeated,
+  known_shape,
+  short,
+  tensor_at,
+  whole_bytes,
+  write_tensor,
+  written_whole,
+)
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -147,8 +158,7 @@ def _listed(index: Path) -> set[str]:
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   made = dict(pairs)
   if len(made) != len(pairs):
-    names = [name for name, _ in pairs]
-    raise ValueError(f"name {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+    raise ValueError(f"name {first_repeated(name for name, _ in pairs)!r:.200} occurs twice")
   return made
 
 
@@ -183,61 +193,62 @@ def _parse(head: bytes, size: int) -> dict[str, Any]:
 def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   """Where a tensor lies in the data: (begin, end, name). Checks its entry."""
   if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {entry!r}")
+    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {short(entry)}")
   dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
   if not isinstance(dtype, str) or dtype not in _DTYPES:
-    raise ValueError(f"tensor {name!r} has unknown dtype {dtype!r}; known are {', '.join(_DTYPES)}")
+    raise ValueError(f"tensor {name!r} has unknown dtype {short(dtype)}; known are {', '.join(_DTYPES)}")
   if not isinstance(shape, list) or not all(type(s) is int and s >= 0 for s in shape):
-    raise ValueError(f"tensor {name!r} has shape {shape!r}: expected a list of numbers, 0 or more")
+    raise ValueError(f"tensor {name!r} has shape {short(shape)}: expected a list of numbers, 0 or more")
   if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(o) is int and o >= 0 for o in offsets):
-    raise ValueError(f"tensor {name!r} has data_offsets {offsets!r}: expected [begin, end]")
+    raise ValueError(f"tensor {name!r} has data_offsets {short(offsets)}: expected [begin, end]")
   begin, end = offsets
-  expected = math.prod(shape) * _DTYPES[dtype].itemsize
+  expected = check_shape(f"tensor {name!r}", tuple(shape)) * _DTYPES[dtype].itemsize
   if end - begin != expected:
     raise ValueError(
-      f"tensor {name!r}, {dtype} of shape {tuple(shape)}, takes {expected} bytes, but its data_offsets {offsets} "
-      f"span {end - begin}"
+      f"tensor {name!r}, {dtype} of shape {tuple(shape)}, takes {expected} bytes, but its data_offsets "
+      f"{short(offsets)} span {short(end - begin)}"
     )
   if end > size:
-    raise ValueError(f"tensor {name!r} ends at byte {end} of the data, of which the file has {size}: it is truncated")
+    raise ValueError(
+      f"tensor {name!r} ends at byte {short(end)} of the data, of which the file has {size}: it is truncated"
+    )
   return begin, end, name
 
 
-def safe_load_metadata(fn: str | Path) -> tuple[Tensor, int, dict[str, Any]]:
-  """The file `fn` as (all its bytes, a mapped tensor of uint8; where the data begins; the header, checked).
+def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, Any]]:
+  """A file, given by its path or as a tensor of its bytes, as (all its bytes, of a path a mapped tensor of uint8; where
+  the data begins; the header, checked).
 
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
-  path = Path(fn).absolute()
-  size = path.stat().st_size
+  whole, name = as_bytes(t), called(t)
+  size = int(whole.shape[0])
   if size < 8:
-    raise ValueError(
-      f"{str(path)!r} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8"
-    )
-  whole = map_file(path)
+    raise ValueError(f"{name} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8")
   # the header is read through the mapping that the tensors will use: another file may take this name at any time
   mapped = whole_bytes(whole)
   length = int.from_bytes(mapped[:8], "little")
   if length > min(size - 8, _LONGEST_HEADER):
     raise ValueError(
-      f"{str(path)!r} is not a safetensors file: its header claims {length} bytes, "
+      f"{name} is not a safetensors file: its header claims {length} bytes, "
       f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
     )
   head = bytes(mapped[8 : 8 + length])
   try:
     header = _parse(head, size - 8 - length)
   except ValueError as error:
-    raise ValueError(f"{str(path)!r} is not a valid safetensors file: {error}") from None
+    raise ValueError(f"{name} is not a valid safetensors file: {error}") from None
   return whole, 8 + length, header
 
 
-def safe_load(fn: str | Path) -> dict[str, Tensor]:
-  """The tensors of a safetensors file by name, as views of the mapped file: nothing is read until they are used.
+def safe_load(fn: Tensor | str | Path) -> dict[str, Tensor]:
+  """The tensors of a safetensors file by name, as views of the mapped file: nothing is read until they are used. The
+  file is given by its path or as a tensor of its bytes.
 
   Of a model in several files, `fn` is the index that lists them (`model.safetensors.index.json`).
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
-  if Path(fn).suffix == ".json":
+  if not isinstance(fn, Tensor) and Path(fn).suffix == ".json":
     return _load_shards(Path(fn))
   whole, start, header = safe_load_metadata(fn)
   return {name: _view(whole, start, entry) for name, entry in header.items() if name != "__metadata__"}
@@ -259,7 +270,7 @@ def _places(index: Path) -> dict[str, str]:
   for name, file in places.items():
     # a name with a folder in it would make an index read any file of the machine
     if not isinstance(file, str) or Path(file).name != file or "\\" in file:
-      raise ValueError(f"{str(index)!r} places {name!r} in {file!r}: expected the name of a file next to it")
+      raise ValueError(f"{str(index)!r} places {name!r} in {short(file)}: expected the name of a file next to it")
   return places
 
 

@@ -4,17 +4,29 @@ The format is a pickle of the objects in which each storage (the memory of tenso
 as raw bytes: since PyTorch 1.6 files of a zip archive, before that behind the pickle.
 """
 
+import io
 import math
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from reprlib import repr as short  # what a file holds can be nested without end
 from typing import Any
 
-from tiny_tensor.nn.archives import zip_places
-from tiny_tensor.nn.files import TensorIO, in_memory, map_file, tensor_at, whole_bytes
+from tiny_tensor.naming import known_as
+from tiny_tensor.nn.archives import zip_files
+from tiny_tensor.nn.files import (
+  MOST_AXES,
+  TensorIO,
+  as_bytes,
+  called,
+  check_shape,
+  in_memory,
+  part_of,
+  short,
+  tensor_at,
+  whole_bytes,
+)
 from tiny_tensor.nn.numpy_pickles import NUMPY_NAMES
-from tiny_tensor.nn.pickles import PickleReader
+from tiny_tensor.nn.pickles import Costly, PickleReader
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -31,32 +43,49 @@ _DTYPE_NAMES = {d.name: d for d in dtypes.all if not d.name.startswith("fp8")} |
 
 
 def _naturals(values: Any, what: str) -> tuple[int, ...]:
-  if not isinstance(values, tuple) or not all(type(v) is int and v >= 0 for v in values):
-    raise ValueError(f"{what} {short(values)}: expected a tuple of numbers, 0 or more")
+  if not isinstance(values, tuple) or len(values) > MOST_AXES or not all(type(v) is int and v >= 0 for v in values):
+    raise ValueError(f"{what} {short(values)}: expected a tuple of numbers, 0 or more, {MOST_AXES} at most")
   return values
+
+
+def _covering(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int] | None:
+  """The axes that are not repeated, outermost in memory first, if they cover a whole part of it, as they do most often;
+  else None."""
+  axes = sorted((i for i, s in enumerate(shape) if s > 1 and strides[i]), key=lambda i: -strides[i])
+  count = 1
+  for i in reversed(axes):
+    if strides[i] != count:
+      return None
+    count *= shape[i]
+  return axes
+
+
+def _cost(arguments: tuple[Any, ...]) -> int:
+  """What `_rebuild` takes, in bytes of a pickle that take as long: places of elements take a graph of many nodes."""
+  match arguments:
+    case (_, _, tuple(shape), tuple(strides), *_) if len(shape) == len(strides) <= MOST_AXES and all(
+      type(v) is int for v in (*shape, *strides)
+    ):
+      return 64 * (1 + len(shape)) if 0 not in shape and _covering(shape, strides) is None else 0
+  return 0  # it is refused
 
 
 def _strided(flat: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
   """Element (i, j, …) is `flat[offset + i * strides[0] + j * strides[1] + …]`."""
   if 0 in shape:
     return Tensor.empty(*shape, dtype=flat.dtype, device=flat.device)
-  # axes that are not repeated, outermost in memory first: most often they cover a whole part of the memory
-  axes = sorted((i for i, s in enumerate(shape) if s > 1 and strides[i]), key=lambda i: -strides[i])
-  count, dense = 1, True
-  for i in reversed(axes):
-    dense = dense and strides[i] == count
-    count *= shape[i]
-  if not dense:  # by places of 64 bits, since a storage can have more elements than int32 counts
+  axes = _covering(shape, strides)
+  count = math.prod(shape[i] for i in axes or ())
+  if axes is None:  # by places of 64 bits, since a storage can have more elements than int32 counts
     place = Tensor(offset, dtype=dtypes.int64)
     for i, (size, stride) in enumerate(zip(shape, strides, strict=True)):
       place = place + (Tensor.arange(size, dtype=dtypes.int64) * stride).reshape(
         *(-1 if i == j else 1 for j in range(len(shape)))
       )
     return in_memory(flat)[place.expand(*shape)]
-  part = flat[offset : offset + count]
   if axes == sorted(axes) and count == math.prod(shape):
-    return part.reshape(shape)
-  part = in_memory(part).reshape(*(shape[i] for i in axes))
+    return part_of(flat, offset, count, shape)
+  part = in_memory(flat[offset : offset + count]).reshape(*(shape[i] for i in axes))
   part = part.permute(*(axes.index(i) for i in sorted(axes))) if axes else part
   return part.reshape(*(shape[i] if i in axes else 1 for i in range(len(shape)))).expand(*shape)
 
@@ -69,6 +98,7 @@ def _rebuild(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tenso
   shape, strides = _naturals(shape, "a tensor has the shape"), _naturals(strides, "a tensor has the strides")
   if len(shape) != len(strides):
     raise ValueError(f"a tensor of shape {shape} has the strides {strides}: expected as many")
+  check_shape("a tensor", shape)
   last = offset + sum((s - 1) * stride for s, stride in zip(shape, strides, strict=True))
   if 0 not in shape and last >= flat.numel():
     raise ValueError(
@@ -97,30 +127,14 @@ def _parameter(data: Any, *_: Any) -> Any:
   return data
 
 
-def _ordered(*arguments: Any) -> "OrderedDict[Any, Any]":
-  """`OrderedDict()`, or of a list of pairs, as protocol 0 and 1 of pickle write it."""
-  if not arguments:
-    return OrderedDict()
-  (pairs,) = arguments
-  if not isinstance(pairs, (list, tuple)) or not all(
-    isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs
-  ):
-    raise ValueError("an OrderedDict is to be made of something else than named values")
-  return OrderedDict((key, value) for key, value in pairs)
-
-
-def _set(values: Any) -> set[Any]:
-  if not isinstance(values, list) or not all(v is None or isinstance(v, (str, int, float, bytes)) for v in values):
-    raise ValueError("a set is to be made of something else than a list of text and numbers")
-  return set(values)
-
-
 def _size(sizes: Any) -> tuple[int, ...]:
   return _naturals(tuple(sizes) if isinstance(sizes, list) else sizes, "a size is")
 
 
 def _device(kind: Any, index: Any = None) -> str:
-  return f"{kind}" if index is None else f"{kind}:{index}"
+  if not isinstance(kind, str) or not isinstance(index, (int, type(None))):
+    raise ValueError(f"a device is {short(kind)} with the number {short(index)}, expected a name and a number")
+  return kind if index is None else f"{kind}:{index}"
 
 
 class _Storage:
@@ -132,14 +146,14 @@ class _Storage:
 
 _NAMES: dict[str, Any] = {
   **NUMPY_NAMES,
-  "collections OrderedDict": _ordered,
-  "builtins set": _set,
-  "__builtin__ set": _set,
+  "collections OrderedDict": OrderedDict,
+  "builtins set": set,
+  "__builtin__ set": set,
   "torch Size": _size,
   "torch device": _device,
-  "torch._utils _rebuild_tensor": _rebuild,
-  "torch._utils _rebuild_tensor_v2": _rebuild,
-  "torch._utils _rebuild_tensor_v3": _rebuild_typed,
+  "torch._utils _rebuild_tensor": Costly(_rebuild, _cost),
+  "torch._utils _rebuild_tensor_v2": Costly(_rebuild, _cost),
+  "torch._utils _rebuild_tensor_v3": Costly(_rebuild_typed, _cost),
   "torch._utils _rebuild_parameter": _parameter,
   "torch._utils _rebuild_parameter_with_state": _parameter,
   "torch.storage UntypedStorage": _Storage(dtypes.uint8),
@@ -151,40 +165,36 @@ _NAMES: dict[str, Any] = {
 def _storage_id(identity: Any) -> tuple[DType, str, int, Any]:
   """(dtype, key, elements, part) of a persistent id."""
   match identity:
-    case ("storage", _Storage(dtype=dtype), str(key), _, int(count), *rest) if count >= 0 and len(rest) <= 1:
+    case ("storage", _Storage(dtype=dtype), str(key), _, int(count), *rest) if 0 <= count < 1 << 63 and len(rest) <= 1:
       return dtype, key, count, rest[0] if rest else None
   raise ValueError(f"persistent id {short(identity)}: expected ('storage', class, key, place, elements)")
 
 
-def torch_load(fn: str | Path) -> Any:
-  """What `torch.save` wrote to `fn`: for a model most often the tensors by name.
+@known_as(fn="t")
+def torch_load(t: Tensor | str | Path) -> Any:
+  """What `torch.save` wrote to a file, given by its path or as a tensor of its bytes: for a model most often the
+  tensors by name.
 
   Tensors are views of the mapped file where they lie there in order and not compressed, as they do in most files; they
   share memory as they did, and gradients are not asked for whatever the file says. `torch.Size` becomes a tuple, a
   device text. The pickle in the file may make containers, numbers, text and tensors: ValueError, with the name of
   what it asks for, the file and the offset, for anything else, and for a file that is truncated or contradicts itself.
   """
-  path = Path(fn).absolute()
-  whole = map_file(path)
+  whole = as_bytes(t)
   head = bytes(whole_bytes(whole)[:4])
   try:
     return _load_zip(whole) if head == b"PK\x03\x04" else _load_legacy(whole)
   except ValueError as error:
-    raise ValueError(f"{str(path)!r} is not a valid PyTorch file: {error}") from None
+    raise ValueError(f"{called(t)} is not a valid PyTorch file: {error}") from None
 
 
 def _load_zip(whole: Tensor) -> Any:
-  places = zip_places(whole)
-  pickled = [name for name in places if name.count("/") == 1 and name.endswith("/data.pkl")]
+  files = zip_files(whole)
+  pickled = [name for name in files if name.count("/") == 1 and name.endswith("/data.pkl")]
   if len(pickled) != 1:
     raise ValueError(f"the zip archive has {len(pickled)} files NAME/data.pkl, expected one")
   folder = pickled[0].removesuffix("data.pkl")
-
-  def content(name: str) -> Tensor:
-    data, begin, size = places[folder + name]
-    return data[begin : begin + size]
-
-  order = bytes(whole_bytes(content("byteorder"))) if f"{folder}byteorder" in places else b"little"
+  order = bytes(files[f"{folder}byteorder"].data) if f"{folder}byteorder" in files else b"little"
   if order != b"little":
     raise ValueError(f"its numbers are {short(order)}-endian: only little-endian files are read")
   storages: dict[str, Tensor] = {}
@@ -192,18 +202,18 @@ def _load_zip(whole: Tensor) -> Any:
   def storage(identity: Any) -> Tensor:
     dtype, key, count, _ = _storage_id(identity)
     if key not in storages:
-      if f"{folder}data/{key}" not in places:
+      if f"{folder}data/{key}" not in files:
         raise ValueError(f"storage {key!r} is not in the archive")
-      data, begin, size = places[f"{folder}data/{key}"]
-      if size != count * dtype.itemsize:
+      file = files[f"{folder}data/{key}"]
+      if len(file.data) != count * dtype.itemsize:
         raise ValueError(
           f"storage {key!r}, {count} of {dtype.name}, takes {count * dtype.itemsize} bytes, "
-          f"at byte {begin} of the archive lie {size}"
+          f"at byte {file.at} of the archive lie {len(file.data)}"
         )
-      storages[key] = tensor_at(data, begin, dtype, (count,))
+      storages[key] = file.tensor(0, dtype, (count,))
     return _checked(storages[key], dtype, key)
 
-  return PickleReader(TensorIO(content("data.pkl")), _NAMES, storage).load()
+  return PickleReader(io.BytesIO(files[pickled[0]].data), _NAMES, storage).load()
 
 
 def _checked(flat: Tensor, dtype: DType, key: str) -> Tensor:
