@@ -40,7 +40,7 @@ class AMDHardware:
     self.process, self.gpu, self.arch = process, gpu, arch
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
-      atomics=GPU_UPDATES, graphs=True, peers=True,
+      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, peers=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)
     self.memories = Memories(process, gpu, name)

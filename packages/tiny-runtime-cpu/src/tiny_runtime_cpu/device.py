@@ -48,6 +48,7 @@ class CPUDevice:
     capabilities = Capabilities(
       dtypes=names,
       atomics=ATOMICS,
+      fused_multiply_add=host_arch().fuses,
       host_mapped=True,
       host_import=True,
       graphs=graphs,

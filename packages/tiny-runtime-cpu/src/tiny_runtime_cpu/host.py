@@ -48,6 +48,12 @@ class Arch:
     name = self.triple.split("-")[0]
     return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
 
+  @property
+  def fuses(self) -> bool:
+    """Whether it multiplies and adds as one operation, and so programs for it do: as `cpu_target` of tiny-codegen,
+    whose import takes longer than opening the device."""
+    return self.family == "aarch64" or self.has("fma")
+
   def has(self, feature: str) -> bool:
     """Whether a feature is switched on by name."""
     return f"+{feature}" in self.features.split(",")

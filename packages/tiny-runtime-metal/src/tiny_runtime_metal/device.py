@@ -33,6 +33,7 @@ class MetalDevice:
       local_memory=family.threadgroup_memory,
       max_local_size=family.threads,
       atomics=updates("ADD MAX AND OR XOR", ("int32", "uint32")),
+      fused_multiply_add=True,
       host_mapped=True,
       graphs=True,
     )

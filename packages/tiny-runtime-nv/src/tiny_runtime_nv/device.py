@@ -64,6 +64,7 @@ class CUDADevice:
       local_memory=arch.shared_memory,
       max_local_size=MOST_THREADS,
       atomics=GPU_UPDATES,
+      fused_multiply_add=True,
       graphs=True,
       peers=True,
     )

@@ -18,7 +18,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-API: tuple[int, int] = (1, 4)
+API: tuple[int, int] = (1, 5)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -77,6 +77,9 @@ class Capabilities:
   atomics: frozenset[str] = frozenset()
   """Updates of memory that threads may make at once, e.g. `"GLOBAL ADD int32"`: in which memory (GLOBAL or LOCAL), by
   which operation of a STORE's Accumulate, of which type. (Since 1.4.)"""
+  fused_multiply_add: bool = False
+  """Programs may take the product of `a*b + c`, of float32 and float64, unrounded: README of tiny-uop, "Rounding".
+  False: every product is rounded. (Since 1.5.)"""
   host_mapped: bool = False
   """Implements `HostMapped`: copies to and from the host need no staging buffer."""
   host_import: bool = False

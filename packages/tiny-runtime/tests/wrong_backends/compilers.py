@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import count
 
 from tiny_runtime import Binary, CompileError, Measure
-from tiny_runtime.ref import RefCompiler
+from tiny_runtime.ref import RefCompiler, RefDevice
+from tiny_runtime.ref.device import RefProgram
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, print_uop
 from wrong_backends import Backend
 
@@ -96,6 +97,9 @@ class LeavesOutTheLast(Rewriting):
 class GoesOneTooFar(Rewriting):
   """Loops of more than 32 iterations end one too late, and nothing checks bounds."""
 
+  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
+    return with_sizes(super().compile(kernel, measure), -1)
+
   @staticmethod
   def wrong(u: UOp) -> UOp | None:
     if u.op is Ops.PARAM and isinstance(u.dtype, PtrDType):
@@ -104,6 +108,15 @@ class GoesOneTooFar(Rewriting):
       return u.replace(dtype=u.src[0].dtype)
     size = u.src[0].arg if u.op is Ops.RANGE and u.src[0].op is Ops.CONST else 0
     return UOp.range(size + 1, *u.arg) if size > 32 and u.arg[1] is AxisType.LOOP else None
+
+
+class ChecksNoBounds(RefDevice):
+  def load(self, binary: Binary) -> RefProgram:
+    return super().load(with_sizes(binary, 1))
+
+
+def with_sizes(binary: Binary, more: int) -> Binary:
+  return replace(binary, params=tuple(replace(param, size=param.size + more) for param in binary.params))
 
 
 class LeavesOutBarriers(Rewriting):
@@ -174,7 +187,7 @@ NEGATION = Backend(NegatesBySubtraction)
 SUBNORMALS = Backend(FlushesSubnormals)
 DIVISION = Backend(DividesLikeC)
 TOO_SHORT = Backend(LeavesOutTheLast)
-TOO_FAR = Backend(GoesOneTooFar)
+TOO_FAR = Backend(GoesOneTooFar, ChecksNoBounds)
 NO_BARRIERS = Backend(LeavesOutBarriers)
 NOT_SHARED = Backend(ThreadsHaveTheirOwnLocalMemory)
 COUNTING = Backend(NumbersItsKernels)

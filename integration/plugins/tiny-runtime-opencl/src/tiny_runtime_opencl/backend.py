@@ -22,7 +22,7 @@ NEWER_DRIVER = "Install a driver that knows this device: a newer PoCL, from Debi
 class OpenCLBackend:
   """Every OpenCL device whose driver can compile for it: GPUs first, in the order of platforms."""
 
-  api = (1, 2)
+  api = (1, 5)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

@@ -30,6 +30,7 @@ class OpenCLDevice:
       local_memory=arch.local,
       max_local_size=arch.group,
       atomics=updates("ADD MAX AND OR XOR", ("int32", "uint32")),
+      fused_multiply_add=arch.fma,
       graphs=True,
     )
     name = f"OPENCL:{index}" if index else "OPENCL"

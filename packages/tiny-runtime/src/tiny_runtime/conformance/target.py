@@ -13,7 +13,8 @@ from tiny_runtime.contract import Backend, Compiler, Device, Memory
 from tiny_runtime.discovery import find
 from tiny_runtime.errors import BackendError, CompileError, Unavailable
 from tiny_runtime.ref import BACKEND as REF
-from tiny_uop import UOp, evaluate
+from tiny_runtime.ref.compiler import parameters
+from tiny_uop import UOp, dtypes, evaluate
 
 GUARD = 64
 """Bytes behind every buffer that have to be the same after a launch; so do those in front of one at an offset."""
@@ -58,7 +59,7 @@ class Target:
     """A binary. Raises Misbehaved if the compiler refuses the kernel; whatever else it raises has the kernel in its
     notes."""
     try:
-      return self.compiler.compile(kernel)
+      binary = self.compiler.compile(kernel)
     except CompileError as error:
       raise Misbehaved(
         f"compile refused a kernel that is legal and uses only what the device claims: {error}",
@@ -69,6 +70,20 @@ class Target:
     except Exception as error:
       error.add_note(f"while {self.name} compiled\n{describe(kernel)}")
       raise
+    # types that a target lacks are others in memory, of the same size
+    expected, got = ([(p.slot, p.size * p.dtype.itemsize, p.written, p.read) for p in each] for each in
+                     (parameters(kernel), binary.params))  # fmt: skip
+    demand(
+      set(got) <= set(expected) and all(each in got for each in expected if each[2]),
+      "Binary.params: (slot, bytes, written, read) are not those of the kernel, by which the runtime knows what a"
+      " launch needs and changes",
+      expected=expected,
+      got=got,
+      look_at="one ParamInfo for each PARAM that the program has; `written`: it has a STORE; `read`: what was there"
+      " before matters, as where a STORE accumulates",
+      kernel=kernel,
+    )
+    return binary
 
   def run(
     self,
@@ -118,7 +133,11 @@ class Target:
         launch_size(binary.local_size, numbers),
         True,
       )
-      return [self._contents(slot, *each) for slot, each in enumerate(zip(memory, offsets, contents))]
+      found = [self._contents(slot, *each) for slot, each in enumerate(zip(memory, offsets, contents))]
+      for param in binary.params:
+        if param.dtype is dtypes.bool and param.written:
+          _demand_bools(param.slot, found[param.slot])
+      return found
     finally:
       for handle in memory:
         device.free(handle)
@@ -130,6 +149,8 @@ class Target:
     end = start + len(data)
     for what, place, expected in (("before", 0, guard(slot, start)), ("behind", end, guard(slot, GUARD))):
       got = bytes(found[place : place + len(expected)])
+      if got == expected:
+        continue
       wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
       if wrong:
         distance = start - wrong[0] if what == "before" else wrong[0]
@@ -143,6 +164,18 @@ class Target:
           " whether launch adds the byte offset of each buffer to its address, once",
         )
     return bytes(found[start:end])
+
+
+def _demand_bools(slot: int, data: bytes) -> None:
+  """A bool is a byte that is 0 or 1."""
+  wrong = [place for place, byte in enumerate(data) if byte > 1]
+  demand(
+    not wrong,
+    f"{len(wrong)} elements of PARAM {slot}, bools, are bytes that are neither 0 nor 1",
+    expected="1 where it is true",
+    got=[data[place] for place in wrong[:8]],
+    look_at="how a bool is stored: all ones, or what was compared, is no number that other kernels can add up",
+  )
 
 
 def guard(slot: int, size: int) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -27,8 +29,30 @@ import hashlib, sys
 from tiny_runtime.conformance.target import find_target
 from tiny_runtime.conformance.test_level0_package import sample
 target = find_target(sys.argv[1], sys.argv[2])
-print(hashlib.sha256(target.backend.compiler(sys.argv[2]).compile(sample()).to_bytes()).hexdigest())
+compiler = target.backend.compiler(sys.argv[2])
+print(hashlib.sha256(compiler.compile(sample()).to_bytes()).hexdigest())
+print(compiler.key)
 """
+IN_CHILD_FOR_ARCHS = """
+import sys
+from tiny_runtime.conformance.target import find_target
+from tiny_runtime.conformance.test_level0_package import VARIANTS, sample, variants
+target = find_target(sys.argv[1], sys.argv[2])
+made = target.compiler.compile(sample()).to_bytes()
+tried = 0
+for arch in variants(sys.argv[2]):
+  try:
+    compiler = target.backend.compiler(arch)
+    if compiler.compile(sample()).to_bytes() != made and compiler.key == target.compiler.key:
+      print("same", arch, flush=True)
+  except Exception:
+    continue  # there is no such arch
+  tried += 1
+  if tried == VARIANTS:
+    break
+"""
+VARIANTS = 12
+"""Archs that are tried besides the one of the device."""
 
 
 def sample() -> UOp:
@@ -37,10 +61,16 @@ def sample() -> UOp:
   return elementwise("sample", 16, dtypes.float32, [dtypes.float32] * 2, lambda a, b: a * b + n.cast(dtypes.float32))
 
 
-def in_child(code: str, *arguments: str, seed: str = "0") -> str:
+def environment(seed: str = "0") -> dict[str, str]:
+  """That of a child process that imports what this one does."""
+  path = os.pathsep.join(os.path.abspath(p) for p in sys.path if p)
+  return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
+
+
+def in_child(code: str, *arguments: str, seed: str = "0", folder: str | None = None) -> str:
   """Output of a fresh interpreter with the same path."""
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONHASHSEED": seed}
-  done = subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=120)
+  command, env = [sys.executable, "-c", code, *arguments], environment(seed)
+  done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
   demand(
     done.returncode == 0,
     f"a new Python process failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}",
@@ -126,15 +156,62 @@ def test_compiler_pickles(target: Target) -> None:
   demand(same, "a pickled compiler compiles to other bytes", look_at=look_at, kernel=sample())
 
 
-def test_compile_is_deterministic(target: Target) -> None:
+def test_compile_is_deterministic(target: Target, tmp_path: Path) -> None:
+  """In every process, started anywhere and at any time: the same bytes, under the same key."""
   name = target.name if target.name in plugins() else target.origin
-  digests = {in_child(IN_CHILD, name, target.arch, seed=seed) for seed in ("1", "2")}
+  found = [
+    in_child(IN_CHILD, name, target.arch, seed="1"),
+    in_child(IN_CHILD, name, target.arch, seed="2", folder=str(tmp_path)),
+  ]
+  digests, keys = zip(*(text.split("\n", 1) for text in found))
   demand(
-    len(digests) == 1,
+    digests[0] == digests[1],
     "the same kernel compiled to different bytes in two processes",
     look_at="sets whose order depends on PYTHONHASHSEED or on id; times, paths and counters in the code",
     kernel=sample(),
   )
+  for key in keys:
+    demand(
+      key == target.compiler.key.rstrip("\n"),
+      "the compiler has another key in another process, so what is on disk is never found",
+      expected=target.compiler.key,
+      got=key,
+      look_at="key names target, flags and versions: no number of the process, no time, no folder, no hash(), no id()",
+    )
+
+
+def variants(arch: str) -> Iterator[str]:
+  """Texts that may be archs: the first parts alone, a part left out, another number."""
+  for separator in " ;:,":
+    parts = arch.split(separator)
+    last = len(parts) - 1
+    yield from (separator.join(parts[:count]) for count in range(last, max(last - 4, 0), -1))
+    yield from (separator.join(parts[:place] + parts[place + 1 :]) for place in range(max(last - 3, 1), last))
+  for found in re.finditer(r"\d+", arch):
+    for step in (-1, 1, -10, 10):
+      if (number := int(found[0]) + step) >= 0:
+        yield f"{arch[: found.start()]}{number}{arch[found.end() :]}"
+
+
+def test_the_key_depends_on_the_arch(target: Target) -> None:
+  """Compilers with one key make the same of a kernel: those for two archs have two keys. Tried are the archs that probe
+  lists, and those like them that the backend has a compiler for."""
+  listed = target.backend.probe()
+  archs = dict.fromkeys([target.arch, *(() if isinstance(listed, Unavailable) else listed)])
+  look_at = "key has all that the output depends on besides the kernel: the arch, with its features, to begin with"
+  keys: dict[str, str] = {}
+  for arch in archs:
+    key = target.backend.compiler(arch).key
+    demand(key not in keys, f"the compilers for {keys.get(key)} and {arch} have one key", got=key, look_at=look_at)
+    keys[key] = arch
+  # in a process of its own: what is no arch at all may end a compiler of another language
+  name = target.name if target.name in plugins() else target.origin
+  command = [sys.executable, "-c", IN_CHILD_FOR_ARCHS, name, target.arch]
+  done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+  for line in done.stdout.splitlines():
+    if line.startswith("same "):
+      what = f"the compilers for {target.arch} and {line[5:]} make different programs, and have one key"
+      demand(False, what, got=target.compiler.key, look_at=look_at)
 
 
 def test_compiling_twice_gives_the_same(target: Target) -> None:

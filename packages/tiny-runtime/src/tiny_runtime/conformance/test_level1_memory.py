@@ -9,13 +9,44 @@ import pytest
 
 from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.target import Target
+from tiny_runtime.errors import OutOfMemory
 
-SIZES = (1, 2, 3, 63, 64, 65, 4095, 4096, 4097, (1 << 20) + 3)
+SIZES = (
+  1,
+  2,
+  3,
+  63,
+  64,
+  65,
+  4095,
+  4096,
+  4097,
+  (1 << 16) + 1,
+  (1 << 20) + 3,
+  (4 << 20) + 5,
+  (16 << 20) + 7,
+  (64 << 20) + 9,
+)
+"""Also larger ones than the buffers by way of which bytes go to a device and come from it."""
 PLACES = ((0, 1), (1, 2), (17, 100), (999, 1), (64, 64), (3, 0), (993, 7))
 
 
+FAR = tuple((1 << n) + more for n in (8, 15, 16, 17, 20, 24) for more in (-3, 0, 5))
+"""Places that take more than so many bits."""
+BEYOND = tuple((1 << n) + more for n in (31, 32) for more in (-3, 0, 5))
+PERIOD = 65521
+"""Bytes after which noise comes again: a prime, so that no two pieces of a power of two bytes are the same."""
+
+
 def noise(size: int, seed: int) -> bytes:
-  return random.Random(seed).randbytes(size)
+  some = random.Random(seed).randbytes(min(size, PERIOD))
+  return (some * (size // PERIOD + 1))[:size]
+
+
+def room(target: Target, size: int) -> None:
+  """Skip a case for which the device has too little memory."""
+  if 0 < target.device.info.memory < 4 * size:
+    pytest.skip(f"{target.name} has {target.device.info.memory} bytes of memory")
 
 
 def fetch(target: Target, memory: object, offset: int, size: int) -> bytes:
@@ -26,9 +57,9 @@ def fetch(target: Target, memory: object, offset: int, size: int) -> bytes:
 
 def demand_bytes(got: bytes, expected: bytes, what: str, look_at: str) -> None:
   """Raise Misbehaved, which says where the bytes differ first and how many do."""
-  wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
-  if not wrong:
+  if got == expected:
     return
+  wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
   first, last = wrong[0], wrong[-1]
   where = f"bytes {first} to {last}" if last - first + 1 == len(wrong) else f"{len(wrong)} bytes, the first is {first}"
   tail = last == len(expected) - 1 and last - first + 1 == len(wrong) < len(expected)
@@ -45,6 +76,7 @@ def demand_bytes(got: bytes, expected: bytes, what: str, look_at: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_round_trip(target: Target, size: int) -> None:
+  room(target, size)
   memory, data = target.device.alloc(size), noise(size, size)
   target.device.write(memory, 0, memoryview(data))
   got = fetch(target, memory, 0, size)
@@ -66,12 +98,45 @@ def test_parts(target: Target) -> None:
   target.device.free(memory)
 
 
-def test_data_may_be_reused_after_write(target: Target) -> None:
-  memory, data = target.device.alloc(256), bytearray(noise(256, 2))
+def at_places(target: Target, size: int, places: tuple[int, ...]) -> None:
+  """Each place holds what was written there, written in one order and read in another, with nothing in between."""
+  memory, kept = target.device.alloc(size), {place: noise(2, place) for place in places}
+  for place, data in kept.items():
+    target.device.write(memory, place, memoryview(data))
+  for place, data in reversed(kept.items()):
+    look_at = "offsets of write and read have as many bits as the size of the memory needs"
+    what = f"2 bytes were written at byte {place} of {size}, others elsewhere, then these were read"
+    demand_bytes(fetch(target, memory, place, 2), data, what, look_at)
+  target.device.free(memory)
+
+
+def test_far_places(target: Target) -> None:
+  """Offsets that take 16 bits and more."""
+  size = max(FAR) + 100
+  room(target, size)
+  at_places(target, size, FAR)
+
+
+def test_places_beyond_31_bits(target: Target) -> None:
+  """Offsets that take 32 bits and more, on devices that have the memory."""
+  size = max(BEYOND) + 100
+  if target.device.info.memory == 0:
+    pytest.skip(f"{target.name} does not say how much memory it has")
+  room(target, size)
+  try:
+    target.device.free(target.device.alloc(size))
+  except OutOfMemory as error:
+    pytest.skip(f"there is no room for {size} bytes: {error}")
+  at_places(target, size, BEYOND)
+
+
+@pytest.mark.parametrize("size", (1, 256, 1 << 17, (4 << 20) + 1))
+def test_data_may_be_reused_after_write(target: Target, size: int) -> None:
+  memory, data = target.device.alloc(size), bytearray(noise(size, 2))
   before = bytes(data)
   target.device.write(memory, 0, memoryview(data))
-  data[:] = bytes(256)
-  got = fetch(target, memory, 0, 256)
+  data[:] = bytes(byte ^ 255 for byte in before[:1]) * size
+  got = fetch(target, memory, 0, size)
   what = "data was changed after write had returned"
   demand_bytes(got, before, what, "write has copied the data, or what it needs of it, when it returns")
   target.device.free(memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -11,13 +12,25 @@ from tiny_runtime.conformance.comparing import Case, check
 from tiny_runtime.conformance.kernels import elementwise
 from tiny_runtime.conformance.operations import ROWS, Row, operand_types, tolerance
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import edge_values, pack, unpack
+from tiny_runtime.conformance.values import (
+  edge_values,
+  nan_patterns,
+  near_limits,
+  pack,
+  random_values,
+  roundings,
+  unpack,
+)
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
-from tiny_uop.truncate import FORMATS, Number, from_bits
+from tiny_uop.truncate import Number, from_bits
 
 CASES = [(op, dtype) for op, row in sorted(ROWS.items(), key=lambda item: item[0].name) for dtype in row.types]
 CASTS = list(itertools.permutations(dtypes.all, 2))
 BITCASTS = [(a, b) for a, b in CASTS if a.itemsize == b.itemsize and dtypes.bool not in (a, b)]
+ROUNDED = [(a, b) for a, b in CASTS if b.kind == "float" and a is not dtypes.bool and roundings(a, b)]
+NARROWED = [(a, b) for a, b in CASTS if a.kind == "float" and b.kind in ("float", "bool")]
+ONCE = "a number is rounded once: not to a type in between, as where int64 or float64 becomes float32 on its way"
+NAN = "adding to the bits of a NaN, or cutting some off, makes a number or an infinity of it: ask whether it is one"
 CONVERSION = "how a conversion is written: float to integer toward zero, integers wrap, to a float to nearest even"
 
 
@@ -54,7 +67,8 @@ def test_op(target: Target, oracle: Target, op: Ops, dtype: DType) -> None:
   row, types = ROWS[op], operand_types(op, dtype)
   require(target, *types)
   values = [row.values(t) if t is dtype else edge_values(t) for t in types]
-  rows = [combination for combination in itertools.product(*values) if row.accept(*combination)]
+  drawn = zip(*(random_values(t, row.drawn, place) for place, t in enumerate(types)))
+  rows = [combination for combination in (*itertools.product(*values), *drawn) if row.accept(*combination)]
   if op in (Ops.SHL, Ops.SHR):
     rows = [r for r in rows if r[1] < dtype.bits]
   result = dtypes.bool if op in GroupOp.Compare else dtype
@@ -74,7 +88,9 @@ def _specified(source: DType, dtype: DType, value: Number) -> bool:
 def test_cast(target: Target, oracle: Target, source: DType, dtype: DType) -> None:
   require(target, source, dtype)
   # all values go through, so that one that traps is found; only the specified ones are compared
-  values = edge_values(source)
+  values = list(edge_values(source))
+  if source.kind == "float" and dtype.kind in ("int", "uint"):
+    values += near_limits(source, dtype)
   kernel = elementwise(f"cast_{source.name}_{dtype.name}", len(values), dtype, [source], lambda a: a.cast(dtype))
   columns = Columns(kernel, dtype, [source], [values])
   keep = [_specified(source, dtype, value) for value in values]
@@ -105,19 +121,23 @@ def test_fp8_is_decoded_exactly(target: Target, dtype: DType) -> None:
   columns.compare(target, patterns, look_at="the table of the format: fp8e4m3 has no infinities, fp8e5m2 has")
 
 
-@pytest.mark.parametrize("dtype", [d for d in dtypes.floats if d.bits < 32], ids=lambda d: str(d.name))
-def test_rounding_to_nearest_even(target: Target, oracle: Target, dtype: DType) -> None:
-  """float32 → narrow at, just below and just above each midpoint around many numbers, subnormals and the largest
-  included."""
-  require(target, dtype, dtypes.float32)
-  largest = FORMATS[dtype.name].largest
-  step = max(1, largest // 400)
-  values: list[Number] = []
-  for pattern in (*range(0, largest, step), 1, 2, 3, largest - 1):
-    low, high = from_bits(dtype, pattern), from_bits(dtype, pattern + 1)
-    middle = (low + high) / 2
-    for value in (middle, middle * (1 - 2.0**-22), middle * (1 + 2.0**-22)):
-      values += [value, -value]
-  kernel = elementwise(f"round_{dtype.name}", len(values), dtype, [dtypes.float32], lambda a: a.cast(dtype))
-  columns = Columns(kernel, dtype, [dtypes.float32], [values])
-  columns.compare(target, columns.run(oracle), look_at=CONVERSION)
+@pytest.mark.parametrize(("source", "dtype"), ROUNDED, ids=ids(ROUNDED))
+def test_rounding_to_nearest_even(target: Target, oracle: Target, source: DType, dtype: DType) -> None:
+  """At, just below and just above halfway between two numbers, subnormal and largest ones included: once, to nearest,
+  ties to even. A type in between, which the number is rounded to first, is one rounding too many."""
+  require(target, source, dtype)
+  values = roundings(source, dtype)
+  kernel = elementwise(f"round_{source.name}_{dtype.name}", len(values), dtype, [source], lambda a: a.cast(dtype))
+  columns = Columns(kernel, dtype, [source], [values])
+  columns.compare(target, columns.run(oracle), look_at=f"{ONCE}. {CONVERSION}")
+
+
+@pytest.mark.parametrize(("source", "dtype"), NARROWED, ids=ids(NARROWED))
+def test_nan_stays_nan(target: Target, source: DType, dtype: DType) -> None:
+  """Whatever its bits are, a NaN is converted to a NaN, and to True."""
+  require(target, source, dtype)
+  patterns = nan_patterns(source)
+  kernel = elementwise(f"nan_{source.name}_{dtype.name}", len(patterns), dtype, [source], lambda a: a.cast(dtype))
+  columns = Columns(kernel, dtype, [source], [[math.nan] * len(patterns)])
+  columns.contents[1] = b"".join(pattern.to_bytes(source.itemsize, "little") for pattern in patterns)
+  columns.compare(target, [math.nan if dtype.kind == "float" else True] * len(patterns), look_at=NAN)

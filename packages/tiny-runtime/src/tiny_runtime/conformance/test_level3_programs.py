@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -9,15 +10,19 @@ import pytest
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
+from tiny_runtime.conformance.launching import Loaded
 from tiny_runtime.conformance.random_kernels import random_kernel
 from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.test_level1_memory import BEYOND, demand_bytes, fetch, noise, room
 from tiny_runtime.conformance.test_level2_ops import require
 from tiny_runtime.conformance.values import pack, small_integers, unpack
-from tiny_uop import AxisType, DType, Ops, UOp, dtypes
+from tiny_runtime.errors import OutOfMemory
+from tiny_uop import AxisType, DType, Ops, UOp, dtypes, truncate
 from tiny_uop.truncate import Number
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
-SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 1000, 1024, 4099)
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 1000, 1024, 4099, 65537)
+FAR = (1 << 16) + 4, (1 << 20) + 12, (1 << 24) + 64
 OFFSETS = "launch gets (memory, byte offset) per buffer: the kernel's element 0 is at that byte, of each on its own"
 INTEGERS = (
   "the integers of launch come in the order of Binary.variables; a variable may need 64 bits, its bounds say so"
@@ -49,10 +54,73 @@ def test_copy(target: Target, oracle: Target, dtype: DType, size: int) -> None:
   compare(target, oracle, sink, [bytes(dtype.itemsize * size), small(dtype, size)])
 
 
-@pytest.mark.parametrize("offsets", ((4, 4), (8, 0), (0, 20), (64, 12), (4096, 256)), ids=str)
+@pytest.mark.parametrize("offsets", ((4, 4), (8, 0), (0, 20), (64, 12), (4096, 256), FAR[:2], (0, FAR[2])), ids=str)
 def test_buffers_at_an_offset(target: Target, oracle: Target, offsets: tuple[int, int]) -> None:
   sink = elementwise("shifted", 50, F, [F], lambda a: a + 1.0)
   compare(target, oracle, sink, [bytes(200), small(F, 50)], offset=offsets, look_at=OFFSETS)
+
+
+def test_buffers_beyond_31_bits(target: Target) -> None:
+  """Byte offsets that take 32 bits and more, on devices that have the memory."""
+  size, device = max(BEYOND) + 1000, target.device
+  if device.info.memory == 0:
+    pytest.skip(f"{target.name} does not say how much memory it has")
+  room(target, size)
+  program = Loaded(target, elementwise("beyond", 5, F, [F], lambda a: a + 1.0))
+  try:
+    memory = device.alloc(size)
+  except OutOfMemory as error:
+    pytest.skip(f"there is no room for {size} bytes: {error}")
+  try:
+    for place in (1 << 31, 1 << 32):
+      device.write(memory, place + 400, memoryview(pack(F, range(5))))
+      device.write(memory, place, memoryview(bytes(20)))
+      program((memory, place), (memory, place + 400), wait=True)
+      got = fetch(target, memory, place, 20)
+      demand_bytes(got, pack(F, range(1, 6)), f"a launch over buffers at byte {place} and behind", OFFSETS)
+  finally:
+    device.free(memory)
+
+
+def test_windows_of_one_memory(target: Target, oracle: Target) -> None:
+  """Buffers are places in memories: several of them in one, of which one is written, as in an arena."""
+  sink = elementwise("windows", 50, F, [F, F], lambda a, b: a * 4.0 + b)
+  contents = [bytes(200), small(F, 50), small(F, 50, 1)]
+  places, program, device = (512, 0, 1024), Loaded(target, sink), target.device
+  memory = device.alloc(2048)
+  before = bytearray(noise(2048, 7))
+  for place, data in zip(places[1:], contents[1:]):
+    before[place : place + 200] = data
+  device.write(memory, 0, memoryview(bytes(before)))
+  program(*((memory, place) for place in places), wait=True)
+  expected, got = bytearray(before), bytearray(2048)
+  expected[512:712] = oracle.run(sink, contents)[0]
+  device.read(memory, 0, memoryview(got))
+  device.free(memory)
+  demand_bytes(bytes(got), bytes(expected), "a launch over three places in one memory of which one is written", OFFSETS)
+
+
+def test_many_buffers(target: Target, oracle: Target) -> None:
+  """As many as graphics hardware takes (31), less a few: each weighs differently."""
+  count = 24
+  i = UOp.range(5, 0)
+  total = UOp.const(I, 0)
+  for n in range(count):
+    total = total * 3 + param(1 + n, I, 5).index(i).load()
+  sink = kernel("many", param(0, I, 5).index(i).store(total).end(i))
+  look_at = "all of the buffers come to the program, in the order of Binary.params"
+  compare(target, oracle, sink, [bytes(20), *(small(I, 5, n) for n in range(count))], look_at=look_at)
+
+
+def test_far_elements(target: Target, oracle: Target) -> None:
+  """The number of an element takes more than 16 bits."""
+  count, step = 30, 3001
+  i = UOp.range(count, 0)
+  size = count * step
+  value = param(1, I, size).index(i * step + 1).load()
+  sink = kernel("far", param(0, I, size).index(i * step).store(value).end(i))
+  numbers = pack(I, range(size))
+  compare(target, oracle, sink, [bytes(4 * size), numbers], look_at="how many bits an index has")
 
 
 @pytest.mark.parametrize("dtype", (dtypes.uint8, dtypes.int16), ids=lambda d: str(d.name))
@@ -83,6 +151,31 @@ def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size:
   if op is Ops.MUL and dtype.kind == "float":  # so that the product is exact in any order
     data = pack(dtype, random.Random(size).choices((-1.0, 1.0, 2.0, 0.5), k=size))
   compare(target, oracle, sink, [bytes(dtype.itemsize), data])
+
+
+@pytest.mark.parametrize("dtype", REDUCED, ids=lambda d: str(d.name))
+def test_reduce_extremes(target: Target, oracle: Target, dtype: DType) -> None:
+  """The maximum of the lowest numbers is one of them; of a NaN and others, NaN; sums have all bits of their type."""
+  require(target, dtype)
+  low: Number = -math.inf if dtype.kind == "float" else dtypes.min(dtype)
+  rows = [[low] * 6, [low, low, truncate(dtype, -2), low, low, low]]
+  if dtype.kind == "float":
+    rows += [
+      [math.nan, 1.0, 2.0, 1.0, 2.0, 3.0],
+      [1.0, 2.0, 1.0, 2.0, 3.0, math.nan],
+      [-1.0, -2.0, -1.5, -3.0, -2.0, -1.0],
+    ]
+  else:
+    rows += [[dtypes.max(dtype), 0, 0, 0, 0, 0], [truncate(dtype, -3)] * 6]
+  i, r = UOp.range(len(rows), 0), UOp.range(6, 1, AxisType.REDUCE)
+  value = param(2, dtype, 6 * len(rows)).index(i * 6 + r).load()
+  ops = [Ops.MAX] if dtype.kind == "float" else [Ops.MAX, Ops.ADD]
+  stores = [param(n, dtype, len(rows)).index(i).store(value.reduce(op, r)) for n, op in enumerate(ops)]
+  contents = [bytes(dtype.itemsize * len(rows))] * 2 + [pack(dtype, [number for row in rows for number in row])]
+  look_at = (
+    "what a reduction begins with: the lowest number of the type, infinities included; NaN; an accumulator too narrow"
+  )
+  compare(target, oracle, kernel("extremes", UOp.group(*stores).end(i)), contents, look_at=look_at)
 
 
 @pytest.mark.parametrize("rows", (1, 5, 64))
@@ -220,7 +313,15 @@ def test_many_variables(target: Target, oracle: Target) -> None:
   compare(target, oracle, sink, [bytes(4)], values, look_at=INTEGERS)
 
 
-@pytest.mark.parametrize("value", (2**31 - 1, 2**31, 2**40 + 12345, -(2**35)))
+def test_more_variables(target: Target, oracle: Target) -> None:
+  total = UOp.const(I, 0)
+  for n in range(24):
+    total = total * 3 + UOp.variable(f"v{n:02}", -1, 1).cast(I)
+  sink = kernel("more", param(0, I, 1).index(0).store(total))
+  compare(target, oracle, sink, [bytes(4)], {f"v{n:02}": n % 3 - 1 for n in range(24)}, look_at=INTEGERS)
+
+
+@pytest.mark.parametrize("value", (-1, 2**31 - 1, 2**31, 2**40 + 12345, -(2**35)))
 def test_variables_beyond_32_bits(target: Target, oracle: Target, value: int) -> None:
   require(target, dtypes.int64)
   big = UOp.variable("big", -(2**50), 2**50)
@@ -268,6 +369,22 @@ def test_sum_of_many(target: Target) -> None:
     look_at="elements left out or counted twice; an accumulator that is narrower than float32",
     kernel=sink,
   )
+
+
+def test_sum_of_doubles(target: Target) -> None:
+  """Of float64: accumulators have no fewer bits."""
+  require(target, dtypes.float64)
+  size = 1003
+  r = UOp.range(size, 0, AxisType.REDUCE)
+  value = param(1, dtypes.float64, size).index(r).load().reduce(Ops.ADD, r)
+  sink = kernel("sum", param(0, dtypes.float64, 1).index(0).store(value))
+  numbers: list[Number] = [random.Random(5).random() for _ in range(size)]
+  (got,) = unpack(dtypes.float64, target.run(sink, [bytes(8), pack(dtypes.float64, numbers)])[0])
+  want = math.fsum(numbers)
+  bound = size * 2.0**-53 * want
+  what = "a sum of 1003 float64 numbers is further off than any order of summation makes it"
+  expected = f"{want}, give or take {bound}"
+  demand(abs(got - want) <= bound, what, expected=expected, got=got, look_at="an accumulator of float32", kernel=sink)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import threading
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +85,142 @@ def test_many_small_allocations(target: Target) -> None:
     for memory in held:
       target.device.free(memory)
   works(target, "1500 small allocations")
+
+
+class Footprint:
+  """What a process holds: bytes of memory, descriptors of files, threads; each None where this system does not say."""
+
+  def __init__(self) -> None:
+    gc.collect()
+    self.counts = {"bytes of memory": _resident(), "descriptors": _descriptors(), "threads": _threads()}
+
+  def grown(self, before: Footprint, most: dict[str, int]) -> dict[str, int]:
+    """What there is more of than `most`."""
+    found = {}
+    for what, now in self.counts.items():
+      then = before.counts[what]
+      if now is not None and then is not None and now - then > most[what]:
+        found[what] = now - then
+    return found
+
+
+def _resident() -> int | None:
+  """Bytes of memory that this process has, or the most it had."""
+  for line in _lines("/proc/self/smaps_rollup"):
+    if line.startswith("Rss:"):
+      return 1024 * int(line.split()[1])
+  for line in _lines("/proc/self/statm"):
+    return int(line.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+  try:
+    import resource
+  except ImportError:
+    return None
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _lines(path: str) -> list[str]:
+  try:
+    return Path(path).read_text().splitlines()
+  except OSError:
+    return []
+
+
+def _descriptors() -> int | None:
+  folder = next((folder for folder in ("/proc/self/fd", "/dev/fd") if os.path.isdir(folder)), None)
+  return len(os.listdir(folder)) if folder is not None else None
+
+
+def _threads() -> int | None:
+  return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+
+
+def demand_nothing_left(action: Callable[[], None], count: int, each: int, what: str, look_at: str) -> None:
+  """Raise Misbehaved where every round of `count` actions leaves more than `each` bytes an action, or a descriptor or
+  a thread for every second one. What is kept once, or now and then, is no leak: one round that leaves less will do."""
+  most = {"bytes of memory": count * each, "descriptors": count // 2, "threads": count // 2}
+  for _ in range(count):
+    action()
+  left: dict[str, int] = {}
+  for _ in range(6):
+    before = Footprint()
+    for _ in range(count):
+      action()
+    left = Footprint().grown(before, most)
+    if not left:
+      return
+  demand(
+    False,
+    f"{what}: {count} times leave {', '.join(f'{number} {kind}' for kind, number in left.items())}, again and again",
+    expected=f"at most {each} bytes each, and no more the longer a program runs",
+    look_at=look_at,
+  )
+
+
+def test_launches_leave_nothing(target: Target) -> None:
+  """In the process's memory, in which drivers are too: arguments, events, commands that are done."""
+  loaded = Loaded(target, add(7))
+  with memories(target, [0] * 64, range(64)) as (out, source):
+
+    def some() -> None:
+      for _ in range(20):
+        loaded(out, source)
+      target.device.sync()
+
+    look_at = (
+      "what a launch gets from the driver: events, command buffers, arguments; they are given back when it is done"
+    )
+    demand_nothing_left(some, 100, 20 * 64, "20 launches and sync", look_at)
+    demand_nothing_left(
+      lambda: void(loaded(out, source, wait=True)), 500, 128, "a launch with wait=True", f"{look_at}; timers"
+    )
+
+
+def void(_: object) -> None:
+  """Leave a result aside."""
+
+
+def test_programs_leave_nothing(target: Target) -> None:
+  """One that nobody holds any more is unloaded: its pages and files with it."""
+  binary = target.compile(add(7))
+  look_at = "what load makes is released when the program is dropped (weakref.finalize): mappings, modules, files"
+  demand_nothing_left(lambda: void(target.device.load(binary)), 100, 1024, "load, and dropping the program", look_at)
+
+
+def test_memories_leave_nothing(target: Target) -> None:
+  device, data, out = target.device, bytes(1000), bytearray(1000)
+
+  def round_trip() -> None:
+    memory = device.alloc(1000)
+    device.write(memory, 0, memoryview(data))
+    device.read(memory, 0, memoryview(out))
+    device.free(memory)
+
+  look_at = "what alloc, write and read get besides the memory: staging buffers, mappings, events"
+  demand_nothing_left(round_trip, 300, 128, "alloc, write, read and free", look_at)
+
+
+def test_devices_leave_nothing(target: Target) -> None:
+  """One that is closed leaves no memory, no file and no thread behind."""
+
+  def once() -> None:
+    other = Target(target.name, target.backend, target.origin)
+    device = other.device
+    memory = device.alloc(100)
+    device.write(memory, 0, memoryview(bytes(100)))
+    device.close()
+
+  look_at = "close gives everything back: contexts, queues, files of the driver, threads"
+  demand_nothing_left(once, 10, 1 << 14, "open, use and close", look_at)
+
+
+def test_programs_are_told_apart(target: Target) -> None:
+  """Two kernels may have one name, and one place in memory one after the other."""
+  with memories(target, [0] * 64, range(64)) as (out, source):
+    for amount in range(10, 30):
+      same = elementwise("same", 64, I, [I], lambda a, amount=amount: a + amount)
+      Loaded(target, same)(out, source)
+      look_at = "load makes a program of each binary: it keeps none by name, size or address (id) of another"
+      demand_numbers(target, out, range(amount, amount + 64), f"the kernel `same` that adds {amount}", look_at, same)
 
 
 def test_nothing_is_kept(target: Target) -> None:
@@ -188,6 +328,7 @@ def test_launch_returns_its_time(target: Target) -> None:
   with memories(target, [0] * 4096, [1] * 4096) as (out, source):
     seconds = Loaded(target, add(1, 4096))(out, source, wait=True)
   look_at = "launch with wait=True returns the seconds that the kernel took, as a float; DEBUG=2 and BEAM live on it"
+  # whether they are seconds, a longer kernel tells: test_waiting_and_time
   right = isinstance(seconds, float) and 0 < seconds < 60
   demand(right, "launch with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)
 

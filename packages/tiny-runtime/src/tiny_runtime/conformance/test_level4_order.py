@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
-from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories
-from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories, numbers_in
+from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.contract import Memory
 from tiny_uop import AxisType, Ops, UOp
 
 SIZE = 512
 PENDING = 20
 """Launches that are on their way when it matters."""
+READ = (1, 4, 16, 64, 256, 1024, 1 << 14, 1 << 18)
+"""Numbers that are read and written: devices have other ways for few bytes and for many."""
+LONG = 0.03
+"""Seconds: long beside what everything around a launch takes."""
+ATTEMPTS = 4
 
 
 def param(slot: int, size: int = SIZE) -> UOp:
@@ -21,6 +35,19 @@ def slow_copy() -> UOp:
   i, r = UOp.range(SIZE, 0), UOp.range(64, 1, AxisType.REDUCE)
   ones = param(2).index((i + r) % SIZE).load().reduce(Ops.ADD, r)
   return kernel("slow_copy", param(0).index(i).store(param(1).index(i).load() + ones).end(i))
+
+
+@contextmanager
+def pending(target: Target, extra: int = 0) -> Iterator[list[Memory]]:
+  """Launches that write 64 more than the second memory has to the first, on their way; the memories, with `extra`
+  numbers behind."""
+  more = [0] * extra
+  with memories(target, [0] * SIZE + more, [*range(SIZE), *more], [1] * SIZE) as held:
+    slow = Loaded(target, slow_copy())
+    for _ in range(PENDING):
+      slow(*held)
+    del slow
+    yield held
 
 
 def test_launches_happen_in_order(target: Target) -> None:
@@ -48,6 +75,72 @@ def test_read_waits_for_launches(target: Target) -> None:
         expected = range(128 * (n + 1), SIZE + 128 * (n + 1))
         look_at = "read waits for all launches so far before it copies; what it gives is stale"
         demand_numbers(target, source, expected, "read after launches that nobody waited for", look_at, slow.kernel)
+
+
+@pytest.mark.parametrize("count", READ)
+def test_reads_of_any_size_wait(target: Target, count: int) -> None:
+  """A read of few bytes waits as one of many does."""
+  with pending(target, max(count - SIZE, 0)) as held:
+    expected = [*range(64, min(count, SIZE) + 64), *[0] * (count - SIZE)]
+    look_at = "read waits for launches, whatever its size: also where few bytes, or many, go another way"
+    demand_numbers(target, held[0], expected, f"a read of {4 * count} bytes after launches", look_at)
+
+
+@pytest.mark.parametrize("count", READ)
+def test_writes_of_any_size_wait(target: Target, count: int) -> None:
+  """A write of few bytes waits as one of many does: what launches before it read is what was there before."""
+  with pending(target, max(count - SIZE, 0)) as held:
+    target.device.write(held[1], 0, memoryview(bytes(b"\xff" * (4 * count))))
+    look_at = "write waits for launches, whatever its size: also where few bytes, or many, go another way"
+    what = f"a launch saw what a write of {4 * count} bytes after it had written"
+    demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
+
+
+@pytest.mark.parametrize("extra", (0, 1 << 18))
+def test_frees_of_any_size_wait(target: Target, extra: int) -> None:
+  """Large memories, which may go back to the driver at once, are not taken away from launches either."""
+  with pending(target, extra) as held:
+    target.device.free(held.pop(1))
+    held.append(filled(target, [-1] * (SIZE + extra)))  # likely the same place
+    look_at = "free waits for the launches that use the memory, or puts it aside until they are done"
+    what = f"launches lost {4 * (SIZE + extra)} bytes of input to a free that came after them"
+    demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
+
+
+def test_programs_are_there_until_launches_are_done(target: Target) -> None:
+  """Nobody holds the program any more when it runs."""
+  with pending(target) as held:
+    gc.collect()
+    for amount in range(5):
+      Loaded(target, elementwise(f"other_{amount}", SIZE, I, [I], lambda a, amount=amount: a * 0 - amount - 1))
+    look_at = "a launch on its way holds its program: code is unloaded when it is done"
+    demand_numbers(target, held[0], range(64, SIZE + 64), "launches of a program that was dropped", look_at)
+
+
+def test_sequences_may_be_reused(target: Target) -> None:
+  """Those that launch is given: buffers and integers."""
+  n, i = UOp.variable("n", 0, 1000), UOp.range(SIZE, 0)
+  add = Loaded(target, kernel("add_n", param(0).index(i).store(param(1).index(i).load() + n.cast(I)).end(i)))
+  binary = add.binary
+  grid, group = (launch_size(size, {"n": 5}) for size in (binary.global_size, binary.local_size))
+  with pending(target) as held, memories(target, [0] * SIZE) as (out,):
+    places = {0: (out, 0), 1: (held[0], 0)}
+    buffers, integers = [places[p.slot] for p in binary.params], [5]
+    target.device.launch(add.program, buffers, integers, grid, group, False)
+    buffers[:], integers[:] = [(held[2], 0)] * len(buffers), [77]
+    look_at = "launch has taken what it needs of buffers and integers when it returns: they may be reused"
+    demand_numbers(target, out, range(69, SIZE + 69), "lists given to launch were changed afterwards", look_at)
+
+
+@pytest.mark.parametrize("count", (1 << 15, 1 << 21))
+def test_data_of_a_write_behind_launches_may_be_reused(target: Target, count: int) -> None:
+  """Also where the write is queued behind launches."""
+  with pending(target, count) as held:
+    data = bytearray(b"\1\0\0\0" * count)
+    target.device.write(held[1], 0, memoryview(data))
+    data[:] = bytes(len(data))
+    look_at = "a write that is queued has a copy of the data"
+    demand_numbers(target, held[1], [1] * count, f"the {4 * count} bytes of a write were changed afterwards", look_at)
 
 
 def test_write_waits_for_launches(target: Target) -> None:
@@ -105,3 +198,97 @@ def test_sync_and_wait_with_nothing_to_do(target: Target) -> None:
     target.device.sync()
     target.device.sync()
     demand_numbers(target, out, range(64, SIZE + 64), "a launch, then sync twice", "sync", slow.kernel)
+
+
+def long_kernel() -> UOp:
+  """out[0] = the sum of `steps` numbers: takes as long as one likes."""
+  steps = UOp.variable("steps", 1, 1 << 30)
+  r = UOp.range(steps, 0, AxisType.REDUCE)
+  term = param(1).index(r * 7 % SIZE).load().reduce(Ops.ADD, r)
+  return kernel("long", param(0).index(0).store(term))
+
+
+class Stopwatch:
+  """A kernel that takes LONG or more, on this device, and what a clock of the host says."""
+
+  def __init__(self, target: Target, out: Memory, source: Memory) -> None:
+    self.target, self.out, self.source, self.steps = target, out, source, 1 << 14
+    self.long = Loaded(target, long_kernel())
+    self.long(out, source, steps=1, wait=True)
+    while self.run() < LONG and self.steps < 1 << 30:
+      self.steps *= 2
+
+  def launch(self, wait: bool = False) -> float | None:
+    return self.long(self.out, self.source, steps=self.steps, wait=wait)
+
+  def run(self) -> float:
+    """Seconds of one launch, until its result is read."""
+    start = time.perf_counter()
+    self.launch()
+    self.read()
+    return time.perf_counter() - start
+
+  def read(self) -> float:
+    """Seconds of reading the result."""
+    start = time.perf_counter()
+    numbers_in(self.target, self.out, 1)
+    return time.perf_counter() - start
+
+
+def in_one_of(attempts: int, holds: Callable[[], bool]) -> bool:
+  """What depends on a clock, and so on what else the machine does, has to hold once."""
+  return any(holds() for _ in range(attempts))
+
+
+def test_waiting_and_time(target: Target) -> None:
+  """`sync`, and `launch` with `wait`, return when everything is done; the seconds of a launch are seconds."""
+  with memories(target, [0] * SIZE, [1] * SIZE) as (out, source):
+    clock = Stopwatch(target, out, source)
+    seen: list[tuple[float, float, float]] = []
+
+    def sync_waits() -> bool:
+      needed = clock.run()
+      clock.launch()
+      target.device.sync()
+      left = clock.read()
+      seen.append((needed, left, 0))
+      return left < needed / 3
+
+    def wait_waits() -> bool:
+      start = time.perf_counter()
+      seconds = clock.launch(wait=True)
+      passed, left = time.perf_counter() - start, clock.read()
+      seen.append((passed, left, -1.0 if seconds is None else seconds))
+      return left < clock.run() / 3
+
+    def in_seconds() -> bool:
+      start = time.perf_counter()
+      seconds = clock.launch(wait=True)
+      passed = time.perf_counter() - start
+      seen.append((passed, 0, -1.0 if seconds is None else seconds))
+      return seconds is not None and passed / 20 < seconds < passed * 1.1 + 1e-3
+
+    demand(
+      in_one_of(ATTEMPTS, sync_waits),
+      "sync returned before a launch was done: reading its result took as long as the launch",
+      expected=f"less than {seen[-1][0]:.3f} s, which the launch takes",
+      got=f"{seen[-1][1]:.3f} s",
+      look_at="sync waits for all launches",
+      kernel=clock.long.kernel,
+    )
+    demand(
+      in_one_of(ATTEMPTS, wait_waits),
+      "launch with wait=True returned before it was done: reading its result took as long as the launch",
+      expected="next to nothing",
+      got=f"{seen[-1][1]:.3f} s",
+      look_at="with wait, launch waits for the kernel",
+      kernel=clock.long.kernel,
+    )
+    demand(
+      in_one_of(ATTEMPTS, in_seconds),
+      "launch with wait=True says another time than a clock beside it",
+      expected=f"about {seen[-1][0]:.3f} seconds",
+      got=seen[-1][2],
+      look_at="it is seconds, not milli- or nanoseconds or ticks, of this launch alone, from its start to its end",
+      kernel=clock.long.kernel,
+    )

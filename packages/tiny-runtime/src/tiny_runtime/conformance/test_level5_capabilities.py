@@ -3,6 +3,7 @@ beside; types are tried at levels 2 and 3, workgroups at level 3."""
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import fields
 from inspect import getattr_static
 
@@ -12,6 +13,7 @@ from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise
 from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories, numbers_in
 from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.test_level4_order import SIZE, pending
 from tiny_runtime.contract import Capabilities
 from tiny_runtime.discovery import plugins
 from tiny_uop import dtypes
@@ -31,6 +33,7 @@ SUITES = {
   "local_memory": "test_level3_workgroups",
   "max_local_size": "test_level3_workgroups",
   "atomics": "test_level3_accumulate",
+  "fused_multiply_add": "test_level2_expressions",
   "host_mapped": "test_host_mapped",
   "host_import": "test_host_import",
   "persistent": "test_persistent",
@@ -114,6 +117,34 @@ def test_host_mapped(target: Target) -> None:
   again = filled(target, [5])
   demand_numbers(target, again, [5], "memory after views were dropped", "what a view keeps")
   device.free(again)
+
+
+def test_host_mapped_shows_what_launches_wrote_after_sync(target: Target) -> None:
+  """Sync waits for launches that are still on their way: what the host looks at then is what they wrote."""
+  if not target.device.info.capabilities.host_mapped:
+    pytest.skip("host_mapped is not claimed")
+  with pending(target) as held:
+    view = target.device.view(held[0])  # type: ignore[attr-defined]  # claimed
+    target.device.sync()
+    got, expected = view.cast("i").tolist(), list(range(64, SIZE + 64))
+    look_at = "sync waits for all launches, also where memory of the device is memory of the host"
+    demand(got == expected, "what a view shows after launches and sync", expected=expected, got=got, look_at=look_at)
+    del view
+
+
+def test_memory_is_aligned(target: Target) -> None:
+  """For any access: so for the widest element."""
+  device = target.device
+  if not device.info.capabilities.host_mapped:
+    pytest.skip("host_mapped is not claimed, so nobody sees where memory is")
+  for size in (1, 3, 8, 100, 1 << 20):
+    memory = device.alloc(size)
+    view = device.view(memory)  # type: ignore[attr-defined]  # claimed
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    device.free(memory)
+    what = f"alloc({size}) gave memory that elements of 8 bytes cannot be aligned in"
+    demand(address % 8 == 0, what, expected="an address that is a multiple of 8", got=hex(address))
+    del view
 
 
 def test_host_import(target: Target) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tiny_runtime.conformance.failure import Misbehaved, demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.conformance.test_level4_order import ATTEMPTS, SIZE, Stopwatch, in_one_of
 from tiny_runtime.contract import GraphCopy, GraphKernel, Memory
 from tiny_uop import UOp, dtypes
 
@@ -175,6 +177,31 @@ def test_copies_of_any_size(calls: Calls, nbytes: int) -> None:
   calls.expect(f"a copy of {nbytes} bytes", {y: range(nbytes // 4)}, COPIES)
 
 
+def test_far_offsets(calls: Calls) -> None:
+  """Offsets that take more than 16 bits, in launches and copies."""
+  size, far = 1 << 19, 1 << 18
+  x, y = calls.memory(range(size)), calls.memory([0] * size)
+  plus = calls.load(affine(4, 1, 100))
+  calls.run([plus((y, 4 * far), (x, 4 * far + 64)), GraphCopy((y, 4 * far + 1024), (x, 8 * far - 16), 16)])
+  expected = [0] * size
+  expected[far : far + 4] = range(far + 116, far + 120)
+  expected[far + 256 : far + 260] = range(size - 4, size)
+  calls.expect("a launch and a copy at far offsets", {y: expected}, COPIES)
+
+
+def test_sequences_may_be_reused(calls: Calls) -> None:
+  """Those that make_graph is given."""
+  x, y = calls.memory([1, 2]), calls.memory([0, 0])
+  plus = calls.load(affine(2, 1, 1))
+  listed: list[GraphKernel | GraphCopy] = [plus((y, 0), (x, 0))]
+  memories = list(calls.memories)
+  graph = calls.device.make_graph(listed, memories)
+  listed[0], memories[:] = plus((x, 0), (x, 0)), [calls.memories[y]] * 2
+  calls.device.run_graph(graph, (), (), False)
+  look_at = "make_graph has taken what it needs of its lists when it returns"
+  calls.expect("lists given to make_graph were changed afterwards", {x: [1, 2], y: [2, 3]}, look_at)
+
+
 def test_copies_within_one_memory(calls: Calls) -> None:
   size = 1 << 20
   x, y = calls.memory(range(size)), calls.memory([0] * size)
@@ -232,6 +259,30 @@ def test_order_with_launches_and_seconds(calls: Calls) -> None:
   calls.expect("graphs and launches in turn", {x: [1 + 3 * 4 + 2]})
   right = isinstance(seconds, float) and 0 <= seconds < 60
   demand(right, "run_graph with wait=True", expected="the seconds that it took", got=seconds)
+
+
+def test_waiting_and_time(calls: Calls) -> None:
+  """With `wait`, run_graph returns when everything is done, and says how many seconds it took."""
+  x, y = calls.memory([1] * SIZE), calls.memory([0] * SIZE)
+  clock = Stopwatch(calls.target, calls.memories[y], calls.memories[x])
+  call = calls.load(clock.long.kernel)((y, 0), (x, 0), steps=clock.steps)
+  graph = calls.device.make_graph([call, call], calls.memories)
+  seen: list[tuple[float, float, float]] = []
+
+  def right() -> bool:
+    start = time.perf_counter()
+    seconds = calls.device.run_graph(graph, (), (), True)
+    passed = time.perf_counter() - start
+    seen.append((passed, clock.read(), seconds))
+    return seen[-1][1] < 2 * clock.run() / 3 and passed / 20 < seconds < passed * 1.1 + 1e-3
+
+  demand(
+    in_one_of(ATTEMPTS, right),
+    "run_graph with wait=True: by the clock it took, reading a result after it took, and it says (seconds)",
+    expected="it takes as long as two launches do, reading takes next to nothing, and it says as much as the clock",
+    got=seen[-1],
+    look_at="with wait, run_graph waits for its calls; its seconds are seconds, of this run alone",
+  )
 
 
 def test_a_graph_without_calls(calls: Calls) -> None:

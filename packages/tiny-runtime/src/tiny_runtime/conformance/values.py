@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tiny_uop import DType, dtypes, truncate
 from tiny_uop.truncate import FORMATS, Number, from_bits, to_bits
@@ -59,19 +62,121 @@ def small_integers(dtype: DType) -> tuple[Number, ...]:
   return (0, 1, 2, 3) if dtype.kind == "uint" else tuple(truncate(dtype, v) for v in (-2, -1, 0, 1, 2, 3))
 
 
+def random_values(dtype: DType, count: int, seed: int) -> list[Number]:
+  """Numbers drawn from a seed, half of them of any size, half of the others' order: integers by their length in bits,
+  floats around 1."""
+  chosen, bits = random.Random(f"{dtype.name} {seed}"), dtype.bits
+  if dtype.kind == "bool":
+    return [chosen.random() < 0.5 for _ in range(count)]
+  drawn = [from_bits(dtype, chosen.getrandbits(8 * dtype.itemsize)) for _ in range(count // 2)]
+  for _ in range(count - len(drawn)):
+    if dtype.kind == "float":
+      value = math.ldexp(chosen.uniform(1, 2), chosen.randrange(-4, 5)) * chosen.choice((-1, 1))
+      drawn.append(truncate(dtype, value))
+    else:
+      number = chosen.getrandbits(chosen.randrange(1, bits + 1))
+      drawn.append(truncate(dtype, -number if dtype.kind == "int" and chosen.random() < 0.5 else number))
+  chosen.shuffle(drawn)
+  return drawn
+
+
+def roundings(source: DType, dtype: DType) -> list[Number]:
+  """Numbers of one type that a conversion to a float type has to round: each as close as it gets to halfway between two
+  numbers of that, below, above and, where it exists, there. Whoever rounds to a third type in between gets some of them
+  wrong. Empty where every number of `source` is one of `dtype`."""
+  form, chosen = FORMATS[dtype.name], random.Random(f"{source.name} {dtype.name}")
+  bits = form.mantissa
+  found: dict[Number, None] = {}
+  least, normal, most = -form.bias - bits, 1 - form.bias, form.bias + 1
+  exponents = {*range(max(least, 0), min(most, 64) + 1)} if source.kind != "float" else {
+    *range(least, least + 3), *range(normal - 2, normal + 2), *range(-2, 3), *range(most - 2, most + 1),
+    *range(least, most, max(1, (most - least) // 12)),
+  }  # fmt: skip
+  for exponent in sorted(exponents):
+    # of a subnormal number there are fewer bits, down to none
+    step = max(exponent, 1 - form.bias) - bits
+    whole = max(exponent - step, -1)
+    top = (1 << whole) if whole >= 0 else 0
+    for rest in {0, 1, top - 1, *(chosen.randrange(max(top, 1)) for _ in range(2))}:
+      if 0 <= rest < max(top, 1):
+        found.update(dict.fromkeys(_around(source, 2 * (top + rest) + 1, step - 1)))
+  signs = (1,) if source.kind == "uint" else (1, -1)
+  return [sign * value for value in found for sign in signs if _inside(source, sign * value)]
+
+
+def _inside(dtype: DType, value: Number) -> bool:
+  return dtype.kind == "float" or dtypes.min(dtype) <= value <= dtypes.max(dtype)
+
+
+def _around(dtype: DType, number: int, scale: int) -> Iterator[Number]:
+  """`number * 2**scale`, which takes a bit more than another type has, as `dtype` has it, and its neighbours there."""
+  if dtype.kind != "float":
+    if scale >= 0:
+      yield from (n for n in ((number << scale) - 1, number << scale, (number << scale) + 1) if _inside(dtype, n))
+    return
+  form = FORMATS[dtype.name]
+  lowest = max(number.bit_length() - 1 + scale, 1 - form.bias) - form.mantissa
+  if number.bit_length() - 1 + scale > form.bias or lowest > scale:
+    return  # too large, or too many bits
+  value = math.ldexp(number, scale)
+  pattern = to_bits(dtype, value)
+  for near in (pattern - 1, pattern, pattern + 1):
+    if 0 < near <= form.largest:
+      yield from_bits(dtype, near)
+
+
+def near_limits(source: DType, dtype: DType) -> list[Number]:
+  """Floats around the limits of an integer type, and some that are not whole."""
+  low, high = int(dtypes.min(dtype)), int(dtypes.max(dtype))
+  exact = [0.25, 0.5, 0.75, 1.5, 2.5, -0.25, -0.5, -0.75, -1.5, -2.5, float(low), high / 2, high / 4 * 3, float(high)]
+  found = {to_bits(source, value): truncate(source, value) for value in exact}
+  for pattern in list(found):
+    for near in (pattern - 1, pattern + 1):
+      if 0 <= near < 1 << source.bits:
+        found[near] = from_bits(source, near)
+  return list(found.values())
+
+
+def nan_patterns(dtype: DType) -> list[int]:
+  """Bit patterns of NaNs: quiet and signalling ones of both signs, with few bits and with all."""
+  form = FORMATS[dtype.name]
+  sign = 1 << (dtype.bits - 1)
+  first, last = form.largest + (1 if form.finite else 2), sign - 1
+  kinds = {first, last, form.nan, min(form.nan + 1, last), max(form.nan - 1, first)}
+  return sorted({pattern | s for pattern in kinds for s in (0, sign)})
+
+
+# codes of `struct`: the types that it knows take a small part of the time
+_CODES = {
+  "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+  "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+
+
 def pack(dtype: DType, values: Sequence[Number]) -> bytes:
   """Elements as bytes."""
   size = dtype.itemsize
+  if (code := _CODES.get(dtype.name)) is not None:
+    try:
+      return struct.pack(f"<{len(values)}{code}", *values)
+    except (struct.error, OverflowError):
+      pass  # values of other types, which are wrapped and rounded
   return b"".join(to_bits(dtype, v).to_bytes(size, "little") for v in values)
 
 
 def unpack(dtype: DType, data: bytes) -> list[Number]:
   """The inverse of `pack`. A bool is what is not 0."""
   size = dtype.itemsize
+  if (code := _CODES.get(dtype.name)) is not None:
+    return list(struct.unpack(f"<{len(data) // size}{code}", data))
   patterns = (int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size))
-  if dtype.kind == "bool":
-    return [bool(p) for p in patterns]
-  return [from_bits(dtype, p) for p in patterns]
+  return [_number(dtype, p) for p in patterns]
+
+
+@cache
+def _number(dtype: DType, pattern: int) -> Number:
+  """`from_bits`, of types of 16 bits at most."""
+  return from_bits(dtype, pattern)
 
 
 def ulps(dtype: DType, a: Number, b: Number) -> float:
@@ -109,6 +214,8 @@ def differences(
   equals -0.0 unless `signed_zeros`."""
   found = []
   for place, (g, w) in enumerate(zip(got, want, strict=True)):
+    if g == w != 0:
+      continue
     if dtype.kind != "float":
       if g != w:
         found.append(Difference(place, g, w))
