@@ -7,6 +7,7 @@ Objects count their references, so that what is used after it was released, or n
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -200,6 +201,7 @@ class Commands(Object):
   def __init__(self, model: Model) -> None:
     super().__init__(model)
     self.state, self.failure, self.encoders = 0, "", list[Encoder]()
+    self.began = self.ended = 0.0
 
   def computeCommandEncoder(self) -> Object:
     self.encoders.append(Encoder(self.model))
@@ -207,7 +209,7 @@ class Commands(Object):
 
   def commit(self) -> None:
     assert all(encoder.ended for encoder in self.encoders), "a command buffer is committed with an open encoder"
-    self.state = COMMITTED
+    self.state, self.began = COMMITTED, time.perf_counter()
     try:
       for encoder in self.encoders:
         for run in encoder.launches:
@@ -215,6 +217,7 @@ class Commands(Object):
       self.state = COMPLETED
     except Wrong as error:
       self.state, self.failure = FAILED, str(error)
+    self.ended = time.perf_counter()
     for encoder in self.encoders:
       encoder.let_go()
 
@@ -228,10 +231,10 @@ class Commands(Object):
     return Error(self.model, self.failure, PAGE_FAULT).autoreleased() if self.state == FAILED else None
 
   def GPUStartTime(self) -> float:
-    return 1.0
+    return self.began
 
   def GPUEndTime(self) -> float:
-    return 1.0 + 1e-6
+    return self.ended
 
 
 class Encoder(Object):
