@@ -95,7 +95,7 @@ SECONDS = 10.0
 
 
 class Footprint:
-  """What a process holds: bytes of memory, descriptors of open files, threads; each None where this system does not say."""
+  """What a process holds: bytes of memory, open files, threads; each None where this system does not say."""
 
   def __init__(self) -> None:
     gc.collect()
@@ -144,8 +144,8 @@ def _threads() -> int | None:
 def demand_nothing_left(
   action: Callable[[], object], count: int, most: int, each: int, what: str, look_at: str
 ) -> None:
-  """Raise Misbehaved where rounds of `count` actions leave more than `each` bytes an action, or a descriptor or a thread
-  for every second one, all of them, until that is more than A_LOT.
+  """Raise Misbehaved where rounds of `count` actions leave more than `each` bytes an action, or a file or a thread for
+  every second one, all of them, until that is more than A_LOT.
 
   One round that leaves less ends it: what is kept once, or now and then, is no leak; nor is a ring of memory that is
   touched for the first time. So do `most` actions, or SECONDS.
