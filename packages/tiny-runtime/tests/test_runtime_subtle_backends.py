@@ -259,7 +259,10 @@ ROWS = [
   package("NARROW", "level3_programs.test_sizes", 5, says="Binary.params"),
 ]  # fmt: skip
 
-SLOW = ("KEY_TIME", "KEY_FOLDER", "KEY_HASH", "MICROSECONDS", "KILOSECONDS", "ALWAYS_THE_SAME")
+SLOW = (
+  "KEY_TIME", "KEY_FOLDER", "KEY_HASH", "MICROSECONDS", "KILOSECONDS", "ALWAYS_THE_SAME", "WRITES_LEAK",
+  "LOADS_KEEP_PAGES", "READS_UP_TO_16M", "WRITES_UP_TO_4M",
+)  # fmt: skip
 """Those that take longer, and are like others."""
 
 
