@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from tiny_runtime.llvm import Level, LLVMError, compile_assembly, compile_object
+from tiny_runtime_cpu.compiler import renderer_for
+from tiny_runtime_cpu.device import CPUDevice
 from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch, memory_bytes
 from tiny_runtime_cpu.jit_linker import JitLinked
 from tiny_runtime_cpu.linker import links_here
@@ -83,6 +85,15 @@ def test_arch_is_text_and_back() -> None:
   assert Arch("x86_64-linux", "", "+avx2,-fma").has("avx2") and not Arch("x86_64-linux", "", "-fma").has("fma")
   with pytest.raises(ValueError, match="not a CPU arch"):
     Arch.parse("")
+
+
+@pytest.mark.parametrize(
+  "text", ("x86_64-linux:znver4:+fma,+avx2", "x86_64-linux:x86-64:+sse2,-fma", "aarch64-linux", "arm64-apple-darwin")
+)
+def test_what_fuses_is_what_the_code_generator_fuses_for(text: str) -> None:
+  arch = Arch.parse(text)
+  assert arch.fuses == renderer_for(arch).capabilities.has_fma
+  assert CPUDevice().info.capabilities.fused_multiply_add == renderer_for(host_arch()).capabilities.has_fma
 
 
 def test_limits_are_sane() -> None:
