@@ -109,6 +109,13 @@ class Buffer:
     if opened is not None:
       opened.release(memory, base.nbytes)
 
+  def release(self) -> None:
+    """Give the memory and the contents back; the next use gets new memory, and has to write it first."""
+    base = self.base
+    if base._opened is not None:
+      base.free()
+      base._state = "empty"
+
   def to_write(self) -> tuple[Memory, int]:
     """(memory, byte offset) for writing, allocated if need be; counts as written from now on."""
     base = self.base

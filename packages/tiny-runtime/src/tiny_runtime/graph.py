@@ -41,6 +41,13 @@ class Capture(Sequence[UOp]):
     """The BUFFERs that were empty before the block and written in it."""
     return frozenset(self._created)
 
+  @staticmethod
+  def part(linears: Sequence[UOp], created: Collection[UOp]) -> Capture:
+    """What is left of a capture without some of its calls: these schedules, and the buffers that come to life there."""
+    made = Capture()
+    made._linears, made._created = list(linears), set(created)
+    return made
+
   def record(self, linear: UOp, launches: Sequence[Launch]) -> None:
     """Called by `run` before it launches."""
     self._linears.append(linear)
@@ -113,7 +120,10 @@ class CapturedGraph:
     bases = dict.fromkeys(buffer_below(uop) for uop in self.outputs)
     fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
     private = created.intersection(temporaries).difference(self.inputs, bases)
-    share_memory(self._launches, {buffer_of(uop) for uop in private})
+    temporary = {buffer_of(uop) for uop in private}
+    slots = [(x, n) for x in self._launches for n, buffer in enumerate(x.buffers) if buffer.base in temporary]
+    share_memory(self._launches, temporary)
+    self._temporaries = list(dict.fromkeys(launch.buffers[n].base for launch, n in slots))
     self._current: Results | None = None
     self._passed = not bases.keys().isdisjoint(self.inputs)
     self._pieces = cut(self._launches)
@@ -167,6 +177,12 @@ class CapturedGraph:
       return results.outputs
     given = dict(zip(self.inputs, inputs))
     return tuple([uop.substitute(given) for uop in results.outputs])
+
+  def free_temporaries(self) -> None:
+    """Gives the memory of temporaries back until the next replay."""
+    with self._lock:
+      for buffer in self._temporaries:
+        buffer.release()
 
   def _replace_inputs(self, inputs: Sequence[UOp]) -> None:
     before, self._given = self._given, inputs

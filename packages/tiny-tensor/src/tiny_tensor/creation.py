@@ -7,7 +7,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_runtime import host_buffer
+from tiny_runtime import Device, adopted_buffer, host_buffer
+from tiny_tensor import capturing
 from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
 from tiny_tensor.capturing import note_write
 from tiny_tensor.host import plain
@@ -219,12 +220,22 @@ class CreationMixin(PolynomialMixin):
 
   @classmethod
   def from_blob(cls, ptr: int, shape: Sequence[int], dtype: DTypeLike | None = None, device: DeviceLike = None) -> Self:
-    """A copy of the memory at address `ptr` of this process."""
+    """A tensor over the memory at address `ptr` of this process, in order: what is written to the one is seen in the
+    other. The caller keeps the memory for as long as the tensor and its views live. A copy where the device cannot work
+    on memory of the host, for an address that is no multiple of an element's size, and while a TinyJit captures.
+    """
     import ctypes
 
-    kind = dtypes.default_float if dtype is None else to_dtype(dtype)
-    raw = ctypes.string_at(ptr, math.prod(shape) * kind.itemsize)
-    return cls.wrap(host_buffer(raw, kind).copy_to(canonical(device)).reshape(tuple(shape)))
+    kind, sizes = dtypes.default_float if dtype is None else to_dtype(dtype), shape_of((tuple(shape),))
+    name = canonical(device)
+    if 0 in sizes:
+      return cls.wrap(const_uop(0, kind, sizes, name))
+    array = (ctypes.c_ubyte * (math.prod(shape) * kind.itemsize)).from_address(ptr)
+    data = memoryview(array).cast("B")
+    aligned = isinstance(name, str) and ptr % kind.itemsize == 0 and capturing.current() is None
+    if isinstance(name, str) and aligned and Device.opened(name).capabilities.host_import:
+      return cls.wrap(adopted_buffer(name, data, kind).reshape(sizes))
+    return cls.wrap(host_buffer(data, kind).copy_to(name).reshape(sizes))
 
   def like(self, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments with this tensor's dtype and device as defaults."""

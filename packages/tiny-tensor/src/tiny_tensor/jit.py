@@ -51,20 +51,27 @@ class TinyJit(Generic[P, R]):
   or the third where the first one also computed weights or state. JitError is raised if the first four all differ.
 
   Tensors in the arguments (also in lists, tuples, dicts and dataclasses) are inputs, and so are bound Variables; all
-  other arguments must stay as they were. The function has to realise what it returns (Tensors, in containers of any
-  nesting, or None). Every replay returns new tensors and leaves those of earlier calls alone; what the function returns
-  of its arguments or of tensors outside are these. Random draws go on as without the jit.
+  other arguments must stay as they were. The function returns Tensors, in containers of any nesting, or None; what it
+  has not realised is realised at its end. Every replay returns new tensors and leaves those of earlier calls alone;
+  what the function returns of its arguments or of tensors outside are these. Random draws go on as without the jit.
 
   What the function does in Python happens only until it is captured. Its state has to be in tensors that exist before
   and are updated with `assign`. README.md lists what is found out when, with JitError; `JIT_CHECK=1` runs the function
   in every call and finds out all that would make a replay run something else.
 
+  With `prune` replays leave out the kernels that neither arguments nor what calls change can reach (weights that are
+  unpacked, say): their results stay as they were computed at the capture, whatever is assigned to the weights since.
+
   A method is captured once per object. `JIT=0` turns all of this into plain calls. Threads may share a TinyJit: their
   calls happen one after the other.
   """
 
-  def __init__(self, fxn: Callable[P, R]) -> None:
-    self.fxn = fxn
+  def __new__(cls, fxn: Callable[P, R] | None = None, prune: bool = False) -> Any:
+    """Without a function, as in `@TinyJit(prune=True)`, what makes a TinyJit of one."""
+    return functools.partial(cls, prune=prune) if fxn is None else super().__new__(cls)
+
+  def __init__(self, fxn: Callable[P, R], prune: bool = False) -> None:
+    self.fxn, self.prune = fxn, prune
     self._watched: tuple[Any, Callable[[], Any]] = (fxn, _nobody)
     """Whose code is looked at, and the object that it is a method of."""
     self._names = named_parameters(fxn)
@@ -74,9 +81,9 @@ class TinyJit(Generic[P, R]):
     functools.update_wrapper(self, fxn)
 
   @property
-  def captured(self) -> bool:
-    """Whether the next call is a replay."""
-    return self._program is not None
+  def captured(self) -> Program[R] | None:
+    """What the next call replays, None if it is no replay. `captured.free_intermediates()` gives memory back."""
+    return self._program
 
   def reset(self) -> None:
     """Forgets the capture: the next calls run the function again."""
@@ -131,7 +138,7 @@ class TinyJit(Generic[P, R]):
     around = Names(method, reference())
     if (where := around.path_of([inputs.tensors[n] for n in self._seen.written])) is not None:
       raise JitError(f"the function assigns to an argument that it also reads as {where}: pass it once")
-    self._program, self._around = Program(run), around
+    self._program, self._around = Program(run, self.prune), around
     self._quick = quick_call(args, kwargs)
     return run.result
 
@@ -177,7 +184,7 @@ class TinyJit(Generic[P, R]):
         )
       return fxn(me, *args, **kwargs)
 
-    made: TinyJit[..., R] = TinyJit(functools.wraps(fxn)(method))
+    made: TinyJit[..., R] = TinyJit(functools.wraps(fxn)(method), prune=self.prune)
     made._watched = (fxn, reference)
     self._methods[key] = (reference, made)
     return made

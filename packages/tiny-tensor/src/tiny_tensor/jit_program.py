@@ -1,13 +1,20 @@
 """A captured function: its kernels as one graph, what a call must look like, and what surrounds a replay."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
-from tiny_runtime import CapturedGraph, buffer_of
+from tiny_runtime import Capture, CapturedGraph, buffer_of
 from tiny_tensor.capturing import JitError, Writes
 from tiny_tensor.jit_gradients import Gradients
-from tiny_tensor.jit_graphs import carry_out_writes, compute_readers, looked_at
+from tiny_tensor.jit_graphs import (
+  argument_buffer,
+  buffers_below,
+  carry_out_writes,
+  compute_readers,
+  looked_at,
+  written_slots,
+)
 from tiny_tensor.jit_inputs import Inputs
 from tiny_tensor.jit_results import Template
 from tiny_tensor.jit_run import Run
@@ -21,18 +28,24 @@ R = TypeVar("R")
 class Program(Generic[R]):
   """A function's kernels, and how to make its result from their outputs. It holds buffers and graphs, no tensors."""
 
-  def __init__(self, run: Run[R]) -> None:
+  def __init__(self, run: Run[R], prune: bool = False) -> None:
+    """`prune` leaves out of replays what none of their inputs reaches."""
     self.trace = run.trace
     self.described = run.inputs.described
     self._inputs = run.inputs.buffers
     self._draws = run.draws
     self._variables = {str(a.src[0].arg[0]) for call in run.calls for a in call.src[1:] if a.op is Ops.BIND}
-    self._positions = [i for i, buffer in enumerate(self._inputs) if buffer in run.used]
-    self._updated = run.updated
-    self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
-    self._outside = Outside(run)
     self._results = Template(run)
     self._gradients = Gradients(run.outside_gradients)
+    schedules = run.schedules
+    if prune:
+      outputs = [buffer for uop in self._results.computed for buffer in buffers_below(uop)]
+      schedules = reached(run, {*outputs, *self._gradients.buffers})
+    used = {u for linear in schedules for call in linear.src for u in map(argument_buffer, call.src[1:])}
+    self._positions = [i for i, buffer in enumerate(self._inputs) if buffer in used]
+    self._updated = run.updated
+    self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
+    self._outside = Outside(run, used)
     self._overwritten = self._updated | self._gradients.buffers
     self._all_inputs = len(self._positions) == len(self._inputs)
     self._state = frozenset(self._updated.difference(self._inputs))
@@ -41,7 +54,11 @@ class Program(Generic[R]):
     self._only = self._results.only
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
-    self._graph = CapturedGraph(run.schedules, given, self._results.computed, run.created - looked_at())
+    self._graph = CapturedGraph(schedules, given, self._results.computed, schedules.created - looked_at())
+
+  def free_intermediates(self) -> None:
+    """Gives the memory of what only the replays themselves look at back, until the next one."""
+    self._graph.free_temporaries()
 
   def check_like(self, inputs: Inputs) -> None:
     """Raises JitError, naming the first argument that differs from how it was at the capture."""
@@ -89,6 +106,24 @@ class Program(Generic[R]):
       self._gradients.give_copies(holders, unshared)
 
 
+def reached(run: Run[R], outputs: Collection[UOp]) -> Capture:
+  """The run's calls whose results another call's arguments, variables, draws or state can change, and those that make
+  `outputs`. What the others made stays as it is, and is read as weights are."""
+  changing = {*run.inputs.buffers, *(buffer for buffer, _ in run.draws), *run.updated, *outputs}
+  kept: set[UOp] = set()
+  count = -1
+  while count != len(kept):  # what is written by a call that is kept is written by all that do
+    count = len(kept)
+    for call in run.calls:
+      arguments = [argument_buffer(a) for a in call.src[1:]]
+      if any(a.op is Ops.BIND for a in arguments) or not changing.isdisjoint(arguments):
+        kept.add(call)
+        changing |= {arguments[slot] for slot in written_slots(call)}
+  linears = [linear.with_src(tuple([call for call in linear.src if call in kept])) for linear in run.schedules]
+  written = {argument_buffer(call.src[1 + slot]) for call in kept for slot in written_slots(call)}
+  return Capture.part([linear for linear in linears if linear.src], run.created & written)
+
+
 class Outside:
   """The buffers that a program uses besides its arguments (weights, state), and the tensors that they belong to.
 
@@ -96,8 +131,8 @@ class Outside:
   done only after an assignment anywhere, and when one of the tensors has died.
   """
 
-  def __init__(self, run: Run[R]) -> None:
-    kept = run.used - run.created - set(run.inputs.buffers)
+  def __init__(self, run: Run[R], used: set[UOp]) -> None:
+    kept = run.used.intersection(used) - run.created - set(run.inputs.buffers)
     flag = self.died = _Flag()  # not self, which the references must not keep alive
 
     def died(_: object) -> None:

@@ -45,6 +45,7 @@ class Run(Generic[R]):
     had = {id(t) for t in all_tensors() if t.grad is not None}
     with capturing.recording(refuse_reads=strict) as recorded, capture() as self.schedules:
       results = [fxn(*inputs.args, **inputs.kwargs)]
+      self._finish_results(results[0])
       self._finish_gradients()
     if recorded.refused is not None:
       raise recorded.refused
@@ -84,6 +85,13 @@ class Run(Generic[R]):
   def _new(self) -> list[Tensor]:
     """The live tensors that were made in the run."""
     return [t for t in all_tensors() if t not in self.before]
+
+  def _finish_results(self, result: Any) -> None:
+    """Realises what the function returns without having done so."""
+    tensors = {id(leaf): leaf for _, leaf in leaves(result, "the result") if isinstance(leaf, Tensor)}
+    lazy = [t for t in tensors.values() if not is_realized(t.uop)]
+    if lazy:
+      realize_tensors(lazy)
 
   def _finish_gradients(self) -> None:
     """Realises gradients that were made and not needed in the run: they are seen outside."""
@@ -180,9 +188,7 @@ def _check_output(path: str, leaf: Any) -> None:
       f"{path} is the {type(leaf).__name__} {leaf!r}, which a replay would not compute again: return Tensors"
     )
   if not buffers_below(leaf.uop):
-    raise JitError(
-      f"{path}, of shape {leaf.shape}, was never realised: call realize() on it before the function returns"
-    )
+    raise JitError(f"{path}, of shape {leaf.shape}, has no buffer after it was realised: {leaf.uop!r}")
 
 
 def _check_copies(calls: list[UOp], copies: list[UOp]) -> None:

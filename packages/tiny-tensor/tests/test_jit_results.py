@@ -1,0 +1,161 @@
+"""What a captured function returns, leaves out and gives back: lazy results, pruned kernels, memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tiny_runtime import GlobalCounters
+from tiny_tensor import Context, Tensor, TinyJit, dtypes
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
+
+
+jit: Any = TinyJit
+"""As a decorator with options, of which mypy knows no class."""
+
+
+def T(*values: float) -> Tensor:
+  return Tensor([*map(float, values)]).realize()
+
+
+def kernels(f: TinyJit[..., Tensor], *args: Tensor) -> tuple[int, list[float]]:
+  GlobalCounters.reset()
+  out = f(*args).realize()
+  return GlobalCounters.kernel_count, out.tolist()
+
+
+def test_lazy_results_are_realised() -> None:
+  state = T(0.0)
+
+  @TinyJit
+  def f(x: Tensor) -> dict[str, object]:
+    state.assign(state + x.sum())
+    double = x * 2
+    return {
+      "a": double,
+      "same": double,
+      "view": double[::-1],
+      "list": [x + 1, None],
+      "one": Tensor.ones(2),
+      "state": state,
+    }
+
+  for n in range(5):
+    out = f(T(n, 1))
+    found = {name: [t.tolist() for t in v if t is not None] if isinstance(v, list) else v.tolist()  # type: ignore[attr-defined]
+             for name, v in out.items()}  # fmt: skip
+    assert found == {
+      "a": [2 * n, 2], "same": [2 * n, 2], "view": [2, 2 * n], "list": [[n + 1, 2]], "one": [1, 1],
+      "state": [sum(range(n + 1)) + n + 1],
+    }  # fmt: skip
+    assert out["a"] is out["same"] and out["state"] is state
+  assert f.captured
+
+
+def test_a_constant_that_changes_is_found() -> None:
+  count = [0]
+
+  @TinyJit
+  def f(x: Tensor) -> tuple[Tensor, Tensor]:
+    count[0] += 1
+    return x + 1, Tensor(float(count[0]))
+
+  with pytest.raises(RuntimeError, match="all ran something else"):
+    for _ in range(5):
+      f(T(1))
+
+
+def test_pruned_replays_run_what_inputs_reach() -> None:
+  packed = T(1, 2)
+
+  def f(x: Tensor) -> Tensor:
+    weight = (packed * 10).contiguous().realize()
+    more = (weight + 1).contiguous().realize()
+    return (x * weight + more).realize()
+
+  for prune, count in ((False, 3), (True, 1)):
+    packed.assign(T(1, 2)).realize()
+    jitted = TinyJit(f, prune=prune)
+    for n in range(4):
+      assert jitted(T(n, n)).tolist() == [10 * n + 11, 20 * n + 21]
+    assert kernels(jitted, T(1, 1)) == (count, [21, 41])
+    packed.assign(T(3, 3)).realize()
+    assert kernels(jitted, T(1, 1)) == (count, [21, 41] if prune else [61, 61]), "as it was at the capture"
+
+
+def test_what_calls_change_is_not_pruned() -> None:
+  """State, random numbers, what is accumulated in place, and what is returned."""
+  state = T(0)
+
+  @jit(prune=True)  # type: ignore[untyped-decorator]
+  def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    state.assign(state + 1).realize()
+    double = (state * 2).realize()
+    total = Tensor.zeros(1).contiguous().realize()
+    total.assign(total + x).realize()
+    return double, (total * 1).realize(), Tensor.rand(1), (T(5) * 2).realize()
+
+  drawn = set()
+  for n in range(5):
+    double, total, noise, five = f(T(n))
+    drawn.add(noise.item())
+    assert (double.tolist(), total.tolist(), five.tolist()) == ([2 * n + 2], [n], [10])
+  assert len(drawn) == 5
+
+
+def test_a_decorator_takes_options() -> None:
+  @jit(prune=True)  # type: ignore[untyped-decorator]
+  def f(x: Tensor) -> Tensor:
+    return x + 1
+
+  class Model:
+    @jit(prune=True)  # type: ignore[untyped-decorator]
+    def __call__(self, x: Tensor) -> Tensor:
+      return x + 2
+
+  model = Model()
+  for n in range(4):
+    assert f(T(n)).item() == n + 1 and model(T(n)).item() == n + 2
+  assert f.prune and f.captured
+
+
+def test_intermediates_are_given_back() -> None:
+  @TinyJit
+  def f(x: Tensor) -> Tensor:
+    y = (x * 2).contiguous().realize()
+    z = (y.sum() + y).contiguous().realize()
+    return (z * z).realize()
+
+  assert f.captured is None
+  x = Tensor.ones(1000).contiguous().realize()
+  for _ in range(3):
+    out = f(x)
+  expected, program = out.tolist(), f.captured
+  assert program is not None
+  for _ in range(2):
+    before = GlobalCounters.mem_used
+    program.free_intermediates()
+    assert before - GlobalCounters.mem_used >= 4000
+    program.free_intermediates()
+    assert f(x).tolist() == expected and out.tolist() == expected
+
+
+def test_blobs_are_shared() -> None:
+  memory = (ctypes.c_float * 6)(*range(6))
+  t = Tensor.from_blob(ctypes.addressof(memory), (2, 3), dtype=dtypes.float32)
+  assert t.tolist() == [[0, 1, 2], [3, 4, 5]]
+  memory[4] = 9
+  assert (t + 1).tolist() == [[1, 2, 3], [4, 10, 6]]
+  t[0, 1] = 7
+  t.realize()
+  assert list(memory) == [0, 7, 2, 3, 9, 5]
+  assert Tensor.from_blob(ctypes.addressof(memory) + 1, (2,), dtype=dtypes.float32).shape == (2,), "a copy: not aligned"
+  assert Tensor.from_blob(ctypes.addressof(memory), (0, 2)).tolist() == []
