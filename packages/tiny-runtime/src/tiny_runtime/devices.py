@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import getattr_static
 
 from tiny_runtime import contract
@@ -17,11 +17,16 @@ from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.plugin import Plugin, State, describe, is_fault
 from tiny_runtime.storage import DiskDevice, HostDevice
-from tiny_runtime.trial import try_first
 from tiny_uop.context import DEBUG, DEVICE
 
 MEMBERS = ("info", "alloc", "free", "write", "read", "load", "launch", "sync", "close")
 PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]+))?")
+
+
+def _try_first(found: Sequence[Plugin]) -> None:
+  from tiny_runtime.trial import try_first  # late: importing this package tries nothing
+
+  try_first(found)
 
 
 class Devices:
@@ -74,7 +79,7 @@ class Devices:
   def get_available_devices(self) -> Iterator[str]:
     """The names of the plugins whose first device can be used here. Looks at each, in the order of their names."""
     found = plugins()
-    try_first(list(found.values()))
+    _try_first(list(found.values()))
     for name in sorted(found):
       if found[name].probe() is State.READY:
         yield name
@@ -131,7 +136,7 @@ class Devices:
     if family == "HOST":
       raise Unavailable(f"there is one HOST, not {name!r}", "Use HOST")
     plugin = find(family)
-    try_first([plugin])
+    _try_first([plugin])
     backend = plugin.require()
     index = int(rest or 0)
     if index >= len(plugin.archs):
@@ -176,7 +181,7 @@ class Devices:
 
   def _choose(self) -> str:
     found = plugins()
-    try_first([found[name] for name in DEFAULT_ORDER if name in found])
+    _try_first([found[name] for name in DEFAULT_ORDER if name in found])
     tried: list[Plugin] = []
     for name in DEFAULT_ORDER:
       if name not in found:

@@ -5,7 +5,6 @@ Keccak: Bertoni, Daemen, Peeters and Van Assche, "The Keccak reference", 2011; S
 
 from __future__ import annotations
 
-import hashlib
 from typing import Self
 
 from tiny_tensor.custom_kernel import KernelMixin, Memory
@@ -136,6 +135,8 @@ class HashMixin(KernelMixin):
       chunks = max(-(-length // (PIECE * per_chunk)), 1)
       pieces = -(-length // PIECE)
       found = data.pad(((0, pieces * PIECE - length),)).reshape(pieces, PIECE).keccak("shake_128")
+      import hashlib  # late: it loads OpenSSL
+
       empty = hashlib.shake_128(bytes(PIECE)).digest(DIGEST) * (chunks * per_chunk - pieces)
       rest = self.make_like(empty).reshape(-1, DIGEST)
       data = found.cat(rest, dim=0).reshape(chunks, PIECE).keccak("shake_128").flatten()
