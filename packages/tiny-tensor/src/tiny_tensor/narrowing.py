@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tiny_tensor.filling import constant_of
 from tiny_uop import Ops, UOp, sint
-
-JOINS = frozenset({Ops.ADD, Ops.OR})
-"""What puts pieces together that are zero outside of their places."""
 
 
 def narrowed(uop: UOp, bounds: Sequence[tuple[sint, sint]]) -> UOp:
   """`uop.shrink(bounds)`; of the one piece where that is all there is."""
   whole = uop.shrink(bounds)  # which raises for bounds that are none
-  if whole is uop or (uop.op is not Ops.PAD and (uop.op not in JOINS or uop.src[1].op is not Ops.PAD)):
+  pieces = pieces_of_join(uop)
+  if whole is uop or not pieces:
     return whole
   found: UOp | None = None
-  for piece in pieces_of_join(uop):
+  for piece in pieces:
     place = place_in(piece, bounds)
     if place is None or (place and found is not None):
       return whole
@@ -26,12 +25,21 @@ def narrowed(uop: UOp, bounds: Sequence[tuple[sint, sint]]) -> UOp:
 
 
 def pieces_of_join(uop: UOp) -> list[UOp]:
-  """The PADs that a join adds up, each zero where the others are not; all of it if there are other nodes."""
-  pieces = []
-  while uop.op in JOINS and uop.src[1].op is Ops.PAD:
-    pieces.append(uop.src[1])
+  """The PADs that `cat` chooses elements of, or the one PAD that a value is; none of anything else."""
+  if uop.op is Ops.CUSTOM_GRADIENT and uop.arg.name == "cat":
     uop = uop.src[0]
-  return [*pieces, uop]
+  pieces = []
+  while uop.op is Ops.WHERE and uop.src[1].op is Ops.PAD and _is_place_of(uop.src[0], uop.src[1]):
+    pieces.append(uop.src[1])
+    uop = uop.src[2]
+  return [*pieces, uop] if uop.op is Ops.PAD else []
+
+
+def _is_place_of(mask: UOp, piece: UOp) -> bool:
+  """Whether a mask holds where a PAD has elements of its source."""
+  if mask.op is not Ops.PAD or mask.geometry != piece.geometry or mask.src[0].shape != piece.src[0].shape:
+    return False
+  return constant_of(mask.src[0]) is True
 
 
 def place_in(piece: UOp, bounds: Sequence[tuple[sint, sint]]) -> list[tuple[int, int]] | None:
