@@ -169,3 +169,15 @@ def test_tensors_are_joined_from_lists() -> None:
     assert cat(parts).tolist() == cat(parts, dim=-1).tolist() == [1, 2, 3, 4]
   with pytest.raises(TypeError, match="axis by its name"):
     cat([a, b], 0)
+
+
+@pytest.mark.parametrize("key", [0, (1, 2), slice(1, None), [1]])
+def test_a_value_for_a_part_may_have_more_axes_of_size_1(key: Any) -> None:
+  expected = np.zeros((2, 3), np.float32)
+  value = np.full_like(expected[key], 7)[None, None]
+  expected[key] = 7
+  t = Tensor.zeros(2, 3).contiguous()
+  t[key] = Tensor(value)
+  assert t.tolist() == expected.tolist()
+  with pytest.raises(ValueError, match="cannot write shape"):
+    t.assign(Tensor.ones(1, 2, 3))

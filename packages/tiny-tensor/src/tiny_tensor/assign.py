@@ -158,9 +158,10 @@ class AssignMixin(NormMixin):
 
   __slots__ = ()
 
-  def value_for(self, x: Any, shape: Any) -> Self:
-    """What is written: on this device, or where it can be copied to it from, of this dtype (cast) and shape. Raises
-    TypeError for what is no number, ValueError naming what differs."""
+  def value_for(self, x: Any, shape: Any, part: bool = False) -> Self:
+    """What is written: on this device, or where it can be copied to it from, of this dtype (cast) and shape. A value
+    for a `part` may have more axes of size 1 in front, as in PyTorch. Raises TypeError for what is no number,
+    ValueError naming what differs."""
     in_file = only_stored(self.uop)
     if not isinstance(x, (TensorBase, bool, int, float, UOp)):
       kind = {"dtype": self.dtype} if isinstance(x, (list, tuple)) else {}
@@ -170,6 +171,8 @@ class AssignMixin(NormMixin):
       value = value.to(None) if only_stored(value.uop) else value
     elif not is_const(self.uop):
       value = together([self, value])[1]
+    while part and value.ndim > len(shape) and value.shape[0] == 1:
+      value = value.squeeze(0)
     if not same_shape(broadcast_shape(value.shape, shape), shape):
       raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
     return value.broadcast_to(shape)
@@ -227,7 +230,7 @@ class AssignMixin(NormMixin):
       return
     gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
     result = self[key] if not gathers else self.view_of(entries).gather_axes(gathers, self.front(gathers))
-    value = self.value_for(x, result.shape)
+    value = self.value_for(x, result.shape, part=True)
     if 0 in result.shape:
       return
     self.in_buffer()
