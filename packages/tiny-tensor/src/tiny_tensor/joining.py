@@ -84,8 +84,12 @@ class JoinMixin(ReduceMixin):
         around = [(start, total - start - size) if i == axis else (0, 0) for i in range(self.ndim)]
         pieces.append(t.as_dtype(dtype))
         padded = pieces[-1].uop.pad(around)
-        # chosen and not added: the sum of 0.0 and -0.0 is 0.0
-        out = padded if out is None else UOp.const(dtypes.bool, True, t.shape).pad(around).where(padded, out)
+        if out is not None:
+          # chosen and not added: the sum of 0.0 and -0.0 is 0.0. What comes behind is chosen by the next ones
+          rest = tuple([total - start if i == axis else s for i, s in enumerate(t.shape)])
+          before = [(start, 0) if i == axis else (0, 0) for i in range(self.ndim)]
+          padded = UOp.const(dtypes.bool, True, rest).pad(before).where(padded, out)
+        out = padded
       start = start + size
     if out is None or len(pieces) == 1:
       return pieces[0] if pieces else self.as_dtype(dtype)

@@ -42,23 +42,25 @@ class ScanMixin(ArrangeMixin):
 
   def scan_last(self, op: Ops, signed: bool = False) -> Self:
     """The running result of `op` (ADD, MUL, MAX) along the last axis; same shape. Long axes are scanned in blocks,
-    whose last elements are scanned in turn. `signed`: the first of sums is itself, not its sum with 0.0, which of -0.0
-    is 0.0.
+    whose last elements are scanned in turn. `signed`: the first of sums is itself, not its sum with 0.0, which for
+    -0.0 is 0.0.
     """
     n, size = int(self.shape[-1]), self.numel()
     long = n > BLOCK and isinstance(size, int) and size >= MANY
-    if signed and not long:
-      return self.along(self.ndim - 1).eq(0).where(self, self.scan_last(op))
     if n <= BLOCK:
-      return self.scan_windows(op, n)
+      out = self.scan_windows(op, n)
+      return self.along(self.ndim - 1).eq(0).where(self, out) if signed else out
     block = BLOCK // 2 if n % BLOCK and n % (BLOCK // 2) == 0 else BLOCK
     blocks = -(-n // block)
     x = self.pad_identity(blocks * block - n, op, front=False).reshape((*self.shape[:-1], blocks, block))
     inner, totals = x.scan_slices(op) if long else (x.scan_windows(op, block), x.reduce(op, -1, False))
     # negated totals are subtracted: 0.0 from the first block, which changes nothing, not even a zero
-    totals = (totals.neg() if signed else totals).scan_last(op)
+    turned = signed and long
+    totals = (totals.neg() if turned else totals).scan_last(op)
     before = totals.select_axis(totals.ndim - 1, 0, blocks - 1).pad_identity(1, op, front=True)
-    out = inner.alu(op, (before.neg() if signed else before).unsqueeze(-1).expand(inner.shape))
+    out = inner.alu(op, (before.neg() if turned else before).unsqueeze(-1).expand(inner.shape))
+    if signed and not long:
+      out = (x.along(x.ndim - 2).eq(0) & x.along(x.ndim - 1).eq(0)).where(x, out)
     return out.reshape((*self.shape[:-1], blocks * block)).select_axis(self.ndim - 1, 0, n)
 
   def scan_slices(self, op: Ops) -> tuple[Self, Self]:
