@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
-from tiny_tensor.custom_gradient import Grads, with_gradient
+from tiny_tensor.custom_gradient import with_gradient
+from tiny_tensor.narrowing import Parts
 from tiny_tensor.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, normalize_axis
 from tiny_uop import UOp, dtypes, same_shape, sint
-from tiny_uop.records import dataclass
 
 Pair = tuple[sint, sint]
 T = TypeVar("T", bound=TensorBase)
@@ -28,25 +28,6 @@ def checked(name: str, *tensors: T) -> tuple[T, ...]:
         f"Tensor.{name}((a, b), dim=0)"
       )
   return tensors
-
-
-@dataclass(frozen=True)
-class Parts:
-  """The pullback of values one after the other along an axis: each gets its part of the gradient."""
-
-  axis: int
-
-  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    (g,) = gs
-    if g is None:
-      return (None,) * len(inputs)
-    start: sint = 0
-    parts = []
-    for x in inputs:
-      end = start + x.shape[self.axis]
-      parts.append(g.shrink([(start, end) if i == self.axis else (0, s) for i, s in enumerate(x.shape)]))
-      start = end
-    return tuple(parts)
 
 
 class JoinMixin(ReduceMixin):

@@ -4,42 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tiny_tensor.custom_gradient import Grads, derivative_of
 from tiny_tensor.filling import constant_of
 from tiny_uop import Ops, UOp, sint
+from tiny_uop.records import dataclass
+
+
+@dataclass(frozen=True)
+class Parts:
+  """The pullback of values one after the other along an axis: each gets its part of the gradient."""
+
+  axis: int
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    (g,) = gs
+    if g is None:
+      return (None,) * len(inputs)
+    start: sint = 0
+    parts = []
+    for x in inputs:
+      end = start + x.shape[self.axis]
+      parts.append(g.shrink([(start, end) if i == self.axis else (0, s) for i, s in enumerate(x.shape)]))
+      start = end
+    return tuple(parts)
 
 
 def narrowed(uop: UOp, bounds: Sequence[tuple[sint, sint]]) -> UOp:
   """`uop.shrink(bounds)`; of the one piece where that is all there is."""
   whole = uop.shrink(bounds)  # which raises for bounds that are none
-  pieces = pieces_of_join(uop)
-  if whole is uop or not pieces:
+  if whole is uop:
     return whole
-  found: UOp | None = None
-  for piece in pieces:
-    place = place_in(piece, bounds)
-    if place is None or (place and found is not None):
-      return whole
-    if place:
-      found = piece.src[0].shrink(place)
-  return whole if found is None else found
-
-
-def pieces_of_join(uop: UOp) -> list[UOp]:
-  """The PADs that `cat` chooses elements of, or the one PAD that a value is; none of anything else."""
-  if uop.op is Ops.CUSTOM_GRADIENT and uop.arg.name == "cat":
+  if uop.op is Ops.CUSTOM_GRADIENT and isinstance(derivative_of(uop).pullback, Parts):
     uop = uop.src[0]
-  pieces = []
-  while uop.op is Ops.WHERE and uop.src[1].op is Ops.PAD and _is_place_of(uop.src[0], uop.src[1]):
-    pieces.append(uop.src[1])
-    uop = uop.src[2]
-  return [*pieces, uop] if uop.op is Ops.PAD else []
-
-
-def _is_place_of(mask: UOp, piece: UOp) -> bool:
-  """Whether a mask holds where a PAD has elements of its source."""
-  if mask.op is not Ops.PAD or mask.geometry != piece.geometry or mask.src[0].shape != piece.src[0].shape:
-    return False
-  return constant_of(mask.src[0]) is True
+  # a join chooses a piece where a padded True is
+  while uop.op is Ops.WHERE and uop.src[0].op is Ops.PAD and constant_of(uop.src[0].src[0]) is True:
+    if (chosen := place_in(uop.src[0], bounds)) is None:
+      return whole
+    uop = uop.src[1] if chosen else uop.src[2]
+  place = place_in(uop, bounds)
+  return uop.src[0].shrink(place) if place else whole
 
 
 def place_in(piece: UOp, bounds: Sequence[tuple[sint, sint]]) -> list[tuple[int, int]] | None:
