@@ -134,6 +134,34 @@ def test_nested_sums_merge(run: Run) -> None:
   assert run(total(total(new(8, 4, 4), 2), 1)) == ["reduce_8_r16"]
 
 
+def test_a_sum_of_sums_is_one_whatever_shape_is_between(run: Run) -> None:
+  rows = total(new(64, 32, 48), 2)
+  assert run(total(rows.reshape((64, 32)), 1)) == ["reduce_64_r1536"]
+  assert run(total(rows.reshape((64, 32)).permute((1, 0)), 1)) == ["reduce_32_r64x48"]
+  assert run(total(rows.reshape((32, 64)), 1)) == ["reduce_32_r3072"]
+
+
+def test_a_sum_of_sums_keeps_rows_to_run_in_parallel(run: Run) -> None:
+  rows = total(new(4, 512, 48), 2).reshape((4, 512))
+  assert run(total(rows, 1)) == ["reduce_2048_r48", "reduce_4_r512"]
+
+
+def test_a_sum_that_others_read_is_not_made_again_for_a_sum_of_it(run: Run) -> None:
+  rows = total(new(64, 32, 48), 2).reshape((64, 32))
+  assert run(stored(rows), total(rows, 1)) == ["reduce_2048_r48", "reduce_64_r32"]
+  assert run(total(rows, 1), stored(rows * 2)) == ["reduce_2048_r48", "reduce_64_r32"]
+
+
+@pytest.mark.parametrize("outer", [Ops.ADD, Ops.MAX])
+def test_a_small_reduction_of_reductions_is_one_kernel(run: Run, outer: Ops) -> None:
+  def of(*shape: int) -> UOp:
+    return (new(*shape).reduce_axes(Ops.MAX, (1,)) * 2).reduce_axes(outer, (0,))
+
+  assert run(of(64, 64)) == ["reduce_1_r64x64"]
+  assert run(of(16, 1024)) == ["reduce_1_r16x1024"]
+  assert run(of(64, 1024)) == ["reduce_64_r1024", "reduce_1_r64"]
+
+
 def test_long_reduction_is_cut_into_rows(run: Run) -> None:
   assert run(total(new(512, 256), 0, 1)) == ["reduce_256_r512", "reduce_1_r256"]
 

@@ -69,10 +69,43 @@ def adam(tensors: list[Tensor]) -> optim.Optimizer:
   return optim.Adam(tensors)
 
 
-def normalised(make: Callable[[list[Tensor]], optim.Optimizer], activation: Callable[[Tensor], Tensor]) -> list[Tensor]:
-  conv, norm = nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm(16)
-  x = data(*IMAGES)
-  return step(make, [conv, norm], lambda: activation(norm(conv(x))).square().mean())
+def normalised(
+  make: Callable[[list[Tensor]], optim.Optimizer],
+  activation: Callable[[Tensor], Tensor],
+  shape: tuple[int, ...] = IMAGES,
+  tracked: bool = False,
+) -> list[Tensor]:
+  conv, norm = nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm(16, track_running_stats=tracked)
+  x = data(*shape)
+  return step(make, [conv, norm], lambda: activation(norm(conv(x))).sum())
+
+
+def residual(channels: int = 16, shortcut: bool = False) -> list[Tensor]:
+  out = 2 * channels if shortcut else channels
+  stride = out // channels
+  first, second, beside = (
+    nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False),
+    nn.Conv2d(out, out, 3, padding=1, bias=False),
+    nn.Conv2d(channels, out, 1, stride=stride, bias=False),
+  )
+  norms = [nn.BatchNorm(out) for _ in range(3)]
+  made(first, second, beside, *norms)
+  x = data(1, channels, 32, 32)
+  with Tensor.train(False):
+    y = norms[1](second(norms[0](first(x)).relu()))
+    return [(y + (norms[2](beside(x)) if shortcut else x)).relu()]
+
+
+def transformer(swiglu: bool) -> list[Tensor]:
+  x, norm = data(2, 32, 64), nn.LayerNorm(64)
+  up, gate, down = nn.Linear(64, 256), nn.Linear(64, 256), nn.Linear(256, 64)
+  made(norm, up, gate, down)
+  n = norm(x)
+  return [x + down(gate(n).silu() * up(n) if swiglu else up(n).gelu())]
+
+
+def plain(f: Callable[[Tensor], Tensor], *shape: int) -> Callable[[], list[Tensor]]:
+  return lambda: [f(data(*shape))]
 
 
 Program = Callable[[], Sequence[Tensor]]
@@ -84,6 +117,28 @@ COUNTS: list[tuple[str, Program, int, str]] = [
   ("nesterov, 4 convolutions", lambda: convolutions(nesterov, 4), 15, "the momentum is written along with the weight"),
   ("adam, 4 convolutions", lambda: convolutions(adam, 4), 16, "and one for the two powers, which all updates read"),
   ("sgd, 4 with biases", lambda: convolutions(sgd, 4, bias=True), 19, "a sum over all places for each bias"),
+  (
+    "sgd, batch norm",
+    lambda: normalised(sgd, Tensor.relu),
+    8,
+    "convolution, its statistics, its gradient, the sums of that, gradient of what is normalised, of the weight, and "
+    "updates of the weight and of the norm",
+  ),
+  ("sgd, batch norm, elu", lambda: normalised(sgd, Tensor.elu), 8, "as above"),
+  ("sgd, batch norm, tiny", lambda: normalised(sgd, Tensor.elu, (1, 3, 4, 4)), 7, "sums are made again instead"),
+  ("sgd, batch norm, tracked", lambda: normalised(sgd, Tensor.relu, tracked=True), 9, "and the number of batches"),
+  ("residual block", residual, 2, "one for each convolution"),
+  ("residual block, shortcut", lambda: residual(shortcut=True), 2, "its convolution is small"),
+  ("residual block, wide", lambda: residual(64, shortcut=True), 3, "loops are tiled for one contraction"),
+  ("transformer block", lambda: transformer(False), 3, "norm, and a matrix product each"),
+  ("transformer block, gated", lambda: transformer(True), 4, "loops are tiled for one product"),
+  ("sum of sums", plain(lambda x: x.sum(2).sum(1), 8, 16, 32), 1, "one sum over both axes"),
+  ("sum of sums, long", plain(lambda x: x.sum(2).sum(1), 64, 64, 64), 1, "rows enough for all processors"),
+  ("sum of sums, few rows", plain(lambda x: x.sum(2).sum(1), 4, 512, 64), 2, "4 rows would keep few of them busy"),
+  ("sum of maxima", plain(lambda x: x.max(2).sum(1), 8, 16, 32), 1, "less work than a call"),
+  ("sum of maxima, long", plain(lambda x: x.max(2).sum(1), 64, 64, 64), 2, "neither could be tiled"),
+  ("variance", plain(lambda x: x.var(), 32, 32), 1, "the mean is computed once"),
+  ("cross-entropy", plain(lambda x: x.log_softmax(1).sum(), 32, 10), 1, "three sums, one in the other"),
 ]
 
 

@@ -127,7 +127,8 @@ def _collapse(op: Ops, value: UOp, k: UOp) -> UOp | None:
 
 
 def reduce_over(op: Ops, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
-  """REDUCE of a scalar value over loops, each of them replaced by its closed form where there is one."""
+  """REDUCE of a scalar value over loops, each of them replaced by its closed form where there is one. The loops of a
+  REDUCE by the same operation join them."""
   left = list(ranges)
   found = True
   while found:
@@ -137,4 +138,6 @@ def reduce_over(op: Ops, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
         value, found = closed, True
         left.remove(k)
         break
+  if left and value.op is Ops.REDUCE and value.arg[0] is op:
+    value, left = value.src[0], [*left, *value.src[1:]]
   return value.reduce(op, *left)

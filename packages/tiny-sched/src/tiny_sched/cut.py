@@ -46,7 +46,7 @@ def _reduced(u: UOp) -> int:
   return prod(largest(u.src[0].shape[a]) for a in u.arg[1])
 
 
-def _materialise_reduce(u: UOp, demands: list[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
+def _materialise_reduce(u: UOp, facts: Facts, demands: list[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
   if len(demands) > 1:
     return True
   (demand,) = demands
@@ -55,7 +55,9 @@ def _materialise_reduce(u: UOp, demands: list[Demand], kernel_loops: tuple[UOp, 
   if evaluations > LOOSE * max(largest_size(u.shape), 1):
     return work > TINY
   if any(r.arg[1] is AxisType.REDUCE for r in demand.used):
-    return work > TINY  # a reduction over reductions: neither could be tiled
+    if facts.continues and not facts.contraction and prod(largest(r.src[0]) for r in kernel_loops) >= ROWS:
+      return False  # one reduction over the loops of both
+    return work > SMALL  # a reduction over reductions: neither could be tiled
   if all(r in demand.used for r in kernel_loops):
     return False
   # computed once per row of its kernel: one kernel less, but only as parallel as there are rows
@@ -103,7 +105,7 @@ def materialise(
   if u.op is Ops.REDUCE and not facts.closed:
     # loops can be tiled for one contraction, not for two at once
     too_many = contracts and facts.contraction and uses[0].evaluations * _reduced(u) > SMALL
-    return too_many or _materialise_reduce(u, uses, kernel_loops)
+    return too_many or _materialise_reduce(u, facts, uses, kernel_loops)
   if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u):
     return False
   evaluations = sum(d.evaluations for d in uses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from itertools import count
 
@@ -39,7 +40,8 @@ class Facts:
   `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones.
   `positional`: an element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE
   that needs no loop. `scattered`: the axes along which each term of a REDUCE goes to one element, where that pays.
-  `contraction`: a REDUCE that uses each thing it reads many times over, like a matrix product.
+  `contraction`: a REDUCE that uses each thing it reads many times over, like a matrix product. `continues`: one whose
+  values another REDUCE, by the same operation, takes as they are.
   """
 
   leaves: frozenset[UOp] | None
@@ -50,6 +52,7 @@ class Facts:
   closed: bool = False
   contraction: bool = False
   scattered: tuple[int, ...] = ()
+  continues: bool = False
 
   @property
   def loads(self) -> int:
@@ -157,6 +160,14 @@ def _placeholder(need: Need, slot: int) -> UOp:
   return value.cast(need.node.dtype) if dtype is not need.node.dtype else value
 
 
+def _continued(reduce: UOp) -> UOp | None:
+  """The REDUCE of which a REDUCE by the same operation takes all elements, in another order or shape."""
+  inner = reduce.src[0]
+  while inner.op in (Ops.RESHAPE, Ops.PERMUTE):
+    inner = inner.src[0]
+  return inner if inner.op is Ops.REDUCE and inner.arg[0] is reduce.arg[0] else None
+
+
 class FactTable:
   """Facts and memory views of every node of a graph in topological order."""
 
@@ -166,15 +177,19 @@ class FactTable:
     self.views: dict[UOp, View | None] = {}
     self.ends: set[UOp] = set()
     users: dict[UOp, int] = {}
+    continued: set[UOp] = set()
     for u in nodes:
       if u.op is not Ops.EXPAND:  # a reduction that is only broadcast stays one per row
         for s in u.src:
           users[s] = users.get(s, 0) + 1
+      if u.op is Ops.REDUCE and (inner := _continued(u)) is not None:
+        continued.add(inner)
     for u in nodes:
       if u.op in _NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
-      facts = self.facts[u] = self.compute(u)
+      facts = self.compute(u)
+      facts = self.facts[u] = replace(facts, continues=True) if u in continued else facts
       likely = users.get(u, 0) > 1 and (facts.below is Below.FULL or (is_alu(u) and facts.is_dear))
       self.seen[u] = self.end(u) if likely else facts
 
