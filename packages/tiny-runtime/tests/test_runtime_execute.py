@@ -7,7 +7,9 @@ import re
 import sys
 import threading
 import weakref
+from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -298,8 +300,33 @@ def test_threads(kernels: Any) -> None:
   assert not errors
 
 
-def test_forked_child_opens_devices_afresh(kernels: Any) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_goes_on_with_memory_that_survives(kernels: Any) -> None:
+  kept, result, host = kernels.buffer([1.0]), kernels.buffer(size=1), host_buffer(b"abcd", dtypes.uint8)
+  known = kernels.linear(kernels.add(result, kept))
+  run(known)
+  child = os.fork()
+  if child == 0:
+    status = 1
+    try:
+      assert kernels.values(kept) == [1.0] and kernels.values(result) == [2.0] and buffer_of(host).read() == b"abcd"
+      buffer_of(kept).write(memoryview(array("f", [5.0])))
+      run(known)
+      new = kernels.buffer(size=1)
+      run(kernels.linear(kernels.add(new, result)))
+      assert kernels.values(result) == [6.0] and kernels.values(new) == [7.0]
+      status = 0
+    finally:
+      os._exit(status)
+  assert os.waitpid(child, 0)[1] == 0
+  assert kernels.values(kept) == [1.0] and kernels.values(result) == [2.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_opens_devices_afresh_that_do_not(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
   kept, host = kernels.buffer([1.0]), host_buffer(b"abcd", dtypes.uint8)
+  opened = Device.opened("REF")
+  monkeypatch.setattr(opened, "capabilities", replace(opened.capabilities, survives_fork=False))
   child = os.fork()
   if child == 0:
     status = 1

@@ -51,7 +51,7 @@ def graphs(name: str, keyword: str, case: str, *says: str) -> Wrong:
 
 OPS, PROGRAMS, GROUPS = "level2_ops", "level3_programs", "level3_workgroups"
 MEMORY, LIFE, ORDER, CLAIMS = "level1_memory", "level4_life_cycle", "level4_order", "level5_capabilities"
-PACKAGE, PEERS = "level0_package", "level5_peers"
+PACKAGE, PEERS, BETWEEN = "level0_package", "level5_peers", "level5_interruptions"
 
 WRONG = [
   compiler("RECIPROCAL", OPS, "FDIV", "test_op[FDIV-float32]", "no reciprocal estimate", "for 1.0"),
@@ -123,6 +123,10 @@ WRONG = [
   graphs("GO_ON", "later", "test_what_comes_later_on_every_device_waits_for_it", "did not see what it wrote there"),
   graphs("OWN", "other", "test_other_memories_and_places", "copies of parts", "memories of every device"),
   graphs("COPIES_FIRST", "fro", "test_a_value_goes_to_and_fro", "in each of 1 runs", "over one memory, run in order"),
+  device("FORK", BETWEEN, "fork", "test_survives_fork", "in a forked child: OSError: no context", "take the claim"),
+  device("FORK_SHARES", BETWEEN, "fork", "test_survives_fork", "memory of the parent after a child wrote to its own"),
+  device("STAGING", BETWEEN, "reentrant", "test_reentrant", "what a method notes in the device between its steps"),
+  device("NOT_TWICE", BETWEEN, "reentrant", "test_reentrant", "['in RefDevice.alloc", "RuntimeError: one at a time"),
   device("GRAPHS", CLAIMS, "claimed", "test_what_is_claimed_is_there[graphs]", "has no make_graph, run_graph"),
   device("ARCH", CLAIMS, "record", "test_record_is_consistent", "expected: python", "got:      snake"),
   device("OLD", PACKAGE, "api", "test_api_version", "it is written for version 0.3 of the contract"),

@@ -7,13 +7,13 @@ A process and a GPU have one address space together, from the first time that it
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 from tiny_runtime import Unavailable
 from tiny_runtime_amd.gpus import Gpu
 from tiny_runtime_amd.kfd import KFD, MAJOR, KFDError
 from tiny_runtime_amd.system import System
+from tiny_uop.locks import shared_lock
 
 PAGE = 4096
 CODE_BYTES = 4 << 30
@@ -71,7 +71,7 @@ class Processes:
 
   def __init__(self, system: System, path: Path) -> None:
     self.system, self.path = system, path
-    self.lock = threading.Lock()
+    self.lock = shared_lock()
     self.current: Process | None = None
 
   def get(self) -> Process:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +17,6 @@ from tiny_uop import UOp
 if TYPE_CHECKING:
   # imported where it is used: a process that finds all its kernels in the cache does without
   from tiny_codegen import LLVMRenderer
-
-_generating = threading.Lock()  # two threads in the Python half would only take turns
 
 
 @cache
@@ -48,8 +45,7 @@ class CPUCompiler:
     from tiny_codegen import compile_kernel
 
     def generate(kernel: UOp, *, measure: Callable[[UOp], float] | None, notes: Measure | None) -> UOp:
-      with _generating:
-        return compile_kernel(kernel, renderer_for(self.arch), measure=measure, notes=notes)
+      return compile_kernel(kernel, renderer_for(self.arch), measure=measure, notes=notes)
 
     return compile_generated(kernel, measure, generate, self.assemble)
 

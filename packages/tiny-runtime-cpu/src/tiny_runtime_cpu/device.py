@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import sys
 import time
@@ -51,6 +52,8 @@ class CPUDevice:
       fused_multiply_add=host_arch().fuses,
       host_mapped=True,
       host_import=True,
+      survives_fork=True,
+      reentrant=True,
       graphs=graphs,
       peers=True,
       peer_graphs=graphs,
@@ -183,6 +186,15 @@ class CPUDevice:
     if not _open:
       self.pool.close()
     self.allocator.trim()
+
+
+def _after_fork() -> None:
+  for device in _open:
+    device.allocator.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+  os.register_at_fork(after_in_child=_after_fork)
 
 
 def _window(block: Block, offset: int, nbytes: int) -> memoryview:

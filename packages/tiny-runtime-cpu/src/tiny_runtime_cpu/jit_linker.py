@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import threading
+from itertools import count
 
 import llvmlite.binding as llvm
 
 from tiny_runtime.llvm import LLVMError
 from tiny_runtime.llvm.optimizer import initialize
 
-_lock = threading.Lock()
 OBJECTS_PER_JIT = 64
 
 
@@ -18,16 +17,16 @@ class _Linker:
   """LLVM's JITs, one after the other: each keeps a little of every object for as long as it lives itself."""
 
   def __init__(self) -> None:
-    self.jit: llvm.LLJIT | None = None
-    self.linked = 0
+    self._jit: llvm.LLJIT | None = None
+    self._numbers = count()
 
   def link(self, builder: llvm.JITLibraryBuilder) -> tuple[llvm.ResourceTracker, llvm.LLJIT]:
-    """(what keeps the object linked, the JIT that it is in)."""
-    if self.jit is None or self.linked % OBJECTS_PER_JIT == 0:
+    """(what keeps the object linked, the JIT that it is in). Threads may link at once."""
+    number, jit = next(self._numbers), self._jit
+    if jit is None or number % OBJECTS_PER_JIT == 0:
       initialize(llvm.get_process_triple())
-      self.jit = llvm.create_lljit_compiler(use_jit_link=True)
-    self.linked += 1
-    return builder.link(self.jit, f"object{self.linked}"), self.jit
+      jit = self._jit = llvm.create_lljit_compiler(use_jit_link=True)
+    return builder.link(jit, f"object{number}"), jit
 
 
 _linker = _Linker()
@@ -41,11 +40,10 @@ class JitLinked:
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in symbols:
       builder.export_symbol(symbol)
-    with _lock:
-      try:
-        self._tracker, self._jit = _linker.link(builder)
-      except RuntimeError as error:
-        raise LLVMError(str(error)) from None
+    try:
+      self._tracker, self._jit = _linker.link(builder)
+    except RuntimeError as error:
+      raise LLVMError(str(error)) from None
 
   def address(self, symbol: str) -> int:
     """Address of one of the symbols that were asked for."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
 from itertools import islice
 
 from tiny_runtime import OutOfMemory
 from tiny_runtime_cpu.host import memory_bytes
+from tiny_uop.locks import shared_lock
 
 ALIGNMENT = 64
 SMALL = 64 << 10
@@ -142,7 +142,11 @@ class Allocator:
     self._small: dict[int, list[Block]] = {}
     self._slab: memoryview | None = None
     self._slab_start = self._slab_offset = 0
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
+    self._busy = False
+    """Whether the thread that has the lock is in the middle of changing the lists of free blocks."""
+    self._late: deque[Block] = deque()
+    """Blocks that came back meanwhile, by a finaliser or signal handler in that thread."""
 
   @property
   def cached(self) -> int:
@@ -155,7 +159,14 @@ class Allocator:
       raise ValueError(f"cannot allocate {nbytes} bytes: the size must be at least 1")
     size = size_class(nbytes)
     with self._lock:
-      block = self._find(size) or self._make(size, nbytes)
+      if self._busy:
+        block = self._around(size, nbytes)
+      else:
+        self._busy = True
+        try:
+          block = self._find(size) or self._make(size, nbytes)
+        finally:
+          self._busy = False
       self.used += size
     block.address = block.start
     block.nbytes = nbytes
@@ -178,16 +189,48 @@ class Allocator:
         return
       self.used -= block.size
       # a new object: whoever still holds the old one must not see the next user's memory through it
-      fresh = Block(block.start, block.size, block.view)
-      if block.size > SMALL:
-        self._large.push(fresh)
-      else:
-        self._small.setdefault(block.size, []).append(fresh)
+      self._late.append(Block(block.start, block.size, block.view))
+      if not self._busy:
+        self._busy = True
+        try:
+          self._take_late()
+        finally:
+          self._busy = False
 
   def trim(self) -> None:
     """Return free large blocks to the system."""
     with self._lock:
-      self._large.shrink(0)
+      if not self._busy:
+        self._busy = True
+        try:
+          self._take_late()
+          self._large.shrink(0)
+        finally:
+          self._busy = False
+
+  def after_fork(self) -> None:
+    """In a forked child: a thread that it does not have may have been in the middle. What it had is lost."""
+    if self._busy:
+      self._busy = False
+      self._large, self._small, self._slab = FreeBlocks(self._large.warm, self._large.most), {}, None
+
+  def _take_late(self) -> None:
+    for _ in range(len(self._late)):  # not those that come meanwhile: they may be as many again
+      block = self._late.popleft()
+      if block.size > SMALL:
+        self._large.push(block)
+      else:
+        self._small.setdefault(block.size, []).append(block)
+
+  def _around(self, size: int, nbytes: int) -> Block:
+    """A block that is in no list yet."""
+    if self.limit and self.used + size > self.limit:
+      raise self._out_of_memory(nbytes, "more than the limit")
+    try:
+      start, view = _map(max(size, mmap.PAGESIZE))
+    except (OSError, ValueError, OverflowError, MemoryError) as error:
+      raise self._out_of_memory(nbytes, str(error)) from None
+    return Block(start, size, view[:size])
 
   def _find(self, size: int) -> Block | None:
     if size > SMALL:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 import weakref
 from functools import cache
 
@@ -14,6 +13,7 @@ from tiny_runtime.llvm import compile_object, llvm_version
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
 from tiny_runtime_cpu.places import Places
+from tiny_uop.locks import shared_lock
 
 MAX_WORKERS = 1024
 STACK_BYTES = 8 << 20  # kernels keep near memory on the stack; macOS gives other threads 512 KiB by default
@@ -107,21 +107,24 @@ class Pool:
     self.workers = 0
     self._process = self._process_id()
     self._most = MAX_WORKERS
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
+    self._making = False
+    """Whether the thread that has the lock is making workers."""
     self.places = Places()
     self._native: Functions | None = None
 
   def _open(self) -> None:
     """Make the pool's native state, if the system has threads."""
-    self._native = native_functions()
-    if self._native is None:
+    native = native_functions()
+    if native is None:
       self._most = 0
       return
-    self._storage = ctypes.create_string_buffer(self._native.size() + 128)
+    self._storage = ctypes.create_string_buffer(native.size() + 128)
     self._state = (
       ctypes.addressof(self._storage) + 127
     ) & ~127  # fields that threads fight over have lines of their own
-    self._native.init(self._state, self._native.spin)
+    native.init(self._state, native.spin)
+    self._native = native  # last: whoever sees it uses all of it
 
   def ensure(self, threads: int) -> int:
     """Make workers for `threads` threads, the caller's included; returns how many threads there are, fewer if the
@@ -129,16 +132,25 @@ class Pool:
     wanted = min(threads - 1, self._most)
     if self.workers < wanted:
       with self._lock:
-        if self._native is None:
-          self._open()
-        if self._native is not None:
-          set_mask = 3 if sys.platform == "darwin" else 2  # SIG_SETMASK
-          self.workers = self._native.start(self._state, wanted, set_mask, STACK_BYTES)
-          handles = (ctypes.c_uint64 * self.workers).from_address(self._native.handles(self._state))
-          self.places.deal(list(handles))
-          if self.workers < wanted:
-            self._most = self.workers  # do not ask again at every launch
+        if not self._making:  # else a finaliser or signal handler computes: it makes do with those that there are
+          self._making = True
+          try:
+            self._make(wanted)
+          finally:
+            self._making = False
     return min(threads, self.workers + 1)
+
+  def _make(self, wanted: int) -> None:
+    if self._native is None:
+      self._open()
+    if self._native is not None:
+      set_mask = 3 if sys.platform == "darwin" else 2  # SIG_SETMASK
+      workers = self._native.start(self._state, wanted, set_mask, STACK_BYTES)
+      handles = (ctypes.c_uint64 * workers).from_address(self._native.handles(self._state))
+      self.places.deal(list(handles))
+      self.workers = workers
+      if workers < wanted:
+        self._most = workers  # do not ask again at every launch
 
   @property
   def address(self) -> int:
@@ -159,10 +171,12 @@ class Pool:
     if self._process != self._process_id():
       return  # collected in a forked child before it was reset: the workers, and who held the lock, are the parent's
     with self._lock:
-      if self._native is not None and self.workers:
-        self._native.stop(self._state)
+      if self._making:
+        return
+      workers, self.workers = self.workers, 0
+      if self._native is not None and workers:
         self.places = Places()
-      self.workers = 0
+        self._native.stop(self._state)
 
   def __del__(self) -> None:
     self.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -11,6 +10,7 @@ from tiny_runtime.devices import Device
 from tiny_runtime.errors import DeviceLost
 from tiny_runtime.opened import OpenDevice
 from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop.locks import shared_lock
 
 if TYPE_CHECKING:
   from _typeshed import ReadableBuffer, WriteableBuffer
@@ -227,7 +227,7 @@ class Buffer:
 
 
 _buffers: WeakKeyDictionary[UOp, Buffer] = WeakKeyDictionary()
-_lock = threading.RLock()  # re-entrant: the garbage collector may run, and come back here, while it is held
+_lock = shared_lock()
 
 
 def buffer_of(uop: UOp) -> Buffer:

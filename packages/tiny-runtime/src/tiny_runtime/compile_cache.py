@@ -8,7 +8,6 @@ in the place of another, is compiled again. Nobody else's is used: see `private_
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from tiny_runtime.private_files import folder_in_use, key_path, read_payload, re
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
 from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar
+from tiny_uop.locks import shared_lock
 from tiny_uop.observe import active, span
 
 NOT_IN_KEY = frozenset(
@@ -37,7 +37,7 @@ Timer = Callable[[Binary], float]
 """Seconds that a launch of a binary takes."""
 
 _memory: WeakKeyDictionary[UOp, dict[str, Binary]] = WeakKeyDictionary()
-_lock = threading.RLock()  # re-entrant: see buffer.py
+_lock = shared_lock()
 
 
 def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", timer: Timer | None = None) -> Binary:

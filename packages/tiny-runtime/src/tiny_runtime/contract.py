@@ -90,6 +90,15 @@ class Capabilities:
   """Implements `Graphs`: a list of launches is one submission."""
   peers: bool = False
   """Implements `Peers`: copies from another device of the same backend do not go through the host. (Since 1.4.)"""
+  survives_fork: bool = False
+  """Memory, programs and graphs are this process's own, with nothing behind them that a forked child would not have:
+  there it has copies of them all, as they are between two calls, and goes on with these. Where it is not claimed, the
+  child's first use opens the device anew, and buffers of the parent are a DeviceLost there. (Since 1.5.)"""
+  reentrant: bool = False
+  """A method may be called while one of the same thread is under way, by a signal handler or by a finaliser that the
+  garbage collector calls: at every point where Python code of the plugin can be interrupted so, it may be. What was
+  under way goes on as if nothing had been. Where it is not claimed, whoever does it gets a RuntimeError. (Since
+  1.5.)"""
   peer_graphs: bool = False
   """With `graphs` and `peers`: a graph may have calls of several devices; see `Graphs`. (Since 1.4.)"""
 
@@ -126,7 +135,8 @@ class Compiler(Protocol):
 
 @runtime_checkable
 class Device(Protocol):
-  """One open piece of hardware. Methods may be called from any thread, one at a time."""
+  """One open piece of hardware. Methods may be called from any thread, one at a time; but see
+  `Capabilities.reentrant`."""
 
   @property
   def info(self) -> DeviceInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from tiny_uop.locks import shared_lock
 
 
 class Counters:
@@ -24,7 +24,7 @@ class Counters:
   """Bytes of device memory held by buffers now. Not touched by `reset`."""
 
   def __init__(self) -> None:
-    self._lock = threading.RLock()  # re-entrant: the garbage collector may free a buffer while it is held
+    self._lock = shared_lock()
     self.mem_used = 0
     self.reset()
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import atexit
-import os
 import re
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from inspect import getattr_static
 
 from tiny_runtime import contract
-from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, find, plugins
+from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, RESERVED, find, plugins
 from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
-from tiny_runtime.opened import OpenDevice
+from tiny_runtime.opened import OpenDevice, in_order
 from tiny_runtime.plugin import Plugin, State, describe, is_fault
 from tiny_runtime.storage import DiskDevice, HostDevice
 from tiny_uop.context import DEBUG, DEVICE
+from tiny_uop.locks import PATIENCE, around_forks, shared_lock, undivided
 
 MEMBERS = ("info", "alloc", "free", "write", "read", "load", "launch", "sync", "close")
 PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]+))?")
@@ -33,8 +32,9 @@ class Devices:
   """All devices of this process, opened when first asked for. The one instance is `tiny_runtime.Device`."""
 
   def __init__(self) -> None:
-    self._lock = threading.RLock()
+    self._lock = shared_lock()
     self._opened: dict[str, OpenDevice] = {}
+    self._held: list[OpenDevice] = []
     self._default = ""
     self._warned: set[str] = set()
 
@@ -44,10 +44,9 @@ class Devices:
     Unavailable."""
     if DEVICE.value:
       return self.canonicalize(DEVICE.value)
-    with self._lock:
-      if not self._default:
-        self._default = self._choose()
-      return self._default
+    if not self._default:
+      self._default = self._choose()
+    return self._default
 
   @DEFAULT.setter
   def DEFAULT(self, name: str) -> None:
@@ -94,10 +93,19 @@ class Devices:
     if found is not None:
       return found
     name = self.canonicalize(name)
-    with self._lock:
-      if name not in self._opened:
-        self._opened[name] = self._open(name)
-      return self._opened[name]
+    family = name.partition(":")[0]
+    if family not in RESERVED:  # tried and imported before there is a lock: see `Plugin.load`
+      plugin = find(family)
+      _try_first([plugin])
+      plugin.require()
+    with undivided, self._lock:
+      if name in self._opened:
+        return self._opened[name]
+      made = self._open(name)
+      kept = self._opened.setdefault(name, made)  # a finaliser or signal handler may have opened it since
+    if kept is not made:
+      made.close()
+    return kept
 
   def compiler(self, name: str, arch: str) -> contract.Compiler:
     """The compiler of device `name` for an arch; neither needs to be present on this machine."""
@@ -117,13 +125,19 @@ class Devices:
       while self._opened:
         self._opened.popitem()[1].close()
 
-  def after_fork(self) -> None:
-    """In a forked child: give up devices opened by the parent. Their threads and driver contexts were not copied with
-    it,
-    so a launch would hang; using their buffers is an error instead, and the next use opens the device afresh."""
-    self._lock = threading.RLock()
-    kernels = {name: opened for name, opened in self._opened.items() if opened.capabilities.kernels}
-    for name, opened in kernels.items():
+  def before_fork(self) -> None:
+    """Let other threads finish what they do with devices that the child goes on with."""
+    surviving = [opened for opened in list(self._opened.values()) if opened.capabilities.survives_fork]
+    self._held = [opened for opened in in_order(surviving) if opened.hold(PATIENCE)]
+
+  def after_fork(self, in_child: bool) -> None:
+    """In a forked child: give up devices opened by the parent that do not survive it. Their threads and driver contexts
+    were not copied with it, so a launch would hang; using their buffers is an error instead, and the next use opens the
+    device afresh."""
+    while self._held:
+      self._held.pop().let_go()
+    lost = [o for o in self._opened.items() if not o[1].capabilities.survives_fork] if in_child else []
+    for name, opened in lost:
       del self._opened[name]
       opened.abandon("it was opened before this process was forked")
 
@@ -136,7 +150,6 @@ class Devices:
     if family == "HOST":
       raise Unavailable(f"there is one HOST, not {name!r}", "Use HOST")
     plugin = find(family)
-    _try_first([plugin])
     backend = plugin.require()
     index = int(rest or 0)
     if index >= len(plugin.archs):
@@ -209,5 +222,4 @@ Device = Devices()
 """The devices of this process: `Device[name]` is one, open; `Device.DEFAULT` the name of the one used where none
 is given, `Device.canonicalize(name)` a name's one spelling."""
 atexit.register(Device.close)
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-  os.register_at_fork(after_in_child=Device.after_fork)
+around_forks(Device.before_fork, Device.after_fork)

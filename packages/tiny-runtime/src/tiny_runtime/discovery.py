@@ -6,13 +6,13 @@ Reading metadata runs no plugin code. `python -m tiny_runtime` prints what is fo
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 from tiny_runtime.contract import API
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.installed import Distribution, entries, headers, installed, normal
 from tiny_runtime.plugin import Plugin, State, other_version
+from tiny_uop.locks import shared_lock
 
 PREFIX = "tiny_runtime.backends.v"
 NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -34,7 +34,7 @@ the one to use if others claim the name as well."""
 RESERVED = ("HOST", "DISK")
 """Names of storage built into tiny-runtime (storage.py); no plugin can take them."""
 
-_lock = threading.Lock()
+_lock = shared_lock()
 _plugins: dict[str, Plugin] | None = None
 
 
@@ -44,7 +44,8 @@ def plugins() -> Mapping[str, Plugin]:
   global _plugins
   with _lock:
     if _plugins is None:
-      _plugins = scan(installed())
+      found = scan(installed())
+      _plugins = found if _plugins is None else _plugins  # a finaliser or signal handler may have needed it since
     return _plugins
 
 

@@ -12,6 +12,7 @@ from tiny_runtime.launch import Launch, prepare
 from tiny_runtime.pieces import cut
 from tiny_runtime.results import Place, ResultPool, Results
 from tiny_uop import Ops, UOp
+from tiny_uop.locks import shared_lock
 from tiny_uop.ops import GroupOp
 
 _active = threading.local()
@@ -139,16 +140,24 @@ class CapturedGraph:
     self._values = {bind.src[0].arg[0]: bind.unbind()[1] for bind in binds}
     self._variables = {bind.src[0].arg[0]: bind.src[0] for bind in binds}
     self._given: Sequence[UOp] = self.inputs
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
+    self._replaying = False
 
   def replay(self, inputs: Sequence[UOp], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
     """Run over other inputs and values of variables; what is not given keeps its last value. Gives the outputs.
 
     ValueError if the inputs differ from the captured ones in number, device, dtype or size, if one that is written is
-    given twice or is a buffer that the graph itself writes, or if there is no such variable.
+    given twice or is a buffer that the graph itself writes, or if there is no such variable. RuntimeError for a signal
+    handler or finaliser in the middle of a replay of the same graph: it would take the inputs of that away.
     """
     with self._lock:
-      return self.replay_alone(tuple(inputs), variables)
+      if self._replaying:
+        raise RuntimeError("the captured graph is being replayed, in the same thread: replay it when that is done")
+      self._replaying = True
+      try:
+        return self.replay_alone(tuple(inputs), variables)
+      finally:
+        self._replaying = False
 
   def replay_alone(self, inputs: tuple[UOp, ...], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
     """As `replay`, for a caller who lets only one thread in at a time: to take a lock is a part of what a replay

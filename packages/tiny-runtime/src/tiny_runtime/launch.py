@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
@@ -18,6 +17,7 @@ from tiny_runtime.opened import OpenDevice
 from tiny_runtime.printing import print_binary, print_launch, short
 from tiny_uop import Ops, UOp, evaluate
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
+from tiny_uop.locks import shared_lock, undivided
 
 
 class Loaded:
@@ -53,7 +53,7 @@ class Loaded:
 
 
 _loaded: WeakKeyDictionary[UOp, dict[tuple[str, str], Loaded]] = WeakKeyDictionary()
-_lock = threading.RLock()  # re-entrant: see buffer.py
+_lock = shared_lock()
 
 
 def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
@@ -66,10 +66,11 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   if opened.compiler is None:
     reason = f"kernel {kernel_name(kernel)} has its buffers on {opened.name}, which only stores bytes"
     raise Unavailable(reason, "Copy them to a device that runs kernels first")
-  timer = measure_on(opened) if BEAM >= 1 else None
-  binary = compile_cached(kernel, opened.compiler, opened.distribution, timer)
-  print_binary(kernel, binary)
-  made = Loaded(opened, binary, opened.load(binary))
+  with undivided:
+    timer = measure_on(opened) if BEAM >= 1 else None
+    binary = compile_cached(kernel, opened.compiler, opened.distribution, timer)
+    print_binary(kernel, binary)
+    made = Loaded(opened, binary, opened.load(binary))
   with _lock:
     _loaded.setdefault(kernel, {})[key] = made
   return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -34,6 +34,7 @@ from tiny_runtime.contract import (
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugin import describe, is_fault
+from tiny_uop.locks import shared_lock
 
 T = TypeVar("T")
 _numbers = count()
@@ -48,6 +49,42 @@ class Spare(Protocol):
 
 spare: WeakSet[Spare] = WeakSet()
 """What is asked for its memory before an allocation fails."""
+
+
+class OneCall:
+  """The lock of a device that is not re-entrant: the thread that has it cannot take it again."""
+
+  def __init__(self, name: str) -> None:
+    self._name = name
+    self._lock = shared_lock()
+    self._owner = 0  # a thread; in a forked child maybe one that there is no more
+
+  def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    """Raises RuntimeError in the thread that has it, which would wait for itself; where it need not be `blocking`,
+    that gets False."""
+    if not self._lock.acquire(blocking, timeout):
+      return False
+    if self._owner != (me := threading.get_ident()):
+      self._owner = me
+      return True
+    self._lock.release()
+    if not blocking:
+      return False
+    raise RuntimeError(
+      f"{self._name} is used by a signal handler or a finaliser in the middle of a call of {self._name} in the same "
+      "thread, which the device does not support: note what is to be done, and do it later"
+    )
+
+  def release(self) -> None:
+    """Give it back."""
+    self._owner = 0
+    self._lock.release()
+
+  def __enter__(self) -> None:
+    self.acquire()
+
+  def __exit__(self, *_: object) -> None:
+    self.release()
 
 
 class OpenDevice:
@@ -74,7 +111,7 @@ class OpenDevice:
     self._on_lost = on_lost
     self._number = next(_numbers)
     self._reached: WeakKeyDictionary[OpenDevice, bool] = WeakKeyDictionary()
-    self._lock = threading.Lock()
+    self._lock: threading.RLock | OneCall = shared_lock() if self.capabilities.reentrant else OneCall(name)
     self._released: deque[Memory] = deque()
 
   def alloc(self, nbytes: int) -> Memory:
@@ -229,7 +266,7 @@ class OpenDevice:
   def _together(self, others: Sequence[OpenDevice], action: str) -> Iterator[None]:
     """Nobody else calls this device and these others meanwhile. Locks are taken in the order in which devices were
     opened, so that two copies in opposite directions do not wait for each other."""
-    everyone = sorted({self, *others}, key=lambda device: device._number)
+    everyone = in_order({self, *others})
     locks = [device._lock for device in everyone]  # `abandon` replaces them
     for lock in locks:
       lock.acquire()
@@ -275,8 +312,18 @@ class OpenDevice:
 
   def abandon(self, why: str) -> None:
     """Give the device up without touching it; whatever has memory on it will say `why`."""
-    self._lock = threading.Lock()  # a thread that held the old one may not exist any more
     self.lost = why
+
+  def hold(self, seconds: float) -> bool:
+    """Wait for what other threads do with the device, and keep them from doing more until `let_go`. False if that
+    took too long, or this thread itself is in the middle of something."""
+    with suppress(RuntimeError):
+      return self._lock.acquire(timeout=seconds)
+    return False
+
+  def let_go(self) -> None:
+    """After a `hold` that gave True."""
+    self._lock.release()
 
   def _call(self, action: str, call: Callable[..., T], *arguments: Any) -> T:
     with self._lock:
@@ -309,8 +356,16 @@ class OpenDevice:
 
   def _free_released(self) -> None:
     while self._released:
-      memory = self._released.popleft()
+      try:
+        memory = self._released.popleft()
+      except IndexError:  # a finaliser was faster
+        return
       if self.lost:
         continue
       with suppress(Exception, SystemExit):  # nobody is there to be told; the next real call will fail by itself
         self.device.free(memory)
+
+
+def in_order(devices: Iterable[OpenDevice]) -> list[OpenDevice]:
+  """Devices in the one order in which anyone takes the locks of several."""
+  return sorted(devices, key=lambda device: device._number)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import ModuleType
 from typing import TypeGuard
 
 from tiny_runtime.contract import API, Backend
 from tiny_runtime.errors import BackendError, Broken, Incompatible, Unavailable, printable
 from tiny_uop import IR_VERSION
+from tiny_uop.locks import shared_lock, undivided
 
 MEMBERS = ("api", "ir", "probe", "open", "compiler")
 
@@ -56,7 +59,9 @@ class Plugin:
   """The loaded object, once imported."""
   refused: list[Plugin] = field(default_factory=list)
   """Other plugins that claim the name, which is this one's."""
-  _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+  _lock: threading.RLock = field(default_factory=shared_lock, repr=False, compare=False)
+  _asking: bool = field(default=False, repr=False, compare=False)
+  """Whether the thread that has the lock is in `probe`."""
 
   def __post_init__(self) -> None:
     self.name, self.distribution, self.value = map(printable, (self.name, self.distribution, self.value))
@@ -94,17 +99,27 @@ class Plugin:
 
   def load(self) -> Backend | None:
     """Import the plugin if that was not tried yet. None if it is incompatible or broken; does not touch hardware."""
-    with self._lock:
-      if self.state is State.FOUND and self.backend is None:
+    # not under the lock: whoever imports the plugin's modules by name would wait for it, and it for him
+    if self.state is State.FOUND and self.backend is None:
+      with undivided:
         self._import()
-      return self.backend
+    return self.backend
 
   def probe(self) -> State:
     """Load the plugin and ask it what is usable on this machine, once."""
-    with self._lock:
-      backend = self.load()
+    backend = self.load()
+    with undivided, self._lock:
       if backend is not None and self.state is State.FOUND:
-        self._ask(backend)
+        if self._asking:
+          raise RuntimeError(
+            f"device {self.name} is needed by a signal handler, a finaliser, or its own plugin {self.distribution}, "
+            "which the same thread is asking what is usable: it can be used once that is done"
+          )
+        self._asking = True
+        try:
+          self._ask(backend)
+        finally:
+          self._asking = False
       return self.state
 
   def require(self) -> Backend:
@@ -154,6 +169,11 @@ class Plugin:
         )
       return
     except BaseException as error:  # also SystemExit: a plugin must not end the process
+      if isinstance(error, (ImportError, AttributeError)) and (module := half_imported(error)):
+        raise RuntimeError(
+          f"device {self.name} is needed while {module!r} is being imported, which its plugin {self.distribution} "
+          "needs: it can be used once that is done"
+        ) from error
       self.fail(
         State.BROKEN,
         f"loading it raised {describe(error)}",
@@ -194,7 +214,9 @@ class Plugin:
       package = "tiny-uop" if ir[0] > IR_VERSION else self.package
       self.fail(State.INCOMPATIBLE, reason, f"pip install --upgrade {package}")
     else:
-      self.backend = found
+      with self._lock:  # two threads may have imported it
+        if self.backend is None:
+          self.backend = found
 
   def _ask(self, backend: Backend) -> None:
     report = f"Report it to the authors of {self.package}"
@@ -215,6 +237,13 @@ class Plugin:
       self.record(State.UNAVAILABLE, "it found no device")
     else:
       self.record(State.READY, archs=found)
+
+
+def half_imported(error: ImportError | AttributeError) -> str:
+  """The module that lacks something because its import, by someone else, is under way; empty if none does."""
+  module = sys.modules.get(error.name or "") if isinstance(error, ImportError) else error.obj
+  under_way = getattr(getattr(module, "__spec__", None), "_initializing", False)  # as importlib has it
+  return str(module.__name__) if isinstance(module, ModuleType) and under_way else ""
 
 
 def _is_pair(value: object) -> TypeGuard[tuple[int, int]]:

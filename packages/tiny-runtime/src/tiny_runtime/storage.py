@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Capabilities, DeviceInfo, Memory, Program
 from tiny_runtime.errors import OutOfMemory, Unavailable
+from tiny_uop.locks import shared_lock
+
+STORAGE = Capabilities(kernels=False, host_mapped=True, survives_fork=True, reentrant=True)
 
 
 class Storage:
@@ -54,7 +57,7 @@ class HostDevice(Storage):
   """Memory of this process. A memory handle is a bytearray, or the memoryview that was adopted."""
 
   def __init__(self) -> None:
-    super().__init__(DeviceInfo("HOST", "storage", 0, Capabilities(kernels=False, host_mapped=True, host_import=True)))
+    super().__init__(DeviceInfo("HOST", "storage", 0, replace(STORAGE, host_import=True)))
 
   def alloc(self, nbytes: int) -> bytearray:
     """Zeroed bytes. Raises OutOfMemory."""
@@ -97,12 +100,10 @@ class DiskDevice(Storage):
   buffer."""
 
   def __init__(self, path: str) -> None:
-    super().__init__(
-      DeviceInfo(f"DISK:{path}", "storage", 0, Capabilities(kernels=False, host_mapped=True, persistent=True))
-    )
+    super().__init__(DeviceInfo(f"DISK:{path}", "storage", 0, replace(STORAGE, persistent=True)))
     self.path = path
     self._mapped: dict[int, DiskMemory] = {}
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
 
   def alloc(self, nbytes: int) -> DiskMemory:
     """A handle; the file is not touched yet."""
@@ -130,17 +131,18 @@ class DiskDevice(Storage):
   def sync(self) -> None:
     """Push written pages to the file system."""
     with self._lock:
-      for memory in self._mapped.values():
+      for memory in list(self._mapped.values()):
         if memory.writable and memory.map is not None:
           memory.map.flush()
 
   def _open(self, memory: DiskMemory, write: bool) -> mmap.mmap:
     with self._lock:
-      if memory.map is None or (write and not memory.writable):
-        memory.map = self._map(memory, write)
-        memory.writable = write
+      mapped = memory.map
+      if mapped is None or (write and not memory.writable):
+        mapped = self._map(memory, write)
+        memory.map, memory.writable = mapped, write
         self._mapped[id(memory)] = memory
-      return memory.map
+      return mapped
 
   def _map(self, memory: DiskMemory, write: bool) -> mmap.mmap:
     name = self.info.name
@@ -167,7 +169,7 @@ class DiskDevice(Storage):
   def _resize(self, descriptor: int, memory: DiskMemory, size: int) -> None:
     # Touching a mapped page behind the end of its file kills the process, so never cut off what another buffer has
     # mapped.
-    longest = max((other.nbytes for other in self._mapped.values() if other is not memory), default=0)
+    longest = max((other.nbytes for other in list(self._mapped.values()) if other is not memory), default=0)
     if memory.nbytes < longest:
       todo = "Write to another path, or drop the buffers that were read from this one first"
       raise Unavailable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections import deque
@@ -381,6 +382,56 @@ def full() -> RefMemory:
   raise OutOfMemory("full")
 
 
+class DeniesTheChild(RefDevice):
+  """As a driver whose context belongs to a process."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.process = os.getpid()
+
+  def launch(
+    self, program: RefProgram, buffers: Buffers, integers: Sequence[int], grid: Sizes, group: Sizes, wait: bool
+  ) -> float | None:
+    if os.getpid() != self.process:
+      raise OSError("no context")
+    return super().launch(program, buffers, integers, grid, group, wait)
+
+
+class SharesWithTheChild(RefDevice):
+  """Memory that is not copied with the process."""
+
+  def alloc(self, nbytes: int) -> RefMemory:
+    memory = super().alloc(nbytes)
+    memory.data = memoryview(mmap.mmap(-1, nbytes))
+    return memory
+
+
+class Stages(RefDevice):
+  """Copies what is written by way of one place, in two steps."""
+
+  staged = b""
+
+  def write(self, memory: RefMemory, offset: int, data: memoryview) -> None:
+    self.staged = bytes(data)
+    self.sync()
+    super().write(memory, offset, memoryview(self.staged))
+
+
+class NotTwice(RefDevice):
+  """Notices it, and refuses."""
+
+  inside = False
+
+  def alloc(self, nbytes: int) -> RefMemory:
+    if self.inside:
+      raise RuntimeError("one at a time")
+    self.inside = True
+    try:
+      return super().alloc(nbytes)
+    finally:
+      self.inside = False
+
+
 OFFSETS = Backend(device=IgnoresOffsets)
 INTEGERS = Backend(device=IgnoresTheSecondInteger)
 INTEGERS_32 = Backend(device=CutsIntegers)
@@ -407,6 +458,10 @@ PEER_AT_ONCE = Two(device=CopiesAtOnce)
 PEER_START = Two(device=CopiesFromTheStart)
 PEER_FORWARDS = Two(device=CopiesForwards)
 PEER_FORGETS = Two(device=ForgetsWhatItReaches)
+FORK = Backend(device=DeniesTheChild)
+FORK_SHARES = Backend(device=SharesWithTheChild)
+STAGING = Backend(device=Stages)
+NOT_TWICE = Backend(device=NotTwice)
 MAPS_COPY = Backend(device=MapsACopy)
 ADOPTS_COPY = Backend(device=AdoptsACopy)
 GRAPHS = Backend(device=ClaimsGraphs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import OrderedDict
-from threading import Lock
+from contextlib import suppress
 from typing import NamedTuple
 
 from tiny_sched.device_rules import on_several_devices
@@ -14,6 +14,7 @@ from tiny_sched.normalise import Given, is_arena, is_slot, normalise, slot_of, s
 from tiny_sched.passes import run_passes
 from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes
 from tiny_uop.context import DEBUG, SPEC
+from tiny_uop.locks import shared_lock
 from tiny_uop.observe import span
 
 CACHE_SIZE = 512
@@ -29,7 +30,7 @@ class CacheInfo(NamedTuple):
 
 _cache: OrderedDict[tuple[object, ...], UOp] = OrderedDict()
 _counts = {"hits": 0, "misses": 0}
-_lock = Lock()
+_lock = shared_lock()
 
 
 def schedule_cache_info() -> CacheInfo:
@@ -59,15 +60,17 @@ def schedule(sink: UOp) -> UOp:
     template = _cache.get(given.key)
     _counts["hits" if template is not None else "misses"] += 1
     if template is not None:
-      _cache.move_to_end(given.key)
+      with suppress(KeyError):  # a signal handler, or a finaliser, may have filled the cache since
+        _cache.move_to_end(given.key)
   if hit := template is not None:
     found = template
   else:
     found = build(normalise(sink).sink)
     with _lock:
       _cache[given.key] = found
-      while len(_cache) > CACHE_SIZE:
-        _cache.popitem(last=False)
+      with suppress(KeyError):
+        while len(_cache) > CACHE_SIZE:
+          _cache.popitem(last=False)
   linear = instantiate(found, given)
   if DEBUG >= 1 and found.src:
     took = (time.perf_counter() - start) * 1e3

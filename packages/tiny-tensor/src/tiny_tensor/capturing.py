@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tiny_uop import UOp
+from tiny_uop.locks import shared_lock
 from tiny_uop.uop import bound_values_read
 
 
@@ -32,7 +33,7 @@ class Busy:
   """How many functions are recorded or transformed in all threads: while it is 0, no thread has to look at its own."""
 
   count = 0
-  _lock = threading.Lock()
+  _lock = shared_lock()
 
   @classmethod
   def change(cls, by: int) -> None:

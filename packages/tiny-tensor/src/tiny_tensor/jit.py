@@ -1,7 +1,6 @@
 """`TinyJit`: a function of tensors, captured once as a list of kernels and then replayed without its Python."""
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
@@ -16,6 +15,7 @@ from tiny_tensor.jit_program import Program
 from tiny_tensor.jit_run import Run
 from tiny_tensor.jit_trace import difference
 from tiny_uop.context import JIT, JIT_CHECK
+from tiny_uop.locks import shared_lock
 
 __all__ = ["JitError", "TinyJit"]
 
@@ -75,7 +75,10 @@ class TinyJit(Generic[P, R]):
     self._watched: tuple[Any, Callable[[], Any]] = (fxn, _nobody)
     """Whose code is looked at, and the object that it is a method of."""
     self._names = named_parameters(fxn)
-    self._lock = threading.RLock()
+    self._lock = shared_lock()
+    self._inside = False
+    """Whether a call is under way. Another one in the same thread, by a signal handler or a finaliser, is a plain call:
+    it would take away the inputs of the first."""
     self._methods: dict[int, tuple[weakref.ref[Any], TinyJit[..., R]]] = {}
     self.reset()
     functools.update_wrapper(self, fxn)
@@ -98,7 +101,11 @@ class TinyJit(Generic[P, R]):
     if (Busy.count and (capturing.current() is not None or tracing.active())) or not JIT.value:
       return self.fxn(*args, **kwargs)
     self._lock.acquire()  # `with` takes twice as long, and a replay is a few microseconds in all
+    if self._inside:
+      self._lock.release()
+      return self.fxn(*args, **kwargs)
     try:
+      self._inside = True
       program, quick, around = self._program, self._quick, self._around
       if program is None or around is None:
         return self._run(args, kwargs)
@@ -115,6 +122,7 @@ class TinyJit(Generic[P, R]):
       program.check_like(inputs)
       return program.replay(inputs.buffers, inputs.variables, inputs.tensors)
     finally:
+      self._inside = False
       self._lock.release()
 
   def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from tiny_tensor.naming import known_as
 from tiny_tensor.placing import DeviceLike, canonical
 from tiny_tensor.shapes import shape_of, upper
 from tiny_uop import DType, Ops, dtypes
+from tiny_uop.locks import shared_lock
 
 MASK = (1 << 64) - 1
 
@@ -34,7 +34,7 @@ class Stream:
   def __init__(self) -> None:
     self.key = int.from_bytes(os.urandom(8), "little")
     self.counter = 0
-    self.lock = threading.Lock()
+    self.lock = shared_lock()
 
   def seed(self, seed: int) -> None:
     """Start again; the same seed gives the same numbers."""
@@ -44,10 +44,9 @@ class Stream:
 
   def draw(self, count: int) -> bytes:
     """(key, first counter) of the next `count` numbers."""
-    with self.lock:  # no two threads get the same numbers
-      out = struct.pack("=2Q", self.key, self.counter)
-      self.counter = (self.counter + count) & MASK
-    return out
+    with self.lock:  # no two threads get the same numbers, nor does what comes in between in one
+      key, start, self.counter = self.key, self.counter, (self.counter + count) & MASK
+    return struct.pack("=2Q", key, start)
 
 
 STREAM = Stream()

@@ -18,6 +18,7 @@ from tiny_tensor.capturing import record_run
 from tiny_tensor.filling import can_fill, constant_of, fill
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
+from tiny_uop.locks import undivided
 from tiny_uop.sharding import is_local
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
@@ -340,7 +341,10 @@ def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[
   plan = graph_plan(tensors, by_host)
   if not plan.effects:
     return UOp(Ops.LINEAR, dtypes.void), plan
-  linear = schedule(plan.sink())
+  with undivided:
+    from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
+
+    linear = schedule(plan.sink())
   plan.keep_written(linear)
   return linear, plan
 
@@ -356,12 +360,13 @@ def separate(tensors: Sequence[TensorBase]) -> None:
 
 def realize_tensors(tensors: Sequence[TensorBase], do_update_stats: bool = True) -> None:
   """Compute tensors. If scheduling or compiling fails, all tensors have the values that they had."""
-  separate(tensors)
-  linear, plan = plan_tensors(tensors, by_host=True)
-  plan.fill()
-  if linear.src:
-    from tiny_runtime import run
+  with undivided:
+    separate(tensors)
+    linear, plan = plan_tensors(tensors, by_host=True)
+    plan.fill()
+    if linear.src:
+      from tiny_runtime import run
 
-    record_run(linear)
-    run(linear, do_update_stats=do_update_stats)
-  apply(plan)
+      record_run(linear)
+      run(linear, do_update_stats=do_update_stats)
+    apply(plan)

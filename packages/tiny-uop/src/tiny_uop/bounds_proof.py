@@ -7,7 +7,6 @@ with `tiny-uop[proof]`, and is imported when the first such question comes up.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from tiny_uop.accesses import Access, accesses
@@ -15,6 +14,7 @@ from tiny_uop.args import KernelInfo
 from tiny_uop.dtype import dtypes
 from tiny_uop.evaluate import evaluate
 from tiny_uop.exact_integers import Exact, memory_name
+from tiny_uop.locks import shared_lock
 from tiny_uop.ops import Ops
 from tiny_uop.records import dataclass
 from tiny_uop.uop import UOp
@@ -26,7 +26,7 @@ TIMEOUT_MS = 20_000
 _MOST_KEPT = 1 << 16
 _proved: set[bytes] = set()  # keys of claims, which hold no nodes
 _counts = {"bounds": 0, "z3": 0, "cache": 0}
-_lock = threading.Lock()  # z3 has one context, which one thread may use at a time
+_lock = shared_lock()  # z3 has one context, which one thread may use at a time
 
 
 class ProofInfo(NamedTuple):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from tiny_uop.locks import undivided
+
 
 def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
   """The `__getattr__` of a package's `__init__.py` (PEP 562): `name="module"` is `from package.module import name`, and
@@ -21,7 +23,8 @@ def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
   def __getattr__(name: str) -> Any:
     if name not in modules:
       raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    module = import_module(f"{package}.{modules[name] or name}")
+    with undivided:
+      module = import_module(f"{package}.{modules[name] or name}")
     found = getattr(module, name) if modules[name] else module
     setattr(sys.modules[package], name, found)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # as weakref.WeakValueDictionary does
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
@@ -93,10 +94,8 @@ _nodes: dict[tuple[Any, ...], _Entry] = {}
 
 
 def _forget(entry: Any) -> None:
-  # the slot may already hold a younger node with the same fields
-  key = entry.key
-  if _nodes.get(key) is entry:
-    del _nodes[key]
+  # the slot may already hold a younger node with the same fields, or get it between a look and a deletion
+  _remove_dead_weakref(_nodes, entry.key)
 
 
 def _arg_key(arg: Any) -> Any:
@@ -148,11 +147,10 @@ class Node:
     mine = _Entry(self, _forget)
     mine.key = key
     # two threads may get here at once: the first one's node stands
-    other = _nodes.setdefault(key, mine)
-    if other is not mine:
+    while (other := _nodes.setdefault(key, mine)) is not mine:
       if (found := other()) is not None:
         return found  # type: ignore[return-value]
-      _nodes[key] = mine
+      _remove_dead_weakref(_nodes, key)
     return self
 
   def __setattr__(self, field: str, value: object) -> None:

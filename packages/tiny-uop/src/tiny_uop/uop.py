@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -12,6 +11,7 @@ from tiny_uop import arithmetic, build
 from tiny_uop.arithmetic import Arithmetic
 from tiny_uop.build import Memory, Movement
 from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.locks import shared_lock
 from tiny_uop.node import cached, recursive
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint, split_geometry
@@ -27,7 +27,7 @@ _CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 _next_buffer_id = 1
 # BUFFERs with ids from here on have no memory: stages use them for what they have yet to place
 RESERVED_BUFFER_IDS = 1 << 60
-_buffer_lock = threading.RLock()
+_buffer_lock = shared_lock()
 _process_name = ""
 _foreign: WeakValueDictionary[tuple[str, UOp], UOp] = WeakValueDictionary()
 """For each BUFFER of another process, by that one's name, the one that stands for it here."""
@@ -308,8 +308,8 @@ def with_own_buffers(graph: UOp, process: str) -> UOp:
 
 
 def _in_child() -> None:
-  global _buffer_lock, _process_name
-  _buffer_lock, _process_name = threading.RLock(), ""  # a thread that the child does not have may hold the lock
+  global _process_name
+  _process_name = ""
 
 
 if hasattr(os, "register_at_fork"):

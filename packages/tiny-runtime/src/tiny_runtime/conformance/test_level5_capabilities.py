@@ -38,6 +38,8 @@ SUITES = {
   "host_import": "test_host_import",
   "persistent": "test_persistent",
   "graphs": "test_level5_graphs",
+  "survives_fork": "test_level5_interruptions",
+  "reentrant": "test_level5_interruptions",
   "peers": "test_level5_peers",
   "peer_graphs": "test_level5_peer_graphs",
 }

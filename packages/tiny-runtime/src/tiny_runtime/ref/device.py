@@ -59,6 +59,8 @@ class RefDevice:
       host_mapped=True,
       host_import=True,
       peers=True,
+      survives_fork=True,
+      reentrant=True,
     )
     self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import DEBUG, TRACK_MATCH_STATS, VIZ
+from tiny_uop.locks import shared_lock
 from tiny_uop.pattern import PatternMatcher, Rule
 from tiny_uop.records import dataclass
 
@@ -122,7 +123,7 @@ class _Here(threading.local):
 _here = _Here()
 _UNSEEN = _Unseen("", "", None, ())
 _added: tuple[Observer, ...] = ()
-_adding = threading.Lock()
+_adding = shared_lock()
 
 
 def active() -> bool:

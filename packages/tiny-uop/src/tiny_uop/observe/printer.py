@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 
+from tiny_uop.locks import shared_lock
 from tiny_uop.observe.brief import brief_change
 from tiny_uop.observe.hub import Observer, Rewrite, Span
 
@@ -17,7 +17,7 @@ class Printer(Observer):
 
   def __init__(self) -> None:
     self._heading = ""
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
 
   def rewrote(self, step: Rewrite) -> None:
     heading, depth = _place(step.span)

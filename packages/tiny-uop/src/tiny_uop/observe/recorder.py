@@ -11,19 +11,21 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_uop.context import VIZ_FILE, VIZ_LIMIT
+from tiny_uop.locks import shared_lock
 from tiny_uop.observe.hub import Observer, Rewrite, Span, observing
 from tiny_uop.observe.stats import MatchStats
 from tiny_uop.pattern import Rule
 from tiny_uop.text import IR_VERSION, print_literal
 from tiny_uop.uop import UOp
 
+T = TypeVar("T")
 TRACE_VERSION = 1
 """Version of the trace file."""
 MEGABYTE = 1_000_000
@@ -93,7 +95,8 @@ class Recorder(Observer):
     self._rules: dict[tuple[str, Rule], int] = {}
     self._spans: dict[Span, int] = {}
     self._begun = 0
-    self._lock = threading.RLock()
+    self._lock = shared_lock()
+    self._busy = False
     _recorders.add(self)
 
   # *** what is told ***
@@ -101,30 +104,45 @@ class Recorder(Observer):
   def begin(self, span: Span) -> None:
     # a table in which no rule applies leaves no record
     if span.kind != "table":
-      with self._lock:
-        self._number_of(span)
+      self._record(self._number_of, span)
 
   def end(self, span: Span) -> None:
-    with self._lock:
-      number = self._spans.pop(span, None)
-      if number is not None and not self._full():
-        after = None if span.after is None else self._node(span.after)
-        self._write(["end", number, after, self._time(span.started + span.seconds)])
+    self._record(self._end, span)
 
   def tried(self, table: str, rule: Rule, seconds: float, matched: bool) -> None:
     self.stats.tried(table, rule, seconds, matched)
 
   def rewrote(self, step: Rewrite) -> None:
-    with self._lock:
-      if self._full():
-        return
-      place, rule = self._number_of(step.span), self._rule(step.table, step.rule)
-      before, after = self._node(step.before), self._node(step.after)
-      times = [self._time(step.started), round(step.seconds * 1e6, 1)]
-      if self._write(["rewrite", place, rule, before, after, *times]):
-        self.rewrites += 1
+    self._record(self._rewrote, step)
 
   # *** records ***
+
+  def _record(self, write: Callable[[T], object], what: T) -> None:
+    """Write what was told. A signal handler or finaliser that computes while this thread writes is left out: its lines
+    would come between those that count on each other's numbers."""
+    with self._lock:
+      if self._busy:
+        return
+      self._busy = True
+      try:
+        write(what)
+      finally:
+        self._busy = False
+
+  def _end(self, span: Span) -> None:
+    number = self._spans.pop(span, None)
+    if number is not None and not self._full():
+      after = None if span.after is None else self._node(span.after)
+      self._write(["end", number, after, self._time(span.started + span.seconds)])
+
+  def _rewrote(self, step: Rewrite) -> None:
+    if self._full():
+      return
+    place, rule = self._number_of(step.span), self._rule(step.table, step.rule)
+    before, after = self._node(step.before), self._node(step.after)
+    times = [self._time(step.started), round(step.seconds * 1e6, 1)]
+    if self._write(["rewrite", place, rule, before, after, *times]):
+      self.rewrites += 1
 
   def _number_of(self, span: Span | None) -> int | None:
     """The number of a span, which is written if it has not been, after those that it is in."""
@@ -242,12 +260,11 @@ class Recorder(Observer):
 
   def abandon(self) -> None:
     """Forget all, in a child process: the file is the parent's."""
-    self._lock = threading.RLock()  # a thread that the child does not have may hold it
     self.stats = MatchStats()
     if self._file is not None:
       with suppress(OSError):
         os.close(self._file.descriptor)
-    self._file, self._closed = None, True
+    self._file, self._closed, self._busy = None, True, False
 
 
 def _literal(value: Any) -> str | None:
@@ -262,7 +279,7 @@ def _literal(value: Any) -> str | None:
 _recorders: WeakSet[Recorder] = WeakSet()
 _process: Recorder | None = None
 _saved = 0
-_making = threading.Lock()
+_making = shared_lock()
 
 
 def process_recorder() -> Recorder:
@@ -270,8 +287,9 @@ def process_recorder() -> Recorder:
   global _process
   with _making:
     if _process is None:
-      _process = Recorder(trace_path(), VIZ_LIMIT.value * MEGABYTE)
+      made = Recorder(trace_path(), VIZ_LIMIT.value * MEGABYTE)
       atexit.register(save_trace)
+      _process = _process or made
     return _process
 
 
@@ -312,8 +330,7 @@ def tracing(path: str | os.PathLike[str], limit: int = 256 * MEGABYTE) -> Iterat
 
 
 def _in_child() -> None:
-  global _process, _making, _saved
-  _making = threading.Lock()
+  global _process, _saved
   _process, _saved = None, 0
   for recorder in list(_recorders):
     recorder.abandon()

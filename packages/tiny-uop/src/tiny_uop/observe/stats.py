@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from tiny_uop.context import TRACK_MATCH_STATS
+from tiny_uop.locks import shared_lock
 from tiny_uop.observe.hub import Observer
 from tiny_uop.pattern import Rule
 from tiny_uop.records import dataclass
@@ -60,7 +60,7 @@ class MatchStats(Observer):
 
   def __init__(self) -> None:
     self._tallies: dict[tuple[str, Rule], _Tally] = {}
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
 
   def tried(self, table: str, rule: Rule, seconds: float, matched: bool) -> None:
     with self._lock:
@@ -76,7 +76,7 @@ class MatchStats(Observer):
   def tallies(self) -> list[tuple[str, Rule, MatchCount]]:
     """One entry per table and rule that was tried, in the order in which they first were."""
     with self._lock:
-      return [(table, rule, _count(rule.name, rule.where, t)) for (table, rule), t in self._tallies.items()]
+      return [(table, rule, _count(rule.name, rule.where, t)) for (table, rule), t in list(self._tallies.items())]
 
   def by_rule(self) -> list[MatchCount]:
     """One row per rule, that which took longest first."""
@@ -89,14 +89,14 @@ class MatchStats(Observer):
   def _grouped(self, key: Callable[[str, Rule], tuple[str, str]]) -> list[MatchCount]:
     groups: dict[tuple[str, str], _Tally] = {}
     with self._lock:
-      for (table, rule), tally in self._tallies.items():
+      for (table, rule), tally in list(self._tallies.items()):
         groups.setdefault(key(table, rule), _Tally()).add(tally)
     rows = [_count(name, where, tally) for (name, where), tally in groups.items()]
     return sorted(rows, key=lambda row: (-row.seconds, row.name))
 
   def clear(self) -> None:
     """Count from 0 again."""
-    self._tallies, self._lock = {}, threading.Lock()
+    self._tallies = {}
 
 
 def _count(name: str, where: str, tally: _Tally) -> MatchCount:
@@ -117,7 +117,7 @@ def format_match_stats(rows: Iterable[MatchCount], what: str) -> str:
 
 
 _process: MatchStats | None = None
-_making = threading.Lock()
+_making = shared_lock()
 
 
 def process_stats() -> MatchStats:
@@ -131,9 +131,7 @@ def process_stats() -> MatchStats:
 
 
 def _in_child() -> None:
-  # a child process counts for itself; a thread that it does not have may have held the locks
-  global _making
-  _making = threading.Lock()
+  # a child process counts for itself
   if _process is not None:
     _process.clear()
 

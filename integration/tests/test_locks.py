@@ -1,0 +1,33 @@
+"""Every lock is one of `tiny_uop.locks`, whose head has the rule."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = Path(__file__).parents[2] / "packages"
+LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Event", "Queue", "SimpleQueue"}
+ELSEWHERE = {
+  "tiny-uop/src/tiny_uop/locks.py": "what it is made of",
+  "tiny-tensor/src/tiny_tensor/nn/loader.py": "a loader's thread and its loop wait for each other",
+}
+
+
+def locks_in(path: Path) -> Iterator[int]:
+  for node in ast.walk(ast.parse(path.read_text())):
+    name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+      name = node.func.id
+    if name in LOCKS:
+      yield node.lineno  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("package", sorted(p.name for p in PACKAGES.iterdir() if (p / "src").is_dir()))
+def test_every_lock_is_shared(package: str) -> None:
+  files = (PACKAGES / package / "src").rglob("*.py")
+  found = [(str(f.relative_to(PACKAGES)), f) for f in files if "conformance" not in f.parts]
+  wrong = [f"{name}:{line}" for name, f in found if name not in ELSEWHERE for line in locks_in(f)]
+  assert not wrong, "use tiny_uop.locks.shared_lock: its thread may come back to it, and a process may be forked"
