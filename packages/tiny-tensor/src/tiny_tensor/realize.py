@@ -336,8 +336,6 @@ def graph_plan(tensors: Sequence[TensorBase], by_host: bool = False) -> Plan:
 
 def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[UOp, Plan]:
   """(schedule, plan) of what has to run for `tensors`; `by_host` says that the plan's fills will be carried out."""
-  from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
-
   plan = graph_plan(tensors, by_host)
   if not plan.effects:
     return UOp(Ops.LINEAR, dtypes.void), plan
