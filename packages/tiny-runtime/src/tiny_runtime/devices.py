@@ -45,7 +45,8 @@ class Devices:
     if DEVICE.value:
       return self.canonicalize(DEVICE.value)
     if not self._default:
-      self._default = self._choose()
+      with undivided:
+        self._default = self._choose()
     return self._default
 
   @DEFAULT.setter
@@ -95,9 +96,10 @@ class Devices:
     name = self.canonicalize(name)
     family = name.partition(":")[0]
     if family not in RESERVED:  # tried and imported before there is a lock: see `Plugin.load`
-      plugin = find(family)
-      _try_first([plugin])
-      plugin.require()
+      with undivided:
+        plugin = find(family)
+        _try_first([plugin])
+        plugin.require()
     with undivided, self._lock:
       if name in self._opened:
         return self._opened[name]
