@@ -108,6 +108,12 @@ def plain(f: Callable[[Tensor], Tensor], *shape: int) -> Callable[[], list[Tenso
   return lambda: [f(data(*shape))]
 
 
+def rotary(size: int, places: int) -> list[Tensor]:
+  frequencies = 1.0 / (10000 ** (Tensor.arange(0, size, 2) / size))
+  angles = Tensor.arange(places).unsqueeze(1) * frequencies.unsqueeze(0)
+  return [angles.cos().stack(angles.sin(), dim=-1)]
+
+
 Program = Callable[[], Sequence[Tensor]]
 # program, kernels, why
 COUNTS: list[tuple[str, Program, int, str]] = [
@@ -132,6 +138,7 @@ COUNTS: list[tuple[str, Program, int, str]] = [
   ("residual block, wide", lambda: residual(64, shortcut=True), 3, "loops are tiled for one contraction"),
   ("transformer block", lambda: transformer(False), 3, "norm, and a matrix product each"),
   ("transformer block, gated", lambda: transformer(True), 4, "loops are tiled for one product"),
+  ("rotary table", lambda: rotary(32, 2048), 3, "frequencies; cosines and sines; both beside each other"),
   ("sum of sums", plain(lambda x: x.sum(2).sum(1), 8, 16, 32), 1, "one sum over both axes"),
   ("sum of sums, long", plain(lambda x: x.sum(2).sum(1), 64, 64, 64), 1, "rows enough for all processors"),
   ("sum of sums, few rows", plain(lambda x: x.sum(2).sum(1), 4, 512, 64), 2, "4 rows would keep few of them busy"),
