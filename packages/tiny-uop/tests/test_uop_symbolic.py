@@ -273,3 +273,26 @@ def test_a_product_squared_again_and_again_stays_shared() -> None:
   for _ in range(14):
     x = x * x
   assert len(simplify(x).toposort) < 64
+
+
+def test_bound_values_do_not_change_the_order_of_terms() -> None:
+  """A graph is the same for all values: what they are bound to is no part of the canonical form."""
+  n, m, k = (UOp.variable(name, 0, 99) for name in "nmk")
+
+  def written(a: int, b: int) -> UOp:
+    x, y = n.bind(a), m.bind(b)
+    form = simplify(y * x * 3 + (x + y) * k + (x // 2) * (y + 1) + y)
+    return form.substitute({x: n, y: m})
+
+  assert len({written(a, b) for a in (0, 7, 8, 30) for b in (1, 9, 55)}) == 1
+  assert simplify(written(3, 4)) is written(3, 4)
+
+
+def test_sizes_in_shapes_are_canonical() -> None:
+  """Equal sizes are one node, and a number where there is one possible value only."""
+  n, m = UOp.variable("n", 1, 4).bind(2), UOp.variable("m", 1, 4).bind(3)
+  x = UOp.new_buffer("CPU", 99, dtypes.float32)
+  forms = [x.shrink(((0, size),)).shape for size in (n + m, m + n, n + m + 0, (n * 2 + m * 2) // 2, m + 1 + n - 1)]
+  assert all(form == forms[0] for form in forms)
+  one = UOp.variable("one", 7, 7).bind(7)
+  assert x.shrink(((0, one),)).shape == (7,) and x.shrink(((n, n + 5),)).shape == (5,)
