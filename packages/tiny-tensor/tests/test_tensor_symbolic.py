@@ -179,6 +179,19 @@ def test_writing_to_slices() -> None:
     Tensor.zeros(5).contiguous().realize()[: bound(3)][::2] = 1
 
 
+@pytest.mark.parametrize("value", [1, 2])
+def test_at_most_one_element_may_be_none(value: int) -> None:
+  """A loop that has one iteration at most is not one that has one."""
+  few, x = bound(value, "few", 1, 2) - 1, counted(3)
+  written, filled = (Tensor.zeros(2).contiguous().realize() for _ in range(2))
+  written[:few] = x[:few]
+  filled[:few] = 7
+  expected = [[], [1]][value - 1]
+  assert x[:few].flip(0).contiguous().tolist() == expected and x[:few].sum().item() == sum(expected)
+  assert written.tolist() == [*expected, 0, 0][:2] and filled.tolist() == [*(7 for _ in expected), 0, 0][:2]
+  assert (x[few + 2 :] + 1).tolist() == [4][: 2 - value]
+
+
 def test_a_variable_of_one_value_is_a_number() -> None:
   x = counted(4, 3)[: bound(2, "one", 2, 2)] + 1
   assert x.shape == (2, 3) and (x + counted(2, 3)).tolist() == (counted(4, 3)[:2] + 1 + counted(2, 3)).tolist()

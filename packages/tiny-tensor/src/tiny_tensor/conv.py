@@ -260,8 +260,10 @@ class ConvMixin(OperatorMixin):
     """Windows over all axes, padded with zeros behind until there are `out` of them."""
     steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
     need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]
-    x = self.padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)])
-    return windows(x, tuple(kernel), steps, gaps)
+    x = windows(
+      self.padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)]), tuple(kernel), steps, gaps
+    )
+    return x.shrink([*[(0, o) for o in out], *[None] * len(kernel)])
 
   def max_unpool2d(
     self,

@@ -10,7 +10,7 @@ from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
 from tiny_tensor.custom_gradient import with_gradient
 from tiny_tensor.narrowing import Parts
 from tiny_tensor.reduce import ReduceMixin
-from tiny_tensor.shapes import args_to_tuple, normalize_axis
+from tiny_tensor.shapes import args_to_tuple, greatest, lower, normalize_axis
 from tiny_uop import UOp, dtypes, same_shape, sint
 
 Pair = tuple[sint, sint]
@@ -132,24 +132,25 @@ class JoinMixin(ReduceMixin):
 
   def pad_axis(self, axis: int, before: int, after: int, mode: str) -> Self:
     """Padding of one axis with its own elements."""
-    size = int(self.shape[axis])
+    n = self.shape[axis]
     if mode == "circular":  # what is left goes round, in the others the whole axis counts
-      size = max(size + min(before, 0) + min(after, 0), 0)
+      n = greatest(n + min(before, 0) + min(after, 0), 0)
+    size = lower(n)  # of a symbolic axis, the least that it can have
     grown = (max(before, 0), max(after, 0))
     limit = {"reflect": size - 1, "circular": size, "replicate": sum(grown) if size else 0}[mode]
     if max(grown) > limit:
       raise ValueError(
         f"{mode} padding of {(before, after)} is too wide for axis {axis} of size {size}, at most {limit}"
       )
-    if int(self.shape[axis]) + before + after < (mode != "circular"):
+    if lower(self.shape[axis]) + before + after < (mode != "circular"):
       raise ValueError(f"{mode} padding of {(before, after)} leaves nothing of axis {axis} of size {size}")
     if min(before, after) < 0:
       out = self
       if mode != "circular":
         out = self.pad_axis(axis, *grown, mode)
-      out = out.select_axis(axis, max(-before, 0), int(out.shape[axis]) - max(-after, 0))
+      out = out.select_axis(axis, max(-before, 0), out.shape[axis] - max(-after, 0))
       return out.pad_axis(axis, *grown, mode) if mode == "circular" else out
-    x, n = self, size
+    x = self
     if mode == "reflect":
       left = x.select_axis(axis, 1, before + 1).flip(axis)
       right = x.select_axis(axis, n - 1 - after, n - 1).flip(axis)

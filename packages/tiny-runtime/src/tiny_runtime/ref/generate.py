@@ -159,19 +159,21 @@ class _Generator:
     self.scopes[depth].names[u] = ""
     self.at_depth(depth, lambda: self._effect(u))
 
-  def _in_loop(self, u: UOp) -> None:
-    """The effect of a loop: what accumulates does so in each iteration, whether it uses the counter or not."""
+  def _in_loop(self, u: UOp, loops: tuple[UOp, ...]) -> None:
+    """The effect of loops. One that uses no counter stands inside nevertheless if it accumulates, which each iteration
+    does, or if there may be no iteration.
+    """
     if u.op is Ops.GROUP:
       for s in u.src:
-        self._in_loop(s)
-    elif u.op is Ops.STORE and isinstance(u.arg, Accumulate):
+        self._in_loop(s, loops)
+    elif u.op is Ops.STORE and (isinstance(u.arg, Accumulate) or any(loop.src[0].vmin < 1 for loop in loops)):
       self._store(u)
     else:
       self.effect(u)
 
   def _effect(self, u: UOp) -> None:
     if u.op is Ops.END:
-      self.in_loops(u.src[1:], lambda: self._in_loop(u.src[0]))
+      self.in_loops(u.src[1:], lambda: self._in_loop(u.src[0], u.src[1:]))
     elif u.op in (Ops.GROUP, Ops.SINK):
       for s in u.src:
         self.effect(s)
