@@ -40,7 +40,7 @@ def theirs(size: int, before: int, after: int, mode: str) -> list[float] | None:
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_axis(mode: str, size: int) -> None:
   x, made, expected = Tensor([*map(float, range(1, size + 1))]), {}, {}
-  for pads in itertools.product(AMOUNTS, repeat=2):
+  for pads in itertools.product(AMOUNTS, AMOUNTS):
     if (values := theirs(size, *pads, mode)) is not None:
       made[pads], expected[pads] = x.pad(pads, mode=mode), values
     else:
