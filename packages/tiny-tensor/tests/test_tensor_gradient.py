@@ -247,3 +247,10 @@ def test_relu_at_its_kink_and_beside_the_numbers() -> None:
   (twice,) = (x.relu() ** 2).sum().gradient(x)[0][3:4].sum().gradient(x)
   assert twice.tolist()[:4] == [0, 0, 0, 2]
   assert Tensor([-2, 3]).relu().tolist() == [0, 3]
+
+
+def test_a_convolution_of_padding_alone() -> None:
+  x, w = Tensor.ones(1, 2, 0).requires_grad_(), Tensor.ones(3, 2, 2).requires_grad_()
+  y = x.conv2d(w, padding=1)
+  dx, dw = y.sum().gradient(x, w)
+  assert y.tolist() == [[[0.0]] * 3] and dx.shape == (1, 2, 0) and dw.tolist() == [[[0.0] * 2] * 2] * 3

@@ -110,8 +110,9 @@ class ConvMixin(OperatorMixin):
     x = x.permute(0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
     y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
-    alike = self.dtype is weight.dtype is y.dtype and all_known(self.shape)
-    if all(s == 1 for s in as_tuple(stride, axes)) and math.prod(kernel) > 1 and alike:
+    # in an image of padding alone there is nothing to slide back over
+    slides = all(s == 1 for s in as_tuple(stride, axes)) and all_known(self.shape) and 0 not in self.shape
+    if slides and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
       back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self.wrap)
       y = y.derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
     if bias is None:
