@@ -103,7 +103,8 @@ def build(program: Program, inputs: Sequence[Tensor], n: Any, m: Any, compute: b
 
 def gradients(program: Program, made: dict[str, Tensor], inputs: Sequence[Tensor], weigh: Any) -> dict[str, Tensor]:
   """The gradients of the weighted sum of the last results that have one, by the name of the input."""
-  floats = [t for t in made.values() if dtypes.is_float(t.dtype) and t.history][-2:]
+  # an input as well: with numbers a join with nothing is one, with Variables it is a join
+  floats = [t for t in made.values() if dtypes.is_float(t.dtype) and (t.history or t.requires_grad)][-2:]
   if not program.gradient or not floats:
     return {}
   total = sum(((t * weigh(t)).sum() for t in floats[1:]), (floats[0] * weigh(floats[0])).sum())

@@ -66,7 +66,6 @@ REASONS: dict[str, str] = {
   "nn.state.TensorIO.writelines has no lines": FILES,
   "nn.state.get_state_dict: tensor_type is not <class 'tinygrad.tensor.Tensor'>": "it is our own Tensor",
   "Device.get_class is missing": INTERNAL,
-  "TinyJit: fxn is required": "a decorator without a function is one more way to write the same",
   "TinyJit takes no **kwargs": "its options are for their implementation",
   "fetch: headers is not {}": "a default that nobody can change",
   "fetch has no extract": "zip_extract and tar_extract give what is in an archive as tensors",

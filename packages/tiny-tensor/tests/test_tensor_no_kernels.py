@@ -215,3 +215,10 @@ def test_what_is_assigned_waits_for_those_who_read_what_was_there() -> None:
   t.assign(Tensor.zeros(2))
   t.realize()
   assert later.tolist() == [10, 20] and t.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0, 2), (1, 0)])
+def test_nothing_in_another_shape(shape: tuple[int, ...]) -> None:
+  t = Tensor.arange(12).reshape(3, 4).contiguous().realize()
+  part = t[:, 1:1].reshape(shape)
+  assert kernels(lambda: part.contiguous().realize()) == 0 and part.numpy().shape == shape

@@ -92,6 +92,8 @@ def sizes(uop: UOp) -> Sizes:
 
 def strides_in_shape(shape: Sizes, strides: Sizes, new: Sizes) -> Sizes | None:
   """Strides that show the same elements, in the same order, in another shape. None where there are none."""
+  if 0 in new:
+    return (1,) * len(new)
   axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
   out: list[int] = []
   for wanted in reversed(new):
