@@ -184,8 +184,8 @@ def test_more_launches_than_a_queue_takes(device: ModelDevice) -> None:
   for _ in range(100):
     device.launch(program, [(to, 0), (of, 0)], [], (4, 1, 1), (4, 1, 1), False)
   assert len(device.pending) <= 48
-  assert device.launch(program, [(to, 0), (of, 0)], [], (4, 1, 1), (4, 1, 1), True) == pytest.approx(1e-6)
-  assert not device.pending
+  seconds = device.launch(program, [(to, 0), (of, 0)], [], (4, 1, 1), (4, 1, 1), True)
+  assert seconds is not None and 0 < seconds < 10 and not device.pending
   device.free(to)
   device.free(of)
 

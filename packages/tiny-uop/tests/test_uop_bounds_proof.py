@@ -341,3 +341,21 @@ def test_evaluation_agrees_with_the_counterexample() -> None:
   with pytest.raises(BoundsError) as error:
     check_bounds(writes(offset))
   assert evaluate(offset, {i: error.value.counterexample["r0"]}) == error.value.element
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_is_chosen_where_a_gate_holds(right: bool) -> None:
+  """The gate looks at an index that is 0 where there is none, the offset at the index itself."""
+  i = UOp.range(16, 0)
+  there, zero = i < 11, UOp.const(dtypes.index, 0)
+  index = UOp.param(1, dtypes.int32.ptr(11)).index(there.where(i, zero)).load()
+  guarded = there.where(index, index.const_like(0)).cast(dtypes.index)
+  gate = there & (guarded >= 0) & (guarded < 5)
+  offset = gate.where(index.cast(dtypes.index) * 4 + (3 if right else 4), zero)
+  value = UOp.param(2, dtypes.float32.ptr(20)).index(offset).load()
+  root = UOp.sink(UOp.param(0, dtypes.float32.ptr(16)).index(i).store(value).end(i), arg=KernelInfo("picked"))
+  if right:
+    check_bounds(root)
+  else:
+    with pytest.raises(BoundsError, match="element 20"):
+      check_bounds(root)

@@ -63,13 +63,13 @@ class Claim:
 
   @staticmethod
   def of(access: Access, exact: Exact) -> Claim:
-    gates = exact.of(access.gate) if access.gate is not None else ()
+    gates = exact.of(decided(access.gate)) if access.gate is not None else ()
     conditions = [exact.of(c)[0] for c in access.conditions]
     for loop in access.loops:
       counter = exact.of(loop)[0]
       if counter.src[0].op is not Ops.CONST or counter.src[0].arg < 1:
         conditions.append(counter < counter.src[0])  # one that may have no iterations
-    return Claim(access, exact.of(access.offset)[0], gates, tuple(conditions))
+    return Claim(access, exact.of(decided(access.offset))[0], gates, tuple(conditions))
 
   def obvious(self) -> bool:
     """Whether bounds alone show it."""
@@ -93,6 +93,29 @@ class Claim:
 
   def _beyond(self, first: UOp, last: UOp, size: int) -> UOp:
     return (first < 0) | (last < size).logical_not()
+
+
+def decided(root: UOp) -> UOp:
+  """The same with each `g & f(where(g, x, y))` as `g & f(x)`: what is chosen where the gate holds is written so when
+  it is simplified, and what is not known of x and of the WHERE would be two unknowns."""
+  changes: dict[UOp, UOp] = {}
+  for condition in root.walk(lambda u: u.dtype is not dtypes.void):
+    if condition.op is Ops.AND and condition.dtype is dtypes.bool:
+      clauses = _clauses(condition)
+      chosen = {w: w.src[1] for w in condition.walk() if w.op is Ops.WHERE and w.src[0] in clauses}
+      if chosen:
+        first, *rest = [clause.substitute(chosen) for clause in clauses]
+        for clause in rest:
+          first = first & clause
+        changes[condition] = first
+  return root.substitute(changes) if changes else root
+
+
+def _clauses(condition: UOp) -> dict[UOp, None]:
+  """What all has to hold for a condition to hold."""
+  if condition.op is not Ops.AND:
+    return {condition: None}
+  return {clause: None for s in condition.src for clause in _clauses(s)}
 
 
 def prove(claim: Claim) -> dict[UOp, int | bool] | None:
