@@ -259,15 +259,16 @@ def test_failed_first_write_leaves_a_buffer_unwritten(kernels_on: Any, fail: Any
 def test_compile_error_names_the_kernel_and_keeps_the_source(kernels_on: Any, fail: Any) -> None:
   on = kernels_on("FAIL")
   a, b = on.buffer([1.0]), on.buffer(size=1)
+  amount = 0.75  # a kernel that no other test has compiled
   fail["compile"] = [CompileError("expected ;", "int x")]
   with pytest.raises(CompileError, match="^kernel add: expected ;$") as caught:
-    run(on.linear(on.add(b, a)))
+    run(on.linear(on.add(b, a, amount)))
   assert caught.value.source == "int x"
   fail["compile"] = [ZeroDivisionError("what")]
   with pytest.raises(Broken, match="kernel add: compiler 'failing' raised ZeroDivisionError"):
-    run(on.linear(on.add(b, a)))
-  run(on.linear(on.add(b, a)))
-  assert on.values(b) == [2.0]
+    run(on.linear(on.add(b, a, amount)))
+  run(on.linear(on.add(b, a, amount)))
+  assert on.values(b) == [1.75]
 
 
 def test_closing_twice_and_reopening(kernels: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from tiny_tensor.base import Scalar
 from tiny_tensor.scan import ScanMixin
@@ -66,10 +66,6 @@ class ActivationMixin(ScanMixin):
     # (1 + tanh(u)) / 2 is sigmoid(2u), which is accurate in its tails
     u = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return (x * (u * 2).sigmoid()).as_dtype(dtype)
-
-  if TYPE_CHECKING:
-
-    def erf(self) -> Self: ...  # in special.py
 
   def quick_gelu(self) -> Self:
     """`x * sigmoid(1.702 x)`."""
