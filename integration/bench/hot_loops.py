@@ -33,7 +33,7 @@ LEAST = 0.02
 
 def run_child(name: str, seconds: float, out: Path) -> None:
   """Launch each kernel of a workload for a while, and leave where they were and how fast."""
-  from tiny_codegen.beam import before_opts
+  from tiny_codegen.opt.beam import before_opts
   from tiny_runtime_cpu import CPUDevice, host_arch
   from tiny_runtime_cpu.compiler import CPUCompiler
 

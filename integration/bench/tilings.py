@@ -33,10 +33,10 @@ def described(tiling: Any) -> str:
 
 def candidates(kernel: Any, capabilities: Any, count: int, only: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
   """Tilings of a kernel with their optimisations, best estimate first; nothing for a kernel of another kind."""
-  from tiny_codegen.contraction import Contraction
-  from tiny_codegen.dot_choices import ways
-  from tiny_codegen.nearby import opts_of
-  from tiny_codegen.tiling import ranked_tilings
+  from tiny_codegen.kernel.sum_of_products import Contraction
+  from tiny_codegen.opt.dot_products import ways
+  from tiny_codegen.opt.neighbours import opts_of
+  from tiny_codegen.tiling.choose import ranked_tilings
 
   if (found := Contraction.of(kernel)) is None:
     return
@@ -50,7 +50,7 @@ def candidates(kernel: Any, capabilities: Any, count: int, only: str) -> Iterato
 def compare(kernel: Any, options: argparse.Namespace) -> list[str]:
   """Lines on the tilings of one kernel."""
   from tiny_codegen import compile_kernel
-  from tiny_codegen.beam import before_opts
+  from tiny_codegen.opt.beam import before_opts
   from tiny_runtime_cpu import CPUDevice, host_arch
   from tiny_runtime_cpu.compiler import CPUCompiler, renderer_for
 

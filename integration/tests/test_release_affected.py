@@ -21,7 +21,7 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
     (["packages/tiny-viz/src/tiny_viz/cli.py"], "tiny-viz"),
     (["packages/tiny-sched/README.md"], "tiny-sched tiny-tensor"),
     (
-      ["packages/tiny-codegen/src/tiny_codegen/opts.py"],
+      ["packages/tiny-codegen/src/tiny_codegen/opt/apply.py"],
       "tiny-codegen tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl",
     ),
     (

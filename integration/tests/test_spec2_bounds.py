@@ -19,7 +19,7 @@ from index_cases import CASES
 import tiny_tensor
 from tiny_codegen import LLVMRenderer, cpu_target, run_passes
 from tiny_codegen.passes import PassContext
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_sched import schedule, schedule_cache_clear
 from tiny_tensor import Context, Tensor, Variable, dtypes, nn
 from tiny_uop import Ops

@@ -57,7 +57,7 @@ def launcher(device: Any, binary: Any, program: Any, memories: list[tuple[Any, i
 def operations_of(kernel: Any, binary: Any) -> int:
   """The operations of one launch; of a sum of products those that it needs: what is computed for nothing does not
   count."""
-  from tiny_codegen.contraction import Contraction
+  from tiny_codegen.kernel.sum_of_products import Contraction
   from tiny_runtime import measure
 
   if (found := Contraction.of(kernel)) is not None:

@@ -10,9 +10,9 @@ from functools import cache
 from time import perf_counter
 from typing import Any
 
-from tiny_codegen.render.llvm_dot import DotInstruction
-from tiny_codegen.render.llvm_function import Function
-from tiny_codegen.render.llvm_tiles import REGISTERS, TileInstruction, begin_tiles, end_tiles
+from tiny_codegen.render.llvm.dot import DotInstruction
+from tiny_codegen.render.llvm.function import Function
+from tiny_codegen.render.llvm.tiles import REGISTERS, TileInstruction, begin_tiles, end_tiles
 from tiny_runtime import Binary
 from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu import CPUDevice, host_arch

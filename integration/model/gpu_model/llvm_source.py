@@ -15,7 +15,7 @@ from gpu_model.exchanges import exchange
 from gpu_model.machine import library
 from gpu_model.toolchain import Refused, linked, new_object
 from tiny_codegen import LLVMTarget, TensorCore
-from tiny_codegen.render.llvm_matrix import MatrixInstruction
+from tiny_codegen.render.llvm.matrix import MatrixInstruction
 from tiny_runtime.llvm import LLVMError, Processor, compile_object
 from tiny_uop import DType, dtypes
 

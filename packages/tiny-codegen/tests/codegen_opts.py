@@ -7,8 +7,8 @@ from collections.abc import Collection
 from hypothesis import strategies as st
 
 from tiny_codegen import Capabilities, KernelOptError, run_passes
-from tiny_codegen.loops import kind, loops_of
-from tiny_codegen.opts import apply_opt
+from tiny_codegen.kernel.loops import kind, loops_of
+from tiny_codegen.opt.apply import apply_opt
 from tiny_codegen.passes import PassContext
 from tiny_codegen.pipeline import PASSES
 from tiny_uop import AxisType, Opt, OptOps, UOp

@@ -22,8 +22,8 @@ from tiny_codegen import (
   compile_kernel,
   cpu_target,
 )
-from tiny_codegen.meeting import meeting_loops, updates
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.kernel.dependences import meeting_loops, updates
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import AddrSpace, AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741

@@ -12,8 +12,8 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.loops import stride
-from tiny_codegen.render.llvm_ahead import Piece, panels_ahead
+from tiny_codegen.kernel.loops import stride
+from tiny_codegen.render.llvm.ahead import Piece, panels_ahead
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_codegen.blocks import LONG, LONG_IN_TILES, sum_in_blocks
+from tiny_codegen.lower.pairwise_sum import LONG, LONG_IN_TILES, sum_in_blocks
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 
 ROWS = 3

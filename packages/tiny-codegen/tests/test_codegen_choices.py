@@ -8,8 +8,8 @@ import numpy as np
 from codegen_kernels import Case, check, data, garbage, param
 
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
-from tiny_codegen.beam import before_opts
-from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.opt.beam import before_opts
+from tiny_codegen.opt.vectors import choose_opts
 from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp
 
 WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))

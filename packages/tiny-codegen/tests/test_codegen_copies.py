@@ -13,8 +13,8 @@ from codegen_kernels import data, garbage, kernel, loop, over, param
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import Capabilities, Renderer, compile_kernel
-from tiny_codegen.pipelined import copies_that_fit
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.staging.async_copies import copies_that_fit
 from tiny_uop import ASYNC, AddrSpace, Context, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp
 
 CAPABILITIES = Capabilities(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
-from tiny_codegen.contraction import Contraction
-from tiny_codegen.cut import cut_sums, masks_outside
+from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.lower.tighten_sums import cut_sums, masks_outside
 from tiny_uop import AddrSpace, AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 ROWS, COLUMNS, LENGTH = 40, 32, 44

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tiny_codegen import Capabilities, DotProduct, KernelOptError, LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.beam import candidates
-from tiny_codegen.dot_products import lower_offsets
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.nearby import other_tilings
-from tiny_codegen.opts import apply_opts
-from tiny_codegen.render.c import CRenderer
+from tiny_codegen.matrix.dot_products import lower_offsets
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.beam import candidates
+from tiny_codegen.opt.neighbours import other_tilings
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.render.c.renderer import CRenderer
 from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, print_uop
 
 llvm.initialize_all_targets()

@@ -12,7 +12,7 @@ from codegen_kernels import data, garbage, loop, over, param
 from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
 from tiny_codegen.passes import PassContext
 from tiny_codegen.pipeline import PASSES, run_passes
-from tiny_codegen.render.llvm_fill_ahead import AHEAD, Later, fills_ahead
+from tiny_codegen.render.llvm.fill_ahead import AHEAD, Later, fills_ahead
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")

@@ -11,14 +11,14 @@ import pytest
 from codegen_kernels import data, garbage, kernel, loop, over, param
 
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, build_program, cpu_target, run_passes
-from tiny_codegen.contraction import Contraction
-from tiny_codegen.nearby import opts_of
-from tiny_codegen.render.llvm_ahead import near_of
-from tiny_codegen.render.llvm_fill_ahead import AHEAD, fills_ahead
-from tiny_codegen.render.llvm_memory import in_register
-from tiny_codegen.tile_cost import Plan
-from tiny_codegen.tiles import Lanes
-from tiny_codegen.tiling import _plans
+from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.opt.neighbours import opts_of
+from tiny_codegen.render.llvm.ahead import near_of
+from tiny_codegen.render.llvm.fill_ahead import AHEAD, fills_ahead
+from tiny_codegen.render.llvm.memory import in_register
+from tiny_codegen.tiling.choose import _plans
+from tiny_codegen.tiling.cost import Plan
+from tiny_codegen.tiling.tiles import Lanes
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
 from tiny_uop.context import Context
 

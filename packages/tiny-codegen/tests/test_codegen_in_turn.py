@@ -10,8 +10,8 @@ import pytest
 from codegen_kernels import check, convolution, data, garbage, kernel, linear, loop, matmul, over, param, softmax
 
 from tiny_codegen import KernelOptError, LLVMRenderer, build_program, cpu_target
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.opts import apply_opt
+from tiny_codegen.opt.apply import apply_opt
+from tiny_codegen.opt.vectors import choose_opts
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, dtypes
 
 WIDE = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl"))

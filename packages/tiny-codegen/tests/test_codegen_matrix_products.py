@@ -14,13 +14,13 @@ import pytest
 from test_codegen_dot_products import BYTES, NUMPY, numbers, optimised, product
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.contraction import Contraction
-from tiny_codegen.dot_choices import best_ways
-from tiny_codegen.heuristics import Chooser, choose_opts
-from tiny_codegen.matrix_product import MatrixProduct
-from tiny_codegen.matrix_products import in_tiles, lower_matrices
-from tiny_codegen.opts import apply_opts
-from tiny_codegen.stage import lower_stage
+from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.matrix.register_tiles import in_tiles, lower_matrices
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.dot_products import best_ways
+from tiny_codegen.opt.vectors import Chooser, choose_opts
+from tiny_codegen.staging.stage import lower_stage
 from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
 AVX512 = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl", "+avx512bw", "+avx512vnni")

@@ -11,9 +11,9 @@ from test_codegen_tensor_cores import M16N8K8, Tensors
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import compile_kernel
-from tiny_codegen.beam import before_opts
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.opts import apply_opts
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.beam import before_opts
+from tiny_codegen.opt.vectors import choose_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 H, F = dtypes.float16, dtypes.float32

@@ -14,7 +14,7 @@ import pytest
 
 from tiny_codegen import PASSES, Capabilities, Fragment, PassContext, TensorCore, cpu_target
 from tiny_codegen.__main__ import parse_opt
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import dtypes, parse_uop, print_uop, spec
 from tiny_uop.golden import GoldenCase, golden_cases
 

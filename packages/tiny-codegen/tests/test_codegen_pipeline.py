@@ -11,7 +11,7 @@ import pytest
 from codegen_kernels import CASES, check, data, garbage, kernel, loop, param
 
 from tiny_codegen import KernelError, KernelOptError, build_program, compile_kernel, run_passes
-from tiny_codegen.beam import beam_search
+from tiny_codegen.opt.beam import beam_search
 from tiny_codegen.passes import PassContext
 from tiny_uop import (
   AddrSpace,

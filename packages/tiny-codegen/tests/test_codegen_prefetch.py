@@ -9,8 +9,8 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
-from tiny_codegen.render.llvm_prefetch import LEAST_STEPS, joined, lines_to_fetch, split
-from tiny_codegen.render.llvm_streaming import LINE
+from tiny_codegen.render.llvm.prefetch import LEAST_STEPS, joined, lines_to_fetch, split
+from tiny_codegen.render.llvm.streaming import LINE
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))

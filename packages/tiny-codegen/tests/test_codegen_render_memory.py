@@ -7,7 +7,7 @@ import pytest
 from codegen_elementwise import RENDERERS, host, info_of, run_linear
 
 from tiny_codegen.render import C99, CRenderer, LLVMRenderer
-from tiny_codegen.render.llvm_target import GENERIC
+from tiny_codegen.render.llvm.target import GENERIC
 from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, UOp, dtypes
 
 I32, F32 = dtypes.int32, dtypes.float32

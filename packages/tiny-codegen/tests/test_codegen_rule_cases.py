@@ -11,7 +11,7 @@ from codegen_meaning import in_bytes, joined
 from tiny_codegen import decompose
 from tiny_codegen.decompose import late_table_for, table_for
 from tiny_codegen.render import C99, cpu_target
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_uop import GroupOp, Ops, dtypes
 from tiny_uop.testing import RuleCase, rule_cases
 

@@ -11,9 +11,9 @@ from codegen_kernels import CASES, check
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import C99, Capabilities, CRenderer, KernelOptError, LLVMRenderer, Renderer, compile_kernel
-from tiny_codegen.beam import before_opts
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.render.llvm_target import GENERIC, LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.opt.beam import before_opts
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.render.llvm.target import GENERIC, LLVM_DTYPES, LLVM_OPS
 from tiny_uop import (
   AddrSpace,
   AxisType,

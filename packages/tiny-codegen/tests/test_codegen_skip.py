@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_codegen.skip import skip_sums
+from tiny_codegen.lower.skip_masked_sums import skip_sums
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 ROWS, COLUMNS, LENGTH = 20, 44, 24

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import cpu_target
-from tiny_codegen.loops import clauses
-from tiny_codegen.opts import apply_opts
-from tiny_codegen.taps import share_inside, shortened, taps_inside
+from tiny_codegen.kernel.loops import clauses
+from tiny_codegen.lower.skip_padding_taps import share_inside, shortened, taps_inside
+from tiny_codegen.opt.apply import apply_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify
 
 TARGET = cpu_target("x86_64").capabilities

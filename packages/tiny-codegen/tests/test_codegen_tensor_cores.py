@@ -23,12 +23,12 @@ from tiny_codegen import (
   Renderer,
   TensorCore,
   compile_kernel,
-  heuristics_matrix,
 )
-from tiny_codegen.beam import before_opts, candidates
-from tiny_codegen.heuristics import choose_opts
+from tiny_codegen.opt import tensor_cores
+from tiny_codegen.opt.beam import before_opts, candidates
+from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.render import C99, CRenderer, function_name
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import (
   AddrSpace,
   Context,
@@ -305,7 +305,7 @@ def test_large_products_get_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None
   large = choose_opts(before_opts(half_matmul(4096, 4096, 4096)[0]), capabilities)
   assert [o.arg for o in large if o.op is OptOps.SPLIT] == [128, 128, 32]
   assert [o.arg for o in large if o.op is OptOps.LOCAL] == [2, 2]
-  monkeypatch.setattr(heuristics_matrix, "ENOUGH", 1)
+  monkeypatch.setattr(tensor_cores, "ENOUGH", 1)
   given = half_matmul(64, 64, 32)
   opts = choose_opts(before_opts(given[0]), capabilities)
   assert [o.arg for o in opts if o.op is OptOps.LOCAL] == [2, 2]

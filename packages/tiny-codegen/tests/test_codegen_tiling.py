@@ -10,15 +10,16 @@ import pytest
 from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 
 from tiny_codegen import cpu_target
-from tiny_codegen.contract import ContractionChooser
-from tiny_codegen.contraction import Contraction
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.loops import next_loop_id
-from tiny_codegen.nearby import opts_of
-from tiny_codegen.opts import apply_opts
-from tiny_codegen.sharing import best_sharing
-from tiny_codegen.tiles import Lanes, Rows, Tiling, rows_left
-from tiny_codegen.tiling import best_tiling, dot_cycles, ranked_tilings
+from tiny_codegen.kernel.loops import next_loop_id
+from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.lower.remainder_tile import rows_left
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.neighbours import opts_of
+from tiny_codegen.opt.tiles import ContractionChooser
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.tiling.choose import best_tiling, dot_cycles, ranked_tilings
+from tiny_codegen.tiling.parallel_loops import best_sharing
+from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities

@@ -10,11 +10,11 @@ import pytest
 from codegen_kernels import CASES, Case, check, data, garbage, param
 
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
-from tiny_codegen.beam import before_opts
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.render import llvm_streaming
-from tiny_codegen.render.base import KEPT
-from tiny_codegen.render.llvm_streaming import factor
+from tiny_codegen.kernel.loops import factor
+from tiny_codegen.opt.beam import before_opts
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.render.llvm import streaming
+from tiny_codegen.target import KEPT
 from tiny_uop import Context, KernelInfo, Opt, OptOps, UOp, dtypes
 
 HOST = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
@@ -95,7 +95,7 @@ def test_factor() -> None:
 @pytest.mark.parametrize("offset", [0, 4, 32])
 def test_streamed_results(offset: int, run_kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
   """Buffers that are aligned are streamed to, others are not; rests of vectors and pieces too."""
-  monkeypatch.setattr(llvm_streaming, "KEPT", 0)
+  monkeypatch.setattr(streaming, "KEPT", 0)
   for size in (4096, 8192 + 37):
     memory = np.full(size + 64, np.nan, np.float32)
     start = (-memory.ctypes.data % 64 + offset) // 4

@@ -11,10 +11,10 @@ from codegen_kernels import CASES, check
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import Capabilities, KernelError, KernelOptError, Renderer, compile_kernel
-from tiny_codegen.beam import before_opts
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.heuristics_groups import threads_for
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.opt.beam import before_opts
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.opt.workgroups import threads_for
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import AddrSpace, Context, KernelInfo, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp, dtypes
 
 

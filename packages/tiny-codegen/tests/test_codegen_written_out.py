@@ -9,11 +9,11 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import LLVMRenderer, cpu_target
-from tiny_codegen.contraction import Contraction
+from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.lower.reduce import by_loops, products
 from tiny_codegen.passes import PassContext
 from tiny_codegen.pipeline import PASSES, run_passes
-from tiny_codegen.reduce import by_loops, products
-from tiny_codegen.tiling import ranked_tilings
+from tiny_codegen.tiling.choose import ranked_tilings
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
 
 WIDE = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from tiny_codegen.passes import Pass, PassContext
 from tiny_codegen.pipeline import OPTIONAL, PASSES, program_of, report, run_passes
-from tiny_codegen.render.base import CacheSizes, Renderer
-from tiny_codegen.render.c import CRenderer
-from tiny_codegen.render.llvm import LLVMRenderer
-from tiny_codegen.render.llvm_target import cpu_target
+from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.c.renderer import CRenderer
+from tiny_codegen.render.llvm.renderer import LLVMRenderer
+from tiny_codegen.render.llvm.target import cpu_target
+from tiny_codegen.target import CacheSizes
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, print_uop
 from tiny_uop.observe import span
 from tiny_uop.tools import (

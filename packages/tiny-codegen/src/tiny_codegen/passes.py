@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_uop import Opt, UOp
 from tiny_uop.records import dataclass
 

@@ -5,37 +5,37 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 
-from tiny_codegen.beam import Measure, listed
-from tiny_codegen.blocks import sum_in_blocks
-from tiny_codegen.cut import cut_sums, masks_outside
 from tiny_codegen.decompose import late_table_for, table_for
-from tiny_codegen.dot_products import lower_offsets, without_dot_products
 from tiny_codegen.errors import KernelError
-from tiny_codegen.estimates import as_index, estimate
-from tiny_codegen.gates import lower_gates
-from tiny_codegen.heuristics import choose_opts
-from tiny_codegen.index_types import lower_index
-from tiny_codegen.linearise import linearise
-from tiny_codegen.loops import memory_of, number
-from tiny_codegen.matrix_products import lower_matrices
-from tiny_codegen.merge_loops import drop_single, merge_loops
-from tiny_codegen.opts import apply_opts
-from tiny_codegen.ordered import in_order, order, settle
-from tiny_codegen.overhang import lower_overhang
+from tiny_codegen.kernel.estimates import as_index, estimate
+from tiny_codegen.kernel.loops import memory_of, number
+from tiny_codegen.lower.atomics import in_order, order, settle
+from tiny_codegen.lower.clamp_rows import lower_overhang
+from tiny_codegen.lower.gates import lower_gates
+from tiny_codegen.lower.index_types import lower_index
+from tiny_codegen.lower.linearise import linearise
+from tiny_codegen.lower.merge_loops import drop_single, merge_loops
+from tiny_codegen.lower.pairwise_sum import sum_in_blocks
+from tiny_codegen.lower.peel import peel
+from tiny_codegen.lower.reduce import lower_reduce
+from tiny_codegen.lower.separate import separate
+from tiny_codegen.lower.skip_masked_sums import skip_sums
+from tiny_codegen.lower.skip_padding_taps import shortened, taps_inside
+from tiny_codegen.lower.tighten_sums import cut_sums, masks_outside
+from tiny_codegen.lower.transpose_in_registers import turn
+from tiny_codegen.lower.unroll import unroll
+from tiny_codegen.lower.vectorize import vectorize
+from tiny_codegen.lower.workgroups import globals_from_loops, lower_workgroups
+from tiny_codegen.matrix.dot_products import lower_offsets, without_dot_products
+from tiny_codegen.matrix.register_tiles import lower_matrices
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.beam import Measure, listed
+from tiny_codegen.opt.search_results import Notes, search_opts
+from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.passes import Pass, PassContext
-from tiny_codegen.peel import peel
-from tiny_codegen.prefetch import prefetch
-from tiny_codegen.reduce import lower_reduce
 from tiny_codegen.render.base import Renderer
-from tiny_codegen.searches import Notes, search_opts
-from tiny_codegen.separate import separate
-from tiny_codegen.skip import skip_sums
-from tiny_codegen.stage import lower_stage
-from tiny_codegen.taps import shortened, taps_inside
-from tiny_codegen.turn import turn
-from tiny_codegen.unroll import unroll
-from tiny_codegen.vectorize import vectorize
-from tiny_codegen.workgroups import globals_from_loops, lower_workgroups
+from tiny_codegen.staging.double_buffer import prefetch
+from tiny_codegen.staging.stage import lower_stage
 from tiny_uop import (
   Accumulate,
   AxisType,

@@ -4,7 +4,7 @@ data-parallel processing (DPP), lane permutation and "LDS: data sharing without 
 
 from __future__ import annotations
 
-from tiny_codegen.render.llvm_shuffle import Exchange
+from tiny_codegen.render.llvm.shuffle import Exchange
 
 DPP = "call i32 @llvm.amdgcn.update.dpp.i32(i32 {{x}}, i32 {{x}}, i32 {control}, i32 15, i32 15, i1 true)"
 """A word that the next instruction reads from another lane of the same row of 16, at no cost of its own."""

@@ -8,7 +8,7 @@ a column of C.
 from __future__ import annotations
 
 from tiny_codegen import Fragment, TensorCore
-from tiny_codegen.render.llvm_matrix import MatrixInstruction
+from tiny_codegen.render.llvm.matrix import MatrixInstruction
 from tiny_runtime_amd.arch import Arch
 from tiny_uop import DType, dtypes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
-from tiny_codegen.render.llvm_atomics import DEVICE_ATOMICS
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.render.llvm.atomics import DEVICE_ATOMICS
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_amd.arch import TRIPLE, Arch
 from tiny_runtime_amd.exchanges import exchanges
 from tiny_runtime_amd.matrix_cores import matrix_instructions

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cache
 
 from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
-from tiny_codegen.render.c_dialect import function_name
-from tiny_codegen.render.llvm_atomics import DEVICE_ATOMICS
-from tiny_codegen.render.llvm_copies import AsyncCopy
-from tiny_codegen.render.llvm_shuffle import Exchange
-from tiny_codegen.render.llvm_target import LLVM_DTYPES, LLVM_OPS
+from tiny_codegen.render.c.dialect import function_name
+from tiny_codegen.render.llvm.atomics import DEVICE_ATOMICS
+from tiny_codegen.render.llvm.copies import AsyncCopy
+from tiny_codegen.render.llvm.shuffle import Exchange
+from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_nv.arch import TRIPLE, Arch
 from tiny_runtime_nv.shared_memory import STATIC
 from tiny_runtime_nv.tensor_cores import matrix_instructions, near_instructions

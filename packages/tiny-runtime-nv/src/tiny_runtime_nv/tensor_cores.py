@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tiny_codegen import Fragment, NearMatrix, TensorCore
-from tiny_codegen.render.llvm_matrix import MatrixInstruction
-from tiny_codegen.render.llvm_near_matrix import NEAR, NearInstruction
+from tiny_codegen.render.llvm.matrix import MatrixInstruction
+from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction
 from tiny_runtime_nv.arch import Arch
 from tiny_uop import DType, Ops, UOp, dtypes
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tiny_codegen.decompose.arithmetic import NAN, UNSIGNED, to
 from tiny_codegen.decompose.examples import MADE_OF_OTHERS, place_in
 from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 from tiny_uop.truncate import FORMATS, to_bits

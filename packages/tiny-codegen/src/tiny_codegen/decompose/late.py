@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 

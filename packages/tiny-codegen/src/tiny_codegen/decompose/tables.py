@@ -10,7 +10,7 @@ from tiny_codegen.decompose.rounding import ROUNDING_RULES
 from tiny_codegen.decompose.threefry import THREEFRY_RULES
 from tiny_codegen.decompose.transcendentals import transcendental_rules
 from tiny_codegen.decompose.wide import WIDE_RULES
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_uop import Ops, PatternMatcher, dtypes
 
 

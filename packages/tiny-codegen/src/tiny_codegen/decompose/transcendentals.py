@@ -25,7 +25,7 @@ from tiny_codegen.decompose.arithmetic import (
 )
 from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_codegen.decompose.sine import cosine, sine
-from tiny_codegen.render.base import Capabilities
+from tiny_codegen.target import Capabilities
 from tiny_uop import DType, Ops, Samples, UOp, UPat, dtypes, rule, truncate
 from tiny_uop.pattern import Rule
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_codegen.tensor_core import MATRIX, SWIZZLE, TensorCore
+from tiny_codegen.instructions.tensor_core import MATRIX, SWIZZLE, TensorCore
 from tiny_uop import AddrSpace, Ops, PtrDType, UOp
 
 LINE = 64  # bytes that an array of at least so many is aligned to

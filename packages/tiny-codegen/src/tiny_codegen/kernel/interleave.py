@@ -1,0 +1,158 @@
+"""Neighbouring iterations of a loop side by side in words: how operands are given to dot-product instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+
+from tiny_codegen.instructions.dot_product import BITS, WORD
+from tiny_codegen.kernel.loops import clauses, number, stride, substitute_simplified, terms
+from tiny_uop import DType, Ops, PtrDType, UOp, simplify
+from tiny_uop.records import dataclass
+
+
+def words_of(root: UOp, value: UOp, loop: UOp, blocks: UOp, dtype: DType) -> UOp:
+  """The values of type `dtype` that `value` has in neighbouring iterations of a loop, the first in the lowest bits of a
+  word of 32 bits; `blocks` counts words. Where they are neighbours in memory, memory is read in words.
+  """
+  count = WORD.bits // dtype.bits
+  if (word := _in_memory(root, value, loop, blocks, count)) is not None:
+    return word
+  word = UOp.const(WORD, 0)
+  for place in range(count):
+    part = substitute_simplified(value, {loop: blocks * count + place})
+    word = word | part.bitcast(BITS[dtype.bits]).cast(WORD) << place * dtype.bits
+  return simplify(word)
+
+
+def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, count: int) -> UOp | None:
+  """The word as one LOAD; None where its parts are not always in one word of a buffer, or where something else reads
+  the buffer."""
+  if value.op is not Ops.LOAD or len(value.src) > 1 or stride(value.src[0].src[1], loop) != 1:
+    return None
+  place = value.src[0]
+  pointer, offset, *gates = place.src
+  readers = [u for u in root.toposort if pointer in u.src]
+  whole = [_of_words(clause, loop, blocks, count) for gate in gates for clause in clauses(gate)]
+  if pointer.op is not Ops.PARAM or readers != [place] or None in whole:
+    return None
+  assert isinstance(pointer.dtype, PtrDType)
+  at = _divided(substitute_simplified(offset, {loop: blocks * count}), count)
+  if at is None or pointer.dtype.size % count:
+    return None
+  words = UOp.param(pointer.arg, WORD.ptr(pointer.dtype.size // count, pointer.dtype.space))
+  known = [clause for clause in whole if clause is not None]
+  return words.index(at, *([reduce(and_, known)] if known else [])).load()
+
+
+def _of_words(clause: UOp, loop: UOp, blocks: UOp, count: int) -> UOp | None:
+  """A condition that holds for all numbers of a word or for none, as one of words; None if it is none."""
+  if loop not in clause.ranges:
+    return clause
+  if (
+    clause.op is Ops.CMPLT
+    and clause.src[0] is loop
+    and clause.src[1].op is Ops.CONST
+    and clause.src[1].arg % count == 0
+  ):
+    return simplify(blocks < clause.src[1].arg // count)
+  return None
+
+
+def _divided(offset: UOp, by: int) -> UOp | None:
+  """offset / by, if it is a sum of loops times multiples of `by`."""
+  total = number(0)
+  for term in terms(offset):
+    if term.op is Ops.CONST and term.arg % by == 0:
+      total = total + term.arg // by
+    elif term.op is Ops.MUL and term.src[1].op is Ops.CONST and term.src[1].arg % by == 0:
+      total = total + term.src[0] * (term.src[1].arg // by)
+    else:
+      return None
+  return simplify(total)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+  """Words that are put together from numbers which, over a loop, are all neighbours in memory, wherever words begin.
+
+  `ends` are the conditions that only the first numbers meet: that a position, in words, is below so many numbers.
+  """
+
+  first: UOp
+  loop: UOp
+  conditions: tuple[UOp, ...]
+  ends: tuple[tuple[UOp, int], ...]
+
+  @staticmethod
+  def of(word: UOp, loop: UOp) -> Neighbours | None:
+    """What a value is; None for any that is not of this form."""
+    parts = _parts(word)
+    if parts is None:
+      return None
+    first, count = parts[0].src[0], len(parts)
+    if stride(first.src[1], loop) != count:
+      return None
+    for at, part in enumerate(parts):
+      distance = simplify(part.src[0].src[1] - first.src[1])
+      if part.src[0].src[0] is not first.src[0] or distance.op is not Ops.CONST or distance.arg != at:
+        return None
+    gates = [_clauses(part) for part in parts]
+    common = [c for c in gates[0] if all(c in others for others in gates)]
+    own = [[c for c in listed if c not in common] for listed in gates]
+    ends = [_end([c] * count, loop) for c in common if loop in c.ranges]
+    if {len(listed) for listed in own} == {1}:
+      ends.append(_end([c for (c,) in own], loop))
+    elif any(own):
+      return None
+    found = [end for end in ends if end is not None]
+    conditions = tuple([c for c in common if loop not in c.ranges])
+    return Neighbours(parts[0], loop, conditions, tuple(found)) if len(found) == len(ends) else None
+
+  def along(self, loop: UOp) -> UOp:
+    """The numbers, one after the other, as a LOAD along a loop of their own that begins where the other one does."""
+    start, terms = {self.loop: number(0)}, WORD.bits // self.first.dtype.bits
+    ends = [simplify(place.substitute(start) * terms + loop) < size for place, size in self.ends]
+    pointer, offset, *_ = self.first.src[0].src
+    gates = [*self.conditions, *ends]
+    return pointer.index(simplify(offset.substitute(start) + loop), *([reduce(and_, gates)] if gates else [])).load()
+
+
+def _end(conditions: Sequence[UOp], loop: UOp) -> tuple[UOp, int] | None:
+  """Of conditions on the numbers of a word, in their order, the position and how many numbers there are in all."""
+  known = [c for c in conditions if c.op is Ops.CMPLT and c.src[1].op is Ops.CONST and stride(c.src[0], loop) == 1]
+  if not known:
+    return None
+  place, size = known[0].src[0], int(known[0].src[1].arg)
+  # where a word is cut, its first numbers are of one word more; at the end of a vector a condition is another one
+  sizes = [next((n for n in (size, size - 1, size + 1) if simplify(place < n) is c), None) for c in conditions]
+  found = [n for n in sizes if n is not None]
+  falling = len(found) == len(sizes) and sorted(found, reverse=True) == found and found[0] - found[-1] <= 1
+  return (place, sum(found)) if falling else None
+
+
+def _parts(word: UOp) -> list[UOp] | None:
+  """The LOADs that a word is put together from by `words_of`, the one in the lowest bits first."""
+  found: dict[int, UOp] = {}
+  stack = [word]
+  while stack:
+    u = stack.pop()
+    if u.op is Ops.OR:
+      stack.extend(u.src)
+      continue
+    shift = 0
+    if u.op is Ops.SHL and u.src[1].op is Ops.CONST:
+      u, shift = u.src[0], int(u.src[1].arg)
+    while u.op is Ops.CAST or u.op is Ops.BITCAST:
+      u = u.src[0]
+    if u.op is not Ops.LOAD or len(u.src) > 1 or u.dtype.count > 1:
+      return None
+    found[shift] = u
+  bits = found[0].dtype.bits if 0 in found else WORD.bits
+  places = sorted(found)
+  return [found[n] for n in places] if bits in BITS and places == list(range(0, WORD.bits, bits)) else None
+
+
+def _clauses(load: UOp) -> list[UOp]:
+  return clauses(load.src[0].src[2]) if len(load.src[0].src) > 2 else []

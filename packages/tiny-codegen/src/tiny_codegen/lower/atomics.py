@@ -1,0 +1,170 @@
+"""Pass: loops in which iterations may come to the same element run in order, or are shared by threads that update
+memory atomically.
+
+Integers give the same in any order, so threads of a device with workgroups share them where it has the atomics. Floats
+keep their order, unless the kernel says `atomic`: two runs then differ by rounding. A processor has few threads: there
+the loop runs in order, without atomics, unless the kernel says so.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tiny_codegen.errors import KernelError
+from tiny_codegen.kernel.dependences import Update, loops_without, meeting_loops, updates
+from tiny_codegen.kernel.loops import kind, next_loop_id, number
+from tiny_codegen.lower.reduce import identity
+from tiny_codegen.target import Capabilities
+from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp, stored_to
+
+SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
+PARALLEL = SHARED | {AxisType.GLOBAL, AxisType.THREAD}
+FEW = 64
+"""Threads with which a device with workgroups is as good as idle."""
+IDENTITIES = (Ops.ADD, Ops.MUL, Ops.MAX)
+
+
+def order(root: UOp, capabilities: Capabilities) -> UOp:
+  """The kernel with ORDER loops where iterations may meet and cannot, or shall not, be shared by threads.
+
+  Raises KernelError for threads that meet where the kernel or the target does not allow it.
+  """
+  found = updates(root)
+  if not found:
+    return root
+  meeting, outside = meeting_loops(found), loops_without(found)
+  if (gathered := gather(root, meeting, found, capabilities)) is not None:
+    return gathered
+  if not capabilities.has_local:  # threads share a loop only if it is around the kernel's last effects
+    outside = [r for r in outside if any(r in u.loops for u in found if u.accumulates)]
+  ordered, atomic = dict.fromkeys(r for r in outside if kind(r) is AxisType.LOOP), set()
+  for loop, stores in meeting.items():
+    if kind(loop) in PARALLEL:
+      atomic |= {u.store for u in stores if _demand(u, loop, capabilities)}
+    elif kind(loop) is AxisType.LOOP and loop not in ordered:
+      # an iteration that does not use its counter has nothing that would make a thread of it
+      if all(may_share(u, capabilities) and loop in u.store.ranges for u in stores):
+        atomic |= {u.store for u in stores}
+      else:
+        ordered[loop] = None
+  kinds = {r: UOp.range(r.src[0], r.arg[0], AxisType.ORDER) for r in ordered}
+  arguments = {u.store: Accumulate(u.store.arg.op, u.store in atomic) for u in found if u.accumulates}
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = kinds[u] if u in kinds else u.with_src(tuple([done[s] for s in u.src]))
+    done[u] = new.replace(arg=arguments[u]) if u in arguments else new
+  return done[root]
+
+
+def may_share(update: Update, capabilities: Capabilities) -> bool:
+  """Whether threads may share the loops in which iterations of a STORE meet."""
+  if not update.accumulates or not has_atomic(update.store, capabilities):
+    return False
+  value = update.store.src[1].dtype
+  return bool(update.store.arg.atomic) or (capabilities.has_local and value.kind in ("int", "uint", "bool"))
+
+
+def has_atomic(store: UOp, capabilities: Capabilities) -> bool:
+  """Whether a target can make the update of a STORE as one step."""
+  pointer = store.src[0].dtype
+  assert isinstance(pointer, PtrDType)
+  return (pointer.space, store.arg.op, store.src[1].dtype.scalar()) in capabilities.atomics
+
+
+def _demand(update: Update, loop: UOp, capabilities: Capabilities) -> bool:
+  """Whether threads that a kernel has given itself have to update memory atomically."""
+  what, space = kind(loop), update.store.src[0].dtype
+  assert isinstance(space, PtrDType)
+  alone = what in (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP) and not capabilities.has_local
+  if not update.accumulates or alone or space.space is AddrSpace.REG:
+    return False
+  if space.space is AddrSpace.LOCAL and what not in SHARED:
+    return False
+  name = f"{update.store.arg.op.name} to {space.base.name} in {space.space.name} memory"
+  if not update.store.arg.atomic:
+    raise KernelError(
+      f"threads of {what.name} loop {loop.arg[0]} may meet in a STORE that accumulates by {name}: say atomic=True, "
+      "or make it a LOOP"
+    )
+  if loop not in update.store.ranges and capabilities.has_local:
+    raise KernelError(f"the STORE that accumulates in {what.name} loop {loop.arg[0]} does not use its counter")
+  if not has_atomic(update.store, capabilities):
+    raise KernelError(
+      f"threads of {what.name} loop {loop.arg[0]} meet in an atomic {name}, which the target does not have: "
+      "make it a LOOP, which runs in order there"
+    )
+  return True
+
+
+def settle(root: UOp) -> UOp:
+  """The kernel, after optimisations, with atomic STOREs only where threads share a loop in which iterations meet."""
+  found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
+  if not found:
+    return root
+  meeting = {loop: {u.store for u in stores} for loop, stores in meeting_loops(updates(root)).items()}
+  needed = set().union(*[stores for loop, stores in meeting.items() if loop.arg[1] in PARALLEL])
+  alone = {u.store for u in found} - needed
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    done[u] = new.replace(arg=Accumulate(u.arg.op)) if u in alone else new
+  return done[root]
+
+
+def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], capabilities: Capabilities) -> UOp | None:
+  """On a device with workgroups, a kernel of one STORE that would be left with hardly any threads, the other way
+  round: a thread for each element of the memory looks at all iterations, and combines those that come to it.
+  """
+  if not capabilities.has_local or not meeting or len(found) != 1 or len(root.src) != 1:
+    return None
+  (update,) = found
+  store, memory = update.store, stored_to(update.store)
+  ends = root.src[0]
+  if ends.op is not Ops.END or ends.src[0] is not store or memory.op is not Ops.PARAM:
+    return None
+  if not update.accumulates or store.arg.op not in IDENTITIES or may_share(update, capabilities):
+    return None
+  free = math.prod(int(r.src[0].vmax) for r in update.loops if r not in meeting)
+  if free >= FEW or any(kind(r) is not AxisType.LOOP for r in update.loops):
+    return None
+  place, value = store.src
+  assert isinstance(place.dtype, PtrDType)
+  first = next_loop_id(root)
+  terms = {r: UOp.range(r.src[0], first + 1 + n, AxisType.REDUCE) for n, r in enumerate(update.loops)}
+  element = UOp.range(number(place.dtype.size), first, AxisType.LOOP)
+  here = place.src[1].eq(element)
+  here = here if len(place.src) < 3 else place.src[2] & here
+  taken = here.where(value, identity(store.arg.op, value.dtype)).substitute(dict(terms))
+  combined = place.src[0].index(element).accumulate(store.arg.op, taken.reduce(store.arg.op, *terms.values()))
+  return root.with_src((combined.end(element),))
+
+
+def in_order(root: UOp) -> UOp:
+  """The kernel in which only atomic STOREs accumulate: others load, combine and store.
+
+  Loads are in the loops of the STORE, whatever their address depends on, and several STOREs to one memory wait for
+  each other.
+  """
+  found = {u.store: u for u in updates(root) if u.accumulates and not u.store.arg.atomic}
+  if not found:
+    return root
+  before: dict[UOp, list[tuple[frozenset[UOp], UOp]]] = {}
+
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u in found:
+      new = _combined(new, found[u], before.setdefault(found[u].memory, []))
+    done[u] = new
+  return done[root]
+
+
+def _combined(store: UOp, update: Update, before: list[tuple[frozenset[UOp], UOp]]) -> UOp:
+  place, value = store.src
+  loops = frozenset(update.loops)
+  earlier = [effect for around, effect in before if around <= loops]
+  pointer = place.src[0].after(*[r for r in update.loops if r.op is Ops.RANGE], *earlier)
+  at = UOp(Ops.INDEX, place.dtype, (pointer, *place.src[1:]))
+  made = at.store(at.load(dtype=value.dtype).alu(store.arg.op, value))
+  before.append((loops, made))
+  return made

@@ -1,0 +1,152 @@
+"""Pass: the graph becomes a list of instructions, each in the innermost loop of its `ranges`.
+
+Every loop is laid out as a whole: RANGE, body, END. Within a loop the instructions and inner loops are sorted so that
+each comes after what it needs, writes to memory as late as possible (a read of what a kernel overwrites comes first)
+and otherwise in the order of a depth-first walk. So is a write to near memory that the same iteration reads again (see
+`first_tile`): if what all steps of a sum read had to be read before it, registers would not do. What does not depend on
+a loop is outside it by construction.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from tiny_codegen.errors import KernelError
+from tiny_codegen.kernel.regions import Region, Regions
+from tiny_uop import AddrSpace, Ops, PtrDType, UOp, dtypes
+
+Item = UOp | Region
+# these only order others
+ALIASES = frozenset({Ops.SINK, Ops.GROUP})
+
+
+def linearise(root: UOp) -> UOp:
+  """The LINEAR of a kernel that has no REDUCE, STAGE, VECTOR, UPCAST or UNROLL left."""
+  if root.op is Ops.LINEAR:
+    return root
+  return UOp(Ops.LINEAR, dtypes.void, tuple(_with_ifs(Layout(root).instructions())), root.arg)
+
+
+def _with_ifs(instructions: Iterator[UOp]) -> Iterator[UOp]:
+  """Scalar gates of stores as IF … ENDIF; neighbours with one gate share it."""
+  open_if: UOp | None = None
+  for u in instructions:
+    gate = u.src[0].src[2] if u.op is Ops.STORE and len(u.src[0].src) > 2 and u.src[0].src[2].dtype.count == 1 else None
+    if open_if is not None and open_if.src[0] is not gate:
+      yield UOp(Ops.ENDIF, dtypes.void, (open_if,))
+      open_if = None
+    if gate is None:
+      yield u
+      continue
+    if open_if is None:
+      # the address tells it from other IFs on the same condition
+      open_if = UOp(Ops.IF, dtypes.void, (gate, u.src[0]))
+      yield open_if
+    yield u
+  if open_if is not None:
+    yield UOp(Ops.ENDIF, dtypes.void, (open_if,))
+
+
+class Layout:
+  """The order of one kernel's nodes."""
+
+  def __init__(self, root: UOp) -> None:
+    self.order = {u: place for place, u in enumerate(root.toposort)}
+    self.regions = Regions(root)
+    self.homes = {u: self.regions.home(u) for u in self.order}
+    self.inside: dict[Region, list[Item]] = {self.regions.root: []}
+    self.needs: dict[Item, set[Item]] = {}
+    self.rank: dict[Item, tuple[bool, int]] = {}
+    self.read_again = {s for u in self.order if u.op is Ops.AFTER for s in u.src[1:] if s.op is Ops.STORE}
+    for loop, region in self.regions.of_loop.items():
+      assert region.parent is not None
+      self.inside.setdefault(region.parent, []).append(region)
+      self.inside.setdefault(region, [])
+      self.needs[region] = set()
+      self.rank[region] = (False, min((self.order[e] for e in region.ends), default=self.order[loop]))
+    for u in self.order:
+      self._place(u)
+
+  def _place(self, u: UOp) -> None:
+    home = self.homes[u]
+    if u.op not in (Ops.RANGE, Ops.END):
+      self.inside[home].append(u)
+      writes = u.op is Ops.STORE and u not in self.read_again and _space(u.src[0]) is not AddrSpace.REG
+      self.rank[u] = (writes, self.order[u])
+      self.needs.setdefault(u, set())
+      if writes:
+        for region in home.chain()[:-1]:
+          self.rank[region] = (True, self.rank[region][1])
+    user = self._item(u)
+    for s in u.src:
+      self._need(user, home if u.op is not Ops.RANGE else self._around(home), s)
+
+  @staticmethod
+  def _around(region: Region) -> Region:
+    assert region.parent is not None
+    return region.parent
+
+  def _item(self, u: UOp) -> Item:
+    """What stands for a node in the region around it."""
+    if u.op is Ops.RANGE:
+      return self.homes[u]
+    return self.regions.of_loop[u.src[1]] if u.op is Ops.END else u
+
+  def _need(self, user: Item, home: Region, source: UOp) -> None:
+    """Lift user and source to the innermost region around both: there one has to come after the other."""
+    need, need_home = self._item(source), self.homes[source]
+    if isinstance(need, Region) and source.op is Ops.RANGE:
+      need_home = self._around(need)
+    while home is not need_home:
+      if home.depth > need_home.depth:
+        user, home = home, self._around(home)
+      else:
+        need, need_home = need_home, self._around(need_home)
+    if user is not need:
+      self.needs.setdefault(user, set()).add(need)
+
+  def instructions(self) -> Iterator[UOp]:
+    """The nodes in order."""
+    return self._region(self.regions.root)
+
+  def _region(self, region: Region) -> Iterator[UOp]:
+    if region.loop is not None:
+      yield region.loop
+    for item in self._sorted(self.inside[region], region):
+      if isinstance(item, Region):
+        yield from self._region(item)
+      elif item.op not in ALIASES:
+        yield item
+    if region.loop is not None:
+      if not region.ends:
+        raise KernelError(f"loop {region.loop.arg[0]} is never closed: no END or REDUCE names it")
+      yield region.ends[0].replace(src=(region.ends[0].src[0], region.loop))
+
+  def _sorted(self, items: list[Item], region: Region) -> Iterator[Item]:
+    waiting = {item: len(self.needs[item]) for item in items}
+    users: dict[Item, list[Item]] = {}
+    for item in items:
+      for need in self.needs[item]:
+        users.setdefault(need, []).append(item)
+    ready = [(*self.rank[item], place, item) for place, item in enumerate(items) if not waiting[item]]
+    places = {item: place for place, item in enumerate(items)}
+    heapq.heapify(ready)
+    count = 0
+    while ready:
+      item = heapq.heappop(ready)[3]
+      count += 1
+      yield item
+      for user in users.get(item, ()):
+        waiting[user] -= 1
+        if not waiting[user]:
+          heapq.heappush(ready, (*self.rank[user], places[user], user))
+    if count != len(items):
+      stuck = ", ".join(repr(item if isinstance(item, UOp) else item.loop) for item in items if waiting[item])
+      name = region.loop.arg[0] if region.loop is not None else "the kernel"
+      raise KernelError(f"in loop {name} these need each other, so no order of loops computes them: {stuck}")
+
+
+def _space(pointer: UOp) -> AddrSpace:
+  dtype = pointer.dtype
+  return dtype.space if isinstance(dtype, PtrDType) else AddrSpace.GLOBAL

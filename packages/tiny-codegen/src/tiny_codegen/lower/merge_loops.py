@@ -1,0 +1,95 @@
+"""Pass: neighbouring loops that walk through memory as one become one loop.
+
+Loops i and j < n for which every address moves by n times as much with i as with j are a single loop over i*n + j. It
+is longer, so more of it can be vectorised and shared between threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, replace_loop, stride
+from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
+
+DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
+
+
+def merge_loops(root: UOp) -> UOp:
+  """The kernel with loops merged where that leaves no new division behind, and loops of one iteration dropped."""
+  root = drop_single(root)
+  refused: set[tuple[UOp, UOp]] = set()
+  while (pair := _next_pair(root, refused)) is not None:
+    merged = _merge(root, *pair)
+    if merged is None:
+      refused.add(pair)
+    else:
+      root = merged
+  return root
+
+
+def drop_single(root: UOp) -> UOp:
+  """The kernel without loops of exactly one iteration."""
+  singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
+  for loop in singles:
+    zero = UOp.const(loop.dtype, 0)
+    root = replace_loop(root, loop, zero, _without(loop))
+  return simplify(_without_empty(root)) if singles else root
+
+
+def _without(loop: UOp) -> Callable[[UOp], tuple[UOp, ...]]:
+  return lambda closer: tuple([r for r in closer.src[1:] if r is not loop])
+
+
+def _without_empty(root: UOp) -> UOp:
+  """An END, REDUCE or STAGE of no loops is its source."""
+  changes = {u: u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and len(u.src) == 1}
+  if not changes:
+    return root
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    done[u] = done[u.src[0]] if u in changes else u.with_src(tuple([done[s] for s in u.src]))
+  return done[root]
+
+
+def _next_pair(root: UOp, refused: set[tuple[UOp, UOp]]) -> tuple[UOp, UOp] | None:
+  closers = [u for u in root.toposort if u.op in CLOSERS or u.op is Ops.STAGE]
+  offsets = [u.src[1] for u in root.toposort if u.op is Ops.INDEX]
+  for closer in closers:
+    for outer, inner in zip(closer.src[1:], closer.src[2:]):
+      if (outer, inner) not in refused and _mergeable(outer, inner, closers, offsets):
+        return outer, inner
+  return None
+
+
+def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -> bool:
+  size = extent(inner)
+  if (
+    size is None
+    or kind(outer) is not kind(inner)
+    or kind(outer) not in (AxisType.LOOP, AxisType.REDUCE, AxisType.ORDER)
+    or outer in inner.src[0].ranges
+  ):
+    return False
+  for closer in closers:
+    loops = closer.src[1:]
+    if (outer in loops or inner in loops) and (closer.op is Ops.STAGE or (outer, inner) not in zip(loops, loops[1:])):
+      return False
+  for offset in offsets:
+    if outer in offset.ranges or inner in offset.ranges:
+      small = stride(offset, inner)
+      if small is None or stride(offset, outer) != small * size:
+        return False
+  return True
+
+
+def _merge(root: UOp, outer: UOp, inner: UOp) -> UOp | None:
+  size = inner.src[0]
+  whole = UOp.range(simplify(outer.src[0] * size), outer.arg[0], kind(outer))
+  merged = replace_loop(root, inner, whole % size, _without(inner))
+  merged = replace_loop(merged, outer, whole // size, lambda u: tuple([whole if r is outer else r for r in u.src[1:]]))
+  merged = simplify(merged)
+  return merged if _divisions(merged) <= _divisions(root) else None
+
+
+def _divisions(root: UOp) -> int:
+  return sum(u.op in DIVISIONS and u.dtype.kind == "index" for u in root.toposort if u.op in GroupOp.Binary)

@@ -1,0 +1,252 @@
+"""Pass: a padded loop runs without gates up to the last whole block; what is left over is a piece of its own.
+
+`PADTO` and a split leave gates `outer * n + inner < size` that only the last iteration of `outer` needs. Here the
+loop becomes one over the whole blocks, with the gate gone, and one more copy of its body for the last block, with the
+gate. Where an outer loop (of threads) has only part of the blocks, the loop runs over those of its blocks that are
+whole, and the copy runs only where the partial one is among them.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.kernel.loops import (
+  CLOSERS,
+  clauses,
+  extent,
+  kind,
+  memory_of,
+  next_loop_id,
+  number,
+  own_memory,
+  stride,
+  substitute_simplified,
+  terms,
+  with_memory,
+)
+from tiny_codegen.lower.reduce import identity
+from tiny_codegen.lower.remainder_tile import in_pairs, lanes_left, rows_left
+from tiny_codegen.lower.separate import separate
+from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
+
+TRUE = UOp.const(dtypes.bool, True)
+# what stands inside one block
+INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
+# each peeled loop doubles the code inside it
+MOST_PEELED = 3
+
+
+def peel(root: UOp, rows: bool = False) -> UOp:
+  """The kernel with the last, partial block of padded loops apart from the rest: of loops over lanes, and with `rows`
+  also of those over rows of register tiles, of which the last one is then smaller."""
+  for _ in range(MOST_PEELED):
+    found = _find(root, rows)
+    if found is None:
+      return root
+    loop, gates = found
+    # the two copies of what is inside get loops of their own, which may then be peeled differently
+    root = separate(_peel(root, loop, gates, rows))
+  return root
+
+
+def _find(root: UOp, rows: bool) -> tuple[UOp, list[UOp]] | None:
+  candidates: dict[UOp, list[UOp]] = {}
+  closed = {
+    r for u in root.toposort if u.op in CLOSERS for r in u.src[1:] if kind(r) in (AxisType.LOOP, AxisType.REDUCE)
+  }
+  # tiles have no gates, and two copies of a sum would need accumulators for both
+  closed = closed.difference(*[u.ranges for u in root.toposort if u.op is Ops.MMA and isinstance(u.arg, MatrixProduct)])
+  for u in root.toposort:
+    if u.op is Ops.CMPLT and u.src[0].dtype is dtypes.index:
+      for loop in u.ranges & closed:
+        if _only_last(u, loop) and (_starts_at_once(u, loop) or (_guarded(root, loop, u) and not _shares(root, loop))):
+          candidates.setdefault(loop, []).append(u)
+  # lanes that may not happen cost much, and rows that are computed for nothing: else a scalar gate is a select
+  wanted = [
+    (r, gates)
+    for r, gates in candidates.items()
+    if any(kind(v) is AxisType.VECTOR for g in gates for v in g.ranges)
+    or (rows and _rows_left(gates[0], r) and _sums_in(root, r) and _guarded(root, r, gates[0]))
+  ]
+  return min(wanted, key=lambda found: int(found[0].arg[0])) if wanted else None
+
+
+def _sums_in(root: UOp, loop: UOp) -> bool:
+  """Whether all that a loop is around are stores of sums, which are what rows of a register tile cost."""
+  ends = [u for u in root.toposort if u.op in CLOSERS and loop in u.src[1:]]
+  return all(u.op is Ops.END and any(s.op is Ops.REDUCE for s in u.src[0].toposort) for u in ends)
+
+
+def _rows_left(gate: UOp, loop: UOp) -> bool:
+  """Whether a gate is about the rows of register tiles of which the last one is to be a smaller one."""
+  block, rows = stride(gate.src[0], loop) or 1, [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
+  if len(rows) != 1 or gate.src[1].op is not Ops.CONST or _parts(gate.src[0], loop, block)[0].op is not Ops.CONST:
+    return False
+  size = int(gate.src[1].arg)
+  return stride(gate.src[0], rows[0]) == 1 and block == extent(rows[0]) and rows_left(size, block) > 0
+
+
+def _starts_at_once(gate: UOp, loop: UOp) -> bool:
+  """Whether no outer loop decides which of this loop's iterations the gate is about: then only the last one is."""
+  block = stride(gate.src[0], loop)
+  return block is not None and not _parts(gate.src[0], loop, block)[0].ranges
+
+
+def _shares(root: UOp, loop: UOp) -> bool:
+  """Whether iterations read places of their own in near memory that is filled for all of them. Where there is no last
+  block its place would be outside of that memory, and loads are made before it is known that there is none."""
+  own = own_memory(root, loop)
+  for u in root.toposort:
+    if u.op is Ops.INDEX and loop in u.src[1].ranges:
+      memory = memory_of(u.src[0])
+      if memory.op is Ops.ALLOC and memory not in own:
+        return True
+  return False
+
+
+def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
+  """Whether iterations in which the gate does not hold have no effect at all, so that they can be left out. What one
+  has in near memory is for itself."""
+  own = own_memory(root, loop)
+  for u in root.toposort:
+    if u.op is Ops.END and loop in u.src[1:]:
+      effects = [
+        s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges and memory_of(s.src[0]) not in own
+      ]
+      if any(len(s.src[0].src) < 3 or not _among(gate, s.src[0].src[2], loop) for s in effects):
+        return False
+    elif u.op is Ops.REDUCE and loop in u.src[1:]:
+      condition, otherwise = _choice(u.src[0])
+      if not _among(gate, condition, loop) or otherwise is not identity(u.arg[0], u.dtype):
+        return False
+  return True
+
+
+def _among(gate: UOp, condition: UOp, loop: UOp) -> bool:
+  """Whether a condition holds only where the gate does, or the same one of other lanes."""
+  return any(_alike(gate, clause, loop) for clause in clauses(condition))
+
+
+def _alike(gate: UOp, other: UOp, loop: UOp) -> bool:
+  """Whether two gates say the same of an iteration of a loop, if perhaps of lanes of their own."""
+  if gate is other:
+    return True
+  block = stride(gate.src[0], loop)
+  if other.op is not Ops.CMPLT or other.src[1] is not gate.src[1] or block is None:
+    return False
+  alike = stride(other.src[0], loop) == block
+  return alike and _parts(other.src[0], loop, block)[0] is _parts(gate.src[0], loop, block)[0]
+
+
+def _choice(value: UOp) -> tuple[UOp, UOp]:
+  """(condition, what the value is where it does not hold) of a WHERE or of a gated load."""
+  if value.op is Ops.WHERE:
+    return value.src[0], value.src[2]
+  if value.op is Ops.LOAD and value.src[0].op is Ops.INDEX and len(value.src[0].src) == 3:
+    return value.src[0].src[2], value.src[1] if len(value.src) == 2 else UOp.const(value.dtype, 0)
+  return TRUE, value
+
+
+def _only_last(gate: UOp, loop: UOp) -> bool:
+  """Whether the gate holds in all iterations of the loop but the last ones."""
+  offset, size = gate.src
+  block = stride(offset, loop)
+  # where each row of a tile ends elsewhere, as under a causal mask, no block is the last one of all
+  if block is None or block < 2 or any(r is loop or kind(r) in INSIDE for r in size.ranges):
+    return False
+  start, lanes = _parts(offset, loop, block)
+  if lanes.vmin < 0 or lanes.vmax >= block or simplify(start % block).op is not Ops.CONST:
+    return False
+  if not start.ranges:  # the extent has to say that there is one block at the end, at most
+    blocks = simplify((size - start + (block - 1)) // block)
+    return loop.src[0] is blocks and simplify((size - start) // block) is not blocks
+  return extent(loop) is not None
+
+
+def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
+  """The offset without `loop * block`, as where the loop starts and the place within a block."""
+  start, lanes = number(0), number(0)
+  for term in terms(simplify(offset - loop * block)):
+    written_out = term.ranges and all(kind(r) in INSIDE for r in term.ranges)
+    if written_out:
+      lanes = lanes + term
+    else:
+      start = start + term
+  return simplify(start), simplify(lanes)
+
+
+def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
+  block = stride(gates[0].src[0], loop) or 1
+  start, _ = _parts(gates[0].src[0], loop, block)
+  same = [g for g in gates if _alike(gates[0], g, loop)]
+  whole = simplify((gates[0].src[1] - start) // block)
+  last_loops: tuple[UOp, ...] = ()
+  fresh, guarded = next_loop_id(root), _guarded(root, loop, gates[0])
+  last_value = whole
+  if start.ranges:
+    # where the blocks of this loop end before the size does, all are whole and nothing is left over
+    size = loop.src[0]
+    left_over = ((whole < 0) | (whole < size).logical_not()).where(number(0), number(1))
+    last_loops = (UOp.range(simplify(left_over), fresh, kind(loop)),)
+    last_value = whole.maximum(number(0))
+    whole = simplify(-(-whole.maximum(number(0))).maximum(-size))
+  # a loop of one block is none
+  main = number(0) if whole.op is Ops.CONST and whole.arg == 1 else UOp.range(whole, loop.arg[0], kind(loop))
+  open_gates = dict.fromkeys(same, TRUE)
+  memory = own_memory(root, loop)
+  shorter = _narrow(same, loop, last_value, fresh + 1) if guarded else {}
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op in CLOSERS and loop in u.src[1:]:
+      body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
+      loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
+      inside = substitute_simplified(body.substitute(open_gates), {loop: main})
+      # lanes that go on after this loop cannot be fewer inside of it
+      narrow = {lanes: fewer for lanes, fewer in shorter.items() if lanes not in u.ranges}
+      others = tuple([narrow.get(r, r) for r in others])
+      last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
+      free = fresh + 1 + len(shorter)
+      if main.op is not Ops.RANGE:
+        last = _own_sums(last, free)
+      others = (*others, *last_loops)
+      times = min([(extent(old) or 0) // (extent(r) or 1) for old, r in narrow.items()], default=1)
+      ended = in_pairs(last, others, times if rows else 1, max(fresh, next_loop_id(last))) if u.op is Ops.END else last
+      new = _both(new, inside, loops, ended, others)
+    done[u] = new
+  return done[root]
+
+
+def _narrow(gates: list[UOp], loop: UOp, last: UOp, first: int) -> dict[UOp, UOp]:
+  """Shorter loops over lanes for the last block, where half of them or more are beyond the end; or over rows."""
+  sizes = [size for gate in gates if (size := _narrower(gate, loop, last)) is not None]
+  return {r: UOp.range(size, first + n, kind(r)) for n, (r, size) in enumerate(dict(sizes).items())}
+
+
+def _narrower(gate: UOp, loop: UOp, last: UOp) -> tuple[UOp, int] | None:
+  """The lanes or rows of a gate, and how many the last block has; None where it has as many as others."""
+  lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
+  inside = lanes or [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
+  left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(inside, number(0))}))
+  if len(inside) != 1 or left.op is not Ops.CONST or stride(gate.src[0], inside[0]) != 1:
+    return None
+  whole = extent(inside[0]) or 1
+  size = lanes_left(left.arg, whole) if lanes else int(left.arg)
+  return (inside[0], size) if size < whole else None
+
+
+def _own_sums(body: UOp, first: int) -> UOp:
+  """The body with loops of its own for its sums: with no loop around the other copy, both would go through the same
+  ones, with twice as many accumulators as there are registers for."""
+  sums = {r: None for u in body.walk(lambda u: u.op is not Ops.AFTER) if u.op is Ops.REDUCE for r in u.src[1:]}
+  own = {r: r.replace(arg=(first + place, kind(r))) for place, r in enumerate(sums) if kind(r) is AxisType.REDUCE}
+  return body.substitute(own)
+
+
+def _both(closer: UOp, inside: UOp, loops: tuple[UOp, ...], last: UOp, others: tuple[UOp, ...]) -> UOp:
+  """The whole blocks and the last one, which of an END has been ended."""
+  none = any(extent(r) == 0 for r in loops)
+  if closer.op is Ops.END:
+    return last if none else UOp.group(inside.end(*loops), last)
+  op = closer.arg[0]
+  rest = last.reduce(op, *others)
+  return rest if none else inside.reduce(op, *loops).alu(op, rest)

@@ -1,0 +1,174 @@
+"""Pass: REDUCE becomes a loop that updates an accumulator in a register.
+
+`REDUCE(x, r)` → ALLOC; STORE the identity; in the loop STORE op(LOAD, x); END; LOAD. REDUCEs over the same loops
+update their accumulators in one loop. A tensor core adds to its accumulator itself.
+
+The sums of a register tile of which steps have been written out take these one after the other, each accumulator its
+next product: added up first, they would cost an addition more; one accumulator after the other, each would wait for
+its own. Where the rows of a tile are a window that slides from step to step, a product comes when the element that it
+reads does, which is then loaded once for all its products, and needs a register no longer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tiny_codegen.instructions.dot_product import DotProduct
+from tiny_codegen.kernel.loops import in_order, next_alloc_id
+from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes
+
+TOGETHER, LANES_TOGETHER = 8, 64  # sums in one loop, and numbers in them: more are a register tile
+
+
+def identity(op: Ops, dtype: DType) -> UOp:
+  """The value that combining with does not change."""
+  scalar = dtype.scalar()
+  if op is Ops.ADD:
+    return UOp.const(dtype, False if scalar is dtypes.bool else 0)
+  if op is Ops.MUL:
+    return UOp.const(dtype, True if scalar is dtypes.bool else 1)
+  if op is Ops.MAX:
+    return UOp.const(dtype, dtypes.min(scalar))
+  raise ValueError(f"REDUCE with {op.name}: expected ADD, MUL or MAX")
+
+
+def is_tile(reduces: Sequence[UOp]) -> bool:
+  """Whether sums over the same loops are a register tile: enough of them that none has to wait for itself."""
+  return len(reduces) > TOGETHER or sum(u.dtype.count for u in reduces) > LANES_TOGETHER
+
+
+def products(value: UOp) -> list[UOp]:
+  """The products that are added for one iteration, several where steps have been written out; empty if it is none."""
+  found = []
+  while value.op is Ops.ADD and _is_product(value.src[1]):
+    found.append(value.src[1])
+    value = value.src[0]
+  return [value, *reversed(found)] if _is_product(value) else []
+
+
+def _is_product(u: UOp) -> bool:
+  return u.op is Ops.MUL or (u.op is Ops.MMA and isinstance(u.arg, DotProduct))
+
+
+def by_loops(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
+  """The REDUCEs of a kernel, those over the same loops together."""
+  found: dict[tuple[UOp, ...], list[UOp]] = {}
+  for u in root.toposort:
+    if u.op is Ops.REDUCE:
+      found.setdefault(u.src[1:], []).append(u)
+  return found
+
+
+def lower_reduce(root: UOp) -> UOp:
+  """The kernel without REDUCE."""
+  return _Lowering(root).of(root)
+
+
+class _Lowering:
+  """The REDUCEs of one kernel."""
+
+  def __init__(self, root: UOp) -> None:
+    self.fresh = next_alloc_id(root)
+    self.tiles = _written_out(root)
+    self.done: dict[UOp, UOp] = {}
+
+  def of(self, root: UOp) -> UOp:
+    """What becomes of a node."""
+    for u in root.toposort:
+      if u not in self.done:
+        self._lower(u)
+    return self.done[root]
+
+  def _lower(self, u: UOp) -> None:
+    if u.op is Ops.REDUCE and u.src[1:] in self.tiles:
+      return self._tile(self.tiles[u.src[1:]])
+    new = u.with_src(tuple([self.done[s] for s in u.src]))
+    if u.op is Ops.REDUCE and new.src[1:]:
+      register, start = self._register(new)
+      inside = register.after(start, *new.src[1:]).index(0)
+      update = inside.store(_combined(new.arg[0], inside.load(dtype=new.dtype), new.src[0]))
+      new = _total(register, update, new)
+    elif u.op is Ops.REDUCE:
+      new = new.src[0]
+    elif u.op is Ops.ADD and new.src[1].op is Ops.MMA:  # a loop over tiles that has been written out
+      new = accumulate(new.src[0], new.src[1])
+    self.done[u] = new
+
+  def _tile(self, reduces: list[UOp]) -> None:
+    """All sums of a register tile, step by step."""
+    news = [u.with_src(tuple([self.of(s) for s in u.src])) for u in reduces]
+    terms = [products(new.src[0]) for new in news]
+    registers = [self._register(new) for new in news]
+    updates: list[UOp] = []
+    for wave in _waves(terms):
+      before = [UOp.group(*updates)] if updates else []
+      updates = []
+      for place, step in wave:
+        register, start = registers[place]
+        inside = register.after(start, *before, *news[place].src[1:]).index(0)
+        updates.append(inside.store(accumulate(inside.load(dtype=news[place].dtype), terms[place][step])))
+    last = UOp.group(*updates)
+    for u, new, (register, _) in zip(reduces, news, registers):
+      self.done[u] = _total(register, last, new)
+
+  def _register(self, reduce: UOp) -> tuple[UOp, UOp]:
+    """An accumulator, and the store of its first value."""
+    register = UOp.alloc(self.fresh, reduce.dtype.ptr(1, AddrSpace.REG))
+    self.fresh += 1
+    # the loops around the REDUCE: without them the initial store would be taken for loop-invariant
+    outside = in_order(reduce.ranges)
+    return register, register.after(*outside).index(0).store(identity(reduce.arg[0], reduce.dtype))
+
+
+def _combined(op: Ops, total: UOp, value: UOp) -> UOp:
+  return accumulate(total, value) if op is Ops.ADD else total.alu(op, value)
+
+
+def _total(register: UOp, update: UOp, reduce: UOp) -> UOp:
+  """What is in an accumulator behind the loops of its sum."""
+  return register.after(update.end(*reduce.src[1:])).index(0).load(dtype=reduce.dtype)
+
+
+def _written_out(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
+  """Register tiles whose sums add several products in an iteration, by their loops."""
+  found = {}
+  for loops, reduces in by_loops(root).items():
+    if loops and is_tile(reduces) and all(u.arg[0] is Ops.ADD for u in reduces):
+      steps = {len(products(u.src[0])) for u in reduces}
+      if len(steps) == 1 and steps != {0} and steps != {1}:
+        found[loops] = reduces
+  return found
+
+
+def _waves(terms: Sequence[Sequence[UOp]]) -> list[list[tuple[int, int]]]:
+  """The products of a tile as (accumulator, step), in the order in which they are added: those together that come after
+  as many others. What comes after what follows from the steps of an accumulator, and from the factors that products
+  share: of the two, that which fewer products have, which in a tile is the element of a row."""
+  uses = Counter(factor for chain in terms for term in chain for factor in set(term.src[:2]))
+  rows = [[min(term.src[:2], key=lambda factor: uses[factor]) for term in chain] for chain in terms]
+  levels: dict[UOp, int] = {}
+  for _ in range(sum(map(len, rows))):  # as often as it takes, if no element has to come before itself
+    before = dict(levels)
+    for chain in rows:
+      for step, element in enumerate(chain):
+        after = levels[chain[step - 1]] + 1 if step else 0
+        levels[element] = max(levels.get(element, 0), after)
+    if levels == before:
+      break
+  else:
+    levels = {}
+  waves: dict[int, list[tuple[int, int]]] = {}
+  for place, chain in enumerate(rows):
+    for step, element in enumerate(chain):
+      waves.setdefault(levels.get(element, step), []).append((place, step))
+  return [waves[level] for level in sorted(waves)]
+
+
+def accumulate(total: UOp, value: UOp) -> UOp:
+  """`total + value`, the addition left to the tensor-core instructions that `value` may be made of."""
+  if value.op is not Ops.MMA:
+    return total + value
+  a, b, c = value.src
+  nothing = c.op is Ops.CONST and c.arg == 0
+  return value.replace(src=(a, b, total if nothing else accumulate(total, c)))

@@ -1,0 +1,101 @@
+"""Pass: every RANGE becomes one loop.
+
+Two ENDs or REDUCEs may name the same RANGE. Where they can run as one loop they keep sharing it (sum and sum of
+squares over one axis); where one needs the other's result (softmax: the sum needs the maximum), or they sit inside
+different loops, each gets a RANGE of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tiny_codegen.kernel.loops import CLOSERS, kind, next_loop_id
+from tiny_uop import Ops, UOp
+
+# (END or REDUCE, rank in the chain of loops that need each other, the loops outside, the path of loops down to this
+# one)
+Instance = tuple[Ops, int, frozenset[UOp], tuple[UOp, ...]]
+
+
+def separate(root: UOp) -> UOp:
+  """The kernel with each RANGE closed by ENDs and REDUCEs that can share one loop."""
+  # renaming an outer loop can part two inner ones, so go on until nothing changes
+  while True:
+    new = _separate_once(root)
+    if new is root:
+      return root
+    root = new
+
+
+def _below(closer: UOp, below: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+  return below[closer.src[0]]
+
+
+def _closers_below(root: UOp) -> dict[UOp, frozenset[UOp]]:
+  """For every node the closers it needs."""
+  below: dict[UOp, frozenset[UOp]] = {}
+  empty: frozenset[UOp] = frozenset()
+  for u in root.toposort:
+    found = empty
+    for s in u.src:
+      other = below[s]
+      if other and other is not found and not other <= found:
+        found = found | other
+    below[u] = found | {u} if u.op in CLOSERS else found
+  return below
+
+
+def _ranks(root: UOp) -> dict[UOp, int]:
+  """How many closers of a common loop each closer has to wait for."""
+  below = _closers_below(root)
+  ranks: dict[UOp, int] = {}
+  for u in below:
+    if u.op in CLOSERS:
+      own = set(u.src[1:])
+      ranks[u] = max(
+        (ranks[c] + 1 for c in _below(u, below) if c is not u and not own.isdisjoint(c.src[1:])), default=0
+      )
+  return ranks
+
+
+def _instances(closer: UOp, rank: int) -> Iterator[tuple[UOp, Instance]]:
+  loops = closer.src[1:]
+  for place, loop in enumerate(loops):
+    yield loop, (closer.op, rank, closer.ranges, loops[: place + 1])
+
+
+def _separate_once(root: UOp) -> UOp:
+  ranks = _ranks(root)
+  names: dict[tuple[UOp, Instance], UOp] = {}
+  taken: set[UOp] = set()
+  fresh = next_loop_id(root)
+  renamed: dict[UOp, dict[UOp, UOp]] = {}
+  for closer, rank in ranks.items():
+    for loop, instance in _instances(closer, rank):
+      if (loop, instance) not in names:
+        if loop in taken:
+          names[loop, instance] = UOp.range(loop.src[0], fresh, kind(loop))
+          fresh += 1
+        else:
+          names[loop, instance] = loop
+          taken.add(loop)
+      if (name := names[loop, instance]) is not loop:
+        renamed.setdefault(closer, {})[loop] = name
+  if not renamed:
+    return root
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    for loop, name in renamed.get(u, {}).items():
+      new = _rename(new, loop, name)
+    done[u] = new
+  return done[root]
+
+
+def _rename(closer: UOp, loop: UOp, name: UOp) -> UOp:
+  """The closer with its RANGE renamed, but not inside closers of the same RANGE: there it is another loop."""
+  done: dict[UOp, UOp] = {loop: name}
+  for u in closer.src[0].walk(lambda u: loop in u.ranges):
+    if u not in done:
+      done[u] = u.with_src(tuple([done[s] for s in u.src])) if loop in u.ranges else u
+  return closer.replace(src=tuple([done.get(s, s) for s in closer.src]))

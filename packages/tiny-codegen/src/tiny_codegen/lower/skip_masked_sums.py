@@ -1,0 +1,78 @@
+"""Pass: a sum is not computed for a register tile that uses it in no lane.
+
+`WHERE(condition, f(REDUCE), other)` needs the sum where the condition holds, as the scores of causal attention do. If
+the condition compares positions, its bounds over the lanes and rows of a tile say whether it can hold anywhere in
+there; where it cannot, the loop of the sum gets no iterations.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_
+
+from tiny_codegen.kernel.loops import extent, kind, meeting_places, number, stride
+from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
+
+# what is written out or a vector: all of its iterations are one step of the loops around it
+INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
+LEAST = 16  # iterations that are worth a comparison
+
+
+def skip_sums(root: UOp) -> UOp:
+  """The kernel with loops of sums that run only where a lane of their tile needs the result."""
+  changes, meeting = {}, meeting_places(root)
+  for total, condition in _conditions(root).items():
+    loop = total.src[1]
+    if not meeting.isdisjoint(total.src[1:]):
+      continue  # of the threads that wait for each other in there, some would never come
+    size = extent(loop)
+    possible = _possible(condition, frozenset(total.src[1:]))
+    if size is not None and size >= LEAST and kind(loop) is AxisType.REDUCE and possible is not None:
+      changes[loop] = UOp.range(simplify(possible.where(number(size), number(0))), loop.arg[0], AxisType.REDUCE)
+  return root.substitute(changes) if changes else root
+
+
+def _conditions(root: UOp) -> dict[UOp, UOp]:
+  """Sums that only one side of a WHERE uses, where its condition holds; no other sum goes through their loops."""
+  users: dict[UOp, list[UOp]] = {}
+  for u in root.toposort:
+    for s in set(u.src):
+      users.setdefault(s, []).append(u)
+  found = {}
+  for total in users:
+    loops = total.src[1:]
+    if total.op is not Ops.REDUCE or not loops or any(_closed_elsewhere(r, total, users) for r in loops):
+      continue
+    u, using = total, users[total]
+    while len(using) == 1 and using[0].op in GroupOp.Elementwise and using[0].op is not Ops.WHERE:
+      u, using = using[0], users[using[0]]
+    if len(using) == 1 and using[0].op is Ops.WHERE and using[0].src.index(u) == 1 and using[0].src.count(u) == 1:
+      found[total] = using[0].src[0]
+  return found
+
+
+def _closed_elsewhere(loop: UOp, total: UOp, users: dict[UOp, list[UOp]]) -> bool:
+  return any(u.op in (Ops.REDUCE, Ops.END) and u is not total and loop in u.src[1:] for u in users[loop])
+
+
+def _possible(condition: UOp, own: frozenset[UOp]) -> UOp | None:
+  """Whether a comparison of positions can hold in any iteration of the loops inside a tile; None if that is unknown."""
+  if condition.op is Ops.AND:
+    parts = [p for p in (_possible(s, own) for s in condition.src) if p is not None]
+    return reduce(and_, parts) if parts else None
+  if condition.op is not Ops.CMPLT or condition.src[0].dtype.kind != "index" or condition.ranges & own:
+    return None
+  low, high = bound(condition.src[0], least=True), bound(condition.src[1], least=False)
+  if low is None or high is None or not any(kind(r) not in INSIDE for r in condition.ranges):
+    return None
+  return low < high
+
+
+def bound(position: UOp, least: bool) -> UOp | None:
+  """The least or greatest value that a position has over the loops inside a tile; None if it is not linear in them."""
+  for loop in sorted((r for r in position.ranges if kind(r) in INSIDE), key=lambda r: int(r.arg[0])):
+    step, size = stride(position, loop), extent(loop)
+    if step is None or size is None:
+      return None
+    position = position.substitute({loop: number(0 if (step > 0) is least else size - 1)})
+  return simplify(position)

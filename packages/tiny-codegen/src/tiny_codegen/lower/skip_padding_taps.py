@@ -1,0 +1,164 @@
+"""Sums over a window that leave out what lies in padding.
+
+A window that slides over an image with padding reads zeros beyond its edge: rows that `0 <= y + tap - padding < height`
+does not hold for. In `REDUCE(weight * LOAD(INDEX(image, …, gate)), tap)` they add nothing, so that the loop over taps
+may begin with the first that is inside and end with the last, and the gate goes. Of 3 × 3 taps over images of 7 × 7
+that is a tenth of all work. As with other libraries, a weight that is infinite does not meet zeros of padding then.
+
+What is known of a gate is gone once its operand is in near memory, so the pass `stage` asks before that, and shortens
+the loops after.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+
+from tiny_codegen.kernel.loops import (
+  clauses,
+  extent,
+  in_order,
+  kind,
+  next_loop_id,
+  number,
+  stride,
+  substitute_simplified,
+)
+from tiny_codegen.lower.reduce import identity
+from tiny_codegen.target import Capabilities
+from tiny_uop import AxisType, Ops, UOp, dtypes, evaluate, simplify
+from tiny_uop.records import dataclass
+
+TRUE = UOp.const(dtypes.bool, True)
+AROUND = frozenset({AxisType.LOOP, AxisType.THREAD})
+"""Loops that a sum is in: a register tile has all of its rows and lanes in one sum."""
+MOST_TAPS = 16  # of a loop; of longer ones, as gradients of weights have them, too little is outside
+SPARE = 7  # registers besides accumulators: a loop that may have no iterations keeps some of these in others around it
+PLACES = 1024  # of which it is counted how much of a window is inside
+
+
+@dataclass(frozen=True)
+class Inside:
+  """Which iterations of a loop are inside of the image: from the first on, and before the last. `gates` say so."""
+
+  first: UOp
+  last: UOp
+  gates: tuple[UOp, ...]
+
+  @property
+  def count(self) -> UOp:
+    """How many there are."""
+    return simplify((self.last - self.first).maximum(number(0)))
+
+
+def has_room(accumulators: int, capabilities: Capabilities) -> bool:
+  """Whether registers have room for so many accumulators of a sum whose loops are shortened."""
+  return accumulators + SPARE <= capabilities.vector_registers
+
+
+def taps_inside(root: UOp, capabilities: Capabilities) -> dict[UOp, Inside]:
+  """By loops of sums: what is to be left of them."""
+  sums = [u for u in root.toposort if u.op is Ops.REDUCE]
+  totals = [u for u in sums if has_room(_accumulators(u, capabilities), capabilities)]
+  shared = [r for u in sums for r in u.src[1:]]
+  found: dict[UOp, Inside] = {}
+  for total in totals:
+    for loop in total.src[1:]:
+      inside = _inside(total, loop) if shared.count(loop) == 1 else None
+      if inside is not None:
+        found[loop] = inside
+  return found
+
+
+def share_inside(total: UOp, loop: UOp, tile: Collection[UOp]) -> tuple[float, tuple[UOp, ...]]:
+  """(which part of the iterations of a loop is left, the gates that go), if `tile` are the loops of a register tile."""
+  inside = _inside(total, loop, tile)
+  if inside is None:
+    return 1.0, ()
+  return _mean(inside.count) / int(loop.src[0].arg), inside.gates
+
+
+@lru_cache(maxsize=8)
+def _mean(count: UOp) -> float:
+  """The mean of a number over the loops that it depends on."""
+  around = in_order(count.ranges)
+  places = itertools.product(*[range(int(r.src[0].vmax)) for r in around])
+  counts = [evaluate(count, dict(zip(around, place))) for place in itertools.islice(places, PLACES)]
+  return sum(int(n) for n in counts if isinstance(n, int)) / len(counts)
+
+
+def shortened(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
+  """The kernel with the loops of sums from the first to the last iteration that is needed."""
+  for loop, inside in found.items():
+    fresh = next_loop_id(root)
+    for total in [u for u in root.toposort if u.op is Ops.REDUCE and loop in u.src[1:]]:
+      part = UOp.range(inside.count, fresh, AxisType.REDUCE)
+      value = total.src[0].substitute(dict.fromkeys(inside.gates, TRUE))
+      value = substitute_simplified(value, {loop: inside.first + part})
+      loops = tuple([part if r is loop else r for r in total.src[1:]])
+      root = root.substitute({total: total.replace(src=(value, *loops))})
+  return root
+
+
+def _accumulators(total: UOp, capabilities: Capabilities) -> int:
+  """Vector registers that a sum takes for all rows and lanes of its tile."""
+  sizes = {r: extent(r) or 1 for r in total.ranges if kind(r) in (AxisType.UPCAST, AxisType.VECTOR)}
+  rows = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.UPCAST)
+  lanes = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.VECTOR)
+  return rows * -(-lanes // capabilities.lanes(total.dtype))
+
+
+def _inside(total: UOp, loop: UOp, tile: Collection[UOp] = ()) -> Inside | None:
+  """What is left of a loop; None if all of it."""
+  size = extent(loop)
+  if total.arg[0] is not Ops.ADD or kind(loop) is not AxisType.REDUCE or size is None or size > MOST_TAPS:
+    return None
+  first, last, gates = number(0), number(size), []
+  for load in _factors(total.src[0]):
+    for clause in clauses(load.src[0].src[2]) if len(load.src[0].src) == 3 else ():
+      limit = _limit(clause, loop, load.src[0].src[1], frozenset((*total.src[1:], *tile)))
+      if limit is not None:
+        from_there, place = limit
+        first, last = (first.maximum(place), last) if from_there else (first, last.minimum(place))
+        gates.append(clause)
+  if not gates:
+    return None
+  return Inside(simplify(first.minimum(number(size))), simplify(last.maximum(number(0))), tuple(gates))
+
+
+def _factors(term: UOp) -> list[UOp]:
+  """The loads, as they are or staged, of which a term is a product, and which are zero where their gate says so."""
+  if term.op is Ops.MUL:
+    return [load for s in term.src for load in _factors(s)]
+  if term.op is Ops.CAST and term.dtype.kind == term.src[0].dtype.kind == "float":
+    return _factors(term.src[0])
+  if term.op is Ops.STAGE:
+    return _factors(term.src[0])
+  zero = term.op is Ops.LOAD and (len(term.src) == 1 or term.src[1] is identity(Ops.ADD, term.dtype))
+  return [term] if zero else []
+
+
+def _limit(clause: UOp, loop: UOp, address: UOp, others: frozenset[UOp]) -> tuple[bool, UOp] | None:
+  """(whether a clause holds from an iteration on, not before it; which one), for a clause about where along an axis of
+  an image a window reads: with the position the address moves, with all loops in the same proportion. A mask of another
+  kind hides terms, but these may be anything: zero times infinity is none of ours to leave out. None for those."""
+  negated = clause.op is Ops.CMPNE and clause.src[1] is TRUE
+  compared = clause.src[0] if negated else clause
+  if compared.op is not Ops.CMPLT or compared.src[0].dtype.kind != "index":
+    return None
+  left, right = compared.src
+  position = simplify(left - right)
+  step = stride(position, loop)
+  outside = position.ranges - {loop}
+  if not step or not outside or outside & others or any(kind(r) not in AROUND for r in outside):
+    return None
+  moved = stride(address, loop)
+  for around in outside:
+    by, far = stride(position, around), stride(address, around)
+    if by is None or far is None or moved is None or by * moved != far * step:
+      return None
+  # the clause is step * loop + rest < 0, or that it is not
+  rest, before = simplify(position - loop * step), (step > 0) is not negated
+  return not before, simplify(-(rest // step) if step > 0 else rest // -step + 1)

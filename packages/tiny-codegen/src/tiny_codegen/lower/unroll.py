@@ -1,0 +1,42 @@
+"""Pass: UPCAST and UNROLL loops are written out, the counter replaced by each of its values.
+
+Hash-consing shares what does not depend on the counter. A REDUCE over an UNROLL loop becomes a chain; a REDUCE inside
+an UPCAST loop becomes several that share one RANGE and so one loop. This is what makes a register tile.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
+from tiny_uop import AxisType, Ops, UOp, dtypes
+
+WRITTEN_OUT = frozenset({AxisType.UPCAST, AxisType.UNROLL})
+
+
+def unroll(root: UOp) -> UOp:
+  """The kernel without UPCAST and UNROLL loops."""
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op in CLOSERS and any(kind(r) in WRITTEN_OUT for r in u.src[1:]):
+      new = _write_out(new)
+    done[u] = new
+  return done[root]
+
+
+def _write_out(closer: UOp) -> UOp:
+  axes = [r for r in closer.src[1:] if kind(r) in WRITTEN_OUT]
+  others = tuple([r for r in closer.src[1:] if kind(r) not in WRITTEN_OUT])
+  values = itertools.product(*[range(int(r.src[0].arg)) for r in axes])
+  bodies = []
+  for value in values:
+    constants = {axis: UOp.const(dtypes.index, v) for axis, v in zip(axes, value)}
+    bodies.append(substitute_simplified(closer.src[0], constants))
+  if closer.op is Ops.END:
+    return UOp.group(*bodies).end(*others)
+  op = closer.arg[0]
+  total = bodies[0]
+  for body in bodies[1:]:
+    total = total.alu(op, body)
+  return total.reduce(op, *others)

@@ -1,0 +1,233 @@
+"""Pass: VECTOR loops become vectors.
+
+The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE
+whose lanes are adjacent becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n
+scalar accesses; of long vectors, a LOAD of every second element becomes two wide ones. A REDUCE over a VECTOR loop
+keeps n partial results side by side and combines them in a tree at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tiny_codegen.instructions.dot_product import WORD
+from tiny_codegen.kernel.interleave import Neighbours
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
+from tiny_codegen.lower.unroll import WRITTEN_OUT
+from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
+
+WIDE = 8  # lanes from which on two vectors with every second element in them are better than as many elements
+TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
+
+
+def vectorize(root: UOp) -> UOp:
+  """The kernel without VECTOR loops."""
+  root = _one_at_a_time(root)
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op in CLOSERS and (loop := next((r for r in u.src[1:] if kind(r) is AxisType.VECTOR), None)) is not None:
+      new = _close(new, loop)
+    done[u] = new
+  return done[root]
+
+
+def _one_at_a_time(root: UOp) -> UOp:
+  """A value has one vector axis: where VECTOR loops meet, all but one are unrolled instead."""
+  while (meeting := _meeting(root)) is not None:
+    axis, closer = meeting
+    unrolled = AxisType.UNROLL if closer is Ops.REDUCE else AxisType.UPCAST
+    other = UOp.range(axis.src[0], axis.arg[0], unrolled)
+    root = root.substitute({axis: other})
+  return root
+
+
+def _meeting(root: UOp) -> tuple[UOp, Ops] | None:
+  closed_by = {r: u.op for u in root.toposort if u.op in CLOSERS for r in u.src[1:]}
+  for u in root.toposort:
+    axes = [r for r in u.ranges if kind(r) is AxisType.VECTOR]
+    if len(axes) > 1:
+      # an output axis makes the better vector: it needs no combining at the end
+      axes.sort(key=lambda r: (closed_by.get(r) is not Ops.REDUCE, -r.arg[0]))
+      return axes[0], closed_by.get(axes[0], Ops.END)
+  return None
+
+
+def _close(closer: UOp, axis: UOp) -> UOp:
+  if (transposed := _transposed(closer, axis)) is not None:
+    return transposed
+  count = int(axis.src[0].arg)
+  others = tuple([r for r in closer.src[1:] if r is not axis])
+  body = Lanes(axis, count).of(closer.src[0])
+  if closer.op is Ops.END:
+    return body.end(*others)
+  op = closer.arg[0]
+  partial = body if body.dtype.count == count else body.broadcast(count)
+  return combine_lanes(partial.reduce(op, *others), op)
+
+
+def _transposed(closer: UOp, axis: UOp) -> UOp | None:
+  """A copy that writes along the lanes and reads along another loop, as blocks that are read in wide loads along that
+  loop and turned in registers: one load for each lane and none for each element."""
+  if closer.op is not Ops.END or closer.src[0].op is not Ops.STORE or len(closer.src[0].src[0].src) > 2:
+    return None
+  if closer.src[0].arg is not None:
+    return None
+  place, value = closer.src[0].src
+  count = int(axis.src[0].arg)
+  loads = [u for u in value.toposort if u.op is Ops.LOAD]
+  across = [stride(u.src[0].src[1], axis) for u in loads]
+  if not loads or None in across or set(across) <= {0, 1} or stride(place.src[1], axis) != 1:
+    return None
+  if any(len(u.src[0].src) > 2 for u in loads) or any(u.op is Ops.REDUCE for u in value.toposort):
+    return None
+  for loop in closer.src[1:]:
+    size = extent(loop)
+    if kind(loop) is AxisType.LOOP and size is not None and all(stride(u.src[0].src[1], loop) == 1 for u in loads):
+      block = next((b for b in TURNED if size % b == 0 and count % b == 0), None)
+      if block is not None:
+        return _in_blocks(closer, axis, loop, block)
+  return None
+
+
+def _in_blocks(closer: UOp, axis: UOp, loop: UOp, block: int) -> UOp:
+  place, value = closer.src[0].src
+  pointer, offset = place.src
+  count, blocks = int(axis.src[0].arg), int(loop.src[0].arg) // block
+  outer = UOp.range(blocks, loop.arg[0], AxisType.LOOP) if blocks > 1 else number(0)
+  along = UOp.range(block, loop.arg[0], AxisType.VECTOR)
+  rows = [
+    Lanes(along, block).of(substitute_simplified(value, {axis: number(lane), loop: outer * block + along}))
+    for lane in range(count)
+  ]
+  stores = []
+  for step, first in itertools.product(range(block), range(0, count, block)):
+    column = tuple([row.extract(step) for row in rows[first : first + block]])
+    at = simplify(offset.substitute({loop: outer * block + step, axis: number(first)}))
+    stores.append(pointer.index(at).store(UOp(Ops.VECTORIZE, value.dtype.vec(block), column)))
+  loops = [outer if r is loop else r for r in closer.src[1:] if r is not axis]
+  return UOp.group(*stores).end(*[r for r in loops if r.op is Ops.RANGE])
+
+
+def combine_lanes(vector: UOp, op: Ops) -> UOp:
+  """All lanes of a vector combined into one scalar, as a balanced tree."""
+  count = vector.dtype.count
+  while count > 1 and count % 2 == 0:
+    count //= 2
+    vector = vector.extract(*range(count)).alu(op, vector.extract(*range(count, 2 * count)))
+  result = vector.extract(0) if count > 1 else vector
+  for lane in range(1, count):
+    result = result.alu(op, vector.extract(lane))
+  return result
+
+
+class Lanes:
+  """Rewrites the values inside one VECTOR loop into vectors with a lane per iteration."""
+
+  def __init__(self, axis: UOp, count: int) -> None:
+    self.axis, self.count = axis, count
+    self.done: dict[UOp, UOp] = {axis: UOp.const(dtypes.index.vec(count), tuple(range(count)))}
+
+  def of(self, root: UOp) -> UOp:
+    """A value or effect of the loop for all its iterations at once."""
+    for u in root.walk(lambda u: self.axis in u.ranges):
+      if u not in self.done:
+        self.done[u] = self._node(u) if self.axis in u.ranges else u
+    return self.done[root]
+
+  def _vector(self, u: UOp) -> UOp:
+    new = self.done[u]
+    return new if new.dtype.count == self.count else new.broadcast(self.count)
+
+  def _node(self, u: UOp) -> UOp:
+    if u.op is Ops.OR and u.dtype is WORD and (words := Neighbours.of(u, self.axis)) is not None:
+      return self._words(words)
+    # of MMAs, dot products: they go lane by lane
+    if u.op in GroupOp.Elementwise or u.op in (Ops.MMA, Ops.SHUFFLE):
+      src = tuple([self._vector(s) for s in u.src])
+      return u.replace(dtype=u.dtype.scalar().vec(self.count), src=src)
+    if u.op is Ops.LOAD:
+      return self._load(u)
+    if u.op is Ops.STORE:
+      return self._store(u)
+    src = tuple([self.done[s] for s in u.src])
+    if u.op is Ops.REDUCE:
+      return u.replace(dtype=src[0].dtype, src=src)
+    return u.replace(src=src)
+
+  def _words(self, words: Neighbours) -> UOp:
+    """Words that are put together from neighbours in memory, loaded at once."""
+    count = self.count * WORD.bits // words.first.dtype.bits
+    along = UOp.range(count, self.axis.arg[0], AxisType.VECTOR)
+    return Lanes(along, count).of(words.along(along)).bitcast(WORD.vec(self.count))
+
+  def _lane(self, u: UOp, lane: int) -> UOp:
+    return substitute_simplified(u, {self.axis: UOp.const(dtypes.index, lane)}) if self.axis in u.ranges else u
+
+  def _adjacent(self, offset: UOp) -> UOp | None:
+    """The offset of lane 0 if the lanes are next to each other in memory."""
+    step = stride(offset, self.axis)
+    if step is not None:
+      return self._lane(offset, 0) if step == 1 else None
+    first = self._lane(offset, 0)
+    for lane in range(1, self.count):
+      distance = simplify(self._lane(offset, lane) - first)
+      if distance.op is not Ops.CONST or distance.arg != lane:
+        return None
+    return first
+
+  def _gate(self, place: UOp) -> UOp | None:
+    return self.done[place.src[2]] if len(place.src) > 2 else None
+
+  def _load(self, u: UOp) -> UOp:
+    place, pointer = u.src[0], self.done[u.src[0].src[0]]
+    offset, alternative = place.src[1], u.src[1] if len(u.src) > 1 else None
+    if self.axis in offset.ranges and (base := self._adjacent(offset)) is not None:
+      alt = None if alternative is None else self._vector(alternative)
+      return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
+    same = all(self.axis not in s.ranges for s in u.src[1:])
+    if self.count >= WIDE and stride(offset, self.axis) == 2 and same and self._known_later(place.src[2:]):
+      return self._every_second(u, pointer)
+    return UOp(
+      Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)])
+    )
+
+  def _known_later(self, gates: Sequence[UOp]) -> bool:
+    """Whether gates are constants once all is written out."""
+    return all(r is self.axis or kind(r) in WRITTEN_OUT for gate in gates for r in gate.ranges)
+
+  def _every_second(self, u: UOp, pointer: UOp) -> UOp:
+    """Lanes two elements apart: of two vectors, of which the second ends with the last lane. An element between two
+    lanes is there if both are."""
+    place, count = u.src[0], self.count
+    first, half, vectors = self._lane(place.src[1], 0), (count + 1) // 2, []
+    other = self._vector(u.src[1]) if len(u.src) > 1 else None
+    for start in (0, count - 1):
+      gates = [UOp(Ops.VECTORIZE, dtypes.bool.vec(count), tuple([
+        self._lane(gate, element // 2) & self._lane(gate, (element + 1) // 2) for element in range(start, start + count)
+      ])) for gate in place.src[2:]]  # fmt: skip
+      vectors.append(pointer.index(simplify(first + start), *gates).load(other, u.dtype.vec(count)))
+    low, high = vectors
+    lanes = [low.extract(2 * lane) for lane in range(half)]
+    lanes += [high.extract(2 * lane - (count - 1)) for lane in range(half, count)]
+    return UOp(Ops.VECTORIZE, u.dtype.vec(count), tuple(lanes))
+
+  def _scalar_load(self, u: UOp, pointer: UOp, lane: int) -> UOp:
+    place = u.src[0]
+    at = pointer.index(self._lane(place.src[1], lane), self._lane(place.src[2], lane) if len(place.src) > 2 else None)
+    return at.load(self._lane(u.src[1], lane) if len(u.src) > 1 else None, u.dtype)
+
+  def _store(self, u: UOp) -> UOp:
+    place, pointer = u.src[0], self.done[u.src[0].src[0]]
+    offset = place.src[1]
+    apart = isinstance(u.arg, Accumulate) and u.arg.atomic  # of a vector, no target updates all lanes as one step
+    if self.axis in offset.ranges and not apart and (base := self._adjacent(offset)) is not None:
+      return u.replace(src=(pointer.index(base, self._gate(place)), self._vector(u.src[1])))
+    value = self.done[u.src[1]]
+    stores = []
+    for lane in range(self.count):
+      gate = self._lane(place.src[2], lane) if len(place.src) > 2 else None
+      single = value.extract(lane) if value.dtype.count > 1 else value
+      stores.append(u.replace(src=(pointer.index(self._lane(offset, lane), gate), single)))
+    return UOp.group(*stores)

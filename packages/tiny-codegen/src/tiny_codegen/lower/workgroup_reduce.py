@@ -1,0 +1,150 @@
+"""REDUCEs that the threads of a workgroup share: over loops of kind GROUP, each iteration of which is a thread's.
+
+Threads of one wave run in step and give each other their values (SHUFFLE): in each of log2(n) steps a thread adds what
+its partner has, whose number differs in one bit, so that all of them end up with the same sum, to the bit. The waves'
+sums go through shared memory: one thread of each writes, after a barrier all threads add up what is there. Where a
+target has no such exchange, or not for these values, all partial sums go through shared memory.
+
+(M. Harris, "Optimizing parallel reduction in CUDA", 2007; J. Luitjens, "Faster parallel reductions on Kepler", 2014.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tiny_codegen.kernel.loops import (
+  REPLICATED,
+  extent,
+  in_order,
+  kind,
+  next_alloc_id,
+  next_loop_id,
+  rebuild,
+  row_major,
+  substitute_simplified,
+)
+from tiny_codegen.kernel.threads import THREADS, Axis, loops_around, strides
+from tiny_codegen.target import Capabilities
+from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
+
+WRITTEN_OUT = 8  # sums of waves that are added up without a loop
+
+
+class SharedReduces:
+  """The REDUCEs of one kernel that threads share, on their way to instructions."""
+
+  def __init__(self, root: UOp, axes: list[Axis], capabilities: Capabilities) -> None:
+    self.root, self.capabilities = root, capabilities
+    self.strides = strides(axes, capabilities.max_local)
+    self.loop_id, self.alloc_id = next_loop_id(root), next_alloc_id(root)
+    self.parts: dict[UOp, tuple[UOp, UOp]] = {}
+
+  def through_memory(self) -> UOp:
+    """The kernel in which threads of different waves add up in shared memory. What is left of GROUP loops in REDUCEs
+    is inside of waves."""
+    done: dict[UOp, UOp] = {}
+    for u in self.root.toposort:
+      new = u.with_src(tuple([done[s] for s in u.src]))
+      if u.op is Ops.REDUCE and any(kind(r) is AxisType.GROUP for r in u.src[1:]):
+        new = self._shared(new)
+      done[u] = new
+    return done[self.root]
+
+  def counters(self, names: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
+    """The numbers of threads (`names`) with those of lanes and of waves."""
+    found = dict(names)
+    for loop, (wave, lane) in self.parts.items():
+      count = int(lane.src[0].arg)
+      found |= {wave: names[loop] // count, lane: names[loop] % count}
+    return found
+
+  def exchanged(self, root: UOp) -> UOp:
+    """The kernel without REDUCEs over GROUP loops: threads of a wave exchange their values."""
+
+    def change(u: UOp) -> UOp | None:
+      if u.op is not Ops.REDUCE or not any(kind(r) is AxisType.GROUP for r in u.src[1:]):
+        return None
+      value = u.src[0]
+      for loop in u.src[1:]:
+        for bit in range(int(loop.src[0].arg).bit_length() - 1):
+          value = value.alu(u.arg[0], value.shuffle(self._stride(loop) << bit))
+      return value
+
+    return rebuild(root, change)
+
+  def _stride(self, loop: UOp) -> int:
+    """Threads between neighbours along a loop."""
+    return self.strides[next((whole for whole, (_, lane) in self.parts.items() if lane is loop), loop)]
+
+  def _lanes(self, loop: UOp, value: UOp) -> int:
+    """How many neighbours along a loop are in one wave and can exchange a value; 1: none."""
+    size, step, wave = int(loop.src[0].arg), self.strides[loop], self.capabilities.wave
+    scalars = value.dtype.count == 1 and value.dtype in self.capabilities.native_dtypes
+    if not scalars or step >= wave or size & (size - 1) or step & (step - 1):
+      return 1
+    return min(size, wave // step)
+
+  def _shared(self, reduce: UOp) -> UOp:
+    op, loops = reduce.arg[0], reduce.src[1:]
+    threads = [r for r in loops if kind(r) is AxisType.GROUP]
+    total = reduce.src[0].reduce(op, *[r for r in loops if r not in threads])
+    lanes, waves = [], []
+    for loop in threads:
+      count = self._lanes(loop, total)
+      if count == extent(loop):
+        lanes.append(loop)
+      elif count == 1:
+        waves.append(loop)
+      else:
+        wave, lane = self._parts(loop, count)
+        total = substitute_simplified(total, {loop: wave * count + lane})
+        waves.append(wave)
+        lanes.append(lane)
+    total = total.reduce(op, *lanes)
+    return self._in_memory(total, op, waves, lanes) if waves else total
+
+  def _parts(self, loop: UOp, count: int) -> tuple[UOp, UOp]:
+    """A loop of threads as a loop over waves and one over the lanes of each."""
+    if loop not in self.parts:
+      sizes = (int(loop.src[0].arg) // count, count)
+      wave, lane = (UOp.range(size, self.loop_id + n, AxisType.GROUP) for n, size in enumerate(sizes))
+      self.parts[loop], self.loop_id = (wave, lane), self.loop_id + 2
+      self.strides |= {wave: self.strides[loop] * count, lane: self.strides[loop]}
+    return self.parts[loop]
+
+  def _in_memory(self, partial: UOp, op: Ops, threads: list[UOp], lanes: list[UOp]) -> UOp:
+    """The sum over `threads`, of which those of `lanes` have the same values."""
+    others = in_order(r for r in partial.ranges if kind(r) in REPLICATED and r not in threads)
+    vectors = [r for r in others if kind(r) is AxisType.VECTOR]
+    # neighbouring threads write neighbouring elements
+    shared = sorted([*threads, *[r for r in others if kind(r) in THREADS]], key=lambda r: -self.strides[r])
+    places = (*[r for r in others if r not in vectors and r not in shared], *shared, *vectors)
+    sizes = tuple([int(r.src[0].arg) for r in places])
+    memory = UOp.alloc(self.alloc_id, partial.dtype.ptr(_product(sizes), AddrSpace.LOCAL))
+    around = loops_around(partial, places)
+    ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if around else memory
+    first = _all([lane.eq(0) for lane in lanes])
+    # the barrier closes the threads' loops: what comes after it is not inside of them
+    written = ready.index(row_major(places, sizes), first).store(partial).end(*threads, *lanes).barrier()
+    again = {r: UOp.range(r.src[0], self.loop_id + n, _adding_up(r)) for n, r in enumerate(threads)}
+    self.loop_id, self.alloc_id = self.loop_id + len(threads), self.alloc_id + 1
+    read = memory.after(written).index(row_major(tuple([again.get(r, r) for r in places]), sizes)).load()
+    return read.reduce(op, *again.values())
+
+
+def _adding_up(loop: UOp) -> AxisType:
+  return AxisType.UNROLL if int(loop.src[0].arg) <= WRITTEN_OUT else AxisType.REDUCE
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+  total = 1
+  for size in sizes:
+    total *= size
+  return total
+
+
+def _all(conditions: list[UOp]) -> UOp | None:
+  found: UOp | None = None
+  for condition in conditions:
+    found = condition if found is None else found & condition
+  return found

@@ -1,0 +1,112 @@
+"""Pass: GLOBAL, LOCAL and GROUP loops become the hardware counters of a device with workgroups.
+
+What threads share of a REDUCE is in `workgroup_reduce.py`; what all of them have, one stores.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tiny_codegen.errors import KernelError
+from tiny_codegen.kernel.dependences import loops_around
+from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, rebuild
+from tiny_codegen.kernel.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
+from tiny_codegen.lower.workgroup_reduce import SharedReduces
+from tiny_codegen.target import Capabilities
+from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp
+
+RECOMPUTED = 16
+"""Iterations of a reduction that each workgroup may do again rather than wait for others."""
+
+
+def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
+  """The kernel without GLOBAL, LOCAL and GROUP loops. Raises KernelError for workgroups that the target cannot have."""
+  if not capabilities.has_local:
+    return root
+  if reason := check_workgroup(root, capabilities):
+    raise KernelError(reason)
+  axes = thread_axes(root)
+  reduces = SharedReduces(_store_once(root, axes), axes, capabilities)
+  root = reduces.through_memory()
+  if reason := _too_much_memory(root, capabilities):
+    raise KernelError(reason)
+  root = reduces.exchanged(root)
+  names = counters(global_axes(root), capabilities.max_global, "gidx")
+  names |= reduces.counters(counters(axes, capabilities.max_local, "lidx"))
+
+  def open_loops(u: UOp) -> UOp | None:
+    if u.op in CLOSERS and any(r.op is not Ops.RANGE for r in u.src[1:]):
+      return u.src[0].end(*[r for r in u.src[1:] if r.op is Ops.RANGE])
+    return None
+
+  return rebuild(root.substitute(names), open_loops)
+
+
+def globals_from_loops(root: UOp, capabilities: Capabilities) -> UOp:
+  """Output loops that are around all effects as GLOBAL loops: one workgroup per iteration. A loop over which a
+  reduction would be computed again and again stays a loop.
+  """
+  if not capabilities.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
+    return root
+  reduces = [u for u in root.toposort if u.op is Ops.REDUCE and _length(u) > RECOMPUTED]
+  chosen: list[UOp] = []
+  for loop in root.src[0].src[1:]:
+    if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or not all(loop in e.src[1:] for e in root.src):
+      continue
+    again = any(loop not in reduce.ranges for reduce in reduces)
+    if not again and on_hardware([(r,) for r in in_order([*chosen, loop])], capabilities.max_global) is not None:
+      chosen.append(loop)
+  return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen})
+
+
+def _length(reduce: UOp) -> int:
+  return math.prod(max(int(r.src[0].vmax), 1) for r in reduce.src[1:])
+
+
+def _too_much_memory(root: UOp, capabilities: Capabilities) -> str:
+  pointers = [u.dtype for u in root.toposort if u.op is Ops.ALLOC]
+  near = [d for d in pointers if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL]
+  total = sum(d.size * d.base.itemsize for d in near)
+  if total <= capabilities.shared_memory_bytes:
+    return ""
+  return f"{total} bytes of near memory for a workgroup, the target has {capabilities.shared_memory_bytes}"
+
+
+def _store_once(root: UOp, axes: list[Axis]) -> UOp:
+  """What does not depend on an axis of threads, all of them have: the first one writes it. One that accumulates does so
+  in each iteration of the loops around it, and in no others."""
+  around = loops_around(root)
+  groups = global_axes(root)
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op is Ops.STORE and isinstance(u.arg, Accumulate) and not _is_own(u):
+      new = _gated_to_first(new, [axis for axis in (*axes, *groups) if set(axis).isdisjoint(around.get(u, ()))])
+    elif u.op is Ops.STORE and _is_output(u):
+      new = _gated_to_first(new, [axis for axis in axes if u.ranges.isdisjoint(axis)])
+    done[u] = new
+  return done[root]
+
+
+def _gated_to_first(store: UOp, axes: list[Axis]) -> UOp:
+  pointer, offset, *gates = store.src[0].src
+  more = [axis[0].eq(0) for axis in axes if extent(axis[0]) != 1]
+  if not more:
+    return store
+  gate, *others = [*gates, *more]
+  for other in others:
+    gate = gate & other
+  return store.replace(src=(pointer.index(offset, gate), store.src[1]))
+
+
+def _is_own(store: UOp) -> bool:
+  """Whether each thread has this memory for itself."""
+  pointer = store.src[0].dtype
+  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
+
+
+def _is_output(store: UOp) -> bool:
+  pointer = store.src[0].src[0]
+  while pointer.op is Ops.AFTER:
+    pointer = pointer.src[0]
+  return pointer.op is Ops.PARAM

@@ -1,0 +1,352 @@
+"""The optimisation TC: a matrix product becomes instructions of a tensor core.
+
+`REDUCE(ADD, a * b, k)` inside output loops i (of a alone) and j (of b alone) is computed tile by tile. The loops are
+split by the descriptor; the tile goes to a LOCAL loop of its threads, each of which loads its fragments as vectors.
+What is left of the reduction is `REDUCE(ADD, MMA(a, b, 0), k)` of vectors, in which the pass `reduce` lets the
+instruction itself add to the accumulator; every store is written out for the elements of a thread's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tiny_codegen.errors import opt_error
+from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
+from tiny_codegen.kernel.loops import (
+  CLOSERS,
+  clauses,
+  kind,
+  loops_of,
+  next_loop_id,
+  number,
+  rebuild,
+  substitute_simplified,
+)
+from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
+from tiny_codegen.matrix.mask_limits import limited_loops
+from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
+from tiny_codegen.target import Capabilities
+from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
+from tiny_uop.records import dataclass
+
+SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
+
+
+@dataclass(frozen=True)
+class Product:
+  """A sum of products: `a` depends on loop `rows` and not on `columns`, `b` the other way round. What is summed is 0
+  where one of the `gates` does not hold, which both factors are for. `masks` are conditions of rows and of columns, as
+  causal attention has: where one does not hold its factor is taken as 0."""
+
+  reduce: UOp
+  a: UOp
+  b: UOp
+  gates: tuple[UOp, ...]
+  masks: tuple[tuple[UOp, ...], tuple[UOp, ...]]
+  rows: UOp
+  columns: UOp
+  depth: UOp
+
+
+def use_tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+  """The kernel with the product that is summed over loop `opt.axis` done by a tensor core.
+
+  `opt.arg` is the place of the tensor core in `capabilities.tensor_cores` (None: the first that fits), or (place, rows,
+  columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
+  """
+  cores, loops = _candidates(root, opt, capabilities)
+  root = without_gates(root)
+  depth, misfits = loops_of(root).get(-1 if opt.axis is None else opt.axis), []
+  for core in cores:
+    with_tiles, tiles = keep_tiles(root, capabilities, order=_order(core, depth, capabilities))
+    product = product_of(with_tiles, opt, loops)
+    reason = _misfit(product, core, capabilities)
+    reason = reason or (_not_near(product, core, tiles) if core.near is not None else None)
+    if reason is None:
+      return _apply(with_tiles, product, core, capabilities, tiles)
+    misfits.append(f"{core}: {reason}")
+  raise opt_error(opt, "; ".join(misfits))
+
+
+def _order(core: TensorCore, depth: UOp | None, capabilities: Capabilities) -> Callable[[Tile], Tile] | None:
+  """How tiles of the operands of a tensor core stand in near memory; None: with rows a little apart."""
+  if core.near is not None:
+    return Tile.swizzled
+  if depth is None or not capabilities.matrix_loads or core.threads != LANES:
+    return None
+  return fragment_order(core, depth)
+
+
+def _candidates(root: UOp, opt: Opt, capabilities: Capabilities) -> tuple[tuple[TensorCore, ...], tuple[int, ...]]:
+  """The tensor cores to try, and the ids of the output loops if they are given."""
+  cores = capabilities.tensor_cores
+  if not cores:
+    raise opt_error(opt, "the target lists no tensor cores")
+  if not capabilities.has_local:
+    raise opt_error(opt, "the target has no workgroups")
+  if any(u.op is Ops.MMA for u in root.toposort):
+    raise opt_error(opt, "the kernel uses tensor cores already")
+  # the threads of a tensor core have to be neighbours, so theirs is the first counter
+  if shared := [i for i, r in loops_of(root).items() if kind(r) in SHARED]:
+    raise opt_error(opt, f"loops {shared} are shared by the threads of a workgroup already: TC comes first")
+  arg = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
+  if len(arg) not in (0, 1, 3):
+    raise opt_error(opt, "expected a tensor core, or (tensor core, loop of the rows, loop of the columns)")
+  if arg and not 0 <= arg[0] < len(cores):
+    raise opt_error(opt, f"the target has no tensor core {arg[0]}: it lists {', '.join(map(str, cores))}")
+  return (cores[arg[0] : arg[0] + 1] if arg else cores), tuple(arg[1:])
+
+
+def without_gates(root: UOp) -> UOp:
+  """The kernel with sums of products that have no gate where both factors are 0 behind it: they are staged loads, and
+  what is staged has the gate."""
+
+  def change(u: UOp) -> UOp | None:
+    if u.op is not Ops.REDUCE or not _is_padded(u.src[0]):
+      return None
+    gate, product = u.src[0].src[:2]
+    inside = product
+    while is_widening(inside):
+      inside = inside.src[0]
+    if inside.op is Ops.MUL and all(set(clauses(gate)) <= _gates_of_staged(s) for s in inside.src):
+      return u.replace(src=(product, *u.src[1:]))
+    return None
+
+  return rebuild(root, change)
+
+
+def _gates_of_staged(factor: UOp) -> set[UOp]:
+  """The clauses without which a staged load is 0."""
+  while is_widening(factor):
+    factor = factor.src[0]
+  load = factor.src[0] if factor.op is Ops.STAGE else factor
+  if factor.op is not Ops.STAGE or load.op is not Ops.LOAD or len(load.src) > 1 or len(load.src[0].src) < 3:
+    return set()
+  return set(clauses(load.src[0].src[2]))
+
+
+# *** recognition ***
+
+
+def product_of(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
+  loops = loops_of(root)
+  depth = loops.get(-1 if opt.axis is None else opt.axis)
+  if depth is None:
+    raise opt_error(opt, f"the kernel has no loop {opt.axis}; its loops are {list(loops)}")
+  if kind(depth) is not AxisType.REDUCE:
+    raise opt_error(opt, f"loop {opt.axis} is a {kind(depth).name} loop, expected a REDUCE loop")
+  closers = closers_of(root, depth)
+  if len(closers) != 1 or closers[0].op is not Ops.REDUCE:
+    names = ", ".join(u.op.name for u in closers)
+    raise opt_error(opt, f"loop {opt.axis} belongs to {names}, expected one REDUCE")
+  reduce = closers[0]
+  found = _factors(reduce)
+  if found is None:
+    raise opt_error(opt, f"expected the sum of a product, got REDUCE({reduce.arg[0].name}, {reduce.src[0].op.name})")
+  (a, b), gates = found
+  rows, columns = _output_loops(root, opt, a, b, wanted)
+  if rows not in a.ranges:
+    a, b = b, a
+  conditions = [c for gate in gates for c in clauses(gate)]
+  if any(rows in c.ranges and columns in c.ranges for c in conditions):
+    raise opt_error(opt, f"what is summed is gated by loop {rows.arg[0]} and loop {columns.arg[0]} together")
+  of_rows, of_columns = (tuple([c for c in conditions if r in c.ranges]) for r in (rows, columns))
+  of_both = tuple([c for c in conditions if c not in of_rows and c not in of_columns])
+  return Product(reduce, a, b, of_both, (of_rows, of_columns), rows, columns, depth)
+
+
+def closers_of(root: UOp, loop: UOp) -> list[UOp]:
+  return [u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and loop in u.src[1:]]
+
+
+def _factors(reduce: UOp) -> tuple[tuple[UOp, UOp], tuple[UOp, ...]] | None:
+  """Both factors of the product that is summed, and the gates where it is 0; None if it is something else.
+
+  A product that is made in a narrower float type than the sum counts: the tensor core does not round it, which is
+  closer to the truth.
+  """
+  value, gates = reduce.src[0], []
+  while True:
+    if _is_padded(value):
+      gates.append(value.src[0])
+      value = value.src[1]
+    elif is_widening(value) and dtypes.is_float(value.src[0].dtype):
+      value = value.src[0]
+    else:
+      break
+  if reduce.arg[0] is not Ops.ADD or value.op is not Ops.MUL or value.dtype.count > 1:
+    return None
+  return (value.src[0], value.src[1]), tuple(gates)
+
+
+def _output_loops(root: UOp, opt: Opt, a: UOp, b: UOp, wanted: tuple[int, ...]) -> tuple[UOp, UOp]:
+  """The loops of rows and columns: those asked for, or the innermost that one factor alone depends on."""
+  order = list(dict.fromkeys(r for u in root.toposort if u.op is Ops.END for r in u.src[1:]))
+  output = [r for r in order if kind(r) is AxisType.LOOP and (not wanted or r.arg[0] in wanted)]
+  alone = [[r for r in output if r in x.ranges and r not in y.ranges] for x, y in ((a, b), (b, a))]
+  if not all(alone):
+    asked = f" among loops {wanted}" if wanted else ""
+    raise opt_error(opt, f"expected an output loop{asked} for each factor that the other does not depend on")
+  pair = sorted((alone[0][-1], alone[1][-1]), key=lambda r: wanted.index(r.arg[0]) if wanted else order.index(r))
+  for closer in closers_of(root, pair[0]) + closers_of(root, pair[1]):
+    if closer.op is not Ops.END or not all(r in closer.src[1:] for r in pair):
+      ids = " and ".join(str(r.arg[0]) for r in pair)
+      raise opt_error(opt, f"{closer.op.name} names one of loops {ids}: expected them around the same effects only")
+  return pair[0], pair[1]
+
+
+# *** does it fit? ***
+
+
+def _misfit(product: Product, core: TensorCore, capabilities: Capabilities) -> str | None:
+  """Why a tensor core cannot do it, None if it can."""
+  if product.reduce.dtype is not core.dtype_out:
+    return f"the sum is a {product.reduce.dtype.name}, expected {core.dtype_out.name}"
+  for factor in (product.a, product.b):
+    if exactly_as(factor, core.dtype_in) is None:
+      given = factor.src[0] if factor.op is Ops.CAST else factor
+      return f"a factor is a {given.dtype.name}, expected {core.dtype_in.name}"
+  natural = core.dtype_in in capabilities.native_dtypes or core.dtype_in.itemsize == 1  # bytes are moved as they are
+  if not natural or core.dtype_out not in capabilities.native_dtypes:
+    return f"the target has no registers of {core.dtype_in.name} or of {core.dtype_out.name}"
+  if core.threads > capabilities.max_workgroup or core.threads > capabilities.max_local[0]:
+    most = min(capabilities.max_workgroup, capabilities.max_local[0])
+    return f"{core.threads} threads, the target has workgroups of up to {most}"
+  n, m, k = core.dims
+  for name, loop, multiple in (("rows", product.rows, m), ("columns", product.columns, n), ("sum", product.depth, k)):
+    rest = simplify(loop.src[0] % multiple)
+    if rest.op is not Ops.CONST or rest.arg != 0:
+      size = loop.src[0].render()
+      return f"loop {loop.arg[0]} ({name}) has extent {size}, expected a multiple of {multiple}: PADTO first"
+  return None
+
+
+def exactly_as(factor: UOp, dtype: DType) -> UOp | None:
+  """A factor as a value of another type, if that is exact."""
+  if factor.dtype is dtype:
+    return factor
+  if is_widening(factor) and dtypes.can_lossless_cast(factor.src[0].dtype, dtype):
+    return factor.src[0].cast(dtype)
+  if _is_padded(factor) and (inside := exactly_as(factor.src[1], dtype)) is not None:
+    return factor.src[0].where(inside, inside.const_like(0))
+  return None
+
+
+def made_of(factor: UOp) -> DType:
+  """The type of the numbers that a factor is made of, before they are converted and padded with 0."""
+  while factor.op is Ops.CAST or _is_padded(factor):
+    factor = factor.src[0 if factor.op is Ops.CAST else 1]
+  return factor.dtype
+
+
+def _is_padded(value: UOp) -> bool:
+  return value.op is Ops.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0
+
+
+def _not_near(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str | None:
+  """Why a tensor core that reads its operands from near memory cannot, None if it can."""
+  if product.gates or any(product.masks):
+    return "what is summed is gated, expected operands that are 0 where there is nothing"
+  for factor, loops in ((product.a, (product.rows, product.depth)), (product.b, (product.columns, product.depth))):
+    tile = tiles.get(operand) if (operand := exactly_as(factor, core.dtype_in)) is not None else None
+    if tile is None or tile.swizzle != SWIZZLE or {a.place for a in tile.axes} != set(loops):
+      return f"a factor is not in near memory in rows of a multiple of {SWIZZLE} bytes: STAGE first"
+  return None
+
+
+# *** rewriting ***
+
+
+@dataclass(frozen=True)
+class Split:
+  """A loop cut into tiles: where the tile starts, and the loops (one or none) over the tiles."""
+
+  start: UOp
+  loops: tuple[UOp, ...]
+
+  @staticmethod
+  def of(loop: UOp, size: int) -> Split:
+    tiles = UOp.range(simplify(loop.src[0] // size), loop.arg[0], kind(loop))
+    if tiles.src[0].op is Ops.CONST and tiles.src[0].arg == 1:
+      return Split(number(0), ())
+    return Split(tiles * size, (tiles,))
+
+
+def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabilities, tiles: dict[UOp, Tile]) -> UOp:
+  n, m, k = core.dims
+  splits = {r: Split.of(r, size) for r, size in ((product.rows, m), (product.columns, n), (product.depth, k))}
+  thread = UOp.range(core.threads, next_loop_id(root), AxisType.LOCAL)
+
+  def as_bits(value: UOp) -> UOp:
+    """Floats of 8 bits, which the target may not compute with, as bytes."""
+    if core.dtype_in in capabilities.native_dtypes:
+      return value
+    return value.bitcast(dtypes.uint8.vec(value.dtype.count) if value.dtype.count > 1 else dtypes.uint8)
+
+  def fragment(value: UOp, layout: Fragment, down: UOp, right: UOp, masks: tuple[UOp, ...]) -> UOp:
+    operand = exactly_as(value, core.dtype_in)
+    assert operand is not None
+    places = _places(layout, thread, splits, down, right)
+
+    def masked(elements: list[UOp]) -> UOp:
+      for mask in masks:
+        conditions = [substitute_simplified(mask, at) for at in places]
+        elements = [c.where(e, e.const_like(0)) for c, e in zip(conditions, elements)]
+      return as_bits(_vector(elements))
+
+    if not product.gates and capabilities.matrix_loads and core.threads == LANES:
+
+      def at(x: UOp, row: sint, column: sint) -> UOp:
+        return substitute_simplified(x, {down: splits[down].start + row, right: splits[right].start + column})
+
+      if (loaded := matrix_load(operand, layout, thread, down, right, at, tiles.get(operand))) is not None:
+        return masked([loaded.extract(n) for n in range(layout.count)]) if masks else as_bits(loaded)
+    for gate in product.gates:
+      operand = gate.where(operand, operand.const_like(0))
+    return masked([substitute_simplified(operand, at) for at in places])
+
+  def near(value: UOp, side: UOp) -> tuple[UOp, NearMatrix]:
+    operand = exactly_as(value, core.dtype_in)
+    assert operand is not None
+    tile = tiles[operand]
+    starts = {side: splits[side].start, product.depth: splits[product.depth].start}
+    along_sum = tile.axes[-1].place is product.depth
+    return substitute_simplified(operand.src[0], starts), NearMatrix(along_sum, tile.sizes[0] * SWIZZLE)
+
+  if core.near is None:
+    a = fragment(product.a, core.a, product.rows, product.depth, product.masks[0])
+    b = fragment(product.b, core.b, product.depth, product.columns, product.masks[1])
+  else:
+    (a, of_a), (b, of_b) = near(product.a, product.rows), near(product.b, product.columns)
+    core = replace(core, near=(of_a, of_b))
+  dtype = core.dtype_out.vec(core.c.count)
+  tile = UOp(Ops.MMA, dtype, (a, b, UOp.const(dtype, 0)), core)
+  total = tile.reduce(Ops.ADD, *split_loops(product.reduce, splits))
+  places = _places(core.c, thread, splits, product.rows, product.columns)
+
+  def written_out(end: UOp) -> UOp:
+    elements = [total.extract(e) if core.c.count > 1 else total for e in range(core.c.count)]
+    copies = [substitute_simplified(end.src[0], {product.reduce: e, **at}) for e, at in zip(elements, places)]
+    return UOp.group(*copies).end(*split_loops(end, splits), thread)
+
+  root = root.substitute({end: written_out(end) for end in closers_of(root, product.rows)})
+  around = (product.rows, product.columns, product.depth)
+  return root.substitute(limited_loops(product.reduce.src[1:], around, (*product.masks[0], *product.masks[1])))
+
+
+def _places(layout: Fragment, thread: UOp, splits: dict[UOp, Split], down: UOp, right: UOp) -> list[dict[UOp, UOp]]:
+  """For each element of a thread the values of the loops that go down and right."""
+  found = []
+  for element in range(layout.count):
+    row, column = layout.place(thread, element)
+    found.append({down: splits[down].start + row, right: splits[right].start + column})
+  return found
+
+
+def split_loops(closer: UOp, splits: dict[UOp, Split]) -> list[UOp]:
+  return [new for r in closer.src[1:] for new in (splits[r].loops if r in splits else (r,))]
+
+
+def _vector(values: list[UOp]) -> UOp:
+  return values[0] if len(values) == 1 else UOp(Ops.VECTORIZE, values[0].dtype.vec(len(values)), tuple(values))

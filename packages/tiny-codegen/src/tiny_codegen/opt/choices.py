@@ -1,0 +1,31 @@
+"""Optimisations that have been chosen for a kernel, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tiny_codegen.errors import KernelOptError
+from tiny_codegen.opt.apply import apply_opt
+from tiny_codegen.target import Capabilities
+from tiny_uop import Opt, UOp
+
+
+@dataclass
+class Choices:
+  """Choices made so far, and the kernel with them applied."""
+
+  root: UOp
+  capabilities: Capabilities
+  opts: list[Opt] = field(default_factory=list)
+
+  def take(self, *opts: Opt) -> bool:
+    """Apply choices if all of them fit."""
+    root = self.root
+    try:
+      for opt in opts:
+        root = apply_opt(root, opt, self.capabilities)
+    except KernelOptError:
+      return False
+    self.root = root
+    self.opts += opts
+    return True

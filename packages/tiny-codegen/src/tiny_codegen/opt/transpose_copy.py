@@ -1,0 +1,71 @@
+"""Optimisations for a kernel that reads along one loop and writes along another: transposes, NCHW to NHWC and back.
+
+Lanes go along what is written, and as many rows of what is read are written out: a square, which the pass `turn` reads
+and writes in whole cache lines. Squares follow each other along what is read, a few pages' worth of lines, so that the
+next lines of these rows are fetched ahead while the stores of whole lines need not read what they overwrite
+(`render/llvm_streaming.py`).
+"""
+
+from __future__ import annotations
+
+from tiny_codegen.kernel.loops import extent, kind, next_loop_id, stride
+from tiny_codegen.target import Capabilities
+from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
+
+LINE = 64  # bytes of a cache line
+MOST = 16  # rows and lanes of a square: n² elements are written out
+RUN = (8, 32)  # squares that follow each other along what is read, at least and at most
+
+
+def turned_copy(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+  """The Opts, without THREAD; none for a kernel of another kind."""
+  found = turned_loops(root) if len(root.src) == 1 else None
+  if found is None:
+    return ()
+  along, across, widest = found
+  most = min(MOST, LINE // widest, capabilities.max_vector_lanes)
+  lanes, rows = (_amount(loop, most) for loop in (across, along))
+  if lanes < 4 or rows < 4:
+    return ()
+  opts = [Opt(OptOps.PADTO, loop.arg[0], n) for loop, n in ((across, lanes), (along, rows)) if (extent(loop) or 0) % n]
+  squares = -(-(extent(along) or 0) // rows)
+  run = next((n for n in range(RUN[1], RUN[0] - 1, -1) if squares % n == 0 and n < squares), None)
+  inner = along.arg[0]
+  if run is not None:
+    inner = next_loop_id(root)
+    opts.append(Opt(OptOps.SPLIT, along.arg[0], rows * run))
+  elif root.src[0].src.index(along) < root.src[0].src.index(across):
+    opts.append(Opt(OptOps.SWAP, along.arg[0], across.arg[0]))
+  return (*opts, Opt(OptOps.UPCAST, inner, rows), Opt(OptOps.VECTOR, across.arg[0], lanes))
+
+
+def turned_loops(root: UOp) -> tuple[UOp, UOp, int] | None:
+  """(the loop along which a kernel reads, that along which it writes, bytes of the widest element); None for one that
+  reads as it writes."""
+  end, nodes = root.src[0], root.toposort
+  if (
+    end.op is not Ops.END
+    or end.src[0].op is not Ops.STORE
+    or end.src[0].arg is not None
+    or any(u.op is Ops.REDUCE for u in nodes)
+  ):
+    return None
+  offsets = [u.src[0].src[1] for u in nodes if u.op is Ops.LOAD]
+  loops = [r for r in end.src[1:] if kind(r) is AxisType.LOOP and extent(r) is not None]
+  across = next((r for r in loops if stride(end.src[0].src[0].src[1], r) == 1), None)
+  if across is None:
+    return None
+  far = [offset for offset in offsets if stride(offset, across) not in (0, 1)]
+  along = next((r for r in loops if r is not across and far and all(stride(o, r) == 1 for o in far)), None)
+  if along is None:
+    return None
+  widest = max(u.dtype.itemsize for u in (end.src[0].src[1], *[u for u in nodes if u.op is Ops.LOAD]))
+  return along, across, widest
+
+
+def _amount(loop: UOp, most: int) -> int:
+  """Iterations of a side of a square: a power of two that divides the loop, or one that fits into it a few times."""
+  size, amount = extent(loop) or 0, most
+  while amount > 1 and size % amount and size < 4 * amount:
+    amount //= 2
+  return amount

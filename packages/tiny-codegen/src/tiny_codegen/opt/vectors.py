@@ -1,0 +1,314 @@
+"""Hand-written choice of optimisations, for a processor with vectors and threads.
+
+A sum of products of two operands is tiled as `choose.py` finds best, a transpose as `transpose_copy.py` does. Other
+kernels get
+
+1. short loops that pick one of several values written out;
+2. vectors: the loops whose lanes save most instructions (`vector_cost.py`), one for each part of the kernel;
+3. a register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
+   fit into registers;
+4. small reduce loops unrolled.
+
+Then threads share the outermost output loop that is long enough, if there is enough work.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, stride
+from tiny_codegen.opt.tiles import ContractionChooser
+from tiny_codegen.opt.transpose_copy import turned_copy
+from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
+from tiny_codegen.opt.workgroups import choose_group_opts
+from tiny_codegen.staging.stage import stage_twins
+from tiny_codegen.target import KEPT, Capabilities
+from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp
+
+THREAD_WORK = 32768
+THREAD_BLOCK = 64
+MAX_CHOICES = 20000
+MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
+UNROLL_BODY = 160
+COLUMN = 64  # terms of a sum of a column
+MOST_PIECES = 16
+RUN = 4  # vectors of a row that a thread takes where another loop has to run in order
+KEEP_LEAST = 16  # elements of a row
+TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
+STREAMS = 4  # rows that are read side by side: memory has more than one page at work
+FAR = 4096  # bytes from a row to the next, at least
+
+
+def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+  """The optimisations for a kernel; none for a target that has neither vectors nor threads nor workgroups."""
+  if capabilities.has_local:
+    return choose_group_opts(root, capabilities)
+  chooser = Chooser(root, capabilities)
+  if capabilities.vector_bits:
+    if not chooser.contract() and not chooser.take_turned():
+      chooser.keep()
+      chooser.choices()
+      chooser.vectors()
+      chooser.tile()
+      chooser.unroll()
+  if capabilities.has_threads:
+    chooser.threads()
+  return tuple(chooser.opts)
+
+
+def past_caches(nodes: tuple[UOp, ...]) -> bool:
+  """Whether a kernel touches more memory than caches keep."""
+  arrays = [u.dtype for u in nodes if u.op is Ops.PARAM]
+  return sum(p.size * p.base.itemsize for p in arrays if isinstance(p, PtrDType)) > KEPT
+
+
+@dataclass
+class Chooser(ContractionChooser):
+  """Choices for any kernel."""
+
+  blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
+  registers: int = 1  # vector registers that one value takes
+  side_by_side: int | None = None  # the loop over rows that are read so
+
+  def take_turned(self) -> bool:
+    """Read a copy that is turned in squares; False where it is none."""
+    opts = turned_copy(self.root, self.capabilities)
+    return bool(opts) and self.take(*opts)
+
+  # *** values that are needed again ***
+
+  def keep(self) -> None:
+    """STAGE the exponentials of a row that are summed and then used again, as softmax does."""
+    nodes = self.root.toposort
+    if not any(u.op in GroupOp.Transcendental for u in nodes):
+      return
+    loops = [r for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
+    for first in loops:
+      size = extent(first)
+      if kind(first) is not AxisType.REDUCE or size is None or not KEEP_LEAST <= size <= self._keep_most():
+        continue
+      for second in loops:
+        if second is not first and extent(second) == size:
+          staged = stage_twins(self.root, first, second)
+          kept = [u.src[0] for u in staged.toposort if u.op is Ops.STAGE] if staged is not None else []
+          if any(u.op in GroupOp.Transcendental for value in kept for u in value.toposort if first in u.ranges):
+            self.take(Opt(OptOps.STAGE, None, (first.arg[0], second.arg[0])))
+
+  def _keep_most(self) -> int:
+    """Elements of a row that stay near until they are needed again: half of near memory is for what is read by then."""
+    return self.capabilities.shared_memory_bytes // 2 // 4
+
+  # *** choices ***
+
+  def choices(self) -> None:
+    """UPCAST short loops whose counter picks one of several values, as in what is put together of pieces: each copy
+    then computes the one that it needs, and what they have in common is computed once."""
+    nodes = self.root.toposort
+    picks = [u.src[0] for u in nodes if u.op is Ops.WHERE and len(u.src[0].ranges) == 1]
+    for loop in loops_of(self.root).values():
+      size = extent(loop)
+      if kind(loop) is AxisType.LOOP and size is not None and 2 < size <= MOST_PIECES:
+        conditions = {u for u in picks if loop in u.ranges}
+        if len(conditions) >= size - 1 and nodes_of_body(self.root, loop) * size <= MAX_NODES:
+          self.take(Opt(OptOps.UPCAST, loop.arg[0], 0))
+
+  # *** vectors ***
+
+  def vectors(self) -> None:
+    """Choose VECTOR axes: one, with those that the parts of the kernel it does not reach add to it."""
+    self.side_by_side = self._streams()
+    cost = Cost(self.root)
+    nodes = cost.nodes
+    sizes = {r: int(r.src[0].vmax) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
+    native = {r: self._native(nodes, r) for r in sizes}
+    # a short loop fills part of a register
+    native = {r: min(n, 1 << max(sizes[r] - 1, 1).bit_length()) for r, n in native.items()}
+    lanes = {r: size / -(-size // native[r]) for r, size in sizes.items() if native[r] > 1 and size > 2}
+    if len(lanes) * len(nodes) > MAX_CHOICES:  # a very large kernel: only its last loops, mostly the innermost
+      lanes = dict(list(lanes.items())[-4:])
+    near = {r: frozenset().union(*[u.ranges for u in nodes if r in u.ranges]) for r in lanes}
+    best: dict[UOp, float] = {}
+    least = cost.scalar() * 0.8
+    for first in lanes:
+      chosen, total = self._complete(cost, first, lanes, near)
+      if total < least:
+        best, least = chosen, total
+    for axis in best:
+      amount = native[axis] * self._width(nodes, axis, native[axis], sizes[axis])
+      padding: list[Opt] = []
+      if extent(axis) is None or sizes[axis] % amount:
+        block = THREAD_BLOCK if self._outermost(axis) and sizes[axis] >= THREAD_BLOCK * amount * 4 else 1
+        self.blocks[axis.arg[0]] = block
+        padding = [Opt(OptOps.PADTO, axis.arg[0], amount * block)]
+      self.take(*padding, Opt(OptOps.VECTOR, axis.arg[0], amount))
+
+  def _outermost(self, loop: UOp) -> bool:
+    return all(e.op is Ops.END and e.src[1] is loop for e in self.root.src)
+
+  @staticmethod
+  def _complete(
+    cost: Cost, first: UOp, lanes: dict[UOp, float], near: dict[UOp, frozenset[UOp]]
+  ) -> tuple[dict[UOp, float], float]:
+    """Axes to go with a first one, and what the kernel costs with all of them."""
+    chosen = {first: lanes[first]}
+    least = cost.vector(chosen)
+    while True:
+      others = [r for r in lanes if all(r not in near[c] for c in chosen)]
+      totals = [(cost.vector({**chosen, r: lanes[r]}), r.arg[0], r) for r in others]
+      if not totals or min(totals)[0] >= least * 0.98:
+        return chosen, least
+      least, _, axis = min(totals)
+      chosen[axis] = lanes[axis]
+
+  def _native(self, nodes: tuple[UOp, ...], axis: UOp) -> int:
+    """Lanes of a register of the widest type computed with inside the loop."""
+    inside = [
+      u.dtype
+      for u in nodes
+      if axis in u.ranges and u.dtype.kind not in ("void", "index", "bool") and u.op is not Ops.INDEX
+    ]
+    inside += [u.src[1].dtype for u in nodes if u.op is Ops.STORE and axis in u.ranges]
+    return min([self.capabilities.lanes(d) for d in inside], default=1)
+
+  def _width(self, nodes: tuple[UOp, ...], axis: UOp, native: int, size: int) -> int:
+    """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
+    body = sum(u.op in GroupOp.Elementwise and axis in u.ranges and u.dtype.kind != "index" for u in nodes)
+    heavy = any(u.op in GroupOp.Transcendental or u.op is Ops.THREEFRY for u in nodes if axis in u.ranges)
+    reduces = [u for u in nodes if u.op is Ops.REDUCE]
+    # sums of columns read as much of a row as they can: the next row is far away
+    far = all(axis in u.ranges and iterations(u.src[1:]) >= COLUMN for u in reduces)
+    columns = bool(reduces) and far and size >= native * 4 * 16  # enough of them to be shared between threads
+    reduced = columns or any(axis in u.src[1:] for u in reduces)
+    # a register tile has accumulators enough
+    tiled = reduced and not columns and self._reused()
+    # what is kept is added up from near memory: in as many chains as a value has registers
+    kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.capabilities.vector_registers >= 32
+    if self.side_by_side is not None:
+      most = 2  # lines of each row at a time
+    elif body > 24 or tiled:
+      most = 1
+    elif heavy:
+      most = 4 if kept else 1
+    else:
+      most = 4 if reduced else 2
+    while most > 1 and (
+      size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))
+    ):
+      most //= 2
+    most = min(most, max(1, self.capabilities.max_vector_lanes // native))
+    self.registers = max(self.registers, most)
+    return most
+
+  # *** register tiles ***
+
+  def tile(self) -> None:
+    """UPCAST output loops over which operands of a reduction are reused: two of them to a square tile, or one. Where
+    there is nothing but one array to be read, some of its rows, side by side."""
+    if self.side_by_side is not None:
+      self.take(Opt(OptOps.UPCAST, self.side_by_side, STREAMS))
+      return
+    loops = self._reused()[:2]
+    room = max(self.capabilities.vector_registers * 3 // 4 // self.registers, 1)
+    for place, loop in enumerate(loops):
+      square = math.isqrt(room - 1) + 1 if place + 1 < len(loops) else room
+      rows = self._rows(loops_of(self.root)[loop.arg[0]], square)
+      if rows is not None:
+        amount, padding = rows
+        if self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount)):
+          room //= amount
+
+  def _streams(self) -> int | None:
+    """The loop over the rows of a single array that is larger than caches, of which each is reduced to one number; None
+    where a kernel is anything else."""
+    nodes = self.root.toposort
+    loads = [u for u in nodes if u.op is Ops.LOAD]
+    reduces = [u for u in nodes if u.op is Ops.REDUCE]
+    if len(loads) != 1 or len(reduces) != 1 or len(reduces[0].src) != 2 or not past_caches(nodes):
+      return None
+    index, row = loads[0].src[0], reduces[0].src[1]
+    outer = [r for r in index.src[1].ranges if kind(r) is AxisType.LOOP]
+    if stride(index.src[1], row) != 1 or len(outer) != 1 or len(index.src) > 2:
+      return None
+    size, far = extent(outer[0]) or 0, (stride(index.src[1], outer[0]) or 0) * loads[0].dtype.itemsize
+    return int(outer[0].arg[0]) if far >= FAR and size % STREAMS == 0 and size >= STREAMS * 16 else None
+
+  def _reused(self) -> list[UOp]:
+    """Output loops by how many loads in reductions do not depend on them, most first."""
+    nodes = self.root.toposort
+    reduces = [u for u in nodes if u.op is Ops.REDUCE]
+    saved: dict[UOp, float] = {}
+    vectors = {opt.axis for opt in self.opts if opt.op is OptOps.VECTOR}
+    for loop in loops_of(self.root).values():
+      if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or loop.arg[0] in vectors:
+        continue
+      for reduce in reduces:
+        loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD and u.ranges & frozenset(reduce.src[1:])]
+        same = sum(iterations(u.ranges) for u in loads if loop not in u.ranges)
+        if same and loop in reduce.ranges:
+          saved[loop] = saved.get(loop, 0.0) + same
+    return sorted(saved, key=lambda r: (-saved[r], r.arg[0]))
+
+  def _rows(self, loop: UOp, room: int) -> tuple[int, list[Opt]] | None:
+    size, body = extent(loop), nodes_of_body(self.root, loop)
+    if size is None:
+      return None
+    fitting = [n for n in TILE_ROWS if n <= room and n * body <= MAX_NODES]
+    divisors = [n for n in fitting if size % n == 0]
+    if divisors and (divisors[0] >= 4 or size < 16):
+      return divisors[0], []
+    if 4 in fitting and size >= 16:
+      return 4, [Opt(OptOps.PADTO, loop.arg[0], 4)]
+    return (divisors[0], []) if divisors else None
+
+  # *** small loops ***
+
+  def unroll(self) -> None:
+    """UNROLL short reduce loops, innermost first."""
+    for reduce in [u for u in self.root.toposort if u.op is Ops.REDUCE]:
+      for loop in reversed(reduce.src[1:]):
+        current = loops_of(self.root).get(loop.arg[0])
+        if current is None or kind(current) is not AxisType.REDUCE or (size := extent(current)) is None or size > 8:
+          continue
+        if any(u.op is Ops.STAGE and current in u.src[1:] for u in self.root.toposort):
+          continue  # near memory that two loops share is read by both in one order
+        if nodes_of_body(self.root, current) * size <= UNROLL_BODY or size <= 1:
+          self.take(Opt(OptOps.UNROLL, current.arg[0], 0))
+
+  # *** threads ***
+
+  def threads(self) -> None:
+    """THREAD on an outer loop when the kernel is worth it."""
+    nodes = self.root.toposort
+    if Cost(self.root).scalar() < THREAD_WORK:
+      return
+    if self.tiling is not None:
+      self.share(self.tiling)
+      return
+    ends = self.root.src
+    if any(e.op is not Ops.END for e in ends):
+      return
+    common = [r for r in ends[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in ends)]
+    movable = [r for place, r in enumerate(common) if self._movable(r, frozenset(common[:place]), nodes)]
+    long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -int(r.src[0].vmax))
+    for loop in long:
+      if (piece := self._piece(loop)) and self.take(
+        Opt(OptOps.SPLIT, loop.arg[0], piece), Opt(OptOps.THREAD, loop.arg[0], 0)
+      ):
+        return
+      if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], self.blocks.get(loop.arg[0], 0))):
+        return
+
+  def _piece(self, loop: UOp) -> int:
+    """How many iterations of a loop inside of one that runs in order stay inside of it, so that a thread that goes
+    through all of those has a run of memory in each; 0: the loop is not inside of one, or too short."""
+    order = self.root.src[0].src[1:]
+    size = extent(loop)
+    if size is None or not any(kind(r) is AxisType.ORDER for r in order[: order.index(loop)]):
+      return 0
+    return next((n for n in range(RUN, size) if size % n == 0), 0)
+
+  @staticmethod
+  def _movable(loop: UOp, before: frozenset[UOp], nodes: tuple[UOp, ...]) -> bool:
+    """Whether the loop can go in front of others without a reduction being computed again in each of its iterations."""
+    return not any(u.op is Ops.REDUCE and loop not in u.ranges and not before.isdisjoint(u.ranges) for u in nodes)

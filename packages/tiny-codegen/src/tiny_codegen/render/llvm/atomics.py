@@ -1,0 +1,47 @@
+"""Atomic STOREs as LLVM IR: `atomicrmw`, of which nothing but that it is one step is asked (monotonic).
+
+A kernel's results are seen when it has ended, and what threads of a workgroup leave in near memory behind a BARRIER, so
+that no update has to order any other access.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen.render.llvm.function import Function
+from tiny_codegen.render.llvm.memory import Memory, address
+from tiny_codegen.render.llvm.text import value_type
+from tiny_codegen.target import Atomic, atomics
+from tiny_uop import AddrSpace, Ops, PtrDType, UOp, dtypes
+
+_OPERATIONS = {Ops.ADD: "add", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
+INTEGER_UPDATES = (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)
+WORDS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+
+HOST_ATOMICS: frozenset[Atomic] = atomics(INTEGER_UPDATES, dtypes.ints, AddrSpace.GLOBAL) | atomics(
+  (Ops.ADD,), (dtypes.float32, dtypes.float64), AddrSpace.GLOBAL
+)
+"""Of a processor: any integer; LLVM makes loops of compare-and-exchange of what there is no instruction for."""
+DEVICE_ATOMICS: frozenset[Atomic] = atomics(INTEGER_UPDATES, WORDS) | atomics((Ops.ADD,), (dtypes.float32,))
+"""Of AMD's and NVIDIA's GPUs: words."""
+
+
+def update(body: Function, store: UOp, memory: Memory, scopes: tuple[str, str]) -> None:
+  """Write an atomic STORE, its gate open. `scopes` name who else may be at it, in GLOBAL and in LOCAL memory; empty:
+  anybody."""
+  index, value = store.src
+  place, kind = address(body, index, body.operand(index.src[1]), memory, True)
+  pointer = index.dtype
+  assert isinstance(pointer, PtrDType)
+  scope = scopes[pointer.space is AddrSpace.LOCAL]
+  among = f' syncscope("{scope}")' if scope else ""
+  size = value.dtype.itemsize
+  body.emit(
+    f"atomicrmw {_operation(store)} {kind} {place}, {value_type(value.dtype)} {body.operand(value)}{among} monotonic, "
+    f"align {size}"
+  )
+
+
+def _operation(store: UOp) -> str:
+  op, dtype = store.arg.op, store.src[1].dtype
+  if op is Ops.MAX:
+    return "umax" if dtype.kind == "uint" else "max"
+  return "fadd" if dtype.kind == "float" else _OPERATIONS[op]

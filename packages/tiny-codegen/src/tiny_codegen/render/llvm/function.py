@@ -1,0 +1,123 @@
+"""The function being written: numbered values, blocks, loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tiny_codegen.render.llvm.instructions import Instruction
+from tiny_codegen.render.llvm.text import constant, value_type
+from tiny_uop import AxisType, Ops, UOp, dtypes
+
+
+@dataclass
+class _Loop:
+  head: str
+  exit: str
+  next: str
+
+
+@dataclass
+class Function:
+  """Instructions of one function in order. Implements `llvm_alu.Body`.
+
+  `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see llvm_memory).
+  `instructions`: those of the processor that ops may be written with.
+  """
+
+  lines: list[str] = field(default_factory=list)
+  entry: list[str] = field(default_factory=list)  # allocas: LLVM turns only those of the entry block into registers
+  declarations: dict[str, str] = field(default_factory=dict)
+  values: dict[UOp, str] = field(default_factory=dict)
+  shuffled: dict[tuple[str, str, str, tuple[int, ...]], str] = field(default_factory=dict)  # see llvm_transpose
+  block: str = "start"
+  pin_masked_loads: bool = False
+  instructions: tuple[Instruction, ...] = ()
+  _loops: dict[UOp, _Loop] = field(default_factory=dict)
+  _count: int = 0
+
+  def fresh(self, prefix: str) -> str:
+    """A name that nothing else has."""
+    self._count += 1
+    return f"{prefix}{self._count}"
+
+  def emit(self, instruction: str) -> None:
+    """Write an instruction that has no result."""
+    self.lines.append(f"  {instruction}")
+
+  def let(self, instruction: str) -> str:
+    """Write `%new = instruction`; gives the new name."""
+    name = self.fresh("%v")
+    self.emit(f"{name} = {instruction}")
+    return name
+
+  def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
+    """Call an intrinsic with (type, operand) arguments, declaring it. Gives the result's name, "" for void. `flags`:
+    what LLVM may assume of floats.
+    """
+    self.declarations[name] = f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})"
+    passed = ", ".join(f"{kind} {operand}" for kind, operand in arguments)
+    text = f"call {flags} {result} @{name}({passed})" if flags else f"call {result} @{name}({passed})"
+    if result != "void":
+      return self.let(text)
+    self.emit(text)
+    return ""
+
+  def label(self, name: str) -> None:
+    """Begin a block."""
+    self.lines.append(f"{name}:")
+    self.block = name
+
+  def branch(self, condition: str, yes: str, no: str) -> None:
+    """End the block on a bool."""
+    self.emit(f"br i1 {condition}, label %{yes}, label %{no}")
+
+  def operand(self, uop: UOp) -> str:
+    """The name or constant that holds a value. Raises ValueError for one that the list has not computed yet."""
+    if (found := self.values.get(uop)) is not None:
+      return found
+    if uop.op is Ops.CONST:
+      return constant(uop.dtype, uop.arg)
+    if uop.op is Ops.AFTER:
+      return self.operand(uop.src[0])
+    raise ValueError(f"{uop!r} is used before it is computed: a LINEAR lists every value before its uses")
+
+  def open_loop(self, uop: UOp, first: str, extent: str) -> None:
+    """Begin a loop whose counter, the value of `uop`, goes from `first` up to but not including `extent`."""
+    number = self.fresh("")
+    loop = _Loop(f"loop{number}", f"done{number}", f"%next{number}")
+    self._loops[uop] = loop
+    kind, counter, before, body = value_type(uop.dtype), f"%i{number}", self.block, f"body{number}"
+    self.emit(f"br label %{loop.head}")
+    self.label(loop.head)
+    # the counter's next value comes from the block that closes the loop, known only then
+    self.emit(f"{counter} = phi {kind} [ {first}, %{before} ], [ {loop.next}, %latch{number} ]")
+    self.branch(self.let(f"icmp slt {kind} {counter}, {extent}"), body, loop.exit)
+    self.label(body)
+    self.values[uop] = counter
+
+  def close_loop(self, uop: UOp) -> None:
+    """End the loop of a counter. Raises ValueError when it is not open."""
+    if (loop := self._loops.pop(uop, None)) is None:
+      raise ValueError(f"END closes {uop!r}, which is not open")
+    latch = loop.head.replace("loop", "latch")
+    self.emit(f"br label %{latch}")
+    self.label(latch)
+    self.emit(f"{loop.next} = add nsw {value_type(uop.dtype)} {self.values[uop]}, 1")
+    self.emit(f"br label %{loop.head}")
+    self.label(loop.exit)
+
+  @property
+  def open_loops(self) -> list[UOp]:
+    """The counters of the loops that are open, outermost first."""
+    return list(self._loops)
+
+
+def is_thread_range(uop: UOp) -> bool:
+  """Whether a RANGE is the one that the caller's workers share."""
+  return uop.op is Ops.RANGE and uop.arg[1] is AxisType.THREAD
+
+
+def integer_from(body: Function, operand: str, uop: UOp) -> str:
+  """A 64-bit argument as the integer type of `uop`."""
+  kind = value_type(uop.dtype)
+  return operand if uop.dtype.bits == dtypes.int64.bits else body.let(f"trunc i64 {operand} to {kind}")

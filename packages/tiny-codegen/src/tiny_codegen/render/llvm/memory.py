@@ -1,0 +1,286 @@
+"""INDEX, LOAD and STORE as LLVM IR: scalar, wide and scattered, with and without gates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tiny_codegen.kernel.loops import factor
+from tiny_codegen.render.llvm.alu import convert
+from tiny_codegen.render.llvm.function import Function
+from tiny_codegen.render.llvm.streaming import PLAIN
+from tiny_codegen.render.llvm.text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
+from tiny_uop import AddrSpace, DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop.records import dataclass
+
+LOCAL_ALIGNMENT = 16  # of the least array in near memory
+WIDE = " ; wide "
+"""Stands between the alignment of an access that is certain, and the one it has if its buffer is aligned."""
+PLAIN_ONLY, ALIGNED_ONLY = " ; where buffers are not aligned", " ; where buffers are aligned to "
+"""Ends of lines that are in the body for buffers that are not aligned, and in the one for those that are (to so many
+bytes)."""
+PAIRED = " ; beside "
+"""The same of an access to one element, which LLVM may join with its neighbours: no reason for a body of its own."""
+
+
+@dataclass(frozen=True)
+class Memory:
+  """How a target numbers its address spaces (GLOBAL, LOCAL, REG), whether it is a device that wants to know how far
+  accesses are aligned, and to how many bytes those to GLOBAL memory have to be for vectors (0: not at all)."""
+
+  spaces: Spaces
+  device: bool = False
+  aligned: int = 0
+
+
+def _byte(dtype: DType) -> DType:
+  """The type a value has in memory."""
+  return dtypes.uint8.vec(dtype.count) if dtype.kind == "bool" else dtype
+
+
+def _pointer_type(index: UOp, memory: Memory) -> str:
+  assert isinstance(index.dtype, PtrDType)
+  return pointer(index.dtype.space, memory.spaces)
+
+
+def _gate(index: UOp) -> UOp | None:
+  gate = index.src[2] if len(index.src) > 2 else None
+  return None if gate is not None and gate.op is Ops.CONST and gate.arg is True else gate
+
+
+def _address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: bool) -> str:
+  """The address of an element; for a vector of offsets a vector of addresses."""
+  place = index.src[1].dtype
+  flags = " inbounds" if inbounds else ""
+  element, kind = memory_type(memory_of(index.dtype)), _pointer_type(index, memory)
+  if place.kind == "uint" and place.bits < 64:  # GEP reads its offset as signed
+    wide = dtypes.int64.vec(place.count)
+    offset, place = convert(body, offset, place, wide), wide
+  return body.let(f"getelementptr{flags} {element}, {kind} {body.operand(index.src[0])}, {value_type(place)} {offset}")
+
+
+def address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: bool) -> tuple[str, str]:
+  """The address of an element, and the type of it."""
+  return _address(body, index, offset, memory, inbounds), _pointer_type(index, memory)
+
+
+def _alignment(index: UOp, stored: DType, memory: Memory) -> str:
+  """What is said of an access to a value and those next to it: how far it is aligned."""
+  element, pointed = stored.scalar().itemsize, index.dtype
+  assert isinstance(pointed, PtrDType)
+  plain = f", align {element}"
+  if not memory.device or pointed.space is AddrSpace.REG or (stored.count == 1 and not memory.aligned):
+    return plain
+  known = factor(index.src[1]) * pointed.base.itemsize
+  if stored.count == 1:
+    size = math.gcd(known, memory.aligned)
+    return f"{plain}{PAIRED}{size}" if pointed.space is AddrSpace.GLOBAL and size > element else plain
+  size = math.gcd(known, 1 << ((stored.count * element).bit_length() - 1))
+  if pointed.space is AddrSpace.LOCAL:
+    return f", align {min(size, LOCAL_ALIGNMENT)}"
+  size = min(size, memory.aligned)
+  return f"{plain}{WIDE}{size}" if size > element else plain
+
+
+def _everywhere(body: Function, gate: UOp | None, count: int) -> str:
+  """A mask of `count` lanes from no gate, a scalar one or a vector of them."""
+  mask = dtypes.bool.vec(count)
+  if gate is None:
+    return constant(mask, True)
+  if gate.dtype.count == count:
+    return body.operand(gate)
+  one = body.let(f"insertelement {value_type(mask)} poison, i1 {body.operand(gate)}, i32 0")
+  return body.let(f"shufflevector {value_type(mask)} {one}, {value_type(mask)} poison, <{count} x i32> zeroinitializer")
+
+
+def _from_memory(body: Function, loaded: str, dtype: DType) -> str:
+  return convert(body, loaded, _byte(dtype), dtype)
+
+
+def _alternative(body: Function, load: UOp) -> str:
+  return body.operand(load.src[1]) if len(load.src) > 1 else constant(load.dtype, 0)
+
+
+def _gather(body: Function, load: UOp, gate: UOp | None, memory: Memory) -> str:
+  index, stored = load.src[0], _byte(load.dtype)
+  count, kind = stored.count, value_type(stored)
+  addresses = _address(body, index, body.operand(index.src[1]), memory, gate is None)
+  pointers, mask = f"<{count} x {_pointer_type(index, memory)}>", dtypes.bool.vec(count)
+  other = convert(body, _alternative(body, load), load.dtype, stored)
+  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
+  loaded = body.call(name, kind, (pointers, addresses), ("i32", str(stored.scalar().itemsize)),
+                     (value_type(mask), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
+  return _from_memory(body, loaded, load.dtype)
+
+
+def _pointer_suffix(index: UOp, memory: Memory) -> str:
+  text = _pointer_type(index, memory)
+  return f"p{text[len('ptr addrspace(') : -1] if 'addrspace' in text else 0}"
+
+
+def _masked_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
+  index, stored = load.src[0], _byte(load.dtype)
+  kind, mask = value_type(stored), dtypes.bool.vec(stored.count)
+  address = _address(body, index, body.operand(index.src[1]), memory, False)
+  other = convert(body, _alternative(body, load), load.dtype, stored)
+  if (first := _first_lanes(gate)) is not None:
+    return _from_memory(
+      body, _load_first(body, f"{_pointer_type(index, memory)} {address}", stored, first, other), load.dtype
+    )
+  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, memory)}"
+  # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
+  loaded = body.call(name, kind, (_pointer_type(index, memory), address), ("i32", str(stored.scalar().itemsize)),
+                     (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
+  return _from_memory(body, _pinned(body, loaded, stored) if body.pin_masked_loads else loaded, load.dtype)
+
+
+def _first_lanes(gate: UOp) -> int | None:
+  """How many lanes a gate opens that is known and opens the first ones, no others; None for any other gate."""
+  known = gate.arg if gate.op is Ops.CONST else tuple([s.arg if s.op is Ops.CONST else None for s in gate.src])
+  if gate.op not in (Ops.CONST, Ops.VECTORIZE) or not isinstance(known, tuple) or None in known:
+    return None
+  count = sum(known)
+  return count if 0 < count and all(known[:count]) else None
+
+
+def _load_first(body: Function, address: str, stored: DType, count: int, other: str) -> str:
+  """A vector of which only the first lanes are in memory, as a shorter vector: LLVM (22.1) has no instruction for some
+  masks that it knows, and then ends the process."""
+  part, plain = stored.scalar().vec(count), f"align {stored.scalar().itemsize}"
+  loaded = body.let(f"load {value_type(part)}, {address}, {plain}")
+  if count == 1:
+    return body.let(f"insertelement {value_type(stored)} {other}, {value_type(part)} {loaded}, i32 0")
+  wide = shuffle(body, loaded, part, [*map(str, range(count)), *["poison"] * (stored.count - count)])
+  lanes = [*range(count), *range(stored.count + count, 2 * stored.count)]
+  return shuffle(body, wide, stored, map(str, lanes), other)
+
+
+def _pinned(body: Function, value: str, kind: DType) -> str:
+  """The same value, which LLVM has to have in registers before it is used.
+
+  With AVX-512, LLVM (22.1) gives an operation under the same mask the memory operand of a masked load, where the mask
+  still keeps it from touching what is not there; but taken apart again, to keep the operation's other operand, the load
+  has lost its mask and faults.
+  """
+  scalar = kind.scalar()
+  whole = scalar.vec(max(128 // scalar.bits, 1 << (kind.count - 1).bit_length()))
+  filled = [*map(str, range(kind.count)), *["poison"] * (whole.count - kind.count)]
+  pinned = _in_registers(body, shuffle(body, value, kind, filled), whole)
+  return shuffle(body, pinned, whole, map(str, range(kind.count)))
+
+
+def _in_registers(body: Function, value: str, kind: DType) -> str:
+  if kind.count * kind.scalar().bits <= 512:
+    text = value_type(kind)
+    if kind.scalar().bits >= 32:
+      return body.let(f'call {text} asm "", "=v,0"({text} {value})')
+    # not every processor with AVX-512 has registers of narrower elements, which LLVM then has none for
+    words = f"<{kind.count * kind.scalar().bits // 32} x i32>"
+    pinned = body.let(f'call {words} asm "", "=v,0"({words} {body.let(f"bitcast {text} {value} to {words}")})')
+    return body.let(f"bitcast {words} {pinned} to {text}")
+  half = kind.scalar().vec(kind.count // 2)
+  low, high = (range(half.count), range(half.count, kind.count))
+  halves = [_in_registers(body, shuffle(body, value, kind, map(str, part)), half) for part in (low, high)]
+  return shuffle(body, halves[0], half, map(str, range(kind.count)), halves[1])
+
+
+def shuffle(body: Function, value: str, kind: DType, lanes: Iterable[str], other: str = "poison") -> str:
+  """These lanes of a vector, or of two side by side."""
+  mask, text = [f"i32 {lane}" for lane in lanes], value_type(kind)
+  return body.let(f"shufflevector {text} {value}, {text} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
+
+
+def _branch_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
+  index = load.src[0]
+  other, number, before = _alternative(body, load), body.fresh(""), body.block
+  body.branch(body.operand(gate), f"then{number}", f"join{number}")
+  body.label(f"then{number}")
+  loaded = _plain_load(body, load, body.operand(index.src[1]), memory)
+  inside = body.block
+  body.emit(f"br label %join{number}")
+  body.label(f"join{number}")
+  return body.let(f"phi {value_type(load.dtype)} [ {loaded}, %{inside} ], [ {other}, %{before} ]")
+
+
+def _plain_load(body: Function, load: UOp, offset: str, memory: Memory) -> str:
+  index, stored = load.src[0], _byte(load.dtype)
+  address = _address(body, index, offset, memory, True)
+  kind = _pointer_type(index, memory)
+  loaded = body.let(f"load {value_type(stored)}, {kind} {address}{_alignment(index, stored, memory)}")
+  return _from_memory(body, loaded, load.dtype)
+
+
+def load(body: Function, u: UOp, memory: Memory) -> str:
+  """The operand that holds a LOAD's value.
+
+  A scalar gate reads element 0 where it is false and drops it: no branch, so that unrolled loads stay in one block.
+  That needs memory as large as the access; smaller memory gets a branch.
+  """
+  index, gate = u.src[0], _gate(u.src[0])
+  place = index.src[1]
+  if place.dtype.count > 1:
+    return _gather(body, u, gate, memory)
+  if gate is None:
+    return _plain_load(body, u, body.operand(place), memory)
+  if gate.dtype.count > 1:
+    return _masked_load(body, u, gate, memory)
+  assert isinstance(index.dtype, PtrDType)
+  if index.dtype.size * index.dtype.base.count < u.dtype.count:
+    return _branch_load(body, u, gate, memory)
+  kind, flag, value = value_type(place.dtype), body.operand(gate), value_type(u.dtype)
+  safe = body.let(f"select i1 {flag}, {kind} {body.operand(place)}, {kind} 0")
+  loaded = _plain_load(body, u, safe, memory)
+  return body.let(f"select i1 {flag}, {value} {loaded}, {value} {_alternative(body, u)}")
+
+
+def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: UOp | None, memory: Memory) -> None:
+  count, kind, mask = stored.count, value_type(stored), dtypes.bool.vec(stored.count)
+  scattered = index.src[1].dtype.count > 1
+  address = _address(body, index, body.operand(index.src[1]), memory, gate is None)
+  first = None if scattered or gate is None else _first_lanes(gate)
+  if first is not None and first & (first - 1) == 0:
+    return _store_first(body, f"{_pointer_type(index, memory)} {address}", value, stored, first)
+  pointers, name = _pointer_type(index, memory), f"llvm.masked.store.{suffix(stored)}.{_pointer_suffix(index, memory)}"
+  if scattered:
+    name = f"llvm.masked.scatter.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
+    pointers = f"<{count} x {pointers}>"
+  body.call(name, "void", (kind, value), (pointers, address), ("i32", str(stored.scalar().itemsize)),
+            (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
+
+
+def _store_first(body: Function, address: str, value: str, stored: DType, count: int) -> None:
+  """The first lanes of a vector written as a shorter vector: under a mask of one lane of 16 bits, LLVM (22.1) writes 32
+  of them."""
+  part = value_type(stored.scalar().vec(count))
+  if count == 1:
+    lanes = body.let(f"extractelement {value_type(stored)} {value}, i32 0")
+  else:
+    lanes = shuffle(body, value, stored, map(str, range(count)))
+  body.emit(f"store {part} {lanes}, {address}, align {stored.scalar().itemsize}")
+
+
+def store(body: Function, u: UOp, memory: Memory, streams: bool = False) -> None:
+  """Write a STORE; under a scalar gate inside a branch. `streams`: it may go past the caches (see llvm_streaming)."""
+  index, value = u.src
+  gate, stored = _gate(index), _byte(value.dtype)
+  operand = convert(body, body.operand(value), value.dtype, stored)
+  if index.src[1].dtype.count > 1 or (gate is not None and gate.dtype.count > 1):
+    _masked_store(body, index, operand, stored, gate, memory)
+    return
+  number = body.fresh("")
+  if gate is not None:
+    body.branch(body.operand(gate), f"then{number}", f"join{number}")
+    body.label(f"then{number}")
+  address = _address(body, index, body.operand(index.src[1]), memory, True)
+  kind = _pointer_type(index, memory)
+  alignment = PLAIN if streams else _alignment(index, stored, memory)
+  body.emit(f"store {value_type(stored)} {operand}, {kind} {address}{alignment}")
+  if gate is not None:
+    body.emit(f"br label %join{number}")
+    body.label(f"join{number}")
+
+
+def in_register(store: UOp) -> bool:
+  """Whether a STORE keeps something in a register."""
+  pointer = store.src[0].dtype
+  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG

@@ -1,0 +1,176 @@
+"""The module around the instructions of a program: its functions, how they are called, and what they promise LLVM.
+
+A processor gets one function `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`, a device a
+kernel whose arguments are the buffers and the integers themselves. Either may have its body twice, for buffers that are
+aligned and for others: then the entry point looks at the addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tiny_codegen.render.llvm.function import Function
+from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PAIRED, PLAIN_ONLY, WIDE
+from tiny_codegen.render.llvm.parts import ARGUMENTS as CLAIM
+from tiny_codegen.render.llvm.streaming import LINE, PLAIN, STREAMED
+from tiny_codegen.render.llvm.target import LLVMTarget
+from tiny_codegen.render.llvm.text import pointer
+from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp
+from tiny_uop.records import dataclass
+
+_WIDE = re.compile(rf"(?:{re.escape(WIDE)}|{re.escape(ALIGNED_ONLY)})(\d+)")
+_ALIGNED = re.compile(rf", align \d+(?:{re.escape(WIDE)}|{re.escape(PAIRED)})(\d+)")
+_FENCE = "llvm.x86.sse.sfence"
+
+
+@dataclass(frozen=True)
+class Module:
+  """A program that has been written as instructions, on its way to the text of a module.
+
+  `globals` are its shared arrays, `sizes` the threads of a workgroup where they are known, `shares` whether several
+  workers share its outermost loop, `one_body` whether its body looks itself at how buffers are aligned.
+  """
+
+  target: LLVMTarget
+  info: ProgramInfo
+  body: Function
+  globals: Sequence[str]
+  sizes: tuple[int, int, int] | None
+  shares: bool
+  one_body: bool = False
+
+  def text(self) -> str:
+    """All of it."""
+    lines = [f"; program {self.info.name} for {self.target.name}"]
+    if self.target.datalayout:
+      lines.append(f'target datalayout = "{self.target.datalayout}"')
+    if self.target.triple:
+      lines.append(f'target triple = "{self.target.triple}"')
+    functions = self._device() if self.target.convention else self._host()
+    lines += ["", *self.globals, *functions, *self.body.declarations.values(), "", self._attributes()]
+    return "\n".join([*lines, *(["", *self.target.metadata] if self.target.metadata else []), ""])
+
+  # *** functions ***
+
+  def arguments(self) -> list[str]:
+    """Of the body: (type and what LLVM may assume, name) of the buffers and integers."""
+    kind, device = pointer(AddrSpace.GLOBAL, self.target.spaces), bool(self.target.convention)
+    found = []
+    for place, p in enumerate(self.info.params):
+      promises = "noalias" if p.written or not device else "noalias readonly"
+      found.append(f"{kind} {promises} %p{place}")
+    return [*found, *[f"i64 %n{place}" for place in range(len(self.info.variables))]]
+
+  def _function(self, head: str, arguments: Iterable[str], lines: Iterable[str]) -> list[str]:
+    name, tail = head.rsplit(" ", 1)
+    return [f"define {name}({', '.join(arguments)}) {tail} {{", "start:", *lines, "}", ""]
+
+  def _body(self, head: str, arguments: Iterable[str], lines: Iterable[str]) -> list[str]:
+    return self._function(head, arguments, [*self.body.entry, *lines, "  ret void"])
+
+  def _device(self) -> list[str]:
+    name, arguments, lines = self.info.name, self.arguments(), self.body.lines
+    head = f"{self.target.convention} void @{name} #0"
+    sizes = [int(size) for line in lines for size in _WIDE.findall(line)]
+    if not sizes or self.one_body:
+      return self._body(head, arguments, lines)
+    plain = [line for line in lines if ALIGNED_ONLY not in line]
+    wide = _wide([line for line in lines if PLAIN_ONLY not in line], max(sizes))
+    bodies = self._body(f"internal void @{name}.body #1", arguments, plain)
+    bodies += self._body(f"internal void @{name}.body.aligned #1", arguments, wide)
+    passed = [a.replace("noalias ", "").replace("readonly ", "") for a in arguments]
+    return [*bodies, *self._function(head, arguments, [*self._choice(passed, max(sizes)), "  ret void"])]
+
+  def _host(self) -> list[str]:
+    name, lines = self.info.name, self.body.lines
+    arguments = [*self.arguments(), *self._part()]
+    streamed = [line.replace(PLAIN, STREAMED) for line in lines]
+    bodies = self._body(f"internal void @{name}.body #1", arguments, lines)
+    entry, passed = self._unpacked()
+    if streamed != lines:
+      bodies += [*self._body(f"internal void @{name}.body.aligned #1", arguments, streamed), "!0 = !{i32 1}", ""]
+      self.body.declarations[_FENCE] = f"declare void @{_FENCE}()"
+      calls = self._choice(passed, LINE, f"  call void @{_FENCE}()")
+    else:
+      calls = [self._call("", passed)]
+    if self.shares:
+      entry += [*calls, "  ret void"]
+    else:  # nothing to share: whoever gets the first piece does it all
+      entry += ["  %first = icmp eq i64 %begin, 0", "  br i1 %first, label %run, label %done", "run:"]
+      entry += [*calls, "  br label %done", "done:", "  ret void"]
+    outside = ["ptr %buffers", "ptr %integers", *self._part()]
+    return [*bodies, *self._function(f"void @{name} #0", outside, entry)]
+
+  def _unpacked(self) -> tuple[list[str], list[str]]:
+    """(instructions that load what the body is passed, that)."""
+    lines, passed = [], []
+    for place, p in enumerate(self.info.params):
+      lines += [f"  %a{place} = getelementptr ptr, ptr %buffers, i64 {place}", f"  %p{place} = load ptr, ptr %a{place}"]
+      passed.append(f"ptr %p{place}")
+      assert p.slot >= 0
+    for place in range(len(self.info.variables)):
+      lines += [
+        f"  %b{place} = getelementptr i64, ptr %integers, i64 {place}",
+        f"  %n{place} = load i64, ptr %b{place}",
+      ]
+      passed.append(f"i64 %n{place}")
+    return lines, [*passed, *self._part()]
+
+  def _part(self) -> list[str]:
+    """Arguments that say what of the loop that workers share is to be done."""
+    return ["i64 %begin", "i64 %end", *(CLAIM if self.target.claims else ())]
+
+  def _call(self, which: str, passed: Iterable[str]) -> str:
+    return f"  call void @{self.info.name}.body{which}({', '.join(passed)})"
+
+  def _choice(self, passed: list[str], align: int, *after: str) -> list[str]:
+    """Call the body for aligned buffers, and something after it, if all of them are; else the other one."""
+    lines, joined = [], "0"
+    for place, p in enumerate(passed[: len(self.info.params)]):
+      lines += [f"  %q{place} = ptrtoint {p} to i64", f"  %j{place} = or i64 {joined}, %q{place}"]
+      joined = f"%j{place}"
+    return [
+      *lines,
+      f"  %low = and i64 {joined}, {align - 1}",
+      "  %are_aligned = icmp eq i64 %low, 0",
+      "  br i1 %are_aligned, label %aligned, label %plain",
+      "aligned:",
+      self._call(".aligned", passed),
+      *after,
+      "  ret void",
+      "plain:",
+      self._call("", passed),
+    ]
+
+  def _attributes(self) -> str:
+    shared = ["nounwind"]
+    if self.target.cpu:
+      shared.append(f'"target-cpu"="{self.target.cpu}"')
+    if self.target.features:
+      shared.append(f'"target-features"="{self.target.features}"')
+    if (bits := self.target.capabilities.vector_bits) and not self.target.convention:
+      # LLVM would otherwise halve 512-bit vectors on some processors
+      shared.append(f'"prefer-vector-width"="{bits}"')
+    text = " ".join([*shared, *self.target.attributes])
+    entry = text
+    if self.sizes is not None and self.target.group_size:
+      x, y, z = self.sizes
+      entry += " " + self.target.group_size.format(x=x, y=y, z=z, threads=x * y * z)
+    return f"attributes #0 = {{ {entry} }}\nattributes #1 = {{ alwaysinline {text} }}"
+
+
+def _wide(lines: Iterable[str], buffers: int) -> list[str]:
+  """The lines for buffers that are aligned to so many bytes."""
+  return [_ALIGNED.sub(lambda found: f", align {min(int(found[1]), buffers)}", line) for line in lines]
+
+
+def workgroup(linear: UOp) -> tuple[int, int, int] | None:
+  """The threads of a workgroup along each axis; None where a size is not known before the launch."""
+  sizes = [1, 1, 1]
+  for u in linear.src:
+    if u.op is Ops.SPECIAL and u.arg.startswith("lidx"):
+      if u.src[0].op is not Ops.CONST:
+        return None
+      sizes[int(u.arg[4:])] = int(u.src[0].arg)
+  return sizes[0], sizes[1], sizes[2]

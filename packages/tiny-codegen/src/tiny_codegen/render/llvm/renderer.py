@@ -1,0 +1,419 @@
+"""Programs as LLVM IR text (opaque pointers; LLVM 15 and later read it, 22 is what we test with)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from tiny_codegen.instructions.tensor_core import MatrixLoad, TensorCore
+from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
+from tiny_codegen.render.lazy import branches
+from tiny_codegen.render.llvm.alu import elementwise
+from tiny_codegen.render.llvm.asking import Asking
+from tiny_codegen.render.llvm.atomics import update
+from tiny_codegen.render.llvm.copies import (
+  are_aligned,
+  copied,
+  copy_or_store,
+  copy_to_near,
+  either_way,
+  wait_for_copies,
+)
+from tiny_codegen.render.llvm.dot import dot_product
+from tiny_codegen.render.llvm.function import Function, integer_from, is_thread_range
+from tiny_codegen.render.llvm.matrix import matrix_load, matrix_product
+from tiny_codegen.render.llvm.memory import address, load, store
+from tiny_codegen.render.llvm.module import Module, workgroup
+from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction, continued, near_product, there
+from tiny_codegen.render.llvm.parts import begin_part, end_part, prepares
+from tiny_codegen.render.llvm.prefetch import address_of
+from tiny_codegen.render.llvm.shuffle import shuffled
+from tiny_codegen.render.llvm.streaming import may_stream, past_caches
+from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
+from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
+from tiny_codegen.render.llvm.tiles import TileRegisters, begin_tiles, end_tiles
+from tiny_codegen.render.llvm.transpose import column, picked, rows_of_column, rows_of_lanes
+from tiny_codegen.render.llvm.zeros import Zeros
+from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
+from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
+
+_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
+
+
+class LLVMRenderer(Renderer):
+  """LLVM IR for one processor.
+
+  Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`. Floating point
+  is strict: no fast-math flags but that a maximum of two zeros may be either, and only MULACC is fused.
+  """
+
+  def __init__(self, target: LLVMTarget = GENERIC) -> None:
+    self.llvm = target
+    self.target = target.name
+    self.capabilities = target.capabilities
+
+  def render(self, linear: UOp, info: ProgramInfo) -> str:
+    return _Program(self.llvm, linear, info).text()
+
+
+class _Program:
+  """One program on its way to text."""
+
+  def __init__(self, target: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
+    self.target, self.info, self.linear = target, info, linear
+    self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
+    self.lazy = branches(linear.src)
+    self.asking = Asking(() if target.convention else linear.src, info, target.capabilities)
+    self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
+    self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
+    self.zeros = Zeros(() if target.convention else linear.src)
+    self.globals: list[str] = self.zeros.globals
+    self.at_launch = places_at_launch(linear, target.static_local)[0]
+    self.tiles = reads_near_memory(linear)
+    self.registers = TileRegisters(linear.src)
+    self.continued = continued(linear)
+    self.one_body = bool(self.tiles and target.memory.aligned)
+    self.copied = copied(linear) if self.one_body and target.copies is not None else frozenset()
+    self.aligned = ""  # whether all buffers are, where there is one body
+    self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
+    self.streaming = target.streaming and past_caches(info)
+    self.shared = [u for u in linear.src if is_thread_range(u)]
+    self.claims = target.claims and prepares(linear.src)
+    if len(self.shared) > 1:
+      raise NotImplementedError(
+        f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers"
+      )
+
+  # *** the text ***
+
+  def text(self) -> str:
+    name = self.info.name
+    self._bind_arguments()
+    if self.one_body:
+      kind = pointer(AddrSpace.GLOBAL, self.target.spaces)
+      buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
+      self.aligned = are_aligned(self.body, buffers, self.target.memory.aligned)
+    if self.registers:
+      begin_tiles(self.body, self.globals)
+    self._instructions(self.linear.src)
+    for u in reversed(self.body.open_loops):
+      if u.op is not Ops.SPECIAL:
+        raise ValueError(f"{name}: the loop of {u!r} is never closed")
+      self.body.close_loop(u)
+    if self.registers:
+      end_tiles(self.body)
+    sizes = workgroup(self.linear)
+    return Module(
+      self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
+    ).text()
+
+  # *** arguments ***
+
+  def _bind_arguments(self) -> None:
+    slots = {p.slot: place for place, p in enumerate(self.info.params)}
+    names = {name: place for place, name in enumerate(self.info.variables)}
+    for u in self.linear.toposort:
+      if u.op is Ops.PARAM:
+        if u.arg not in slots:
+          raise ValueError(f"{self.info.name} uses buffer slot {u.arg}, its ProgramInfo lists slots {sorted(slots)}")
+        self.body.values[u] = f"%p{slots[u.arg]}"
+      elif u.op is Ops.VARIABLE:
+        if u.arg[0] not in names:
+          raise ValueError(f"{self.info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {list(names)}")
+        self.body.values[u] = integer_from(self.body, f"%n{names[u.arg[0]]}", u)
+
+  # *** instructions ***
+
+  def _instructions(self, listed: Iterable[UOp]) -> None:
+    """In their order, but for what stands in a branch."""
+    later = {v for u in listed if u in self.lazy for v in self.lazy[u].values}
+    for u in listed:
+      if u.op not in _NOTHING and u not in later and u not in self.early:
+        self._instruction(u)
+
+  def _instruction(self, u: UOp) -> None:
+    if u.op is Ops.LOAD:
+      self.asking.reach(u)
+    if self.registers and self.registers.emit(self.body, u, self.target.tiles, self.target.memory):
+      return
+    if u in self.lazy:
+      self._select_lazily(u)
+    elif u in self.zeros.values:
+      self.body.values[u] = self.body.operand(self.zeros.values[u])
+    elif u.op in GroupOp.Elementwise:
+      self.body.values[u] = elementwise(self.body, u)
+      self.zeros.gate(self.body, u)
+    elif (emit := _EMIT.get(u.op)) is not None:
+      emit(self, u)
+    else:
+      raise NotImplementedError(
+        f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
+      )
+
+  def _select_lazily(self, u: UOp) -> None:
+    """A WHERE at which a branch stands that computes a side, of it and others, only if some lane takes it."""
+    branch, condition = self.lazy[u], u.src[0]
+    otherwise = self.body.operand(u.src[3 - branch.side]) if branch.wheres == (u,) else "poison"
+    self._begin_branch(u, self._some(condition) if branch.side == 1 else self._not_all(condition), branch.values)
+    if branch.wheres == (u,):
+      self._end_branch(u, [(u, elementwise(self.body, u), otherwise)])  # the selection is inside
+    else:
+      # what the other lanes are does not matter
+      self._end_branch(u, [(root, self.body.operand(root), otherwise) for root in branch.roots])
+      self.body.values[u] = elementwise(self.body, u)
+
+  def _some(self, flags: UOp) -> str:
+    return self._reduced("or", flags)
+
+  def _not_all(self, flags: UOp) -> str:
+    return self.body.let(f"xor i1 {self._reduced('and', flags)}, true")
+
+  def _reduced(self, how: str, flags: UOp) -> str:
+    """Whether all ("and") or any ("or") lanes are true."""
+    kind, lanes = value_type(flags.dtype), flags.dtype.count
+    name = self.body.operand(flags)
+    return name if lanes == 1 else self.body.call(f"llvm.vector.reduce.{how}.v{lanes}i1", "i1", (kind, name))
+
+  def _begin_branch(self, u: UOp, condition: str, inside: tuple[UOp, ...]) -> None:
+    """These instructions where a condition holds."""
+    number = self.body.fresh("")
+    self.branches[u] = f"none{number}", self.body.block
+    self.body.branch(condition, f"some{number}", f"none{number}")
+    self.body.label(f"some{number}")
+    self._instructions(inside)
+
+  def _end_branch(self, u: UOp, values: Iterable[tuple[UOp, str, str]]) -> None:
+    """From now on each (value, name inside, name where the branch was not taken) is one of the two."""
+    (done, before), last = self.branches.pop(u), self.body.block
+    self.body.emit(f"br label %{done}")
+    self.body.label(done)
+    for v, made, otherwise in values:
+      merged = f"phi {value_type(v.dtype)} [ {made}, %{last} ], [ {otherwise}, %{before} ]"
+      self.body.values[v] = self.body.let(merged)
+
+  def argument(self, u: UOp) -> None:
+    """PARAM and VARIABLE: bound before the first instruction."""
+
+  def alloc(self, u: UOp) -> None:
+    assert isinstance(u.dtype, PtrDType)
+    array = f"[{u.dtype.size} x {memory_type(u.dtype.base)}]"
+    align = alignment(u, self.tiles)
+    if u in self.at_launch:
+      self.body.values[u] = self._at_launch(u)
+      return
+    if self.target.convention and u.dtype.space is AddrSpace.LOCAL:
+      name = f"@{self.info.name}.local{u.arg}"
+      number = self.target.spaces[1]
+      self.globals.append(f"{name} = internal addrspace({number}) global {array} poison, align {align}")
+    else:
+      name = f"%m{u.arg}"
+      number = self.target.spaces[2] if self.target.convention else 0
+      self.body.entry.append(f"  {name} = alloca {array}, align {align}{f', addrspace({number})' if number else ''}")
+    self.body.values[u] = name
+
+  def _at_launch(self, u: UOp) -> str:
+    """An array in the memory whose size the launch gives."""
+    name, space = f"@{self.info.name}_shared", f"addrspace({self.target.spaces[1]})"
+    if not self.globals:
+      align = max(alignment(memory, self.tiles) for memory in self.at_launch)
+      self.globals.append(f"{name} = external {space} global [0 x i8], align {align}")
+    return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
+
+  def loop(self, u: UOp) -> None:
+    self.asking.before(self.body, u, self._address)
+    if u not in self.shared:
+      self.body.open_loop(u, "0", self.body.operand(u.src[0]))
+    else:
+      ends = begin_part(self.body) if self.claims else ("%begin", "%end")
+      self.body.open_loop(u, *[integer_from(self.body, end, u) for end in ends])
+    self.asking.reach(u)
+
+  def _address(self, pointer: UOp, offset: UOp | None, byte: int) -> str:
+    """See `llvm_asking`."""
+    if offset is not None:
+      self._early(offset)
+    place = address_of(self.body, pointer, offset)
+    return self.body.let(f"getelementptr i8, ptr {place}, i64 {byte}") if byte else place
+
+  def _early(self, value: UOp) -> None:
+    """Compute a value now: whatever of it is computed later is known by then."""
+    around = self.body.open_loops[-1] if self.body.open_loops else None
+    for u in value.toposort:
+      if u.op in GroupOp.Elementwise and u not in self.body.values:
+        self.early[u] = around
+        self._instruction(u)
+
+  def end(self, u: UOp) -> None:
+    for counter in reversed(u.src[1:]):
+      self.body.close_loop(counter)
+      if self.claims and counter in self.shared:
+        end_part(self.body)
+      for known in [value for value, around in self.early.items() if around is counter]:  # in there only
+        del self.early[known], self.body.values[known]
+      for place, product, how in self.pending.pop(counter, ()):
+        there(self.body, place, product.dtype, how, self.target.memory)
+
+  def special(self, u: UOp) -> None:
+    """A hardware counter; on a target without any, a loop around all that follows."""
+    if (intrinsic := dict(self.target.counters).get(u.arg)) is None:
+      if self.target.counters:
+        raise NotImplementedError(
+          f"{self.target.name} has no counter {u.arg!r}: it has {[n for n, _ in self.target.counters]}"
+        )
+      self.body.open_loop(u, "0", self.body.operand(u.src[0]))
+      return
+    size = u.src[0]
+    known = f"range(i32 0, {size.arg})" if size.op is Ops.CONST else ""
+    made, kind = self.body.call(intrinsic, "i32", flags=known), scalar_type(u.dtype)
+    self.body.values[u] = made if kind == "i32" else self.body.let(f"zext i32 {made} to {kind}")
+
+  def index(self, u: UOp) -> None:
+    """An address is made where it is used: only there is it known how much is read and what a gate does."""
+
+  def load(self, u: UOp) -> None:
+    if u in self.copied:
+      return  # it goes past registers, if it can
+    if u in self.zeros.loads:
+      self.body.values[u] = self.zeros.load(self.body, u)
+      return
+    if isinstance(u.arg, MatrixLoad):
+      if not self.target.matrix_load:
+        raise NotImplementedError(f"{self.target.name} has no instruction that loads matrices: {u!r}")
+      index = u.src[0]
+      place = address(self.body, index, self.body.operand(index.src[1]), self.target.memory, True)
+      self.body.values[u] = matrix_load(self.body, u, *place, self.target.matrix_load)
+      return
+    one = partial(load, self.body, u, self.target.memory)
+    self.body.values[u] = either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
+
+  def store(self, u: UOp) -> None:
+    if isinstance(u.arg, Accumulate):
+      self.atomic(u)
+      return
+    streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
+    if u.arg == ASYNC and self.target.copies is not None:
+      at_once = partial(store, self.body, u, self.target.memory)
+      if self.one_body:
+        way = (self.target.copies, self.aligned, partial(self._through_registers, u))
+        copy_or_store(self.body, u, self.target.memory, *way)
+      else:
+        copy_to_near(self.body, u, self.target.memory, self.target.copies, at_once)
+      return
+    one = partial(store, self.body, u, self.target.memory, streams)
+    if self.one_body:
+      either_way(self.body, self.aligned, None, one)
+    else:
+      one()
+
+  def _through_registers(self, u: UOp) -> None:
+    self.body.values[u.src[1]] = load(self.body, u.src[1], self.target.memory)
+    store(self.body, u, self.target.memory)
+    del self.body.values[u.src[1]]
+
+  def atomic(self, u: UOp) -> None:
+    """An update by several threads; a gate is an IF around it already (`linearise`)."""
+    pointer = u.src[0].dtype
+    assert isinstance(pointer, PtrDType)
+    if (pointer.space, u.arg.op, u.src[1].dtype) not in self.target.capabilities.atomics:
+      raise no_atomic(self.target.name, u)
+    update(self.body, u, self.target.memory, self.target.scopes)
+
+  def vectorize(self, u: UOp) -> None:
+    kind, made = value_type(u.dtype), "poison"
+    if (square := rows_of_column(u)) is not None:
+      made = column(self.body, *square)
+    elif (pair := rows_of_lanes(u)) is not None:
+      made = picked(self.body, *pair)
+    elif all(s is u.src[0] for s in u.src):
+      one = self.body.let(f"insertelement {kind} poison, {scalar_type(u.dtype)} {self.body.operand(u.src[0])}, i32 0")
+      made = self.body.let(f"shufflevector {kind} {one}, {kind} poison, <{len(u.src)} x i32> zeroinitializer")
+    else:
+      for lane, s in enumerate(u.src):
+        made = self.body.let(f"insertelement {kind} {made}, {scalar_type(u.dtype)} {self.body.operand(s)}, i32 {lane}")
+    self.body.values[u] = made
+
+  def extract(self, u: UOp) -> None:
+    source, kind = u.src[0], value_type(u.src[0].dtype)
+    lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+    if source.dtype.count == 1:  # lane 0 of a scalar
+      self.body.values[u] = self.body.operand(source)
+    elif len(lanes) == 1:
+      self.body.values[u] = self.body.let(f"extractelement {kind} {self.body.operand(source)}, i32 {lanes[0]}")
+    else:
+      mask = ", ".join(f"i32 {lane}" for lane in lanes)
+      self.body.values[u] = self.body.let(
+        f"shufflevector {kind} {self.body.operand(source)}, {kind} poison, <{len(lanes)} x i32> <{mask}>"
+      )
+
+  def begin_if(self, u: UOp) -> None:
+    number = self.body.fresh("")
+    self.body.values[u] = f"fi{number}"
+    self.body.branch(self.body.operand(u.src[0]), f"if{number}", f"fi{number}")
+    self.body.label(f"if{number}")
+
+  def end_if(self, u: UOp) -> None:
+    label = self.body.operand(u.src[0])
+    self.body.emit(f"br label %{label}")
+    self.body.label(label)
+
+  def barrier(self, u: UOp) -> None:
+    """One thread has always passed its own barrier; threads that are loops here cannot meet."""
+    if not self.target.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
+      raise NotImplementedError(
+        f"{self.info.name} has a barrier between threads, which {self.target.name} runs one after another"
+      )
+    if u.arg is not None and self.target.copies is not None:
+      wait_for_copies(self.body, u.arg, self.target.copies)
+    for line in (*(self.target.near_fence if self.tiles else ()), *self.target.barrier):
+      self.body.emit(line)
+
+  def tensor_core(self, u: UOp) -> None:
+    if (dot := next((d for d in self.target.dots if d.product == u.arg), None)) is not None:
+      self.body.values[u] = dot_product(self.body, u, dot)
+    elif isinstance(u.arg, TensorCore) and u.arg.near is not None:
+      if u not in self.continued:
+        self._products_of_near_memory(u)
+    elif (matrix := next((m for m in self.target.matrices if m.core == u.arg), None)) is not None:
+      self.body.values[u] = matrix_product(self.body, u, matrix)
+    else:
+      raise no_tensor_core(self.target.name, u)
+
+  def shuffle(self, u: UOp) -> None:
+    if (found := shuffled(self.body, u, self.target.exchanges)) is None:
+      raise no_exchange(self.target.name, u)
+    self.body.values[u] = found
+
+  def _products_of_near_memory(self, last: UOp) -> None:
+    """A chain of MMAs that add to the same accumulators, all of which is on its way before the first is waited for."""
+    chain = [last]
+    while chain[0].src[2] in self.continued:
+      chain.insert(0, chain[0].src[2])
+    same = replace(last.arg, near=NEAR, pending=0)
+    matrix = next((m for m in self.target.near_matrices if m.core == same), None)
+    if matrix is None:
+      raise no_tensor_core(self.target.name, last)
+    if last.arg.pending:
+      loop = next(r for r in reversed(self.body.open_loops) if r.op is Ops.RANGE)
+      self.pending.setdefault(loop, []).append((chain[0].src[2].src[0], last, matrix))
+    self.body.values[last] = near_product(self.body, chain, matrix, self.target.memory)
+
+
+_EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
+  Ops.PARAM: _Program.argument,
+  Ops.VARIABLE: _Program.argument,
+  Ops.ALLOC: _Program.alloc,
+  Ops.RANGE: _Program.loop,
+  Ops.END: _Program.end,
+  Ops.SPECIAL: _Program.special,
+  Ops.INDEX: _Program.index,
+  Ops.LOAD: _Program.load,
+  Ops.STORE: _Program.store,
+  Ops.VECTORIZE: _Program.vectorize,
+  Ops.EXTRACT: _Program.extract,
+  Ops.IF: _Program.begin_if,
+  Ops.ENDIF: _Program.end_if,
+  Ops.BARRIER: _Program.barrier,
+  Ops.MMA: _Program.tensor_core,
+  Ops.SHUFFLE: _Program.shuffle,
+}

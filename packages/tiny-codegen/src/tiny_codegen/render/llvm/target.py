@@ -1,0 +1,212 @@
+"""What the LLVM renderer knows about a processor, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tiny_codegen.render.llvm.atomics import HOST_ATOMICS
+from tiny_codegen.render.llvm.copies import AsyncCopy
+from tiny_codegen.render.llvm.dot import DotInstruction, arm_dot_products, x86_dot_products
+from tiny_codegen.render.llvm.instructions import AVX512, Instruction
+from tiny_codegen.render.llvm.matrix import MatrixInstruction
+from tiny_codegen.render.llvm.memory import Memory
+from tiny_codegen.render.llvm.near_matrix import NearInstruction
+from tiny_codegen.render.llvm.shuffle import Exchange
+from tiny_codegen.render.llvm.tiles import TileInstruction, x86_matrix_products
+from tiny_codegen.target import CacheSizes, Capabilities
+from tiny_uop import DType, Ops, dtypes
+from tiny_uop.records import dataclass
+
+# Elementwise ops that every LLVM target has instructions for.
+LLVM_OPS = frozenset({
+  Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.SQRT, Ops.TRUNC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.TRUNCDIV,
+  Ops.TRUNCMOD, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
+})  # fmt: skip
+LLVM_DTYPES = frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64})
+
+
+@dataclass(frozen=True)
+class LLVMTarget:
+  """A processor. Empty strings leave the choice to whoever compiles the text.
+
+  `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
+  host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with `claims`, it has two
+  more arguments, by which it gets more of the loop that workers share (see `llvm_parts`). `spaces` numbers the
+  address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
+  the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the capabilities are written,
+  `instructions` are intrinsics for native ops that few processors have. `streaming`: there are stores that go past the
+  caches, and `llvm.x86.sse.sfence`.
+
+  Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
+  {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
+  `matrices` says how the tensor cores of the capabilities are written, `exchanges` how threads of a wave exchange
+  values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the
+  LOADs of a warp (an intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in
+  vectors of up to so many bytes only where these are aligned (0: anywhere). `static_local`: of near memory a program
+  may have so many bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`,
+  whose size the launch gives (`near_memory.places_at_launch` says how large it is).
+  `near_matrices` are the tensor cores that read near memory themselves; where a program has one, `near_fence` comes
+  before each barrier. `scopes` are those of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them.
+  """
+
+  name: str
+  capabilities: Capabilities
+  triple: str = ""
+  datalayout: str = ""
+  cpu: str = ""
+  features: str = ""
+  convention: str = ""
+  spaces: tuple[int, int, int] = (0, 0, 0)
+  counters: tuple[tuple[str, str], ...] = ()
+  barrier: tuple[str, ...] = ()
+  dots: tuple[DotInstruction, ...] = ()
+  tiles: tuple[TileInstruction, ...] = ()
+  instructions: tuple[Instruction, ...] = ()
+  streaming: bool = False
+  claims: bool = False
+  group_size: str = ""
+  attributes: tuple[str, ...] = ()
+  metadata: tuple[str, ...] = ()
+  matrices: tuple[MatrixInstruction, ...] = ()
+  exchanges: tuple[Exchange, ...] = ()
+  aligned: int = 0
+  static_local: int = 0
+  copies: AsyncCopy | None = None
+  matrix_load: str = ""
+  near_matrices: tuple[NearInstruction, ...] = ()
+  near_fence: tuple[str, ...] = ()
+  scopes: tuple[str, str] = ("", "")
+
+  @property
+  def memory(self) -> Memory:
+    """What addresses and accesses look like."""
+    return Memory(self.spaces, bool(self.convention), self.aligned)
+
+
+def _has_avx512(on: frozenset[str]) -> bool:
+  return "avx512f" in on and "avx512vl" in on
+
+
+def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]]:
+  wide = _has_avx512(on)
+  bits = 512 if wide else 256 if "avx" in on else 128
+  halves = {dtypes.float16} if "f16c" in on else set()
+  # before SSE4.1 there is no rounding instruction: LLVM would call libm
+  return bits, 32 if wide else 16, "fma" in on, halves, LLVM_OPS if "sse4.1" in on else LLVM_OPS - {Ops.TRUNC}
+
+
+# near memory is on the stack of a thread, and packed tiles of less are not worth it: what the second level is cut to
+LEAST_NEAR, MOST_NEAR = 1 << 20, 2 << 20
+
+
+def usual_caches(vector_bits: int) -> CacheSizes:
+  """What cores with such vectors have at least, as far as they are servers and laptops of the last years: those with
+  512 bits 48 KiB and 2 MiB (Intel since 2021), others 32 KiB and 1 MiB."""
+  return CacheSizes(48 << 10, 2 << 20) if vector_bits == 512 else CacheSizes()
+
+
+def multiply_adds(cpu: str, vector_bits: int) -> float:
+  """Vectors that a core multiplies and adds in a cycle: two, but one of 512 bits on Zen 4, whose units have 256 (AMD,
+  "Software Optimization Guide for the AMD Zen4 Microarchitecture", 2.11)."""
+  return 1.0 if cpu == "znver4" and vector_bits == 512 else 2.0
+
+
+def loads(arch: str, vector_bits: int) -> float:
+  """Vectors and scalars, spread over a vector, that a core reads in a cycle besides multiplying and adding: two where
+  the multiply-add reads them itself, as with AVX-512. With AVX2 each scalar takes an instruction and a register of its
+  own; 1.4 is what tiles of 8 × 1, 14 × 1 and 4 × 2 vectors come to on Zen 3.
+  """
+  return 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
+
+
+def load_cycles(cpu: str, vector_bits: int) -> float:
+  """Cycles of multiplying and adding that a core loses for each vector or scalar it reads meanwhile. With two
+  multiply-adds of 512 bits a cycle Intel's slow down for what they do besides: 0.35 is what tiles of several shapes
+  come to on Granite Rapids, 0.2 on Zen 5, where those of 6 × 4, 8 × 2 and 3 × 4 vectors are about equally fast."""
+  if vector_bits < 512 or multiply_adds(cpu, vector_bits) < 2:
+    return 0.0
+  return 0.2 if cpu == "znver5" else 0.35
+
+
+def scattered(cpu: str) -> tuple[float, float]:
+  """How many times as long steps take that read a few elements of many cache lines: figures from Granite Rapids and
+  Zen 3; from Zen 5, which hides the time of its second level; and from Zen 4, of which steps take twice as long."""
+  return {"znver5": (1.05, 1.3), "znver4": (1.05, 1.2)}.get(cpu, (1.3, 1.8))
+
+
+def beyond(cpu: str) -> tuple[float, float]:
+  """How many times as long steps take whose panels, or strided windows, come from beyond the second cache level: from
+  the same processors."""
+  return (1.3, 1.05) if cpu == "znver5" else (1.8, 1.8)
+
+
+def piece_cycles(cpu: str) -> float:
+  """Cycles of starting on a piece of memory that is not next to the one before: a figure from Granite Rapids, and one
+  from Zen 5."""
+  return 15.0 if cpu == "znver5" else 40.0
+
+
+def cpu_target(
+  triple: str = "",
+  cpu: str = "",
+  features: Iterable[str] = (),
+  name: str = "llvm",
+  caches: CacheSizes | None = None,
+  claims: bool = False,
+) -> LLVMTarget:
+  """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …) and cache sizes (None:
+  `usual_caches`). `claims`: as in LLVMTarget.
+
+  What it can do follows from these alone, so the result is the same on every machine. An unknown architecture
+  gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
+  """
+  listed = tuple(features)
+  on = frozenset(f[1:] for f in listed if f.startswith("+"))
+  arch = triple.split("-")[0]
+  native: set[DType] = set()
+  instructions: tuple[Instruction, ...] = ()
+  bits, registers, fma, ops = 128, 16, False, LLVM_OPS - {Ops.TRUNC}
+  dots: tuple[DotInstruction, ...] = ()
+  tiles: tuple[TileInstruction, ...] = ()
+  if arch in ("x86_64", "i686", "i386"):
+    bits, registers, fma, native, ops = _x86(on)
+    tiles = x86_matrix_products(on) if arch == "x86_64" else ()
+    dots, instructions = x86_dot_products(on, cpu), AVX512 if _has_avx512(on) else ()
+  elif arch in ("aarch64", "arm64"):
+    registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
+    dots = arm_dot_products(on)
+  caches = caches or usual_caches(bits)
+  capabilities = Capabilities(
+    native_dtypes=LLVM_DTYPES | native,
+    native_ops=(ops | {Ops.MULACC} if fma else ops) | {i.op for i in instructions},
+    atomics=HOST_ATOMICS,
+    vector_bits=bits,
+    vector_registers=registers,
+    max_vector_lanes=64,
+    has_fma=fma,
+    has_threads=True,
+    shared_memory_bytes=min(max(caches.second, LEAST_NEAR), MOST_NEAR),
+    caches=caches,
+    multiply_adds=multiply_adds(cpu, bits),
+    loads=loads(arch, bits),
+    load_cycles=load_cycles(cpu, bits),
+    scattered=scattered(cpu),
+    beyond=beyond(cpu),
+    piece_cycles=piece_cycles(cpu),
+    dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
+  )
+  return LLVMTarget(
+    name,
+    capabilities,
+    triple,
+    cpu=cpu,
+    features=",".join(listed),
+    dots=dots,
+    tiles=tiles,
+    instructions=instructions,
+    streaming=arch in ("x86_64", "amd64"),
+    claims=claims,
+  )
+
+
+GENERIC = cpu_target()

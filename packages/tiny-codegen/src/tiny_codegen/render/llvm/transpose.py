@@ -1,0 +1,82 @@
+"""Rectangles of vectors turned in registers.
+
+A column of n vectors of m lanes, taken lane by lane, is n insertions; all m columns together are m·log2(n) shuffles of
+two vectors, if each takes what the others need half of. Rows are merged in pairs: after step s a vector holds, for
+m/2^s lanes, those of 2^s rows side by side, and after the last one as many columns as there is room for.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen.render.llvm.function import Function
+from tiny_codegen.render.llvm.text import value_type
+from tiny_uop import DType, Ops, UOp
+
+
+def rows_of_column(u: UOp) -> tuple[tuple[UOp, ...], int] | None:
+  """The vectors, and which lane of each a VECTORIZE takes; None if that is not what it does."""
+  if len(u.src) < 2 or any(s.op is not Ops.EXTRACT for s in u.src):
+    return None
+  rows, lane = tuple([s.src[0] for s in u.src]), u.src[0].arg
+  lanes = rows[0].dtype.count
+  if any(s.arg != lane for s in u.src) or any(r.dtype.count != lanes for r in rows) or len(set(rows)) != len(rows):
+    return None
+  if any(n & (n - 1) for n in (len(rows), lanes)) or len(rows) * lanes < 16:
+    return None
+  return rows, lane[0] if isinstance(lane, tuple) else lane
+
+
+def rows_of_lanes(u: UOp) -> tuple[tuple[UOp, UOp], list[int]] | None:
+  """The two vectors that a VECTORIZE takes all its lanes from, and which lanes, those of the second behind those of the
+  first; None if there are not two of one type."""
+  if any(s.op is not Ops.EXTRACT for s in u.src):
+    return None
+  rows = tuple(dict.fromkeys(s.src[0] for s in u.src))
+  if len(rows) != 2 or rows[0].dtype is not rows[1].dtype or rows[0].dtype.count == 1:
+    return None
+  count, lanes = rows[0].dtype.count, [s.arg[0] if isinstance(s.arg, tuple) else s.arg for s in u.src]
+  return (rows[0], rows[1]), [lane + count * rows.index(s.src[0]) for lane, s in zip(lanes, u.src)]
+
+
+def picked(body: Function, rows: tuple[UOp, UOp], lanes: list[int]) -> str:
+  """A vector of these lanes of two others."""
+  return _shuffled(body, body.operand(rows[0]), body.operand(rows[1]), rows[0].dtype, lanes)
+
+
+def column(body: Function, rows: tuple[UOp, ...], lane: int) -> str:
+  """Lane `lane` of each row, as a vector. What it has in common with other columns of the same rows is written
+  once."""
+  kind = rows[0].dtype
+  return _column(body, tuple([body.operand(r) for r in rows]), lane, kind)
+
+
+def _column(body: Function, rows: tuple[str, ...], lane: int, kind: DType) -> str:
+  if len(rows) > kind.count:  # as many rows at a time as fill a vector
+    half = len(rows) // 2
+    upper, lower = (_column(body, part, lane, kind) for part in (rows[:half], rows[half:]))
+    return _shuffled(body, upper, lower, kind.scalar().vec(half), list(range(len(rows))))
+  columns = kind.count // len(rows)  # side by side in one vector
+  merged = _merged(body, rows, lane // columns, kind)
+  start = lane % columns * len(rows)
+  return merged if columns == 1 else _shuffled(body, merged, merged, kind, list(range(start, start + len(rows))))
+
+
+def _merged(body: Function, rows: tuple[str, ...], part: int, kind: DType) -> str:
+  """Vector `part` of those that hold the lanes of these rows side by side."""
+  if len(rows) == 1:
+    return rows[0]
+  half = len(rows) // 2
+  upper, lower = (_merged(body, r, part // 2, kind) for r in (rows[:half], rows[half:]))
+  start = (part % 2) * kind.count // 2
+  mask: list[int] = []
+  for chunk in range(start, start + kind.count // 2, half):
+    mask += [*range(chunk, chunk + half), *range(kind.count + chunk, kind.count + chunk + half)]
+  return _shuffled(body, upper, lower, kind, mask)
+
+
+def _shuffled(body: Function, first: str, second: str, kind: DType, lanes: list[int]) -> str:
+  """A vector of these lanes of two others, written once for a block of instructions."""
+  key = (body.block, first, second, tuple(lanes))
+  if key not in body.shuffled:
+    text, vector = ", ".join(f"i32 {i}" for i in lanes), value_type(kind)
+    body.shuffled[key] = body.let(f"shufflevector {vector} {first}, {vector} {second}, <{len(lanes)} x i32> <{text}>")
+  return body.shuffled[key]

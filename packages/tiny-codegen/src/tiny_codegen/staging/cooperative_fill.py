@@ -1,0 +1,107 @@
+"""How near memory is filled: by loops of its own, which the threads of a workgroup share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+
+from tiny_codegen.kernel.loops import extent, in_order, kind, number, stride
+from tiny_codegen.kernel.threads import THREADS, Axis, loops_around
+from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
+
+WRITTEN_OUT = 8  # reads of a thread
+
+
+def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[Axis]) -> UOp:
+  """Near memory once `value` is at `offset` for all iterations of `loops`. `threads` are the axes of the workgroup:
+  those that the value does not depend on would all write all of it, so they share the work."""
+  around = loops_around(value, loops)
+  # the threads that still read the last tile have to be through before it is overwritten
+  ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if threads and around else memory.after(*around)
+  changes, needed = _divided(
+    in_reading_order([r for r in loops if kind(r) is AxisType.LOOP], value),
+    [axis for axis in threads if value.ranges.isdisjoint(axis)],
+  )
+  offset, value = (simplify(u.substitute(changes)) for u in (offset, value))
+  store = ready.index(offset, *needed).store(value)
+  inside = list(dict.fromkeys([r for loop in loops for r in in_order(changes.get(loop, loop).ranges)]))
+  own = in_reading_order([r for r in inside if kind(r) not in THREADS], value)
+  done = store.end(*[r for r in inside if kind(r) in THREADS], *own)
+  return memory.after(done.barrier() if threads else done)
+
+
+def is_fill(u: UOp) -> bool:
+  """Whether a node is near memory with a fill that the threads of a workgroup do not share yet."""
+  if u.op is not Ops.AFTER or u.src[0].op is not Ops.ALLOC or len(u.src) != 2 or u.src[1].op is not Ops.END:
+    return False
+  space, store = u.dtype.space if isinstance(u.dtype, PtrDType) else None, u.src[1].src[0]
+  if space is not AddrSpace.LOCAL or store.op is not Ops.STORE:
+    return False
+  memory = store.src[0].src[0]
+  return (memory.src[0] if memory.op is Ops.AFTER else memory) is u.src[0]
+
+
+def shared_fill(u: UOp, threads: Sequence[Axis]) -> UOp:
+  """The same near memory, filled by all threads together."""
+  end = u.src[1]
+  place, value = end.src[0].src
+  return filled(u.src[0], place.src[1], value, end.src[1:], threads)
+
+
+def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
+  """Loops so that what is read comes from one place in memory after the other: large strides outside. Writes to near
+  memory are out of order then, but that is near."""
+  loads = [u for u in value.toposort if u.op is Ops.LOAD]
+  steps = {r: stride(loads[-1].src[0].src[1], r) if loads else None for r in loops}
+  return loops if None in steps.values() else sorted(loops, key=lambda r: -abs(steps[r] or 0))
+
+
+def _divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+  """What takes the place of loops so that threads share their iterations, neighbours next to each other, and the
+  condition, if there is one, that the threads meet which have something to do.
+
+  All loops are one long loop, of which the threads take as many iterations at a time as there are threads; the first
+  of them, where there are more threads than iterations. Where that does not come out even each axis of threads shares
+  one loop, if there is one that it divides; of an axis that shares none, the first thread does it all.
+  """
+  sizes, counts = [extent(r) for r in loops], [extent(axis[0]) for axis in idle]
+  amount, total = math.prod([n or 0 for n in counts]), math.prod([n or 0 for n in sizes])
+  if not idle or not amount or not total:
+    return {}, []
+  if total % amount and total > amount:
+    return _each_divided(loops, idle)
+  thread, step = number(0), 1
+  for axis, count in zip(idle, counts):  # the first axis is the one whose threads are neighbours
+    thread, step = thread + axis[0] * step, step * (count or 1)
+  times = max(total // amount, 1)
+  needed = [simplify(thread < total)] if total < amount else []
+  thread = thread.minimum(total - 1) if needed else thread
+  # written out, so that all of them are on their way at once
+  rest = AxisType.UPCAST if times <= WRITTEN_OUT else AxisType.LOOP
+  place = thread if times == 1 else UOp.range(times, loops[0].arg[0], rest) * amount + thread
+  changes: dict[UOp, UOp] = {}
+  for loop, size in zip(loops[:0:-1], sizes[:0:-1]):
+    assert size is not None
+    changes[loop], place = simplify(place % size), simplify(place // size)
+  return ({**changes, loops[0]: simplify(place)} if loops else {}), needed
+
+
+def _each_divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+  changes: dict[UOp, UOp] = {}
+  needed: list[UOp] = []
+  left = {r: r for r in loops}
+  for axis in idle:
+    amount = extent(axis[0]) or 0
+    fitting = [r for r in loops if (size := extent(left[r])) is not None and size % amount == 0]
+    if not fitting:
+      needed.append(axis[0].eq(0))
+      continue
+    loop = fitting[-1]
+    whole = left[loop]
+    rest = UOp.range(int(whole.src[0].arg) // amount, *loop.arg)
+    part = simplify((rest if extent(rest) != 1 else number(0)) * amount + axis[0])
+    changes[loop] = simplify(changes.get(loop, loop).substitute({whole: part}))
+    left[loop] = rest
+  return changes, [reduce(and_, needed)] if needed else []

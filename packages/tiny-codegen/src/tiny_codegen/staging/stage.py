@@ -1,0 +1,373 @@
+"""Staging: an operand is copied into near memory for a tile of loops, in the order in which it will be read.
+
+`STAGE(x, a, b)` says that the values of `x` over loops a and b are computed once, at the loop level of the other
+loops that `x` depends on. Lowered, it is an ALLOC, loops of its own that fill it, and a LOAD where `x` was used. On a
+CPU this is packing for the cache, on a GPU a shared-memory tile; where `x` is an expression it is im2col or
+dequantise-once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from tiny_codegen.cost_model import MASK_REGISTERS
+from tiny_codegen.errors import KernelError
+from tiny_codegen.instructions.tensor_core import ROW_BYTES, SWIZZLE
+from tiny_codegen.kernel.gates_of_loads import gate_loads, stored_gates, without_gate
+from tiny_codegen.kernel.interleave import Neighbours
+from tiny_codegen.kernel.loops import (
+  REPLICATED,
+  in_order,
+  kind,
+  next_alloc_id,
+  next_loop_id,
+  row_major,
+  stride,
+  substitute_simplified,
+)
+from tiny_codegen.kernel.threads import THREADS, thread_axes
+from tiny_codegen.kernel.threads import Axis as ThreadAxis
+from tiny_codegen.lower.vectorize import TURNED, WIDE
+from tiny_codegen.staging.cooperative_fill import filled, is_fill, shared_fill
+from tiny_codegen.staging.pack import pack_in_first_tile
+from tiny_codegen.target import Capabilities
+from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
+from tiny_uop.records import dataclass
+
+WRITTEN_OUT = 4  # vectors of a row that is filled
+BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
+WORD = 4  # bytes of a bank
+_CANONICAL = 1 << 20  # above the ids of a kernel's loops
+
+
+def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...], narrow: bool = False) -> UOp | None:
+  """The kernel with a STAGE over `tile` around the largest expressions that read PARAM `slot` alone; None if none
+  depends on the tile. `narrow`: what is only widened after it was read is kept as it was read.
+  """
+  reads: dict[UOp, frozenset[int]] = {}
+  users: dict[UOp, list[UOp]] = {}
+  for u in root.toposort:
+    own = frozenset({u.arg}) if u.op is Ops.PARAM else frozenset()
+    reads[u] = own.union(*[reads[s] for s in u.src])
+    for s in u.src:
+      users.setdefault(s, []).append(u)
+
+  def operand(u: UOp) -> bool:
+    return (u.op is Ops.LOAD or u.op in GroupOp.Elementwise) and reads[u] == {slot} and u.dtype.kind != "index"
+
+  changes: dict[UOp, UOp] = {}
+  for u, above in users.items():
+    # not the value that is stored or an address: what is read from near memory has to be used in a computation
+    if operand(u) and not all(operand(user) for user in above) and not any(user.op is Ops.INDEX for user in above):
+      loops = tuple([r for r in tile if r in u.ranges])
+      kept = u.src[0] if narrow and is_widening(u) else u
+      if loops:
+        changes[u] = kept.stage(*loops) if kept is u else u.replace(src=(kept.stage(*loops),))
+  return root.substitute(changes) if changes else None
+
+
+def is_widening(u: UOp) -> bool:
+  """Whether a value is another one in a wider type, exactly."""
+  return u.op is Ops.CAST and dtypes.can_lossless_cast(u.src[0].dtype.scalar(), u.dtype.scalar())
+
+
+def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
+  """The kernel with a STAGE around the largest expressions that are computed in one loop and then again in another: the
+  values that a sum goes through and that are then divided by it. They are kept once. None if there are none.
+  """
+  nodes = root.toposort
+  renamed: dict[UOp, UOp] = {first: second}
+  users: dict[UOp, list[UOp]] = {}
+  for u in nodes:
+    if u is not first:
+      renamed[u] = u.with_src(tuple([renamed[s] for s in u.src]))
+    for s in u.src:
+      users.setdefault(s, []).append(u)
+  present = set(nodes)
+
+  def twin(u: UOp) -> bool:
+    computed = u.op in GroupOp.Elementwise and u.dtype.kind not in ("index", "bool")
+    return computed and first in u.ranges and second not in u.ranges and renamed[u] in present
+
+  changes: dict[UOp, UOp] = {}
+  for u in nodes:
+    if twin(u) and not all(twin(user) for user in users.get(u, ())):
+      changes |= {u: u.stage(first), renamed[u]: renamed[u].stage(second)}
+  return root.substitute(changes) if changes else None
+
+
+def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
+  """The kernel without STAGE."""
+  threads = thread_axes(root) if capabilities.has_local else []
+  loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
+  gates = () if capabilities.has_local else tuple(stored_gates(root))
+  tiles: dict[UOp, UOp] = {}
+  done: dict[UOp, UOp] = {}
+  staged: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op is Ops.STAGE:
+      value = new.src[0]
+      tile = _tile_of(new, loop_id, capabilities, gates)
+      if (same := tile.canonical()) not in tiles:
+        tiles[same] = tile.fill(alloc_id, capabilities, threads)
+        loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
+      new = tile.read(tiles[same])
+      staged[new] = value
+    elif threads and is_fill(new):
+      new = shared_fill(new, threads)
+    done[u] = new
+  return done[root] if capabilities.has_local else pack_in_first_tile(done[root], staged)
+
+
+@lru_cache(maxsize=8)
+def _tile_of(stage: UOp, loop_id: int, capabilities: Capabilities, gates: tuple[UOp, ...]) -> Tile:
+  """`Tile.of`, which is asked twice for each STAGE: whether it fits, and when the kernel is lowered."""
+  return Tile.of(stage, loop_id, capabilities, gates=gates)
+
+
+def keep_tiles(
+  root: UOp, capabilities: Capabilities, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None
+) -> tuple[UOp, dict[UOp, Tile]]:
+  """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
+  something else, and the tile that each read is of; the pass `stage` lets threads share the work of filling it. Rows
+  are a little apart, or as `order` has them, so that eight of them that are read at once are in different banks; by a
+  word where the threads of loop `neighbours` read each a row of their own, element by element, so that all of them
+  are."""
+  loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
+  done: dict[UOp, UOp] = {}
+  tiles: dict[UOp, Tile] = {}
+  for u in root.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    if u.op is Ops.STAGE:
+      columns = neighbours in u.src[1:-1]
+      tile = Tile.of(new, loop_id, capabilities, not columns)
+      tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
+      filled = tile.fill(alloc_id, capabilities)
+      loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
+      new = tile.read(filled)
+      tiles[new] = tile
+    done[u] = new
+  return done[root], tiles
+
+
+@dataclass(frozen=True)
+class Axis:
+  """One axis of near memory: the place that the kernel reads, an expression over its loops, and the loop that fills.
+  Beyond the first `needed` places nothing is read that matters."""
+
+  place: UOp
+  loop: UOp
+  size: int
+  needed: int
+
+
+@dataclass(frozen=True)
+class Tile:
+  """The values that a STAGE keeps: `value` over the loops of `axes`, which fill near memory."""
+
+  value: UOp
+  axes: tuple[Axis, ...]
+  skew: int = 0
+  """Elements between one row and the next."""
+  swizzle: int = 0
+  """Bytes of the blocks that rows are cut into, whose pieces change places from row to row: see `NearMatrix`."""
+  every: int = 1
+  """Rows after which they do."""
+
+  @staticmethod
+  def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True, gates: Sequence[UOp] = ()) -> Tile:
+    """What a STAGE keeps. Where one of `gates` does not hold, the value does not matter."""
+    value = stage.src[0]
+    listed = [r for r in stage.src[1:] if r in value.ranges]
+    extra = [r for r in in_order(value.ranges) if kind(r) in REPLICATED and r not in listed]
+    lanes = [r for r in extra if kind(r) is AxisType.VECTOR]
+    axes = []
+    for place, loop in enumerate((*[r for r in extra if r not in lanes], *listed, *lanes)):
+      same = AxisType.VECTOR if kind(loop) is AxisType.VECTOR else AxisType.LOOP
+      # threads of a workgroup each fill their own part
+      filling = loop if kind(loop) in THREADS else UOp.range(loop.src[0], loop_id + place, same)
+      size = max(int(loop.src[0].vmax), 1)
+      axes.append(Axis(loop, filling, size, size))
+    own = {a.place: a.loop for a in axes if a.place is not a.loop}
+    tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes), [g.substitute(own) for g in gates])
+    tile = replace(tile, value=tile._safe())
+    return tile._vector_fill(capabilities) if vectors else tile
+
+  @property
+  def row_bytes(self) -> int:
+    """Of the last axis; 1 where there is none."""
+    return self.axes[-1].size * self.value.dtype.itemsize if self.axes else 1
+
+  def skewed(self, banks: int = BANKS) -> Tile:
+    """The same with rows that begin at odd multiples of 16 bytes (or of 32), which banks of 4 bytes repeat after
+    128."""
+    row = self.row_bytes
+    if row % BANKS or len(self.axes) < 2:
+      return self
+    return replace(self, skew=(banks - row) % (2 * banks) // self.value.dtype.itemsize)
+
+  def apart(self) -> Tile:
+    """The same with rows that are an odd number of words long, of which a column is in as many banks."""
+    size, row = self.value.dtype.itemsize, self.row_bytes if self.axes else WORD
+    return replace(self, skew=WORD // size if size <= WORD and row % (2 * WORD) == 0 else 1 if size > WORD else 0)
+
+  def swizzled(self, least: int = SWIZZLE, every: int = 0) -> Tile:
+    """The same in the order of a `NearMatrix`, in blocks of 128 bytes or of less, whose pieces change places after so
+    many rows (0: as fill 128 bytes); itself where rows are no multiples of `least` bytes."""
+    width = next((w for w in (SWIZZLE, SWIZZLE // 2, SWIZZLE // 4) if w >= least and self.row_bytes % w == 0), 0)
+    if not width or len(self.axes) != 2:
+      return self
+    return replace(self, swizzle=width, every=every or SWIZZLE // width)
+
+  def _offset(self, counters: tuple[UOp, ...]) -> UOp:
+    """Of a place in the box of near memory."""
+    if not self.swizzle:
+      return row_major(counters, self.sizes)
+    (row, column), size = counters, self.value.dtype.itemsize
+    width, piece = self.swizzle // size, ROW_BYTES // size
+    block, inside = column // width, column % width
+    turned = (inside // piece) ^ (row // self.every % (width // piece))
+    return simplify((block * self.sizes[0] + row) * width + turned * piece + inside % piece)
+
+  def canonical(self) -> UOp:
+    """The value with loops numbered by their place in the tile: that of another STAGE which keeps the same."""
+    loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
+    return self.value.substitute({r: r.replace(arg=(_CANONICAL + i, kind(r))) for i, r in enumerate(loops)})
+
+  def fill(self, alloc_id: int, capabilities: Capabilities, threads: Sequence[ThreadAxis] = ()) -> UOp:
+    """Near memory that has been filled, by all threads of the workgroup; the value itself where there is nothing to
+    keep."""
+    if not self.axes:
+      return self.value
+    total, available = math.prod(self.sizes), capabilities.shared_memory_bytes
+    if total * self.value.dtype.itemsize > available > 0:
+      raise KernelError(
+        f"a STAGE of {total} × {self.value.dtype} does not fit into {available} bytes of near memory: "
+        "use a smaller tile"
+      )
+    memory = UOp.alloc(alloc_id, self.value.dtype.ptr(total, AddrSpace.LOCAL))
+    filling = tuple([r for a in self.axes for r in in_order(a.loop.ranges)])
+    return filled(memory, self._offset(tuple([a.loop for a in self.axes])), self.value, filling, threads)
+
+  def read(self, filled: UOp) -> UOp:
+    """The value read back from what `fill` gave."""
+    return filled.index(self._offset(tuple([a.place for a in self.axes]))).load() if self.axes else filled
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """Of the box of near memory."""
+    sizes = [a.size for a in self.axes]
+    return (*sizes[:-1], sizes[-1] + self.skew) if sizes else ()
+
+  def _windows(self, loop_id: int, gates: Sequence[UOp]) -> Tile:
+    """Axes that the value depends on through one sum only become one: the window that a convolution slides over its
+    input is kept once, not once for each place it slides to. `gates` are as in `of`."""
+    tile = self
+    while True:
+      tile = tile._ungated(gates)
+      pairs = ((a, b) for a in tile.axes for b in tile.axes if a is not b and _plain_loop(a) and _plain_loop(b))
+      merged = next((m for a, b in pairs if (m := tile._window(a, b, loop_id)) is not None), None)
+      if merged is None:
+        return tile
+      tile, changes = merged
+      gates, loop_id = [simplify(g.substitute(changes)) for g in gates], loop_id + 1
+
+  def _ungated(self, gates: Sequence[UOp]) -> Tile:
+    """The same without those gates that say how much of an axis is needed: what is beyond may have any value."""
+    tile = self
+    for place, axis in enumerate(self.axes):
+      for gate in gates:
+        if gate.op is Ops.CMPLT and gate.src[0] is axis.loop and 0 < gate.src[1].vmin == gate.src[1].vmax < axis.needed:
+          needed = replace(axis, needed=int(gate.src[1].vmin))
+          tile = Tile(without_gate(tile.value, gate), (*tile.axes[:place], needed, *tile.axes[place + 1 :]))
+          break
+    return tile
+
+  def _safe(self) -> UOp:
+    """The value, that reads nothing beyond what is needed of an axis: there may be no memory there."""
+    value = self.value
+    for axis in self.axes:
+      if axis.needed < axis.size:
+        value = gate_loads(value, axis.loop, axis.loop < axis.needed)
+    return value
+
+  def _window(self, a: Axis, b: Axis, loop_id: int) -> tuple[Tile, dict[UOp, UOp]] | None:
+    """One axis w = a + b·ratio in the place of two, where that is all the value depends on; and what a has become."""
+    ratio = 0
+    for load in loads_of(self.value):
+      steps = [stride(load.src[0].src[1], axis.loop) for axis in (a, b)]
+      if steps[0] is None or steps[1] is None:
+        return None
+      if steps[0] and steps[1] % steps[0] == 0 and steps[1]:
+        ratio = steps[1] // steps[0]
+    # a ratio beyond the extent would leave holes in the window
+    if not 1 <= ratio <= a.size:
+      return None
+    size = a.size + (b.size - 1) * ratio
+    window = UOp.range(size, loop_id, AxisType.LOOP)
+    changes = {a.loop: window - b.loop * ratio}
+    value = substitute_simplified(self.value, changes)
+    if b.loop in value.ranges or window not in value.ranges:
+      return None
+    merged = Axis(simplify(a.place + b.place * ratio), window, size, a.needed + (b.needed - 1) * ratio)
+    later = max(a, b, key=self.axes.index)
+    axes = [merged if x is later else x for x in self.axes if x is later or (x is not a and x is not b)]
+    return Tile(value, tuple(axes)), changes
+
+  def _vector_fill(self, capabilities: Capabilities) -> Tile:
+    """The same filled in vectors, if what is read is adjacent along the last axis, as what is written is."""
+    if not self.axes or not _plain_loop(self.axes[-1]):
+      return self
+    last = self.axes[-1]
+    lanes = min(capabilities.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
+    loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
+    steps = {stride(u.src[0].src[1], last.loop) for u in loads}
+    # every second element takes two loads: see the pass vectorize
+    words = Neighbours.of(self.value, last.loop) is not None
+    # with masks for lanes of any size, if only some of their numbers are there
+    words = words and (not self._gated(last) or capabilities.vector_bits >= MASK_REGISTERS) and last.size % lanes == 0
+    every_second = lanes >= WIDE and not self._gated(last)
+    turned = self._turned(lanes) and not capabilities.has_local
+    if lanes < 2 or not loads or not (words or turned or steps <= ({1, 2} if every_second else {1})):
+      return self
+    blocks = -(-last.size // lanes)
+    lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
+    # written out, each block has a mask that is known, and the loop around is the innermost
+    written = blocks <= WRITTEN_OUT and not capabilities.has_local
+    rest = AxisType.UPCAST if written and not turned else AxisType.LOOP
+    loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
+    value = self.value
+    if blocks * lanes > last.size == last.needed:
+      value = gate_loads(value, last.loop, last.loop < last.size)
+    value = substitute_simplified(value, {last.loop: loop})
+    gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
+    if capabilities.has_local and any(lane in gate.ranges for gate in gates):
+      return self  # lanes of which only some may happen are branches there
+    return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
+
+  def _turned(self, lanes: int) -> bool:
+    """Whether what is read is adjacent along another axis, in whole blocks: the pass vectorize turns these."""
+    loads, last = loads_of(self.value), self.axes[-1]
+    steps = {stride(u.src[0].src[1], last.loop) for u in loads}
+    if last.size % lanes or not steps.isdisjoint((None, 0, 1)) or any(len(u.src[0].src) > 2 for u in loads):
+      return False
+    others = [a for a in self.axes[:-1] if _plain_loop(a) and a.size % TURNED[0] == 0 == lanes % TURNED[0]]
+    return any(all(stride(u.src[0].src[1], a.loop) == 1 for u in loads) for a in others)
+
+  def _gated(self, axis: Axis) -> bool:
+    """Whether not all places along an axis are read."""
+    gates = [u.src[0].src[2] for u in loads_of(self.value) if len(u.src[0].src) > 2]
+    return any(axis.loop in gate.ranges for gate in gates)
+
+
+def _plain_loop(axis: Axis) -> bool:
+  return axis.loop.op is Ops.RANGE and kind(axis.loop) is AxisType.LOOP and axis.loop.src[0].op is Ops.CONST
+
+
+def loads_of(value: UOp) -> list[UOp]:
+  """The LOADs in an expression."""
+  return [u for u in value.toposort if u.op is Ops.LOAD]

@@ -1,0 +1,134 @@
+"""What a register tile costs that matrix instructions compute: where that differs from `cost.py`.
+
+A step of the sum, a word, is a part of an instruction here; operands are read in tiles, each row of which should be a
+cache line.
+"""
+
+from __future__ import annotations
+
+from tiny_codegen import cost_model as figures
+from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.kernel.interleave import Neighbours
+from tiny_codegen.kernel.loops import extent
+from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.tiling.cost import Plan, rate
+from tiny_codegen.tiling.tiles import Lanes, Rows, divides
+from tiny_uop import Ops, UOp
+
+REGISTERS = 8
+LATENCY = 52.0  # cycles until an instruction can add to what another one has added
+ALONE = 2.0  # times that what is packed as a whole is: once by each thread, of which there are some
+SETTING_UP = 1500.0  # cycles until there are tiles, and of masks on all that is packed for a few
+BY_NEAR_MEMORY = 0.25  # of a result that goes from its tile to near memory and back to a vector
+PORTS = 2.0  # rows of a tile that are read in a cycle
+# bytes of rows in a cycle from beyond the first cache level: a line of each of many rows, which no processor asks for
+# in time
+BEYOND_FIRST = 18.0
+
+
+def depth_of(c: Contraction, rows_are_direct: bool, rows_of: object = None) -> UOp | None:
+  """The loop of the sum that goes through the words of a tile: which the rows' operand is adjacent along, if it is read
+  from memory; None if there is none."""
+  if not isinstance(c.instruction, MatrixProduct):
+    return None
+  words = c.instruction.words
+  loops = [r for r in c.reduce.src[1:] if (extent(r) or 1) % words == 0]
+  if rows_are_direct:
+    operand = next(o for o in c.operands if o is rows_of)
+    loops = [r for r in loops if operand.step(r) == 1]
+  return loops[-1] if loops else None
+
+
+class MatrixPlan(Plan):
+  """A Plan whose rows and vectors are those of tiles."""
+
+  @property
+  def how(self) -> MatrixProduct:
+    found = self.c.instruction
+    assert isinstance(found, MatrixProduct)
+    return found
+
+  def _has_registers(self) -> bool:
+    across = self.rows // self.how.rows
+    return across * self.vectors + across + self.vectors <= REGISTERS
+
+  def _takes_rows(self) -> bool:
+    size = int(self.row_loop.src[0].vmax)
+    return self.rows == self.how.rows or (size > self.rows // 2 and (size % self.rows == 0 or not self._as_they_are()))
+
+  def _takes_lanes(self) -> bool:
+    return self.vectors == 1 or super()._takes_lanes()  # most of a tile may be empty, where others read much memory
+
+  def _left(self) -> int:
+    return 0  # all tiles are whole
+
+  def _streaming_rows(self, lanes_from: Lanes) -> float:
+    nbytes = self.rows * self.rows_of.value.dtype.itemsize
+    stays = nbytes * self.c.length + self.panel <= self.target.caches.first
+    several = lanes_from in (Lanes.SOME, Lanes.WHOLE)
+    return 0.0 if stays and several else nbytes * figures.FILLING / BEYOND_FIRST
+
+  def _step(self, vectors: int, rows: int) -> float:
+    across = rows // self.how.rows
+    reading = (across + vectors) * self.how.rows / PORTS / self.how.words
+    return max(rows * vectors / rate(self.c, self.target), reading, LATENCY / self.how.words)
+
+  def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
+    if lanes_from is Lanes.DIRECT or rows_from is Rows.IMAGE:
+      return False
+    if depth_of(self.c, False) is None or self.lanes_of.slot == self.rows_of.slot:
+      return False
+    if self._as_they_are():  # nothing is gained by packing rows, whose lines are used as a whole
+      return rows_from is Rows.DIRECT
+    if rows_from is Rows.DIRECT or (rows_from is Rows.BLOCK and not self._in_words()):
+      return False
+    return super()._possible(lanes_from, rows_from)
+
+  def _as_they_are(self) -> bool:
+    """Whether rows in memory are those of tiles."""
+    plain = self.rows_of.value.op is Ops.LOAD and not self.rows_of.computed
+    whole = divides(self.row_loop, self.how.rows) and self.rows_of.step(self.row_loop) is not None
+    return plain and whole and depth_of(self.c, True, self.rows_of) is not None
+
+  @property
+  def written(self) -> tuple[UOp, int]:
+    return self.summed[-1], 1
+
+  def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
+    cycles = super()._packing(lanes_from, rows_from, panels, images)
+    return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * ALONE
+
+  def _storing(self, panels: int) -> float:
+    return super()._storing(panels) + SETTING_UP + self.c.outputs * BY_NEAR_MEMORY
+
+  def _windows_packed(self, lanes_from: Lanes) -> float:
+    alone = self.rows_of.loops <= {self.row_loop, *self.summed}
+    return ALONE if alone else super()._windows_packed(lanes_from)
+
+  def _moving_window(self) -> float:
+    return self._moving_rows()
+
+  def _moving_tile(self) -> float:
+    return self._moving_rows()
+
+  def _sliding(self) -> float:
+    return 1.0
+
+  def _moving_rows(self) -> float:
+    """Packed rows have the words of a tile next to each other."""
+    if self._in_words():
+      return figures.COPY
+    gated = any(len(u.src[0].src) > 2 for u in self.rows_of.loads)
+    squares = self.rows_of.step(self.row_loop) == 1 and divides(self.row_loop, self.rows) and not gated
+    return figures.TURN if squares else figures.GATHER
+
+  def _in_words(self) -> bool:
+    """Whether the words of a row are in memory, one after the other, though not where words begin."""
+    depth = depth_of(self.c, False)
+    if depth is None:
+      return False
+    whole = len(self.rows_of.loads) == 1 and self.rows_of.step(depth) == 1
+    return whole or Neighbours.of(self.rows_of.value, depth) is not None
+
+  def _far_apart(self) -> float:
+    return 1.0
