@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_uop.golden import round_trips_checked
+from tiny_uop.text.golden import round_trips_checked
 
 # pytest's importlib mode puts no test directory on the path
 sys.path.insert(0, str(Path(__file__).parent))

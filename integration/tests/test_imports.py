@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 # package → what it may import in one part of it only, because an extra of the package brings it: {name: (part, extra)}
 ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
-  "tiny-uop": {"z3": ("z3_arithmetic.py", "proof")},
+  "tiny-uop": {"z3": ("proof", "proof")},
   "tiny-runtime": {"pytest": ("conformance", "conformance"), "llvmlite": ("llvm", "llvm")},
   "tiny-tensor": {"numpy": ("", "numpy")},
 }

@@ -23,7 +23,7 @@ from tiny_codegen.target import Capabilities
 from tiny_sched import schedule, schedule_cache_clear
 from tiny_tensor import Context, Tensor, Variable, dtypes, nn
 from tiny_uop import Ops
-from tiny_uop.bounds_proof import BoundsError, check_bounds, proof_info
+from tiny_uop.proof.bounds import BoundsError, check_bounds, proof_info
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from engine_models import MODELS, Library, builder

@@ -15,7 +15,7 @@ from tiny_sched.passes import Pass as SchedulePass
 from tiny_sched.passes import run_passes as run_schedule_passes
 from tiny_tensor import Tensor, Variable, nn
 from tiny_uop import Ops, UOp, parse_uop, print_uop
-from tiny_uop.readable import readable
+from tiny_uop.text.readable import readable
 
 RENDERER = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma")))
 

@@ -11,7 +11,7 @@ if find_spec("tiny_uop") is None:  # the environment that builds the site has no
   sys.path.insert(0, str(ROOT / "packages" / "tiny-uop" / "src"))
 
 from tiny_uop.ops import Ops
-from tiny_uop.spec_tables import LEVELS
+from tiny_uop.spec.tables import LEVELS
 
 
 def operation_table() -> str:

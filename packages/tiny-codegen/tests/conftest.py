@@ -12,7 +12,7 @@ import pytest
 
 from tiny_codegen import LLVMRenderer, compile_kernel
 from tiny_uop import Opt, UOp
-from tiny_uop.golden import round_trips_checked
+from tiny_uop.text.golden import round_trips_checked
 
 # pytest's importlib mode puts no test directory on the path: this one has modules that several tests share
 sys.path.insert(0, str(Path(__file__).parent))

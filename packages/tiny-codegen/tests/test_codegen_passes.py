@@ -16,7 +16,7 @@ from tiny_codegen import PASSES, Capabilities, Fragment, PassContext, TensorCore
 from tiny_codegen.__main__ import parse_opt
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import dtypes, parse_uop, print_uop, spec
-from tiny_uop.golden import GoldenCase, golden_cases
+from tiny_uop.text.golden import GoldenCase, golden_cases
 
 CASES = golden_cases(Path(__file__).parent / "golden")
 TARGETS = {

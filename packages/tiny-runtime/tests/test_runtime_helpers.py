@@ -10,7 +10,7 @@ import pytest
 from tiny_runtime import Binary, Compiler, Device, Measure, buffer_of, compile_cache, helpers, run
 from tiny_runtime.settings import TINY_CACHE
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
-from tiny_uop.parse import parse_uop
+from tiny_uop.text.parse import parse_uop
 
 F = dtypes.float32
 

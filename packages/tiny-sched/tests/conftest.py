@@ -13,7 +13,7 @@ import pytest
 from tiny_sched import schedule, schedule_cache_clear
 from tiny_uop import Accumulate, DType, GroupOp, Ops, UOp, dtypes
 from tiny_uop.context import Context
-from tiny_uop.golden import round_trips_checked
+from tiny_uop.text.golden import round_trips_checked
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -18,7 +18,7 @@ import pytest
 from tiny_sched import PASSES, schedule
 from tiny_sched.__main__ import main
 from tiny_uop import Context, Ops, UOp, dtypes, parse_uop, print_uop, spec
-from tiny_uop.golden import GoldenCase, golden_cases
+from tiny_uop.text.golden import GoldenCase, golden_cases
 
 CASES = golden_cases(Path(__file__).parent / "golden")
 Tool = Callable[..., tuple[int, str, str]]

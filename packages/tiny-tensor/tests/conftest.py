@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tiny_runtime.conformance.only_contract import only_contract
-from tiny_uop.golden import round_trips_checked
+from tiny_uop.text.golden import round_trips_checked
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the helpers that tests share
 

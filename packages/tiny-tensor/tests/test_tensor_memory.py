@@ -36,7 +36,7 @@ STEPS: tuple[Step, ...] = (
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
   """Caches that are full after a few cycles, so that what grows afterwards is a leak. Nothing on disk."""
   monkeypatch.setattr(importlib.import_module("tiny_sched.schedule"), "CACHE_SIZE", 4 * len(STEPS))
-  monkeypatch.setattr("tiny_uop.parse._parse_dtype", lru_cache(maxsize=32)(dtypes.parse))
+  monkeypatch.setattr("tiny_uop.text.parse._parse_dtype", lru_cache(maxsize=32)(dtypes.parse))
   schedule_cache_clear()
   with Context(DEVICE="REF", CACHELEVEL=1):
     yield

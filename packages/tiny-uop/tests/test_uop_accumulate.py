@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiny_uop import Accumulate, KernelInfo, Ops, SpecError, UOp, dtypes, parse_uop, print_uop, spec
-from tiny_uop.readable import readable
+from tiny_uop.text.readable import readable
 
 bins, index = UOp.param(0, dtypes.int32.ptr(8)), UOp.param(1, dtypes.uint8.ptr(100))
 n = UOp.range(100, 0)

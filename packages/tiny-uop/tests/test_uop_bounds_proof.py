@@ -13,9 +13,10 @@ import pytest
 from uop_expressions import draw
 from uop_oracle import Oracle
 
-from tiny_uop import Context, KernelInfo, Ops, UOp, bounds_proof, dtypes, evaluate, spec
-from tiny_uop.bounds_proof import BoundsError, check_bounds, proof_info
-from tiny_uop.exact_integers import Exact
+from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes, evaluate, spec
+from tiny_uop.proof import bounds as bounds_proof
+from tiny_uop.proof.bounds import BoundsError, check_bounds, proof_info
+from tiny_uop.proof.exact_integers import Exact
 
 f32, i32, index = dtypes.float32, dtypes.int32, dtypes.index
 out, inp, table = UOp.param(0, f32.ptr(16)), UOp.param(1, f32.ptr(16)), UOp.param(2, i32.ptr(16))
@@ -281,7 +282,7 @@ def test_without_z3_only_what_bounds_show_is_proved() -> None:
 import sys
 sys.modules["z3"] = None  # import z3 raises ImportError
 from tiny_uop import KernelInfo, UOp, dtypes
-from tiny_uop.bounds_proof import check_bounds
+from tiny_uop.proof.bounds import check_bounds
 i, p = UOp.range(16, 0), UOp.param(0, dtypes.float32.ptr(16))
 def kernel(store): return UOp.sink(store.end(i), arg=KernelInfo("k"))
 check_bounds(kernel(p.index(i).store(1.0)))

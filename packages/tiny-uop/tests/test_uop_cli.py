@@ -156,7 +156,7 @@ def test_kernels_of_a_schedule(tool: Tool) -> None:
     ("tiny-uop 1\n%0 = ADD int32 ()", ["simplify"], 1, "<stdin>:2: illegal at the any level: ADD"),
     (KERNEL, ["simplify", "--table", "magic"], 2, "no table is named magic: expected one of simplify, plain"),
     (KERNEL, ["simplify", "--table", "tiny_uop.nothing:RULES"], 2, "no table tiny_uop.nothing:RULES"),
-    (KERNEL, ["simplify", "--table", "tiny_uop.text:HEADER"], 2, "is a str, expected a PatternMatcher"),
+    (KERNEL, ["simplify", "--table", "tiny_uop.text.print:HEADER"], 2, "is a str, expected a PatternMatcher"),
     (KERNEL, ["simplify", "--rule", "int_add_nothing"], 2, "no rule is named int_add_nothing: expected one of int_add"),
     (KERNEL, ["kernels"], 2, "expected a schedule (LINEAR of CALLs), got SINK"),
     (SCHEDULE, ["kernels", "--take", "2"], 2, "no kernel is named 2: expected one of 0, 1, k, other"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tiny_uop.__main__ import main
-from tiny_uop.golden import GoldenCase, golden_cases
+from tiny_uop.text.golden import GoldenCase, golden_cases
 
 CASES = golden_cases(Path(__file__).parent / "golden_tools")
 

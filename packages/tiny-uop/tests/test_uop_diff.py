@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from uop_graphs import edited, graphs
 
 from tiny_uop import KernelInfo, Ops, UOp, diff_graphs, dtypes, parse_uop, print_uop
-from tiny_uop.diff import summarise
+from tiny_uop.text.diff import summarise
 
 x, y = UOp.variable("x", 0, 15), UOp.variable("y", 0, 15)
 

@@ -10,7 +10,7 @@ from uop_expressions import draw
 from uop_oracle import Oracle
 
 from tiny_uop import AddrSpace, Ops, UOp, dtypes, evaluate
-from tiny_uop.exact_integers import Exact
+from tiny_uop.proof.exact_integers import Exact
 
 i32, u8 = dtypes.int32, dtypes.uint8
 n, m = UOp.variable("n", 0, 100, i32), UOp.variable("m", -50, 50, i32)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tiny_uop import UOp, parse_uop, print_uop, spec
-from tiny_uop.golden import golden_cases, round_trips_checked, unused
+from tiny_uop.text.golden import golden_cases, round_trips_checked, unused
 
 x = UOp.variable("x", 0, 15)
 HEAD = "# pass: double\n# shows: something\n"
@@ -91,6 +91,6 @@ def test_graphs_of_stages_are_printed_and_parsed(check_stage: None) -> None:
 
 
 def test_a_graph_that_does_not_parse_back_is_reported(check_stage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr("tiny_uop.golden.parse_uop", lambda text: x)
+  monkeypatch.setattr("tiny_uop.text.golden.parse_uop", lambda text: x)
   with round_trips_checked(every=1), pytest.raises(AssertionError, match="does not parse back:\ntiny-uop 1"):
     spec.check_stage(x * 2, "kernel", "merge")

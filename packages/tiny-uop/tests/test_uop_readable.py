@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from uop_graphs import graphs
 
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
-from tiny_uop.readable import readable
+from tiny_uop.text.readable import readable
 
 i, k = UOp.range(64, 0), UOp.range(256, 1, AxisType.REDUCE)
 x = UOp.param(1, dtypes.float32.ptr(64 * 256)).index(i * 256 + k).load()

@@ -12,11 +12,11 @@ import pytest
 import z3
 
 from tiny_uop import DType, Ops, Samples, UOp, dtypes, evaluate, truncate
+from tiny_uop.proof.z3_terms import BitVectors, Integers, Terms, leaf_name
 from tiny_uop.testing.draws import Draws, floats, integers
 from tiny_uop.testing.scalars import Scalars, Unspecified
 from tiny_uop.testing.tensors import Tensors
 from tiny_uop.truncate import FORMATS
-from tiny_uop.z3_terms import BitVectors, Integers, Terms, leaf_name
 
 s = Samples()
 INTEGERS = (dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint64, dtypes.index)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from uop_graphs import graphs
 
 from tiny_uop import KernelInfo, Ops, ParseError, SpecError, UOp, dtypes, new_buffer_id, parse_uop, print_uop, spec
-from tiny_uop.parse import MAX_COLLISIONS
-from tiny_uop.readable import readable
+from tiny_uop.text.parse import MAX_COLLISIONS
+from tiny_uop.text.readable import readable
 
 HEADER = "tiny-uop 1\n"
 ARG = HEADER + "%0 = SINK void () arg="

@@ -17,8 +17,7 @@ from tiny_codegen.render.llvm.renderer import LLVMRenderer
 from tiny_codegen.render.llvm.target import cpu_target
 from tiny_codegen.target import CacheSizes
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, print_uop
-from tiny_uop.observe import span
-from tiny_uop.tools import (
+from tiny_uop.command_line import (
   Graph,
   PassPrinter,
   UsageError,
@@ -31,6 +30,7 @@ from tiny_uop.tools import (
   selected,
   write_text,
 )
+from tiny_uop.observe import span
 
 _OPT = re.compile(r"([A-Za-z]+)\((?:(\d+|None)(?:,(\d+|None|\([\d,]*\)))?)?\)")
 _EPILOG = """\

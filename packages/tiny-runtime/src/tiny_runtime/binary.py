@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny_uop import ParamInfo, ProgramInfo, UOp, dtypes
 from tiny_uop.records import dataclass
-from tiny_uop.text import print_uop
+from tiny_uop.text.print import print_uop
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Binary:
     """The inverse of `to_bytes`. Raises ValueError if `data` is not one."""
     import json
 
-    from tiny_uop.parse import parse_uop
+    from tiny_uop.text.parse import parse_uop
 
     line, newline, code = data.partition(b"\n")
     if not newline:

@@ -26,8 +26,8 @@ from tiny_runtime.settings import COMPILE_PROCESSES
 from tiny_uop import Ops, UOp
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG, ContextVar
 from tiny_uop.observe import active
-from tiny_uop.parse import parse_uop
-from tiny_uop.text import print_uop
+from tiny_uop.text.parse import parse_uop
+from tiny_uop.text.print import print_uop
 
 EACH = 4
 """Kernels that a process gets at least: it takes as long to start as two or three take to compile."""

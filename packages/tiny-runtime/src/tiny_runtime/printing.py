@@ -8,7 +8,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.counters import GlobalCounters
 from tiny_uop import UOp
 from tiny_uop.context import DEBUG
-from tiny_uop.text import print_uop
+from tiny_uop.text.print import print_uop
 
 NAME_WIDTH = 34
 

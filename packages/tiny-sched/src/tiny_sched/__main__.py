@@ -10,8 +10,7 @@ from tiny_sched.normalise import Normal, normalise
 from tiny_sched.passes import PASSES, Pass, run_passes
 from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
-from tiny_uop.observe import span
-from tiny_uop.tools import (
+from tiny_uop.command_line import (
   Graph,
   PassPrinter,
   add_input_and_output,
@@ -22,6 +21,7 @@ from tiny_uop.tools import (
   selected,
   write_text,
 )
+from tiny_uop.observe import span
 
 _EPILOG = """\
 --stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.

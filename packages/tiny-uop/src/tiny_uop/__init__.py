@@ -34,19 +34,19 @@ from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.samples import Samples
 from tiny_uop.shape import Shape, prod, same_shape, sint
 from tiny_uop.sharding import Sharding, even_bounds
-from tiny_uop.text import IR_VERSION, print_uop
+from tiny_uop.text.print import IR_VERSION, print_uop
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import Devices, UOp, new_buffer_id
 
 if TYPE_CHECKING:
   from tiny_uop import spec
-  from tiny_uop.bounds_proof import BoundsError, check_bounds
-  from tiny_uop.diff import DiffLine, diff_graphs
-  from tiny_uop.parse import ParseError, parse_uop
   from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
+  from tiny_uop.proof.bounds import BoundsError, check_bounds
   from tiny_uop.rewrite import RewriteLoop, graph_rewrite
   from tiny_uop.spec import SpecError
   from tiny_uop.symbolic.simplify import simplify
+  from tiny_uop.text.diff import DiffLine, diff_graphs
+  from tiny_uop.text.parse import ParseError, parse_uop
 
 __all__ = [
   "ACCUMULATORS", "ASYNC", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
@@ -61,7 +61,8 @@ __all__ = [
 
 # what hardly a program asks for, and rewriting: who only builds graphs does without
 __getattr__ = lazy_names(
-  __name__, BoundsError="bounds_proof", check_bounds="bounds_proof", DiffLine="diff", diff_graphs="diff",
-  ParseError="parse", parse_uop="parse", PatternMatcher="pattern", Rule="pattern", UPat="pattern", rule="pattern",
-  RewriteLoop="rewrite", graph_rewrite="rewrite", spec="", SpecError="spec", simplify="symbolic.simplify",
+  __name__, BoundsError="proof.bounds", check_bounds="proof.bounds", DiffLine="text.diff", diff_graphs="text.diff",
+  ParseError="text.parse", parse_uop="text.parse", PatternMatcher="pattern", Rule="pattern", UPat="pattern",
+  rule="pattern", RewriteLoop="rewrite", graph_rewrite="rewrite", spec="", SpecError="spec",
+  simplify="symbolic.simplify",
 )  # fmt: skip

@@ -9,14 +9,22 @@ from collections.abc import Sequence
 
 from tiny_uop import spec
 from tiny_uop.args import KernelInfo
-from tiny_uop.diff import diff_graphs, summarise
+from tiny_uop.command_line import (
+  InputError,
+  UsageError,
+  add_input_and_output,
+  check_names,
+  read_graph,
+  run_tool,
+  write_text,
+)
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
-from tiny_uop.readable import readable
 from tiny_uop.rewrite import graph_rewrite
 from tiny_uop.symbolic.tables import TABLES
-from tiny_uop.text import print_uop
-from tiny_uop.tools import InputError, UsageError, add_input_and_output, check_names, read_graph, run_tool, write_text
+from tiny_uop.text.diff import diff_graphs, summarise
+from tiny_uop.text.print import print_uop
+from tiny_uop.text.readable import readable
 from tiny_uop.uop import UOp
 
 _EPILOG = """\

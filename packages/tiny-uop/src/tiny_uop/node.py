@@ -160,8 +160,8 @@ class Node:
     raise AttributeError(f"a UOp is immutable: cannot delete {field!r}")
 
   def __reduce__(self) -> tuple[Any, ...]:
-    from tiny_uop.parse import parse_uop
-    from tiny_uop.text import print_uop
+    from tiny_uop.text.parse import parse_uop
+    from tiny_uop.text.print import print_uop
     from tiny_uop.uop import process_name
 
     # as text: pickling a deep graph field by field would exhaust the stack

@@ -236,7 +236,7 @@ class UOp(Arithmetic, Movement, Memory):
 
   def render(self) -> str:
     """A scalar expression as an infix formula."""
-    from tiny_uop.formula import render_formula
+    from tiny_uop.text.formula import render_formula
 
     return render_formula(self)
 

@@ -7,8 +7,8 @@ import os
 import sys
 
 from tiny_uop import Context, UOp, print_uop
-from tiny_uop.diff import DiffLine, diff_graphs, summarise
 from tiny_uop.observe import brief
+from tiny_uop.text.diff import DiffLine, diff_graphs, summarise
 from tiny_viz.graphs import Graphs
 from tiny_viz.listing import (
   counted,

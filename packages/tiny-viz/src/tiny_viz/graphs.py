@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tiny_uop import ParseError, PatternMatcher, RewriteLoop, UOp, UPat, graph_rewrite, rule
-from tiny_uop.parse import parse_node
+from tiny_uop.text.parse import parse_node
 from tiny_viz.trace import SpanInfo, Step, Trace, TraceError
 
 # a rewrite that was recorded, as a rule: the graphs between two rewrites are not in a trace, they are made again

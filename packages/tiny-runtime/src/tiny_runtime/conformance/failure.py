@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_uop import Ops, UOp, print_uop
-from tiny_uop.readable import readable
+from tiny_uop.text.readable import readable
 
 LONGEST_TEXT = 60
 """Lines of a kernel or a program that a message shows. The report in JSON has all of them."""

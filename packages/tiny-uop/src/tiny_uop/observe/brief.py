@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiny_uop.formula import ATOM, formula
 from tiny_uop.ops import Ops
+from tiny_uop.text.formula import ATOM, formula
 from tiny_uop.uop import UOp
 
 _DEEPEST = 8

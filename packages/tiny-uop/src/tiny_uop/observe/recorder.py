@@ -22,7 +22,7 @@ from tiny_uop.locks import shared_lock
 from tiny_uop.observe.hub import Observer, Rewrite, Span, observing
 from tiny_uop.observe.stats import MatchStats
 from tiny_uop.pattern import Rule
-from tiny_uop.text import IR_VERSION, print_literal
+from tiny_uop.text.print import IR_VERSION, print_literal
 from tiny_uop.uop import UOp
 
 T = TypeVar("T")

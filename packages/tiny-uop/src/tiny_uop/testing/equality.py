@@ -12,14 +12,14 @@ from typing import Any
 from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.node import Node
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.proof.z3_terms import BitVectors, Integers, Terms, leaf_name
 from tiny_uop.shape import same_shape
 from tiny_uop.testing.draws import LIMIT, Draws
 from tiny_uop.testing.scalars import Scalars, Unspecified
 from tiny_uop.testing.tensors import Tensors
-from tiny_uop.text import print_uop
+from tiny_uop.text.print import print_uop
 from tiny_uop.truncate import FORMATS, to_bits
 from tiny_uop.uop import UOp
-from tiny_uop.z3_terms import BitVectors, Integers, Terms, leaf_name
 
 EXHAUSTIVE = 1 << 17  # as many combinations are tried one by one where z3 gives up
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD})

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from tiny_uop.args import ARG_TYPES, mistyped_field
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
-from tiny_uop.text import HEADER, IR_VERSION, MAX_DIGITS, MAX_NESTING
+from tiny_uop.text.print import HEADER, IR_VERSION, MAX_DIGITS, MAX_NESTING
 from tiny_uop.uop import UOp, process_name, reserve_buffer_id, with_own_buffers
 
 MAX_DTYPE = 64  # characters of a type's name

@@ -14,8 +14,8 @@ from tiny_uop.args import KernelInfo
 from tiny_uop.context import SPEC
 from tiny_uop.kernel import is_kernel
 from tiny_uop.ops import Ops
-from tiny_uop.spec_rows import Row
-from tiny_uop.spec_tables import LEVELS
+from tiny_uop.spec.rows import Row
+from tiny_uop.spec.tables import LEVELS
 from tiny_uop.uop import UOp
 
 Level = Literal["tensor", "schedule", "kernel", "program"]
@@ -135,7 +135,7 @@ def check_stage(root: UOp, level: Level, stage: str = "") -> UOp:
     except SpecError as error:
       raise SpecError(error.node, error.level, error.expected, stage) from None
   if SPEC.value >= 2 and level != "tensor":
-    from tiny_uop.bounds_proof import check_bounds
+    from tiny_uop.proof.bounds import check_bounds
 
     check_bounds(root, stage)
   return root

@@ -8,7 +8,7 @@ from typing import Any
 from tiny_uop.args import ACCUMULATORS, ASYNC, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.spec_rows import (
+from tiny_uop.spec.rows import (
   Row,
   alike,
   are_names,
@@ -21,7 +21,7 @@ from tiny_uop.spec_rows import (
   void,
   waitable,
 )
-from tiny_uop.spec_tensor import TENSOR, is_sized
+from tiny_uop.spec.tensor_rows import TENSOR, is_sized
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import UOp
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tiny_uop.ops import Ops
 from tiny_uop.records import dataclass
-from tiny_uop.text import print_literal, print_node
+from tiny_uop.text.print import print_literal, print_node
 from tiny_uop.uop import UOp
 
 

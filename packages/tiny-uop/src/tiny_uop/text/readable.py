@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from tiny_uop.args import AxisType, KernelInfo
 from tiny_uop.dtype import PtrDType
-from tiny_uop.formula import ATOM, Formula, formula
 from tiny_uop.ops import Ops
+from tiny_uop.text.formula import ATOM, Formula, formula
 from tiny_uop.uop import UOp
 
 _WIDTH = 100  # of a formula; the parts of a longer one get names

@@ -20,10 +20,10 @@ from typing import Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
+from tiny_uop.proof.z3_arithmetic import BitVectors, Integers, load_z3
 from tiny_uop.records import dataclass
 from tiny_uop.truncate import from_bits, to_bits
 from tiny_uop.uop import UOp
-from tiny_uop.z3_arithmetic import BitVectors, Integers, load_z3
 
 __all__ = ["Answer", "BitVectors", "Integers", "Terms", "load_z3"]
 

@@ -15,12 +15,12 @@ from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from tiny_uop import spec
-from tiny_uop.bounds_proof import BoundsError, check_bounds
-from tiny_uop.parse import ParseError, parse_lines
+from tiny_uop.proof.bounds import BoundsError, check_bounds
 from tiny_uop.records import dataclass
 from tiny_uop.rewrite import RewriteLoop
 from tiny_uop.spec import SpecError
-from tiny_uop.text import print_uop
+from tiny_uop.text.parse import ParseError, parse_lines
+from tiny_uop.text.print import print_uop
 from tiny_uop.uop import UOp
 
 STDIN = "<stdin>"

@@ -11,7 +11,7 @@
 The first comment lines are options, `name: value`; up to the line `# expected` it is a text that the stage tools read.
 A test is a loop over the files of a directory:
 
-    from tiny_uop.golden import golden_cases
+    from tiny_uop.text.golden import golden_cases
 
     @pytest.mark.parametrize("case", golden_cases(DIRECTORY), ids=str)
     def test_golden(case):
@@ -33,10 +33,10 @@ from pathlib import Path
 
 from tiny_uop import spec
 from tiny_uop.context import UPDATE_GOLDEN
-from tiny_uop.diff import diff_graphs, summarise
-from tiny_uop.parse import ParseError, parse_uop
 from tiny_uop.records import dataclass
-from tiny_uop.text import print_uop
+from tiny_uop.text.diff import diff_graphs, summarise
+from tiny_uop.text.parse import ParseError, parse_uop
+from tiny_uop.text.print import print_uop
 from tiny_uop.uop import UOp
 
 MARK = "# expected\n"

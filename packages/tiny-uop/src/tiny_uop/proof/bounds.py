@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tiny_uop.accesses import Access, accesses
 from tiny_uop.args import KernelInfo
 from tiny_uop.dtype import dtypes
 from tiny_uop.evaluate import evaluate
-from tiny_uop.exact_integers import Exact, memory_name
 from tiny_uop.locks import shared_lock
 from tiny_uop.ops import Ops
+from tiny_uop.proof.accesses import Access, accesses
+from tiny_uop.proof.exact_integers import Exact, memory_name
 from tiny_uop.records import dataclass
 from tiny_uop.uop import UOp
 
 if TYPE_CHECKING:
-  from tiny_uop.z3_terms import Answer
+  from tiny_uop.proof.z3_terms import Answer
 
 TIMEOUT_MS = 20_000
 _MOST_KEPT = 1 << 16
@@ -146,7 +146,7 @@ def _ask(outside: UOp) -> Answer:
   """What z3 says about the claim that a bool expression never holds. All terms are gone when this returns: z3 counts
   references to them without a lock of its own.
   """
-  from tiny_uop.z3_terms import Integers, Terms
+  from tiny_uop.proof.z3_terms import Integers, Terms
 
   terms = Terms(Integers())
   return terms.prove(terms.z3.Not(terms.of(outside)), TIMEOUT_MS)
