@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-MODULE = Path(__file__).parents[2] / "packages/tiny-tensor/src/tiny_tensor/nn/ggml_codebooks.py"
+MODULE = Path(__file__).parents[2] / "packages/tiny-tensor/src/tiny_tensor/io/ggml_codebooks.py"
 
 # name here: (class in gguf.quants, values of the digits); formats that share a book stand once
 BOOKS = {

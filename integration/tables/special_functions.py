@@ -16,7 +16,7 @@ from typing import Any
 
 import mpmath as mp
 
-MODULE = Path(__file__).parents[2] / "packages/tiny-tensor/src/tiny_tensor/special_tables.py"
+MODULE = Path(__file__).parents[2] / "packages/tiny-tensor/src/tiny_tensor/special/tables.py"
 Function = Callable[[Any], Any]
 
 HEAD = '''"""Chebyshev series of what special functions are made of (`bessel.py`, `incomplete_gamma.py`).
@@ -24,7 +24,7 @@ HEAD = '''"""Chebyshev series of what special functions are made of (`bessel.py`
 Made by integration/tables/special_functions.py, where the functions stand, with 50 digits; it also compares them.
 """
 
-from tiny_tensor.approximation import Series
+from tiny_tensor.special.chebyshev import Series
 
 # first zeros, and what rounding took from them
 '''

@@ -163,6 +163,6 @@ def test_the_gradient_of_a_convolution_is_that_of_its_parts(
     return [t.numpy() for t in (*first, *second)]
 
   own = both_orders()
-  monkeypatch.setattr("tiny_tensor.conv.with_gradient", lambda values, *rest: values)
+  monkeypatch.setattr("tiny_tensor.methods.conv.with_gradient", lambda values, *rest: values)
   for mine, parts in zip(own, both_orders(), strict=True):
     np.testing.assert_allclose(mine, parts, rtol=1e-4, atol=1e-4 * float(np.abs(parts).max()))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor
-from tiny_tensor.nn.ggml import FORMATS, NOT_READ
+from tiny_tensor.io.ggml import FORMATS, NOT_READ
 from tiny_tensor.nn.state import ggml_data_to_tensor, gguf_load
 
 gguf: Any = pytest.importorskip("gguf")  # only in the environment `oracle`

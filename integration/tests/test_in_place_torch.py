@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor
-from tiny_tensor.in_place import InPlaceMixin
+from tiny_tensor.methods.in_place import InPlaceMixin
 
 torch: Any = pytest.importorskip("torch")  # only in the environment `oracle`
 

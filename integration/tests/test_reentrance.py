@@ -40,7 +40,7 @@ from tiny_tensor import Context, Tensor, TinyJit, dtypes
 step, first = int(sys.argv[1]), int(sys.argv[2])
 # the compilers have no state: a signal finds them anywhere below
 PARTS = ("tiny_runtime/", "tiny_runtime_cpu/", "tiny_sched/schedule.py", "tiny_uop/node.py", "tiny_uop/uop.py",
-  "tiny_uop/locks.py", "tiny_tensor/random.py", "tiny_tensor/jit", "tiny_tensor/capturing", "tiny_tensor/base",
+  "tiny_uop/locks.py", "tiny_tensor/methods/random.py", "tiny_tensor/jit", "tiny_tensor/capturing", "tiny_tensor/base",
   "tiny_tensor/realize", "/weakref.py", "/threading.py")
 known, draws, errors, count, entered = {}, set(), [], 0, 0
 small = Tensor([1.0, 2.0]).realize()

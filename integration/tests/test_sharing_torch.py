@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tiny_tensor import Tensor, dlpack, dtypes
+from tiny_tensor import Tensor, dtypes
+from tiny_tensor.interop import dlpack
 
 torch: Any = pytest.importorskip("torch")  # only in the environment `oracle`
 

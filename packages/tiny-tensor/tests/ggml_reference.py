@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_tensor.nn import ggml_codebooks as books
+from tiny_tensor.io import ggml_codebooks as books
 
 IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
 F = np.float32

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tiny_tensor import Context, JitError, Tensor, TinyJit, Variable, dtypes
-from tiny_tensor.jit_call import quick_call
-from tiny_tensor.jit_inputs import Inputs
+from tiny_tensor.jit.call import quick_call
+from tiny_tensor.jit.inputs import Inputs
 from tiny_uop import UOp
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tiny_tensor import Context, Tensor
-from tiny_tensor.nn import archives
+from tiny_tensor.io import archives
 from tiny_tensor.nn.state import TensorIO, tar_extract, zip_extract
 
 BYTES = bytes(range(1, 8))

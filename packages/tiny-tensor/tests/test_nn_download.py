@@ -14,7 +14,8 @@ import pytest
 from file_server import Site, serving
 
 from tiny_runtime import private_files
-from tiny_tensor import Context, Tensor, download, fetch
+from tiny_tensor import Context, Tensor, fetch
+from tiny_tensor.io import download
 
 DATA = bytes(range(256)) * 1024
 

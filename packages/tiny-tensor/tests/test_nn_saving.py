@@ -83,7 +83,8 @@ def test_an_error_leaves_the_old_model(tmp_path: Path) -> None:
 DYING = """
 import os, signal, sys
 from tiny_tensor import Tensor
-from tiny_tensor.nn import files, safetensors
+from tiny_tensor.io import files
+from tiny_tensor.io import safetensors
 
 calls, last = 0, int(sys.argv[2])
 def die(inner):

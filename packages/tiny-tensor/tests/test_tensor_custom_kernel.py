@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit, TransformError, jvp, vmap
+from tiny_tensor.autograd.forward import push_forward
 from tiny_tensor.custom_kernel import Memory
-from tiny_tensor.forward import push_forward
 from tiny_tensor.func import grad, hessian
 from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, UOp, dtypes
 

@@ -9,11 +9,11 @@ import pytest
 from test_tensor_gradient_rules import CASES, STEP, Array, apply, inputs_of
 
 from tiny_tensor import Context, Tensor
-from tiny_tensor import forward as forward_module
-from tiny_tensor.custom_gradient import with_gradient
-from tiny_tensor.derivatives import FORMULAS, Derivative, Example
-from tiny_tensor.forward import FORWARD, RULES, push_forward
-from tiny_tensor.tracing import TransformError
+from tiny_tensor.autograd import forward as forward_module
+from tiny_tensor.autograd.custom_gradient import with_gradient
+from tiny_tensor.autograd.forward import FORWARD, RULES, push_forward
+from tiny_tensor.autograd.rules import FORMULAS, Derivative, Example
+from tiny_tensor.autograd.tracing import TransformError
 from tiny_uop import Ops
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tiny_runtime import run
 from tiny_tensor import Context, Tensor, TinyJit, TransformError, checkpoint, function, jvp, vmap
-from tiny_tensor.custom_gradient import with_gradient
+from tiny_tensor.autograd.custom_gradient import with_gradient
 from tiny_tensor.func import grad, hessian, jacfwd, jacrev, value_and_grad, vjp
 from tiny_uop import Ops, UOp, parse_uop, print_uop
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor
-from tiny_tensor.derivatives import DERIVATIVES, FORMULAS, WITHOUT_GRADIENT, Derivative, Example
+from tiny_tensor.autograd.rules import DERIVATIVES, FORMULAS, WITHOUT_GRADIENT, Derivative, Example
 from tiny_uop import Ops
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ def cases(table: Sequence[Derivative]) -> list[tuple[Derivative, Example]]:
   """Each row with each of its examples. Raises ValueError for a row without one."""
   for row in table:
     if not row.examples:
-      raise ValueError(f"{row.name} has no example: add one to its row in tiny_tensor/derivatives.py")
+      raise ValueError(f"{row.name} has no example: add one to its row in tiny_tensor/autograd/rules.py")
   return [(row, example) for row in table for example in row.examples]
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiny_tensor import Context, Tensor, TinyJit, dtypes, vmap
-from tiny_tensor.hashing import VARIANTS
+from tiny_tensor.methods.hashing import VARIANTS
 
 
 @pytest.fixture(autouse=True)

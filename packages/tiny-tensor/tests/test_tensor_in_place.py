@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit, dtypes
-from tiny_tensor.in_place import InPlaceMixin
+from tiny_tensor.methods.in_place import InPlaceMixin
 from tiny_tensor.realize import is_realized
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tiny_runtime import GlobalCounters
 from tiny_tensor import Context, Tensor, TinyJit, Variable, dtypes
-from tiny_tensor.filling import LARGEST
+from tiny_tensor.host_constants import LARGEST
 
 
 @pytest.fixture(autouse=True)

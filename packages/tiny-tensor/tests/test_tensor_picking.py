@@ -214,7 +214,7 @@ def test_bincount() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 20, 100, 127, 128])
 def test_positions_in_long_tensors(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr("tiny_tensor.indexing.SHORT", 8)
+  monkeypatch.setattr("tiny_tensor.methods.indexing.SHORT", 8)
   chosen = np.random.default_rng(count).permutation(128) < count
   for mask in (chosen, chosen[3:], chosen.reshape(16, 8)):
     assert Tensor(mask).nonzero().tolist() == np.argwhere(mask).tolist()

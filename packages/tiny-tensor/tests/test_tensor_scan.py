@@ -13,7 +13,7 @@ from tiny_uop import Ops
 
 @pytest.fixture(autouse=True)
 def _by_slices_on_the_reference_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-  monkeypatch.setattr("tiny_tensor.scan.MANY", 0)
+  monkeypatch.setattr("tiny_tensor.methods.scan.MANY", 0)
   with Context(DEVICE="REF"):
     yield
 

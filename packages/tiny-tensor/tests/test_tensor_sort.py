@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor, dtypes
-from tiny_tensor.network import Record, merge_slices, sort_slices
+from tiny_tensor.methods.sorting_network import Record, merge_slices, sort_slices
 from tiny_uop import UOp, evaluate
 
 Array = Any

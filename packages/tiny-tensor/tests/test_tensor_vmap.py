@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_tensor import Context, Tensor, TinyJit, TransformError, Variable, checkpoint, dtypes, nn, vmap
-from tiny_tensor.batching import RULES
-from tiny_tensor.derivatives import WITHOUT_GRADIENT
+from tiny_tensor.autograd.rules import WITHOUT_GRADIENT
 from tiny_tensor.func import grad, jacfwd, jacrev, jvp, value_and_grad
+from tiny_tensor.transforms.batching_rules import RULES
 from tiny_uop import GroupOp, Ops
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,8 @@ from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
   from tiny_tensor import func, nn
-  from tiny_tensor.download import fetch
   from tiny_tensor.func import TransformError, checkpoint, function, jvp, vmap
+  from tiny_tensor.io.download import fetch
   from tiny_tensor.jit import JitError, TinyJit
   from tiny_tensor.variable import Variable
 
@@ -21,6 +21,6 @@ __all__ = [
 
 # what not every program needs is imported when it is first used
 __getattr__ = lazy_names(
-  __name__, nn="", func="", fetch="download", TransformError="func", checkpoint="func", function="func", jvp="func",
+  __name__, nn="", func="", fetch="io.download", TransformError="func", checkpoint="func", function="func", jvp="func",
   vmap="func", JitError="jit", TinyJit="jit", Variable="variable",
 )  # fmt: skip

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
+from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import TensorBase, together
-from tiny_tensor.custom_gradient import Grads, with_gradient
-from tiny_tensor.differentiation import GradientMixin
+from tiny_tensor.methods.gradient import GradientMixin
 from tiny_uop import (
   Accumulate,
   AxisType,

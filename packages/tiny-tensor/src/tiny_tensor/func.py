@@ -4,11 +4,11 @@
 of `torch.func` and JAX know.
 """
 
+from tiny_tensor.autograd.tracing import TransformError
 from tiny_tensor.custom_kernel import Memory
-from tiny_tensor.functional import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
-from tiny_tensor.functions import checkpoint, function
-from tiny_tensor.tracing import TransformError
-from tiny_tensor.vectorize import vmap
+from tiny_tensor.transforms.checkpoint import checkpoint, function
+from tiny_tensor.transforms.jacobians import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
+from tiny_tensor.transforms.vmap import vmap
 
 __all__ = [
   "Memory", "TransformError", "checkpoint", "function", "grad", "hessian", "jacfwd", "jacrev", "jvp", "value_and_grad",

@@ -12,10 +12,11 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime import Device
-from tiny_tensor import capturing, tracing
+from tiny_tensor import capturing
+from tiny_tensor.autograd import tracing
 from tiny_tensor.base import ALIASES, TensorBase, live_tensors, only_stored
 from tiny_tensor.capturing import record_run
-from tiny_tensor.filling import can_fill, constant_of, fill
+from tiny_tensor.host_constants import can_fill, constant_of, fill
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
 from tiny_uop.locks import undivided

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.host import BYTES, FORMATS, flatten_nested, infer_dtype, is_block, pack, plain, shape_of_nested
-from tiny_tensor.in_place import InPlaceMixin
-from tiny_tensor.pickling import PickleMixin
-from tiny_tensor.placing import DeviceLike, canonical, data_buffer
+from tiny_tensor.interop.pickling import PickleMixin
+from tiny_tensor.methods.in_place import InPlaceMixin
+from tiny_tensor.placement import DeviceLike, canonical, data_buffer
 from tiny_uop import Devices, DType, UOp, dtypes
 
 
@@ -127,7 +127,7 @@ class Tensor(PickleMixin, InPlaceMixin):
   @classmethod
   def from_url(cls, url: str, gunzip: builtins.bool = False, *, sha256: str | None = None, **kwargs: Any) -> Tensor:
     """The bytes of a file that `download.fetch` brings here, mapped. `kwargs` are those of `Tensor`."""
-    from tiny_tensor.download import fetch
+    from tiny_tensor.io.download import fetch
 
     return cls(fetch(url, gunzip=gunzip, sha256=sha256), **kwargs)
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.download import fetch, gunzipped
-from tiny_tensor.nn.archives import most_unpacked, tar_extract
-from tiny_tensor.nn.files import TensorIO, check_shape, map_file, tensor_at, whole_bytes
+from tiny_tensor.io.archives import most_unpacked, tar_extract
+from tiny_tensor.io.download import fetch, gunzipped
+from tiny_tensor.io.files import TensorIO, check_shape, map_file, tensor_at, whole_bytes
+from tiny_tensor.io.numpy_pickles import NUMPY_NAMES
+from tiny_tensor.io.pickles import PickleReader
 from tiny_tensor.nn.loader import DataLoader
-from tiny_tensor.nn.numpy_pickles import NUMPY_NAMES
-from tiny_tensor.nn.pickles import PickleReader
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 

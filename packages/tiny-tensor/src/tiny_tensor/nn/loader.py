@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol, runtime_checkable
 
-from tiny_tensor.nn.files import known_shape, stored_bytes
-from tiny_tensor.random import STREAM
+from tiny_tensor.io.files import known_shape, stored_bytes
+from tiny_tensor.methods.random import STREAM
 from tiny_tensor.tensor import Tensor, array_dtype
 from tiny_uop import DType
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
 
 from tiny_tensor.naming import known_as
-from tiny_tensor.placing import DeviceLike, canonical
+from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 

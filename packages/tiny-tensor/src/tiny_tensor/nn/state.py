@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from tiny_tensor.nn.archives import tar_extract, zip_extract
-from tiny_tensor.nn.files import TensorIO
-from tiny_tensor.nn.ggml import ggml_data_to_tensor
-from tiny_tensor.nn.gguf import gguf_load
-from tiny_tensor.nn.npy import npy_load, npy_save, npz_load, npz_save
-from tiny_tensor.nn.safetensors import safe_load, safe_load_metadata, safe_save
-from tiny_tensor.nn.torch_file import torch_load
+from tiny_tensor.io.archives import tar_extract, zip_extract
+from tiny_tensor.io.files import TensorIO
+from tiny_tensor.io.ggml import ggml_data_to_tensor
+from tiny_tensor.io.gguf import gguf_load
+from tiny_tensor.io.npy import npy_load, npy_save, npz_load, npz_save
+from tiny_tensor.io.safetensors import safe_load, safe_load_metadata, safe_save
+from tiny_tensor.io.torch_file import torch_load
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tiny_tensor.conv import Sizes
-from tiny_tensor.pool import windows
+from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.methods.pool import windows
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 

@@ -1,0 +1,134 @@
+"""NumPy's arrays and scalars in pickles: what `PickleReader` makes of the names that they ask for.
+
+Arrays become Tensors, scalars Python's numbers. NumPy itself is not needed, and nothing of it is run.
+"""
+
+import struct
+from array import array
+from typing import Any
+
+from tiny_tensor.io.files import check_shape, short
+from tiny_tensor.io.pickles import Stateful
+from tiny_tensor.tensor import Tensor
+from tiny_uop import DType, dtypes
+
+_KINDS = {
+  "b1": dtypes.bool, "i1": dtypes.int8, "u1": dtypes.uint8, "i2": dtypes.int16, "u2": dtypes.uint16,
+  "i4": dtypes.int32, "u4": dtypes.uint32, "i8": dtypes.int64, "u8": dtypes.uint64, "f2": dtypes.float16,
+  "f4": dtypes.float32, "f8": dtypes.float64,
+}  # fmt: skip
+_CODES = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q", "f2": "e"}
+_CODES |= {"f4": "f", "f8": "d"}
+
+
+class NumpyType(Stateful):
+  """A `numpy.dtype`: kind and size, and the order of bytes, which comes as its state."""
+
+  def __init__(self, name: Any, *_: Any) -> None:
+    if not isinstance(name, str) or name not in _KINDS:
+      raise ValueError(f"a NumPy dtype {short(name)}: expected one of {', '.join(_KINDS)}")
+    self.name, self.order = name, "<"
+
+  @property
+  def dtype(self) -> DType:
+    """Ours."""
+    return _KINDS[self.name]
+
+  def set_state(self, state: Any) -> None:
+    """(version, order, …)."""
+    if not isinstance(state, tuple) or len(state) < 2 or state[1] not in ("<", ">", "|", "="):
+      raise ValueError("the state of a NumPy dtype is (version, order of bytes, …)")
+    self.order = ">" if state[1] == ">" else "<"
+
+  def tensor(self, raw: bytes, shape: tuple[int, ...]) -> Tensor:
+    """The elements of an array, in order."""
+    size = self.dtype.itemsize
+    if self.order == ">" and size > 1:
+      words = array({2: "H", 4: "I", 8: "Q"}[size], raw)
+      words.byteswap()
+      raw = words.tobytes()
+    return Tensor(raw, dtype=self.dtype).reshape(shape) if raw else Tensor.empty(*shape, dtype=self.dtype)
+
+
+def _type(value: Any) -> NumpyType:
+  if not isinstance(value, NumpyType):
+    raise ValueError(f"a {type(value).__name__} stands in the place of a NumPy dtype")
+  return value
+
+
+def _raw(data: Any, count: int, kind: NumpyType, what: str) -> bytes:
+  """The bytes of elements, which Python 2 wrote as text."""
+  raw = data.encode("latin1") if isinstance(data, str) else data
+  if not isinstance(raw, (bytes, bytearray)) or len(raw) != count * kind.dtype.itemsize:
+    size = f"{len(raw)} bytes" if isinstance(raw, (bytes, bytearray)) else f"a {type(raw).__name__}"
+    raise ValueError(f"{what} of {count} {kind.dtype.name} has {size}, expected {count * kind.dtype.itemsize} bytes")
+  return bytes(raw)
+
+
+class NumpyArray(Stateful):
+  """A `numpy.ndarray`, empty until its state comes."""
+
+  def __init__(self, *_: Any) -> None:
+    self.tensor: Tensor | None = None
+
+  def set_state(self, state: Any) -> None:
+    """(version, shape, dtype, whether the first axis is the fastest, elements)."""
+    match state:
+      case (int(), tuple() as shape, kind, fortran, data) if all(type(s) is int and s >= 0 for s in shape):
+        self.tensor = _array(data, _type(kind), shape, bool(fortran))
+      case _:
+        raise ValueError("the state of a NumPy array is (version, shape, dtype, order, elements)")
+
+  def finished(self) -> Tensor:
+    """The array as a tensor."""
+    if self.tensor is None:
+      raise ValueError("a NumPy array has no elements")
+    return self.tensor
+
+
+def _array(data: Any, kind: NumpyType, shape: tuple[int, ...], fortran: bool) -> Tensor:
+  count = check_shape("a NumPy array", shape)
+  raw = _raw(data, count, kind, f"a NumPy array of shape {shape}")
+  if not fortran:
+    return kind.tensor(raw, shape)
+  return kind.tensor(raw, shape[::-1]).permute(*range(len(shape) - 1, -1, -1))
+
+
+def _from_buffer(data: Any, kind: Any, shape: Any, order: Any) -> Tensor:
+  """`numpy._core.numeric._frombuffer`: how protocol 5 writes arrays."""
+  if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape):
+    raise ValueError(f"a NumPy array has the shape {short(shape)}")
+  return _array(data, _type(kind), shape, order == "F")
+
+
+def _scalar(kind: Any, data: Any = b"") -> Any:
+  """`numpy._core.multiarray.scalar`."""
+  found = _type(kind)
+  return struct.unpack(found.order + _CODES[found.name], _raw(data, 1, found, "a NumPy scalar"))[0]
+
+
+def _bytes(text: Any, encoding: Any) -> bytes:
+  """`_codecs.encode`: how protocol 2 writes bytes."""
+  if not isinstance(text, str) or encoding != "latin1":
+    raise ValueError(f"bytes are written as text in latin1, this says {short(encoding)}")
+  return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+  """`bytes()`: how it writes none."""
+  return b""
+
+
+_MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
+_NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")
+
+NUMPY_NAMES: dict[str, Any] = {
+  "_codecs encode": _bytes,
+  "builtins bytes": _no_bytes,
+  "__builtin__ bytes": _no_bytes,
+  "numpy dtype": NumpyType,
+  "numpy ndarray": None,
+  **{f"{module} _reconstruct": NumpyArray for module in _MULTIARRAY},
+  **{f"{module} scalar": _scalar for module in _MULTIARRAY},
+  **{f"{module} _frombuffer": _from_buffer for module in _NUMERIC},
+}

@@ -1,0 +1,297 @@
+"""Writing in place: `assign` and `t[...] = v`.
+
+A tensor that is a view of a buffer writes through it, and every live tensor that is a view of the same buffer sees the
+new contents, as in PyTorch. A tensor that is not computed yet just stands for another graph from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+from tiny_runtime import Device
+from tiny_tensor.autograd import tracing
+from tiny_tensor.autograd.rules import FORMULAS, view_chain
+from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, only_stored, together
+from tiny_tensor.capturing import note_write
+from tiny_tensor.methods.index_parse import Gather
+from tiny_tensor.methods.norm import NormMixin
+from tiny_tensor.realize import (
+  HOLDERS,
+  buffer_for,
+  buffer_under,
+  is_holder,
+  moves_between_devices,
+  pieces_of,
+  storage,
+  stored,
+)
+from tiny_tensor.shapes import broadcast_shape
+from tiny_uop import Ops, UOp, dtypes, prod, same_shape
+
+SHARING = HOLDERS | ALIASES | {Ops.MULTI}
+WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
+
+
+def writable_storage(uop: UOp, across: bool = False) -> UOp | None:
+  """The BUFFER or AFTER that can be written through a view; None where elements would be hit twice or are not in it.
+  `across`: also where the view has moved elements between devices.
+  """
+  after: list[UOp] = []
+  while uop.op in WRITABLE or (uop.op is Ops.EXPAND and every_so_many(uop, after)):
+    if not across and moves_between_devices(uop):
+      return None
+    after.insert(0, uop)
+    uop = uop.src[0]
+  return uop if is_holder(uop) else None
+
+
+def every_so_many(expand: UOp, after: Sequence[UOp]) -> bool:
+  """Whether an axis that is repeated once is only so for a last step that is longer than what is left of it: whether
+  the movement ops after the EXPAND keep one element in so many, less than one pass over the axis from first to last.
+  """
+  old, new = expand.src[0].shape, expand.shape
+  axes = [a for a, (was, now) in enumerate(zip(old, new, strict=True)) if was != now]
+  if [u.op for u in after[:4]] != [Ops.RESHAPE, Ops.SHRINK] * 2 or len(axes) != 1 or new[axes[0]] != 2:
+    return False
+  axis = axes[0]
+  joined, cut, split, picked = (u.shape for u in after[:4])
+  if joined != (*new[:axis], 2 * new[axis + 1], *new[axis + 2 :]):
+    return False
+  rows = (*cut[:axis], split[axis], split[axis + 1], *cut[axis + 1 :])
+  one = (*split[: axis + 1], 1, *split[axis + 2 :])
+  same_elsewhere = cut[:axis] + cut[axis + 1 :] == joined[:axis] + joined[axis + 1 :]
+  last = (split[axis] - 1) * split[axis + 1]
+  return split == rows and picked == one and same_elsewhere and isinstance(last, int) and last < int(new[axis + 1])
+
+
+def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
+  """Store `value` through `view` of `base`, the storage of `target`; all live views of `target` see it.
+
+  Tensors that have the storage by chance, because they stood for the same graph, get a copy of the old contents.
+  """
+  note_write()
+  if tracing.active():
+    for memory in pieces_of(buffer_under(base)):
+      tracing.check_write(memory.base, value)
+  new = {target.contents: stored(base, view, value)}
+  for t in live_tensors():
+    if t.uop.op in SHARING and storage(t.uop, across=True) is base:
+      if t.contents not in new:
+        buffer = buffer_for(base)[0]
+        new[t.contents] = stored(buffer, buffer, base)
+      t.uop = t.uop.substitute({base: new[t.contents]})
+
+
+def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
+  """Store `value`, which is where kernels run, through a view of memory that only stores. All live views see it.
+
+  What follows one another there is copied there; for other views all of it is read, and written whole.
+  """
+  from tiny_tensor.interop.strides import bytes_of
+
+  base = view
+  while not is_holder(base):
+    if base.op not in ALIASES and base.op is not Ops.BITCAST:
+      raise ValueError(f"{base.op.name} of what is on {view.device} cannot be written: assign to a view of it")
+    base = base.src[0]
+  device, whole = base.device, base
+  assert isinstance(device, str)
+  count, odd = divmod(int(prod(value.shape)) * value.dtype.itemsize, base.dtype.itemsize)
+  run = bytes_of(view, base)
+  if run is None or odd or run % base.dtype.itemsize:
+    memory = target.wrap(base.copy_to(Device.DEFAULT).contiguous(), False)
+    in_new_buffer(memory)
+    if not write_through(memory, view.substitute({base: memory.uop}), value):
+      raise ValueError(
+        f"this view of what is on {device} has elements twice, or their bytes in parts: write another one"
+      )
+    source = memory.uop
+  else:
+    start = run // base.dtype.itemsize
+    whole = base.shrink([(start, start + count)])
+    source = value.contiguous().reshape((int(prod(value.shape)),)).bitcast(base.dtype)
+  note_write()
+  if tracing.active():
+    tracing.check_write(buffer_under(base), value)
+  new = stored(base, whole, source.copy_to(device))
+  for t in live_tensors():
+    if t.uop.device == device and shows(t.uop, base):
+      t.uop = t.uop.substitute({base: new})
+
+
+def shows(uop: UOp, base: UOp) -> bool:
+  """Whether a graph is a view of `base`, maybe in another dtype."""
+  while uop is not base and (uop.op in ALIASES or uop.op is Ops.BITCAST):
+    uop = uop.src[0]
+  return uop is base
+
+
+def in_new_buffer(t: TensorBase) -> None:
+  """Give a tensor a buffer of its own, with its present contents."""
+  buffer, view = buffer_for(t.uop)
+  t.uop = view.substitute({buffer: stored(buffer, view, t.uop)})
+
+
+def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
+  """Write through a view of the storage of `target`; False where it has none that could be written.
+
+  Through a view that moves elements between devices all of the storage is written, with the old contents elsewhere.
+  """
+  if only_stored(view):
+    write_file(target, view, value)
+  elif (base := writable_storage(view)) is not None:
+    write(target, view, base, value)
+  elif (base := writable_storage(view, across=True)) is not None:
+    inside = value.const_like(True) if value.dtype is dtypes.bool else value.cast(dtypes.bool).const_like(True)
+    for move in reversed(view_chain(view, base)):
+      back = FORMULAS[move.op]
+      value, inside = cast(UOp, back(value, move)[0]), cast(UOp, back(inside, move)[0])
+    write(target, base, base, inside.where(value, base))
+  else:
+    return False
+  return True
+
+
+class AssignMixin(NormMixin):
+  """assign and __setitem__."""
+
+  __slots__ = ()
+
+  def value_for(self, x: Any, shape: Any, part: bool = False) -> Self:
+    """What is written: on this device, or where it can be copied to it from, of this dtype (cast) and shape. A value
+    for a `part` may have more axes of size 1 in front, as in PyTorch. Raises TypeError for what is no number,
+    ValueError naming what differs."""
+    in_file = only_stored(self.uop)
+    if not isinstance(x, (TensorBase, bool, int, float, UOp)):
+      kind = {"dtype": self.dtype} if isinstance(x, (list, tuple)) else {}
+      x = type(self)(x, device=None if in_file else self.device, **kind)  # type: ignore[call-arg]
+    value = self.operand(x).as_dtype(self.dtype)
+    if in_file:
+      value = value.to(None) if only_stored(value.uop) else value
+    elif not is_const(self.uop):
+      value = together([self, value])[1]
+    while part and value.ndim > len(shape) and value.shape[0] == 1:
+      value = value.squeeze(0)
+    if not same_shape(broadcast_shape(value.shape, shape), shape):
+      raise ValueError(f"cannot write shape {value.shape} to shape {shape}")
+    return value.broadcast_to(shape)
+
+  def assign(self, x: Operand | Any) -> Self:
+    """Replace all contents by `x` (broadcast, cast to this dtype; of the same device). Gives back `self`. What is in a
+    file (`Tensor(path)`) is written there, from any device.
+
+    Lazy as everything: the write happens when this tensor or a view of it is realised, after reads of the old contents.
+    """
+    value = self.value_for(x, self.shape)
+    if value.uop is self.uop:
+      return self
+    if not write_through(self, self.uop, value.uop):
+      note_write()
+      self.uop = value.uop
+    return self
+
+  def in_buffer(self) -> None:
+    """Give the tensor storage that can be written, with its present contents."""
+    if writable_storage(self.uop) is None and not only_stored(self.uop):
+      in_new_buffer(self)
+
+  def own_storage(self) -> None:
+    """Give the tensor a buffer that no independent tensor has.
+
+    A gradient belongs to a node, and equal graphs are one node: two parameters of equal zeros, or a parameter and a
+    zero somewhere in the program, would otherwise get each other's gradients.
+    """
+    base = storage(self.uop)
+    others = [t for t in live_tensors() if t.contents is not self.contents]
+    if 0 not in self.shape and (base is None or any(storage(t.uop) is base for t in others)):
+      note_write()
+      buffer, view = buffer_for(self.uop)
+      self.uop = view.substitute({buffer: stored(buffer, view, self.uop.detach())})
+      self.contents = object()
+
+  def __setitem__(self, key: Any, x: Any) -> None:
+    """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the
+    last counts.
+
+    A value that is the same for all that a mask picks does not need their count: then nothing is looked at, and it is
+    possible in `vmap` and in `TinyJit`.
+
+    Raises IndexError, TypeError or ValueError as reading and `assign` do.
+    """
+    if (chosen := self.with_masked(key, x)) is not None:
+      self[...] = chosen
+      return
+    entries = self.parse_index(key)
+    if only_stored(self.uop) and any(isinstance(e, Gather) for e in entries):
+      changed = self.to(None).clone()
+      changed[key] = x
+      self.assign(changed)
+      return
+    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
+    result = self[key] if not gathers else self.view_of(entries).gather_axes(gathers, self.front(gathers))
+    value = self.value_for(x, result.shape, part=True)
+    if 0 in result.shape:
+      return
+    self.in_buffer()
+    view = self.view_of(entries)
+    new = view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop
+    if not write_through(self, view.uop, new):
+      raise IndexError(f"cannot write to every so many elements of an axis of symbolic size: {key}")
+
+  def with_masked(self, key: Any, x: Any) -> Self | None:
+    """`self` with `x` where a mask holds; None if the key is more than a mask, or `x` has a value for each place."""
+    mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    if not isinstance(mask, TensorBase) or not dtypes.is_bool(mask.dtype) or not mask.ndim:
+      return None
+    rest = self.shape[mask.ndim :]
+    if mask.shape != self.shape[: mask.ndim] or isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > len(rest):
+      return None
+    value = self.value_for(x, rest)
+    old = self.to(None) if only_stored(self.uop) else self
+    return cast(Self, mask).reshape((*mask.shape, *(1,) * len(rest))).where(value, old)
+
+  def front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
+    """Whether the axes of index tensors go to the front."""
+    axes = [axis for axis, _ in gathers]
+    return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))
+
+  def written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
+    """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""
+    axes = [axis for axis, _ in gathers]
+    rest = [i for i in range(self.ndim) if i not in axes]
+    shape = broadcast_shape(*(g.shape for _, g in gathers))
+    sizes = [int(self.shape[a]) for a in axes]
+    linear: Self | None = None
+    for (_, index), size in zip(gathers, sizes, strict=True):
+      wide = index.as_dtype(dtypes.int32 if self.numel_below_31() else dtypes.int64)
+      wide = (wide < 0).where(wide + size, wide)
+      # a place outside names nothing
+      wide = ((wide < 0) | (wide >= size)).where(-(1 << 30), wide)
+      linear = wide if linear is None else linear * size + wide
+    assert linear is not None
+    count = 1
+    for s in shape:
+      count *= int(s)
+    at = 0 if front else axes[0]
+    k = len(shape)
+    lead = value.ndim - k
+    v = value.permute(*range(at), *range(at + k, at + k + lead - at), *range(at, at + k))
+    v = v.reshape((*v.shape[:lead], count))
+    places = 1
+    for s in sizes:
+      places *= s
+    hot = linear.broadcast_to(shape).reshape((1, count)) == self.count_up(places, linear.dtype).unsqueeze(-1)
+    x = self.permute(*rest, *axes)
+    flat = x.reshape((*x.shape[: len(rest)], places)).write_hot(v, hot).reshape(x.shape)
+    order = [*rest, *axes]
+    return flat.permute(*[order.index(i) for i in range(self.ndim)])
+
+  def numel_below_31(self) -> bool:
+    """Whether int32 counts the elements."""
+    n = self.numel()
+    return isinstance(n, int) and n < 1 << 30
+
+  def __delitem__(self, key: Any) -> None:
+    """Not possible: TypeError."""
+    raise TypeError("elements of a tensor cannot be deleted: use a slice or a mask to make a smaller one")

@@ -1,0 +1,384 @@
+"""Convolution and pooling over any number of spatial axes, by windows as views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self, overload
+
+from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
+from tiny_tensor.base import DTypeLike
+from tiny_tensor.methods.operators import OperatorMixin
+from tiny_tensor.methods.pool import windows
+from tiny_tensor.shapes import as_tuple, greatest, least, number
+from tiny_uop import DType, UOp, dtypes, sint
+from tiny_uop.records import dataclass
+from tiny_uop.shape import all_known, prod
+
+Sizes = int | Sequence[int]
+Pads = list[tuple[int, int]]
+CHANNELS = "channels and kernels of convolutions"
+SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
+
+
+def window_of(size: Sizes) -> tuple[int, ...]:
+  """A window: one number is for two axes, several are one for each axis, however many."""
+  return (size, size) if isinstance(size, int) else tuple(int(s) for s in size)
+
+
+def padding_of(padding: Sizes, axes: int) -> Pads:
+  """(before, after) per spatial axis from one number, one per axis, or PyTorch's flat pairs (last axis first)."""
+  if isinstance(padding, int):
+    return [(padding, padding)] * axes
+  values = [int(p) for p in padding]
+  if len(values) == 2 * axes and axes != 0 and len(values) != axes:
+    return [(values[i], values[i + 1]) for i in range(0, len(values), 2)][::-1]
+  if len(values) != axes:
+    raise ValueError(f"padding {tuple(padding)} must be a number, {axes} numbers or {2 * axes} numbers")
+  return [(p, p) for p in values]
+
+
+@dataclass(frozen=True)
+class SlideBack:
+  """The gradient of a convolution without stride in its input is a convolution, in which the kernel slides the other
+  way. Left to the table, it would be a matrix product that writes out every window, and sums over windows.
+  """
+
+  groups: int
+  dilation: tuple[int, ...]
+  padding: tuple[tuple[int, int], ...]
+  wrap: Callable[[UOp], Any]
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "a function of one result"
+    gradient, source, w = (self.wrap(u) for u in (gs[0], *inputs))
+    groups, out, per_group = self.groups, int(w.shape[0]), int(w.shape[1])
+    axes, kernel = w.ndim - 2, tuple(int(k) for k in w.shape[2:])
+    n, sizes = int(gradient.shape[0]), tuple(int(s) for s in gradient.shape[2:])
+    flat = [p for pair in reversed(self.padding) for p in pair]
+    back = gradient.conv_transpose2d(w, groups=groups, dilation=self.dilation, padding=flat)
+    # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
+    # tap of every channel
+    some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
+    x = windows(source.padded(list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
+    x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
+    each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
+    along = x.sum_of_products(each, (1, *range(5, 5 + axes)))
+    along = along if n == some else along.contiguous()
+    return back.uop, along.sum(0).reshape(w.shape).uop
+
+
+class ConvMixin(OperatorMixin):
+  """conv2d, conv_transpose2d and the poolings. The layout is (batch, channels, spatial axes…)."""
+
+  __slots__ = ()
+
+  def padded(self, pads: Sequence[tuple[sint, sint]], value: float = 0.0) -> Self:
+    """Padding of the spatial axes, the last ones."""
+    some = any(isinstance(p, UOp) or p != 0 for pair in pads for p in pair)
+    return self.pad([(0, 0)] * (self.ndim - len(pads)) + list(pads), value=value) if some else self
+
+  def conv2d(
+    self,
+    weight: Self,
+    bias: Self | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    dtype: DTypeLike | None = None,
+  ) -> Self:
+    """Cross-correlation. `(n, c, size…)` with weight `(out, c/groups, kernel…)` → `(n, out, size'…)`.
+
+    Works for any number of spatial axes. Raises ValueError naming the shapes when channels or groups do not fit.
+    """
+    axes = weight.ndim - 2
+    if axes < 1 or self.ndim != axes + 2:
+      raise ValueError(f"conv2d takes (n, c, size…) and (out, c/groups, kernel…), got {self.shape} and {weight.shape}")
+    n, (channels, out, per_group) = self.shape[0], (number(s, CHANNELS) for s in (self.shape[1], *weight.shape[:2]))
+    if channels != groups * per_group or out % groups:
+      raise ValueError(
+        f"conv2d with groups={groups}: input {self.shape} has {channels} channels and weight {weight.shape} takes "
+        f"{groups}*{per_group} and gives {out}, a multiple of groups"
+      )
+    kernel = tuple(number(k, CHANNELS) for k in weight.shape[2:])
+    x = windows(self.padded(padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
+    sizes = x.shape[2 : 2 + axes]
+    each = out // groups
+    # (n, group, 1, c, size…, kernel…) → (n, group, out/group, size…, c, kernel…)
+    x = x.reshape((n, groups, 1, per_group, *sizes, *kernel))
+    x = x.permute(0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
+    w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
+    y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
+    # in an image of padding alone there is nothing to slide back over
+    slides = all(s == 1 for s in as_tuple(stride, axes)) and all_known(self.shape) and 0 not in self.shape
+    if slides and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
+      back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self.wrap)
+      y = y.derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
+    if bias is None:
+      return y
+    bias = bias.reshape((1, out, *(1,) * axes))
+    return y + (bias if dtype is None else bias.as_dtype(y.dtype))
+
+  def conv_transpose2d(
+    self,
+    weight: Self,
+    bias: Self | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+  ) -> Self:
+    """The transpose of conv2d in its input. Weight is `(c, out/groups, kernel…)`.
+
+    Size' = (size-1)*stride - 2*padding + dilation*(kernel-1) + 1 + output_padding.
+    """
+    axes = weight.ndim - 2
+    channels = number(weight.shape[0], CHANNELS)
+    if axes < 1 or self.ndim != axes + 2 or self.shape[1] != channels or channels % groups:
+      raise ValueError(
+        f"conv_transpose2d takes (n, c, size…) and (c, out/groups, kernel…), got {self.shape}, "
+        f"{weight.shape}, groups={groups}"
+      )
+    steps, gaps, extra = as_tuple(stride, axes), as_tuple(dilation, axes), as_tuple(output_padding, axes)
+    kernel = [number(k, CHANNELS) for k in weight.shape[2:]]
+    per_in, per_out = channels // groups, number(weight.shape[1], CHANNELS)
+    w = weight.flip(*range(2, 2 + axes)).reshape((groups, per_in, per_out, *kernel)).transpose(1, 2)
+    w = w.reshape((groups * per_out, per_in, *kernel))
+    x = self
+    for axis, step in enumerate(steps, start=2):
+      if step > 1:  # step-1 zeros between the elements
+        n = x.shape[axis]
+        x = x.unsqueeze(axis + 1).pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(x.ndim + 1)])
+        x = x.flatten(axis, axis + 1).select_axis(axis, 0, (n - 1) * step + 1)
+    pads = [
+      ((k - 1) * d - before, (k - 1) * d - after + e)
+      for k, d, (before, after), e in zip(kernel, gaps, padding_of(padding, axes), extra, strict=True)
+    ]
+    return x.padded(pads).conv2d(w, bias, groups=groups, dilation=gaps)
+
+  # *** pooling ***
+
+  def pool_windows(
+    self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool, value: float
+  ) -> Self:
+    """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind so that a last window begun inside is
+    kept.
+    """
+    axes = len(kernel)
+    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
+    pads: list[tuple[sint, sint]] = [*padding_of(padding, axes)]
+    if self.ndim < axes:
+      raise ValueError(f"pooling over {axes} axes needs as many in shape {self.shape}")
+    if ceil_mode:
+      pads = [
+        (b, a + extra_padding(s, k, t, d, b, a))
+        for s, k, t, d, (b, a) in zip(self.shape[-axes:], kernel, steps, gaps, padding_of(padding, axes), strict=True)
+      ]
+    return windows(self.padded(pads, value), tuple(kernel), steps, gaps)
+
+  @overload
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+  ) -> Self: ...
+
+  @overload
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+  ) -> tuple[Self, Self]: ...
+
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+  ) -> Self | tuple[Self, Self]:
+    """Maximum of each window; `stride` defaults to the window. `return_indices` adds its position in the flattened
+    spatial axes.
+    """
+    kernel = window_of(kernel_size)
+    axes = len(kernel)
+    x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
+                          dtypes.is_float(self.dtype) else dtypes.min(self.dtype))  # fmt: skip
+    last = tuple(range(x.ndim - axes, x.ndim))
+    if not return_indices:
+      return x.max(last)
+    spatial = self.shape[-axes:]
+    place = self.count_up(prod(spatial)).reshape(spatial)
+    where = place.pool_windows(kernel, stride, dilation, padding, ceil_mode, -1)
+    flat = x.flatten(x.ndim - axes)
+    chosen = flat.argmax(-1, keepdim=True)
+    hot = chosen == flat.along(flat.ndim - 1)
+    index = hot.where(where.flatten(where.ndim - axes), 0).sum(-1)
+    return x.max(last), index
+
+  def avg_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+  ) -> Self:
+    """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode
+    adds never counts.
+    """
+    kernel = window_of(kernel_size)
+    x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+    last = tuple(range(x.ndim - len(kernel), x.ndim))
+    if not ceil_mode and (count_include_pad or not any(map(any, padding_of(padding, len(kernel))))):
+      return x.mean(last)
+    spatial = self.shape[-len(kernel) :]
+    ones = self.filled(spatial, 1, dtypes.float32)
+    if count_include_pad:
+      ones = ones.padded(padding_of(padding, len(kernel)), 1.0)
+      windows_per_axis = x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)]
+      counted = ones.windows_behind(kernel, stride, dilation, windows_per_axis)
+    else:
+      counted = ones.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+    total = x.sum(last)
+    return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim))).as_dtype(total.dtype)
+
+  def windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[sint]) -> Self:
+    """Windows over all axes, padded with zeros behind until there are `out` of them."""
+    steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
+    need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]
+    x = windows(
+      self.padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)]), tuple(kernel), steps, gaps
+    )
+    return x.shrink([*[(0, o) for o in out], *[None] * len(kernel)])
+
+  def max_unpool2d(
+    self,
+    indices: Self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+  ) -> Self:
+    """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
+    kernel = window_of(kernel_size)
+    axes = len(kernel)
+    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
+    if output_size is None:
+      output_size = [
+        (number(s, "axes of max_unpool2d") - 1) * t - b - a + d * (k - 1) + 1
+        for s, t, k, d, (b, a) in zip(self.shape[-axes:], steps, kernel, gaps, padding_of(padding, axes), strict=True)
+      ]
+    spatial = tuple(int(s) for s in output_size)[-axes:]
+    lead = self.shape[: self.ndim - axes]
+    values, where = (t.flatten(t.ndim - axes).unsqueeze(-2) for t in (self, indices))
+    places = self.count_up(math.prod(spatial)).unsqueeze(-1)
+    # overlapping windows may name a position twice, with equal values: take the last
+    hot = where == places
+    last = hot.where(hot.along(hot.ndim - 1) + 1, 0).max(-1, keepdim=True)
+    once = hot & (hot.along(hot.ndim - 1) + 1 == last)
+    return once.where(values, 0).sum(-1).as_dtype(self.dtype).reshape((*lead, *spatial))
+
+  def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
+    """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's).
+
+    The dtype stays. Integers are interpolated as floats, kept in range after each axis, and rounded at the end, halves
+    upwards.
+    """
+    if mode not in ("linear", "cubic", "nearest", "nearest-exact"):
+      raise ValueError(f"mode must be 'linear', 'cubic', 'nearest' or 'nearest-exact', got {mode!r}")
+    if align_corners and mode.startswith("nearest"):
+      raise ValueError("align_corners only goes with mode='linear' and 'cubic'")
+    return self.resampled([int(s) for s in size], mode, align_corners, [None] * len(size))
+
+  def resampled(self, sizes: Sequence[int], mode: str, align_corners: bool, scales: Sequence[float | None]) -> Self:
+    """The last axes resampled, from the last to the first, in this dtype."""
+    out = self if mode.startswith("nearest") else self.as_dtype(self.resampling_dtype())
+    for axis, (new, scale) in reversed(list(enumerate(zip(sizes, scales, strict=True), start=self.ndim - len(sizes)))):
+      out = out.resample(axis, new, mode, align_corners, scale)
+      if mode == "cubic" and not dtypes.is_float(self.dtype):  # it goes beyond the values it is made of
+        out = out.clamp(float(dtypes.min(self.dtype)), float(dtypes.max(self.dtype)))
+    return out.rounded_to(self.dtype)
+
+  def resampling_dtype(self) -> DType:
+    """The float in which elements are averaged: 32 bits at least, and 64 for integers that need them."""
+    wide = dtypes.is_int(self.dtype) and self.dtype.bits >= 32
+    return dtypes.float64 if wide else dtypes.promote(self.dtype, dtypes.float32)
+
+  def rounded_to(self, dtype: DType) -> Self:
+    """Cast to `dtype`; floats to integers rounded, halves upwards, and kept in range."""
+    if not dtypes.is_float(self.dtype) or dtypes.is_float(dtype):
+      return self.as_dtype(dtype)
+    if dtypes.is_bool(dtype):
+      return self.ge(0.5)
+    low, high = dtypes.min(dtype), dtypes.max(dtype)
+    whole = (self + 0.5).floor().maximum(low)
+    # the greatest of 64 bits are no floats: what is beyond them is chosen after the cast
+    return (whole >= float(high)).where(self.const_like(high, dtype), whole.as_dtype(dtype))
+
+  def resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
+    """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
+    becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
+    """
+    old = number(self.shape[axis], "axes that are resampled")
+    step = old / new if scale is None else 1 / scale
+    at = self.count_up(new).as_dtype(dtypes.float64)
+    if mode.startswith("nearest"):
+      low = ((at + 0.5) * step if mode == "nearest-exact" else at * step).floor()
+      return self.transpose(axis, -1).picked(low, old).as_dtype(self.dtype).transpose(axis, -1)
+    at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + 0.5) * step - 0.5
+    if mode == "linear":
+      at = at.clamp(0, old - 1)
+    low = at.floor()
+    share = (at - low).as_dtype(self.dtype)
+    weights = [share.mul(-1) + 1, share] if mode == "linear" else share.cubic_weights()
+    first = 0 if mode == "linear" else -1
+    x = self.transpose(axis, -1)
+    out: Self | None = None
+    for tap, weight in enumerate(weights, start=first):
+      term = x.picked(low + tap, old) * weight
+      out = term if out is None else out + term
+    assert out is not None
+    return out.transpose(axis, -1)
+
+  def picked(self, index: Self, size: int) -> Self:
+    """Elements of the last axis at whole positions; the first and the last one stand for those outside."""
+    return index.clamp(0, size - 1).as_dtype(dtypes.int32).hot(size).where(self.unsqueeze(-2), 0).sum(-1)
+
+  def cubic_weights(self) -> list[Self]:
+    """Weights of the four elements around places that are `self`, in [0, 1), behind the second (Keys, 1981; with
+    a = -3/4, as PyTorch has it).
+    """
+    a = -0.75
+
+    def near(x: Self) -> Self:
+      return ((x * (a + 2) - (a + 3)) * x) * x + 1
+
+    def far(x: Self) -> Self:
+      return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(self + 1), near(self), near(self.mul(-1) + 1), far(self.mul(-1) + 2)]
+
+
+def extra_padding(size: sint, kernel: int, stride: int, dilation: int, before: int, after: int) -> sint:
+  """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the
+  padding before.
+  """
+  span, padded = dilation * (kernel - 1) + 1, size + before + after
+  last = least((padded - span + stride - 1) // stride, (size + before - 1) // stride)
+  return greatest(last * stride + span - padded, 0)

@@ -1,0 +1,144 @@
+"""Where values are: `to`, and `shard`, which spreads them over several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from tiny_tensor.base import is_const, place_const
+from tiny_tensor.capturing import note_write
+from tiny_tensor.methods.assign import AssignMixin
+from tiny_tensor.naming import known_as
+from tiny_tensor.placement import DeviceLike, canonical, device_names
+from tiny_uop import Devices, DType, Ops, Sharding, UOp, even_bounds, prod
+
+
+class DeviceMixin(AssignMixin):
+  """Copies to other devices, whole or in pieces.
+
+  What operations do with values on several devices follows from `UOp.sharding`; tiny-sched makes kernels and copies of
+  it.
+  """
+
+  __slots__ = ()
+
+  def to(self, device: DeviceLike | DType = None, dtype: DType | None = None) -> Self:
+    """The values on another device (None: the default one), or in another dtype, or both; itself if they are there.
+
+    Several devices get all values each. From several to one, pieces are put together.
+    """
+    if isinstance(device, DType):
+      return self.as_dtype(device)
+    if dtype is not None:
+      return self.to(device).as_dtype(dtype)
+    name = canonical(device)
+    if name == self.uop.device:
+      return self
+    if is_const(self.uop):
+      return self.derive(place_const(self.uop, name))
+    here = self.uop.device
+    if isinstance(here, tuple) and isinstance(name, str) and not computes(name):
+      return self.derive(self.uop.copy_to(here[0]).copy_to(name))  # pieces are put together where kernels run
+    return self.derive(self.uop.copy_to(name))
+
+  def to_(self, device: DeviceLike) -> Self:
+    """`to`, in place. The gradient moves along."""
+    return self.become(self.to(device), lambda grad: grad.to(device))
+
+  def shard(self, devices: DeviceLike, axis: int | None = None) -> Self:
+    """The values on several devices: all of them on each (`axis` None), or in pieces along an axis, as equal as can be
+    (of 10 rows, 4 devices get 3, 3, 2 and 2). One device is `to`.
+
+    `t.device` is the tuple of names then, and the pieces are `t.uop.sharding`. Operations compute each piece where it
+    is; those that combine positions along the axis copy what they need of other pieces. Raises ValueError for an axis
+    that is shorter than the number of devices or of symbolic size, and for a device named twice; IndexError for an axis
+    that is not there.
+    """
+    if axis is not None and not -self.ndim <= axis < self.ndim:
+      raise IndexError(f"axis {axis} of a tensor of {self.ndim} axes")
+    names = device_names(devices)
+    if len(names) == 1 or axis is None:
+      return self.to(names)
+    axis %= self.ndim
+    size = self.shape[axis]
+    if not isinstance(size, int):
+      raise ValueError(f"axis {axis} of shape {self.shape} has a symbolic size, so that pieces of it have none")
+    if size < len(names):
+      raise ValueError(
+        f"axis {axis} of shape {self.shape} is shorter than the {len(names)} devices {', '.join(names)}: shard another "
+        "axis, or axis=None for a copy on each"
+      )
+    return self.laid_out(Sharding(names, axis, even_bounds(size, len(names))))
+
+  def shard_(self, devices: DeviceLike, axis: int | None = None) -> Self:
+    """`shard`, in place. The gradient is sharded along."""
+    return self.become(self.shard(devices, axis), lambda grad: grad.shard(devices, axis))
+
+  @known_as(y="other")
+  def shard_like(self, other: Self) -> Self:
+    """The values where those of another tensor are; in pieces of the same axis if that has pieces. The number of axes
+    has to be the same then: ValueError."""
+    wanted = other.uop.sharding
+    if wanted is None or wanted.axis is None:
+      return self.to(other.device)
+    if self.ndim != other.ndim:
+      raise ValueError(
+        f"shape {self.shape} cannot have pieces like a tensor of shape {other.shape}, which is in pieces along axis "
+        f"{wanted.axis}: use shard"
+      )
+    same = self.shape[wanted.axis] == other.shape[wanted.axis]
+    return self.laid_out(wanted) if same else self.shard(wanted.devices, wanted.axis)
+
+  def laid_out(self, sharding: Sharding) -> Self:
+    """The values as `sharding` has them."""
+    source = self.uop
+    if is_const(source) and source.device != sharding.devices:
+      source = place_const(source, sharding.devices)
+    uop = in_packets(source, sharding) if packable(source, sharding) else source.laid_out(sharding)
+    return self if uop is self.uop else self.derive(uop)
+
+  def in_pieces_of(self, other: Self) -> Self:
+    """A tensor that all devices of `other` would have whole, and that they can make in its pieces instead."""
+    wanted, uop = other.uop.sharding, self.uop
+    if wanted is None or wanted.axis is None or uop.device != wanted.devices or self.shape != other.shape:
+      return self
+    kept = uop.op is Ops.CONTIGUOUS
+    made = (uop.src[0] if kept else uop).laid_out(wanted)
+    return self.derive(made.contiguous() if kept else made)
+
+  def become(self, moved: Self, also: Callable[[Any], Any]) -> Self:
+    """Stands for the values of `moved` from now on; `also` moves the gradient."""
+    if self.grad is not None:
+      self.grad = also(self.grad)
+    note_write()
+    self.uop = moved.uop
+    return self
+
+
+def packable(source: UOp, sharding: Sharding) -> bool:
+  """Whether pieces of a value lie scattered on one device that can put them in order before they are sent."""
+  if not isinstance(source.device, str) or not computes(source.device) or is_const(source):
+    return False
+  return sharding.axis is not None and prod(source.shape[: sharding.axis]) != 1
+
+
+def in_packets(source: UOp, sharding: Sharding) -> UOp:
+  """The value in pieces, each made a run of memory before it is copied: a copy takes runs, and would take all of it."""
+  parts = [(d, source.shrink(sharding.region(i, source.shape))) for i, d in enumerate(sharding.devices)]
+  pieces = [part.copy_to(d) if d == source.device else part.contiguous().copy_to(d) for d, part in parts]
+  return UOp(Ops.MULTI, source.dtype, tuple(pieces), sharding.axis)
+
+
+def computes(device: str) -> bool:
+  """Whether kernels run on a device. Those that only store bytes have names that say so."""
+  return not (device.startswith("DISK") or device == "HOST")
+
+
+def placement(uop: UOp) -> str:
+  """Where a value is, in words."""
+  place: Devices | None = uop.device
+  if not isinstance(place, tuple):
+    return place or "any device"
+  sharding = uop.sharding
+  axis = None if sharding is None else sharding.axis
+  return f"{', '.join(place)} ({'each all of it' if axis is None else f'in pieces of axis {axis}'})"

@@ -1,0 +1,431 @@
+"""Elementary functions. Integers are cast to the default float first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+from tiny_tensor.autograd.custom_gradient import Slopes, with_gradient
+from tiny_tensor.base import Operand, is_const
+from tiny_tensor.methods.elementwise import ElementwiseMixin
+from tiny_tensor.special import chebyshev as ap
+from tiny_tensor.special import exponentials
+from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, truncate
+
+E = TypeVar("E", bound=ElementwiseMixin)
+
+
+def _from_half_pi(x: E, times: int = 1) -> E:
+  """times·π/2 - x, with more digits of π than the dtype has."""
+  high = float(truncate(x.dtype, math.pi / 2)) * times
+  low = math.pi / 2 * times - high if x.dtype.bits < 64 else 6.123233995736766e-17 * times
+  return (x - low).mul(-1) + high
+
+
+class MathMixin(ElementwiseMixin):
+  """Exponentials, logarithms, trigonometric and hyperbolic functions, powers."""
+
+  __slots__ = ()
+
+  def exp(self) -> Self:
+    """e to the power of self."""
+    return self.as_float().alu(Ops.EXP)
+
+  def exp2(self) -> Self:
+    """2 to the power of self."""
+    return self.as_float().alu(Ops.EXP2)
+
+  def log(self) -> Self:
+    """Natural logarithm; -inf at 0, NaN below."""
+    return self.as_float().alu(Ops.LOG)
+
+  def log2(self) -> Self:
+    """Logarithm to base 2."""
+    return self.as_float().alu(Ops.LOG2)
+
+  def log10(self) -> Self:
+    """Logarithm to base 10."""
+    return self.log2() * math.log10(2)
+
+  def sqrt(self) -> Self:
+    """Square root; NaN below 0."""
+    return self.as_float().alu(Ops.SQRT)
+
+  def rsqrt(self) -> Self:
+    """`1 / sqrt(self)`."""
+    x, dtype = self.with_precision()
+    return x.sqrt().reciprocal().as_dtype(dtype)
+
+  def sin(self) -> Self:
+    """Sine, of radians."""
+    return self.as_float().alu(Ops.SIN)
+
+  def cos(self) -> Self:
+    """Cosine, of radians."""
+    return self.as_float().alu(Ops.COS)
+
+  def tan(self) -> Self:
+    """Tangent, of radians."""
+    x, dtype = self.with_precision()
+    return (x.sin() / x.cos()).as_dtype(dtype)
+
+  def with_precision(self) -> tuple[Self, DType]:
+    """Self in at least float32, and the dtype to return to: for functions of several steps."""
+    x = self.as_float()
+    return (x if x.dtype.bits >= 32 else x.as_dtype(dtypes.float32)), x.dtype
+
+  def with_slope(self, x: Self, name: str, slope: Callable[[UOp, UOp], UOp]) -> Self:
+    """Self, an expression of x alone, with the derivative `slope(self, x)`: the same function object each time, so that
+    equal expressions are one node."""
+    return self.with_slopes((x,), name, (slope,))
+
+  def with_slopes(self, inputs: tuple[Self, ...], name: str, slopes: tuple[Callable[..., UOp], ...]) -> Self:
+    """The same for an expression of several inputs: the derivative in each is its `slope(self, *inputs)`."""
+    made = with_gradient((self.uop,), tuple([x.uop for x in inputs]), Slopes(slopes), name)
+    return self.derive(made[0], *inputs)
+
+  def asin(self) -> Self:
+    """Arc sine; NaN outside [-1, 1]."""
+    x, dtype = self.with_precision()
+    size = x.abs()
+    small = size <= 0.5
+    core = x.small_asin(size, small)
+    upper = _from_half_pi(core * 2)
+    out = small.where(core, (x < 0).where(-upper, upper))
+    return out.with_slope(x, "asin", _asin_slope).as_dtype(dtype)
+
+  def small_asin(self, size: Self, small: Self) -> Self:
+    """asin(self) where `small` holds, |self| <= 1/2, and asin(√((1-|self|)/2)) elsewhere. asin(x) for x > 1/2 is
+    π/2 less twice the latter.
+    """
+    root = (small.where(1.0, size).mul(-1) + 1).mul(0.5).sqrt()
+    return ap.odd(ap.asin_rest, 0.5, small.where(self, root))
+
+  def acos(self) -> Self:
+    """Arc cosine; NaN outside [-1, 1]."""
+    x, dtype = self.with_precision()
+    size = x.abs()
+    small = size <= 0.5
+    core = x.small_asin(size, small)
+    upper = core * 2
+    out = small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper))
+    return out.with_slope(x, "acos", _acos_slope).as_dtype(dtype)
+
+  def atan(self) -> Self:
+    """Arc tangent."""
+    x, dtype = self.with_precision()
+    size = x.abs()
+    large, middle = size > 1 + math.sqrt(2), size > math.sqrt(2) - 1
+    # atan(x) = π/2 - atan(1/x) = π/4 + atan((x-1)/(x+1)) bring everything to |x| <= √2-1
+    reduced = large.where(large.where(size, 1).reciprocal().mul(-1), middle.where((size - 1) / (size + 1), size))
+    reduced = size.isinf().where(0.0, reduced)
+    core = ap.odd(ap.atan_rest, math.sqrt(2) - 1 + 1e-6, reduced)
+    out = core + large.where(x.const_like(math.pi / 2), middle.where(x.const_like(math.pi / 4), 0.0))
+    return (x < 0).where(out.mul(-1), out).with_slope(x, "atan", _atan_slope).as_dtype(dtype)
+
+  def sinh(self) -> Self:
+    """Hyperbolic sine."""
+    x, dtype = self.with_precision()
+    small = x.abs() < 1
+    inner = small.where(x, 0.0)
+    near = ap.odd(ap.sinh_rest, 1.0, inner)
+    size = (x < 0).where(x.mul(-1), x)
+    half = (size * 0.5).exp()
+    # e^x overflows before e^x/2 does
+    far = half * 0.5 * half - size.mul(-1).exp() * 0.5
+    out = small.where(near, (x < 0).where(far.mul(-1), far))
+    return out.with_slope(x, "sinh", _sinh_slope).as_dtype(dtype)
+
+  def cosh(self) -> Self:
+    """Hyperbolic cosine."""
+    x, dtype = self.with_precision()
+    half = (x.abs() * 0.5).exp()
+    out = half * 0.5 * half + x.abs().mul(-1).exp() * 0.5
+    return out.with_slope(x, "cosh", _cosh_slope).as_dtype(dtype)
+
+  def tanh(self) -> Self:
+    """Hyperbolic tangent."""
+    x, dtype = self.with_precision()
+    return exponentials.tanh(x).with_slope(x, "tanh", _tanh_slope).as_dtype(dtype)
+
+  def expm1(self) -> Self:
+    """`exp(x) - 1`, accurate near 0."""
+    x, dtype = self.with_precision()
+    return exponentials.expm1(x).with_slope(x, "expm1", _expm1_slope).as_dtype(dtype)
+
+  def log1p_small(self) -> Self:
+    """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
+    u = self + 1
+    lost = self - (u - 1)
+    return u.log() + u.eq(math.inf).where(0, lost) / u
+
+  def log1p(self) -> Self:
+    """`log(1 + x)`, accurate near 0; -inf at -1, NaN below."""
+    x, dtype = self.with_precision()
+    pole = x.eq(-1)
+    out = pole.where(-math.inf, pole.where(0.0, x).log1p_small())
+    return out.with_slope(x, "log1p", _log1p_slope).as_dtype(dtype)
+
+  def atan2(self, other: Operand) -> Self:
+    """The angle of the point (x = `other`, y = `self`) in radians, in [-π, π]; signs of zeros count."""
+    y, x = (t.as_float() for t in self.pair(other))
+    dtype = y.dtype
+    y, x = y.with_precision()[0], x.with_precision()[0]
+    below, left = y.has_sign(), x.has_sign()
+    height, width = below.where(y.mul(-1), y), left.where(x.mul(-1), x)
+    steep = height > width
+    far, near = steep.where(height, width), steep.where(width, height)
+    far = far.eq(0).where(1.0, far)
+    out = (near.eq(math.inf) & far.eq(math.inf)).where(1.0, near / far).atan()
+    out = steep.where(_from_half_pi(out), out)
+    out = left.where(_from_half_pi(out, 2), out)
+    out = (y.isnan() | x.isnan()).where(math.nan, below.where(out.mul(-1), out))
+    return out.with_slopes((y, x), "atan2", (_atan2_slope, _atan2_turned)).as_dtype(dtype)
+
+  def has_sign(self) -> Self:
+    """Whether a float is negative, or -0.0."""
+    x = self.detach()
+    return (x < 0) | (x.eq(0) & (x.reciprocal() < 0))
+
+  def asinh(self) -> Self:
+    """Inverse hyperbolic sine."""
+    x, dtype = self.with_precision()
+    size = (x < 0).where(x.mul(-1), x)
+    # x² overflows where log(2x) is exact
+    big = size > 1e8
+    s = big.where(1.0, size)
+    # log(s + √(s²+1)) = log1p(s + s²/(1 + √(s²+1)))
+    mid = (s + s * s / ((s * s + 1).sqrt() + 1)).log1p_small()
+    out = big.where(big.where(size, 1.0).log() + math.log(2), mid)
+    return (x < 0).where(out.mul(-1), out).with_slope(x, "asinh", _asinh_slope).as_dtype(dtype)
+
+  def acosh(self) -> Self:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    x, dtype = self.with_precision()
+    big = x > 1e8
+    s = big.where(1.5, x)
+    t = s - 1
+    mid = (t + (t * (s + 1)).sqrt()).log1p_small()
+    out = big.where(big.where(x, 1.0).log() + math.log(2), mid)
+    return (x < 1).where(math.nan, out).with_slope(x, "acosh", _acosh_slope).as_dtype(dtype)
+
+  def atanh(self) -> Self:
+    """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
+    x, dtype = self.with_precision()
+    size = (x < 0).where(x.mul(-1), x)
+    out = (size * 2 / (size.mul(-1) + 1)).log1p_small() * 0.5
+    return (x < 0).where(out.mul(-1), out).with_slope(x, "atanh", _atanh_slope).as_dtype(dtype)
+
+  def sigmoid(self) -> Self:
+    """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
+    x, dtype = self.with_precision()
+    positive = x >= 0
+    e = positive.where(-x, x).exp()
+    out = positive.where(1.0, e) / (e + 1)
+    return out.with_slope(x, "sigmoid", _sigmoid_slope).as_dtype(dtype)
+
+  def erf(self) -> Self:
+    """Error function."""
+    x, dtype = self.with_precision()
+    size = (x < 0).where(-x, x)
+    small = size < 1
+    near = ap.odd(ap.erf_rest, 1.0, small.where(x, 0), 2 / math.sqrt(math.pi))
+    # from `most` on the rest is less than half a unit of 1
+    most = 4.0 if x.dtype.bits == 32 else 6.0
+    z = size.clamp(1.0, most)
+    q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
+    far = (q + 1).alu(Ops.LDEXP, n).mul(-1) + 1
+    out = small.where(near, (x < 0).where(-far, far))
+    return out.with_slope(x, "erf", _erf_slope).as_dtype(dtype)
+
+  # *** powers ***
+
+  def pow(self, x: Operand, reverse: bool = False) -> Self:
+    """`self ** x`. Integers to a negative power are 0 unless the base is 1 or -1 (PyTorch)."""
+    if not reverse and isinstance(x, (int, float)) and not isinstance(x, bool):
+      if float(x).is_integer() and abs(x) <= 64 and (x >= 0 or dtypes.is_float(self.dtype)):
+        dtype = self.dtype if isinstance(x, int) else dtypes.promote(self.dtype, self.as_float().dtype)
+        return self.as_dtype(dtype).counted().integer_power(int(x))
+      if x == 0.5:
+        return self.sqrt()
+      if x == -0.5:
+        return self.rsqrt()
+    base, exponent = self.pair(x, reverse)
+    if not dtypes.is_float(base.dtype):
+      return base.counted().integer_pow(exponent.counted())
+    out, dtype = base.with_precision()
+    return out.float_pow(exponent.as_dtype(out.dtype)).as_dtype(dtype)
+
+  def integer_power(self, n: int) -> Self:
+    """By repeated squaring: exact where the products are."""
+    if n < 0:
+      return self.integer_power(-n).reciprocal()
+    out, square = None, self
+    while n:
+      if n & 1:
+        out = square if out is None else out * square
+      square, n = square * square, n >> 1
+    return self.const_like(1).flat_in(self) if out is None else out
+
+  def integer_pow(self, n: Self) -> Self:
+    """Integer to integer power, one squaring per bit of the exponent."""
+    out, square = self.const_like(1), self
+    for bit in range(self.dtype.bits - (0 if dtypes.is_unsigned(self.dtype) else 1)):
+      out = n.bits(Ops.AND, 1 << bit).ne(0).where(out * square, out)
+      square = square * square
+    if dtypes.is_unsigned(self.dtype):
+      return out
+    odd = n.bits(Ops.AND, 1).ne(0)
+    unit = self.eq(1).where(
+      self.const_like(1), self.eq(-1).where(odd.where(self.const_like(-1), self.const_like(1)), 0)
+    )
+    return (n < 0).where(unit, out)
+
+  def float_pow(self, y: Self) -> Self:
+    """x^y = ±2^(y·log2|x|), with the special cases of C's pow."""
+    zero, negative = self.eq(0), self < 0
+    size = zero.where(1.0, self.abs())
+    out = (y * size.log2()).exp2()
+    whole = y.trunc() == y
+    odd = whole & ((y * 0.5).trunc() * 2 != y)
+    out = (negative & odd).where(out.mul(-1), out)
+    out = (negative & (whole | self.isinf()).logical_not()).where(math.nan, out)
+    pole = odd.where(self.reciprocal(), math.inf)
+    at_zero = (y < 0).where(pole, y.isnan().where(y, odd.where(self, 0.0)))
+    out = zero.where(at_zero, out)
+    # infinite bases and exponents: |x| = 1 gives 1 for any y, y = 0 gives 1 for any x, even NaN
+    out = (self.abs().eq(1) & y.isinf()).where(1.0, out)
+    out = (y.eq(0) | self.eq(1)).where(1.0, out)
+    return out.with_slopes((self, y), "pow", (_pow_slope, _pow_growth))
+
+  def logaddexp(self, other: Operand) -> Self:
+    """`log(exp(self) + exp(other))` without overflow."""
+    a, b = self.as_float().pair(other)
+    a, b = a.as_float(), b.as_float()
+    top = a.maximum(b)
+    low = a.minimum(b)
+    # equal infinities have no difference
+    gap = ((top == low) & top.isinf()).where(0.0, low - top)
+    out = top + gap.exp().log1p_small()
+    return out.with_slopes((a, b), "logaddexp", (_logaddexp_slope, _logaddexp_other))
+
+
+# Derivatives, by the function's value y and its arguments. They have derivatives of their own in turn, and are those of
+# PyTorch where a function has a kink or a pole, but NaN where its value is.
+
+
+def _tanh_slope(y: UOp, x: UOp) -> UOp:
+  return y * y * -1 + 1
+
+
+def _expm1_slope(y: UOp, x: UOp) -> UOp:
+  return y + 1
+
+
+def _erf_slope(y: UOp, x: UOp) -> UOp:
+  return (x * x * -1).exp() * (2 / math.sqrt(math.pi))
+
+
+def _sigmoid_slope(y: UOp, x: UOp) -> UOp:
+  return y - y * y
+
+
+# those of inverse functions are of products that do not cancel, whose own derivatives at 0 would be infinite times 0
+
+
+def _asin_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  return ((at * -1 + 1) * (at + 1)).rsqrt().with_slope(at, "asin_slope", _asin_curve).uop
+
+
+def _asin_curve(slope: UOp, x: UOp) -> UOp:
+  return x * slope * slope * slope
+
+
+def _acos_slope(y: UOp, x: UOp) -> UOp:
+  return _asin_slope(y, x) * -1
+
+
+def _atan_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  return (at * at + 1).reciprocal().uop
+
+
+def _sinh_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x).cosh().uop
+
+
+def _cosh_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x).sinh().uop
+
+
+def _asinh_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x * x + 1).rsqrt().uop
+
+
+def _acosh_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  slope = (at < 1).where(math.nan, ((at - 1) * (at + 1)).rsqrt())
+  return slope.with_slope(at, "acosh_slope", _acosh_curve).uop
+
+
+def _acosh_curve(slope: UOp, x: UOp) -> UOp:
+  return x * slope * slope * slope * -1
+
+
+def _atanh_slope(y: UOp, x: UOp) -> UOp:
+  at = MathMixin.wrap(x)
+  return ((at * -1 + 1) * (at + 1)).reciprocal().with_slope(at, "atanh_slope", _atanh_curve).uop
+
+
+def _atanh_curve(slope: UOp, x: UOp) -> UOp:
+  return x * slope * slope * 2
+
+
+def _log1p_slope(y: UOp, x: UOp) -> UOp:
+  return MathMixin.wrap(x + 1).reciprocal().uop
+
+
+def _atan2_slope(angle: UOp, y: UOp, x: UOp) -> UOp:
+  return x * _nearness(x, y)
+
+
+def _atan2_turned(angle: UOp, y: UOp, x: UOp) -> UOp:
+  return y * -1 * _nearness(x, y)
+
+
+def _nearness(x: UOp, y: UOp) -> UOp:
+  """1/(x² + y²), and 0 at 0."""
+  square = MathMixin.wrap(x * x + y * y)
+  return square.eq(0).where(0.0, square.reciprocal()).uop
+
+
+def _logaddexp_slope(y: UOp, a: UOp, b: UOp) -> UOp:
+  left, right = MathMixin.wrap(a), MathMixin.wrap(b)
+  gap = (left.eq(right) & left.isinf()).where(0.0, left - right)
+  return gap.sigmoid().uop
+
+
+def _logaddexp_other(y: UOp, a: UOp, b: UOp) -> UOp:
+  return _logaddexp_slope(y, b, a)
+
+
+def _pow_slope(y: UOp, x: UOp, exponent: UOp) -> UOp:
+  base, power = MathMixin.wrap(x), MathMixin.wrap(exponent)
+  if is_const(exponent):
+    number = _number(exponent)
+    return (base.pow(number - 1) * number).uop
+  return power.eq(0).where(0.0, power * base.float_pow(power - 1)).uop
+
+
+def _pow_growth(y: UOp, x: UOp, exponent: UOp) -> UOp:
+  base, power, value = MathMixin.wrap(x), MathMixin.wrap(exponent), MathMixin.wrap(y)
+  nothing = base.eq(0) & (power >= 0)
+  return nothing.where(0.0, value * nothing.where(1.0, base).log()).uop
+
+
+def _number(constant: UOp) -> float:
+  while constant.op in GroupOp.Movement:
+    constant = constant.src[0]
+  return float(constant.arg)

@@ -1,0 +1,252 @@
+"""Bessel and Airy functions. float16 and bfloat16 are computed in float32.
+
+Near 0 by series in x²; beyond, an exponential or a wave times a series in 1/x (Abramowitz & Stegun, "Handbook of
+Mathematical Functions", chapters 9 and 10). `tables.py` has the series. Errors are stated in units of the last
+place of 1 (eps: 1.2e-7 in float32, 2.2e-16 in float64); a test measures them. Where a function swings, they are
+relative to the height of its wave.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self, TypeVar
+
+from tiny_tensor.special import chebyshev as ap
+from tiny_tensor.special import tables
+from tiny_tensor.special.functions import SpecialMixin
+from tiny_uop import UOp, truncate
+
+E = TypeVar("E", bound="BesselMixin")
+
+NEAR_J, NEAR_K = 4.0, 2.0  # where the series in x² end
+SERIES = {
+  "J": (tables.J0, tables.J1), "Y": (tables.Y0, tables.Y1), "P": (tables.P0, tables.P1), "Q": (tables.Q0, tables.Q1),
+  "I": (tables.I0, tables.I1), "K": (tables.K0, tables.K1), "K_FAR": (tables.K0_FAR, tables.K1_FAR),
+}  # fmt: skip
+ZEROS = (tables.J0_ZERO, tables.J1_ZERO)
+AIRY_LOW, AIRY_MIDDLE, AIRY_HIGH = tables.AIRY_LOW.low, tables.AIRY_LOW.high, tables.AIRY_HIGH.high
+SWINGING = 2 / 3 * (-AIRY_LOW) ** 1.5
+
+
+class BesselMixin(SpecialMixin):
+  """Bessel functions of order 0 and 1, and the Airy function Ai."""
+
+  __slots__ = ()
+
+  def bessel_j0(self) -> Self:
+    """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
+    x, dtype = self.with_precision()
+    return _first_kind(x, 0).with_slope(x, "bessel_j0", _j0_slope).as_dtype(dtype)
+
+  def bessel_j1(self) -> Self:
+    """J of order 1; 0 at ±inf. Error: 4 eps of the wave √(2/(πx)), relative below 3.8."""
+    x, dtype = self.with_precision()
+    return _first_kind(x, 1).with_slope(x, "bessel_j1", _j1_slope).as_dtype(dtype)
+
+  def bessel_y0(self) -> Self:
+    """Y, the Bessel function of the second kind, of order 0; -inf at 0, NaN below. Error: 4 eps of the wave or of the
+    value, whichever is larger.
+    """
+    x, dtype = self.with_precision()
+    return _second_kind(x, 0).with_slope(x, "bessel_y0", _y0_slope).as_dtype(dtype)
+
+  def bessel_y1(self) -> Self:
+    """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
+    x, dtype = self.with_precision()
+    return _second_kind(x, 1).with_slope(x, "bessel_y1", _y1_slope).as_dtype(dtype)
+
+  def modified_bessel_i0(self) -> Self:
+    """`i0`."""
+    return self.i0()
+
+  def modified_bessel_i1(self) -> Self:
+    """`i1`."""
+    return self.i1()
+
+  def modified_bessel_k0(self) -> Self:
+    """K, the modified Bessel function of the second kind, of order 0; inf at 0, NaN below. Relative error: 7 eps, and
+    that of exp(-x).
+    """
+    x, dtype = self.with_precision()
+    return _decaying(x, 0, False).with_slope(x, "modified_bessel_k0", _k0_slope).as_dtype(dtype)
+
+  def modified_bessel_k1(self) -> Self:
+    """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
+    x, dtype = self.with_precision()
+    return _decaying(x, 1, False).with_slope(x, "modified_bessel_k1", _k1_slope).as_dtype(dtype)
+
+  def scaled_modified_bessel_k0(self) -> Self:
+    """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
+    x, dtype = self.with_precision()
+    return _decaying(x, 0, True).with_slope(x, "scaled_modified_bessel_k0", _k0e_slope).as_dtype(dtype)
+
+  def scaled_modified_bessel_k1(self) -> Self:
+    """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
+    x, dtype = self.with_precision()
+    return _decaying(x, 1, True).with_slope(x, "scaled_modified_bessel_k1", _k1e_slope).as_dtype(dtype)
+
+  def spherical_bessel_j0(self) -> Self:
+    """sin(x)/x; 1 at 0, 0 at ±inf. Error: 2 eps of 1/x."""
+    x, dtype = self.with_precision()
+    plain = x.eq(0) | x.isinf()
+    safe = plain.where(1.0, x)
+    out = plain.where(x.eq(0).where(1.0, x.const_like(0)), safe.sin() / safe)
+    return out.with_slope(x, "spherical_bessel_j0", _spherical_slope).as_dtype(dtype)
+
+  def airy_ai(self) -> Self:
+    """The Airy function Ai; 0 at ±inf. With ζ = 2/3·|x|^(3/2), error: (5 + 1.2 ζ) eps, relative above -3.5 and of the
+    wave |x|^(-1/4)/√π below.
+    """
+    x, dtype = self.with_precision()
+    return _airy(x, 0).with_slope(x, "airy_ai", _airy_slope).as_dtype(dtype)
+
+
+def _less_zero(x: E, zero: tuple[float, float]) -> E:
+  """x less a number that is given in two parts."""
+  high = float(truncate(x.dtype, zero[0]))
+  return (x - high) - (zero[0] - high + zero[1])
+
+
+def _wave(x: E, order: int) -> tuple[E, E]:
+  """(J, Y) for x from 4 on."""
+  t = x.reciprocal() * NEAR_J
+  u = t * t
+  p, q = SERIES["P"][order](u), SERIES["Q"][order](u) * t
+  c, s, height = x.cos(), x.sin(), (x * math.pi).rsqrt()
+  if order == 0:
+    return ((p + q) * c + (p - q) * s) * height, ((p + q) * s - (p - q) * c) * height
+  return ((p + q) * s - (p - q) * c) * height, ((p - q) * s + (p + q) * c) * (height * -1)
+
+
+def _near_j(x: E, order: int) -> E:
+  """J for |x| up to 4."""
+  size, u = x.abs(), x * x
+  out = SERIES["J"][order](u) * (_less_zero(size, ZEROS[order]) * (size + ZEROS[order][0]))
+  return (u < 1e-17).where(1.0, out) if order == 0 else out * x
+
+
+def _first_kind(x: E, order: int) -> E:
+  size = x.abs()
+  near = size <= NEAR_J
+  far = _wave((near | size.isinf()).where(NEAR_J, size), order)[0]
+  far = far if order == 0 else (x < 0).where(far * -1, far)
+  out = size.isinf().where(x.const_like(0), near.where(_near_j(near.where(x, 0.0), order), far))
+  return x.isnan().where(x.detach(), out)
+
+
+def _second_kind(x: E, order: int) -> E:
+  inside = (x > 0) & x.ne(math.inf)
+  near = inside & (x <= NEAR_J)
+  safe = near.where(x, 1.0)
+  smooth = SERIES["Y"][order](safe * safe)
+  smooth = smooth if order == 0 else smooth / safe
+  far = _wave((inside & (x > NEAR_J)).where(x, NEAR_J), order)[1]
+  out = near.where(smooth + safe.log() * _near_j(safe, order) * (2 / math.pi), far)
+  return inside.where(out, x.eq(0).where(-math.inf, x.eq(math.inf).where(x.const_like(0), math.nan)))
+
+
+def _decaying(x: E, order: int, scaled: bool) -> E:
+  """K, or K·exp(x)."""
+  near = (x > 0) & (x <= NEAR_K)
+  safe = near.where(x, 1.0)
+  u = safe * safe
+  smooth, rising = SERIES["K"][order](u), SERIES["I"][order](u) * (safe * 0.5).log()
+  inner = smooth - rising if order == 0 else smooth / safe + rising * safe
+  size = (x > NEAR_K).where(x, NEAR_K)
+  outer = SERIES["K_FAR"][order](size.reciprocal() * 2) * size.rsqrt()
+  if scaled:
+    inner = inner * safe.exp()
+  else:
+    outer = outer * (size * -1).exp()
+  out = near.where(inner, outer)
+  return (x > 0).where(out, x.eq(0).where(math.inf, x.const_like(math.nan)))
+
+
+def _airy(x: E, derivative: int) -> E:
+  """Ai, or Ai'."""
+  names = ("AIRY_LOW", "AIRY_HIGH", "AIRY_FAR", "AIRY_P", "AIRY_Q")
+  found = [getattr(tables, name if derivative == 0 else name.replace("AIRY", "AIRY_SLOPE")) for name in names]
+  low_series, high_series, far_series, p_series, q_series = found
+  swinging, far = x < AIRY_LOW, x > AIRY_HIGH
+  middle = (swinging | far).where(0.0, x)
+  low = low_series(middle.minimum(AIRY_MIDDLE))
+  low = low if derivative else low * _less_zero(middle, tables.AIRY_ZERO)
+  inner = (x < AIRY_MIDDLE).where(low, high_series(middle.maximum(AIRY_MIDDLE)))
+  size = (swinging | far).where(x.abs(), -AIRY_LOW)
+  root = size.sqrt()
+  zeta = size * root * (2 / 3)
+  width = root.sqrt() if derivative else root.rsqrt()
+  decay = far.where(zeta, SWINGING)
+  outer = far_series(decay.reciprocal()) * (decay * -1).exp() * width
+  endless = zeta.isinf()
+  z = (swinging & endless.logical_not()).where(zeta, SWINGING)
+  t = z.reciprocal() * SWINGING
+  u = t * t
+  p, q, c, s = p_series(u), q_series(u) * t, z.cos(), z.sin()
+  wave = (p - q) * s - (p + q) * c if derivative else (p - q) * c + (p + q) * s
+  wave = endless.where(x.const_like(0), wave * width * math.sqrt(0.5 / math.pi))
+  out = swinging.where(wave, far.where(endless.where(x.const_like(0), outer), inner))
+  return x.isnan().where(x.detach(), out)
+
+
+# Derivatives, by the function's value y and its argument x.
+
+
+def _j0_slope(y: UOp, x: UOp) -> UOp:
+  return (BesselMixin.wrap(x).bessel_j1() * -1).uop
+
+
+def _j1_slope(y: UOp, x: UOp) -> UOp:
+  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
+  zero = at.eq(0)
+  return zero.where(0.5, at.bessel_j0() - value / zero.where(1.0, at)).uop
+
+
+def _y0_slope(y: UOp, x: UOp) -> UOp:
+  return (BesselMixin.wrap(x).bessel_y1() * -1).uop
+
+
+def _y1_slope(y: UOp, x: UOp) -> UOp:
+  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
+  return (at.bessel_y0() - value / at).uop
+
+
+def _k0_slope(y: UOp, x: UOp) -> UOp:
+  return (BesselMixin.wrap(x).modified_bessel_k1() * -1).uop
+
+
+def _k1_slope(y: UOp, x: UOp) -> UOp:
+  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
+  return (at.modified_bessel_k0() * -1 - value / at).uop
+
+
+def _k0e_slope(y: UOp, x: UOp) -> UOp:
+  return (BesselMixin.wrap(y) - BesselMixin.wrap(x).scaled_modified_bessel_k1()).uop
+
+
+def _k1e_slope(y: UOp, x: UOp) -> UOp:
+  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
+  return (value - value / at - at.scaled_modified_bessel_k0()).uop
+
+
+def spherical_rest(u: float) -> float:
+  """The derivative of sin(x)/x, over x, by u = x²."""
+  return math.fsum((-1) ** (k + 1) * (2 * k + 2) * u**k / math.factorial(2 * k + 3) for k in range(12))
+
+
+def _spherical_slope(y: UOp, x: UOp) -> UOp:
+  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
+  small = at.abs() < 1
+  inner, outer = small.where(at, 0.0), small.where(1.0, at)
+  near = ap.polynomial(spherical_rest, 0.0, 1.0, inner * inner) * inner
+  return small.where(near, (outer.cos() - value) / outer).uop
+
+
+def _airy_slope(y: UOp, x: UOp) -> UOp:
+  at = BesselMixin.wrap(x)
+  return _airy(at, 1).with_slope(at, "airy_ai_slope", _airy_curve).uop
+
+
+def _airy_curve(y: UOp, x: UOp) -> UOp:
+  at = BesselMixin.wrap(x)
+  return (at * at.airy_ai()).uop
