@@ -1,6 +1,8 @@
-"""Options for tests in all packages: one rewrites what golden tests expect, one draws more examples."""
+"""Options for tests in all packages: one rewrites what golden tests expect, one draws more examples. No property test
+fails for taking long: a busy machine is no counter-example."""
 
 import os
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -14,6 +16,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+  if find_spec("hypothesis"):  # not in every environment
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
   if config.getoption("--update-golden"):
     os.environ["UPDATE_GOLDEN"] = "1"  # which workers of xdist inherit, and which works where this file is not
 

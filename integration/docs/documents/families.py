@@ -22,7 +22,7 @@ class Family:
 
 def families() -> list[Family]:
   """The classes that Tensor is made of, Tensor last, each after those that it builds on."""
-  classes = dict(pair for path in sorted(SOURCES.glob("*.py")) for pair in classes_of(path.read_text("utf-8")))
+  classes = dict(pair for path in sorted(SOURCES.rglob("*.py")) for pair in classes_of(path.read_text("utf-8")))
   ordered: dict[str, Family] = {}
 
   def add(name: str) -> None:

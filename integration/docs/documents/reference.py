@@ -10,7 +10,7 @@ from documents.families import family_table
 from documents.repository import PACKAGES, ROOT
 
 BESIDE: dict[str, tuple[str, ...]] = {
-  "tiny_uop": ("observe", "testing", "golden", "readable"),
+  "tiny_uop": ("observe", "testing", "text.golden", "text.readable"),
   "tiny_codegen": ("render",),
   "tiny_runtime": ("contract", "ref"),
   "tiny_tensor": ("array_api",),

@@ -300,3 +300,4 @@ LEVELS: dict[str, dict[Ops, tuple[Row, ...]]] = {
   "kernel": _table(*ELEMENTWISE, *LATE, _SAME_SIZE, _PLAIN_CONST, _VARIABLE, _PARAM, *_LOOPS, *_MEMORY, *_KERNEL),
   "program": _table(*ELEMENTWISE, *LATE, _SAME_SIZE, _PLAIN_CONST, _VARIABLE, _PARAM, *_LOOPS, *_MEMORY, *_PROGRAM),
 }
+"""For each level the rows of each operation that may be there."""

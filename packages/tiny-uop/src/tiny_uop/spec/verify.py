@@ -19,6 +19,7 @@ from tiny_uop.spec.tables import LEVELS
 from tiny_uop.uop import UOp
 
 Level = Literal["tensor", "schedule", "kernel", "program"]
+"""The levels of graphs, in the order in which the stages make them."""
 
 
 class SpecError(ValueError):
