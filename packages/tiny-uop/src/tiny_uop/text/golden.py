@@ -28,6 +28,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from itertools import islice
 from pathlib import Path
 
@@ -115,6 +116,7 @@ def round_trips_checked(every: int = 40, most_nodes: int = 3000) -> Iterator[lis
     yield checked
     return
 
+  @wraps(original)
   def check_stage(root: UOp, level: spec.Level, stage: str = "") -> UOp:
     nonlocal met
     met += 1
