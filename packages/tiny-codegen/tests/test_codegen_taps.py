@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import cpu_target
-from tiny_codegen.kernel.loops import clauses
+from tiny_codegen.kernel.loops import clauses, number
 from tiny_codegen.lower.skip_padding_taps import share_inside, shortened, taps_inside
 from tiny_codegen.opt.apply import apply_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify
@@ -139,6 +139,20 @@ def test_how_much_is_inside() -> None:
   assert share == pytest.approx(19 / 21)
   assert set(gone) == set(gates(root))
   assert share_inside(total, tap, (y,)) == (1.0, ()), "rows of a tile are summed together"
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_how_much_is_inside_of_an_image_whose_size_is_a_variable(stride: int, padding: int) -> None:
+  """As much as with its largest size."""
+  n = UOp.variable("n", 3, 7)
+  shares = []
+  for size in (number(7), n):
+    y, c, t = loop(places(7, 3, stride, padding, 1), 1), over(CHANNELS, 2), over(3, 3)
+    row = y * stride + t + -padding
+    pixel = param(1, CHANNELS * 7).index(c * size + row, (row >= 0) & (row < size)).load(ZERO)
+    shares.append(share_inside((pixel * param(2, 3).index(t).load()).reduce(Ops.ADD, c, t), t, ())[0])
+  assert shares[0] == shares[1] < 1
 
 
 @pytest.mark.parametrize(("rows", "cut"), [(5, True), (12, False)])

@@ -71,6 +71,13 @@ USES: dict[str, Use] = {
   "convolution": lambda n: counted(1, 2, 7)[:, :, : n + 3].conv2d(counted(3, 2, 3)),
   "strided convolution": lambda n: counted(1, 2, 7)[:, :, : n + 3].conv2d(counted(3, 2, 3), stride=2),
   "dilated convolution": lambda n: counted(1, 1, 9)[:, :, : n + 5].conv2d(counted(1, 1, 3), dilation=2, padding=1),
+  **{
+    f"padded convolution, stride {stride}, padding {padding}": lambda n, stride=stride, padding=padding: counted(
+      1, 2, 7, 5
+    )[:, :, : n + 3].conv2d(counted(3, 2, 3, 3), stride=stride, padding=padding)
+    for stride in (1, 2)
+    for padding in (1, 2)
+  },
   "convolution of a batch": lambda n: counted(4, 1, 5)[:n].conv2d(counted(1, 1, 3), stride=2),
   "convolution over two axes": lambda n: counted(1, 1, 7, 6)[:, :, : n + 3].conv2d(counted(2, 1, 3, 2), stride=(2, 3)),
   "transposed convolution": lambda n: counted(1, 1, 4)[:, :, :n].conv_transpose2d(counted(1, 2, 3), stride=2),

@@ -82,10 +82,10 @@ def share_inside(total: UOp, loop: UOp, tile: Collection[UOp]) -> tuple[float, t
 
 @lru_cache(maxsize=8)
 def _mean(count: UOp) -> float:
-  """The mean of a number over the loops that it depends on."""
-  around = in_order(count.ranges)
+  """The mean of a number over the loops that it depends on, at the largest values of variables."""
+  around, largest = in_order(count.ranges), {v: int(v.vmax) for v in count.variables}
   places = itertools.product(*[range(int(r.src[0].vmax)) for r in around])
-  counts = [evaluate(count, dict(zip(around, place))) for place in itertools.islice(places, PLACES)]
+  counts = [evaluate(count, {**largest, **dict(zip(around, place))}) for place in itertools.islice(places, PLACES)]
   return sum(int(n) for n in counts if isinstance(n, int)) / len(counts)
 
 
