@@ -64,10 +64,12 @@ def _materialise_reduce(u: UOp, facts: Facts, demands: list[Demand], kernel_loop
   return evaluations < ROWS and work + prod(largest(r.src[0]) for r in kernel_loops) > SMALL
 
 
-def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluations: int) -> bool:
+def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluations: int, in_table: bool) -> bool:
   one_kernel = all(d.kernel == demands[0].kernel for d in demands)
-  if facts.leaves is not None and not facts.leaves and not facts.heavy:
-    return facts.alu > 64  # computed from the position alone
+  if in_table:
+    return False
+  if facts.is_table and not facts.heavy:
+    return facts.alu > 64
   if len(demands) == 1 and ratio <= LOOSE:
     return False
   if facts.is_choice:
@@ -95,10 +97,15 @@ def _is_widened(u: UOp) -> bool:
 
 
 def materialise(
-  u: UOp, facts: Facts, demands: Iterable[Demand], kernel_loops: tuple[UOp, ...], contracts: bool = False
+  u: UOp,
+  facts: Facts,
+  demands: Iterable[Demand],
+  kernel_loops: tuple[UOp, ...],
+  contracts: bool = False,
+  in_table: bool = False,
 ) -> bool:
   """Whether `u` gets memory. `kernel_loops`: the output loops of the kernel of the first demand; `contracts`: whether
-  it holds a contraction already."""
+  it holds a contraction already; `in_table`: whether all that the kernels compute is from the position alone."""
   uses = list(demands)
   if u.dtype.kind == "index" or not uses:
     return False
@@ -109,4 +116,4 @@ def materialise(
   if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u):
     return False
   evaluations = sum(d.evaluations for d in uses)
-  return _materialise_alu(facts, uses, evaluations / max(largest_size(u.shape), 1), evaluations)
+  return _materialise_alu(facts, uses, evaluations / max(largest_size(u.shape), 1), evaluations, in_table)

@@ -17,6 +17,7 @@ from tiny_uop.records import dataclass
 
 CHEAP_LOADS = 3  # what a kernel may well compute again instead of reading the result
 CHEAP_ALU = 16
+TABLE_ALU = 512  # operations per element of a table of which no part gets memory of its own
 REUSE = 16  # uses of an element from which on it pays to arrange loops for them
 MANY = 8  # more leaves than this are not told apart
 _ALU_CAP = 1000
@@ -63,6 +64,11 @@ class Facts:
   def is_dear(self) -> bool:
     """Whether several kernels that want the value had better read it than each compute it."""
     return self.heavy or self.loads > CHEAP_LOADS or self.alu > CHEAP_ALU
+
+  @property
+  def is_table(self) -> bool:
+    """Whether it is computed from the position alone, as masks and tables of sines are."""
+    return self.leaves is not None and not self.leaves and self.alu <= TABLE_ALU
 
   @property
   def is_choice(self) -> bool:
@@ -190,7 +196,7 @@ class FactTable:
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
       facts = self.compute(u)
       facts = self.facts[u] = replace(facts, continues=True) if u in continued else facts
-      likely = users.get(u, 0) > 1 and (facts.below is Below.FULL or (is_alu(u) and facts.is_dear))
+      likely = users.get(u, 0) > 1 and (facts.below is Below.FULL or (is_alu(u) and facts.is_dear and not facts.is_table))
       self.seen[u] = self.end(u) if likely else facts
 
   def end(self, u: UOp, below: Below = Below.NONE) -> Facts:

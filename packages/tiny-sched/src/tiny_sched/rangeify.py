@@ -238,7 +238,8 @@ class Rangeify:
     first = next(iter(demands.values()), None)
     loops = () if first is None else tuple([r for r in self.units[first.kernel].loops if r is not ZERO])
     contracts = first is not None and self.units[first.kernel].contracts
-    return materialise(u, facts, demands.values(), loops, contracts)
+    in_table = all(self.table.facts[self.units[d.kernel].root].is_table for d in demands.values())
+    return materialise(u, facts, demands.values(), loops, contracts, in_table)
 
   def scatters_directly(self, u: UOp, demands: list[Demand]) -> bool:
     """Whether the kernel that wants a scattered sum does nothing but put it in its place."""
