@@ -98,6 +98,19 @@ def test_what_is_in_a_buffer_is_realised_without_a_kernel(name: str) -> None:
   assert kernels(lambda: np.testing.assert_array_equal(part.contiguous().numpy(), expected)) == (name == "view")
 
 
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_what_is_in_buffers_of_several_devices_is_in_order(axis: int | None) -> None:
+  t = Tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]).shard(("CPU", "CPU:1"), axis).realize()
+  for part in (t, t.reshape(3, 2, 2), t.reshape(1, 3, 4), t.cast(t.dtype), t.detach()):
+    assert kernels(lambda part=part: part.contiguous().realize()) == 0  # type: ignore[misc]
+    assert part.contiguous().tolist() == part.tolist()
+  for part in (t.flip(0), t.T, t[:, 1:3], t.reshape(12)[2:7]):
+    assert part.contiguous().tolist() == part.tolist()
+  copy = t.clone()
+  copy[0] = 0
+  assert t.tolist()[0] == [1, 2, 3, 4] and copy.tolist()[0] == [0, 0, 0, 0]
+
+
 def test_what_is_out_of_order_is_put_in_order_by_a_kernel() -> None:
   t = Tensor([[1, 2, 3], [4, 5, 6]]).realize()
   for part in (t.T, t[:, 1:], t[::-1], t.expand(2, 2, 3), t[:, ::2]):

@@ -317,6 +317,9 @@ def test_what_cannot_be_copied() -> None:
       with pytest.raises(TypeError, match=r"TinyJit of .*step.* make a TinyJit"):
         duplicate(step)
     step(Tensor([float(state)]).realize())
+  for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+    with pytest.raises(TypeError, match="make a TinyJit"):
+      duplicate(step.captured)
   buffer = buffer_of(Tensor([1.0]).realize().uop.base)
   for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
     with pytest.raises(TypeError, match="tensor"):

@@ -6,6 +6,7 @@ from tiny_tensor.base import ALIASES
 from tiny_tensor.methods.assign import every_so_many
 from tiny_tensor.shapes import contiguous_strides
 from tiny_uop import Ops, UOp
+from tiny_uop.sharding import is_local
 
 Sizes = tuple[int, ...]
 
@@ -41,6 +42,16 @@ def run_of(uop: UOp) -> tuple[UOp, int] | None:
   if uop.op not in ALIASES or (found := strides_of(uop)) is None:
     return None
   return found[:2] if follow_each_other(uop, found[2]) else None
+
+
+def is_in_order(uop: UOp) -> bool:
+  """Whether what a view shows of a BUFFER, or of one on each of several devices, is in order there."""
+  whole = uop
+  while whole.op is Ops.DETACH or (whole.op is Ops.RESHAPE and is_local(whole)):
+    whole = whole.src[0]
+  if whole.op is Ops.MULTI:
+    return all(map(is_in_order, whole.src))
+  return whole.op is Ops.BUFFER or run_of(uop) is not None
 
 
 def bytes_of(view: UOp, base: UOp) -> int | None:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Collection, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, SupportsIndex, TypeVar
 
 from tiny_runtime import Capture, CapturedGraph, buffer_of
 from tiny_tensor.capturing import JitError, Writes
@@ -55,6 +55,12 @@ class Program(Generic[R]):
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
     self._graph = CapturedGraph(schedules, given, self._results.computed, schedules.created - looked_at())
+
+  def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+    raise TypeError(
+      "a captured function cannot be pickled or copied: it is of these very tensors. Pickle or copy what the function "
+      "works on, and make a TinyJit of the function there"
+    )
 
   def free_intermediates(self) -> None:
     """Gives the memory of what only the replays themselves look at back, until the next one."""

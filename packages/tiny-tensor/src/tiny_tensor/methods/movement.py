@@ -170,9 +170,9 @@ class MovementMixin(TensorBase):
     """The same values, in order in a buffer once realised; itself if that is so already, for a slice of a buffer too
     (`clone` copies)."""
     if not is_whole(self.uop):
-      from tiny_tensor.interop.strides import run_of  # which knows of this class
+      from tiny_tensor.interop.strides import is_in_order  # which knows of this class
 
-      if run_of(self.uop) is None:
+      if not is_in_order(self.uop):
         return self.derive(self.uop.contiguous())
     return self
 
