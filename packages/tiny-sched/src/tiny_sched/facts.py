@@ -196,7 +196,9 @@ class FactTable:
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
       facts = self.compute(u)
       facts = self.facts[u] = replace(facts, continues=True) if u in continued else facts
-      likely = users.get(u, 0) > 1 and (facts.below is Below.FULL or (is_alu(u) and facts.is_dear and not facts.is_table))
+      likely = users.get(u, 0) > 1 and (
+        facts.below is Below.FULL or (is_alu(u) and facts.is_dear and not facts.is_table)
+      )
       self.seen[u] = self.end(u) if likely else facts
 
   def end(self, u: UOp, below: Below = Below.NONE) -> Facts:
