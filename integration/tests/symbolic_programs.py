@@ -101,11 +101,17 @@ def build(program: Program, inputs: Sequence[Tensor], n: Any, m: Any, compute: b
   return {name: names[name] for name in program.results}
 
 
+def weighed(program: Program, made: dict[str, Tensor]) -> list[Tensor]:
+  """The last results that have a gradient, which a weighted sum is taken of: inputs as well, since a join with nothing
+  is one with numbers, and with Variables it is a join.
+  """
+  floats = [t for t in made.values() if dtypes.is_float(t.dtype) and (t.history or t.requires_grad)]
+  return floats[-2:] if program.gradient else []
+
+
 def gradients(program: Program, made: dict[str, Tensor], inputs: Sequence[Tensor], weigh: Any) -> dict[str, Tensor]:
-  """The gradients of the weighted sum of the last results that have one, by the name of the input."""
-  # an input as well: with numbers a join with nothing is one, with Variables it is a join
-  floats = [t for t in made.values() if dtypes.is_float(t.dtype) and (t.history or t.requires_grad)][-2:]
-  if not program.gradient or not floats:
+  """The gradients of the weighted sum of results, by the name of the input."""
+  if not (floats := weighed(program, made)):
     return {}
   total = sum(((t * weigh(t)).sum() for t in floats[1:]), (floats[0] * weigh(floats[0])).sum())
   found = total.gradient(*inputs[: len(FLOATS)], materialize_grads=True)
@@ -175,10 +181,9 @@ def with_variables(program: Program) -> Iterator[dict[str, Array]]:
     inputs = [Tensor(array).realize() for array in program.data(turn)]
     inputs = [t.requires_grad_(True) if t.dtype is dtypes.float32 else t for t in inputs]
     shapes = build(program, inputs, n, m, compute=False)
-    if program.gradient:
-      wanted = [t for t in shapes.values() if dtypes.is_float(t.dtype) and t.history][-2:]
-      weights = {str(i): padded(program.weights([value_of(s) for s in t.shape]), t.shape) for i, t in enumerate(wanted)}
-    del shapes
+    wanted = weighed(program, shapes)
+    weights = {str(i): padded(program.weights([value_of(s) for s in t.shape]), t.shape) for i, t in enumerate(wanted)}
+    del shapes, wanted
     yield {name: t.numpy() for name, t in jit(inputs, weights, n, m).items()}
 
 

@@ -40,6 +40,14 @@ def test_many_programs() -> None:
     check("REF", seed)
 
 
+def test_results_that_are_inputs_have_gradients_of_their_own() -> None:
+  """Also where other results depend on them."""
+  lines = ("t0 = a", "t1 = t0[:n] * 2", "t2 = b")
+  program = Program(3, ((4, 3), (4,), (4,)), ((1, 4), (1, 2)), ((2, 1), (4, 2)), lines, captured=False, gradient=True)
+  with Context(DEVICE="REF"):
+    assert difference(program) is None
+
+
 LINES = ("t0 = a[:n]", "t1 = t0.abs()", "t2 = t0 + 1", "t3 = t2.sum(0)", "t4 = b * 2")
 
 
