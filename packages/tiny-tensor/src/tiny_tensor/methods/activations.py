@@ -91,8 +91,13 @@ class ActivationMixin(ScanMixin):
     return -(-self.as_float()).softplus()
 
   def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-    """`alpha x + beta` limited to [0, 1]."""
-    return (self.as_float() * alpha + beta).hardtanh(0, 1)
+    """`alpha x + beta` limited to [0, 1]; no gradient at the bounds."""
+    x = self.as_float()
+    line = x * alpha + beta
+    if alpha <= 0:
+      return line.hardtanh(0, 1)
+    # where x, which is exact, reaches the bounds: `line` may be computed with one rounding or with two
+    return (x <= -beta / alpha).where(0, (x >= (1 - beta) / alpha).where(1, line)).as_dtype(x.dtype)
 
   def hardswish(self) -> Self:
     """`x * relu6(x + 3) / 6`."""
