@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,14 @@ DIFFERENT: dict[str, tuple[Different, ...]] = {
   "nn.functional.softshrink": (Different("isnan(x)", _OF_NAN),),
 }
 
+# with a Python number for y
+_ROOT = "(abs(y) == 0.5) & ((x == 0) | isinf(x))"
+DIFFERENT_FOR_NUMBERS = {
+  "pow": (Different(_ROOT, "roots, which are -0.0 at -0.0, and NaN at -inf"),),
+  "float_power": (Different(_ROOT, "roots, which are -0.0 at -0.0, and NaN at -inf"),),
+  "xlogy": (Different("isnan(y)", "PyTorch has 0 at 0, but NaN if y is a tensor"),),
+  "special.xlog1py": (Different("isnan(y)", "PyTorch has 0 at 0, but NaN if y is a tensor"),),
+}
 
 # (0,) is the derivative in the first input, (0, 1) that of it in the second one; ours, and PyTorch's
 Derivative = tuple[tuple[int, ...], Array, Array]
@@ -149,9 +158,11 @@ def derivatives(ours: Any, theirs: Any, arrays: list[Array], second: bool) -> It
   yield from ((which, g.numpy(), e.detach().numpy(force=True)) for which, g, e in found)
 
 
-def differences(name: str, arrays: list[Array], second: bool, found: Sequence[Derivative]) -> list[str]:
+def differences(
+  name: str, arrays: list[Array], second: bool, found: Sequence[Derivative], more: tuple[Different, ...] = ()
+) -> list[str]:
   """What is not as it should be."""
-  listed = dict.fromkeys(DIFFERENT.get(name, ()), 0)
+  listed = dict.fromkeys(DIFFERENT.get(name, ()) + more, 0)
   names = {**{n: getattr(np, n) for n in ("isnan", "isinf", "floor")}, **dict(zip("xy", arrays, strict=False))}
   wrong: list[str] = []
   for which, got, expected in found:
@@ -198,6 +209,23 @@ def test_of_one_number(name: str) -> None:
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_numbers(name: str) -> None:
   check(name, False)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_of_a_number_and_a_python_number(name: str) -> None:
+  """Which has ways of its own in some functions."""
+  op, ours, x = OPS[name], table.resolve(name), np.array(POINTS)
+  assert ours is not None
+  wrong: list[str] = []
+  for y in (*PAIRED, 0.3, 2.5, -1.5, 0, 1, 2, 3, 5, -1, -2, -3):
+    try:
+      found = list(derivatives(lambda x, y=y: ours(x, y), lambda x, y=y: op.op(x, y), [x], op.supports_gradgrad))
+    except (TypeError, RuntimeError) as error:
+      if not re.search("must be Tensor|invalid combination|is not implemented", str(error)):  # in PyTorch
+        raise
+      pytest.skip(f"PyTorch: {error}")
+    wrong += differences(name, [x, np.full_like(x, y)], False, found, DIFFERENT_FOR_NUMBERS.get(name, ()))
+  assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.nightly

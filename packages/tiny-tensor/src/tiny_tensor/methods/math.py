@@ -260,7 +260,9 @@ class MathMixin(ElementwiseMixin):
   def integer_power(self, n: int) -> Self:
     """By repeated squaring: exact where the products are."""
     if n < 0:
-      return self.integer_power(-n).reciprocal()
+      out = self.integer_power(-n).reciprocal()
+      # not that of the reciprocal of a power, which is infinity times 0 at 0
+      return out if n == -1 else out.with_slopes((self, self.const_like(n)), "pow", (_pow_slope, _pow_growth))
     out, square = None, self
     while n:
       if n & 1:
@@ -415,7 +417,7 @@ def _pow_slope(y: UOp, x: UOp, exponent: UOp) -> UOp:
   base, power = MathMixin.wrap(x), MathMixin.wrap(exponent)
   if is_const(exponent):
     number = _number(exponent)
-    return (base.pow(number - 1) * number).uop
+    return (base.pow(number - 1) * number).uop if number else base.const_like(0).flat_in(base).uop
   return power.eq(0).where(0.0, power * base.float_pow(power - 1)).uop
 
 
