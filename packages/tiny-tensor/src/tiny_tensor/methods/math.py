@@ -260,9 +260,9 @@ class MathMixin(ElementwiseMixin):
   def integer_power(self, n: int) -> Self:
     """By repeated squaring: exact where the products are."""
     if n < 0:
-      out = self.integer_power(-n).reciprocal()
-      # not that of the reciprocal of a power, which is infinity times 0 at 0
-      return out if n == -1 else out.with_slopes((self, self.const_like(n)), "pow", (_pow_slope, _pow_growth))
+      inverse = self.integer_power(-n).reciprocal()
+      # the derivative is not that of the reciprocal of a power, which is infinity times 0 at 0
+      return inverse if n == -1 else inverse.with_slopes((self, self.const_like(n)), "pow", (_pow_slope, _pow_growth))
     out, square = None, self
     while n:
       if n & 1:
