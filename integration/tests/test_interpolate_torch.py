@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from tiny_tensor import Tensor, dtypes, nn  # noqa: E402
+from tiny_tensor import Context, Tensor, dtypes, nn  # noqa: E402
 
 MODES = {
   "nearest": (5, 4), "nearest-exact": (5, 4), "linear": (6,), "bilinear": (5, 4), "trilinear": (3, 4, 5),
@@ -78,3 +79,26 @@ def test_bytes_are_at_most_one_from_pytorch(mode: str, corners: bool) -> None:
   ours = nn.functional.interpolate(Tensor(x.numpy()), size=(8, 3), mode=mode, **options)
   assert ours.dtype is dtypes.uint8 and theirs.dtype is torch.uint8
   assert int((torch.tensor(ours.numpy()).int() - theirs.int()).abs().max()) <= (0 if mode.startswith("nearest") else 1)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
+def test_sizes_of_zero_are_refused(mode: str, sizes: tuple[int, int]) -> None:
+  x = np.ones((1, 1, sizes[0]), np.float32)
+  with pytest.raises(RuntimeError, match="greater than 0"):
+    torch.nn.functional.interpolate(torch.tensor(x), sizes[1], mode=mode)
+  with pytest.raises(ValueError, match="at least 1"):
+    Tensor(x).interpolate([sizes[1]], mode=mode)
+
+
+def test_the_element_before_a_place_does_not_depend_on_fused_sums() -> None:
+  """Where new and old elements are at the same place, only rounding could say whether it is there or just before: what
+  is computed must be the same where a product and a sum are rounded once, as CPU has it, and where twice.
+  """
+  for old, new in ((6, 14), (3, 7), (5, 9), (6, 10), (7, 21)):
+    places = []
+    for device in ("REF", "CPU"):
+      with Context(DEVICE=device):
+        x = Tensor(np.arange(old, dtype=np.float64)).reshape(1, 1, old).realize()
+        places.append(x.interpolate([new], mode="linear").numpy())
+    np.testing.assert_array_equal(*places)

@@ -336,12 +336,15 @@ class ConvMixin(OperatorMixin):
     becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
     """
     old = number(self.shape[axis], "axes that are resampled")
+    if old < 1 or new < 1:
+      raise ValueError(f"interpolate needs sizes of at least 1, got {old} resampled to {new}")
     step = old / new if scale is None else 1 / scale
     at = self.count_up(new).as_dtype(dtypes.float64)
     if mode.startswith("nearest"):
       low = ((at + 0.5) * step if mode == "nearest-exact" else at * step).floor()
       return self.transpose(axis, -1).picked(low, old).as_dtype(self.dtype).transpose(axis, -1)
-    at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + 0.5) * step - 0.5
+    # (at + 0.5) * step - 0.5 without a product in a sum: the element at or before a place is the same if they are fused
+    at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + (0.5 - 0.5 / step)) * step
     if mode == "linear":
       at = at.clamp(0, old - 1)
     low = at.floor()
