@@ -116,7 +116,7 @@ def round_trips_checked(every: int = 40, most_nodes: int = 3000) -> Iterator[lis
     yield checked
     return
 
-  @wraps(original)
+  @wraps(original, assigned=("__doc__",), updated=())
   def check_stage(root: UOp, level: spec.Level, stage: str = "") -> UOp:
     nonlocal met
     met += 1
