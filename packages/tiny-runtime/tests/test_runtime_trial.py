@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -136,6 +139,69 @@ def test_a_signal_handler_may_end_the_program(monkeypatch: pytest.MonkeyPatch) -
     signal.signal(signal.SIGUSR1, before)
 
 
+HANDLED = """
+import signal, sys
+from tiny_runtime import Device
+
+calls, at = 0, int(sys.argv[1])
+
+class Stopped(Exception): pass
+
+class Handler:
+  def __call__(self, number, frame): raise Stopped
+
+signal.signal(signal.SIGUSR1, Handler())
+
+def stop(frame, event, argument):
+  global calls
+  calls += frame.f_globals.get("__name__", "").startswith("tiny_runtime_fine")
+  if calls == at:
+    sys.setprofile(None)
+    signal.raise_signal(signal.SIGUSR1)
+
+sys.setprofile(stop)
+try:
+  Device["FINE"]
+except Stopped:
+  print("stopped")
+sys.setprofile(None)
+print(Device["FINE"].info.arch)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signals")
+def test_an_error_of_a_signal_handler_is_nobodys_fault(make_plugin: MakePlugin) -> None:
+  """A program's own limit of time may be over while a plugin is imported, asked what is usable, or opened."""
+  make_plugin("tiny-runtime-fine", "FINE", source())
+  told = [
+    subprocess.run([sys.executable, "-c", HANDLED, str(at)], capture_output=True, text=True, check=True).stdout
+    for at in (*range(1, 20), 1000)
+  ]
+  assert "stopped\npython\n" in told and told[-1] == "python\n"
+  assert set(told) == {"stopped\npython\n", "python\n"}
+
+
+def test_the_end_of_a_callers_stack_is_nobodys_fault(make_plugin: MakePlugin) -> None:
+  make_plugin("tiny-runtime-fine", "FINE", source())
+
+  def deep(calls: int) -> None:
+    if calls:
+      deep(calls - 1)
+    else:
+      Device["FINE"]
+
+  for left in range(5, 200, 5):
+    with suppress(RecursionError):
+      deep(sys.getrecursionlimit() - len(inspect.stack(0)) - left)
+  assert Device["FINE"].info.arch == "python"
+
+
+def test_a_plugin_without_end_is_broken(make_plugin: MakePlugin) -> None:
+  make_plugin("tiny-runtime-bad", "BAD", source(probe="return self.probe()"))
+  with pytest.raises(Broken, match=r"probe\(\) raised RecursionError"):
+    Device["BAD"]
+
+
 # *** texts of plugins ***
 
 CLEAR = "\x1b[2J\x1b]0;title\x07\r"
@@ -148,6 +214,7 @@ CLEAR = "\x1b[2J\x1b]0;title\x07\r"
     source(probe=f"return Unavailable({CLEAR!r}, {CLEAR!r})"),
     source(probe=f"raise ValueError({CLEAR!r})"),
     source(probe=f"return [{CLEAR!r}]", open=f"raise ValueError({CLEAR!r})"),
+    source(open=f"raise Unavailable({CLEAR!r})"),
     source(first=f"raise ImportError({CLEAR!r})"),
     source(probe=f"print({CLEAR!r}, flush=True); os.abort()"),
   ],
@@ -156,7 +223,7 @@ def test_no_text_of_a_plugin_reaches_the_terminal_as_it_is(make_plugin: MakePlug
   make_plugin("tiny-runtime-bad", "BAD", text, version=f"1{CLEAR}")
   with pytest.raises(Exception) as caught:
     Device["BAD"]
-  told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+  told = [str(caught.value), *traceback.format_exception(caught.value)]
   listed = subprocess.run([sys.executable, "-m", "tiny_runtime", "-v"], capture_output=True, text=True, check=True)
   assert "BAD" in listed.stdout
   for words in (*told, listed.stdout, listed.stderr):
@@ -183,6 +250,12 @@ def test_the_list_shows_who_was_refused(make_plugin: MakePlugin, site: Path) -> 
   listed = subprocess.run([sys.executable, "-m", "tiny_runtime"], capture_output=True, text=True, check=True).stdout
   rows = [line.split() for line in listed.splitlines() if "CPU" in line.split()[:2]]
   assert [(row[2], row[-2]) for row in rows] == [("ready", "tiny-runtime-cpu"), ("broken", "a-stranger")]
+
+
+def test_ref_cannot_be_taken(make_plugin: MakePlugin) -> None:
+  make_plugin("a-stranger", "REF", "raise AssertionError('this is never run')")
+  with pytest.warns(RuntimeWarning, match="a-stranger 1.2.3 .*is that of tiny-runtime, .*uninstall a-stranger"):
+    assert Device["REF"].info.arch == "python"
 
 
 def test_a_name_that_is_nobodys_is_nobodys(make_plugin: MakePlugin) -> None:

@@ -13,7 +13,7 @@ from tiny_runtime import contract
 from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, RESERVED, find, plugins
 from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
 from tiny_runtime.opened import OpenDevice, in_order
-from tiny_runtime.plugin import Plugin, State, describe, is_fault
+from tiny_runtime.plugin import Plugin, State, caused_by, describe, is_fault
 from tiny_runtime.storage import DiskDevice, HostDevice
 from tiny_uop.context import DEBUG, DEVICE
 from tiny_uop.locks import PATIENCE, around_forks, shared_lock, undivided
@@ -161,13 +161,12 @@ class Devices:
     try:
       device = backend.open(index)
     except BackendError as error:
-      raise error.within(f"opening {name} ({plugin.distribution})") from error
+      raise caused_by(error.within(f"opening {name} ({plugin.distribution})"), error)
     except BaseException as error:
       if not is_fault(error):
         raise
-      raise Broken(
-        f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
-      ) from error
+      text = f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
+      raise caused_by(Broken(text), error)
     lacking = [member for member in MEMBERS if getattr_static(device, member, None) is None]
     if lacking:
       raise Broken(
@@ -184,11 +183,12 @@ class Devices:
     try:
       return backend.compiler(arch)
     except BackendError as error:
-      raise error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})") from error
+      raise caused_by(error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})"), error)
     except BaseException as error:
       if not is_fault(error):
         raise
-      raise Broken(f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}") from error
+      text = f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}"
+      raise caused_by(Broken(text), error)
 
   def _forget(self, device: OpenDevice) -> None:
     if self._opened.get(device.name) is device:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tiny_runtime.contract import API
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.installed import Distribution, entries, headers, installed, normal
-from tiny_runtime.plugin import Plugin, State, other_version
+from tiny_runtime.plugin import Plugin, State, is_fault, other_version
 from tiny_uop.locks import shared_lock
 
 PREFIX = "tiny_runtime.backends.v"
@@ -27,6 +27,7 @@ PACKAGES: Mapping[str, str] = {
   "CUDA": "tiny-runtime-nv",
   "METAL": "tiny-runtime-metal",
   "CPU": "tiny-runtime-cpu",
+  "REF": "tiny-runtime",
 }
 """Which package a device's name belongs to: it is suggested where none that is installed provides the device, and is
 the one to use if others claim the name as well."""
@@ -103,8 +104,10 @@ def entry_points(found: Iterable[Distribution]) -> Iterator[tuple[str, str, str,
         continue
       listed = [entry for entry in entries(text) if entry[0].startswith(PREFIX)]
       name, version, _ = headers(distribution)
-    except Exception:  # some other package's damaged metadata is no business of ours
-      continue
+    except Exception as error:
+      if not is_fault(error):
+        raise
+      continue  # some other package's damaged metadata is no business of ours
     if normal(name) in seen:
       continue
     seen.add(normal(name))

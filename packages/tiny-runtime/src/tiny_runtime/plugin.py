@@ -153,8 +153,6 @@ class Plugin:
         found = getattr(found, part)
       if isinstance(found, type):
         found = found()
-    except KeyboardInterrupt:
-      raise  # the user's, not the plugin's: nothing is recorded, the next request tries again
     except ModuleNotFoundError as error:
       missing = error.name or str(error)
       own = module_name == missing or module_name.startswith(missing + ".")
@@ -168,7 +166,9 @@ class Plugin:
           error,
         )
       return
-    except BaseException as error:  # also SystemExit: a plugin must not end the process
+    except BaseException as error:
+      if not is_fault(error):
+        raise  # nothing is recorded, the next request tries again
       if isinstance(error, (ImportError, AttributeError)) and (module := half_imported(error)):
         raise RuntimeError(
           f"device {self.name} is needed while {module!r} is being imported, which its plugin {self.distribution} "
@@ -222,11 +222,11 @@ class Plugin:
     report = f"Report it to the authors of {self.package}"
     try:
       found: object = backend.probe()
-    except KeyboardInterrupt:
-      raise
     except Unavailable as error:
       found = error
     except BaseException as error:
+      if not is_fault(error):
+        raise
       self.fail(State.BROKEN, f"probe() raised {describe(error)}", report, error)
       return
     if isinstance(found, Unavailable):
@@ -258,21 +258,49 @@ def other_version(theirs: str, newer: bool, package: str) -> tuple[str, str]:
 
 def is_fault(error: BaseException) -> bool:
   """Whether an exception that came out of a plugin is the plugin's: any error, and SystemExit, as a plugin must not end
-  the process. One that was raised by a handler of a signal, which happened to come while the plugin ran, is the
-  user's; so are KeyboardInterrupt and other exceptions that are no errors."""
-  return isinstance(error, Exception) or (isinstance(error, SystemExit) and not _by_signal_handler(error))
+  the process. What a signal handler raised, which happened to run while the plugin did, is the user's; so are
+  KeyboardInterrupt, other exceptions that are no errors, and the end of a stack that the caller had nearly filled."""
+  if not isinstance(error, (Exception, SystemExit)) or (isinstance(error, RecursionError) and _stack_was_full()):
+    return False
+  return not _by_signal_handler(error)
+
+
+def _stack_was_full() -> bool:
+  depth, frame = 0, sys._getframe()
+  while frame.f_back is not None:
+    depth, frame = depth + 1, frame.f_back
+  return depth > sys.getrecursionlimit() // 2
 
 
 def _by_signal_handler(error: BaseException) -> bool:
   import signal  # late: few programs come here
 
-  handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+  handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
   place = error.__traceback__
   while place is not None:
     if place.tb_frame.f_code in handlers:
       return True
     place = place.tb_next
   return False
+
+
+def _code(handler: object) -> object:
+  """The code of a function, of a method, of what `functools.partial` made of one, or of an object's `__call__`."""
+  handler = getattr(handler, "func", handler)
+  return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+
+
+def caused_by(error: BackendError, cause: BaseException) -> BackendError:
+  """The error to raise for what a plugin raised: its cause, or, where that would write control characters to a
+  terminal, a note with the plugin's traceback."""
+  import traceback as tb  # late: it imports much
+
+  text = "".join(tb.format_exception(cause))
+  error.__cause__ = cause
+  if text != printable(text):
+    error.__cause__, error.__suppress_context__ = None, True
+    error.add_note("The plugin's own traceback:\n" + printable(text))
+  return error
 
 
 def describe(error: BaseException) -> str:
