@@ -257,3 +257,11 @@ def test_patterns() -> None:
   assert matches("*test_op[ADD-*]", "test_level2_ops.py::test_op[ADD-int8]")
   assert not matches("*test_op[ADD-*]", "test_level2_ops.py::test_op[SUB-int8]")
   assert not Expectations({"*x*": "r"}).reason_unsupported("y")
+
+
+def test_the_kit_asks_for_no_more_than_is_specified() -> None:
+  """`x·2ⁿ` is, for no n beyond twice the largest exponent: what is made of products gives something else there."""
+  row = operations.ROWS[Ops.LDEXP]
+  for dtype, most in ((dtypes.fp8e4m3, 16), (dtypes.fp8e5m2, 30), (dtypes.float16, 30), (dtypes.float64, 2046)):
+    exponents = [n for n in row.values(dtype) if row.accept(dtype, 1.0, n)]
+    assert max(exponents) <= most and min(exponents) >= -most

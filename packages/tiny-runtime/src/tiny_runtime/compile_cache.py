@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Compiler, Measure
 from tiny_runtime.errors import BackendError, Broken
-from tiny_runtime.plugin import caused_by, describe, is_fault
+from tiny_runtime.plugin import describe, is_fault, shown
 from tiny_runtime.private_files import folder_in_use, key_path, read_payload, remove_unfit, write_payload
 from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
@@ -94,11 +94,11 @@ def compile_now(name: str, kernel: UOp, compiler: Compiler, measure: Measure | N
   try:
     binary: object = compiler.compile(kernel, measure)
   except BackendError as error:
-    raise caused_by(error.within(f"kernel {name}"), error)
+    raise error.within(f"kernel {name}") from shown(error)
   except BaseException as error:
     if not is_fault(error):
       raise
-    raise caused_by(Broken(f"kernel {name}: compiler {compiler.key!r} raised {describe(error)}"), error)
+    raise Broken(f"kernel {name}: compiler {compiler.key!r} raised {describe(error)}") from shown(error)
   if not isinstance(binary, Binary):
     raise Broken(f"kernel {name}: compiler {compiler.key!r} gave a {type(binary).__name__}, expected a Binary")
   return binary

@@ -13,7 +13,7 @@ from tiny_runtime import contract
 from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, RESERVED, find, plugins
 from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
 from tiny_runtime.opened import OpenDevice, in_order
-from tiny_runtime.plugin import Plugin, State, caused_by, describe, is_fault
+from tiny_runtime.plugin import Plugin, State, describe, is_fault, shown
 from tiny_runtime.storage import DiskDevice, HostDevice
 from tiny_uop.context import DEBUG, DEVICE
 from tiny_uop.locks import PATIENCE, around_forks, shared_lock, undivided
@@ -161,12 +161,13 @@ class Devices:
     try:
       device = backend.open(index)
     except BackendError as error:
-      raise caused_by(error.within(f"opening {name} ({plugin.distribution})"), error)
+      raise error.within(f"opening {name} ({plugin.distribution})") from shown(error)
     except BaseException as error:
       if not is_fault(error):
         raise
-      text = f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
-      raise caused_by(Broken(text), error)
+      raise Broken(
+        f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
+      ) from shown(error)
     lacking = [member for member in MEMBERS if getattr_static(device, member, None) is None]
     if lacking:
       raise Broken(
@@ -183,12 +184,13 @@ class Devices:
     try:
       return backend.compiler(arch)
     except BackendError as error:
-      raise caused_by(error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})"), error)
+      raise error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})") from shown(error)
     except BaseException as error:
       if not is_fault(error):
         raise
-      text = f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}"
-      raise caused_by(Broken(text), error)
+      raise Broken(
+        f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}"
+      ) from shown(error)
 
   def _forget(self, device: OpenDevice) -> None:
     if self._opened.get(device.name) is device:

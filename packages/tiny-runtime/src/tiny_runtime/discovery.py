@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tiny_runtime.contract import API
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.installed import Distribution, entries, headers, installed, normal
-from tiny_runtime.plugin import Plugin, State, is_fault, other_version
+from tiny_runtime.plugin import Plugin, State, is_users, other_version
 from tiny_uop.locks import shared_lock
 
 PREFIX = "tiny_runtime.backends.v"
@@ -105,7 +105,7 @@ def entry_points(found: Iterable[Distribution]) -> Iterator[tuple[str, str, str,
       listed = [entry for entry in entries(text) if entry[0].startswith(PREFIX)]
       name, version, _ = headers(distribution)
     except Exception as error:
-      if not is_fault(error):
+      if is_users(error):
         raise
       continue  # some other package's damaged metadata is no business of ours
     if normal(name) in seen:

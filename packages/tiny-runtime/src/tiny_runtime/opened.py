@@ -33,7 +33,7 @@ from tiny_runtime.contract import (
 )  # fmt: skip
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
-from tiny_runtime.plugin import caused_by, describe, is_fault
+from tiny_runtime.plugin import describe, is_fault, shown
 from tiny_uop.locks import shared_lock
 
 T = TypeVar("T")
@@ -188,7 +188,7 @@ class OpenDevice:
       try:
         return self.device.launch(program, buffers, integers, global_size, local_size, wait)
       except BaseException as error:
-        raise self._translate(error, f"kernel {name} on {self.name}")
+        raise self._translate(error, f"kernel {name} on {self.name}") from shown(error)
       finally:
         if self._released:
           self._free_released()
@@ -224,7 +224,7 @@ class OpenDevice:
         self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
         return
     except BaseException as error:
-      raise self._translate(error, f"a captured graph on {self.name}")
+      raise self._translate(error, f"a captured graph on {self.name}") from shown(error)
     finally:
       if self._released:
         self._free_released()
@@ -277,9 +277,9 @@ class OpenDevice:
       try:
         yield
       except DeviceLost as error:
-        raise self._whose(error, everyone, action)
+        raise self._whose(error, everyone, action) from shown(error)
       except BaseException as error:
-        raise self._translate(error, action)
+        raise self._translate(error, action) from shown(error)
     finally:
       for device in everyone:
         device._free_released()
@@ -332,7 +332,7 @@ class OpenDevice:
       try:
         return call(*arguments)
       except BaseException as error:
-        raise self._translate(error, action)
+        raise self._translate(error, action) from shown(error)
       finally:
         self._free_released()
 
@@ -350,10 +350,9 @@ class OpenDevice:
       with suppress(Exception):
         self.device.close()
     if isinstance(error, BackendError):
-      return caused_by(error.within(action), error)
+      return error.within(action)
     who = self.distribution or "the backend"
-    text = f"{action}: {who} raised {describe(error)}, which the plugin contract does not allow"
-    return caused_by(Broken(text), error)
+    return Broken(f"{action}: {who} raised {describe(error)}, which the plugin contract does not allow")
 
   def _free_released(self) -> None:
     while self._released:

@@ -167,7 +167,7 @@ class Plugin:
         )
       return
     except BaseException as error:
-      if not is_fault(error):
+      if is_users(error):
         raise  # nothing is recorded, the next request tries again
       if isinstance(error, (ImportError, AttributeError)) and (module := half_imported(error)):
         raise RuntimeError(
@@ -225,7 +225,7 @@ class Plugin:
     except Unavailable as error:
       found = error
     except BaseException as error:
-      if not is_fault(error):
+      if is_users(error):
         raise
       self.fail(State.BROKEN, f"probe() raised {describe(error)}", report, error)
       return
@@ -258,11 +258,16 @@ def other_version(theirs: str, newer: bool, package: str) -> tuple[str, str]:
 
 def is_fault(error: BaseException) -> bool:
   """Whether an exception that came out of a plugin is the plugin's: any error, and SystemExit, as a plugin must not end
-  the process. What a signal handler raised, which happened to run while the plugin did, is the user's; so are
-  KeyboardInterrupt, other exceptions that are no errors, and the end of a stack that the caller had nearly filled."""
-  if not isinstance(error, (Exception, SystemExit)) or (isinstance(error, RecursionError) and _stack_was_full()):
-    return False
-  return not _by_signal_handler(error)
+  the process."""
+  return isinstance(error, (Exception, SystemExit)) and not is_users(error)
+
+
+def is_users(error: BaseException) -> bool:
+  """Whether something that came while a plugin ran has nothing to do with it: KeyboardInterrupt, what a signal handler
+  raised, and the end of a stack that the caller had nearly filled."""
+  if isinstance(error, KeyboardInterrupt) or (isinstance(error, RecursionError) and _stack_was_full()):
+    return True
+  return _by_signal_handler(error)
 
 
 def _stack_was_full() -> bool:
@@ -290,17 +295,13 @@ def _code(handler: object) -> object:
   return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
-def caused_by(error: BackendError, cause: BaseException) -> BackendError:
-  """The error to raise for what a plugin raised: its cause, or, where that would write control characters to a
-  terminal, a note with the plugin's traceback."""
+def shown(error: BaseException) -> BaseException:
+  """What to raise from, for what a plugin raised: Python prints it with its traceback. If that has control characters,
+  something whose message they are, printable."""
   import traceback as tb  # late: it imports much
 
-  text = "".join(tb.format_exception(cause))
-  error.__cause__ = cause
-  if text != printable(text):
-    error.__cause__, error.__suppress_context__ = None, True
-    error.add_note("The plugin's own traceback:\n" + printable(text))
-  return error
+  text = "".join(tb.format_exception(error))
+  return error if text == printable(text) else Broken("the plugin's own traceback:\n" + printable(text))
 
 
 def describe(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
@@ -200,6 +201,22 @@ def native(nbytes: int) -> Callable[[], None]:
   return take
 
 
+def malloced(nbytes: int) -> Callable[[], None]:
+  """The same from `malloc`, which has room: somebody needed much before, and gave it back."""
+  library = ctypes.CDLL(None)
+  library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+  had: list[int] = []
+
+  def take() -> None:
+    if not had:
+      had.extend(library.malloc(size) for size in (64, 256, 1024, 4096, 8192, 16384) * 1000)
+      for place in had[:-1]:
+        library.free(place)
+    ctypes.memset(library.malloc(nbytes), 1, nbytes)
+
+  return take
+
+
 def descriptor() -> None:
   _files.append(os.open(os.devnull, os.O_RDONLY))
 
@@ -254,6 +271,8 @@ UNSIGNED_INTEGERS = Backend(device=UnsignedIntegers)
 TRUE_IS_255 = Backend(device=StoresAllOnes)
 LAUNCHES_LEAK = leaking("LAUNCHES_LEAK", launch=native(256))
 LOADS_LEAK = leaking("LOADS_LEAK", load=native(4096))
+LAUNCHES_LEAK_64 = leaking("LAUNCHES_LEAK_64", launch=malloced(64))
+LOADS_LEAK_8K = leaking("LOADS_LEAK_8K", load=malloced(8192))
 LOADS_KEEP_PAGES = leaking("LOADS_KEEP_PAGES", load=page)
 LOADS_KEEP_FILES = leaking("LOADS_KEEP_FILES", load=descriptor)
 LAUNCHES_KEEP_FILES = leaking("LAUNCHES_KEEP_FILES", launch=every(20, descriptor))

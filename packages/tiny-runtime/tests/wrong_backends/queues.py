@@ -33,6 +33,20 @@ class LargeReadsDoNotWait(Queued):
     RefDevice.read(self, memory, offset, out)
 
 
+class ReadsInsideDoNotWait(Queued):
+  def read(self, memory: RefMemory, offset: int, out: memoryview) -> None:
+    if offset == 0:
+      self.run_pending()
+    RefDevice.read(self, memory, offset, out)
+
+
+class WritesInsideDoNotWait(Queued):
+  def write(self, memory: RefMemory, offset: int, data: memoryview) -> None:
+    if offset == 0:
+      self.run_pending()
+    RefDevice.write(self, memory, offset, data)
+
+
 class SmallWritesDoNotWait(Queued):
   def write(self, memory: RefMemory, offset: int, data: memoryview) -> None:
     if data.nbytes > SMALL:
@@ -222,6 +236,8 @@ class GraphsKeepTheList(OfSeveral):
 
 SMALL_READS = Backend(device=SmallReadsDoNotWait)
 LARGE_READS = Backend(device=LargeReadsDoNotWait)
+INSIDE_READS = Backend(device=ReadsInsideDoNotWait)
+INSIDE_WRITES = Backend(device=WritesInsideDoNotWait)
 SMALL_WRITES = Backend(device=SmallWritesDoNotWait)
 LARGE_FREES = Backend(device=LargeFreesDoNotWait)
 MAPPED = Backend(device=Mapped)

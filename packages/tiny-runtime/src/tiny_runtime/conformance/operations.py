@@ -19,7 +19,7 @@ BITS = (dtypes.bool, *INTS)
 Values = Callable[[DType], tuple[Number, ...]]
 
 
-def _all(*operands: Number) -> bool:
+def _all(*operands: object) -> bool:
   return True
 
 
@@ -40,7 +40,7 @@ class Row:
   drawn: int = 200
   """Of so many operands drawn at random the result is looked at, too: a mistake may be seldom."""
   accept: Callable[..., bool] = _all
-  """Operands for which the result is specified."""
+  """From the type and operands, whether the result is specified."""
   signed_zeros: bool = False
   """Whether 0.0 and -0.0 are different results: where IEEE 754 says which it is."""
   look_at: str = ""
@@ -53,18 +53,22 @@ def alu(op: Ops) -> Callable[..., UOp]:
 
 
 def _moderate(limit: float) -> Callable[..., bool]:
-  return lambda *operands: all(v != v or v in (float("inf"), float("-inf")) or abs(v) <= limit for v in operands)
+  return lambda dtype, *operands: all(v != v or v in (float("inf"), float("-inf")) or abs(v) <= limit for v in operands)
 
 
-def _is_exponent(n: Number) -> bool:
-  return abs(n) <= 2046 and n == int(n)
+def _is_exponent(dtype: DType, x: Number, n: Number) -> bool:
+  """Whether LDEXP is specified: a whole number of no more than twice the largest exponent."""
+  return abs(n) <= 2 * _largest_exponent(dtype) and n == int(n)
+
+
+def _largest_exponent(dtype: DType) -> int:
+  return math.frexp(from_bits(dtype, FORMATS[dtype.name].largest))[1] - 1
 
 
 def _exponents(dtype: DType) -> list[int]:
   """Powers of two around which results become subnormal, then 0, and infinite."""
   form = FORMATS[dtype.name]
-  least, normal, most = 1 - form.bias - form.mantissa, 1 - form.bias, from_bits(dtype, form.largest)
-  largest = math.frexp(most)[1] - 1
+  least, normal, largest = 1 - form.bias - form.mantissa, 1 - form.bias, _largest_exponent(dtype)
   return [least - 2, least - 1, least, least + 1, (least + normal) // 2, normal - 1, normal, largest, largest + 1]
 
 
@@ -128,7 +132,7 @@ ROWS: dict[Ops, Row] = {
   Ops.SUB: Row(NUMBERS, 2, lambda a, b: a - b, signed_zeros=True, look_at=_WRAP),
   Ops.MUL: Row(ALL, 2, alu(Ops.MUL), signed_zeros=True, look_at=f"{_WRAP}. For bool it is and"),
   Ops.FDIV: Row(FLOATS, 2, alu(Ops.FDIV), signed_zeros=True, look_at="it is correctly rounded: no reciprocal estimate"),
-  Ops.LDEXP: Row(FLOATS, 2, alu(Ops.LDEXP), values=_and_exponents, drawn=0, accept=lambda x, n: _is_exponent(n),
+  Ops.LDEXP: Row(FLOATS, 2, alu(Ops.LDEXP), values=_and_exponents, drawn=0, accept=_is_exponent,
                  signed_zeros=True, look_at="it is rounded once, subnormal results too; 2**n alone may overflow"),
   Ops.FLOORDIV: Row(INTS, 2, alu(Ops.FLOORDIV), look_at=_FLOOR),
   Ops.FLOORMOD: Row(INTS, 2, alu(Ops.FLOORMOD), look_at=_FLOOR),
@@ -141,8 +145,8 @@ ROWS: dict[Ops, Row] = {
   Ops.AND: Row(BITS, 2, alu(Ops.AND)),
   Ops.OR: Row(BITS, 2, alu(Ops.OR)),
   Ops.XOR: Row(BITS, 2, alu(Ops.XOR)),
-  Ops.SHL: Row(INTS, 2, alu(Ops.SHL), values=_shift_values, drawn=0, accept=lambda a, b: 0 <= b, look_at=_WRAP),
-  Ops.SHR: Row(INTS, 2, alu(Ops.SHR), values=_shift_values, drawn=0, accept=lambda a, b: 0 <= b,
+  Ops.SHL: Row(INTS, 2, alu(Ops.SHL), values=_shift_values, drawn=0, accept=lambda dtype, a, b: 0 <= b, look_at=_WRAP),
+  Ops.SHR: Row(INTS, 2, alu(Ops.SHR), values=_shift_values, drawn=0, accept=lambda dtype, a, b: 0 <= b,
                look_at="arithmetic for signed types"),
   Ops.THREEFRY: Row((dtypes.uint64,), 2, alu(Ops.THREEFRY), look_at="Threefry-2x32, 20 rounds, low word first"),
   Ops.WHERE: Row(ALL, 3, alu(Ops.WHERE), signed_zeros=True, look_at="the first branch is taken where the bool is true"),

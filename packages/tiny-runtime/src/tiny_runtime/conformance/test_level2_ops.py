@@ -68,7 +68,7 @@ def test_op(target: Target, oracle: Target, op: Ops, dtype: DType) -> None:
   require(target, *types)
   values = [row.values(t) if t is dtype else edge_values(t) for t in types]
   drawn = zip(*(random_values(t, row.drawn, place) for place, t in enumerate(types)))
-  rows = [combination for combination in (*itertools.product(*values), *drawn) if row.accept(*combination)]
+  rows = [combination for combination in (*itertools.product(*values), *drawn) if row.accept(dtype, *combination)]
   if op in (Ops.SHL, Ops.SHR):
     rows = [r for r in rows if r[1] < dtype.bits]
   result = dtypes.bool if op in GroupOp.Compare else dtype

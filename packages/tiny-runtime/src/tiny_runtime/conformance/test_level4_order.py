@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,6 +94,22 @@ def test_writes_of_any_size_wait(target: Target, count: int) -> None:
     target.device.write(held[1], 0, memoryview(bytes(b"\xff" * (4 * count))))
     look_at = "write waits for launches, whatever its size: also where few bytes, or many, go another way"
     what = f"a launch saw what a write of {4 * count} bytes after it had written"
+    demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
+
+
+@pytest.mark.parametrize("place", (1, SIZE // 2, SIZE - 1))
+def test_reads_and_writes_of_any_place_wait(target: Target, place: int) -> None:
+  """They wait at an offset as at the beginning."""
+  look_at = "read and write wait for launches, whatever the offset"
+  with pending(target) as held:
+    out = bytearray(4)
+    target.device.read(held[0], 4 * place, memoryview(out))
+    found = int.from_bytes(out, sys.byteorder, signed=True)
+    what = f"a read at byte {4 * place} after launches"
+    demand(found == place + 64, what, expected=place + 64, got=found, look_at=look_at)
+  with pending(target) as held:
+    target.device.write(held[1], 4 * place, memoryview(b"\xff" * 4))
+    what = f"a launch saw what a write at byte {4 * place} after it had written"
     demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
 
 
