@@ -89,7 +89,7 @@ def test_lines_fit_with_short_and_long_names(tmp_path: Path, name: str) -> None:
     ("töy", "cannot be the name of a device"),
     ("disk", "the name DISK is taken by storage of tiny-runtime"),
     ("Metal", "the name METAL is taken by tiny-runtime-metal"),
-    ("ref", "the name REF is taken by tiny-runtime "),
+    ("ref", "the name REF is taken by tiny-runtime: choose another"),
     ("n" * 21, "too long for the name of a device"),
   ),
 )
