@@ -159,14 +159,6 @@ class Node:
   def __delattr__(self, field: str) -> None:
     raise AttributeError(f"a UOp is immutable: cannot delete {field!r}")
 
-  def __reduce__(self) -> tuple[Any, ...]:
-    from tiny_uop.text.parse import parse_uop
-    from tiny_uop.text.print import print_uop
-    from tiny_uop.uop import process_name
-
-    # as text: pickling a deep graph field by field would exhaust the stack
-    return (parse_uop, (print_uop(self), process_name()))  # type: ignore[arg-type]  # every Node is a UOp
-
   def __copy__(self) -> Self:
     return self
 

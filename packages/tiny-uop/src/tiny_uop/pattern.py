@@ -9,14 +9,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from types import FrameType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tiny_uop.dtype import DType
 from tiny_uop.node import Node
+from tiny_uop.operators import Operators
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.records import dataclass
-from tiny_uop.samples import Samples
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.samples import Samples
+  from tiny_uop.uop import UOp
 
 _ANY = object()
 
@@ -27,7 +30,7 @@ def _same_literal(found: Any, wanted: Any) -> bool:
   return bool(found == wanted)
 
 
-class UPat:
+class UPat(Operators[Any]):
   """A pattern: what a node must look like, and under which name the rule's replacement gets it.
 
   `op` one operation or a set (None: any); `dtype` a scalar type or several, vectors of which match too; `src` a tuple
@@ -71,75 +74,16 @@ class UPat:
     """The same pattern, captured as `name`."""
     return UPat(self.op, None if self.dtype is None else tuple(self.dtype), self.src, self.arg, name, self.more)
 
+  def _other(self, value: Any) -> UPat:
+    return value if isinstance(value, UPat) else UPat.const(None, value)
+
   def alu(self, op: Ops, *src: Any) -> UPat:
     """An elementwise operation on this pattern and others; numbers stand for constants."""
-    operands = [self, *(s if isinstance(s, UPat) else UPat.const(None, s) for s in src)]
+    operands = [self, *map(self._other, src)]
     return UPat(op, src=operands if op in GroupOp.Commutative else tuple(operands))
-
-  def __add__(self, other: Any) -> UPat:
-    return self.alu(Ops.ADD, other)
-
-  def __radd__(self, other: Any) -> UPat:
-    return self.alu(Ops.ADD, other)
-
-  def __mul__(self, other: Any) -> UPat:
-    return self.alu(Ops.MUL, other)
-
-  def __rmul__(self, other: Any) -> UPat:
-    return self.alu(Ops.MUL, other)
-
-  def __neg__(self) -> UPat:
-    return self.alu(Ops.MUL, -1)
 
   def __sub__(self, other: Any) -> UPat:
     return self.alu(Ops.ADD, -other)
-
-  def __floordiv__(self, other: Any) -> UPat:
-    return self.alu(Ops.FLOORDIV, other)
-
-  def __mod__(self, other: Any) -> UPat:
-    return self.alu(Ops.FLOORMOD, other)
-
-  def __truediv__(self, other: Any) -> UPat:
-    return self.alu(Ops.FDIV, other)
-
-  def __and__(self, other: Any) -> UPat:
-    return self.alu(Ops.AND, other)
-
-  def __or__(self, other: Any) -> UPat:
-    return self.alu(Ops.OR, other)
-
-  def __xor__(self, other: Any) -> UPat:
-    return self.alu(Ops.XOR, other)
-
-  def __lshift__(self, other: Any) -> UPat:
-    return self.alu(Ops.SHL, other)
-
-  def __rshift__(self, other: Any) -> UPat:
-    return self.alu(Ops.SHR, other)
-
-  def __lt__(self, other: Any) -> UPat:
-    return self.alu(Ops.CMPLT, other)
-
-  def __gt__(self, other: Any) -> UPat:
-    left = other if isinstance(other, UPat) else UPat.const(None, other)
-    return left.alu(Ops.CMPLT, self)
-
-  def eq(self, other: Any) -> UPat:
-    """Elementwise equality."""
-    return self.alu(Ops.CMPEQ, other)
-
-  def ne(self, other: Any) -> UPat:
-    """Elementwise inequality."""
-    return self.alu(Ops.CMPNE, other)
-
-  def logical_not(self) -> UPat:
-    """not x, of a bool."""
-    return self.alu(Ops.CMPNE, True)
-
-  def maximum(self, other: Any) -> UPat:
-    """Elementwise maximum."""
-    return self.alu(Ops.MAX, other)
 
   def where(self, yes: Any, no: Any) -> UPat:
     """WHERE with this condition."""
@@ -171,8 +115,10 @@ class UPat:
 
 
 _SCALAR = object()
-Replacement = Callable[..., UOp | None]
-Example = Callable[[Samples], UOp | tuple[UOp, ...]]
+Match: TypeAlias = "Callable[[UOp, Any], UOp | None]"
+"""A compiled rule: `(node, context) -> replacement`, or None where it does not apply."""
+Replacement: TypeAlias = "Callable[..., UOp | None]"
+Example: TypeAlias = "Callable[[Samples], UOp | tuple[UOp, ...]]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +139,9 @@ class Rule:
   grows: str = ""
   where: str = ""
   """`package/module.py:line` of the row."""
-  matcher: list[Callable[[UOp, Any], UOp | None]] = field(default_factory=list, repr=False)
+  matcher: list[Match] = field(default_factory=list, repr=False)
 
-  def match(self) -> Callable[[UOp, Any], UOp | None]:
+  def match(self) -> Match:
     """The compiled function `(uop, ctx) -> replacement or None`."""
     if not self.matcher:
       self.matcher.append(_Compiler(self).compile())
@@ -329,7 +275,7 @@ class _Compiler:
     # two unnamed identical wildcards match in either order alike
     return not all(s.op is None and s.name is None and s.dtype is None and s.src is None for s in src)
 
-  def compile(self) -> Callable[[UOp, Any], UOp | None]:
+  def compile(self) -> Match:
     pending = self.node(self.row.pattern, "u")
     while pending:
       # what rejects soonest comes first: nodes with an operation before wildcards
@@ -343,7 +289,7 @@ class _Compiler:
     self.lines.append(" return None")
     code = compile("\n".join(self.lines), f"<rule {self.row.name}>", "exec")
     exec(code, self.names)  # the text was written above, from our own patterns
-    made: Callable[[UOp, Any], UOp | None] = self.names["match"]
+    made: Match = self.names["match"]
     return made
 
 
@@ -364,12 +310,12 @@ class PatternMatcher:
       if names.setdefault(row.name, row) is not row:
         raise ValueError(f"two rules are named {row.name!r}")
     self.mark = f"fixed_by_table_{next(_table_numbers)}"
-    self._by_op: dict[Ops, tuple[tuple[Rule, Callable[[UOp, Any], UOp | None]], ...]] = {}
+    self._by_op: dict[Ops, tuple[tuple[Rule, Match], ...]] = {}
 
   def __add__(self, other: PatternMatcher) -> PatternMatcher:
     return PatternMatcher(dict.fromkeys((*self.rules, *other.rules)))
 
-  def candidates(self, op: Ops) -> tuple[tuple[Rule, Callable[[UOp, Any], UOp | None]], ...]:
+  def candidates(self, op: Ops) -> tuple[tuple[Rule, Match], ...]:
     """The rules that can match a node of this operation, with their compiled functions."""
     found = self._by_op.get(op)
     if found is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import SPEC
 from tiny_uop.observe.hub import active, observed, span
 from tiny_uop.pattern import PatternMatcher
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _CHAIN_LIMIT = 10_000
 
@@ -234,8 +236,4 @@ def _watched(root: UOp, table: PatternMatcher, name: str, run: Callable[[Pattern
       result = work.gives(run(observed(table, name or "rewrite")))
   else:
     result = run(table)
-  if SPEC.value >= 2:
-    from tiny_uop import spec
-
-    spec.check_nodes(result, name)
-  return result
+  return result.checked(name) if SPEC.value >= 2 else result

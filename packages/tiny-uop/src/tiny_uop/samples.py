@@ -68,6 +68,10 @@ class Samples:
     """Any value of a type: element 0 of the memory PARAM `slot` points to."""
     return UOp.param(slot, dtype.ptr(1)).index(UOp.const(dtypes.index, 0)).load()
 
+  def convert(self, op: Ops, dtype: DType, value: UOp) -> UOp:
+    """A CAST or BITCAST, of constants as well."""
+    return UOp(op, dtype, (value,))
+
   def range(self, extent: int | UOp, loop: int = 0) -> UOp:
     """A loop counter in [0, extent)."""
     return UOp.range(extent, loop)

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from tiny_uop import arithmetic, build
-from tiny_uop.arithmetic import Arithmetic
-from tiny_uop.build import Memory, Movement
-from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.args import Accumulate, AxisType, Stage
+from tiny_uop.bounds import bounds
+from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.locks import shared_lock
-from tiny_uop.node import cached, recursive
+from tiny_uop.node import Node, cached, recursive
+from tiny_uop.operators import Operators
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.shape import Shape, join_geometry, prod, shape_of, sint, split_geometry
+from tiny_uop.shape import Shape, join_geometry, prod, same_size, shape_of, sint, split_geometry
 from tiny_uop.sharding import Sharding, sharding_of
 from tiny_uop.truncate import truncate
 
 _NO_RANGES: frozenset[Any] = frozenset()
+_CLOSERS = frozenset({Ops.REDUCE, Ops.END})
 Devices: TypeAlias = "str | tuple[str, ...]"
 """Where a value is: the name of a device, or the names of several."""
 bound_values_read: list[Callable[[str], None]] = []
 """Called with the name of a variable whose bound value Python takes for a number: who records graphs refuses that."""
-_CLOSERS = frozenset({Ops.REDUCE, Ops.END})
-_next_buffer_id = 1
-# BUFFERs with ids from here on have no memory: stages use them for what they have yet to place
-RESERVED_BUFFER_IDS = 1 << 60
-_buffer_lock = shared_lock()
-_process_name = ""
-_foreign: WeakValueDictionary[tuple[str, UOp], UOp] = WeakValueDictionary()
-"""For each BUFFER of another process, by that one's name, the one that stands for it here."""
 
 
-class UOp(Arithmetic, Movement, Memory):
+class UOp(Operators["UOp | float"], Node):
   """A node of the graph: `op`, `dtype`, `src`, `arg`, `tag`. Immutable and hash-consed; see the package README."""
 
   __slots__ = ()
@@ -105,8 +98,6 @@ class UOp(Arithmetic, Movement, Memory):
 
   @recursive
   def _bounds(self: UOp) -> tuple[Any, Any]:
-    from tiny_uop.bounds import bounds
-
     return bounds(self)
 
   @property
@@ -232,7 +223,308 @@ class UOp(Arithmetic, Movement, Memory):
     """Several effects as one."""
     return src[0] if len(src) == 1 else UOp(Ops.GROUP, dtypes.void, src)
 
-  # *** showing ***
+  # *** elementwise operations ***
+
+  def const_like(self, value: Any) -> UOp:
+    """A constant of this node's dtype and, at tensor level, shape."""
+    shape = self._shape
+    made = UOp.const(self.dtype, value)
+    return made.filling(shape) if shape else made
+
+  def alu(self, op: Ops, *src: UOp) -> UOp:
+    """An elementwise node with this as its first source; gives bool for comparisons."""
+    dtype = src[-1].dtype if op is Ops.WHERE else self.dtype
+    return UOp(op, dtypes.bool.vec(dtype.count) if op in GroupOp.Compare else dtype, (self, *src))
+
+  def _other(self, value: Any) -> UOp:
+    return value if isinstance(value, UOp) else self.const_like(value)
+
+  def __neg__(self) -> UOp:
+    if self.op is Ops.CONST and type(self.arg) is not tuple:
+      return UOp.const(self.dtype, -self.arg)
+    return self._binary(Ops.MUL, -1)
+
+  def __invert__(self) -> UOp:
+    return self.logical_not() if self.dtype.kind == "bool" else self._binary(Ops.XOR, -1)
+
+  def __le__(self, other: UOp | float) -> UOp:
+    # not (other < self) would be true for NaN
+    if self.dtype.kind == "float":
+      return (self < other) | self.eq(other)
+    return (self > other).logical_not()
+
+  def __ge__(self, other: UOp | float) -> UOp:
+    if self.dtype.kind == "float":
+      return (self > other) | self.eq(other)
+    return (self < other).logical_not()
+
+  def minimum(self, other: UOp | float) -> UOp:
+    """Elementwise minimum, made of the maximum of the complements."""
+    right = self._other(other)
+    if self.dtype.kind == "float" or self.dtype.kind == "index":
+      return -((-self).maximum(-right))
+    return ~((~self).maximum(~right))
+
+  def where(self, yes: UOp | float, no: UOp | float) -> UOp:
+    """`yes` where this bool holds, else `no`. At least one of them is a node."""
+    if not isinstance(yes, UOp):
+      if not isinstance(no, UOp):
+        raise TypeError(f"where({yes!r}, {no!r}): one branch must be a UOp, which gives the dtype")
+      yes = no.const_like(yes)
+    return self.alu(Ops.WHERE, yes, yes._other(no))
+
+  def cast(self, dtype: DType) -> UOp:
+    """Convert to another type with as many lanes."""
+    if dtype.count == 1 and self.dtype.count > 1:
+      dtype = dtype.vec(self.dtype.count)
+    if dtype is self.dtype:
+      return self
+    return UOp.const(dtype, self.arg) if self.op is Ops.CONST and not self.src else UOp(Ops.CAST, dtype, (self,))
+
+  def bitcast(self, dtype: DType) -> UOp:
+    """Reinterpret the bits."""
+    return self if dtype is self.dtype else UOp(Ops.BITCAST, dtype, (self,))
+
+  def exp2(self) -> UOp:
+    """2 to the power of it. Floats only, as for the functions below."""
+    return self.alu(Ops.EXP2)
+
+  def log2(self) -> UOp:
+    """Logarithm to base 2; -inf for 0, NaN below."""
+    return self.alu(Ops.LOG2)
+
+  def exp(self) -> UOp:
+    """e to the power of it."""
+    return self.alu(Ops.EXP)
+
+  def log(self) -> UOp:
+    """Natural logarithm; -inf for 0, NaN below."""
+    return self.alu(Ops.LOG)
+
+  def sin(self) -> UOp:
+    """Sine of radians."""
+    return self.alu(Ops.SIN)
+
+  def cos(self) -> UOp:
+    """Cosine of radians."""
+    return self.alu(Ops.COS)
+
+  def sqrt(self) -> UOp:
+    """Square root; NaN below 0."""
+    return self.alu(Ops.SQRT)
+
+  def trunc(self) -> UOp:
+    """The integer next to it, toward zero."""
+    return self.alu(Ops.TRUNC)
+
+  def reciprocal(self) -> UOp:
+    """`1 / x`, rounded once."""
+    return self._binary(Ops.FDIV, 1, swap=True)
+
+  def threefry(self, key: UOp) -> UOp:
+    """Threefry-2x32 of this counter under a key; both uint64."""
+    return self.alu(Ops.THREEFRY, key)
+
+  # *** movement and other tensor-level operations; ValueError where the geometry does not fit ***
+
+  def _move(self, op: Ops, geometry: Sequence[sint]) -> UOp:
+    arg, extra = split_geometry(geometry)
+    return UOp(op, self.dtype, (self, *extra), arg)
+
+  def reshape(self, shape: Sequence[sint]) -> UOp:
+    """The same elements in the same order under another shape."""
+    old, new = self.shape, tuple(shape)
+    if old == new:
+      return self
+    if not same_size(prod(old), prod(new)):
+      raise ValueError(f"cannot reshape {old} to {new}: {prod(old)} and {prod(new)} elements")
+    return self._move(Ops.RESHAPE, new)
+
+  def expand(self, shape: Sequence[sint]) -> UOp:
+    """Repeat axes of size 1."""
+    old, new = self.shape, tuple(shape)
+    if old == new:
+      return self
+    if len(old) != len(new) or any(not same_size(o, n) and not same_size(o, 1) for o, n in zip(old, new, strict=True)):
+      raise ValueError(f"cannot expand {old} to {new}: as many axes, and only axes of size 1 can change")
+    return self._move(Ops.EXPAND, new)
+
+  def permute(self, order: Sequence[int]) -> UOp:
+    """Reorder the axes: axis i of the result is axis `order[i]`."""
+    rank, new = len(self.shape), tuple(order)
+    if sorted(new) != list(range(rank)):
+      raise ValueError(f"permutation {new} does not name each of the {rank} axes once")
+    return self if new == tuple(range(rank)) else UOp(Ops.PERMUTE, self.dtype, (self,), new)
+
+  def pad(self, padding: Sequence[tuple[sint, sint]]) -> UOp:
+    """Add zeros: (before, after) per axis."""
+    shape, flat = self.shape, [p for pair in padding for p in pair]
+    if len(flat) != 2 * len(shape) or any(isinstance(p, int) and p < 0 for p in flat):
+      raise ValueError(f"padding {tuple(padding)} for shape {shape}: one (before, after) per axis, none negative")
+    return self if all(isinstance(p, int) and p == 0 for p in flat) else self._move(Ops.PAD, flat)
+
+  def shrink(self, bounds: Sequence[tuple[sint, sint]]) -> UOp:
+    """Keep [start, stop) of each axis."""
+    shape, flat = self.shape, [b for pair in bounds for b in pair]
+    if len(flat) != 2 * len(shape):
+      raise ValueError(f"bounds {tuple(bounds)} for shape {shape}: one (start, stop) per axis")
+    for (start, stop), size in zip(bounds, shape, strict=True):
+      known = isinstance(start, int) and isinstance(stop, int) and isinstance(size, int)
+      if known and not 0 <= start <= stop <= size:
+        raise ValueError(f"cannot shrink an axis of size {size} to [{start}, {stop})")
+    whole = all(same_size(a, 0) and same_size(b, s) for (a, b), s in zip(bounds, shape, strict=True))
+    return self if whole else self._move(Ops.SHRINK, flat)
+
+  def flip(self, axes: Sequence[int]) -> UOp:
+    """Reverse axes."""
+    rank, chosen = len(self.shape), tuple(sorted(set(axes)))
+    if any(not 0 <= a < rank for a in chosen):
+      raise ValueError(f"cannot flip axes {tuple(axes)} of a value with {rank} axes")
+    return UOp(Ops.FLIP, self.dtype, (self,), chosen) if chosen else self
+
+  def reduce_axes(self, op: Ops, axes: Sequence[int]) -> UOp:
+    """Combine along axes with ADD, MUL or MAX; they stay with size 1."""
+    rank, chosen = len(self.shape), tuple(sorted(set(axes)))
+    if any(not 0 <= a < rank for a in chosen):
+      raise ValueError(f"cannot reduce axes {tuple(axes)} of a value with {rank} axes")
+    return UOp(Ops.REDUCE, self.dtype, (self,), (op, chosen)) if chosen else self
+
+  def contiguous(self) -> UOp:
+    """Materialise here."""
+    return self if self.op is Ops.CONTIGUOUS else UOp(Ops.CONTIGUOUS, self.dtype, (self,))
+
+  def contiguous_backward(self) -> UOp:
+    """Identity whose gradient is materialised."""
+    return UOp(Ops.CONTIGUOUS_BACKWARD, self.dtype, (self,))
+
+  def detach(self) -> UOp:
+    """Identity that no gradient passes."""
+    return UOp(Ops.DETACH, self.dtype, (self,))
+
+  def later_than(self, *before: UOp) -> UOp:
+    """The same value, kept in memory: what is computed from it here is computed after the values `before`, and never
+    taken for what is computed from the value itself.
+    """
+    return UOp(Ops.BARRIER, self.dtype, (self, *before))
+
+  def copy_to(self, device: str | tuple[str, ...]) -> UOp:
+    """The value on another device, or all of it on each of several."""
+    return UOp(Ops.COPY, self.dtype, (self, UOp(Ops.DEVICE, arg=device)))
+
+  def laid_out(self, sharding: Sharding) -> UOp:
+    """The value on several devices, all of it on each or a piece on each."""
+    if self.sharding == sharding:
+      return self
+    if sharding.axis is None:
+      return self.copy_to(sharding.devices)
+    shape = self.shape
+    pieces = [self.shrink(sharding.region(i, shape)).copy_to(d) for i, d in enumerate(sharding.devices)]
+    return UOp(Ops.MULTI, self.dtype, tuple(pieces), sharding.axis)
+
+  def assign(self, value: UOp) -> UOp:
+    """The contents of this buffer after `value` has been written to it."""
+    return UOp(Ops.AFTER, self.dtype, (self, UOp(Ops.STORE, dtypes.void, (self, value))))
+
+  # *** loops, memory and vectors: the kernel and program levels ***
+
+  @staticmethod
+  def range(extent: sint, id: int, kind: AxisType = AxisType.LOOP, dtype: DType = dtypes.index) -> UOp:
+    """A loop counter in `[0, extent)`; `id` tells loops of one kernel apart."""
+    size = extent if isinstance(extent, UOp) else UOp.const(dtype, extent)
+    return UOp(Ops.RANGE, dtype, (size,), (id, kind))
+
+  @staticmethod
+  def special(extent: sint, name: str, dtype: DType = dtypes.index) -> UOp:
+    """A hardware counter in `[0, extent)`."""
+    size = extent if isinstance(extent, UOp) else UOp.const(dtype, extent)
+    return UOp(Ops.SPECIAL, dtype, (size,), name)
+
+  @staticmethod
+  def param(slot: int, dtype: PtrDType) -> UOp:
+    """The kernel's buffer argument number `slot`."""
+    return UOp(Ops.PARAM, dtype, (), slot)
+
+  @staticmethod
+  def alloc(id: int, dtype: PtrDType) -> UOp:
+    """Near memory that lives for one kernel."""
+    return UOp(Ops.ALLOC, dtype, (), id)
+
+  def index(self, offset: UOp | int, gate: UOp | None = None) -> UOp:
+    """Address of element `offset` of this pointer; with a gate, accesses happen only where it holds."""
+    place = offset if isinstance(offset, UOp) else UOp.const(dtypes.index, offset)
+    return UOp(Ops.INDEX, self.dtype, (self, place) if gate is None else (self, place, gate))
+
+  def load(self, alt: UOp | None = None, dtype: DType | None = None) -> UOp:
+    """The value at this INDEX (`dtype` a vector for several adjacent elements); `alt` where the gate is false."""
+    if not isinstance(self.dtype, PtrDType):
+      raise TypeError(f"cannot load through {self!r}: expected a pointer, as INDEX gives")
+    return UOp(Ops.LOAD, dtype or self.dtype.base, (self,) if alt is None else (self, alt))
+
+  def store(self, value: UOp | float) -> UOp:
+    """Write `value` through this INDEX, or at tensor level through this view."""
+    if not isinstance(value, UOp):
+      base = self.dtype.base if isinstance(self.dtype, PtrDType) else self.dtype
+      value = UOp.const(base, value)
+    return UOp(Ops.STORE, dtypes.void, (self, value))
+
+  def accumulate(self, op: Ops, value: UOp | float, atomic: bool = False) -> UOp:
+    """Combine what is at this INDEX with `value`, by ADD, MUL, MAX, AND, OR or XOR, as one step.
+
+    Loops in which several iterations may come to one element run in order. `atomic` allows threads to share them
+    instead where the device can, in an order that is not always the same.
+    """
+    stored = self.store(value)
+    return UOp(Ops.STORE, dtypes.void, stored.src, Accumulate(op, atomic))
+
+  def end(self, *ranges: UOp) -> UOp:
+    """Close loops around this effect, first one outermost."""
+    return UOp(Ops.END, dtypes.void, (self, *ranges)) if ranges else self
+
+  def after(self, *deps: UOp) -> UOp:
+    """This pointer or buffer, once the dependencies have happened."""
+    return UOp(Ops.AFTER, self.dtype, (self, *deps)) if deps else self
+
+  def reduce(self, op: Ops, *ranges: UOp) -> UOp:
+    """Combine over loops, first one outermost."""
+    return UOp(Ops.REDUCE, self.dtype, (self, *ranges), (op, ())) if ranges else self
+
+  def stage(self, *ranges: UOp, space: AddrSpace = AddrSpace.LOCAL, copies: int = 1) -> UOp:
+    """Equal to this value, kept in near memory over the tile of `ranges`."""
+    return UOp(Ops.STAGE, self.dtype, (self, *ranges), Stage(space, copies))
+
+  def barrier(self, *deps: UOp, pending: int | None = None) -> UOp:
+    """All threads of the workgroup have passed this effect. `pending`: and all asynchronous STOREs are there but those
+    of each thread's last so many groups; what came since the last such BARRIER is the last group."""
+    return UOp(Ops.BARRIER, dtypes.void, (self, *deps), pending)
+
+  def shuffle(self, mask: int) -> UOp:
+    """This value of another thread of the wave: the one whose number is this one's with the bits of `mask` flipped."""
+    return UOp(Ops.SHUFFLE, self.dtype, (self,), mask)
+
+  def broadcast(self, count: int) -> UOp:
+    """A vector of `count` lanes that all hold this scalar."""
+    if count == 1:
+      return self
+    if self.op is Ops.CONST:
+      return UOp.const(self.dtype.vec(count), self.arg)
+    return UOp(Ops.VECTORIZE, self.dtype.vec(count), (self,) * count)
+
+  def extract(self, *lanes: int) -> UOp:
+    """One lane of this vector, or a vector of several."""
+    if any(not 0 <= lane < self.dtype.count for lane in lanes):
+      raise ValueError(f"lanes {lanes} of a vector with {self.dtype.count} lanes")
+    return UOp(Ops.EXTRACT, self.dtype.scalar().vec(len(lanes)), (self,), lanes)
+
+  # *** questions ***
+
+  def checked(self, stage: str = "") -> UOp:
+    """The graph itself. Raises SpecError, which names `stage`, where a node of it is legal at no level."""
+    from tiny_uop.spec.verify import check_nodes
+
+    check_nodes(self, stage)
+    return self
+
+  # *** as text, as a Python value, as a pickle ***
 
   def render(self) -> str:
     """A scalar expression as an infix formula."""
@@ -267,8 +559,22 @@ class UOp(Arithmetic, Movement, Memory):
   def __index__(self) -> int:
     return self.__int__()
 
+  def __reduce__(self) -> tuple[Any, ...]:
+    place = {u: i for i, u in enumerate(self.toposort)}
+    # as a flat list: pickling a deep graph node by node would exhaust the stack
+    nodes = [(u.op, u.dtype, tuple([place[s] for s in u.src]), u.arg, u.tag) for u in place]
+    return (_unpickled, (nodes, process_name()))
 
-arithmetic._make, arithmetic._const = build._make, build._const = UOp, UOp.const
+
+# *** the identity of BUFFERs, in this process and in others ***
+
+RESERVED_BUFFER_IDS = 1 << 60
+"""BUFFERs with ids from here on have no memory: stages use them for what they have yet to place."""
+_next_buffer_id = 1
+_buffer_lock = shared_lock()
+_process_name = ""
+_foreign: WeakValueDictionary[tuple[str, UOp], UOp] = WeakValueDictionary()
+"""For each BUFFER of another process, by that one's name, the one that stands for it here."""
 
 
 def new_buffer_id() -> int:
@@ -305,6 +611,14 @@ def with_own_buffers(graph: UOp, process: str) -> UOp:
       key, mine = (process, node), node.replace(arg=(new_buffer_id(), *node.arg[1:]))
       changes[node] = _foreign.setdefault(key, mine)
   return graph.substitute(changes)
+
+
+def _unpickled(nodes: list[tuple[Ops, DType, tuple[int, ...], Any, Any]], process: str) -> UOp:
+  """The graph of `UOp.__reduce__`."""
+  made: list[UOp] = []
+  for op, dtype, src, arg, tag in nodes:
+    made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg, tag))
+  return made[-1] if process == process_name() else with_own_buffers(made[-1], process)
 
 
 def _in_child() -> None:

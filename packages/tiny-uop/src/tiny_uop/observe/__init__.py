@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from tiny_uop.lazy import lazy_names
 from tiny_uop.observe.brief import brief, brief_change
-from tiny_uop.observe.hub import Observer, Rewrite, Span, active, observed, observing, span
+from tiny_uop.observe.hub import active, observed, observing, span, tracing
+from tiny_uop.observe.observer import Observer, Rewrite, Span
 
 if TYPE_CHECKING:
-  from tiny_uop.observe.recorder import TRACE_VERSION, Recorder, save_trace, tracing
+  from tiny_uop.observe.recorder import TRACE_VERSION, Recorder, save_trace
   from tiny_uop.observe.stats import MatchCount, MatchStats, format_match_stats, print_match_stats, process_stats
 
 __all__ = [
@@ -19,6 +20,6 @@ __all__ = [
 
 # whoever does not watch needs only to know that
 __getattr__ = lazy_names(
-  __name__, TRACE_VERSION="recorder", Recorder="recorder", save_trace="recorder", tracing="recorder",
+  __name__, TRACE_VERSION="recorder", Recorder="recorder", save_trace="recorder",
   MatchCount="stats", MatchStats="stats", format_match_stats="stats", print_match_stats="stats", process_stats="stats",
 )  # fmt: skip

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.ops import Ops
 from tiny_uop.text.formula import ATOM, formula
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _DEEPEST = 8
 _SOURCES = 6  # of a node with more, the first ones are shown

@@ -6,7 +6,7 @@ import sys
 
 from tiny_uop.locks import shared_lock
 from tiny_uop.observe.brief import brief_change
-from tiny_uop.observe.hub import Observer, Rewrite, Span
+from tiny_uop.observe.observer import Observer, Rewrite, Span
 
 SIDE = 52
 """Characters for a node; so a line has at most 160."""

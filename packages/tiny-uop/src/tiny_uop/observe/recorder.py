@@ -11,19 +11,21 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_uop.context import VIZ_FILE, VIZ_LIMIT
 from tiny_uop.locks import shared_lock
-from tiny_uop.observe.hub import Observer, Rewrite, Span, observing
+from tiny_uop.observe.observer import Observer, Rewrite, Span
 from tiny_uop.observe.stats import MatchStats
-from tiny_uop.pattern import Rule
 from tiny_uop.text.print import IR_VERSION, print_literal
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.pattern import Rule
+  from tiny_uop.uop import UOp
 
 T = TypeVar("T")
 TRACE_VERSION = 1
@@ -316,17 +318,6 @@ def save_trace() -> Path | None:
   )
   print(f"trace    {what}: python -m tiny_viz {path}", file=sys.stderr)
   return path
-
-
-@contextmanager
-def tracing(path: str | os.PathLike[str], limit: int = 256 * MEGABYTE) -> Iterator[Recorder]:
-  """Record the work that begins inside the block to the file `path` (compressed if it ends in `.gz`)."""
-  recorder = Recorder(path, limit)
-  try:
-    with observing(recorder):
-      yield recorder
-  finally:
-    recorder.save()
 
 
 def _in_child() -> None:

@@ -6,13 +6,15 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from tiny_uop.context import TRACK_MATCH_STATS
 from tiny_uop.locks import shared_lock
-from tiny_uop.observe.hub import Observer
-from tiny_uop.pattern import Rule
+from tiny_uop.observe.observer import Observer
 from tiny_uop.records import dataclass
+
+if TYPE_CHECKING:
+  from tiny_uop.pattern import Rule
 
 
 @dataclass(frozen=True, slots=True)

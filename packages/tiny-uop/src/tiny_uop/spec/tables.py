@@ -3,7 +3,7 @@ its op holds."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiny_uop.args import ACCUMULATORS, ASYNC, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, PtrDType, dtypes
@@ -23,7 +23,9 @@ from tiny_uop.spec.rows import (
 )
 from tiny_uop.spec.tensor_rows import TENSOR, is_sized
 from tiny_uop.truncate import truncate
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 # *** elementwise ***
 

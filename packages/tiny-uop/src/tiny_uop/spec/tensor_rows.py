@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiny_uop.args import CustomGradient
 from tiny_uop.kernel import is_kernel, kernel_params, written_params
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import pairs, prod, same_shape, same_size
 from tiny_uop.spec.rows import alike, are_names, is_a, is_integer, is_name, is_value, row, void
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 
 def _geometry(u: UOp) -> bool:

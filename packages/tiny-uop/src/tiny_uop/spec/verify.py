@@ -8,15 +8,16 @@ every rewrite, and it has every memory access proved to be in bounds (`bounds_pr
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tiny_uop.args import KernelInfo
-from tiny_uop.context import SPEC
 from tiny_uop.kernel import is_kernel
 from tiny_uop.ops import Ops
 from tiny_uop.spec.rows import Row
 from tiny_uop.spec.tables import LEVELS
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 Level = Literal["tensor", "schedule", "kernel", "program"]
 """The levels of graphs, in the order in which the stages make them."""
@@ -123,23 +124,6 @@ def check_nodes(root: UOp, stage: str = "") -> None:
   known = _ANY_LEVEL
   for node in root.toposort:
     _check_node(node, "any", known.get(node.op, ()), stage)
-
-
-def check_stage(root: UOp, level: Level, stage: str = "") -> UOp:
-  """`root`, checked where SPEC=1 or more: what a stage calls on its input and its output. With SPEC=2 the memory
-  accesses of kernels and programs are proved to be in bounds, and BoundsError raised for one that is not. `stage` is
-  for the message.
-  """
-  if SPEC.value:
-    try:
-      check(root, level)
-    except SpecError as error:
-      raise SpecError(error.node, error.level, error.expected, stage) from None
-  if SPEC.value >= 2 and level != "tensor":
-    from tiny_uop.proof.bounds import check_bounds
-
-    check_bounds(root, stage)
-  return root
 
 
 def _merge() -> dict[Ops, tuple[Row, ...]]:

@@ -5,13 +5,17 @@ Float rules keep every value bit for bit (NaN payloads aside), so there are few 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic import logic, sums
 from tiny_uop.symbolic.linear import is_const
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _INTS = (*dtypes.ints, dtypes.index)
 x, y, z, c, c2 = UPat.var("x"), UPat.var("y"), UPat.var("z"), UPat.cvar("c"), UPat.cvar("c2")

@@ -7,6 +7,7 @@ alone, without rewriting anything.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 from tiny_uop.dtype import dtypes
 from tiny_uop.node import kept
@@ -14,12 +15,14 @@ from tiny_uop.ops import Ops
 from tiny_uop.symbolic.compare import tighten
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear
 from tiny_uop.symbolic.quotient import is_leaf
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 Fact = tuple[Linear, int, int]  # a form without constant, and the least and the greatest value that it has
 Residue = tuple[Linear, int, int]  # a form without constant, a divisor, and the remainder by it
 
-Limits = dict[UOp, tuple[int, int]]  # bounds of single terms
+Limits: TypeAlias = "dict[UOp, tuple[int, int]]"  # bounds of single terms
 
 
 def clauses(gate: UOp) -> list[UOp]:
@@ -138,7 +141,7 @@ def narrow_clause(clause: UOp, known: list[Fact]) -> UOp | None:
     return clause.const_like(narrowed == holds)
   if narrowed is form:
     return clause
-  less = build(dtypes.index, narrowed).alu(Ops.CMPLT, UOp.const(dtypes.index, 0))
+  less = build(comparison.src[0], narrowed).alu(Ops.CMPLT, clause.const(dtypes.index, 0))
   return less if holds else less.logical_not()
 
 
@@ -156,7 +159,7 @@ def _by_facts(form: Linear, known: list[Fact]) -> Linear | bool:
     low, high = low + min(factor * least, factor * most), high + max(factor * least, factor * most)
     if high < 0 or low >= 0:
       return high < 0
-    fresh = UOp.variable(f"~{number}", least, most)
+    fresh = pivot.variable(f"~{number}", least, most)
     rest.add(fresh, factor)
     shorter = tighten(rest)
     if fresh not in shorter.terms and len(shorter.terms) < len(form.terms):

@@ -5,13 +5,16 @@ negative ones negated on the right with the constant, common factors divided out
 from __future__ import annotations
 
 from math import gcd
+from typing import TYPE_CHECKING
 
 from tiny_uop.bounds import fits
-from tiny_uop.dtype import DType, dtypes
+from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear, order
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _LIMIT = 64
 
@@ -36,10 +39,10 @@ def _sides(form: Linear) -> tuple[Linear, Linear]:
   return left, right
 
 
-def _emit(op: Ops, dtype: DType, left: Linear, right: Linear) -> UOp | None:
-  if not left.exact(dtype) or not right.exact(dtype):
+def _emit(op: Ops, like: UOp, left: Linear, right: Linear) -> UOp | None:
+  if not left.exact(like.dtype) or not right.exact(like.dtype):
     return None
-  return build(dtype, left).alu(op, build(dtype, right))
+  return build(like, left).alu(op, build(like, right))
 
 
 def tighten(form: Linear) -> Linear:
@@ -78,14 +81,14 @@ def _less(u: UOp, x: UOp, y: UOp) -> UOp | None:
   if not left.terms:
     # 0 < x: not (x < 1)
     flipped, limit = Linear(right.terms), Linear(const=1 - right.const)
-    compared = _emit(Ops.CMPLT, dtype, flipped, limit)
+    compared = _emit(Ops.CMPLT, x, flipped, limit)
     return None if compared is None else compared.logical_not()
   if len(left.terms) == 1 and not right.terms:
     ((term, coefficient),) = left.terms.items()
     divided = term.op is Ops.FLOORDIV and is_const(term.src[1]) and term.src[1].arg > 0 and coefficient == 1
     if divided and fits(dtype, *sorted((0, right.const * term.src[1].arg))):
-      return term.src[0].alu(Ops.CMPLT, UOp.const(dtype, right.const * term.src[1].arg))
-  return _emit(Ops.CMPLT, dtype, left, right)
+      return term.src[0].alu(Ops.CMPLT, x.const(dtype, right.const * term.src[1].arg))
+  return _emit(Ops.CMPLT, x, left, right)
 
 
 def _equal(u: UOp, x: UOp, y: UOp) -> UOp | None:
@@ -104,7 +107,7 @@ def _equal(u: UOp, x: UOp, y: UOp) -> UOp | None:
   if form.terms[first] < 0:
     g = -g
   left, right = _sides(Linear({t: c // g for t, c in form.terms.items()}, form.const // g))
-  return _emit(u.op, x.dtype, left, right)
+  return _emit(u.op, x, left, right)
 
 
 def _equal_shifted(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp:

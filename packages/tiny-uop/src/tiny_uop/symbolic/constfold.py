@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.dtype import PtrDType, dtypes
 from tiny_uop.evaluate import exec_alu
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 
 def _fold(u: UOp) -> UOp | None:
@@ -14,7 +18,7 @@ def _fold(u: UOp) -> UOp | None:
     if s.op is not Ops.CONST:
       return None
   value = exec_alu(u.op, u.dtype, [s.arg for s in u.src], u.src[0].dtype)
-  folded = UOp.const(u.dtype, value)
+  folded = u.const(u.dtype, value)
   # at tensor level a constant may name its device, which the result keeps
   device = next((s.src for s in u.src if s.src), ())
   return folded.replace(src=device) if device else folded
@@ -39,7 +43,7 @@ def _unpack(u: UOp) -> UOp | None:
   if vector.op is Ops.CONST:
     lanes = vector.arg if isinstance(vector.arg, tuple) else (vector.arg,) * vector.dtype.count
     picked = tuple(lanes[i] for i in u.arg)
-    return UOp.const(u.dtype, picked if len(picked) > 1 else picked[0])
+    return u.const(u.dtype, picked if len(picked) > 1 else picked[0])
   if vector.op is Ops.VECTORIZE and len(u.arg) == 1:
     lane: UOp = vector.src[u.arg[0]]
     return lane
@@ -51,7 +55,7 @@ def _unpack(u: UOp) -> UOp | None:
 def _vector_const(u: UOp) -> UOp | None:
   if any(s.op is not Ops.CONST or isinstance(s.arg, tuple) for s in u.src):
     return None
-  return UOp.const(u.dtype, tuple(s.arg for s in u.src))
+  return u.const(u.dtype, tuple(s.arg for s in u.src))
 
 
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
@@ -61,7 +65,7 @@ RULES = PatternMatcher([
          *(s.i.const_like(-7).alu(op, s.i.const_like(d)) for op in _DIVISIONS for d in (2, -2, 0)),
          s.i.const_like(2**31 - 1) + s.i.const_like(1), s.n.const_like(2**40) * s.n.const_like(2**40),
          s.f.const_like(2).sqrt(), s.f.const_like(1) / s.f.const_like(0), s.f.const_like(1) < s.f.const_like(2),
-         UOp(Ops.CAST, dtypes.int8, (s.i.const_like(200),)), UOp(Ops.BITCAST, dtypes.int32, (s.f.const_like(1),)),
+         s.convert(Ops.CAST, dtypes.int8, s.i.const_like(200)), s.convert(Ops.BITCAST, dtypes.int32, s.f.const_like(1)),
          s.b.const_like(False).where(s.i.const_like(1), s.i.const_like(2)), s.lanes(1, 2) + s.lanes(3, 4)),
        near_miss=lambda s: (s.i + 3, s.b.where(s.i.const_like(1), 2))),
   rule("fold_bounds", UPat(_BOUNDED, name="u"), _by_bounds,

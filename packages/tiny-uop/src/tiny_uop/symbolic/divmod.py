@@ -9,6 +9,7 @@ writes do not wrap.
 from __future__ import annotations
 
 from math import gcd
+from typing import TYPE_CHECKING
 
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType, dtypes
@@ -16,14 +17,16 @@ from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear, scaled
 from tiny_uop.symbolic.quotient import Quotient, divided, much_nearer, nearest, partial, single_quotient
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _INTS = (*dtypes.ints, dtypes.index)
 _LIMIT = 64  # numerators of more summands are left alone
 
 
-def _make(op: Ops, dtype: DType, form: Linear, divisor: int) -> UOp:
-  numerator = build(dtype, form)
+def _make(op: Ops, like: UOp, form: Linear, divisor: int) -> UOp:
+  numerator = build(like, form)
   if divisor == 1:
     return numerator if op is Ops.FLOORDIV else numerator.const_like(0)
   return numerator.alu(op, numerator.const_like(divisor))
@@ -49,8 +52,8 @@ def _divide(u: UOp, x: UOp, c: UOp) -> UOp | None:
     return None
   inner, whole = quotient.node(), quotient.whole
   if inner is None or not (whole.terms or whole.const):
-    return build(u.dtype, whole) if inner is None else inner
-  return build(u.dtype, whole).alu(Ops.ADD, inner)
+    return build(u, whole) if inner is None else inner
+  return build(u, whole).alu(Ops.ADD, inner)
 
 
 def _unwrapped(form: Linear, divisor: int) -> Linear:
@@ -75,20 +78,20 @@ def _remainder(u: UOp, x: UOp, c: UOp) -> UOp | None:
     return None
   if (single := single_quotient(form, d)) is not None:
     form.const -= single * d
-    return build(dtype, form) if form.exact(dtype) else None
+    return build(u, form) if form.exact(dtype) else None
   reduced = _unwrapped(form, d)
   if not reduced.exact(dtype):
     reduced = form
   _, small = nearest(reduced, d)
   if (single := single_quotient(small, d)) is not None:
     small.const -= single * d
-    return build(dtype, small) if small.exact(dtype) else None
+    return build(u, small) if small.exact(dtype) else None
   if dtype.kind == "index" and much_nearer(small, reduced, d):
     reduced = small
   if reduced.terms != form.terms or reduced.const != form.const:
-    return _make(Ops.FLOORMOD, dtype, reduced, d)
+    return _make(Ops.FLOORMOD, u, reduced, d)
   if (g := gcd(d, *form.terms.values())) > 1:
-    result = scaled(_make(Ops.FLOORMOD, dtype, divided(form, g), d // g), g)
+    result = scaled(_make(Ops.FLOORMOD, u, divided(form, g), d // g), g)
     return result.alu(Ops.ADD, result.const_like(form.const % g)) if form.const % g else result
   if (found := partial(form, d)) is not None:
     g, multiples, rest, single = found
@@ -96,7 +99,7 @@ def _remainder(u: UOp, x: UOp, c: UOp) -> UOp | None:
     high.const += single
     rest.const -= single * g
     if _all_exact(dtype, high, rest):
-      return scaled(_make(Ops.FLOORMOD, dtype, high, d // g), g).alu(Ops.ADD, build(dtype, rest))
+      return scaled(_make(Ops.FLOORMOD, u, high, d // g), g).alu(Ops.ADD, build(u, rest))
   return None
 
 
@@ -162,10 +165,10 @@ def _by_symbol(u: UOp, x: UOp, y: UOp) -> UOp | None:
   below = _below(rest, y)
   if not below and not (quotient.terms or quotient.const):
     return None
-  remaining = build(u.dtype, rest)
+  remaining = build(u, rest)
   if u.op is Ops.FLOORMOD:
     return remaining if below else remaining.alu(Ops.FLOORMOD, y)
-  whole = build(u.dtype, quotient)
+  whole = build(u, quotient)
   if below:
     return whole
   return whole.alu(Ops.ADD, remaining.alu(Ops.FLOORDIV, y))

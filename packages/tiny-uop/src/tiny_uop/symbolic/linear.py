@@ -8,13 +8,15 @@ order need, when its bounds fit the type (`exact`); `index` always does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType
 from tiny_uop.node import kept
 from tiny_uop.ops import Ops
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 MAX_TERMS = 64  # sums of more are split, so that a pathological one costs linear time
 
@@ -108,15 +110,17 @@ def order(u: UOp) -> tuple[Any, ...]:
 
 def scaled(term: UOp, coefficient: int) -> UOp:
   """`term * coefficient`, without a MUL by 1."""
-  return term if coefficient == 1 else term.alu(Ops.MUL, UOp.const(term.dtype, coefficient))
+  return term if coefficient == 1 else term.alu(Ops.MUL, term.const(term.dtype, coefficient))
 
 
-def build(dtype: DType, form: Linear, terms: Iterable[UOp] | None = None) -> UOp:
-  """The expression of a form: a left-nested sum in canonical order (or that of `terms`), the constant last."""
+def build(like: UOp, form: Linear, terms: Iterable[UOp] | None = None) -> UOp:
+  """The expression of a form, of the dtype of `like`: a left-nested sum in canonical order (or that of `terms`), the
+  constant last."""
   total: UOp | None = None
   for term in sorted(form.terms, key=order) if terms is None else terms:
     part = scaled(term, form.terms[term])
     total = part if total is None else total.alu(Ops.ADD, part)
-  if total is None:
-    return UOp.const(dtype, form.const)
-  return total if form.const == 0 else total.alu(Ops.ADD, UOp.const(dtype, form.const))
+  if total is not None and form.const == 0:
+    return total
+  constant = like.const(like.dtype, form.const)
+  return constant if total is None else total.alu(Ops.ADD, constant)

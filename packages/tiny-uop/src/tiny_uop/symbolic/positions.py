@@ -6,12 +6,16 @@ the operation can wrap, the operation is done on positions, for which there are 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import is_const
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _MOST = 1 << 48  # numbers beyond that are no positions, and moved to another side might not fit any type
 
@@ -19,7 +23,7 @@ _MOST = 1 << 48  # numbers beyond that are no positions, and moved to another si
 def _position(u: UOp) -> UOp | None:
   """The index expression of the same value, for a lossless conversion of one and for a constant."""
   if is_const(u):
-    return UOp.const(dtypes.index.vec(u.dtype.count), u.arg) if abs(u.arg) < _MOST else None
+    return u.const(dtypes.index.vec(u.dtype.count), u.arg) if abs(u.arg) < _MOST else None
   inner = u.src[0] if u.op is Ops.CAST else None
   return inner if inner is not None and inner.dtype.kind == "index" and fits(u.dtype, inner.vmin, inner.vmax) else None
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd
+from typing import TYPE_CHECKING
 
 from tiny_uop.dtype import DType
 from tiny_uop.ops import Ops
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _MOST_DIVISORS = 1 << 20  # larger divisors are tried by the factors that they share with coefficients only
 _LONGEST = 64  # summands
@@ -183,5 +186,5 @@ class Quotient:
     """`numerator // divisor`, None where nothing is left to divide."""
     if not self.numerator.terms:
       return None
-    numerator = build(self.dtype, self.numerator)
+    numerator = build(next(iter(self.numerator.terms)), self.numerator)
     return numerator.alu(Ops.FLOORDIV, numerator.const_like(self.divisor))

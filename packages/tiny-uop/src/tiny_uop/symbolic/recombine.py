@@ -3,11 +3,15 @@ nested divisions."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.bounds import fits
 from tiny_uop.ops import Ops
 from tiny_uop.symbolic.linear import Linear, build, is_const, linear
 from tiny_uop.symbolic.quotient import Quotient, divided
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 _PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
 _LONGEST = 64  # summands
@@ -84,7 +88,7 @@ def _find_remainders(form: Linear) -> tuple[UOp, UOp, Linear] | None:
       recombine(whole)
       if low in whole.terms or not whole.exact(high.dtype):
         continue
-      numerator = build(high.dtype, whole)
+      numerator = build(high, whole)
       return high, low, Linear({numerator.alu(Ops.FLOORMOD, numerator.const_like(a * m)): 1})
   return None
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from tiny_uop.ops import Ops
 from tiny_uop.rewrite import graph_rewrite, substitute_rewritten
 from tiny_uop.symbolic import valid
 from tiny_uop.symbolic.valid import PLAIN
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 __all__ = ["PLAIN", "SYMBOLIC", "simplify", "simplify_substituted"]
 

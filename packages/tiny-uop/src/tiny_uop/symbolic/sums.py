@@ -5,12 +5,16 @@ A sum of `index` is kept left-nested, like terms collected, ordered by loop and 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import MAX_TERMS, Linear, build, is_const, linear, order
 from tiny_uop.symbolic.recombine import recombine
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 
 def _base(term: UOp) -> UOp:
@@ -44,7 +48,7 @@ def _index_sum(u: UOp) -> UOp | None:
   if form.leaves >= MAX_TERMS:
     return None  # sorting each prefix of a long sum again would be quadratic, and nothing is won on these
   recombine(form)
-  return build(u.dtype, form)
+  return build(u, form)
 
 
 _NEAR = 4
@@ -72,7 +76,7 @@ def _fixed_sum(u: UOp) -> UOp | None:
   before = len(summands)
   recombine(form)
   after = len(form.terms) + (form.const != 0)
-  return build(u.dtype, form, form.terms) if after < before else None
+  return build(u, form, form.terms) if after < before else None
 
 
 def _shares(summands: list[UOp]) -> bool:
@@ -87,7 +91,7 @@ def _index_product(u: UOp) -> UOp | None:
   if is_const(right) or is_const(left):
     constant, other = (right, left) if is_const(right) else (left, right)
     if other.op is Ops.ADD or (other.op is Ops.MUL and is_const(other.src[1])):
-      return build(u.dtype, linear(u))
+      return build(u, linear(u))
     return None if constant is right else other.alu(Ops.MUL, constant)
   if (expanded := _expand_symbolic(u)) is not None:
     return expanded
@@ -99,7 +103,7 @@ def _index_product(u: UOp) -> UOp | None:
   product = factors[0]
   for factor in factors[1:]:
     product = product.alu(Ops.MUL, factor)
-  return product if constant_factor == 1 else product.alu(Ops.MUL, UOp.const(u.dtype, constant_factor))
+  return product if constant_factor == 1 else product.alu(Ops.MUL, u.const(u.dtype, constant_factor))
 
 
 _MAX_FACTORS = 32
@@ -139,7 +143,7 @@ def _expand_symbolic(u: UOp) -> UOp | None:
       result.add(first.alu(Ops.MUL, second), factor * other_factor)
   for term, factor in right.terms.items():
     result.add(term, factor * left.const)
-  return build(u.dtype, result)
+  return build(u, result)
 
 
 def _fixed_product(x: UOp, c: UOp, c2: UOp) -> UOp:

@@ -8,6 +8,8 @@ is smaller.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tiny_uop.dtype import dtypes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
@@ -15,7 +17,9 @@ from tiny_uop.rewrite import graph_rewrite
 from tiny_uop.symbolic import algebra, compare, constfold, divmod, positions
 from tiny_uop.symbolic.clauses import Fact, clauses, facts, narrow_clause
 from tiny_uop.symbolic.linear import Linear, build, is_const
-from tiny_uop.uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_uop.uop import UOp
 
 # the rules that need no gate
 PLAIN = constfold.RULES + algebra.RULES + positions.RULES + divmod.RULES + compare.RULES
@@ -50,16 +54,16 @@ def _apply(u: UOp, fact: Fact, number: int) -> UOp:
   if pivot is None:
     return u
   sign = form.terms[pivot]
-  fresh = UOp.const(dtypes.index, low) if low == high else UOp.variable(f"~{number}", low, high)
+  fresh = u.const(dtypes.index, low) if low == high else u.variable(f"~{number}", low, high)
   rest = Linear({t: c for t, c in form.terms.items() if t is not pivot})
   solved = fresh if sign == 1 else fresh * -1
   if rest.terms:
-    solved = solved + build(dtypes.index, rest) * -sign
+    solved = solved + build(pivot, rest) * -sign
   # What the gate does not guard stays the same node: extents of loops are computed outside of it, and a load under this
   # expression happens all the same where the gate is false, so its address must not rely on it.
   outside = {t: t for t in inside if t.op not in GroupOp.Elementwise and t.src and t is not pivot}
   narrowed = _plain(u.substitute({pivot: solved, **outside}))
-  back = build(dtypes.index, form)
+  back = build(pivot, form)
   return _plain(narrowed.substitute({fresh: back})) if low != high else narrowed
 
 
