@@ -31,7 +31,7 @@ def described(tiling: Any) -> str:
   return f"{tiling.rows:>2} × {tiling.lanes:<3} of loops {loops}; rows {rows:9} lanes {lanes:9}{written}"
 
 
-def candidates(kernel: Any, capabilities: Any, count: int, only: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def candidates(kernel: Any, target: Any, count: int, only: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
   """Tilings of a kernel with their optimisations, best estimate first; nothing for a kernel of another kind."""
   from tiny_codegen.kernel.sum_of_products import Contraction
   from tiny_codegen.opt.dot_products import ways
@@ -40,9 +40,9 @@ def candidates(kernel: Any, capabilities: Any, count: int, only: str) -> Iterato
 
   if (found := Contraction.of(kernel)) is None:
     return
-  ranked = [(opts, c, t) for opts, c in ways(kernel, found, capabilities) for t in ranked_tilings(c, capabilities)]
+  ranked = [(opts, c, t) for opts, c in ways(kernel, found, target) for t in ranked_tilings(c, target)]
   for way in sorted(ranked, key=lambda way: way[2].cycles):
-    if count and re.search(only, described(way[2])) and (opts := opts_of(kernel, capabilities, way)):
+    if count and re.search(only, described(way[2])) and (opts := opts_of(kernel, target, way)):
       count -= 1
       yield way[2], opts
 
@@ -58,7 +58,7 @@ def compare(kernel: Any, options: argparse.Namespace) -> list[str]:
   renderer = renderer_for(compiler.arch)
   launches, tilings, memories, operations = [], [], None, 0
   kernel = before_opts(kernel)
-  for tiling, opts in candidates(kernel, renderer.capabilities, options.count, options.only_tilings):
+  for tiling, opts in candidates(kernel, renderer.target, options.count, options.only_tilings):
     binary = compiler.assemble(compile_kernel(kernel, renderer, opts))
     memories = memories or memory_for(device, binary.params)
     operations = operations or operations_of(kernel, binary)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_codegen import Capabilities, compile_kernel
+from tiny_codegen import Target, compile_kernel
 from tiny_runtime import Binary
 from tiny_runtime.conformance.standard import matmul
 from tiny_runtime_nv import CUDA, Arch, NVCompiler
@@ -28,20 +28,20 @@ from tiny_uop import DType, UOp, dtypes
 Array = np.ndarray[Any, np.dtype[Any]]
 TIMES = 20
 BF16, FP8 = dtypes.bfloat16, dtypes.fp8e4m3
-Change = Callable[[Capabilities], Capabilities]
+Change = Callable[[Target], Target]
 
 
-def without_near(given: Capabilities) -> Capabilities:
+def without_near(given: Target) -> Target:
   """mma.sync in the place of wgmma."""
   return replace(given, tensor_cores=tuple([core for core in given.tensor_cores if core.near is None]))
 
 
-def without_copies(given: Capabilities) -> Capabilities:
+def without_copies(given: Target) -> Target:
   """Through registers in the place of cp.async."""
   return replace(given, async_copy=0)
 
 
-def without_matrix_loads(given: Capabilities) -> Capabilities:
+def without_matrix_loads(given: Target) -> Target:
   """Element by element in the place of ldmatrix."""
   return replace(given, matrix_loads=False)
 
@@ -49,7 +49,7 @@ def without_matrix_loads(given: Capabilities) -> Capabilities:
 def columns(number: int) -> Change:
   """wgmma of so many columns only."""
 
-  def change(given: Capabilities) -> Capabilities:
+  def change(given: Target) -> Target:
     return replace(given, tensor_cores=tuple([c for c in given.tensor_cores if c.near is None or c.dims[0] == number]))
 
   return change
@@ -79,8 +79,8 @@ def compiled(name: str, arch: str, size: int) -> Binary:
   dtype, turned, changes = CHOICES[name]
   renderer = PTXRenderer(Arch.parse(arch))
   for change in changes:
-    renderer.capabilities = change(renderer.capabilities)
-  renderer.llvm = replace(renderer.llvm, capabilities=renderer.capabilities)
+    renderer.target = change(renderer.target)
+  renderer.llvm = replace(renderer.llvm, target=renderer.target)
   return NVCompiler(Arch.parse(arch)).assemble(compile_kernel(kernel(size, dtype, turned), renderer))
 
 

@@ -25,7 +25,7 @@ from tiny_uop import Ops, UOp, dtypes
 
 GOLDEN = Path(__file__).parent / "golden_indices"
 _DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD})
-_TARGET = PassContext(LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma"))).capabilities)
+_TARGET = PassContext(LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma"))).target)
 
 
 def kernels(name: str) -> list[UOp]:

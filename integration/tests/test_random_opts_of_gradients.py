@@ -33,7 +33,7 @@ Sample = tuple[list[Tensor], Callable[..., Tensor]]
 def renderers() -> dict[int, LLVMRenderer]:
   """Renderers by the bits of a vector: those of x86-64 that this machine can run, else its own."""
   own, features = host_renderer(), llvm.get_host_cpu_features()
-  found = {own.capabilities.vector_bits: own}
+  found = {own.target.vector_bits: own}
   if llvm.get_default_triple().startswith("x86_64"):
     narrower = {128: [], 256: ["avx", "avx2", "fma", "f16c"]}
     for bits, needed in narrower.items():
@@ -157,8 +157,8 @@ def check(data: st.DataObject, calls: list[UOp]) -> None:
     expected = computed(kernel, arrays, host_renderer(), (), OPTIONAL)
     renderer = renderers()[data.draw(st.sampled_from(sorted(renderers())), label="bits of a vector")]
     skip = data.draw(st.sets(st.sampled_from(sorted(OPTIONAL)), max_size=1), label="without the pass")
-    root = before_optimising(kernel, renderer.capabilities, skip)
-    opts = data.draw(st.none() | opts_for(root, renderer.capabilities), label="Opts")
+    root = before_optimising(kernel, renderer.target, skip)
+    opts = data.draw(st.none() | opts_for(root, renderer.target), label="Opts")
     parts = data.draw(st.integers(1, 3), label="parts")
     note(print_uop(kernel))
     for found, right in zip(computed(kernel, arrays, renderer, opts, skip, parts=parts), expected, strict=True):

@@ -17,9 +17,9 @@ import pytest
 from index_cases import CASES
 
 import tiny_tensor
-from tiny_codegen import LLVMRenderer, cpu_target, run_passes
+from tiny_codegen import Limits, LLVMRenderer, cpu_target, run_passes
 from tiny_codegen.passes import PassContext
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_sched import schedule, schedule_cache_clear
 from tiny_tensor import Context, Tensor, Variable, dtypes, nn
 from tiny_uop import Ops
@@ -28,19 +28,17 @@ from tiny_uop.proof.bounds import BoundsError, check_bounds, proof_info
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from engine_models import MODELS, Library, builder
 
-_CPU = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma"))).capabilities
+_CPU = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma"))).target
 TARGETS = {
   "cpu": _CPU,
-  "gpu": Capabilities(
+  "gpu": Target(
     _CPU.native_dtypes,
     _CPU.native_ops,
     has_local=True,
-    max_local=(64, 64, 64),
-    max_workgroup=256,
-    shared_memory_bytes=65536,
+    limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=65536),
   ),
   # float64 cannot be rounded without either of int64 and TRUNC
-  "bare": Capabilities(
+  "bare": Target(
     frozenset({dtypes.bool, dtypes.int32, dtypes.uint32, dtypes.float32, dtypes.float64}), frozenset({Ops.TRUNC})
   ),
 }
@@ -60,9 +58,9 @@ def prove(*tensors: Tensor, target: str | None = None, in_turn: bool = False) ->
   before = proof_info()
   linear = schedule(tensors[0].graph(*tensors[1:]))
   for place, body in enumerate(dict.fromkeys(call.src[0] for call in linear.src if call.src[0].op is Ops.SINK)):
-    for number, (name, capabilities) in enumerate(TARGETS.items()):
+    for number, (name, record) in enumerate(TARGETS.items()):
       if target in (None, name) and (not in_turn or place % len(TARGETS) == number):
-        run_passes(body, PassContext(capabilities))
+        run_passes(body, PassContext(record))
   return sum(proof_info()) - sum(before)
 
 

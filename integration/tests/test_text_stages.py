@@ -73,5 +73,5 @@ def test_every_stage_of_a_model_parses_back(model: Callable[[], UOp]) -> None:
   kernels = list(dict.fromkeys(call.src[0] for call in linear.src if call.src[0].op is Ops.SINK))
   assert kernels
   for kernel in kernels:
-    run_passes(kernel, PassContext(RENDERER.capabilities), observe=after)
+    run_passes(kernel, PassContext(RENDERER.target), observe=after)
     same(compile_kernel(kernel, RENDERER), "program")

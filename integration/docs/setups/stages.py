@@ -30,7 +30,7 @@ def main() -> None:
   linear = schedule(graph)
   kernel = linear.src[0].src[0]
   stages: dict[str, UOp] = {}
-  context = PassContext(LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma"))).capabilities)
+  context = PassContext(LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma"))).target)
   run_passes(kernel, context, observe=lambda step, root: stages.update({step.name: root}))
   files = {"graph": graph, "schedule": linear, "kernel": kernel, "half": stages["optimise"]}
   for name, uop in files.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpu_model.llvm_source import LLVMSource
 from gpu_model.machine import Buffer, Options, Sizes, Wrong, allocated, launch
 from gpu_model.toolchain import Refused, compiler
-from tiny_codegen import LLVMTarget, names_of
+from tiny_codegen import LLVMTarget
 from tiny_runtime import Binary, Capabilities, CompileError, Compiler, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.contract import Backend
 from tiny_uop import dtypes
@@ -130,10 +130,10 @@ class LLVMBackend:
     found = self.probe()
     if isinstance(found, Unavailable) or index:
       raise found if isinstance(found, Unavailable) else Unavailable(f"there is no model {index}", "Use the first")
-    record = self.target.capabilities
+    record = self.target.target
     capabilities = Capabilities(
-      dtypes=frozenset(d.name for d in dtypes.all), local_memory=record.shared_memory_bytes,
-      max_local_size=record.max_workgroup, atomics=names_of(record.atomics),
+      dtypes=frozenset(d.name for d in dtypes.all), local_memory=record.limits.shared_memory,
+      max_local_size=record.limits.max_workgroup, atomics=record.atomics,
     )  # fmt: skip
     return LLVMDevice(DeviceInfo("MODEL", self.arch, MEMORY, capabilities), self.target, self.warp, self.options)
 

@@ -115,8 +115,8 @@ def run_linear(
 
 def lower(renderer: Renderer, root: UOp) -> UOp:
   """The graph in ops and types that the renderer has."""
-  root = graph_rewrite(root, table_for(renderer.capabilities), name="decompose")
-  return graph_rewrite(root, late_table_for(renderer.capabilities), name="fuse")
+  root = graph_rewrite(root, table_for(renderer.target), name="decompose")
+  return graph_rewrite(root, late_table_for(renderer.target), name="fuse")
 
 
 def apply(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from hypothesis import strategies as st
 
-from tiny_codegen import Capabilities, KernelOptError, run_passes
+from tiny_codegen import KernelOptError, Target, run_passes
 from tiny_codegen.kernel.loops import kind, loops_of
 from tiny_codegen.opt.apply import apply_opt
 from tiny_codegen.passes import PassContext
@@ -16,14 +16,14 @@ from tiny_uop import AxisType, Opt, OptOps, UOp
 AMOUNTS = {OptOps.PADTO: [2, 3, 4, 8], OptOps.BLOCK: [1, 2, 3, 4]}
 
 
-def before_optimising(kernel: UOp, capabilities: Capabilities, skip: Collection[str] = ()) -> UOp:
+def before_optimising(kernel: UOp, target: Target, skip: Collection[str] = ()) -> UOp:
   """The kernel whose loops Opts name: as the passes before `optimise` leave it."""
   before = PASSES[: [step.name for step in PASSES].index("optimise")]
-  return run_passes(kernel, PassContext(capabilities, ()), skip, passes=before)
+  return run_passes(kernel, PassContext(target, ()), skip, passes=before)
 
 
 @st.composite
-def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+def opts_for(draw: st.DrawFn, root: UOp, target: Target) -> tuple[Opt, ...]:
   """Up to five Opts, each of which fits what the ones before it have left."""
   chosen: list[Opt] = []
   slots = sorted(u.arg for u in root.toposort if u.op.name == "PARAM" and u.arg > 0)
@@ -62,7 +62,7 @@ def opts_for(draw: st.DrawFn, root: UOp, capabilities: Capabilities) -> tuple[Op
         draw(st.sampled_from(AMOUNTS.get(what, [0, 2, 3, 4, 8]))),
       )
     try:
-      root = apply_opt(root, opt, capabilities)
+      root = apply_opt(root, opt, target)
     except KernelOptError:
       continue
     chosen.append(opt)

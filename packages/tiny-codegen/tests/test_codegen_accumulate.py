@@ -11,26 +11,27 @@ import pytest
 
 from tiny_codegen import (
   C99,
-  DEVICE_ATOMICS,
-  Capabilities,
   CDialect,
   CRenderer,
   KernelError,
   KernelOptError,
+  Limits,
   LLVMRenderer,
   LLVMTarget,
+  Target,
   compile_kernel,
   cpu_target,
 )
 from tiny_codegen.kernel.dependences import meeting_loops, updates
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import AddrSpace, AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop.updates import GPU_UPDATES
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
 CPU = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+f16c")))
-GROUPS = Capabilities(
-  LLVM_DTYPES, LLVM_OPS, DEVICE_ATOMICS, has_local=True, max_local=(64,) * 3, max_workgroup=256,
-  shared_memory_bytes=65536,
+GROUPS = Target(
+  LLVM_DTYPES, LLVM_OPS, GPU_UPDATES, has_local=True,
+  limits=Limits(max_local=(64,) * 3, max_workgroup=256, shared_memory=65536),
 )  # fmt: skip
 COUNTERS = tuple((f"{p}idx{n}", f"llvm.{p}.{n}") for p in "gl" for n in range(3))
 DEVICE = LLVMRenderer(LLVMTarget("device", GROUPS, convention="kernel", counters=COUNTERS, scopes=("agent", "near")))
@@ -165,8 +166,8 @@ def test_languages_like_c() -> None:
 
 
 def test_a_dialect_that_does_not_say_how() -> None:
-  with pytest.raises(NotImplementedError, match="has no atomic ADD to .*int32.*Capabilities should have it in atomics"):
-    silent = CDialect("silent", C99.capabilities)
+  with pytest.raises(NotImplementedError, match="has no atomic ADD to .*int32.*Target should have it in atomics"):
+    silent = CDialect("silent", C99.target)
     compiled(scatter(100_000, 5000, 1, I, atomic=True), CRenderer(silent))
 
 

@@ -86,24 +86,24 @@ def test_a_search_without_a_result_is_not_kept() -> None:
 
 def test_other_tilings_of_a_product() -> None:
   root = before_opts(CASES["matmul"](64, 64, 64).kernel)
-  lists = other_tilings(root, WIDE.capabilities, 40)
-  assert choose_opts(root, WIDE.capabilities) == lists[0] and len(set(lists)) == 40
+  lists = other_tilings(root, WIDE.target, 40)
+  assert choose_opts(root, WIDE.target) == lists[0] and len(set(lists)) == 40
   staged = {sum(o.op is OptOps.STAGE for o in opts) for opts in lists}
   rows = {o.arg for opts in lists for o in opts if o.op is OptOps.UPCAST}
   lanes = {o.axis for opts in lists for o in opts if o.op is OptOps.VECTOR}
   assert {0, 1, 2} <= staged and len(rows) > 1 and lanes == {0, 1}
-  assert not other_tilings(before_opts(CASES["reduce_rows"](8, 16).kernel), WIDE.capabilities, 12)
+  assert not other_tilings(before_opts(CASES["reduce_rows"](8, 16).kernel), WIDE.target, 12)
 
 
 def test_variations_fit_and_mean_the_same(run_kernel: Any) -> None:
   case = CASES["matmul"](12, 40, 12)
   root = before_opts(case.kernel)
-  chosen = choose_opts(root, WIDE.capabilities)
-  others = list(variations(root, chosen, WIDE.capabilities))
+  chosen = choose_opts(root, WIDE.target)
+  others = list(variations(root, chosen, WIDE.target))
   assert len(others) > 4 and chosen not in others
   # a loop that is padded for its vectors stays padded for other ones
   padded = (Opt(OptOps.PADTO, 1, 32), Opt(OptOps.VECTOR, 1, 16))
-  assert (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 8)) in list(variations(root, padded, WIDE.capabilities))
+  assert (Opt(OptOps.PADTO, 1, 16), Opt(OptOps.VECTOR, 1, 8)) in list(variations(root, padded, WIDE.target))
   for opts in others[:3]:
     check(case, run_kernel(case.kernel, case.arrays, opts))
 
@@ -111,7 +111,7 @@ def test_variations_fit_and_mean_the_same(run_kernel: Any) -> None:
 def test_what_is_chosen_without_a_search_has_to_be_beaten() -> None:
   """Timing is good for 2 %: a result within that is the heuristics'."""
   kernel = CASES["matmul"](16, 64, 16).kernel
-  chosen = choose_opts(before_opts(kernel), WIDE.capabilities)
+  chosen = choose_opts(before_opts(kernel), WIDE.target)
 
   def clock(program: UOp) -> float:
     return 1.0 if program.src[1].arg.opts == chosen else 0.99

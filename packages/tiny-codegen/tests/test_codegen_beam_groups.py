@@ -80,23 +80,23 @@ def test_where_it_begins() -> None:
   """Other sizes of workgroups and of tiles, other numbers of threads for a sum: all of them fit."""
   for name, sizes, op in (("reduce_rows", (64, 512), OptOps.GROUP), ("matmul", (64, 64, 64), OptOps.UPCAST)):
     root = before_opts(CASES[name](*sizes).kernel)
-    lists = other_choices(root, DEVICE.capabilities)
+    lists = other_choices(root, DEVICE.target)
     for opts in lists:
-      apply_opts(root, opts, DEVICE.capabilities)
+      apply_opts(root, opts, DEVICE.target)
     assert len({o.arg for opts in lists for o in opts if o.op is op}) > 2
 
 
 def test_threads_that_share_a_counter_change_together() -> None:
   root = before_opts(CASES["softmax"](64, 64).kernel)
   chosen = [Opt(OptOps.GROUP, 2, 8), Opt(OptOps.GROUP, 3, 8), Opt(OptOps.LOCAL, 1, 8), Opt(OptOps.LOCAL, 0, 2)]
-  lists = list(variations(root, tuple(chosen), DEVICE.capabilities))
+  lists = list(variations(root, tuple(chosen), DEVICE.target))
   for amount in (4, 16):
     assert tuple([Opt(o.op, o.axis, amount if o.arg == 8 else o.arg) for o in chosen]) in lists
 
 
 def test_what_a_part_of_a_sum_reads_may_be_kept() -> None:
   root = before_opts(CASES["matmul"](8, 16, 64).kernel)
-  assert Opt(OptOps.SPLIT, 2, 16) in list(candidates(root, DEVICE.capabilities))
-  split = apply_opts(root, (Opt(OptOps.SPLIT, 2, 16),), DEVICE.capabilities)
-  staged = [o for o in candidates(split, DEVICE.capabilities) if o.op is OptOps.STAGE]
+  assert Opt(OptOps.SPLIT, 2, 16) in list(candidates(root, DEVICE.target))
+  split = apply_opts(root, (Opt(OptOps.SPLIT, 2, 16),), DEVICE.target)
+  staged = [o for o in candidates(split, DEVICE.target) if o.op is OptOps.STAGE]
   assert staged == [Opt(OptOps.STAGE, 1, (3,)), Opt(OptOps.STAGE, 2, (3,))]

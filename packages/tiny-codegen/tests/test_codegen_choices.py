@@ -32,7 +32,7 @@ def side_by_side(rows: int, pieces: int) -> Case:
 
 def test_pieces_are_written_out(run_kernel: Any) -> None:
   case = side_by_side(96, 8)
-  assert Opt(OptOps.UPCAST, 1, 0) in choose_opts(before_opts(case.kernel), WIDE.capabilities)
+  assert Opt(OptOps.UPCAST, 1, 0) in choose_opts(before_opts(case.kernel), WIDE.target)
   linear = build_program(case.kernel, WIDE).src[1]
   nodes = linear.toposort
   assert sum(u.op is Ops.SQRT for u in nodes) == 8 and not any(u.op is Ops.WHERE for u in nodes)
@@ -41,7 +41,7 @@ def test_pieces_are_written_out(run_kernel: Any) -> None:
 
 
 def test_many_pieces_are_not() -> None:
-  opts = choose_opts(before_opts(side_by_side(96, 20).kernel), WIDE.capabilities)
+  opts = choose_opts(before_opts(side_by_side(96, 20).kernel), WIDE.target)
   assert all(o.op is not OptOps.UPCAST or o.axis != 1 for o in opts)
 
 
@@ -53,9 +53,9 @@ def test_lanes_over_blocks_that_are_read_whole() -> None:
   for part in parts[1:]:
     total = total + part
   sums = UOp.sink(param(0, 512).index(i).store(total).end(i), arg=KernelInfo("sums"))
-  (lanes,) = [o for o in choose_opts(before_opts(sums), WIDE.capabilities) if o.op is OptOps.VECTOR]
+  (lanes,) = [o for o in choose_opts(before_opts(sums), WIDE.target) if o.op is OptOps.VECTOR]
   loads = [u for u in build_program(sums, WIDE).src[1].toposort if u.op is Ops.LOAD]
   assert lanes.axis == 0 and {u.dtype.count for u in loads} == {8}
   # every eighth element alone is not worth lanes
   single = UOp.sink(param(0, 512).index(i).store(parts[0]).end(i), arg=KernelInfo("single"))
-  assert all(o.op is not OptOps.VECTOR for o in choose_opts(before_opts(single), WIDE.capabilities))
+  assert all(o.op is not OptOps.VECTOR for o in choose_opts(before_opts(single), WIDE.target))

@@ -12,24 +12,24 @@ import pytest
 from codegen_kernels import data, garbage, kernel, loop, over, param
 from workgroup_machine import run_workgroups
 
-from tiny_codegen import Capabilities, Renderer, compile_kernel
+from tiny_codegen import Limits, Renderer, Target, compile_kernel
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_codegen.staging.async_copies import copies_that_fit
 from tiny_uop import ASYNC, AddrSpace, Context, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp
 
-CAPABILITIES = Capabilities(
-  LLVM_DTYPES, LLVM_OPS, vector_bits=128, max_vector_lanes=4, has_local=True, max_local=(64, 64, 64), max_workgroup=256,
-  shared_memory_bytes=65536, async_copy=16,
+TARGET = Target(
+  LLVM_DTYPES, LLVM_OPS, vector_bits=128, max_vector_lanes=4, has_local=True, async_copy=16,
+  limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=65536),
 )  # fmt: skip
 
 
 class Copies(Renderer):
   """A device with workgroups and copies of 16 bytes; its programs are interpreted."""
 
-  target = "copies"
+  name = "copies"
 
-  def __init__(self, capabilities: Capabilities = CAPABILITIES) -> None:
-    self.capabilities = capabilities
+  def __init__(self, target: Target = TARGET) -> None:
+    self.target = target
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
     return ""
@@ -109,7 +109,7 @@ def test_without_the_instruction_there_are_no_copies() -> None:
   total = param(1, 8 * 48).index(i * 48 + k).load() * param(2, 8 * 48).index(j * 48 + k).load()
   body = kernel(param(0, 64).index(i * 8 + j).store(total.reduce(Ops.ADD, k)).end(i, j))
   opts = [Opt(OptOps.LOCAL, 0, 4), Opt(OptOps.LOCAL, 1, 4), Opt(OptOps.SPLIT, 2, 8), Opt(OptOps.STAGE, 1, (5,))]
-  program = compile_kernel(body, Copies(replace(CAPABILITIES, async_copy=0)), opts)
+  program = compile_kernel(body, Copies(replace(TARGET, async_copy=0)), opts)
   assert not copies(program) and all(u.arg is None for u in program.src[1].src if u.op is Ops.BARRIER)
 
 
@@ -119,5 +119,5 @@ def test_without_the_instruction_there_are_no_copies() -> None:
 )
 def test_copies_are_for_two_workgroups_if_there_are_enough_of_them(one: int, expected: int) -> None:
   """Of 100 KiB for all and 99 for one: three for each of two, else as many as one can have."""
-  target = replace(CAPABILITIES, shared_memory_bytes=99, shared_memory_for_all=100)
+  target = replace(TARGET, limits=Limits(shared_memory=99, shared_memory_for_all=100))
   assert copies_that_fit(one, one, 4, target) == expected

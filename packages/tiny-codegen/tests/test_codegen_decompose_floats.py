@@ -113,14 +113,14 @@ def test_arithmetic_rounds_after_each_operation(dtype: DType, renderer: str) -> 
 @every
 def test_nothing_emulated_is_left(dtype: DType) -> None:
   """Registers, gates, vectors and constants of an emulated type: everything becomes integers and float32."""
-  capabilities = CRenderer().capabilities
+  target = CRenderer().target
   i = UOp.range(4, 0, dtype=dtypes.int32)
   register = UOp.alloc(0, dtype.vec(2).ptr(1, AddrSpace.REG))
   start = register.after(i).index(0).store(UOp.const(dtype.vec(2), (1.0, 2.0)))
   value = UOp.param(1, dtype.ptr(8)).index(i * 2, i < 3).load(UOp.const(dtype.vec(2), 3), dtype=dtype.vec(2))
   total = register.after(start).index(0).load() + (value < 1.0).where(value, value.extract(1).broadcast(2))
   root = UOp.sink(UOp.param(0, dtype.ptr(8)).index(i * 2).store(total.exp2()).end(i))
-  lowered = graph_rewrite(root, table_for(capabilities))
+  lowered = graph_rewrite(root, table_for(target))
   left = [
     u for u in lowered.toposort if u.dtype.kind == "float" and getattr(u.dtype, "base", u.dtype).scalar() is dtype
   ]

@@ -44,7 +44,7 @@ DOUBLE_INTERVALS = {
 
 def bound(renderer: str) -> float:
   """What the rules say for the functions of a target."""
-  return LARGEST_ERROR[RENDERERS[renderer]().capabilities.has_fma]
+  return LARGEST_ERROR[RENDERERS[renderer]().target.has_fma]
 
 
 def check_ulps(x: Array, got: Array, wanted: Any, bound: float) -> None:

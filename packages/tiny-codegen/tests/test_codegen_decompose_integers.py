@@ -57,12 +57,12 @@ def test_threefry(lanes: int, renderer: str) -> None:
 
 def test_products_are_fused_where_the_target_can() -> None:
   a, b, c = (UOp.param(k, dtypes.float32.ptr(8)).index(counter(8)).load() for k in (1, 2, 3))
-  for capabilities in (host().capabilities, plain().capabilities):
-    fused = graph_rewrite(a * b + c, late_table_for(capabilities))
-    assert (Ops.MULACC in {u.op for u in fused.toposort}) == capabilities.has_fma
+  for target in (host().target, plain().target):
+    fused = graph_rewrite(a * b + c, late_table_for(target))
+    assert (Ops.MULACC in {u.op for u in fused.toposort}) == target.has_fma
 
 
-@pytest.mark.skipif(not host().capabilities.has_fma, reason="this processor has no fused multiply-add")
+@pytest.mark.skipif(not host().target.has_fma, reason="this processor has no fused multiply-add")
 def test_fused_means_one_rounding() -> None:
   x = np.array([1 + 2.0**-12] * 8, np.float32)
   inputs = [(dtypes.float32, x), (dtypes.float32, x), (dtypes.float32, -(x * x))]
@@ -83,4 +83,4 @@ def test_trunc_without_an_instruction(renderer: str) -> None:
 
 
 def test_tables_are_made_once() -> None:
-  assert table_for(CRenderer().capabilities) is table_for(CRenderer(C99).capabilities)
+  assert table_for(CRenderer().target) is table_for(CRenderer(C99).target)

@@ -22,11 +22,11 @@ NARROW_TYPES = frozenset({dtypes.bool, *(d for d in dtypes.ints if d.bits < 64),
 
 def llvm_without() -> LLVMRenderer:
   target = plain().llvm
-  return LLVMRenderer(replace(target, capabilities=replace(target.capabilities, native_dtypes=NARROW_TYPES)))
+  return LLVMRenderer(replace(target, target=replace(target.target, native_dtypes=NARROW_TYPES)))
 
 
 def c_without() -> CRenderer:
-  return CRenderer(C99.with_capabilities(native_dtypes=NARROW_TYPES))
+  return CRenderer(C99.with_target(native_dtypes=NARROW_TYPES))
 
 
 TARGETS = {"llvm": llvm_without, **({"c": c_without} if "c" in RENDERERS else {})}
@@ -134,6 +134,6 @@ def test_memory_and_gates_are_split() -> None:
   start = register.after(i).index(0).store(value.extract(1))
   total = register.after(start).index(0).load()
   root = UOp.sink(UOp.param(0, dtypes.int64.ptr(4)).index(i).store((i < 2).where(total, value.extract(0))).end(i))
-  lowered = graph_rewrite(root, table_for(c_without().capabilities))
+  lowered = graph_rewrite(root, table_for(c_without().target))
   left = [u for u in lowered.toposort if getattr(u.dtype, "base", u.dtype).scalar() in WIDE]
   assert not left, left

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tiny_codegen import Capabilities, DotProduct, KernelOptError, LLVMRenderer, compile_kernel, cpu_target
+from tiny_codegen import DotProduct, KernelOptError, Limits, LLVMRenderer, Target, compile_kernel, cpu_target
 from tiny_codegen.matrix.dot_products import lower_offsets
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.beam import candidates
@@ -66,12 +66,12 @@ def numbers(shape: tuple[int, int], dtype: DType, form: str) -> Any:
 
 def chosen(root: UOp, name: str) -> tuple[Opt, ...]:
   """What the heuristics choose for a target, threads left out."""
-  return tuple([o for o in choose_opts(root, TARGETS[name].capabilities) if o.op is not OptOps.THREAD])
+  return tuple([o for o in choose_opts(root, TARGETS[name].target) if o.op is not OptOps.THREAD])
 
 
-def optimised(root: UOp, opts: tuple[Opt, ...], capabilities: Capabilities) -> UOp:
+def optimised(root: UOp, opts: tuple[Opt, ...], target: Target) -> UOp:
   """The kernel to be lowered for another target, which may lack the instruction."""
-  return apply_opts(root, opts, capabilities).replace(arg=KernelInfo("product", ()))
+  return apply_opts(root, opts, target).replace(arg=KernelInfo("product", ()))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_signed_bytes_are_exact(m: int, n: int, k: int, form: str, target: str, 
   opts = chosen(root, target)
   assert OptOps.TC in {o.op for o in opts}
   with Context(SPEC=2 if m < 16 else 1):  # what SPEC=2 proves takes its time for padded blocks
-    found = run_kernel(optimised(root, opts, TARGETS[target].capabilities), [np.zeros((m, n), np.int32), a, b], ())
+    found = run_kernel(optimised(root, opts, TARGETS[target].target), [np.zeros((m, n), np.int32), a, b], ())
   exact = (a if form[0] == "n" else a.T).astype(np.int64) @ (b if form[1] == "n" else b.T).astype(np.int64)
   np.testing.assert_array_equal(found[0], exact)
 
@@ -102,7 +102,7 @@ def test_signed_bytes_are_exact(m: int, n: int, k: int, form: str, target: str, 
 def test_signs_that_differ(types: tuple[DType, DType], target: str, run_kernel: Any) -> None:
   """The operand without a sign goes where the instruction wants it: nothing has to be made up for."""
   root, a, b = product(32, 48, 36, types), numbers((32, 36), types[0], "n"), numbers((36, 48), types[1], "n")
-  changed = optimised(root, chosen(root, target), TARGETS[target].capabilities)
+  changed = optimised(root, chosen(root, target), TARGETS[target].target)
   assert {u.arg.plain == u.arg == U8S8 for u in changed.toposort if u.op is Ops.MMA} == {True}
   found = run_kernel(changed, [np.zeros((32, 48), np.int32), a, b], ())
   np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
@@ -115,7 +115,7 @@ def test_numbers_of_16_bits(run_kernel: Any) -> None:
   a[0], b[:, 0] = -(2**15), -(2**15)  # sums beyond int32, which wrap
   opts = chosen(root, "vnni")
   assert OptOps.TC in {o.op for o in opts}
-  found = run_kernel(optimised(root, opts, TARGETS["vnni"].capabilities), [np.zeros((33, 40), np.int32), a, b], ())
+  found = run_kernel(optimised(root, opts, TARGETS["vnni"].target), [np.zeros((33, 40), np.int32), a, b], ())
   np.testing.assert_array_equal(found[0], (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32))
 
 
@@ -126,7 +126,7 @@ def test_no_signs_at_all(run_kernel: Any) -> None:
   used = {}
   for target in ("int8", "arm", "vnni", "avx2"):
     opts = chosen(root, target)
-    changed = optimised(root, opts, TARGETS[target].capabilities)
+    changed = optimised(root, opts, TARGETS[target].target)
     used[target] = {u.arg.dtype_a for u in changed.toposort if u.op is Ops.MMA}
     arrays = [np.zeros((32, 48), np.uint32), a, b]
     found = run_kernel(changed, arrays, ())
@@ -142,8 +142,8 @@ def test_no_signs_at_all(run_kernel: Any) -> None:
 def test_targets_without_the_instruction_multiply_and_add(features: tuple[str, ...]) -> None:
   """So does one that has VNNI without what comes with it on all processors."""
   target = cpu_target("x86_64-unknown-linux-gnu", "x86-64", features)
-  assert target.capabilities.dot_products == ()
-  assert OptOps.TC not in {o.op for o in choose_opts(product(256, 256, 256), target.capabilities)}
+  assert target.target.dot_products == ()
+  assert OptOps.TC not in {o.op for o in choose_opts(product(256, 256, 256), target.target)}
 
 
 def test_bfloat16_only_where_the_instruction_pays() -> None:
@@ -161,16 +161,16 @@ def test_other_numbers_are_left_alone(dtype: DType) -> None:
 
 def test_searches_start_from_dot_products_as_well() -> None:
   """On Emerald Rapids that of bfloat16 is not thought well of, but may be tried."""
-  capabilities = TARGETS["emerald"].capabilities
+  target = TARGETS["emerald"].target
   root = product(128, 128, 128, (dtypes.bfloat16, dtypes.bfloat16), wide=dtypes.float32)
-  starts = other_tilings(root, capabilities, 40)
+  starts = other_tilings(root, target, 40)
   assert len({any(o.op is OptOps.TC for o in opts) for opts in starts}) == 2
-  assert Opt(OptOps.TC, 2, 2) in list(candidates(root, capabilities))
+  assert Opt(OptOps.TC, 2, 2) in list(candidates(root, target))
 
 
 def test_c_has_them_written_out() -> None:
   """A kernel that was optimised for a target with the instruction can be lowered for one without."""
-  changed = optimised(product(8, 16, 16), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
+  changed = optimised(product(8, 16, 16), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].target)
   program = compile_kernel(changed, CRenderer(), ())
   assert not [u for u in program.src[1].src if u.op is Ops.MMA]
   assert ">> 8" in program.src[2].arg or ">>8" in program.src[2].arg
@@ -186,7 +186,7 @@ def test_factors_that_are_padded_with_zeros() -> None:
 
 
 def test_words_along_what_is_adjacent_are_read_as_words() -> None:
-  root = apply_opts(product(64, 64, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].capabilities)
+  root = apply_opts(product(64, 64, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), TARGETS["vnni"].target)
   params = {u.arg: u.dtype.base for u in root.toposort if u.op is Ops.PARAM}  # type: ignore[attr-defined]
   assert params == {0: dtypes.int32, 1: dtypes.uint32, 2: dtypes.int8}
   assert sum(u.op is Ops.LOAD for u in root.toposort) == 1 + 4
@@ -202,20 +202,20 @@ def test_words_along_what_is_adjacent_are_read_as_words() -> None:
 )
 def test_what_does_not_fit(opt: Opt, message: str) -> None:
   with pytest.raises(KernelOptError, match=message):
-    apply_opts(product(8, 8, 30), (opt,), TARGETS["vnni"].capabilities)
+    apply_opts(product(8, 8, 30), (opt,), TARGETS["vnni"].target)
 
 
 def test_types_that_do_not_fit() -> None:
   with pytest.raises(KernelOptError, match="it takes neither uint16, uint16"):
     types = dtypes.uint16, dtypes.uint16
-    apply_opts(product(8, 8, 32, types), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].capabilities)
+    apply_opts(product(8, 8, 32, types), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].target)
   with pytest.raises(ValueError, match="expected two types of 8 bits, or of 16"):
     DotProduct(dtypes.int8, dtypes.int16, dtypes.int32)
 
 
 def test_the_offset_is_made_up_for_outside_of_the_rows() -> None:
-  capabilities = TARGETS["vnni"].capabilities
-  lowered = lower_offsets(apply_opts(product(16, 16, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), capabilities), capabilities)
+  target = TARGETS["vnni"].target
+  lowered = lower_offsets(apply_opts(product(16, 16, 64), (Opt(OptOps.TC, 2, (0, 0, 1)),), target), target)
   reduces = [u for u in lowered.toposort if u.op is Ops.REDUCE]
   assert sorted([{r.arg[0] for r in u.ranges} for u in reduces], key=len) == [{1}, {0, 1}]
   assert {u.arg for u in lowered.toposort if u.op is Ops.MMA} == {U8S8}
@@ -223,13 +223,13 @@ def test_the_offset_is_made_up_for_outside_of_the_rows() -> None:
 
 def test_the_offset_is_kept_for_columns_inside_of_rows() -> None:
   """Blocks of columns inside of blocks of rows: what all columns need is computed before the rows."""
-  capabilities = TARGETS["vnni"].capabilities
+  target = TARGETS["vnni"].target
   opts = (Opt(OptOps.TC, 2, (0, 0, 1)), Opt(OptOps.SPLIT, 1, 8), Opt(OptOps.VECTOR, 3, 4), Opt(OptOps.SWAP, 0, 1))
-  root = apply_opts(product(16, 64, 64), opts, capabilities)
+  root = apply_opts(product(16, 64, 64), opts, target)
   assert [r.arg[0] for r in root.src[0].src[1:]] == [1, 0, 3, 4]
-  kept = [u for u in lower_offsets(root, capabilities).toposort if u.op is Ops.STAGE]
+  kept = [u for u in lower_offsets(root, target).toposort if u.op is Ops.STAGE]
   assert [[r.arg[0] for r in u.src[1:]] for u in kept] == [[3]]
-  cramped = replace(capabilities, shared_memory_bytes=64)
+  cramped = replace(target, limits=Limits(shared_memory=64))
   assert not [u for u in lower_offsets(root, cramped).toposort if u.op is Ops.STAGE]
 
 
@@ -257,7 +257,7 @@ def test_rows_are_packed_in_the_order_of_memory(form: str, run_kernel: Any) -> N
   rng = np.random.default_rng(3)
   shapes = (m, k), ((k, n) if form[1] == "n" else (n, k))
   a, b = ((rng.standard_normal(s).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for s in shapes)
-  found = run_kernel(optimised(root, opts, TARGETS["emerald"].capabilities), [np.zeros((m, n), np.float32), a, b], ())
+  found = run_kernel(optimised(root, opts, TARGETS["emerald"].target), [np.zeros((m, n), np.float32), a, b], ())
   left, right = ((x.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for x in (a, b))
   right = right if form[1] == "n" else right.T
   bound = np.abs(left) @ np.abs(right) * k * 2.0**-24
@@ -312,9 +312,9 @@ def test_any_number_of_lanes(lanes: int, run_kernel: Any, renderer: LLVMRenderer
   root, opts = product(4, lanes, 16), [Opt(OptOps.TC, 2, (0, 0, 1))]
   opts += [Opt(OptOps.VECTOR, 1, lanes)] if lanes > 1 else []
   a, b = numbers((4, 16), dtypes.int8, "n"), numbers((16, lanes), dtypes.int8, "n")
-  own = renderer.capabilities.dot_products and renderer.capabilities.dot_products[0][0] == U8S8
-  capabilities = renderer.capabilities if own else TARGETS["vnni"].capabilities
-  found = run_kernel(optimised(root, tuple(opts), capabilities), [np.zeros((4, lanes), np.int32), a, b], ())
+  own = renderer.target.dot_products and renderer.target.dot_products[0][0] == U8S8
+  target = renderer.target if own else TARGETS["vnni"].target
+  found = run_kernel(optimised(root, tuple(opts), target), [np.zeros((4, lanes), np.int32), a, b], ())
   np.testing.assert_array_equal(found[0], a.astype(np.int64) @ b.astype(np.int64))
 
 
@@ -329,7 +329,7 @@ def test_bfloat16(run_kernel: Any) -> None:
   a, b = (rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16 for shape in ((m, k), (k, n)))
   a[0, 0], a[1, 0], b[0, 1] = 0x7F80, 0x7FC0, 0  # inf and NaN come through; inf · 0 is NaN
   arrays = [np.zeros((m, n), np.float32), a.astype(np.uint16), b.astype(np.uint16)]
-  found = run_kernel(optimised(root, opts, TARGETS["zen4"].capabilities), arrays, ())[0]
+  found = run_kernel(optimised(root, opts, TARGETS["zen4"].target), arrays, ())[0]
   exact_a, exact_b = ((x << 16).astype(np.uint32).view(np.float32).astype(np.float64) for x in (a, b))
   with np.errstate(invalid="ignore"):
     exact, bound = exact_a @ exact_b, np.abs(exact_a) @ np.abs(exact_b) * k * 2.0**-24
@@ -339,5 +339,5 @@ def test_bfloat16(run_kernel: Any) -> None:
 
 
 def test_printed_form_names_the_instruction() -> None:
-  root = apply_opts(product(8, 8, 8), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].capabilities)
+  root = apply_opts(product(8, 8, 8), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].target)
   assert "arg=DotProduct(dtype_a=" in print_uop(root)

@@ -85,7 +85,7 @@ def test_two_vectors_have_every_second_element(run_kernel: Any) -> None:
   """The second ends with the last lane, so that no element behind it is read; one shuffle puts them together."""
   count = 64
   root = run_passes(
-    copied(count), PassContext(TARGET.capabilities), passes=PASSES[: [p.name for p in PASSES].index("unroll")]
+    copied(count), PassContext(TARGET.target), passes=PASSES[: [p.name for p in PASSES].index("unroll")]
   )
   loads = [u for u in root.toposort if u.op is Ops.LOAD]
   assert [u.dtype.count for u in loads] == [LANES, LANES]

@@ -47,7 +47,7 @@ def tiles(outputs: int, size: int, steps: int = 1) -> tuple[Opt, ...]:
 
 def packing(root: UOp, opts: Sequence[Opt]) -> list[bool]:
   """Of each store to near memory, whether it is made in the loop of a sum."""
-  linear = run_passes(root, PassContext(TARGET.capabilities, tuple(opts)))
+  linear = run_passes(root, PassContext(TARGET.target, tuple(opts)))
   loops: list[UOp] = []
   found = []
   for u in linear.src:
@@ -115,13 +115,13 @@ def test_the_estimate_knows(columns: bool, outputs: int) -> None:
   found = Contraction.of(root)
   assert found is not None
   asked = 0
-  for plan in _plans(found, TARGET.capabilities):
+  for plan in _plans(found, TARGET.target):
     assert isinstance(plan, Plan)
     if plan.vectors != 2 or plan.rows not in (4, 6):
       continue
     for tiling in plan.tilings():
       if tiling.lanes_from is not Lanes.DIRECT and tiling.lanes_of.slot == 1:
-        opts = opts_of(root, TARGET.capabilities, ([], found, tiling))
+        opts = opts_of(root, TARGET.target, ([], found, tiling))
         assert (True in packing(root, opts)) == plan._first_tile_packs(tiling.lanes_from), tiling
         asked += 1
   assert asked
@@ -133,7 +133,7 @@ def test_a_narrow_panel_has_tiles_of_twice_the_rows(outputs: int, twice: int, on
   size, images = 2 * LANES + 4, 2
   root, opts = product(images, outputs, size=size), tiles(outputs, size)[:-1]
   seen: dict[str, UOp] = {}
-  run_passes(root, PassContext(TARGET.capabilities, opts), observe=lambda p, root: seen.update({p.name: root}))
+  run_passes(root, PassContext(TARGET.target, opts), observe=lambda p, root: seen.update({p.name: root}))
   found: dict[int, int] = {}
   for end in [u for u in seen["peel"].toposort if u.op is Ops.END]:
     loops = {kind: [r.src[0].arg for r in end.src[1:] if r.arg[1] is kind] for kind in AxisType}
@@ -164,7 +164,7 @@ def test_what_is_packed_on_the_way_is_asked_for_some_steps_before() -> None:
 def test_each_step_packs_before_the_next_one_reads() -> None:
   """Registers would not do for what all steps read."""
   steps = 4
-  linear = run_passes(product(), PassContext(TARGET.capabilities, tiles(9, 64, steps)))
+  linear = run_passes(product(), PassContext(TARGET.target, tiles(9, 64, steps)))
   order: list[str] = []
   for u in linear.src:
     if u.op is Ops.RANGE:

@@ -79,14 +79,14 @@ def test_other_types(dtype: Any, run_kernel: Any) -> None:
 
 
 def test_the_loop_over_blocks_runs_in_order_and_the_result_is_not_read() -> None:
-  root = apply_opt(matmul().kernel, block(2, 4), WIDE.capabilities)
+  root = apply_opt(matmul().kernel, block(2, 4), WIDE.target)
   assert [r.arg[1] for r in root.src[0].src[1:]] == [AxisType.ORDER, AxisType.LOOP, AxisType.LOOP]
   program = build_program(matmul().kernel, LLVMRenderer(WIDE), (block(2, 4), *TILE))
   assert [(p.written, p.read) for p in program.arg.params] == [(True, False), (False, True), (False, True)]
 
 
 def chosen(sink: UOp) -> list[OptOps]:
-  return [opt.op for opt in choose_opts(sink, WIDE.capabilities)]
+  return [opt.op for opt in choose_opts(sink, WIDE.target)]
 
 
 def test_long_sums_are_taken_in_blocks() -> None:
@@ -98,7 +98,7 @@ def test_long_sums_are_taken_in_blocks() -> None:
 def test_all_panels_are_not_packed_for_every_block() -> None:
   """Each part that threads take would pack them again."""
   for size in (64, 96, 512):
-    opts = choose_opts(matmul(size, size, 16384).kernel, WIDE.capabilities)
+    opts = choose_opts(matmul(size, size, 16384).kernel, WIDE.target)
     lanes = {opt.axis for opt in opts if opt.op is OptOps.VECTOR}
     staged = [opt.arg for opt in opts if opt.op is OptOps.STAGE]
     assert not any(isinstance(loops, tuple) and lanes & set(loops) for loops in staged)
@@ -141,7 +141,7 @@ def narrowed() -> UOp:
 )  # fmt: skip
 def test_what_it_does_not_fit(sink: UOp, opt: Opt, message: str) -> None:
   with pytest.raises(KernelOptError) as raised:
-    apply_opt(sink, opt, WIDE.capabilities)
+    apply_opt(sink, opt, WIDE.target)
   assert message in str(raised.value) and str(raised.value).startswith("BLOCK(")
 
 
@@ -152,15 +152,15 @@ def test_a_sum_of_unknown_length_may_have_no_terms() -> None:
   total = param(1, 48).index(i * 12 + k).load().reduce(Ops.ADD, k)
   sink = kernel(param(0, 4).index(i).store(total).end(i))
   with pytest.raises(KernelOptError, match="the extent n of loop 1"):
-    apply_opt(sink, block(1, 1), WIDE.capabilities)
+    apply_opt(sink, block(1, 1), WIDE.target)
 
 
 def test_near_memory_comes_after_blocks() -> None:
-  staged = apply_opt(matmul().kernel, Opt(OptOps.STAGE, 2, (2,)), WIDE.capabilities)
+  staged = apply_opt(matmul().kernel, Opt(OptOps.STAGE, 2, (2,)), WIDE.target)
   with pytest.raises(KernelOptError, match="BLOCK before STAGE"):
-    apply_opt(staged, block(2, 4), WIDE.capabilities)
+    apply_opt(staged, block(2, 4), WIDE.target)
 
 
 def test_workgroups_have_no_order() -> None:
   with pytest.raises(KernelOptError, match="workgroups"):
-    apply_opt(matmul().kernel, block(2, 4), replace(WIDE.capabilities, has_local=True))
+    apply_opt(matmul().kernel, block(2, 4), replace(WIDE.target, has_local=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from codegen_kernels import kernel, loop, param
 
-from tiny_codegen import Capabilities, run_passes
+from tiny_codegen import Target, run_passes
 from tiny_codegen.passes import PassContext
 from tiny_uop import Context, Ops, UOp, dtypes, evaluate
 
@@ -26,7 +26,7 @@ def offset_of_the_gather(types: frozenset[object]) -> UOp:
   """The offset into PARAM 1 in the program for a target with these types."""
   native = frozenset({Ops.ADD, Ops.MUL, Ops.AND, Ops.CMPLT, Ops.CMPNE, Ops.WHERE})
   with Context(SPEC=2):  # the proof is for all numbers that memory may hold
-    linear = run_passes(rows_and_picked_columns(), PassContext(Capabilities(types, native), ()))  # type: ignore[arg-type]
+    linear = run_passes(rows_and_picked_columns(), PassContext(Target(types, native), ()))  # type: ignore[arg-type]
   (place,) = [u.src[0] for u in linear.src if u.op is Ops.LOAD and u.src[0].src[0].arg == 1]
   return place.src[1]
 

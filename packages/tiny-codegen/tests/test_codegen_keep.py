@@ -28,7 +28,7 @@ def exponentials(kernel: UOp, opts: tuple[Opt, ...] | None) -> int:
   def observe(step: Any, root: UOp) -> None:
     counts[step.name] = sum(u.op is Ops.EXP for u in root.toposort)
 
-  run_passes(kernel, PassContext(WIDE.capabilities, opts), observe=observe)
+  run_passes(kernel, PassContext(WIDE.target, opts), observe=observe)
   return counts["index_types"]
 
 

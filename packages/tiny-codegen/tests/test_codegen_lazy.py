@@ -135,7 +135,7 @@ def test_ldexp_of_any_number_of_lanes(dtype: DType, renderer: str) -> None:
 
 def test_instructions_follow_from_features() -> None:
   wide, narrow = cpu_target("x86_64", features=AVX512), cpu_target("x86_64", features=AVX512[:-2])
-  assert Ops.LDEXP in wide.capabilities.native_ops and Ops.LDEXP not in narrow.capabilities.native_ops
+  assert Ops.LDEXP in wide.target.native_ops and Ops.LDEXP not in narrow.target.native_ops
   place = UOp.param(0, dtypes.float32.ptr(64)).index(UOp.const(dtypes.int32, 0))
   for lanes, name, times in ((32, "ps.512", 2), (16, "ps.512", 1), (8, "ps.256", 1), (2, "ps.128", 1)):
     x = loaded(lanes)

@@ -28,18 +28,18 @@ AMX = ("+amx-tile", "+amx-bf16", "+amx-int8")
 TARGET = cpu_target("x86_64-unknown-linux-gnu", "sapphirerapids", (*AVX512, *AMX))
 HALVES = dtypes.bfloat16, dtypes.bfloat16
 SIGNED = MatrixProduct(dtypes.int8, dtypes.int8, dtypes.int32)
-TILES = Opt(OptOps.TC, 2, ([product for product, _ in TARGET.capabilities.dot_products].index(SIGNED), 0, 1))
+TILES = Opt(OptOps.TC, 2, ([product for product, _ in TARGET.target.dot_products].index(SIGNED), 0, 1))
 
 
 def chosen(root: UOp) -> tuple[Opt, ...]:
-  return choose_opts(root, TARGET.capabilities)
+  return choose_opts(root, TARGET.target)
 
 
 def tiled(root: UOp) -> tuple[Opt, ...]:
   """The best that can be chosen with matrix instructions, even where others are better."""
-  chooser, found = Chooser(root, TARGET.capabilities), Contraction.of(root)
+  chooser, found = Chooser(root, TARGET.target), Contraction.of(root)
   assert found is not None
-  for first, changed, tiling in best_ways(root, found, TARGET.capabilities):
+  for first, changed, tiling in best_ways(root, found, TARGET.target):
     if isinstance(changed.instruction, MatrixProduct) and chooser.take_tiling(first, changed, tiling):
       return tuple(chooser.opts)
   raise AssertionError("no tiling for matrix instructions")
@@ -47,7 +47,7 @@ def tiled(root: UOp) -> tuple[Opt, ...]:
 
 def instructions(root: UOp, opts: tuple[Opt, ...]) -> set[str]:
   """What multiplies in a kernel with these choices."""
-  changed = apply_opts(root, opts, TARGET.capabilities)
+  changed = apply_opts(root, opts, TARGET.target)
   return {str(u.arg) for u in changed.toposort if u.op is Ops.MMA}
 
 
@@ -72,9 +72,9 @@ def run(request: pytest.FixtureRequest, run_kernel: Any, renderer: LLVMRenderer)
     pytest.skip("this processor has no AMX, or the system does not allow it")
 
   def in_tiles_or_not(root: UOp, arrays: list[Any]) -> Any:
-    changed = optimised(root, tiled(root), TARGET.capabilities)
+    changed = optimised(root, tiled(root), TARGET.target)
     if not by_tiles:
-      changed = lower_matrices(simplify(lower_stage(changed, TARGET.capabilities)), WITHOUT.capabilities)
+      changed = lower_matrices(simplify(lower_stage(changed, TARGET.target)), WITHOUT.target)
     return run_kernel(changed, arrays, ())[0]
 
   return in_tiles_or_not
@@ -172,7 +172,7 @@ def test_small_products_are_not_worth_setting_up_tiles() -> None:
 
 def test_targets_without_the_registers_have_no_such_instructions() -> None:
   for features in (AVX512, (*AVX512, "+amx-bf16", "+amx-int8")):
-    listed = cpu_target("x86_64-unknown-linux-gnu", "", features).capabilities.dot_products
+    listed = cpu_target("x86_64-unknown-linux-gnu", "", features).target.dot_products
     assert not any(isinstance(instruction, MatrixProduct) for instruction, _ in listed)
 
 
@@ -188,8 +188,8 @@ def test_what_is_no_tile() -> None:
   """Too few rows, and rows whose words are not neighbours."""
   for opts, form in (((TILES, Opt(OptOps.UPCAST, 0, 8)), "nn"), ((TILES, Opt(OptOps.UPCAST, 0, 16)), "tn")):
     all_opts = (*opts, Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.STAGE, 2, (2,)))
-    root = apply_opts(product(32, 32, 64, form=form), all_opts, TARGET.capabilities)
-    assert not in_tiles(lower_stage(simplify(root), TARGET.capabilities))
+    root = apply_opts(product(32, 32, 64, form=form), all_opts, TARGET.target)
+    assert not in_tiles(lower_stage(simplify(root), TARGET.target))
 
 
 def text_of(root: UOp, opts: tuple[Opt, ...] | None = None) -> str:
@@ -245,7 +245,7 @@ def test_estimates_count_all_of_a_tile() -> None:
 
 def test_loops_of_words_stay_what_they_are() -> None:
   """Only the pass makes tiles of them: until then a product is one of words."""
-  root = apply_opts(product(32, 32, 64), (TILES,), TARGET.capabilities)
+  root = apply_opts(product(32, 32, 64), (TILES,), TARGET.target)
   (total,) = [u for u in root.toposort if u.op is Ops.REDUCE]
   assert total.dtype is dtypes.int32 and [r.arg for r in total.src[1:]] == [(2, AxisType.REDUCE)]
 

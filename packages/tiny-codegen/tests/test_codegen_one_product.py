@@ -62,7 +62,7 @@ def windows(x: Array) -> Array:
 
 
 def opts_of(kernel: UOp) -> list[Opt]:
-  return list(choose_opts(before_opts(kernel), Tensors(M16N8K8).capabilities))
+  return list(choose_opts(before_opts(kernel), Tensors(M16N8K8).target))
 
 
 def merges(kernel: UOp) -> list[tuple[int | None, Any]]:
@@ -111,6 +111,6 @@ def test_sums_over_places_are_read_in_rows() -> None:
 
 def test_merge() -> None:
   root = before_opts(forward((2, 16, 5, 16)))
-  merged = apply_opts(root, (Opt(OptOps.MERGE, 2, 3), Opt(OptOps.MERGE, 4, 6)), Tensors(M16N8K8).capabilities)
+  merged = apply_opts(root, (Opt(OptOps.MERGE, 2, 3), Opt(OptOps.MERGE, 4, 6)), Tensors(M16N8K8).target)
   loops = {u.arg[0]: int(u.src[0].arg) for u in merged.toposort if u.op is Ops.RANGE}
   assert loops == {0: 2, 1: 16, 2: 25, 4: 48, 5: 3}

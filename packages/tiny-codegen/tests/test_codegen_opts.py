@@ -35,8 +35,8 @@ def cases(draw: st.DrawFn) -> Case:
 def test_any_opts(data: st.DataObject, run_kernel: Any, renderer: Renderer) -> None:
   case = data.draw(cases())
   with Context(SPEC=2):
-    root = before_optimising(case.kernel, renderer.capabilities)
-    opts = data.draw(opts_for(root, renderer.capabilities))
+    root = before_optimising(case.kernel, renderer.target)
+    opts = data.draw(opts_for(root, renderer.target))
     pieces = data.draw(st.integers(1, 3))
     check(case, run_kernel(case.kernel, case.arrays, opts, pieces=pieces))
 

@@ -20,7 +20,7 @@ ROWS = (Opt(OptOps.PADTO, 0, 3), Opt(OptOps.UPCAST, 0, 3))
 def after(name: str, root: UOp, opts: tuple[Opt, ...], renderer: LLVMRenderer) -> UOp:
   """The kernel as it is after a pass."""
   seen: dict[str, UOp] = {}
-  run_passes(root, PassContext(renderer.capabilities, opts), observe=lambda p, root: seen.update({p.name: root}))
+  run_passes(root, PassContext(renderer.target, opts), observe=lambda p, root: seen.update({p.name: root}))
   assert name in {p.name for p in PASSES}
   return seen[name]
 

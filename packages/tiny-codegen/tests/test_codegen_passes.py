@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_codegen import PASSES, Capabilities, Fragment, PassContext, TensorCore, cpu_target
+from tiny_codegen import PASSES, Fragment, Limits, PassContext, Target, TensorCore, cpu_target
 from tiny_codegen.__main__ import parse_opt
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import dtypes, parse_uop, print_uop, spec
@@ -20,16 +20,16 @@ from tiny_uop.text.golden import GoldenCase, golden_cases
 
 CASES = golden_cases(Path(__file__).parent / "golden")
 TARGETS = {
-  "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities,
-  "sse2": cpu_target("x86_64-linux").capabilities,
-  "vnni": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avxvnni")).capabilities,
+  "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).target,
+  "sse2": cpu_target("x86_64-linux").target,
+  "vnni": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avxvnni")).target,
   "amx": cpu_target(
     "x86_64-linux",
     "",
     ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl", "+amx-tile", "+amx-bf16", "+amx-int8"),
-  ).capabilities,
-  "gpu": Capabilities(
-    LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
+  ).target,
+  "gpu": Target(
+    LLVM_DTYPES, LLVM_OPS, has_local=True, limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=65536)
   ),
 }
 # 2 × 2 × 2, two threads with a row of A, a column of B and a row of C each

@@ -213,7 +213,7 @@ def test_what_is_no_kernel(renderer: Any) -> None:
   with pytest.raises(
     KernelError, match="linearise: only blocks, cut, merge, overhang, peel, prefetch, skip, turn are optional"
   ):
-    run_passes(CASES["matmul"]().kernel, PassContext(renderer.capabilities), ("linearise",))
+    run_passes(CASES["matmul"]().kernel, PassContext(renderer.target), ("linearise",))
 
 
 @pytest.mark.parametrize("skip", ["merge", "overhang", "peel"])

@@ -68,7 +68,7 @@ def test_short_sums_have_no_steps_for_all_lines_and_leave_no_time() -> None:
 def test_every_line_that_a_tile_writes_is_asked_for(kernel: UOp) -> None:
   program = build_program(kernel, TARGET)
   linear = program.src[1].src
-  (rows,) = lines_to_fetch(linear, program.arg, TARGET.capabilities.caches).values()
+  (rows,) = lines_to_fetch(linear, program.arg, TARGET.target.caches).values()
   stores = [u for u in linear if u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM]
   spans = [(split(u.src[0].src[1])[1] * 4, u.src[1].dtype.count * 4) for u in stores]
   pieces = joined([(first, first + size) for first, size in spans], 0)

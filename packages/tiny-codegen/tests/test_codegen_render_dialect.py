@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tiny_codegen import C99, CDialect, CRenderer, Place, compile_kernel, function_name
+from tiny_codegen import C99, CDialect, CRenderer, Limits, Place, compile_kernel, function_name
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, ParamInfo, ProgramInfo, UOp, dtypes
 
 GROUPS: CDialect = replace(
-  C99.with_capabilities(has_threads=False, has_local=True, max_local=(8, 8, 8), max_workgroup=64),
+  C99.with_target(has_threads=False, has_local=True, limits=Limits(max_local=(8, 8, 8), max_workgroup=64)),
   name="groups",
   host=False,
   kernel="kernel void",

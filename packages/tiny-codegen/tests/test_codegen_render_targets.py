@@ -88,21 +88,19 @@ def test_integer_operations_call_nothing(name: str, dtype: DType) -> None:
 
 
 def test_capabilities_follow_from_features() -> None:
-  assert not renderer("x86-64").capabilities.has_fma and renderer("x86-64-v3").capabilities.has_fma
-  assert renderer("avx512").capabilities.vector_bits == 512 and renderer("avx512").capabilities.vector_registers == 32
-  assert dtypes.float16 not in renderer("x86-64").capabilities.native_dtypes
-  assert dtypes.float16 in renderer("arm64").capabilities.native_dtypes
-  assert renderer("x86-64-v3").capabilities.lanes(dtypes.float32) == 8
-  assert cpu_target("riscv64-linux").capabilities.vector_bits == 128
+  assert not renderer("x86-64").target.has_fma and renderer("x86-64-v3").target.has_fma
+  assert renderer("avx512").target.vector_bits == 512 and renderer("avx512").target.vector_registers == 32
+  assert dtypes.float16 not in renderer("x86-64").target.native_dtypes
+  assert dtypes.float16 in renderer("arm64").target.native_dtypes
+  assert renderer("x86-64-v3").target.lanes(dtypes.float32) == 8
+  assert cpu_target("riscv64-linux").target.vector_bits == 128
 
 
 def test_a_call_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
   """Rounding on a processor without the instruction, if it were not decomposed."""
   made = renderer("x86-64")
-  wrong = replace(made.llvm.capabilities, native_ops=made.llvm.capabilities.native_ops | {Ops.TRUNC})
-  monkeypatch.setattr(
-    sys.modules[__name__], "renderer", lambda name: LLVMRenderer(replace(made.llvm, capabilities=wrong))
-  )
+  wrong = replace(made.llvm.target, native_ops=made.llvm.target.native_ops | {Ops.TRUNC})
+  monkeypatch.setattr(sys.modules[__name__], "renderer", lambda name: LLVMRenderer(replace(made.llvm, target=wrong)))
   x = load(dtypes.float32, 1, 1)
   assert any("trunc" in f for f in calls_of_any("x86-64", [x + x, x.trunc(), x * x]))
 

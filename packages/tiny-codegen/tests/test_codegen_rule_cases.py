@@ -11,24 +11,24 @@ from codegen_meaning import in_bytes, joined
 from tiny_codegen import decompose
 from tiny_codegen.decompose import late_table_for, table_for
 from tiny_codegen.render import C99, cpu_target
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import GroupOp, Ops, dtypes
 from tiny_uop.testing import RuleCase, rule_cases
 
 NARROW = frozenset({dtypes.bool, *(d for d in dtypes.ints if d.bits < 64), dtypes.float32})
 TARGETS = (
-  Capabilities(NARROW, frozenset()),  # nothing that it could lack
-  C99.capabilities,
-  cpu_target("x86_64", features=["+fma", "+f16c", "+avx512f", "+avx512fp16"]).capabilities,
+  Target(NARROW, frozenset()),  # nothing that it could lack
+  C99.target,
+  cpu_target("x86_64", features=["+fma", "+f16c", "+avx512f", "+avx512fp16"]).target,
 )
 # 64 bits by 64 bits: more than z3 can do; `test_codegen_decompose_wide.py` tries more values, on the machine
 HARD = frozenset({"split_product"})
 MEMORY = frozenset({Ops.LOAD, Ops.STORE})
 
 
-def cases(capabilities: Capabilities) -> list[RuleCase]:
+def cases(target: Target) -> list[RuleCase]:
   """Of all rules for a target. Those about memory see it as bytes, as they read it by other types."""
-  rows = (*table_for(capabilities).rules, *late_table_for(capabilities).rules)
+  rows = (*table_for(target).rules, *late_table_for(target).rules)
   memory = [r for r in rows if r.pattern.op is not None and r.pattern.op <= MEMORY]
   hard = [r for r in rows if r.name in HARD]
   others = [r for r in rows if r not in memory and r not in hard]
@@ -40,7 +40,7 @@ def cases(capabilities: Capabilities) -> list[RuleCase]:
 
 
 # a graph that a rule of the same name gets for several targets is rewritten alike
-CASES = {(c.row.name, c.kind, c.root): c for capabilities in TARGETS for c in cases(capabilities)}
+CASES = {(c.row.name, c.kind, c.root): c for target in TARGETS for c in cases(target)}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from codegen_kernels import CASES, check
 from workgroup_machine import run_workgroups
 
-from tiny_codegen import C99, Capabilities, CRenderer, KernelOptError, LLVMRenderer, Renderer, compile_kernel
+from tiny_codegen import C99, CRenderer, KernelOptError, Limits, LLVMRenderer, Renderer, Target, compile_kernel
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.render.llvm.target import GENERIC, LLVM_DTYPES, LLVM_OPS
@@ -35,15 +35,13 @@ WAVE = 8
 class Waves(Renderer):
   """A device with waves of eight threads; its programs are interpreted."""
 
-  target = "waves"
-  capabilities = Capabilities(
+  name = "waves"
+  target = Target(
     LLVM_DTYPES,
     LLVM_OPS,
     has_local=True,
     wave=WAVE,
-    max_local=(64, 64, 64),
-    max_workgroup=256,
-    shared_memory_bytes=16384,
+    limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=16384),
   )
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
@@ -111,7 +109,7 @@ def test_rows_of_a_register_tile_are_exchanged_each() -> None:
 
 def test_lanes_are_combined_before() -> None:
   device = Waves()
-  device.capabilities = replace(device.capabilities, max_vector_lanes=4, vector_bits=128)
+  device.target = replace(device.target, max_vector_lanes=4, vector_bits=128)
   program = run("reduce_rows", (3, 64), opts_of((OptOps.VECTOR, 1, 4), (OptOps.GROUP, 1, 8)), device)
   assert count(program, Ops.SHUFFLE) == 3 and any(u.op is Ops.LOAD and u.dtype.count == 4 for u in program.src[1].src)
 
@@ -143,7 +141,7 @@ def test_values_that_are_emulated_go_through_memory() -> None:
 
 def test_no_waves_no_exchange() -> None:
   device = Waves()
-  device.capabilities = replace(device.capabilities, wave=0)
+  device.target = replace(device.target, wave=0)
   program = run("reduce_rows", (3, 16), opts_of((OptOps.GROUP, 1, 8)), device)
   assert count(program, Ops.SHUFFLE) == 0 and count(program, Ops.BARRIER) == 1
 
@@ -175,8 +173,9 @@ def test_a_sum_is_not_skipped_where_threads_meet_in_it() -> None:
 
 def chosen(name: str, sizes: tuple[int, ...]) -> list[Opt]:
   device = Waves()
-  device.capabilities = replace(device.capabilities, max_local=(1024,) * 3, max_workgroup=1024, wave=32)
-  return list(choose_opts(before_opts(CASES[name](*sizes).kernel), device.capabilities))
+  limits = replace(device.target.limits, max_local=(1024,) * 3, max_workgroup=1024)
+  device.target = replace(device.target, limits=limits, wave=32)
+  return list(choose_opts(before_opts(CASES[name](*sizes).kernel), device.target))
 
 
 def test_one_wave_has_a_row_where_there_are_many() -> None:
@@ -215,9 +214,9 @@ def test_written_by_hand(mask: int) -> None:
 
 
 def test_a_target_without_exchange_says_so() -> None:
-  local = {"has_local": True, "max_local": (64, 64, 64), "max_workgroup": 256}
-  c = CRenderer(replace(C99.with_capabilities(**local, has_threads=False), counters=(("lidx0", "0"),)))
-  llvm = LLVMRenderer(replace(GENERIC, capabilities=replace(GENERIC.capabilities, **local, has_threads=False)))  # type: ignore[arg-type]
+  local = {"has_local": True, "limits": Limits(max_local=(64, 64, 64), max_workgroup=256)}
+  c = CRenderer(replace(C99.with_target(**local, has_threads=False), counters=(("lidx0", "0"),)))
+  llvm = LLVMRenderer(replace(GENERIC, target=replace(GENERIC.target, **local, has_threads=False)))  # type: ignore[arg-type]
   for renderer in (c, llvm):
     with pytest.raises(NotImplementedError, match=r"has no exchange of int32 between threads .* bits 0x4"):
       compile_kernel(exchange(dtypes.int32, 4), renderer)

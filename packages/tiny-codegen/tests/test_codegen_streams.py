@@ -11,7 +11,7 @@ from tiny_codegen import cpu_target
 from tiny_codegen.opt.vectors import STREAMS, choose_opts
 from tiny_uop import KernelInfo, Ops, OptOps, UOp
 
-WIDE = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
+WIDE = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).target
 
 
 def total(rows: int, columns: int) -> UOp:

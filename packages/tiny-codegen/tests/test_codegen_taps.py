@@ -16,7 +16,7 @@ from tiny_codegen.lower.skip_padding_taps import share_inside, shortened, taps_i
 from tiny_codegen.opt.apply import apply_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify
 
-TARGET = cpu_target("x86_64").capabilities
+TARGET = cpu_target("x86_64").target
 ZERO = UOp.const(dtypes.float32, 0.0)
 CHANNELS, OUTPUTS = 3, 5
 

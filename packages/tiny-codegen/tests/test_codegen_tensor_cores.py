@@ -15,12 +15,13 @@ from codegen_kernels import CASES, Array, data, garbage, kernel, loop, over, par
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import (
-  Capabilities,
   Fragment,
   KernelOptError,
+  Limits,
   MatrixLoad,
   NearMatrix,
   Renderer,
+  Target,
   TensorCore,
   compile_kernel,
 )
@@ -72,12 +73,13 @@ ALONE = TensorCore((2, 2, 2), 1, dtypes.float32, dtypes.float32, WHOLE, WHOLE, W
 class Tensors(Renderer):
   """A device with workgroups and tensor cores; its programs are interpreted."""
 
-  target = "tensors"
+  name = "tensors"
 
   def __init__(self, *cores: TensorCore, matrix_loads: bool = False) -> None:
-    self.capabilities = Capabilities(
-      LLVM_DTYPES | {dtypes.float16}, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256,
-      shared_memory_bytes=65536, tensor_cores=cores, vector_bits=128, max_vector_lanes=8, matrix_loads=matrix_loads,
+    self.target = Target(
+      LLVM_DTYPES | {dtypes.float16}, LLVM_OPS, has_local=True,
+      limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=65536),
+      tensor_cores=cores, vector_bits=128, max_vector_lanes=8, matrix_loads=matrix_loads,
     )  # fmt: skip
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
@@ -295,26 +297,26 @@ def test_what_is_widened_is_kept_narrow() -> None:
 @pytest.mark.parametrize(("m", "n", "k", "transposed"), [(32, 64, 32, True), (64, 64, 64, False), (33, 20, 40, False)])
 def test_heuristics_choose_them(m: int, n: int, k: int, transposed: bool) -> None:
   given = half_matmul(m, n, k, transposed, epilogue=True)
-  opts = choose_opts(before_opts(given[0]), Tensors(M16N8K8, M16N8K16).capabilities)
+  opts = choose_opts(before_opts(given[0]), Tensors(M16N8K8, M16N8K16).target)
   assert [o.op for o in opts].count(OptOps.STAGE) == 2 and OptOps.TC in [o.op for o in opts]
   run(given, opts, M16N8K8, M16N8K16)
 
 
 def test_large_products_get_large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-  capabilities = Tensors(M16N8K16).capabilities
-  large = choose_opts(before_opts(half_matmul(4096, 4096, 4096)[0]), capabilities)
+  target = Tensors(M16N8K16).target
+  large = choose_opts(before_opts(half_matmul(4096, 4096, 4096)[0]), target)
   assert [o.arg for o in large if o.op is OptOps.SPLIT] == [128, 128, 32]
   assert [o.arg for o in large if o.op is OptOps.LOCAL] == [2, 2]
   monkeypatch.setattr(tensor_cores, "ENOUGH", 1)
   given = half_matmul(64, 64, 32)
-  opts = choose_opts(before_opts(given[0]), capabilities)
+  opts = choose_opts(before_opts(given[0]), target)
   assert [o.arg for o in opts if o.op is OptOps.LOCAL] == [2, 2]
   run(given, opts, M16N8K16)
 
 
 def test_beam_search_tries_tensor_cores() -> None:
   root = CASES["matmul"](6, 4, 4).kernel
-  assert [o for o in candidates(root, Tensors(ODD, ALONE).capabilities) if o.op is OptOps.TC] == [tc(0), tc(1)]
+  assert [o for o in candidates(root, Tensors(ODD, ALONE).target) if o.op is OptOps.TC] == [tc(0), tc(1)]
 
 
 # *** errors ***
@@ -341,7 +343,7 @@ def test_beam_search_tries_tensor_cores() -> None:
 )
 def test_what_does_not_fit(name: str, sizes: tuple[int, ...], opts: list[Opt], message: str) -> None:
   renderer = Tensors(ODD)
-  renderer.capabilities = replace(renderer.capabilities, max_vector_lanes=4)
+  renderer.target = replace(renderer.target, max_vector_lanes=4)
   with pytest.raises(KernelOptError, match=message):
     compile_kernel(CASES[name](*sizes).kernel, renderer, opts)
 
@@ -356,13 +358,13 @@ def test_types_that_do_not_fit() -> None:
 
 def test_targets_that_do_not_fit() -> None:
   renderer = Tensors(M16N8K8)
-  given, capabilities = half_matmul(16, 8, 8)[0], renderer.capabilities
+  given, target = half_matmul(16, 8, 8)[0], renderer.target
   for changes, message in (
     ({"has_local": False}, "the target has no workgroups"),
-    ({"max_workgroup": 16}, "32 threads, the target has workgroups of up to 16"),
+    ({"limits": replace(target.limits, max_workgroup=16)}, "32 threads, the target has workgroups of up to 16"),
     ({"native_dtypes": LLVM_DTYPES}, "the target has no registers of float16"),
   ):
-    renderer.capabilities = replace(capabilities, **changes)
+    renderer.target = replace(target, **changes)
     with pytest.raises(KernelOptError, match=message):
       compile_kernel(given, renderer, [tc()])
 
@@ -388,7 +390,9 @@ static inline void multiply(float* d0, float* d1, float* d2, float* d3, float a0
 
 def test_dialect_with_the_instruction(tmp_path: Any) -> None:
   dialect = replace(C99, header=(*C99.header, FUNCTION), tensor_cores=((ALONE, "multiply"),))
-  dialect = dialect.with_capabilities(has_local=True, max_local=(8, 1, 1), max_workgroup=8, tensor_cores=(ALONE,))
+  dialect = dialect.with_target(
+    has_local=True, limits=Limits(max_local=(8, 1, 1), max_workgroup=8), tensor_cores=(ALONE,)
+  )
   made = CASES["matmul"](4, 6, 8)
   program = compile_kernel(made.kernel, CRenderer(dialect), [tc()])
   assert "multiply(&v" in program.src[2].arg

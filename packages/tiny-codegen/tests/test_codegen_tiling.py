@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 
-from tiny_codegen import cpu_target
+from tiny_codegen import Limits, cpu_target
 from tiny_codegen.kernel.loops import next_loop_id
 from tiny_codegen.kernel.sum_of_products import Contraction
 from tiny_codegen.lower.remainder_tile import rows_left
@@ -22,9 +22,9 @@ from tiny_codegen.tiling.parallel_loops import best_sharing
 from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
-AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).capabilities
-AVX2 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1")).capabilities
-NEON = cpu_target("aarch64").capabilities
+AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).target
+AVX2 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1")).target
+NEON = cpu_target("aarch64").target
 
 
 def matmul(m: int, n: int, k: int, form: str = "nn") -> UOp:
@@ -161,7 +161,7 @@ def test_few_panels_are_not_packed_again_for_every_row() -> None:
   tiling = tiled(root)
   chosen = choose_opts(root, AVX512)
   opts = chosen[: [o.op for o in chosen].index(OptOps.THREAD)]
-  sharing = best_sharing(apply_opts(root, opts, AVX512), tiling)
+  sharing = best_sharing(apply_opts(root, opts, AVX512), tiling, AVX512.cost)
   assert sharing is not None
   assert tiling.lanes_from is Lanes.WHOLE or sharing.loop == 1 or sharing.block > 1
 
@@ -263,7 +263,7 @@ def test_two_images_are_packed_for_a_panel_that_is_larger(channels: int, size: i
   """Of 2 MiB, two images of 392 KiB and a panel of 576 take two thirds. One of 1.5 MiB is larger than its panel."""
   found = Contraction.of(convolution(8, channels, size, 2))
   assert found is not None
-  target = replace(AVX512, caches=replace(AVX512.caches, second=2 << 20), shared_memory_bytes=2 << 20)
+  target = replace(AVX512, caches=replace(AVX512.caches, second=2 << 20), limits=Limits(shared_memory=2 << 20))
   tilings = [t for t in ranked_tilings(found, target) if t.rows_from is Rows.IMAGE and t.lanes == 32]
   assert max(t.images for t in tilings) == most
 

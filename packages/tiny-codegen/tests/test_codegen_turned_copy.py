@@ -47,14 +47,14 @@ def test_results(shape: tuple[int, int, int], add: bool, run_kernel: Any) -> Non
 
 def test_squares_are_chosen() -> None:
   root = before_opts(turned(2, 1024, 512).kernel)
-  opts = choose_opts(root, HOST.capabilities)
+  opts = choose_opts(root, HOST.target)
   assert [o.op for o in opts] == [OptOps.SPLIT, OptOps.UPCAST, OptOps.VECTOR, OptOps.THREAD]
   assert [o.arg for o in opts[:3]] == [512, 16, 16]
-  odd = choose_opts(before_opts(turned(1, 67, 133).kernel), HOST.capabilities)
+  odd = choose_opts(before_opts(turned(1, 67, 133).kernel), HOST.target)
   assert {Opt(OptOps.PADTO, 1, 16), Opt(OptOps.PADTO, 2, 16)} <= set(odd)
   # what is read and written along the same loop is no such copy, nor is a reduction
   for name in ("elementwise", "reduce_rows", "softmax", "pad"):
-    assert all(o.op is not OptOps.SPLIT for o in choose_opts(before_opts(CASES[name]().kernel), HOST.capabilities))
+    assert all(o.op is not OptOps.SPLIT for o in choose_opts(before_opts(CASES[name]().kernel), HOST.target))
 
 
 # *** streaming stores ***

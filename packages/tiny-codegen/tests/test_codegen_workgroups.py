@@ -10,7 +10,7 @@ import pytest
 from codegen_kernels import CASES, check
 from workgroup_machine import run_workgroups
 
-from tiny_codegen import Capabilities, KernelError, KernelOptError, Renderer, compile_kernel
+from tiny_codegen import KernelError, KernelOptError, Limits, Renderer, Target, compile_kernel
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.opt.workgroups import threads_for
@@ -21,9 +21,9 @@ from tiny_uop import AddrSpace, Context, KernelInfo, Ops, Opt, OptOps, ProgramIn
 class Workgroups(Renderer):
   """A device with workgroups and no vectors; its programs are interpreted."""
 
-  target = "workgroups"
-  capabilities = Capabilities(
-    LLVM_DTYPES, LLVM_OPS, has_local=True, max_local=(64, 64, 64), max_workgroup=256, shared_memory_bytes=65536
+  name = "workgroups"
+  target = Target(
+    LLVM_DTYPES, LLVM_OPS, has_local=True, limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=65536)
   )
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
@@ -119,7 +119,7 @@ def test_tiles_that_threads_do_not_divide(threads: int) -> None:
 
 
 def test_both_operands_of_a_product_in_near_memory() -> None:
-  opts = choose_opts(before_opts(CASES["matmul"](32, 64, 32).kernel), Workgroups.capabilities)
+  opts = choose_opts(before_opts(CASES["matmul"](32, 64, 32).kernel), Workgroups.target)
   assert [o.op for o in opts].count(OptOps.STAGE) == 2 and [o.op for o in opts].count(OptOps.UPCAST) == 2
   run("matmul", (16, 24, 32), None)
 
@@ -139,7 +139,9 @@ def test_what_the_next_step_needs_is_read_meanwhile(steps: int, unrolled: bool) 
 
 def test_two_copies_only_where_they_fit() -> None:
   little = Workgroups()
-  little.capabilities = replace(Workgroups.capabilities, shared_memory_bytes=(4 + 32) * 4 * 2 - 1)
+  little.target = replace(
+    Workgroups.target, limits=replace(Workgroups.target.limits, shared_memory=(4 + 32) * 4 * 2 - 1)
+  )
   program = compile_kernel(CASES["matmul"](3, 8, 12).kernel, little, PREFETCHED)
   assert barriers(program) == 3  # all have read, and each of the tiles is there
   few = compile_kernel(

@@ -33,7 +33,7 @@ def window(rows: int, step: int = 1, written: int = TAPS) -> UOp:
 
 def body(kernel: UOp) -> list[UOp]:
   """The instructions of the loop of the sum, in order."""
-  linear = list(run_passes(kernel, PassContext(WIDE.capabilities)).src)
+  linear = list(run_passes(kernel, PassContext(WIDE.target)).src)
   last = next(place for place, u in enumerate(linear) if u.op is Ops.MULACC)
   begin = max(place for place, u in enumerate(linear[:last]) if u.op is Ops.RANGE)
   end = next(place for place, u in enumerate(linear) if u.op is Ops.END and place > last)
@@ -113,12 +113,12 @@ def test_order_of_a_sum_is_the_same(run_kernel: Any) -> None:
 def test_what_the_estimate_writes_out() -> None:
   """All taps of a window that fit into registers beside the accumulators; of long sums so many steps as divide them."""
   found = Contraction.of(
-    run_passes(window(1, written=0).replace(arg=KernelInfo("w")), PassContext(WIDE.capabilities), passes=PASSES[:4])
+    run_passes(window(1, written=0).replace(arg=KernelInfo("w")), PassContext(WIDE.target), passes=PASSES[:4])
   )
   assert found is not None
-  steps = {(t.rows, t.lanes // 16): t.steps for t in ranked_tilings(found, WIDE.capabilities) if t.lanes_of.slot == 2}
+  steps = {(t.rows, t.lanes // 16): t.steps for t in ranked_tilings(found, WIDE.target) if t.lanes_of.slot == 2}
   assert steps[14, 1] == steps[7, 1] == TAPS
-  registers = WIDE.capabilities.vector_registers
+  registers = WIDE.target.vector_registers
   assert all((t == 1) == (rows * v + TAPS * v + 2 > registers) for (rows, v), t in steps.items())
 
 
@@ -137,7 +137,7 @@ def test_blocks_are_as_many_numbers_long(written: int) -> None:
   )
   names = [p.name for p in PASSES]
   kernel = UOp.sink(end, arg=KernelInfo("long", opts))
-  root = run_passes(kernel, PassContext(WIDE.capabilities), passes=PASSES[: names.index("blocks") + 1])
+  root = run_passes(kernel, PassContext(WIDE.target), passes=PASSES[: names.index("blocks") + 1])
   innermost = [loops for loops, sums in by_loops(root).items() if products(sums[0].src[0])]
   assert [int(r.src[0].arg) * written for loops in innermost for r in loops] == [512]
 

@@ -8,12 +8,12 @@ import re
 from tiny_codegen import compile_kernel
 from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.compile_only import CompileOnly
-from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_amd import AMD, AMDCompiler, Arch, CodeObject
 from tiny_runtime_amd.compiler import LEVEL
 from tiny_runtime_amd.target import renderer
 from tiny_uop import Opt, UOp
+from tiny_uop.updates import GPU_UPDATES
 
 
 def compiled(kernel: UOp, arch: str, opts: list[Opt] | None = None) -> Binary:

@@ -85,7 +85,7 @@ def test_the_arch_carries_them() -> None:
   assert arch.caches == "32K,512K,4M" and Arch.parse(str(arch)) == arch
   assert Arch.parse("x86_64-unknown-linux-gnu:x86-64-v3:+avx2").caches == ""
   assert host_arch().caches in CPUCompiler(host_arch()).key
-  known = renderer_for(arch).capabilities.caches
+  known = renderer_for(arch).target.caches
   assert (known.first, known.second, known.last) == (32 * K, 512 * K, 4 * M)
   with pytest.raises(ValueError, match="triple:cpu:features:caches"):
     Arch.parse("x86_64-linux:::32K,1M:more")

@@ -92,8 +92,8 @@ def test_arch_is_text_and_back() -> None:
 )
 def test_what_fuses_is_what_the_code_generator_fuses_for(text: str) -> None:
   arch = Arch.parse(text)
-  assert arch.fuses == renderer_for(arch).capabilities.has_fma
-  assert CPUDevice().info.capabilities.fused_multiply_add == renderer_for(host_arch()).capabilities.has_fma
+  assert arch.fuses == renderer_for(arch).target.has_fma
+  assert CPUDevice().info.capabilities.fused_multiply_add == renderer_for(host_arch()).target.has_fma
 
 
 def test_limits_are_sane() -> None:

@@ -24,14 +24,14 @@ def test_unknown_families_are_named(text: str) -> None:
 
 
 def test_bfloat_needs_the_hardware_and_the_language() -> None:
-  native = {str(a): dtypes.bfloat16 in MetalRenderer(a).capabilities.native_dtypes
+  native = {str(a): dtypes.bfloat16 in MetalRenderer(a).target.native_dtypes
             for a in (Arch("apple7"), Arch("apple7", (3, 0)), Arch("mac2"))}  # fmt: skip
   assert native == {"apple7": True, "apple7 metal3.0": False, "mac2": False}
 
 
 def test_matrices_by_family() -> None:
   def names(arch: Arch) -> list[str]:
-    return [str(core) for core in MetalRenderer(arch).capabilities.tensor_cores]
+    return [str(core) for core in MetalRenderer(arch).target.tensor_cores]
 
   assert names(Arch("apple8", (3, 0))) == [
     "m8n8k8 float16 → float32", "m8n8k8 float32 → float32", "m8n8k8 float16 → float16"

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.compile_only import CompileOnly
-from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime_nv import NV, Arch
 from tiny_runtime_nv.shared_memory import at_launch
+from tiny_uop.updates import GPU_UPDATES
 
 
 class Report(NamedTuple):

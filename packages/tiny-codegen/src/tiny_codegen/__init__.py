@@ -1,5 +1,6 @@
 """The code generator: `compile_kernel` turns a kernel UOp into a program UOp with its source text."""
 
+from tiny_codegen.cost_model import CostModel
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.instructions.tensor_core import Fragment, MatrixLoad, NearMatrix, TensorCore
@@ -8,20 +9,19 @@ from tiny_codegen.pipeline import PASSES, build_program, compile_kernel, run_pas
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c.dialect import C99, CDialect, function_name
 from tiny_codegen.render.c.renderer import CRenderer, Place
-from tiny_codegen.render.llvm.atomics import DEVICE_ATOMICS, HOST_ATOMICS
 from tiny_codegen.render.llvm.renderer import LLVMRenderer
 from tiny_codegen.render.llvm.target import LLVMTarget, cpu_target
-from tiny_codegen.target import CacheSizes, Capabilities, atomics, names_of
+from tiny_codegen.target import CacheSizes, Limits, Target
 
 __all__ = [
   "C99",
-  "DEVICE_ATOMICS",
-  "HOST_ATOMICS",
   "PASSES",
   "CDialect",
   "CRenderer",
   "CacheSizes",
-  "Capabilities",
+  "CostModel",
+  "Limits",
+  "Target",
   "DotProduct",
   "Fragment",
   "KernelError",
@@ -35,11 +35,9 @@ __all__ = [
   "Place",
   "Renderer",
   "TensorCore",
-  "atomics",
   "build_program",
   "compile_kernel",
   "cpu_target",
   "function_name",
-  "names_of",
   "run_passes",
 ]

@@ -154,9 +154,7 @@ def _run(options: argparse.Namespace) -> int:
   kernels = _kernels(read_graph(options.input), options)
   if _is_text(options) and len(kernels) > 1:
     raise UsageError(f"a text has one graph: choose one of the {len(kernels)} kernels with --kernel")
-  written = [
-    _compiled(kernel, renderer, PassContext(renderer.capabilities, opts), passes, options) for kernel in kernels
-  ]
+  written = [_compiled(kernel, renderer, PassContext(renderer.target, opts), passes, options) for kernel in kernels]
   write_text("".join(written), options.output)
   return 0
 

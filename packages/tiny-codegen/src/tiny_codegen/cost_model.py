@@ -1,86 +1,211 @@
-"""The figures behind the estimates of `cost.py`: rough, from measurements on server cores, most with AVX-512, some
-with AVX2. What decides is what they say of each other.
+"""CostModel: the figures behind the estimates of `tiling/cost.py`, each with its unit.
+
+They are rough: what decides is what they say of each other. The defaults are from server cores with AVX-512 and AVX2
+(Granite Rapids, Zen 3 to Zen 5). `hatch run refit` (`integration/bench/refit.py`) measures tilings on a machine and
+fits figures to them.
 """
 
 from __future__ import annotations
 
-MANY = 8  # rows; more than so many are not read from lines of the same few sets of a cache
-# cycles, very roughly: of moving one element into near memory where it is adjacent to its neighbours, without and with
-# a loop for blocks of rows, where it is adjacent to the next steps of the sum, and where neither; of storing one
-# element of a vector on its own, and where the rows of the tile are adjacent
-COPY, COPY_BLOCK, TURN, GATHER, SCATTER, TURNED = 0.15, 0.3, 0.4, 1.5, 1.0, 0.5
-# of moving one where every second one is needed, in two vectors and a shuffle
-EVERY_SECOND = 0.3
-# how many times a gather costs of which some lanes may not happen, and so becomes branches; how many times a copy does;
-# with vectors of fewer bits than these
-BRANCHES, MASKED, MASK_REGISTERS = 4.0, 2.0, 512
-ROW = 0.5  # vectors that starting on a row costs
-TURN_LEAST = 8  # steps of the sum next to each other that are turned as a square
-# of the first cache level, what a panel may take for it to stay there; and what the second and the last one deliver in
-# a cycle, in bytes; and what the second delivers while nothing else waits for it
-FIRST_LEVEL, SECOND_LEVEL, LAST_LEVEL = 2 / 3, 24.0, 4.0
-FILLING = 128.0
-# what lines that are scattered over the second level cost a core that waits for them
-WAITED = 0.3
-# how many times as long its lines take that are far apart, each in a page of its own
-FAR_APART = 2.0
-# and what comes from it of panels that fill most of it, and of those that do not fit as a whole
-JUST_IN_SECOND, BEYOND_SECOND = 12.0, 8.0
-# an operand of this share of the second cache level is there anyway
-SMALL = 1 / 4
-# what reading an operand costs that is not in near memory: computing it again and again, a gate for each row, and gates
-# for the first and the last
-COMPUTED, GATED, EDGES = 2.0, 1.4, 1.05
-# what lanes cost that are read from where they are, and begin anywhere in a cache line
-CROSSING = 1.15
-# what rows cost of which some are beyond the end, besides being computed: gates where they are stored
-OVERHANG = 1.02
-# what a partial block of packed lanes costs more than a whole one, where it is as wide
-PARTIAL = 0.4
-# cycles of an iteration of a sum that go to counting; vectors of products that are written out for one; and steps of a
-# loop of a window, all of which are written out, with so many vectors of products if they share no elements
-LOOP, WRITTEN_OUT, TAPS, WINDOW_OUT = 1.0, 64, 7, 96
-# registers that such a window needs besides accumulators and vectors; and cycles from a multiply-add to the next one of
-# its accumulator, with one for what cannot begin in time
-SPARE, LATENCY = 2, 5.0
-# integers that are multiplied and added, in the time of one multiply-add of floats: processors take three steps
-INTEGERS = 0.4
-# what rows cost that come from the second cache level
-SECOND = 1.1
-# of the second level, what several images and a panel may take together; and two images, of which each is smaller
-TOGETHER, PAIR = 4 / 9, 2 / 3
-# of the second level, what all panels together may take to stay there
-WHOLE = 3 / 8
-# bytes of a row of panels that are packed together, at most: longer pieces take no less time, and are farther away
-SEVERAL = 2048
-# strides that are multiples of this put neighbouring rows into the same few sets of a cache
-SAME_SETS = 512
-# bytes after which the sets of the first cache level come again
-WAY = 4096
-# steps of a sum in which the lanes of another one can be asked for, which are read from where they are
-AHEAD = 64
-# of packing a window: the part of memory's time that is left where the steps of the sum before ask for it
-ASKED = 0.2
-# of packing a panel: the same where the first tile does it, in the steps of its sum
-FIRST_TILE = 0.1
-# steps of a sum that are worth the few instructions which find out what to ask for; and of the second level, what there
-# has to be room in for what is packed, its source, the next of it, and what else is read
-LEAST_STEPS, ROOM = 32, 7 / 8
-# threads, each of which packs for itself what all of them need before anything else
-EACH_THREAD = 2.0
-# passes over several panels, or images, at a time, at least, so that threads have something to share
-SHARED_PASSES, SHARED_IMAGES = 8, 4
-# of what does not stay in a cache: each cache line of a piece, and each line that is read again and again in order
-LINE, AGAIN = 5.0, 0.7
-# and a line of rows that are far apart and read side by side, if they are more than processors follow
-ASIDE, SIDES = 12.0, 16
-CACHE_LINE, NEIGHBOURS = 64, 64
-NEAR = 4  # elements: of a step so small, every line is read
-# of the time of a kernel, what is lost where pieces that are read and written one after the other are far apart; and
-# where threads share each of several images, and not the images
-APART, ROWS_APART = 0.2, 0.1
-# cycles of a tile that are none of its sum: of any, and of each vector of results
-TILE, TILE_VECTOR = 20.0, 2.0
-# and of the rows of a turned tile that are stored for a lane; and of each of their pieces, where those of all lanes are
-# in lines of the same sets of a cache
-SHORT, CROWDED = 2.0, 5.0
+from dataclasses import replace
+
+from tiny_uop.records import dataclass
+
+CACHE_LINE = 64
+"""Bytes of a cache line."""
+LEAST_STEPS = 32
+"""Steps of a sum from which software prefetch is worth the few instructions that find out what to ask for."""
+ROOM = 7 / 8
+"""Of the second cache level: what prefetched data, its source, the next of it and all else that is read may take."""
+
+
+@dataclass(frozen=True)
+class CostModel:
+  """What a core takes for multiplying, loading, packing and storing. Times are in cycles of a core."""
+
+  # *** of a core: `cpu_cost` has other figures for some ***
+
+  multiply_adds: float = 2.0
+  """Vectors that are multiplied and added in a cycle."""
+  loads: float = 2.0
+  """Vectors, and scalars spread over a vector, that are read in a cycle from the first cache level."""
+  load_cycles: float = 0.0
+  """Cycles by which each vector or scalar that is read delays multiplying and adding."""
+  scattered: tuple[float, float] = (1.0, 1.0)
+  """Factor on a step of the sum that reads a few elements of many cache lines: lines in the second level, beyond it."""
+  beyond: tuple[float, float] = (1.0, 1.0)
+  """Factor on a step of the sum: whose panels do not stay in the second level; of one tap of a strided window."""
+  piece_cycles: float = 40.0
+  """Cycles of starting on a piece of memory that is not next to the one before, where it does not stay in a cache."""
+
+  # *** computing ***
+
+  latency: float = 5.0
+  """Cycles from a multiply-add to the next one of its accumulator, with one for what cannot begin in time."""
+  loop: float = 1.0
+  """Cycles of an iteration of a sum that go to counting."""
+  integers: float = 0.4
+  """Multiply-adds of integers in the time of one of floats: processors take three steps."""
+  tile: float = 20.0
+  """Cycles of a register tile that are none of its sum."""
+  tile_vector: float = 2.0
+  """Cycles of each vector of a tile's results."""
+  clamped_rows: float = 1.02
+  """Factor on rows of which some are beyond the end, besides being computed: gates where they are stored."""
+  partial_panel: float = 0.4
+  """What packed lanes of a partial block cost more than those of a whole one, as a share."""
+  written_out: int = 64
+  """Vectors of products that are written out for one iteration, at most."""
+  window_steps: int = 7
+  """Steps of a window's loop, all of which are written out, at most."""
+  window_written_out: int = 96
+  """Vectors of products of such a loop, if its steps share no elements, at most."""
+  spare_registers: int = 2
+  """Registers that a window written out needs besides accumulators and vectors."""
+
+  # *** packing: cycles for an element ***
+
+  copy: float = 0.15
+  """Where it is adjacent to its neighbours."""
+  copy_block: float = 0.3
+  """The same in a loop for blocks of rows."""
+  copy_every_second: float = 0.3
+  """Where every second element is needed, in two vectors and a shuffle."""
+  transpose: float = 0.4
+  """Where it is adjacent to the next steps of the sum: squares are transposed in registers."""
+  gather: float = 1.5
+  """Where it is adjacent to neither."""
+  gather_branches: float = 4.0
+  """Factor on a gather of which some lanes may not happen, and so becomes branches."""
+  copy_masked: float = 2.0
+  """Factor on a copy of which some lanes may not happen, where vectors have no mask registers."""
+  row_start: float = 0.5
+  """Vectors whose time starting on a row takes."""
+  transposed_run: int = 8
+  """Steps of the sum next to each other that are transposed as a square, at least."""
+  prefetched: float = 0.2
+  """Share of memory's time that is left of packing a window where the steps of the sum before prefetch it."""
+  packed_in_first_tile: float = 0.1
+  """Share of memory's time that is left of packing a panel where the first tile does it, in the steps of its sum."""
+  each_thread: float = 2.0
+  """Times that each of several threads packs for itself what all of them need before anything else."""
+
+  # *** storing: cycles for an element ***
+
+  scatter: float = 1.0
+  """Of a vector, on its own."""
+  store_transposed: float = 0.5
+  """Where the rows of a tile are adjacent, so that it is transposed in registers."""
+  short_rows: float = 2.0
+  """More for the rows of a transposed tile, shared by them."""
+  crowded_rows: float = 5.0
+  """More for each piece of such rows, where those of all lanes are in lines of the same sets of a cache."""
+
+  # *** reading operands: factors on a step of the sum ***
+
+  computed: float = 2.0
+  """Of an operand that is not packed: computing it again and again."""
+  gated: float = 1.4
+  """Of one that is not packed, with a gate for each row."""
+  gated_edges: float = 1.05
+  """Of one that is not packed, with gates for the first and the last row."""
+  crossing: float = 1.15
+  """Of lanes that are not packed and begin anywhere in a cache line."""
+  from_second: float = 1.1
+  """Of rows that come from the second cache level."""
+  far_lines: float = 2.0
+  """Factor on the time of lines that are far apart, each in a page of its own."""
+  waiting: float = 0.3
+  """`scattered[0]` less 1 of a core that waits for all lines that are scattered over the second level."""
+
+  # *** caches: bytes a cycle, and shares ***
+
+  second_bytes: float = 24.0
+  """Bytes a cycle from the second level."""
+  second_idle_bytes: float = 128.0
+  """The same while nothing else waits for it."""
+  last_bytes: float = 4.0
+  """Bytes a cycle from the last level."""
+  filled_second_bytes: float = 12.0
+  """Bytes a cycle of panels that fill most of the second level."""
+  beyond_second_bytes: float = 8.0
+  """Bytes a cycle of panels that do not fit into the second level as a whole."""
+  first_share: float = 2 / 3
+  """Of the first level: what a panel may take for it to stay there."""
+  small_share: float = 1 / 4
+  """Of the second level: an operand as small is there anyway."""
+  images_share: float = 4 / 9
+  """Of the second level: what several images and a panel may take together."""
+  two_images_share: float = 2 / 3
+  """Of the second level: what two images and a panel may take, where each image is smaller than the panel."""
+  panels_share: float = 3 / 8
+  """Of the second level: what all panels together may take to stay there."""
+  same_sets: int = 512
+  """Strides, in elements, of whose multiples neighbouring rows are in the same few sets of a cache."""
+  way: int = 4096
+  """Bytes after which the sets of the first level come again."""
+  rows_of_same_sets: int = 8
+  """Rows in lines of the same few sets that stay in a cache, at most."""
+  prefetched_steps: int = 64
+  """Steps of a sum in which the lanes of the next one can be prefetched, where they are not packed."""
+
+  # *** memory, where operands do not stay in a cache ***
+
+  line: float = 5.0
+  """Cycles of a cache line of a piece."""
+  line_again: float = 0.7
+  """Cycles of a line that is read again and again, in order."""
+  line_aside: float = 12.0
+  """Cycles of a line of rows that are far apart and read side by side, if they are more than `sides`."""
+  sides: int = 16
+  """Rows side by side that processors fetch ahead of."""
+  near_step: int = 4
+  """Elements: of a step so small, every line is read."""
+  neighbours: int = 64
+  """Elements of a row of results that follow each other soon enough to be one piece."""
+  panels_row: int = 2048
+  """Bytes of a row of panels that are packed together, at most: longer ones take no less time."""
+
+  # *** threads ***
+
+  shared_passes: int = 8
+  """Passes over several panels at a time, at least, so that threads have something to share."""
+  shared_images: int = 4
+  """The same of passes over several images."""
+  apart: float = 0.2
+  """Share of a kernel's time that is lost where pieces that are read and written one after the other are far apart."""
+  rows_apart: float = 0.1
+  """The same where threads share each of several images, and not the images."""
+
+  # *** matrix instructions (AMX) ***
+
+  matrix_latency: float = 52.0
+  """Cycles until an instruction can add to the result of another one."""
+  matrix_each_thread: float = 2.0
+  """Factor on packing all of an operand: each of some threads does it."""
+  matrix_setup: float = 1500.0
+  """Cycles until there are tiles, and of masks on all that is packed for a few."""
+  matrix_result: float = 0.25
+  """Cycles of a result that goes from its tile to a buffer and back to a vector."""
+  matrix_rows: float = 2.0
+  """Rows of a tile that are read in a cycle."""
+  matrix_rows_beyond: float = 18.0
+  """Bytes of rows a cycle from beyond the first level: lines of many rows, not fetched ahead."""
+
+
+def cpu_cost(arch: str, cpu: str, vector_bits: int) -> CostModel:
+  """The figures of a processor from its architecture and name, as LLVM has them: measured on Granite Rapids, Zen 3 (the
+  same with vectors of 256 bits), Zen 4 and Zen 5."""
+  wide = vector_bits == 512
+  # With AVX2 each scalar takes an instruction and a register of its own; with two multiply-adds of 512 bits a cycle
+  # Intel's cores slow down for each load besides.
+  loads = 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
+  cost = CostModel(loads=loads, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
+  if cpu == "znver5":  # it hides the time of its second level
+    load_cycles = 0.2 if wide else 0.0
+    return replace(cost, load_cycles=load_cycles, scattered=(1.05, 1.3), beyond=(1.3, 1.05), piece_cycles=15.0)
+  if (
+    cpu == "znver4"
+  ):  # its units have 256 bits ("Software Optimization Guide for the AMD Zen4 Microarchitecture", 2.11)
+    return replace(cost, multiply_adds=1.0 if wide else 2.0, load_cycles=0.0, scattered=(1.05, 1.2))
+  return cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Opt, UOp
 from tiny_uop.records import dataclass
 
@@ -15,7 +15,7 @@ class PassContext:
   choose.
   """
 
-  capabilities: Capabilities
+  target: Target
   opts: tuple[Opt, ...] | None = None
 
 

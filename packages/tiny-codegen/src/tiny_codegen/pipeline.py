@@ -69,7 +69,7 @@ def _separate(root: UOp, context: PassContext) -> UOp:
 
 def _order(root: UOp, context: PassContext) -> UOp:
   """Loops in which iterations may come to the same element run in order, or are shared by threads with atomics."""
-  return order(root, context.capabilities)
+  return order(root, context.target)
 
 
 def _settle(root: UOp, context: PassContext) -> UOp:
@@ -95,10 +95,10 @@ def _optimise(root: UOp, context: PassContext) -> UOp:
   opts = context.opts if context.opts is not None else info.opts
   as_written = NOOPT or keeps_memory(root) or goes_on(root)
   if opts is None:
-    opts = () if as_written else choose_opts(root, context.capabilities)
-  root = apply_opts(root, tuple(opts), context.capabilities)
+    opts = () if as_written else choose_opts(root, context.target)
+  root = apply_opts(root, tuple(opts), context.target)
   if not as_written:
-    root = globals_from_loops(root, context.capabilities)
+    root = globals_from_loops(root, context.target)
   return simplify(root).replace(arg=KernelInfo(info.name, tuple(opts)))
 
 
@@ -118,34 +118,34 @@ def goes_on(kernel: UOp) -> bool:
 
 def _offsets(root: UOp, context: PassContext) -> UOp:
   """What a dot-product instruction that lacks a sign adds too much is taken away, once for all rows."""
-  return lower_offsets(root, context.capabilities)
+  return lower_offsets(root, context.target)
 
 
 def _stage(root: UOp, context: PassContext) -> UOp:
   """STAGE becomes near memory that loops of its own fill, and sums over windows leave out what lies in padding."""
-  if context.capabilities.has_local:
-    return lower_stage(root, context.capabilities)
-  return shortened(lower_stage(root, context.capabilities), taps_inside(root, context.capabilities))
+  if context.target.has_local:
+    return lower_stage(root, context.target)
+  return shortened(lower_stage(root, context.target), taps_inside(root, context.target))
 
 
 def _matrices(root: UOp, context: PassContext) -> UOp:
   """Register tiles become matrix instructions, which keep their accumulators and leave results in near memory."""
-  return lower_matrices(root, context.capabilities)
+  return lower_matrices(root, context.target)
 
 
 def _workgroups(root: UOp, context: PassContext) -> UOp:
   """GLOBAL, LOCAL and GROUP loops become hardware counters, with shared memory and barriers for GROUP."""
-  return lower_workgroups(root, context.capabilities)
+  return lower_workgroups(root, context.target)
 
 
 def _peel(root: UOp, context: PassContext) -> UOp:
   """The last, partial block of a padded loop is taken out of the loop, which then needs no gates."""
-  return peel(root, rows=not context.capabilities.has_local)
+  return peel(root, rows=not context.target.has_local)
 
 
 def _overhang(root: UOp, context: PassContext) -> UOp:
   """Rows of a register tile beyond the end read what the last row reads, with no gates inside of sums."""
-  return root if context.capabilities.has_local else lower_overhang(root)
+  return root if context.target.has_local else lower_overhang(root)
 
 
 def _skip(root: UOp, context: PassContext) -> UOp:
@@ -170,7 +170,7 @@ def _unroll(root: UOp, context: PassContext) -> UOp:
 
 def _turn(root: UOp, context: PassContext) -> UOp:
   """Scalars of neighbouring rows are loaded and stored as vectors."""
-  return turn(root, context.capabilities)
+  return turn(root, context.target)
 
 
 def _blocks(root: UOp, context: PassContext) -> UOp:
@@ -185,7 +185,7 @@ def _reduce(root: UOp, context: PassContext) -> UOp:
 
 def _prefetch(root: UOp, context: PassContext) -> UOp:
   """Near memory that a sum fills again and again is there twice: one copy is filled while the other one is read."""
-  return prefetch(root, context.capabilities) if not NOOPT else root
+  return prefetch(root, context.target) if not NOOPT else root
 
 
 def _gates(root: UOp, context: PassContext) -> UOp:
@@ -195,18 +195,18 @@ def _gates(root: UOp, context: PassContext) -> UOp:
 
 def _index_types(root: UOp, context: PassContext) -> UOp:
   """index becomes int32 or int64, by bounds."""
-  return lower_index(root, dtypes.int64 in context.capabilities.native_dtypes)
+  return lower_index(root, dtypes.int64 in context.target.native_dtypes)
 
 
 def _decompose(root: UOp, context: PassContext) -> UOp:
   """What the target lacks is put together from what it has."""
-  root = without_dot_products(root, context.capabilities)
-  return graph_rewrite(root, table_for(context.capabilities), name="decompose")
+  root = without_dot_products(root, context.target)
+  return graph_rewrite(root, table_for(context.target), name="decompose")
 
 
 def _fuse(root: UOp, context: PassContext) -> UOp:
   """Subtractions, negations and multiply-adds for targets that have them."""
-  return graph_rewrite(root, late_table_for(context.capabilities), name="fuse")
+  return graph_rewrite(root, late_table_for(context.target), name="fuse")
 
 
 def _linearise(root: UOp, context: PassContext) -> UOp:
@@ -282,14 +282,14 @@ def build_program(
   kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, skip: Collection[str] = ()
 ) -> UOp:
   """The PROGRAM of a kernel under given optimisations (None: the kernel's own, or chosen by heuristics)."""
-  context = PassContext(renderer.capabilities, None if opts is None else tuple(opts))
+  context = PassContext(renderer.target, None if opts is None else tuple(opts))
   with span("kernel", str(getattr(kernel.arg, "name", "kernel")), kernel) as work:
     return program_of(kernel, work.gives(run_passes(kernel, context, skip)), renderer)
 
 
 def program_of(kernel: UOp, linear: UOp, renderer: Renderer) -> UOp:
   """The PROGRAM of a kernel that has been lowered to a LINEAR."""
-  info = program_info(linear, renderer.target)
+  info = program_info(linear, renderer.name)
   with span("pass", "render", linear) as rendering:
     source = rendering.gives(UOp(Ops.SOURCE, arg=renderer.render(linear, info)))
   with span("pass", "estimate", linear) as counting:

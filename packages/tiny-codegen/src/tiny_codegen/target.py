@@ -1,11 +1,10 @@
-"""What a target can do, as data: its types, operations, memories, instructions and limits. Passes ask this record."""
+"""What a target can do, as data: `Target` (types, operations, instructions, caches), with its Limits and CostModel."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable
 
+from tiny_codegen.cost_model import CostModel
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.instructions.tensor_core import TensorCore
 from tiny_uop import AddrSpace, DType, Ops
@@ -39,81 +38,77 @@ class CacheSizes:
     return cls(*sizes)
 
 
-Atomic = tuple[AddrSpace, Ops, DType]
-"""An update that is made as one step: of memory that is GLOBAL or LOCAL, by an operation, of a type."""
+@dataclass(frozen=True)
+class Limits:
+  """Limits of a launch."""
 
+  max_global: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+  """Workgroups of each axis, at most."""
+  max_local: tuple[int, int, int] = (1, 1, 1)
+  """Threads of a workgroup along each axis, at most."""
+  max_workgroup: int = 1
+  """Threads of a workgroup, at most."""
+  shared_memory: int = 0
+  """Bytes of LOCAL memory of a program, at most: shared memory of a workgroup; on a processor, buffers of a thread."""
+  shared_memory_for_all: int = 0
+  """Bytes of shared memory of all workgroups that run on one processor at the same time. 0: unknown."""
 
-def atomics(ops: Iterable[Ops], types: Iterable[DType], *spaces: AddrSpace) -> frozenset[Atomic]:
-  """All of these operations on all of these types, in memory that is GLOBAL or LOCAL unless told otherwise."""
-  return frozenset(itertools.product(spaces or (AddrSpace.GLOBAL, AddrSpace.LOCAL), tuple(ops), tuple(types)))
-
-
-def names_of(updates: Iterable[Atomic]) -> frozenset[str]:
-  """Atomic updates as tiny-runtime's record of a device has them: `GLOBAL ADD int32`."""
-  return frozenset(f"{space.name} {op.name} {dtype.name}" for space, op, dtype in updates)
+  def has_room(self, needed: int, wanted: int) -> bool:
+    """Whether a program that needs so many bytes of shared memory should take more of it: only as far as two workgroups
+    still have room on one processor, if they have without."""
+    half = self.shared_memory_for_all // 2
+    return wanted <= self.shared_memory and (not half or wanted <= half or needed > half)
 
 
 @dataclass(frozen=True)
-class Capabilities:
-  """What a target can do. Passes ask this record; nobody compares target names.
-
-  `native_dtypes` are the types that registers and arithmetic hold; any other dtype is emulated
-  (`tiny_codegen.decompose`). `native_ops` are the elementwise ops the renderer writes directly; the others are
-  decomposed. `atomics` are the updates of memory that several threads may make at once (STOREs with an atomic
-  Accumulate), by where it is, what is done and the type. `vector_bits` is the width of a vector register (0: a scalar
-  machine), `vector_registers` how many there are, `max_vector_lanes` the widest vector that a value of the program
-  may have. `has_fma` allows `a*b + c` to be fused (MULACC, one rounding). `has_threads`: an outermost loop can be a
-  THREAD loop that several workers share. `has_local`: workgroups of threads with shared memory and barriers. `wave`:
-  so many neighbours of a workgroup run in step and exchange values of native types (SHUFFLE; 0: none do).
-  `max_global` / `max_local` bound the launch sizes per axis, `max_workgroup` the threads of one workgroup,
-  `shared_memory_bytes` the near memory (LOCAL) one program may take, `shared_memory_for_all` what the workgroups that
-  run on one processor at the same time have together (0: unknown). `async_copy`: pieces of so many bytes, aligned to
-  that, may be copied to near memory while threads go on (0: the target has no such instruction). `tensor_cores` are
-  the matrix instructions, best first; `matrix_loads`: the threads of a warp load fragments from near memory together
-  (`MatrixLoad`). `dot_products` are instructions that add several products to each lane, best first, each with how
-  many of it the target starts in the time of one multiply-add of float32 vectors; of one that multiplies matrices (a
-  `MatrixProduct`), how many vectors of a row and a word. `caches` are those of a core, and
-  `multiply_adds` says how many vectors it multiplies and adds in a cycle, `loads` how many vectors and scalars it
-  reads for them, where they are in the first cache level, and `load_cycles` by how many cycles each of these delays
-  multiplying and adding. `scattered` is how many times as long a step of a sum takes that reads a few elements
-  of many cache lines, or of lines that are not next to each other, where these are in the second cache level, and where
-  they are beyond; `beyond`, how many times as long one takes whose panels do not stay in the second cache level, and
-  one of a single tap whose strided window does not. `piece_cycles` are those of starting on a piece of memory that is
-  not next to the one before, where it does not stay in a cache.
-  """
+class Target:
+  """What a target can do. Passes ask this record; nobody compares names of targets."""
 
   native_dtypes: frozenset[DType]
+  """Types of registers and arithmetic. Others are emulated (`tiny_codegen.decompose`)."""
   native_ops: frozenset[Ops]
-  atomics: frozenset[Atomic] = frozenset()
+  """Elementwise ops that the renderer writes directly. Others are decomposed."""
+  atomics: frozenset[str] = frozenset()
+  """Updates of memory that several threads may make at once (STOREs with an atomic Accumulate), as `tiny_uop.updates`
+  names them: `GLOBAL ADD int32`."""
   vector_bits: int = 0
+  """Bits of a vector register. 0: a scalar machine."""
   vector_registers: int = 16
+  """How many vector registers there are."""
   max_vector_lanes: int = 1
+  """Lanes of a vector in the program, at most."""
   has_fma: bool = False
+  """`a*b + c` may be fused: MULACC, one rounding."""
   has_threads: bool = False
+  """An outermost loop may be a THREAD loop, which several workers share."""
   has_local: bool = False
+  """There are workgroups of threads, with shared memory and barriers."""
   wave: int = 0
-  max_global: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
-  max_local: tuple[int, int, int] = (1, 1, 1)
-  max_workgroup: int = 1
-  shared_memory_bytes: int = 0
-  shared_memory_for_all: int = 0
+  """Threads of a subgroup (warp), which exchange values of native types (SHUFFLE). 0: threads exchange none."""
   async_copy: int = 0
+  """Bytes of a piece, aligned to as many, that is copied to shared memory while threads go on. 0: there are none."""
   tensor_cores: tuple[TensorCore, ...] = ()
+  """Matrix instructions of a GPU, best first."""
   matrix_loads: bool = False
+  """Threads of a subgroup load fragments from shared memory together (`MatrixLoad`)."""
   dot_products: tuple[tuple[DotProduct, float], ...] = ()
+  """Instructions that add several products to each lane, best first, and how many start in the time of a multiply-add
+  of float32 vectors; of a `MatrixProduct`, how many vectors of a row and a word."""
   caches: CacheSizes = CacheSizes()
-  multiply_adds: float = 2.0
-  loads: float = 2.0
-  load_cycles: float = 0.0
-  scattered: tuple[float, float] = (1.0, 1.0)
-  beyond: tuple[float, float] = (1.0, 1.0)
-  piece_cycles: float = 40.0
+  """Data caches of a core."""
+  limits: Limits = Limits()
+  """Limits of a launch."""
+  cost: CostModel = CostModel()
+  """Figures of time, for estimates."""
 
-  def has_room(self, needed: int, wanted: int) -> bool:
-    """Whether a program that needs so many bytes of near memory should take more of it: only as far as two workgroups
-    still have room on one processor, if they have without."""
-    half = self.shared_memory_for_all // 2
-    return wanted <= self.shared_memory_bytes and (not half or wanted <= half or needed > half)
+  @property
+  def has_masks(self) -> bool:
+    """Vectors have mask registers: some lanes of a load or store may not happen, for nothing more."""
+    return self.vector_bits >= 512
+
+  def has_atomic(self, space: AddrSpace, op: Ops, dtype: DType) -> bool:
+    """Whether threads may make such an update at once."""
+    return f"{space.name} {op.name} {dtype.name}" in self.atomics
 
   def lanes(self, dtype: DType) -> int:
     """How many elements of the scalar `dtype` fill one vector register; 1 on a scalar machine."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
-from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime.hcq import Block, Command, Kind, Launch, Timeline
 from tiny_runtime_amd import aql
 from tiny_runtime_amd.arch import Arch
@@ -19,6 +18,7 @@ from tiny_runtime_amd.process import Process
 from tiny_runtime_amd.queue import AQLQueue
 from tiny_runtime_amd.scratch import scratch_for
 from tiny_uop import dtypes
+from tiny_uop.updates import GPU_UPDATES
 
 MOST_THREADS = 1024
 ANSWER = 10.0

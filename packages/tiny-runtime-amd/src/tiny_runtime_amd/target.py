@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
-from tiny_codegen.render.llvm.atomics import DEVICE_ATOMICS
+from tiny_codegen import Limits, LLVMRenderer, LLVMTarget, Target
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_amd.arch import TRIPLE, Arch
 from tiny_runtime_amd.exchanges import exchanges
 from tiny_runtime_amd.matrix_cores import matrix_instructions
 from tiny_uop import Ops, dtypes
+from tiny_uop.updates import GPU_UPDATES
 
 MOST_THREADS = 1024
 WIDEST = 16
@@ -27,23 +27,21 @@ _UNUSED = (
 def target(arch: Arch) -> LLVMTarget:
   """What the renderer has to know of an architecture."""
   matrices = matrix_instructions(arch)
-  capabilities = Capabilities(
+  facts = Target(
     native_dtypes=LLVM_DTYPES | {dtypes.float16, dtypes.bfloat16},
     native_ops=LLVM_OPS | {Ops.MULACC},
-    atomics=DEVICE_ATOMICS,
+    atomics=GPU_UPDATES,
     vector_bits=8 * WIDEST,
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
     wave=arch.wave,
-    max_local=(MOST_THREADS,) * 3,
-    max_workgroup=MOST_THREADS,
-    shared_memory_bytes=arch.local_memory,
+    limits=Limits(max_local=(MOST_THREADS,) * 3, max_workgroup=MOST_THREADS, shared_memory=arch.local_memory),
     tensor_cores=tuple([m.core for m in matrices]),
   )
   return LLVMTarget(
     name=arch.name,
-    capabilities=capabilities,
+    target=facts,
     triple=TRIPLE,
     cpu=arch.name,
     features=arch.processor.features,

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel
-from tiny_runtime.contract import updates
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph
 from tiny_runtime_cpu.host import host_arch, memory_bytes
@@ -22,6 +21,7 @@ from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
 from tiny_uop import dtypes
 from tiny_uop.context import DEBUG
+from tiny_uop.updates import HOST_UPDATES
 
 SHARED_COPY = 1 << 20
 """Bytes from which on several threads copy."""
@@ -30,12 +30,6 @@ SHARED_COPY = 1 << 20
 _pool = Pool()
 """The threads of all devices: the processors are the same."""
 _open: weakref.WeakSet[CPUDevice] = weakref.WeakSet()
-
-
-ATOMICS = updates("ADD MAX AND OR XOR", [d.name for d in dtypes.ints], "GLOBAL") | updates(
-  "ADD", ("float32", "float64"), "GLOBAL"
-)
-"""As `HOST_ATOMICS` of tiny-codegen, whose import takes longer than opening the device."""
 
 
 class CPUDevice:
@@ -48,7 +42,7 @@ class CPUDevice:
     graphs = has_native_functions()
     capabilities = Capabilities(
       dtypes=names,
-      atomics=ATOMICS,
+      atomics=HOST_UPDATES,
       fused_multiply_add=host_arch().fuses,
       host_mapped=True,
       host_import=True,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tiny_uop.updates import updates
+
 Version = tuple[int, int]
 
 BFLOAT: Version = (3, 1)
 """The version of the language that brought `bfloat`."""
 LATEST: Version = (3, 1)
 """The newest version that the code generator makes a difference for."""
+ATOMICS = updates("ADD MAX AND OR XOR", ("int32", "uint32"))
+"""Updates that threads may make at once: of 32 bits, by functions over atomic_int and atomic_uint (6.15.4)."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel, OutOfMemory
-from tiny_runtime.contract import updates
-from tiny_runtime_metal.arch import Arch
+from tiny_runtime_metal.arch import ATOMICS, Arch
 from tiny_runtime_metal.errors import check_finished
 from tiny_runtime_metal.graph import COPY, Graph, Spare
 from tiny_runtime_metal.memory import Memory
@@ -32,7 +31,7 @@ class MetalDevice:
       dtypes=frozenset(d.name for d in dtypes.all if d is not dtypes.float64),
       local_memory=family.threadgroup_memory,
       max_local_size=family.threads,
-      atomics=updates("ADD MAX AND OR XOR", ("int32", "uint32")),
+      atomics=ATOMICS,
       fused_multiply_add=True,
       host_mapped=True,
       graphs=True,

@@ -5,8 +5,8 @@ The source is "Metal Shading Language Specification", version 3.1. Chapters are 
 
 from __future__ import annotations
 
-from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place, atomics
-from tiny_runtime_metal.arch import Arch
+from tiny_codegen import C99, CDialect, CRenderer, Limits, Place, Target
+from tiny_runtime_metal.arch import ATOMICS, Arch
 from tiny_runtime_metal.matrices import definition, function_of, tensor_cores
 from tiny_uop import AddrSpace, DType, Ops, ProgramInfo, UOp, dtypes
 
@@ -35,10 +35,8 @@ EXCHANGES = (
   (dtypes.int64, "as_type<long>(simd_shuffle_xor(as_type<uint2>({value}), {mask}))"),
   (dtypes.uint64, "as_type<ulong>(simd_shuffle_xor(as_type<uint2>({value}), {mask}))"),
 )  # fmt: skip
-# 6.15.4: 32 bits, by functions over atomic_int and atomic_uint
-METAL_ATOMICS = atomics((Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR), (dtypes.int32, dtypes.uint32))
 UPDATE = "atomic_fetch_{}_explicit(({{space}}atomic_{{type}}*){{place}}, {{value}}, memory_order_relaxed)"
-ATOMICS = tuple((op, UPDATE.format(op.name.lower())) for op in (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR))
+FETCHES = tuple((op, UPDATE.format(op.name.lower())) for op in (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR))
 HEADER = (
   "#include <metal_stdlib>",
   # what is written here is what is rounded; older compilers, which do not know the lines, get options that say the same
@@ -56,21 +54,21 @@ WIDEST = 4
 SPACES = {AddrSpace.GLOBAL: "device", AddrSpace.LOCAL: "threadgroup", AddrSpace.REG: "thread"}
 
 
-def capabilities(arch: Arch) -> Capabilities:
+def target(arch: Arch) -> Target:
   """The code generator's view of a family."""
   floats = {dtypes.float16, dtypes.float32} | ({dtypes.bfloat16} if arch.bfloat else set())
   family = arch.family
-  return Capabilities(
+  return Target(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, *floats}),
-    native_ops=C99.capabilities.native_ops | {op for op, _ in FUNCTIONS},
-    atomics=METAL_ATOMICS,
+    native_ops=C99.target.native_ops | {op for op, _ in FUNCTIONS},
+    atomics=ATOMICS,
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
     wave=SIMD,
-    max_local=(family.threads,) * 3,
-    max_workgroup=family.threads,
-    shared_memory_bytes=family.threadgroup_memory,
+    limits=Limits(
+      max_local=(family.threads,) * 3, max_workgroup=family.threads, shared_memory=family.threadgroup_memory
+    ),
     tensor_cores=tensor_cores(arch),
   )
 
@@ -79,7 +77,7 @@ def dialect(arch: Arch) -> CDialect:
   """The language of one version for one family."""
   return CDialect(
     name=f"Metal for {arch}",
-    capabilities=capabilities(arch),
+    target=target(arch),
     types=(*TYPES, *(((dtypes.bfloat16, "bfloat"),) if arch.bfloat else ())),
     header=HEADER,
     kernel="kernel void",
@@ -94,7 +92,7 @@ def dialect(arch: Arch) -> CDialect:
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
     tensor_cores=tuple((core, function_of(core)) for core in tensor_cores(arch)),
     exchanges=EXCHANGES,
-    atomics=ATOMICS,
+    atomics=FETCHES,
     infinity="INFINITY",
     nan="NAN",
     long_suffix="L",
@@ -122,7 +120,7 @@ class MetalRenderer(CRenderer):
 
   def header(self, linear: UOp) -> list[str]:
     used = {u.arg for u in linear.src if u.op is Ops.MMA}
-    functions = [definition(core) for core in self.capabilities.tensor_cores if core in used]
+    functions = [definition(core) for core in self.target.tensor_cores if core in used]
     first, *others = super().header(linear)
     return [first, *([MATRICES] if functions else []), *others, *functions]
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
-from tiny_runtime.contract import GPU_UPDATES
 from tiny_runtime_nv.arch import Arch
 from tiny_runtime_nv.cuda_errors import LOST, OUT_OF_MEMORY, TOO_LARGE, lost, not_opened
 from tiny_runtime_nv.cuda_graph import Graph
@@ -23,6 +22,7 @@ from tiny_runtime_nv.memory import Memory, Staging
 from tiny_runtime_nv.peers import copy_within, let_in, wait_for
 from tiny_runtime_nv.programs import Program, three
 from tiny_uop import dtypes
+from tiny_uop.updates import GPU_UPDATES
 
 MOST_THREADS = 1024
 

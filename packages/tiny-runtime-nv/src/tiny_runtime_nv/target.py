@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from tiny_codegen import Capabilities, LLVMRenderer, LLVMTarget
+from tiny_codegen import Limits, LLVMRenderer, LLVMTarget, Target
 from tiny_codegen.render.c.dialect import function_name
-from tiny_codegen.render.llvm.atomics import DEVICE_ATOMICS
 from tiny_codegen.render.llvm.copies import AsyncCopy
 from tiny_codegen.render.llvm.shuffle import Exchange
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
@@ -15,6 +14,7 @@ from tiny_runtime_nv.arch import TRIPLE, Arch
 from tiny_runtime_nv.shared_memory import STATIC
 from tiny_runtime_nv.tensor_cores import matrix_instructions, near_instructions
 from tiny_uop import Ops, ProgramInfo, UOp, dtypes
+from tiny_uop.updates import GPU_UPDATES
 
 MOST_THREADS = 1024
 WARP = 32
@@ -32,26 +32,28 @@ COPIES = AsyncCopy(
 def target(arch: Arch, tf32: bool = False) -> LLVMTarget:
   """What the renderer has to know of an architecture. `tf32`: products of float32 may be rounded."""
   matrices = matrix_instructions(arch, tf32)
-  capabilities = Capabilities(
+  facts = Target(
     native_dtypes=LLVM_DTYPES | {dtypes.float16} | ({dtypes.bfloat16} if arch.bfloat16 else set()),
     native_ops=LLVM_OPS | {Ops.MULACC},
-    atomics=DEVICE_ATOMICS,
+    atomics=GPU_UPDATES,
     vector_bits=8 * WIDEST,
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
     wave=WARP,
-    max_local=(MOST_THREADS, MOST_THREADS, 64),
-    max_workgroup=MOST_THREADS,
-    shared_memory_bytes=arch.shared_memory,
-    shared_memory_for_all=arch.shared_memory_for_all,
+    limits=Limits(
+      max_local=(MOST_THREADS, MOST_THREADS, 64),
+      max_workgroup=MOST_THREADS,
+      shared_memory=arch.shared_memory,
+      shared_memory_for_all=arch.shared_memory_for_all,
+    ),
     async_copy=COPIES.nbytes if arch.capability >= (8, 0) else 0,
     matrix_loads=True,
     tensor_cores=(*[m.core for m in matrices], *[m.core for m in near_instructions(arch)]),
   )
   return LLVMTarget(
     name=arch.name,
-    capabilities=capabilities,
+    target=facts,
     triple=TRIPLE,
     cpu=arch.name,
     features=arch.processor.features,

@@ -10,7 +10,7 @@ launches at levels 2 and 3, order and errors at level 4, and each claim of `Capa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tiny_runtime.binary import Binary
@@ -48,16 +48,6 @@ class Measure(Protocol):
     """Keep the result of a search, as text."""
 
 
-def updates(operations: str, types: Iterable[str], spaces: str = "GLOBAL LOCAL") -> frozenset[str]:
-  """Claims for `Capabilities.atomics`: each of the operations on each of the types, in each of the memories."""
-  return frozenset(f"{s} {op} {kind}" for kind in types for op in operations.split() for s in spaces.split())
-
-
-WORDS = ("int32", "uint32", "int64", "uint64")
-GPU_UPDATES = updates("ADD MAX AND OR XOR", WORDS) | updates("ADD", ("float32",))
-"""What GPUs of AMD and NVIDIA do as one step, as `DEVICE_ATOMICS` of tiny-codegen."""
-
-
 @dataclass(frozen=True)
 class Capabilities:
   """What a device can do beyond the required methods. Shared code asks this record and never compares device names.
@@ -76,7 +66,7 @@ class Capabilities:
   """Most threads in one workgroup."""
   atomics: frozenset[str] = frozenset()
   """Updates of memory that threads may make at once, e.g. `"GLOBAL ADD int32"`: in which memory (GLOBAL or LOCAL), by
-  which operation of a STORE's Accumulate, of which type. (Since 1.4.)"""
+  which operation of a STORE's Accumulate, of which type; `tiny_uop.updates` makes them. (Since 1.4.)"""
   fused_multiply_add: bool = False
   """Programs may take the product of `a*b + c`, of float32 and float64, unrounded: README of tiny-uop, "Rounding".
   False: every product is rounded. (Since 1.5.)"""

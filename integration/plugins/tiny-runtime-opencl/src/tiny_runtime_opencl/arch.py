@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from tiny_uop.updates import updates
+
 FLAGS = ("fp16", "fp64", "fma", "exact")
+ATOMICS = updates("ADD MAX AND OR XOR", ("int32", "uint32"))
+"""Updates that threads may make at once: of 32 bits, and no addition of floats (6.12.11)."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pyopencl as cl
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel, OutOfMemory
-from tiny_runtime.contract import updates
+from tiny_runtime_opencl.arch import ATOMICS
 from tiny_runtime_opencl.errors import contract_error
 from tiny_runtime_opencl.graph import Graph
 from tiny_runtime_opencl.machine import arch_of
@@ -29,7 +29,7 @@ class OpenCLDevice:
       dtypes=names,
       local_memory=arch.local,
       max_local_size=arch.group,
-      atomics=updates("ADD MAX AND OR XOR", ("int32", "uint32")),
+      atomics=ATOMICS,
       fused_multiply_add=arch.fma,
       graphs=True,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiny_codegen import C99, Capabilities, CDialect, CRenderer, Place, atomics
-from tiny_runtime_opencl.arch import Arch
+from tiny_codegen import C99, CDialect, CRenderer, Limits, Place, Target
+from tiny_runtime_opencl.arch import ATOMICS, Arch
 from tiny_uop import Ops, UOp, dtypes
 
 TYPES = (
@@ -12,9 +12,7 @@ TYPES = (
   (dtypes.uint64, "ulong"), (dtypes.index, "long"), (dtypes.float32, "float"), (dtypes.float64, "double"),
   (dtypes.float16, "half"),
 )  # fmt: skip
-# 6.12.11: 32 bits, and no addition of floats
-OPENCL_ATOMICS = atomics((Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR), (dtypes.int32, dtypes.uint32))
-ATOMICS = tuple(
+FETCHES = tuple(
   (op, f"atomic_{op.name.lower()}((volatile {{space}}{{type}}*){{place}}, {{value}})")
   for op in (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)
 )
@@ -23,20 +21,17 @@ WIDE = (16, 8, 4, 2)
 LARGEST_GRID = 2**31 - 1
 
 
-def capabilities(arch: Arch) -> Capabilities:
+def target(arch: Arch) -> Target:
   """The code generator's view of a device."""
   floats = {dtypes.float32} | ({dtypes.float16} if arch.fp16 else set()) | ({dtypes.float64} if arch.fp64 else set())
-  return Capabilities(
+  return Target(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, *floats}),
-    native_ops=C99.capabilities.native_ops | ({Ops.MULACC} if arch.fma else frozenset()),
-    atomics=OPENCL_ATOMICS,
+    native_ops=C99.target.native_ops | ({Ops.MULACC} if arch.fma else frozenset()),
+    atomics=ATOMICS,
     max_vector_lanes=16,
     has_fma=arch.fma,
     has_local=arch.local > 0,
-    max_global=(LARGEST_GRID,) * 3,
-    max_local=arch.sizes,
-    max_workgroup=arch.group,
-    shared_memory_bytes=arch.local,
+    limits=Limits((LARGEST_GRID,) * 3, arch.sizes, arch.group, arch.local),
   )
 
 
@@ -46,7 +41,7 @@ def dialect(arch: Arch) -> CDialect:
   absent = {d for d, there in ((dtypes.float16, arch.fp16), (dtypes.float64, arch.fp64)) if not there}
   return CDialect(
     name=f"OpenCL C for {arch.kind}",
-    capabilities=capabilities(arch),
+    target=target(arch),
     types=tuple(row for row in TYPES if row[0] not in absent),
     header=(
       *(f"#pragma OPENCL EXTENSION cl_khr_{name} : enable" for name in extensions),
@@ -62,7 +57,7 @@ def dialect(arch: Arch) -> CDialect:
       for axis in range(3)
     ),
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
-    atomics=ATOMICS,
+    atomics=FETCHES,
     infinity="INFINITY",
     nan="NAN",
     long_suffix="L",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tiny_codegen.decompose.arithmetic import NAN, UNSIGNED, to
 from tiny_codegen.decompose.examples import MADE_OF_OTHERS, place_in
 from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 from tiny_uop.truncate import FORMATS, to_bits
@@ -186,19 +186,19 @@ def _conversions(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
   return rules
 
 
-def float_rules(capabilities: Capabilities) -> list[Rule]:
+def float_rules(target: Target) -> list[Rule]:
   """The rules for the float types that a target lacks. float32 is assumed."""
-  emulated = tuple(d for d in _EMULATED if d not in capabilities.native_dtypes)
+  emulated = tuple(d for d in _EMULATED if d not in target.native_dtypes)
   # half and narrower formats from double: processors round by way of float32, and that twice
   odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"), _from_double,
              grows=MADE_OF_OTHERS,
              example=lambda s: tuple([s.value(dtypes.float64, 0).cast(d) for d in _EMULATED]),
              near_miss=lambda s: s.f.cast(dtypes.float16))  # fmt: skip
   # native halves meet emulated formats in float32
-  between = tuple(d for d in _EMULATED if d in capabilities.native_dtypes)
+  between = tuple(d for d in _EMULATED if d in target.native_dtypes)
   rules: list[Rule] = []
   if emulated:
-    rules = [*_values(emulated), *_conversions(emulated, dtypes.float64 in capabilities.native_dtypes)]
+    rules = [*_values(emulated), *_conversions(emulated, dtypes.float64 in target.native_dtypes)]
   if emulated and between:
     rules.append(
       rule("emulated_from_native", UPat(Ops.CAST, emulated, (UPat.var("x", between),), name="u"), _through_float32,

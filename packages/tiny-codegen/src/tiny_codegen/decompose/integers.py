@@ -7,7 +7,7 @@ would trap on, unless bounds rule it out.
 from __future__ import annotations
 
 from tiny_codegen.decompose.examples import MADE_OF_OTHERS
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Ops, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 
@@ -106,7 +106,7 @@ FLOOR_DIVISIONS: dict[Ops, Rule] = {
 }  # fmt: skip
 
 
-def division_rules(capabilities: Capabilities) -> list[Rule]:
+def division_rules(target: Target) -> list[Rule]:
   """The rules for the divisions that a target lacks, and for those that are cheaper otherwise."""
-  missing = [row for op, row in FLOOR_DIVISIONS.items() if op not in capabilities.native_ops]
+  missing = [row for op, row in FLOOR_DIVISIONS.items() if op not in target.native_ops]
   return [*CHEAPER_DIVISIONS, *missing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
 
@@ -68,10 +68,10 @@ LATE_RULES: dict[Ops, Rule] = {
 
 
 @lru_cache(maxsize=64)
-def late_table_for(capabilities: Capabilities) -> PatternMatcher:
+def late_table_for(target: Target) -> PatternMatcher:
   """The late rules of a target. Run it once all types are native, after `table_for`.
 
   Floats are fused only where the target has a fused multiply-add (`has_fma`): one rounding instead of two.
   """
-  usable = capabilities.native_ops - (frozenset() if capabilities.has_fma else {Ops.MULACC})
+  usable = target.native_ops - (frozenset() if target.has_fma else {Ops.MULACC})
   return PatternMatcher([row for op, row in LATE_RULES.items() if op in usable])

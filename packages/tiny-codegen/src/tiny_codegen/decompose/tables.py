@@ -10,24 +10,24 @@ from tiny_codegen.decompose.rounding import ROUNDING_RULES
 from tiny_codegen.decompose.threefry import THREEFRY_RULES
 from tiny_codegen.decompose.transcendentals import transcendental_rules
 from tiny_codegen.decompose.wide import WIDE_RULES
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Ops, PatternMatcher, dtypes
 
 
 @lru_cache(maxsize=64)
-def table_for(capabilities: Capabilities) -> PatternMatcher:
+def table_for(target: Target) -> PatternMatcher:
   """The rules that rewrite a kernel into one of native ops and dtypes. Exact but for the transcendentals, whose
   bounds they state.
 
-  Run it to a fixed point with `graph_rewrite` when `index` has been lowered, then `late_table_for(capabilities)`: the
+  Run it to a fixed point with `graph_rewrite` when `index` has been lowered, then `late_table_for(target)`: the
   late rules fuse operations, which must not happen before the types are the final ones.
   """
   rules = [
-    *(WIDE_RULES if dtypes.int64 not in capabilities.native_dtypes else ()),
-    *transcendental_rules(capabilities),
-    *float_rules(capabilities),
-    *(ROUNDING_RULES if Ops.TRUNC not in capabilities.native_ops else ()),
-    *(THREEFRY_RULES if Ops.THREEFRY not in capabilities.native_ops else ()),
-    *division_rules(capabilities),
+    *(WIDE_RULES if dtypes.int64 not in target.native_dtypes else ()),
+    *transcendental_rules(target),
+    *float_rules(target),
+    *(ROUNDING_RULES if Ops.TRUNC not in target.native_ops else ()),
+    *(THREEFRY_RULES if Ops.THREEFRY not in target.native_ops else ()),
+    *division_rules(target),
   ]
   return PatternMatcher(rules)

@@ -25,7 +25,7 @@ from tiny_codegen.decompose.arithmetic import (
 )
 from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_codegen.decompose.sine import cosine, sine
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import DType, Ops, Samples, UOp, UPat, dtypes, rule, truncate
 from tiny_uop.pattern import Rule
 
@@ -227,11 +227,11 @@ LDEXP_RULES = (
 )  # fmt: skip
 
 
-def transcendental_rules(capabilities: Capabilities) -> list[Rule]:
+def transcendental_rules(target: Target) -> list[Rule]:
   """The rules for the functions that a target has no instruction for."""
-  functions = FUNCTIONS[capabilities.has_fma and Ops.MULACC in capabilities.native_ops]
-  missing = [op for op in functions if op not in capabilities.native_ops]
-  powers = [] if Ops.LDEXP in capabilities.native_ops else list(LDEXP_RULES)
+  functions = FUNCTIONS[target.has_fma and Ops.MULACC in target.native_ops]
+  missing = [op for op in functions if op not in target.native_ops]
+  powers = [] if Ops.LDEXP in target.native_ops else list(LDEXP_RULES)
   narrow = rule("narrow_function", UPat([*missing, Ops.LDEXP], _NARROW, name="u"), _narrow,
                 changes="rounded to float32 first", grows="computed in float32",
                 example=(partial(_ldexp, _NARROW), *[partial(_of, op, _NARROW) for op in missing]),

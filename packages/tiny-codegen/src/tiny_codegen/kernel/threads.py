@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, loops_of
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp
 
 THREADS = frozenset({AxisType.LOCAL, AxisType.GROUP})
@@ -95,15 +95,15 @@ def counters(axes: Sequence[Axis], limits: Sequence[int], prefix: str) -> dict[U
   return found
 
 
-def check_workgroup(root: UOp, capabilities: Capabilities) -> str:
+def check_workgroup(root: UOp, target: Target) -> str:
   """Why a kernel's workgroups are too large for a target; empty if they are not."""
   axes = thread_axes(root)
   threads = math.prod(int(a[0].src[0].vmax) for a in axes)
-  if threads > capabilities.max_workgroup:
-    return f"{threads} threads in a workgroup, the target has up to {capabilities.max_workgroup}"
-  if on_hardware(axes, capabilities.max_local) is None:
+  if threads > target.limits.max_workgroup:
+    return f"{threads} threads in a workgroup, the target has up to {target.limits.max_workgroup}"
+  if on_hardware(axes, target.limits.max_local) is None:
     sizes = "×".join(str(int(a[0].src[0].vmax)) for a in axes)
-    return f"workgroups of {sizes} threads, the target has up to {'×'.join(map(str, capabilities.max_local))}"
+    return f"workgroups of {sizes} threads, the target has up to {'×'.join(map(str, target.limits.max_local))}"
   for loop in (r for u in root.toposort if u.op is Ops.MMA for r in u.ranges if r.op is Ops.RANGE):
     if any(kind(r) in THREADS for r in loop.src[0].ranges):
       return f"loop {loop.arg[0]} is around a tensor core's instruction, and not all threads have as many iterations"

@@ -14,7 +14,7 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, loops_without, meeting_loops, updates
 from tiny_codegen.kernel.loops import kind, next_loop_id, number
 from tiny_codegen.lower.reduce import identity
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp, stored_to
 
 SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
@@ -24,7 +24,7 @@ FEW = 64
 IDENTITIES = (Ops.ADD, Ops.MUL, Ops.MAX)
 
 
-def order(root: UOp, capabilities: Capabilities) -> UOp:
+def order(root: UOp, target: Target) -> UOp:
   """The kernel with ORDER loops where iterations may meet and cannot, or shall not, be shared by threads.
 
   Raises KernelError for threads that meet where the kernel or the target does not allow it.
@@ -33,17 +33,17 @@ def order(root: UOp, capabilities: Capabilities) -> UOp:
   if not found:
     return root
   meeting, outside = meeting_loops(found), loops_without(found)
-  if (gathered := gather(root, meeting, found, capabilities)) is not None:
+  if (gathered := gather(root, meeting, found, target)) is not None:
     return gathered
-  if not capabilities.has_local:  # threads share a loop only if it is around the kernel's last effects
+  if not target.has_local:  # threads share a loop only if it is around the kernel's last effects
     outside = [r for r in outside if any(r in u.loops for u in found if u.accumulates)]
   ordered, atomic = dict.fromkeys(r for r in outside if kind(r) is AxisType.LOOP), set()
   for loop, stores in meeting.items():
     if kind(loop) in PARALLEL:
-      atomic |= {u.store for u in stores if _demand(u, loop, capabilities)}
+      atomic |= {u.store for u in stores if _demand(u, loop, target)}
     elif kind(loop) is AxisType.LOOP and loop not in ordered:
       # an iteration that does not use its counter has nothing that would make a thread of it
-      if all(may_share(u, capabilities) and loop in u.store.ranges for u in stores):
+      if all(may_share(u, target) and loop in u.store.ranges for u in stores):
         atomic |= {u.store for u in stores}
       else:
         ordered[loop] = None
@@ -56,26 +56,26 @@ def order(root: UOp, capabilities: Capabilities) -> UOp:
   return done[root]
 
 
-def may_share(update: Update, capabilities: Capabilities) -> bool:
+def may_share(update: Update, target: Target) -> bool:
   """Whether threads may share the loops in which iterations of a STORE meet."""
-  if not update.accumulates or not has_atomic(update.store, capabilities):
+  if not update.accumulates or not has_atomic(update.store, target):
     return False
   value = update.store.src[1].dtype
-  return bool(update.store.arg.atomic) or (capabilities.has_local and value.kind in ("int", "uint", "bool"))
+  return bool(update.store.arg.atomic) or (target.has_local and value.kind in ("int", "uint", "bool"))
 
 
-def has_atomic(store: UOp, capabilities: Capabilities) -> bool:
+def has_atomic(store: UOp, target: Target) -> bool:
   """Whether a target can make the update of a STORE as one step."""
   pointer = store.src[0].dtype
   assert isinstance(pointer, PtrDType)
-  return (pointer.space, store.arg.op, store.src[1].dtype.scalar()) in capabilities.atomics
+  return target.has_atomic(pointer.space, store.arg.op, store.src[1].dtype.scalar())
 
 
-def _demand(update: Update, loop: UOp, capabilities: Capabilities) -> bool:
+def _demand(update: Update, loop: UOp, target: Target) -> bool:
   """Whether threads that a kernel has given itself have to update memory atomically."""
   what, space = kind(loop), update.store.src[0].dtype
   assert isinstance(space, PtrDType)
-  alone = what in (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP) and not capabilities.has_local
+  alone = what in (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP) and not target.has_local
   if not update.accumulates or alone or space.space is AddrSpace.REG:
     return False
   if space.space is AddrSpace.LOCAL and what not in SHARED:
@@ -86,9 +86,9 @@ def _demand(update: Update, loop: UOp, capabilities: Capabilities) -> bool:
       f"threads of {what.name} loop {loop.arg[0]} may meet in a STORE that accumulates by {name}: say atomic=True, "
       "or make it a LOOP"
     )
-  if loop not in update.store.ranges and capabilities.has_local:
+  if loop not in update.store.ranges and target.has_local:
     raise KernelError(f"the STORE that accumulates in {what.name} loop {loop.arg[0]} does not use its counter")
-  if not has_atomic(update.store, capabilities):
+  if not has_atomic(update.store, target):
     raise KernelError(
       f"threads of {what.name} loop {loop.arg[0]} meet in an atomic {name}, which the target does not have: "
       "make it a LOOP, which runs in order there"
@@ -111,18 +111,18 @@ def settle(root: UOp) -> UOp:
   return done[root]
 
 
-def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], capabilities: Capabilities) -> UOp | None:
+def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], target: Target) -> UOp | None:
   """On a device with workgroups, a kernel of one STORE that would be left with hardly any threads, the other way
   round: a thread for each element of the memory looks at all iterations, and combines those that come to it.
   """
-  if not capabilities.has_local or not meeting or len(found) != 1 or len(root.src) != 1:
+  if not target.has_local or not meeting or len(found) != 1 or len(root.src) != 1:
     return None
   (update,) = found
   store, memory = update.store, stored_to(update.store)
   ends = root.src[0]
   if ends.op is not Ops.END or ends.src[0] is not store or memory.op is not Ops.PARAM:
     return None
-  if not update.accumulates or store.arg.op not in IDENTITIES or may_share(update, capabilities):
+  if not update.accumulates or store.arg.op not in IDENTITIES or may_share(update, target):
     return None
   free = math.prod(int(r.src[0].vmax) for r in update.loops if r not in meeting)
   if free >= FEW or any(kind(r) is not AxisType.LOOP for r in update.loops):

@@ -27,7 +27,7 @@ from tiny_codegen.kernel.loops import (
   substitute_simplified,
 )
 from tiny_codegen.lower.reduce import identity
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, dtypes, evaluate, simplify
 from tiny_uop.records import dataclass
 
@@ -53,15 +53,15 @@ class Inside:
     return simplify((self.last - self.first).maximum(number(0)))
 
 
-def has_room(accumulators: int, capabilities: Capabilities) -> bool:
+def has_room(accumulators: int, target: Target) -> bool:
   """Whether registers have room for so many accumulators of a sum whose loops are shortened."""
-  return accumulators + SPARE <= capabilities.vector_registers
+  return accumulators + SPARE <= target.vector_registers
 
 
-def taps_inside(root: UOp, capabilities: Capabilities) -> dict[UOp, Inside]:
+def taps_inside(root: UOp, target: Target) -> dict[UOp, Inside]:
   """By loops of sums: what is to be left of them."""
   sums = [u for u in root.toposort if u.op is Ops.REDUCE]
-  totals = [u for u in sums if has_room(_accumulators(u, capabilities), capabilities)]
+  totals = [u for u in sums if has_room(_accumulators(u, target), target)]
   shared = [r for u in sums for r in u.src[1:]]
   found: dict[UOp, Inside] = {}
   for total in totals:
@@ -102,12 +102,12 @@ def shortened(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
   return root
 
 
-def _accumulators(total: UOp, capabilities: Capabilities) -> int:
+def _accumulators(total: UOp, target: Target) -> int:
   """Vector registers that a sum takes for all rows and lanes of its tile."""
   sizes = {r: extent(r) or 1 for r in total.ranges if kind(r) in (AxisType.UPCAST, AxisType.VECTOR)}
   rows = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.UPCAST)
   lanes = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.VECTOR)
-  return rows * -(-lanes // capabilities.lanes(total.dtype))
+  return rows * -(-lanes // target.lanes(total.dtype))
 
 
 def _inside(total: UOp, loop: UOp, tile: Collection[UOp] = ()) -> Inside | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tiny_codegen.kernel.loops import rebuild, terms
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Ops, UOp
 
 LEAST = 4  # rows: with fewer there is nothing to gain
@@ -19,9 +19,9 @@ LEAST = 4  # rows: with fewer there is nothing to gain
 Place = tuple[UOp, UOp | None, frozenset[UOp]]
 
 
-def turn(root: UOp, capabilities: Capabilities) -> UOp:
+def turn(root: UOp, target: Target) -> UOp:
   """The kernel with vectors in place of scalar accesses to neighbours, on targets that have vectors."""
-  most = capabilities.max_vector_lanes
+  most = target.max_vector_lanes
   return _stores(_loads(root, most), most) if most >= LEAST else root
 
 

@@ -24,7 +24,7 @@ from tiny_codegen.kernel.loops import (
   substitute_simplified,
 )
 from tiny_codegen.kernel.threads import THREADS, Axis, loops_around, strides
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
 
 WRITTEN_OUT = 8  # sums of waves that are added up without a loop
@@ -33,9 +33,9 @@ WRITTEN_OUT = 8  # sums of waves that are added up without a loop
 class SharedReduces:
   """The REDUCEs of one kernel that threads share, on their way to instructions."""
 
-  def __init__(self, root: UOp, axes: list[Axis], capabilities: Capabilities) -> None:
-    self.root, self.capabilities = root, capabilities
-    self.strides = strides(axes, capabilities.max_local)
+  def __init__(self, root: UOp, axes: list[Axis], target: Target) -> None:
+    self.root, self.target = root, target
+    self.strides = strides(axes, target.limits.max_local)
     self.loop_id, self.alloc_id = next_loop_id(root), next_alloc_id(root)
     self.parts: dict[UOp, tuple[UOp, UOp]] = {}
 
@@ -78,8 +78,8 @@ class SharedReduces:
 
   def _lanes(self, loop: UOp, value: UOp) -> int:
     """How many neighbours along a loop are in one wave and can exchange a value; 1: none."""
-    size, step, wave = int(loop.src[0].arg), self.strides[loop], self.capabilities.wave
-    scalars = value.dtype.count == 1 and value.dtype in self.capabilities.native_dtypes
+    size, step, wave = int(loop.src[0].arg), self.strides[loop], self.target.wave
+    scalars = value.dtype.count == 1 and value.dtype in self.target.native_dtypes
     if not scalars or step >= wave or size & (size - 1) or step & (step - 1):
       return 1
     return min(size, wave // step)

@@ -12,27 +12,27 @@ from tiny_codegen.kernel.dependences import loops_around
 from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, rebuild
 from tiny_codegen.kernel.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp
 
 RECOMPUTED = 16
 """Iterations of a reduction that each workgroup may do again rather than wait for others."""
 
 
-def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
+def lower_workgroups(root: UOp, target: Target) -> UOp:
   """The kernel without GLOBAL, LOCAL and GROUP loops. Raises KernelError for workgroups that the target cannot have."""
-  if not capabilities.has_local:
+  if not target.has_local:
     return root
-  if reason := check_workgroup(root, capabilities):
+  if reason := check_workgroup(root, target):
     raise KernelError(reason)
   axes = thread_axes(root)
-  reduces = SharedReduces(_store_once(root, axes), axes, capabilities)
+  reduces = SharedReduces(_store_once(root, axes), axes, target)
   root = reduces.through_memory()
-  if reason := _too_much_memory(root, capabilities):
+  if reason := _too_much_memory(root, target):
     raise KernelError(reason)
   root = reduces.exchanged(root)
-  names = counters(global_axes(root), capabilities.max_global, "gidx")
-  names |= reduces.counters(counters(axes, capabilities.max_local, "lidx"))
+  names = counters(global_axes(root), target.limits.max_global, "gidx")
+  names |= reduces.counters(counters(axes, target.limits.max_local, "lidx"))
 
   def open_loops(u: UOp) -> UOp | None:
     if u.op in CLOSERS and any(r.op is not Ops.RANGE for r in u.src[1:]):
@@ -42,11 +42,11 @@ def lower_workgroups(root: UOp, capabilities: Capabilities) -> UOp:
   return rebuild(root.substitute(names), open_loops)
 
 
-def globals_from_loops(root: UOp, capabilities: Capabilities) -> UOp:
+def globals_from_loops(root: UOp, target: Target) -> UOp:
   """Output loops that are around all effects as GLOBAL loops: one workgroup per iteration. A loop over which a
   reduction would be computed again and again stays a loop.
   """
-  if not capabilities.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
+  if not target.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
     return root
   reduces = [u for u in root.toposort if u.op is Ops.REDUCE and _length(u) > RECOMPUTED]
   chosen: list[UOp] = []
@@ -54,7 +54,7 @@ def globals_from_loops(root: UOp, capabilities: Capabilities) -> UOp:
     if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or not all(loop in e.src[1:] for e in root.src):
       continue
     again = any(loop not in reduce.ranges for reduce in reduces)
-    if not again and on_hardware([(r,) for r in in_order([*chosen, loop])], capabilities.max_global) is not None:
+    if not again and on_hardware([(r,) for r in in_order([*chosen, loop])], target.limits.max_global) is not None:
       chosen.append(loop)
   return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen})
 
@@ -63,13 +63,13 @@ def _length(reduce: UOp) -> int:
   return math.prod(max(int(r.src[0].vmax), 1) for r in reduce.src[1:])
 
 
-def _too_much_memory(root: UOp, capabilities: Capabilities) -> str:
+def _too_much_memory(root: UOp, target: Target) -> str:
   pointers = [u.dtype for u in root.toposort if u.op is Ops.ALLOC]
   near = [d for d in pointers if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL]
   total = sum(d.size * d.base.itemsize for d in near)
-  if total <= capabilities.shared_memory_bytes:
+  if total <= target.limits.shared_memory:
     return ""
-  return f"{total} bytes of near memory for a workgroup, the target has {capabilities.shared_memory_bytes}"
+  return f"{total} bytes of near memory for a workgroup, the target has {target.limits.shared_memory}"
 
 
 def _store_once(root: UOp, axes: list[Axis]) -> UOp:

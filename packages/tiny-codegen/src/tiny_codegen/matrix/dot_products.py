@@ -18,22 +18,22 @@ from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
 from tiny_codegen.kernel.interleave import words_of
 from tiny_codegen.kernel.loops import clauses, kind, next_loop_id, rebuild
 from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 
 SIGN_BITS = UOp.const(WORD, 0x80808080)  # of four numbers of 8 bits: adding 128 to each is flipping these
 SHARE = 1 / 16  # of near memory, that sums over columns may take
 
 
-def use_dot_product(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def use_dot_product(root: UOp, opt: Opt, target: Target) -> UOp:
   """The kernel with the product that is summed over loop `opt.axis` done by dot-product instructions.
 
   `opt.arg` is the place of the instruction in the target's list, behind the tensor cores (None: the first that fits),
   or (place, i, j) with the output loops of the rows (i) and of the columns (j). Raises KernelOptError where none fits.
   """
   arg = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
-  place = arg[0] - len(capabilities.tensor_cores) if arg else None
-  listed = [instruction for instruction, _ in capabilities.dot_products]
+  place = arg[0] - len(target.tensor_cores) if arg else None
+  listed = [instruction for instruction, _ in target.dot_products]
   if len(arg) not in (0, 1, 3) or (place is not None and not 0 <= place < len(listed)):
     names = ", ".join(map(str, listed))
     raise opt_error(opt, f"expected the place of an instruction, or (place, loop, loop); the target has {names}")
@@ -103,7 +103,7 @@ def _zero(instruction: DotProduct) -> UOp:
   return UOp.const(instruction.dtype_out, 0)
 
 
-def lower_offsets(root: UOp, capabilities: Capabilities) -> UOp:
+def lower_offsets(root: UOp, target: Target) -> UOp:
   """The kernel without offsets in dot products: a sum of its own takes away what they add, in loops of its own, so that
   it is outside of those that only the operand with the offset depends on."""
   fresh, ends = next_loop_id(root), [u for u in root.src if u.op is Ops.END]
@@ -121,8 +121,8 @@ def lower_offsets(root: UOp, capabilities: Capabilities) -> UOp:
     fresh += len(own)
     too_much = UOp(Ops.MMA, c.dtype, (SIGN_BITS, b.substitute(own), c), plain).reduce(Ops.ADD, *own.values())
     inside = _inside(ends, too_much)
-    near = math.prod([int(r.src[0].vmax) for r in inside]) * capabilities.max_vector_lanes * c.dtype.itemsize
-    if inside and near <= capabilities.shared_memory_bytes * SHARE:
+    near = math.prod([int(r.src[0].vmax) for r in inside]) * target.max_vector_lanes * c.dtype.itemsize
+    if inside and near <= target.limits.shared_memory * SHARE:
       too_much = too_much.stage(*inside)
     return UOp(Ops.MMA, c.dtype, (a, b, c), plain).reduce(Ops.ADD, *u.src[1:]) - too_much
 
@@ -136,10 +136,10 @@ def _inside(ends: list[UOp], value: UOp) -> list[UOp]:
   return [r for r in order[foreign:] if r in value.ranges]
 
 
-def without_dot_products(root: UOp, capabilities: Capabilities) -> UOp:
+def without_dot_products(root: UOp, target: Target) -> UOp:
   """The kernel with elementwise operations for the dot products that the target has no instruction for, as a kernel may
   have them that was optimised for another target."""
-  listed = [instruction for instruction, _ in capabilities.dot_products]
+  listed = [instruction for instruction, _ in target.dot_products]
 
   def change(u: UOp) -> UOp | None:
     foreign = u.op is Ops.MMA and isinstance(u.arg, DotProduct) and u.arg not in listed

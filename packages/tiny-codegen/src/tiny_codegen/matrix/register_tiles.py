@@ -30,19 +30,19 @@ from tiny_codegen.kernel.loops import (
   replace_loop,
   stride,
 )
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, simplify
 from tiny_uop.records import dataclass
 
 
-def lower_matrices(root: UOp, capabilities: Capabilities) -> UOp:
+def lower_matrices(root: UOp, target: Target) -> UOp:
   """The kernel with tiles in place of words in the products of matrix instructions."""
   for u in root.toposort:
     if u.op is Ops.REDUCE and _is_words(u.src[0]):
       tiles = Tiles.of(u)
-      if tiles is not None and u.src[0].arg in dict(capabilities.dot_products):
-        return lower_matrices(tiles.lower(root), capabilities)
-  return _one_by_one(root, capabilities)
+      if tiles is not None and u.src[0].arg in dict(target.dot_products):
+        return lower_matrices(tiles.lower(root), target)
+  return _one_by_one(root, target)
 
 
 def in_tiles(root: UOp) -> bool:
@@ -54,8 +54,8 @@ def _is_words(u: UOp) -> bool:
   return u.op is Ops.MMA and isinstance(u.arg, MatrixProduct) and u.dtype.count == 1
 
 
-def _one_by_one(root: UOp, capabilities: Capabilities) -> UOp:
-  listed = dict(capabilities.dot_products)
+def _one_by_one(root: UOp, target: Target) -> UOp:
+  listed = dict(target.dot_products)
 
   def change(u: UOp) -> UOp | None:
     if not _is_words(u):

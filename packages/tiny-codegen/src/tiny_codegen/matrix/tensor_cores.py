@@ -26,7 +26,7 @@ from tiny_codegen.kernel.loops import (
 from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
 from tiny_codegen.matrix.mask_limits import limited_loops
 from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
 from tiny_uop.records import dataclass
 
@@ -49,41 +49,41 @@ class Product:
   depth: UOp
 
 
-def use_tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
   """The kernel with the product that is summed over loop `opt.axis` done by a tensor core.
 
-  `opt.arg` is the place of the tensor core in `capabilities.tensor_cores` (None: the first that fits), or (place, rows,
+  `opt.arg` is the place of the tensor core in `target.tensor_cores` (None: the first that fits), or (place, rows,
   columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
   """
-  cores, loops = _candidates(root, opt, capabilities)
+  cores, loops = _candidates(root, opt, target)
   root = without_gates(root)
   depth, misfits = loops_of(root).get(-1 if opt.axis is None else opt.axis), []
   for core in cores:
-    with_tiles, tiles = keep_tiles(root, capabilities, order=_order(core, depth, capabilities))
+    with_tiles, tiles = keep_tiles(root, target, order=_order(core, depth, target))
     product = product_of(with_tiles, opt, loops)
-    reason = _misfit(product, core, capabilities)
+    reason = _misfit(product, core, target)
     reason = reason or (_not_near(product, core, tiles) if core.near is not None else None)
     if reason is None:
-      return _apply(with_tiles, product, core, capabilities, tiles)
+      return _apply(with_tiles, product, core, target, tiles)
     misfits.append(f"{core}: {reason}")
   raise opt_error(opt, "; ".join(misfits))
 
 
-def _order(core: TensorCore, depth: UOp | None, capabilities: Capabilities) -> Callable[[Tile], Tile] | None:
+def _order(core: TensorCore, depth: UOp | None, target: Target) -> Callable[[Tile], Tile] | None:
   """How tiles of the operands of a tensor core stand in near memory; None: with rows a little apart."""
   if core.near is not None:
     return Tile.swizzled
-  if depth is None or not capabilities.matrix_loads or core.threads != LANES:
+  if depth is None or not target.matrix_loads or core.threads != LANES:
     return None
   return fragment_order(core, depth)
 
 
-def _candidates(root: UOp, opt: Opt, capabilities: Capabilities) -> tuple[tuple[TensorCore, ...], tuple[int, ...]]:
+def _candidates(root: UOp, opt: Opt, target: Target) -> tuple[tuple[TensorCore, ...], tuple[int, ...]]:
   """The tensor cores to try, and the ids of the output loops if they are given."""
-  cores = capabilities.tensor_cores
+  cores = target.tensor_cores
   if not cores:
     raise opt_error(opt, "the target lists no tensor cores")
-  if not capabilities.has_local:
+  if not target.has_local:
     raise opt_error(opt, "the target has no workgroups")
   if any(u.op is Ops.MMA for u in root.toposort):
     raise opt_error(opt, "the kernel uses tensor cores already")
@@ -199,7 +199,7 @@ def _output_loops(root: UOp, opt: Opt, a: UOp, b: UOp, wanted: tuple[int, ...]) 
 # *** does it fit? ***
 
 
-def _misfit(product: Product, core: TensorCore, capabilities: Capabilities) -> str | None:
+def _misfit(product: Product, core: TensorCore, target: Target) -> str | None:
   """Why a tensor core cannot do it, None if it can."""
   if product.reduce.dtype is not core.dtype_out:
     return f"the sum is a {product.reduce.dtype.name}, expected {core.dtype_out.name}"
@@ -207,11 +207,11 @@ def _misfit(product: Product, core: TensorCore, capabilities: Capabilities) -> s
     if exactly_as(factor, core.dtype_in) is None:
       given = factor.src[0] if factor.op is Ops.CAST else factor
       return f"a factor is a {given.dtype.name}, expected {core.dtype_in.name}"
-  natural = core.dtype_in in capabilities.native_dtypes or core.dtype_in.itemsize == 1  # bytes are moved as they are
-  if not natural or core.dtype_out not in capabilities.native_dtypes:
+  natural = core.dtype_in in target.native_dtypes or core.dtype_in.itemsize == 1  # bytes are moved as they are
+  if not natural or core.dtype_out not in target.native_dtypes:
     return f"the target has no registers of {core.dtype_in.name} or of {core.dtype_out.name}"
-  if core.threads > capabilities.max_workgroup or core.threads > capabilities.max_local[0]:
-    most = min(capabilities.max_workgroup, capabilities.max_local[0])
+  if core.threads > target.limits.max_workgroup or core.threads > target.limits.max_local[0]:
+    most = min(target.limits.max_workgroup, target.limits.max_local[0])
     return f"{core.threads} threads, the target has workgroups of up to {most}"
   n, m, k = core.dims
   for name, loop, multiple in (("rows", product.rows, m), ("columns", product.columns, n), ("sum", product.depth, k)):
@@ -273,14 +273,14 @@ class Split:
     return Split(tiles * size, (tiles,))
 
 
-def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabilities, tiles: dict[UOp, Tile]) -> UOp:
+def _apply(root: UOp, product: Product, core: TensorCore, target: Target, tiles: dict[UOp, Tile]) -> UOp:
   n, m, k = core.dims
   splits = {r: Split.of(r, size) for r, size in ((product.rows, m), (product.columns, n), (product.depth, k))}
   thread = UOp.range(core.threads, next_loop_id(root), AxisType.LOCAL)
 
   def as_bits(value: UOp) -> UOp:
     """Floats of 8 bits, which the target may not compute with, as bytes."""
-    if core.dtype_in in capabilities.native_dtypes:
+    if core.dtype_in in target.native_dtypes:
       return value
     return value.bitcast(dtypes.uint8.vec(value.dtype.count) if value.dtype.count > 1 else dtypes.uint8)
 
@@ -295,7 +295,7 @@ def _apply(root: UOp, product: Product, core: TensorCore, capabilities: Capabili
         elements = [c.where(e, e.const_like(0)) for c, e in zip(conditions, elements)]
       return as_bits(_vector(elements))
 
-    if not product.gates and capabilities.matrix_loads and core.threads == LANES:
+    if not product.gates and target.matrix_loads and core.threads == LANES:
 
       def at(x: UOp, row: sint, column: sint) -> UOp:
         return substitute_simplified(x, {down: splits[down].start + row, right: splits[right].start + column})

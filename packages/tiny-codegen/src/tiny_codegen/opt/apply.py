@@ -40,7 +40,7 @@ from tiny_codegen.lower.reduce import identity
 from tiny_codegen.matrix.dot_products import use_dot_product
 from tiny_codegen.matrix.tensor_cores import use_tensor_core
 from tiny_codegen.staging.stage import keep_tiles, stage_operand, stage_twins
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_codegen.tiling.k_blocking import in_turn
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, UOp, simplify
 
@@ -52,16 +52,16 @@ INNER = {
 }
 
 
-def apply_opts(root: UOp, opts: tuple[Opt, ...], capabilities: Capabilities) -> UOp:
+def apply_opts(root: UOp, opts: tuple[Opt, ...], target: Target) -> UOp:
   """The kernel with the choices applied in order. Raises KernelOptError for one that does not fit."""
   for opt in opts:
-    root = apply_opt(root, opt, capabilities)
+    root = apply_opt(root, opt, target)
   return root
 
 
-def apply_opt(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def apply_opt(root: UOp, opt: Opt, target: Target) -> UOp:
   """The kernel with one choice applied. Raises KernelOptError where it does not fit the kernel or the target."""
-  return _APPLY[opt.op](root, opt, capabilities)
+  return _APPLY[opt.op](root, opt, target)
 
 
 def _loop(root: UOp, opt: Opt, axis: int | None = None) -> UOp:
@@ -109,21 +109,21 @@ def _split(root: UOp, opt: Opt, loop: UOp, inner_kind: AxisType) -> tuple[UOp, U
   return replace_loop(root, loop, outer * amount + inner, split_places), inner
 
 
-def _write_out(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _write_out(root: UOp, opt: Opt, target: Target) -> UOp:
   loop, (inner, wanted) = _loop(root, opt), INNER[opt.op]
   if kind(loop) is not wanted:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a {wanted.name} loop")
-  if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not capabilities.has_local:
+  if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not target.has_local:
     raise _error(opt, "the target has no workgroups")
   if opt.op is OptOps.LOCAL and any(u.op is Ops.STAGE and loop in u.src[1:] for u in root.toposort):
     # what threads read from near memory all of them fill
     try:
-      root = keep_tiles(root, capabilities, loop)[0]
+      root = keep_tiles(root, target, loop)[0]
     except KernelError as error:
       raise _error(opt, str(error)) from None
   _refuse_meeting(root, opt, loop)
   written = _split(root, opt, loop, inner)[0]
-  if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, capabilities)):
+  if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, target)):
     raise _error(opt, reason)
   return written
 
@@ -138,7 +138,7 @@ def _refuse_meeting(root: UOp, opt: Opt, loop: UOp) -> None:
       raise _error(opt, f"iterations of loop {loop.arg[0]} may update the same element")
 
 
-def _in_two(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _in_two(root: UOp, opt: Opt, target: Target) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
@@ -147,11 +147,11 @@ def _in_two(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return _split(root, opt, loop, kind(loop))[0]
 
 
-def _in_turn(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _in_turn(root: UOp, opt: Opt, target: Target) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) is not AxisType.REDUCE:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a REDUCE loop")
-  if capabilities.has_local:
+  if target.has_local:
     raise _error(opt, "workgroups share the loops of this target, which have no order")
   if _amount(opt) < 1:
     raise _error(opt, "expected a block of 1 or more iterations")
@@ -162,7 +162,7 @@ def _in_turn(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return in_turn(root, opt, loops_of(root)[loop.arg[0]])
 
 
-def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _vector(root: UOp, opt: Opt, target: Target) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
@@ -170,14 +170,14 @@ def _vector(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
     raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
   _refuse_meeting(root, opt, loop)
   amount = _amount(opt) or extent(loop) or 0
-  if amount > capabilities.max_vector_lanes:
-    raise _error(opt, f"{amount} lanes, the target has vectors of up to {capabilities.max_vector_lanes}")
+  if amount > target.max_vector_lanes:
+    raise _error(opt, f"{amount} lanes, the target has vectors of up to {target.max_vector_lanes}")
   return _split(root, opt, loop, AxisType.VECTOR)[0]
 
 
-def _thread(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _thread(root: UOp, opt: Opt, target: Target) -> UOp:
   loop = _loop(root, opt)
-  if not capabilities.has_threads:
+  if not target.has_threads:
     raise _error(opt, "the target has no threads that share a loop")
   if any(kind(r) is AxisType.THREAD for r in loops_of(root).values()):
     raise _error(opt, "the kernel has a THREAD loop already")
@@ -203,7 +203,7 @@ def _thread(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return replace_loop(root, loop, shared, places)
 
 
-def _swap(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _swap(root: UOp, opt: Opt, target: Target) -> UOp:
   if not isinstance(opt.arg, int):
     raise _error(opt, "expected the id of the other loop as the argument")
   a, b = _loop(root, opt), _loop(root, opt, opt.arg)
@@ -221,7 +221,7 @@ def _swap(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return swapped
 
 
-def _merge(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _merge(root: UOp, opt: Opt, target: Target) -> UOp:
   if not isinstance(opt.arg, int):
     raise _error(opt, "expected the id of the other loop as the argument")
   a, b = _loop(root, opt), _loop(root, opt, opt.arg)
@@ -238,7 +238,7 @@ def _merge(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
   return replace_loop(root, a, merged // sizes[1], lambda u: tuple([merged if r is a else r for r in u.src[1:]]))
 
 
-def _pad(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _pad(root: UOp, opt: Opt, target: Target) -> UOp:
   loop, amount = _loop(root, opt), _amount(opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop: pad it before it is split or shared")
@@ -267,7 +267,7 @@ def _gated(place: UOp, gate: UOp) -> UOp:
   return place.src[0].index(place.src[1], gate if len(place.src) < 3 else gate & place.src[2])
 
 
-def _stage(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _stage(root: UOp, opt: Opt, target: Target) -> UOp:
   ids = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
   tile = tuple([_loop(root, opt, i) for i in ids])
   if opt.axis is None:
@@ -277,28 +277,28 @@ def _stage(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
     if staged is None:
       raise _error(opt, f"loops {ids[0]} and {ids[1]} have no computation in common")
     return staged
-  staged = stage_operand(root, opt.axis, tile, bool(capabilities.tensor_cores)) if tile else None
+  staged = stage_operand(root, opt.axis, tile, bool(target.tensor_cores)) if tile else None
   if staged is None:
     raise _error(opt, f"nothing that the kernel reads from PARAM {opt.axis} depends on loops {ids}")
   return staged
 
 
-def _tensor_core(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
   place = opt.arg[0] if isinstance(opt.arg, tuple) and opt.arg else opt.arg
-  behind = isinstance(place, int) and place >= len(capabilities.tensor_cores)
-  if capabilities.dot_products and (behind or not capabilities.tensor_cores):
-    return use_dot_product(root, opt, capabilities)
-  return use_tensor_core(root, opt, capabilities)
+  behind = isinstance(place, int) and place >= len(target.tensor_cores)
+  if target.dot_products and (behind or not target.tensor_cores):
+    return use_dot_product(root, opt, target)
+  return use_tensor_core(root, opt, target)
 
 
-def _no_locals(root: UOp, opt: Opt, capabilities: Capabilities) -> UOp:
+def _no_locals(root: UOp, opt: Opt, target: Target) -> UOp:
   used = [i for i, r in loops_of(root).items() if kind(r) in (AxisType.LOCAL, AxisType.GROUP)]
   if used:
     raise _error(opt, f"loops {used} are shared by the threads of a workgroup already")
   return root
 
 
-_APPLY: dict[OptOps, Callable[[UOp, Opt, Capabilities], UOp]] = {
+_APPLY: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
   OptOps.UPCAST: _write_out,
   OptOps.UNROLL: _write_out,
   OptOps.GROUP: _write_out,

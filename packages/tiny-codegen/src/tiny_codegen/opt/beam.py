@@ -18,7 +18,7 @@ from tiny_codegen.opt.neighbours import other_tilings, variations
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.opt.workgroup_neighbours import group_candidates, other_choices
 from tiny_codegen.render.base import Renderer
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Opt, OptOps, UOp, simplify
 from tiny_uop.context import DEBUG
 
@@ -32,9 +32,9 @@ FINALISTS, ROUNDS = 4, 3
 GAIN = 0.98  # a step has to win at least 2 %, which is about what timing is good for
 
 
-def candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
+def candidates(root: UOp, target: Target) -> Iterator[Opt]:
   """The single Opts that may fit a kernel to which some have been applied."""
-  instructions = len(capabilities.tensor_cores) + len(capabilities.dot_products)
+  instructions = len(target.tensor_cores) + len(target.dot_products)
   for id, loop in loops_of(root).items():
     size, what = extent(loop), kind(loop)
     if what not in (AxisType.LOOP, AxisType.REDUCE):
@@ -44,16 +44,16 @@ def candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
       if size is not None and size % amount == 0:
         yield Opt(written_out, id, amount)
     for amount in (4, 8, 16, 32, 64):
-      if amount <= capabilities.max_vector_lanes and size is not None and size % amount == 0:
+      if amount <= target.max_vector_lanes and size is not None and size % amount == 0:
         yield Opt(OptOps.VECTOR, id, amount)
-    if what is AxisType.LOOP and capabilities.has_threads:
+    if what is AxisType.LOOP and target.has_threads:
       yield Opt(OptOps.THREAD, id, 0)
     if what is AxisType.REDUCE:
       yield from (Opt(OptOps.TC, id, place) for place in range(instructions))
     if size is not None and size % 4 and size > 8:
       yield Opt(OptOps.PADTO, id, 4 if size < 64 else 32)
-  if capabilities.has_local:
-    yield from group_candidates(root, capabilities)
+  if target.has_local:
+    yield from group_candidates(root, target)
 
 
 @dataclass
@@ -87,12 +87,12 @@ class _Search:
 
   def next_to(self, opts: tuple[Opt, ...]) -> list[tuple[Opt, ...]]:
     """The list varied, and extended by one Opt."""
-    capabilities = self.renderer.capabilities
+    target = self.renderer.target
     try:
-      further = list(candidates(simplify(apply_opts(self.root, opts, capabilities)), capabilities))
+      further = list(candidates(simplify(apply_opts(self.root, opts, target)), target))
     except KernelOptError:
       return []
-    return [*variations(self.root, opts, capabilities), *[(*opts, opt) for opt in further]]
+    return [*variations(self.root, opts, target), *[(*opts, opt) for opt in further]]
 
   def final(self, chosen: tuple[Opt, ...]) -> tuple[Opt, ...]:
     """The best of the best, timed again in turn: what else the machine did should not decide. `chosen`, what there is
@@ -114,12 +114,12 @@ def beam_search(
 
   `measure(program)` gives seconds; where it raises or gives no finite time the candidate is out.
   """
-  root, capabilities = before_opts(kernel), renderer.capabilities
-  search, chosen = _Search(kernel, root, renderer, measure, build), choose_opts(root, capabilities)
-  if capabilities.has_local:
-    starts = [chosen, (), *other_choices(root, capabilities)]
+  root, target = before_opts(kernel), renderer.target
+  search, chosen = _Search(kernel, root, renderer, measure, build), choose_opts(root, target)
+  if target.has_local:
+    starts = [chosen, (), *other_choices(root, target)]
   else:
-    starts = [chosen, (), *other_tilings(root, capabilities, TILINGS * width)]
+    starts = [chosen, (), *other_tilings(root, target, TILINGS * width)]
   beam = sorted(dict.fromkeys(starts), key=search.time)[:width]
   for _ in range(MAX_STEPS):
     best = search.time(beam[0])

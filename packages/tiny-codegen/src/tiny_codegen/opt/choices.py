@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.opt.apply import apply_opt
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Opt, UOp
 
 
@@ -15,7 +15,7 @@ class Choices:
   """Choices made so far, and the kernel with them applied."""
 
   root: UOp
-  capabilities: Capabilities
+  target: Target
   opts: list[Opt] = field(default_factory=list)
 
   def take(self, *opts: Opt) -> bool:
@@ -23,7 +23,7 @@ class Choices:
     root = self.root
     try:
       for opt in opts:
-        root = apply_opt(root, opt, self.capabilities)
+        root = apply_opt(root, opt, self.target)
     except KernelOptError:
       return False
     self.root = root

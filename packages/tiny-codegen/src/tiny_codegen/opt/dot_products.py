@@ -12,7 +12,7 @@ from tiny_codegen.kernel.loops import extent
 from tiny_codegen.kernel.sum_of_products import Contraction
 from tiny_codegen.matrix.tensor_cores import made_of
 from tiny_codegen.opt.apply import apply_opts
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_codegen.tiling.choose import best_tiling
 from tiny_codegen.tiling.k_blocking import block_of
 from tiny_codegen.tiling.tiles import Tiling
@@ -21,40 +21,38 @@ from tiny_uop import Opt, OptOps, UOp
 Way = tuple[list[Opt], Contraction, Tiling]
 
 
-def best_ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[Way]:
+def best_ways(root: UOp, found: Contraction, target: Target) -> list[Way]:
   """What to apply to a kernel before it is tiled, what it is then, and its best tiling; the one with the fewest cycles
   first."""
-  changed = ways(root, found, capabilities)
-  tiled = [(opts, c, tiling) for opts, c in changed if (tiling := best_tiling(c, capabilities)) is not None]
+  changed = ways(root, found, target)
+  tiled = [(opts, c, tiling) for opts, c in changed if (tiling := best_tiling(c, target)) is not None]
   return sorted(tiled, key=lambda way: way[2].cycles)
 
 
-def ways(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tuple[list[Opt], Contraction]]:
+def ways(root: UOp, found: Contraction, target: Target) -> list[tuple[list[Opt], Contraction]]:
   """What may be applied to a kernel before it is tiled, nothing for one, and what it is then."""
-  return [([], found), *_in_blocks(root, found, capabilities), *_with_dot_products(root, found, capabilities)]
+  return [([], found), *_in_blocks(root, found, target), *_with_dot_products(root, found, target)]
 
 
-def _in_blocks(root: UOp, found: Contraction, capabilities: Capabilities) -> list[tuple[list[Opt], Contraction]]:
+def _in_blocks(root: UOp, found: Contraction, target: Target) -> list[tuple[list[Opt], Contraction]]:
   """A long sum in blocks."""
   if (opt := block_of(found)) is None:
     return []
   try:
-    changed = Contraction.of(apply_opts(root, (opt,), capabilities))
+    changed = Contraction.of(apply_opts(root, (opt,), target))
   except KernelOptError:
     return []
   return [([opt], changed)] if changed is not None else []
 
 
-def _with_dot_products(
-  root: UOp, found: Contraction, capabilities: Capabilities
-) -> list[tuple[list[Opt], Contraction]]:
+def _with_dot_products(root: UOp, found: Contraction, target: Target) -> list[tuple[list[Opt], Contraction]]:
   """Optimisations that make dot products of the sum, and the kernel with them. Of the instructions that take its types
   those count that do most at once; the ones that need no offset come first."""
   widest = max(made_of(o.value).bits for o in found.operands)
   fitting: dict[DotProduct, list[tuple[list[Opt], Contraction]]] = {}
-  for place, (instruction, _) in enumerate(capabilities.dot_products, len(capabilities.tensor_cores)):
+  for place, (instruction, _) in enumerate(target.dot_products, len(target.tensor_cores)):
     if widest <= instruction.dtype_a.bits:
-      for opts, changed in _by(root, found, place, instruction, capabilities):
+      for opts, changed in _by(root, found, place, instruction, target):
         fitting.setdefault(changed.instruction or instruction, []).append((opts, changed))
   most = max((product.terms for product in fitting), default=0)
   best = sorted([product for product in fitting if product.terms == most], key=lambda product: product.offset)
@@ -62,7 +60,7 @@ def _with_dot_products(
 
 
 def _by(
-  root: UOp, found: Contraction, place: int, instruction: DotProduct, capabilities: Capabilities
+  root: UOp, found: Contraction, place: int, instruction: DotProduct, target: Target
 ) -> Iterator[tuple[list[Opt], Contraction]]:
   """The same for one instruction: along each loop, and with each operand as the rows."""
   outputs = [r.arg[0] for o in found.operands for r in found.own_loops(o)[:1]]
@@ -75,7 +73,7 @@ def _by(
       if (extent(depth) or 0) % steps:
         opts.insert(0, Opt(OptOps.PADTO, depth.arg[0], steps))
       try:
-        changed = Contraction.of(apply_opts(root, tuple(opts), capabilities))
+        changed = Contraction.of(apply_opts(root, tuple(opts), target))
       except KernelOptError:
         return
       if changed is not None:

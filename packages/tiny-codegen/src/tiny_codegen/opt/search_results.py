@@ -53,7 +53,7 @@ def _known(kernel: UOp, renderer: Renderer, text: str | None) -> tuple[Opt, ...]
     return None
   try:
     opts, _ = read(text)
-    apply_opts(before_opts(kernel), opts, renderer.capabilities)
+    apply_opts(before_opts(kernel), opts, renderer.target)
   except ValueError:  # a KernelOptError is one too
     return None
   return opts

@@ -69,7 +69,7 @@ def use_tensor_core(chooser: Choices, found: Contraction) -> bool:
   # device busy with large tiles
   own = {made_of(operand.value) for operand in operands}
   cores = sorted(
-    enumerate(chooser.capabilities.tensor_cores), key=lambda each: (own != {each[1].dtype_in}, each[1].near is None)
+    enumerate(chooser.target.tensor_cores), key=lambda each: (own != {each[1].dtype_in}, each[1].near is None)
   )
   for place, core in cores:
     for shape in _shapes(core, int(rows.src[0].vmax), int(columns.src[0].vmax), found):
@@ -161,7 +161,7 @@ def _split(chooser: Choices, loop: int, amount: int) -> int | None:
 
 def _fits(chooser: Choices) -> bool:
   try:
-    lower_workgroups(lower_stage(chooser.root, chooser.capabilities), chooser.capabilities)
+    lower_workgroups(lower_stage(chooser.root, chooser.target), chooser.target)
   except KernelError:
     return False
   return True

@@ -31,8 +31,8 @@ class ContractionChooser(Choices):
     found = Contraction.of(self.root)
     if found is None:
       return False
-    most = dot_cycles(found, self.capabilities)
-    ways = [way for way in best_ways(self.root, found, self.capabilities) if way[2].cycles <= most]
+    most = dot_cycles(found, self.target)
+    ways = [way for way in best_ways(self.root, found, self.target) if way[2].cycles <= most]
     return any(self.take_tiling(*way) for way in ways)
 
   def take_tiling(self, first: Sequence[Opt], found: Contraction, tiling: Tiling) -> bool:
@@ -48,7 +48,7 @@ class ContractionChooser(Choices):
     """Whether what is to be packed fits into near memory, of which the tiling has only an estimate, and is there in
     tiles, where matrix instructions want it so."""
     try:
-      staged = lower_stage(simplify(self.root), self.capabilities)  # as the passes will have it: they find it made
+      staged = lower_stage(simplify(self.root), self.target)  # as the passes will have it: they find it made
     except KernelError:
       return False
     return in_tiles(staged)
@@ -122,7 +122,7 @@ class ContractionChooser(Choices):
   def share(self, tiling: Tiling) -> None:
     """THREAD on the loop of a contraction that is best shared. A block of its iterations stays where the loop was:
     what has been packed around it is there for all of the block."""
-    sharing = best_sharing(self.root, tiling)
+    sharing = best_sharing(self.root, tiling, self.target.cost)
     if sharing is None:
       return
     before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]

@@ -9,7 +9,7 @@ next lines of these rows are fetched ahead while the stores of whole lines need 
 from __future__ import annotations
 
 from tiny_codegen.kernel.loops import extent, kind, next_loop_id, stride
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 
 LINE = 64  # bytes of a cache line
@@ -17,13 +17,13 @@ MOST = 16  # rows and lanes of a square: n² elements are written out
 RUN = (8, 32)  # squares that follow each other along what is read, at least and at most
 
 
-def turned_copy(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+def turned_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts, without THREAD; none for a kernel of another kind."""
   found = turned_loops(root) if len(root.src) == 1 else None
   if found is None:
     return ()
   along, across, widest = found
-  most = min(MOST, LINE // widest, capabilities.max_vector_lanes)
+  most = min(MOST, LINE // widest, target.max_vector_lanes)
   lanes, rows = (_amount(loop, most) for loop in (across, along))
   if lanes < 4 or rows < 4:
     return ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tiny_codegen.kernel.loops import extent, next_loop_id, stride
 from tiny_codegen.opt.transpose_copy import turned_loops
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Ops, Opt, OptOps, UOp
 
 SIDE = 32  # of a square: a row of it is a cache line or half of one
@@ -19,7 +19,7 @@ LEAST = 8  # elements of a side from which on a square pays
 THREADS = 256
 
 
-def turned_tile(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+def turned_tile(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts; none for a kernel of another kind."""
   found = turned_loops(root) if len(root.src) == 1 else None
   if found is None:
@@ -28,9 +28,9 @@ def turned_tile(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
   sides = {loop: _side(extent(loop) or 0) for loop in (along, across)}
   if min(sides.values()) < LEAST:
     return ()
-  most = min(THREADS, capabilities.max_workgroup)
-  columns = min(sides[across], capabilities.max_local[0])
-  rows = min(max(most // columns, 1), sides[along], capabilities.max_local[1])
+  most = min(THREADS, target.limits.max_workgroup)
+  columns = min(sides[across], target.limits.max_local[0])
+  rows = min(max(most // columns, 1), sides[along], target.limits.max_local[1])
   opts, inner = [], {}
   fresh = next_loop_id(root)
   for loop in (along, across):

@@ -23,7 +23,7 @@ from tiny_codegen.opt.transpose_copy import turned_copy
 from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
 from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins
-from tiny_codegen.target import KEPT, Capabilities
+from tiny_codegen.target import KEPT, Target
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp
 
 THREAD_WORK = 32768
@@ -40,19 +40,19 @@ STREAMS = 4  # rows that are read side by side: memory has more than one page at
 FAR = 4096  # bytes from a row to the next, at least
 
 
-def choose_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The optimisations for a kernel; none for a target that has neither vectors nor threads nor workgroups."""
-  if capabilities.has_local:
-    return choose_group_opts(root, capabilities)
-  chooser = Chooser(root, capabilities)
-  if capabilities.vector_bits:
+  if target.has_local:
+    return choose_group_opts(root, target)
+  chooser = Chooser(root, target)
+  if target.vector_bits:
     if not chooser.contract() and not chooser.take_turned():
       chooser.keep()
       chooser.choices()
       chooser.vectors()
       chooser.tile()
       chooser.unroll()
-  if capabilities.has_threads:
+  if target.has_threads:
     chooser.threads()
   return tuple(chooser.opts)
 
@@ -73,7 +73,7 @@ class Chooser(ContractionChooser):
 
   def take_turned(self) -> bool:
     """Read a copy that is turned in squares; False where it is none."""
-    opts = turned_copy(self.root, self.capabilities)
+    opts = turned_copy(self.root, self.target)
     return bool(opts) and self.take(*opts)
 
   # *** values that are needed again ***
@@ -97,7 +97,7 @@ class Chooser(ContractionChooser):
 
   def _keep_most(self) -> int:
     """Elements of a row that stay near until they are needed again: half of near memory is for what is read by then."""
-    return self.capabilities.shared_memory_bytes // 2 // 4
+    return self.target.limits.shared_memory // 2 // 4
 
   # *** choices ***
 
@@ -169,7 +169,7 @@ class Chooser(ContractionChooser):
       if axis in u.ranges and u.dtype.kind not in ("void", "index", "bool") and u.op is not Ops.INDEX
     ]
     inside += [u.src[1].dtype for u in nodes if u.op is Ops.STORE and axis in u.ranges]
-    return min([self.capabilities.lanes(d) for d in inside], default=1)
+    return min([self.target.lanes(d) for d in inside], default=1)
 
   def _width(self, nodes: tuple[UOp, ...], axis: UOp, native: int, size: int) -> int:
     """Registers per value: several hide the latency of accumulators, and make for fewer loop iterations."""
@@ -183,7 +183,7 @@ class Chooser(ContractionChooser):
     # a register tile has accumulators enough
     tiled = reduced and not columns and self._reused()
     # what is kept is added up from near memory: in as many chains as a value has registers
-    kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.capabilities.vector_registers >= 32
+    kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.target.vector_registers >= 32
     if self.side_by_side is not None:
       most = 2  # lines of each row at a time
     elif body > 24 or tiled:
@@ -196,7 +196,7 @@ class Chooser(ContractionChooser):
       size < native * most or (size % (native * most) and (size % native == 0 or size < native * most * 4))
     ):
       most //= 2
-    most = min(most, max(1, self.capabilities.max_vector_lanes // native))
+    most = min(most, max(1, self.target.max_vector_lanes // native))
     self.registers = max(self.registers, most)
     return most
 
@@ -209,7 +209,7 @@ class Chooser(ContractionChooser):
       self.take(Opt(OptOps.UPCAST, self.side_by_side, STREAMS))
       return
     loops = self._reused()[:2]
-    room = max(self.capabilities.vector_registers * 3 // 4 // self.registers, 1)
+    room = max(self.target.vector_registers * 3 // 4 // self.registers, 1)
     for place, loop in enumerate(loops):
       square = math.isqrt(room - 1) + 1 if place + 1 < len(loops) else room
       rows = self._rows(loops_of(self.root)[loop.arg[0]], square)

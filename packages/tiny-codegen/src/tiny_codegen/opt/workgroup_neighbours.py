@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tiny_codegen.kernel.loops import extent, kind, loops_of
 from tiny_codegen.opt.workgroups import GroupChooser, Sizes, choose_with
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 
 THREADS = (32, 128, 256, 512)  # of a workgroup
@@ -19,16 +19,16 @@ STEPS = (8, 16, 32)  # of a sum, that may be kept in shared memory at a time
 SHARED = frozenset({OptOps.LOCAL, OptOps.GROUP})
 
 
-def other_choices(root: UOp, capabilities: Capabilities) -> list[tuple[Opt, ...]]:
+def other_choices(root: UOp, target: Target) -> list[tuple[Opt, ...]]:
   """What the heuristics choose with other sizes; without tensor cores, too, where they are chosen."""
   sizes = [*(Sizes(wanted=n) for n in THREADS), *(Sizes(sharing=n) for n in SHARING), *TILES]
-  found = [choose_with(GroupChooser(root, capabilities, sizes=other)) for other in sizes]
-  if capabilities.tensor_cores:
-    found.append(choose_with(GroupChooser(root, replace(capabilities, tensor_cores=()))))
+  found = [choose_with(GroupChooser(root, target, sizes=other)) for other in sizes]
+  if target.tensor_cores:
+    found.append(choose_with(GroupChooser(root, replace(target, tensor_cores=()))))
   return [opts for opts in dict.fromkeys(found) if opts]
 
 
-def group_candidates(root: UOp, capabilities: Capabilities) -> Iterator[Opt]:
+def group_candidates(root: UOp, target: Target) -> Iterator[Opt]:
   """The single Opts for workgroups that may fit a kernel to which some have been applied."""
   loops = loops_of(root)
   for id, loop in loops.items():

@@ -26,7 +26,7 @@ from tiny_codegen.opt.tensor_cores import use_tensor_core
 from tiny_codegen.opt.transpose_tile import turned_tile
 from tiny_codegen.opt.vector_cost import nodes_of_body
 from tiny_codegen.staging.stage import lower_stage
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 from tiny_uop.records import dataclass
 
@@ -62,9 +62,9 @@ class Sizes:
   steps: tuple[int, ...] = STEPS
 
 
-def choose_group_opts(root: UOp, capabilities: Capabilities) -> tuple[Opt, ...]:
+def choose_group_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The optimisations for a kernel on a target with workgroups."""
-  return choose_with(GroupChooser(root, capabilities))
+  return choose_with(GroupChooser(root, target))
 
 
 def choose_with(chooser: GroupChooser) -> tuple[Opt, ...]:
@@ -100,11 +100,11 @@ class GroupChooser(Choices):
 
   def most(self, amount: int) -> int:
     """So many threads, or as many as the target has along one axis."""
-    return min(amount, self.capabilities.max_workgroup // self.threads, self.capabilities.max_local[0])
+    return min(amount, self.target.limits.max_workgroup // self.threads, self.target.limits.max_local[0])
 
   def turned(self) -> bool:
     """Read a copy that is turned in squares; False where it is none."""
-    opts = turned_tile(self.root, self.capabilities)
+    opts = turned_tile(self.root, self.target)
     before = self.root, list(self.opts)
     if opts and self.take(*opts) and self._fits():
       return True
@@ -148,14 +148,14 @@ class GroupChooser(Choices):
     nodes = [u for u in self.root.toposort if u.op in (Ops.LOAD, Ops.STORE) and loop in u.ranges]
     adjacent = all(stride(u.src[0].src[1], loop) == 1 and len(u.src[0].src) == 2 for u in nodes)
     values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in nodes]
-    return min([self.capabilities.lanes(dtype) for dtype in values], default=1) if adjacent else 1
+    return min([self.target.lanes(dtype) for dtype in values], default=1) if adjacent else 1
 
   def _shared_loop(self, reduce: UOp, again: bool, results: float) -> UOp | None:
     """The loop of a reduction that threads should share, None if each is better off on its own."""
     loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD]
     loops = [r for r in reduce.src[1:] if kind(r) is AxisType.REDUCE and not r.src[0].ranges]
     adjacent = [r for r in loops if any(stride(u.src[0].src[1], r) == 1 for u in loads)]
-    long = [r for r in loops if int(r.src[0].vmax) >= (SHORT if self.capabilities.wave else WARP)]
+    long = [r for r in loops if int(r.src[0].vmax) >= (SHORT if self.target.wave else WARP)]
     if any(r in long for r in adjacent):
       return max((r for r in adjacent if r in long), key=lambda r: int(r.src[0].vmax))
     long = [r for r in long if int(r.src[0].vmax) >= WARP]
@@ -193,7 +193,7 @@ class GroupChooser(Choices):
     amount = self.sizes.sharing
     if amount:
       return self.most(min(amount, length))
-    amount = self.capabilities.wave
+    amount = self.target.wave
     if amount:
       while (
         amount < LARGEST
@@ -228,7 +228,7 @@ class GroupChooser(Choices):
     loop = self._adjacent(outputs)
     accesses = [u for u in nodes if u.op in (Ops.LOAD, Ops.STORE)]
     values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in accesses]
-    lanes = min(self.capabilities.lanes(dtype) for dtype in values)
+    lanes = min(self.target.lanes(dtype) for dtype in values)
     steps = {stride(u.src[0].src[1], loop) for u in accesses}
     gated = any(loop in u.src[0].src[2].ranges for u in accesses if len(u.src[0].src) > 2)
     if lanes > 1 and steps <= {0, 1} and 1 in steps and not gated and (extent(loop) or 1) % lanes == 0:
@@ -251,7 +251,7 @@ class GroupChooser(Choices):
     room = self.sizes.wanted // self.threads
     if self.threads == 1:
       return room
-    fill = -(-(self.capabilities.wave or WARP) // self.threads)
+    fill = -(-(self.target.wave or WARP) // self.threads)
     return min(room, max(fill, int(iterations(free)) // ENOUGH))
 
   def _adjacent(self, loops: Iterable[UOp]) -> UOp:
@@ -272,7 +272,7 @@ class GroupChooser(Choices):
     if found is None:
       return False
     before = self.root, list(self.opts)
-    if self.capabilities.tensor_cores and use_tensor_core(self, as_one_product(self, found)):
+    if self.target.tensor_cores and use_tensor_core(self, as_one_product(self, found)):
       return True
     self.root, self.opts = before
     sides = [self._side(found, operand) for operand in found.operands]
@@ -324,7 +324,7 @@ class GroupChooser(Choices):
 
   def _fits(self) -> bool:
     try:
-      lower_workgroups(lower_stage(self.root, self.capabilities), self.capabilities)
+      lower_workgroups(lower_stage(self.root, self.target), self.target)
     except KernelError:
       return False
     return True

@@ -5,13 +5,13 @@ from tiny_codegen.render.c.dialect import C99, CDialect, function_name
 from tiny_codegen.render.c.renderer import CRenderer, Place
 from tiny_codegen.render.llvm.renderer import LLVMRenderer
 from tiny_codegen.render.llvm.target import LLVMTarget, cpu_target
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 
 __all__ = [
   "C99",
   "CDialect",
   "CRenderer",
-  "Capabilities",
+  "Target",
   "LLVMRenderer",
   "LLVMTarget",
   "Place",

@@ -22,7 +22,7 @@ from dataclasses import replace
 from tiny_codegen.instructions.tensor_core import TensorCore
 from tiny_codegen.kernel.loops import factor, next_alloc_id, next_loop_id, number, rebuild
 from tiny_codegen.staging.refilled import Fill, in_registers, stores_of
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import ASYNC, AddrSpace, DType, Ops, PtrDType, UOp, dtypes, simplify
 
 MOST_COPIES = 4
@@ -30,20 +30,20 @@ FEWEST = 3
 """Copies from which on a workgroup keeps itself busy: rather than fewer for two of them, more for one."""
 
 
-def copies_that_fit(needed: int, one: int, most: int, capabilities: Capabilities) -> int:
+def copies_that_fit(needed: int, one: int, most: int, target: Target) -> int:
   """How many copies of near memory to have; `needed` bytes are there with one, of `one` byte. Two workgroups should fit
   on a processor, if that leaves copies enough."""
-  for room in (capabilities.shared_memory_for_all // 2, capabilities.shared_memory_bytes):
+  for room in (target.limits.shared_memory_for_all // 2, target.limits.shared_memory):
     fitting = min(most, 1 + (room - needed) // one) if room >= needed else 0
     if fitting >= min(FEWEST, most):
       return fitting
   return fitting
 
 
-def is_copy(store: UOp, capabilities: Capabilities) -> bool:
+def is_copy(store: UOp, target: Target) -> bool:
   """Whether a STORE into near memory may be a copy: it brings a piece of memory, both ends aligned if their buffers
   are, or zeros."""
-  value, size = store.src[1], capabilities.async_copy
+  value, size = store.src[1], target.async_copy
   if not size or value.op is not Ops.LOAD or value.dtype.itemsize != size:
     return False
   source = value.src[0]
@@ -53,7 +53,7 @@ def is_copy(store: UOp, capabilities: Capabilities) -> bool:
   return far and zeros and all(factor(place.src[1]) * element % size == 0 for place in (source, store.src[0]))
 
 
-def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilities: Capabilities) -> UOp:
+def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: Target) -> UOp:
   """The kernel with `count` copies of what is filled in each iteration of a loop."""
   pending = int(count >= MOST_COPIES and _products_alone(root, loop))
   root = _with_pending(root, loop, pending) if pending else root
@@ -67,7 +67,7 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilit
       pointer = near[fill] if before is None else near[fill].after(before)
       stores.append(fill.copy(pointer, number(step), number(step), fresh))
       fresh = max(fresh, next_loop_id(stores[-1]))
-    group = UOp.group(*[_asynchronous(s, None, capabilities) for s in stores])
+    group = UOp.group(*[_asynchronous(s, None, target) for s in stores])
     before = group.barrier(pending=ahead - 1) if step + 1 < ahead else group
   assert before is not None
   there = UOp(Ops.BARRIER, dtypes.void, (loop, before), ahead - 1)
@@ -75,12 +75,12 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, capabilit
   following, behind = loop + ahead, simplify(-(-(loop + ahead)).maximum(-last))
   copies, computed = [], []
   for fill in fills:
-    copied = all(is_copy(s, capabilities) for s in stores_of(fill.stores))
+    copied = all(is_copy(s, target) for s in stores_of(fill.stores))
     source = following if copied else behind
     stores_of_step = fill.copy(near[fill].after(there), source, following % count, fresh)
     fresh = max(fresh, next_loop_id(stores_of_step))
     if copied:
-      copies.append(_asynchronous(stores_of_step, following < last + 1, capabilities))
+      copies.append(_asynchronous(stores_of_step, following < last + 1, target))
     else:
       computed.append(stores_of_step)
   computed, kept = in_registers(computed, loop, next_alloc_id(root))
@@ -119,11 +119,11 @@ def _element(fill: Fill) -> DType:
   return fill.memory.dtype.base
 
 
-def _asynchronous(stores: UOp, gate: UOp | None, capabilities: Capabilities) -> UOp:
+def _asynchronous(stores: UOp, gate: UOp | None, target: Target) -> UOp:
   """The same stores, as copies that happen where `gate` holds, and are zeros elsewhere."""
   changes: dict[UOp, UOp] = {}
   for s in stores_of(stores):
-    if is_copy(s, capabilities):
+    if is_copy(s, target):
       index, value = s.src
       pointer, offset, *gates = value.src[0].src
       if gate is not None:

@@ -11,7 +11,7 @@ needs one barrier, not two.
 
 The last iteration reads what it has already, which costs nothing that counts and needs no branch.
 
-Where the target copies to near memory while threads go on (`Capabilities.async_copy`), up to four times: see
+Where the target copies to near memory while threads go on (`Target.async_copy`), up to four times: see
 `async_copies.py`.
 """
 
@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from tiny_codegen.kernel.loops import kind, next_alloc_id, next_loop_id, number
 from tiny_codegen.staging.async_copies import MOST_COPIES, copies_that_fit, in_stages, is_copy
 from tiny_codegen.staging.refilled import COPIES, Fill, in_registers, stores_of
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, simplify
 
 
-def prefetch(root: UOp, capabilities: Capabilities) -> UOp:
+def prefetch(root: UOp, target: Target) -> UOp:
   """The kernel with two copies of near memory, where they fit."""
-  if not capabilities.has_local:
+  if not target.has_local:
     return root
   nodes = root.toposort
   found = [fill for u in nodes if (fill := Fill.of(u)) is not None]
@@ -38,11 +38,11 @@ def prefetch(root: UOp, capabilities: Capabilities) -> UOp:
       continue
     near = {u: _bytes(u) for u in nodes if u.op is Ops.ALLOC and _is_near(u)}
     one = sum(near[fill.memory] for fill in fills)
-    count = copies_that_fit(sum(near.values()), one, min(int(loop.src[0].vmax), MOST_COPIES), capabilities)
-    if count >= COPIES and any(is_copy(s, capabilities) for fill in fills for s in stores_of(fill.stores)):
-      return prefetch(in_stages(root, loop, fills, count, capabilities), capabilities)
-    if capabilities.has_room(sum(near.values()), sum(near.values()) + one):
-      return prefetch(_twice(root, loop, fills), capabilities)
+    count = copies_that_fit(sum(near.values()), one, min(int(loop.src[0].vmax), MOST_COPIES), target)
+    if count >= COPIES and any(is_copy(s, target) for fill in fills for s in stores_of(fill.stores)):
+      return prefetch(in_stages(root, loop, fills, count, target), target)
+    if target.limits.has_room(sum(near.values()), sum(near.values()) + one):
+      return prefetch(_twice(root, loop, fills), target)
   return root
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from tiny_codegen.cost_model import MASK_REGISTERS
 from tiny_codegen.errors import KernelError
 from tiny_codegen.instructions.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.kernel.gates_of_loads import gate_loads, stored_gates, without_gate
@@ -33,7 +32,7 @@ from tiny_codegen.kernel.threads import Axis as ThreadAxis
 from tiny_codegen.lower.vectorize import TURNED, WIDE
 from tiny_codegen.staging.cooperative_fill import filled, is_fill, shared_fill
 from tiny_codegen.staging.pack import pack_in_first_tile
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.records import dataclass
 
@@ -99,11 +98,11 @@ def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
   return root.substitute(changes) if changes else None
 
 
-def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
+def lower_stage(root: UOp, target: Target) -> UOp:
   """The kernel without STAGE."""
-  threads = thread_axes(root) if capabilities.has_local else []
+  threads = thread_axes(root) if target.has_local else []
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
-  gates = () if capabilities.has_local else tuple(stored_gates(root))
+  gates = () if target.has_local else tuple(stored_gates(root))
   tiles: dict[UOp, UOp] = {}
   done: dict[UOp, UOp] = {}
   staged: dict[UOp, UOp] = {}
@@ -111,26 +110,26 @@ def lower_stage(root: UOp, capabilities: Capabilities) -> UOp:
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
       value = new.src[0]
-      tile = _tile_of(new, loop_id, capabilities, gates)
+      tile = _tile_of(new, loop_id, target, gates)
       if (same := tile.canonical()) not in tiles:
-        tiles[same] = tile.fill(alloc_id, capabilities, threads)
+        tiles[same] = tile.fill(alloc_id, target, threads)
         loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
       new = tile.read(tiles[same])
       staged[new] = value
     elif threads and is_fill(new):
       new = shared_fill(new, threads)
     done[u] = new
-  return done[root] if capabilities.has_local else pack_in_first_tile(done[root], staged)
+  return done[root] if target.has_local else pack_in_first_tile(done[root], staged)
 
 
 @lru_cache(maxsize=8)
-def _tile_of(stage: UOp, loop_id: int, capabilities: Capabilities, gates: tuple[UOp, ...]) -> Tile:
+def _tile_of(stage: UOp, loop_id: int, target: Target, gates: tuple[UOp, ...]) -> Tile:
   """`Tile.of`, which is asked twice for each STAGE: whether it fits, and when the kernel is lowered."""
-  return Tile.of(stage, loop_id, capabilities, gates=gates)
+  return Tile.of(stage, loop_id, target, gates=gates)
 
 
 def keep_tiles(
-  root: UOp, capabilities: Capabilities, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None
+  root: UOp, target: Target, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None
 ) -> tuple[UOp, dict[UOp, Tile]]:
   """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
   something else, and the tile that each read is of; the pass `stage` lets threads share the work of filling it. Rows
@@ -144,9 +143,9 @@ def keep_tiles(
     new = u.with_src(tuple([done[s] for s in u.src]))
     if u.op is Ops.STAGE:
       columns = neighbours in u.src[1:-1]
-      tile = Tile.of(new, loop_id, capabilities, not columns)
+      tile = Tile.of(new, loop_id, target, not columns)
       tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
-      filled = tile.fill(alloc_id, capabilities)
+      filled = tile.fill(alloc_id, target)
       loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
       new = tile.read(filled)
       tiles[new] = tile
@@ -179,7 +178,7 @@ class Tile:
   """Rows after which they do."""
 
   @staticmethod
-  def of(stage: UOp, loop_id: int, capabilities: Capabilities, vectors: bool = True, gates: Sequence[UOp] = ()) -> Tile:
+  def of(stage: UOp, loop_id: int, target: Target, vectors: bool = True, gates: Sequence[UOp] = ()) -> Tile:
     """What a STAGE keeps. Where one of `gates` does not hold, the value does not matter."""
     value = stage.src[0]
     listed = [r for r in stage.src[1:] if r in value.ranges]
@@ -195,7 +194,7 @@ class Tile:
     own = {a.place: a.loop for a in axes if a.place is not a.loop}
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes), [g.substitute(own) for g in gates])
     tile = replace(tile, value=tile._safe())
-    return tile._vector_fill(capabilities) if vectors else tile
+    return tile._vector_fill(target) if vectors else tile
 
   @property
   def row_bytes(self) -> int:
@@ -238,12 +237,12 @@ class Tile:
     loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
     return self.value.substitute({r: r.replace(arg=(_CANONICAL + i, kind(r))) for i, r in enumerate(loops)})
 
-  def fill(self, alloc_id: int, capabilities: Capabilities, threads: Sequence[ThreadAxis] = ()) -> UOp:
+  def fill(self, alloc_id: int, target: Target, threads: Sequence[ThreadAxis] = ()) -> UOp:
     """Near memory that has been filled, by all threads of the workgroup; the value itself where there is nothing to
     keep."""
     if not self.axes:
       return self.value
-    total, available = math.prod(self.sizes), capabilities.shared_memory_bytes
+    total, available = math.prod(self.sizes), target.limits.shared_memory
     if total * self.value.dtype.itemsize > available > 0:
       raise KernelError(
         f"a STAGE of {total} × {self.value.dtype} does not fit into {available} bytes of near memory: "
@@ -318,26 +317,26 @@ class Tile:
     axes = [merged if x is later else x for x in self.axes if x is later or (x is not a and x is not b)]
     return Tile(value, tuple(axes)), changes
 
-  def _vector_fill(self, capabilities: Capabilities) -> Tile:
+  def _vector_fill(self, target: Target) -> Tile:
     """The same filled in vectors, if what is read is adjacent along the last axis, as what is written is."""
     if not self.axes or not _plain_loop(self.axes[-1]):
       return self
     last = self.axes[-1]
-    lanes = min(capabilities.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
+    lanes = min(target.lanes(self.value.dtype), 1 << (last.size - 1).bit_length())
     loads = [u for u in loads_of(self.value) if last.loop in u.ranges]
     steps = {stride(u.src[0].src[1], last.loop) for u in loads}
     # every second element takes two loads: see the pass vectorize
     words = Neighbours.of(self.value, last.loop) is not None
     # with masks for lanes of any size, if only some of their numbers are there
-    words = words and (not self._gated(last) or capabilities.vector_bits >= MASK_REGISTERS) and last.size % lanes == 0
+    words = words and (not self._gated(last) or target.has_masks) and last.size % lanes == 0
     every_second = lanes >= WIDE and not self._gated(last)
-    turned = self._turned(lanes) and not capabilities.has_local
+    turned = self._turned(lanes) and not target.has_local
     if lanes < 2 or not loads or not (words or turned or steps <= ({1, 2} if every_second else {1})):
       return self
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
     # written out, each block has a mask that is known, and the loop around is the innermost
-    written = blocks <= WRITTEN_OUT and not capabilities.has_local
+    written = blocks <= WRITTEN_OUT and not target.has_local
     rest = AxisType.UPCAST if written and not turned else AxisType.LOOP
     loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
     value = self.value
@@ -345,7 +344,7 @@ class Tile:
       value = gate_loads(value, last.loop, last.loop < last.size)
     value = substitute_simplified(value, {last.loop: loop})
     gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
-    if capabilities.has_local and any(lane in gate.ranges for gate in gates):
+    if target.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
     return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
 

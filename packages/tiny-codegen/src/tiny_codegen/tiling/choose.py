@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.kernel.sum_of_products import Contraction
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_codegen.tiling.cost import Plan, rate
 from tiny_codegen.tiling.matrix_cost import MatrixPlan
 from tiny_codegen.tiling.tiles import Tiling, blocks
@@ -29,23 +29,23 @@ ROWS: tuple[int, ...] = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
 
 
-def best_tiling(contraction: Contraction, capabilities: Capabilities) -> Tiling | None:
+def best_tiling(contraction: Contraction, target: Target) -> Tiling | None:
   """The tiling with the fewest cycles; None if there is no choice of loops to tile."""
   best: Tiling | None = None
-  for plan in _plans(contraction, capabilities):
+  for plan in _plans(contraction, target):
     for tiling in plan.tilings(math.inf if best is None else best.cycles):
       if best is None or tiling.cycles < best.cycles:
         best = tiling
   return best
 
 
-def ranked_tilings(contraction: Contraction, capabilities: Capabilities) -> list[Tiling]:
+def ranked_tilings(contraction: Contraction, target: Target) -> list[Tiling]:
   """All tilings, that of the fewest cycles first."""
-  found = [tiling for plan in _plans(contraction, capabilities) for tiling in plan.tilings()]
+  found = [tiling for plan in _plans(contraction, target) for tiling in plan.tilings()]
   return sorted(found, key=lambda t: t.cycles)
 
 
-def _plans(c: Contraction, target: Capabilities) -> Iterator[Plan]:
+def _plans(c: Contraction, target: Target) -> Iterator[Plan]:
   width = min(target.lanes(u.dtype) for u in (c.reduce, *[o.value for o in c.operands]))
   if width < 2:
     return
@@ -69,7 +69,7 @@ def _plans(c: Contraction, target: Capabilities) -> Iterator[Plan]:
           yield plan(c, target, lanes_of, rows_of, lane_loop, row_loop, width, vectors, rows, known, taps)
 
 
-def dot_cycles(c: Contraction, target: Capabilities) -> float:
+def dot_cycles(c: Contraction, target: Target) -> float:
   """An estimate for lanes along the sum, which both operands have to be adjacent in."""
   summed = [r for r in c.reduce.src[1:] if all(o.step(r) == 1 for o in c.operands)]
   if not summed:

@@ -9,13 +9,13 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from tiny_codegen import cost_model as figures
+from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
 from tiny_codegen.kernel.loops import extent, kind, stride
 from tiny_codegen.kernel.sum_of_products import Contraction, Operand
 from tiny_codegen.lower.remainder_tile import lanes_left, rows_of_last
 from tiny_codegen.lower.transpose_in_registers import LEAST
 from tiny_codegen.lower.vectorize import WIDE
-from tiny_codegen.target import KEPT, Capabilities
+from tiny_codegen.target import KEPT, Target
 from tiny_codegen.tiling.shape import Shape, of_loops
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_uop import AxisType, UOp
@@ -67,24 +67,24 @@ class Plan(Shape):
     shared = self.c.outputs / (int(self.lane_loop.src[0].vmax) * int(self.row_loop.src[0].vmax))
     return [
       n
-      for n in range(2, min(every // 2, figures.SEVERAL // row) + 1)
+      for n in range(2, min(every // 2, self.cost.panels_row // row) + 1)
       if every % n == 0
-      and n * self.panel <= self.target.caches.second * figures.WHOLE
-      and every // n * shared >= figures.SHARED_PASSES
+      and n * self.panel <= self.target.caches.second * self.cost.panels_share
+      and every // n * shared >= self.cost.shared_passes
     ]
 
   def _images(self, rows_from: Rows) -> list[int]:
     """How many images may be packed together: panels are packed once for all of them."""
     count = int(self.outermost.src[0].vmax) if rows_from is Rows.IMAGE else 1
     return [
-      n for n in (1, 2, 4) if n == 1 or (count % n == 0 and count // n >= figures.SHARED_IMAGES and self._together(n))
+      n for n in (1, 2, 4) if n == 1 or (count % n == 0 and count // n >= self.cost.shared_images and self._together(n))
     ]
 
   def _together(self, images: int) -> bool:
     """Whether so many images stay in the second cache level while panels come and go. A second image saves most of
     packing panels that are larger than it, and is worth it if some has to come from beyond."""
     pair = images == 2 and self.panel > self._image_bytes()
-    share = figures.PAIR if pair else figures.TOGETHER
+    share = self.cost.two_images_share if pair else self.cost.images_share
     return images * self._image_bytes() + self.panel <= self.target.caches.second * share
 
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
@@ -93,24 +93,24 @@ class Plan(Shape):
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
     each = self._step(self.vectors, self.rows)
-    near = self.target.caches.first * figures.FIRST_LEVEL
+    near = self.target.caches.first * self.cost.first_share
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
-        each += self.lanes * figures.GATHER
+        each += self.lanes * self.cost.gather
       else:
         each = self._where_it_is(each)
-      each *= figures.COMPUTED if self.lanes_of.computed else 1.0
+      each *= self.cost.computed if self.lanes_of.computed else 1.0
     else:
       delivered = self._delivered(lanes_from, rows_from)
       nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
-      each = max(each, nbytes / delivered) + (nbytes / figures.FILLING if delivered < math.inf else 0.0)
+      each = max(each, nbytes / delivered) + (nbytes / self.cost.second_idle_bytes if delivered < math.inf else 0.0)
       each *= self._outside(self.panel) * self._partial()
-    each += self._streaming_rows(lanes_from) / figures.FILLING
+    each += self._streaming_rows(lanes_from) / self.cost.second_idle_bytes
     packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
     if packed is not None and packed() > near:
       streams = lanes_from is not Lanes.DIRECT and self._delivered(lanes_from, rows_from) < math.inf
       panel = self.lanes * self.lanes_of.value.dtype.itemsize if streams else 0
-      each = max(each, (panel + figures.CACHE_LINE / self._taps()) / figures.SECOND_LEVEL)
+      each = max(each, (panel + CACHE_LINE / self._taps()) / self.cost.second_bytes)
     if rows_from is Rows.WINDOW:
       each *= self._from_second() if self._window_bytes() > near and not self._one_window() else 1.0
       each *= self._leaving(self._window_bytes())
@@ -118,27 +118,27 @@ class Plan(Shape):
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= self._from_memory()
-    each += (figures.TILE + figures.TILE_VECTOR * tile) / self.c.length
+    each += (self.cost.tile + self.cost.tile_vector * tile) / self.c.length
     return steps * each
 
   def _where_it_is(self, each: float) -> float:
     """Cycles of a step of the sum whose lanes are read from memory. Where steps are far apart, lines of the same sets
     push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `llvm_ahead`)."""
-    near, nbytes = self.target.caches.first * figures.FIRST_LEVEL, self.lanes * self.lanes_of.value.dtype.itemsize
-    far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= figures.SAME_SETS]
-    spread, beyond = self.target.scattered
-    if any((self.lanes_of.step(r) or 0) * self.lanes_of.value.dtype.itemsize % figures.CACHE_LINE for r in self.summed):
-      each *= figures.CROSSING
+    near, nbytes = self.target.caches.first * self.cost.first_share, self.lanes * self.lanes_of.value.dtype.itemsize
+    far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= self.cost.same_sets]
+    spread, beyond = self.cost.scattered
+    if any((self.lanes_of.step(r) or 0) * self.lanes_of.value.dtype.itemsize % CACHE_LINE for r in self.summed):
+      each *= self.cost.crossing
     if not far:
       if self.panel > near * self._sets(nbytes):
-        each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING
+        each = max(each, nbytes / self.cost.second_bytes) + nbytes / self.cost.second_idle_bytes
       return each * (spread if self.panel > near else 1.0)
-    crowded = nbytes <= figures.CACHE_LINE or any(step % (figures.SAME_SETS // 2) == 0 for step in far)
-    if crowded or self.c.length < figures.AHEAD:
+    crowded = nbytes <= CACHE_LINE or any(step % (self.cost.same_sets // 2) == 0 for step in far)
+    if crowded or self.c.length < self.cost.prefetched_steps:
       return each * (beyond if self.panel > near else spread)
     if 2 * self.panel > near:  # what lies far apart shares sets with all else, so that some of it is pushed out
-      out = figures.FAR_APART if self.panel > near else self._waits()
-      each = max(each, nbytes / figures.SECOND_LEVEL) + nbytes / figures.FILLING * out
+      out = self.cost.far_lines if self.panel > near else self._waits()
+      each = max(each, nbytes / self.cost.second_bytes) + nbytes / self.cost.second_idle_bytes * out
     return each * self._outside(2 * self.panel)
 
   def _step(self, vectors: int, rows: int) -> float:
@@ -150,8 +150,8 @@ class Plan(Shape):
     scalars = rows if share is None else ((rows - 1) * share + steps) / steps
     loads = scalars + vectors
     multiplying = rows * vectors / rate(self.c, self.target)
-    products = max(multiplying, loads / self.target.loads, figures.LATENCY)
-    return products + figures.LOOP / steps + self.target.load_cycles * loads
+    products = max(multiplying, loads / self.cost.loads, self.cost.latency)
+    return products + self.cost.loop / steps + self.cost.load_cycles * loads
 
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
@@ -167,53 +167,53 @@ class Plan(Shape):
     size = int(self.row_loop.src[0].vmax)
     left = self._left()
     if not left:
-      return blocks(self.row_loop, self.rows) * self.rows * (figures.OVERHANG if size % self.rows else 1.0)
+      return blocks(self.row_loop, self.rows) * self.rows * (self.cost.clamped_rows if size % self.rows else 1.0)
     return size - left + self.rows * self._step(self.vectors, left) / self._step(self.vectors, self.rows)
 
   def _partial(self) -> float:
     """What packed lanes cost of which some are beyond the end, if they are so few that the block is no narrower."""
     beyond = -int(self.lane_loop.src[0].vmax) % self.lanes
-    return 1.0 + figures.PARTIAL / blocks(self.lane_loop, self.lanes) if 0 < beyond < self.lanes // 2 else 1.0
+    return 1.0 + self.cost.partial_panel / blocks(self.lane_loop, self.lanes) if 0 < beyond < self.lanes // 2 else 1.0
 
   def _streaming_rows(self, lanes_from: Lanes) -> float:
     """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""
     nbytes = self.rows * self.rows_of.value.dtype.itemsize / self._overlap()
-    stays = nbytes * self.c.length <= self.target.caches.first * figures.FIRST_LEVEL
+    stays = nbytes * self.c.length <= self.target.caches.first * self.cost.first_share
     return 0.0 if stays and lanes_from in (Lanes.SOME, Lanes.WHOLE) else nbytes
 
   def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
     """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
     one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
-    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
+    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * self.cost.panels_share:
       if one and self._whole() > self.target.caches.second:
-        return figures.BEYOND_SECOND
-      return figures.JUST_IN_SECOND if one else figures.LAST_LEVEL
-    return math.inf if one and self.panel <= self.target.caches.first * figures.FIRST_LEVEL else figures.SECOND_LEVEL
+        return self.cost.beyond_second_bytes
+      return self.cost.filled_second_bytes if one else self.cost.last_bytes
+    return (
+      math.inf if one and self.panel <= self.target.caches.first * self.cost.first_share else self.cost.second_bytes
+    )
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
     """Cycles for filling near memory; None where it does not fit, or is for nothing."""
-    room = self.target.shared_memory_bytes
+    room = self.target.limits.shared_memory
     cycles, near = 0.0, 0.0
     if lanes_from is not Lanes.DIRECT:
       if any(extent(r) is None for r in self.summed):
         return None
       moving = self._moved(self.lanes_of) * self._moving_lanes()
       if lanes_from is Lanes.WHOLE and self.lanes_of.loops <= {self.lane_loop, *self.summed}:
-        moving *= figures.EACH_THREAD
+        moving *= self.cost.each_thread
       cycles += moving
-      if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * figures.WHOLE:
-        cycles += (
-          2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / figures.CACHE_LINE * figures.LINE
-        )
+      if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * self.cost.panels_share:
+        cycles += 2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / CACHE_LINE * self.cost.line
       together = PANELS if rows_from is Rows.BLOCK else panels
       # in the steps of a sum, memory's time passes unnoticed
-      waiting = figures.FIRST_TILE if self._first_tile_packs(lanes_from) else 1.0
+      waiting = self.cost.packed_in_first_tile if self._first_tile_packs(lanes_from) else 1.0
       cycles += self._reading(self.lanes_of, self.lane_loop, self.lanes * together) * waiting
       near += self.panel * together
     if rows_from in (Rows.WINDOW, Rows.IMAGE):
       overlap = self._overlap()
       filling = self._moved(self.rows_of) * self._moving_window() * self._computed(self.rows_of) * self._short()
-      filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
+      filling *= self.cost.copy_masked if self._masked(self.rows_of, self.row_loop) else 1.0
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
         size = int(self.row_loop.src[0].vmax)
@@ -230,14 +230,14 @@ class Plan(Shape):
       near += nbytes
       filling = self._moved(self.rows_of) * self._moving_tile() * self._sliding()
       filling *= self._computed(self.rows_of)
-      filling *= figures.MASKED if self._masked(self.rows_of, self.row_loop) else 1.0
-      filling *= figures.MASKED if not divides(self.row_loop, self.rows) else 1.0
+      filling *= self.cost.copy_masked if self._masked(self.rows_of, self.row_loop) else 1.0
+      filling *= self.cost.copy_masked if not divides(self.row_loop, self.rows) else 1.0
       filling += self._reading(self.rows_of, self.row_loop, self.rows)
       panels_passed = 1.0 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels
       cycles += filling * self._others() * panels_passed
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
       near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
-      filling = self._moved(self.rows_of) * figures.COPY_BLOCK + self._reading(
+      filling = self._moved(self.rows_of) * self.cost.copy_block + self._reading(
         self.rows_of, self.row_loop, self.rows * ROW_BLOCKS
       )
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
@@ -245,7 +245,7 @@ class Plan(Shape):
 
   def _from_second(self) -> float:
     """What rows cost that come from the second cache level: less if each is read for many places of a window."""
-    return 1.0 + (figures.SECOND - 1.0) / self._overlap()
+    return 1.0 + (self.cost.from_second - 1.0) / self._overlap()
 
   def _leaving(self, nbytes: float) -> float:
     """What rows cost that do not stay in the second cache level, less if each is read for many places of a window; of
@@ -254,25 +254,27 @@ class Plan(Shape):
 
   def _outside(self, nbytes: float) -> float:
     """What it costs to read so many bytes again and again, of which the second cache level has only a part."""
-    outside = min(max(nbytes / self.target.caches.second - figures.WHOLE, 0.0) / (1.0 - figures.WHOLE), 1.0)
-    return 1.0 + outside * (self.target.beyond[0] - 1.0)
+    outside = min(
+      max(nbytes / self.target.caches.second - self.cost.panels_share, 0.0) / (1.0 - self.cost.panels_share), 1.0
+    )
+    return 1.0 + outside * (self.cost.beyond[0] - 1.0)
 
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
     one (see `llvm_ahead`), with so much near memory in all."""
-    room = near + 2 * self._window_bytes() <= self.target.caches.second * figures.ROOM
+    room = near + 2 * self._window_bytes() <= self.target.caches.second * ROOM
     as_it_is = not self.rows_of.computed or bool(self.rows_of.gates)
-    return figures.ASKED if room and as_it_is and self.c.length >= figures.LEAST_STEPS else 1.0
+    return self.cost.prefetched if room and as_it_is and self.c.length >= LEAST_STEPS else 1.0
 
   def _moving(self, operand: Operand, loop: UOp) -> float:
     """Cycles for an element that is packed next to its neighbour along a loop."""
     if operand.step(loop) == 1:
-      return figures.COPY
+      return self.cost.copy
     if operand.step(loop) == 2 and self.width >= WIDE:
-      return figures.EVERY_SECOND
-    if self._run(operand) >= figures.TURN_LEAST:
-      return figures.TURN
-    return figures.GATHER * (figures.BRANCHES if self._masked(operand, loop) else 1.0)
+      return self.cost.copy_every_second
+    if self._run(operand) >= self.cost.transposed_run:
+      return self.cost.transpose
+    return self.cost.gather * (self.cost.gather_branches if self._masked(operand, loop) else 1.0)
 
   @of_loops
   def _moving_lanes(self) -> float:
@@ -282,13 +284,13 @@ class Plan(Shape):
   def _moving_window(self) -> float:
     # a tap of the kernel that moves by one makes what a strided window reads adjacent
     adjacent = any(self.rows_of.step(r) == 1 for r in self.summed)
-    return figures.COPY if adjacent else self._moving_rows()
+    return self.cost.copy if adjacent else self._moving_rows()
 
   @of_loops
   def _moving_tile(self) -> float:
     as_it_is = row_by_row(self.c, self.rows_of, self.row_loop)
     adjacent = self.slide is not None and self.rows_of.step(self.summed[-1]) == 1
-    return figures.COPY if as_it_is or adjacent else self._moving_rows()
+    return self.cost.copy if as_it_is or adjacent else self._moving_rows()
 
   def _sliding(self) -> float:
     """Which part of the elements of a tile are packed where a window slides along its rows: those that several places
@@ -314,8 +316,8 @@ class Plan(Shape):
       return lanes_from is Lanes.WHOLE or (lanes_from is not Lanes.DIRECT and adjacent and self.rows_of.computed)
     if (
       rows_from is Rows.DIRECT
-      and self.rows > figures.MANY
-      and (self.rows_of.step(self.row_loop) or 0) % figures.SAME_SETS == 0
+      and self.rows > self.cost.rows_of_same_sets
+      and (self.rows_of.step(self.row_loop) or 0) % self.cost.same_sets == 0
     ):
       return False  # more lines than a set has places
     if lanes_from is Lanes.WHOLE and any(kind(r) is AxisType.ORDER for r in self.lanes_of.loops):
@@ -329,27 +331,27 @@ class Plan(Shape):
   def _from_memory(self) -> float:
     """What rows cost that are read from there."""
     if self.rows_of.computed and not self.rows_of.gates:
-      return figures.COMPUTED
+      return self.cost.computed
     if any(self.row_loop not in gate.ranges for gate in self.gates_left):
-      return figures.GATED
-    return self._far_apart() * (figures.EDGES if self.gates_left else 1.0)
+      return self.cost.gated
+    return self._far_apart() * (self.cost.gated_edges if self.gates_left else 1.0)
 
   def _far_apart(self) -> float:
     """What it costs that each step of the sum reads from other cache lines, a few elements of each: nothing as long as
     the lines stay in the cache for the next rows."""
     steps = {r: self.rows_of.step(r) or 0 for r in self.summed}
-    row, (spread, beyond) = abs(self.rows_of.step(self.row_loop) or 1 << 62), self.target.scattered
+    row, (spread, beyond) = abs(self.rows_of.step(self.row_loop) or 1 << 62), self.cost.scattered
     span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
     if row > 4 or any(s < 4 * self.rows * self.vectors for s in steps.values()):
       # a window with a stride uses a part of each line, if for all its taps
-      strided = row > 1 and self.slide is not None and span > self.target.caches.second * figures.PAIR
-      return 1.0 + (self.target.beyond[1] - 1.0) / int(self.summed[-1].src[0].vmax) if strided else 1.0
-    small = self.target.caches.second * figures.SMALL
+      strided = row > 1 and self.slide is not None and span > self.target.caches.second * self.cost.two_images_share
+      return 1.0 + (self.cost.beyond[1] - 1.0) / int(self.summed[-1].src[0].vmax) if strided else 1.0
+    small = self.target.caches.second * self.cost.small_share
     return 1.0 if span <= small / 2 else spread if span <= 4 * small else beyond
 
   def _waits(self) -> float:
     """Which part of the time that a line takes from a farther cache a core loses."""
-    return min((self.target.scattered[0] - 1.0) / figures.WAITED, 1.0)
+    return min((self.cost.scattered[0] - 1.0) / self.cost.waiting, 1.0)
 
   def _storing(self, panels: int) -> float:
     """Cycles for writing the results."""
@@ -358,38 +360,40 @@ class Plan(Shape):
     if self._along_lanes():
       # whole lines of what goes past the caches are not read, so that it does not matter where they are
       touched = outputs * itemsize + self.lanes_of.nbytes + self.rows_of.nbytes
-      streams = touched > KEPT and self.lanes * itemsize % figures.CACHE_LINE == 0
+      streams = touched > KEPT and self.lanes * itemsize % CACHE_LINE == 0
       piece = int(self.c.outputs) if streams else self.lanes * panels
       return outputs / self.width + self._pieces(outputs, itemsize, piece)
     if self._along_rows() and self.rows >= LEAST:
       # the tiles of a row follow each other soon enough, and the next row, too
-      turning = figures.TURNED
-      if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % figures.SAME_SETS == 0:
-        turning += figures.CROWDED * self.rows.bit_count() / self.rows  # in runs of powers of two
+      turning = self.cost.store_transposed
+      if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % self.cost.same_sets == 0:
+        turning += self.cost.crowded_rows * self.rows.bit_count() / self.rows  # in runs of powers of two
       else:
-        turning += figures.SHORT / self.rows
-      return outputs * turning + self._pieces(outputs, itemsize, max(row_size, figures.NEIGHBOURS))
-    return outputs * figures.SCATTER + self._pieces(outputs, itemsize, self.rows)
+        turning += self.cost.short_rows / self.rows
+      return outputs * turning + self._pieces(outputs, itemsize, max(row_size, self.cost.neighbours))
+    return outputs * self.cost.scatter + self._pieces(outputs, itemsize, self.rows)
 
   def _again(self, rows_from: Rows, panels: int) -> float:
     """Cycles for rows that are read from memory again for other panels."""
-    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * figures.SMALL:
+    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * self.cost.small_share:
       return 0.0
     nbytes, times = self.rows_of.nbytes, blocks(self.lane_loop, self.lanes) / panels
     shared = self.lanes_of.loops & self.rows_of.loops - set(self.summed)
     together = nbytes / math.prod(int(r.src[0].vmax) for r in shared)
     # each row is a piece of its own
     starts = nbytes / self.rows_of.value.dtype.itemsize / self.c.length if together > self.target.caches.second else 0.0
-    return times * (figures.AGAIN * nbytes / figures.CACHE_LINE + starts * self._others() * self.target.piece_cycles)
+    return times * (self.cost.line_again * nbytes / CACHE_LINE + starts * self._others() * self.cost.piece_cycles)
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
     moves by more than what is fetched ahead; or for turning it, where it is the sum whose steps are adjacent."""
     step = operand.step(loop) or 0
-    if step > figures.NEAR and any(operand.step(r) == 1 for r in self.summed):
-      each = figures.ASIDE if piece > figures.SIDES else figures.LINE
-      return operand.nbytes / figures.CACHE_LINE * each if operand.nbytes > self.target.caches.second else 0.0
-    if not 1 <= step <= figures.NEAR or not any((operand.step(r) or 0) >= figures.SAME_SETS for r in self.summed):
+    if step > self.cost.near_step and any(operand.step(r) == 1 for r in self.summed):
+      each = self.cost.line_aside if piece > self.cost.sides else self.cost.line
+      return operand.nbytes / CACHE_LINE * each if operand.nbytes > self.target.caches.second else 0.0
+    if not 1 <= step <= self.cost.near_step or not any(
+      (operand.step(r) or 0) >= self.cost.same_sets for r in self.summed
+    ):
       return 0.0
     itemsize = operand.value.dtype.itemsize
     return self._pieces(operand.nbytes / itemsize, itemsize, piece * step)
@@ -398,14 +402,14 @@ class Plan(Shape):
     """Cycles of memory for elements of which so many at a time are next to each other."""
     nbytes = elements * itemsize
     return (
-      elements / piece * self.target.piece_cycles + nbytes / figures.CACHE_LINE * figures.LINE
+      elements / piece * self.cost.piece_cycles + nbytes / CACHE_LINE * self.cost.line
       if nbytes > self.target.caches.second
       else 0.0
     )
 
 
-def rate(c: Contraction, target: Capabilities) -> float:
+def rate(c: Contraction, target: Target) -> float:
   """Vectors that are multiplied and added in a cycle."""
   if c.instruction is not None:
-    return target.multiply_adds * dict(target.dot_products)[c.instruction.plain]
-  return target.multiply_adds * (1.0 if c.reduce.dtype.kind == "float" else figures.INTEGERS)
+    return target.cost.multiply_adds * dict(target.dot_products)[c.instruction.plain]
+  return target.cost.multiply_adds * (1.0 if c.reduce.dtype.kind == "float" else target.cost.integers)

@@ -6,7 +6,6 @@ cache line.
 
 from __future__ import annotations
 
-from tiny_codegen import cost_model as figures
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import extent
@@ -16,14 +15,6 @@ from tiny_codegen.tiling.tiles import Lanes, Rows, divides
 from tiny_uop import Ops, UOp
 
 REGISTERS = 8
-LATENCY = 52.0  # cycles until an instruction can add to what another one has added
-ALONE = 2.0  # times that what is packed as a whole is: once by each thread, of which there are some
-SETTING_UP = 1500.0  # cycles until there are tiles, and of masks on all that is packed for a few
-BY_NEAR_MEMORY = 0.25  # of a result that goes from its tile to near memory and back to a vector
-PORTS = 2.0  # rows of a tile that are read in a cycle
-# bytes of rows in a cycle from beyond the first cache level: a line of each of many rows, which no processor asks for
-# in time
-BEYOND_FIRST = 18.0
 
 
 def depth_of(c: Contraction, rows_are_direct: bool, rows_of: object = None) -> UOp | None:
@@ -66,12 +57,12 @@ class MatrixPlan(Plan):
     nbytes = self.rows * self.rows_of.value.dtype.itemsize
     stays = nbytes * self.c.length + self.panel <= self.target.caches.first
     several = lanes_from in (Lanes.SOME, Lanes.WHOLE)
-    return 0.0 if stays and several else nbytes * figures.FILLING / BEYOND_FIRST
+    return 0.0 if stays and several else nbytes * self.cost.second_idle_bytes / self.cost.matrix_rows_beyond
 
   def _step(self, vectors: int, rows: int) -> float:
     across = rows // self.how.rows
-    reading = (across + vectors) * self.how.rows / PORTS / self.how.words
-    return max(rows * vectors / rate(self.c, self.target), reading, LATENCY / self.how.words)
+    reading = (across + vectors) * self.how.rows / self.cost.matrix_rows / self.how.words
+    return max(rows * vectors / rate(self.c, self.target), reading, self.cost.matrix_latency / self.how.words)
 
   def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
     if lanes_from is Lanes.DIRECT or rows_from is Rows.IMAGE:
@@ -96,14 +87,14 @@ class MatrixPlan(Plan):
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
     cycles = super()._packing(lanes_from, rows_from, panels, images)
-    return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * ALONE
+    return cycles if cycles is None or lanes_from is not Lanes.WHOLE else cycles * self.cost.matrix_each_thread
 
   def _storing(self, panels: int) -> float:
-    return super()._storing(panels) + SETTING_UP + self.c.outputs * BY_NEAR_MEMORY
+    return super()._storing(panels) + self.cost.matrix_setup + self.c.outputs * self.cost.matrix_result
 
   def _windows_packed(self, lanes_from: Lanes) -> float:
     alone = self.rows_of.loops <= {self.row_loop, *self.summed}
-    return ALONE if alone else super()._windows_packed(lanes_from)
+    return self.cost.matrix_each_thread if alone else super()._windows_packed(lanes_from)
 
   def _moving_window(self) -> float:
     return self._moving_rows()
@@ -117,10 +108,10 @@ class MatrixPlan(Plan):
   def _moving_rows(self) -> float:
     """Packed rows have the words of a tile next to each other."""
     if self._in_words():
-      return figures.COPY
+      return self.cost.copy
     gated = any(len(u.src[0].src) > 2 for u in self.rows_of.loads)
     squares = self.rows_of.step(self.row_loop) == 1 and divides(self.row_loop, self.rows) and not gated
-    return figures.TURN if squares else figures.GATHER
+    return self.cost.transpose if squares else self.cost.gather
 
   def _in_words(self) -> bool:
     """Whether the words of a row are in memory, one after the other, though not where words begin."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_codegen.cost_model import APART, CACHE_LINE, COPY, GATHER, LINE, ROWS_APART
+from tiny_codegen.cost_model import CACHE_LINE, CostModel
 from tiny_codegen.kernel.loops import extent, kind
 from tiny_codegen.kernel.sum_of_products import Operand
 from tiny_codegen.lower.remainder_tile import lanes_left, rows_left
@@ -20,7 +20,7 @@ class Sharing:
   block: int
 
 
-def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
+def best_sharing(root: UOp, tiling: Tiling, cost: CostModel) -> Sharing | None:
   """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
@@ -32,7 +32,7 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
-  rows, lanes = _packing(tiling.rows_of, tiling.row_loop), _packing(tiling.lanes_of, tiling.lane_loop)
+  rows, lanes = _packing(tiling.rows_of, tiling.row_loop, cost), _packing(tiling.lanes_of, tiling.lane_loop, cost)
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     cycles = lanes if _reads(stage, tiling.lanes_of.slot) else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
@@ -46,24 +46,26 @@ def best_sharing(root: UOp, tiling: Tiling) -> Sharing | None:
       continue
     for block in {1, max(1, size // 8)}:
       if size % block == 0:
-        again = sum(cost for inside, cost in packed if depth > inside) * (size // block - 1)
-        apart = _apart(tiling, order[:depth], loop)
+        again = sum(part for inside, part in packed if depth > inside) * (size // block - 1)
+        apart = _apart(tiling, order[:depth], loop, cost)
         uneven = _beyond(tiling, loop, block) + 0.5 * block / size
         choices.append(Sharing(again + apart + uneven, loop.arg[0], block))
   return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
 
 
-def _apart(tiling: Tiling, outside: list[UOp], loop: UOp) -> float:
+def _apart(tiling: Tiling, outside: list[UOp], loop: UOp, cost: CostModel) -> float:
   """The part of the time that is lost where a loop goes outside of these."""
   if outside and tiling.lanes_from is Lanes.DIRECT:
-    return APART
+    return cost.apart
   rows = tiling.rows_of.loops if tiling.rows_from is not Rows.IMAGE else ()
-  return ROWS_APART if loop in rows and any(r in rows for r in outside) else 0.0
+  return cost.rows_apart if loop in rows and any(r in rows for r in outside) else 0.0
 
 
-def _packing(operand: Operand, loop: UOp) -> float:
+def _packing(operand: Operand, loop: UOp, cost: CostModel) -> float:
   """Cycles for packing all of an operand."""
-  return operand.elements * (COPY if operand.step(loop) == 1 else GATHER) + operand.nbytes / CACHE_LINE * LINE
+  return (
+    operand.elements * (cost.copy if operand.step(loop) == 1 else cost.gather) + operand.nbytes / CACHE_LINE * cost.line
+  )
 
 
 def _beyond(tiling: Tiling, loop: UOp, block: int) -> float:

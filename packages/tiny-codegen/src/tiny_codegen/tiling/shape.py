@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import TypeVar
 
-from tiny_codegen import cost_model as figures
+from tiny_codegen.cost_model import CACHE_LINE, CostModel
 from tiny_codegen.kernel.loops import extent, stride
 from tiny_codegen.kernel.sum_of_products import Contraction, Operand
 from tiny_codegen.lower.remainder_tile import rows_left
 from tiny_codegen.lower.skip_padding_taps import has_room, share_inside
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_codegen.tiling.tiles import Lanes, blocks, farthest
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
@@ -41,7 +41,7 @@ class Shape:
   """One size of register tile over one choice of loops. `known` and `taps` are what those over the same loops share."""
 
   c: Contraction
-  target: Capabilities
+  target: Target
   lanes_of: Operand
   rows_of: Operand
   lane_loop: UOp
@@ -51,6 +51,10 @@ class Shape:
   rows: int
   known: dict[str, float]
   taps: dict[UOp, tuple[float, tuple[UOp, ...]]]
+
+  @property
+  def cost(self) -> CostModel:
+    return self.target.cost
 
   @property
   def lanes(self) -> int:
@@ -72,9 +76,9 @@ class Shape:
     if self.slide is None:
       return last, self._part(last)
     # where multiply-adds do not spread scalars themselves, one that is being spread has a register, too
-    spare = figures.SPARE + (self.target.vector_bits < figures.MASK_REGISTERS)
+    spare = self.cost.spare_registers + (not self.target.has_masks)
     taps = int(last.src[0].vmax)
-    if taps <= figures.TAPS and tile + taps * self.vectors + spare <= self.target.vector_registers:
+    if taps <= self.cost.window_steps and tile + taps * self.vectors + spare <= self.target.vector_registers:
       return last, taps
     apart = [r for r in self.summed[-2::-1] if extent(r) is not None and not self._slides(r)]
     if len(self.summed) > 2:  # a loop of a few taps alone would begin again and again
@@ -110,12 +114,12 @@ class Shape:
   def _apart(self, loop: UOp) -> int:
     """Steps of a loop that are written out which share no elements: all of a window's, if they are not too many."""
     size, tile = int(loop.src[0].vmax), self.rows * self.vectors
-    return size if size <= figures.TAPS and size * tile <= figures.WINDOW_OUT else self._part(loop)
+    return size if size <= self.cost.window_steps and size * tile <= self.cost.window_written_out else self._part(loop)
 
   def _part(self, loop: UOp) -> int:
     """Steps of a long loop that are written out."""
     size, tile = int(loop.src[0].vmax), self.rows * self.vectors
-    return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= figures.WRITTEN_OUT), 1)
+    return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= self.cost.written_out), 1)
 
   @property
   def slide(self) -> int | None:
@@ -148,7 +152,7 @@ class Shape:
 
   def _in_vectors(self, size: int) -> float:
     """How many times as much a row of so many elements costs to be packed as its elements."""
-    return (-(-size // self.width) + figures.ROW) * self.width / size
+    return (-(-size // self.width) + self.cost.row_start) * self.width / size
 
   @of_loops
   def _others(self) -> float:
@@ -185,7 +189,7 @@ class Shape:
     """How often the window of each row is."""
     # what depends on nothing else is packed once, before everything
     if self._one_window():
-      return figures.EACH_THREAD * self._others()
+      return self.cost.each_thread * self._others()
     return (1 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes)) * self._others()
 
   def _one_window(self) -> bool:
@@ -197,12 +201,12 @@ class Shape:
     return operand.elements * (len(operand.loads) if self.c.instruction else 1)
 
   def _computed(self, operand: Operand) -> float:
-    return figures.COMPUTED if operand.computed else 1.0
+    return self.cost.computed if operand.computed else 1.0
 
   def _masked(self, operand: Operand, loop: UOp) -> bool:
     """Whether some iterations of a loop read nothing, and vectors have no registers for that."""
     gates = [u.src[0].src[2] for u in operand.loads if len(u.src[0].src) > 2]
-    return self.target.vector_bits < figures.MASK_REGISTERS and any(loop in gate.ranges for gate in gates)
+    return not self.target.has_masks and any(loop in gate.ranges for gate in gates)
 
   def _run(self, operand: Operand) -> int:
     """Steps of the sum that are next to each other in an operand, one after the other."""
@@ -217,13 +221,13 @@ class Shape:
   def _sets(self, nbytes: int) -> float:
     """Which part of the sets of the first cache level lines are in that a panel reads from where they are."""
     itemsize = self.lanes_of.value.dtype.itemsize
-    step = math.gcd(*[(self.lanes_of.step(r) or 0) * itemsize for r in self.summed], figures.WAY)
-    return min(max(nbytes, figures.CACHE_LINE) / step, 1.0)
+    step = math.gcd(*[(self.lanes_of.step(r) or 0) * itemsize for r in self.summed], self.cost.way)
+    return min(max(nbytes, CACHE_LINE) / step, 1.0)
 
   @of_loops
   def _taps(self) -> float:
     """Steps of the sum that read the rows of a tile from one cache line, more or less."""
-    near = figures.CACHE_LINE // self.rows_of.value.dtype.itemsize
+    near = CACHE_LINE // self.rows_of.value.dtype.itemsize
     return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
 
   @of_loops

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Capabilities, DeviceInfo, updates
+from tiny_runtime.contract import Capabilities, DeviceInfo
 from tiny_runtime.errors import OutOfMemory
 from tiny_runtime.ref.generate import generate
 from tiny_runtime.ref.memory import open_view
 from tiny_uop import dtypes, parse_uop
 from tiny_uop.records import dataclass
+from tiny_uop.updates import updates
 
 ARCH = "python"
 LIMIT = 1 << 30

@@ -6,9 +6,10 @@ import re
 from dataclasses import replace
 
 from tiny_codegen.instructions.tensor_core import TensorCore
-from tiny_codegen.target import Capabilities, atomics
+from tiny_codegen.target import Limits, Target
 from tiny_uop import AddrSpace, DType, Ops, dtypes
 from tiny_uop.records import dataclass
+from tiny_uop.updates import updates
 
 _TYPES = (
   (dtypes.bool, "_Bool"), (dtypes.int8, "int8_t"), (dtypes.uint8, "uint8_t"),
@@ -49,7 +50,7 @@ class CDialect:
   """
 
   name: str
-  capabilities: Capabilities
+  target: Target
   types: tuple[tuple[DType, str], ...] = _TYPES
   header: tuple[str, ...] = ("#include <stdint.h>",)
   kernel: str = "void"
@@ -88,21 +89,21 @@ class CDialect:
     word = self.spaces[(AddrSpace.GLOBAL, AddrSpace.LOCAL, AddrSpace.REG).index(space)]
     return f"{word} " if word else ""
 
-  def with_capabilities(self, **changes: object) -> CDialect:
+  def with_target(self, **changes: object) -> CDialect:
     """The same language for a machine that can do something else."""
-    return replace(self, capabilities=replace(self.capabilities, **changes))  # type: ignore[arg-type]
+    return replace(self, target=replace(self.target, **changes))  # type: ignore[arg-type]
 
 
 C99 = CDialect(
   "c",
-  Capabilities(
+  Target(
     native_dtypes=frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64}),
     native_ops=C_OPS,
-    atomics=atomics((Ops.ADD, Ops.AND, Ops.OR, Ops.XOR), dtypes.ints, AddrSpace.GLOBAL),
+    atomics=updates("ADD AND OR XOR", [d.name for d in dtypes.ints], "GLOBAL"),
     vector_bits=128,
     max_vector_lanes=16,
     has_threads=True,
-    shared_memory_bytes=256 * 1024,
+    limits=Limits(shared_memory=256 * 1024),
   ),
   atomics=tuple(
     [

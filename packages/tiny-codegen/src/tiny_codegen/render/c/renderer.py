@@ -47,8 +47,8 @@ class CRenderer(Renderer):
 
   def __init__(self, dialect: CDialect = C99) -> None:
     self.dialect = dialect
-    self.target = dialect.name
-    self.capabilities = dialect.capabilities
+    self.name = dialect.name
+    self.target = dialect.target
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
     return _Program(self, linear, info).text()
@@ -323,7 +323,7 @@ class _Program:
 
   def _atomic(self, u: UOp, place: Place, value: str) -> str:
     """The statement of an atomic STORE; a gate is an IF around it (`linearise`)."""
-    known = (place.space, u.arg.op, place.element) in self.dialect.capabilities.atomics
+    known = self.dialect.target.has_atomic(place.space, u.arg.op, place.element)
     if not known or (found := dict(self.dialect.atomics).get(u.arg.op)) is None:
       raise no_atomic(self.dialect.name, u)
     kind = self.dialect.type_of(place.element)

@@ -17,7 +17,7 @@ from tiny_codegen.render.llvm.fill_ahead import fills_ahead
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import in_register
 from tiny_codegen.render.llvm.prefetch import fetch_row, lines_to_fetch, prefetch
-from tiny_codegen.target import Capabilities
+from tiny_codegen.target import Target
 from tiny_uop import Ops, ProgramInfo, UOp
 
 Address = Callable[[UOp, UOp | None, int], str]
@@ -27,13 +27,13 @@ Address = Callable[[UOp, UOp | None, int], str]
 class Asking:
   """All that the loops of a program ask for. None of one without instructions."""
 
-  def __init__(self, linear: Sequence[UOp], info: ProgramInfo, capabilities: Capabilities) -> None:
-    caches = capabilities.caches
+  def __init__(self, linear: Sequence[UOp], info: ProgramInfo, target: Target) -> None:
+    caches = target.caches
     self.fetched = lines_to_fetch(linear, info, caches)
     self.ahead = panels_ahead(linear, info, caches)
     self.later = fills_ahead(linear, info, caches, [memory for memory, _ in self.ahead.values()])
     loops = {*self.fetched, *self.ahead, *self.later}
-    self.places = dict(_second_steps(linear, loops, capabilities))
+    self.places = dict(_second_steps(linear, loops, target))
     self.waiting: dict[UOp, Callable[[], None]] = {}
 
   def before(self, body: Function, loop: UOp, address: Address) -> None:
@@ -62,9 +62,7 @@ class Asking:
       each()
 
 
-def _second_steps(
-  linear: Sequence[UOp], loops: Collection[UOp], capabilities: Capabilities
-) -> Iterator[tuple[UOp, UOp]]:
+def _second_steps(linear: Sequence[UOp], loops: Collection[UOp], target: Target) -> Iterator[tuple[UOp, UOp]]:
   """By loop without others inside: the first vector that is read for the second step of a sum, where the vectors of two
   steps do not fit into registers besides the accumulators, and a scalar that is spread."""
   for place, loop in enumerate(linear):
@@ -73,10 +71,8 @@ def _second_steps(
       added = next((n for n, u in enumerate(body) if u.op is Ops.STORE and in_register(u)), len(body))
       second = next((n for n, u in enumerate(body) if n > added and _is_vector(u) and not in_register(u)), None)
       if second is not None:
-        lanes = [
-          (in_register(u), -(-u.dtype.count // capabilities.lanes(u.dtype))) for u in body[:second] if _is_vector(u)
-        ]
-        if sum(n if kept else 2 * n for kept, n in lanes) + 1 > capabilities.vector_registers:
+        lanes = [(in_register(u), -(-u.dtype.count // target.lanes(u.dtype))) for u in body[:second] if _is_vector(u)]
+        if sum(n if kept else 2 * n for kept, n in lanes) + 1 > target.vector_registers:
           yield loop, body[second]
 
 

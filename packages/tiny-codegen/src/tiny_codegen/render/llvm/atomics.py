@@ -9,19 +9,9 @@ from __future__ import annotations
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import Memory, address
 from tiny_codegen.render.llvm.text import value_type
-from tiny_codegen.target import Atomic, atomics
-from tiny_uop import AddrSpace, Ops, PtrDType, UOp, dtypes
+from tiny_uop import AddrSpace, Ops, PtrDType, UOp
 
 _OPERATIONS = {Ops.ADD: "add", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
-INTEGER_UPDATES = (Ops.ADD, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)
-WORDS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
-
-HOST_ATOMICS: frozenset[Atomic] = atomics(INTEGER_UPDATES, dtypes.ints, AddrSpace.GLOBAL) | atomics(
-  (Ops.ADD,), (dtypes.float32, dtypes.float64), AddrSpace.GLOBAL
-)
-"""Of a processor: any integer; LLVM makes loops of compare-and-exchange of what there is no instruction for."""
-DEVICE_ATOMICS: frozenset[Atomic] = atomics(INTEGER_UPDATES, WORDS) | atomics((Ops.ADD,), (dtypes.float32,))
-"""Of AMD's and NVIDIA's GPUs: words."""
 
 
 def update(body: Function, store: UOp, memory: Memory, scopes: tuple[str, str]) -> None:

@@ -32,7 +32,7 @@ class Module:
   workers share its outermost loop, `one_body` whether its body looks itself at how buffers are aligned.
   """
 
-  target: LLVMTarget
+  llvm: LLVMTarget
   info: ProgramInfo
   body: Function
   globals: Sequence[str]
@@ -42,20 +42,20 @@ class Module:
 
   def text(self) -> str:
     """All of it."""
-    lines = [f"; program {self.info.name} for {self.target.name}"]
-    if self.target.datalayout:
-      lines.append(f'target datalayout = "{self.target.datalayout}"')
-    if self.target.triple:
-      lines.append(f'target triple = "{self.target.triple}"')
-    functions = self._device() if self.target.convention else self._host()
+    lines = [f"; program {self.info.name} for {self.llvm.name}"]
+    if self.llvm.datalayout:
+      lines.append(f'target datalayout = "{self.llvm.datalayout}"')
+    if self.llvm.triple:
+      lines.append(f'target triple = "{self.llvm.triple}"')
+    functions = self._device() if self.llvm.convention else self._host()
     lines += ["", *self.globals, *functions, *self.body.declarations.values(), "", self._attributes()]
-    return "\n".join([*lines, *(["", *self.target.metadata] if self.target.metadata else []), ""])
+    return "\n".join([*lines, *(["", *self.llvm.metadata] if self.llvm.metadata else []), ""])
 
   # *** functions ***
 
   def arguments(self) -> list[str]:
     """Of the body: (type and what LLVM may assume, name) of the buffers and integers."""
-    kind, device = pointer(AddrSpace.GLOBAL, self.target.spaces), bool(self.target.convention)
+    kind, device = pointer(AddrSpace.GLOBAL, self.llvm.spaces), bool(self.llvm.convention)
     found = []
     for place, p in enumerate(self.info.params):
       promises = "noalias" if p.written or not device else "noalias readonly"
@@ -71,7 +71,7 @@ class Module:
 
   def _device(self) -> list[str]:
     name, arguments, lines = self.info.name, self.arguments(), self.body.lines
-    head = f"{self.target.convention} void @{name} #0"
+    head = f"{self.llvm.convention} void @{name} #0"
     sizes = [int(size) for line in lines for size in _WIDE.findall(line)]
     if not sizes or self.one_body:
       return self._body(head, arguments, lines)
@@ -119,7 +119,7 @@ class Module:
 
   def _part(self) -> list[str]:
     """Arguments that say what of the loop that workers share is to be done."""
-    return ["i64 %begin", "i64 %end", *(CLAIM if self.target.claims else ())]
+    return ["i64 %begin", "i64 %end", *(CLAIM if self.llvm.claims else ())]
 
   def _call(self, which: str, passed: Iterable[str]) -> str:
     return f"  call void @{self.info.name}.body{which}({', '.join(passed)})"
@@ -145,18 +145,18 @@ class Module:
 
   def _attributes(self) -> str:
     shared = ["nounwind"]
-    if self.target.cpu:
-      shared.append(f'"target-cpu"="{self.target.cpu}"')
-    if self.target.features:
-      shared.append(f'"target-features"="{self.target.features}"')
-    if (bits := self.target.capabilities.vector_bits) and not self.target.convention:
+    if self.llvm.cpu:
+      shared.append(f'"target-cpu"="{self.llvm.cpu}"')
+    if self.llvm.features:
+      shared.append(f'"target-features"="{self.llvm.features}"')
+    if (bits := self.llvm.target.vector_bits) and not self.llvm.convention:
       # LLVM would otherwise halve 512-bit vectors on some processors
       shared.append(f'"prefer-vector-width"="{bits}"')
-    text = " ".join([*shared, *self.target.attributes])
+    text = " ".join([*shared, *self.llvm.attributes])
     entry = text
-    if self.sizes is not None and self.target.group_size:
+    if self.sizes is not None and self.llvm.group_size:
       x, y, z = self.sizes
-      entry += " " + self.target.group_size.format(x=x, y=y, z=z, threads=x * y * z)
+      entry += " " + self.llvm.group_size.format(x=x, y=y, z=z, threads=x * y * z)
     return f"attributes #0 = {{ {entry} }}\nattributes #1 = {{ alwaysinline {text} }}"
 
 

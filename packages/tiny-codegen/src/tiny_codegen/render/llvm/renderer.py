@@ -48,10 +48,10 @@ class LLVMRenderer(Renderer):
   is strict: no fast-math flags but that a maximum of two zeros may be either, and only MULACC is fused.
   """
 
-  def __init__(self, target: LLVMTarget = GENERIC) -> None:
-    self.llvm = target
-    self.target = target.name
-    self.capabilities = target.capabilities
+  def __init__(self, llvm: LLVMTarget = GENERIC) -> None:
+    self.llvm = llvm
+    self.name = llvm.name
+    self.target = llvm.target
 
   def render(self, linear: UOp, info: ProgramInfo) -> str:
     return _Program(self.llvm, linear, info).text()
@@ -60,26 +60,26 @@ class LLVMRenderer(Renderer):
 class _Program:
   """One program on its way to text."""
 
-  def __init__(self, target: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
-    self.target, self.info, self.linear = target, info, linear
-    self.body = Function(pin_masked_loads="+avx512f" in target.features.split(","), instructions=target.instructions)
+  def __init__(self, llvm: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
+    self.llvm, self.info, self.linear = llvm, info, linear
+    self.body = Function(pin_masked_loads="+avx512f" in llvm.features.split(","), instructions=llvm.instructions)
     self.lazy = branches(linear.src)
-    self.asking = Asking(() if target.convention else linear.src, info, target.capabilities)
+    self.asking = Asking(() if llvm.convention else linear.src, info, llvm.target)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
-    self.zeros = Zeros(() if target.convention else linear.src)
+    self.zeros = Zeros(() if llvm.convention else linear.src)
     self.globals: list[str] = self.zeros.globals
-    self.at_launch = places_at_launch(linear, target.static_local)[0]
+    self.at_launch = places_at_launch(linear, llvm.static_local)[0]
     self.tiles = reads_near_memory(linear)
     self.registers = TileRegisters(linear.src)
     self.continued = continued(linear)
-    self.one_body = bool(self.tiles and target.memory.aligned)
-    self.copied = copied(linear) if self.one_body and target.copies is not None else frozenset()
+    self.one_body = bool(self.tiles and llvm.memory.aligned)
+    self.copied = copied(linear) if self.one_body and llvm.copies is not None else frozenset()
     self.aligned = ""  # whether all buffers are, where there is one body
     self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
-    self.streaming = target.streaming and past_caches(info)
+    self.streaming = llvm.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
-    self.claims = target.claims and prepares(linear.src)
+    self.claims = llvm.claims and prepares(linear.src)
     if len(self.shared) > 1:
       raise NotImplementedError(
         f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers"
@@ -91,9 +91,9 @@ class _Program:
     name = self.info.name
     self._bind_arguments()
     if self.one_body:
-      kind = pointer(AddrSpace.GLOBAL, self.target.spaces)
+      kind = pointer(AddrSpace.GLOBAL, self.llvm.spaces)
       buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
-      self.aligned = are_aligned(self.body, buffers, self.target.memory.aligned)
+      self.aligned = are_aligned(self.body, buffers, self.llvm.memory.aligned)
     if self.registers:
       begin_tiles(self.body, self.globals)
     self._instructions(self.linear.src)
@@ -105,7 +105,7 @@ class _Program:
       end_tiles(self.body)
     sizes = workgroup(self.linear)
     return Module(
-      self.target, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
+      self.llvm, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
     ).text()
 
   # *** arguments ***
@@ -135,7 +135,7 @@ class _Program:
   def _instruction(self, u: UOp) -> None:
     if u.op is Ops.LOAD:
       self.asking.reach(u)
-    if self.registers and self.registers.emit(self.body, u, self.target.tiles, self.target.memory):
+    if self.registers and self.registers.emit(self.body, u, self.llvm.tiles, self.llvm.memory):
       return
     if u in self.lazy:
       self._select_lazily(u)
@@ -202,19 +202,19 @@ class _Program:
     if u in self.at_launch:
       self.body.values[u] = self._at_launch(u)
       return
-    if self.target.convention and u.dtype.space is AddrSpace.LOCAL:
+    if self.llvm.convention and u.dtype.space is AddrSpace.LOCAL:
       name = f"@{self.info.name}.local{u.arg}"
-      number = self.target.spaces[1]
+      number = self.llvm.spaces[1]
       self.globals.append(f"{name} = internal addrspace({number}) global {array} poison, align {align}")
     else:
       name = f"%m{u.arg}"
-      number = self.target.spaces[2] if self.target.convention else 0
+      number = self.llvm.spaces[2] if self.llvm.convention else 0
       self.body.entry.append(f"  {name} = alloca {array}, align {align}{f', addrspace({number})' if number else ''}")
     self.body.values[u] = name
 
   def _at_launch(self, u: UOp) -> str:
     """An array in the memory whose size the launch gives."""
-    name, space = f"@{self.info.name}_shared", f"addrspace({self.target.spaces[1]})"
+    name, space = f"@{self.info.name}_shared", f"addrspace({self.llvm.spaces[1]})"
     if not self.globals:
       align = max(alignment(memory, self.tiles) for memory in self.at_launch)
       self.globals.append(f"{name} = external {space} global [0 x i8], align {align}")
@@ -252,14 +252,14 @@ class _Program:
       for known in [value for value, around in self.early.items() if around is counter]:  # in there only
         del self.early[known], self.body.values[known]
       for place, product, how in self.pending.pop(counter, ()):
-        there(self.body, place, product.dtype, how, self.target.memory)
+        there(self.body, place, product.dtype, how, self.llvm.memory)
 
   def special(self, u: UOp) -> None:
     """A hardware counter; on a target without any, a loop around all that follows."""
-    if (intrinsic := dict(self.target.counters).get(u.arg)) is None:
-      if self.target.counters:
+    if (intrinsic := dict(self.llvm.counters).get(u.arg)) is None:
+      if self.llvm.counters:
         raise NotImplementedError(
-          f"{self.target.name} has no counter {u.arg!r}: it has {[n for n, _ in self.target.counters]}"
+          f"{self.llvm.name} has no counter {u.arg!r}: it has {[n for n, _ in self.llvm.counters]}"
         )
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
       return
@@ -278,13 +278,13 @@ class _Program:
       self.body.values[u] = self.zeros.load(self.body, u)
       return
     if isinstance(u.arg, MatrixLoad):
-      if not self.target.matrix_load:
-        raise NotImplementedError(f"{self.target.name} has no instruction that loads matrices: {u!r}")
+      if not self.llvm.matrix_load:
+        raise NotImplementedError(f"{self.llvm.name} has no instruction that loads matrices: {u!r}")
       index = u.src[0]
-      place = address(self.body, index, self.body.operand(index.src[1]), self.target.memory, True)
-      self.body.values[u] = matrix_load(self.body, u, *place, self.target.matrix_load)
+      place = address(self.body, index, self.body.operand(index.src[1]), self.llvm.memory, True)
+      self.body.values[u] = matrix_load(self.body, u, *place, self.llvm.matrix_load)
       return
-    one = partial(load, self.body, u, self.target.memory)
+    one = partial(load, self.body, u, self.llvm.memory)
     self.body.values[u] = either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
 
   def store(self, u: UOp) -> None:
@@ -292,32 +292,32 @@ class _Program:
       self.atomic(u)
       return
     streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
-    if u.arg == ASYNC and self.target.copies is not None:
-      at_once = partial(store, self.body, u, self.target.memory)
+    if u.arg == ASYNC and self.llvm.copies is not None:
+      at_once = partial(store, self.body, u, self.llvm.memory)
       if self.one_body:
-        way = (self.target.copies, self.aligned, partial(self._through_registers, u))
-        copy_or_store(self.body, u, self.target.memory, *way)
+        way = (self.llvm.copies, self.aligned, partial(self._through_registers, u))
+        copy_or_store(self.body, u, self.llvm.memory, *way)
       else:
-        copy_to_near(self.body, u, self.target.memory, self.target.copies, at_once)
+        copy_to_near(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
       return
-    one = partial(store, self.body, u, self.target.memory, streams)
+    one = partial(store, self.body, u, self.llvm.memory, streams)
     if self.one_body:
       either_way(self.body, self.aligned, None, one)
     else:
       one()
 
   def _through_registers(self, u: UOp) -> None:
-    self.body.values[u.src[1]] = load(self.body, u.src[1], self.target.memory)
-    store(self.body, u, self.target.memory)
+    self.body.values[u.src[1]] = load(self.body, u.src[1], self.llvm.memory)
+    store(self.body, u, self.llvm.memory)
     del self.body.values[u.src[1]]
 
   def atomic(self, u: UOp) -> None:
     """An update by several threads; a gate is an IF around it already (`linearise`)."""
     pointer = u.src[0].dtype
     assert isinstance(pointer, PtrDType)
-    if (pointer.space, u.arg.op, u.src[1].dtype) not in self.target.capabilities.atomics:
-      raise no_atomic(self.target.name, u)
-    update(self.body, u, self.target.memory, self.target.scopes)
+    if not self.llvm.target.has_atomic(pointer.space, u.arg.op, u.src[1].dtype):
+      raise no_atomic(self.llvm.name, u)
+    update(self.body, u, self.llvm.memory, self.llvm.scopes)
 
   def vectorize(self, u: UOp) -> None:
     kind, made = value_type(u.dtype), "poison"
@@ -359,29 +359,29 @@ class _Program:
 
   def barrier(self, u: UOp) -> None:
     """One thread has always passed its own barrier; threads that are loops here cannot meet."""
-    if not self.target.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
+    if not self.llvm.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
       raise NotImplementedError(
-        f"{self.info.name} has a barrier between threads, which {self.target.name} runs one after another"
+        f"{self.info.name} has a barrier between threads, which {self.llvm.name} runs one after another"
       )
-    if u.arg is not None and self.target.copies is not None:
-      wait_for_copies(self.body, u.arg, self.target.copies)
-    for line in (*(self.target.near_fence if self.tiles else ()), *self.target.barrier):
+    if u.arg is not None and self.llvm.copies is not None:
+      wait_for_copies(self.body, u.arg, self.llvm.copies)
+    for line in (*(self.llvm.near_fence if self.tiles else ()), *self.llvm.barrier):
       self.body.emit(line)
 
   def tensor_core(self, u: UOp) -> None:
-    if (dot := next((d for d in self.target.dots if d.product == u.arg), None)) is not None:
+    if (dot := next((d for d in self.llvm.dots if d.product == u.arg), None)) is not None:
       self.body.values[u] = dot_product(self.body, u, dot)
     elif isinstance(u.arg, TensorCore) and u.arg.near is not None:
       if u not in self.continued:
         self._products_of_near_memory(u)
-    elif (matrix := next((m for m in self.target.matrices if m.core == u.arg), None)) is not None:
+    elif (matrix := next((m for m in self.llvm.matrices if m.core == u.arg), None)) is not None:
       self.body.values[u] = matrix_product(self.body, u, matrix)
     else:
-      raise no_tensor_core(self.target.name, u)
+      raise no_tensor_core(self.llvm.name, u)
 
   def shuffle(self, u: UOp) -> None:
-    if (found := shuffled(self.body, u, self.target.exchanges)) is None:
-      raise no_exchange(self.target.name, u)
+    if (found := shuffled(self.body, u, self.llvm.exchanges)) is None:
+      raise no_exchange(self.llvm.name, u)
     self.body.values[u] = found
 
   def _products_of_near_memory(self, last: UOp) -> None:
@@ -390,13 +390,13 @@ class _Program:
     while chain[0].src[2] in self.continued:
       chain.insert(0, chain[0].src[2])
     same = replace(last.arg, near=NEAR, pending=0)
-    matrix = next((m for m in self.target.near_matrices if m.core == same), None)
+    matrix = next((m for m in self.llvm.near_matrices if m.core == same), None)
     if matrix is None:
-      raise no_tensor_core(self.target.name, last)
+      raise no_tensor_core(self.llvm.name, last)
     if last.arg.pending:
       loop = next(r for r in reversed(self.body.open_loops) if r.op is Ops.RANGE)
       self.pending.setdefault(loop, []).append((chain[0].src[2].src[0], last, matrix))
-    self.body.values[last] = near_product(self.body, chain, matrix, self.target.memory)
+    self.body.values[last] = near_product(self.body, chain, matrix, self.llvm.memory)
 
 
 _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tiny_codegen.render.llvm.atomics import HOST_ATOMICS
+from tiny_codegen.cost_model import cpu_cost
 from tiny_codegen.render.llvm.copies import AsyncCopy
 from tiny_codegen.render.llvm.dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm.instructions import AVX512, Instruction
@@ -13,9 +13,10 @@ from tiny_codegen.render.llvm.memory import Memory
 from tiny_codegen.render.llvm.near_matrix import NearInstruction
 from tiny_codegen.render.llvm.shuffle import Exchange
 from tiny_codegen.render.llvm.tiles import TileInstruction, x86_matrix_products
-from tiny_codegen.target import CacheSizes, Capabilities
+from tiny_codegen.target import CacheSizes, Limits, Target
 from tiny_uop import DType, Ops, dtypes
 from tiny_uop.records import dataclass
+from tiny_uop.updates import HOST_UPDATES
 
 # Elementwise ops that every LLVM target has instructions for.
 LLVM_OPS = frozenset({
@@ -33,13 +34,13 @@ class LLVMTarget:
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with `claims`, it has two
   more arguments, by which it gets more of the loop that workers share (see `llvm_parts`). `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the capabilities are written,
+  the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the target are written,
   `instructions` are intrinsics for native ops that few processors have. `streaming`: there are stores that go past the
   caches, and `llvm.x86.sse.sfence`.
 
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
   {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
-  `matrices` says how the tensor cores of the capabilities are written, `exchanges` how threads of a wave exchange
+  `matrices` says how the tensor cores of the target are written, `exchanges` how threads of a wave exchange
   values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the
   LOADs of a warp (an intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in
   vectors of up to so many bytes only where these are aligned (0: anywhere). `static_local`: of near memory a program
@@ -50,7 +51,7 @@ class LLVMTarget:
   """
 
   name: str
-  capabilities: Capabilities
+  target: Target
   triple: str = ""
   datalayout: str = ""
   cpu: str = ""
@@ -105,47 +106,6 @@ def usual_caches(vector_bits: int) -> CacheSizes:
   return CacheSizes(48 << 10, 2 << 20) if vector_bits == 512 else CacheSizes()
 
 
-def multiply_adds(cpu: str, vector_bits: int) -> float:
-  """Vectors that a core multiplies and adds in a cycle: two, but one of 512 bits on Zen 4, whose units have 256 (AMD,
-  "Software Optimization Guide for the AMD Zen4 Microarchitecture", 2.11)."""
-  return 1.0 if cpu == "znver4" and vector_bits == 512 else 2.0
-
-
-def loads(arch: str, vector_bits: int) -> float:
-  """Vectors and scalars, spread over a vector, that a core reads in a cycle besides multiplying and adding: two where
-  the multiply-add reads them itself, as with AVX-512. With AVX2 each scalar takes an instruction and a register of its
-  own; 1.4 is what tiles of 8 × 1, 14 × 1 and 4 × 2 vectors come to on Zen 3.
-  """
-  return 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
-
-
-def load_cycles(cpu: str, vector_bits: int) -> float:
-  """Cycles of multiplying and adding that a core loses for each vector or scalar it reads meanwhile. With two
-  multiply-adds of 512 bits a cycle Intel's slow down for what they do besides: 0.35 is what tiles of several shapes
-  come to on Granite Rapids, 0.2 on Zen 5, where those of 6 × 4, 8 × 2 and 3 × 4 vectors are about equally fast."""
-  if vector_bits < 512 or multiply_adds(cpu, vector_bits) < 2:
-    return 0.0
-  return 0.2 if cpu == "znver5" else 0.35
-
-
-def scattered(cpu: str) -> tuple[float, float]:
-  """How many times as long steps take that read a few elements of many cache lines: figures from Granite Rapids and
-  Zen 3; from Zen 5, which hides the time of its second level; and from Zen 4, of which steps take twice as long."""
-  return {"znver5": (1.05, 1.3), "znver4": (1.05, 1.2)}.get(cpu, (1.3, 1.8))
-
-
-def beyond(cpu: str) -> tuple[float, float]:
-  """How many times as long steps take whose panels, or strided windows, come from beyond the second cache level: from
-  the same processors."""
-  return (1.3, 1.05) if cpu == "znver5" else (1.8, 1.8)
-
-
-def piece_cycles(cpu: str) -> float:
-  """Cycles of starting on a piece of memory that is not next to the one before: a figure from Granite Rapids, and one
-  from Zen 5."""
-  return 15.0 if cpu == "znver5" else 40.0
-
-
 def cpu_target(
   triple: str = "",
   cpu: str = "",
@@ -176,28 +136,23 @@ def cpu_target(
     registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
     dots = arm_dot_products(on)
   caches = caches or usual_caches(bits)
-  capabilities = Capabilities(
+  facts = Target(
     native_dtypes=LLVM_DTYPES | native,
     native_ops=(ops | {Ops.MULACC} if fma else ops) | {i.op for i in instructions},
-    atomics=HOST_ATOMICS,
+    atomics=HOST_UPDATES,
     vector_bits=bits,
     vector_registers=registers,
     max_vector_lanes=64,
     has_fma=fma,
     has_threads=True,
-    shared_memory_bytes=min(max(caches.second, LEAST_NEAR), MOST_NEAR),
+    limits=Limits(shared_memory=min(max(caches.second, LEAST_NEAR), MOST_NEAR)),
     caches=caches,
-    multiply_adds=multiply_adds(cpu, bits),
-    loads=loads(arch, bits),
-    load_cycles=load_cycles(cpu, bits),
-    scattered=scattered(cpu),
-    beyond=beyond(cpu),
-    piece_cycles=piece_cycles(cpu),
+    cost=cpu_cost(arch, cpu, bits),
     dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
   )
   return LLVMTarget(
     name,
-    capabilities,
+    facts,
     triple,
     cpu=cpu,
     features=",".join(listed),
