@@ -25,8 +25,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("matrix",),
     ("tiling",),
     ("opt",),
-    ("passes",),
     ("pipeline",),
+    ("compile",),
     ("__init__", "__main__"),
   ),
   "tiny-uop": (

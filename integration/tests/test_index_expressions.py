@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from index_cases import CASES
 
-from tiny_codegen import PASSES, LLVMRenderer, cpu_target
-from tiny_codegen.passes import PassContext
+from tiny_codegen import PASSES, LLVMRenderer, PassContext, cpu_target
 from tiny_sched import schedule
 from tiny_tensor import Context
 from tiny_uop import Ops, UOp, dtypes

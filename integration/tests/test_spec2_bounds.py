@@ -17,8 +17,7 @@ import pytest
 from index_cases import CASES
 
 import tiny_tensor
-from tiny_codegen import Limits, LLVMRenderer, cpu_target, run_passes
-from tiny_codegen.passes import PassContext
+from tiny_codegen import Limits, LLVMRenderer, PassContext, cpu_target, run_passes
 from tiny_codegen.target import Target
 from tiny_sched import schedule, schedule_cache_clear
 from tiny_tensor import Context, Tensor, Variable, dtypes, nn

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from tiny_codegen import LLVMRenderer, PassContext, compile_kernel, cpu_target, run_passes
-from tiny_codegen.passes import Pass
 from tiny_sched import PASSES, schedule
 from tiny_sched.normalise import normalise
 from tiny_sched.passes import Pass as SchedulePass
 from tiny_sched.passes import run_passes as run_schedule_passes
 from tiny_tensor import Tensor, Variable, nn
 from tiny_uop import Ops, UOp, parse_uop, print_uop
+from tiny_uop.passes import Pass
 from tiny_uop.text.readable import readable
 
 RENDERER = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma")))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tiny_codegen import LLVMRenderer, PassContext, cpu_target
-from tiny_codegen.pipeline import run_passes
+from tiny_codegen import LLVMRenderer, PassContext, cpu_target, run_passes
 from tiny_sched import schedule
 from tiny_tensor import Tensor
 from tiny_uop import UOp, print_uop

@@ -6,11 +6,9 @@ from collections.abc import Collection
 
 from hypothesis import strategies as st
 
-from tiny_codegen import KernelOptError, Target, run_passes
+from tiny_codegen import PASSES, KernelOptError, PassContext, Target, run_passes
 from tiny_codegen.kernel.loops import kind, loops_of
 from tiny_codegen.opt.apply import apply_opt
-from tiny_codegen.passes import PassContext
-from tiny_codegen.pipeline import PASSES
 from tiny_uop import AxisType, Opt, OptOps, UOp
 
 AMOUNTS = {OptOps.PADTO: [2, 3, 4, 8], OptOps.BLOCK: [1, 2, 3, 4]}

@@ -132,8 +132,8 @@ def test_one_pass_after_the_other(tool: Tool) -> None:
 
 def test_optional_passes_can_be_left_out(tool: Tool) -> None:
   text = print_uop(CASES["elementwise"]().kernel)
-  loops = [sum(u.op is Ops.RANGE for u in parse_uop(tool("--stop-after", "merge", *skip, text=text)[1]).toposort)
-           for skip in ((), ("--skip", "merge"))]  # fmt: skip
+  loops = [sum(u.op is Ops.RANGE for u in parse_uop(tool("--stop-after", "merge_loops", *skip, text=text)[1]).toposort)
+           for skip in ((), ("--skip", "merge_loops"))]  # fmt: skip
   assert loops == [1, 2]
 
 
@@ -157,14 +157,14 @@ BAD = MATMUL.replace("LOAD float32", "LOAD int32", 1)
       MATMUL,
       ("--skip", "reduce"),
       2,
-      "no optional pass is named reduce: expected one of blocks, cut, merge, overhang, peel",
+      "no optional pass is named reduce: expected one of clamp_rows, double_buffer, merge_loops,",
     ),
     (MATMUL, ("--start-after", "linearise"), 2, "SINK is no program"),
-    (MATMUL, ("--stop-after", "merge", "--start-after", "merge"), 2, "there is no pass after merge up to merge"),
+    (MATMUL, ("--stop-after", "peel", "--start-after", "peel"), 2, "there is no pass after peel up to peel"),
     (MATMUL, ("missing.uop",), 2, "missing.uop: No such file"),
     (schedule_of("matmul", "reduce_rows"), ("--kernel", "2"), 2, "there is no kernel 2: the schedule has 2"),
     (schedule_of("matmul", "reduce_rows"), ("--kernel", "sum"), 2, "no kernel is named sum: expected one of matmul,"),
-    (schedule_of("matmul", "reduce_rows"), ("--stop-after", "merge"), 2, "choose one of the 2 kernels with --kernel"),
+    (schedule_of("matmul", "reduce_rows"), ("--stop-after", "peel"), 2, "choose one of the 2 kernels with --kernel"),
   ],
 )
 def test_errors(tool: Tool, text: str, arguments: tuple[str, ...], status: int, message: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen.kernel.sum_of_products import Contraction
-from tiny_codegen.lower.tighten_sums import cut_sums, masks_outside
+from tiny_codegen.lower.simplify import hoist_masks
+from tiny_codegen.lower.tighten_sums import tighten_sums
 from tiny_uop import AddrSpace, AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 ROWS, COLUMNS, LENGTH = 40, 32, 44
@@ -65,18 +66,18 @@ def sums(root: UOp) -> list[tuple[int, bool]]:
 
 
 def test_without_a_tile_no_term_is_masked() -> None:
-  assert sums(cut_sums(product(MASKS["causal"], ()))) == [(ROWS, False)]
-  assert sums(cut_sums(product(MASKS["fixed"], ()))) == [(17, False)]
+  assert sums(tighten_sums(product(MASKS["causal"], ()))) == [(ROWS, False)]
+  assert sums(tighten_sums(product(MASKS["fixed"], ()))) == [(17, False)]
 
 
 def test_one_of_two_clauses_stays() -> None:
-  assert [masked for _, masked in sums(cut_sums(product(MASKS["band"], ())))] == [True]
+  assert [masked for _, masked in sums(tighten_sums(product(MASKS["band"], ())))] == [True]
 
 
 def test_a_mask_from_memory_says_nothing() -> None:
   flags = param(3, ROWS * LENGTH, dtypes.bool)
   root = product(lambda i, k: flags.index(i * LENGTH + k).load(), ())
-  assert cut_sums(root) is root
+  assert tighten_sums(root) is root
   assert Contraction.of(root) is None
 
 
@@ -85,7 +86,7 @@ def test_what_adds_something_is_no_mask() -> None:
   x = param(1, ROWS * LENGTH).index(i * LENGTH + k).load()
   total = (k < i + 1).where(x, x.const_like(1.0)).reduce(Ops.ADD, k)
   root = UOp.sink(param(0, ROWS).index(i).store(total).end(i), arg=KernelInfo("ones"))
-  assert cut_sums(root) is root
+  assert tighten_sums(root) is root
 
 
 def test_masked_products_are_products() -> None:
@@ -99,11 +100,11 @@ def test_masks_that_a_sum_does_not_change_are_applied_to_it() -> None:
   term = param(1, ROWS * LENGTH).index(i * LENGTH + k).load() * param(2, COLUMNS * LENGTH).index(j * LENGTH + k).load()
   total = (j < i + 1).where(term, term.const_like(0.0)).reduce(Ops.ADD, k)
   root = UOp.sink(param(0, ROWS * COLUMNS).index(i * COLUMNS + j).store(total).end(i, j), arg=KernelInfo("scores"))
-  stored = masks_outside(root).src[0].src[0].src[1]
+  stored = hoist_masks(root).src[0].src[0].src[1]
   assert stored.op is Ops.WHERE
   assert stored.src[1].op is Ops.REDUCE
   assert stored.src[1].src[0] is term
-  assert masks_outside(product(MASKS["causal"], None)).src[0].src[0].src[1].op is Ops.REDUCE
+  assert hoist_masks(product(MASKS["causal"], None)).src[0].src[0].src[1].op is Ops.REDUCE
 
 
 def test_infinities_that_are_masked_are_not_seen(run_kernel: Any) -> None:
@@ -115,7 +116,7 @@ def test_infinities_that_are_masked_are_not_seen(run_kernel: Any) -> None:
 
 
 def test_loops_are_reductions() -> None:
-  root = cut_sums(product(MASKS["causal"], ()))
+  root = tighten_sums(product(MASKS["causal"], ()))
   assert {u.arg[1] for u in root.toposort if u.op is Ops.RANGE} == {AxisType.LOOP, AxisType.REDUCE}
 
 
@@ -127,4 +128,4 @@ def test_sums_in_which_threads_meet_are_left_alone(meeting: bool) -> None:
   value = near.after(filled.barrier() if meeting else filled).index(0).load()
   total = (k < i + 1).where(value, value.const_like(0.0)).reduce(Ops.ADD, k)
   root = UOp.sink(param(0, ROWS).index(i).store(total).end(i), arg=KernelInfo("meeting"))
-  assert (cut_sums(root) is root) is meeting
+  assert (tighten_sums(root) is root) is meeting

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
-from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.passes import PassContext
-from tiny_codegen.pipeline import PASSES, run_passes
+from tiny_codegen import PASSES, CacheSizes, LLVMRenderer, PassContext, compile_kernel, cpu_target, run_passes
 from tiny_codegen.render.llvm.fill_ahead import AHEAD, Later, fills_ahead
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from codegen_kernels import kernel, loop, param
 
-from tiny_codegen import Target, run_passes
-from tiny_codegen.passes import PassContext
+from tiny_codegen import PassContext, Target, run_passes
 from tiny_uop import Context, Ops, UOp, dtypes, evaluate
 
 TYPES = frozenset({dtypes.bool, dtypes.int32, dtypes.uint32, dtypes.float32})

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from codegen_kernels import CASES, check
 
-from tiny_codegen import KernelOptError, LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.passes import PassContext
-from tiny_codegen.pipeline import run_passes
+from tiny_codegen import KernelOptError, LLVMRenderer, PassContext, compile_kernel, cpu_target, run_passes
 from tiny_uop import AddrSpace, Context, Ops, Opt, OptOps, PtrDType, UOp
 
 WIDE = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))

@@ -37,7 +37,7 @@ def test_rows_beyond_the_end_read_the_last_row(m: int, renderer: LLVMRenderer, r
   case = CASES["matmul"](m, 8, 12)
   if m % 3:
     assert len(gated(after("peel", case.kernel, ROWS, renderer))) == 1
-    assert gated(after("overhang", case.kernel, ROWS, renderer)) == []
+    assert gated(after("clamp_rows", case.kernel, ROWS, renderer)) == []
   with Context(SPEC=2):  # which proves that all places are inside of their memory
     check(case, run_kernel(case.kernel, case.arrays, ROWS))
 
@@ -79,7 +79,7 @@ def test_a_gate_that_the_store_lacks_stays(renderer: LLVMRenderer) -> None:
   value = param(1, 20).index(i * 4 + r, inside).load().reduce(Ops.ADD, r)
   root = kernel(param(0, 6).index(i).store(value).end(i))
   opts = (Opt(OptOps.UPCAST, 0, 3),)
-  assert len(gated(after("overhang", root, opts, renderer))) == 1
+  assert len(gated(after("clamp_rows", root, opts, renderer))) == 1
 
 
 def window(size: int, taps: int, stride: int, padding: int) -> tuple[UOp, tuple[Any, ...], Any]:

@@ -50,7 +50,7 @@ def test_pass(case: GoldenCase) -> None:
   given = parse_uop(case.given)
   spec.check(given, "kernel")
   result = step.run(given, PassContext(TARGETS[case.options["target"]], opts))
-  spec.check(result, "program" if step.program else "kernel")
+  spec.check(result, step.gives or "kernel")
   case.check(print_uop(result))
 
 

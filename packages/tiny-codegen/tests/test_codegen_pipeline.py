@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from codegen_kernels import CASES, check, data, garbage, kernel, loop, param
 
-from tiny_codegen import KernelError, KernelOptError, build_program, compile_kernel, run_passes
+from tiny_codegen import KernelError, KernelOptError, PassContext, build_program, compile_kernel, run_passes
 from tiny_codegen.opt.beam import beam_search
-from tiny_codegen.passes import PassContext
 from tiny_uop import (
   AddrSpace,
   Context,
@@ -210,16 +209,17 @@ def test_loops_nested_both_ways_become_two(run_kernel: Any) -> None:
 def test_what_is_no_kernel(renderer: Any) -> None:
   with pytest.raises(KernelError, match="expected a kernel, a SINK, got STORE"):
     compile_kernel(param(0, 1).index(0).store(1.0), renderer)
-  with pytest.raises(
-    KernelError, match="linearise: only blocks, cut, merge, overhang, peel, prefetch, skip, turn are optional"
-  ):
+  with pytest.raises(KernelError, match="linearise: only clamp_rows, double_buffer, merge_loops, .* are optional"):
     run_passes(CASES["matmul"]().kernel, PassContext(renderer.target), ("linearise",))
 
 
-@pytest.mark.parametrize("skip", ["merge", "overhang", "peel"])
+@pytest.mark.parametrize("skip", ["merge_loops", "clamp_rows", "peel"])
 def test_optional_passes(skip: str, renderer: Any) -> None:
   program = compile_kernel(
-    CASES["elementwise"](3, 21).kernel, renderer, [Opt(OptOps.PADTO, 1, 4)] if skip == "merge" else None, skip=[skip]
+    CASES["elementwise"](3, 21).kernel,
+    renderer,
+    [Opt(OptOps.PADTO, 1, 4)] if skip == "merge_loops" else None,
+    skip=[skip],
   )
   spec.check(program, "program")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_codegen.lower.skip_masked_sums import skip_sums
+from tiny_codegen.lower.skip_masked_sums import skip_masked_sums
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 ROWS, COLUMNS, LENGTH = 20, 44, 24
@@ -75,7 +75,7 @@ def check(name: str, opts: tuple[Opt, ...] | None, run_kernel: Any, rows: int, c
 
 @pytest.mark.parametrize("name", MASKS)
 def test_loops_of_sums_have_iterations_where_they_are_needed(name: str) -> None:
-  root = skip_sums(masked_product(MASKS[name], ()))
+  root = skip_masked_sums(masked_product(MASKS[name], ()))
   loops = [u for u in root.toposort if u.op is Ops.RANGE and u.arg[1] is AxisType.REDUCE]
   assert [loop.src[0].op for loop in loops] == [Ops.WHERE]
 
@@ -83,7 +83,7 @@ def test_loops_of_sums_have_iterations_where_they_are_needed(name: str) -> None:
 def test_a_mask_from_memory_says_nothing() -> None:
   flags = UOp.param(3, dtypes.bool.ptr(ROWS * COLUMNS))
   root = masked_product(lambda i, j: flags.index(i * COLUMNS + j).load(), ())
-  assert skip_sums(root) is root
+  assert skip_masked_sums(root) is root
 
 
 def test_a_sum_over_no_loop_is_left_alone() -> None:
@@ -91,4 +91,4 @@ def test_a_sum_over_no_loop_is_left_alone() -> None:
   total = UOp(Ops.REDUCE, dtypes.float32, (UOp.param(1, dtypes.float32.ptr(4)).index(i).load(),), (Ops.ADD, ()))
   value = (i < 2).where(total, total.const_like(0.0))
   root = UOp.sink(UOp.param(0, dtypes.float32.ptr(4)).index(i).store(value).end(i), arg=KernelInfo("one"))
-  assert skip_sums(root) is root
+  assert skip_masked_sums(root) is root

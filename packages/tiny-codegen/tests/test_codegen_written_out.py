@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
-from tiny_codegen import LLVMRenderer, cpu_target
+from tiny_codegen import PASSES, LLVMRenderer, PassContext, cpu_target, run_passes
 from tiny_codegen.kernel.sum_of_products import Contraction
 from tiny_codegen.lower.reduce import by_loops, products
-from tiny_codegen.passes import PassContext
-from tiny_codegen.pipeline import PASSES, run_passes
 from tiny_codegen.tiling.choose import ranked_tilings
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
 
@@ -137,7 +135,7 @@ def test_blocks_are_as_many_numbers_long(written: int) -> None:
   )
   names = [p.name for p in PASSES]
   kernel = UOp.sink(end, arg=KernelInfo("long", opts))
-  root = run_passes(kernel, PassContext(WIDE.target), passes=PASSES[: names.index("blocks") + 1])
+  root = run_passes(kernel, PassContext(WIDE.target), passes=PASSES[: names.index("pairwise_sum") + 1])
   innermost = [loops for loops, sums in by_loops(root).items() if products(sums[0].src[0])]
   assert [int(r.src[0].arg) * written for loops in innermost for r in loops] == [512]
 

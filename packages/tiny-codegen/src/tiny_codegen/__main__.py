@@ -9,8 +9,8 @@ import re
 import sys
 from collections.abc import Sequence
 
-from tiny_codegen.passes import Pass, PassContext
-from tiny_codegen.pipeline import OPTIONAL, PASSES, program_of, report, run_passes
+from tiny_codegen.compile import PassContext, program_of, report, run_passes
+from tiny_codegen.pipeline import OPTIONAL, PASSES
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c.renderer import CRenderer
 from tiny_codegen.render.llvm.renderer import LLVMRenderer
@@ -31,11 +31,12 @@ from tiny_uop.command_line import (
   write_text,
 )
 from tiny_uop.observe import span
+from tiny_uop.passes import Pass
 
 _OPT = re.compile(r"([A-Za-z]+)\((?:(\d+|None)(?:,(\d+|None|\([\d,]*\)))?)?\)")
 _EPILOG = """\
 --stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.
-  python -m tiny_codegen --stop-after merge kernel.uop | python -m tiny_codegen --start-after merge --target c
+  python -m tiny_codegen --stop-after stage kernel.uop | python -m tiny_codegen --start-after stage --target c
 Exit status: 0 done, 1 the input is at fault (standard error has file, line and reason), 2 the command line is."""
 
 

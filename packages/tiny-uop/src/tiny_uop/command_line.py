@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
@@ -157,9 +157,10 @@ def add_pass_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def list_passes(passes: Iterable[NamedPass]) -> str:
+def list_passes(passes: Sequence[NamedPass]) -> str:
   """Name and description of each pass, a line each."""
-  return "".join(f"{p.name:12} {p.doc}\n" for p in passes)
+  width = max(len(p.name) for p in passes)
+  return "".join(f"{p.name:{width}}  {p.doc}\n" for p in passes)
 
 
 def selected(passes: Sequence[P], options: argparse.Namespace, may_be_none: bool = False) -> tuple[P, ...]:

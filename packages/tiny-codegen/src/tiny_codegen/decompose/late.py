@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tiny_codegen.target import Target
-from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule
+from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, graph_rewrite, rule
 from tiny_uop.pattern import Rule
 
 _SIGNED = (*dtypes.sints, *dtypes.floats)
@@ -65,6 +65,11 @@ LATE_RULES: dict[Ops, Rule] = {
          example=(lambda s: s.var("x", 0, 1000, dtypes.int32) * 8, lambda s: _byte(s, 0) * 128),
          near_miss=(lambda s: s.i * 8, lambda s: s.var("x", 0, 1000, dtypes.int32) * 6)),
 }  # fmt: skip
+
+
+def fuse(root: UOp, target: Target) -> UOp:
+  """The kernel with subtractions, negations and multiply-adds, where the target has them."""
+  return graph_rewrite(root, late_table_for(target), name="fuse")
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,12 @@ from tiny_codegen.decompose.threefry import THREEFRY_RULES
 from tiny_codegen.decompose.transcendentals import transcendental_rules
 from tiny_codegen.decompose.wide import WIDE_RULES
 from tiny_codegen.target import Target
-from tiny_uop import Ops, PatternMatcher, dtypes
+from tiny_uop import Ops, PatternMatcher, UOp, dtypes, graph_rewrite
+
+
+def decompose(root: UOp, target: Target) -> UOp:
+  """The kernel in ops and types that the target has."""
+  return graph_rewrite(root, table_for(target), name="decompose")
 
 
 @lru_cache(maxsize=64)

@@ -24,7 +24,7 @@ FEW = 64
 IDENTITIES = (Ops.ADD, Ops.MUL, Ops.MAX)
 
 
-def order(root: UOp, target: Target) -> UOp:
+def order_loops(root: UOp, target: Target) -> UOp:
   """The kernel with ORDER loops where iterations may meet and cannot, or shall not, be shared by threads.
 
   Raises KernelError for threads that meet where the kernel or the target does not allow it.
@@ -96,7 +96,7 @@ def _demand(update: Update, loop: UOp, target: Target) -> bool:
   return True
 
 
-def settle(root: UOp) -> UOp:
+def choose_atomics(root: UOp) -> UOp:
   """The kernel, after optimisations, with atomic STOREs only where threads share a loop in which iterations meet."""
   found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
   if not found:
@@ -139,7 +139,7 @@ def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], tar
   return root.with_src((combined.end(element),))
 
 
-def in_order(root: UOp) -> UOp:
+def lower_accumulate(root: UOp) -> UOp:
   """The kernel in which only atomic STOREs accumulate: others load, combine and store.
 
   Loads are in the loops of the STORE, whatever their address depends on, and several STOREs to one memory wait for

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from tiny_codegen.kernel.gates_of_loads import under
 from tiny_codegen.kernel.loops import clauses, extent, kind, number, stride
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, simplify
 
 
-def lower_overhang(root: UOp) -> UOp:
-  """The kernel in which sums load without those gates that the store of their result has as well."""
+def clamp_rows(root: UOp, target: Target) -> UOp:
+  """The kernel in which sums load without those gates that the store of their result has as well; not for a target with
+  workgroups, whose threads lose nothing by gates."""
+  if target.has_local:
+    return root
   changes = {}
   for u in root.toposort:
     if u.op is Ops.STORE and len(u.src[0].src) == 3 and any(s.op is Ops.REDUCE for s in u.src[1].toposort):

@@ -15,6 +15,7 @@ def lower_gates(root: UOp) -> UOp:
   """The kernel in which every gated LOAD has a vector gate, as has every gated vector STORE of which only some lanes
   may happen. What is copied asynchronously keeps its gate: where it does not hold, zeros are written.
   """
+  root = simplify(root)
   copied = {u.src[1] for u in root.toposort if u.op is Ops.STORE and u.arg == ASYNC}
   done: dict[UOp, UOp] = {}
   for node in root.toposort:

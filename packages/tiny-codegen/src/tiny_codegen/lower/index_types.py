@@ -7,13 +7,15 @@ the access does not happen (a number from memory under a gate that limits it) wr
 
 from __future__ import annotations
 
+from tiny_codegen.target import Target
 from tiny_uop import DType, Ops, UOp, dtypes
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
-def lower_index(root: UOp, has_int64: bool = True) -> UOp:
+def lower_index(root: UOp, target: Target) -> UOp:
   """The kernel without values of dtype index; offsets are int32 where there is no int64."""
+  has_int64 = dtypes.int64 in target.native_dtypes
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     src = tuple([done[s] for s in u.src])

@@ -6,9 +6,8 @@ is longer, so more of it can be vectorised and shared between threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tiny_codegen.kernel.loops import CLOSERS, extent, kind, replace_loop, stride
+from tiny_codegen.lower.simplify import drop_single, without
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 
 DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
@@ -25,30 +24,6 @@ def merge_loops(root: UOp) -> UOp:
     else:
       root = merged
   return root
-
-
-def drop_single(root: UOp) -> UOp:
-  """The kernel without loops of exactly one iteration."""
-  singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
-  for loop in singles:
-    zero = UOp.const(loop.dtype, 0)
-    root = replace_loop(root, loop, zero, _without(loop))
-  return simplify(_without_empty(root)) if singles else root
-
-
-def _without(loop: UOp) -> Callable[[UOp], tuple[UOp, ...]]:
-  return lambda closer: tuple([r for r in closer.src[1:] if r is not loop])
-
-
-def _without_empty(root: UOp) -> UOp:
-  """An END, REDUCE or STAGE of no loops is its source."""
-  changes = {u: u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and len(u.src) == 1}
-  if not changes:
-    return root
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    done[u] = done[u.src[0]] if u in changes else u.with_src(tuple([done[s] for s in u.src]))
-  return done[root]
 
 
 def _next_pair(root: UOp, refused: set[tuple[UOp, UOp]]) -> tuple[UOp, UOp] | None:
@@ -85,7 +60,7 @@ def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -
 def _merge(root: UOp, outer: UOp, inner: UOp) -> UOp | None:
   size = inner.src[0]
   whole = UOp.range(simplify(outer.src[0] * size), outer.arg[0], kind(outer))
-  merged = replace_loop(root, inner, whole % size, _without(inner))
+  merged = replace_loop(root, inner, whole % size, without(inner))
   merged = replace_loop(merged, outer, whole // size, lambda u: tuple([whole if r is outer else r for r in u.src[1:]]))
   merged = simplify(merged)
   return merged if _divisions(merged) <= _divisions(root) else None

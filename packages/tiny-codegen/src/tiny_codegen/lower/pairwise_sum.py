@@ -40,7 +40,7 @@ class Lengths:
 FEW, TILE = Lengths(LONG, 32, 64, 2048), Lengths(LONG_IN_TILES, 256, 512, 2048)
 
 
-def sum_in_blocks(root: UOp) -> UOp:
+def pairwise_sum(root: UOp) -> UOp:
   """The kernel with long sums of floats in blocks."""
   wanted = {loops: lengths for loops, lengths in _lengths(root).items() if _is_long(loops, lengths)}
   if not wanted:

@@ -26,6 +26,7 @@ from tiny_codegen.kernel.loops import (
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.remainder_tile import in_pairs, lanes_left, rows_left
 from tiny_codegen.lower.separate import separate
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
 
 TRUE = UOp.const(dtypes.bool, True)
@@ -33,6 +34,11 @@ TRUE = UOp.const(dtypes.bool, True)
 INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
 # each peeled loop doubles the code inside it
 MOST_PEELED = 3
+
+
+def peel_blocks(root: UOp, target: Target) -> UOp:
+  """`peel`, of rows as well where they are not threads."""
+  return peel(root, rows=not target.has_local)
 
 
 def peel(root: UOp, rows: bool = False) -> UOp:

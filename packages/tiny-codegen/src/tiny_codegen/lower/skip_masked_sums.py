@@ -18,7 +18,7 @@ INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
 LEAST = 16  # iterations that are worth a comparison
 
 
-def skip_sums(root: UOp) -> UOp:
+def skip_masked_sums(root: UOp) -> UOp:
   """The kernel with loops of sums that run only where a lane of their tile needs the result."""
   changes, meeting = {}, meeting_places(root)
   for total, condition in _conditions(root).items():

@@ -18,7 +18,7 @@ from tiny_codegen.kernel.loops import (
   stride,
   substitute_simplified,
 )
-from tiny_codegen.lower.reduce import identity
+from tiny_codegen.lower.simplify import is_masked
 from tiny_codegen.lower.skip_masked_sums import bound
 from tiny_uop import AxisType, Ops, UOp, simplify
 from tiny_uop.records import dataclass
@@ -37,29 +37,13 @@ class Part:
   spread: int
 
 
-def masks_outside(root: UOp) -> UOp:
-  """The kernel with masks that a loop does not change applied to its sum, not to its terms."""
-  changes = {}
-  for u in root.toposort:
-    if u.op is Ops.REDUCE and u.src[1:] and _masked(u) and not u.src[0].src[0].ranges & frozenset(u.src[1:]):
-      condition, value, none = u.src[0].src
-      changes[u] = condition.where(u.replace(src=(value, *u.src[1:])), none)
-  return root.substitute(changes) if changes else root
-
-
-def cut_sums(root: UOp) -> UOp:
+def tighten_sums(root: UOp) -> UOp:
   """The kernel with sums over what their masks let through."""
   for total in [u for u in root.toposort if u.op is Ops.REDUCE]:
-    part = _part(total) if _masked(total) and _alone(root, total) else None
+    part = _part(total) if is_masked(total) and _alone(root, total) else None
     if part is not None:
       root = root.substitute({total: _cut(total, part, next_loop_id(root))})
   return root
-
-
-def _masked(total: UOp) -> bool:
-  """Whether terms are a WHERE that adds nothing where its condition does not hold."""
-  value = total.src[0]
-  return value.op is Ops.WHERE and value.src[2] is identity(total.arg[0], value.dtype)
 
 
 def _alone(root: UOp, total: UOp) -> bool:

@@ -19,7 +19,7 @@ LEAST = 4  # rows: with fewer there is nothing to gain
 Place = tuple[UOp, UOp | None, frozenset[UOp]]
 
 
-def turn(root: UOp, target: Target) -> UOp:
+def transpose_in_registers(root: UOp, target: Target) -> UOp:
   """The kernel with vectors in place of scalar accesses to neighbours, on targets that have vectors."""
   most = target.max_vector_lanes
   return _stores(_loads(root, most), most) if most >= LEAST else root

@@ -1,7 +1,7 @@
 """Optimisation choices as data: what each `Opt` does to a kernel.
 
 `axis` is the id of a RANGE (the first number in its arg) of the kernel as the passes before `optimise` leave it:
-`--print-after merge` shows it. Splitting RANGE `a` leaves the outer loop under the id `a` and gives the new inner
+`--print-after merge_loops` shows it. Splitting RANGE `a` leaves the outer loop under the id `a` and gives the new inner
 loop the next free id, so that a list of Opts means the same whatever comes after it.
 
 | Opt | effect |

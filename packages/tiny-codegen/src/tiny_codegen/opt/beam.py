@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.kernel.loops import extent, kind, loops_of
-from tiny_codegen.lower.merge_loops import drop_single, merge_loops
+from tiny_codegen.lower.merge_loops import merge_loops
 from tiny_codegen.lower.separate import separate
+from tiny_codegen.lower.simplify import drop_single
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.neighbours import other_tilings, variations
 from tiny_codegen.opt.vectors import choose_opts

@@ -26,7 +26,7 @@ from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, simplify
 
 
-def prefetch(root: UOp, target: Target) -> UOp:
+def double_buffer(root: UOp, target: Target) -> UOp:
   """The kernel with two copies of near memory, where they fit."""
   if not target.has_local:
     return root
@@ -40,9 +40,9 @@ def prefetch(root: UOp, target: Target) -> UOp:
     one = sum(near[fill.memory] for fill in fills)
     count = copies_that_fit(sum(near.values()), one, min(int(loop.src[0].vmax), MOST_COPIES), target)
     if count >= COPIES and any(is_copy(s, target) for fill in fills for s in stores_of(fill.stores)):
-      return prefetch(in_stages(root, loop, fills, count, target), target)
+      return double_buffer(in_stages(root, loop, fills, count, target), target)
     if target.limits.has_room(sum(near.values()), sum(near.values()) + one):
-      return prefetch(_twice(root, loop, fills), target)
+      return double_buffer(_twice(root, loop, fills), target)
   return root
 
 

@@ -29,6 +29,7 @@ from tiny_codegen.kernel.loops import (
 )
 from tiny_codegen.kernel.threads import THREADS, thread_axes
 from tiny_codegen.kernel.threads import Axis as ThreadAxis
+from tiny_codegen.lower.skip_padding_taps import shortened, taps_inside
 from tiny_codegen.lower.vectorize import TURNED, WIDE
 from tiny_codegen.staging.cooperative_fill import filled, is_fill, shared_fill
 from tiny_codegen.staging.pack import pack_in_first_tile
@@ -96,6 +97,12 @@ def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
     if twin(u) and not all(twin(user) for user in users.get(u, ())):
       changes |= {u: u.stage(first), renamed[u]: renamed[u].stage(second)}
   return root.substitute(changes) if changes else None
+
+
+def lower_stages(root: UOp, target: Target) -> UOp:
+  """The kernel without STAGE, and, on a processor, with sums over windows that leave out what lies in padding."""
+  staged = lower_stage(root, target)
+  return staged if target.has_local else shortened(staged, taps_inside(root, target))
 
 
 def lower_stage(root: UOp, target: Target) -> UOp:

@@ -1,0 +1,54 @@
+"""Pass: algebra on addresses and gates. Loops of one iteration go; masks leave sums whose loops do not change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tiny_codegen.kernel.loops import CLOSERS, extent, replace_loop
+from tiny_codegen.lower.reduce import identity
+from tiny_uop import Ops, UOp, simplify
+
+
+def simplify_kernel(root: UOp) -> UOp:
+  """The kernel after algebra, without loops of one iteration, and with masks outside of sums where they can be."""
+  return hoist_masks(drop_single(simplify(root)))
+
+
+def drop_single(root: UOp) -> UOp:
+  """The kernel without loops of exactly one iteration."""
+  singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
+  for loop in singles:
+    zero = UOp.const(loop.dtype, 0)
+    root = replace_loop(root, loop, zero, without(loop))
+  return simplify(_without_empty(root)) if singles else root
+
+
+def without(loop: UOp) -> Callable[[UOp], tuple[UOp, ...]]:
+  return lambda closer: tuple([r for r in closer.src[1:] if r is not loop])
+
+
+def _without_empty(root: UOp) -> UOp:
+  """An END, REDUCE or STAGE of no loops is its source."""
+  changes = {u: u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and len(u.src) == 1}
+  if not changes:
+    return root
+  done: dict[UOp, UOp] = {}
+  for u in root.toposort:
+    done[u] = done[u.src[0]] if u in changes else u.with_src(tuple([done[s] for s in u.src]))
+  return done[root]
+
+
+def hoist_masks(root: UOp) -> UOp:
+  """The kernel with masks that a loop does not change applied to its sum, not to its terms."""
+  changes = {}
+  for u in root.toposort:
+    if u.op is Ops.REDUCE and u.src[1:] and is_masked(u) and not u.src[0].src[0].ranges & frozenset(u.src[1:]):
+      condition, value, none = u.src[0].src
+      changes[u] = condition.where(u.replace(src=(value, *u.src[1:])), none)
+  return root.substitute(changes) if changes else root
+
+
+def is_masked(total: UOp) -> bool:
+  """Whether terms are a WHERE that adds nothing where its condition does not hold."""
+  value = total.src[0]
+  return value.op is Ops.WHERE and value.src[2] is identity(total.arg[0], value.dtype)

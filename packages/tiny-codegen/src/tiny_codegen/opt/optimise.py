@@ -1,0 +1,32 @@
+"""Pass: optimisations are chosen and applied. The SINK's arg records them."""
+
+from __future__ import annotations
+
+from tiny_codegen.lower.workgroups import globals_from_loops
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.target import Target
+from tiny_uop import Accumulate, KernelInfo, Ops, Opt, UOp, simplify
+from tiny_uop.context import NOOPT
+
+
+def optimise(root: UOp, target: Target, opts: tuple[Opt, ...] | None) -> UOp:
+  """The kernel with `opts`; None: with its own, or what the heuristics choose."""
+  info = root.arg if isinstance(root.arg, KernelInfo) else KernelInfo()
+  alone = as_written(root)
+  chosen = opts if opts is not None else info.opts
+  if chosen is None:
+    chosen = () if alone else choose_opts(root, target)
+  root = apply_opts(root, tuple(chosen), target)
+  if not alone:
+    root = globals_from_loops(root, target)
+  return simplify(root).replace(arg=KernelInfo(info.name, tuple(chosen)))
+
+
+def as_written(kernel: UOp) -> bool:
+  """Whether nobody chooses optimisations for a kernel: because of NOOPT; because it has memory of its own, where an
+  iteration may read what the one before has left; or because it accumulates and goes on with what it has written, so
+  that all of one has to be done before the other."""
+  ops = {u.op for u in kernel.toposort}
+  goes_on = Ops.AFTER in ops and any(isinstance(u.arg, Accumulate) for u in kernel.toposort)
+  return bool(NOOPT) or Ops.ALLOC in ops or goes_on
