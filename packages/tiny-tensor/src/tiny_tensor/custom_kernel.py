@@ -12,7 +12,6 @@ from typing import Any, Self, cast
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import TensorBase, together
-from tiny_tensor.methods.gradient import GradientMixin
 from tiny_uop import (
   Accumulate,
   AxisType,
@@ -159,7 +158,7 @@ def check_kernel(kernel: UOp, name: str, count: int) -> None:
       )
 
 
-class KernelMixin(GradientMixin):
+class CustomKernelMixin(TensorBase):
   """custom_kernel."""
 
   __slots__ = ()
@@ -187,7 +186,7 @@ class KernelMixin(GradientMixin):
     written = sorted(written_params(made))
     order = [*written, *[n for n in range(len(tensors)) if n not in written]]
     kernel = renumbered(made, {old: new for new, old in enumerate(order)})
-    inputs = [tensors[n].to(device).uop for n in order[len(written) :]]  # type: ignore[attr-defined]
+    inputs = [tensors[n].to(device).uop for n in order[len(written) :]]
     source = (kernel, UOp(Ops.DEVICE, arg=device), *inputs)
     values = [UOp(Ops.CALL, tensors[n].dtype, source, i).reshape(tensors[n].shape) for i, n in enumerate(written)]
     places = tuple(order.index(n) for n in range(len(tensors)))

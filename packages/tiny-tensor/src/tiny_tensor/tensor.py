@@ -10,9 +10,43 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
+from tiny_tensor.custom_kernel import CustomKernelMixin
 from tiny_tensor.host import BYTES, FORMATS, flatten_nested, infer_dtype, is_block, pack, plain, shape_of_nested
 from tiny_tensor.interop.pickling import PickleMixin
+from tiny_tensor.interop.protocols import InteropMixin
+from tiny_tensor.methods.activations import ActivationMixin
+from tiny_tensor.methods.assign import AssignMixin
+from tiny_tensor.methods.composite import CompositeMixin
+from tiny_tensor.methods.conv import ConvMixin
+from tiny_tensor.methods.creation import CreationMixin
+from tiny_tensor.methods.devices import DeviceMixin
+from tiny_tensor.methods.elementwise import ElementwiseMixin
+from tiny_tensor.methods.gather import GatherMixin
+from tiny_tensor.methods.gradient import GradientMixin
+from tiny_tensor.methods.hashing import HashMixin
+from tiny_tensor.methods.histograms import HistogramMixin
 from tiny_tensor.methods.in_place import InPlaceMixin
+from tiny_tensor.methods.indexing import IndexingMixin
+from tiny_tensor.methods.joining import JoinMixin
+from tiny_tensor.methods.linalg import LinalgMixin
+from tiny_tensor.methods.losses import LossMixin
+from tiny_tensor.methods.masked_update import MaskedUpdateMixin
+from tiny_tensor.methods.math import MathMixin
+from tiny_tensor.methods.matmul import MatmulMixin
+from tiny_tensor.methods.movement import MovementMixin
+from tiny_tensor.methods.norm import NormMixin
+from tiny_tensor.methods.operators import OperatorMixin
+from tiny_tensor.methods.products import ProductMixin
+from tiny_tensor.methods.quantiles import QuantileMixin
+from tiny_tensor.methods.random import RandomMixin
+from tiny_tensor.methods.realization import RealizationMixin
+from tiny_tensor.methods.reduce import ReduceMixin
+from tiny_tensor.methods.scan import ScanMixin
+from tiny_tensor.methods.scatter import ScatterMixin
+from tiny_tensor.methods.shape_ops import ShapeOpsMixin
+from tiny_tensor.methods.sort import SortMixin
+from tiny_tensor.methods.special import SpecialMixin
+from tiny_tensor.methods.statistics import StatisticsMixin
 from tiny_tensor.placement import DeviceLike, canonical, data_buffer
 from tiny_uop import Devices, DType, UOp, dtypes
 
@@ -87,7 +121,44 @@ def file_uop(path: os.PathLike[str], dtype: DType | None) -> UOp:
   return raw if dtype is None else raw.bitcast(dtype)
 
 
-class Tensor(PickleMixin, InPlaceMixin):
+class Tensor(
+  CustomKernelMixin,
+  PickleMixin,
+  InteropMixin,
+  ActivationMixin,
+  AssignMixin,
+  CompositeMixin,
+  ConvMixin,
+  CreationMixin,
+  DeviceMixin,
+  ElementwiseMixin,
+  GatherMixin,
+  GradientMixin,
+  HashMixin,
+  HistogramMixin,
+  InPlaceMixin,
+  IndexingMixin,
+  JoinMixin,
+  LinalgMixin,
+  LossMixin,
+  MaskedUpdateMixin,
+  MathMixin,
+  MatmulMixin,
+  MovementMixin,
+  NormMixin,
+  OperatorMixin,
+  ProductMixin,
+  QuantileMixin,
+  RandomMixin,
+  RealizationMixin,
+  ReduceMixin,
+  ScanMixin,
+  ScatterMixin,
+  ShapeOpsMixin,
+  SortMixin,
+  SpecialMixin,
+  StatisticsMixin,
+):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
   `Tensor(data)` takes a number, nested lists or tuples (of numbers, arrays or bytes), bytes (uint8, or of `dtype`), a
@@ -173,7 +244,7 @@ class Tensor(PickleMixin, InPlaceMixin):
 def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   """The graph for constructor arguments."""
   if isinstance(data, TensorBase):
-    moved = data.to(device) if device is not None else data  # type: ignore[attr-defined]
+    moved = data.to(device) if device is not None else data
     return moved.as_dtype(dtype).uop if dtype is not None else moved.uop
   if isinstance(data, (UOp, os.PathLike)):
     uop = file_uop(data, dtype) if isinstance(data, os.PathLike) else data

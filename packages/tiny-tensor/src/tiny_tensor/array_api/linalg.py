@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from tiny_tensor.array_api.operands import Array, Axis, check_kind
 from tiny_tensor.array_api.products import matmul, matrix_transpose, tensordot, vecdot
+from tiny_tensor.linalg.solving import square_size
 from tiny_tensor.shapes import broadcast_shape
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType
@@ -82,7 +83,7 @@ def eigh(x: Array, /) -> EighResult:
   singular vectors are the eigenvectors of `x`, and the values are their Rayleigh quotients.
   """
   check_kind("eigh", "real floating", x)
-  n = x.square_size("eigh")
+  n = square_size(x, "eigh")
   if 0 in x.shape:
     return EighResult(x.sum(-1), x)
   a, dtype = x.with_precision()

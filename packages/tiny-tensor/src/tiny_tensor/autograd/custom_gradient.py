@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from tiny_tensor.base import is_const
+from tiny_tensor.base import TensorBase, is_const
 from tiny_uop import CustomGradient, GroupOp, Ops, UOp
 from tiny_uop.records import dataclass
+
+T = TypeVar("T", bound=TensorBase)
 
 Grads: TypeAlias = "tuple[UOp | None, ...]"
 # (gradient of each result or None, inputs, results) → gradient of each input, None for none
@@ -103,16 +105,31 @@ def pulled_back(node: UOp, gs: Sequence[UOp | None]) -> Grads:
 
 @dataclass(frozen=True)
 class Slopes:
-  """The pullback of a function of numbers: for each input the gradient times its `slope(result, *inputs)`. Constants
-  have none.
+  """The pullback of a function of numbers: for each of the first inputs the gradient times its slope, a function of
+  tensors: the result and all inputs. The other inputs, and constants, have none.
   """
 
-  slopes: tuple[Callable[..., UOp], ...]
+  wrap: Callable[[UOp], Any]
+  slopes: tuple[Callable[..., Any], ...]
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    (g,), (y,) = gs, results
-    pairs = zip(self.slopes, inputs, strict=True)
-    return tuple([None if g is None or is_const(x) else g * slope(y, *inputs) for slope, x in pairs])
+    (g,) = gs
+    if g is None:
+      return (None,) * len(inputs)
+    tensors = [self.wrap(u) for u in (*results, *inputs)]
+    found = [None if is_const(x) else g * slope(*tensors).uop for slope, x in zip(self.slopes, inputs)]
+    return (*found, *[None] * (len(inputs) - len(found)))
+
+
+def with_slopes(value: T, name: str, *inputs: tuple[T, Callable[..., T]], without: tuple[T, ...] = ()) -> T:
+  """A value with derivatives of its own, `slope(value, *inputs)` in each input. A slope is the same function object
+  each time, so that equal expressions are one node. Wanting a derivative in an input `without` one is a RuntimeError.
+  """
+  tensors = (*[x for x, _ in inputs], *without)
+  pullback = Slopes(value.wrap, tuple([slope for _, slope in inputs]))
+  given = len(inputs) if without else None
+  made = with_gradient((value.uop,), [x.uop for x in tensors], pullback, name, given=given)
+  return value.derive(made[0], *tensors)
 
 
 class Unchanged:

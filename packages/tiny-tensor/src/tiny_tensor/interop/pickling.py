@@ -15,7 +15,6 @@ from tiny_runtime import Unavailable, buffer_of
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.base import ALIASES, TensorBase, const_uop, is_const, only_stored
-from tiny_tensor.interop.protocols import InterchangeMixin
 from tiny_tensor.placement import data_buffer
 from tiny_tensor.realize import buffer_for, is_realized, storage, stored
 from tiny_tensor.shapes import value_of
@@ -126,7 +125,7 @@ def _views(uop: UOp, base: UOp) -> list[UOp]:
   return found
 
 
-class PickleMixin(InterchangeMixin):
+class PickleMixin(TensorBase):
   """`pickle`, `copy` and what builds on them, `multiprocessing` for one."""
 
   __slots__ = ()

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from tiny_runtime import Device
-from tiny_tensor.linalg.functions import MatrixMixin
+from tiny_tensor.base import TensorBase
 from tiny_uop import dtypes
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 REVISIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
-class InterchangeMixin(MatrixMixin):
+class InteropMixin(TensorBase):
   """The array object of the Array API standard, and the protocols of NumPy and Python."""
 
   __slots__ = ()
@@ -134,7 +134,7 @@ class InterchangeMixin(MatrixMixin):
     """
     from tiny_tensor.interop.sharing import tensor_uop
 
-    if isinstance(x, InterchangeMixin):
+    if isinstance(x, TensorBase):
       moved = x.detach().to(device) if device is not None else x.detach()
       if copy is False and moved.device != x.device:
         raise BufferError(f"a tensor on {x.device} cannot be on {moved.device} without a copy")

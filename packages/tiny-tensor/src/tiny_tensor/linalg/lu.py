@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
-from tiny_tensor.linalg.solving import SolveMixin
+from tiny_tensor.linalg.solving import solved, square_size
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import DType, UOp, dtypes
 from tiny_uop.records import dataclass
+
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -33,131 +36,135 @@ class Factored:
     lower_turned, upper_turned = lower.transpose(-2, -1), upper.transpose(-2, -1)
     into_lower, into_upper = into[0].tril(-1), into[0].triu()
     if m > k:
-      tail = upper.solved(into[1].transpose(-2, -1)).transpose(-2, -1)
+      tail = solved(upper, into[1].transpose(-2, -1)).transpose(-2, -1)
       into_upper = into_upper - square[1].transpose(-2, -1).matmul(tail).triu()
     if n > k:
-      tail = lower_turned.solved(into[2])
+      tail = solved(lower_turned, into[2])
       into_lower = into_lower - tail.matmul(square[2].transpose(-2, -1)).tril(-1)
     middle = lower_turned.matmul(into_lower).tril(-1) + into_upper.matmul(upper_turned).triu()
-    head = upper.solved(lower_turned.solved(middle).transpose(-2, -1)).transpose(-2, -1)
+    head = solved(upper, solved(lower_turned, middle).transpose(-2, -1)).transpose(-2, -1)
     out = head if m == n else head.cat(tail, dim=-2 if m > k else -1)
-    return (pivots.permutation(m, out.dtype).matmul(out).uop,)
+    return (_permutation(pivots, m, out.dtype).matmul(out).uop,)
 
 
-class LuMixin(SolveMixin):
-  """lu_factor and what goes with it. All take batches `(…, m, n)`."""
+def lu_factor(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor]:
+  """(LU, pivots) of `(…, m, n)`: `a = P L U`, by rows exchanged so that the pivot, the greatest element below,
+  comes up. LU has U in its upper triangle and below it L, whose diagonal of ones is left out; in step i row i was
+  exchanged with row `pivots[…, i]`, int32, counted from 1 as in LAPACK (getrf). Without `pivot` no row is exchanged.
 
-  __slots__ = ()
+  Raises ValueError for less than two axes. A column without a pivot is left as it is: U has a 0 on its diagonal.
+  """
+  if a.ndim < 2:
+    raise ValueError(f"lu_factor takes matrices (…, m, n), got shape {a.shape}")
+  x, dtype = a.with_precision()
+  k = min(int(s) for s in a.shape[-2:])
+  if 0 in a.shape:
+    return x.as_dtype(dtype), x.filled((*a.shape[:-2], k), 0, dtypes.int32)
+  packed, pivots = _factored(x.detach(), pivot)
+  own = with_gradient((packed.uop, pivots.uop), (x.uop,), Factored(a.wrap), "lu")[0]
+  return x.derive(own).as_dtype(dtype), pivots
 
-  def lu_factor(self, pivot: bool = True) -> tuple[Self, Self]:
-    """(LU, pivots) of `(…, m, n)`: `self = P L U`, by rows exchanged so that the pivot, the greatest element below,
-    comes up. LU has U in its upper triangle and below it L, whose diagonal of ones is left out; in step i row i was
-    exchanged with row `pivots[…, i]`, int32, counted from 1 as in LAPACK (getrf). Without `pivot` no row is exchanged.
 
-    Raises ValueError for less than two axes. A column without a pivot is left as it is: U has a 0 on its diagonal.
-    """
-    if self.ndim < 2:
-      raise ValueError(f"lu_factor takes matrices (…, m, n), got shape {self.shape}")
-    x, dtype = self.with_precision()
-    k = min(int(s) for s in self.shape[-2:])
-    if 0 in self.shape:
-      return x.as_dtype(dtype), x.filled((*self.shape[:-2], k), 0, dtypes.int32)
-    packed, pivots = x.detach().factored(pivot)
-    own = with_gradient((packed.uop, pivots.uop), (x.uop,), Factored(self.wrap), "lu")[0]
-    return x.derive(own).as_dtype(dtype), pivots
+def _factored(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor]:
+  """`lu_factor` of detached floats. What a step works on is turned to the first row and column after each."""
+  m, n = (int(s) for s in a.shape[-2:])
+  lead, steps = a.shape[:-2], min(m, n)
+  rest = a.contiguous()
+  rows, columns = (a.filled((size,), 1, dtypes.int32).contiguous() for size in (m, n))
+  pivots = a.filled((*lead, steps), 0, dtypes.int32).contiguous()
+  top, left = a.count_up(m).eq(0), a.count_up(n).eq(0)
+  for _ in range(steps):
+    column = rest.select_axis(rest.ndim - 1, 0, 1)
+    size = (rows > 0).where(column.squeeze(-1).abs(), -1)
+    place = size.argmax(-1, keepdim=True) if pivot else size.filled((*lead, 1), 0, dtypes.int32)
+    chosen = a.count_up(m).eq(place.contiguous()).unsqueeze(-1)
+    row = chosen.where(rest, 0).sum(-2, keepdim=True).contiguous()
+    first = top.unsqueeze(-1)
+    swapped = first.where(row, chosen.where(rest.select_axis(rest.ndim - 2, 0, 1), rest))
+    head = row.select_axis(row.ndim - 1, 0, 1)
+    below = (rows > 0).unsqueeze(-1) & first.logical_not()
+    factor = swapped.select_axis(rest.ndim - 1, 0, 1) / head.eq(0).where(1, head)
+    ahead = below & (columns > 0)
+    rest = ahead.where(left.where(factor, swapped - factor * row), swapped).roll((-1, -1), (-2, -1)).contiguous()
+    rows = rows.pad_zeros([(0, 1)]).select_axis(0, 1, m + 1).contiguous()
+    columns = columns.pad_zeros([(0, 1)]).select_axis(0, 1, n + 1).contiguous()
+    pivots = pivots.select_axis(pivots.ndim - 1, 1, steps).cat(place, dim=-1).contiguous()
+  return rest.roll((steps, steps), (-2, -1)).contiguous(), (pivots + a.count_up(steps) + 1).contiguous()
 
-  def factored(self, pivot: bool) -> tuple[Self, Self]:
-    """`lu_factor` of detached floats. What a step works on is turned to the first row and column after each."""
-    m, n = (int(s) for s in self.shape[-2:])
-    lead, steps = self.shape[:-2], min(m, n)
-    rest = self.contiguous()
-    rows, columns = (self.filled((size,), 1, dtypes.int32).contiguous() for size in (m, n))
-    pivots = self.filled((*lead, steps), 0, dtypes.int32).contiguous()
-    top, left = self.count_up(m).eq(0), self.count_up(n).eq(0)
-    for _ in range(steps):
-      column = rest.select_axis(rest.ndim - 1, 0, 1)
-      size = (rows > 0).where(column.squeeze(-1).abs(), -1)
-      place = size.argmax(-1, keepdim=True) if pivot else size.filled((*lead, 1), 0, dtypes.int32)
-      chosen = self.count_up(m).eq(place.contiguous()).unsqueeze(-1)
-      row = chosen.where(rest, 0).sum(-2, keepdim=True).contiguous()
-      first = top.unsqueeze(-1)
-      swapped = first.where(row, chosen.where(rest.select_axis(rest.ndim - 2, 0, 1), rest))
-      head = row.select_axis(row.ndim - 1, 0, 1)
-      below = (rows > 0).unsqueeze(-1) & first.logical_not()
-      factor = swapped.select_axis(rest.ndim - 1, 0, 1) / head.eq(0).where(1, head)
-      ahead = below & (columns > 0)
-      rest = ahead.where(left.where(factor, swapped - factor * row), swapped).roll((-1, -1), (-2, -1)).contiguous()
-      rows = rows.pad_zeros([(0, 1)]).select_axis(0, 1, m + 1).contiguous()
-      columns = columns.pad_zeros([(0, 1)]).select_axis(0, 1, n + 1).contiguous()
-      pivots = pivots.select_axis(pivots.ndim - 1, 1, steps).cat(place, dim=-1).contiguous()
-    return rest.roll((steps, steps), (-2, -1)).contiguous(), (pivots + self.count_up(steps) + 1).contiguous()
 
-  def exchanged_rows(self, m: int) -> Self:
-    """Which of `m` rows is where, int32 `(…, m)`, after the exchanges that pivots, itself `(…, k)`, stand for."""
-    k = int(self.shape[-1])
-    steps = (self - (self.count_up(k) + 1)).contiguous()
-    order = self.count_up(m).broadcast_to((*self.shape[:-1], m)).contiguous()
-    for _ in range(k):
-      chosen = self.count_up(m).eq(steps.select_axis(steps.ndim - 1, 0, 1))
-      picked = chosen.where(order, 0).sum(-1, keepdim=True)
-      swapped = chosen.where(order.select_axis(order.ndim - 1, 0, 1), order)
-      order = self.count_up(m).eq(0).where(picked, swapped).roll(-1, -1).contiguous()
-      steps = steps.roll(-1, -1).contiguous()
-    return order.roll(k, -1)
+def _exchanged_rows(a: Tensor, m: int) -> Tensor:
+  """Which of `m` rows is where, int32 `(…, m)`, after the exchanges that pivots, itself `(…, k)`, stand for."""
+  k = int(a.shape[-1])
+  steps = (a - (a.count_up(k) + 1)).contiguous()
+  order = a.count_up(m).broadcast_to((*a.shape[:-1], m)).contiguous()
+  for _ in range(k):
+    chosen = a.count_up(m).eq(steps.select_axis(steps.ndim - 1, 0, 1))
+    picked = chosen.where(order, 0).sum(-1, keepdim=True)
+    swapped = chosen.where(order.select_axis(order.ndim - 1, 0, 1), order)
+    order = a.count_up(m).eq(0).where(picked, swapped).roll(-1, -1).contiguous()
+    steps = steps.roll(-1, -1).contiguous()
+  return order.roll(k, -1)
 
-  def permutation(self, m: int, dtype: DType) -> Self:
-    """The matrices P `(…, m, m)` of the exchanges that pivots, itself `(…, k)`, stand for: `P x` undoes them."""
-    return (self.exchanged_rows(m).unsqueeze(-2) == self.count_up(m).unsqueeze(-1)).as_dtype(dtype)
 
-  def lu(self, pivot: bool = True, get_infos: bool = False) -> tuple[Self, ...]:
-    """`lu_factor`, and with `get_infos` what `lu_factor_ex` adds."""
-    return self.lu_factor_ex(pivot) if get_infos else self.lu_factor(pivot)
+def _permutation(a: Tensor, m: int, dtype: DType) -> Tensor:
+  """The matrices P `(…, m, m)` of the exchanges that pivots, itself `(…, k)`, stand for: `P x` undoes them."""
+  return (_exchanged_rows(a, m).unsqueeze(-2) == a.count_up(m).unsqueeze(-1)).as_dtype(dtype)
 
-  def lu_factor_ex(self, pivot: bool = True, check_errors: bool = False) -> tuple[Self, Self, Self]:
-    """(LU, pivots, info) with `lu_factor`'s results and int32 `(…)`: 0, or the first step, counted from 1, that found
-    no pivot. With `check_errors` that is looked at: ValueError where it is not 0.
-    """
-    packed, pivots = self.lu_factor(pivot)
-    none = packed.detach().diagonal(0, -2, -1).eq(0)
-    info = none.any(-1).where(none.argmax(-1) + 1, 0) if 0 not in none.shape else none.filled(none.shape[:-1], 0)
-    info = info.as_dtype(dtypes.int32)
-    if check_errors and bool(info.ne(0).any().item()):
-      raise ValueError(f"lu_factor_ex: a matrix of shape {self.shape[-2:]} has no pivot in step {info.max().item()}")
-    return packed, pivots, info
 
-  def lu_unpack(self, pivots: Self, unpack_data: bool = True, unpack_pivots: bool = True) -> tuple[Self, Self, Self]:
-    """(P, L, U) of what `lu_factor` gives: `(…, m, m)`, `(…, m, k)` and `(…, k, n)`, k = min(m, n). Parts that are not
-    asked for have no elements.
-    """
-    m, n = (int(s) for s in self.shape[-2:])
-    k = min(m, n)
-    if pivots.shape != (*self.shape[:-2], k) or not dtypes.is_int(pivots.dtype):
-      raise ValueError(
-        f"lu_unpack: factors of shape {self.shape} have int32 pivots of shape {(*self.shape[:-2], k)}, "
-        f"got {pivots.dtype.name} of shape {pivots.shape}"
-      )
-    empty = self.filled((0,), 0)
-    p = pivots.permutation(m, self.dtype) if unpack_pivots else empty
-    if not unpack_data:
-      return p, empty, empty
-    one = self.eye(m, k, dtype=self.dtype, device=self.device)
-    return p, self.select_axis(self.ndim - 1, 0, k).tril(-1) + one, self.select_axis(self.ndim - 2, 0, k).triu()
+def lu(a: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+  """`lu_factor`, and with `get_infos` what `lu_factor_ex` adds."""
+  return a.lu_factor_ex(pivot) if get_infos else a.lu_factor(pivot)
 
-  def lu_solve(self, LU: Self, pivots: Self, *, left: bool = True, adjoint: bool = False) -> Self:
-    """x with `A @ x = self`, or `x @ A = self` unless `left`, for the matrices A `(…, n, n)` of which `LU` and `pivots`
-    are the factors; of their transposes with `adjoint`. `self` is `(…, n, k)`, or `(…, k, n)`; leading axes broadcast.
-    """
-    if not left:
-      return self.transpose(-2, -1).lu_solve(LU, pivots, adjoint=not adjoint).transpose(-2, -1)
-    n = LU.square_size("lu_solve")
-    if self.ndim < 2 or self.shape[-2] != n:
-      raise ValueError(f"lu_solve: {n} equations need as many rows, got shape {self.shape}")
-    lead = broadcast_shape(self.shape[:-2], LU.shape[:-2])
-    b = self.broadcast_to((*lead, *self.shape[-2:]))
-    if 0 in b.shape:
-      return b
-    p, lower, upper = LU.lu_unpack(pivots)
-    p, lower, upper = (t.broadcast_to((*lead, n, n)) for t in (p, lower, upper))
-    if adjoint:
-      return p.matmul(lower.transpose(-2, -1).solved(upper.transpose(-2, -1).solved(b)))
-    return upper.solved(lower.solved(p.transpose(-2, -1).matmul(b)))
+
+def lu_factor_ex(a: Tensor, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+  """(LU, pivots, info) with `lu_factor`'s results and int32 `(…)`: 0, or the first step, counted from 1, that found
+  no pivot. With `check_errors` that is looked at: ValueError where it is not 0.
+  """
+  packed, pivots = a.lu_factor(pivot)
+  none = packed.detach().diagonal(0, -2, -1).eq(0)
+  info = none.any(-1).where(none.argmax(-1) + 1, 0) if 0 not in none.shape else none.filled(none.shape[:-1], 0)
+  info = info.as_dtype(dtypes.int32)
+  if check_errors and bool(info.ne(0).any().item()):
+    raise ValueError(f"lu_factor_ex: a matrix of shape {a.shape[-2:]} has no pivot in step {info.max().item()}")
+  return packed, pivots, info
+
+
+def lu_unpack(
+  a: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+  """(P, L, U) of what `lu_factor` gives: `(…, m, m)`, `(…, m, k)` and `(…, k, n)`, k = min(m, n). Parts that are not
+  asked for have no elements.
+  """
+  m, n = (int(s) for s in a.shape[-2:])
+  k = min(m, n)
+  if pivots.shape != (*a.shape[:-2], k) or not dtypes.is_int(pivots.dtype):
+    raise ValueError(
+      f"lu_unpack: factors of shape {a.shape} have int32 pivots of shape {(*a.shape[:-2], k)}, "
+      f"got {pivots.dtype.name} of shape {pivots.shape}"
+    )
+  empty = a.filled((0,), 0)
+  p = _permutation(pivots, m, a.dtype) if unpack_pivots else empty
+  if not unpack_data:
+    return p, empty, empty
+  one = a.eye(m, k, dtype=a.dtype, device=a.device)
+  return p, a.select_axis(a.ndim - 1, 0, k).tril(-1) + one, a.select_axis(a.ndim - 2, 0, k).triu()
+
+
+def lu_solve(a: Tensor, LU: Tensor, pivots: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+  """x with `A @ x = a`, or `x @ A = a` unless `left`, for the matrices A `(…, n, n)` of which `LU` and `pivots`
+  are the factors; of their transposes with `adjoint`. `a` is `(…, n, k)`, or `(…, k, n)`; leading axes broadcast.
+  """
+  if not left:
+    return a.transpose(-2, -1).lu_solve(LU, pivots, adjoint=not adjoint).transpose(-2, -1)
+  n = square_size(LU, "lu_solve")
+  if a.ndim < 2 or a.shape[-2] != n:
+    raise ValueError(f"lu_solve: {n} equations need as many rows, got shape {a.shape}")
+  lead = broadcast_shape(a.shape[:-2], LU.shape[:-2])
+  b = a.broadcast_to((*lead, *a.shape[-2:]))
+  if 0 in b.shape:
+    return b
+  p, lower, upper = LU.lu_unpack(pivots)
+  p, lower, upper = (t.broadcast_to((*lead, n, n)) for t in (p, lower, upper))
+  if adjoint:
+    return p.matmul(solved(lower.transpose(-2, -1), solved(upper.transpose(-2, -1), b)))
+  return solved(upper, solved(lower, p.transpose(-2, -1).matmul(b)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import TYPE_CHECKING
 
 from tiny_tensor.autograd.custom_gradient import with_gradient
 from tiny_tensor.linalg.derivatives import OfEigenvectors, OfSingularVectors
-from tiny_tensor.linalg.lu import LuMixin
+from tiny_tensor.linalg.solving import square_size
 from tiny_uop import dtypes
+
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 
 def round_robin(n: int) -> Iterator[list[int]]:
@@ -24,158 +27,163 @@ def round_robin(n: int) -> Iterator[list[int]]:
     players = [players[0], players[-1], *players[1:-1]]
 
 
-class LinalgMixin(LuMixin):
-  """svd, eigh and the Newton–Schulz iteration, over the last two axes."""
+def svd(a: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+  """(U, S, Vᵀ) with S descending, by one-sided Jacobi rotations (Hestenes, 1958) of pairs of columns in round-
+  robin order.
 
-  __slots__ = ()
+  `full_matrices` completes U and V to square matrices; there is no gradient in what it adds. That of U and V is
+  infinite or NaN where singular values are equal, or 0.
+  """
+  if a.ndim < 2:
+    raise ValueError(f"svd takes matrices, got shape {a.shape}")
+  m, n = int(a.shape[-2]), int(a.shape[-1])
+  if m < n:
+    u, s, vt = a.transpose(-2, -1).svd(full_matrices)
+    return vt.transpose(-2, -1), s, u.transpose(-2, -1)
+  x, dtype = a.with_precision()
+  found = _by_columns(x.detach().contiguous())
+  values = tuple([t.uop for t in found])
+  u, s, vt = (x.derive(own) for own in with_gradient(values, (x.uop,), OfSingularVectors(a.wrap), "svd"))
+  if full_matrices and m > n:
+    q = found[0].qr()[0]
+    u = u.cat(q.select_axis(q.ndim - 1, n, m), dim=-1)
+  return u.as_dtype(dtype), s.as_dtype(dtype), vt.as_dtype(dtype)
 
-  def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
-    """(U, S, Vᵀ) with S descending, by one-sided Jacobi rotations (Hestenes, 1958) of pairs of columns in round-
-    robin order.
 
-    `full_matrices` completes U and V to square matrices; there is no gradient in what it adds. That of U and V is
-    infinite or NaN where singular values are equal, or 0.
-    """
-    if self.ndim < 2:
-      raise ValueError(f"svd takes matrices, got shape {self.shape}")
-    m, n = int(self.shape[-2]), int(self.shape[-1])
-    if m < n:
-      u, s, vt = self.transpose(-2, -1).svd(full_matrices)
-      return vt.transpose(-2, -1), s, u.transpose(-2, -1)
-    x, dtype = self.with_precision()
-    found = x.detach().contiguous().by_columns()
-    values = tuple([t.uop for t in found])
-    u, s, vt = (x.derive(own) for own in with_gradient(values, (x.uop,), OfSingularVectors(self.wrap), "svd"))
-    if full_matrices and m > n:
-      q = found[0].qr()[0]
-      u = u.cat(q.select_axis(q.ndim - 1, n, m), dim=-1)
-    return u.as_dtype(dtype), s.as_dtype(dtype), vt.as_dtype(dtype)
+def _by_columns(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+  """`svd` of detached `(…, m, n)`, m at least n, without what completes U."""
+  n, a = int(x.shape[-1]), x
+  v = (a.zeros_like().select_axis(a.ndim - 2, 0, n) + x.eye(n, dtype=a.dtype, device=x.device)).contiguous()
+  for partner in _sweeps(a, n):
+    index = type(x)(partner, device=x.device, dtype=dtypes.int32)
+    c, s = _rotation(a.square().sum(-2), (a * _columns(a, index)).sum(-2), index)
+    a, v = _rotated(a, index, c, s).contiguous(), _rotated(v, index, c, s).contiguous()
+  norms = a.square().sum(-2).sqrt()
+  s, order = norms.sort(-1, descending=True)
+  columns = order.unsqueeze(-2)
+  a, v = a.gather(-1, columns.broadcast_to(a.shape)), v.gather(-1, columns.broadcast_to(v.shape))
+  u = a / (s > 0).where(s, 1.0).unsqueeze(-2)
+  # columns of singular values 0 are what is missing of an orthonormal basis
+  q = u.qr()[0]
+  u = (s > 0).unsqueeze(-2).where(u, q.select_axis(q.ndim - 1, 0, n))
+  return u.contiguous(), s.contiguous(), v.transpose(-2, -1).contiguous()
 
-  def by_columns(self) -> tuple[Self, Self, Self]:
-    """`svd` of detached `(…, m, n)`, m at least n, without what completes U."""
-    n, a = int(self.shape[-1]), self
-    v = (a.zeros_like().select_axis(a.ndim - 2, 0, n) + self.eye(n, dtype=a.dtype, device=self.device)).contiguous()
-    for partner in a.sweeps(n):
-      index = type(self)(partner, device=self.device, dtype=dtypes.int32)  # type: ignore[call-arg]
-      c, s = a.square().sum(-2).rotation((a * a.columns(index)).sum(-2), index)
-      a, v = a.rotated(index, c, s).contiguous(), v.rotated(index, c, s).contiguous()
-    norms = a.square().sum(-2).sqrt()
-    s, order = norms.sort(-1, descending=True)
-    columns = order.unsqueeze(-2)
-    a, v = a.gather(-1, columns.broadcast_to(a.shape)), v.gather(-1, columns.broadcast_to(v.shape))
-    u = a / (s > 0).where(s, 1.0).unsqueeze(-2)
-    # columns of singular values 0 are what is missing of an orthonormal basis
-    q = u.qr()[0]
-    u = (s > 0).unsqueeze(-2).where(u, q.select_axis(q.ndim - 1, 0, n))
-    return u.contiguous(), s.contiguous(), v.transpose(-2, -1).contiguous()
 
-  def eigh(self, UPLO: str = "L") -> tuple[Self, Self]:
-    """(eigenvalues `(…, n)`, ascending; eigenvectors as columns of `(…, n, n)`) of symmetric matrices `(…, n, n)`, of
-    which only the lower triangle is read, or the upper one with UPLO "U". By Jacobi's rotations (1846), in round-robin
-    order.
+def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
+  """(eigenvalues `(…, n)`, ascending; eigenvectors as columns of `(…, n, n)`) of symmetric matrices `(…, n, n)`, of
+  which only the lower triangle is read, or the upper one with UPLO "U". By Jacobi's rotations (1846), in round-robin
+  order.
 
-    The gradient is that of symmetric matrices; that of eigenvectors is infinite or NaN where eigenvalues are equal.
-    Raises ValueError where the matrices are not square.
-    """
-    n = self.square_size("eigh")
-    if UPLO not in ("L", "U"):
-      raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
-    x, dtype = self.with_precision()
-    a = x.detach()
-    a = a.tril() + a.tril(-1).transpose(-2, -1) if UPLO == "L" else a.triu() + a.triu(1).transpose(-2, -1)
-    a = a.contiguous()
-    one = self.eye(n, dtype=x.dtype, device=self.device)
-    v = one.broadcast_to(a.shape).contiguous()
-    for partner in a.sweeps(n):
-      index = type(self)(partner, device=self.device, dtype=dtypes.int32)  # type: ignore[call-arg]
-      off = (a.count_up(n).unsqueeze(-1) == index).where(a, 0).sum(-2)
-      c, s = a.diagonal(0, -2, -1).rotation(off, index)
-      # columns, then rows
-      a = a.rotated(index, c, s).transpose(-2, -1).rotated(index, c, s).contiguous()
-      v = v.rotated(index, c, s).contiguous()
-    w, order = a.diagonal(0, -2, -1).contiguous().sort(-1)
-    v = v.gather(-1, order.unsqueeze(-2).broadcast_to(v.shape))
-    values = (w.contiguous().uop, v.contiguous().uop)
-    found = with_gradient(values, (x.uop,), OfEigenvectors(self.wrap), "eigh")
-    return x.derive(found[0]).as_dtype(dtype), x.derive(found[1]).as_dtype(dtype)
+  The gradient is that of symmetric matrices; that of eigenvectors is infinite or NaN where eigenvalues are equal.
+  Raises ValueError where the matrices are not square.
+  """
+  n = square_size(t, "eigh")
+  if UPLO not in ("L", "U"):
+    raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
+  x, dtype = t.with_precision()
+  a = x.detach()
+  a = a.tril() + a.tril(-1).transpose(-2, -1) if UPLO == "L" else a.triu() + a.triu(1).transpose(-2, -1)
+  a = a.contiguous()
+  one = t.eye(n, dtype=x.dtype, device=t.device)
+  v = one.broadcast_to(a.shape).contiguous()
+  for partner in _sweeps(a, n):
+    index = type(t)(partner, device=t.device, dtype=dtypes.int32)
+    off = (a.count_up(n).unsqueeze(-1) == index).where(a, 0).sum(-2)
+    c, s = _rotation(a.diagonal(0, -2, -1), off, index)
+    # columns, then rows
+    a = _rotated(_rotated(a, index, c, s).transpose(-2, -1), index, c, s).contiguous()
+    v = _rotated(v, index, c, s).contiguous()
+  w, order = a.diagonal(0, -2, -1).contiguous().sort(-1)
+  v = v.gather(-1, order.unsqueeze(-2).broadcast_to(v.shape))
+  values = (w.contiguous().uop, v.contiguous().uop)
+  found = with_gradient(values, (x.uop,), OfEigenvectors(t.wrap), "eigh")
+  return x.derive(found[0]).as_dtype(dtype), x.derive(found[1]).as_dtype(dtype)
 
-  def eigvalsh(self, UPLO: str = "L") -> Self:
-    """The eigenvalues that `eigh` gives."""
-    return self.eigh(UPLO)[0]
 
-  def sweeps(self, n: int) -> Iterator[list[int]]:
-    """The pairings of as many rounds as rotations of `n` rows need in this dtype: they converge quadratically."""
-    for _ in range(max(n, 2).bit_length() + (5 if self.dtype != dtypes.float64 else 8) if n > 1 else 0):
-      yield from round_robin(n)
+def eigvalsh(a: Tensor, UPLO: str = "L") -> Tensor:
+  """The eigenvalues that `eigh` gives."""
+  return a.eigh(UPLO)[0]
 
-  def rotation(self, product: Self, index: Self) -> tuple[Self, Self]:
-    """(cosine, sine) `(…, n)` of the rotations of pairs that make `product`, the elements off the diagonal, 0. Itself
-    is the diagonal; `index (n,)` says who is a pair.
-    """
-    n = int(self.shape[-1])
-    paired, first = index != self.count_up(n), index > self.count_up(n)
-    ratio = (self.columns(index) - self) / product.eq(0).where(1.0, product * 2)
-    sign = (ratio > 0).where(1.0, (ratio < 0).where(-1.0, first.where(1.0, -1.0)))
-    tangent = sign / (ratio.abs() + (ratio.square() + 1).sqrt())
-    tangent = (paired & product.ne(0)).where(tangent, 0.0)
-    c = (tangent.square() + 1).rsqrt().contiguous()
-    return c, (c * tangent).contiguous()
 
-  def rotated(self, index: Self, c: Self, s: Self) -> Self:
-    """Columns rotated with their partners."""
-    return self * c.unsqueeze(-2) - self.columns(index) * s.unsqueeze(-2)
+def _sweeps(a: Tensor, n: int) -> Iterator[list[int]]:
+  """The pairings of as many rounds as rotations of `n` rows need in this dtype: they converge quadratically."""
+  for _ in range(max(n, 2).bit_length() + (5 if a.dtype != dtypes.float64 else 8) if n > 1 else 0):
+    yield from round_robin(n)
 
-  def svd_lowrank(self, q: int = 6, niter: int = 2, M: Self | None = None) -> tuple[Self, Self, Self]:
-    """(U `(…, m, q)`, S `(…, q)`, V `(…, n, q)`) of the greatest singular values of `(…, m, n)`, or of `self - M`, by a
-    random projection and `niter` steps of the power iteration (Halko, Martinsson & Tropp, 2011, algorithm 5.1).
 
-    Exact up to rounding where the rank is at most q. ValueError where q is more than the smaller of m and n.
-    """
-    if self.ndim < 2 or not 0 <= q <= min(int(s) for s in self.shape[-2:]):
-      raise ValueError(f"svd_lowrank: q={q} must be from 0 to the smaller size of matrices, got shape {self.shape}")
-    if niter < 0:
-      raise ValueError(f"svd_lowrank: niter must not be negative, got {niter}")
-    a = self.as_float() if M is None else self.as_float() - M
-    if int(a.shape[-2]) < int(a.shape[-1]):
-      u, s, v = a.transpose(-2, -1).svd_lowrank(q, niter)
-      return v, s, u
-    turned = a.transpose(-2, -1)
-    basis = a.matmul(self.randn(int(a.shape[-1]), q, dtype=a.dtype, device=self.device)).qr("reduced")[0]
-    for _ in range(niter):
-      basis = a.matmul(turned.matmul(basis).qr("reduced")[0]).qr("reduced")[0]
-    u, s, vt = basis.transpose(-2, -1).matmul(a).svd(False)
-    return basis.matmul(u), s, vt.transpose(-2, -1)
+def _rotation(a: Tensor, product: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+  """(cosine, sine) `(…, n)` of the rotations of pairs that make `product`, the elements off the diagonal, 0. Itself
+  is the diagonal; `index (n,)` says who is a pair.
+  """
+  n = int(a.shape[-1])
+  paired, first = index != a.count_up(n), index > a.count_up(n)
+  ratio = (_columns(a, index) - a) / product.eq(0).where(1.0, product * 2)
+  sign = (ratio > 0).where(1.0, (ratio < 0).where(-1.0, first.where(1.0, -1.0)))
+  tangent = sign / (ratio.abs() + (ratio.square() + 1).sqrt())
+  tangent = (paired & product.ne(0)).where(tangent, 0.0)
+  c = (tangent.square() + 1).rsqrt().contiguous()
+  return c, (c * tangent).contiguous()
 
-  def pca_lowrank(self, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Self, Self, Self]:
-    """`svd_lowrank` of samples `(…, samples, features)`, less their mean with `center`: V are the principal directions.
-    `q` is by default the least of 6 and both sizes.
-    """
-    if self.ndim < 2:
-      raise ValueError(f"pca_lowrank takes matrices (…, samples, features), got shape {self.shape}")
-    x = self.as_float()
-    count = min(6, *(int(s) for s in x.shape[-2:])) if q is None else q
-    return (x - x.mean(-2, keepdim=True) if center else x).svd_lowrank(count, niter)
 
-  def columns(self, index: Self) -> Self:
-    """Elements along the last axis, reordered."""
-    return self.gather_axes([(self.ndim - 1, index)], False)
+def _rotated(a: Tensor, index: Tensor, c: Tensor, s: Tensor) -> Tensor:
+  """Columns rotated with their partners."""
+  return a * c.unsqueeze(-2) - _columns(a, index) * s.unsqueeze(-2)
 
-  def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1.0e-7) -> Self:
-    """An odd matrix polynomial applied `steps` times to the normalised matrix: drives singular values to one
-    another.
 
-    x ← params[0]·x + params[1]·(x xᵀ) x + params[2]·(x xᵀ)² x + …
-    """
-    if self.ndim < 2:
-      raise ValueError(f"newton_schulz takes matrices, got shape {self.shape}")
-    x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
-    tall = int(x.shape[-2]) > int(x.shape[-1])
-    x = x.transpose(-2, -1) if tall else x
-    for _ in range(steps):
-      gram = x.matmul(x.transpose(-2, -1)).contiguous()
-      power, total = x, x * params[0]
-      for p in params[1:]:
-        power = gram.matmul(power)
-        total = total + power * p
-      x = total.contiguous()
-    return x.transpose(-2, -1) if tall else x
+def svd_lowrank(x: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+  """(U `(…, m, q)`, S `(…, q)`, V `(…, n, q)`) of the greatest singular values of `(…, m, n)`, or of `x - M`, by a
+  random projection and `niter` steps of the power iteration (Halko, Martinsson & Tropp, 2011, algorithm 5.1).
+
+  Exact up to rounding where the rank is at most q. ValueError where q is more than the smaller of m and n.
+  """
+  if x.ndim < 2 or not 0 <= q <= min(int(s) for s in x.shape[-2:]):
+    raise ValueError(f"svd_lowrank: q={q} must be from 0 to the smaller size of matrices, got shape {x.shape}")
+  if niter < 0:
+    raise ValueError(f"svd_lowrank: niter must not be negative, got {niter}")
+  a = x.as_float() if M is None else x.as_float() - M
+  if int(a.shape[-2]) < int(a.shape[-1]):
+    u, s, v = a.transpose(-2, -1).svd_lowrank(q, niter)
+    return v, s, u
+  turned = a.transpose(-2, -1)
+  basis = a.matmul(x.randn(int(a.shape[-1]), q, dtype=a.dtype, device=x.device)).qr("reduced")[0]
+  for _ in range(niter):
+    basis = a.matmul(turned.matmul(basis).qr("reduced")[0]).qr("reduced")[0]
+  u, s, vt = basis.transpose(-2, -1).matmul(a).svd(False)
+  return basis.matmul(u), s, vt.transpose(-2, -1)
+
+
+def pca_lowrank(a: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+  """`svd_lowrank` of samples `(…, samples, features)`, less their mean with `center`: V are the principal directions.
+  `q` is by default the least of 6 and both sizes.
+  """
+  if a.ndim < 2:
+    raise ValueError(f"pca_lowrank takes matrices (…, samples, features), got shape {a.shape}")
+  x = a.as_float()
+  count = min(6, *(int(s) for s in x.shape[-2:])) if q is None else q
+  return (x - x.mean(-2, keepdim=True) if center else x).svd_lowrank(count, niter)
+
+
+def _columns(a: Tensor, index: Tensor) -> Tensor:
+  """Elements along the last axis, reordered."""
+  return a.gather_axes([(a.ndim - 1, index)], False)
+
+
+def newton_schulz(a: Tensor, steps: int, params: tuple[float, ...], eps: float = 1.0e-7) -> Tensor:
+  """An odd matrix polynomial applied `steps` times to the normalised matrix: drives singular values to one
+  another.
+
+  x ← params[0]·x + params[1]·(x xᵀ) x + params[2]·(x xᵀ)² x + …
+  """
+  if a.ndim < 2:
+    raise ValueError(f"newton_schulz takes matrices, got shape {a.shape}")
+  x = a / (a.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+  tall = int(x.shape[-2]) > int(x.shape[-1])
+  x = x.transpose(-2, -1) if tall else x
+  for _ in range(steps):
+    gram = x.matmul(x.transpose(-2, -1)).contiguous()
+    power, total = x, x * params[0]
+    for p in params[1:]:
+      power = gram.matmul(power)
+      total = total + power * p
+    x = total.contiguous()
+  return x.transpose(-2, -1) if tall else x

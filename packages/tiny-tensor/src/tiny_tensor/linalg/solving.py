@@ -7,14 +7,16 @@ its kernels are the same in every step, and as few are compiled for a large matr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import is_const
-from tiny_tensor.methods.gradient import GradientMixin
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import UOp, dtypes
 from tiny_uop.records import dataclass
+
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -28,168 +30,174 @@ class Turned:
     assert gs[0] is not None, "a function of one result"
     a, g, y = (self.wrap(u) for u in (inputs[0], gs[0], results[0]))
     if self.what == "solution":
-      into_b = a.transpose(-2, -1).solved(g)
+      into_b = solved(a.transpose(-2, -1), g)
       return into_b.matmul(y.transpose(-2, -1)).mul(-1).uop, into_b.uop
     return (((g * y).reshape((*a.shape[:-2], 1, 1)) * a.inverse().transpose(-2, -1)).uop,)
 
 
-class SolveMixin(GradientMixin):
-  """solve, inverse, det and cholesky. All take batches `(…, n, n)`."""
+def square_size(a: Tensor, what: str) -> int:
+  """The number of rows. Raises ValueError where the matrices are not square."""
+  if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
+    raise ValueError(f"{what} takes square matrices, got shape {a.shape}")
+  return int(a.shape[-1])
 
-  __slots__ = ()
 
-  def square_size(self, what: str) -> int:
-    """The number of rows. Raises ValueError where the matrices are not square."""
-    if self.ndim < 2 or self.shape[-2] != self.shape[-1]:
-      raise ValueError(f"{what} takes square matrices, got shape {self.shape}")
-    return int(self.shape[-1])
+def check_regular(a: Tensor, what: str) -> None:
+  """ValueError for what is known to be singular before anything is computed: a matrix of one value."""
+  if int(a.shape[-1]) > 1 and 0 not in a.shape and is_const(a.uop):
+    raise ValueError(f"{what} of a singular matrix: all elements of the {a.shape} tensor are the same constant")
 
-  def check_regular(self, what: str) -> None:
-    """ValueError for what is known to be singular before anything is computed: a matrix of one value."""
-    if int(self.shape[-1]) > 1 and 0 not in self.shape and is_const(self.uop):
-      raise ValueError(f"{what} of a singular matrix: all elements of the {self.shape} tensor are the same constant")
 
-  def solve(self, b: Self) -> Self:
-    """x with `self @ x = b`, for `b` of shape `(…, n, k)`, or of vectors `(n,)` or `(…, n)` as in PyTorch. Leading
-    axes broadcast. By Gauss–Jordan elimination with partial pivoting, in at least float32.
+def solve(t: Tensor, b: Tensor) -> Tensor:
+  """x with `t @ x = b`, for `b` of shape `(…, n, k)`, or of vectors `(n,)` or `(…, n)` as in PyTorch. Leading
+  axes broadcast. By Gauss–Jordan elimination with partial pivoting, in at least float32.
 
-    The residual is a small multiple of n·eps·|self|·|x|; the error is as much greater as the matrix is
-    ill-conditioned. Whether a matrix is singular is not known before it is computed: x then has inf or NaN, or
-    (where rounding hides it) huge elements. Raises ValueError for other shapes, and for a constant matrix.
-    """
-    n = self.square_size("solve")
-    self.check_regular("solve")
-    vectors = b.ndim == 1 or (b.ndim == self.ndim - 1 and b.shape == self.shape[:-1])
-    right = b.unsqueeze(-1) if vectors else b
-    if right.shape[-2] != n:
-      raise ValueError(f"solve: {n} equations of shape {self.shape} need as many rows, got b of shape {b.shape}")
-    a, dtype = self.with_precision()
-    right = right.as_float()
-    wide = dtypes.promote(a.dtype, right.dtype)
-    lead = broadcast_shape(self.shape[:-2], right.shape[:-2])
-    a = a.as_dtype(wide).broadcast_to((*lead, n, n))
-    x = a.solved(right.as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])))
-    return (x.squeeze(-1) if vectors else x).as_dtype(dtypes.promote(dtype, right.dtype))
+  The residual is a small multiple of n·eps·|t|·|x|; the error is as much greater as the matrix is
+  ill-conditioned. Whether a matrix is singular is not known before it is computed: x then has inf or NaN, or
+  (where rounding hides it) huge elements. Raises ValueError for other shapes, and for a constant matrix.
+  """
+  n = square_size(t, "solve")
+  check_regular(t, "solve")
+  vectors = b.ndim == 1 or (b.ndim == t.ndim - 1 and b.shape == t.shape[:-1])
+  right = b.unsqueeze(-1) if vectors else b
+  if right.shape[-2] != n:
+    raise ValueError(f"solve: {n} equations of shape {t.shape} need as many rows, got b of shape {b.shape}")
+  a, dtype = t.with_precision()
+  right = right.as_float()
+  wide = dtypes.promote(a.dtype, right.dtype)
+  lead = broadcast_shape(t.shape[:-2], right.shape[:-2])
+  a = a.as_dtype(wide).broadcast_to((*lead, n, n))
+  x = solved(a, right.as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])))
+  return (x.squeeze(-1) if vectors else x).as_dtype(dtypes.promote(dtype, right.dtype))
 
-  def solved(self, b: Self) -> Self:
-    """`solve` for operands of one dtype that agree in their leading axes, with the derivative of the equations."""
-    if 0 in b.shape:
-      return b
-    x = self.eliminated(b)[0]
-    own = with_gradient((x.uop,), (self.uop, b.uop), Turned(self.wrap, "solution"), "solve")[0]
-    return x.derive(own)
 
-  def eliminated(self, b: Self) -> tuple[Self, Self]:
-    """(self⁻¹ b, the determinants): each step takes the free row with the greatest first element as the pivot's, clears
-    the first column elsewhere, and turns the columns by one. In place of the column it puts which row it was.
-    """
-    n, width = int(self.shape[-1]), int(b.shape[-1])
-    both = self.cat(b, dim=-1).contiguous()
-    free = self.filled(self.shape[:-1], 1).contiguous()
-    det = self.filled((*self.shape[:-2], 1), 1).contiguous()
-    for _ in range(n):
-      column = both.select_axis(both.ndim - 1, 0, 1)
-      size = (free > 0).where(column.detach().squeeze(-1).abs(), -1.0)
-      chosen = size.along(size.ndim - 1).eq(size.argmax(-1, keepdim=True)).contiguous()
-      hot = chosen.unsqueeze(-1)
-      row = hot.where(both, 0).sum(-2, keepdim=True).contiguous()
-      pivot = row.select_axis(row.ndim - 1, 0, 1)
-      scaled = row / pivot
-      cleared = hot.where(scaled, both - column * scaled)
-      parts = cleared.split([1, n - 1, width], dim=-1)
-      both = parts[1].cat(hot.as_dtype(both.dtype), parts[2], dim=-1).contiguous()
-      free = chosen.where(0.0, free).contiguous()
-      det = (det * pivot.squeeze(-1)).contiguous()
-    order, right = both.split([n, width], dim=-1)
-    return order.detach().transpose(-2, -1).matmul(right), det.squeeze(-1) * order.permutation_sign()
+def solved(a: Tensor, b: Tensor) -> Tensor:
+  """`solve` for operands of one dtype that agree in their leading axes, with the derivative of the equations."""
+  if 0 in b.shape:
+    return b
+  x = _eliminated(a, b)[0]
+  own = with_gradient((x.uop,), (a.uop, b.uop), Turned(a.wrap, "solution"), "solve")[0]
+  return x.derive(own)
 
-  def permutation_sign(self) -> Self:
-    """1 or -1 for matrices with one 1 in each row and column: even or odd permutations."""
-    place = self.detach().argmax(-2)
-    pairs = (place.unsqueeze(-1) > place.unsqueeze(-2)).where(1, 0).triu(1)
-    return pairs.sum((-2, -1)).mod(2).eq(0).where(1.0, -1.0).as_dtype(self.dtype)
 
-  def inverse(self) -> Self:
-    """The inverse matrices: `solve` of the identity, whose remarks hold. Raises ValueError where not square."""
-    n = self.square_size("inverse")
-    self.check_regular("inverse")
-    return self.solve(self.eye(n, dtype=self.as_float().dtype, device=self.device).broadcast_to(self.shape))
+def _eliminated(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+  """(a⁻¹ b, the determinants): each step takes the free row with the greatest first element as the pivot's, clears
+  the first column elsewhere, and turns the columns by one. In place of the column it puts which row it was.
+  """
+  n, width = int(a.shape[-1]), int(b.shape[-1])
+  both = a.cat(b, dim=-1).contiguous()
+  free = a.filled(a.shape[:-1], 1).contiguous()
+  det = a.filled((*a.shape[:-2], 1), 1).contiguous()
+  for _ in range(n):
+    column = both.select_axis(both.ndim - 1, 0, 1)
+    size = (free > 0).where(column.detach().squeeze(-1).abs(), -1.0)
+    chosen = size.along(size.ndim - 1).eq(size.argmax(-1, keepdim=True)).contiguous()
+    hot = chosen.unsqueeze(-1)
+    row = hot.where(both, 0).sum(-2, keepdim=True).contiguous()
+    pivot = row.select_axis(row.ndim - 1, 0, 1)
+    scaled = row / pivot
+    cleared = hot.where(scaled, both - column * scaled)
+    parts = cleared.split([1, n - 1, width], dim=-1)
+    both = parts[1].cat(hot.as_dtype(both.dtype), parts[2], dim=-1).contiguous()
+    free = chosen.where(0.0, free).contiguous()
+    det = (det * pivot.squeeze(-1)).contiguous()
+  order, right = both.split([n, width], dim=-1)
+  return order.detach().transpose(-2, -1).matmul(right), det.squeeze(-1) * _permutation_sign(order)
 
-  def det(self) -> Self:
-    """Determinants `(…)`; 0 for exactly singular matrices, where the gradient is NaN."""
-    n = self.square_size("det")
-    x, dtype = self.with_precision()
-    if n == 0:
-      return x.filled(x.shape[:-2], 1).as_dtype(dtype)
-    found = x.eliminated(x.select_axis(x.ndim - 1, 0, 0))[1]
-    # past a pivot of 0 there is nothing but NaN
-    found = (found.isnan() & x.isfinite().all((-2, -1))).where(0.0, found)
-    own = with_gradient((found.uop,), (x.uop,), Turned(self.wrap, "determinant"), "det")[0]
-    return found.derive(own).as_dtype(dtype)
 
-  def cholesky(self, upper: bool = False) -> Self:
-    """L, lower triangular, with `L @ Lᵀ = self`, for symmetric positive definite matrices; for others L has NaN. Only
-    differences of rounding come from the upper triangle. With `upper`, Lᵀ. Raises ValueError where not square.
-    """
-    n = self.square_size("cholesky")
-    if upper:
-      return self.cholesky().transpose(-2, -1)
-    x, dtype = self.with_precision()
-    # the gradient is that of symmetric matrices, and symmetric
-    even = (x + x.transpose(-2, -1)) * 0.5
-    x = even + (x - even).detach()
-    rest, lower = x.contiguous(), x.const_like(0).contiguous()
-    for _ in range(n):
-      column = rest.select_axis(rest.ndim - 1, 0, 1)
-      column = (column / column.select_axis(column.ndim - 2, 0, 1).sqrt()).contiguous()
-      rest = (rest - column * column.transpose(-2, -1)).roll((-1, -1), (-2, -1)).contiguous()
-      lower = lower.select_axis(lower.ndim - 1, 1, n).cat(column, dim=-1).roll(-1, -2).contiguous()
-    return lower.tril().as_dtype(dtype)
+def _permutation_sign(a: Tensor) -> Tensor:
+  """1 or -1 for matrices with one 1 in each row and column: even or odd permutations."""
+  place = a.detach().argmax(-2)
+  pairs = (place.unsqueeze(-1) > place.unsqueeze(-2)).where(1, 0).triu(1)
+  return pairs.sum((-2, -1)).mod(2).eq(0).where(1.0, -1.0).as_dtype(a.dtype)
 
-  # *** least squares ***
 
-  def lstsq(self, b: Self) -> Self:
-    """x `(…, n, k)` that makes `self @ x` closest to `b` `(…, m, k)`, or for m < n the smallest that solves it; by qr.
+def inverse(a: Tensor) -> Tensor:
+  """The inverse matrices: `solve` of the identity, whose remarks hold. Raises ValueError where not square."""
+  n = square_size(a, "inverse")
+  check_regular(a, "inverse")
+  return a.solve(a.eye(n, dtype=a.as_float().dtype, device=a.device).broadcast_to(a.shape))
 
-    Matrices `(…, m, n)` have full rank, else x has inf or NaN. Raises ValueError for shapes that do not fit.
-    """
-    if self.ndim < 2 or b.ndim < 2 or self.shape[-2] != b.shape[-2]:
-      raise ValueError(f"lstsq takes matrices with as many rows as b, got shapes {self.shape} and {b.shape}")
-    m, n = int(self.shape[-2]), int(self.shape[-1])
-    q, r = (self if m >= n else self.transpose(-2, -1)).qr()
-    small = min(m, n)
-    basis, triangle = q.select_axis(q.ndim - 1, 0, small), r.select_axis(r.ndim - 2, 0, small)
-    if m >= n:
-      return triangle.solve(basis.transpose(-2, -1).matmul(b.as_float()))
-    return basis.matmul(triangle.transpose(-2, -1).solve(b))
 
-  def qr(self, mode: str = "complete") -> tuple[Self, Self]:
-    """(Q `(…, m, m)`, R `(…, m, n)`) with Q orthogonal and R upper triangular, by Householder reflections (1958). With
-    mode "reduced" only the first min(m, n) columns of Q and rows of R.
-    """
-    if mode not in ("complete", "reduced"):
-      raise ValueError(f"mode must be 'complete' or 'reduced', got {mode!r}")
-    if self.ndim < 2:
-      raise ValueError(f"qr takes matrices, got shape {self.shape}")
-    m, n = int(self.shape[-2]), int(self.shape[-1])
-    if mode == "reduced":
-      q, r = self.qr()
-      return q.select_axis(q.ndim - 1, 0, min(m, n)), r.select_axis(r.ndim - 2, 0, min(m, n))
-    r = self.as_float().contiguous()
-    q = self.full((m, m), 0, device=self.device, dtype=r.dtype) + self.eye(m, dtype=r.dtype, device=self.device)
-    q = q.broadcast_to((*self.shape[:-2], m, m)).contiguous()
-    first = self.count_up(m).eq(0)
-    free = r.filled((m,), 1.0).contiguous()
-    steps = min(m - 1, n)
-    for _ in range(steps):
-      x = free * r.select_axis(r.ndim - 1, 0, 1).squeeze(-1)
-      head = first.where(x, 0).sum(-1, keepdim=True)
-      length = x.square().sum(-1, keepdim=True).sqrt()
-      # away from the head, so that nothing cancels
-      v = x + first.where((head < 0).where(-length, length), 0)
-      scale = v.square().sum(-1, keepdim=True)
-      v = (v / (scale > 0).where(scale.sqrt(), 1.0)).unsqueeze(-1).contiguous()
-      r = (r - v * (v.transpose(-2, -1).matmul(r)) * 2).roll((-1, -1), (-2, -1)).contiguous()
-      q = (q - q.matmul(v) * v.transpose(-2, -1) * 2).roll(-1, -1).contiguous()
-      free = free.select_axis(0, 1, m).pad_zeros([(0, 1)]).contiguous()
-    return (q.roll(steps, -1), r.roll((steps, steps), (-2, -1)).triu()) if steps > 0 else (q, r.triu())
+def det(a: Tensor) -> Tensor:
+  """Determinants `(…)`; 0 for exactly singular matrices, where the gradient is NaN."""
+  n = square_size(a, "det")
+  x, dtype = a.with_precision()
+  if n == 0:
+    return x.filled(x.shape[:-2], 1).as_dtype(dtype)
+  found = _eliminated(x, x.select_axis(x.ndim - 1, 0, 0))[1]
+  # past a pivot of 0 there is nothing but NaN
+  found = (found.isnan() & x.isfinite().all((-2, -1))).where(0.0, found)
+  own = with_gradient((found.uop,), (x.uop,), Turned(a.wrap, "determinant"), "det")[0]
+  return found.derive(own).as_dtype(dtype)
+
+
+def cholesky(a: Tensor, upper: bool = False) -> Tensor:
+  """L, lower triangular, with `L @ Lᵀ = a`, for symmetric positive definite matrices; for others L has NaN. Only
+  differences of rounding come from the upper triangle. With `upper`, Lᵀ. Raises ValueError where not square.
+  """
+  n = square_size(a, "cholesky")
+  if upper:
+    return a.cholesky().transpose(-2, -1)
+  x, dtype = a.with_precision()
+  # the gradient is that of symmetric matrices, and symmetric
+  even = (x + x.transpose(-2, -1)) * 0.5
+  x = even + (x - even).detach()
+  rest, lower = x.contiguous(), x.const_like(0).contiguous()
+  for _ in range(n):
+    column = rest.select_axis(rest.ndim - 1, 0, 1)
+    column = (column / column.select_axis(column.ndim - 2, 0, 1).sqrt()).contiguous()
+    rest = (rest - column * column.transpose(-2, -1)).roll((-1, -1), (-2, -1)).contiguous()
+    lower = lower.select_axis(lower.ndim - 1, 1, n).cat(column, dim=-1).roll(-1, -2).contiguous()
+  return lower.tril().as_dtype(dtype)
+
+
+# *** least squares ***
+
+
+def lstsq(a: Tensor, b: Tensor) -> Tensor:
+  """x `(…, n, k)` that makes `a @ x` closest to `b` `(…, m, k)`, or for m < n the smallest that solves it; by qr.
+
+  Matrices `(…, m, n)` have full rank, else x has inf or NaN. Raises ValueError for shapes that do not fit.
+  """
+  if a.ndim < 2 or b.ndim < 2 or a.shape[-2] != b.shape[-2]:
+    raise ValueError(f"lstsq takes matrices with as many rows as b, got shapes {a.shape} and {b.shape}")
+  m, n = int(a.shape[-2]), int(a.shape[-1])
+  q, r = (a if m >= n else a.transpose(-2, -1)).qr()
+  small = min(m, n)
+  basis, triangle = q.select_axis(q.ndim - 1, 0, small), r.select_axis(r.ndim - 2, 0, small)
+  if m >= n:
+    return triangle.solve(basis.transpose(-2, -1).matmul(b.as_float()))
+  return basis.matmul(triangle.transpose(-2, -1).solve(b))
+
+
+def qr(a: Tensor, mode: str = "complete") -> tuple[Tensor, Tensor]:
+  """(Q `(…, m, m)`, R `(…, m, n)`) with Q orthogonal and R upper triangular, by Householder reflections (1958). With
+  mode "reduced" only the first min(m, n) columns of Q and rows of R.
+  """
+  if mode not in ("complete", "reduced"):
+    raise ValueError(f"mode must be 'complete' or 'reduced', got {mode!r}")
+  if a.ndim < 2:
+    raise ValueError(f"qr takes matrices, got shape {a.shape}")
+  m, n = int(a.shape[-2]), int(a.shape[-1])
+  if mode == "reduced":
+    q, r = a.qr()
+    return q.select_axis(q.ndim - 1, 0, min(m, n)), r.select_axis(r.ndim - 2, 0, min(m, n))
+  r = a.as_float().contiguous()
+  q = a.full((m, m), 0, device=a.device, dtype=r.dtype) + a.eye(m, dtype=r.dtype, device=a.device)
+  q = q.broadcast_to((*a.shape[:-2], m, m)).contiguous()
+  first = a.count_up(m).eq(0)
+  free = r.filled((m,), 1.0).contiguous()
+  steps = min(m - 1, n)
+  for _ in range(steps):
+    x = free * r.select_axis(r.ndim - 1, 0, 1).squeeze(-1)
+    head = first.where(x, 0).sum(-1, keepdim=True)
+    length = x.square().sum(-1, keepdim=True).sqrt()
+    # away from the head, so that nothing cancels
+    v = x + first.where((head < 0).where(-length, length), 0)
+    scale = v.square().sum(-1, keepdim=True)
+    v = (v / (scale > 0).where(scale.sqrt(), 1.0)).unsqueeze(-1).contiguous()
+    r = (r - v * (v.transpose(-2, -1).matmul(r)) * 2).roll((-1, -1), (-2, -1)).contiguous()
+    q = (q - q.matmul(v) * v.transpose(-2, -1) * 2).roll(-1, -1).contiguous()
+    free = free.select_axis(0, 1, m).pad_zeros([(0, 1)]).contiguous()
+  return (q.roll(steps, -1), r.roll((steps, steps), (-2, -1)).triu()) if steps > 0 else (q, r.triu())

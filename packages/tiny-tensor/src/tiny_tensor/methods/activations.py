@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from tiny_tensor.base import Scalar
-from tiny_tensor.methods.scan import ScanMixin
+from tiny_tensor.base import Scalar, TensorBase
 
 
-class ActivationMixin(ScanMixin):
+class ActivationMixin(TensorBase):
   """relu and its relatives, element by element. Gradients are PyTorch's, at the kinks too unless noted."""
 
   __slots__ = ()

@@ -15,7 +15,6 @@ from tiny_tensor.autograd.rules import FORMULAS, view_chain
 from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, only_stored, together
 from tiny_tensor.capturing import note_write
 from tiny_tensor.methods.index_parse import Gather
-from tiny_tensor.methods.norm import NormMixin
 from tiny_tensor.realize import (
   HOLDERS,
   buffer_for,
@@ -153,7 +152,7 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
   return True
 
 
-class AssignMixin(NormMixin):
+class AssignMixin(TensorBase):
   """assign and __setitem__."""
 
   __slots__ = ()

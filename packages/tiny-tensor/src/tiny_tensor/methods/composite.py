@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Self, TypeVar
 
-from tiny_tensor.base import Operand
-from tiny_tensor.methods.math import MathMixin
+from tiny_tensor.autograd.custom_gradient import with_slopes
+from tiny_tensor.base import Operand, TensorBase
 from tiny_tensor.special import chebyshev as ap
-from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop import DType, Ops, dtypes
 from tiny_uop.dtype import FLOAT_LIMITS
 
+E = TypeVar("E", bound=TensorBase)
 
-class CompositeMixin(MathMixin):
+
+class CompositeMixin(TensorBase):
   """What PyTorch has besides the elementary functions. Operands broadcast and promote."""
 
   __slots__ = ()
@@ -48,7 +50,7 @@ class CompositeMixin(MathMixin):
     ratio = (small.isinf() | zero).where(1.0, small) / zero.where(1.0, large)
     length = large * (ratio.square() + 1).sqrt()
     length = (a.isinf() | b.isinf()).where(math.inf, length)
-    length = length.with_slopes((x, y), "hypot", (_hypot_slope, _hypot_other))
+    length = with_slopes(length, "hypot", (x, _hypot_slope), (y, _hypot_other))
     return length.as_dtype(self.pair(other)[0].as_float().dtype)
 
   def xlogy(self, other: Operand) -> Self:
@@ -56,14 +58,14 @@ class CompositeMixin(MathMixin):
     x, y = (t.as_float() for t in self.pair(other))
     skip = x.eq(0) & ((y <= 0) | y.eq(math.inf))
     out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log()))
-    return out.with_slopes((x, y), "xlogy", (_xlogy_slope, _xlogy_other))
+    return with_slopes(out, "xlogy", (x, _xlogy_slope), (y, _xlogy_other))
 
   def xlog1py(self, other: Operand) -> Self:
     """`self * log(1 + other)`, 0 where `self` is 0, NaN where `other` is."""
     x, y = (t.as_float() for t in self.pair(other))
     skip = x.eq(0) & ((y <= -1) | y.eq(math.inf))
     out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log1p()))
-    return out.with_slopes((x, y), "xlog1py", (_xlog1py_slope, _xlog1py_other))
+    return with_slopes(out, "xlog1py", (x, _xlog1py_slope), (y, _xlog1py_other))
 
   def logaddexp2(self, other: Operand) -> Self:
     """`log2(2**self + 2**other)` without overflow."""
@@ -76,20 +78,20 @@ class CompositeMixin(MathMixin):
     inside = x > 0
     value = x * inside.where(x, 1.0).log() * -1
     out = x.isnan().where(x, inside.where(value, (x < 0).where(-math.inf, 0.0)))
-    return out.with_slope(x, "entr", _entr_slope)
+    return with_slopes(out, "entr", (x, _entr_slope))
 
   def logit(self, eps: float | None = None) -> Self:
     """`log(x / (1 - x))`; x is limited to [eps, 1 - eps] first, if given. NaN outside [0, 1]."""
     x = self.as_float()
     x = x if eps is None else x.clamp(eps, 1 - eps)
-    return (x / (x * -1 + 1)).log().with_slope(x, "logit", _logit_slope)
+    return with_slopes((x / (x * -1 + 1)).log(), "logit", (x, _logit_slope))
 
   def sinc(self) -> Self:
     """`sin(πx) / (πx)`, 1 at 0."""
     x = self.as_float() * math.pi
     zero = x.eq(0)
     out = zero.where(1.0, x.sin() / zero.where(1.0, x))
-    return out.with_slope(x, "sinc", _sinc_slope)
+    return with_slopes(out, "sinc", (x, _sinc_slope))
 
   def deg2rad(self) -> Self:
     """Degrees as radians."""
@@ -208,7 +210,7 @@ class CompositeMixin(MathMixin):
     least = (b < 0).where(dtypes.min(kind) + 1, bits.const_like(1))
     moved = a.eq(0).where(least, step).bitcast(a.dtype)
     out = (a.isnan() | b.isnan()).where(math.nan, a.eq(b).where(b, moved))
-    return out.with_slope(x, "nextafter", _differ).flat_in(y)
+    return with_slopes(out, "nextafter", (x, _differ)).flat_in(y)
 
   def gcd(self, other: Operand) -> Self:
     """The greatest common divisor of integers, never negative; that of 0 and 0 is 0. By Euclid's algorithm with the
@@ -267,56 +269,52 @@ class CompositeMixin(MathMixin):
 # Derivatives, by the function's value and its arguments.
 
 
-def _hypot_slope(length: UOp, x: UOp, y: UOp) -> UOp:
+def _hypot_slope(length: E, x: E, y: E) -> E:
   return x / length
 
 
-def _hypot_other(length: UOp, x: UOp, y: UOp) -> UOp:
+def _hypot_other(length: E, x: E, y: E) -> E:
   return y / length
 
 
-def _xlogy_slope(value: UOp, x: UOp, y: UOp) -> UOp:
-  factor, at = CompositeMixin.wrap(x), CompositeMixin.wrap(y)
-  skip = factor.eq(0) & (at <= 0)
-  return skip.where(0.0, skip.where(1.0, at).log()).uop
+def _xlogy_slope(value: E, x: E, y: E) -> E:
+  skip = x.eq(0) & (y <= 0)
+  return skip.where(0.0, skip.where(1.0, y).log())
 
 
-def _xlogy_other(value: UOp, x: UOp, y: UOp) -> UOp:
+def _xlogy_other(value: E, x: E, y: E) -> E:
   return x / y
 
 
-def _xlog1py_slope(value: UOp, x: UOp, y: UOp) -> UOp:
-  factor, at = CompositeMixin.wrap(x), CompositeMixin.wrap(y)
-  skip = factor.eq(0) & (at <= -1)
-  return skip.where(0.0, skip.where(0.0, at).log1p()).uop
+def _xlog1py_slope(value: E, x: E, y: E) -> E:
+  skip = x.eq(0) & (y <= -1)
+  return skip.where(0.0, skip.where(0.0, y).log1p())
 
 
-def _xlog1py_other(value: UOp, x: UOp, y: UOp) -> UOp:
+def _xlog1py_other(value: E, x: E, y: E) -> E:
   return x / (y + 1)
 
 
-def _entr_slope(value: UOp, x: UOp) -> UOp:
+def _entr_slope(value: E, x: E) -> E:
   return x.log() * -1 - 1
 
 
-def _logit_slope(value: UOp, x: UOp) -> UOp:
-  at = CompositeMixin.wrap(x)
-  slope = ((at < 0) | (at > 1)).where(math.nan, (at * (at * -1 + 1)).reciprocal())
-  return slope.with_slope(at, "logit_slope", _logit_curve).uop
+def _logit_slope(value: E, x: E) -> E:
+  slope = ((x < 0) | (x > 1)).where(math.nan, (x * (x * -1 + 1)).reciprocal())
+  return with_slopes(slope, "logit_slope", (x, _logit_curve))
 
 
-def _logit_curve(slope: UOp, x: UOp) -> UOp:
+def _logit_curve(slope: E, x: E) -> E:
   return (x * 2 - 1) * slope * slope
 
 
-def _sinc_slope(value: UOp, x: UOp) -> UOp:
-  at = CompositeMixin.wrap(x)
+def _sinc_slope(value: E, x: E) -> E:
   # near 0 the difference would cancel
-  near = at.abs() < 0.5
-  u = near.where(at, 0.0).square()
-  far = near.where(1.0, at)
-  return near.where(ap.polynomial(ap.sinc_rest, 0.0, 0.25, u) * at, (far.cos() - far.sin() / far) / far).uop
+  near = x.abs() < 0.5
+  u = near.where(x, 0.0).square()
+  far = near.where(1.0, x)
+  return near.where(ap.polynomial(ap.sinc_rest, 0.0, 0.25, u) * x, (far.cos() - far.sin() / far) / far)
 
 
-def _differ(value: UOp, x: UOp) -> UOp:
+def _differ(value: E, x: E) -> E:
   return value.alu(Ops.CMPNE, x).cast(x.dtype)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self, overload
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
-from tiny_tensor.base import DTypeLike
-from tiny_tensor.methods.operators import OperatorMixin
+from tiny_tensor.base import DTypeLike, TensorBase
 from tiny_tensor.methods.pool import windows
 from tiny_tensor.shapes import as_tuple, greatest, least, number
 from tiny_uop import DType, UOp, dtypes, sint
@@ -68,7 +67,7 @@ class SlideBack:
     return back.uop, along.sum(0).reshape(w.shape).uop
 
 
-class ConvMixin(OperatorMixin):
+class ConvMixin(TensorBase):
   """conv2d, conv_transpose2d and the poolings. The layout is (batch, channels, spatial axes…)."""
 
   __slots__ = ()

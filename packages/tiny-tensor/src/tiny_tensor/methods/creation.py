@@ -9,14 +9,13 @@ from typing import Any, Self
 
 from tiny_runtime import Device, adopted_buffer, host_buffer
 from tiny_tensor import capturing
-from tiny_tensor.base import DTypeLike, Scalar, const_uop, to_dtype
+from tiny_tensor.base import DTypeLike, Scalar, TensorBase, const_uop, to_dtype
 from tiny_tensor.capturing import note_write
 from tiny_tensor.host import plain
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.realize import buffer_for
 from tiny_tensor.shapes import greatest, shape_of, upper
-from tiny_tensor.special.polynomials import PolynomialMixin
 from tiny_uop import DType, UOp, dtypes, sint
 from tiny_uop.shape import simple_size
 
@@ -26,7 +25,7 @@ def named(**kwargs: Any) -> dict[str, Any]:
   return {name: value for name, value in kwargs.items() if value is not None}
 
 
-class CreationMixin(PolynomialMixin):
+class CreationMixin(TensorBase):
   """Class methods that make tensors. All take `dtype`, `device` and `requires_grad`."""
 
   __slots__ = ()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from tiny_tensor.base import is_const, place_const
+from tiny_tensor.base import TensorBase, is_const, place_const
 from tiny_tensor.capturing import note_write
-from tiny_tensor.methods.assign import AssignMixin
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike, canonical, device_names
 from tiny_uop import Devices, DType, Ops, Sharding, UOp, even_bounds, prod
 
 
-class DeviceMixin(AssignMixin):
+class DeviceMixin(TensorBase):
   """Copies to other devices, whole or in pieces.
 
   What operations do with values on several devices follows from `UOp.sharding`; tiny-sched makes kernels and copies of

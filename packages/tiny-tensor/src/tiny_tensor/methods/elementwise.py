@@ -9,12 +9,11 @@ from typing import Self
 from tiny_tensor.autograd.custom_gradient import flat_in
 from tiny_tensor.base import DTypeLike, Operand, TensorBase, const_uop, is_const, python_number, to_dtype
 from tiny_tensor.methods import remainder
-from tiny_tensor.methods.movement import MovementMixin
 from tiny_tensor.naming import known_as
 from tiny_uop import Ops, dtypes
 
 
-class ElementwiseMixin(MovementMixin):
+class ElementwiseMixin(TensorBase):
   """Operations of one or more operands, element by element. Operands broadcast and their dtypes promote."""
 
   __slots__ = ()
@@ -348,7 +347,7 @@ class ElementwiseMixin(MovementMixin):
 
   def or_nan(self, bound: Operand) -> Self:
     """Whether itself holds, or an element of a bound is NaN."""
-    if isinstance(bound, ElementwiseMixin) and dtypes.is_float(bound.dtype):
+    if isinstance(bound, TensorBase) and dtypes.is_float(bound.dtype):
       return self | typing.cast(Self, bound.isnan())
     return self
 

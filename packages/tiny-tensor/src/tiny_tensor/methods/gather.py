@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tiny_tensor.base import Operand
-from tiny_tensor.methods.sort import SortMixin
+from tiny_tensor.base import Operand, TensorBase
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import broadcast_shape, normalize_axis
 from tiny_uop import dtypes
 
 
-class PickMixin(SortMixin):
+class GatherMixin(TensorBase):
   """index_select, take_along_dim, index_add, scatter_add, searchsorted, unique and bincount."""
 
   __slots__ = ()

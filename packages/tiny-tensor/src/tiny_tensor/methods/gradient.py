@@ -6,14 +6,13 @@ from typing import Any, Self, cast
 
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.reverse import gradients
-from tiny_tensor.base import const_uop, is_const, live_tensors
+from tiny_tensor.base import TensorBase, const_uop, is_const, live_tensors
 from tiny_tensor.capturing import record_backward
-from tiny_tensor.methods.random import RandomMixin
 from tiny_tensor.realize import buffer_under, is_realized, storage
 from tiny_uop import dtypes, same_shape
 
 
-class GradientMixin(RandomMixin):
+class GradientMixin(TensorBase):
   """Gradients of tensors with respect to tensors."""
 
   __slots__ = ()

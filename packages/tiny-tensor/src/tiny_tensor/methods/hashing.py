@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_tensor.custom_kernel import KernelMixin, Memory
+from tiny_tensor.base import TensorBase
+from tiny_tensor.custom_kernel import Memory
 from tiny_uop import AddrSpace, UOp, dtypes, prod
 
 STATE = 200
@@ -88,7 +89,7 @@ def absorb(out: Memory, data: Memory, constants: Memory) -> UOp:
   return UOp.group(*[out[message, i].store(done.index(i).load()) for i in range(LANES)]).end(message)
 
 
-class HashMixin(KernelMixin):
+class HashMixin(TensorBase):
   """keccak and hash."""
 
   __slots__ = ()

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from tiny_tensor.methods.products import ProductMixin
+from tiny_tensor.base import TensorBase
 from tiny_uop import dtypes, prod
 
 
-class HistogramMixin(ProductMixin):
+class HistogramMixin(TensorBase):
   """histc, histogram and histogramdd. The last interval has its upper edge, too; NaN lies nowhere."""
 
   __slots__ = ()

@@ -8,7 +8,6 @@ from typing import Any, Protocol, Self, TypeVar, cast, overload
 from tiny_tensor.base import TensorBase, live_tensors
 from tiny_tensor.capturing import note_write
 from tiny_tensor.methods.assign import write_through
-from tiny_tensor.methods.hashing import HashMixin
 from tiny_tensor.realize import storage
 from tiny_uop import DType, Ops, UOp, dtypes
 
@@ -84,7 +83,7 @@ def attached(view: UOp) -> UOp:
   return view
 
 
-class InPlaceMixin(HashMixin):
+class InPlaceMixin(TensorBase):
   """What is here is the table of methods that have such a form."""
 
   __slots__ = ()

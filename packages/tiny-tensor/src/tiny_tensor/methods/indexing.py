@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
+from typing import Any, Literal, Self, cast, overload
 
 from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, together
-from tiny_tensor.methods.conv import ConvMixin
 from tiny_tensor.methods.index_parse import (
   Entry,
   Gather,
@@ -29,7 +28,7 @@ SHORT = 1 << 12
 """Elements up to which a search looks at all."""
 
 
-class IndexMixin(ConvMixin):
+class IndexingMixin(TensorBase):
   """__getitem__, gather and masks."""
 
   __slots__ = ()
@@ -93,10 +92,6 @@ class IndexMixin(ConvMixin):
       raise TypeError("a 0-d tensor cannot be iterated over")
     for i in range(len(self)):
       yield self[i] if isinstance(self.shape[0], int) else self.select_axis(0, i, i + 1).reshape(self.shape[1:])
-
-  if TYPE_CHECKING:
-
-    def __len__(self) -> int: ...  # in realization.py
 
   def kept(self, entries: list[Entry]) -> list[Entry]:
     """The entries that leave an axis in the view."""

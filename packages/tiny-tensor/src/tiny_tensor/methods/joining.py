@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from tiny_tensor.autograd.custom_gradient import with_gradient
 from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
 from tiny_tensor.methods.narrowing import Parts
-from tiny_tensor.methods.reduce import ReduceMixin
 from tiny_tensor.shapes import args_to_tuple, greatest, lower, normalize_axis
 from tiny_uop import UOp, dtypes, same_shape, sint
 
@@ -30,7 +29,7 @@ def checked(name: str, *tensors: T) -> tuple[T, ...]:
   return tensors
 
 
-class JoinMixin(ReduceMixin):
+class JoinMixin(TensorBase):
   """Tensors put side by side or surrounded."""
 
   __slots__ = ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from tiny_tensor.methods.statistics import StatisticsMixin
+from tiny_tensor.base import TensorBase
 
 
-class LossMixin(StatisticsMixin):
+class LossMixin(TensorBase):
   """Cross-entropies and the negative log-likelihood."""
 
   __slots__ = ()

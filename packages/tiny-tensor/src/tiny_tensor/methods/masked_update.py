@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_tensor.base import Operand
-from tiny_tensor.methods.gather import PickMixin
+from tiny_tensor.base import Operand, TensorBase
 from tiny_tensor.shapes import broadcast_shape, normalize_axis
 from tiny_uop import dtypes, prod
 
 
-class PlaceMixin(PickMixin):
+class MaskedUpdateMixin(TensorBase):
   """take, put, index_put and their relatives: none changes `self`."""
 
   __slots__ = ()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Self, TypeVar
 
-from tiny_tensor.autograd.custom_gradient import Slopes, with_gradient
-from tiny_tensor.base import Operand, is_const
-from tiny_tensor.methods.elementwise import ElementwiseMixin
+from tiny_tensor.autograd.custom_gradient import with_slopes
+from tiny_tensor.base import Operand, TensorBase, is_const
 from tiny_tensor.special import chebyshev as ap
 from tiny_tensor.special import exponentials
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, truncate
 
-E = TypeVar("E", bound=ElementwiseMixin)
+E = TypeVar("E", bound=TensorBase)
 
 
 def _from_half_pi(x: E, times: int = 1) -> E:
@@ -23,7 +21,7 @@ def _from_half_pi(x: E, times: int = 1) -> E:
   return (x - low).mul(-1) + high
 
 
-class MathMixin(ElementwiseMixin):
+class MathMixin(TensorBase):
   """Exponentials, logarithms, trigonometric and hyperbolic functions, powers."""
 
   __slots__ = ()
@@ -75,16 +73,6 @@ class MathMixin(ElementwiseMixin):
     x = self.as_float()
     return (x if x.dtype.bits >= 32 else x.as_dtype(dtypes.float32)), x.dtype
 
-  def with_slope(self, x: Self, name: str, slope: Callable[[UOp, UOp], UOp]) -> Self:
-    """Self, an expression of x alone, with the derivative `slope(self, x)`: the same function object each time, so that
-    equal expressions are one node."""
-    return self.with_slopes((x,), name, (slope,))
-
-  def with_slopes(self, inputs: tuple[Self, ...], name: str, slopes: tuple[Callable[..., UOp], ...]) -> Self:
-    """The same for an expression of several inputs: the derivative in each is its `slope(self, *inputs)`."""
-    made = with_gradient((self.uop,), tuple([x.uop for x in inputs]), Slopes(slopes), name)
-    return self.derive(made[0], *inputs)
-
   def asin(self) -> Self:
     """Arc sine; NaN outside [-1, 1]."""
     x, dtype = self.with_precision()
@@ -93,7 +81,7 @@ class MathMixin(ElementwiseMixin):
     core = x.small_asin(size, small)
     upper = _from_half_pi(core * 2)
     out = small.where(core, (x < 0).where(-upper, upper))
-    return out.with_slope(x, "asin", _asin_slope).as_dtype(dtype)
+    return with_slopes(out, "asin", (x, _asin_slope)).as_dtype(dtype)
 
   def small_asin(self, size: Self, small: Self) -> Self:
     """asin(self) where `small` holds, |self| <= 1/2, and asin(√((1-|self|)/2)) elsewhere. asin(x) for x > 1/2 is
@@ -110,7 +98,7 @@ class MathMixin(ElementwiseMixin):
     core = x.small_asin(size, small)
     upper = core * 2
     out = small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper))
-    return out.with_slope(x, "acos", _acos_slope).as_dtype(dtype)
+    return with_slopes(out, "acos", (x, _acos_slope)).as_dtype(dtype)
 
   def atan(self) -> Self:
     """Arc tangent."""
@@ -122,7 +110,7 @@ class MathMixin(ElementwiseMixin):
     reduced = size.isinf().where(0.0, reduced)
     core = ap.odd(ap.atan_rest, math.sqrt(2) - 1 + 1e-6, reduced)
     out = core + large.where(x.const_like(math.pi / 2), middle.where(x.const_like(math.pi / 4), 0.0))
-    return (x < 0).where(out.mul(-1), out).with_slope(x, "atan", _atan_slope).as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "atan", (x, _atan_slope)).as_dtype(dtype)
 
   def sinh(self) -> Self:
     """Hyperbolic sine."""
@@ -135,24 +123,24 @@ class MathMixin(ElementwiseMixin):
     # e^x overflows before e^x/2 does
     far = half * 0.5 * half - size.mul(-1).exp() * 0.5
     out = small.where(near, (x < 0).where(far.mul(-1), far))
-    return out.with_slope(x, "sinh", _sinh_slope).as_dtype(dtype)
+    return with_slopes(out, "sinh", (x, _sinh_slope)).as_dtype(dtype)
 
   def cosh(self) -> Self:
     """Hyperbolic cosine."""
     x, dtype = self.with_precision()
     half = (x.abs() * 0.5).exp()
     out = half * 0.5 * half + x.abs().mul(-1).exp() * 0.5
-    return out.with_slope(x, "cosh", _cosh_slope).as_dtype(dtype)
+    return with_slopes(out, "cosh", (x, _cosh_slope)).as_dtype(dtype)
 
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
     x, dtype = self.with_precision()
-    return exponentials.tanh(x).with_slope(x, "tanh", _tanh_slope).as_dtype(dtype)
+    return with_slopes(exponentials.tanh(x), "tanh", (x, _tanh_slope)).as_dtype(dtype)
 
   def expm1(self) -> Self:
     """`exp(x) - 1`, accurate near 0."""
     x, dtype = self.with_precision()
-    return exponentials.expm1(x).with_slope(x, "expm1", _expm1_slope).as_dtype(dtype)
+    return with_slopes(exponentials.expm1(x), "expm1", (x, _expm1_slope)).as_dtype(dtype)
 
   def log1p_small(self) -> Self:
     """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
@@ -165,7 +153,7 @@ class MathMixin(ElementwiseMixin):
     x, dtype = self.with_precision()
     pole = x.eq(-1)
     out = pole.where(-math.inf, pole.where(0.0, x).log1p_small())
-    return out.with_slope(x, "log1p", _log1p_slope).as_dtype(dtype)
+    return with_slopes(out, "log1p", (x, _log1p_slope)).as_dtype(dtype)
 
   def atan2(self, other: Operand) -> Self:
     """The angle of the point (x = `other`, y = `self`) in radians, in [-π, π]; signs of zeros count."""
@@ -181,7 +169,7 @@ class MathMixin(ElementwiseMixin):
     out = steep.where(_from_half_pi(out), out)
     out = left.where(_from_half_pi(out, 2), out)
     out = (y.isnan() | x.isnan()).where(math.nan, below.where(out.mul(-1), out))
-    return out.with_slopes((y, x), "atan2", (_atan2_slope, _atan2_turned)).as_dtype(dtype)
+    return with_slopes(out, "atan2", (y, _atan2_slope), (x, _atan2_turned)).as_dtype(dtype)
 
   def has_sign(self) -> Self:
     """Whether a float is negative, or -0.0."""
@@ -198,7 +186,7 @@ class MathMixin(ElementwiseMixin):
     # log(s + √(s²+1)) = log1p(s + s²/(1 + √(s²+1)))
     mid = (s + s * s / ((s * s + 1).sqrt() + 1)).log1p_small()
     out = big.where(big.where(size, 1.0).log() + math.log(2), mid)
-    return (x < 0).where(out.mul(-1), out).with_slope(x, "asinh", _asinh_slope).as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "asinh", (x, _asinh_slope)).as_dtype(dtype)
 
   def acosh(self) -> Self:
     """Inverse hyperbolic cosine; NaN below 1."""
@@ -208,14 +196,14 @@ class MathMixin(ElementwiseMixin):
     t = s - 1
     mid = (t + (t * (s + 1)).sqrt()).log1p_small()
     out = big.where(big.where(x, 1.0).log() + math.log(2), mid)
-    return (x < 1).where(math.nan, out).with_slope(x, "acosh", _acosh_slope).as_dtype(dtype)
+    return with_slopes((x < 1).where(math.nan, out), "acosh", (x, _acosh_slope)).as_dtype(dtype)
 
   def atanh(self) -> Self:
     """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
     x, dtype = self.with_precision()
     size = (x < 0).where(x.mul(-1), x)
     out = (size * 2 / (size.mul(-1) + 1)).log1p_small() * 0.5
-    return (x < 0).where(out.mul(-1), out).with_slope(x, "atanh", _atanh_slope).as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "atanh", (x, _atanh_slope)).as_dtype(dtype)
 
   def sigmoid(self) -> Self:
     """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
@@ -223,7 +211,7 @@ class MathMixin(ElementwiseMixin):
     positive = x >= 0
     e = positive.where(-x, x).exp()
     out = positive.where(1.0, e) / (e + 1)
-    return out.with_slope(x, "sigmoid", _sigmoid_slope).as_dtype(dtype)
+    return with_slopes(out, "sigmoid", (x, _sigmoid_slope)).as_dtype(dtype)
 
   def erf(self) -> Self:
     """Error function."""
@@ -237,7 +225,7 @@ class MathMixin(ElementwiseMixin):
     q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
     far = (q + 1).alu(Ops.LDEXP, n).mul(-1) + 1
     out = small.where(near, (x < 0).where(-far, far))
-    return out.with_slope(x, "erf", _erf_slope).as_dtype(dtype)
+    return with_slopes(out, "erf", (x, _erf_slope)).as_dtype(dtype)
 
   # *** powers ***
 
@@ -299,7 +287,7 @@ class MathMixin(ElementwiseMixin):
     # infinite bases and exponents: |x| = 1 gives 1 for any y, y = 0 gives 1 for any x, even NaN
     out = (self.abs().eq(1) & y.isinf()).where(1.0, out)
     out = (y.eq(0) | self.eq(1)).where(1.0, out)
-    return out.with_slopes((self, y), "pow", (_pow_slope, _pow_growth))
+    return with_slopes(out, "pow", (self, _pow_slope), (y, _pow_growth))
 
   def logaddexp(self, other: Operand) -> Self:
     """`log(exp(self) + exp(other))` without overflow."""
@@ -310,121 +298,114 @@ class MathMixin(ElementwiseMixin):
     # equal infinities have no difference
     gap = ((top == low) & top.isinf()).where(0.0, low - top)
     out = top + gap.exp().log1p_small()
-    return out.with_slopes((a, b), "logaddexp", (_logaddexp_slope, _logaddexp_other))
+    return with_slopes(out, "logaddexp", (a, _logaddexp_slope), (b, _logaddexp_other))
 
 
 # Derivatives, by the function's value y and its arguments. They have derivatives of their own in turn, and are those of
 # PyTorch where a function has a kink or a pole, but NaN where its value is.
 
 
-def _tanh_slope(y: UOp, x: UOp) -> UOp:
+def _tanh_slope(y: E, x: E) -> E:
   return y * y * -1 + 1
 
 
-def _expm1_slope(y: UOp, x: UOp) -> UOp:
+def _expm1_slope(y: E, x: E) -> E:
   return y + 1
 
 
-def _erf_slope(y: UOp, x: UOp) -> UOp:
+def _erf_slope(y: E, x: E) -> E:
   return (x * x * -1).exp() * (2 / math.sqrt(math.pi))
 
 
-def _sigmoid_slope(y: UOp, x: UOp) -> UOp:
+def _sigmoid_slope(y: E, x: E) -> E:
   return y - y * y
 
 
 # those of inverse functions are of products that do not cancel, whose own derivatives at 0 would be infinite times 0
 
 
-def _asin_slope(y: UOp, x: UOp) -> UOp:
-  at = MathMixin.wrap(x)
-  return ((at * -1 + 1) * (at + 1)).rsqrt().with_slope(at, "asin_slope", _asin_curve).uop
+def _asin_slope(y: E, x: E) -> E:
+  return with_slopes(((x * -1 + 1) * (x + 1)).rsqrt(), "asin_slope", (x, _asin_curve))
 
 
-def _asin_curve(slope: UOp, x: UOp) -> UOp:
+def _asin_curve(slope: E, x: E) -> E:
   return x * slope * slope * slope
 
 
-def _acos_slope(y: UOp, x: UOp) -> UOp:
+def _acos_slope(y: E, x: E) -> E:
   return _asin_slope(y, x) * -1
 
 
-def _atan_slope(y: UOp, x: UOp) -> UOp:
-  at = MathMixin.wrap(x)
-  return (at * at + 1).reciprocal().uop
+def _atan_slope(y: E, x: E) -> E:
+  return (x * x + 1).reciprocal()
 
 
-def _sinh_slope(y: UOp, x: UOp) -> UOp:
-  return MathMixin.wrap(x).cosh().uop
+def _sinh_slope(y: E, x: E) -> E:
+  return x.cosh()
 
 
-def _cosh_slope(y: UOp, x: UOp) -> UOp:
-  return MathMixin.wrap(x).sinh().uop
+def _cosh_slope(y: E, x: E) -> E:
+  return x.sinh()
 
 
-def _asinh_slope(y: UOp, x: UOp) -> UOp:
-  return MathMixin.wrap(x * x + 1).rsqrt().uop
+def _asinh_slope(y: E, x: E) -> E:
+  return (x * x + 1).rsqrt()
 
 
-def _acosh_slope(y: UOp, x: UOp) -> UOp:
-  at = MathMixin.wrap(x)
-  slope = (at < 1).where(math.nan, ((at - 1) * (at + 1)).rsqrt())
-  return slope.with_slope(at, "acosh_slope", _acosh_curve).uop
+def _acosh_slope(y: E, x: E) -> E:
+  slope = (x < 1).where(math.nan, ((x - 1) * (x + 1)).rsqrt())
+  return with_slopes(slope, "acosh_slope", (x, _acosh_curve))
 
 
-def _acosh_curve(slope: UOp, x: UOp) -> UOp:
+def _acosh_curve(slope: E, x: E) -> E:
   return x * slope * slope * slope * -1
 
 
-def _atanh_slope(y: UOp, x: UOp) -> UOp:
-  at = MathMixin.wrap(x)
-  return ((at * -1 + 1) * (at + 1)).reciprocal().with_slope(at, "atanh_slope", _atanh_curve).uop
+def _atanh_slope(y: E, x: E) -> E:
+  return with_slopes(((x * -1 + 1) * (x + 1)).reciprocal(), "atanh_slope", (x, _atanh_curve))
 
 
-def _atanh_curve(slope: UOp, x: UOp) -> UOp:
+def _atanh_curve(slope: E, x: E) -> E:
   return x * slope * slope * 2
 
 
-def _log1p_slope(y: UOp, x: UOp) -> UOp:
-  return MathMixin.wrap(x + 1).reciprocal().uop
+def _log1p_slope(y: E, x: E) -> E:
+  return (x + 1).reciprocal()
 
 
-def _atan2_slope(angle: UOp, y: UOp, x: UOp) -> UOp:
+def _atan2_slope(angle: E, y: E, x: E) -> E:
   return x * _nearness(x, y)
 
 
-def _atan2_turned(angle: UOp, y: UOp, x: UOp) -> UOp:
+def _atan2_turned(angle: E, y: E, x: E) -> E:
   return y * -1 * _nearness(x, y)
 
 
-def _nearness(x: UOp, y: UOp) -> UOp:
+def _nearness(x: E, y: E) -> E:
   """1/(x² + y²), and 0 at 0."""
-  square = MathMixin.wrap(x * x + y * y)
-  return square.eq(0).where(0.0, square.reciprocal()).uop
+  square = x * x + y * y
+  return square.eq(0).where(0.0, square.reciprocal())
 
 
-def _logaddexp_slope(y: UOp, a: UOp, b: UOp) -> UOp:
-  left, right = MathMixin.wrap(a), MathMixin.wrap(b)
-  gap = (left.eq(right) & left.isinf()).where(0.0, left - right)
-  return gap.sigmoid().uop
+def _logaddexp_slope(y: E, a: E, b: E) -> E:
+  gap = (a.eq(b) & a.isinf()).where(0.0, a - b)
+  return gap.sigmoid()
 
 
-def _logaddexp_other(y: UOp, a: UOp, b: UOp) -> UOp:
+def _logaddexp_other(y: E, a: E, b: E) -> E:
   return _logaddexp_slope(y, b, a)
 
 
-def _pow_slope(y: UOp, x: UOp, exponent: UOp) -> UOp:
-  base, power = MathMixin.wrap(x), MathMixin.wrap(exponent)
-  if is_const(exponent):
-    number = _number(exponent)
-    return (base.pow(number - 1) * number).uop if number else base.const_like(0).flat_in(base).uop
-  return power.eq(0).where(0.0, power * base.float_pow(power - 1)).uop
+def _pow_slope(y: E, x: E, exponent: E) -> E:
+  if is_const(exponent.uop):
+    number = _number(exponent.uop)
+    return x.pow(number - 1) * number if number else x.const_like(0).flat_in(x)
+  return exponent.eq(0).where(0.0, exponent * x.float_pow(exponent - 1))
 
 
-def _pow_growth(y: UOp, x: UOp, exponent: UOp) -> UOp:
-  base, power, value = MathMixin.wrap(x), MathMixin.wrap(exponent), MathMixin.wrap(y)
-  nothing = base.eq(0) & (power >= 0)
-  return nothing.where(0.0, value * nothing.where(1.0, base).log()).uop
+def _pow_growth(y: E, x: E, exponent: E) -> E:
+  nothing = x.eq(0) & (exponent >= 0)
+  return nothing.where(0.0, y * nothing.where(1.0, x).log())
 
 
 def _number(constant: UOp) -> float:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
-from tiny_tensor.methods.activations import ActivationMixin
 from tiny_tensor.methods.einsum_notation import parse_einsum, rearrange_sides
 from tiny_tensor.methods.reduce import accumulator_dtype
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import dtypes, prod
 
 
-class MatmulMixin(ActivationMixin):
+class MatmulMixin(TensorBase):
   """Contractions: a product of two tensors summed over an axis."""
 
   __slots__ = ()

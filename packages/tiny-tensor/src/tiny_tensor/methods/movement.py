@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from tiny_tensor.base import TensorBase, is_whole
+from tiny_tensor.base import Bound, TensorBase, is_whole
 from tiny_tensor.methods.narrowing import narrowed
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike
@@ -21,8 +21,6 @@ from tiny_tensor.shapes import (
   upper,
 )
 from tiny_uop import UOp, prod, sint
-
-Bound = tuple[sint, sint] | None
 
 
 class MovementMixin(TensorBase):
@@ -159,7 +157,7 @@ class MovementMixin(TensorBase):
         raise ValueError(f"repeats {counts} must be {x.shape[axis]} counts, one for each entry of axis {axis}")
       places = [i for i, count in enumerate(counts) for _ in range(count)]
       key = (slice(None),) * axis + (places,)
-      return x[key] if places else x.select_axis(axis, 0, 0)  # type: ignore[index]
+      return x[key] if places else x.select_axis(axis, 0, 0)
     shape = x.shape
     spread = x.reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])).expand(
       (*shape[: axis + 1], repeats, *shape[axis + 1 :])
@@ -185,10 +183,6 @@ class MovementMixin(TensorBase):
     copy = self.derive((self if device is None else self.to(device)).uop.contiguous())
     copy.contents = object()
     return copy
-
-  if TYPE_CHECKING:
-
-    def to(self, device: DeviceLike = None) -> Self: ...  # in devices.py
 
   def filled_up(self, *axes: int) -> Self:
     """Zeros behind axes of symbolic size, up to the largest that they can have: for what needs numbers as sizes, and

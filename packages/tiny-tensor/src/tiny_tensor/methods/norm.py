@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from tiny_tensor.methods.losses import LossMixin
+from tiny_tensor.base import TensorBase
 from tiny_tensor.shapes import normalize_axes
 
 
-class NormMixin(LossMixin):
+class NormMixin(TensorBase):
   """Normalisation by mean and variance."""
 
   __slots__ = ()

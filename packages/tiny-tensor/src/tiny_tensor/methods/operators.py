@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from tiny_tensor.base import Operand
-from tiny_tensor.methods.matmul import MatmulMixin
+from tiny_tensor.base import Operand, TensorBase
 
 
-class OperatorMixin(MatmulMixin):
+class OperatorMixin(TensorBase):
   """Operators that elementwise.py does not define for itself."""
 
   __slots__ = ()

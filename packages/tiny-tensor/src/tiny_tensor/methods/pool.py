@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tiny_tensor.methods.movement import MovementMixin
+from tiny_tensor.base import TensorBase
 from tiny_tensor.shapes import lower
 
-M = TypeVar("M", bound=MovementMixin)
+M = TypeVar("M", bound=TensorBase)
 
 
 def windows(x: M, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> M:

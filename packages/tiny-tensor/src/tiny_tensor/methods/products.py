@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from tiny_tensor.methods.quantiles import RankMixin
+from tiny_tensor.base import TensorBase
 from tiny_tensor.shapes import broadcast_shape, normalize_axis
 from tiny_uop import prod
 
 
-class ProductMixin(RankMixin):
+class ProductMixin(TensorBase):
   """outer, cross, kron, tensordot, trace, cdist and as_strided."""
 
   __slots__ = ()

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Self, overload
 
 from tiny_tensor.base import TensorBase
-from tiny_tensor.methods.masked_update import PlaceMixin
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import dtypes
 
 INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
 
 
-class RankMixin(PlaceMixin):
+class QuantileMixin(TensorBase):
   """kthvalue, median and quantile."""
 
   __slots__ = ()

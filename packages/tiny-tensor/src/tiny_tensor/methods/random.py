@@ -16,9 +16,9 @@ from typing import Any, Self
 
 from tiny_runtime import host_buffer
 from tiny_tensor.autograd import tracing
-from tiny_tensor.base import DTypeLike, to_dtype
+from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
 from tiny_tensor.capturing import record_draw
-from tiny_tensor.methods.creation import CreationMixin, named
+from tiny_tensor.methods.creation import named
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.shapes import shape_of, upper
@@ -52,7 +52,7 @@ class Stream:
 STREAM = Stream()
 
 
-class RandomMixin(CreationMixin):
+class RandomMixin(TensorBase):
   """Distributions. Class methods take `dtype`, `device` and `requires_grad`."""
 
   __slots__ = ()

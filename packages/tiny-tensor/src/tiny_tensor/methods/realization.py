@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from tiny_runtime import Buffer, buffer_of
 from tiny_tensor.autograd import tracing
-from tiny_tensor.base import Scalar, is_const, is_whole, only_stored
+from tiny_tensor.base import Scalar, TensorBase, is_const, is_whole, only_stored
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.interop.strides import run_of
-from tiny_tensor.methods.devices import DeviceMixin, placement
+from tiny_tensor.methods.devices import placement
 from tiny_tensor.realize import (
   apply,
   graph_plan,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
   from tiny_runtime import ExecItem
 
 
-class ReadMixin(DeviceMixin):
+class RealizationMixin(TensorBase):
   """What makes lazy graphs into values."""
 
   __slots__ = ()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_tensor.base import DTypeLike, const_uop, to_dtype
+from tiny_tensor.base import Axis, DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.methods.pool import windows
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis, upper
-from tiny_tensor.special.incomplete_gamma import GammaMixin
 from tiny_uop import DType, Ops, UOp, dtypes, prod, sint
-
-Axis = int | Sequence[int] | None
 
 
 def accumulator_dtype(dtype: DType) -> DType:
@@ -23,7 +19,7 @@ def accumulator_dtype(dtype: DType) -> DType:
   return dtypes.promote(dtype, dtypes.uint32 if dtypes.is_unsigned(dtype) else dtypes.int32)
 
 
-class ReduceMixin(GammaMixin):
+class ReduceMixin(TensorBase):
   """sum, prod, max, min, mean, variance and tests. `axis` is one axis, several, or None for all."""
 
   __slots__ = ()

@@ -9,17 +9,15 @@ All of it is arithmetic of the dtype itself, without loops: the same in each lan
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from tiny_tensor.autograd.custom_gradient import Grads, flat_in, with_gradient
+from tiny_tensor.base import TensorBase
 from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
-if TYPE_CHECKING:
-  from tiny_tensor.methods.elementwise import ElementwiseMixin
-
-E = TypeVar("E", bound="ElementwiseMixin")
+E = TypeVar("E", bound=TensorBase)
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def truncated(a: E, b: E) -> E:
   a. NaN for an infinite a and for b = 0.
   """
   x = _wide(a)
-  return _with_slope(_with_sign(_rest(x, _wide(b)), x).as_dtype(a.dtype), a, b, _Truncated())
+  return _with_slope(_with_sign(_rest(x, _wide(b)), x).as_dtype(a.dtype), a, b, _Truncated(a.wrap))
 
 
 def floored(a: E, b: E) -> E:
@@ -52,7 +50,7 @@ def floored(a: E, b: E) -> E:
   size = _rest(x, y)
   rest = _with_sign(size, x)
   moved = size.eq(0).where(_with_sign(size, y), ((x < 0) ^ (y < 0)).where(rest + y, rest))
-  return _with_slope(moved.as_dtype(a.dtype), a, b, _Floored())
+  return _with_slope(moved.as_dtype(a.dtype), a, b, _Floored(a.wrap))
 
 
 def floor_quotient(a: E, b: E) -> E:
@@ -78,6 +76,8 @@ def _wide(x: E) -> E:
 class _Truncated:
   """The pullback of a remainder a - b·q, where q changes in steps."""
 
+  wrap: Callable[[UOp], Any]
+
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
     (g,), (a, b) = gs, inputs
     return (None, None) if g is None else (g, g * self.quotient(a, b) * -1)
@@ -89,9 +89,8 @@ class _Truncated:
 @dataclass(frozen=True)
 class _Floored(_Truncated):
   def quotient(self, a: UOp, b: UOp) -> UOp:
-    from tiny_tensor.methods.elementwise import ElementwiseMixin
-
-    return floor_quotient(ElementwiseMixin.wrap(a), ElementwiseMixin.wrap(b)).uop
+    quotient: UOp = floor_quotient(self.wrap(a), self.wrap(b)).uop
+    return quotient
 
 
 def _with_slope(out: E, a: E, b: E, pullback: _Truncated) -> E:

@@ -6,10 +6,9 @@ import itertools
 import math
 from typing import Self
 
-from tiny_tensor.base import DTypeLike, to_dtype
+from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
 from tiny_tensor.methods.pool import windows
 from tiny_tensor.methods.reduce import accumulator_dtype
-from tiny_tensor.methods.shape_ops import ArrangeMixin
 from tiny_tensor.methods.sorting_network import side_by_side, slices
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import normalize_axis, upper
@@ -23,7 +22,7 @@ BLOCK = 16
 MANY = 1 << 16
 
 
-class ScanMixin(ArrangeMixin):
+class ScanMixin(TensorBase):
   """cumsum and its relatives."""
 
   __slots__ = ()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Self
 
 from tiny_tensor.base import Operand, Scalar, TensorBase
-from tiny_tensor.methods.indexing import IndexMixin, index_dtype
-from tiny_tensor.methods.movement import MovementMixin
+from tiny_tensor.methods.indexing import index_dtype
 from tiny_tensor.shapes import at_most, normalize_axis, upper
 from tiny_uop import Ops, dtypes
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-class ScatterMixin(IndexMixin):
+class ScatterMixin(TensorBase):
   """scatter and scatter_reduce. Positions that no index names keep the values of `self`."""
 
   __slots__ = ()
@@ -54,7 +53,7 @@ class ScatterMixin(IndexMixin):
     if reduce not in (None, "add", "multiply"):
       raise ValueError(f"reduce must be None, 'add' or 'multiply', got {reduce!r}")
     if not self.ndim:
-      values = src.reshape((src.numel(),)) if isinstance(src, MovementMixin) else src
+      values = src.reshape((src.numel(),)) if isinstance(src, TensorBase) else src
       return self.reshape((1,)).scatter(dim, index.reshape((index.numel(),)), values, reduce).reshape(())
     if reduce is not None:
       values = src if isinstance(src, TensorBase) else index.filled(index.shape, src, self.dtype)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Self, SupportsInt, cast
+from typing import Any, Self, SupportsInt
 
 from tiny_tensor.base import TensorBase
-from tiny_tensor.methods.joining import JoinMixin
 from tiny_tensor.shapes import args_to_tuple, broadcast_shape, normalize_axis
 
 
-class ArrangeMixin(JoinMixin):
+class ShapeOpsMixin(TensorBase):
   """Splitting, stacking and turning by PyTorch's (and NumPy's) names."""
 
   __slots__ = ()
@@ -255,7 +254,7 @@ class ArrangeMixin(JoinMixin):
     places = list(choose(range(int(self.shape[0])), r))
     if not places or r == 0:
       return self.select_axis(0, 0, 0).reshape((0,) if r == 0 else (0, r))
-    return cast(Self, self[places])  # type: ignore[index]
+    return self[places]
 
   # *** copies with a part of other values ***
 

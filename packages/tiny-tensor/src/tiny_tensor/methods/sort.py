@@ -6,14 +6,14 @@ import operator
 from functools import cache
 from typing import Self
 
-from tiny_tensor.methods.scatter import ScatterMixin
+from tiny_tensor.base import TensorBase
 from tiny_tensor.methods.sorting_network import Record, least_records
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import lower, normalize_axis, upper
 from tiny_uop import UOp, dtypes, prod, sint
 
 
-class SortMixin(ScatterMixin):
+class SortMixin(TensorBase):
   """Order along an axis."""
 
   __slots__ = ()

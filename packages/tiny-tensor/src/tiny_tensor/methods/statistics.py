@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tiny_tensor.base import DTypeLike, Operand
-from tiny_tensor.methods.histograms import HistogramMixin
-from tiny_tensor.methods.reduce import Axis
+from tiny_tensor.base import Axis, DTypeLike, Operand, TensorBase
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import normalize_axes, normalize_axis
 from tiny_uop import dtypes
 
 
-class StatisticsMixin(HistogramMixin):
+class StatisticsMixin(TensorBase):
   """Reductions that are made of several."""
 
   __slots__ = ()

@@ -9,14 +9,15 @@ relative to the height of its wave.
 from __future__ import annotations
 
 import math
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING
 
+from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.special import chebyshev as ap
 from tiny_tensor.special import tables
-from tiny_tensor.special.functions import SpecialMixin
-from tiny_uop import UOp, truncate
+from tiny_uop import truncate
 
-E = TypeVar("E", bound="BesselMixin")
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 NEAR_J, NEAR_K = 4.0, 2.0  # where the series in x² end
 SERIES = {
@@ -28,86 +29,92 @@ AIRY_LOW, AIRY_MIDDLE, AIRY_HIGH = tables.AIRY_LOW.low, tables.AIRY_LOW.high, ta
 SWINGING = 2 / 3 * (-AIRY_LOW) ** 1.5
 
 
-class BesselMixin(SpecialMixin):
-  """Bessel functions of order 0 and 1, and the Airy function Ai."""
-
-  __slots__ = ()
-
-  def bessel_j0(self) -> Self:
-    """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
-    x, dtype = self.with_precision()
-    return _first_kind(x, 0).with_slope(x, "bessel_j0", _j0_slope).as_dtype(dtype)
-
-  def bessel_j1(self) -> Self:
-    """J of order 1; 0 at ±inf. Error: 4 eps of the wave √(2/(πx)), relative below 3.8."""
-    x, dtype = self.with_precision()
-    return _first_kind(x, 1).with_slope(x, "bessel_j1", _j1_slope).as_dtype(dtype)
-
-  def bessel_y0(self) -> Self:
-    """Y, the Bessel function of the second kind, of order 0; -inf at 0, NaN below. Error: 4 eps of the wave or of the
-    value, whichever is larger.
-    """
-    x, dtype = self.with_precision()
-    return _second_kind(x, 0).with_slope(x, "bessel_y0", _y0_slope).as_dtype(dtype)
-
-  def bessel_y1(self) -> Self:
-    """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
-    x, dtype = self.with_precision()
-    return _second_kind(x, 1).with_slope(x, "bessel_y1", _y1_slope).as_dtype(dtype)
-
-  def modified_bessel_i0(self) -> Self:
-    """`i0`."""
-    return self.i0()
-
-  def modified_bessel_i1(self) -> Self:
-    """`i1`."""
-    return self.i1()
-
-  def modified_bessel_k0(self) -> Self:
-    """K, the modified Bessel function of the second kind, of order 0; inf at 0, NaN below. Relative error: 7 eps, and
-    that of exp(-x).
-    """
-    x, dtype = self.with_precision()
-    return _decaying(x, 0, False).with_slope(x, "modified_bessel_k0", _k0_slope).as_dtype(dtype)
-
-  def modified_bessel_k1(self) -> Self:
-    """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
-    x, dtype = self.with_precision()
-    return _decaying(x, 1, False).with_slope(x, "modified_bessel_k1", _k1_slope).as_dtype(dtype)
-
-  def scaled_modified_bessel_k0(self) -> Self:
-    """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-    x, dtype = self.with_precision()
-    return _decaying(x, 0, True).with_slope(x, "scaled_modified_bessel_k0", _k0e_slope).as_dtype(dtype)
-
-  def scaled_modified_bessel_k1(self) -> Self:
-    """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-    x, dtype = self.with_precision()
-    return _decaying(x, 1, True).with_slope(x, "scaled_modified_bessel_k1", _k1e_slope).as_dtype(dtype)
-
-  def spherical_bessel_j0(self) -> Self:
-    """sin(x)/x; 1 at 0, 0 at ±inf. Error: 2 eps of 1/x."""
-    x, dtype = self.with_precision()
-    plain = x.eq(0) | x.isinf()
-    safe = plain.where(1.0, x)
-    out = plain.where(x.eq(0).where(1.0, x.const_like(0)), safe.sin() / safe)
-    return out.with_slope(x, "spherical_bessel_j0", _spherical_slope).as_dtype(dtype)
-
-  def airy_ai(self) -> Self:
-    """The Airy function Ai; 0 at ±inf. With ζ = 2/3·|x|^(3/2), error: (5 + 1.2 ζ) eps, relative above -3.5 and of the
-    wave |x|^(-1/4)/√π below.
-    """
-    x, dtype = self.with_precision()
-    return _airy(x, 0).with_slope(x, "airy_ai", _airy_slope).as_dtype(dtype)
+def bessel_j0(t: Tensor) -> Tensor:
+  """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
+  x, dtype = t.with_precision()
+  return with_slopes(_first_kind(x, 0), "bessel_j0", (x, _j0_slope)).as_dtype(dtype)
 
 
-def _less_zero(x: E, zero: tuple[float, float]) -> E:
+def bessel_j1(t: Tensor) -> Tensor:
+  """J of order 1; 0 at ±inf. Error: 4 eps of the wave √(2/(πx)), relative below 3.8."""
+  x, dtype = t.with_precision()
+  return with_slopes(_first_kind(x, 1), "bessel_j1", (x, _j1_slope)).as_dtype(dtype)
+
+
+def bessel_y0(t: Tensor) -> Tensor:
+  """Y, the Bessel function of the second kind, of order 0; -inf at 0, NaN below. Error: 4 eps of the wave or of the
+  value, whichever is larger.
+  """
+  x, dtype = t.with_precision()
+  return with_slopes(_second_kind(x, 0), "bessel_y0", (x, _y0_slope)).as_dtype(dtype)
+
+
+def bessel_y1(t: Tensor) -> Tensor:
+  """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
+  x, dtype = t.with_precision()
+  return with_slopes(_second_kind(x, 1), "bessel_y1", (x, _y1_slope)).as_dtype(dtype)
+
+
+def modified_bessel_i0(x: Tensor) -> Tensor:
+  """`i0`."""
+  return x.i0()
+
+
+def modified_bessel_i1(x: Tensor) -> Tensor:
+  """`i1`."""
+  return x.i1()
+
+
+def modified_bessel_k0(t: Tensor) -> Tensor:
+  """K, the modified Bessel function of the second kind, of order 0; inf at 0, NaN below. Relative error: 7 eps, and
+  that of exp(-x).
+  """
+  x, dtype = t.with_precision()
+  return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, _k0_slope)).as_dtype(dtype)
+
+
+def modified_bessel_k1(t: Tensor) -> Tensor:
+  """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
+  x, dtype = t.with_precision()
+  return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, _k1_slope)).as_dtype(dtype)
+
+
+def scaled_modified_bessel_k0(t: Tensor) -> Tensor:
+  """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
+  x, dtype = t.with_precision()
+  return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, _k0e_slope)).as_dtype(dtype)
+
+
+def scaled_modified_bessel_k1(t: Tensor) -> Tensor:
+  """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
+  x, dtype = t.with_precision()
+  return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, _k1e_slope)).as_dtype(dtype)
+
+
+def spherical_bessel_j0(t: Tensor) -> Tensor:
+  """sin(x)/x; 1 at 0, 0 at ±inf. Error: 2 eps of 1/x."""
+  x, dtype = t.with_precision()
+  plain = x.eq(0) | x.isinf()
+  safe = plain.where(1.0, x)
+  out = plain.where(x.eq(0).where(1.0, x.const_like(0)), safe.sin() / safe)
+  return with_slopes(out, "spherical_bessel_j0", (x, _spherical_slope)).as_dtype(dtype)
+
+
+def airy_ai(t: Tensor) -> Tensor:
+  """The Airy function Ai; 0 at ±inf. With ζ = 2/3·|x|^(3/2), error: (5 + 1.2 ζ) eps, relative above -3.5 and of the
+  wave |x|^(-1/4)/√π below.
+  """
+  x, dtype = t.with_precision()
+  return with_slopes(_airy(x, 0), "airy_ai", (x, _airy_slope)).as_dtype(dtype)
+
+
+def _less_zero(x: Tensor, zero: tuple[float, float]) -> Tensor:
   """x less a number that is given in two parts."""
   high = float(truncate(x.dtype, zero[0]))
   return (x - high) - (zero[0] - high + zero[1])
 
 
-def _wave(x: E, order: int) -> tuple[E, E]:
+def _wave(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
   """(J, Y) for x from 4 on."""
   t = x.reciprocal() * NEAR_J
   u = t * t
@@ -118,14 +125,14 @@ def _wave(x: E, order: int) -> tuple[E, E]:
   return ((p + q) * s - (p - q) * c) * height, ((p - q) * s + (p + q) * c) * (height * -1)
 
 
-def _near_j(x: E, order: int) -> E:
+def _near_j(x: Tensor, order: int) -> Tensor:
   """J for |x| up to 4."""
   size, u = x.abs(), x * x
   out = SERIES["J"][order](u) * (_less_zero(size, ZEROS[order]) * (size + ZEROS[order][0]))
   return (u < 1e-17).where(1.0, out) if order == 0 else out * x
 
 
-def _first_kind(x: E, order: int) -> E:
+def _first_kind(x: Tensor, order: int) -> Tensor:
   size = x.abs()
   near = size <= NEAR_J
   far = _wave((near | size.isinf()).where(NEAR_J, size), order)[0]
@@ -134,7 +141,7 @@ def _first_kind(x: E, order: int) -> E:
   return x.isnan().where(x.detach(), out)
 
 
-def _second_kind(x: E, order: int) -> E:
+def _second_kind(x: Tensor, order: int) -> Tensor:
   inside = (x > 0) & x.ne(math.inf)
   near = inside & (x <= NEAR_J)
   safe = near.where(x, 1.0)
@@ -145,7 +152,7 @@ def _second_kind(x: E, order: int) -> E:
   return inside.where(out, x.eq(0).where(-math.inf, x.eq(math.inf).where(x.const_like(0), math.nan)))
 
 
-def _decaying(x: E, order: int, scaled: bool) -> E:
+def _decaying(x: Tensor, order: int, scaled: bool) -> Tensor:
   """K, or K·exp(x)."""
   near = (x > 0) & (x <= NEAR_K)
   safe = near.where(x, 1.0)
@@ -162,7 +169,7 @@ def _decaying(x: E, order: int, scaled: bool) -> E:
   return (x > 0).where(out, x.eq(0).where(math.inf, x.const_like(math.nan)))
 
 
-def _airy(x: E, derivative: int) -> E:
+def _airy(x: Tensor, derivative: int) -> Tensor:
   """Ai, or Ai'."""
   names = ("AIRY_LOW", "AIRY_HIGH", "AIRY_FAR", "AIRY_P", "AIRY_Q")
   found = [getattr(tables, name if derivative == 0 else name.replace("AIRY", "AIRY_SLOPE")) for name in names]
@@ -192,41 +199,37 @@ def _airy(x: E, derivative: int) -> E:
 # Derivatives, by the function's value y and its argument x.
 
 
-def _j0_slope(y: UOp, x: UOp) -> UOp:
-  return (BesselMixin.wrap(x).bessel_j1() * -1).uop
+def _j0_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.bessel_j1() * -1
 
 
-def _j1_slope(y: UOp, x: UOp) -> UOp:
-  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
-  zero = at.eq(0)
-  return zero.where(0.5, at.bessel_j0() - value / zero.where(1.0, at)).uop
+def _j1_slope(y: Tensor, x: Tensor) -> Tensor:
+  zero = x.eq(0)
+  return zero.where(0.5, x.bessel_j0() - y / zero.where(1.0, x))
 
 
-def _y0_slope(y: UOp, x: UOp) -> UOp:
-  return (BesselMixin.wrap(x).bessel_y1() * -1).uop
+def _y0_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.bessel_y1() * -1
 
 
-def _y1_slope(y: UOp, x: UOp) -> UOp:
-  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
-  return (at.bessel_y0() - value / at).uop
+def _y1_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.bessel_y0() - y / x
 
 
-def _k0_slope(y: UOp, x: UOp) -> UOp:
-  return (BesselMixin.wrap(x).modified_bessel_k1() * -1).uop
+def _k0_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.modified_bessel_k1() * -1
 
 
-def _k1_slope(y: UOp, x: UOp) -> UOp:
-  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
-  return (at.modified_bessel_k0() * -1 - value / at).uop
+def _k1_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.modified_bessel_k0() * -1 - y / x
 
 
-def _k0e_slope(y: UOp, x: UOp) -> UOp:
-  return (BesselMixin.wrap(y) - BesselMixin.wrap(x).scaled_modified_bessel_k1()).uop
+def _k0e_slope(y: Tensor, x: Tensor) -> Tensor:
+  return y - x.scaled_modified_bessel_k1()
 
 
-def _k1e_slope(y: UOp, x: UOp) -> UOp:
-  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
-  return (value - value / at - at.scaled_modified_bessel_k0()).uop
+def _k1e_slope(y: Tensor, x: Tensor) -> Tensor:
+  return y - y / x - x.scaled_modified_bessel_k0()
 
 
 def spherical_rest(u: float) -> float:
@@ -234,19 +237,16 @@ def spherical_rest(u: float) -> float:
   return math.fsum((-1) ** (k + 1) * (2 * k + 2) * u**k / math.factorial(2 * k + 3) for k in range(12))
 
 
-def _spherical_slope(y: UOp, x: UOp) -> UOp:
-  at, value = BesselMixin.wrap(x), BesselMixin.wrap(y)
-  small = at.abs() < 1
-  inner, outer = small.where(at, 0.0), small.where(1.0, at)
+def _spherical_slope(y: Tensor, x: Tensor) -> Tensor:
+  small = x.abs() < 1
+  inner, outer = small.where(x, 0.0), small.where(1.0, x)
   near = ap.polynomial(spherical_rest, 0.0, 1.0, inner * inner) * inner
-  return small.where(near, (outer.cos() - value) / outer).uop
+  return small.where(near, (outer.cos() - y) / outer)
 
 
-def _airy_slope(y: UOp, x: UOp) -> UOp:
-  at = BesselMixin.wrap(x)
-  return _airy(at, 1).with_slope(at, "airy_ai_slope", _airy_curve).uop
+def _airy_slope(y: Tensor, x: Tensor) -> Tensor:
+  return with_slopes(_airy(x, 1), "airy_ai_slope", (x, _airy_curve))
 
 
-def _airy_curve(y: UOp, x: UOp) -> UOp:
-  at = BesselMixin.wrap(x)
-  return (at * at.airy_ai()).uop
+def _airy_curve(y: Tensor, x: Tensor) -> Tensor:
+  return x * x.airy_ai()

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
-from tiny_tensor.methods.elementwise import ElementwiseMixin
+from tiny_tensor.base import TensorBase
 from tiny_uop.records import dataclass
 
-E = TypeVar("E", bound=ElementwiseMixin)
+E = TypeVar("E", bound=TensorBase)
 
 
 # relative to the largest coefficient

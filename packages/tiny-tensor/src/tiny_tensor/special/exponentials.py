@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
-from tiny_tensor.methods.elementwise import ElementwiseMixin
+from tiny_tensor.base import TensorBase
 from tiny_tensor.special import chebyshev as ap
 from tiny_uop import Ops
 
-E = TypeVar("E", bound=ElementwiseMixin)
+E = TypeVar("E", bound=TensorBase)
 
 # ln 2 in two parts; products of the first with whole numbers up to 2**10 are exact (Cody and Waite, 1980)
 _LN2 = {

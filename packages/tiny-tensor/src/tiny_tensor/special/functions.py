@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING
 
-from tiny_tensor.methods.composite import CompositeMixin
+from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.special import chebyshev as ap
-from tiny_uop import UOp
+
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 
 def erfcx_by_reciprocal(t: float) -> float:
@@ -59,191 +61,205 @@ NONE = 1e-30  # in the place of 0: intervals that hold it are not scaled to [-1,
 FAR = 8  # from here on the series of the gamma family are good for float64
 
 
-class SpecialMixin(CompositeMixin):
-  """erfc, erfinv, lgamma, digamma and what is made of them."""
+def erfc(a: Tensor) -> Tensor:
+  """1 - erf(x), accurate where that is small."""
+  x, dtype = a.with_precision()
+  size = x.abs()
+  far = size >= 1
+  z = far.where(size, 1.0)
+  t = z.reciprocal()
+  tail = (z * z * -1).exp() * ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t
+  out = far.where((x < 0).where(tail * -1 + 2, tail), far.where(0.0, x).erf() * -1 + 1)
+  out = size.eq(math.inf).where((x < 0).where(2.0, x.const_like(0)), out)
+  out = x.isnan().where(x.detach(), out)
+  return with_slopes(out, "erfc", (x, _erfc_slope)).as_dtype(dtype)
 
-  __slots__ = ()
 
-  def erfc(self) -> Self:
-    """1 - erf(x), accurate where that is small."""
-    x, dtype = self.with_precision()
-    size = x.abs()
-    far = size >= 1
-    z = far.where(size, 1.0)
-    t = z.reciprocal()
-    tail = (z * z * -1).exp() * ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t
-    out = far.where((x < 0).where(tail * -1 + 2, tail), far.where(0.0, x).erf() * -1 + 1)
-    out = size.eq(math.inf).where((x < 0).where(2.0, x.const_like(0)), out)
-    out = x.isnan().where(x.detach(), out)
-    return out.with_slope(x, "erfc", _erfc_slope).as_dtype(dtype)
+def erfcx(a: Tensor) -> Tensor:
+  """erfc(x)·exp(x²), which does not become 0."""
+  x, dtype = a.with_precision()
+  far = x >= 1
+  t = far.where(x, 1.0).reciprocal()
+  near = far.where(0.0, x)
+  out = far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
+  return with_slopes(out, "erfcx", (x, _erfcx_slope)).as_dtype(dtype)
 
-  def erfcx(self) -> Self:
-    """erfc(x)·exp(x²), which does not become 0."""
-    x, dtype = self.with_precision()
-    far = x >= 1
-    t = far.where(x, 1.0).reciprocal()
-    near = far.where(0.0, x)
-    out = far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
-    return out.with_slope(x, "erfcx", _erfcx_slope).as_dtype(dtype)
 
-  def erfinv(self) -> Self:
-    """The inverse of erf: ±inf at ±1, NaN outside."""
-    x, dtype = self.with_precision()
-    inside = x.abs() < 1
-    s = inside.where(x, 0.0)
-    w = (s * s * -1).log1p() * -1
-    middle = w < 6
-    near = ap.polynomial(erfinv_by_log, NONE, 6.0, middle.where(w, 0.0))
-    root = middle.where(6.0, w).sqrt()
-    far = ap.polynomial(erfinv_by_root, math.sqrt(6.0), 6.1, root)
-    edge = (x < 0).where(-math.inf, x.const_like(math.inf))
-    out = inside.where(s * middle.where(near, far), x.abs().eq(1).where(edge, math.nan))
-    return out.with_slope(x, "erfinv", _erfinv_slope).as_dtype(dtype)
+def erfinv(t: Tensor) -> Tensor:
+  """The inverse of erf: ±inf at ±1, NaN outside."""
+  x, dtype = t.with_precision()
+  inside = x.abs() < 1
+  s = inside.where(x, 0.0)
+  w = (s * s * -1).log1p() * -1
+  middle = w < 6
+  near = ap.polynomial(erfinv_by_log, NONE, 6.0, middle.where(w, 0.0))
+  root = middle.where(6.0, w).sqrt()
+  far = ap.polynomial(erfinv_by_root, math.sqrt(6.0), 6.1, root)
+  edge = (x < 0).where(-math.inf, x.const_like(math.inf))
+  out = inside.where(s * middle.where(near, far), x.abs().eq(1).where(edge, math.nan))
+  return with_slopes(out, "erfinv", (x, _erfinv_slope)).as_dtype(dtype)
 
-  def ndtr(self) -> Self:
-    """The share of the normal distribution below x."""
-    return (self.as_float() * -math.sqrt(0.5)).erfc() * 0.5
 
-  def ndtri(self) -> Self:
-    """The inverse of ndtr: ±inf at 0 and 1, NaN outside."""
-    return (self.as_float() * 2 - 1).erfinv() * math.sqrt(2)
+def ndtr(x: Tensor) -> Tensor:
+  """The share of the normal distribution below x."""
+  return (x.as_float() * -math.sqrt(0.5)).erfc() * 0.5
 
-  def log_ndtr(self) -> Self:
-    """log(ndtr(x)), without underflow."""
-    x = self.as_float()
-    low = x < -1
-    t = low.where(x, -1.0) * -math.sqrt(0.5)
-    tail = (t.erfcx() * 0.5).log() - t.square()
-    high = (low.where(0.0, x) * math.sqrt(0.5)).erfc() * -0.5
-    return low.where(tail, high.log1p())
 
-  # *** gamma ***
+def ndtri(x: Tensor) -> Tensor:
+  """The inverse of ndtr: ±inf at 0 and 1, NaN outside."""
+  return (x.as_float() * 2 - 1).erfinv() * math.sqrt(2)
 
-  def raised(self) -> tuple[Self, Self]:
-    """(z, p): z = x + 8 for x below 8 else x, and p = x (x+1) … (x+7), 1 from 8 on; Γ(x) = Γ(z)/p."""
-    small = self < FAR
-    inner = small.where(self, 1.0)
-    product = inner
-    for k in range(1, FAR):
-      product = product * (inner + k)
-    return small.where(self + FAR, self), small.where(product, 1.0)
 
-  def lgamma(self) -> Self:
-    """log |Γ(x)|; +inf at 0 and the negative whole numbers."""
-    x, dtype = self.with_precision()
-    reflect = x < 0.5
-    z, product = reflect.where(x * -1 + 1, x).raised()
-    t = z.reciprocal()
-    value = (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi)
-    value = value + ap.polynomial(stirling_rest, 0.0, 1 / FAR**2, t * t) * t - product.log()
-    value = x.eq(math.inf).where(math.inf, value)
-    # Γ(x) Γ(1-x) = π / sin(πx)
-    part = (x - x.round()).abs()
-    sine = (part * math.pi).sin()
-    mirrored = sine.log() * -1 + math.log(math.pi) - value
-    pole = (x <= 0) & part.eq(0)
-    out = pole.where(math.inf, reflect.where(mirrored, value))
-    out = x.eq(-math.inf).where(math.inf, out)
-    return out.with_slope(x, "lgamma", _lgamma_slope).as_dtype(dtype)
+def log_ndtr(a: Tensor) -> Tensor:
+  """log(ndtr(x)), without underflow."""
+  x = a.as_float()
+  low = x < -1
+  t = low.where(x, -1.0) * -math.sqrt(0.5)
+  tail = (t.erfcx() * 0.5).log() - t.square()
+  high = (low.where(0.0, x) * math.sqrt(0.5)).erfc() * -0.5
+  return low.where(tail, high.log1p())
 
-  def digamma(self) -> Self:
-    """ψ, the derivative of log Γ; NaN at negative whole numbers, ∓inf at ±0."""
-    x, dtype = self.with_precision()
-    reflect = x < 0.5
-    z = reflect.where(x * -1 + 1, x)
-    small = z < FAR
-    inner, total = small.where(z, 1.0), None
-    for k in range(FAR):
-      step = (inner + k).reciprocal()
-      total = step if total is None else total + step
-    assert total is not None
-    z, shift = small.where(z + FAR, z), small.where(total, 0.0)
-    t = z.reciprocal()
-    value = z.log() - t * 0.5 - ap.polynomial(digamma_rest, 0.0, 1 / FAR**2, t * t) * t * t - shift
-    turned = (x - x.round()) * math.pi
-    mirrored = value - (turned.cos() / turned.sin()) * math.pi
-    pole = (x < 0) & x.eq(x.trunc())
-    out = pole.where(math.nan, reflect.where(mirrored, value))
-    out = x.eq(0).where(x.detach().reciprocal() * -1, out)
-    return out.with_slope(x, "digamma", _digamma_slope).as_dtype(dtype)
 
-  def trigamma(self) -> Self:
-    """ψ', the derivative of digamma; +inf at 0 and the negative whole numbers. For positive x by its series."""
-    x, dtype = self.with_precision()
-    reflect = x < 0.5
-    z = reflect.where(x * -1 + 1, x)
-    small = z < FAR
-    inner, total = small.where(z, 1.0), None
-    for k in range(FAR):
-      step = (inner + k).square().reciprocal()
-      total = step if total is None else total + step
-    assert total is not None
-    z, shift = small.where(z + FAR, z), small.where(total, 0.0)
-    t = z.reciprocal()
-    value = t + t * t * 0.5 + ap.polynomial(trigamma_rest, 0.0, 1 / FAR**2, t * t) * t * t * t + shift
-    # away from 0 where it is not needed: its reciprocal has derivatives
-    sine = (reflect.where(x - x.round(), 0.5) * math.pi).sin()
-    return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value).as_dtype(dtype)
+# *** gamma ***
 
-  def polygamma(self, n: int) -> Self:
-    """The n-th derivative of digamma, for n 0 and 1. NotImplementedError for more."""
-    if n == 0:
-      return self.digamma()
-    if n == 1:
-      return self.trigamma()
-    raise NotImplementedError(f"polygamma knows n = 0 and 1, got {n}: differentiate polygamma(1)")
 
-  def mvlgamma(self, p: int) -> Self:
-    """The logarithm of the multivariate gamma function of dimension `p`."""
-    if p < 1:
-      raise ValueError(f"mvlgamma: p must be at least 1, got {p}")
-    out = self.as_float().lgamma()
-    for k in range(1, p):
-      out = out + (self.as_float() - k / 2).lgamma()
-    return out + p * (p - 1) / 4 * math.log(math.pi)
+def _raised(x: Tensor) -> tuple[Tensor, Tensor]:
+  """(z, p): z = x + 8 for x below 8 else x, and p = x (x+1) … (x+7), 1 from 8 on; Γ(x) = Γ(z)/p."""
+  small = x < FAR
+  inner = small.where(x, 1.0)
+  product = inner
+  for k in range(1, FAR):
+    product = product * (inner + k)
+  return small.where(x + FAR, x), small.where(product, 1.0)
 
-  # *** Bessel ***
 
-  def i0(self) -> Self:
-    """The modified Bessel function of the first kind, order 0."""
-    x, dtype = self.with_precision()
-    out = x.grown(x.scaled_bessel(0), x.abs())
-    return out.with_slope(x, "i0", _i0_slope).as_dtype(dtype)
+def lgamma(a: Tensor) -> Tensor:
+  """log |Γ(x)|; +inf at 0 and the negative whole numbers."""
+  x, dtype = a.with_precision()
+  reflect = x < 0.5
+  z, product = _raised(reflect.where(x * -1 + 1, x))
+  t = z.reciprocal()
+  value = (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi)
+  value = value + ap.polynomial(stirling_rest, 0.0, 1 / FAR**2, t * t) * t - product.log()
+  value = x.eq(math.inf).where(math.inf, value)
+  # Γ(x) Γ(1-x) = π / sin(πx)
+  part = (x - x.round()).abs()
+  sine = (part * math.pi).sin()
+  mirrored = sine.log() * -1 + math.log(math.pi) - value
+  pole = (x <= 0) & part.eq(0)
+  out = pole.where(math.inf, reflect.where(mirrored, value))
+  out = x.eq(-math.inf).where(math.inf, out)
+  return with_slopes(out, "lgamma", (x, _lgamma_slope)).as_dtype(dtype)
 
-  def i0e(self) -> Self:
-    """`i0(x) * exp(-|x|)`."""
-    x, dtype = self.with_precision()
-    return x.scaled_bessel(0).with_slope(x, "i0e", _i0e_slope).as_dtype(dtype)
 
-  def i1(self) -> Self:
-    """The modified Bessel function of the first kind, order 1."""
-    x, dtype = self.with_precision()
-    out = x.grown(x.scaled_bessel(1), x)
-    return out.with_slope(x, "i1", _i1_slope).as_dtype(dtype)
+def digamma(a: Tensor) -> Tensor:
+  """ψ, the derivative of log Γ; NaN at negative whole numbers, ∓inf at ±0."""
+  x, dtype = a.with_precision()
+  reflect = x < 0.5
+  z = reflect.where(x * -1 + 1, x)
+  small = z < FAR
+  inner, total = small.where(z, 1.0), None
+  for k in range(FAR):
+    step = (inner + k).reciprocal()
+    total = step if total is None else total + step
+  assert total is not None
+  z, shift = small.where(z + FAR, z), small.where(total, 0.0)
+  t = z.reciprocal()
+  value = z.log() - t * 0.5 - ap.polynomial(digamma_rest, 0.0, 1 / FAR**2, t * t) * t * t - shift
+  turned = (x - x.round()) * math.pi
+  mirrored = value - (turned.cos() / turned.sin()) * math.pi
+  pole = (x < 0) & x.eq(x.trunc())
+  out = pole.where(math.nan, reflect.where(mirrored, value))
+  out = x.eq(0).where(x.detach().reciprocal() * -1, out)
+  return with_slopes(out, "digamma", (x, _digamma_slope)).as_dtype(dtype)
 
-  def i1e(self) -> Self:
-    """`i1(x) * exp(-|x|)`."""
-    x, dtype = self.with_precision()
-    return x.scaled_bessel(1).with_slope(x, "i1e", _i1e_slope).as_dtype(dtype)
 
-  def grown(self, scaled: Self, limit: Self) -> Self:
-    """`scaled * exp(|x|)`, where the product may be finite though exp is not; `limit` at ±inf."""
-    half = (self.abs() * 0.5).exp()
-    return self.isinf().where(limit, scaled * half * half)
+def trigamma(a: Tensor) -> Tensor:
+  """ψ', the derivative of digamma; +inf at 0 and the negative whole numbers. For positive x by its series."""
+  x, dtype = a.with_precision()
+  reflect = x < 0.5
+  z = reflect.where(x * -1 + 1, x)
+  small = z < FAR
+  inner, total = small.where(z, 1.0), None
+  for k in range(FAR):
+    step = (inner + k).square().reciprocal()
+    total = step if total is None else total + step
+  assert total is not None
+  z, shift = small.where(z + FAR, z), small.where(total, 0.0)
+  t = z.reciprocal()
+  value = t + t * t * 0.5 + ap.polynomial(trigamma_rest, 0.0, 1 / FAR**2, t * t) * t * t * t + shift
+  # away from 0 where it is not needed: its reciprocal has derivatives
+  sine = (reflect.where(x - x.round(), 0.5) * math.pi).sin()
+  return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value).as_dtype(dtype)
 
-  def scaled_bessel(self, order: int) -> Self:
-    """`I(x) exp(-|x|)` of order 0 or 1: by |x| up to 8, by 1/|x| beyond."""
-    x, dtype = self.with_precision()
-    size = x.abs()
-    near = size <= 8
-    f, g = BESSEL[order]
-    inside = near.where(size, 0.0)
-    inner = ap.polynomial(f, NONE, 8.0, inside) * (inside + 4).rsqrt()
-    far = near.where(8.0, size)
-    outer = ap.polynomial(g, NONE, 1 / 8, far.reciprocal()) / far.sqrt()
-    outer = outer if order == 0 else (x < 0).where(outer * -1, outer)
-    out = near.where(inner if order == 0 else inner * near.where(x, 0.0) / (inside + 4), outer)
-    return x.isnan().where(x.detach(), out).as_dtype(dtype)
+
+def polygamma(x: Tensor, n: int) -> Tensor:
+  """The n-th derivative of digamma, for n 0 and 1. NotImplementedError for more."""
+  if n == 0:
+    return x.digamma()
+  if n == 1:
+    return x.trigamma()
+  raise NotImplementedError(f"polygamma knows n = 0 and 1, got {n}: differentiate polygamma(1)")
+
+
+def mvlgamma(x: Tensor, p: int) -> Tensor:
+  """The logarithm of the multivariate gamma function of dimension `p`."""
+  if p < 1:
+    raise ValueError(f"mvlgamma: p must be at least 1, got {p}")
+  out = x.as_float().lgamma()
+  for k in range(1, p):
+    out = out + (x.as_float() - k / 2).lgamma()
+  return out + p * (p - 1) / 4 * math.log(math.pi)
+
+
+# *** Bessel ***
+
+
+def i0(t: Tensor) -> Tensor:
+  """The modified Bessel function of the first kind, order 0."""
+  x, dtype = t.with_precision()
+  out = _grown(x, _scaled_bessel(x, 0), x.abs())
+  return with_slopes(out, "i0", (x, _i0_slope)).as_dtype(dtype)
+
+
+def i0e(t: Tensor) -> Tensor:
+  """`i0(x) * exp(-|x|)`."""
+  x, dtype = t.with_precision()
+  return with_slopes(_scaled_bessel(x, 0), "i0e", (x, _i0e_slope)).as_dtype(dtype)
+
+
+def i1(t: Tensor) -> Tensor:
+  """The modified Bessel function of the first kind, order 1."""
+  x, dtype = t.with_precision()
+  out = _grown(x, _scaled_bessel(x, 1), x)
+  return with_slopes(out, "i1", (x, _i1_slope)).as_dtype(dtype)
+
+
+def i1e(t: Tensor) -> Tensor:
+  """`i1(x) * exp(-|x|)`."""
+  x, dtype = t.with_precision()
+  return with_slopes(_scaled_bessel(x, 1), "i1e", (x, _i1e_slope)).as_dtype(dtype)
+
+
+def _grown(x: Tensor, scaled: Tensor, limit: Tensor) -> Tensor:
+  """`scaled * exp(|x|)`, where the product may be finite though exp is not; `limit` at ±inf."""
+  half = (x.abs() * 0.5).exp()
+  return x.isinf().where(limit, scaled * half * half)
+
+
+def _scaled_bessel(t: Tensor, order: int) -> Tensor:
+  """`I(x) exp(-|x|)` of order 0 or 1: by |x| up to 8, by 1/|x| beyond."""
+  x, dtype = t.with_precision()
+  size = x.abs()
+  near = size <= 8
+  f, g = BESSEL[order]
+  inside = near.where(size, 0.0)
+  inner = ap.polynomial(f, NONE, 8.0, inside) * (inside + 4).rsqrt()
+  far = near.where(8.0, size)
+  outer = ap.polynomial(g, NONE, 1 / 8, far.reciprocal()) / far.sqrt()
+  outer = outer if order == 0 else (x < 0).where(outer * -1, outer)
+  out = near.where(inner if order == 0 else inner * near.where(x, 0.0) / (inside + 4), outer)
+  return x.isnan().where(x.detach(), out).as_dtype(dtype)
 
 
 def erfinv_by_root(s: float) -> float:
@@ -284,42 +300,39 @@ BESSEL = (bessel_pair(0), bessel_pair(1))
 # Derivatives, by the function's value y and its argument x.
 
 
-def _erfc_slope(y: UOp, x: UOp) -> UOp:
+def _erfc_slope(y: Tensor, x: Tensor) -> Tensor:
   return (x * x * -1).exp() * (-2 / math.sqrt(math.pi))
 
 
-def _erfcx_slope(y: UOp, x: UOp) -> UOp:
+def _erfcx_slope(y: Tensor, x: Tensor) -> Tensor:
   return x * y * 2 - 2 / math.sqrt(math.pi)
 
 
-def _erfinv_slope(y: UOp, x: UOp) -> UOp:
+def _erfinv_slope(y: Tensor, x: Tensor) -> Tensor:
   return (y * y).exp() * (math.sqrt(math.pi) / 2)
 
 
-def _lgamma_slope(y: UOp, x: UOp) -> UOp:
-  return SpecialMixin.wrap(x).digamma().uop
+def _lgamma_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.digamma()
 
 
-def _digamma_slope(y: UOp, x: UOp) -> UOp:
-  return SpecialMixin.wrap(x).trigamma().uop
+def _digamma_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.trigamma()
 
 
-def _i0_slope(y: UOp, x: UOp) -> UOp:
-  return SpecialMixin.wrap(x).i1().uop
+def _i0_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.i1()
 
 
-def _i0e_slope(y: UOp, x: UOp) -> UOp:
-  at, value = SpecialMixin.wrap(x), SpecialMixin.wrap(y)
-  return (at.i1e() - at.sign() * value).uop
+def _i0e_slope(y: Tensor, x: Tensor) -> Tensor:
+  return x.i1e() - x.sign() * y
 
 
-def _i1_slope(y: UOp, x: UOp) -> UOp:
-  at, value = SpecialMixin.wrap(x), SpecialMixin.wrap(y)
-  zero = at.eq(0)
-  return zero.where(0.5, at.i0() - value / zero.where(1.0, at)).uop
+def _i1_slope(y: Tensor, x: Tensor) -> Tensor:
+  zero = x.eq(0)
+  return zero.where(0.5, x.i0() - y / zero.where(1.0, x))
 
 
-def _i1e_slope(y: UOp, x: UOp) -> UOp:
-  at, value = SpecialMixin.wrap(x), SpecialMixin.wrap(y)
-  zero = at.eq(0)
-  return zero.where(0.5, at.i0e() - value * (at.sign() + zero.where(1.0, at).reciprocal())).uop
+def _i1e_slope(y: Tensor, x: Tensor) -> Tensor:
+  zero = x.eq(0)
+  return zero.where(0.5, x.i0e() - y * (x.sign() + zero.where(1.0, x).reciprocal()))

@@ -9,17 +9,15 @@ Errors are stated in units of the last place of 1 (eps: 1.2e-7 in float32, 2.2e-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING
 
-from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
+from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.base import Operand
 from tiny_tensor.special import tables
-from tiny_tensor.special.bessel import BesselMixin
-from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-E = TypeVar("E", bound="GammaMixin")
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -41,53 +39,38 @@ NEAR = (tables.LOG_REST.low, tables.LOG_REST.high)
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 
 
-class GammaMixin(BesselMixin):
-  """igamma, igammac, zeta."""
+def igamma(x: Tensor, other: Operand) -> Tensor:
+  """P(a, x), the lower incomplete gamma function over Γ(a), for a = `x`, x = `other`; NaN for negative ones.
 
-  __slots__ = ()
-
-  def igamma(self, other: Operand) -> Self:
-    """P(a, x), the lower incomplete gamma function over Γ(a), for a = `self`, x = `other`; NaN for negative ones.
-
-    From 0 at x = 0 to 1 at x = inf; 0 at a = inf, 1 at a = 0. Relative error: 30 eps, and 2 eps for each factor of e
-    that it is below 1. It has a gradient in x; wanting one in `a` is a RuntimeError.
-    """
-    return _incomplete(self, other, "igamma")
-
-  def igammac(self, other: Operand) -> Self:
-    """Q(a, x) = 1 - P(a, x), accurate where that is small: as `igamma`."""
-    return _incomplete(self, other, "igammac")
-
-  def zeta(self, other: Operand) -> Self:
-    """Hurwitz' zeta function Σ (q + k)^-s, k = 0, 1 …, for s = `self`, q = `other`.
-
-    inf at s = 1 and where q is 0 or a negative whole number; NaN for s < 1, and for negative q unless s is whole.
-    Relative error: 8 eps, and 2 eps times s·|log q|. It has a gradient in q; wanting one in s is a
-    RuntimeError.
-    """
-    s, q = (t.as_float() for t in self.pair(other))
-    s, dtype = s.with_precision()
-    q = q.with_precision()[0]
-    value = with_gradient((_zeta(s, q).uop,), (q.uop, s.uop), Slopes(_zeta_slope), "zeta", given=1)[0]
-    return s.derive(value, q).as_dtype(dtype)
+  From 0 at x = 0 to 1 at x = inf; 0 at a = inf, 1 at a = 0. Relative error: 30 eps, and 2 eps for each factor of e
+  that it is below 1. It has a gradient in x; wanting one in `a` is a RuntimeError.
+  """
+  return _incomplete(x, other, "igamma")
 
 
-@dataclass(frozen=True)
-class Slopes:
-  """The pullback of a function that has a derivative in the first of its inputs: `slope(inputs)`."""
+def igammac(x: Tensor, other: Operand) -> Tensor:
+  """Q(a, x) = 1 - P(a, x), accurate where that is small: as `igamma`."""
+  return _incomplete(x, other, "igammac")
 
-  slope: Callable[[tuple[UOp, ...]], UOp]
 
-  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    (g,) = gs
-    return (None if g is None else g * self.slope(inputs), *[None] * (len(inputs) - 1))
+def zeta(x: Tensor, other: Operand) -> Tensor:
+  """Hurwitz' zeta function Σ (q + k)^-s, k = 0, 1 …, for s = `x`, q = `other`.
+
+  inf at s = 1 and where q is 0 or a negative whole number; NaN for s < 1, and for negative q unless s is whole.
+  Relative error: 8 eps, and 2 eps times s·|log q|. It has a gradient in q; wanting one in s is a
+  RuntimeError.
+  """
+  s, q = (t.as_float() for t in x.pair(other))
+  s, dtype = s.with_precision()
+  q = q.with_precision()[0]
+  return with_slopes(_zeta(s, q), "zeta", (q, _zeta_slope), without=(s,)).as_dtype(dtype)
 
 
 # *** incomplete gamma functions ***
 
 
-def _incomplete(self: E, other: Operand, name: str) -> E:
-  a, x = (t.as_float() for t in self.pair(other))
+def _incomplete(first: Tensor, other: Operand, name: str) -> Tensor:
+  a, x = (t.as_float() for t in first.pair(other))
   a, dtype = a.with_precision()
   x = x.with_precision()[0]
   upper = name == "igammac"
@@ -97,11 +80,10 @@ def _incomplete(self: E, other: Operand, name: str) -> E:
   legal = (a >= 0) & (x >= 0) & (none & all_).logical_not()
   ends = none.where(x.const_like(float(upper)), x.const_like(float(not upper)))
   value = inside.where(value, legal.where(ends, math.nan))
-  slopes = Slopes(_igammac_slope if upper else _igamma_slope)
-  return a.derive(with_gradient((value.uop,), (x.uop, a.uop), slopes, name, given=1)[0], x).as_dtype(dtype)
+  return with_slopes(value, name, (x, _igammac_slope if upper else _igamma_slope), without=(a,)).as_dtype(dtype)
 
 
-def _ratio(a: E, x: E, upper: bool) -> E:
+def _ratio(a: Tensor, x: Tensor, upper: bool) -> Tensor:
   """P or Q for positive, finite numbers."""
   effort = EFFORT[a.dtype.bits]
   large = a >= effort.large
@@ -130,7 +112,7 @@ def _ratio(a: E, x: E, upper: bool) -> E:
   return uniform.where(_uniform(uniform.where(a, effort.large), uniform.where(x, effort.large), upper), out)
 
 
-def _exponent(a: E, x: E) -> E:
+def _exponent(a: Tensor, x: Tensor) -> Tensor:
   """a·(log(x/a) - x/a + 1), which is 0 at x = a and negative elsewhere."""
   mu = (x - a) / a
   near = (mu > NEAR[0]) & (mu < NEAR[1])
@@ -138,7 +120,7 @@ def _exponent(a: E, x: E) -> E:
   return a * near.where(inner * inner * tables.LOG_REST(inner), ratio.log() - ratio + 1)
 
 
-def _height(a: E, x: E, exponent: E) -> E:
+def _height(a: Tensor, x: Tensor, exponent: Tensor) -> Tensor:
   """x^a e^-x/Γ(a + 1)."""
   small = a < 1
   b, c = small.where(a, 0.5), small.where(1.0, a)
@@ -147,7 +129,7 @@ def _height(a: E, x: E, exponent: E) -> E:
   return small.where(first, (exponent - tables.STIRLING(t) * t).exp() * (t * (0.5 / math.pi)).sqrt())
 
 
-def _small_rest(a: E, x: E, terms: int) -> E:
+def _small_rest(a: Tensor, x: Tensor, terms: int) -> Tensor:
   """Q for a < 1 and small x, both terms of which are small where `a` is."""
   total = x.const_like(0.0)
   for k in range(terms, 0, -1):  # Σ (-x)^k/(k! (a + k)), from the inside
@@ -156,7 +138,7 @@ def _small_rest(a: E, x: E, terms: int) -> E:
   return (power.expm1() + a * power.exp() * total) * -1
 
 
-def _uniform(a: E, x: E, upper: bool) -> E:
+def _uniform(a: Tensor, x: Tensor, upper: bool) -> Tensor:
   """Temme's expansion: half of erfc(∓η √(a/2)) and a rest, which is a series in 1/a of functions of η."""
   exponent = _exponent(a, x)
   eta = (exponent * -2 / a).sqrt()
@@ -174,29 +156,24 @@ def _uniform(a: E, x: E, upper: bool) -> E:
   return argument.erfc() * 0.5 + rest if upper else (argument * -1).erfc() * 0.5 - rest
 
 
-def _density(inputs: tuple[UOp, ...]) -> GammaMixin:
+def _igamma_slope(y: Tensor, x: Tensor, a: Tensor) -> Tensor:
   """x^(a-1) e^-x/Γ(a), the slope of P in x."""
-  x, a = (GammaMixin.wrap(u) for u in inputs)
   inside = (a > 0) & (x > 0) & a.isfinite() & x.isfinite()
-  b, y = inside.where(a, 1.0), inside.where(x, 1.0)
-  value = b / y * _height(b, y, _exponent(b, y))
+  b, at = inside.where(a, 1.0), inside.where(x, 1.0)
+  value = b / at * _height(b, at, _exponent(b, at))
   first = (a < 1).where(math.inf, a.eq(1).where(1.0, x.const_like(0.0)))  # at x = 0
   edges = (x.eq(0) & (a > 0)).where(first, x.const_like(0.0))
   return inside.where(value, (x.isnan() | a.isnan() | (x < 0) | (a < 0)).where(math.nan, edges))
 
 
-def _igamma_slope(inputs: tuple[UOp, ...]) -> UOp:
-  return _density(inputs).uop
-
-
-def _igammac_slope(inputs: tuple[UOp, ...]) -> UOp:
-  return (_density(inputs) * -1).uop
+def _igammac_slope(y: Tensor, x: Tensor, a: Tensor) -> Tensor:
+  return _igamma_slope(y, x, a) * -1
 
 
 # *** zeta ***
 
 
-def _zeta(s: E, q: E) -> E:
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
   ahead, whole = q > 0, s.eq(s.trunc())
   part = q - q.floor()
   legal = (s > 1) & (ahead | whole) & s.isfinite() & q.isfinite()
@@ -216,7 +193,7 @@ def _zeta(s: E, q: E) -> E:
   return (s.isnan() | q.isnan()).where(math.nan, pole.where(math.inf, legal.where(out, ends)))
 
 
-def _zeta_ahead(s: E, q: E) -> E:
+def _zeta_ahead(s: Tensor, q: Tensor) -> Tensor:
   """For s > 1 and q > 0: some terms, and the rest from `a` on by Euler and Maclaurin."""
   effort = EFFORT[s.dtype.bits]
   a = q + effort.sum
@@ -236,6 +213,5 @@ def _zeta_ahead(s: E, q: E) -> E:
   return total + counts.where(rest, 0.0)
 
 
-def _zeta_slope(inputs: tuple[UOp, ...]) -> UOp:
-  q, s = (GammaMixin.wrap(u) for u in inputs)
-  return ((s + 1).zeta(q) * s * -1).uop
+def _zeta_slope(y: Tensor, q: Tensor, s: Tensor) -> Tensor:
+  return (s + 1).zeta(q) * s * -1

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.base import Operand, TensorBase
-from tiny_tensor.methods.realization import ReadMixin
 from tiny_uop import dtypes
 from tiny_uop.records import dataclass
 
-E = TypeVar("E", bound="PolynomialMixin")
+if TYPE_CHECKING:
+  from tiny_tensor.tensor import Tensor
 
 MOST_STEPS = 1024  # a graph with more takes long to compile
 MOST_CHEBYSHEV_STEPS = 32  # beyond, Chebyshev's polynomials are cosines
@@ -38,7 +38,7 @@ def _twice(x: Any, p: Any, before: Any, k: int) -> Any:
   return x * 2 * p - before
 
 
-def _sines(m: E, half: E, bounded: E) -> E:
+def _sines(m: Tensor, half: Tensor, bounded: Tensor) -> Tensor:
   """sin(m·t)/sin(t), or of hyperbolic sines where not `bounded`; m at t = 0."""
   zero = half.eq(0)
   t = zero.where(1.0, half)
@@ -47,7 +47,7 @@ def _sines(m: E, half: E, bounded: E) -> E:
   return zero.where(m, bounded.where(inner, outer))
 
 
-def _cosine(m: E, t: E, bounded: E) -> E:
+def _cosine(m: Tensor, t: Tensor, bounded: Tensor) -> Tensor:
   return bounded.where((t * m).cos(), (t * m).cosh())
 
 
@@ -77,61 +77,67 @@ L = Family("L", lambda x: x * -1 + 1, lambda x, p, before, k: ((x * -1 + (2 * k 
 P = Family("P", lambda x: x, lambda x, p, before, k: (x * p * (2 * k + 1) - before * k) / (k + 1))
 
 
-class PolynomialMixin(ReadMixin):
-  """Polynomials of Chebyshev, Hermite, Laguerre and Legendre."""
-
-  __slots__ = ()
-
-  def chebyshev_polynomial_t(self, n: Operand) -> Self:
-    """T, of the first kind: T(cos t) = cos(n·t)."""
-    return _polynomial(self, n, T)
-
-  def chebyshev_polynomial_u(self, n: Operand) -> Self:
-    """U, of the second kind: U(cos t) = sin((n + 1)·t)/sin(t)."""
-    return _polynomial(self, n, U)
-
-  def chebyshev_polynomial_v(self, n: Operand) -> Self:
-    """V, of the third kind: V(cos t) = cos((n + 1/2)·t)/cos(t/2)."""
-    return _polynomial(self, n, V)
-
-  def chebyshev_polynomial_w(self, n: Operand) -> Self:
-    """W, of the fourth kind: W(cos t) = sin((n + 1/2)·t)/sin(t/2)."""
-    return _polynomial(self, n, W)
-
-  def shifted_chebyshev_polynomial_t(self, n: Operand) -> Self:
-    """T at 2x - 1."""
-    return _polynomial(self, n, T, shifted=True)
-
-  def shifted_chebyshev_polynomial_u(self, n: Operand) -> Self:
-    """U at 2x - 1."""
-    return _polynomial(self, n, U, shifted=True)
-
-  def shifted_chebyshev_polynomial_v(self, n: Operand) -> Self:
-    """V at 2x - 1."""
-    return _polynomial(self, n, V, shifted=True)
-
-  def shifted_chebyshev_polynomial_w(self, n: Operand) -> Self:
-    """W at 2x - 1."""
-    return _polynomial(self, n, W, shifted=True)
-
-  def hermite_polynomial_h(self, n: Operand) -> Self:
-    """H, Hermite's polynomials of physicists, orthogonal with the weight exp(-x²)."""
-    return _polynomial(self, n, H)
-
-  def hermite_polynomial_he(self, n: Operand) -> Self:
-    """He, Hermite's polynomials of probability, orthogonal with the weight exp(-x²/2)."""
-    return _polynomial(self, n, HE)
-
-  def laguerre_polynomial_l(self, n: Operand) -> Self:
-    """L, Laguerre's polynomials."""
-    return _polynomial(self, n, L)
-
-  def legendre_polynomial_p(self, n: Operand) -> Self:
-    """P, Legendre's polynomials."""
-    return _polynomial(self, n, P)
+def chebyshev_polynomial_t(x: Tensor, n: Operand) -> Tensor:
+  """T, of the first kind: T(cos t) = cos(n·t)."""
+  return _polynomial(x, n, T)
 
 
-def _polynomial(self: E, n: Operand, family: Family, shifted: bool = False) -> E:
+def chebyshev_polynomial_u(x: Tensor, n: Operand) -> Tensor:
+  """U, of the second kind: U(cos t) = sin((n + 1)·t)/sin(t)."""
+  return _polynomial(x, n, U)
+
+
+def chebyshev_polynomial_v(x: Tensor, n: Operand) -> Tensor:
+  """V, of the third kind: V(cos t) = cos((n + 1/2)·t)/cos(t/2)."""
+  return _polynomial(x, n, V)
+
+
+def chebyshev_polynomial_w(x: Tensor, n: Operand) -> Tensor:
+  """W, of the fourth kind: W(cos t) = sin((n + 1/2)·t)/sin(t/2)."""
+  return _polynomial(x, n, W)
+
+
+def shifted_chebyshev_polynomial_t(x: Tensor, n: Operand) -> Tensor:
+  """T at 2x - 1."""
+  return _polynomial(x, n, T, shifted=True)
+
+
+def shifted_chebyshev_polynomial_u(x: Tensor, n: Operand) -> Tensor:
+  """U at 2x - 1."""
+  return _polynomial(x, n, U, shifted=True)
+
+
+def shifted_chebyshev_polynomial_v(x: Tensor, n: Operand) -> Tensor:
+  """V at 2x - 1."""
+  return _polynomial(x, n, V, shifted=True)
+
+
+def shifted_chebyshev_polynomial_w(x: Tensor, n: Operand) -> Tensor:
+  """W at 2x - 1."""
+  return _polynomial(x, n, W, shifted=True)
+
+
+def hermite_polynomial_h(x: Tensor, n: Operand) -> Tensor:
+  """H, Hermite's polynomials of physicists, orthogonal with the weight exp(-x²)."""
+  return _polynomial(x, n, H)
+
+
+def hermite_polynomial_he(x: Tensor, n: Operand) -> Tensor:
+  """He, Hermite's polynomials of probability, orthogonal with the weight exp(-x²/2)."""
+  return _polynomial(x, n, HE)
+
+
+def laguerre_polynomial_l(x: Tensor, n: Operand) -> Tensor:
+  """L, Laguerre's polynomials."""
+  return _polynomial(x, n, L)
+
+
+def legendre_polynomial_p(x: Tensor, n: Operand) -> Tensor:
+  """P, Legendre's polynomials."""
+  return _polynomial(x, n, P)
+
+
+def _polynomial(self: Tensor, n: Operand, family: Family, shifted: bool = False) -> Tensor:
   x, dtype = self.with_precision()
   if not isinstance(n, TensorBase):
     n = int(n)
@@ -159,7 +165,7 @@ def _polynomial(self: E, n: Operand, family: Family, shifted: bool = False) -> E
   return out.as_dtype(dtype)
 
 
-def _of_angle(x: E, n: E, family: Family) -> E:
+def _of_angle(x: Tensor, n: Tensor, family: Family) -> Tensor:
   assert family.angle is not None
   size = x.abs()
   bounded = size <= 1
