@@ -16,7 +16,7 @@ import pytest
 from tiny_runtime import Device
 from tiny_tensor import Context, Tensor, TinyJit, dtypes
 from tiny_tensor.interop import dlpack
-from tiny_tensor.interop.strides import strides_of
+from tiny_tensor.strides import strides_of
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tiny_tensor.array_api.operands import Array
 from tiny_tensor.base import Scalar, scalar_dtype
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
@@ -46,7 +45,7 @@ class iinfo_object:
   dtype: DType
 
 
-def dtype_of(value: DType | Array) -> DType:
+def dtype_of(value: DType | Tensor) -> DType:
   """A dtype, or that of an array. Raises TypeError for anything else."""
   if isinstance(value, Tensor):
     return value.dtype
@@ -55,7 +54,7 @@ def dtype_of(value: DType | Array) -> DType:
   raise TypeError(f"expected a data type or an array, got {value!r}")
 
 
-def finfo(type: DType | Array, /) -> finfo_object:
+def finfo(type: DType | Tensor, /) -> finfo_object:
   """Limits of a float type. Raises TypeError for others."""
   dtype = dtype_of(type)
   if not dtypes.is_float(dtype):
@@ -66,7 +65,7 @@ def finfo(type: DType | Array, /) -> finfo_object:
   return finfo_object(dtype.bits, 2.0 ** (1 - digits), most, -most, math.ldexp(1.0, least), dtype)
 
 
-def iinfo(type: DType | Array, /) -> iinfo_object:
+def iinfo(type: DType | Tensor, /) -> iinfo_object:
   """Limits of an integer type. Raises TypeError for others."""
   dtype = dtype_of(type)
   if not dtypes.is_int(dtype):
@@ -86,7 +85,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
   return dtype is kind
 
 
-def result_type(*arrays_and_dtypes: Array | DType | Scalar) -> DType:
+def result_type(*arrays_and_dtypes: Tensor | DType | Scalar) -> DType:
   """The dtype that an operation on these has. Python numbers do not widen it."""
   known = [dtype_of(a) for a in arrays_and_dtypes if isinstance(a, (Tensor, DType))]
   if not known:
@@ -98,12 +97,12 @@ def result_type(*arrays_and_dtypes: Array | DType | Scalar) -> DType:
   return out
 
 
-def can_cast(from_: DType | Array, to: DType, /) -> bool:
+def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
   """Whether promotion leads from one type to another: every integer type to every float type, too."""
   return dtypes.promote(dtype_of(from_), to) is to
 
 
-def astype(x: Array, dtype: DType, /, *, copy: bool = True, device: str | None = None) -> Array:
+def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: str | None = None) -> Tensor:
   """The values converted; float → int truncates. Without `copy`, `x` itself where nothing changes."""
   moved = x if device is None else x.to(device)
   out = moved.cast(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from tiny_tensor.array_api.data_types import isdtype
 from tiny_tensor.base import Scalar
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
@@ -23,8 +24,6 @@ def pair(x1: Array | Scalar, x2: Array | Scalar) -> tuple[Array, Array]:
 
 def check_kind(what: str, kind: str, *arrays: Array) -> None:
   """TypeError for an array that is not of a kind that `isdtype` knows."""
-  from tiny_tensor.array_api.data_types import isdtype
-
   for x in arrays:
     if not isdtype(x.dtype, kind):
       raise TypeError(f"{what} takes arrays of kind {kind!r}, got {x.dtype.name}")

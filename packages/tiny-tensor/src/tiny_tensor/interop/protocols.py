@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -28,9 +29,7 @@ class InteropMixin(TensorBase):
     """`tiny_tensor.array_api`. Raises ValueError for a revision of the standard that it does not follow."""
     if api_version is not None and api_version not in REVISIONS:
       raise ValueError(f"no namespace of revision {api_version!r} of the Array API standard: {', '.join(REVISIONS)}")
-    from tiny_tensor import array_api
-
-    return array_api
+    return importlib.import_module("tiny_tensor.array_api")  # by name: it is made of Tensors, and stands above them
 
   def to_device(self, device: str, /, *, stream: None = None) -> Self:
     """The standard's name for `to`. Raises ValueError for a stream: copies are in the order of the program."""
@@ -139,7 +138,7 @@ class InteropMixin(TensorBase):
       if copy is False and moved.device != x.device:
         raise BufferError(f"a tensor on {x.device} cannot be on {moved.device} without a copy")
       return cast(Self, moved.clone() if copy else moved)
-    return cls.wrap(tensor_uop(x, device, copy), False)
+    return cls.wrap(tensor_uop(x, device, copy, cls.wrap), False)
 
   def __buffer__(self, flags: int, /) -> memoryview:
     """What `memoryview(t)` calls from Python 3.12 on: a copy, as `numpy()`, in the tensor's shape."""

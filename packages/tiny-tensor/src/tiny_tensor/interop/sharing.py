@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tiny_runtime import Device, adopted_buffer, buffer_of
 from tiny_tensor import capturing
 from tiny_tensor.base import only_stored
 from tiny_tensor.interop.dlpack import CPU, HOST_TYPES, VERSION, Layout, address_of, open_capsule
-from tiny_tensor.interop.strides import strides_of
 from tiny_tensor.placement import data_buffer
 from tiny_tensor.realize import realize_tensors
 from tiny_tensor.shapes import contiguous_strides
+from tiny_tensor.strides import strides_of
 from tiny_uop import UOp
 
 if TYPE_CHECKING:
   from tiny_tensor.tensor import Tensor
+
+Wrap: TypeAlias = Callable[[UOp], Any]
 
 
 def layout_of(t: Tensor, copy: bool | None) -> tuple[Layout, object]:
@@ -70,7 +73,7 @@ def capsule_of(x: Any, copy: bool | None) -> object:
     return x.__dlpack__()
 
 
-def tensor_uop(x: Any, device: str | None, copy: bool | None) -> UOp:
+def tensor_uop(x: Any, device: str | None, copy: bool | None, wrap: Wrap) -> UOp:
   """The graph for an object with DLPack: a view of its memory, or of a copy. Raises BufferError if `copy` is False and
   there has to be one."""
   name = Device.canonicalize(device)
@@ -94,10 +97,10 @@ def tensor_uop(x: Any, device: str | None, copy: bool | None) -> UOp:
   memory.keeper = owner  # type: ignore[attr-defined]  # a memoryview keeps its array, and that its attributes
   data = memoryview(memory).cast("B")
   if not (why or copy):
-    return arranged(adopted_buffer(name, data, layout.dtype), layout, order)
+    return arranged(adopted_buffer(name, data, layout.dtype), layout, order, wrap)
   flat = data_buffer(data, layout.dtype, name)
   flat = flat if flat.device == name else flat.copy_to(name)
-  return arranged(flat, layout, order)
+  return arranged(flat, layout, order, wrap)
 
 
 def span(layout: Layout) -> tuple[int, int]:
@@ -115,13 +118,11 @@ def dense_order(layout: Layout) -> tuple[int, ...] | None:
   return tuple(order) if fits else None
 
 
-def arranged(flat: UOp, layout: Layout, order: tuple[int, ...] | None) -> UOp:
+def arranged(flat: UOp, layout: Layout, order: tuple[int, ...] | None, wrap: Wrap) -> UOp:
   """The array that lies in `flat`, a vector of the elements of its span."""
   backwards = [a for a, s in enumerate(layout.strides) if s < 0 and layout.shape[a] > 1]
   if order is not None:
     lying = flat.reshape(tuple(layout.shape[a] for a in order))
     return lying.permute(tuple(order.index(a) for a in range(len(order)))).flip(backwards)
-  from tiny_tensor.tensor import Tensor
-
   steps = [abs(s) for s in layout.strides]
-  return Tensor.wrap(flat).as_strided(layout.shape, steps).contiguous().uop.flip(backwards)
+  return wrap(flat).as_strided(layout.shape, steps).contiguous().uop.flip(backwards)

@@ -26,6 +26,7 @@ from tiny_tensor.realize import (
   stored,
 )
 from tiny_tensor.shapes import broadcast_shape
+from tiny_tensor.strides import bytes_of, every_so_many
 from tiny_uop import Ops, UOp, dtypes, prod, same_shape
 
 SHARING = HOLDERS | ALIASES | {Ops.MULTI}
@@ -43,25 +44,6 @@ def writable_storage(uop: UOp, across: bool = False) -> UOp | None:
     after.insert(0, uop)
     uop = uop.src[0]
   return uop if is_holder(uop) else None
-
-
-def every_so_many(expand: UOp, after: Sequence[UOp]) -> bool:
-  """Whether an axis that is repeated once is only so for a last step that is longer than what is left of it: whether
-  the movement ops after the EXPAND keep one element in so many, less than one pass over the axis from first to last.
-  """
-  old, new = expand.src[0].shape, expand.shape
-  axes = [a for a, (was, now) in enumerate(zip(old, new, strict=True)) if was != now]
-  if [u.op for u in after[:4]] != [Ops.RESHAPE, Ops.SHRINK] * 2 or len(axes) != 1 or new[axes[0]] != 2:
-    return False
-  axis = axes[0]
-  joined, cut, split, picked = (u.shape for u in after[:4])
-  if joined != (*new[:axis], 2 * new[axis + 1], *new[axis + 2 :]):
-    return False
-  rows = (*cut[:axis], split[axis], split[axis + 1], *cut[axis + 1 :])
-  one = (*split[: axis + 1], 1, *split[axis + 2 :])
-  same_elsewhere = cut[:axis] + cut[axis + 1 :] == joined[:axis] + joined[axis + 1 :]
-  last = (split[axis] - 1) * split[axis + 1]
-  return split == rows and picked == one and same_elsewhere and isinstance(last, int) and last < int(new[axis + 1])
 
 
 def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
@@ -87,8 +69,6 @@ def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
 
   What follows one another there is copied there; for other views all of it is read, and written whole.
   """
-  from tiny_tensor.interop.strides import bytes_of
-
   base = view
   while not is_holder(base):
     if base.op not in ALIASES and base.op is not Ops.BITCAST:

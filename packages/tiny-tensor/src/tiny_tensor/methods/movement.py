@@ -20,6 +20,7 @@ from tiny_tensor.shapes import (
   shape_of,
   upper,
 )
+from tiny_tensor.strides import is_in_order
 from tiny_uop import UOp, prod, sint
 
 
@@ -168,8 +169,6 @@ class MovementMixin(TensorBase):
     """The same values, in order in a buffer once realised; itself if that is so already, for a slice of a buffer too
     (`clone` copies)."""
     if not is_whole(self.uop):
-      from tiny_tensor.interop.strides import is_in_order  # which knows of this class
-
       if not is_in_order(self.uop):
         return self.derive(self.uop.contiguous())
     return self

@@ -10,7 +10,6 @@ from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, is_const, is_whole, only_stored
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.host import FORMATS, nest, unpack
-from tiny_tensor.interop.strides import run_of
 from tiny_tensor.methods.devices import placement
 from tiny_tensor.realize import (
   apply,
@@ -22,6 +21,7 @@ from tiny_tensor.realize import (
   without_gradients,
 )
 from tiny_tensor.shapes import value_of
+from tiny_tensor.strides import run_of
 from tiny_uop import Ops, UOp, dtypes
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tiny_tensor.base import ALIASES
-from tiny_tensor.methods.assign import every_so_many
 from tiny_tensor.shapes import contiguous_strides
 from tiny_uop import Ops, UOp
 from tiny_uop.sharding import is_local
@@ -94,6 +95,25 @@ def moved_by(view: UOp, after: list[UOp], strides: Sizes) -> tuple[int, Sizes] |
     # the repeated axis goes on behind its end, where nothing is looked at
     return 0, tuple(strides[a + 1] * old[a + 1] if o != n else strides[a] for a, (o, n) in enumerate(zip(old, new)))
   return (0, strides) if view.op is Ops.DETACH else None
+
+
+def every_so_many(expand: UOp, after: Sequence[UOp]) -> bool:
+  """Whether an axis that is repeated once is only so for a last step that is longer than what is left of it: whether
+  the movement ops after the EXPAND keep one element in so many, less than one pass over the axis from first to last.
+  """
+  old, new = expand.src[0].shape, expand.shape
+  axes = [a for a, (was, now) in enumerate(zip(old, new, strict=True)) if was != now]
+  if [u.op for u in after[:4]] != [Ops.RESHAPE, Ops.SHRINK] * 2 or len(axes) != 1 or new[axes[0]] != 2:
+    return False
+  axis = axes[0]
+  joined, cut, split, picked = (u.shape for u in after[:4])
+  if joined != (*new[:axis], 2 * new[axis + 1], *new[axis + 2 :]):
+    return False
+  rows = (*cut[:axis], split[axis], split[axis + 1], *cut[axis + 1 :])
+  one = (*split[: axis + 1], 1, *split[axis + 2 :])
+  same_elsewhere = cut[:axis] + cut[axis + 1 :] == joined[:axis] + joined[axis + 1 :]
+  last = (split[axis] - 1) * split[axis + 1]
+  return split == rows and picked == one and same_elsewhere and isinstance(last, int) and last < int(new[axis + 1])
 
 
 def sizes(uop: UOp) -> Sizes:
