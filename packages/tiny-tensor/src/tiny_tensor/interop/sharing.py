@@ -125,4 +125,5 @@ def arranged(flat: UOp, layout: Layout, order: tuple[int, ...] | None, wrap: Wra
     lying = flat.reshape(tuple(layout.shape[a] for a in order))
     return lying.permute(tuple(order.index(a) for a in range(len(order)))).flip(backwards)
   steps = [abs(s) for s in layout.strides]
-  return wrap(flat).as_strided(layout.shape, steps).contiguous().uop.flip(backwards)
+  lying = wrap(flat).as_strided(layout.shape, steps).contiguous().uop
+  return lying.flip(backwards)
