@@ -38,11 +38,14 @@ def undocumented(module: ModuleType) -> list[str]:
 def _constants(module: ModuleType) -> Iterator[str]:
   """The exported constants, other names of classes among them, with no string behind them where they are assigned."""
   homes = dict.fromkeys(getattr(module, "__all__", ()), module.__name__)
-  for node in ast.parse(inspect.getsource(module)).body if homes else ():
+  for node in ast.walk(ast.parse(inspect.getsource(module))) if homes else ():
     if isinstance(node, ast.ImportFrom) and node.module:
-      homes |= {alias.name: node.module for alias in node.names if alias.name in homes}
+      names = [alias.name for alias in node.names]
+      names = list(vars(imported(node.module))) if names == ["*"] else names
+      homes |= {name: node.module for name in names if name in homes}
   for name, home in homes.items():
-    if home.startswith("tiny_") and name in _unexplained(importlib.import_module(home)):
+    made = inspect.isroutine(getattr(module, name))  # a function of a table: it has a docstring of its own
+    if home.startswith("tiny_") and not made and name in _unexplained(imported(home)):
       yield name
 
 

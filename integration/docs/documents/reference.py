@@ -1,9 +1,11 @@
-"""The pages of the API reference: which modules are public, and how their names are shown. The docstrings are read from
-the sources, by mkdocstrings, when the site is built."""
+"""The pages of the API reference: which modules are public, and how their names are shown. mkdocstrings reads the
+docstrings from the sources when the site is built; of a module whose `__all__` is computed it imports the functions,
+some of which are made of tables."""
 
 from __future__ import annotations
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 from documents.families import family_table
@@ -25,9 +27,8 @@ def modules() -> list[str]:
 
 
 def _modules(module: str) -> list[str]:
-  tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
   # a package whose names are imported when they are used says under TYPE_CHECKING where they come from
-  froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == module]
+  froms = [node for node in ast.walk(_tree(module)) if isinstance(node, ast.ImportFrom) and node.module == module]
   inside = [alias.name for node in froms for alias in node.names if alias.name in exports(module)[0]]
   parts = (f"{module}.{name}" for name in (*inside, *BESIDE.get(module, ())))
   return [module, *(name for part in parts for name in _modules(part))]
@@ -44,24 +45,43 @@ def page(module: str) -> str:
   if module == "tiny_tensor":
     text = f"# `{module}`\n\n## Tensor, by family\n\n{family_table()}\n\n::: {module}\n"
   own, passed_on = exports(module)
-  if not passed_on:
-    return text
-  members = "".join(f"        - {name}\n" for name in own)
-  links = ", ".join(f"[`{name}`][{home}.{name}]" for name, home in passed_on.items())
-  return f"{text}    options:\n      members:\n{members}\nFrom other packages: {links}.\n"
+  computed = any(_literal(value) is None for value in _assigned_all(module))
+  if passed_on or computed:
+    text += "    options:\n" + "      force_inspection: true\n" * computed + "      members:\n"
+    text += "".join(f"        - {name}\n" for name in own)
+  if passed_on:
+    links = ", ".join(f"[`{name}`][{home}.{name}]" for name, home in passed_on.items())
+    text += f"\nFrom other packages: {links}.\n"
+  return text
 
 
 def exports(module: str) -> tuple[list[str], dict[str, str]]:
   """(names in `__all__` that are the package's own, those that it imports from other packages and whose they are)."""
-  tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
   package, homes = module.partition(".")[0], dict[str, str]()
-  names: list[str] = []
-  for node in tree.body:
+  for node in _tree(module).body:
     if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] != package:
       homes |= {alias.asname or alias.name: node.module.partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-      names = ast.literal_eval(node.value)
+  names = [name for value in _assigned_all(module) for name in _literal(value) or import_module(module).__all__]
   return [name for name in names if name not in homes], {name: homes[name] for name in names if name in homes}
+
+
+def _tree(module: str) -> ast.Module:
+  return ast.parse(source_of(module).read_text(encoding="utf-8"))
+
+
+def _assigned_all(module: str) -> list[ast.expr]:
+  """What a module assigns to `__all__`: one expression, or none."""
+  assignments = [node for node in _tree(module).body if isinstance(node, ast.Assign)]
+  return [node.value for node in assignments if ast.unparse(node.targets[0]) == "__all__"]
+
+
+def _literal(value: ast.expr) -> list[str] | None:
+  """The list that an expression writes out; None for one that has to be computed."""
+  try:
+    found: list[str] = ast.literal_eval(value)
+  except ValueError:
+    return None
+  return found
 
 
 def source_of(module: str) -> Path:

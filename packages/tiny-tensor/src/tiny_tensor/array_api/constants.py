@@ -7,6 +7,11 @@ import math
 
 from tiny_uop import dtypes
 
+__all__ = [
+  "bfloat16", "bool", "e", "float16", "float32", "float64", "inf", "int16", "int32", "int64", "int8", "nan",
+  "newaxis", "pi", "uint16", "uint32", "uint64", "uint8",
+]  # fmt: skip
+
 e = math.e
 """Euler's number."""
 inf = math.inf

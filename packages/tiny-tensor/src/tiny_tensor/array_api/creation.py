@@ -10,6 +10,11 @@ from tiny_tensor.host import shape_of_nested
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
+__all__ = [
+  "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
+  "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+]  # fmt: skip
+
 
 def asarray(obj: Any, /, *, dtype: DType | None = None, device: str | None = None, copy: bool | None = None) -> Array:
   """An array of a tensor, a number, nested sequences (of arrays, too), or of what has the buffer protocol, DLPack or

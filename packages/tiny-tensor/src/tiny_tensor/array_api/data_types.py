@@ -10,6 +10,8 @@ from tiny_uop import DType, dtypes
 from tiny_uop.dtype import FLOAT_LIMITS
 from tiny_uop.records import dataclass
 
+__all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
 SIGNED, UNSIGNED = dtypes.sints, dtypes.uints
 KINDS: dict[str, tuple[DType, ...]] = {
   "bool": (dtypes.bool,),

@@ -1,56 +1,34 @@
-"""Arithmetic, comparison, logic and bits, element by element. Operands broadcast; one of two may be a Python number."""
+"""Functions of each element. Operands broadcast; one of two may be a Python number.
+
+A function that only forwards to a method of Tensor is a row: `of_one` takes one array, `of_two` takes two operands.
+"""
 
 from __future__ import annotations
 
-from tiny_tensor.array_api.operands import Array, check_kind, pair
-from tiny_tensor.base import Scalar
+from tiny_tensor.array_api.operands import Array, Operand, check_kind, of_one, of_two, pair
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
-Operand = Array | Scalar
+__all__ = [
+  "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert",
+  "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj", "copysign", "cos",
+  "cosh", "divide", "equal", "exp", "expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot", "imag",
+  "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logical_and",
+  "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative", "nextafter", "not_equal",
+  "positive", "pow", "real", "reciprocal", "remainder", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square",
+  "subtract", "tan", "tanh", "trunc",
+]  # fmt: skip
 
 # *** arithmetic ***
 
 
-def abs(x: Array, /) -> Array:
-  """Magnitude."""
-  return x.abs()
-
-
-def add(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 + x2`."""
-  a, b = pair(x1, x2)
-  return a.add(b)
-
-
-def subtract(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 - x2`."""
-  a, b = pair(x1, x2)
-  return a.sub(b)
-
-
-def multiply(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 * x2`."""
-  a, b = pair(x1, x2)
-  return a.mul(b)
-
-
-def divide(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 / x2`; of integers, the default float."""
-  a, b = pair(x1, x2)
-  return a.div(b)
-
-
-def floor_divide(x1: Operand, x2: Operand, /) -> Array:
-  """Python's `x1 // x2`; of integers 0 where `x2` is."""
-  a, b = pair(x1, x2)
-  return a.floordiv(b)
-
-
-def remainder(x1: Operand, x2: Operand, /) -> Array:
-  """Python's `x1 % x2`, with the sign of `x2`."""
-  a, b = pair(x1, x2)
-  return a.mod(b)
+abs = of_one(Tensor.abs, "Magnitude.")
+add = of_two(Tensor.add, "`x1 + x2`.")
+subtract = of_two(Tensor.sub, "`x1 - x2`.", "subtract")
+multiply = of_two(Tensor.mul, "`x1 * x2`.", "multiply")
+divide = of_two(Tensor.div, "`x1 / x2`; of integers, the default float.", "divide")
+floor_divide = of_two(Tensor.floordiv, "Python's `x1 // x2`; of integers 0 where `x2` is.", "floor_divide")
+remainder = of_two(Tensor.mod, "Python's `x1 % x2`, with the sign of `x2`.", "remainder")
 
 
 def pow(x1: Operand, x2: Operand, /) -> Array:
@@ -61,36 +39,12 @@ def pow(x1: Operand, x2: Operand, /) -> Array:
   return a.pow(b)
 
 
-def negative(x: Array, /) -> Array:
-  """`-x`."""
-  return x.neg()
-
-
-def positive(x: Array, /) -> Array:
-  """`+x`: a copy."""
-  return x.clone()
-
-
-def square(x: Array, /) -> Array:
-  """`x * x`."""
-  return x.square()
-
-
-def reciprocal(x: Array, /) -> Array:
-  """`1 / x`."""
-  return x.reciprocal()
-
-
-def maximum(x1: Operand, x2: Operand, /) -> Array:
-  """The larger element; NaN if either is."""
-  a, b = pair(x1, x2)
-  return a.maximum(b)
-
-
-def minimum(x1: Operand, x2: Operand, /) -> Array:
-  """The smaller element; NaN if either is."""
-  a, b = pair(x1, x2)
-  return a.minimum(b)
+negative = of_one(Tensor.neg, "`-x`.", "negative")
+positive = of_one(Tensor.clone, "`+x`: a copy.", "positive")
+square = of_one(Tensor.square, "`x * x`.")
+reciprocal = of_one(Tensor.reciprocal, "`1 / x`.")
+maximum = of_two(Tensor.maximum, "The larger element; NaN if either is.")
+minimum = of_two(Tensor.minimum, "The smaller element; NaN if either is.")
 
 
 def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
@@ -104,22 +58,11 @@ def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) ->
 # *** signs and parts ***
 
 
-def sign(x: Array, /) -> Array:
-  """-1, 0 or 1; NaN stays."""
-  return x.sign()
-
-
-def signbit(x: Array, /) -> Array:
-  """Whether the sign bit of a float is set: also that of -0.0 and of some NaN."""
-  check_kind("signbit", "real floating", x)
-  return x.signbit()
-
-
-def copysign(x1: Operand, x2: Operand, /) -> Array:
-  """The magnitude of `x1` with the sign of `x2`."""
-  a, b = pair(x1, x2)
-  check_kind("copysign", "real floating", a)
-  return a.copysign(b)
+sign = of_one(Tensor.sign, "-1, 0 or 1; NaN stays.")
+signbit = of_one(
+  Tensor.signbit, "Whether the sign bit of a float is set: also that of -0.0 and of some NaN.", kind="real floating"
+)
+copysign = of_two(Tensor.copysign, "The magnitude of `x1` with the sign of `x2`.", kind="real floating")
 
 
 def nextafter(x1: Operand, x2: Operand, /) -> Array:
@@ -156,113 +99,56 @@ def imag(x: Array, /) -> Array:
 # *** comparison ***
 
 
-def equal(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 == x2`."""
-  a, b = pair(x1, x2)
-  return a.eq(b)
-
-
-def not_equal(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 != x2`."""
-  a, b = pair(x1, x2)
-  return a.ne(b)
-
-
-def less(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 < x2`."""
-  a, b = pair(x1, x2)
-  return a < b
-
-
-def less_equal(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 <= x2`."""
-  a, b = pair(x1, x2)
-  return a <= b
-
-
-def greater(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 > x2`."""
-  a, b = pair(x1, x2)
-  return a > b
-
-
-def greater_equal(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 >= x2`."""
-  a, b = pair(x1, x2)
-  return a >= b
-
-
-def isfinite(x: Array, /) -> Array:
-  """Whether an element is neither infinite nor NaN."""
-  return x.isfinite()
-
-
-def isinf(x: Array, /) -> Array:
-  """Whether an element is infinite."""
-  return x.isinf()
-
-
-def isnan(x: Array, /) -> Array:
-  """Whether an element is NaN."""
-  return x.isnan()
+equal = of_two(Tensor.eq, "`x1 == x2`.", "equal")
+not_equal = of_two(Tensor.ne, "`x1 != x2`.", "not_equal")
+less = of_two(Tensor.lt, "`x1 < x2`.", "less")
+less_equal = of_two(Tensor.le, "`x1 <= x2`.", "less_equal")
+greater = of_two(Tensor.gt, "`x1 > x2`.", "greater")
+greater_equal = of_two(Tensor.ge, "`x1 >= x2`.", "greater_equal")
+isfinite = of_one(Tensor.isfinite, "Whether an element is neither infinite nor NaN.")
+isinf = of_one(Tensor.isinf, "Whether an element is infinite.")
+isnan = of_one(Tensor.isnan, "Whether an element is NaN.")
 
 
 # *** logic and bits ***
 
 
-def logical_and(x1: Operand, x2: Operand, /) -> Array:
-  """Whether both are true."""
-  a, b = pair(x1, x2)
-  return a.logical_and(b)
+logical_and = of_two(Tensor.logical_and, "Whether both are true.")
+logical_or = of_two(Tensor.logical_or, "Whether either is true.")
+logical_xor = of_two(Tensor.logical_xor, "Whether exactly one is true.")
+logical_not = of_one(Tensor.logical_not, "Whether an element is false.")
+bitwise_and = of_two(Tensor.bitwise_and, "`x1 & x2`.")
+bitwise_or = of_two(Tensor.bitwise_or, "`x1 | x2`.")
+bitwise_xor = of_two(Tensor.bitwise_xor, "`x1 ^ x2`.")
+bitwise_invert = of_one(Tensor.bitwise_not, "`~x`.", "bitwise_invert")
+bitwise_left_shift = of_two(Tensor.lshift, "`x1 << x2`; 0 for counts of the width or more.", "bitwise_left_shift")
+bitwise_right_shift = of_two(Tensor.rshift, "`x1 >> x2`, arithmetic on signed types.", "bitwise_right_shift")
 
+# *** exponential, trigonometric and rounding functions: of integers they give the default float ***
 
-def logical_or(x1: Operand, x2: Operand, /) -> Array:
-  """Whether either is true."""
-  a, b = pair(x1, x2)
-  return a.logical_or(b)
-
-
-def logical_xor(x1: Operand, x2: Operand, /) -> Array:
-  """Whether exactly one is true."""
-  a, b = pair(x1, x2)
-  return a.logical_xor(b)
-
-
-def logical_not(x: Array, /) -> Array:
-  """Whether an element is false."""
-  return x.logical_not()
-
-
-def bitwise_and(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 & x2`."""
-  a, b = pair(x1, x2)
-  return a.bitwise_and(b)
-
-
-def bitwise_or(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 | x2`."""
-  a, b = pair(x1, x2)
-  return a.bitwise_or(b)
-
-
-def bitwise_xor(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 ^ x2`."""
-  a, b = pair(x1, x2)
-  return a.bitwise_xor(b)
-
-
-def bitwise_invert(x: Array, /) -> Array:
-  """`~x`."""
-  return x.bitwise_not()
-
-
-def bitwise_left_shift(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 << x2`; 0 for counts of the width or more."""
-  a, b = pair(x1, x2)
-  return a.lshift(b)
-
-
-def bitwise_right_shift(x1: Operand, x2: Operand, /) -> Array:
-  """`x1 >> x2`, arithmetic on signed types."""
-  a, b = pair(x1, x2)
-  return a.rshift(b)
+exp = of_one(Tensor.exp, "e to the power of `x`.")
+expm1 = of_one(Tensor.expm1, "`exp(x) - 1`, exact for small `x`.")
+log = of_one(Tensor.log, "The natural logarithm.")
+log1p = of_one(Tensor.log1p, "`log(1 + x)`, exact for small `x`.")
+log2 = of_one(Tensor.log2, "The logarithm to base 2.")
+log10 = of_one(Tensor.log10, "The logarithm to base 10.")
+logaddexp = of_two(Tensor.logaddexp, "`log(exp(x1) + exp(x2))` without overflow.")
+sqrt = of_one(Tensor.sqrt, "The root.")
+hypot = of_two(Tensor.hypot, "`sqrt(x1² + x2²)` without overflow.")
+sin = of_one(Tensor.sin, "Sine, of radians.")
+cos = of_one(Tensor.cos, "Cosine, of radians.")
+tan = of_one(Tensor.tan, "Tangent, of radians.")
+asin = of_one(Tensor.asin, "Inverse sine, in radians.")
+acos = of_one(Tensor.acos, "Inverse cosine, in radians.")
+atan = of_one(Tensor.atan, "Inverse tangent, in radians.")
+atan2 = of_two(Tensor.atan2, "The angle of the point (x2, x1), in radians.")
+sinh = of_one(Tensor.sinh, "Hyperbolic sine.")
+cosh = of_one(Tensor.cosh, "Hyperbolic cosine.")
+tanh = of_one(Tensor.tanh, "Hyperbolic tangent.")
+asinh = of_one(Tensor.asinh, "Inverse hyperbolic sine.")
+acosh = of_one(Tensor.acosh, "Inverse hyperbolic cosine.")
+atanh = of_one(Tensor.atanh, "Inverse hyperbolic tangent.")
+ceil = of_one(Tensor.ceil, "Rounded toward +inf.")
+floor = of_one(Tensor.floor, "Rounded toward -inf.")
+trunc = of_one(Tensor.trunc, "Rounded toward zero.")
+round = of_one(Tensor.round, "Rounded to the nearest integer, halves to the even one.")

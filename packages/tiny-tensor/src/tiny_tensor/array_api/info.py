@@ -8,6 +8,8 @@ from tiny_runtime.plugin import State
 from tiny_tensor.array_api.data_types import KINDS
 from tiny_uop import DType, dtypes
 
+__all__ = ["__array_namespace_info__"]
+
 # what the standard has; float16 and its like are more
 STANDARD = (dtypes.bool, *dtypes.sints, *dtypes.uints, dtypes.float32, dtypes.float64)
 

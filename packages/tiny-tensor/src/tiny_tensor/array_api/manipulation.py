@@ -6,6 +6,11 @@ from tiny_tensor.array_api.operands import Array, Axis
 from tiny_tensor.shapes import Shape, broadcast_shape, normalize_axes, normalize_axis, shape_of
 from tiny_tensor.tensor import Tensor
 
+__all__ = [
+  "broadcast_arrays", "broadcast_shapes", "broadcast_to", "concat", "expand_dims", "flip", "moveaxis", "permute_dims",
+  "repeat", "reshape", "roll", "squeeze", "stack", "tile", "unstack",
+]  # fmt: skip
+
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
   """All with the shape to which they broadcast."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tiny_tensor.array_api.operands import Array
 
+__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
+
 
 def matmul(x1: Array, x2: Array, /) -> Array:
   """The matrix product over the last axis of `x1` and the second to last of `x2`; leading axes broadcast."""

@@ -7,6 +7,11 @@ from typing import Literal
 from tiny_tensor.array_api.operands import Array, Axis, index_type, pair
 from tiny_tensor.base import Scalar
 
+__all__ = [
+  "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "sort", "take", "take_along_axis",
+  "where",
+]  # fmt: skip
+
 
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
   """The position of the first maximum; in the flattened array without `axis`."""

@@ -9,6 +9,8 @@ from tiny_tensor.array_api.operands import Array, pair
 from tiny_tensor.base import Scalar
 from tiny_tensor.tensor import Tensor
 
+__all__ = ["isin", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
+
 
 class UniqueAllResult(NamedTuple):
   """The different elements, where each comes first, which one each element of the array is, and how often it occurs."""

@@ -7,6 +7,8 @@ from tiny_tensor.array_api.operands import Array, Axis
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import DType
 
+__all__ = ["all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var"]
+
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Array:
   """The sum."""
