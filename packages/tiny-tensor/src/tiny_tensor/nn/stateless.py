@@ -5,22 +5,43 @@ well: `nn.Sequential(nn.Linear(4, 8), Tensor.relu)`.
 """
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any, ClassVar
 
 from tiny_tensor.nn import functional as F
 from tiny_tensor.tensor import Tensor
 
 
+class _Signature:
+  """The signature of a layer: the arguments of its function that follow the Tensors. Those of a loss go by name."""
+
+  def __get__(self, layer: object, kind: "type[Stateless]") -> Signature:
+    if layer is not None:
+      raise AttributeError("__signature__ is that of the class; a layer is called with Tensors")
+    found = list(signature(kind.function).parameters.values())[kind.tensors :]
+    return Signature([p.replace(kind=p.KEYWORD_ONLY) for p in found] if kind.by_name else found)
+
+
 class Stateless:
-  """A function of Tensors with arguments that are given when it is made. TypeError for those that it does not take."""
+  """A function of Tensors with arguments that are given when it is made. TypeError for those that it does not take.
+
+  The class statement of a layer names its function: `class ReLU(Stateless, function=F.relu)`.
+  """
 
   function: ClassVar[Callable[..., Any]]
   tensors: ClassVar[int] = 1
+  by_name: ClassVar[bool] = False
+  __signature__ = _Signature()
+
+  def __init_subclass__(cls, function: Callable[..., Any] | None = None, tensors: int | None = None) -> None:
+    cls.tensors = cls.tensors if tensors is None else tensors
+    if function is not None:
+      cls.function = staticmethod(function)
+      cls.__doc__ = cls.__doc__ or f"`functional.{function.__name__}`: {function.__doc__}"
 
   def __init__(self, *args: Any, **kwargs: Any) -> None:
     try:
-      signature(type(self).function).bind(*[None] * self.tensors, *args, **kwargs)
+      type(self).__signature__.bind(*args, **kwargs)
     except TypeError as error:
       raise TypeError(f"{type(self).__name__}: {error}") from None
     self.args, self.kwargs = args, kwargs
@@ -35,13 +56,10 @@ class Stateless:
     return f"{type(self).__name__}({', '.join(given)})"
 
 
-class Loss(Stateless):
+class Loss(Stateless, tensors=2):
   """A loss of an input and a target; its arguments are given by name."""
 
-  tensors = 2
-
-  def __init__(self, **kwargs: Any) -> None:
-    super().__init__(**kwargs)
+  by_name = True
 
 
 def _identity(input: Tensor) -> Tensor:
@@ -54,260 +72,132 @@ def _flatten(input: Tensor, start_dim: int = 1, end_dim: int = -1) -> Tensor:
   return input.flatten(start_dim, end_dim)
 
 
-class Identity(Stateless):
+class Identity(Stateless, function=_identity):
   """Gives what it gets."""
 
-  function = staticmethod(_identity)
 
-
-class Flatten(Stateless):
+class Flatten(Stateless, function=_flatten):
   """The axes from `start_dim`, by default the second, to `end_dim` as one."""
 
-  function = staticmethod(_flatten)
 
+class ReLU(Stateless, function=F.relu): ...
 
-class ReLU(Stateless):
-  """`functional.relu`."""
 
-  function = staticmethod(F.relu)
+class LeakyReLU(Stateless, function=F.leaky_relu): ...
 
 
-class LeakyReLU(Stateless):
-  """`functional.leaky_relu`."""
+class ReLU6(Stateless, function=F.relu6): ...
 
-  function = staticmethod(F.leaky_relu)
 
+class ELU(Stateless, function=F.elu): ...
 
-class ReLU6(Stateless):
-  """`functional.relu6`."""
 
-  function = staticmethod(F.relu6)
+class SELU(Stateless, function=F.selu): ...
 
 
-class ELU(Stateless):
-  """`functional.elu`."""
+class CELU(Stateless, function=F.celu): ...
 
-  function = staticmethod(F.elu)
 
+class GELU(Stateless, function=F.gelu): ...
 
-class SELU(Stateless):
-  """`functional.selu`."""
 
-  function = staticmethod(F.selu)
+class SiLU(Stateless, function=F.silu): ...
 
 
-class CELU(Stateless):
-  """`functional.celu`."""
+class Mish(Stateless, function=F.mish): ...
 
-  function = staticmethod(F.celu)
 
+class Sigmoid(Stateless, function=F.sigmoid): ...
 
-class GELU(Stateless):
-  """`functional.gelu`."""
 
-  function = staticmethod(F.gelu)
+class Tanh(Stateless, function=F.tanh): ...
 
 
-class SiLU(Stateless):
-  """`functional.silu`."""
+class LogSigmoid(Stateless, function=F.logsigmoid): ...
 
-  function = staticmethod(F.silu)
 
+class Hardsigmoid(Stateless, function=F.hardsigmoid): ...
 
-class Mish(Stateless):
-  """`functional.mish`."""
 
-  function = staticmethod(F.mish)
+class Hardswish(Stateless, function=F.hardswish): ...
 
 
-class Sigmoid(Stateless):
-  """`functional.sigmoid`."""
+class Hardtanh(Stateless, function=F.hardtanh): ...
 
-  function = staticmethod(F.sigmoid)
 
+class Softplus(Stateless, function=F.softplus): ...
 
-class Tanh(Stateless):
-  """`functional.tanh`."""
 
-  function = staticmethod(F.tanh)
+class Softsign(Stateless, function=F.softsign): ...
 
 
-class LogSigmoid(Stateless):
-  """`functional.logsigmoid`."""
+class Softmax(Stateless, function=F.softmax): ...
 
-  function = staticmethod(F.logsigmoid)
 
+class LogSoftmax(Stateless, function=F.log_softmax): ...
 
-class Hardsigmoid(Stateless):
-  """`functional.hardsigmoid`."""
 
-  function = staticmethod(F.hardsigmoid)
+class GLU(Stateless, function=F.glu): ...
 
 
-class Hardswish(Stateless):
-  """`functional.hardswish`."""
+class MaxPool1d(Stateless, function=F.max_pool1d): ...
 
-  function = staticmethod(F.hardswish)
 
+class MaxPool2d(Stateless, function=F.max_pool2d): ...
 
-class Hardtanh(Stateless):
-  """`functional.hardtanh`."""
 
-  function = staticmethod(F.hardtanh)
+class MaxPool3d(Stateless, function=F.max_pool3d): ...
 
 
-class Softplus(Stateless):
-  """`functional.softplus`."""
+class AvgPool1d(Stateless, function=F.avg_pool1d): ...
 
-  function = staticmethod(F.softplus)
 
+class AvgPool2d(Stateless, function=F.avg_pool2d): ...
 
-class Softsign(Stateless):
-  """`functional.softsign`."""
 
-  function = staticmethod(F.softsign)
+class AvgPool3d(Stateless, function=F.avg_pool3d): ...
 
 
-class Softmax(Stateless):
-  """`functional.softmax`."""
+class AdaptiveAvgPool1d(Stateless, function=F.adaptive_avg_pool1d): ...
 
-  function = staticmethod(F.softmax)
 
+class AdaptiveAvgPool2d(Stateless, function=F.adaptive_avg_pool2d): ...
 
-class LogSoftmax(Stateless):
-  """`functional.log_softmax`."""
 
-  function = staticmethod(F.log_softmax)
+class AdaptiveMaxPool2d(Stateless, function=F.adaptive_max_pool2d): ...
 
 
-class GLU(Stateless):
-  """`functional.glu`."""
+class PixelShuffle(Stateless, function=F.pixel_shuffle): ...
 
-  function = staticmethod(F.glu)
 
+class Upsample(Stateless, function=F.interpolate): ...
 
-class MaxPool1d(Stateless):
-  """`functional.max_pool1d`."""
 
-  function = staticmethod(F.max_pool1d)
+class CosineSimilarity(Stateless, function=F.cosine_similarity, tensors=2): ...
 
 
-class MaxPool2d(Stateless):
-  """`functional.max_pool2d`."""
+class L1Loss(Loss, function=F.l1_loss): ...
 
-  function = staticmethod(F.max_pool2d)
 
+class MSELoss(Loss, function=F.mse_loss): ...
 
-class MaxPool3d(Stateless):
-  """`functional.max_pool3d`."""
 
-  function = staticmethod(F.max_pool3d)
+class SmoothL1Loss(Loss, function=F.smooth_l1_loss): ...
 
 
-class AvgPool1d(Stateless):
-  """`functional.avg_pool1d`."""
+class HuberLoss(Loss, function=F.huber_loss): ...
 
-  function = staticmethod(F.avg_pool1d)
 
+class CrossEntropyLoss(Loss, function=F.cross_entropy): ...
 
-class AvgPool2d(Stateless):
-  """`functional.avg_pool2d`."""
 
-  function = staticmethod(F.avg_pool2d)
+class NLLLoss(Loss, function=F.nll_loss): ...
 
 
-class AvgPool3d(Stateless):
-  """`functional.avg_pool3d`."""
+class BCELoss(Loss, function=F.binary_cross_entropy): ...
 
-  function = staticmethod(F.avg_pool3d)
 
+class BCEWithLogitsLoss(Loss, function=F.binary_cross_entropy_with_logits): ...
 
-class AdaptiveAvgPool1d(Stateless):
-  """`functional.adaptive_avg_pool1d`."""
 
-  function = staticmethod(F.adaptive_avg_pool1d)
-
-
-class AdaptiveAvgPool2d(Stateless):
-  """`functional.adaptive_avg_pool2d`."""
-
-  function = staticmethod(F.adaptive_avg_pool2d)
-
-
-class AdaptiveMaxPool2d(Stateless):
-  """`functional.adaptive_max_pool2d`."""
-
-  function = staticmethod(F.adaptive_max_pool2d)
-
-
-class PixelShuffle(Stateless):
-  """`functional.pixel_shuffle`."""
-
-  function = staticmethod(F.pixel_shuffle)
-
-
-class Upsample(Stateless):
-  """`functional.interpolate`."""
-
-  function = staticmethod(F.interpolate)
-
-
-class CosineSimilarity(Stateless):
-  """`functional.cosine_similarity`."""
-
-  function = staticmethod(F.cosine_similarity)
-  tensors = 2
-
-
-class L1Loss(Loss):
-  """`functional.l1_loss`."""
-
-  function = staticmethod(F.l1_loss)
-
-
-class MSELoss(Loss):
-  """`functional.mse_loss`."""
-
-  function = staticmethod(F.mse_loss)
-
-
-class SmoothL1Loss(Loss):
-  """`functional.smooth_l1_loss`."""
-
-  function = staticmethod(F.smooth_l1_loss)
-
-
-class HuberLoss(Loss):
-  """`functional.huber_loss`."""
-
-  function = staticmethod(F.huber_loss)
-
-
-class CrossEntropyLoss(Loss):
-  """`functional.cross_entropy`."""
-
-  function = staticmethod(F.cross_entropy)
-
-
-class NLLLoss(Loss):
-  """`functional.nll_loss`."""
-
-  function = staticmethod(F.nll_loss)
-
-
-class BCELoss(Loss):
-  """`functional.binary_cross_entropy`."""
-
-  function = staticmethod(F.binary_cross_entropy)
-
-
-class BCEWithLogitsLoss(Loss):
-  """`functional.binary_cross_entropy_with_logits`."""
-
-  function = staticmethod(F.binary_cross_entropy_with_logits)
-
-
-class KLDivLoss(Loss):
-  """`functional.kl_div`."""
-
-  function = staticmethod(F.kl_div)
+class KLDivLoss(Loss, function=F.kl_div): ...

@@ -3,6 +3,12 @@
 from tiny_tensor.base import DTypeLike
 from tiny_tensor.tensor import Tensor
 
+__all__ = [
+  "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax",
+  "logsigmoid", "mish", "prelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin",
+  "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+]  # fmt: skip
+
 
 def _kept(input: Tensor, out: Tensor, inplace: bool) -> Tensor:
   return input.assign(out) if inplace else out

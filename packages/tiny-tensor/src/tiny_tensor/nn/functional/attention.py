@@ -5,6 +5,8 @@ import math
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
+__all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
+
 
 def scaled_dot_product_attention(
   query: Tensor,

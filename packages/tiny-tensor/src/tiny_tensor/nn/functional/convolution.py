@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tiny_tensor.methods.conv import Sizes
 from tiny_tensor.methods.pool import windows
+from tiny_tensor.nn.functional.axes import batched, for_axes, pad_pairs
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
+
+__all__ = [
+  "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fold",
+  "linear", "one_hot", "pad", "unfold",
+]  # fmt: skip
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -24,105 +30,42 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
   return out if bias is None else out + bias
 
 
-def batched(input: Tensor, axes: int, apply: Callable[[Tensor], Tensor]) -> Tensor:
-  """What `apply` makes of `(n, c, size…)`, for `axes` sizes; without the axis n, of one sample."""
-  if input.ndim == axes + 1:
-    return apply(input.unsqueeze(0)).squeeze(0)
-  if input.ndim != axes + 2:
-    raise ValueError(f"expected an input of shape (n, c, size…) or (c, size…) with {axes} sizes, got {input.shape}")
-  return apply(input)
-
-
 def _conv(
   axes: int,
   input: Tensor,
   weight: Tensor,
-  bias: Tensor | None,
-  stride: Sizes,
-  padding: Sizes | str,
-  dilation: Sizes,
-  groups: int,
+  bias: Tensor | None = None,
+  stride: Sizes = 1,
+  padding: Sizes | str = 0,
+  dilation: Sizes = 1,
+  groups: int = 1,
 ) -> Tensor:
+  """Cross-correlation of `(n, c, size…)` or `(c, size…)` with `weight (out, c/groups, kernel…)`. `padding` may also be
+  "same" or "valid"."""
   if weight.ndim != axes + 2:
     raise ValueError(f"conv{axes}d takes a weight of {axes + 2} axes, got shape {weight.shape}")
   gaps = as_tuple(dilation, axes)
-  pads: list[int] = []
   if isinstance(padding, str):
     if padding not in ("same", "valid"):
       raise ValueError(f"padding must be numbers, 'same' or 'valid', got {padding!r}")
     if padding == "same" and any(s != 1 for s in as_tuple(stride, axes)):
       raise ValueError(f"padding='same' needs stride 1, got {stride}")
     total = [d * (int(k) - 1) if padding == "same" else 0 for k, d in zip(weight.shape[2:], gaps, strict=True)]
-    for t in reversed(total):  # an odd one goes behind
-      pads += [t // 2, t - t // 2]
+    pads = [x for t in reversed(total) for x in (t // 2, t - t // 2)]  # an odd one goes behind
   else:
     if any(p < 0 for p in as_tuple(padding, axes)):
       raise ValueError(f"conv{axes}d: padding must not be negative, got {padding}")
-    for p in reversed(as_tuple(padding, axes)):
-      pads += [p, p]
+    pads = pad_pairs(padding, axes)
   return batched(input, axes, lambda x: x.conv2d(weight, bias, groups, stride, gaps, pads))
 
 
-def conv1d(
-  input: Tensor,
-  weight: Tensor,
-  bias: Tensor | None = None,
-  stride: Sizes = 1,
-  padding: Sizes | str = 0,
-  dilation: Sizes = 1,
-  groups: int = 1,
-) -> Tensor:
-  """Cross-correlation of `(n, c, l)` or `(c, l)` with weight `(out, c/groups, k)`; padding also "same", "valid"."""
-  return _conv(1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-  input: Tensor,
-  weight: Tensor,
-  bias: Tensor | None = None,
-  stride: Sizes = 1,
-  padding: Sizes | str = 0,
-  dilation: Sizes = 1,
-  groups: int = 1,
-) -> Tensor:
-  """conv1d over two spatial axes."""
-  return _conv(2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(
-  input: Tensor,
-  weight: Tensor,
-  bias: Tensor | None = None,
-  stride: Sizes = 1,
-  padding: Sizes | str = 0,
-  dilation: Sizes = 1,
-  groups: int = 1,
-) -> Tensor:
-  """conv1d over three spatial axes."""
-  return _conv(3, input, weight, bias, stride, padding, dilation, groups)
+conv1d, conv2d, conv3d = for_axes("conv{}d", _conv)
 
 
 def _conv_transpose(
   axes: int,
   input: Tensor,
   weight: Tensor,
-  bias: Tensor | None,
-  stride: Sizes,
-  padding: Sizes,
-  output_padding: Sizes,
-  groups: int,
-  dilation: Sizes,
-) -> Tensor:
-  pads = as_tuple(padding, axes)
-  extra = as_tuple(output_padding, axes)
-  return batched(
-    input, axes, lambda x: x.conv_transpose2d(weight, bias, groups, stride, dilation, pads, extra)
-  )  # fmt: skip
-
-
-def conv_transpose1d(
-  input: Tensor,
-  weight: Tensor,
   bias: Tensor | None = None,
   stride: Sizes = 1,
   padding: Sizes = 0,
@@ -130,36 +73,12 @@ def conv_transpose1d(
   groups: int = 1,
   dilation: Sizes = 1,
 ) -> Tensor:
-  """The transpose of conv1d in its input; weight `(c, out/groups, k)`."""
-  return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+  """The transpose of a convolution in its input `(n, c, size…)` or `(c, size…)`; `weight (c, out/groups, kernel…)`."""
+  pads, extra = as_tuple(padding, axes), as_tuple(output_padding, axes)
+  return batched(input, axes, lambda x: x.conv_transpose2d(weight, bias, groups, stride, dilation, pads, extra))
 
 
-def conv_transpose2d(
-  input: Tensor,
-  weight: Tensor,
-  bias: Tensor | None = None,
-  stride: Sizes = 1,
-  padding: Sizes = 0,
-  output_padding: Sizes = 0,
-  groups: int = 1,
-  dilation: Sizes = 1,
-) -> Tensor:
-  """conv_transpose1d over two spatial axes."""
-  return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def conv_transpose3d(
-  input: Tensor,
-  weight: Tensor,
-  bias: Tensor | None = None,
-  stride: Sizes = 1,
-  padding: Sizes = 0,
-  output_padding: Sizes = 0,
-  groups: int = 1,
-  dilation: Sizes = 1,
-) -> Tensor:
-  """conv_transpose1d over three spatial axes."""
-  return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = for_axes("conv_transpose{}d", _conv_transpose)
 
 
 def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:

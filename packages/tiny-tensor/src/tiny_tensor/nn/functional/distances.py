@@ -2,6 +2,8 @@
 
 from tiny_tensor.tensor import Tensor
 
+__all__ = ["cosine_similarity", "normalize", "pairwise_distance", "pdist"]
+
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
   """Divided by the p-norm along `dim`, at least `eps`."""

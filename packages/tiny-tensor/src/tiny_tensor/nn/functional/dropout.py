@@ -3,7 +3,10 @@
 import math
 
 from tiny_tensor.nn.functional.activations import _kept
+from tiny_tensor.nn.functional.axes import for_axes
 from tiny_tensor.tensor import Tensor
+
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
 
 
 def _dropped(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
@@ -31,28 +34,17 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
   return _kept(input, _without(input, _dropped(input, tuple(int(s) for s in input.shape), p), p), inplace)
 
 
-def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-  """`dropout` of whole channels: `(n, c, l)` or, without a batch, `(c, l)`."""
-  return _without_channels(input, p, training, inplace, 3)
-
-
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-  """`dropout` of whole channels of `(n, c, h, w)`."""
-  return _without_channels(input, p, training, inplace, 0)
-
-
-def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-  """`dropout` of whole channels: `(n, c, d, h, w)` or, without a batch, `(c, d, h, w)`."""
-  return _without_channels(input, p, training, inplace, 5)
-
-
-def _without_channels(input: Tensor, p: float, training: bool, inplace: bool, batched: int) -> Tensor:
+def _dropout_channels(axes: int, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+  """`dropout` of whole channels of `(n, c, size…)`; over one or three axes also of `(c, size…)`."""
   if not training or p == 0:
     return input
-  alone = batched and input.ndim == batched - 1
+  alone = axes != 2 and input.ndim == axes + 1  # PyTorch takes three axes for a batch of images without sizes
   x = input.unsqueeze(0) if alone else input
   out = _without(x, _dropped(x, _channels(x), p), p)
   return _kept(input, out.squeeze(0) if alone else out, inplace)
+
+
+dropout1d, dropout2d, dropout3d = for_axes("dropout{}d", _dropout_channels)
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:

@@ -7,6 +7,8 @@ import math
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
+__all__ = ["embedding", "embedding_bag"]
+
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
   """Rows of `weight (count, size)` by number; the row `padding_idx` gets no gradient."""

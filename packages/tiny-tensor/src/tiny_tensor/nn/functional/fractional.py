@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.nn.functional.axes import for_axes
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
+
+__all__ = ["fractional_max_pool2d", "fractional_max_pool3d"]
 
 
 def _starts(samples: Tensor, size: int, kernel: int, count: int) -> Tensor:
@@ -28,11 +31,15 @@ def _fractional(
   axes: int,
   input: Tensor,
   kernel_size: Sizes,
-  output_size: Sizes | None,
-  output_ratio: float | Sequence[float] | None,
-  return_indices: bool,
-  samples: Tensor | None,
+  output_size: Sizes | None = None,
+  output_ratio: float | Sequence[float] | None = None,
+  return_indices: bool = False,
+  _random_samples: Tensor | None = None,
 ) -> Any:
+  """Maxima of `output_size` windows, or of `output_ratio` times the size, that begin at random, with steps of two
+  neighbouring sizes. With `return_indices` also their int32 positions in the flattened spatial axes. `_random_samples
+  (n, c, axes)` are numbers in [0, 1) in the place of those drawn.
+  """
   name = f"fractional_max_pool{axes}d"
   if input.ndim not in (axes + 1, axes + 2):
     raise ValueError(f"{name} takes (n, c, size…) or (c, size…) with {axes} sizes, got shape {input.shape}")
@@ -51,8 +58,7 @@ def _fractional(
     raise ValueError(f"{name}: {new} windows of size {tuple(kernel)} do not fit in {old}")
   x = input.unsqueeze(0) if input.ndim == axes + 1 else input
   n, c = (int(s) for s in x.shape[:2])
-  if samples is None:
-    samples = Tensor.rand(n, c, axes, device=x.device)
+  samples = Tensor.rand(n, c, axes, device=x.device) if _random_samples is None else _random_samples
   if samples.shape != (n, c, axes):
     raise ValueError(f"{name}: _random_samples have shape {samples.shape}, expected {(n, c, axes)}")
   # PyTorch's order: of two axes the last one first
@@ -73,28 +79,4 @@ def _fractional(
   return out, windows.gather(-1, seen.argmax(-1, keepdim=True)).reshape(out_shape)
 
 
-def fractional_max_pool2d(
-  input: Tensor,
-  kernel_size: Sizes,
-  output_size: Sizes | None = None,
-  output_ratio: float | Sequence[float] | None = None,
-  return_indices: bool = False,
-  _random_samples: Tensor | None = None,
-) -> Any:
-  """Maxima of `output_size` windows, or of `output_ratio` times the size, that begin at random, with steps of two
-  neighbouring sizes; with `return_indices` their int32 positions in the flattened spatial axes. `_random_samples (n, c,
-  2)` are numbers in [0, 1) in the place of those drawn.
-  """
-  return _fractional(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
-
-
-def fractional_max_pool3d(
-  input: Tensor,
-  kernel_size: Sizes,
-  output_size: Sizes | None = None,
-  output_ratio: float | Sequence[float] | None = None,
-  return_indices: bool = False,
-  _random_samples: Tensor | None = None,
-) -> Any:
-  """fractional_max_pool2d over three axes."""
-  return _fractional(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+fractional_max_pool2d, fractional_max_pool3d = for_axes("fractional_max_pool{}d", _fractional, (2, 3))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from tiny_tensor.tensor import Tensor
 
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
+
 
 def layer_norm(
   input: Tensor,

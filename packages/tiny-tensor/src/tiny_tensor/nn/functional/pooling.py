@@ -7,26 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.nn.functional.axes import for_axes, pad_pairs
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 
-
-def _max(
-  axes: int,
-  input: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None,
-  padding: Sizes,
-  dilation: Sizes,
-  ceil_mode: bool,
-  return_indices: bool,
-) -> Any:
-  kernel = as_tuple(kernel_size, axes)
-  _check_padding(padding, kernel)
-  pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
-  if return_indices:
-    return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices=True)
-  return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode)
+__all__ = [
+  "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+  "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+  "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
 
 
 def _check_padding(padding: Sizes, kernel: Sequence[int]) -> None:
@@ -40,7 +29,8 @@ def _steps(stride: Sizes | None) -> Sizes | None:
   return None if stride is None or stride == () or stride == [] else stride
 
 
-def max_pool1d(
+def _max(
+  axes: int,
   input: Tensor,
   kernel_size: Sizes,
   stride: Sizes | None = None,
@@ -49,55 +39,43 @@ def max_pool1d(
   ceil_mode: bool = False,
   return_indices: bool = False,
 ) -> Any:
-  """Maximum of each window, and with `return_indices` its int32 position in the flattened spatial axes."""
-  return _max(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+  """Maximum of each window of `(n, c, size…)`. With `return_indices` also its int32 position in the flattened spatial
+  axes."""
+  kernel = as_tuple(kernel_size, axes)
+  _check_padding(padding, kernel)
+  pads = pad_pairs(padding, axes)
+  if return_indices:
+    return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices=True)
+  return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode)
 
 
-def max_pool2d(
-  input: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  dilation: Sizes = 1,
-  ceil_mode: bool = False,
-  return_indices: bool = False,
-) -> Any:
-  """max_pool1d over two axes."""
-  return _max(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def max_pool3d(
-  input: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  dilation: Sizes = 1,
-  ceil_mode: bool = False,
-  return_indices: bool = False,
-) -> Any:
-  """max_pool1d over three axes."""
-  return _max(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+max_pool1d, max_pool2d, max_pool3d = for_axes("max_pool{}d", _max)
 
 
 def _avg(
   axes: int,
   input: Tensor,
   kernel_size: Sizes,
-  stride: Sizes | None,
-  padding: Sizes,
-  ceil_mode: bool,
-  count_include_pad: bool,
-  divisor: int | None = None,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  ceil_mode: bool = False,
+  count_include_pad: bool = True,
+  divisor_override: int | None = None,
 ) -> Tensor:
+  """Mean of each window of `(n, c, size…)`. Padding counts as zeros unless `count_include_pad` is False;
+  `divisor_override` takes the place of the size of the window."""
   kernel = as_tuple(kernel_size, axes)
   _check_padding(padding, kernel)
-  if divisor == 0:
+  if divisor_override == 0:
     raise ValueError("divisor_override must not be 0")
-  pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
-  if divisor is None:
+  pads = pad_pairs(padding, axes)
+  if divisor_override is None:
     return input.avg_pool2d(kernel, _steps(stride), 1, pads, ceil_mode, count_include_pad)
   seen = input.pool_windows(kernel, _steps(stride), 1, pads, ceil_mode, 0.0)
-  return seen.sum(tuple(range(seen.ndim - axes, seen.ndim))) / divisor
+  return seen.sum(tuple(range(seen.ndim - axes, seen.ndim))) / divisor_override
+
+
+avg_pool2d, avg_pool3d = for_axes("avg_pool{}d", _avg, (2, 3))
 
 
 def avg_pool1d(
@@ -110,32 +88,6 @@ def avg_pool1d(
 ) -> Tensor:
   """Mean of each window; padding counts as zeros unless `count_include_pad` is False."""
   return _avg(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
-
-
-def avg_pool2d(
-  input: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  ceil_mode: bool = False,
-  count_include_pad: bool = True,
-  divisor_override: int | None = None,
-) -> Tensor:
-  """avg_pool1d over two axes; `divisor_override` takes the place of the size of the window."""
-  return _avg(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-def avg_pool3d(
-  input: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  ceil_mode: bool = False,
-  count_include_pad: bool = True,
-  divisor_override: int | None = None,
-) -> Tensor:
-  """avg_pool2d over three axes."""
-  return _avg(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def _bounds(size: int, new: int) -> list[tuple[int, int]]:
@@ -154,7 +106,8 @@ def _sizes(input: Tensor, output_size: Any, axes: int) -> list[int]:
   return sizes
 
 
-def _adaptive_avg(input: Tensor, output_size: Any, axes: int) -> Tensor:
+def adaptive_avg(axes: int, input: Tensor, output_size: Any) -> Tensor:
+  """Means of `output_size` windows of (almost) equal size; None keeps a size."""
   out = input
   for axis, new in zip(range(input.ndim - axes, input.ndim), _sizes(input, output_size, axes), strict=True):
     size = int(out.shape[axis])
@@ -166,23 +119,12 @@ def _adaptive_avg(input: Tensor, output_size: Any, axes: int) -> Tensor:
   return out
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-  """Means of `output_size` windows of (almost) equal size; None keeps a size."""
-  return _adaptive_avg(input, output_size, 1)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_axes("adaptive_avg_pool{}d", adaptive_avg)
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-  """adaptive_avg_pool1d over two axes."""
-  return _adaptive_avg(input, output_size, 2)
-
-
-def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
-  """adaptive_avg_pool1d over three axes."""
-  return _adaptive_avg(input, output_size, 3)
-
-
-def _adaptive_max(input: Tensor, output_size: Any, axes: int, return_indices: bool) -> Any:
-  """The windows of all axes at once, so that the first of equal maxima is that of the window and not of an axis."""
+def _adaptive_max(axes: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+  """Maxima of `output_size` windows of (almost) equal size, and their int32 positions with `return_indices`."""
+  # the windows of all axes at once, so that the first of equal maxima is that of the window and not of an axis
   old, new = [int(s) for s in input.shape[-axes:]], _sizes(input, output_size, axes)
   spans = [_bounds(s, n) for s, n in zip(old, new, strict=True)]
   wide = [max((b - a for a, b in bounds), default=1) for bounds in spans]
@@ -218,19 +160,7 @@ def _adaptive_max(input: Tensor, output_size: Any, axes: int, return_indices: bo
   return out, chosen.reshape((*lead, *new))
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-  """Maxima of `output_size` windows of (almost) equal size, and their int32 positions with `return_indices`."""
-  return _adaptive_max(input, output_size, 1, return_indices)
-
-
-def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-  """adaptive_max_pool1d over two axes."""
-  return _adaptive_max(input, output_size, 2, return_indices)
-
-
-def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-  """adaptive_max_pool1d over three axes."""
-  return _adaptive_max(input, output_size, 3, return_indices)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_axes("adaptive_max_pool{}d", _adaptive_max)
 
 
 def _unpool(
@@ -238,46 +168,13 @@ def _unpool(
   input: Tensor,
   indices: Tensor,
   kernel_size: Sizes,
-  stride: Sizes | None,
-  padding: Sizes,
-  output_size: Sequence[int] | None,
+  stride: Sizes | None = None,
+  padding: Sizes = 0,
+  output_size: Sequence[int] | None = None,
 ) -> Tensor:
+  """Elements put back at the positions that max pooling gave, zeros elsewhere."""
   kernel = as_tuple(kernel_size, axes)
-  pads = [x for p in reversed(as_tuple(padding, axes)) for x in (p, p)]
-  return input.max_unpool2d(indices, kernel, _steps(stride), 1, pads, output_size)
+  return input.max_unpool2d(indices, kernel, _steps(stride), 1, pad_pairs(padding, axes), output_size)
 
 
-def max_unpool1d(
-  input: Tensor,
-  indices: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  output_size: Sequence[int] | None = None,
-) -> Tensor:
-  """Elements put back at the positions that max_pool1d gave, zeros elsewhere."""
-  return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool2d(
-  input: Tensor,
-  indices: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  output_size: Sequence[int] | None = None,
-) -> Tensor:
-  """max_unpool1d over two axes."""
-  return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool3d(
-  input: Tensor,
-  indices: Tensor,
-  kernel_size: Sizes,
-  stride: Sizes | None = None,
-  padding: Sizes = 0,
-  output_size: Sequence[int] | None = None,
-) -> Tensor:
-  """max_unpool1d over three axes."""
-  return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
+max_unpool1d, max_unpool2d, max_unpool3d = for_axes("max_unpool{}d", _unpool)

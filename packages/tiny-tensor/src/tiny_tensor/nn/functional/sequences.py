@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
+__all__ = ["ctc_loss"]
+
 Lengths = Tensor | Sequence[int]
 
 

@@ -6,9 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tiny_tensor.nn.functional.pooling import _adaptive_avg
+from tiny_tensor.nn.functional.pooling import adaptive_avg
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
+
+__all__ = [
+  "affine_grid", "channel_shuffle", "grid_sample", "interpolate", "pixel_shuffle", "pixel_unshuffle", "upsample",
+  "upsample_bilinear", "upsample_nearest",
+]  # fmt: skip
 
 # the number of spatial axes that a mode is for
 LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
@@ -46,7 +51,7 @@ def interpolate(
     new = [math.floor(s * f) for s, f in zip(old, factors, strict=True)]
     scales = [None if recompute_scale_factor else f for f in factors]  # type: ignore[misc]
   if mode == "area":
-    return _adaptive_avg(input.cast(input.resampling_dtype()), new, axes).rounded_to(input.dtype)
+    return adaptive_avg(axes, input.cast(input.resampling_dtype()), new).rounded_to(input.dtype)
   kind = "linear" if mode in LINEAR else "cubic" if mode == "bicubic" else mode
   return input.resampled(new, kind, bool(align_corners), scales)
 
