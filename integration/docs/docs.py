@@ -20,8 +20,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from documents import examples
-from documents.repository import DOCS, ROOT, documents
+from documents.repository import DOCS, PACKAGES, ROOT, documents
 from documents.site import assemble
+
+sys.path += [str(folder / "src") for folder in PACKAGES]  # nothing of ours is installed where the site is built
 
 FOLDER = ROOT / "out" / "docs"
 GENERATOR = [sys.executable, "-m", "zensical"]

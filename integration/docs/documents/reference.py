@@ -1,12 +1,16 @@
 """The pages of the API reference: which modules are public, and how their names are shown. mkdocstrings reads the
-docstrings from the sources when the site is built; of a module whose `__all__` is computed it imports the functions,
-some of which are made of tables."""
+docstrings from the sources when the site is built. What the sources make of tables has none there: of modules whose
+`__all__` is computed, functions and classes without a docstring in the source are written out here."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from documents.families import family_table
 from documents.repository import PACKAGES, ROOT
@@ -45,14 +49,42 @@ def page(module: str) -> str:
   if module == "tiny_tensor":
     text = f"# `{module}`\n\n## Tensor, by family\n\n{family_table()}\n\n::: {module}\n"
   own, passed_on = exports(module)
-  computed = any(_literal(value) is None for value in _assigned_all(module))
-  if passed_on or computed:
-    text += "    options:\n" + "      force_inspection: true\n" * computed + "      members:\n"
-    text += "".join(f"        - {name}\n" for name in own)
+  made = _made(module, own)
+  if passed_on or made:
+    members = "".join(f"        - {name}\n" for name in own if name not in made)
+    text += f"    options:\n      members:\n{members}"
   if passed_on:
     links = ", ".join(f"[`{name}`][{home}.{name}]" for name, home in passed_on.items())
     text += f"\nFrom other packages: {links}.\n"
-  return text
+  return text + "".join(_section(f"{module}.{name}", value) for name, value in made.items())
+
+
+def _made(module: str, names: list[str]) -> dict[str, Any]:
+  """The functions and classes among names whose docstring is not in the source."""
+  if all(_literal(value) is not None for value in _assigned_all(module)):
+    return {}
+  found = {name: getattr(import_module(module), name) for name in names}
+  found = {name: value for name, value in found.items() if inspect.isroutine(value) or inspect.isclass(value)}
+  return {name: value for name, value in found.items() if name not in _documented(value.__module__)}
+
+
+def _documented(module: str) -> set[str]:
+  """The names of a module with a docstring in the source: functions, classes, and what has a string behind it."""
+  found = set[str]()
+  for node, after in pairwise([*_tree(module).body, ast.Pass()]):
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+      found.add(node.name)
+    elif isinstance(node, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+      found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+  return found
+
+
+def _section(path: str, value: Any) -> str:
+  """What mkdocstrings would write of a function or class."""
+  name = path.rpartition(".")[2]
+  quoted = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(value)))
+  signature = re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", quoted)  # without the modules of types
+  return f"\n## `{name}` {{ #{path} }}\n\n```python\n{name}{signature}\n```\n\n{inspect.getdoc(value)}\n"
 
 
 def exports(module: str) -> tuple[list[str], dict[str, str]]:

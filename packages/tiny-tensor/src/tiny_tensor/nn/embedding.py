@@ -1,6 +1,6 @@
 """Tables of vectors, looked up by number."""
 
-from tiny_tensor.nn.functional.embedding import embedding_bag
+from tiny_tensor.nn.functional.embeddings import embedding_bag
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 

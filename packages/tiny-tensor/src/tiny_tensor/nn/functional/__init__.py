@@ -4,8 +4,8 @@ from tiny_tensor.nn.functional.activations import *
 from tiny_tensor.nn.functional.attention import *
 from tiny_tensor.nn.functional.convolution import *
 from tiny_tensor.nn.functional.distances import *
-from tiny_tensor.nn.functional.dropout import *
-from tiny_tensor.nn.functional.embedding import *
+from tiny_tensor.nn.functional.dropouts import *
+from tiny_tensor.nn.functional.embeddings import *
 from tiny_tensor.nn.functional.fractional import *
 from tiny_tensor.nn.functional.losses import *
 from tiny_tensor.nn.functional.normalisation import *
