@@ -44,9 +44,9 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("spec.tables",),
     ("spec.verify",),
     ("uop",),
-    ("samples", "text", "proof"),
+    ("samples", "text", "proof", "updates"),
     ("spec",),
-    ("testing", "command_line", "text.golden"),
+    ("testing", "command_line", "passes", "text.golden"),
     ("__init__", "__main__"),
   ),
   "tiny-tensor": (

@@ -122,7 +122,7 @@ def arranged(flat: UOp, layout: Layout, order: tuple[int, ...] | None, wrap: Wra
   """The array that lies in `flat`, a vector of the elements of its span."""
   backwards = [a for a, s in enumerate(layout.strides) if s < 0 and layout.shape[a] > 1]
   if order is not None:
-    lying = flat.reshape(tuple(layout.shape[a] for a in order))
+    lying: UOp = flat.reshape(tuple(layout.shape[a] for a in order))
     return lying.permute(tuple(order.index(a) for a in range(len(order)))).flip(backwards)
   steps = [abs(s) for s in layout.strides]
   lying = wrap(flat).as_strided(layout.shape, steps).contiguous().uop

@@ -250,7 +250,8 @@ class MathMixin(TensorBase):
     if n < 0:
       inverse = self.integer_power(-n).reciprocal()
       # the derivative is not that of the reciprocal of a power, which is infinity times 0 at 0
-      return inverse if n == -1 else inverse.with_slopes((self, self.const_like(n)), "pow", (_pow_slope, _pow_growth))
+      slopes = (self, _pow_slope), (self.const_like(n), _pow_growth)
+      return inverse if n == -1 else with_slopes(inverse, "pow", *slopes)
     out, square = None, self
     while n:
       if n & 1:
