@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tiny_sched import schedule
-from tiny_sched.merge_kernels import MOST_PLACES
+from tiny_sched.merge_kernels import MOST_REGIONS
 from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.context import Context
 
@@ -147,5 +147,5 @@ def test_short_sums_leave_the_vectors_of_elementwise_kernels_alone(run: Run) -> 
 
 def test_a_call_has_a_limited_number_of_arguments(run: Run) -> None:
   x = new(64)
-  calls = run(*[stored(x * k) for k in range(2, 2 * MOST_PLACES)])
-  assert len(calls) == 2 and max(len(call.src) - 1 for call in calls) == MOST_PLACES
+  calls = run(*[stored(x * k) for k in range(2, 2 * MOST_REGIONS)])
+  assert len(calls) == 2 and max(len(call.src) - 1 for call in calls) == MOST_REGIONS

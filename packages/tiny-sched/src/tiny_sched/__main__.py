@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tiny_sched.normalise import Normal, normalise
-from tiny_sched.passes import PASSES, Pass, run_passes
+from tiny_sched.passes import PASSES
 from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
 from tiny_uop.command_line import (
@@ -22,6 +22,7 @@ from tiny_uop.command_line import (
   write_text,
 )
 from tiny_uop.observe import span
+from tiny_uop.passes import Pass, run_passes
 
 _EPILOG = """\
 --stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tiny_sched.kernels import Kernel
 from tiny_sched.normalise import temporary_buffer
-from tiny_sched.units import Place
+from tiny_sched.schedule_item import BufferRegion
 from tiny_uop import DType, Ops, UOp, dtypes
 
 
@@ -14,11 +14,11 @@ def calls_of(kernels: Sequence[Kernel]) -> UOp:
   """The LINEAR of the kernels, in their order: each temporary is a BUFFER of its own, VARIABLEs stand for BINDs."""
   temporaries = _temporaries(kernels)
 
-  def argument(place: Place) -> UOp:
-    base = temporaries.get(place.base, place.base)
-    return view_of(base, place.dtype, place.byte_offset, place.size)
+  def argument(region: BufferRegion) -> UOp:
+    base = temporaries.get(region.base, region.base)
+    return view_of(base, region.dtype, region.byte_offset, region.size)
 
-  calls = [UOp(Ops.CALL, dtypes.void, (k.body, *[argument(p) for p in k.places], *k.variables)) for k in kernels]
+  calls = [UOp(Ops.CALL, dtypes.void, (k.body, *[argument(p) for p in k.regions], *k.variables)) for k in kernels]
   return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
 
 
@@ -31,16 +31,16 @@ def view_of(base: UOp, dtype: DType, byte_offset: int, size: int) -> UOp:
 
 def _temporaries(kernels: Sequence[Kernel]) -> dict[UOp, UOp]:
   """The BUFFER of each node that is kept in memory, on the device of its writer, large enough for all its users."""
-  first: dict[UOp, tuple[Place, str]] = {}
+  first: dict[UOp, tuple[BufferRegion, str]] = {}
   nbytes: dict[UOp, int] = {}
   for kernel in kernels:
-    for place in kernel.places:
-      if place.base.op is not Ops.BUFFER:
-        first.setdefault(place.base, (place, kernel.device))  # the writer comes first
-        nbytes[place.base] = max(nbytes.get(place.base, 0), place.byte_offset + place.nbytes)
+    for region in kernel.regions:
+      if region.base.op is not Ops.BUFFER:
+        first.setdefault(region.base, (region, kernel.device))  # the writer comes first
+        nbytes[region.base] = max(nbytes.get(region.base, 0), region.byte_offset + region.nbytes)
   found: dict[UOp, UOp] = {}
-  for number, (base, (place, device)) in enumerate(first.items()):
-    exact = nbytes[base] == place.nbytes
-    dtype, size = (place.dtype, place.size) if exact else (dtypes.uint8, nbytes[base])
+  for number, (base, (region, device)) in enumerate(first.items()):
+    exact = nbytes[base] == region.nbytes
+    dtype, size = (region.dtype, region.size) if exact else (dtypes.uint8, nbytes[base])
     found[base] = temporary_buffer(number, device, size, dtype)
   return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tiny_sched.simple import simplify, simplify_gate
+from tiny_sched.memo import simplify, simplify_gate
 from tiny_uop import Ops, Shape, UOp, dtypes, sint
 
 Index: TypeAlias = "tuple[UOp, ...]"

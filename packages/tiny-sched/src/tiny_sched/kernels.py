@@ -1,46 +1,46 @@
-"""The final form of a unit: loops and PARAMs numbered by structure alone, so that equal kernels are one object."""
+"""The final form of a item: loops and PARAMs numbered by structure alone, so that equal kernels are one object."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tiny_sched.index import known
+from tiny_sched.memo import memoised
 from tiny_sched.merge_loops import merge_loops
-from tiny_sched.simple import remembered
+from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_sched.split_loops import split_loops
-from tiny_sched.units import Place, Unit
 from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, UOp
 from tiny_uop.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-  """What a CALL does: the body, the memory in the place of its PARAMs (without versions), its variables by name."""
+  """What a CALL does: the body, the memory in the region of its PARAMs (without versions), its variables by name."""
 
   body: UOp
-  places: tuple[Place, ...]
+  regions: tuple[BufferRegion, ...]
   variables: tuple[UOp, ...]
   device: str
 
 
-def copy_body(target: Place, source: Place) -> UOp:
+def copy_body(target: BufferRegion, source: BufferRegion) -> UOp:
   """COPY(PARAM 0, PARAM 1)."""
   return UOp(Ops.COPY, target.dtype, (UOp.param(0, target.pointer), UOp.param(1, source.pointer)))
 
 
-def kernel_of(unit: Unit) -> Kernel:
-  """The CALL to be of a unit whose places are final."""
-  places = tuple([replace(p, version=None) for p in unit.places])
-  if unit.body is None:
-    return Kernel(copy_body(places[0], places[1]), places, (), unit.device)
-  if unit.given:
-    return Kernel(unit.body, places, unit.body.variables, unit.device)
-  first: dict[Place, int] = {}
-  body, used, variables = _final(unit.body, tuple([first.setdefault(p, i) for i, p in enumerate(places)]))
-  return Kernel(body, tuple([places[i] for i in used]), variables, unit.device)
+def kernel_of(item: ScheduleItem) -> Kernel:
+  """The CALL to be of a item whose regions are final."""
+  regions = tuple([replace(p, version=None) for p in item.regions])
+  if item.body is None:
+    return Kernel(copy_body(regions[0], regions[1]), regions, (), item.device)
+  if item.given:
+    return Kernel(item.body, regions, item.body.variables, item.device)
+  first: dict[BufferRegion, int] = {}
+  body, used, variables = _final(item.body, tuple([first.setdefault(p, i) for i, p in enumerate(regions)]))
+  return Kernel(body, tuple([regions[i] for i in used]), variables, item.device)
 
 
-@remembered
+@memoised
 def _final(body: UOp, memory: tuple[int, ...]) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
   """(kernel, the old number of each of its PARAMs, its variables) of a body in whose PARAM i there is the memory of
   PARAM `memory[i]`. Layers of equal sizes ask for the same.

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tiny_sched.cut import SMALL
+from tiny_sched.fusion import SMALL
 from tiny_sched.index import largest
-from tiny_sched.units import Place, Unit
+from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
-MOST_PLACES = 12  # streams that one loop goes through, and arguments of a call
+MOST_REGIONS = 12  # streams that one loop goes through, and arguments of a call
 MOST_NODES = 500
 LONG_ROW = 64  # terms of a sum that make what is done once per sum cheap
 MOST_HOSTS = 16  # that are tried
@@ -27,11 +27,11 @@ MOST_HOSTS = 16  # that are tried
 class Task:
   """A kernel, with what decides whether another can join it."""
 
-  unit: Unit
+  item: ScheduleItem
   effects: tuple[UOp, ...]
   loops: tuple[UOp, ...]
-  written: frozenset[Place]
-  read: frozenset[Place]
+  written: frozenset[BufferRegion]
+  read: frozenset[BufferRegion]
   reduces: tuple[UOp, ...]
   loads: frozenset[UOp]
 
@@ -51,15 +51,15 @@ class Task:
     return max((prod(largest(r.src[0]) for r in reduce.src[1:]) for reduce in self.reduces), default=1)
 
 
-def merge_kernels(units: Sequence[Unit]) -> list[Unit]:
-  """The units, in an order that can run, with those that go through the same memory together merged."""
+def merge_kernels(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
+  """The items, in an order that can run, with those that go through the same memory together merged."""
   line = Line()
-  for unit in units:
-    line.add(unit, _task(unit))
-  wanted = {place.base for e in line.entries for place in e.read}
+  for item in items:
+    line.add(item, _task(item))
+  wanted = {region.base for e in line.entries for region in e.read}
   merged = [_live(entry, wanted) if isinstance(entry, Task) else entry for entry in line.entries]
-  for number, unit in enumerate(merged):
-    unit.number = number
+  for number, item in enumerate(merged):
+    item.number = number
   return merged
 
 
@@ -67,33 +67,33 @@ class Line:
   """Kernels in order, and how far up a new one may move."""
 
   def __init__(self) -> None:
-    self.entries: list[Task | Unit] = []
-    self.alike: dict[tuple[object, ...], list[int]] = {}  # places in the line, by device and loops
+    self.entries: list[Task | ScheduleItem] = []
+    self.alike: dict[tuple[object, ...], list[int]] = {}  # positions in `entries`, by device and loops
     self.last_write: dict[UOp, int] = {}
     self.last_read: dict[UOp, int] = {}
 
-  def add(self, unit: Unit, task: Task | None) -> None:
+  def add(self, item: ScheduleItem, task: Task | None) -> None:
     """Lets a kernel join another, or puts it at the end."""
     where = None
     if task is not None:
-      hosts = self.alike.setdefault((unit.device, *task.sizes), [])
+      hosts = self.alike.setdefault((item.device, *task.sizes), [])
       where = self.join(task, hosts)
       if where is None:
         hosts.append(len(self.entries))
     if where is None:
       where = len(self.entries)
-      self.entries.append(unit if task is None else task)
+      self.entries.append(item if task is None else task)
     entry = self.entries[where]
     reads = entry.read
-    writes = entry.written if isinstance(entry, Task) else unit.places[: len(unit.stores)]
+    writes = entry.written if isinstance(entry, Task) else item.regions[: len(item.stores)]
     for touched, last in ((reads, self.last_read), (writes, self.last_write)):
-      for place in touched:
-        last[place.base] = max(where, last.get(place.base, 0))
+      for region in touched:
+        last[region.base] = max(where, last.get(region.base, 0))
 
   def join(self, task: Task, hosts: Sequence[int]) -> int | None:
     """The place of the last kernel that could take the task in."""
-    written = {place.base for place in task.written}
-    earliest = max([self.last_write.get(place.base, 0) for place in task.read | task.written]
+    written = {region.base for region in task.written}
+    earliest = max([self.last_write.get(region.base, 0) for region in task.read | task.written]
                    + [self.last_read.get(base, 0) for base in written])  # fmt: skip
     for place in reversed(hosts[-MOST_HOSTS:]):
       if place < earliest:
@@ -105,17 +105,17 @@ class Line:
     return None
 
 
-def _plain(place: Place) -> Place:
-  """A place as memory: the order has made sure that versions are right."""
-  return replace(place, version=None)
+def _plain(region: BufferRegion) -> BufferRegion:
+  """A region without its version: the order has made sure that versions are right."""
+  return replace(region, version=None)
 
 
-def _task(unit: Unit) -> Task | None:
+def _task(item: ScheduleItem) -> Task | None:
   """None for copies, given kernels, and for sums of products of operands that several results share."""
-  if unit.body is None or unit.given or unit.first is not None:
+  if item.body is None or item.given or item.first is not None:
     return None
-  unit = _one_slot_each(unit, unit.body)
-  body = unit.body
+  item = _one_slot_each(item, item.body)
+  body = item.body
   assert body is not None
   loops = body.src[1:] if body.op is Ops.END else ()
   store = body.src[0] if body.op is Ops.END else body
@@ -125,77 +125,77 @@ def _task(unit: Unit) -> Task | None:
   outputs = frozenset(loops)
   if len(nodes) > MOST_NODES or any(any(_is_sum(r) for r in u.ranges) and not outputs <= u.ranges for u in loads):
     return None
-  written = frozenset([unit.places[0]])
+  written = frozenset([item.regions[0]])
   # also what the kernel only has to wait for, which none of its loads reads
-  waits = set(range(len(unit.places))) - {u.arg for u in body.toposort if u.op is Ops.PARAM}
-  read = frozenset([unit.places[u.src[0].src[0].arg] for u in loads] + [unit.places[i] for i in waits])
-  return Task(unit, (store,), loops, written, read, reduces, loads)
+  waits = set(range(len(item.regions))) - {u.arg for u in body.toposort if u.op is Ops.PARAM}
+  read = frozenset([item.regions[u.src[0].src[0].arg] for u in loads] + [item.regions[i] for i in waits])
+  return Task(item, (store,), loops, written, read, reduces, loads)
 
 
-def _one_slot_each(unit: Unit, body: UOp) -> Unit:
-  """The unit with one PARAM for all versions of a place."""
-  places = list(dict.fromkeys(map(_plain, unit.places)))
-  if len(places) == len(unit.places):
-    return replace(unit, places=places)
+def _one_slot_each(item: ScheduleItem, body: UOp) -> ScheduleItem:
+  """The item with one PARAM for all versions of a region."""
+  regions = list(dict.fromkeys(map(_plain, item.regions)))
+  if len(regions) == len(item.regions):
+    return replace(item, regions=regions)
   params = [u for u in body.toposort if u.op is Ops.PARAM]
-  changes = {u: u.replace(arg=places.index(_plain(unit.places[u.arg]))) for u in params}
+  changes = {u: u.replace(arg=regions.index(_plain(item.regions[u.arg]))) for u in params}
   body = body.substitute({a: b for a, b in changes.items() if a is not b})
-  return replace(unit, places=places, body=body, slots={})
+  return replace(item, regions=regions, body=body, slots={})
 
 
 def _is_sum(loop: UOp) -> bool:
   return bool(loop.arg[1] is AxisType.REDUCE)
 
 
-def _overlap(a: Place, b: Place) -> bool:
+def _overlap(a: BufferRegion, b: BufferRegion) -> bool:
   return a.base is b.base and a.byte_offset < b.byte_offset + b.nbytes and b.byte_offset < a.byte_offset + a.nbytes
 
 
 def _joined(host: Task, guest: Task) -> Task | None:
   """Both kernels as one, or None where that cannot be, or does not pay."""
-  if host.unit.device != guest.unit.device or host.sizes != guest.sizes:
+  if host.item.device != guest.item.device or host.sizes != guest.sizes:
     return None
   few = len(host.reduces) == 0, len(guest.reduces) == 0
   if few[0] != few[1] and host.terms * guest.terms < LONG_ROW and host.iterations > SMALL:
     return None  # an elementwise kernel would lose its vectors to a sum over a few terms
-  places = list(dict.fromkeys([*host.unit.places, *guest.unit.places]))
-  if len(places) > MOST_PLACES or any(_overlap(a, b) for a in host.written for b in guest.written):
+  regions = list(dict.fromkeys([*host.item.regions, *guest.item.regions]))
+  if len(regions) > MOST_REGIONS or any(_overlap(a, b) for a in host.written for b in guest.written):
     return None
-  effects = _renamed(host, guest, places)
+  effects = _renamed(host, guest, regions)
   stored = {effect.src[0]: effect.src[1] for effect in host.effects}
-  forwarded = _forwarded(host, effects, places, stored)
-  if forwarded is None or not _reads_before_writing(host, guest, forwarded, places):
+  forwarded = _forwarded(host, effects, regions, stored)
+  if forwarded is None or not _reads_before_writing(host, guest, forwarded, regions):
     return None
   loads = frozenset([u for effect in forwarded for u in effect.toposort if u.op is Ops.LOAD])
   shared = forwarded != effects or not host.loads.isdisjoint(loads)
   small = host.iterations * max(host.terms, guest.terms) <= SMALL
   if not shared and not small:
     return None
-  return _both(host, guest, forwarded, places, loads)
+  return _both(host, guest, forwarded, regions, loads)
 
 
-def _live(task: Task, wanted: set[UOp]) -> Unit:
-  """The unit without temporaries that were read by nothing but what has been merged with them."""
-  places = task.unit.places
-  targets = [places[effect.src[0].src[0].arg] for effect in task.effects]
+def _live(task: Task, wanted: set[UOp]) -> ScheduleItem:
+  """The item without temporaries that were read by nothing but what has been merged with them."""
+  regions = task.item.regions
+  targets = [regions[effect.src[0].src[0].arg] for effect in task.effects]
   live = [e for e, target in zip(task.effects, targets) if target.base.op is Ops.BUFFER or target.base in wanted]
   if len(live) in (0, len(task.effects)):
-    return task.unit
+    return task.item
   group = UOp.group(*live)
   first = live[0].src[0].src[0].arg
   swapped = {u: u.replace(arg={0: first, first: 0}[u.arg])
              for u in group.toposort if u.op is Ops.PARAM and u.arg in (0, first)}  # fmt: skip
   group = group.substitute({a: b for a, b in swapped.items() if a is not b})
   body = group.end(*task.loops) if task.loops else group
-  places = [places[first], *places[1:first], places[0], *places[first + 1 :]] if first else places
-  return replace(task.unit, places=places, body=body, slots={})
+  regions = [regions[first], *regions[1:first], regions[0], *regions[first + 1 :]] if first else regions
+  return replace(task.item, regions=regions, body=body, slots={})
 
 
-def _renamed(host: Task, guest: Task, places: list[Place]) -> tuple[UOp, ...]:
+def _renamed(host: Task, guest: Task, regions: list[BufferRegion]) -> tuple[UOp, ...]:
   """The effects of the guest in the host's loops, with the PARAMs of both together."""
   changes: dict[UOp, UOp] = dict(zip(guest.loops, host.loops))
   free = [reduce.src[1:] for reduce in host.reduces]
-  next_range = max(host.unit.next_range, guest.unit.next_range)
+  next_range = max(host.item.next_range, guest.item.next_range)
   for reduce in guest.reduces:
     own = reduce.src[1:]
     if all(r in changes for r in own):
@@ -212,38 +212,40 @@ def _renamed(host: Task, guest: Task, places: list[Place]) -> tuple[UOp, ...]:
   nodes = [u for effect in guest.effects for u in effect.toposort]
   for u in nodes:
     if u.op is Ops.PARAM:
-      changes[u] = u.replace(arg=places.index(guest.unit.places[u.arg]))
+      changes[u] = u.replace(arg=regions.index(guest.item.regions[u.arg]))
   return tuple([effect.substitute({a: b for a, b in changes.items() if a is not b}) for effect in guest.effects])
 
 
 def _forwarded(
-  host: Task, effects: tuple[UOp, ...], places: list[Place], stored: dict[UOp, UOp]
+  host: Task, effects: tuple[UOp, ...], regions: list[BufferRegion], stored: dict[UOp, UOp]
 ) -> tuple[UOp, ...] | None:
   """The guest's effects with what the host has just computed in the place of loads of it. None where the guest reads
   other elements."""
   changes: dict[UOp, UOp] = {}
   for effect in effects:
     for u in effect.toposort:
-      if u.op is Ops.LOAD and any(_overlap(places[u.src[0].src[0].arg], w) for w in host.written):
+      if u.op is Ops.LOAD and any(_overlap(regions[u.src[0].src[0].arg], w) for w in host.written):
         if u.src[0] not in stored:
           return None
         changes[u] = stored[u.src[0]]
   return tuple([effect.substitute(changes) for effect in effects]) if changes else effects
 
 
-def _reads_before_writing(host: Task, guest: Task, effects: tuple[UOp, ...], places: list[Place]) -> bool:
+def _reads_before_writing(host: Task, guest: Task, effects: tuple[UOp, ...], regions: list[BufferRegion]) -> bool:
   """Whether all that the host reads where the guest writes is read by the guest's own value: then the write waits."""
   for effect in effects:
-    target = places[effect.src[0].src[0].arg]
+    target = regions[effect.src[0].src[0].arg]
     for load in host.loads:
-      if not _overlap(places[load.src[0].src[0].arg], target):
+      if not _overlap(regions[load.src[0].src[0].arg], target):
         continue
       if load.src[0] is not effect.src[0] or load not in effect.src[1].toposort:
         return False
   return True
 
 
-def _both(host: Task, guest: Task, added: tuple[UOp, ...], places: list[Place], loads: frozenset[UOp]) -> Task | None:
+def _both(
+  host: Task, guest: Task, added: tuple[UOp, ...], regions: list[BufferRegion], loads: frozenset[UOp]
+) -> Task | None:
   effects = (*host.effects, *added)
   group = UOp.group(*effects)
   nodes = group.toposort
@@ -251,7 +253,7 @@ def _both(host: Task, guest: Task, added: tuple[UOp, ...], places: list[Place], 
     return None
   body = group.end(*host.loops) if host.loops else group
   ranges = [u.arg[0] for u in nodes if u.op is Ops.RANGE]
-  unit = replace(host.unit, places=places, body=body, slots={}, next_range=max(ranges, default=-1) + 1)
-  used = frozenset([places[u.src[0].src[0].arg] for u in nodes if u.op is Ops.LOAD])
+  item = replace(host.item, regions=regions, body=body, slots={}, next_range=max(ranges, default=-1) + 1)
+  used = frozenset([regions[u.src[0].src[0].arg] for u in nodes if u.op is Ops.LOAD])
   reduces = tuple([u for u in nodes if u.op is Ops.REDUCE])
-  return Task(unit, effects, host.loops, host.written | guest.written, used, reduces, host.loads | loads)
+  return Task(item, effects, host.loops, host.written | guest.written, used, reduces, host.loads | loads)

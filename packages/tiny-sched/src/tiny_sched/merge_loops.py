@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tiny_sched.index import ZERO, known
-from tiny_sched.simple import remembered, simplify
+from tiny_sched.memo import memoised, simplify
 from tiny_uop import Ops, UOp
 
 Terms = dict[UOp, int]
@@ -50,7 +50,7 @@ def _mergeable(outer: UOp, inner: UOp, forms: Sequence[Terms]) -> bool:
   return all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms)
 
 
-@remembered
+@memoised
 def merge_loops(body: UOp) -> UOp:
   """The kernel body with loops merged, output loops and those of each reduction."""
   while True:

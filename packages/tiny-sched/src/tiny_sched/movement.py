@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tiny_sched.index import ZERO, Gate, Index, as_uop, both, flatten, is_empty, known, plus, unflatten
-from tiny_sched.simple import remembered, simplify
+from tiny_sched.memo import memoised, simplify
 from tiny_uop import Ops, Shape, UOp, dtypes, prod, sint
 from tiny_uop.shape import same_size
 
 _NEVER = UOp.const(dtypes.bool, False)
 
 
-@remembered
+@memoised
 def _groups(out: Shape, source: Shape) -> tuple[tuple[slice, slice], ...]:
   """The runs of axes that a RESHAPE mixes, see `_runs`."""
   return tuple(_runs(out, source))
 
 
-@remembered
+@memoised
 def _ones(shape: Shape) -> tuple[int, ...]:
   """The axes of size 1."""
   return tuple([axis for axis, size in enumerate(shape) if known(size) == 1])

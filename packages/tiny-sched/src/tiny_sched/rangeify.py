@@ -8,368 +8,410 @@ its value mentions no other loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
-from tiny_sched.cut import Demand, materialise
-from tiny_sched.facts import MEMORY, FactTable, is_alu, is_reinterpretation
-from tiny_sched.history import Histories, Version
+from tiny_sched.fusion import Demand, materialise
 from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never
+from tiny_sched.lowering import ElementAccess, Lowering, lower_element
+from tiny_sched.memo import simplify
 from tiny_sched.memory import ALIGNMENT
 from tiny_sched.movement import source_index
+from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu, is_reinterpretation
 from tiny_sched.scatter import is_plain, scatter_of
-from tiny_sched.simple import simplify
-from tiny_sched.steps import Need, Step, step
-from tiny_sched.units import Place, Unit, loop_over
+from tiny_sched.schedule_item import BufferRegion, ScheduleItem, loop_over
+from tiny_sched.versions import BufferVersions, Version
 from tiny_sched.views import View
 from tiny_uop import GroupOp, Ops, UOp, kernel_params, written_params
+from tiny_uop.records import dataclass
 
 Key: TypeAlias = "tuple[int, Index, Gate]"
+"""One use of a node: the number of the kernel, the index of the element, and where it is needed at all."""
 
 
-class Rangeify:
-  """The units of one tensor graph, in topological order of their roots."""
+@dataclass(eq=False)
+class Context:
+  """What the two passes over a graph know. Each table has a row for a node that it is about."""
 
-  def __init__(self, nodes: Sequence[UOp]) -> None:
-    self.nodes = nodes
-    self.table = FactTable(nodes)
-    self.histories = Histories(nodes)
-    self.units: list[Unit] = []
-    self.demands: dict[UOp, dict[Key, Demand]] = {}
-    self.steps: dict[UOp, dict[Key, Step]] = {}
-    self.values: dict[UOp, dict[Key, UOp]] = {}
-    self.home: dict[UOp, Place] = {}
-    self.forced: set[UOp] = set()
-    self.roots: dict[UOp, list[Unit]] = {}
-    self.stored_at: dict[UOp, UOp] = {}  # by value: the STORE into its home
-    self.results: dict[tuple[UOp, ...], dict[int, UOp]] = {}  # of given kernels, by sources and number
+  nodes: Sequence[UOp]
+  """The nodes of the graph, sources before users."""
+  costs: CostTable
+  """What recomputing a node would cost, and which nodes are runs of memory."""
+  versions: BufferVersions
+  """The STOREs of each BUFFER, and the contents that each AFTER stands for."""
+  items: list[ScheduleItem] = field(default_factory=list)
+  """The calls to be, by number."""
+  demands: dict[UOp, dict[Key, Demand]] = field(default_factory=dict)
+  """Who uses a node: each use once, with the loops around it."""
+  lowerings: dict[UOp, dict[Key, Lowering]] = field(default_factory=dict)
+  """For each use that computes the node: what it takes of the sources, and how the value is made of that."""
+  values: dict[UOp, dict[Key, UOp]] = field(default_factory=dict)
+  """For each of these the value, a scalar expression; made by the second pass."""
+  homes: dict[UOp, BufferRegion] = field(default_factory=dict)
+  """Where a node lies in memory: in a temporary, or where a STORE puts it anyway."""
+  stored_at: dict[UOp, UOp] = field(default_factory=dict)
+  """The STORE into the home of a node that has no temporary."""
+  forced: set[UOp] = field(default_factory=set)
+  """Nodes that get memory whatever it costs: a copy, a BITCAST or a given kernel reads them there."""
+  finished_at: dict[UOp, list[ScheduleItem]] = field(default_factory=dict)
+  """The items whose bodies can be made once the values of a node, or of the source of a STORE, are there."""
+  results: dict[tuple[UOp, ...], dict[int, UOp]] = field(default_factory=dict)
+  """Of each given kernel, known by the sources of its CALLs, the CALLs by the number of the result."""
 
-  def run(self) -> list[Unit]:
-    """All units, sources before users, with their bodies built."""
-    self.find_homes()
-    for u in reversed(self.nodes):
-      if u.op is Ops.STORE:
-        self.start_store(u)
-      elif u.op not in _NOT_VALUES:
-        self.visit(u)
-    for u in self.nodes:
-      if steps := self.steps.get(u):
-        self.build_values(u, steps)
-      for unit in self.roots.get(u, ()):
-        if not unit.is_copy:
-          self.finish(unit)
-    order = {u: i for i, u in enumerate(self.nodes)}
-    return sorted(self.units, key=lambda unit: order[unit.root if unit.store is None else unit.store])
 
-  # *** homes: values that a STORE puts in a buffer anyway are read from there by all others ***
+def rangeify(nodes: Sequence[UOp]) -> tuple[list[ScheduleItem], BufferVersions]:
+  """The items of a tensor graph, sources before users, with their bodies built; and the versions that they read."""
+  c = Context(nodes, CostTable(nodes), BufferVersions(nodes))
+  find_homes(c)
+  for u in reversed(c.nodes):
+    if u.op is Ops.STORE:
+      start_store(c, u)
+    elif u.op not in _NOT_VALUES:
+      decide(c, u)
+  for u in c.nodes:
+    if lowerings := c.lowerings.get(u):
+      build_values(c, u, lowerings)
+    for item in c.finished_at.get(u, ()):
+      if not item.is_copy:
+        finish_kernel(c, item)
+  order = {u: i for i, u in enumerate(c.nodes)}
+  return sorted(c.items, key=lambda item: order[item.root if item.store is None else item.store]), c.versions
 
-  def find_homes(self) -> None:
-    """Only buffers whose old contents nothing reads are homes: a read from there never waits for a reader of those."""
-    for u in self.nodes:
-      if u.op is Ops.CALL:
-        self.results.setdefault(u.src, {})[u.arg] = u
-      if u.op is not Ops.STORE or is_empty(u.src[0].shape):
-        continue
-      value, view = u.src[1], self.table.views.get(u.src[0])
-      owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS, Ops.CALL)
-      fresh = view is not None and view.base not in self.histories.read and not self.histories.before(u).stores
-      if owned and fresh and value not in self.home and view is not None:
-        place = self.place_of_view(view, value, self.histories.after(u))
-        if place is not None and place.byte_offset == 0 and place.size == place.base.arg[1]:
-          self.home[value], self.stored_at[value] = place, u
 
-  def place_of_view(self, view: View, like: UOp, version: Version | None) -> Place | None:
-    if view.base.op is not Ops.BUFFER or like.dtype.kind == "index":
-      return None
-    return Place(view.base, view.byte_offset, view.size, like.dtype, version)
+# *** homes: values that a STORE puts in a buffer anyway are read from there by all others ***
 
-  def temporary(self, u: UOp) -> Place:
-    """The temporary that holds a node."""
-    return Place(u, 0, largest_size(u.shape), u.dtype)
 
-  # *** users to sources ***
-
-  def start_store(self, store: UOp) -> None:
-    target, value = store.src
-    if is_empty(target.shape):
-      return
-    base, _ = self.histories.base_of(target)
-    view = self.table.views.get(target)
-    device = str(base.device)
-    place = Place(base, 0, base.arg[1], base.dtype)
-    if value.op is Ops.CALL and self.stored_at.get(value) is store:
-      return  # the given kernel writes there
-    if value.op is Ops.COPY and view is not None:
-      self.start_copy(value, Place(base, view.byte_offset, view.size, target.dtype), store)
-      return
-    if is_reinterpretation_between(target):
-      if view is None:
-        raise ValueError(
-          f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer"
-        )
-      place = Place(base, view.byte_offset, view.size, target.dtype)
-    self.start_kernel(value, device, store, place)
-
-  def start_kernel(self, root: UOp, device: str, store: UOp | None, place: Place) -> None:
-    shape = store.src[0].shape if store is not None else root.shape
-    loops = tuple([loop_over(s, i) if known(s) != 1 else ZERO for i, s in enumerate(shape)])
-    real = tuple([r for r in loops if r is not ZERO])
-    unit = Unit(len(self.units), root, device, store, [place], loops, next_range=len(loops))
-    self.units.append(unit)
-    self.roots.setdefault(root if store is None else store, []).append(unit)
-    unit.scatters = bool(self.table.scattered(root))
-    if store is None:
-      self.expand(root, (unit.number, loops, None), Demand(unit.number, loops, frozenset(real), real))
-    else:
-      self.demand(Need(root, loops, None), unit.number, real)
-
-  def start_copy(self, copy: UOp, place: Place, store: UOp | None) -> None:
-    """A copy between runs of memory; a source that is none is made one."""
-    source = copy.src[0]
-    unit = Unit(len(self.units), copy, str(copy.device), store, [place], is_copy=True)
-    self.units.append(unit)
-    view = self.table.views.get(source)
-    if view is None:
-      self.forced.add(source)
-      view = View(source, 0, largest_size(source.shape))
-    unit.places.append(self.place_at(view, source))
-
-  def start_given(self, call: UOp) -> None:
-    """A kernel that was made elsewhere, once for all its results. Its inputs are runs of memory."""
-    kernel, device, *inputs = call.src
-    found = self.results.pop(call.src, None)
-    if found is None:
-      return  # another result has been met before
-    params = kernel_params(kernel)
-    results = [found.get(n, call.replace(dtype=params[n].base, arg=n)) for n in sorted(written_params(kernel))]
-    places = [self.home.setdefault(r, self.temporary(r)) for r in results]
-    store, *more = [self.stored_at.get(r) for r in results]
-    unit = Unit(len(self.units), call, str(device.arg), store, places, body=kernel, given=True, more=tuple(more))
-    self.units.append(unit)
-    for s in inputs:
-      view = self.table.views[s]
-      if view is None or view.byte_offset % ALIGNMENT:
-        self.forced.add(s)
-        view = View(s, 0, largest_size(s.shape))
-      unit.places.append(self.place_at(view, s))
-      place = unit.places[-1].base.device
-      if place is not None and place != unit.device:
-        raise ValueError(f"a kernel on {unit.device} cannot read {s!r} on {place}: copy one of them with COPY first")
-
-  def place_at(self, view: View, u: UOp) -> Place:
-    """The place of a view: of a buffer, or of a node that has or gets one."""
-    if view.base.op is Ops.BUFFER:
-      return Place(view.base, view.byte_offset, view.size, u.dtype, self.histories.version_of(u))
-    if (home := self.home.get(view.base)) is not None:
-      return Place(home.base, view.byte_offset, view.size, u.dtype, home.version)
-    self.forced.add(view.base)
-    return Place(view.base, view.byte_offset, view.size, u.dtype)
-
-  def demand(self, need: Need, kernel: int, loops: tuple[UOp, ...]) -> None:
-    found = self.demands.setdefault(need.node, {})
-    key = (kernel, need.index, need.gate)
-    if key not in found:
-      used = frozenset().union(*[i.ranges for i in need.index], need.gate.ranges if need.gate is not None else ())
-      found[key] = Demand(kernel, need.index, used, loops)
-
-  def visit(self, u: UOp) -> None:
-    """Decides about a node all of whose users have been visited."""
-    demands = self.demands.get(u)
-    if u.op in MEMORY:
-      return
+def find_homes(c: Context) -> None:
+  """Only buffers whose old contents nothing reads are homes: a read from there never waits for a reader of those."""
+  for u in c.nodes:
     if u.op is Ops.CALL:
-      if demands or u in self.forced or u in self.home:
-        self.start_given(u)
-      return
-    if is_reinterpretation(u) or u.op is Ops.BARRIER:
-      if demands and u.op is Ops.BARRIER:
-        self.barrier(u)
-      elif demands:
-        self.reinterpreted(u)
-      return
-    if not demands and u not in self.forced:
-      return
-    if (
-      u.op is Ops.CONTIGUOUS and (view := self.table.views[u]) is not None and view.base is not u and u not in self.home
-    ):
-      pass  # a view of memory already
-    elif u in self.home:
-      self.split_home(u, demands or {})
-      return
-    elif self.must_materialise(u, demands or {}):
-      self.give_memory(u)
-      return
-    for key, demand in (demands or {}).items():
-      self.expand(u, key, demand)
+      c.results.setdefault(u.src, {})[u.arg] = u
+    if u.op is not Ops.STORE or is_empty(u.src[0].shape):
+      continue
+    value, view = u.src[1], c.costs.views.get(u.src[0])
+    owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS, Ops.CALL)
+    fresh = view is not None and view.base not in c.versions.read and not c.versions.before(u).stores
+    if owned and fresh and value not in c.homes and view is not None:
+      region = region_of_view(view, value, c.versions.after(u))
+      if region is not None and region.byte_offset == 0 and region.size == region.base.arg[1]:
+        c.homes[value], c.stored_at[value] = region, u
 
-  def reinterpreted(self, u: UOp) -> Place:
-    """The memory of a BITCAST to another item size: the bytes of its source, which have to exist."""
-    view = self.table.views[u]
+
+def region_of_view(view: View, like: UOp, version: Version | None) -> BufferRegion | None:
+  """The region of a view of a BUFFER that holds values like those of a node; None where memory cannot."""
+  if view.base.op is not Ops.BUFFER or like.dtype.kind == "index":
+    return None
+  return BufferRegion(view.base, view.byte_offset, view.size, like.dtype, version)
+
+
+def temporary_of(u: UOp) -> BufferRegion:
+  """The temporary that holds a node."""
+  return BufferRegion(u, 0, largest_size(u.shape), u.dtype)
+
+
+# *** users to sources ***
+
+
+def start_store(c: Context, store: UOp) -> None:
+  target, value = store.src
+  if is_empty(target.shape):
+    return
+  base, _ = c.versions.base_of(target)
+  view = c.costs.views.get(target)
+  device = str(base.device)
+  region = BufferRegion(base, 0, base.arg[1], base.dtype)
+  if value.op is Ops.CALL and c.stored_at.get(value) is store:
+    return  # the given kernel writes there
+  if value.op is Ops.COPY and view is not None:
+    start_copy(c, value, BufferRegion(base, view.byte_offset, view.size, target.dtype), store)
+    return
+  if is_reinterpretation_between(target):
     if view is None:
-      self.forced.add(u.src[0])
-      view = View(u.src[0], 0, largest_size(u.shape))
-    return self.place_at(view, u)
-
-  def barrier(self, u: UOp) -> list[Place]:
-    """Sees to it that the value of a BARRIER has memory. The places of what comes before it: a kernel that reads the
-    value lists them among its own, and so has to wait for them.
-    """
-    value, *before = u.src
-    while value.op in _IN_PLACE:
-      value = value.src[0]
-    if value.op not in MEMORY:
-      self.forced.add(u.src[0])
-    places = []
-    for s in before:
-      if self.table.facts[s].leaves == frozenset() or is_empty(s.shape):
-        continue  # there is nothing to wait for
-      if (view := self.table.views[s]) is None:
-        self.forced.add(s)
-        view = View(s, 0, largest_size(s.shape))
-      places.append(self.place_at(view, s))
-    return places
-
-  def must_materialise(self, u: UOp, demands: dict[Key, Demand]) -> bool:
-    if u in self.forced or u.op in (Ops.COPY, Ops.CONTIGUOUS):
-      return True
-    facts = self.table.facts[u]
-    if self.table.scattered(u):
-      return not self.scatters_directly(u, list(demands.values()))
-    first = next(iter(demands.values()), None)
-    loops = () if first is None else tuple([r for r in self.units[first.kernel].loops if r is not ZERO])
-    contracts = first is not None and self.units[first.kernel].contracts
-    in_table = all(self.table.facts[self.units[d.kernel].root].is_table for d in demands.values())
-    return materialise(u, facts, demands.values(), loops, contracts, in_table)
-
-  def scatters_directly(self, u: UOp, demands: list[Demand]) -> bool:
-    """Whether the kernel that wants a scattered sum does nothing but put it in its place."""
-    if len(demands) != 1 or not is_plain(demands[0].index):
-      return False
-    unit, node = self.units[demands[0].kernel], self.units[demands[0].kernel].root
-    while node.op in _ARRANGED:
-      node = node.src[0]
-    unit.scatters = node is u
-    return unit.scatters
-
-  def split_home(self, u: UOp, demands: dict[Key, Demand]) -> None:
-    """The STORE that is the home computes the value; all others load it."""
-    for key, demand in demands.items():
-      store = self.units[demand.kernel].store
-      if store is not None and self.home[u].version is self.histories.after(store) and store.src[1] is u:
-        self.expand(u, key, demand)
-
-  def give_memory(self, u: UOp) -> None:
-    if is_empty(u.shape):
-      return
-    if u.dtype.kind == "index":
-      raise ValueError(f"{u!r} of dtype index cannot be kept in memory: cast it to an integer type first")
-    place = self.home[u] = self.temporary(u)
-    if u.op is Ops.COPY:
-      self.start_copy(u, place, None)
-      return
-    device = u.device
-    if device is None and u in self.demands:
-      device = self.units[next(iter(self.demands[u].values())).kernel].device
-    if not isinstance(device, str):
       raise ValueError(
-        f"no device for {u!r}, which has to be computed before it is copied: give its constants a DEVICE"
+        f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer"
       )
-    self.start_kernel(u, device, None, place)
+    region = BufferRegion(base, view.byte_offset, view.size, target.dtype)
+  start_kernel(c, value, device, store, region)
 
-  def expand(self, u: UOp, key: Key, demand: Demand) -> None:
-    """Computes `u` in the kernel: hands the demand on to its sources."""
-    kernel, index, gate = key
-    self.units[kernel].contracts |= u.op is Ops.REDUCE and self.table.facts[u].contraction
-    done = step(u, index, gate, self.units[kernel].new_range)
-    self.steps.setdefault(u, {})[key] = done
-    inner = (*demand.placed, *done.ranges) if done.ranges else demand.loops
-    if (axes := self.table.scattered(u)) and self.units[kernel].scatters:
-      # what is scattered is computed for each term, not for each place
-      places = {index[a] for a in axes}
-      inner = tuple([r for r in inner if r not in places])
-    for need in done.needs:
-      self.demand(need, kernel, inner)
 
-  # *** sources to users ***
+def start_kernel(c: Context, root: UOp, device: str, store: UOp | None, region: BufferRegion) -> None:
+  shape = store.src[0].shape if store is not None else root.shape
+  loops = tuple([loop_over(s, i) if known(s) != 1 else ZERO for i, s in enumerate(shape)])
+  real = tuple([r for r in loops if r is not ZERO])
+  item = ScheduleItem(len(c.items), root, device, store, [region], loops, next_range=len(loops))
+  c.items.append(item)
+  c.finished_at.setdefault(root if store is None else store, []).append(item)
+  item.scatters = bool(c.costs.scattered(root))
+  if store is None:
+    compute_inside(c, root, (item.number, loops, None), Demand(item.number, loops, frozenset(real), real))
+  else:
+    add_demand(c, ElementAccess(root, loops, None), item.number, real)
 
-  def build_values(self, u: UOp, steps: dict[Key, Step]) -> None:
-    values = self.values.setdefault(u, {})
-    for key, todo in steps.items():
-      values[key] = todo.build([self.value(key[0], need) for need in todo.needs])
 
-  def value(self, kernel: int, need: Need) -> UOp:
-    key = (kernel, need.index, need.gate)
-    found = self.values.get(need.node, _EMPTY).get(key)
-    return found if found is not None else self.load(self.units[kernel], need)
+def start_copy(c: Context, copy: UOp, region: BufferRegion, store: UOp | None) -> None:
+  """A copy between runs of memory; a source that is none is made one."""
+  source = copy.src[0]
+  item = ScheduleItem(len(c.items), copy, str(copy.device), store, [region], is_copy=True)
+  c.items.append(item)
+  view = c.costs.views.get(source)
+  if view is None:
+    c.forced.add(source)
+    view = View(source, 0, largest_size(source.shape))
+  item.regions.append(region_at(c, view, source))
 
-  def load(self, unit: Unit, need: Need) -> UOp:
-    """The load of an element of a node that is in memory."""
-    u = need.node
-    if is_empty(u.shape):
-      return UOp.const(u.dtype, 0)
-    if u.op is Ops.BARRIER:
-      for place in self.barrier(u):
-        unit.pointer(place)
-      return self.load(unit, Need(u.src[0], need.index, need.gate))
-    if u in self.home:
-      place, offset = self.home[u], flatten(need.index, u.shape)
-    elif is_reinterpretation(u):
-      place, offset = self.reinterpreted(u), flatten(need.index, u.shape)
+
+def start_given(c: Context, call: UOp) -> None:
+  """A kernel that was made elsewhere, once for all its results. Its inputs are runs of memory."""
+  kernel, device, *inputs = call.src
+  found = c.results.pop(call.src, None)
+  if found is None:
+    return  # another result has been met before
+  params = kernel_params(kernel)
+  results = [found.get(n, call.replace(dtype=params[n].base, arg=n)) for n in sorted(written_params(kernel))]
+  regions = [c.homes.setdefault(r, temporary_of(r)) for r in results]
+  store, *more = [c.stored_at.get(r) for r in results]
+  item = ScheduleItem(len(c.items), call, str(device.arg), store, regions, body=kernel, given=True, more=tuple(more))
+  c.items.append(item)
+  for s in inputs:
+    view = c.costs.views[s]
+    if view is None or view.byte_offset % ALIGNMENT:
+      c.forced.add(s)
+      view = View(s, 0, largest_size(s.shape))
+    item.regions.append(region_at(c, view, s))
+    region = item.regions[-1].base.device
+    if region is not None and region != item.device:
+      raise ValueError(f"a kernel on {item.device} cannot read {s!r} on {region}: copy one of them with COPY first")
+
+
+def region_at(c: Context, view: View, u: UOp) -> BufferRegion:
+  """The region of a view: of a buffer, or of a node that has or gets one."""
+  if view.base.op is Ops.BUFFER:
+    return BufferRegion(view.base, view.byte_offset, view.size, u.dtype, c.versions.version_of(u))
+  if (home := c.homes.get(view.base)) is not None:
+    return BufferRegion(home.base, view.byte_offset, view.size, u.dtype, home.version)
+  c.forced.add(view.base)
+  return BufferRegion(view.base, view.byte_offset, view.size, u.dtype)
+
+
+def add_demand(c: Context, access: ElementAccess, kernel: int, loops: tuple[UOp, ...]) -> None:
+  found = c.demands.setdefault(access.node, {})
+  key = (kernel, access.index, access.gate)
+  if key not in found:
+    used = frozenset().union(*[i.ranges for i in access.index], access.gate.ranges if access.gate is not None else ())
+    found[key] = Demand(kernel, access.index, used, loops)
+
+
+def decide(c: Context, u: UOp) -> None:
+  """Decides about a node all of whose users have been visited."""
+  demands = c.demands.get(u)
+  if u.op in MEMORY:
+    return
+  if u.op is Ops.CALL:
+    if demands or u in c.forced or u in c.homes:
+      start_given(c, u)
+    return
+  if is_reinterpretation(u) or u.op is Ops.BARRIER:
+    if demands and u.op is Ops.BARRIER:
+      barrier_regions(c, u)
+    elif demands:
+      reinterpreted_region(c, u)
+    return
+  if not demands and u not in c.forced:
+    return
+  if u.op is Ops.CONTIGUOUS and (view := c.costs.views[u]) is not None and view.base is not u and u not in c.homes:
+    pass  # a view of memory already
+  elif u in c.homes:
+    compute_at_home(c, u, demands or {})
+    return
+  elif must_materialise(c, u, demands or {}):
+    give_memory(c, u)
+    return
+  for key, demand in (demands or {}).items():
+    compute_inside(c, u, key, demand)
+
+
+def reinterpreted_region(c: Context, u: UOp) -> BufferRegion:
+  """The memory of a BITCAST to another item size: the bytes of its source, which have to exist."""
+  view = c.costs.views[u]
+  if view is None:
+    c.forced.add(u.src[0])
+    view = View(u.src[0], 0, largest_size(u.shape))
+  return region_at(c, view, u)
+
+
+def barrier_regions(c: Context, u: UOp) -> list[BufferRegion]:
+  """Sees to it that the value of a BARRIER has memory. The regions of what comes before it: a kernel that reads the
+  value lists them among its own, and so has to wait for them.
+  """
+  value, *before = u.src
+  while value.op in _IN_PLACE:
+    value = value.src[0]
+  if value.op not in MEMORY:
+    c.forced.add(u.src[0])
+  regions = []
+  for s in before:
+    if c.costs.costs[s].leaves == frozenset() or is_empty(s.shape):
+      continue  # there is nothing to wait for
+    if (view := c.costs.views[s]) is None:
+      c.forced.add(s)
+      view = View(s, 0, largest_size(s.shape))
+    regions.append(region_at(c, view, s))
+  return regions
+
+
+def must_materialise(c: Context, u: UOp, demands: dict[Key, Demand]) -> bool:
+  if u in c.forced or u.op in (Ops.COPY, Ops.CONTIGUOUS):
+    return True
+  cost = c.costs.costs[u]
+  if c.costs.scattered(u):
+    return not scatters_directly(c, u, list(demands.values()))
+  first = next(iter(demands.values()), None)
+  loops = () if first is None else tuple([r for r in c.items[first.kernel].loops if r is not ZERO])
+  contracts = first is not None and c.items[first.kernel].contracts
+  in_table = all(c.costs.costs[c.items[d.kernel].root].is_table for d in demands.values())
+  return materialise(u, cost, demands.values(), loops, contracts, in_table)
+
+
+def scatters_directly(c: Context, u: UOp, demands: list[Demand]) -> bool:
+  """Whether the kernel that wants a scattered sum does nothing but put it in its region."""
+  if len(demands) != 1 or not is_plain(demands[0].index):
+    return False
+  item, node = c.items[demands[0].kernel], c.items[demands[0].kernel].root
+  while node.op in _ARRANGED:
+    node = node.src[0]
+  item.scatters = node is u
+  return item.scatters
+
+
+def compute_at_home(c: Context, u: UOp, demands: dict[Key, Demand]) -> None:
+  """The STORE that is the home computes the value; all others load it."""
+  for key, demand in demands.items():
+    store = c.items[demand.kernel].store
+    if store is not None and c.homes[u].version is c.versions.after(store) and store.src[1] is u:
+      compute_inside(c, u, key, demand)
+
+
+def give_memory(c: Context, u: UOp) -> None:
+  if is_empty(u.shape):
+    return
+  if u.dtype.kind == "index":
+    raise ValueError(f"{u!r} of dtype index cannot be kept in memory: cast it to an integer type first")
+  region = c.homes[u] = temporary_of(u)
+  if u.op is Ops.COPY:
+    start_copy(c, u, region, None)
+    return
+  device = u.device
+  if device is None and u in c.demands:
+    device = c.items[next(iter(c.demands[u].values())).kernel].device
+  if not isinstance(device, str):
+    raise ValueError(f"no device for {u!r}, which has to be computed before it is copied: give its constants a DEVICE")
+  start_kernel(c, u, device, None, region)
+
+
+def compute_inside(c: Context, u: UOp, key: Key, demand: Demand) -> None:
+  """Computes `u` in the kernel: hands the demand on to its sources."""
+  kernel, index, gate = key
+  c.items[kernel].contracts |= u.op is Ops.REDUCE and c.costs.costs[u].contraction
+  lowering = lower_element(u, index, gate, c.items[kernel].new_range)
+  c.lowerings.setdefault(u, {})[key] = lowering
+  inner = (*demand.placed, *lowering.ranges) if lowering.ranges else demand.loops
+  if (axes := c.costs.scattered(u)) and c.items[kernel].scatters:
+    # what is scattered is computed for each term, not for each region
+    regions = {index[a] for a in axes}
+    inner = tuple([r for r in inner if r not in regions])
+  for access in lowering.accesses:
+    add_demand(c, access, kernel, inner)
+
+
+# *** sources to users ***
+
+
+def build_values(c: Context, u: UOp, lowerings: dict[Key, Lowering]) -> None:
+  values = c.values.setdefault(u, {})
+  for key, lowering in lowerings.items():
+    values[key] = lowering.build([value_of(c, key[0], access) for access in lowering.accesses])
+
+
+def value_of(c: Context, kernel: int, access: ElementAccess) -> UOp:
+  key = (kernel, access.index, access.gate)
+  found = c.values.get(access.node, _EMPTY).get(key)
+  return found if found is not None else load_of(c, c.items[kernel], access)
+
+
+def load_of(c: Context, item: ScheduleItem, access: ElementAccess) -> UOp:
+  """The load of an element of a node that is in memory."""
+  u = access.node
+  if is_empty(u.shape):
+    return UOp.const(u.dtype, 0)
+  if u.op is Ops.BARRIER:
+    for region in barrier_regions(c, u):
+      item.pointer(region)
+    return load_of(c, item, ElementAccess(u.src[0], access.index, access.gate))
+  if u in c.homes:
+    region, offset = c.homes[u], flatten(access.index, u.shape)
+  elif is_reinterpretation(u):
+    region, offset = reinterpreted_region(c, u), flatten(access.index, u.shape)
+  else:
+    base, version = c.versions.base_of(u)
+    region, offset = BufferRegion(base, 0, base.arg[1], base.dtype, version), offset_in(c, u, access.index)
+  device = region.base.device
+  if device is not None and device != item.device:
+    raise ValueError(f"a kernel on {item.device} cannot read {u!r} on {device}: copy one of them with COPY first")
+  offset = simplify(offset)
+  if never(access.gate):
+    return UOp.const(u.dtype, 0)
+  return item.pointer(region).index(offset, access.gate).load()
+
+
+def offset_in(c: Context, u: UOp, index: Index) -> UOp:
+  """The offset of an element of views over a BUFFER."""
+  view = c.costs.views.get(u)
+  if view is not None and view.base.op is Ops.BUFFER and u.dtype is view.base.dtype:
+    return flatten(index, u.shape) + view.byte_offset // u.dtype.itemsize
+  while u.op is not Ops.BUFFER:
+    if u.op in GroupOp.Movement:
+      if u.op is Ops.PAD or (u.op is Ops.EXPAND and repeats(u, index)):
+        raise ValueError(
+          f"cannot write through {u!r}: PAD and EXPAND have elements that are not in the buffer, or are there once"
+        )
+      index, _ = source_index(u, index)
+      u = u.src[0]
+    elif u.op is Ops.AFTER:
+      u = c.versions.under(u)
     else:
-      base, version = self.histories.base_of(u)
-      place, offset = Place(base, 0, base.arg[1], base.dtype, version), self.offset_in(u, need.index)
-    device = place.base.device
-    if device is not None and device != unit.device:
-      raise ValueError(f"a kernel on {unit.device} cannot read {u!r} on {device}: copy one of them with COPY first")
-    offset = simplify(offset)
-    if never(need.gate):
-      return UOp.const(u.dtype, 0)
-    return unit.pointer(place).index(offset, need.gate).load()
+      raise ValueError(f"cannot write through {u!r}: a STORE needs movement operations over a BUFFER")
+  return index[0] if index else ZERO
 
-  def offset_in(self, u: UOp, index: Index) -> UOp:
-    """The offset of an element of views over a BUFFER."""
-    view = self.table.views.get(u)
-    if view is not None and view.base.op is Ops.BUFFER and u.dtype is view.base.dtype:
-      return flatten(index, u.shape) + view.byte_offset // u.dtype.itemsize
-    while u.op is not Ops.BUFFER:
-      if u.op in GroupOp.Movement:
-        if u.op is Ops.PAD or (u.op is Ops.EXPAND and repeats(u, index)):
-          raise ValueError(
-            f"cannot write through {u!r}: PAD and EXPAND have elements that are not in the buffer, or are there once"
-          )
-        index, _ = source_index(u, index)
-        u = u.src[0]
-      elif u.op is Ops.AFTER:
-        u = self.histories.under(u)
-      else:
-        raise ValueError(f"cannot write through {u!r}: a STORE needs movement operations over a BUFFER")
-    return index[0] if index else ZERO
 
-  def finish(self, unit: Unit) -> None:
-    """The body of a kernel: a STORE of the root's value inside the output loops."""
-    value = self.value(unit.number, Need(unit.root, unit.loops, None))
-    place = unit.places[0]
-    if (
-      unit.store is None or place.byte_offset or place.dtype is not place.base.dtype or place.size != place.base.arg[1]
-    ):
-      offset = flatten(unit.loops, unit.root.shape)
-    else:
-      offset = self.offset_in(unit.store.src[0], unit.loops)
-    pointer = UOp.param(0, place.pointer)
-    loops = [r for r in unit.loops if r is not ZERO]
-    if unit.scatters and (scatter := scatter_of(value, loops)) is not None:
-      self.scatter(unit, scatter.bodies(pointer, simplify(as_uop(offset)), loops))
-      return
-    unit.body = pointer.index(simplify(as_uop(offset))).store(value).end(*loops)
+def finish_kernel(c: Context, item: ScheduleItem) -> None:
+  """The body of a kernel: a STORE of the root's value inside the output loops."""
+  value = value_of(c, item.number, ElementAccess(item.root, item.loops, None))
+  region = item.regions[0]
+  if (
+    item.store is None
+    or region.byte_offset
+    or region.dtype is not region.base.dtype
+    or region.size != region.base.arg[1]
+  ):
+    offset = flatten(item.loops, item.root.shape)
+  else:
+    offset = offset_in(c, item.store.src[0], item.loops)
+  pointer = UOp.param(0, region.pointer)
+  loops = [r for r in item.loops if r is not ZERO]
+  if item.scatters and (scatter := scatter_of(value, loops)) is not None:
+    add_scatter(c, item, scatter.bodies(pointer, simplify(as_uop(offset)), loops))
+    return
+  item.body = pointer.index(simplify(as_uop(offset))).store(value).end(*loops)
 
-  def scatter(self, unit: Unit, bodies: tuple[UOp, UOp]) -> None:
-    """Two kernels for a unit: one fills the memory, the unit itself accumulates there, and so reads it as well."""
-    place = unit.places[0]
-    fill = Unit(len(self.units), unit.root, unit.device, None, [place], unit.loops, body=bodies[0])
-    self.units.append(fill)
-    unit.first, unit.body = fill, bodies[1]
-    version = None if unit.store is None else self.histories.after(unit.store)
-    unit.places.append(replace(place, version=version))
+
+def add_scatter(c: Context, item: ScheduleItem, bodies: tuple[UOp, UOp]) -> None:
+  """Two kernels for a item: one fills the memory, the item itself accumulates there, and so reads it as well."""
+  region = item.regions[0]
+  fill = ScheduleItem(len(c.items), item.root, item.device, None, [region], item.loops, body=bodies[0])
+  c.items.append(fill)
+  item.first, item.body = fill, bodies[1]
+  version = None if item.store is None else c.versions.after(item.store)
+  item.regions.append(replace(region, version=version))
 
 
 def repeats(expand: UOp, index: Index) -> bool:

@@ -9,13 +9,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tiny_sched.device_rules import on_several_devices
-from tiny_sched.history import Histories
 from tiny_sched.normalise import Given, is_arena, is_slot, normalise, slot_of, structure
-from tiny_sched.passes import run_passes
+from tiny_sched.passes import PASSES
+from tiny_sched.versions import BufferVersions
 from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes
 from tiny_uop.context import DEBUG, SPEC
 from tiny_uop.locks import shared_lock
 from tiny_uop.observe import span
+from tiny_uop.passes import run_passes
 
 CACHE_SIZE = 512
 
@@ -95,10 +96,10 @@ def build(sink: UOp) -> UOp:
     # says what is wrong with a STORE in other words than the spec does, and so comes first
     nodes = value_nodes(sink)
     if not on_several_devices(nodes):
-      Histories(nodes)
+      BufferVersions(nodes)
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
-    return whole.gives(run_passes(sink))
+    return whole.gives(run_passes(sink, PASSES))
 
 
 def _new_arena(arena: UOp, taken: set[int]) -> UOp:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_sched.index import known
-from tiny_sched.simple import remembered, simplify
+from tiny_sched.memo import memoised, simplify
 from tiny_uop import AxisType, Ops, UOp
 
 SHORTEST_ROW = 16
@@ -30,7 +30,7 @@ def _cut(nodes: Sequence[UOp]) -> tuple[UOp, int] | None:
   return next(iter(found.items()), None)
 
 
-@remembered
+@memoised
 def split_loops(body: UOp) -> UOp:
   """The kernel body with such loops in two."""
   while (cut := _cut(body.toposort)) is not None:

@@ -1,18 +1,18 @@
-"""Units, the calls to be, and the places in memory that they write and read."""
+"""Items, the calls to be, and the regions in memory that they write and read."""
 
 from __future__ import annotations
 
 from dataclasses import field
 
-from tiny_sched.history import Version
 from tiny_sched.index import largest_size
-from tiny_uop import AxisType, DType, PtrDType, UOp, sint
+from tiny_sched.versions import Version
+from tiny_uop import AxisType, DType, Ops, PtrDType, UOp, sint
 from tiny_uop.records import dataclass
 from tiny_uop.shape import simple_size
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRegion:
   """Memory: `size` elements of `dtype` from `byte_offset` of `base`: a BUFFER, or the node that a temporary holds.
 
   `version` is that of a BUFFER.
@@ -30,6 +30,13 @@ class Place:
     return self.dtype.ptr(self.size)
 
   @property
+  def written_by(self) -> tuple[UOp, ...]:
+    """What has to be computed before a read: the node of a temporary, or the last STOREs of the version."""
+    if self.base.op is not Ops.BUFFER:
+      return (self.base,)
+    return () if self.version is None else self.version.last
+
+  @property
   def nbytes(self) -> int:
     """Size in bytes."""
     return self.size * self.dtype.itemsize
@@ -41,42 +48,43 @@ def loop_over(size: sint, number: int, kind: AxisType = AxisType.LOOP) -> UOp:
 
 
 @dataclass(eq=False)
-class Unit:
-  """One call to be: a kernel, or a copy. `places[0]` is written; `store` is its STORE, None for a temporary.
+class ScheduleItem:
+  """One call to be: a kernel, or a copy. `regions[0]` is written; `store` is its STORE, None for a temporary.
 
-  One that `scatters` accumulates in memory that the unit `first` has filled, and reads it for that.
-  A kernel that is `given` has the memory of its PARAMs in `places`, and may write several; `more` are the other STOREs.
+  One that `scatters` accumulates in memory that the item `first` has filled, and reads it for that.
+  A kernel that is `given` has the memory of its PARAMs in `regions`, and may write several; `more` are the other
+  STOREs.
   """
 
   number: int
   root: UOp
   device: str
   store: UOp | None
-  places: list[Place]
+  regions: list[BufferRegion]
   loops: tuple[UOp, ...] = ()
   is_copy: bool = False
   body: UOp | None = None
-  slots: dict[Place, int] = field(default_factory=dict)
+  slots: dict[BufferRegion, int] = field(default_factory=dict)
   next_range: int = 0
   contracts: bool = False
   given: bool = False
   more: tuple[UOp | None, ...] = ()
   scatters: bool = False
-  first: Unit | None = None
+  first: ScheduleItem | None = None
 
   @property
   def stores(self) -> tuple[UOp | None, ...]:
-    """The STORE of each result, None for a temporary; `places` begins with where they go."""
+    """The STORE of each result, None for a temporary; `regions` begins with where they go."""
     return (self.store, *self.more)
 
   @property
-  def read(self) -> list[Place]:
-    """The places that are not written."""
-    return self.places[len(self.stores) :]
+  def read(self) -> list[BufferRegion]:
+    """The regions that are not written."""
+    return self.regions[len(self.stores) :]
 
   @property
   def root_size(self) -> int:
-    """Elements that the unit writes, at most."""
+    """Elements that the item writes, at most."""
     return largest_size(self.root.shape if self.store is None else self.store.src[0].shape)
 
   def new_range(self, size: sint) -> UOp:
@@ -84,9 +92,9 @@ class Unit:
     self.next_range += 1
     return loop_over(size, self.next_range - 1, AxisType.REDUCE)
 
-  def pointer(self, place: Place) -> UOp:
-    """The PARAM for a place that is read."""
-    if place not in self.slots:
-      self.slots[place] = len(self.places)
-      self.places.append(place)
-    return UOp.param(self.slots[place], place.pointer)
+  def pointer(self, region: BufferRegion) -> UOp:
+    """The PARAM for a region that is read."""
+    if region not in self.slots:
+      self.slots[region] = len(self.regions)
+      self.regions.append(region)
+    return UOp.param(self.slots[region], region.pointer)

@@ -1,4 +1,4 @@
-"""Functions of UOps whose results are remembered for one schedule: indices and bodies repeat from kernel to kernel."""
+"""Functions of UOps whose results are memoised for one schedule: indices and bodies repeat from kernel to kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ts = TypeVarTuple("Ts")
 _memories: list[dict[Any, Any]] = []
 
 
-def remembered(compute: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
+def memoised(compute: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
   """The function, computing each result once per schedule. It never gives None."""
   known: dict[tuple[*Ts], T] = {}
   _memories.append(known)
@@ -28,11 +28,11 @@ def remembered(compute: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
   return lookup
 
 
-def forget() -> None:
-  """Drops what is remembered, which keeps graphs alive."""
+def clear_memos() -> None:
+  """Drops what is memoised, which keeps graphs alive."""
   for known in _memories:
     known.clear()
 
 
-simplify = remembered(_simplify)
-simplify_gate = remembered(_simplify_gate)
+simplify = memoised(_simplify)
+simplify_gate = memoised(_simplify_gate)

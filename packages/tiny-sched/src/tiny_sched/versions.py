@@ -20,7 +20,7 @@ class Version:
 ORIGINAL = Version()
 
 
-class Histories:
+class BufferVersions:
   """The STOREs of every BUFFER of a graph, and the version that each AFTER stands for."""
 
   def __init__(self, nodes: Sequence[UOp]) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from tiny_sched.facts import CHEAP_ALU, CHEAP_LOADS, Below, Facts, is_alu
 from tiny_sched.index import Index, largest, largest_size
+from tiny_sched.recompute_cost import CHEAP_ALU, CHEAP_LOADS, Below, RecomputeCost, is_alu
 from tiny_uop import AxisType, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
@@ -46,7 +46,7 @@ def _reduced(u: UOp) -> int:
   return prod(largest(u.src[0].shape[a]) for a in u.arg[1])
 
 
-def _materialise_reduce(u: UOp, facts: Facts, demands: list[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
+def _materialise_reduce(u: UOp, cost: RecomputeCost, demands: list[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
   if len(demands) > 1:
     return True
   (demand,) = demands
@@ -55,7 +55,7 @@ def _materialise_reduce(u: UOp, facts: Facts, demands: list[Demand], kernel_loop
   if evaluations > LOOSE * max(largest_size(u.shape), 1):
     return work > TINY
   if any(r.arg[1] is AxisType.REDUCE for r in demand.used):
-    if facts.continues and not facts.contraction and prod(largest(r.src[0]) for r in kernel_loops) >= ROWS:
+    if cost.continues and not cost.contraction and prod(largest(r.src[0]) for r in kernel_loops) >= ROWS:
       return False  # one reduction over the loops of both
     return work > SMALL  # a reduction over reductions: neither could be tiled
   if all(r in demand.used for r in kernel_loops):
@@ -64,27 +64,29 @@ def _materialise_reduce(u: UOp, facts: Facts, demands: list[Demand], kernel_loop
   return evaluations < ROWS and work + prod(largest(r.src[0]) for r in kernel_loops) > SMALL
 
 
-def _materialise_alu(facts: Facts, demands: list[Demand], ratio: float, evaluations: int, in_table: bool) -> bool:
+def _materialise_alu(
+  cost: RecomputeCost, demands: list[Demand], ratio: float, evaluations: int, in_table: bool
+) -> bool:
   one_kernel = all(d.kernel == demands[0].kernel for d in demands)
   if in_table:
     return False
-  if facts.is_table and not facts.heavy:
-    return facts.alu > 64
+  if cost.is_table and not cost.heavy:
+    return cost.alu > 64
   if len(demands) == 1 and ratio <= LOOSE:
     return False
-  if facts.is_choice:
-    return facts.alu > 64
-  if facts.below is Below.FULL:
+  if cost.is_choice:
+    return cost.alu > 64
+  if cost.below is Below.FULL:
     return True
   per_demand = ratio / len(demands)
-  if facts.below is Below.ROW or facts.heavy:
+  if cost.below is Below.ROW or cost.heavy:
     repeated = one_kernel and len(demands) <= 3 and per_demand <= LOOSE
     # several kernels read what there is one of per row from memory
-    cheap = not one_kernel and per_demand <= LOOSE and not facts.is_dear
-    return not repeated and not cheap and not (facts.below is Below.NONE and evaluations <= TINY)
+    cheap = not one_kernel and per_demand <= LOOSE and not cost.is_dear
+    return not repeated and not cheap and not (cost.below is Below.NONE and evaluations <= TINY)
   if ratio > len(demands) * 4:
-    return facts.loads > 2 or facts.alu > 4  # in the innermost loop of something like a matrix product
-  return facts.loads > CHEAP_LOADS or facts.alu > CHEAP_ALU
+    return cost.loads > 2 or cost.alu > 4  # in the innermost loop of something like a matrix product
+  return cost.loads > CHEAP_LOADS or cost.alu > CHEAP_ALU
 
 
 def _is_widened(u: UOp) -> bool:
@@ -98,7 +100,7 @@ def _is_widened(u: UOp) -> bool:
 
 def materialise(
   u: UOp,
-  facts: Facts,
+  cost: RecomputeCost,
   demands: Iterable[Demand],
   kernel_loops: tuple[UOp, ...],
   contracts: bool = False,
@@ -109,11 +111,11 @@ def materialise(
   uses = list(demands)
   if u.dtype.kind == "index" or not uses:
     return False
-  if u.op is Ops.REDUCE and not facts.closed:
+  if u.op is Ops.REDUCE and not cost.closed:
     # loops can be tiled for one contraction, not for two at once
-    too_many = contracts and facts.contraction and uses[0].evaluations * _reduced(u) > SMALL
-    return too_many or _materialise_reduce(u, facts, uses, kernel_loops)
+    too_many = contracts and cost.contraction and uses[0].evaluations * _reduced(u) > SMALL
+    return too_many or _materialise_reduce(u, cost, uses, kernel_loops)
   if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u):
     return False
   evaluations = sum(d.evaluations for d in uses)
-  return _materialise_alu(facts, uses, evaluations / max(largest_size(u.shape), 1), evaluations, in_table)
+  return _materialise_alu(cost, uses, evaluations / max(largest_size(u.shape), 1), evaluations, in_table)

@@ -1,4 +1,4 @@
-"""What the cut wants to know about every node, computed once from sources to users: what recomputing it would cost."""
+"""What recomputing a node would cost: facts that the fusion policy asks for, found once, from sources to users."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from enum import IntEnum
 from itertools import count
 
 from tiny_sched.index import known, largest, largest_size
+from tiny_sched.lowering import ElementAccess, Lowering, lower_element
 from tiny_sched.scatter import pays, scatter_of
-from tiny_sched.steps import Need, Step, step
 from tiny_sched.views import View, view_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -35,7 +35,7 @@ class Below(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RecomputeCost:
   """Of the expression from a node down to memory, to values that surely get memory, and to reductions.
 
   `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones.
@@ -79,7 +79,7 @@ class Facts:
     return self.positional and self.below is Below.NONE and not self.heavy and self.loads <= CHEAP_LOADS
 
 
-_NOTHING = Facts(frozenset())
+_NOTHING = RecomputeCost(frozenset())
 
 
 def is_alu(u: UOp) -> bool:
@@ -92,7 +92,7 @@ def is_reinterpretation(u: UOp) -> bool:
   return u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize
 
 
-def is_contraction(reduce: UOp, below: Facts) -> bool:
+def is_contraction(reduce: UOp, below: RecomputeCost) -> bool:
   """Whether a sum has far more terms than there are elements in the memory that these are made of."""
   if reduce.arg[0] is not Ops.ADD or below.leaves is None:
     return False
@@ -105,43 +105,43 @@ def is_contraction(reduce: UOp, below: Facts) -> bool:
   return largest_size(reduce.src[0].shape) >= REUSE * max(read, 1)
 
 
-def lowered(u: UOp, ends: Callable[[UOp], bool]) -> tuple[UOp, tuple[UOp, ...], Step] | None:
-  """(value, position, first step) of an element of a REDUCE, its expression lowered down to `ends`; None where that is
-  too long."""
+def lowered(u: UOp, ends: Callable[[UOp], bool]) -> tuple[UOp, tuple[UOp, ...], Lowering] | None:
+  """(value, position, first lowering) of an element of a REDUCE, its expression lowered down to `ends`; None where that
+  is too long."""
   ids = count()
 
   def new_range(size: int | UOp) -> UOp:
     return UOp.range(size, next(ids), AxisType.REDUCE)
 
   index = tuple([new_range(s) if known(s) != 1 else UOp.const(dtypes.index, 0) for s in u.shape])
-  root = Need(u, index, None)
-  steps: dict[Need, Step | None] = {}
-  values: dict[Need, UOp] = {}
+  root = ElementAccess(u, index, None)
+  lowerings: dict[ElementAccess, Lowering | None] = {}
+  values: dict[ElementAccess, UOp] = {}
   stack = [root]
   while stack:
-    need = stack[-1]
-    if need in values:
+    access = stack[-1]
+    if access in values:
       stack.pop()
       continue
-    if need not in steps:
-      if len(steps) > _TRIAL_NODES:
+    if access not in lowerings:
+      if len(lowerings) > _TRIAL_NODES:
         return None
-      at_end = need.node is not u and ends(need.node)
-      steps[need] = None if at_end else step(need.node, need.index, need.gate, new_range)
-    todo = steps[need]
+      at_end = access.node is not u and ends(access.node)
+      lowerings[access] = None if at_end else lower_element(access.node, access.index, access.gate, new_range)
+    todo = lowerings[access]
     if todo is None:
-      values[need] = _placeholder(need, len(values))
-    elif missing := [n for n in todo.needs if n not in values]:
+      values[access] = _placeholder(access, len(values))
+    elif missing := [n for n in todo.accesses if n not in values]:
       stack.extend(missing)
       continue
     else:
-      values[need] = todo.build([values[n] for n in todo.needs])
+      values[access] = todo.build([values[n] for n in todo.accesses])
     stack.pop()
-  opened = steps[root]
+  opened = lowerings[root]
   return None if opened is None else (values[root], index, opened)
 
 
-def is_closed_form(value: UOp, opened: Step) -> bool:
+def is_closed_form(value: UOp, opened: Lowering) -> bool:
   """Whether the loops of a sum have vanished."""
   return not any(r in set(value.toposort) for r in opened.ranges)
 
@@ -156,14 +156,14 @@ def scattered_axes(u: UOp, value: UOp, index: tuple[UOp, ...]) -> tuple[int, ...
   return axes if pays([largest(u.shape[a]) for a in axes], u.shape, terms) else ()
 
 
-def _placeholder(need: Need, slot: int) -> UOp:
+def _placeholder(access: ElementAccess, slot: int) -> UOp:
   """A value that depends on the position and is otherwise unknown."""
   place = UOp.const(dtypes.index, 0)
-  for axis, position in enumerate(need.index):
+  for axis, position in enumerate(access.index):
     place = place + position * (axis + 1)
-  dtype = dtypes.int64 if need.node.dtype.kind == "index" else need.node.dtype
-  value = UOp.param(slot, dtype.ptr(1)).index(place, need.gate).load()
-  return value.cast(need.node.dtype) if dtype is not need.node.dtype else value
+  dtype = dtypes.int64 if access.node.dtype.kind == "index" else access.node.dtype
+  value = UOp.param(slot, dtype.ptr(1)).index(place, access.gate).load()
+  return value.cast(access.node.dtype) if dtype is not access.node.dtype else value
 
 
 def _continued(reduce: UOp) -> UOp | None:
@@ -174,12 +174,12 @@ def _continued(reduce: UOp) -> UOp | None:
   return inner if inner.op is Ops.REDUCE and inner.arg[0] is reduce.arg[0] else None
 
 
-class FactTable:
-  """Facts and memory views of every node of a graph in topological order."""
+class CostTable:
+  """RecomputeCost and memory views of every node of a graph in topological order."""
 
   def __init__(self, nodes: Sequence[UOp]) -> None:
-    self.facts: dict[UOp, Facts] = {}
-    self.seen: dict[UOp, Facts] = {}  # what users see: of a node that gets memory, most likely, a read of it
+    self.costs: dict[UOp, RecomputeCost] = {}
+    self.seen: dict[UOp, RecomputeCost] = {}  # what users see: of a node that gets memory, most likely, a read of it
     self.views: dict[UOp, View | None] = {}
     self.ends: set[UOp] = set()
     users: dict[UOp, int] = {}
@@ -194,19 +194,17 @@ class FactTable:
       if u.op in _NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
-      facts = self.compute(u)
-      facts = self.facts[u] = replace(facts, continues=True) if u in continued else facts
-      likely = users.get(u, 0) > 1 and (
-        facts.below is Below.FULL or (is_alu(u) and facts.is_dear and not facts.is_table)
-      )
-      self.seen[u] = self.end(u) if likely else facts
+      cost = self.compute(u)
+      cost = self.costs[u] = replace(cost, continues=True) if u in continued else cost
+      likely = users.get(u, 0) > 1 and (cost.below is Below.FULL or (is_alu(u) and cost.is_dear and not cost.is_table))
+      self.seen[u] = self.end(u) if likely else cost
 
-  def end(self, u: UOp, below: Below = Below.NONE) -> Facts:
+  def end(self, u: UOp, below: Below = Below.NONE) -> RecomputeCost:
     self.ends.add(u)
-    return Facts(frozenset({u}), below=below)
+    return RecomputeCost(frozenset({u}), below=below)
 
-  def compute(self, u: UOp) -> Facts:
-    """The facts of a node whose sources have theirs."""
+  def compute(self, u: UOp) -> RecomputeCost:
+    """The cost of a node whose sources have theirs."""
     if u.op in MEMORY or u.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL) or is_reinterpretation(u):
       return self.end(u)
     if u.op in (Ops.CONST, Ops.VARIABLE, Ops.BIND):
@@ -215,33 +213,33 @@ class FactTable:
     if u.op is Ops.REDUCE:
       trial = lowered(u, self.ends.__contains__) if below.positional else None
       if trial is not None and u.arg[0] is Ops.ADD and is_closed_form(trial[0], trial[2]):
-        return Facts(below.leaves, min(below.alu + 8, _ALU_CAP), below.heavy, below.below, True, True)
+        return RecomputeCost(below.leaves, min(below.alu + 8, _ALU_CAP), below.heavy, below.below, True, True)
       axes = () if trial is None else scattered_axes(u, trial[0], trial[1])
       contracts = not axes and is_contraction(u, below)
-      return Facts(self.end(u).leaves, below=Below.FULL, contraction=contracts, scattered=axes)
+      return RecomputeCost(self.end(u).leaves, below=Below.FULL, contraction=contracts, scattered=axes)
     if u.op is Ops.EXPAND:
       return below if below.below is not Below.FULL else self.expanded(below)
     if u.op is Ops.PAD:
       constant = below.leaves is not None and not below.leaves
-      return Facts(below.leaves, below.alu + 1, below.heavy, below.below, below.positional or constant)
+      return RecomputeCost(below.leaves, below.alu + 1, below.heavy, below.below, below.positional or constant)
     if u.op in GroupOp.Movement or u.op in GroupOp.Identity:
       return below
     return self.combine(u)
 
   def scattered(self, u: UOp) -> tuple[int, ...]:
     """The axes along which each term of a REDUCE goes to one element; none of any other node."""
-    return self.facts[u].scattered if u.op is Ops.REDUCE else ()
+    return self.costs[u].scattered if u.op is Ops.REDUCE else ()
 
-  def expanded(self, below: Facts) -> Facts:
-    return Facts(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)
+  def expanded(self, below: RecomputeCost) -> RecomputeCost:
+    return RecomputeCost(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)
 
-  def combine(self, u: UOp) -> Facts:
-    """Facts of an elementwise node."""
+  def combine(self, u: UOp) -> RecomputeCost:
+    """RecomputeCost of an elementwise node."""
     sources = [self.seen[s] for s in u.src]
     leaves: frozenset[UOp] | None = frozenset()
     for s in sources:
       leaves = None if leaves is None or s.leaves is None else leaves | s.leaves
-    return Facts(
+    return RecomputeCost(
       None if leaves is None or len(leaves) > MANY else leaves,
       min(1 + sum(s.alu for s in sources), _ALU_CAP),
       u.op in HEAVY or any(s.heavy for s in sources),

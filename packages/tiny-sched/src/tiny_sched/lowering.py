@@ -1,4 +1,4 @@
-"""One step of pushing an index down: what a node needs of its sources, and how its value is made of theirs."""
+"""Lowering of one element of a node to scalars: which elements of its sources it takes, and what it makes of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Build = Callable[[Sequence[UOp]], UOp]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-  """A demand on a source: its value at `index`; where `gate` does not hold, any value, but no access out of bounds."""
+class ElementAccess:
+  """The value of a node at `index`; where `gate` does not hold, any value, but no access out of bounds."""
 
   node: UOp
   index: Index
@@ -25,10 +25,10 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-  """`build` makes the value of the values of `needs`; `ranges` are the loops opened for a REDUCE."""
+class Lowering:
+  """`build` makes the value of the values of `accesses`; `ranges` are the loops opened for a REDUCE."""
 
-  needs: tuple[Need, ...]
+  accesses: tuple[ElementAccess, ...]
   build: Build
   ranges: tuple[UOp, ...] = ()
 
@@ -43,18 +43,18 @@ def alu(op: UOp, values: Sequence[UOp]) -> UOp:
   return tidy(node)
 
 
-def _elementwise(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
-  needs = tuple([Need(s, index if s.shape else (), gate) for s in node.src])
-  return Step(needs, lambda values: alu(node, values))
+def _elementwise(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
+  accesses = tuple([ElementAccess(s, index if s.shape else (), gate) for s in node.src])
+  return Lowering(accesses, lambda values: alu(node, values))
 
 
-def _movement(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+def _movement(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
   inner, valid = source_index(node, index)
   if valid is None:
-    return Step((Need(node.src[0], inner, gate),), _only)
+    return Lowering((ElementAccess(node.src[0], inner, gate),), _only)
   zero = UOp.const(node.dtype, 0)
   if never(valid):
-    return Step((), lambda values: zero)
+    return Lowering((), lambda values: zero)
   held = both(gate, valid)
 
   def build(values: Sequence[UOp]) -> UOp:
@@ -65,7 +65,7 @@ def _movement(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
       return tidy(_both_hold(valid, value.src[0]).where(value.src[1], zero))
     return tidy(valid.where(value, zero))
 
-  return Step((Need(node.src[0], inner, held),), build)
+  return Lowering((ElementAccess(node.src[0], inner, held),), build)
 
 
 def _both_hold(outer: UOp, inner: UOp) -> UOp:
@@ -73,7 +73,7 @@ def _both_hold(outer: UOp, inner: UOp) -> UOp:
   return UOp.const(dtypes.bool, True) if gate is None else gate
 
 
-def _reduce(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+def _reduce(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
   op, axes = node.arg
   source = node.src[0]
   inner, ranges = list(index), []
@@ -85,19 +85,21 @@ def _reduce(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
     ranges.append(new_range(size))
     inner[axis] = ranges[-1]
   opened = tuple(ranges)
-  return Step((Need(source, tuple(inner), gate),), lambda values: reduce_over(op, values[0], opened), opened)
+  return Lowering(
+    (ElementAccess(source, tuple(inner), gate),), lambda values: reduce_over(op, values[0], opened), opened
+  )
 
 
-def _identity(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
-  return Step((Need(node.src[0], index, gate),), _only)
+def _identity(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
+  return Lowering((ElementAccess(node.src[0], index, gate),), _only)
 
 
-def _leaf(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
+def _leaf(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
   value = node.replace(src=()) if node.op is Ops.CONST else node
-  return Step((), lambda values: value)
+  return Lowering((), lambda values: value)
 
 
-STEPS: dict[Ops, Callable[[UOp, Index, Gate, NewRange], Step]] = {
+LOWERINGS: dict[Ops, Callable[[UOp, Index, Gate, NewRange], Lowering]] = {
   Ops.CONST: _leaf,
   Ops.VARIABLE: _leaf,
   Ops.REDUCE: _reduce,
@@ -108,9 +110,9 @@ STEPS: dict[Ops, Callable[[UOp, Index, Gate, NewRange], Step]] = {
 }
 
 
-def step(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Step:
-  """The step for element `index` of `node`. Raises ValueError for a node that has no value at tensor level."""
-  if (make := STEPS.get(node.op)) is None:
+def lower_element(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
+  """The lowering of element `index` of `node`. Raises ValueError for a node that has no value at tensor level."""
+  if (make := LOWERINGS.get(node.op)) is None:
     raise ValueError(
       f"{node!r} cannot stand in a tensor graph as a value: expected the tensor-level operations of tiny-uop's README"
     )
