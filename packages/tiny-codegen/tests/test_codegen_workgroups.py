@@ -56,6 +56,15 @@ def test_output_loops_are_workgroups() -> None:
   assert [int(s.arg) for s in program.src[3].src] == [4, 6, 1]
 
 
+def test_workgroups_of_one_thread() -> None:
+  program = run("matmul", (4, 6, 5), [Opt(OptOps.NOLOCALS)])
+  assert sizes_of(program) == ([4, 6, 1], [1, 1, 1])
+  with pytest.raises(KernelOptError, match=r"LOCAL\(axis=0, arg=2\)"):
+    compile_kernel(CASES["matmul"](4, 6, 5).kernel, Workgroups(), [Opt(OptOps.NOLOCALS), Opt(OptOps.LOCAL, 0, 2)])
+  with pytest.raises(KernelOptError, match=r"loops \[3\] are shared by the threads of a workgroup already"):
+    compile_kernel(CASES["matmul"](4, 6, 5).kernel, Workgroups(), [Opt(OptOps.LOCAL, 0, 2), Opt(OptOps.NOLOCALS)])
+
+
 def test_local() -> None:
   program = run("matmul", (4, 6, 5), [Opt(OptOps.LOCAL, 0, 2), Opt(OptOps.LOCAL, 1, 3)])
   assert [int(s.arg) for s in program.src[3].src] == [2, 2, 1]

@@ -50,12 +50,6 @@ def horner(x: UOp, coefficients: Sequence[float]) -> UOp:
   return result
 
 
-def nearest(x: UOp) -> UOp:
-  """The integer nearest to a float that fits int32 (halves away from zero), as int32; NaN gives any."""
-  half = (x < 0).where(x.const_like(-0.5), x.const_like(0.5))
-  return to(x + half, dtypes.int32)
-
-
 def whole_near(x: UOp, offset: int = 0) -> tuple[UOp, UOp]:
   """(n, bits): the integer n nearest to x (halves to even) as a float, for |x| below 2**(mantissa bits - 2), and
   unsigned bits of which the low ones are n + offset.

@@ -27,7 +27,7 @@ def under(load: UOp, gates: Sequence[UOp], offset: UOp | None = None) -> UOp:
 def without_gate(value: UOp, gate: UOp) -> UOp:
   """The value with `gate` on none of its loads."""
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     if u.op is not Ops.LOAD or len(u.src[0].src) < 3 or gate not in clauses(u.src[0].src[2]):
       return None
     return under(u, [c for c in clauses(u.src[0].src[2]) if c is not gate])
@@ -38,7 +38,7 @@ def without_gate(value: UOp, gate: UOp) -> UOp:
 def gate_loads(value: UOp, loop: UOp, gate: UOp) -> UOp:
   """The value with `gate` on each LOAD that depends on `loop`."""
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     if u.op is not Ops.LOAD or loop not in u.ranges:
       return None
     pointer, offset, *gates = u.src[0].src

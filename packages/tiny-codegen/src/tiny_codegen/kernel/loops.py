@@ -113,14 +113,29 @@ def replace_loop(root: UOp, loop: UOp, value: UOp, places: Callable[[UOp], tuple
   return done[root]
 
 
-def rebuild(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
-  """The graph with `change(node)` in place of each node whose sources have already been rebuilt (None: leave it)."""
+def rebuild(root: UOp, change: Callable[[UOp, UOp], UOp | None]) -> UOp:
+  """The graph with `change(node, new)` in place of each node, where `new` is the node over rebuilt sources (None: leave
+  `new`)."""
   done: dict[UOp, UOp] = {}
   for node in root.toposort:
     new = node.with_src(tuple([done[s] for s in node.src]))
-    changed = change(new)
+    changed = change(node, new)
     done[node] = new if changed is None else changed
   return done[root]
+
+
+def users_of(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+  """Which of the nodes each node is a source of, each once."""
+  users: dict[UOp, list[UOp]] = {}
+  for u in nodes:
+    for s in dict.fromkeys(u.src):
+      users.setdefault(s, []).append(u)
+  return users
+
+
+def own_loops(u: UOp) -> tuple[UOp, ...]:
+  """The RANGEs that an END, REDUCE or STAGE closes."""
+  return tuple([r for r in u.src[1:] if r.op is Ops.RANGE])
 
 
 def own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:

@@ -12,7 +12,7 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, loops_without, meeting_loops, updates
-from tiny_codegen.kernel.loops import kind, next_loop_id, number
+from tiny_codegen.kernel.loops import kind, next_loop_id, number, rebuild
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp, stored_to
@@ -49,11 +49,11 @@ def order_loops(root: UOp, target: Target) -> UOp:
         ordered[loop] = None
   kinds = {r: UOp.range(r.src[0], r.arg[0], AxisType.ORDER) for r in ordered}
   arguments = {u.store: Accumulate(u.store.arg.op, u.store in atomic) for u in found if u.accumulates}
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = kinds[u] if u in kinds else u.with_src(tuple([done[s] for s in u.src]))
-    done[u] = new.replace(arg=arguments[u]) if u in arguments else new
-  return done[root]
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    return kinds[u] if u in kinds else new.replace(arg=arguments[u]) if u in arguments else None
+
+  return rebuild(root, change)
 
 
 def may_share(update: Update, target: Target) -> bool:
@@ -104,11 +104,7 @@ def choose_atomics(root: UOp) -> UOp:
   meeting = {loop: {u.store for u in stores} for loop, stores in meeting_loops(updates(root)).items()}
   needed = set().union(*[stores for loop, stores in meeting.items() if loop.arg[1] in PARALLEL])
   alone = {u.store for u in found} - needed
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    done[u] = new.replace(arg=Accumulate(u.arg.op)) if u in alone else new
-  return done[root]
+  return rebuild(root, lambda u, new: new.replace(arg=Accumulate(u.arg.op)) if u in alone else None)
 
 
 def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], target: Target) -> UOp | None:
@@ -150,13 +146,10 @@ def lower_accumulate(root: UOp) -> UOp:
     return root
   before: dict[UOp, list[tuple[frozenset[UOp], UOp]]] = {}
 
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u in found:
-      new = _combined(new, found[u], before.setdefault(found[u].memory, []))
-    done[u] = new
-  return done[root]
+  def change(u: UOp, new: UOp) -> UOp | None:
+    return _combined(new, found[u], before.setdefault(found[u].memory, [])) if u in found else None
+
+  return rebuild(root, change)
 
 
 def _combined(store: UOp, update: Update, before: list[tuple[frozenset[UOp], UOp]]) -> UOp:

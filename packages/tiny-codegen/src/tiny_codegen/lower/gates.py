@@ -7,7 +7,7 @@ program is laid out.
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import number
+from tiny_codegen.kernel.loops import number, rebuild
 from tiny_uop import ASYNC, Ops, PtrDType, UOp, simplify
 
 
@@ -17,12 +17,7 @@ def lower_gates(root: UOp) -> UOp:
   """
   root = simplify(root)
   copied = {u.src[1] for u in root.toposort if u.op is Ops.STORE and u.arg == ASYNC}
-  done: dict[UOp, UOp] = {}
-  for node in root.toposort:
-    new = node.with_src(tuple([done[s] for s in node.src]))
-    changed = None if node in copied else _lower(new)
-    done[node] = new if changed is None else changed
-  return done[root]
+  return rebuild(root, lambda u, new: None if u in copied else _lower(new))
 
 
 def _lower(u: UOp) -> UOp | None:

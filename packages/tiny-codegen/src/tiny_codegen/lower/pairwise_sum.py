@@ -14,7 +14,7 @@ import math
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.instructions.tensor_core import TensorCore
-from tiny_codegen.kernel.loops import extent, kind, next_loop_id, number, substitute_simplified
+from tiny_codegen.kernel.loops import extent, kind, next_loop_id, number, rebuild, substitute_simplified
 from tiny_codegen.lower.reduce import by_loops, is_tile, products
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
@@ -46,12 +46,12 @@ def pairwise_sum(root: UOp) -> UOp:
   if not wanted:
     return root
   blocks = Blocks(next_loop_id(root))
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
+
+  def change(u: UOp, new: UOp) -> UOp | None:
     lengths = wanted.get(u.src[1:]) if u.op is Ops.REDUCE else None
-    done[u] = blocks.of(new, lengths) if lengths is not None else new
-  return done[root]
+    return None if lengths is None else blocks.of(new, lengths)
+
+  return rebuild(root, change)
 
 
 def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiny_codegen.kernel.loops import CLOSERS, kind, next_loop_id
+from tiny_codegen.kernel.loops import CLOSERS, kind, next_loop_id, rebuild
 from tiny_uop import Ops, UOp
 
 # (END or REDUCE, rank in the chain of loops that need each other, the loops outside, the path of loops down to this
@@ -83,13 +83,13 @@ def _separate_once(root: UOp) -> UOp:
         renamed.setdefault(closer, {})[loop] = name
   if not renamed:
     return root
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
+
+  def change(u: UOp, new: UOp) -> UOp:
     for loop, name in renamed.get(u, {}).items():
       new = _rename(new, loop, name)
-    done[u] = new
-  return done[root]
+    return new
+
+  return rebuild(root, change)
 
 
 def _rename(closer: UOp, loop: UOp, name: UOp) -> UOp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.kernel.loops import CLOSERS, extent, replace_loop
+from tiny_codegen.kernel.loops import CLOSERS, extent, rebuild, replace_loop
 from tiny_codegen.lower.reduce import identity
 from tiny_uop import Ops, UOp, simplify
 
@@ -29,13 +29,7 @@ def without(loop: UOp) -> Callable[[UOp], tuple[UOp, ...]]:
 
 def _without_empty(root: UOp) -> UOp:
   """An END, REDUCE or STAGE of no loops is its source."""
-  changes = {u: u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and len(u.src) == 1}
-  if not changes:
-    return root
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    done[u] = done[u.src[0]] if u in changes else u.with_src(tuple([done[s] for s in u.src]))
-  return done[root]
+  return rebuild(root, lambda u, new: new.src[0] if u.op in (*CLOSERS, Ops.STAGE) and len(u.src) == 1 else None)
 
 
 def hoist_masks(root: UOp) -> UOp:

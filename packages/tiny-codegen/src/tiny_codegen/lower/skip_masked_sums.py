@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import and_
 
-from tiny_codegen.kernel.loops import extent, kind, meeting_places, number, stride
+from tiny_codegen.kernel.loops import extent, kind, meeting_places, number, stride, users_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 
 # what is written out or a vector: all of its iterations are one step of the loops around it
@@ -34,11 +34,7 @@ def skip_masked_sums(root: UOp) -> UOp:
 
 def _conditions(root: UOp) -> dict[UOp, UOp]:
   """Sums that only one side of a WHERE uses, where its condition holds; no other sum goes through their loops."""
-  users: dict[UOp, list[UOp]] = {}
-  for u in root.toposort:
-    for s in set(u.src):
-      users.setdefault(s, []).append(u)
-  found = {}
+  users, found = users_of(root.toposort), {}
   for total in users:
     loops = total.src[1:]
     if total.op is not Ops.REDUCE or not loops or any(_closed_elsewhere(r, total, users) for r in loops):

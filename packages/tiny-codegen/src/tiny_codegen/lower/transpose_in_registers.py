@@ -31,7 +31,7 @@ def transpose_in_registers(root: UOp, target: Target) -> UOp:
 def _stores(root: UOp, most: int) -> UOp:
   """Groups of stores, the outermost of nested ones, with runs of neighbours as vectors."""
   inner = {s for u in root.toposort if u.op is Ops.GROUP for s in u.src if s.op is Ops.GROUP}
-  return rebuild(root, lambda u: _group(u, most) if u.op is Ops.GROUP and u not in inner else None)
+  return rebuild(root, lambda _, u: _group(u, most) if u.op is Ops.GROUP and u not in inner else None)
 
 
 def _group(group: UOp, most: int) -> UOp | None:

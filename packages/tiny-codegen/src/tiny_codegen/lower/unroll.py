@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, kind, rebuild, substitute_simplified
 from tiny_uop import AxisType, Ops, UOp, dtypes
 
 WRITTEN_OUT = frozenset({AxisType.UPCAST, AxisType.UNROLL})
@@ -16,13 +16,11 @@ WRITTEN_OUT = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 
 def unroll(root: UOp) -> UOp:
   """The kernel without UPCAST and UNROLL loops."""
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u.op in CLOSERS and any(kind(r) in WRITTEN_OUT for r in u.src[1:]):
-      new = _write_out(new)
-    done[u] = new
-  return done[root]
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    return _write_out(new) if u.op in CLOSERS and any(kind(r) in WRITTEN_OUT for r in u.src[1:]) else None
+
+  return rebuild(root, change)
 
 
 def _write_out(closer: UOp) -> UOp:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, rebuild, stride, substitute_simplified
 from tiny_codegen.lower.unroll import WRITTEN_OUT
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 
@@ -24,13 +24,12 @@ TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
 def vectorize(root: UOp) -> UOp:
   """The kernel without VECTOR loops."""
   root = _one_at_a_time(root)
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u.op in CLOSERS and (loop := next((r for r in u.src[1:] if kind(r) is AxisType.VECTOR), None)) is not None:
-      new = _close(new, loop)
-    done[u] = new
-  return done[root]
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    lanes = [r for r in u.src[1:] if kind(r) is AxisType.VECTOR] if u.op in CLOSERS else []
+    return _close(new, lanes[0]) if lanes else None
+
+  return rebuild(root, change)
 
 
 def _one_at_a_time(root: UOp) -> UOp:

@@ -42,13 +42,7 @@ class SharedReduces:
   def through_memory(self) -> UOp:
     """The kernel in which threads of different waves add up in shared memory. What is left of GROUP loops in REDUCEs
     is inside of waves."""
-    done: dict[UOp, UOp] = {}
-    for u in self.root.toposort:
-      new = u.with_src(tuple([done[s] for s in u.src]))
-      if u.op is Ops.REDUCE and any(kind(r) is AxisType.GROUP for r in u.src[1:]):
-        new = self._shared(new)
-      done[u] = new
-    return done[self.root]
+    return rebuild(self.root, lambda u, new: self._shared(new) if _is_grouped(u) else None)
 
   def counters(self, names: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
     """The numbers of threads (`names`) with those of lanes and of waves."""
@@ -61,8 +55,8 @@ class SharedReduces:
   def exchanged(self, root: UOp) -> UOp:
     """The kernel without REDUCEs over GROUP loops: threads of a wave exchange their values."""
 
-    def change(u: UOp) -> UOp | None:
-      if u.op is not Ops.REDUCE or not any(kind(r) is AxisType.GROUP for r in u.src[1:]):
+    def change(_: UOp, u: UOp) -> UOp | None:
+      if not _is_grouped(u):
         return None
       value = u.src[0]
       for loop in u.src[1:]:
@@ -148,3 +142,7 @@ def _all(conditions: list[UOp]) -> UOp | None:
   for condition in conditions:
     found = condition if found is None else found & condition
   return found
+
+
+def _is_grouped(u: UOp) -> bool:
+  return u.op is Ops.REDUCE and any(kind(r) is AxisType.GROUP for r in u.src[1:])

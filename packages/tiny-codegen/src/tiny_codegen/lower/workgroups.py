@@ -9,7 +9,7 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import loops_around
-from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, rebuild
+from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, memory_of, own_loops, rebuild
 from tiny_codegen.kernel.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
 from tiny_codegen.target import Target
@@ -34,9 +34,9 @@ def lower_workgroups(root: UOp, target: Target) -> UOp:
   names = counters(global_axes(root), target.limits.max_global, "gidx")
   names |= reduces.counters(counters(axes, target.limits.max_local, "lidx"))
 
-  def open_loops(u: UOp) -> UOp | None:
+  def open_loops(_: UOp, u: UOp) -> UOp | None:
     if u.op in CLOSERS and any(r.op is not Ops.RANGE for r in u.src[1:]):
-      return u.src[0].end(*[r for r in u.src[1:] if r.op is Ops.RANGE])
+      return u.src[0].end(*own_loops(u))
     return None
 
   return rebuild(root.substitute(names), open_loops)
@@ -77,15 +77,15 @@ def _store_once(root: UOp, axes: list[Axis]) -> UOp:
   in each iteration of the loops around it, and in no others."""
   around = loops_around(root)
   groups = global_axes(root)
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
+
+  def change(u: UOp, new: UOp) -> UOp | None:
     if u.op is Ops.STORE and isinstance(u.arg, Accumulate) and not _is_own(u):
-      new = _gated_to_first(new, [axis for axis in (*axes, *groups) if set(axis).isdisjoint(around.get(u, ()))])
-    elif u.op is Ops.STORE and _is_output(u):
-      new = _gated_to_first(new, [axis for axis in axes if u.ranges.isdisjoint(axis)])
-    done[u] = new
-  return done[root]
+      return _gated_to_first(new, [axis for axis in (*axes, *groups) if set(axis).isdisjoint(around.get(u, ()))])
+    if u.op is Ops.STORE and memory_of(u.src[0]).op is Ops.PARAM:
+      return _gated_to_first(new, [axis for axis in axes if u.ranges.isdisjoint(axis)])
+    return None
+
+  return rebuild(root, change)
 
 
 def _gated_to_first(store: UOp, axes: list[Axis]) -> UOp:
@@ -103,10 +103,3 @@ def _is_own(store: UOp) -> bool:
   """Whether each thread has this memory for itself."""
   pointer = store.src[0].dtype
   return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
-
-
-def _is_output(store: UOp) -> bool:
-  pointer = store.src[0].src[0]
-  while pointer.op is Ops.AFTER:
-    pointer = pointer.src[0]
-  return pointer.op is Ops.PARAM

@@ -108,7 +108,7 @@ def lower_offsets(root: UOp, target: Target) -> UOp:
   it is outside of those that only the operand with the offset depends on."""
   fresh, ends = next_loop_id(root), [u for u in root.src if u.op is Ops.END]
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     nonlocal fresh
     product = u.src[0] if u.op is Ops.REDUCE else None
     if product is None or product.op is not Ops.MMA or not isinstance(product.arg, DotProduct):
@@ -141,7 +141,7 @@ def without_dot_products(root: UOp, target: Target) -> UOp:
   have them that was optimised for another target."""
   listed = [instruction for instruction, _ in target.dot_products]
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     foreign = u.op is Ops.MMA and isinstance(u.arg, DotProduct) and u.arg not in listed
     return u.arg.meaning(*u.src) if foreign else None
 

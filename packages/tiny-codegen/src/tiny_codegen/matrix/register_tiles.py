@@ -57,7 +57,7 @@ def _is_words(u: UOp) -> bool:
 def _one_by_one(root: UOp, target: Target) -> UOp:
   listed = dict(target.dot_products)
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     if not _is_words(u):
       return None
     return u.replace(arg=u.arg.single) if u.arg.single in listed else u.arg.meaning(*u.src)

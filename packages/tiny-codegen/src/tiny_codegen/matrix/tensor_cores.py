@@ -102,7 +102,7 @@ def without_gates(root: UOp) -> UOp:
   """The kernel with sums of products that have no gate where both factors are 0 behind it: they are staged loads, and
   what is staged has the gate."""
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     if u.op is not Ops.REDUCE or not _is_padded(u.src[0]):
       return None
     gate, product = u.src[0].src[:2]

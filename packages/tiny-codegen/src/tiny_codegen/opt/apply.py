@@ -19,7 +19,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `MERGE(a, b)` | loops `a` and `b` become one, `a`, which has `b` inside; both belong to the same sums and effects |
 | `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
 | `STAGE(None, (a, b))` | what is computed over loop a and again over loop b is computed once, into near memory |
-| `NOLOCALS()` | changes nothing: records that workgroups of one thread were chosen |
+| `NOLOCALS()` | output loops become workgroups of one thread each: no LOCAL may come before or after |
 | `TC(a, n)` | tensor core n of the target does the product summed over reduce loop `a`; None: the first that fits |
 | `TC(a, (n, i, j))` | the same, with output loop `i` as the rows and `j` as the columns |
 
@@ -34,9 +34,10 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import meeting_loops, updates
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, number, rebuild, replace_loop
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, rebuild, replace_loop
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
+from tiny_codegen.lower.workgroups import globals_from_loops
 from tiny_codegen.matrix.dot_products import use_dot_product
 from tiny_codegen.matrix.tensor_cores import use_tensor_core
 from tiny_codegen.staging.stage import keep_tiles, stage_operand, stage_twins
@@ -210,7 +211,7 @@ def _swap(root: UOp, opt: Opt, target: Target) -> UOp:
   if AxisType.THREAD in (kind(a), kind(b)):
     raise _error(opt, "a THREAD loop stays outermost")
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     if u.op not in CLOSERS or a not in u.src[1:] or b not in u.src[1:]:
       return None
     return u.replace(src=(u.src[0], *[b if r is a else a if r is b else r for r in u.src[1:]]))
@@ -251,7 +252,7 @@ def _pad(root: UOp, opt: Opt, target: Target) -> UOp:
   valid = padded < size
   root = replace_loop(root, loop, padded, lambda u: tuple([padded if r is loop else r for r in u.src[1:]]))
 
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     if u.op is Ops.LOAD and padded in u.src[0].src[1].ranges:
       return u.replace(src=(_gated(u.src[0], valid), *u.src[1:]))
     if u.op is Ops.STORE and padded in u.ranges:
@@ -295,7 +296,7 @@ def _no_locals(root: UOp, opt: Opt, target: Target) -> UOp:
   used = [i for i, r in loops_of(root).items() if kind(r) in (AxisType.LOCAL, AxisType.GROUP)]
   if used:
     raise _error(opt, f"loops {used} are shared by the threads of a workgroup already")
-  return root
+  return globals_from_loops(root, target)
 
 
 _APPLY: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
@@ -314,12 +315,3 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
   OptOps.TC: _tensor_core,
   OptOps.NOLOCALS: _no_locals,
 }
-
-
-def tile_size(tile: tuple[UOp, ...]) -> int | None:
-  """Iterations of a tile of loops, None where an extent is symbolic."""
-  total = number(1)
-  for loop in tile:
-    total = total * loop.src[0]
-  total = simplify(total)
-  return int(total.arg) if total.op is Ops.CONST else None

@@ -108,7 +108,7 @@ def _of_near_memory(u: UOp) -> bool:
 
 
 def _with_pending(root: UOp, loop: UOp, pending: int) -> UOp:
-  def change(u: UOp) -> UOp | None:
+  def change(_: UOp, u: UOp) -> UOp | None:
     return u.replace(arg=replace(u.arg, pending=pending)) if _of_near_memory(u) and loop in u.ranges else None
 
   return rebuild(root, change)

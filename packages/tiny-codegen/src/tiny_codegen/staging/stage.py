@@ -23,9 +23,11 @@ from tiny_codegen.kernel.loops import (
   kind,
   next_alloc_id,
   next_loop_id,
+  rebuild,
   row_major,
   stride,
   substitute_simplified,
+  users_of,
 )
 from tiny_codegen.kernel.threads import THREADS, thread_axes
 from tiny_codegen.kernel.threads import Axis as ThreadAxis
@@ -48,18 +50,15 @@ def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...], narrow: bool = Fa
   depends on the tile. `narrow`: what is only widened after it was read is kept as it was read.
   """
   reads: dict[UOp, frozenset[int]] = {}
-  users: dict[UOp, list[UOp]] = {}
   for u in root.toposort:
     own = frozenset({u.arg}) if u.op is Ops.PARAM else frozenset()
     reads[u] = own.union(*[reads[s] for s in u.src])
-    for s in u.src:
-      users.setdefault(s, []).append(u)
 
   def operand(u: UOp) -> bool:
     return (u.op is Ops.LOAD or u.op in GroupOp.Elementwise) and reads[u] == {slot} and u.dtype.kind != "index"
 
   changes: dict[UOp, UOp] = {}
-  for u, above in users.items():
+  for u, above in users_of(root.toposort).items():
     # not the value that is stored or an address: what is read from near memory has to be used in a computation
     if operand(u) and not all(operand(user) for user in above) and not any(user.op is Ops.INDEX for user in above):
       loops = tuple([r for r in tile if r in u.ranges])
@@ -80,13 +79,10 @@ def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
   """
   nodes = root.toposort
   renamed: dict[UOp, UOp] = {first: second}
-  users: dict[UOp, list[UOp]] = {}
   for u in nodes:
     if u is not first:
       renamed[u] = u.with_src(tuple([renamed[s] for s in u.src]))
-    for s in u.src:
-      users.setdefault(s, []).append(u)
-  present = set(nodes)
+  present, users = set(nodes), users_of(nodes)
 
   def twin(u: UOp) -> bool:
     computed = u.op in GroupOp.Elementwise and u.dtype.kind not in ("index", "bool")
@@ -111,22 +107,22 @@ def lower_stage(root: UOp, target: Target) -> UOp:
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   gates = () if target.has_local else tuple(stored_gates(root))
   tiles: dict[UOp, UOp] = {}
-  done: dict[UOp, UOp] = {}
   staged: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u.op is Ops.STAGE:
-      value = new.src[0]
-      tile = _tile_of(new, loop_id, target, gates)
-      if (same := tile.canonical()) not in tiles:
-        tiles[same] = tile.fill(alloc_id, target, threads)
-        loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
-      new = tile.read(tiles[same])
-      staged[new] = value
-    elif threads and is_fill(new):
-      new = shared_fill(new, threads)
-    done[u] = new
-  return done[root] if target.has_local else pack_in_first_tile(done[root], staged)
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    nonlocal loop_id, alloc_id
+    if u.op is not Ops.STAGE:
+      return shared_fill(new, threads) if threads and is_fill(new) else None
+    tile = _tile_of(new, loop_id, target, gates)
+    if (same := tile.canonical()) not in tiles:
+      tiles[same] = tile.fill(alloc_id, target, threads)
+      loop_id, alloc_id = max(loop_id, next_loop_id(tiles[same])), alloc_id + 1
+    read = tile.read(tiles[same])
+    staged[read] = new.src[0]
+    return read
+
+  root = rebuild(root, change)
+  return root if target.has_local else pack_in_first_tile(root, staged)
 
 
 @lru_cache(maxsize=8)
@@ -144,20 +140,22 @@ def keep_tiles(
   word where the threads of loop `neighbours` read each a row of their own, element by element, so that all of them
   are."""
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
-  done: dict[UOp, UOp] = {}
   tiles: dict[UOp, Tile] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u.op is Ops.STAGE:
-      columns = neighbours in u.src[1:-1]
-      tile = Tile.of(new, loop_id, target, not columns)
-      tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
-      filled = tile.fill(alloc_id, target)
-      loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
-      new = tile.read(filled)
-      tiles[new] = tile
-    done[u] = new
-  return done[root], tiles
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    nonlocal loop_id, alloc_id
+    if u.op is not Ops.STAGE:
+      return None
+    columns = neighbours in u.src[1:-1]
+    tile = Tile.of(new, loop_id, target, not columns)
+    tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
+    filled = tile.fill(alloc_id, target)
+    loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
+    read = tile.read(filled)
+    tiles[read] = tile
+    return read
+
+  return rebuild(root, change), tiles
 
 
 @dataclass(frozen=True)

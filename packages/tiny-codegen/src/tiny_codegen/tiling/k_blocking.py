@@ -56,7 +56,7 @@ def _store_of(root: UOp, opt: Opt) -> UOp:
     raise opt_error(opt, "the kernel reads what it writes")
   if any(u.op is Ops.STAGE for u in root.toposort):
     raise opt_error(opt, "what is in near memory would be for all blocks: BLOCK before STAGE")
-  counted = rebuild(root, lambda u: u.replace(arg=Accumulate(Ops.ADD)) if u.op is Ops.STORE else None)
+  counted = rebuild(root, lambda _, u: u.replace(arg=Accumulate(Ops.ADD)) if u.op is Ops.STORE else None)
   if meeting := meeting_loops(updates(counted)):
     raise opt_error(opt, f"iterations of loops {[r.arg[0] for r in meeting]} may store the same element")
   return store
