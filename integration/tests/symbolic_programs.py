@@ -105,7 +105,7 @@ def weighed(program: Program, made: dict[str, Tensor]) -> list[Tensor]:
   """The last results that have a gradient, which a weighted sum is taken of: inputs as well, since a join with nothing
   is one with numbers, and with Variables it is a join.
   """
-  floats = [t for t in made.values() if dtypes.is_float(t.dtype) and (t.history or t.requires_grad)]
+  floats = [t for t in made.values() if dtypes.is_float(t.dtype) and (t._history or t.requires_grad)]
   return floats[-2:] if program.gradient else []
 
 
@@ -132,7 +132,7 @@ class Concrete:
   def input(self, array: Array) -> Tensor:
     buffer = UOp.new_buffer("CPU", max(array.size, 1), dtypes.float32 if array.dtype == np.float32 else dtypes.int32)
     self.evaluator.buffers[buffer] = array.flatten().tolist() or [0]
-    return Tensor.wrap(buffer.reshape(array.shape) if array.size else buffer.shrink([(0, 0)]).reshape(array.shape))
+    return Tensor._wrap(buffer.reshape(array.shape) if array.size else buffer.shrink([(0, 0)]).reshape(array.shape))
 
   def results(self, program: Program) -> dict[str, Array]:
     found = {**self.made, **gradients(program, self.made, self.inputs, lambda t: self.input(program.weights(t.shape)))}

@@ -52,7 +52,7 @@ def test_a_mapped_file_and_another_device(tmp_path: Path, monkeypatch: pytest.Mo
   (tmp_path / "x").write_bytes(X.tobytes())
   rows = Tensor(tmp_path / "x")[8:72].bitcast("float32").reshape(8, 2)
   with monkeypatch.context() as patch:
-    patch.setattr(Tensor, "computed", None)  # which would copy all of the file
+    patch.setattr(Tensor, "_computed", None)  # which would copy all of the file
     loader = DataLoader(rows, 4, device="HOST")
   batches = list(loader)
   assert [b.tolist() for b in batches] == [X[1:5].tolist(), X[5:9].tolist()] and batches[0].device == "HOST"

@@ -105,15 +105,15 @@ def test_values_are_those_of_the_default(default: Any) -> None:
 
 # *** methods of integers: found by calling all of them ***
 
-OTHERWISE = {"float", "with_precision"}
-"""Methods whose name says which dtype they give; `with_precision` is what others compute in."""
+OTHERWISE = {"float"}
+"""Methods whose name says which dtype they give."""
 ARGUMENTS: tuple[tuple[Any, ...], ...] = ((), (2,), ("T",))
 Call = tuple[str, tuple[Any, ...]]
 
 
 def calls() -> list[Call]:
   """Methods of Tensor, each with several arguments: those that change no state of the class."""
-  left_out = {"begin_life", "derive", "manual_seed", "custom_kernel", "realize", *OTHERWISE}
+  left_out = {"manual_seed", "custom_kernel", "realize", *OTHERWISE}
   names = [name for name, _ in inspect.getmembers(Tensor, inspect.isfunction) if name not in left_out]
   return [(name, arguments) for name in names if not name.startswith("_") for arguments in ARGUMENTS]
 

@@ -110,7 +110,7 @@ def test_integers_that_the_dtype_cannot_hold() -> None:
 
 
 def test_bits_of_words() -> None:
-  words = Tensor.random_words((N,)).numpy().astype(np.uint64)
+  words = Tensor._random_words((N,)).numpy().astype(np.uint64)
   bits = (words[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
   ones = bits.astype(float).mean(0)
   assert np.abs(ones - 0.5).max() < 4.2 * 0.5 / math.sqrt(N)  # the largest of 64
@@ -176,8 +176,8 @@ def test_neighbours_and_draws_are_independent() -> None:
   assert pairs_excess(x, y) < 1
   for lag in (1, 2, 64):
     assert pairs_excess(x[:-lag], x[lag:]) < 1
-  words = Tensor.random_words((N,))
-  halves = [half.cast("float64").numpy() / 2**32 for half in (words.low_word(), words.high_word())]
+  words = Tensor._random_words((N,))
+  halves = [half.cast("float64").numpy() / 2**32 for half in (words._low_word(), words._high_word())]
   assert pairs_excess(*halves) < 1
   normal = Tensor.randn(N).numpy()
   assert abs(np.corrcoef(normal[:-1], normal[1:])[0, 1]) < 3.3 / math.sqrt(N)

@@ -45,7 +45,7 @@ def test_against_finite_differences(row: Derivative, example: Example) -> None:
   out = apply(example, tensors)
   (found,) = push_forward([out.uop], {x.uop: t.uop for x, t in zip(tensors, tangents, strict=True)})
   assert found is not None
-  tangent = out.wrap(found)
+  tangent = out._wrap(found)
   out.realize(tangent)
   ends = [apply(example, inputs_of([a + s * d for a, d in zip(arrays, along, strict=True)])).numpy()
           for s in (STEP, -STEP)]  # fmt: skip
@@ -66,7 +66,7 @@ def test_both_modes_agree_one_input_at_a_time(row: Derivative, example: Example)
     (found,) = push_forward([out.uop], {tensors[which].uop: t.uop})
     (gradient,) = out.gradient(tensors[which], gradient=weight, materialize_grads=True)
     pulled = (gradient * t).sum()
-    pushed = (out.wrap(found) * weight).sum() if found is not None else pulled.const_like(0)
+    pushed = (out._wrap(found) * weight).sum() if found is not None else pulled.const_like(0)
     Tensor.realize(pushed, pulled, out)
     assert pushed.item() == pytest.approx(pulled.item(), rel=1e-9, abs=1e-9)
 

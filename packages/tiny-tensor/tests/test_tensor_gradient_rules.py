@@ -42,7 +42,7 @@ def inputs_of(arrays: Sequence[Array]) -> list[Tensor]:
 
 
 def apply(example: Example, tensors: Sequence[Tensor]) -> Tensor:
-  return tensors[0].wrap(example.build(*[t.uop for t in tensors]))
+  return tensors[0]._wrap(example.build(*[t.uop for t in tensors]))
 
 
 @pytest.mark.parametrize(("row", "example"), CASES, ids=[f"{r.name}-{r.examples.index(e)}" for r, e in CASES])

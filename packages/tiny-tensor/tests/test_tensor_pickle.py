@@ -32,7 +32,7 @@ def _on_the_reference_device() -> Iterator[None]:
 
 def raw(t: Tensor) -> bytes:
   """The elements bit for bit, whatever the dtype."""
-  return bytes(t.detach().to("REF").clone().realize().read()[0])
+  return bytes(t.detach().to("REF").clone().realize()._read()[0])
 
 
 class Other:

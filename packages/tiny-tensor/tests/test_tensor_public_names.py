@@ -17,6 +17,8 @@ from tiny_tensor.base import TensorBase
 
 PLACES: dict[str, Any] = {
   "Tensor": Tensor,
+  "Tensor, of PyTorch and NumPy": Tensor,
+  "Tensor, of our own": Tensor,
   "Tensor operators": Tensor,
   "nn": nn,
   "nn.optim": nn.optim,
@@ -41,6 +43,13 @@ def listed() -> dict[str, list[str]]:
 def test_names_are_there(place: str) -> None:
   assert listed()[place]
   assert [name for name in listed()[place] if not hasattr(PLACES[place], name)] == []
+
+
+def test_a_tensor_shows_what_is_listed_and_nothing_else() -> None:
+  wanted = [name for place, names in listed().items() if place.startswith("Tensor") for name in names]
+  assert sorted(name for name in wanted if not name.startswith("_")) == [
+    n for n in dir(Tensor) if not n.startswith("_")
+  ]
 
 
 @pytest.mark.parametrize("owner", [Tensor, nn.functional], ids=["Tensor", "nn.functional"])

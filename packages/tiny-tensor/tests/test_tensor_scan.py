@@ -40,7 +40,7 @@ def test_gradient() -> None:
 
 
 def test_as_many_operations_as_elements() -> None:
-  scanned, total = Tensor(np.ones((4, 16), np.float32)).scan_slices(Ops.ADD)
+  scanned, total = Tensor(np.ones((4, 16), np.float32))._scan_slices(Ops.ADD)
   added = [u for u in scanned.uop.toposort if u.op is Ops.ADD and u.dtype.kind == "float"]
   assert len(added) == 15
   np.testing.assert_array_equal(scanned.numpy(), np.tile(np.arange(1, 17), (4, 1)))

@@ -108,7 +108,7 @@ def checked_gradients(name: str, found: Any, given: Sequence[TensorBase]) -> Gra
     if g.shape != t.shape:
       raise ValueError(f"{what} has shape {g.shape}, expected {t.shape}, that of its Tensor")
   floats = [g if g is not None and dtypes.is_float(t.dtype) else None for g, t in zip(made, given)]
-  return tuple([None if g is None else g.as_dtype(t.dtype).uop for g, t in zip(floats, given)])
+  return tuple([None if g is None else g._as_dtype(t.dtype).uop for g, t in zip(floats, given)])
 
 
 def kernel_of(fxn: Kernel, tensors: Sequence[TensorBase]) -> UOp:
@@ -190,12 +190,12 @@ class CustomKernelMixin(TensorBase):
     source = (kernel, UOp(Ops.DEVICE, arg=device), *inputs)
     values = [UOp(Ops.CALL, tensors[n].dtype, source, i).reshape(tensors[n].shape) for i, n in enumerate(written)]
     places = tuple(order.index(n) for n in range(len(tensors)))
-    pull = KernelGradient(kernel.arg.name, grad_fxn, places, self.wrap)
+    pull = KernelGradient(kernel.arg.name, grad_fxn, places, self._wrap)
     results = with_gradient(values, inputs, pull, kernel.arg.name)
     read = [tensors[n] for n in order[len(written) :]]
     out = list(tensors)
     for n, value in zip(written, results, strict=True):
-      out[n] = tensors[n].derive(value, *read)
+      out[n] = tensors[n]._derive(value, *read)
     return cast("list[Self]", out)
 
 

@@ -221,14 +221,14 @@ class Plan:
     owners: dict[UOp, object] = {}
     for t in tensors:
       root = root_of(t.uop)
-      if is_realized(t.uop) or is_holder(root) or owners.setdefault(root, t.contents) is t.contents:
+      if is_realized(t.uop) or is_holder(root) or owners.setdefault(root, t._contents) is t._contents:
         continue
-      if t.contents not in self.copies:
+      if t._contents not in self.copies:
         buffer, view = buffer_for(root)
         first = self.rebuilt[root if root in self.roots else self.contiguous[root]].reshape(view.shape)
         if (effect := self.stored(buffer, view, first)) not in self.fills:
           self.effects[effect] = None
-        self.copies[t.contents] = {root: view}
+        self.copies[t._contents] = {root: view}
 
   def sink(self) -> UOp:
     """All effects as one graph."""
@@ -305,15 +305,15 @@ def apply(plan: Plan) -> None:
   if not plan.finished:
     return
   tensors = live_tensors()
-  leaves = {t.uop for t in tensors if t.requires_grad is True and not t.history}
+  leaves = {t.uop for t in tensors if t.requires_grad is True and not t._history}
   arguments = tracing.running_arguments()
   every = Substitution(plan.finished)
   safe: Substitution | None = None
   for t in tensors:
-    if (copies := plan.copies.get(t.contents)) is not None:
+    if (copies := plan.copies.get(t._contents)) is not None:
       t.uop = t.uop.substitute(copies)
     followed = bool(arguments) and depends(t.uop, arguments)
-    if followed or (t.history and leaves and t.uop not in plan.outputs):
+    if followed or (t._history and leaves and t.uop not in plan.outputs):
       if safe is None:
         kept = leaves | arguments
         keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, kept)}
@@ -352,7 +352,7 @@ def separate(tensors: Sequence[TensorBase]) -> None:
   """Give each of those tensors that stand for the same value, but are not views of each other, a buffer of its own."""
   owners: dict[UOp, object] = {}
   for t in tensors:
-    if storage(t.uop) is None and owners.setdefault(root_of(t.uop), t.contents) is not t.contents:
+    if storage(t.uop) is None and owners.setdefault(root_of(t.uop), t._contents) is not t._contents:
       buffer, view = buffer_for(t.uop)
       t.uop = view.substitute({buffer: stored(buffer, view, t.uop)})
 

@@ -180,8 +180,8 @@ class Tensor(
   ) -> None:
     kind = None if dtype is None else to_dtype(dtype)
     uop = data_uop(data, device, kind)
-    self.uop, self.requires_grad, self.history, self.grad = uop, None, False, None
-    self.begin_life()
+    self.uop, self.requires_grad, self._history, self.grad = uop, None, False, None
+    self._begin_life()
     self.requires_grad_(requires_grad)
 
   @classmethod
@@ -210,47 +210,47 @@ class Tensor(
 
   def float(self) -> Tensor:
     """Cast to float32."""
-    return self.as_dtype(dtypes.float32)
+    return self._as_dtype(dtypes.float32)
 
   def double(self) -> Tensor:
     """Cast to float64."""
-    return self.as_dtype(dtypes.float64)
+    return self._as_dtype(dtypes.float64)
 
   def half(self) -> Tensor:
     """Cast to float16."""
-    return self.as_dtype(dtypes.float16)
+    return self._as_dtype(dtypes.float16)
 
   def bfloat16(self) -> Tensor:
     """Cast to bfloat16."""
-    return self.as_dtype(dtypes.bfloat16)
+    return self._as_dtype(dtypes.bfloat16)
 
   def int(self) -> Tensor:
     """Cast to int32."""
-    return self.as_dtype(dtypes.int32)
+    return self._as_dtype(dtypes.int32)
 
   def short(self) -> Tensor:
     """Cast to int16."""
-    return self.as_dtype(dtypes.int16)
+    return self._as_dtype(dtypes.int16)
 
   def long(self) -> Tensor:
     """Cast to int64."""
-    return self.as_dtype(dtypes.int64)
+    return self._as_dtype(dtypes.int64)
 
   def bool(self) -> Tensor:
     """Whether elements are not zero."""
-    return self.as_bool()
+    return self._as_bool()
 
 
 def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   """The graph for constructor arguments."""
   if isinstance(data, TensorBase):
     moved = data.to(device) if device is not None else data
-    return moved.as_dtype(dtype).uop if dtype is not None else moved.uop
+    return moved._as_dtype(dtype).uop if dtype is not None else moved.uop
   if isinstance(data, (UOp, os.PathLike)):
     uop = file_uop(data, dtype) if isinstance(data, os.PathLike) else data
     uop = uop.cast(dtypes.default_int) if uop.dtype == dtypes.index else uop
     if device is not None:
-      uop = Tensor.wrap(uop).to(device).uop
+      uop = Tensor._wrap(uop).to(device).uop
     return uop if dtype is None else uop.cast(dtype)
   if data is None:
     return const_uop(0, dtype or dtypes.default_float, (0,), canonical(device))

@@ -158,7 +158,7 @@ def eye(
   if n_rows == 0 or columns == 0:
     return zeros((n_rows, columns), dtype=kind, device=device)
   seed = Tensor.full((), 0, dtypes.int32, device)
-  return (seed.count_up(n_rows).unsqueeze(-1) + k).eq(seed.count_up(columns)).cast(kind)
+  return (seed._count_up(n_rows).unsqueeze(-1) + k).eq(seed._count_up(columns)).cast(kind)
 
 
 def linspace(

@@ -86,7 +86,7 @@ def eigh(x: Array, /) -> EighResult:
   n = square_size(x, "eigh")
   if 0 in x.shape:
     return EighResult(x.sum(-1), x)
-  a, dtype = x.with_precision()
+  a, dtype = x._with_precision()
   limit = a.abs().sum(-1).max(-1).reshape((*a.shape[:-2], 1, 1))
   vectors = (a + Tensor.eye(n, dtype=a.dtype, device=a.device) * limit).svd()[2].mT.flip(-1).contiguous()
   values = (vectors * (a @ vectors)).sum(-2)
@@ -144,7 +144,7 @@ def qr(x: Array, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRRe
     raise ValueError(f"qr: mode must be 'reduced' or 'complete', got {mode!r}")
   q, r = x.qr()
   k = min(int(x.shape[-2]), int(x.shape[-1])) if mode == "reduced" else int(x.shape[-2])
-  return QRResult(q.select_axis(q.ndim - 1, 0, k), r.select_axis(r.ndim - 2, 0, k))
+  return QRResult(q._select_axis(q.ndim - 1, 0, k), r._select_axis(r.ndim - 2, 0, k))
 
 
 def slogdet(x: Array, /) -> SlogdetResult:

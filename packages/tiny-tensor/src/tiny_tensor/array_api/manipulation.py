@@ -86,13 +86,13 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
   if not isinstance(repeats, Tensor) or repeats.ndim == 0 or repeats.shape == (1,):
     times = int(repeats.item()) if isinstance(repeats, Tensor) else repeats
     if times == 0 or x.shape[place] == 0:
-      return x.select_axis(place, 0, 0)
+      return x._select_axis(place, 0, 0)
     return x.repeat_interleave(times, place)
   ends = repeats.cumsum(0)
   total = int(ends[-1].item())
   if total == 0:
-    return x.select_axis(place, 0, 0)
-  return x.index_select(place, ends.searchsorted(ends.count_up(total, ends.dtype), right=True))
+    return x._select_axis(place, 0, 0)
+  return x.index_select(place, ends.searchsorted(ends._count_up(total, ends.dtype), right=True))
 
 
 def reshape(x: Array, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:

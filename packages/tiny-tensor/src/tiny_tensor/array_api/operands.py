@@ -20,9 +20,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def pair(x1: Array | Scalar, x2: Array | Scalar) -> tuple[Array, Array]:
   """Two operands with one shape and dtype; one of them may be a Python number, else TypeError."""
   if isinstance(x1, Tensor):
-    return x1.pair(x2)
+    return x1._pair(x2)
   if isinstance(x2, Tensor):
-    return x2.pair(x1, reverse=True)
+    return x2._pair(x1, reverse=True)
   raise TypeError(f"one operand at least is an array: got {type(x1).__name__} and {type(x2).__name__}")
 
 

@@ -25,7 +25,7 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
   """How many elements are not zero."""
-  return x.as_bool().sum(axis, keepdims, dtype=index_type())
+  return x._as_bool().sum(axis, keepdims, dtype=index_type())
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
@@ -33,7 +33,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
   if not x.ndim:
     raise ValueError("nonzero of a 0-d array has no axes to give positions in")
   places = x.nonzero()
-  return tuple(places.select_axis(1, i, i + 1).squeeze(1) for i in range(x.ndim))
+  return tuple(places._select_axis(1, i, i + 1).squeeze(1) for i in range(x.ndim))
 
 
 def searchsorted(

@@ -66,7 +66,7 @@ def with_initial(x: Array, axis: int, value: int, wanted: bool) -> Array:
   """`x` with a first entry along `axis`, if wanted."""
   if not wanted:
     return x
-  first = x.filled((*x.shape[:axis], 1, *x.shape[axis + 1 :]), value)
+  first = x._filled((*x.shape[:axis], 1, *x.shape[axis + 1 :]), value)
   return first.cat(x, dim=axis)
 
 

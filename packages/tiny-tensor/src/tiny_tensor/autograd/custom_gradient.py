@@ -126,10 +126,10 @@ def with_slopes(value: T, name: str, *inputs: tuple[T, Callable[..., T]], withou
   each time, so that equal expressions are one node. Wanting a derivative in an input `without` one is a RuntimeError.
   """
   tensors = (*[x for x, _ in inputs], *without)
-  pullback = Slopes(value.wrap, tuple([slope for _, slope in inputs]))
+  pullback = Slopes(value._wrap, tuple([slope for _, slope in inputs]))
   given = len(inputs) if without else None
   made = with_gradient((value.uop,), [x.uop for x in tensors], pullback, name, given=given)
-  return value.derive(made[0], *tensors)
+  return value._derive(made[0], *tensors)
 
 
 class Unchanged:

@@ -88,14 +88,14 @@ def unpacked(base: Any, steps: tuple[Step, ...]) -> UOp:
 
 def load_tensor(cls: type[T], pack: tuple[Any, tuple[Step, ...]], contents: object, requires_grad: bool | None) -> T:
   """What a tensor's pickle calls. `contents` is one object for views of the same memory."""
-  made = cls.wrap(unpacked(*pack), requires_grad)
-  made.contents = contents
+  made = cls._wrap(unpacked(*pack), requires_grad)
+  made._contents = contents
   return made
 
 
 def load_empty(cls: type[T], dtype: DType, shape: Shape, device: Devices, requires_grad: bool | None) -> T:
   """A tensor without elements."""
-  return cls.wrap(const_uop(0, dtype, shape, device), requires_grad)
+  return cls._wrap(const_uop(0, dtype, shape, device), requires_grad)
 
 
 def shows_all(uop: UOp) -> bool:
@@ -130,15 +130,15 @@ class PickleMixin(TensorBase):
 
   __slots__ = ()
 
-  def check_without_history(self) -> None:
+  def _check_without_history(self) -> None:
     """Raises RuntimeError for a tensor that was computed from others which require gradients."""
-    if self.history:
+    if self._history:
       raise RuntimeError(
         f"{self!r} was computed from tensors that require gradients, which a pickle or deep copy of it would not know: "
         "pickle or copy t.detach()"
       )
 
-  def in_memory(self) -> UOp:
+  def _in_memory(self) -> UOp:
     """This tensor, computed, as a view of all of its BUFFERs; a copy where it is a part, or a constant."""
     capturing.check_readable("pickling a Tensor")
     tracing.check_known(self.uop.walk())
@@ -149,31 +149,31 @@ class PickleMixin(TensorBase):
     if is_realized(self.uop) and shows_all(self.uop):
       return self.uop
     if any(not isinstance(s, int) for s in self.shape):
-      data, shape = self.detach().read_copy()
+      data, shape = self.detach()._read_copy()
       flat = data_buffer(data, self.dtype, self.device)
-      return self.wrap(flat if flat.device == self.device else flat.copy_to(self.device)).realize().uop.reshape(shape)
-    return self.wrap(self.uop.detach().contiguous(), False).realize().uop
+      return self._wrap(flat if flat.device == self.device else flat.copy_to(self.device)).realize().uop.reshape(shape)
+    return self._wrap(self.uop.detach().contiguous(), False).realize().uop
 
   def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[Any, ...]:
-    self.check_without_history()
+    self._check_without_history()
     attributes = getattr(self, "__dict__", None) or None  # of a subclass
     if 0 in self.shape:
       shape = tuple([value_of(s) for s in self.shape])
       return load_empty, (type(self), self.dtype, shape, self.device, self.requires_grad), attributes
-    uop = self.in_memory()
-    contents = self.contents if storage(uop) is storage(self.uop) else object()
+    uop = self._in_memory()
+    contents = self._contents if storage(uop) is storage(self.uop) else object()
     return load_tensor, (type(self), packed(uop), contents, self.requires_grad), attributes
 
   def __copy__(self) -> Self:
     """`copy.copy`: another tensor over the same memory, with a gradient of its own."""
-    leaf = self.requires_grad and not self.history
-    made = self.wrap(self.uop.detach() if leaf else self.uop, self.requires_grad, self.history)
-    made.contents = self.contents
+    leaf = self.requires_grad and not self._history
+    made = self._wrap(self.uop.detach() if leaf else self.uop, self.requires_grad, self._history)
+    made._contents = self._contents
     return self._with_attributes(made, getattr(self, "__dict__", None))
 
   def __deepcopy__(self, memo: dict[Any, Any]) -> Self:
     """`copy.deepcopy`: the same values, and gradient, in memory of its own, on the same device."""
-    self.check_without_history()
+    self._check_without_history()
     if is_mapped(self.uop) or 0 in self.shape:
       load, arguments, _ = self.__reduce_ex__(5)
       made: Self = load(*copy.deepcopy(arguments, memo))
@@ -183,8 +183,8 @@ class PickleMixin(TensorBase):
       if base not in memo:  # lazy, as any copy; views of the same memory have it in common
         buffer, view = buffer_for(base)
         memo[base] = view.substitute({buffer: stored(buffer, view, base)})
-      made = self.wrap(self.uop.substitute({base: memo[base]}), self.requires_grad)
-      made.contents = memo.setdefault(self.contents, made.contents)
+      made = self._wrap(self.uop.substitute({base: memo[base]}), self.requires_grad)
+      made._contents = memo.setdefault(self._contents, made._contents)
     else:
       made = self.detach().clone().requires_grad_(self.requires_grad)
     made.grad = copy.deepcopy(self.grad, memo)

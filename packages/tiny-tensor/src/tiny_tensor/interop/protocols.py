@@ -45,7 +45,7 @@ class InteropMixin(TensorBase):
 
   # *** numbers ***
 
-  def as_number(self, what: str) -> bool | int | float:
+  def _as_number(self, what: str) -> bool | int | float:
     """The value of a 0-d tensor. Raises TypeError for others."""
     if self.ndim:
       raise TypeError(f"{what} needs a tensor without axes, got shape {self.shape}: use .item(), .any() or .all()")
@@ -57,18 +57,18 @@ class InteropMixin(TensorBase):
     return bool(self.item())
 
   def __int__(self) -> int:
-    return int(self.as_number("int()"))
+    return int(self._as_number("int()"))
 
   def __float__(self) -> float:
-    return float(self.as_number("float()"))
+    return float(self._as_number("float()"))
 
   def __complex__(self) -> complex:
-    return complex(self.as_number("complex()"))
+    return complex(self._as_number("complex()"))
 
   def __index__(self) -> int:
     if not dtypes.is_int(self.dtype):
       raise TypeError(f"only an integer tensor can be an index, got {self.dtype.name}")
-    return int(self.as_number("an index"))
+    return int(self._as_number("an index"))
 
   # *** memory ***
 
@@ -76,10 +76,10 @@ class InteropMixin(TensorBase):
     """(1, 0), memory of the host, where the tensor's device has that; (12, 0), a device of its own kind, elsewhere."""
     from tiny_tensor.interop import dlpack  # here and below: most programs do without
 
-    mapped = Device.opened(self.one_device()).capabilities.host_mapped
+    mapped = Device.opened(self._one_device()).capabilities.host_mapped
     return (dlpack.CPU, 0) if mapped else (dlpack.EXTENSION, 0)
 
-  def one_device(self) -> str:
+  def _one_device(self) -> str:
     """The device whose memory is shared. Raises BufferError where there are several."""
     if not isinstance(self.device, str):
       raise BufferError(
@@ -138,12 +138,12 @@ class InteropMixin(TensorBase):
       if copy is False and moved.device != x.device:
         raise BufferError(f"a tensor on {x.device} cannot be on {moved.device} without a copy")
       return cast(Self, moved.clone() if copy else moved)
-    return cls.wrap(tensor_uop(x, device, copy, cls.wrap), False)
+    return cls._wrap(tensor_uop(x, device, copy, cls._wrap), False)
 
   def __buffer__(self, flags: int, /) -> memoryview:
     """What `memoryview(t)` calls from Python 3.12 on: a copy, as `numpy()`, in the tensor's shape."""
-    raw, shape = self.formatted().read_copy()
-    return self.shaped_view(raw, shape)
+    raw, shape = self._formatted()._read_copy()
+    return self._shaped_view(raw, shape)
 
   # *** NumPy ***
 

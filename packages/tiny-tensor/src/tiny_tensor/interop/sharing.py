@@ -35,7 +35,7 @@ def layout_of(t: Tensor, copy: bool | None) -> tuple[Layout, object]:
   if not copy:
     if t.requires_grad:
       raise BufferError(f"{t!r} requires a gradient, which would not know of writes: share t.detach()")
-    t.own_storage()
+    t._own_storage()
     realize_tensors([t])
   found = None if copy else strides_of(t.uop)
   # torch.from_dlpack ends the process where a stride is negative
@@ -125,5 +125,5 @@ def arranged(flat: UOp, layout: Layout, order: tuple[int, ...] | None, wrap: Wra
     lying: UOp = flat.reshape(tuple(layout.shape[a] for a in order))
     return lying.permute(tuple(order.index(a) for a in range(len(order)))).flip(backwards)
   steps = [abs(s) for s in layout.strides]
-  lying = wrap(flat).as_strided(layout.shape, steps).contiguous().uop
-  return lying.flip(backwards)
+  spread: UOp = wrap(flat).as_strided(layout.shape, steps).contiguous().uop
+  return spread.flip(backwards)

@@ -89,7 +89,7 @@ def whole_bytes(t: Tensor) -> memoryview:
   """All bytes of a tensor of uint8: of a mapped file, the mapping itself."""
   if is_whole(t.uop) and 0 not in t.shape:
     return buffer_of(t.uop.base).look()
-  return t.read()[0]
+  return t._read()[0]
 
 
 def stored_bytes(t: Tensor) -> tuple[memoryview, object]:
@@ -106,7 +106,7 @@ def stored_bytes(t: Tensor) -> tuple[memoryview, object]:
     uop = uop.src[0]
   if uop.op is Ops.BUFFER and only_stored(uop):
     return buffer_of(uop).look()[begin : begin + t.nbytes()], uop
-  buffer, size, _ = t.computed()
+  buffer, size, _ = t._computed()
   return (memoryview(b"") if buffer is None else buffer.look()[:size]), buffer
 
 
@@ -208,7 +208,7 @@ def part_of(flat: Tensor, begin: int, count: int, shape: tuple[int, ...], dtype:
     count = count * flat.dtype.itemsize // dtype.itemsize
   if shape != (count,):
     uop = UOp(Ops.RESHAPE, uop.dtype, (uop,), shape)
-  return flat.derive(uop)
+  return flat._derive(uop)
 
 
 def known_shape(t: Tensor) -> tuple[int, ...]:

@@ -49,14 +49,14 @@ class Gradients:
       if id(t) not in unshared:
         for buffer in buffers_below(t.uop):
           if buffer not in copies:
-            copies[buffer] = Tensor.wrap(buffer).clone().realize().uop.base
+            copies[buffer] = Tensor._wrap(buffer).clone().realize().uop.base
         t.uop = t.uop.substitute({b: copies[b] for b in buffers_below(t.uop)})
 
   def after(self) -> None:
     """After a replay: owners whose gradient is another one, or gone, get what was computed."""
     for reference, uop, _ in self._entries:
       if (owner := reference()) is not None and (owner.grad is None or owner.grad.uop is not uop):
-        owner.grad = Tensor.wrap(uop)
+        owner.grad = Tensor._wrap(uop)
 
 
 def _count_of_one() -> int:
@@ -65,8 +65,8 @@ def _count_of_one() -> int:
   if sys.implementation.name != "cpython" or not (enabled is None or enabled()):
     return 0
   # not Tensor(0.0), which looks for the default device: importing this must not
-  owner = Tensor.wrap(UOp.const(dtypes.float32, 0))
-  owner.grad = Tensor.wrap(UOp.const(dtypes.float32, 1))
+  owner = Tensor._wrap(UOp.const(dtypes.float32, 0))
+  owner.grad = Tensor._wrap(UOp.const(dtypes.float32, 1))
   return sys.getrefcount(owner.grad)
 
 

@@ -97,7 +97,7 @@ class Program(Generic[R]):
     if self._gradients.buffers:
       self._gradients.after()
     if (only := self._only) is not None:
-      return Tensor.wrap(made[0], only.requires_grad, only.history)  # type: ignore[return-value]  # what the function returns is a Tensor
+      return Tensor._wrap(made[0], only.requires_grad, only._history)  # type: ignore[return-value]  # what the function returns is a Tensor
     return self._results.make(made, buffers, variables, tensors)
 
   def _before(self, given: list[UOp]) -> None:

@@ -18,9 +18,9 @@ class _Computed:
   """A tensor that every replay makes. Those with the same `contents` are views of each other."""
 
   def __init__(self, places: dict[UOp, int], t: Tensor) -> None:
-    self.uop, self.places, self.contents = t.uop, places, id(t.contents)
+    self.uop, self.places, self._contents = t.uop, places, id(t._contents)
     """`places`: where what the tensor consists of is among the graphs that a replay computes; itself, or its pieces."""
-    self.requires_grad, self.history = t.requires_grad, t.history
+    self.requires_grad, self._history = t.requires_grad, t._history
 
   def of(self, made: Sequence[UOp]) -> UOp:
     """The tensor's graph over what a replay made."""
@@ -42,7 +42,7 @@ class _Outside:
 
   def __init__(self, t: Tensor, existed: bool) -> None:
     self.tensor = weakref.ref(t) if existed else None
-    self.uop, self.contents, self.requires_grad = t.uop, t.contents, t.requires_grad
+    self.uop, self._contents, self.requires_grad = t.uop, t._contents, t.requires_grad
 
 
 class Template(Generic[R]):
@@ -53,7 +53,7 @@ class Template(Generic[R]):
     self.computed: list[UOp] = []
     self._seen: dict[int, Any] = {}
     self._tree = rebuild(run.result, lambda leaf: self._leaf(leaf, run))
-    self._contents = {leaf.contents for _, leaf in leaves(self._tree, "") if isinstance(leaf, _Computed)}
+    self._contents = {leaf._contents for _, leaf in leaves(self._tree, "") if isinstance(leaf, _Computed)}
     self._gradients: list[tuple[int, _Computed]] = []
     """Of arguments: the place of the tensor, and its gradient."""
     first = {id(t): place for place, t in reversed(list(enumerate(run.inputs.tensors)))}
@@ -114,8 +114,8 @@ class Template(Generic[R]):
         return None
       if id(leaf) not in done:
         if isinstance(leaf, _Computed):
-          done[id(leaf)] = Tensor.wrap(leaf.of(made).substitute(binds), leaf.requires_grad, leaf.history)
-          done[id(leaf)].contents = contents[leaf.contents]
+          done[id(leaf)] = Tensor._wrap(leaf.of(made).substitute(binds), leaf.requires_grad, leaf._history)
+          done[id(leaf)]._contents = contents[leaf._contents]
         elif isinstance(leaf, _Argument):
           done[id(leaf)] = _of_argument(leaf, tensors[leaf.index], buffers[leaf.index], changes)
         else:
@@ -124,7 +124,7 @@ class Template(Generic[R]):
 
     results: R = rebuild(self._tree, result)
     for place, gradient in self._gradients:
-      tensors[place].grad = Tensor.wrap(gradient.of(made))
+      tensors[place].grad = Tensor._wrap(gradient.of(made))
     return results
 
 
@@ -132,9 +132,9 @@ def _of_argument(leaf: _Argument, given: Tensor, buffer: UOp, changes: dict[UOp,
   """The caller's tensor, or a view of it; of the copy that the function got, if the caller's is a view itself."""
   if leaf.uop is None:
     return given
-  view = Tensor.wrap(leaf.uop.substitute(changes), given.requires_grad)
+  view = Tensor._wrap(leaf.uop.substitute(changes), given.requires_grad)
   if buffer in buffers_below(given.uop):
-    view.contents = given.contents
+    view._contents = given._contents
   return view
 
 
@@ -142,6 +142,6 @@ def _outside(leaf: _Outside, changes: dict[UOp, UOp]) -> Tensor:
   """The tensor that the function gave, or another view of what it was one of."""
   if leaf.tensor is not None and (t := leaf.tensor()) is not None:
     return t
-  view = Tensor.wrap(leaf.uop.substitute(changes), leaf.requires_grad)
-  view.contents = leaf.contents
+  view = Tensor._wrap(leaf.uop.substitute(changes), leaf.requires_grad)
+  view._contents = leaf._contents
   return view

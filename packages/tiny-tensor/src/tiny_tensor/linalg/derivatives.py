@@ -16,14 +16,14 @@ from tiny_uop.records import dataclass
 def apart(values: Any) -> Any:
   """Differences `(…, n, n)` of values `(…, n)`, `v[j] - v[i]`, with infinity on the diagonal: to divide by."""
   n = int(values.shape[-1])
-  same = values.count_up(n).unsqueeze(-1) == values.count_up(n)
+  same = values._count_up(n).unsqueeze(-1) == values._count_up(n)
   return same.where(float("inf"), values.unsqueeze(-2) - values.unsqueeze(-1))
 
 
 def on_diagonal(values: Any) -> Any:
   """Matrices `(…, n, n)` with these diagonals."""
   n = int(values.shape[-1])
-  return (values.count_up(n).unsqueeze(-1) == values.count_up(n)).where(values.unsqueeze(-1), 0)
+  return (values._count_up(n).unsqueeze(-1) == values._count_up(n)).where(values.unsqueeze(-1), 0)
 
 
 @dataclass(frozen=True)

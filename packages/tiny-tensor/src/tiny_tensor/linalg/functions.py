@@ -27,9 +27,9 @@ def slogdet(a: Tensor) -> tuple[Tensor, Tensor]:
   singular matrices.
   """
   n = square_size(a, "slogdet")
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   if n == 0:
-    return x.filled(x.shape[:-2], 1).as_dtype(dtype), x.filled(x.shape[:-2], 0).as_dtype(dtype)
+    return x._filled(x.shape[:-2], 1)._as_dtype(dtype), x._filled(x.shape[:-2], 0)._as_dtype(dtype)
   # rows scaled to a largest element of 1, so that nothing overflows
   size = x.detach().abs().max(-1, keepdim=True)
   size = size.eq(0).where(1.0, size)
@@ -37,7 +37,7 @@ def slogdet(a: Tensor) -> tuple[Tensor, Tensor]:
   pivots = r.diagonal(0, -2, -1)
   # the determinant of an orthogonal matrix is 1 or -1
   sign = q.detach().det().sign() * pivots.detach().sign().prod(-1)
-  return sign.as_dtype(dtype), (pivots.abs().log() + size.squeeze(-1).log()).sum(-1).as_dtype(dtype)
+  return sign._as_dtype(dtype), (pivots.abs().log() + size.squeeze(-1).log()).sum(-1)._as_dtype(dtype)
 
 
 def logdet(a: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def matrix_exp(a: Tensor) -> Tensor:
   Moler & Van Loan, 2003). k is that which a matrix needs, at most 10: for norms up to 1000.
   """
   n = square_size(a, "matrix_exp")
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   if 0 in a.shape:
     return a
   size = x.detach().abs().sum(-1).max(-1).reshape((*x.shape[:-2], 1, 1))
@@ -86,7 +86,7 @@ def matrix_exp(a: Tensor) -> Tensor:
     out = (small.matmul(out) * (1 / k) + one).contiguous()
   for k in range(10):
     out = (times > k).where(out.matmul(out), out).contiguous()
-  return out.as_dtype(dtype)
+  return out._as_dtype(dtype)
 
 
 # *** by singular values ***
@@ -102,12 +102,12 @@ def _cutoff(a: Tensor, shape: Shape, atol: Operand | None, rtol: Operand | None)
   rtol is max(m, n) times the precision of the dtype, or 0 where there is an atol.
   """
   eps = 2.0 ** (-52 if a.dtype.bits == 64 else -23)
-  absolute = a.operand(0.0 if atol is None else atol)
-  relative = a.operand(rtol if rtol is not None else max(map(int, shape[-2:])) * eps)
+  absolute = a._operand(0.0 if atol is None else atol)
+  relative = a._operand(rtol if rtol is not None else max(map(int, shape[-2:])) * eps)
   if rtol is None and atol is not None:
     relative = (absolute > 0).where(0.0, relative)
-  largest = a.detach().select_axis(a.ndim - 1, 0, 1).squeeze(-1)
-  return absolute.as_dtype(a.dtype).maximum(largest * relative.as_dtype(a.dtype)).unsqueeze(-1)
+  largest = a.detach()._select_axis(a.ndim - 1, 0, 1).squeeze(-1)
+  return absolute._as_dtype(a.dtype).maximum(largest * relative._as_dtype(a.dtype)).unsqueeze(-1)
 
 
 def _from_lower(a: Tensor) -> Tensor:
@@ -122,14 +122,14 @@ def pinv(a: Tensor, rtol: Operand | None = None, *, atol: Operand | None = None,
   if hermitian:
     return _from_lower(a).pinv(rtol, atol=atol)
   if 0 in a.shape:
-    return a.as_float().transpose(-2, -1)
-  x, dtype = a.with_precision()
+    return a._as_float().transpose(-2, -1)
+  x, dtype = a._with_precision()
   u, s, vt = x.detach().svd(False)
   keep = s > _cutoff(s, a.shape, atol, rtol)
   inverse = keep.where(keep.where(s, 1.0).reciprocal(), 0)
   out = (vt.transpose(-2, -1) * inverse.unsqueeze(-2)).matmul(u.transpose(-2, -1)).contiguous()
-  own = with_gradient((out.uop,), (x.uop,), OfPseudoInverse(a.wrap), "pinv")[0]
-  return x.derive(own).as_dtype(dtype)
+  own = with_gradient((out.uop,), (x.uop,), OfPseudoInverse(a._wrap), "pinv")[0]
+  return x._derive(own)._as_dtype(dtype)
 
 
 def matrix_rank(
@@ -146,7 +146,7 @@ def matrix_rank(
   if hermitian:
     return _from_lower(a).matrix_rank(tol, atol=atol, rtol=rtol)
   if min(int(s) for s in a.shape[-2:]) == 0:
-    return a.filled(a.shape[:-2], 0, dtypes.int32)
+    return a._filled(a.shape[:-2], 0, dtypes.int32)
   s = a.detach().svdvals()
   return (s > _cutoff(s, a.shape, atol if tol is None else tol, 0.0 if tol is not None else rtol)).sum(-1)
 
@@ -171,7 +171,7 @@ def matrix_norm(
   a, b = (normalize_axis(d, t.ndim) for d in dim)
   if a == b:
     raise ValueError(f"matrix_norm needs two different axes, got {tuple(dim)}")
-  x = t.as_float(dtype)
+  x = t._as_float(dtype)
   if ord == "fro":
     return x.vector_norm(2, (a, b), keepdim)
   if ord in ("nuc", 2, -2):
@@ -258,4 +258,4 @@ def vander(a: Tensor, N: int | None = None) -> Tensor:
   powers = [a.const_like(1)]
   for _ in range(count - 1):
     powers.append(powers[-1] * a)
-  return powers[0].stack(*powers[1:], dim=-1) if count else a.unsqueeze(-1).select_axis(a.ndim, 0, 0)
+  return powers[0].stack(*powers[1:], dim=-1) if count else a.unsqueeze(-1)._select_axis(a.ndim, 0, 0)

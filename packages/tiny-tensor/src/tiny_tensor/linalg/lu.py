@@ -56,13 +56,13 @@ def lu_factor(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor]:
   """
   if a.ndim < 2:
     raise ValueError(f"lu_factor takes matrices (…, m, n), got shape {a.shape}")
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   k = min(int(s) for s in a.shape[-2:])
   if 0 in a.shape:
-    return x.as_dtype(dtype), x.filled((*a.shape[:-2], k), 0, dtypes.int32)
+    return x._as_dtype(dtype), x._filled((*a.shape[:-2], k), 0, dtypes.int32)
   packed, pivots = _factored(x.detach(), pivot)
-  own = with_gradient((packed.uop, pivots.uop), (x.uop,), Factored(a.wrap), "lu")[0]
-  return x.derive(own).as_dtype(dtype), pivots
+  own = with_gradient((packed.uop, pivots.uop), (x.uop,), Factored(a._wrap), "lu")[0]
+  return x._derive(own)._as_dtype(dtype), pivots
 
 
 def _factored(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor]:
@@ -70,45 +70,45 @@ def _factored(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor]:
   m, n = (int(s) for s in a.shape[-2:])
   lead, steps = a.shape[:-2], min(m, n)
   rest = a.contiguous()
-  rows, columns = (a.filled((size,), 1, dtypes.int32).contiguous() for size in (m, n))
-  pivots = a.filled((*lead, steps), 0, dtypes.int32).contiguous()
-  top, left = a.count_up(m).eq(0), a.count_up(n).eq(0)
+  rows, columns = (a._filled((size,), 1, dtypes.int32).contiguous() for size in (m, n))
+  pivots = a._filled((*lead, steps), 0, dtypes.int32).contiguous()
+  top, left = a._count_up(m).eq(0), a._count_up(n).eq(0)
   for _ in range(steps):
-    column = rest.select_axis(rest.ndim - 1, 0, 1)
+    column = rest._select_axis(rest.ndim - 1, 0, 1)
     size = (rows > 0).where(column.squeeze(-1).abs(), -1)
-    place = size.argmax(-1, keepdim=True) if pivot else size.filled((*lead, 1), 0, dtypes.int32)
-    chosen = a.count_up(m).eq(place.contiguous()).unsqueeze(-1)
+    place = size.argmax(-1, keepdim=True) if pivot else size._filled((*lead, 1), 0, dtypes.int32)
+    chosen = a._count_up(m).eq(place.contiguous()).unsqueeze(-1)
     row = chosen.where(rest, 0).sum(-2, keepdim=True).contiguous()
     first = top.unsqueeze(-1)
-    swapped = first.where(row, chosen.where(rest.select_axis(rest.ndim - 2, 0, 1), rest))
-    head = row.select_axis(row.ndim - 1, 0, 1)
+    swapped = first.where(row, chosen.where(rest._select_axis(rest.ndim - 2, 0, 1), rest))
+    head = row._select_axis(row.ndim - 1, 0, 1)
     below = (rows > 0).unsqueeze(-1) & first.logical_not()
-    factor = swapped.select_axis(rest.ndim - 1, 0, 1) / head.eq(0).where(1, head)
+    factor = swapped._select_axis(rest.ndim - 1, 0, 1) / head.eq(0).where(1, head)
     ahead = below & (columns > 0)
     rest = ahead.where(left.where(factor, swapped - factor * row), swapped).roll((-1, -1), (-2, -1)).contiguous()
-    rows = rows.pad_zeros([(0, 1)]).select_axis(0, 1, m + 1).contiguous()
-    columns = columns.pad_zeros([(0, 1)]).select_axis(0, 1, n + 1).contiguous()
-    pivots = pivots.select_axis(pivots.ndim - 1, 1, steps).cat(place, dim=-1).contiguous()
-  return rest.roll((steps, steps), (-2, -1)).contiguous(), (pivots + a.count_up(steps) + 1).contiguous()
+    rows = rows._pad_zeros([(0, 1)])._select_axis(0, 1, m + 1).contiguous()
+    columns = columns._pad_zeros([(0, 1)])._select_axis(0, 1, n + 1).contiguous()
+    pivots = pivots._select_axis(pivots.ndim - 1, 1, steps).cat(place, dim=-1).contiguous()
+  return rest.roll((steps, steps), (-2, -1)).contiguous(), (pivots + a._count_up(steps) + 1).contiguous()
 
 
 def _exchanged_rows(a: Tensor, m: int) -> Tensor:
   """Which of `m` rows is where, int32 `(…, m)`, after the exchanges that pivots, itself `(…, k)`, stand for."""
   k = int(a.shape[-1])
-  steps = (a - (a.count_up(k) + 1)).contiguous()
-  order = a.count_up(m).broadcast_to((*a.shape[:-1], m)).contiguous()
+  steps = (a - (a._count_up(k) + 1)).contiguous()
+  order = a._count_up(m).broadcast_to((*a.shape[:-1], m)).contiguous()
   for _ in range(k):
-    chosen = a.count_up(m).eq(steps.select_axis(steps.ndim - 1, 0, 1))
+    chosen = a._count_up(m).eq(steps._select_axis(steps.ndim - 1, 0, 1))
     picked = chosen.where(order, 0).sum(-1, keepdim=True)
-    swapped = chosen.where(order.select_axis(order.ndim - 1, 0, 1), order)
-    order = a.count_up(m).eq(0).where(picked, swapped).roll(-1, -1).contiguous()
+    swapped = chosen.where(order._select_axis(order.ndim - 1, 0, 1), order)
+    order = a._count_up(m).eq(0).where(picked, swapped).roll(-1, -1).contiguous()
     steps = steps.roll(-1, -1).contiguous()
   return order.roll(k, -1)
 
 
 def _permutation(a: Tensor, m: int, dtype: DType) -> Tensor:
   """The matrices P `(…, m, m)` of the exchanges that pivots, itself `(…, k)`, stand for: `P x` undoes them."""
-  return (_exchanged_rows(a, m).unsqueeze(-2) == a.count_up(m).unsqueeze(-1)).as_dtype(dtype)
+  return (_exchanged_rows(a, m).unsqueeze(-2) == a._count_up(m).unsqueeze(-1))._as_dtype(dtype)
 
 
 def lu(a: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
@@ -122,8 +122,8 @@ def lu_factor_ex(a: Tensor, pivot: bool = True, check_errors: bool = False) -> t
   """
   packed, pivots = a.lu_factor(pivot)
   none = packed.detach().diagonal(0, -2, -1).eq(0)
-  info = none.any(-1).where(none.argmax(-1) + 1, 0) if 0 not in none.shape else none.filled(none.shape[:-1], 0)
-  info = info.as_dtype(dtypes.int32)
+  info = none.any(-1).where(none.argmax(-1) + 1, 0) if 0 not in none.shape else none._filled(none.shape[:-1], 0)
+  info = info._as_dtype(dtypes.int32)
   if check_errors and bool(info.ne(0).any().item()):
     raise ValueError(f"lu_factor_ex: a matrix of shape {a.shape[-2:]} has no pivot in step {info.max().item()}")
   return packed, pivots, info
@@ -142,12 +142,12 @@ def lu_unpack(
       f"lu_unpack: factors of shape {a.shape} have int32 pivots of shape {(*a.shape[:-2], k)}, "
       f"got {pivots.dtype.name} of shape {pivots.shape}"
     )
-  empty = a.filled((0,), 0)
+  empty = a._filled((0,), 0)
   p = _permutation(pivots, m, a.dtype) if unpack_pivots else empty
   if not unpack_data:
     return p, empty, empty
   one = a.eye(m, k, dtype=a.dtype, device=a.device)
-  return p, a.select_axis(a.ndim - 1, 0, k).tril(-1) + one, a.select_axis(a.ndim - 2, 0, k).triu()
+  return p, a._select_axis(a.ndim - 1, 0, k).tril(-1) + one, a._select_axis(a.ndim - 2, 0, k).triu()
 
 
 def lu_solve(a: Tensor, LU: Tensor, pivots: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:

@@ -40,20 +40,20 @@ def svd(a: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
   if m < n:
     u, s, vt = a.transpose(-2, -1).svd(full_matrices)
     return vt.transpose(-2, -1), s, u.transpose(-2, -1)
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   found = _by_columns(x.detach().contiguous())
   values = tuple([t.uop for t in found])
-  u, s, vt = (x.derive(own) for own in with_gradient(values, (x.uop,), OfSingularVectors(a.wrap), "svd"))
+  u, s, vt = (x._derive(own) for own in with_gradient(values, (x.uop,), OfSingularVectors(a._wrap), "svd"))
   if full_matrices and m > n:
     q = found[0].qr()[0]
-    u = u.cat(q.select_axis(q.ndim - 1, n, m), dim=-1)
-  return u.as_dtype(dtype), s.as_dtype(dtype), vt.as_dtype(dtype)
+    u = u.cat(q._select_axis(q.ndim - 1, n, m), dim=-1)
+  return u._as_dtype(dtype), s._as_dtype(dtype), vt._as_dtype(dtype)
 
 
 def _by_columns(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
   """`svd` of detached `(…, m, n)`, m at least n, without what completes U."""
   n, a = int(x.shape[-1]), x
-  v = (a.zeros_like().select_axis(a.ndim - 2, 0, n) + x.eye(n, dtype=a.dtype, device=x.device)).contiguous()
+  v = (a.zeros_like()._select_axis(a.ndim - 2, 0, n) + x.eye(n, dtype=a.dtype, device=x.device)).contiguous()
   for partner in _sweeps(a, n):
     index = type(x)(partner, device=x.device, dtype=dtypes.int32)
     c, s = _rotation(a.square().sum(-2), (a * _columns(a, index)).sum(-2), index)
@@ -65,7 +65,7 @@ def _by_columns(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
   u = a / (s > 0).where(s, 1.0).unsqueeze(-2)
   # columns of singular values 0 are what is missing of an orthonormal basis
   q = u.qr()[0]
-  u = (s > 0).unsqueeze(-2).where(u, q.select_axis(q.ndim - 1, 0, n))
+  u = (s > 0).unsqueeze(-2).where(u, q._select_axis(q.ndim - 1, 0, n))
   return u.contiguous(), s.contiguous(), v.transpose(-2, -1).contiguous()
 
 
@@ -80,7 +80,7 @@ def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   n = square_size(t, "eigh")
   if UPLO not in ("L", "U"):
     raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
-  x, dtype = t.with_precision()
+  x, dtype = t._with_precision()
   a = x.detach()
   a = a.tril() + a.tril(-1).transpose(-2, -1) if UPLO == "L" else a.triu() + a.triu(1).transpose(-2, -1)
   a = a.contiguous()
@@ -88,7 +88,7 @@ def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   v = one.broadcast_to(a.shape).contiguous()
   for partner in _sweeps(a, n):
     index = type(t)(partner, device=t.device, dtype=dtypes.int32)
-    off = (a.count_up(n).unsqueeze(-1) == index).where(a, 0).sum(-2)
+    off = (a._count_up(n).unsqueeze(-1) == index).where(a, 0).sum(-2)
     c, s = _rotation(a.diagonal(0, -2, -1), off, index)
     # columns, then rows
     a = _rotated(_rotated(a, index, c, s).transpose(-2, -1), index, c, s).contiguous()
@@ -96,8 +96,8 @@ def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   w, order = a.diagonal(0, -2, -1).contiguous().sort(-1)
   v = v.gather(-1, order.unsqueeze(-2).broadcast_to(v.shape))
   values = (w.contiguous().uop, v.contiguous().uop)
-  found = with_gradient(values, (x.uop,), OfEigenvectors(t.wrap), "eigh")
-  return x.derive(found[0]).as_dtype(dtype), x.derive(found[1]).as_dtype(dtype)
+  found = with_gradient(values, (x.uop,), OfEigenvectors(t._wrap), "eigh")
+  return x._derive(found[0])._as_dtype(dtype), x._derive(found[1])._as_dtype(dtype)
 
 
 def eigvalsh(a: Tensor, UPLO: str = "L") -> Tensor:
@@ -116,7 +116,7 @@ def _rotation(a: Tensor, product: Tensor, index: Tensor) -> tuple[Tensor, Tensor
   is the diagonal; `index (n,)` says who is a pair.
   """
   n = int(a.shape[-1])
-  paired, first = index != a.count_up(n), index > a.count_up(n)
+  paired, first = index != a._count_up(n), index > a._count_up(n)
   ratio = (_columns(a, index) - a) / product.eq(0).where(1.0, product * 2)
   sign = (ratio > 0).where(1.0, (ratio < 0).where(-1.0, first.where(1.0, -1.0)))
   tangent = sign / (ratio.abs() + (ratio.square() + 1).sqrt())
@@ -140,7 +140,7 @@ def svd_lowrank(x: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
     raise ValueError(f"svd_lowrank: q={q} must be from 0 to the smaller size of matrices, got shape {x.shape}")
   if niter < 0:
     raise ValueError(f"svd_lowrank: niter must not be negative, got {niter}")
-  a = x.as_float() if M is None else x.as_float() - M
+  a = x._as_float() if M is None else x._as_float() - M
   if int(a.shape[-2]) < int(a.shape[-1]):
     u, s, v = a.transpose(-2, -1).svd_lowrank(q, niter)
     return v, s, u
@@ -158,14 +158,14 @@ def pca_lowrank(a: Tensor, q: int | None = None, center: bool = True, niter: int
   """
   if a.ndim < 2:
     raise ValueError(f"pca_lowrank takes matrices (…, samples, features), got shape {a.shape}")
-  x = a.as_float()
+  x = a._as_float()
   count = min(6, *(int(s) for s in x.shape[-2:])) if q is None else q
   return (x - x.mean(-2, keepdim=True) if center else x).svd_lowrank(count, niter)
 
 
 def _columns(a: Tensor, index: Tensor) -> Tensor:
   """Elements along the last axis, reordered."""
-  return a.gather_axes([(a.ndim - 1, index)], False)
+  return a._gather_axes([(a.ndim - 1, index)], False)
 
 
 def newton_schulz(a: Tensor, steps: int, params: tuple[float, ...], eps: float = 1.0e-7) -> Tensor:

@@ -62,13 +62,13 @@ def solve(t: Tensor, b: Tensor) -> Tensor:
   right = b.unsqueeze(-1) if vectors else b
   if right.shape[-2] != n:
     raise ValueError(f"solve: {n} equations of shape {t.shape} need as many rows, got b of shape {b.shape}")
-  a, dtype = t.with_precision()
-  right = right.as_float()
+  a, dtype = t._with_precision()
+  right = right._as_float()
   wide = dtypes.promote(a.dtype, right.dtype)
   lead = broadcast_shape(t.shape[:-2], right.shape[:-2])
-  a = a.as_dtype(wide).broadcast_to((*lead, n, n))
-  x = solved(a, right.as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])))
-  return (x.squeeze(-1) if vectors else x).as_dtype(dtypes.promote(dtype, right.dtype))
+  a = a._as_dtype(wide).broadcast_to((*lead, n, n))
+  x = solved(a, right._as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])))
+  return (x.squeeze(-1) if vectors else x)._as_dtype(dtypes.promote(dtype, right.dtype))
 
 
 def solved(a: Tensor, b: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ def solved(a: Tensor, b: Tensor) -> Tensor:
   if 0 in b.shape:
     return b
   x = _eliminated(a, b)[0]
-  own = with_gradient((x.uop,), (a.uop, b.uop), Turned(a.wrap, "solution"), "solve")[0]
-  return x.derive(own)
+  own = with_gradient((x.uop,), (a.uop, b.uop), Turned(a._wrap, "solution"), "solve")[0]
+  return x._derive(own)
 
 
 def _eliminated(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,19 +86,19 @@ def _eliminated(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
   """
   n, width = int(a.shape[-1]), int(b.shape[-1])
   both = a.cat(b, dim=-1).contiguous()
-  free = a.filled(a.shape[:-1], 1).contiguous()
-  det = a.filled((*a.shape[:-2], 1), 1).contiguous()
+  free = a._filled(a.shape[:-1], 1).contiguous()
+  det = a._filled((*a.shape[:-2], 1), 1).contiguous()
   for _ in range(n):
-    column = both.select_axis(both.ndim - 1, 0, 1)
+    column = both._select_axis(both.ndim - 1, 0, 1)
     size = (free > 0).where(column.detach().squeeze(-1).abs(), -1.0)
-    chosen = size.along(size.ndim - 1).eq(size.argmax(-1, keepdim=True)).contiguous()
+    chosen = size._along(size.ndim - 1).eq(size.argmax(-1, keepdim=True)).contiguous()
     hot = chosen.unsqueeze(-1)
     row = hot.where(both, 0).sum(-2, keepdim=True).contiguous()
-    pivot = row.select_axis(row.ndim - 1, 0, 1)
+    pivot = row._select_axis(row.ndim - 1, 0, 1)
     scaled = row / pivot
     cleared = hot.where(scaled, both - column * scaled)
     parts = cleared.split([1, n - 1, width], dim=-1)
-    both = parts[1].cat(hot.as_dtype(both.dtype), parts[2], dim=-1).contiguous()
+    both = parts[1].cat(hot._as_dtype(both.dtype), parts[2], dim=-1).contiguous()
     free = chosen.where(0.0, free).contiguous()
     det = (det * pivot.squeeze(-1)).contiguous()
   order, right = both.split([n, width], dim=-1)
@@ -109,27 +109,27 @@ def _permutation_sign(a: Tensor) -> Tensor:
   """1 or -1 for matrices with one 1 in each row and column: even or odd permutations."""
   place = a.detach().argmax(-2)
   pairs = (place.unsqueeze(-1) > place.unsqueeze(-2)).where(1, 0).triu(1)
-  return pairs.sum((-2, -1)).mod(2).eq(0).where(1.0, -1.0).as_dtype(a.dtype)
+  return pairs.sum((-2, -1)).mod(2).eq(0).where(1.0, -1.0)._as_dtype(a.dtype)
 
 
 def inverse(a: Tensor) -> Tensor:
   """The inverse matrices: `solve` of the identity, whose remarks hold. Raises ValueError where not square."""
   n = square_size(a, "inverse")
   check_regular(a, "inverse")
-  return a.solve(a.eye(n, dtype=a.as_float().dtype, device=a.device).broadcast_to(a.shape))
+  return a.solve(a.eye(n, dtype=a._as_float().dtype, device=a.device).broadcast_to(a.shape))
 
 
 def det(a: Tensor) -> Tensor:
   """Determinants `(…)`; 0 for exactly singular matrices, where the gradient is NaN."""
   n = square_size(a, "det")
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   if n == 0:
-    return x.filled(x.shape[:-2], 1).as_dtype(dtype)
-  found = _eliminated(x, x.select_axis(x.ndim - 1, 0, 0))[1]
+    return x._filled(x.shape[:-2], 1)._as_dtype(dtype)
+  found = _eliminated(x, x._select_axis(x.ndim - 1, 0, 0))[1]
   # past a pivot of 0 there is nothing but NaN
   found = (found.isnan() & x.isfinite().all((-2, -1))).where(0.0, found)
-  own = with_gradient((found.uop,), (x.uop,), Turned(a.wrap, "determinant"), "det")[0]
-  return found.derive(own).as_dtype(dtype)
+  own = with_gradient((found.uop,), (x.uop,), Turned(a._wrap, "determinant"), "det")[0]
+  return found._derive(own)._as_dtype(dtype)
 
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
@@ -139,17 +139,17 @@ def cholesky(a: Tensor, upper: bool = False) -> Tensor:
   n = square_size(a, "cholesky")
   if upper:
     return a.cholesky().transpose(-2, -1)
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   # the gradient is that of symmetric matrices, and symmetric
   even = (x + x.transpose(-2, -1)) * 0.5
   x = even + (x - even).detach()
   rest, lower = x.contiguous(), x.const_like(0).contiguous()
   for _ in range(n):
-    column = rest.select_axis(rest.ndim - 1, 0, 1)
-    column = (column / column.select_axis(column.ndim - 2, 0, 1).sqrt()).contiguous()
+    column = rest._select_axis(rest.ndim - 1, 0, 1)
+    column = (column / column._select_axis(column.ndim - 2, 0, 1).sqrt()).contiguous()
     rest = (rest - column * column.transpose(-2, -1)).roll((-1, -1), (-2, -1)).contiguous()
-    lower = lower.select_axis(lower.ndim - 1, 1, n).cat(column, dim=-1).roll(-1, -2).contiguous()
-  return lower.tril().as_dtype(dtype)
+    lower = lower._select_axis(lower.ndim - 1, 1, n).cat(column, dim=-1).roll(-1, -2).contiguous()
+  return lower.tril()._as_dtype(dtype)
 
 
 # *** least squares ***
@@ -165,9 +165,9 @@ def lstsq(a: Tensor, b: Tensor) -> Tensor:
   m, n = int(a.shape[-2]), int(a.shape[-1])
   q, r = (a if m >= n else a.transpose(-2, -1)).qr()
   small = min(m, n)
-  basis, triangle = q.select_axis(q.ndim - 1, 0, small), r.select_axis(r.ndim - 2, 0, small)
+  basis, triangle = q._select_axis(q.ndim - 1, 0, small), r._select_axis(r.ndim - 2, 0, small)
   if m >= n:
-    return triangle.solve(basis.transpose(-2, -1).matmul(b.as_float()))
+    return triangle.solve(basis.transpose(-2, -1).matmul(b._as_float()))
   return basis.matmul(triangle.transpose(-2, -1).solve(b))
 
 
@@ -182,15 +182,15 @@ def qr(a: Tensor, mode: str = "complete") -> tuple[Tensor, Tensor]:
   m, n = int(a.shape[-2]), int(a.shape[-1])
   if mode == "reduced":
     q, r = a.qr()
-    return q.select_axis(q.ndim - 1, 0, min(m, n)), r.select_axis(r.ndim - 2, 0, min(m, n))
-  r = a.as_float().contiguous()
+    return q._select_axis(q.ndim - 1, 0, min(m, n)), r._select_axis(r.ndim - 2, 0, min(m, n))
+  r = a._as_float().contiguous()
   q = a.full((m, m), 0, device=a.device, dtype=r.dtype) + a.eye(m, dtype=r.dtype, device=a.device)
   q = q.broadcast_to((*a.shape[:-2], m, m)).contiguous()
-  first = a.count_up(m).eq(0)
-  free = r.filled((m,), 1.0).contiguous()
+  first = a._count_up(m).eq(0)
+  free = r._filled((m,), 1.0).contiguous()
   steps = min(m - 1, n)
   for _ in range(steps):
-    x = free * r.select_axis(r.ndim - 1, 0, 1).squeeze(-1)
+    x = free * r._select_axis(r.ndim - 1, 0, 1).squeeze(-1)
     head = first.where(x, 0).sum(-1, keepdim=True)
     length = x.square().sum(-1, keepdim=True).sqrt()
     # away from the head, so that nothing cancels
@@ -199,5 +199,5 @@ def qr(a: Tensor, mode: str = "complete") -> tuple[Tensor, Tensor]:
     v = (v / (scale > 0).where(scale.sqrt(), 1.0)).unsqueeze(-1).contiguous()
     r = (r - v * (v.transpose(-2, -1).matmul(r)) * 2).roll((-1, -1), (-2, -1)).contiguous()
     q = (q - q.matmul(v) * v.transpose(-2, -1) * 2).roll(-1, -1).contiguous()
-    free = free.select_axis(0, 1, m).pad_zeros([(0, 1)]).contiguous()
+    free = free._select_axis(0, 1, m)._pad_zeros([(0, 1)]).contiguous()
   return (q.roll(steps, -1), r.roll((steps, steps), (-2, -1)).triu()) if steps > 0 else (q, r.triu())

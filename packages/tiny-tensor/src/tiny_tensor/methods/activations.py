@@ -23,17 +23,17 @@ class ActivationMixin(TensorBase):
 
   def hardtanh(self, min_val: Scalar = -1, max_val: Scalar = 1) -> Self:
     """Limited to [min_val, max_val]; no gradient at the bounds."""
-    return (self <= min_val).where(min_val, (self >= max_val).where(max_val, self)).as_dtype(self.dtype)
+    return (self <= min_val).where(min_val, (self >= max_val).where(max_val, self))._as_dtype(self.dtype)
 
   def leaky_relu(self, neg_slope: float = 0.01) -> Self:
     """x where positive, else `neg_slope * x`."""
-    x = self.as_float()
+    x = self._as_float()
     return (x > 0).where(x, x * neg_slope)
 
   def silu(self) -> Self:
     """`x * sigmoid(x)`."""
-    x, dtype = self.with_precision()
-    return (x * x.sigmoid()).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return (x * x.sigmoid())._as_dtype(dtype)
 
   def swish(self) -> Self:
     """`silu`."""
@@ -41,13 +41,13 @@ class ActivationMixin(TensorBase):
 
   def elu(self, alpha: float = 1.0) -> Self:
     """x where positive, else `alpha * (exp(x) - 1)`."""
-    x = self.as_float()
+    x = self._as_float()
     positive = x > 0
     return positive.where(x, (positive.where(0.0, x).expm1()) * alpha)
 
   def celu(self, alpha: float = 1.0) -> Self:
     """`max(x, 0) + min(alpha * (exp(x/alpha) - 1), 0)`."""
-    x = self.as_float()
+    x = self._as_float()
     positive = x > 0
     return positive.where(x, (positive.where(0.0, x) / alpha).expm1() * alpha)
 
@@ -57,29 +57,29 @@ class ActivationMixin(TensorBase):
 
   def gelu(self, approximate: str = "tanh") -> Self:
     """`0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`; with `approximate="none"` `0.5 x (1 + erf(x / √2))`."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     if approximate == "none":
-      return (x * ((x * math.sqrt(0.5)).erf() + 1) * 0.5).as_dtype(dtype)
+      return (x * ((x * math.sqrt(0.5)).erf() + 1) * 0.5)._as_dtype(dtype)
     if approximate != "tanh":
       raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
     # (1 + tanh(u)) / 2 is sigmoid(2u), which is accurate in its tails
     u = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return (x * (u * 2).sigmoid()).as_dtype(dtype)
+    return (x * (u * 2).sigmoid())._as_dtype(dtype)
 
   def quick_gelu(self) -> Self:
     """`x * sigmoid(1.702 x)`."""
-    x, dtype = self.with_precision()
-    return (x * (x * 1.702).sigmoid()).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return (x * (x * 1.702).sigmoid())._as_dtype(dtype)
 
   def softplus(self, beta: float = 1.0) -> Self:
     """`log(1 + exp(beta x)) / beta`."""
-    x, dtype = self.with_precision()
-    return ((x * beta).logaddexp(0.0) / beta).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return ((x * beta).logaddexp(0.0) / beta)._as_dtype(dtype)
 
   def mish(self) -> Self:
     """`x * tanh(softplus(x))`."""
-    x, dtype = self.with_precision()
-    return (x * x.softplus().tanh()).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return (x * x.softplus().tanh())._as_dtype(dtype)
 
   def softsign(self) -> Self:
     """`x / (1 + |x|)`."""
@@ -87,16 +87,16 @@ class ActivationMixin(TensorBase):
 
   def logsigmoid(self) -> Self:
     """`log(sigmoid(x))`."""
-    return -(-self.as_float()).softplus()
+    return -(-self._as_float()).softplus()
 
   def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
     """`alpha x + beta` limited to [0, 1]; no gradient at the bounds."""
-    x = self.as_float()
+    x = self._as_float()
     line = x * alpha + beta
     if alpha <= 0:
       return line.hardtanh(0, 1)
     # where x, which is exact, reaches the bounds: `line` may be computed with one rounding or with two
-    return (x <= -beta / alpha).where(0, (x >= (1 - beta) / alpha).where(1, line)).as_dtype(x.dtype)
+    return (x <= -beta / alpha).where(0, (x >= (1 - beta) / alpha).where(1, line))._as_dtype(x.dtype)
 
   def hardswish(self) -> Self:
     """`x * relu6(x + 3) / 6`."""

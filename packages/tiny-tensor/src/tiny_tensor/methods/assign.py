@@ -55,13 +55,13 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
   if tracing.active():
     for memory in pieces_of(buffer_under(base)):
       tracing.check_write(memory.base, value)
-  new = {target.contents: stored(base, view, value)}
+  new = {target._contents: stored(base, view, value)}
   for t in live_tensors():
     if t.uop.op in SHARING and storage(t.uop, across=True) is base:
-      if t.contents not in new:
+      if t._contents not in new:
         buffer = buffer_for(base)[0]
-        new[t.contents] = stored(buffer, buffer, base)
-      t.uop = t.uop.substitute({base: new[t.contents]})
+        new[t._contents] = stored(buffer, buffer, base)
+      t.uop = t.uop.substitute({base: new[t._contents]})
 
 
 def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
@@ -79,7 +79,7 @@ def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
   count, odd = divmod(int(prod(value.shape)) * value.dtype.itemsize, base.dtype.itemsize)
   run = bytes_of(view, base)
   if run is None or odd or run % base.dtype.itemsize:
-    memory = target.wrap(base.copy_to(Device.DEFAULT).contiguous(), False)
+    memory = target._wrap(base.copy_to(Device.DEFAULT).contiguous(), False)
     in_new_buffer(memory)
     if not write_through(memory, view.substitute({base: memory.uop}), value):
       raise ValueError(
@@ -137,7 +137,7 @@ class AssignMixin(TensorBase):
 
   __slots__ = ()
 
-  def value_for(self, x: Any, shape: Any, part: bool = False) -> Self:
+  def _value_for(self, x: Any, shape: Any, part: bool = False) -> Self:
     """What is written: on this device, or where it can be copied to it from, of this dtype (cast) and shape. A value
     for a `part` may have more axes of size 1 in front, as in PyTorch. Raises TypeError for what is no number,
     ValueError naming what differs."""
@@ -145,7 +145,7 @@ class AssignMixin(TensorBase):
     if not isinstance(x, (TensorBase, bool, int, float, UOp)):
       kind = {"dtype": self.dtype} if isinstance(x, (list, tuple)) else {}
       x = type(self)(x, device=None if in_file else self.device, **kind)  # type: ignore[call-arg]
-    value = self.operand(x).as_dtype(self.dtype)
+    value = self._operand(x)._as_dtype(self.dtype)
     if in_file:
       value = value.to(None) if only_stored(value.uop) else value
     elif not is_const(self.uop):
@@ -162,7 +162,7 @@ class AssignMixin(TensorBase):
 
     Lazy as everything: the write happens when this tensor or a view of it is realised, after reads of the old contents.
     """
-    value = self.value_for(x, self.shape)
+    value = self._value_for(x, self.shape)
     if value.uop is self.uop:
       return self
     if not write_through(self, self.uop, value.uop):
@@ -170,24 +170,24 @@ class AssignMixin(TensorBase):
       self.uop = value.uop
     return self
 
-  def in_buffer(self) -> None:
+  def _in_buffer(self) -> None:
     """Give the tensor storage that can be written, with its present contents."""
     if writable_storage(self.uop) is None and not only_stored(self.uop):
       in_new_buffer(self)
 
-  def own_storage(self) -> None:
+  def _own_storage(self) -> None:
     """Give the tensor a buffer that no independent tensor has.
 
     A gradient belongs to a node, and equal graphs are one node: two parameters of equal zeros, or a parameter and a
     zero somewhere in the program, would otherwise get each other's gradients.
     """
     base = storage(self.uop)
-    others = [t for t in live_tensors() if t.contents is not self.contents]
+    others = [t for t in live_tensors() if t._contents is not self._contents]
     if 0 not in self.shape and (base is None or any(storage(t.uop) is base for t in others)):
       note_write()
       buffer, view = buffer_for(self.uop)
       self.uop = view.substitute({buffer: stored(buffer, view, self.uop.detach())})
-      self.contents = object()
+      self._contents = object()
 
   def __setitem__(self, key: Any, x: Any) -> None:
     """Write elements by integers, slices, None, `...`, integer tensors or masks. Of several values for a place the
@@ -198,27 +198,27 @@ class AssignMixin(TensorBase):
 
     Raises IndexError, TypeError or ValueError as reading and `assign` do.
     """
-    if (chosen := self.with_masked(key, x)) is not None:
+    if (chosen := self._with_masked(key, x)) is not None:
       self[...] = chosen
       return
-    entries = self.parse_index(key)
+    entries = self._parse_index(key)
     if only_stored(self.uop) and any(isinstance(e, Gather) for e in entries):
       changed = self.to(None).clone()
       changed[key] = x
       self.assign(changed)
       return
-    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
-    result = self[key] if not gathers else self.view_of(entries).gather_axes(gathers, self.front(gathers))
-    value = self.value_for(x, result.shape, part=True)
+    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self._kept(entries)) if isinstance(e, Gather)]
+    result = self[key] if not gathers else self._view_of(entries)._gather_axes(gathers, self._front(gathers))
+    value = self._value_for(x, result.shape, part=True)
     if 0 in result.shape:
       return
-    self.in_buffer()
-    view = self.view_of(entries)
-    new = view.written(gathers, value, self.front(gathers)).uop if gathers else value.uop
+    self._in_buffer()
+    view = self._view_of(entries)
+    new = view._written(gathers, value, self._front(gathers)).uop if gathers else value.uop
     if not write_through(self, view.uop, new):
       raise IndexError(f"cannot write to every so many elements of an axis of symbolic size: {key}")
 
-  def with_masked(self, key: Any, x: Any) -> Self | None:
+  def _with_masked(self, key: Any, x: Any) -> Self | None:
     """`self` with `x` where a mask holds; None if the key is more than a mask, or `x` has a value for each place."""
     mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
     if not isinstance(mask, TensorBase) or not dtypes.is_bool(mask.dtype) or not mask.ndim:
@@ -226,16 +226,16 @@ class AssignMixin(TensorBase):
     rest = self.shape[mask.ndim :]
     if mask.shape != self.shape[: mask.ndim] or isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > len(rest):
       return None
-    value = self.value_for(x, rest)
+    value = self._value_for(x, rest)
     old = self.to(None) if only_stored(self.uop) else self
     return cast(Self, mask).reshape((*mask.shape, *(1,) * len(rest))).where(value, old)
 
-  def front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
+  def _front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
     """Whether the axes of index tensors go to the front."""
     axes = [axis for axis, _ in gathers]
     return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))
 
-  def written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
+  def _written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
     """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""
     axes = [axis for axis, _ in gathers]
     rest = [i for i in range(self.ndim) if i not in axes]
@@ -243,7 +243,7 @@ class AssignMixin(TensorBase):
     sizes = [int(self.shape[a]) for a in axes]
     linear: Self | None = None
     for (_, index), size in zip(gathers, sizes, strict=True):
-      wide = index.as_dtype(dtypes.int32 if self.numel_below_31() else dtypes.int64)
+      wide = index._as_dtype(dtypes.int32 if self._numel_below_31() else dtypes.int64)
       wide = (wide < 0).where(wide + size, wide)
       # a place outside names nothing
       wide = ((wide < 0) | (wide >= size)).where(-(1 << 30), wide)
@@ -260,13 +260,13 @@ class AssignMixin(TensorBase):
     places = 1
     for s in sizes:
       places *= s
-    hot = linear.broadcast_to(shape).reshape((1, count)) == self.count_up(places, linear.dtype).unsqueeze(-1)
+    hot = linear.broadcast_to(shape).reshape((1, count)) == self._count_up(places, linear.dtype).unsqueeze(-1)
     x = self.permute(*rest, *axes)
-    flat = x.reshape((*x.shape[: len(rest)], places)).write_hot(v, hot).reshape(x.shape)
+    flat = x.reshape((*x.shape[: len(rest)], places))._write_hot(v, hot).reshape(x.shape)
     order = [*rest, *axes]
     return flat.permute(*[order.index(i) for i in range(self.ndim)])
 
-  def numel_below_31(self) -> bool:
+  def _numel_below_31(self) -> bool:
     """Whether int32 counts the elements."""
     n = self.numel()
     return isinstance(n, int) and n < 1 << 30

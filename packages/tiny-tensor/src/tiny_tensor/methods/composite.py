@@ -33,17 +33,17 @@ class CompositeMixin(TensorBase):
 
   def float_power(self, exponent: Operand) -> Self:
     """`self ** exponent` in float64."""
-    power = self.operand(exponent)
-    return self.as_dtype(dtypes.float64).pow(power.as_dtype(dtypes.float64))
+    power = self._operand(exponent)
+    return self._as_dtype(dtypes.float64).pow(power._as_dtype(dtypes.float64))
 
   def ldexp(self, other: Operand) -> Self:
     """`self * 2 ** other`."""
-    power = self.operand(other)
-    return self.as_float() * power.as_float().exp2()
+    power = self._operand(other)
+    return self._as_float() * power._as_float().exp2()
 
   def hypot(self, other: Operand) -> Self:
     """`sqrt(self² + other²)` without overflow; infinite if either is, whatever the other."""
-    x, y = (t.with_precision()[0] for t in self.pair(other))
+    x, y = (t._with_precision()[0] for t in self._pair(other))
     a, b = x.abs(), y.abs()
     large, small = a.maximum(b), a.minimum(b)
     zero = large.eq(0)
@@ -51,30 +51,30 @@ class CompositeMixin(TensorBase):
     length = large * (ratio.square() + 1).sqrt()
     length = (a.isinf() | b.isinf()).where(math.inf, length)
     length = with_slopes(length, "hypot", (x, _hypot_slope), (y, _hypot_other))
-    return length.as_dtype(self.pair(other)[0].as_float().dtype)
+    return length._as_dtype(self._pair(other)[0]._as_float().dtype)
 
   def xlogy(self, other: Operand) -> Self:
     """`self * log(other)`, 0 where `self` is 0, NaN where `other` is."""
-    x, y = (t.as_float() for t in self.pair(other))
+    x, y = (t._as_float() for t in self._pair(other))
     skip = x.eq(0) & ((y <= 0) | y.eq(math.inf))
     out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log()))
     return with_slopes(out, "xlogy", (x, _xlogy_slope), (y, _xlogy_other))
 
   def xlog1py(self, other: Operand) -> Self:
     """`self * log(1 + other)`, 0 where `self` is 0, NaN where `other` is."""
-    x, y = (t.as_float() for t in self.pair(other))
+    x, y = (t._as_float() for t in self._pair(other))
     skip = x.eq(0) & ((y <= -1) | y.eq(math.inf))
     out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log1p()))
     return with_slopes(out, "xlog1py", (x, _xlog1py_slope), (y, _xlog1py_other))
 
   def logaddexp2(self, other: Operand) -> Self:
     """`log2(2**self + 2**other)` without overflow."""
-    a, b = (t.as_float() for t in self.as_float().pair(other))
+    a, b = (t._as_float() for t in self._as_float()._pair(other))
     return (a * math.log(2)).logaddexp(b * math.log(2)) * (1 / math.log(2))
 
   def entr(self) -> Self:
     """`-x log(x)`: 0 at 0, -inf below."""
-    x = self.as_float()
+    x = self._as_float()
     inside = x > 0
     value = x * inside.where(x, 1.0).log() * -1
     out = x.isnan().where(x, inside.where(value, (x < 0).where(-math.inf, 0.0)))
@@ -82,24 +82,24 @@ class CompositeMixin(TensorBase):
 
   def logit(self, eps: float | None = None) -> Self:
     """`log(x / (1 - x))`; x is limited to [eps, 1 - eps] first, if given. NaN outside [0, 1]."""
-    x = self.as_float()
+    x = self._as_float()
     x = x if eps is None else x.clamp(eps, 1 - eps)
     return with_slopes((x / (x * -1 + 1)).log(), "logit", (x, _logit_slope))
 
   def sinc(self) -> Self:
     """`sin(πx) / (πx)`, 1 at 0."""
-    x = self.as_float() * math.pi
+    x = self._as_float() * math.pi
     zero = x.eq(0)
     out = zero.where(1.0, x.sin() / zero.where(1.0, x))
     return with_slopes(out, "sinc", (x, _sinc_slope))
 
   def deg2rad(self) -> Self:
     """Degrees as radians."""
-    return self.as_float() * (math.pi / 180)
+    return self._as_float() * (math.pi / 180)
 
   def rad2deg(self) -> Self:
     """Radians as degrees."""
-    return self.as_float() * (180 / math.pi)
+    return self._as_float() * (180 / math.pi)
 
   # *** parts and limits ***
 
@@ -128,8 +128,8 @@ class CompositeMixin(TensorBase):
 
   def heaviside(self, values: Operand) -> Self:
     """0 below 0, 1 above, `values` at 0."""
-    x, at_zero = self.pair(values)
-    return x.eq(0).where(at_zero, (x > 0).as_dtype(x.dtype)).detach()
+    x, at_zero = self._pair(values)
+    return x.eq(0).where(at_zero, (x > 0)._as_dtype(x.dtype)).detach()
 
   def clamp_min(self, min_: Operand) -> Self:
     """Limited from below."""
@@ -141,12 +141,12 @@ class CompositeMixin(TensorBase):
 
   def fmax(self, other: Operand) -> Self:
     """The larger of two elements; of NaN and a number the number. Equal ones: the gradient is that of `self`."""
-    a, b = self.pair(other)
+    a, b = self._pair(other)
     return ((a >= b) | b.isnan()).where(a, b)
 
   def fmin(self, other: Operand) -> Self:
     """The smaller of two elements; of NaN and a number the number. Equal ones: the gradient is that of `self`."""
-    a, b = self.pair(other)
+    a, b = self._pair(other)
     return ((a <= b) | b.isnan()).where(a, b)
 
   # *** tests and logic ***
@@ -176,8 +176,8 @@ class CompositeMixin(TensorBase):
 
   def frexp(self) -> tuple[Self, Self]:
     """(m, e), a float and int32, with `self = m 2**e` and 0.5 <= |m| < 1; 0, infinities and NaN are (itself, 0)."""
-    dtype = self.as_float().dtype
-    x = self.as_float() if dtype == dtypes.float64 else self.as_float().as_dtype(dtypes.float32)
+    dtype = self._as_float().dtype
+    x = self._as_float() if dtype == dtypes.float64 else self._as_float()._as_dtype(dtypes.float32)
     digits, places, kind = (52, 11, dtypes.int64) if dtype == dtypes.float64 else (23, 8, dtypes.int32)
     bias, most = (1 << (places - 1)) - 2, (1 << places) - 1
     # below the least normal number the exponent's field does not say how small a number is
@@ -185,59 +185,59 @@ class CompositeMixin(TensorBase):
     tiny = bits.rshift(digits).bitwise_and(most).eq(0)
     lifted = tiny.where((x.detach() * 2.0**64).bitcast(kind), bits).rshift(digits).bitwise_and(most)
     plain = lifted.eq(0) | lifted.eq(most)
-    exponent = plain.where(0, lifted - tiny.where(bias + 64, bias)).as_dtype(dtypes.int32)
+    exponent = plain.where(0, lifted - tiny.where(bias + 64, bias))._as_dtype(dtypes.int32)
     # 2**-e may be more than the dtype holds, the powers of both halves are not
     half = exponent.floordiv(2)
-    mantissa = x.times_power_of_two(half * -1).times_power_of_two(half - exponent)
-    return mantissa.as_dtype(dtype), exponent
+    mantissa = x._times_power_of_two(half * -1)._times_power_of_two(half - exponent)
+    return mantissa._as_dtype(dtype), exponent
 
-  def times_power_of_two(self, exponent: Self) -> Self:
+  def _times_power_of_two(self, exponent: Self) -> Self:
     """`self * 2**exponent`, exactly, for float32 and float64, and integers whose power is a normal number."""
     digits, bias, kind = (52, 1023, dtypes.int64) if self.dtype == dtypes.float64 else (23, 127, dtypes.int32)
-    return self * (exponent.as_dtype(kind) + bias).lshift(digits).bitcast(self.dtype)
+    return self * (exponent._as_dtype(kind) + bias).lshift(digits).bitcast(self.dtype)
 
   def nextafter(self, other: Operand) -> Self:
     """The next number of the dtype from `self` toward `other`; `other` where they are equal, NaN where either is. The
     gradient is that of `self`, and 0 where they are equal.
     """
-    x, y = (t.as_float() for t in self.pair(other))
+    x, y = (t._as_float() for t in self._pair(other))
     a, b = x.detach(), y.detach()
     kind = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[a.dtype.bits]
     bits = a.bitcast(kind)
     # the bits of a float count its magnitude
     away = (a < b) ^ (bits < 0)
-    step = bits + away.where(1, -1).as_dtype(kind)
+    step = bits + away.where(1, -1)._as_dtype(kind)
     least = (b < 0).where(dtypes.min(kind) + 1, bits.const_like(1))
     moved = a.eq(0).where(least, step).bitcast(a.dtype)
     out = (a.isnan() | b.isnan()).where(math.nan, a.eq(b).where(b, moved))
-    return with_slopes(out, "nextafter", (x, _differ)).flat_in(y)
+    return with_slopes(out, "nextafter", (x, _differ))._flat_in(y)
 
   def gcd(self, other: Operand) -> Self:
     """The greatest common divisor of integers, never negative; that of 0 and 0 is 0. By Euclid's algorithm with the
     remainder of least magnitude, which takes log(N) / log(1 + √2) steps at most (Dupré, 1846). TypeError for floats.
     """
-    a, b = self.pair(other)
+    a, b = self._pair(other)
     if not dtypes.is_int(a.dtype):
       raise TypeError(f"gcd takes integers, got {a.dtype.name}")
     # a magnitude has one bit less than a signed integer, but for that of the least one
     wide = dtypes.uint64 if a.dtype.bits > 32 else dtypes.uint32
-    x, y = (t.magnitude(wide) for t in (a, b))
+    x, y = (t._magnitude(wide) for t in (a, b))
     for _ in range(math.ceil(a.dtype.bits * math.log(2) / math.log(1 + math.sqrt(2))) + 1):
       done = y.eq(0)
       rest = x.alu(Ops.FLOORMOD, done.where(1, y))
       x, y = done.where(x, y), done.where(0, (y - rest < rest).where(y - rest, rest))
-    return x.as_dtype(a.dtype)
+    return x._as_dtype(a.dtype)
 
-  def magnitude(self, dtype: DType) -> Self:
+  def _magnitude(self, dtype: DType) -> Self:
     """Absolute values of integers, in an unsigned dtype that holds all of them."""
     if dtypes.is_unsigned(self.dtype):
-      return self.as_dtype(dtype)
-    x = self.as_dtype(dtype)
+      return self._as_dtype(dtype)
+    x = self._as_dtype(dtype)
     return (self < 0).where(x.const_like(0) - x, x)
 
   def lcm(self, other: Operand) -> Self:
     """The least common multiple of integers, never negative; 0 where either is. TypeError for floats."""
-    a, b = self.pair(other)
+    a, b = self._pair(other)
     common = a.gcd(b)
     return (a.floordiv(common.eq(0).where(1, common)) * b).abs()
 
@@ -255,15 +255,15 @@ class CompositeMixin(TensorBase):
 
   def logical_and(self, other: Operand) -> Self:
     """Whether both are true (not zero)."""
-    return self.ne(0) & self.operand(other).ne(0)
+    return self.ne(0) & self._operand(other).ne(0)
 
   def logical_or(self, other: Operand) -> Self:
     """Whether one is true (not zero)."""
-    return self.ne(0) | self.operand(other).ne(0)
+    return self.ne(0) | self._operand(other).ne(0)
 
   def logical_xor(self, other: Operand) -> Self:
     """Whether just one is true (not zero)."""
-    return self.ne(0) ^ self.operand(other).ne(0)
+    return self.ne(0) ^ self._operand(other).ne(0)
 
 
 # Derivatives, by the function's value and its arguments.

@@ -59,10 +59,10 @@ class SlideBack:
     # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
     # tap of every channel
     some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
-    x = windows(source.padded(list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
+    x = windows(source._padded(list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
     x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
     each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
-    along = x.sum_of_products(each, (1, *range(5, 5 + axes)))
+    along = x._sum_of_products(each, (1, *range(5, 5 + axes)))
     along = along if n == some else along.contiguous()
     return back.uop, along.sum(0).reshape(w.shape).uop
 
@@ -72,7 +72,7 @@ class ConvMixin(TensorBase):
 
   __slots__ = ()
 
-  def padded(self, pads: Sequence[tuple[sint, sint]], value: float = 0.0) -> Self:
+  def _padded(self, pads: Sequence[tuple[sint, sint]], value: float = 0.0) -> Self:
     """Padding of the spatial axes, the last ones."""
     some = any(isinstance(p, UOp) or p != 0 for pair in pads for p in pair)
     return self.pad([(0, 0)] * (self.ndim - len(pads)) + list(pads), value=value) if some else self
@@ -101,23 +101,23 @@ class ConvMixin(TensorBase):
         f"{groups}*{per_group} and gives {out}, a multiple of groups"
       )
     kernel = tuple(number(k, CHANNELS) for k in weight.shape[2:])
-    x = windows(self.padded(padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
+    x = windows(self._padded(padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
     sizes = x.shape[2 : 2 + axes]
     each = out // groups
     # (n, group, 1, c, size…, kernel…) → (n, group, out/group, size…, c, kernel…)
     x = x.reshape((n, groups, 1, per_group, *sizes, *kernel))
     x = x.permute(0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
-    y = x.sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
+    y = x._sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
     # in an image of padding alone there is nothing to slide back over
     slides = all(s == 1 for s in as_tuple(stride, axes)) and all_known(self.shape) and 0 not in self.shape
     if slides and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
-      back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self.wrap)
-      y = y.derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
+      back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self._wrap)
+      y = y._derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
     if bias is None:
       return y
     bias = bias.reshape((1, out, *(1,) * axes))
-    return y + (bias if dtype is None else bias.as_dtype(y.dtype))
+    return y + (bias if dtype is None else bias._as_dtype(y.dtype))
 
   def conv_transpose2d(
     self,
@@ -149,17 +149,17 @@ class ConvMixin(TensorBase):
     for axis, step in enumerate(steps, start=2):
       if step > 1:  # step-1 zeros between the elements
         n = x.shape[axis]
-        x = x.unsqueeze(axis + 1).pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(x.ndim + 1)])
-        x = x.flatten(axis, axis + 1).select_axis(axis, 0, (n - 1) * step + 1)
+        x = x.unsqueeze(axis + 1)._pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(x.ndim + 1)])
+        x = x.flatten(axis, axis + 1)._select_axis(axis, 0, (n - 1) * step + 1)
     pads = [
       ((k - 1) * d - before, (k - 1) * d - after + e)
       for k, d, (before, after), e in zip(kernel, gaps, padding_of(padding, axes), extra, strict=True)
     ]
-    return x.padded(pads).conv2d(w, bias, groups=groups, dilation=gaps)
+    return x._padded(pads).conv2d(w, bias, groups=groups, dilation=gaps)
 
   # *** pooling ***
 
-  def pool_windows(
+  def _pool_windows(
     self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool, value: float
   ) -> Self:
     """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind so that a last window begun inside is
@@ -175,7 +175,7 @@ class ConvMixin(TensorBase):
         (b, a + extra_padding(s, k, t, d, b, a))
         for s, k, t, d, (b, a) in zip(self.shape[-axes:], kernel, steps, gaps, padding_of(padding, axes), strict=True)
       ]
-    return windows(self.padded(pads, value), tuple(kernel), steps, gaps)
+    return windows(self._padded(pads, value), tuple(kernel), steps, gaps)
 
   @overload
   def max_pool2d(
@@ -214,17 +214,17 @@ class ConvMixin(TensorBase):
     """
     kernel = window_of(kernel_size)
     axes = len(kernel)
-    x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
+    x = self._pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
                           dtypes.is_float(self.dtype) else dtypes.min(self.dtype))  # fmt: skip
     last = tuple(range(x.ndim - axes, x.ndim))
     if not return_indices:
       return x.max(last)
     spatial = self.shape[-axes:]
-    place = self.count_up(prod(spatial)).reshape(spatial)
-    where = place.pool_windows(kernel, stride, dilation, padding, ceil_mode, -1)
+    place = self._count_up(prod(spatial)).reshape(spatial)
+    where = place._pool_windows(kernel, stride, dilation, padding, ceil_mode, -1)
     flat = x.flatten(x.ndim - axes)
     chosen = flat.argmax(-1, keepdim=True)
-    hot = chosen == flat.along(flat.ndim - 1)
+    hot = chosen == flat._along(flat.ndim - 1)
     index = hot.where(where.flatten(where.ndim - axes), 0).sum(-1)
     return x.max(last), index
 
@@ -241,27 +241,27 @@ class ConvMixin(TensorBase):
     adds never counts.
     """
     kernel = window_of(kernel_size)
-    x = self.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+    x = self._pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
     last = tuple(range(x.ndim - len(kernel), x.ndim))
     if not ceil_mode and (count_include_pad or not any(map(any, padding_of(padding, len(kernel))))):
       return x.mean(last)
     spatial = self.shape[-len(kernel) :]
-    ones = self.filled(spatial, 1, dtypes.float32)
+    ones = self._filled(spatial, 1, dtypes.float32)
     if count_include_pad:
-      ones = ones.padded(padding_of(padding, len(kernel)), 1.0)
+      ones = ones._padded(padding_of(padding, len(kernel)), 1.0)
       windows_per_axis = x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)]
-      counted = ones.windows_behind(kernel, stride, dilation, windows_per_axis)
+      counted = ones._windows_behind(kernel, stride, dilation, windows_per_axis)
     else:
-      counted = ones.pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+      counted = ones._pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
     total = x.sum(last)
-    return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim))).as_dtype(total.dtype)
+    return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim)))._as_dtype(total.dtype)
 
-  def windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[sint]) -> Self:
+  def _windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[sint]) -> Self:
     """Windows over all axes, padded with zeros behind until there are `out` of them."""
     steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
     need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]
     x = windows(
-      self.padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)]), tuple(kernel), steps, gaps
+      self._padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)]), tuple(kernel), steps, gaps
     )
     return x.shrink([*[(0, o) for o in out], *[None] * len(kernel)])
 
@@ -286,12 +286,12 @@ class ConvMixin(TensorBase):
     spatial = tuple(int(s) for s in output_size)[-axes:]
     lead = self.shape[: self.ndim - axes]
     values, where = (t.flatten(t.ndim - axes).unsqueeze(-2) for t in (self, indices))
-    places = self.count_up(math.prod(spatial)).unsqueeze(-1)
+    places = self._count_up(math.prod(spatial)).unsqueeze(-1)
     # overlapping windows may name a position twice, with equal values: take the last
     hot = where == places
-    last = hot.where(hot.along(hot.ndim - 1) + 1, 0).max(-1, keepdim=True)
-    once = hot & (hot.along(hot.ndim - 1) + 1 == last)
-    return once.where(values, 0).sum(-1).as_dtype(self.dtype).reshape((*lead, *spatial))
+    last = hot.where(hot._along(hot.ndim - 1) + 1, 0).max(-1, keepdim=True)
+    once = hot & (hot._along(hot.ndim - 1) + 1 == last)
+    return once.where(values, 0).sum(-1)._as_dtype(self.dtype).reshape((*lead, *spatial))
 
   def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
     """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's).
@@ -303,34 +303,34 @@ class ConvMixin(TensorBase):
       raise ValueError(f"mode must be 'linear', 'cubic', 'nearest' or 'nearest-exact', got {mode!r}")
     if align_corners and mode.startswith("nearest"):
       raise ValueError("align_corners only goes with mode='linear' and 'cubic'")
-    return self.resampled([int(s) for s in size], mode, align_corners, [None] * len(size))
+    return self._resampled([int(s) for s in size], mode, align_corners, [None] * len(size))
 
-  def resampled(self, sizes: Sequence[int], mode: str, align_corners: bool, scales: Sequence[float | None]) -> Self:
+  def _resampled(self, sizes: Sequence[int], mode: str, align_corners: bool, scales: Sequence[float | None]) -> Self:
     """The last axes resampled, from the last to the first, in this dtype."""
-    out = self if mode.startswith("nearest") else self.as_dtype(self.resampling_dtype())
+    out = self if mode.startswith("nearest") else self._as_dtype(self._resampling_dtype())
     for axis, (new, scale) in reversed(list(enumerate(zip(sizes, scales, strict=True), start=self.ndim - len(sizes)))):
-      out = out.resample(axis, new, mode, align_corners, scale)
+      out = out._resample(axis, new, mode, align_corners, scale)
       if mode == "cubic" and not dtypes.is_float(self.dtype):  # it goes beyond the values it is made of
         out = out.clamp(float(dtypes.min(self.dtype)), float(dtypes.max(self.dtype)))
-    return out.rounded_to(self.dtype)
+    return out._rounded_to(self.dtype)
 
-  def resampling_dtype(self) -> DType:
+  def _resampling_dtype(self) -> DType:
     """The float in which elements are averaged: 32 bits at least, and 64 for integers that need them."""
     wide = dtypes.is_int(self.dtype) and self.dtype.bits >= 32
     return dtypes.float64 if wide else dtypes.promote(self.dtype, dtypes.float32)
 
-  def rounded_to(self, dtype: DType) -> Self:
+  def _rounded_to(self, dtype: DType) -> Self:
     """Cast to `dtype`; floats to integers rounded, halves upwards, and kept in range."""
     if not dtypes.is_float(self.dtype) or dtypes.is_float(dtype):
-      return self.as_dtype(dtype)
+      return self._as_dtype(dtype)
     if dtypes.is_bool(dtype):
       return self.ge(0.5)
     low, high = dtypes.min(dtype), dtypes.max(dtype)
     whole = (self + 0.5).floor().maximum(low)
     # the greatest of 64 bits are no floats: what is beyond them is chosen after the cast
-    return (whole >= float(high)).where(self.const_like(high, dtype), whole.as_dtype(dtype))
+    return (whole >= float(high)).where(self.const_like(high, dtype), whole._as_dtype(dtype))
 
-  def resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
+  def _resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
     """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
     becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
     """
@@ -338,31 +338,31 @@ class ConvMixin(TensorBase):
     if old < 1 or new < 1:
       raise ValueError(f"interpolate needs sizes of at least 1, got {old} resampled to {new}")
     step = old / new if scale is None else 1 / scale
-    at = self.count_up(new).as_dtype(dtypes.float64)
+    at = self._count_up(new)._as_dtype(dtypes.float64)
     if mode.startswith("nearest"):
       low = ((at + 0.5) * step if mode == "nearest-exact" else at * step).floor()
-      return self.transpose(axis, -1).picked(low, old).as_dtype(self.dtype).transpose(axis, -1)
+      return self.transpose(axis, -1)._picked(low, old)._as_dtype(self.dtype).transpose(axis, -1)
     # (at + 0.5) * step - 0.5 without a product in a sum: the element at or before a place is the same if they are fused
     at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + (0.5 - 0.5 / step)) * step
     if mode == "linear":
       at = at.clamp(0, old - 1)
     low = at.floor()
-    share = (at - low).as_dtype(self.dtype)
-    weights = [share.mul(-1) + 1, share] if mode == "linear" else share.cubic_weights()
+    share = (at - low)._as_dtype(self.dtype)
+    weights = [share.mul(-1) + 1, share] if mode == "linear" else share._cubic_weights()
     first = 0 if mode == "linear" else -1
     x = self.transpose(axis, -1)
     out: Self | None = None
     for tap, weight in enumerate(weights, start=first):
-      term = x.picked(low + tap, old) * weight
+      term = x._picked(low + tap, old) * weight
       out = term if out is None else out + term
     assert out is not None
     return out.transpose(axis, -1)
 
-  def picked(self, index: Self, size: int) -> Self:
+  def _picked(self, index: Self, size: int) -> Self:
     """Elements of the last axis at whole positions; the first and the last one stand for those outside."""
-    return index.clamp(0, size - 1).as_dtype(dtypes.int32).hot(size).where(self.unsqueeze(-2), 0).sum(-1)
+    return index.clamp(0, size - 1)._as_dtype(dtypes.int32)._hot(size).where(self.unsqueeze(-2), 0).sum(-1)
 
-  def cubic_weights(self) -> list[Self]:
+  def _cubic_weights(self) -> list[Self]:
     """Weights of the four elements around places that are `self`, in [0, 1), behind the second (Keys, 1981; with
     a = -3/4, as PyTorch has it).
     """

@@ -27,22 +27,22 @@ class DeviceMixin(TensorBase):
     Several devices get all values each. From several to one, pieces are put together.
     """
     if isinstance(device, DType):
-      return self.as_dtype(device)
+      return self._as_dtype(device)
     if dtype is not None:
-      return self.to(device).as_dtype(dtype)
+      return self.to(device)._as_dtype(dtype)
     name = canonical(device)
     if name == self.uop.device:
       return self
     if is_const(self.uop):
-      return self.derive(place_const(self.uop, name))
+      return self._derive(place_const(self.uop, name))
     here = self.uop.device
     if isinstance(here, tuple) and isinstance(name, str) and not computes(name):
-      return self.derive(self.uop.copy_to(here[0]).copy_to(name))  # pieces are put together where kernels run
-    return self.derive(self.uop.copy_to(name))
+      return self._derive(self.uop.copy_to(here[0]).copy_to(name))  # pieces are put together where kernels run
+    return self._derive(self.uop.copy_to(name))
 
   def to_(self, device: DeviceLike) -> Self:
     """`to`, in place. The gradient moves along."""
-    return self.become(self.to(device), lambda grad: grad.to(device))
+    return self._become(self.to(device), lambda grad: grad.to(device))
 
   def shard(self, devices: DeviceLike, axis: int | None = None) -> Self:
     """The values on several devices: all of them on each (`axis` None), or in pieces along an axis, as equal as can be
@@ -67,11 +67,11 @@ class DeviceMixin(TensorBase):
         f"axis {axis} of shape {self.shape} is shorter than the {len(names)} devices {', '.join(names)}: shard another "
         "axis, or axis=None for a copy on each"
       )
-    return self.laid_out(Sharding(names, axis, even_bounds(size, len(names))))
+    return self._laid_out(Sharding(names, axis, even_bounds(size, len(names))))
 
   def shard_(self, devices: DeviceLike, axis: int | None = None) -> Self:
     """`shard`, in place. The gradient is sharded along."""
-    return self.become(self.shard(devices, axis), lambda grad: grad.shard(devices, axis))
+    return self._become(self.shard(devices, axis), lambda grad: grad.shard(devices, axis))
 
   @known_as(y="other")
   def shard_like(self, other: Self) -> Self:
@@ -86,26 +86,26 @@ class DeviceMixin(TensorBase):
         f"{wanted.axis}: use shard"
       )
     same = self.shape[wanted.axis] == other.shape[wanted.axis]
-    return self.laid_out(wanted) if same else self.shard(wanted.devices, wanted.axis)
+    return self._laid_out(wanted) if same else self.shard(wanted.devices, wanted.axis)
 
-  def laid_out(self, sharding: Sharding) -> Self:
+  def _laid_out(self, sharding: Sharding) -> Self:
     """The values as `sharding` has them."""
     source = self.uop
     if is_const(source) and source.device != sharding.devices:
       source = place_const(source, sharding.devices)
     uop = in_packets(source, sharding) if packable(source, sharding) else source.laid_out(sharding)
-    return self if uop is self.uop else self.derive(uop)
+    return self if uop is self.uop else self._derive(uop)
 
-  def in_pieces_of(self, other: Self) -> Self:
+  def _in_pieces_of(self, other: Self) -> Self:
     """A tensor that all devices of `other` would have whole, and that they can make in its pieces instead."""
     wanted, uop = other.uop.sharding, self.uop
     if wanted is None or wanted.axis is None or uop.device != wanted.devices or self.shape != other.shape:
       return self
     kept = uop.op is Ops.CONTIGUOUS
     made = (uop.src[0] if kept else uop).laid_out(wanted)
-    return self.derive(made.contiguous() if kept else made)
+    return self._derive(made.contiguous() if kept else made)
 
-  def become(self, moved: Self, also: Callable[[Any], Any]) -> Self:
+  def _become(self, moved: Self, also: Callable[[Any], Any]) -> Self:
     """Stands for the values of `moved` from now on; `also` moves the gradient."""
     if self.grad is not None:
       self.grad = also(self.grad)

@@ -20,42 +20,42 @@ class ElementwiseMixin(TensorBase):
 
   def cast(self, dtype: object) -> Self:
     """Convert to another dtype (or its name). Float → int truncates toward zero."""
-    return self.as_dtype(to_dtype(dtype))  # type: ignore[arg-type]
+    return self._as_dtype(to_dtype(dtype))  # type: ignore[arg-type]
 
   def bitcast(self, dtype: object) -> Self:
     """Reinterpret the bits. For another item size the last axis scales; ValueError where it does not divide."""
     target = to_dtype(dtype)  # type: ignore[arg-type]
     uop = self.uop.bitcast(target)
     uop.shape  # noqa: B018  # worked out now, so that the error is raised here
-    return self if target == self.dtype else self.derive(uop)
+    return self if target == self.dtype else self._derive(uop)
 
-  def as_float(self, dtype: DTypeLike | None = None) -> Self:
+  def _as_float(self, dtype: DTypeLike | None = None) -> Self:
     """Itself, or for bool and integers cast to the default float: what float maths works on. With `dtype` cast to that,
     which has to be a float: TypeError."""
     if dtype is not None:
       kind = to_dtype(dtype)
       if not dtypes.is_float(kind):
         raise TypeError(f"the result is a float, which {kind.name} cannot hold: cast it afterwards")
-      return self.as_dtype(kind)
-    return self if dtypes.is_float(self.dtype) else self.as_dtype(dtypes.default_float)
+      return self._as_dtype(kind)
+    return self if dtypes.is_float(self.dtype) else self._as_dtype(dtypes.default_float)
 
   # *** arithmetic ***
 
-  def pair(self, x: Operand, reverse: bool = False) -> tuple[Self, Self]:
+  def _pair(self, x: Operand, reverse: bool = False) -> tuple[Self, Self]:
     """Both operands with one shape and dtype, swapped if `reverse`."""
-    a, b = self.broadcasted(x)
+    a, b = self._broadcasted(x)
     return (b, a) if reverse else (a, b)
 
   def add(self, x: Operand, reverse: bool = False, alpha: float = 1) -> Self:
     """`self + alpha * x`."""
-    a, b = self.pair(x, reverse)
-    return a.alu(Ops.ADD, b if alpha == 1 else b.scaled(alpha))
+    a, b = self._pair(x, reverse)
+    return a.alu(Ops.ADD, b if alpha == 1 else b._scaled(alpha))
 
-  def scaled(self, factor: float) -> Self:
+  def _scaled(self, factor: float) -> Self:
     """`self * factor` in the dtype of `self`; integers and bool only by whole numbers: TypeError."""
     if not dtypes.is_float(self.dtype) and not float(factor).is_integer():
       raise TypeError(f"alpha={factor} is not for {self.dtype.name}: give a whole number")
-    return self.mul(factor if dtypes.is_float(self.dtype) else int(factor)).as_dtype(self.dtype)
+    return self.mul(factor if dtypes.is_float(self.dtype) else int(factor))._as_dtype(self.dtype)
 
   def neg(self) -> Self:
     """`-self`; `logical_not` for bool."""
@@ -63,59 +63,59 @@ class ElementwiseMixin(TensorBase):
 
   def sub(self, x: Operand, reverse: bool = False, alpha: float = 1) -> Self:
     """`self - alpha * x`."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     if dtypes.is_bool(a.dtype):
       raise TypeError("bool tensors cannot be subtracted: use ^ (logical xor) or cast them to an integer")
-    return a.alu(Ops.ADD, b.mul(-1) if alpha == 1 else b.scaled(-alpha))
+    return a.alu(Ops.ADD, b.mul(-1) if alpha == 1 else b._scaled(-alpha))
 
   def mul(self, x: Operand, reverse: bool = False) -> Self:
     """`self * x`."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     return a.alu(Ops.MUL, b)
 
   def div(self, x: Operand, reverse: bool = False, rounding_mode: str | None = None) -> Self:
     """`self / x`, a float. `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     if rounding_mode == "floor":
       return a.floordiv(b)
     if rounding_mode == "trunc":
       return a.idiv(b)
     if rounding_mode is not None:
       raise ValueError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
-    return a.as_float().alu(Ops.FDIV, b.as_float())
+    return a._as_float().alu(Ops.FDIV, b._as_float())
 
   def floordiv(self, x: Operand, reverse: bool = False) -> Self:
     """`self // x`, rounded toward -inf, as Python does: of floats the exact quotient, and ±inf or NaN for a divisor 0.
     Integer division by 0 gives 0, as in NumPy.
     """
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     if dtypes.is_float(a.dtype):
       return remainder.floor_quotient(a, b)
-    a, b = a.counted(), b.counted()
+    a, b = a._counted(), b._counted()
     return a.alu(Ops.FLOORDIV, b)
 
   def idiv(self, x: Operand, reverse: bool = False) -> Self:
     """Division rounded toward zero."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     if dtypes.is_float(a.dtype):
       return a.div(b).trunc()
-    return a.counted().alu(Ops.TRUNCDIV, b.counted())
+    return a._counted().alu(Ops.TRUNCDIV, b._counted())
 
-  def counted(self) -> Self:
+  def _counted(self) -> Self:
     """bool as int8: what integer division works on."""
-    return self.as_dtype(dtypes.int8) if dtypes.is_bool(self.dtype) else self
+    return self._as_dtype(dtypes.int8) if dtypes.is_bool(self.dtype) else self
 
   def mod(self, x: Operand, reverse: bool = False) -> Self:
     """`self % x`: the remainder of floor division, with the sign of `x`. Of floats it is exact, as Python's: NaN for an
     infinite `self` and a divisor 0.
     """
-    a, b = self.pair(x, reverse)
-    return remainder.floored(a, b) if dtypes.is_float(a.dtype) else a.counted().alu(Ops.FLOORMOD, b.counted())
+    a, b = self._pair(x, reverse)
+    return remainder.floored(a, b) if dtypes.is_float(a.dtype) else a._counted().alu(Ops.FLOORMOD, b._counted())
 
   def fmod(self, x: Operand, reverse: bool = False) -> Self:
     """Remainder of the division rounded toward zero, with the sign of `self`: of floats C's `fmod`, which is exact."""
-    a, b = self.pair(x, reverse)
-    return remainder.truncated(a, b) if dtypes.is_float(a.dtype) else a.counted().alu(Ops.TRUNCMOD, b.counted())
+    a, b = self._pair(x, reverse)
+    return remainder.truncated(a, b) if dtypes.is_float(a.dtype) else a._counted().alu(Ops.TRUNCMOD, b._counted())
 
   def abs(self) -> Self:
     """Magnitude."""
@@ -132,7 +132,7 @@ class ElementwiseMixin(TensorBase):
     up, zero = self.const_like(1), self.const_like(0)
     down = zero if dtypes.is_unsigned(self.dtype) else self.const_like(-1)
     out = (self > 0).where(up, (self < 0).where(down, zero))
-    return (self != self).where(self.detach(), out).flat_in(self) if dtypes.is_float(self.dtype) else out
+    return (self != self).where(self.detach(), out)._flat_in(self) if dtypes.is_float(self.dtype) else out
 
   def square(self) -> Self:
     """`self * self`."""
@@ -142,15 +142,15 @@ class ElementwiseMixin(TensorBase):
     """`1 / self`."""
     return self.div(1, reverse=True)
 
-  def flat_in(self, *others: Self) -> Self:
+  def _flat_in(self, *others: Self) -> Self:
     """Itself, which depends on other floats, with derivatives 0, though its graph does not show it."""
     floats = [o for o in others if dtypes.is_float(o.dtype) and not is_const(o.uop)]
-    return self.derive(flat_in(self.uop, *[o.uop for o in floats]), *floats) if floats else self
+    return self._derive(flat_in(self.uop, *[o.uop for o in floats]), *floats) if floats else self
 
   def detach(self) -> Self:
     """The same values, through which no gradient flows."""
-    detached = self.wrap(self.uop.detach(), False)
-    detached.contents = self.contents
+    detached = self._wrap(self.uop.detach(), False)
+    detached._contents = self._contents
     return detached
 
   # *** rounding ***
@@ -183,31 +183,31 @@ class ElementwiseMixin(TensorBase):
 
   # *** comparison ***
 
-  def compare(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
+  def _compare(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
     """A comparison; bool. An operand that is no number or tensor is a TypeError."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     return a.alu(op, b, dtype=dtypes.bool)
 
   def eq(self, x: Operand) -> Self:
     """`self == x`."""
-    return self.compare(Ops.CMPEQ, x)
+    return self._compare(Ops.CMPEQ, x)
 
   def ne(self, x: Operand) -> Self:
     """`self != x`."""
-    return self.compare(Ops.CMPNE, x)
+    return self._compare(Ops.CMPNE, x)
 
   def __lt__(self, x: Operand) -> Self:
-    return self.compare(Ops.CMPLT, x)
+    return self._compare(Ops.CMPLT, x)
 
   def __gt__(self, x: Operand) -> Self:
-    return self.compare(Ops.CMPLT, x, reverse=True)
+    return self._compare(Ops.CMPLT, x, reverse=True)
 
   def __le__(self, x: Operand) -> Self:
-    a, b = self.pair(x)
+    a, b = self._pair(x)
     return (a < b) | (a == b) if dtypes.is_float(a.dtype) else (b < a).logical_not()
 
   def __ge__(self, x: Operand) -> Self:
-    a, b = self.pair(x)
+    a, b = self._pair(x)
     return b <= a
 
   def __eq__(self, x: object) -> Self:  # type: ignore[override]
@@ -241,9 +241,9 @@ class ElementwiseMixin(TensorBase):
     """`|self - other| <= atol + rtol * |other|`; infinities are close to themselves."""
     if rtol < 0 or atol < 0:
       raise ValueError(f"isclose: tolerances must not be negative, got rtol={rtol} and atol={atol}")
-    a, b = self.pair(other)
+    a, b = self._pair(other)
     if not dtypes.is_float(a.dtype):
-      a, b = a.as_dtype(dtypes.float64), b.as_dtype(dtypes.float64)
+      a, b = a._as_dtype(dtypes.float64), b._as_dtype(dtypes.float64)
     near = a.isfinite() & b.isfinite() & ((a - b).abs() <= b.abs() * rtol + atol)
     out = near | (a == b)
     return out | (a.isnan() & b.isnan()) if equal_nan else out
@@ -252,54 +252,54 @@ class ElementwiseMixin(TensorBase):
 
   def logical_not(self) -> Self:
     """Whether an element is false, or zero."""
-    x = self.as_dtype(dtypes.bool) if dtypes.is_bool(self.dtype) else self.ne(0)
+    x = self._as_dtype(dtypes.bool) if dtypes.is_bool(self.dtype) else self.ne(0)
     return x.alu(Ops.CMPNE, x.const_like(True), dtype=dtypes.bool)
 
-  def bits(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
+  def _bits(self, op: Ops, x: Operand, reverse: bool = False) -> Self:
     """A bitwise operation. Raises TypeError for floats."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     if dtypes.is_float(a.dtype):
       raise TypeError(f"{op.name} works on bool and integers, got {self.dtype.name}")
     return a.alu(op, b)
 
   def bitwise_and(self, x: Operand, reverse: bool = False) -> Self:
     """`self & x`."""
-    return self.bits(Ops.AND, x, reverse)
+    return self._bits(Ops.AND, x, reverse)
 
   def bitwise_or(self, x: Operand, reverse: bool = False) -> Self:
     """`self | x`."""
-    return self.bits(Ops.OR, x, reverse)
+    return self._bits(Ops.OR, x, reverse)
 
   def bitwise_xor(self, x: Operand, reverse: bool = False) -> Self:
     """`self ^ x`."""
-    return self.bits(Ops.XOR, x, reverse)
+    return self._bits(Ops.XOR, x, reverse)
 
   def bitwise_not(self) -> Self:
     """`~self`."""
-    return self.logical_not() if dtypes.is_bool(self.dtype) else self.bits(Ops.XOR, -1)
+    return self.logical_not() if dtypes.is_bool(self.dtype) else self._bits(Ops.XOR, -1)
 
   def lshift(self, x: Operand, reverse: bool = False) -> Self:
     """`self << x`; a count of the bit width or more gives 0."""
-    a, b = self.shift_operands(x, reverse)
-    shifted = a.alu(Ops.SHL, b.bits(Ops.AND, a.dtype.bits - 1))
-    return a.in_width(b).where(shifted, a.const_like(0))
+    a, b = self._shift_operands(x, reverse)
+    shifted = a.alu(Ops.SHL, b._bits(Ops.AND, a.dtype.bits - 1))
+    return a._in_width(b).where(shifted, a.const_like(0))
 
   def rshift(self, x: Operand, reverse: bool = False) -> Self:
     """`self >> x`, arithmetic on signed types; a count of the bit width or more leaves only the sign."""
-    a, b = self.shift_operands(x, reverse)
+    a, b = self._shift_operands(x, reverse)
     last = a.const_like(a.dtype.bits - 1)
     if dtypes.is_unsigned(a.dtype):
-      return a.in_width(b).where(a.alu(Ops.SHR, b.bits(Ops.AND, a.dtype.bits - 1)), a.const_like(0))
-    return a.alu(Ops.SHR, a.in_width(b).where(b, last))
+      return a._in_width(b).where(a.alu(Ops.SHR, b._bits(Ops.AND, a.dtype.bits - 1)), a.const_like(0))
+    return a.alu(Ops.SHR, a._in_width(b).where(b, last))
 
-  def shift_operands(self, x: Operand, reverse: bool) -> tuple[Self, Self]:
+  def _shift_operands(self, x: Operand, reverse: bool) -> tuple[Self, Self]:
     """`pair` for shifts. Raises TypeError where the operands are no integers."""
-    a, b = self.pair(x, reverse)
+    a, b = self._pair(x, reverse)
     if not dtypes.is_int(a.dtype):
       raise TypeError(f"shifts work on integers, got {self.dtype.name}")
     return a, b
 
-  def in_width(self, count: Self) -> Self:
+  def _in_width(self, count: Self) -> Self:
     """Whether a shift count lies in [0, bits)."""
     inside = count < self.dtype.bits
     return inside if dtypes.is_unsigned(count.dtype) else inside & (count >= 0)
@@ -310,28 +310,28 @@ class ElementwiseMixin(TensorBase):
     """`x` where `self` holds (is not zero), else `y`. The three broadcast; the dtypes of `x` and `y` promote."""
     condition = self if dtypes.is_bool(self.dtype) else self.ne(0)
     numbers = [typing.cast(Operand, python_number(v)) for v in (x, y)]
-    x, y = [self.operand(v) if hasattr(v, "__array_interface__") else v for v in numbers]
+    x, y = [self._operand(v) if hasattr(v, "__array_interface__") else v for v in numbers]
     if isinstance(x, TensorBase):
-      a, b = typing.cast(Self, x).pair(y)
+      a, b = typing.cast(Self, x)._pair(y)
     elif isinstance(y, TensorBase):
-      a, b = typing.cast(Self, y).pair(x, reverse=True)
+      a, b = typing.cast(Self, y)._pair(x, reverse=True)
     else:
       dtype = dtypes.promote(*(dtypes.from_py(v) for v in (x, y)))
-      a, b = (self.wrap(const_uop(v, dtype), False) for v in (x, y))  # type: ignore[arg-type]
-    c, a, b = condition.broadcasted(a, b, match_dtype=False)
+      a, b = (self._wrap(const_uop(v, dtype), False) for v in (x, y))  # type: ignore[arg-type]
+    c, a, b = condition._broadcasted(a, b, match_dtype=False)
     return c.alu(Ops.WHERE, a, b, dtype=a.dtype)
 
   def maximum(self, x: Operand) -> Self:
     """The larger of two elements; NaN if either is."""
-    a, b = self.pair(x)
+    a, b = self._pair(x)
     return a.alu(Ops.MAX, b)
 
   def minimum(self, x: Operand) -> Self:
     """The smaller of two elements; NaN if either is."""
-    a, b = self.pair(x)
-    return a.opposite().alu(Ops.MAX, b.opposite()).opposite()
+    a, b = self._pair(x)
+    return a._opposite().alu(Ops.MAX, b._opposite())._opposite()
 
-  def opposite(self) -> Self:
+  def _opposite(self) -> Self:
     """The order-reversing involution of the dtype: negation of floats, complement of the others."""
     return self.mul(-1) if dtypes.is_float(self.dtype) else self.bitwise_not()
 
@@ -342,10 +342,10 @@ class ElementwiseMixin(TensorBase):
     """
     if min_ is None and max_ is None:
       raise ValueError("clamp needs min_, max_ or both")
-    out = self if min_ is None else (self < min_).or_nan(min_).where(min_, self)
-    return out if max_ is None else (out > max_).or_nan(max_).where(max_, out)
+    out = self if min_ is None else (self < min_)._or_nan(min_).where(min_, self)
+    return out if max_ is None else (out > max_)._or_nan(max_).where(max_, out)
 
-  def or_nan(self, bound: Operand) -> Self:
+  def _or_nan(self, bound: Operand) -> Self:
     """Whether itself holds, or an element of a bound is NaN."""
     if isinstance(bound, TensorBase) and dtypes.is_float(bound.dtype):
       return self | typing.cast(Self, bound.isnan())
@@ -358,20 +358,20 @@ class ElementwiseMixin(TensorBase):
 
   def masked_fill(self, mask: Self, value: Operand) -> Self:
     """`value` where `mask` holds; the dtype stays."""
-    return mask.where(value, self).as_dtype(self.dtype)
+    return mask.where(value, self)._as_dtype(self.dtype)
 
   def lerp(self, end: Operand, weight: Operand) -> Self:
     """`self + (end - self) * weight`."""
-    end = self.operand(end)
+    end = self._operand(end)
     return self + (end - self) * weight
 
   def copysign(self, other: Operand) -> Self:
     """The magnitude of `self` with the sign of `other`; -0.0 counts as negative."""
-    a, b = self.pair(other)
-    a, b = a.as_float(), b.as_float()
+    a, b = self._pair(other)
+    a, b = a._as_float(), b._as_float()
     negative = (b < 0) | (b.eq(0) & (b.const_like(1).alu(Ops.FDIV, b) < 0))
     size = a.isnan().where(a, a.abs())
-    return negative.where(size.mul(-1), size).flat_in(b)
+    return negative.where(size.mul(-1), size)._flat_in(b)
 
   # The operators stand here as far as the methods above use them; operators.py has the others.
   def __add__(self, x: Operand) -> Self:

@@ -15,7 +15,7 @@ class GatherMixin(TensorBase):
 
   __slots__ = ()
 
-  def index_vector(self, what: str, index: Self) -> Self:
+  def _index_vector(self, what: str, index: Self) -> Self:
     """`index` as a vector. Raises ValueError or TypeError where it is not one of integers."""
     if index.ndim > 1:
       raise ValueError(f"{what} takes a vector of positions, got shape {index.shape}")
@@ -26,7 +26,7 @@ class GatherMixin(TensorBase):
   def index_select(self, dim: int, index: Self) -> Self:
     """The entries along `dim` that the vector `index` names: `(…, len(index), …)`. A position outside reads 0."""
     axis = normalize_axis(dim, self.ndim)
-    index = self.index_vector("index_select", index)
+    index = self._index_vector("index_select", index)
     if not self.ndim:
       return self.reshape((1,))[index].reshape(())
     return self[(slice(None),) * axis + (index,)]
@@ -58,12 +58,12 @@ class GatherMixin(TensorBase):
     if not self.ndim:
       return self.reshape((1,)).index_add(dim, index, source.reshape((source.numel(),)), alpha).reshape(())
     axis = normalize_axis(dim, self.ndim)
-    index = self.index_vector("index_add", index)
+    index = self._index_vector("index_add", index)
     expected = (*self.shape[:axis], index.shape[0], *self.shape[axis + 1 :])
     if source.shape != expected:
       raise ValueError(f"index_add along {dim} of {self.shape} needs a source of shape {expected}, got {source.shape}")
     positions = index.reshape([-1 if i == axis else 1 for i in range(self.ndim)]).expand(expected)
-    return self.scatter_add(axis, positions, source if alpha == 1 else (source * alpha).as_dtype(self.dtype))
+    return self.scatter_add(axis, positions, source if alpha == 1 else (source * alpha)._as_dtype(self.dtype))
 
   # *** by value ***
 
@@ -85,7 +85,7 @@ class GatherMixin(TensorBase):
       raise ValueError(f"side must be 'left' or 'right', got {side!r}")
     if sorter is not None:
       return self.gather(-1, sorter).searchsorted(values, right, side, None, out_int32)
-    wanted = self.operand(values).detach()
+    wanted = self._operand(values).detach()
     if self.ndim == 0 or (self.ndim > 1 and self.shape[:-1] != wanted.shape[:-1]):
       raise ValueError(
         f"searchsorted: shapes {self.shape} and {wanted.shape} must agree but for the last axis, "
@@ -93,17 +93,17 @@ class GatherMixin(TensorBase):
       )
     common = dtypes.promote(self.dtype, wanted.dtype)
     # each step of the search reads both: what is computed is computed once
-    inside, wanted = (t.as_dtype(common).contiguous() for t in (self.detach(), wanted))
+    inside, wanted = (t._as_dtype(common).contiguous() for t in (self.detach(), wanted))
     size = int(self.shape[-1])
-    found = self.filled(wanted.shape, 0, dtypes.int32)
+    found = self._filled(wanted.shape, 0, dtypes.int32)
     for step in (1 << bit for bit in reversed(range(size.bit_length()))):
       place = found + (step - 1)
-      there = inside.gather_axes([(0, place)], False) if self.ndim == 1 else inside.gather(-1, place)
-      before = there.not_after(wanted) if right or side == "right" else wanted.not_after(there).logical_not()
+      there = inside._gather_axes([(0, place)], False) if self.ndim == 1 else inside.gather(-1, place)
+      before = there._not_after(wanted) if right or side == "right" else wanted._not_after(there).logical_not()
       found = ((place < size) & before).where(found + step, found)
-    return found if out_int32 else found.as_dtype(dtypes.int64)
+    return found if out_int32 else found._as_dtype(dtypes.int64)
 
-  def not_after(self, other: Self) -> Self:
+  def _not_after(self, other: Self) -> Self:
     """`self <= other`, where NaN is greater than every number and equal to itself."""
     below = self <= other
     return below | other.isnan() if dtypes.is_float(self.dtype) else below
@@ -119,34 +119,34 @@ class GatherMixin(TensorBase):
     of each slice, and how often each occurs. Computes the tensor, as the shape depends on it.
     """
     if dim is not None:
-      return self.unique_slices(normalize_axis(dim, self.ndim), return_inverse, return_counts)
+      return self._unique_slices(normalize_axis(dim, self.ndim), return_inverse, return_counts)
     flat = self.flatten()
     values, order = flat.sort(0)
     n = int(flat.shape[0])
     if n == 0:
-      none = self.filled((0,), 0, dtypes.int32)
+      none = self._filled((0,), 0, dtypes.int32)
       values, inverse, counts = flat, none.reshape(self.shape), none
     else:
       first = (values[1:] != values[:-1]).pad([(1, 0)], value=True)
       starts = first.nonzero().squeeze(1)
       values = values[starts]
-      counts = starts[1:].cat(self.filled((1,), n, dtypes.int32)) - starts
+      counts = starts[1:].cat(self._filled((1,), n, dtypes.int32)) - starts
       group = first.cumsum(0) - 1
       # the order of the order: where each element went
       inverse = group[order.reshape((n,)).argsort(0)].reshape(self.shape)
     more = ([inverse] if return_inverse else []) + ([counts] if return_counts else [])
     return (values, *more) if more else values
 
-  def unique_slices(self, axis: int, return_inverse: bool, return_counts: bool) -> Any:
+  def _unique_slices(self, axis: int, return_inverse: bool, return_counts: bool) -> Any:
     """`unique` along an axis: slices are sorted by one element after the other, the last one first."""
     x = self.movedim(axis, 0)
     n = int(x.shape[0])
     rows = x.reshape((n, x.numel() // n if n else 0))
-    order = self.count_up(n)
+    order = self._count_up(n)
     for column in reversed(range(int(rows.shape[1]))):
       order = order[rows[:, column][order].argsort(0).reshape((n,))]
     ordered = rows[order]
-    values, number, counts = ordered.runs()  # type: ignore[attr-defined]
+    values, number, counts = ordered._runs()  # type: ignore[attr-defined]
     inverse = number[order.argsort(0).reshape((n,))] if n else number
     values = values.reshape((values.shape[0], *x.shape[1:])).movedim(0, axis)
     more = ([inverse] if return_inverse else []) + ([counts] if return_counts else [])
@@ -167,5 +167,5 @@ class GatherMixin(TensorBase):
     low, high = (0, -1) if self.shape[0] == 0 else (int(self.min().item()), int(self.max().item()))
     if low < 0:
       raise ValueError(f"bincount counts from 0 on, the tensor has an element {low}")
-    amounts = self.filled(self.shape, 1, dtypes.int32) if weights is None else weights
-    return amounts.filled((max(high + 1, minlength),), 0).scatter_add(0, self, amounts)
+    amounts = self._filled(self.shape, 1, dtypes.int32) if weights is None else weights
+    return amounts._filled((max(high + 1, minlength),), 0).scatter_add(0, self, amounts)

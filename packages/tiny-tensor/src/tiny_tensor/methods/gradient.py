@@ -17,7 +17,7 @@ class GradientMixin(TensorBase):
 
   __slots__ = ()
 
-  def start_gradient(self, gradient: Self | None) -> Self:
+  def _start_gradient(self, gradient: Self | None) -> Self:
     """The gradient to begin with: 1 for one element."""
     if not dtypes.is_float(self.dtype):
       raise RuntimeError(f"only float tensors have gradients, got {self.dtype.name}")
@@ -26,10 +26,10 @@ class GradientMixin(TensorBase):
         raise RuntimeError(
           f"a tensor of shape {self.shape} needs a `gradient` argument: only one element has an implicit one"
         )
-      return self.wrap(const_uop(1.0, self.dtype, self.shape, self.device), False)
+      return self._wrap(const_uop(1.0, self.dtype, self.shape, self.device), False)
     if not same_shape(gradient.shape, self.shape):
       raise RuntimeError(f"gradient has shape {gradient.shape}, expected {self.shape}")
-    return gradient.as_dtype(self.dtype)
+    return gradient._as_dtype(self.dtype)
 
   def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False) -> list[Self]:
     """d(self)/d(target) for each target, times `gradient` (default 1 for one element); can be differentiated again.
@@ -38,7 +38,7 @@ class GradientMixin(TensorBase):
     that is no float, or that `self` does not depend on (a comparison is no way); with `materialize_grads` the latter is
     zeros.
     """
-    start = self.start_gradient(gradient)
+    start = self._start_gradient(gradient)
     if others := [t for t in targets if not dtypes.is_float(t.dtype)]:
       raise RuntimeError(f"only float tensors have gradients, got a target of {others[0].dtype.name}")
     if constants := [t for t in targets if is_const(t.uop) and 0 not in t.shape]:
@@ -53,8 +53,8 @@ class GradientMixin(TensorBase):
         raise RuntimeError(f"{self!r} does not depend on {t!r}; materialize_grads=True gives zeros instead")
       uop = found.get(t.uop)
       # with the history of self, so that to look at a derivative does not end its graph
-      none = t.wrap(const_uop(0.0, t.dtype, t.shape, t.device), False)
-      out.append(none if uop is None else self.wrap(uop, None, self.history))
+      none = t._wrap(const_uop(0.0, t.dtype, t.shape, t.device), False)
+      out.append(none if uop is None else self._wrap(uop, None, self._history))
     return out
 
   def backward(self, gradient: Self | None = None) -> Self:
@@ -63,12 +63,12 @@ class GradientMixin(TensorBase):
     Raises RuntimeError if there is none: if this tensor was realised before, for example, and the way back is gone.
     """
     record_backward()
-    start = self.start_gradient(gradient)
+    start = self._start_gradient(gradient)
     nodes = set(self.uop.toposort)
     wanted: list[Any] = [t for t in live_tensors() if t.requires_grad is True and t.uop in nodes]
     found = gradients(self.uop, start.uop, [t.uop for t in wanted])
     reached = [t for t in wanted if t.uop in found]
-    if all(t is self and self.history for t in reached):
+    if all(t is self and self._history for t in reached):
       why = (
         "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
       )
@@ -78,6 +78,6 @@ class GradientMixin(TensorBase):
       base = storage(t.uop) if tracing.active() else None
       if base is not None and not tracing.is_placeholder(buffer := buffer_under(base)):
         tracing.check_write(buffer.base, uop)
-      new = self.wrap(uop if t.uop.sharding is None else uop.laid_out(t.uop.sharding))
+      new = self._wrap(uop if t.uop.sharding is None else uop.laid_out(t.uop.sharding))
       t.grad = new if t.grad is None else cast(Self, t.grad) + new
     return self

@@ -116,13 +116,13 @@ class HashMixin(TensorBase):
     end = bytearray(rate - length % rate)
     end[0] |= suffix
     end[-1] |= 0x80
-    data = self.make_like(bytes(end)).expand(messages, len(end))
+    data = self._make_like(bytes(end)).expand(messages, len(end))
     if length:
       data = self.bitcast(dtypes.uint8).reshape(messages, length).cat(data, dim=1)
     blocks = data.contiguous().bitcast(dtypes.uint64).reshape(messages, (length + len(end)) // rate, rate // 8)
     constants = b"".join(c.to_bytes(8, "little") for c in ROUND_CONSTANTS)
     out = self.empty(messages, LANES, dtype=dtypes.uint64, device=self.device)
-    state = out.custom_kernel(blocks, self.make_like(constants).bitcast(dtypes.uint64), fxn=absorb)[0]
+    state = out.custom_kernel(blocks, self._make_like(constants).bitcast(dtypes.uint64), fxn=absorb)[0]
     return state.contiguous().bitcast(dtypes.uint8).shrink(((0, messages), (0, size))).reshape(*lead, size)
 
   def hash(self) -> Self:
@@ -139,11 +139,11 @@ class HashMixin(TensorBase):
       import hashlib  # late: it loads OpenSSL
 
       empty = hashlib.shake_128(bytes(PIECE)).digest(DIGEST) * (chunks * per_chunk - pieces)
-      rest = self.make_like(empty).reshape(-1, DIGEST)
+      rest = self._make_like(empty).reshape(-1, DIGEST)
       data = found.cat(rest, dim=0).reshape(chunks, PIECE).keccak("shake_128").flatten()
       if chunks == 1:
         return data
 
-  def make_like(self, data: bytes) -> Self:
+  def _make_like(self, data: bytes) -> Self:
     """Bytes as a tensor on this one's device."""
     return type(self)(data, device=self.device)  # type: ignore[call-arg]

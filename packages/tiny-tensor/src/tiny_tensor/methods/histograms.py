@@ -20,15 +20,15 @@ class HistogramMixin(TensorBase):
     from the least to the greatest element.
     """
     x = self.ravel().detach()
-    low, high = x.filled((), min), x.filled((), max)
+    low, high = x._filled((), min), x._filled((), max)
     if min == 0 and max == 0 and x.numel():
       low, high = x.min(), x.max()
     flat = low.eq(high)
     low, high = flat.where(low - 1, low), flat.where(high + 1, high)
-    place = ((x - low) * bins / (high - low)).floor().clamp(None, bins - 1).as_dtype(dtypes.int32)
+    place = ((x - low) * bins / (high - low)).floor().clamp(None, bins - 1)._as_dtype(dtypes.int32)
     inside = (x >= low) & (x <= high)
-    hot = (place.unsqueeze(0) == x.count_up(bins).unsqueeze(-1)) & inside
-    return hot.sum(-1).as_dtype(self.dtype)
+    hot = (place.unsqueeze(0) == x._count_up(bins).unsqueeze(-1)) & inside
+    return hot.sum(-1)._as_dtype(self.dtype)
 
   def histogram(
     self,
@@ -64,7 +64,7 @@ class HistogramMixin(TensorBase):
     """
     if self.ndim < 2:
       raise ValueError(f"histogramdd takes points (…, n), got shape {self.shape}")
-    x = self.as_float().detach()
+    x = self._as_float().detach()
     n = int(x.shape[-1])
     each: list[int | Self] = [bins] * n if isinstance(bins, int) else list(bins)
     if len(each) != n:
@@ -76,30 +76,30 @@ class HistogramMixin(TensorBase):
     x = x.reshape((prod(self.shape[:-1]), n))
     columns = [column.squeeze(-1) for column in x.split(1, 1)] if n else []
     edges: list[Self] = []
-    flat, inside = x.filled(x.shape[:1], 0, dtypes.int32), x.filled(x.shape[:1], True, dtypes.bool)
+    flat, inside = x._filled(x.shape[:1], 0, dtypes.int32), x._filled(x.shape[:1], True, dtypes.bool)
     for d, (column, b) in enumerate(zip(columns, each, strict=True)):
       ends = None if range is None else (float(range[2 * d]), float(range[2 * d + 1]))
-      edge = column.equal_edges(b, ends) if isinstance(b, int) else b.as_dtype(x.dtype).detach()
+      edge = column._equal_edges(b, ends) if isinstance(b, int) else b._as_dtype(x.dtype).detach()
       if edge.ndim != 1 or edge.shape[0] < 2:
         raise ValueError(f"histogram: edges are a vector of two at least, got shape {edge.shape}")
       size = int(edge.shape[0]) - 1
       above = column.unsqueeze(-1) >= edge.unsqueeze(0)
-      low, high = edge.select_axis(0, 0, 1), edge.select_axis(0, size, size + 1)
+      low, high = edge._select_axis(0, 0, 1), edge._select_axis(0, size, size + 1)
       inside = inside & (column >= low) & (column <= high)
       flat = flat * size + (above.sum(-1).clamp(1, size) - 1)
       edges.append(edge)
     sizes = [int(e.shape[0]) - 1 for e in edges]
-    hot = (x.count_up(math.prod(sizes)).unsqueeze(-1) == flat) & inside
-    total = hot.where(1 if weight is None else weight.reshape(flat.shape).as_dtype(x.dtype), 0)
-    counts = total.as_dtype(x.dtype).sum(-1).reshape(sizes)
+    hot = (x._count_up(math.prod(sizes)).unsqueeze(-1) == flat) & inside
+    total = hot.where(1 if weight is None else weight.reshape(flat.shape)._as_dtype(x.dtype), 0)
+    counts = total._as_dtype(x.dtype).sum(-1).reshape(sizes)
     if density:
       counts = counts / counts.sum()
       for d, edge in enumerate(edges):
-        widths = edge.select_axis(0, 1, sizes[d] + 1) - edge.select_axis(0, 0, sizes[d])
+        widths = edge._select_axis(0, 1, sizes[d] + 1) - edge._select_axis(0, 0, sizes[d])
         counts = counts / widths.reshape([size if i == d else 1 for i, size in enumerate(sizes)])
     return counts, tuple(edges)
 
-  def equal_edges(self, bins: int, ends: tuple[float, float] | None) -> Self:
+  def _equal_edges(self, bins: int, ends: tuple[float, float] | None) -> Self:
     """The edges `(bins + 1,)` of equal intervals between bounds, or between the least and the greatest element."""
     if bins < 1:
       raise ValueError(f"histogram: bins must be positive, got {bins}")
@@ -108,9 +108,9 @@ class HistogramMixin(TensorBase):
     if ends is None and self.numel():
       low, high = self.min(), self.max()
     else:
-      low, high = (self.filled((), v) for v in ends or (0.0, 1.0))
+      low, high = (self._filled((), v) for v in ends or (0.0, 1.0))
     flat = low.eq(high)
     low, high = flat.where(low - 0.5, low), flat.where(high + 0.5, high)
-    index = self.count_up(bins + 1).as_dtype(self.dtype)
+    index = self._count_up(bins + 1)._as_dtype(self.dtype)
     step = (high - low) / bins
     return (index < (bins + 1) // 2).where(index * step + low, (index * -1 + bins) * step * -1 + high)

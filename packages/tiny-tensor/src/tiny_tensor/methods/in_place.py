@@ -44,8 +44,8 @@ def check_may_change(target: TensorBase, name: str) -> None:
   """Raises RuntimeError for a leaf that requires a gradient, or a view of one."""
   if not target.requires_grad:
     return
-  own = not target.history
-  if own or any(t.contents is target.contents and t.requires_grad and not t.history for t in live_tensors()):
+  own = not target._history
+  if own or any(t._contents is target._contents and t.requires_grad and not t._history for t in live_tensors()):
     what = "a leaf that requires a gradient" if own else "a view of a leaf that requires a gradient"
     raise RuntimeError(
       f"{name} would change {what}: its gradient would be that of other values. Change w.detach(), or assign to it"
@@ -58,14 +58,14 @@ def become(target: T, value: TensorBase, name: str) -> T:
     raise ValueError(f"{name} gives shape {value.shape}, which does not fit in this tensor, of shape {target.shape}")
   if category(value.dtype) > category(target.dtype):
     raise TypeError(f"{name} gives {value.dtype.name}, which this tensor, of {target.dtype.name}, cannot hold: cast it")
-  made = value.as_dtype(target.dtype)
+  made = value._as_dtype(target.dtype)
   if storage(target.uop) is None:
     note_write()
     target.uop = made.uop
   elif not write_through(target, attached(target.uop), made.uop):
     raise RuntimeError(f"{name}: several elements of {target!r} are the same place in memory: clone() it first")
   if made.requires_grad and not target.requires_grad:
-    target.requires_grad = target.history = True
+    target.requires_grad = target._history = True
   return target
 
 
@@ -202,7 +202,7 @@ class InPlaceMixin(TensorBase):
     check_may_change(self, "copy_")
     value: Self = src if isinstance(src, type(self)) else type(self)(src, device=self.device)  # type: ignore[call-arg]
     moved = value.shard_like(self) if value.shape == self.shape else value.to(self.device)
-    return become(self, moved.as_dtype(self.dtype).broadcast_to(self.shape), "copy_")
+    return become(self, moved._as_dtype(self.dtype).broadcast_to(self.shape), "copy_")
 
   def zero_(self) -> Self:
     """Write zeros."""
@@ -222,4 +222,4 @@ class InPlaceMixin(TensorBase):
   def bernoulli_(self, p: float = 0.5) -> Self:
     """Write ones with probability `p`, and zeros."""
     check_may_change(self, "bernoulli_")
-    return become(self, (self.rand_like(dtype=dtypes.float32) < p).as_dtype(self.dtype), "bernoulli_")
+    return become(self, (self.rand_like(dtype=dtypes.float32) < p)._as_dtype(self.dtype), "bernoulli_")

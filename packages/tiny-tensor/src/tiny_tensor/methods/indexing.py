@@ -33,11 +33,11 @@ class IndexingMixin(TensorBase):
 
   __slots__ = ()
 
-  def parse_index(self, key: Any) -> list[Entry]:
+  def _parse_index(self, key: Any) -> list[Entry]:
     """The key as one record per axis. Lists become tensors, masks the positions where they hold."""
     entries = expand_ellipsis(
       tuple(
-        self.index_tensor(e) if isinstance(e, (list, tuple, bool)) or hasattr(e, "__array_interface__") else e
+        self._index_tensor(e) if isinstance(e, (list, tuple, bool)) or hasattr(e, "__array_interface__") else e
         for e in map(single_index, as_entries(key))
       ),
       self.ndim,
@@ -52,20 +52,20 @@ class IndexingMixin(TensorBase):
           raise IndexError(f"a mask of shape {mask.shape} does not fit axes {axis}… of shape {self.shape}")
         positions = mask.nonzero()
         plain += [] if mask.ndim else [NewAxis(int(positions.shape[0]))]
-        plain += [positions.select_axis(1, i, i + 1).squeeze(1) for i in range(mask.ndim)]
+        plain += [positions._select_axis(1, i, i + 1).squeeze(1) for i in range(mask.ndim)]
       else:
         plain.append(entry)
     if any(isinstance(p, NewAxis) for p in plain) and any(isinstance(p, TensorBase) for p in plain):
       raise IndexError("a bool scalar cannot stand next to index tensors")
     return resolve(plain, self.shape)
 
-  def index_tensor(self, entry: Any) -> Self:
+  def _index_tensor(self, entry: Any) -> Self:
     """A list or tuple, of tensors too, or a NumPy array as an index."""
     if isinstance(entry, TensorBase):
       return cast(Self, entry)
     if isinstance(entry, (list, tuple)):
       if any(isinstance(e, (TensorBase, list, tuple)) for e in entry):
-        parts = [self.index_tensor(e) for e in entry]
+        parts = [self._index_tensor(e) for e in entry]
         return parts[0].stack(*parts[1:])
       kind = None if entry else dtypes.default_int
       return type(self)(list(entry), dtype=kind, device=self.device)  # type: ignore[call-arg]
@@ -77,27 +77,27 @@ class IndexingMixin(TensorBase):
 
     Values of an index tensor are not checked: a position outside reads 0.
     """
-    entries = self.parse_index(key)
-    view = self.view_of(entries)
-    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self.kept(entries)) if isinstance(e, Gather)]
+    entries = self._parse_index(key)
+    view = self._view_of(entries)
+    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self._kept(entries)) if isinstance(e, Gather)]
     if not gathers:
       return view
     view, *indices = together([view, *[g for _, g in gathers]])
     gathers = [(axis, index) for (axis, _), index in zip(gathers, indices, strict=True)]
-    return view.gather_axes(gathers, not_adjacent([axis for axis, _ in gathers]))
+    return view._gather_axes(gathers, not_adjacent([axis for axis, _ in gathers]))
 
   def __iter__(self) -> Iterator[Self]:
     """The tensors along the first axis. Raises TypeError for a 0-d tensor."""
     if not self.ndim:
       raise TypeError("a 0-d tensor cannot be iterated over")
     for i in range(len(self)):
-      yield self[i] if isinstance(self.shape[0], int) else self.select_axis(0, i, i + 1).reshape(self.shape[1:])
+      yield self[i] if isinstance(self.shape[0], int) else self._select_axis(0, i, i + 1).reshape(self.shape[1:])
 
-  def kept(self, entries: list[Entry]) -> list[Entry]:
+  def _kept(self, entries: list[Entry]) -> list[Entry]:
     """The entries that leave an axis in the view."""
     return [e for e in entries if not isinstance(e, Pick)]
 
-  def view_of(self, entries: list[Entry]) -> Self:
+  def _view_of(self, entries: list[Entry]) -> Self:
     """The part of the index that is movement: integers, slices, new axes. Axes with a tensor stay whole."""
     x = self
     axis = 0
@@ -110,61 +110,61 @@ class IndexingMixin(TensorBase):
         continue
       size = self.shape[axis]
       if isinstance(entry, Pick):
-        x = x.select_axis(axis, entry.start, entry.start + 1)
+        x = x._select_axis(axis, entry.start, entry.start + 1)
       elif isinstance(entry, Span):
-        x = x.span(axis, entry)
+        x = x._span(axis, entry)
         shape.append(x.shape[axis])
       else:
         shape.append(size)
       axis += 1
     x = x.reshape(tuple(shape))
     for place in empty:
-      x = x.select_axis(place, 0, 0)
+      x = x._select_axis(place, 0, 0)
     return x
 
-  def span(self, axis: int, entry: Span) -> Self:
+  def _span(self, axis: int, entry: Span) -> Self:
     """A slice of one axis."""
     start, count, step = entry.start, entry.count, entry.step
     if entry.stop is not None:
-      return self.select_axis(axis, start, entry.stop).steps(axis, step)
+      return self._select_axis(axis, start, entry.stop)._steps(axis, step)
     if isinstance(count, int) and count == 0:
-      return self.select_axis(axis, 0, 0)
+      return self._select_axis(axis, 0, 0)
     if step == 1:
-      return self.select_axis(axis, start, start + count)
+      return self._select_axis(axis, start, start + count)
     assert isinstance(start, int) and isinstance(count, int)
     x, size, stride = self, int(self.shape[axis]), abs(step)
     if step < 0:
       x, start = x.flip(axis), size - 1 - start
     if stride == 1 or count == 1:
-      return x.select_axis(axis, start, start + count)
+      return x._select_axis(axis, start, start + count)
     # rows of `stride` elements, of which the first counts; where the axis ends too early for the last row, it begins
     # anew: that is still a view, in which writes are seen
-    x = x.twice(axis) if start + count * stride > size else x
-    return x.select_axis(axis, start, start + count * stride).rows(axis, count, stride)
+    x = x._twice(axis) if start + count * stride > size else x
+    return x._select_axis(axis, start, start + count * stride)._rows(axis, count, stride)
 
-  def steps(self, axis: int, step: int) -> Self:
+  def _steps(self, axis: int, step: int) -> Self:
     """Every so many elements of an axis of symbolic size, from the end if `step` is negative."""
     x, stride = self if step > 0 else self.flip(axis), abs(step)
     if stride == 1:
       return x
     count = (x.shape[axis] + stride - 1) // stride
     behind = [(0, count * stride - s) if i == axis else (0, 0) for i, s in enumerate(x.shape)]
-    return x.pad_zeros(behind).rows(axis, count, stride)
+    return x._pad_zeros(behind)._rows(axis, count, stride)
 
-  def twice(self, axis: int) -> Self:
+  def _twice(self, axis: int) -> Self:
     """An axis followed by itself."""
     before, size, after = self.shape[:axis], self.shape[axis], self.shape[axis + 1 :]
     return self.reshape((*before, 1, size, *after)).expand((*before, 2, size, *after)).flatten(axis, axis + 1)
 
-  def rows(self, axis: int, count: sint, stride: int) -> Self:
+  def _rows(self, axis: int, count: sint, stride: int) -> Self:
     """Every `stride`-th of `count * stride` elements."""
     shape = self.shape
-    x = self.reshape((*shape[:axis], count, stride, *shape[axis + 1 :])).select_axis(axis + 1, 0, 1)
+    x = self.reshape((*shape[:axis], count, stride, *shape[axis + 1 :]))._select_axis(axis + 1, 0, 1)
     return x.reshape((*shape[:axis], count, *shape[axis + 1 :]))
 
   # *** tensors as indices ***
 
-  def gather_axes(self, gathers: Sequence[tuple[int, Self]], front: bool) -> Self:
+  def _gather_axes(self, gathers: Sequence[tuple[int, Self]], front: bool) -> Self:
     """Index axes by tensors of one (broadcast) shape, which takes the place of the first of them, or goes to the
     front.
     """
@@ -177,10 +177,10 @@ class IndexingMixin(TensorBase):
     hot: Self | None = None
     for place, (axis, index) in enumerate(gathers):
       size = self.shape[axis]
-      wide = index.as_dtype(index_dtype(index.dtype, upper(size)))
+      wide = index._as_dtype(index_dtype(index.dtype, upper(size)))
       wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
       wide = wide.broadcast_to(shape).reshape((*shape, *(1,) * len(axes)))
-      here = wide == self.count_up(size, wide.dtype).reshape([size if i == place else 1 for i in range(len(axes))])
+      here = wide == self._count_up(size, wide.dtype).reshape([size if i == place else 1 for i in range(len(axes))])
       hot = here if hot is None else hot & here
     assert hot is not None
     picked = hot.where(x, 0)
@@ -202,9 +202,9 @@ class IndexingMixin(TensorBase):
       raise TypeError(f"gather needs an integer index, got {index.dtype.name}")
     size = self.shape[axis]
     x = self.shrink([None if k == axis else (0, i) for k, i in enumerate(index.shape)]).transpose(axis, -1)
-    wide = index.as_dtype(index_dtype(index.dtype, upper(size))).transpose(axis, -1)
+    wide = index._as_dtype(index_dtype(index.dtype, upper(size))).transpose(axis, -1)
     wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
-    return wide.hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
+    return wide._hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
 
   @overload
   def nonzero(self, size: int | None = None, fill_value: Scalar = 0, as_tuple: Literal[False] = False) -> Self: ...
@@ -221,33 +221,33 @@ class IndexingMixin(TensorBase):
     """
     if as_tuple:
       found = (self.reshape((1,)) if self.ndim == 0 else self).nonzero(size, fill_value)
-      return tuple(found.select_axis(1, i, i + 1).squeeze(1) for i in range(int(found.shape[1])))
+      return tuple(found._select_axis(1, i, i + 1).squeeze(1) for i in range(int(found.shape[1])))
     # looked at twice, and by sums that look at each element several times
-    flat = self.as_bool().flatten().detach().contiguous()
+    flat = self._as_bool().flatten().detach().contiguous()
     if size is not None:
-      return self.first_nonzero(flat, operator.index(size), fill_value)
+      return self._first_nonzero(flat, operator.index(size), fill_value)
     tracing.check_count(self.uop)
     count = int(flat.sum().item()) if flat.numel() != 0 else 0
     if self.ndim == 0:
-      return self.count_up(0).reshape((count, 0)) if count == 0 else self.filled((count, 0), 0, dtypes.int32)
+      return self._count_up(0).reshape((count, 0)) if count == 0 else self._filled((count, 0), 0, dtypes.int32)
     if count == 0:
-      return self.filled((0, self.ndim), 0, dtypes.int32)
+      return self._filled((0, self.ndim), 0, dtypes.int32)
     # before the k-th that holds are all those up to which there are fewer than k
-    return self.positions(flat.cumsum(0).contiguous().count_below(self.count_up(count) + 1))
+    return self._positions(flat.cumsum(0).contiguous()._count_below(self._count_up(count) + 1))
 
-  def first_nonzero(self, flat: Self, size: int, fill_value: Scalar) -> Self:
+  def _first_nonzero(self, flat: Self, size: int, fill_value: Scalar) -> Self:
     """The first `size` positions of this tensor where the flattened mask holds, and behind them `fill_value`."""
     if size < 0:
       raise ValueError(f"size must not be negative, got {size}")
     if 0 in (size, self.ndim, flat.numel()):
-      return self.filled((size, self.ndim), fill_value, dtypes.int32)
+      return self._filled((size, self.ndim), fill_value, dtypes.int32)
     running = flat.cumsum(0).contiguous()
-    total = running.select_axis(0, int(running.shape[0]) - 1, int(running.shape[0]))
-    wanted = self.count_up(size) + 1
-    found = self.positions(running.count_below(wanted.minimum(total)))
+    total = running._select_axis(0, int(running.shape[0]) - 1, int(running.shape[0]))
+    wanted = self._count_up(size) + 1
+    found = self._positions(running._count_below(wanted.minimum(total)))
     return (wanted <= total).unsqueeze(-1).where(found, found.const_like(fill_value))
 
-  def positions(self, place: Self) -> Self:
+  def _positions(self, place: Self) -> Self:
     """Places in the flattened tensor as rows of indices, one for each axis."""
     columns = []
     for size in reversed([int(s) for s in self.shape]):
@@ -255,7 +255,7 @@ class IndexingMixin(TensorBase):
       place = place.floordiv(size)
     return columns[-1].stack(*columns[-2::-1], dim=-1)
 
-  def count_below(self, limits: Self) -> Self:
+  def _count_below(self, limits: Self) -> Self:
     """int32: how many elements of an ascending vector are less than each of a vector of limits, at most its last
     element. Of a long one, whole blocks are counted first, so that each limit takes 2·√n comparisons."""
     n, limits = int(self.shape[0]), limits.unsqueeze(-1)
@@ -263,8 +263,8 @@ class IndexingMixin(TensorBase):
       return (self < limits).sum(-1)
     block = 1 << (n.bit_length() // 2)
     rows = self.pad([(0, -n % block)], value=dtypes.max(self.dtype)).reshape((-1, block))
-    row = (rows.select_axis(1, block - 1, block).squeeze(1) < limits).sum(-1).contiguous()
-    return row * block + (rows.gather_axes([(0, row)], False) < limits).sum(-1)
+    row = (rows._select_axis(1, block - 1, block).squeeze(1) < limits).sum(-1).contiguous()
+    return row * block + (rows._gather_axes([(0, row)], False) < limits).sum(-1)
 
   def masked_select(self, mask: Self, size: int | None = None, fill_value: Scalar = 0) -> Self:
     """The elements where `mask` (which broadcasts) holds, as a vector. Computes the mask, as the shape depends on it;
@@ -275,7 +275,7 @@ class IndexingMixin(TensorBase):
     if size is None:
       return x[m.nonzero().squeeze(1)]
     places = m.nonzero(size, -1).squeeze(1)
-    return (places < 0).where(fill_value, x[places]) if x.numel() else self.filled((size,), fill_value, self.dtype)
+    return (places < 0).where(fill_value, x[places]) if x.numel() else self._filled((size,), fill_value, self.dtype)
 
 
 def index_dtype(dtype: DType, size: int) -> DType:

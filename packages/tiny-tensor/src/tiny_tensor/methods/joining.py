@@ -43,7 +43,7 @@ class JoinMixin(TensorBase):
     present = [t for t in tensors if t.shape != (0,)]
     if 0 < len(present) < len(tensors):
       dtype = dtypes.promote(*(t.dtype for t in tensors))
-      return present[0].as_dtype(dtype).cat(*present[1:], dim=dim)
+      return present[0]._as_dtype(dtype).cat(*present[1:], dim=dim)
     axis = normalize_axis(dim, self.ndim)
     if any(t.ndim != self.ndim or t.ndim == 0 for t in tensors) or any(
       not same_shape(t.shape[:axis] + t.shape[axis + 1 :], self.shape[:axis] + self.shape[axis + 1 :]) for t in tensors
@@ -62,7 +62,7 @@ class JoinMixin(TensorBase):
       # an empty piece adds nothing, but its dtype counts
       if not (isinstance(size, int) and size == 0):
         around = [(start, total - start - size) if i == axis else (0, 0) for i in range(self.ndim)]
-        pieces.append(t.as_dtype(dtype))
+        pieces.append(t._as_dtype(dtype))
         padded = pieces[-1].uop.pad(around)
         if out is not None:
           # chosen and not added: the sum of 0.0 and -0.0 is 0.0. What comes behind is chosen by the next ones
@@ -72,10 +72,10 @@ class JoinMixin(TensorBase):
         out = padded
       start = start + size
     if out is None or len(pieces) == 1:
-      return pieces[0] if pieces else self.as_dtype(dtype)
+      return pieces[0] if pieces else self._as_dtype(dtype)
     if dtypes.is_float(dtype):
       (out,) = with_gradient((out,), [p.uop for p in pieces], Parts(axis), "cat")
-    return pieces[0].derive(out, *pieces[1:])
+    return pieces[0]._derive(out, *pieces[1:])
 
   def stack(self, *args: Self, dim: int = 0) -> Self:
     """Tensors of one shape along a new axis `dim`: n of `(a, b)` give `(n, a, b)`. ValueError for different shapes."""
@@ -97,26 +97,26 @@ class JoinMixin(TensorBase):
     """
     if mode not in ("constant", "reflect", "replicate", "circular"):
       raise ValueError(f"mode must be 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
-    pairs = self.padding_pairs(padding)
+    pairs = self._padding_pairs(padding)
     if mode != "constant":
       out = self
       for axis, (before, after) in enumerate(pairs):
         if before or after:
-          out = out.pad_axis(axis, int(before), int(after), mode)
+          out = out._pad_axis(axis, int(before), int(after), mode)
       return out
     known = [(b, a) for b, a in pairs]
     cut = [(-min(b, 0) if isinstance(b, int) else 0, -min(a, 0) if isinstance(a, int) else 0) for b, a in known]
     x = self.shrink([(b, s - a) for (b, a), s in zip(cut, self.shape, strict=True)]) if any(map(any, cut)) else self
     grow = [(max(b, 0) if isinstance(b, int) else b, max(a, 0) if isinstance(a, int) else a) for b, a in known]
     if value == 0 and math.copysign(1, value) == 1:
-      return x.pad_zeros(grow)
+      return x._pad_zeros(grow)
     # a whole number has a place in any dtype
     whole = not math.isinf(value) and float(value).is_integer()
-    dtype = self.dtype if whole else dtypes.promote(self.dtype, x.operand(value).dtype)
-    inside = x.const_like(True, dtypes.bool).pad_zeros(grow)
-    return inside.where(x.as_dtype(dtype).pad_zeros(grow), inside.const_like(value, dtype))
+    dtype = self.dtype if whole else dtypes.promote(self.dtype, x._operand(value).dtype)
+    inside = x.const_like(True, dtypes.bool)._pad_zeros(grow)
+    return inside.where(x._as_dtype(dtype)._pad_zeros(grow), inside.const_like(value, dtype))
 
-  def padding_pairs(self, padding: Sequence[Any]) -> list[Pair]:
+  def _padding_pairs(self, padding: Sequence[Any]) -> list[Pair]:
     """(before, after) of every axis, from either form of `pad`'s argument."""
     if all(p is None or isinstance(p, (tuple, list)) for p in padding):
       if len(padding) != self.ndim:
@@ -129,7 +129,7 @@ class JoinMixin(TensorBase):
     pairs = [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)]
     return [(0, 0)] * (self.ndim - len(pairs)) + pairs[::-1]
 
-  def pad_axis(self, axis: int, before: int, after: int, mode: str) -> Self:
+  def _pad_axis(self, axis: int, before: int, after: int, mode: str) -> Self:
     """Padding of one axis with its own elements."""
     n = self.shape[axis]
     if mode == "circular":  # what is left goes round, in the others the whole axis counts
@@ -146,18 +146,18 @@ class JoinMixin(TensorBase):
     if min(before, after) < 0:
       out = self
       if mode != "circular":
-        out = self.pad_axis(axis, *grown, mode)
-      out = out.select_axis(axis, max(-before, 0), out.shape[axis] - max(-after, 0))
-      return out.pad_axis(axis, *grown, mode) if mode == "circular" else out
+        out = self._pad_axis(axis, *grown, mode)
+      out = out._select_axis(axis, max(-before, 0), out.shape[axis] - max(-after, 0))
+      return out._pad_axis(axis, *grown, mode) if mode == "circular" else out
     x = self
     if mode == "reflect":
-      left = x.select_axis(axis, 1, before + 1).flip(axis)
-      right = x.select_axis(axis, n - 1 - after, n - 1).flip(axis)
+      left = x._select_axis(axis, 1, before + 1).flip(axis)
+      right = x._select_axis(axis, n - 1 - after, n - 1).flip(axis)
     elif mode == "circular":
-      left, right = x.select_axis(axis, n - before, n), x.select_axis(axis, 0, after)
+      left, right = x._select_axis(axis, n - before, n), x._select_axis(axis, 0, after)
     else:
-      left = x.select_axis(axis, 0, 1).expand([before if i == axis else -1 for i in range(x.ndim)])
-      right = x.select_axis(axis, n - 1, n).expand([after if i == axis else -1 for i in range(x.ndim)])
+      left = x._select_axis(axis, 0, 1).expand([before if i == axis else -1 for i in range(x.ndim)])
+      right = x._select_axis(axis, n - 1, n).expand([after if i == axis else -1 for i in range(x.ndim)])
     return left.cat(x, right, dim=axis)
 
   def pad_to(self, shape: Any = (), *args: Any, value: Scalar = 0) -> Self:
@@ -169,38 +169,38 @@ class JoinMixin(TensorBase):
 
   # *** triangles ***
 
-  def upper_mask(self, diagonal: int) -> Self:
+  def _upper_mask(self, diagonal: int) -> Self:
     """bool (rows, columns): column - row >= diagonal."""
     if self.ndim < 2:
       raise ValueError(f"a triangle needs at least two axes, got shape {self.shape}")
-    rows, cols = self.along(self.ndim - 2).flatten(), self.along(self.ndim - 1).flatten()
+    rows, cols = self._along(self.ndim - 2).flatten(), self._along(self.ndim - 1).flatten()
     return rows.unsqueeze(-1) + diagonal <= cols
 
   def triu(self, diagonal: int = 0) -> Self:
     """The upper triangle of the last two axes; zeros below `diagonal`."""
-    return self.upper_mask(diagonal).where(self, self.const_like(0))
+    return self._upper_mask(diagonal).where(self, self.const_like(0))
 
   def tril(self, diagonal: int = 0) -> Self:
     """The lower triangle of the last two axes; zeros above `diagonal`."""
-    return self.upper_mask(diagonal + 1).where(self.const_like(0), self)
+    return self._upper_mask(diagonal + 1).where(self.const_like(0), self)
 
   def one_hot(self, num_classes: int = -1) -> Self:
     """int32 `(…, num_classes)`: 1 at the position that each element names. -1 takes the largest element plus one."""
     if not dtypes.is_int(self.dtype):
       raise TypeError(f"one_hot takes integers, got {self.dtype.name}")
     n = int(self.max().item()) + 1 if num_classes == -1 else num_classes
-    return self.hot(n).where(1, 0)
+    return self._hot(n).where(1, 0)
 
-  def hot(self, n: sint) -> Self:
+  def _hot(self, n: sint) -> Self:
     """bool `(…, n)`: whether an element equals 0, 1, …, n-1."""
-    x = self if self.dtype.bits >= 32 else self.as_dtype(dtypes.int32)
-    return x.unsqueeze(-1) == self.count_up(n, x.dtype)
+    x = self if self.dtype.bits >= 32 else self._as_dtype(dtypes.int32)
+    return x.unsqueeze(-1) == self._count_up(n, x.dtype)
 
   if TYPE_CHECKING:
 
     def item(self) -> Scalar: ...  # in realization.py
 
-  def filled(self, shape: Sequence[sint], value: Operand, dtype: Any = None) -> Self:
+  def _filled(self, shape: Sequence[sint], value: Operand, dtype: Any = None) -> Self:
     """A constant on the device of `self`."""
     assert isinstance(value, (bool, int, float))
-    return self.wrap(const_uop(value, dtype or self.dtype, tuple(shape), self.device), False)
+    return self._wrap(const_uop(value, dtype or self.dtype, tuple(shape), self.device), False)

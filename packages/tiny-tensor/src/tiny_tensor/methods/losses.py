@@ -12,7 +12,7 @@ class LossMixin(TensorBase):
 
   __slots__ = ()
 
-  def reduced(self, reduction: str) -> Self:
+  def _reduced(self, reduction: str) -> Self:
     """Mean, sum or itself. Raises ValueError for another name."""
     if reduction == "mean":
       return self.mean()
@@ -24,16 +24,16 @@ class LossMixin(TensorBase):
 
   def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:
     """`-Y log(x) - (1-Y) log(1-x)` of probabilities; logarithms are at least -100, as in PyTorch."""
-    Y = Y.as_dtype(self.dtype)
+    Y = Y._as_dtype(self.dtype)
     logs = self.log().clamp(-100.0, None), (self.neg() + 1).log().clamp(-100.0, None)
-    return (-(Y * logs[0]) - (Y.neg() + 1) * logs[1]).reduced(reduction)
+    return (-(Y * logs[0]) - (Y.neg() + 1) * logs[1])._reduced(reduction)
 
   def binary_crossentropy_logits(self, Y: Self, reduction: str = "mean", pos_weight: Self | None = None) -> Self:
     """Binary cross-entropy of `sigmoid(self)`, without overflow."""
-    Y = Y.as_dtype(self.dtype)
+    Y = Y._as_dtype(self.dtype)
     yes, no = self.logsigmoid(), (-self).logsigmoid()
     weight = 1.0 if pos_weight is None else pos_weight
-    return -(Y * yes * weight + (Y.neg() + 1) * no).reduced(reduction)
+    return -(Y * yes * weight + (Y.neg() + 1) * no)._reduced(reduction)
 
   def sparse_categorical_crossentropy(
     self, Y: Self, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: str = "mean"
@@ -46,11 +46,11 @@ class LossMixin(TensorBase):
       raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}, expected {self.shape[:-1]}")
     logs = self.log_softmax(-1)
     counts = Y.ne(ignore_index)
-    chosen = Y.hot(self.shape[-1]).where(logs, 0).sum(-1)
+    chosen = Y._hot(self.shape[-1]).where(logs, 0).sum(-1)
     smooth = logs.mean(-1) * label_smoothing if label_smoothing else None
     loss = chosen if smooth is None else chosen * (1 - label_smoothing) + smooth
     loss = counts.where(-loss, 0)
-    return loss.sum() / counts.sum().as_dtype(loss.dtype) if reduction == "mean" else loss.reduced(reduction)
+    return loss.sum() / counts.sum()._as_dtype(loss.dtype) if reduction == "mean" else loss._reduced(reduction)
 
   def cross_entropy(self, Y: Self, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
     """Cross-entropy of logits `(n, classes, …)` against class numbers `(n, …)` or probabilities of the same shape."""
@@ -61,13 +61,13 @@ class LossMixin(TensorBase):
       raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}")
     target = Y
     if Y.ndim != self.ndim:
-      hot = Y.hot(classes).where(1.0, 0.0)
+      hot = Y._hot(classes).where(1.0, 0.0)
       target = hot.permute(*range(axis), Y.ndim, *range(axis, Y.ndim))
-    target = target.as_dtype(self.as_float().dtype)
+    target = target._as_dtype(self._as_float().dtype)
     if label_smoothing:
       target = target * (1 - label_smoothing) + target.const_like(label_smoothing) / classes
     loss = -(self.log_softmax(axis) * target).sum(axis)
-    return loss.reduced(reduction)
+    return loss._reduced(reduction)
 
   def nll_loss(
     self, Y: Self, weight: Self | None = None, ignore_index: int | None = None, reduction: str = "mean"
@@ -76,7 +76,7 @@ class LossMixin(TensorBase):
     axis = 0 if self.ndim == 1 else 1
     if Y.shape != self.shape[:axis] + self.shape[axis + 1 :]:
       raise ValueError(f"labels of shape {Y.shape} do not fit log-probabilities of shape {self.shape}")
-    hot = Y.hot(self.shape[axis])
+    hot = Y._hot(self.shape[axis])
     each = hot.where(self.transpose(axis, -1) if self.ndim <= 2 else self.permute(0, *range(2, self.ndim), 1), 0).sum(
       -1
     )
@@ -84,7 +84,7 @@ class LossMixin(TensorBase):
     if ignore_index is not None:
       w = Y.ne(ignore_index).where(w, 0)
     loss = -each * w
-    return loss.sum() / w.sum() if reduction == "mean" else loss.reduced(reduction)
+    return loss.sum() / w.sum() if reduction == "mean" else loss._reduced(reduction)
 
 
 def check_smoothing(value: float) -> None:

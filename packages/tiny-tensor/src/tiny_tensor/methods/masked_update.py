@@ -15,9 +15,9 @@ class MaskedUpdateMixin(TensorBase):
 
   __slots__ = ()
 
-  def spread_index(self, what: str, axis: int, index: Self) -> Self:
+  def _spread_index(self, what: str, axis: int, index: Self) -> Self:
     """A vector of positions along an axis, repeated along the others."""
-    vector = self.index_vector(what, index)
+    vector = self._index_vector(what, index)
     shape = (*self.shape[:axis], vector.shape[0], *self.shape[axis + 1 :])
     return vector.reshape([-1 if i == axis else 1 for i in range(self.ndim)]).expand(shape)
 
@@ -26,7 +26,7 @@ class MaskedUpdateMixin(TensorBase):
     if self.ndim == 0:
       return self.reshape((1,)).index_copy(0, index, source.reshape((1,))).reshape(())
     axis = normalize_axis(dim, self.ndim)
-    places = self.spread_index("index_copy", axis, index)
+    places = self._spread_index("index_copy", axis, index)
     if source.shape != places.shape:
       raise ValueError(
         f"index_copy along {dim} of {self.shape} needs a source of shape {places.shape}, got {source.shape}"
@@ -38,12 +38,12 @@ class MaskedUpdateMixin(TensorBase):
     if self.ndim == 0:
       return self.reshape((1,)).index_fill(0, index, value).reshape(())
     axis = normalize_axis(dim, self.ndim)
-    vector = self.index_vector("index_fill", index)
+    vector = self._index_vector("index_fill", index)
     size = int(self.shape[axis])
-    named = (vector < 0).where(vector + size, vector).hot(size).any(0) if vector.numel() else None
+    named = (vector < 0).where(vector + size, vector)._hot(size).any(0) if vector.numel() else None
     if named is None:
       return self
-    return named.reshape([-1 if i == axis else 1 for i in range(self.ndim)]).where(value, self).as_dtype(self.dtype)
+    return named.reshape([-1 if i == axis else 1 for i in range(self.ndim)]).where(value, self)._as_dtype(self.dtype)
 
   def index_reduce(self, dim: int, index: Self, source: Self, reduce: str, include_self: bool = True) -> Self:
     """A copy in which the entries along `dim` that `index` names are combined with those of `source`, by "prod",
@@ -52,12 +52,12 @@ class MaskedUpdateMixin(TensorBase):
     if self.ndim == 0:
       return self.reshape((1,)).index_reduce(0, index, source.reshape((1,)), reduce, include_self).reshape(())
     axis = normalize_axis(dim, self.ndim)
-    return self.scatter_reduce(axis, self.spread_index("index_reduce", axis, index), source, reduce, include_self)
+    return self.scatter_reduce(axis, self._spread_index("index_reduce", axis, index), source, reduce, include_self)
 
   def take(self, index: Self) -> Self:
     """Elements of the flattened tensor, in the shape of `index`. A position outside reads 0."""
     flat = self.reshape((self.numel(),))
-    return flat.gather_axes([(0, index)], False)
+    return flat._gather_axes([(0, index)], False)
 
   def put(self, index: Self, source: Self, accumulate: bool = False) -> Self:
     """A copy with the elements of `source` at positions of the flattened tensor, or added to them."""
@@ -68,9 +68,9 @@ class MaskedUpdateMixin(TensorBase):
 
   def index_put(self, indices: Sequence[Self | None], values: Operand, accumulate: bool = False) -> Self:
     """A copy with `values` where `self[indices]` reads (integers, masks, None for a whole axis), or with them added."""
-    target: Any = self.count_up(int(prod(self.shape))).reshape(self.shape)
+    target: Any = self._count_up(int(prod(self.shape))).reshape(self.shape)
     places = target[tuple(slice(None) if i is None else i for i in indices)]
-    amounts = self.operand(values).as_dtype(self.dtype).broadcast_to(places.shape)
+    amounts = self._operand(values)._as_dtype(self.dtype).broadcast_to(places.shape)
     return self.put(places, amounts, accumulate)
 
   def masked_scatter(self, mask: Self, source: Self) -> Self:
@@ -98,22 +98,22 @@ class MaskedUpdateMixin(TensorBase):
     axis = 0 if dim is None else normalize_axis(dim, self.ndim)
     x = self.reshape((self.numel(),)) if dim is None else self.transpose(0, axis)
     shape = self.shape if dim is None else (x.shape[0],)
-    values, number, counts = x.runs()
+    values, number, counts = x._runs()
     values = values if dim is None else values.transpose(0, axis)
     more = ([number.reshape(shape)] if return_inverse else []) + ([counts] if return_counts else [])
     return (values, *more) if more else values
 
-  def runs(self) -> tuple[Self, Self, Self]:
+  def _runs(self) -> tuple[Self, Self, Self]:
     """(the first slice along axis 0 of each run of equal ones, the number of the run of each slice, their lengths)."""
     n = int(self.shape[0])
     if n == 0:
-      none = self.filled((0,), 0, dtypes.int32)
+      none = self._filled((0,), 0, dtypes.int32)
       return self, none, none
-    changed = self.select_axis(0, 1, n).ne(self.select_axis(0, 0, n - 1))
+    changed = self._select_axis(0, 1, n).ne(self._select_axis(0, 0, n - 1))
     changed = changed.any(tuple(range(1, self.ndim))) if self.ndim > 1 else changed
     first = changed.pad([(1, 0)], value=True)
     starts = first.nonzero().squeeze(1)
-    ends = starts[1:].cat(self.filled((1,), n, dtypes.int32))
+    ends = starts[1:].cat(self._filled((1,), n, dtypes.int32))
     return self[starts], first.cumsum(0) - 1, ends - starts
 
   def unravel_index(self, shape: int | Sequence[int]) -> tuple[Self, ...]:
@@ -128,7 +128,7 @@ class MaskedUpdateMixin(TensorBase):
 
   def fill(self, value: Operand) -> Self:
     """A tensor of this shape and dtype, filled with `value`."""
-    filler = self.operand(value)
+    filler = self._operand(value)
     if filler.ndim:
       raise ValueError(f"fill takes one number, got shape {filler.shape}")
-    return filler.as_dtype(self.dtype).broadcast_to(self.shape).flat_in(self)
+    return filler._as_dtype(self.dtype).broadcast_to(self.shape)._flat_in(self)

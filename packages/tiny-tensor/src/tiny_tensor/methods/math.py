@@ -28,19 +28,19 @@ class MathMixin(TensorBase):
 
   def exp(self) -> Self:
     """e to the power of self."""
-    return self.as_float().alu(Ops.EXP)
+    return self._as_float().alu(Ops.EXP)
 
   def exp2(self) -> Self:
     """2 to the power of self."""
-    return self.as_float().alu(Ops.EXP2)
+    return self._as_float().alu(Ops.EXP2)
 
   def log(self) -> Self:
     """Natural logarithm; -inf at 0, NaN below."""
-    return self.as_float().alu(Ops.LOG)
+    return self._as_float().alu(Ops.LOG)
 
   def log2(self) -> Self:
     """Logarithm to base 2."""
-    return self.as_float().alu(Ops.LOG2)
+    return self._as_float().alu(Ops.LOG2)
 
   def log10(self) -> Self:
     """Logarithm to base 10."""
@@ -48,42 +48,42 @@ class MathMixin(TensorBase):
 
   def sqrt(self) -> Self:
     """Square root; NaN below 0."""
-    return self.as_float().alu(Ops.SQRT)
+    return self._as_float().alu(Ops.SQRT)
 
   def rsqrt(self) -> Self:
     """`1 / sqrt(self)`."""
-    x, dtype = self.with_precision()
-    return x.sqrt().reciprocal().as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return x.sqrt().reciprocal()._as_dtype(dtype)
 
   def sin(self) -> Self:
     """Sine, of radians."""
-    return self.as_float().alu(Ops.SIN)
+    return self._as_float().alu(Ops.SIN)
 
   def cos(self) -> Self:
     """Cosine, of radians."""
-    return self.as_float().alu(Ops.COS)
+    return self._as_float().alu(Ops.COS)
 
   def tan(self) -> Self:
     """Tangent, of radians."""
-    x, dtype = self.with_precision()
-    return (x.sin() / x.cos()).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return (x.sin() / x.cos())._as_dtype(dtype)
 
-  def with_precision(self) -> tuple[Self, DType]:
+  def _with_precision(self) -> tuple[Self, DType]:
     """Self in at least float32, and the dtype to return to: for functions of several steps."""
-    x = self.as_float()
-    return (x if x.dtype.bits >= 32 else x.as_dtype(dtypes.float32)), x.dtype
+    x = self._as_float()
+    return (x if x.dtype.bits >= 32 else x._as_dtype(dtypes.float32)), x.dtype
 
   def asin(self) -> Self:
     """Arc sine; NaN outside [-1, 1]."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     size = x.abs()
     small = size <= 0.5
-    core = x.small_asin(size, small)
+    core = x._small_asin(size, small)
     upper = _from_half_pi(core * 2)
     out = small.where(core, (x < 0).where(-upper, upper))
-    return with_slopes(out, "asin", (x, _asin_slope)).as_dtype(dtype)
+    return with_slopes(out, "asin", (x, _asin_slope))._as_dtype(dtype)
 
-  def small_asin(self, size: Self, small: Self) -> Self:
+  def _small_asin(self, size: Self, small: Self) -> Self:
     """asin(self) where `small` holds, |self| <= 1/2, and asin(√((1-|self|)/2)) elsewhere. asin(x) for x > 1/2 is
     π/2 less twice the latter.
     """
@@ -92,17 +92,17 @@ class MathMixin(TensorBase):
 
   def acos(self) -> Self:
     """Arc cosine; NaN outside [-1, 1]."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     size = x.abs()
     small = size <= 0.5
-    core = x.small_asin(size, small)
+    core = x._small_asin(size, small)
     upper = core * 2
     out = small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper))
-    return with_slopes(out, "acos", (x, _acos_slope)).as_dtype(dtype)
+    return with_slopes(out, "acos", (x, _acos_slope))._as_dtype(dtype)
 
   def atan(self) -> Self:
     """Arc tangent."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     size = x.abs()
     large, middle = size > 1 + math.sqrt(2), size > math.sqrt(2) - 1
     # atan(x) = π/2 - atan(1/x) = π/4 + atan((x-1)/(x+1)) bring everything to |x| <= √2-1
@@ -110,11 +110,11 @@ class MathMixin(TensorBase):
     reduced = size.isinf().where(0.0, reduced)
     core = ap.odd(ap.atan_rest, math.sqrt(2) - 1 + 1e-6, reduced)
     out = core + large.where(x.const_like(math.pi / 2), middle.where(x.const_like(math.pi / 4), 0.0))
-    return with_slopes((x < 0).where(out.mul(-1), out), "atan", (x, _atan_slope)).as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "atan", (x, _atan_slope))._as_dtype(dtype)
 
   def sinh(self) -> Self:
     """Hyperbolic sine."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     small = x.abs() < 1
     inner = small.where(x, 0.0)
     near = ap.odd(ap.sinh_rest, 1.0, inner)
@@ -123,26 +123,26 @@ class MathMixin(TensorBase):
     # e^x overflows before e^x/2 does
     far = half * 0.5 * half - size.mul(-1).exp() * 0.5
     out = small.where(near, (x < 0).where(far.mul(-1), far))
-    return with_slopes(out, "sinh", (x, _sinh_slope)).as_dtype(dtype)
+    return with_slopes(out, "sinh", (x, _sinh_slope))._as_dtype(dtype)
 
   def cosh(self) -> Self:
     """Hyperbolic cosine."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     half = (x.abs() * 0.5).exp()
     out = half * 0.5 * half + x.abs().mul(-1).exp() * 0.5
-    return with_slopes(out, "cosh", (x, _cosh_slope)).as_dtype(dtype)
+    return with_slopes(out, "cosh", (x, _cosh_slope))._as_dtype(dtype)
 
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
-    x, dtype = self.with_precision()
-    return with_slopes(exponentials.tanh(x), "tanh", (x, _tanh_slope)).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return with_slopes(exponentials.tanh(x), "tanh", (x, _tanh_slope))._as_dtype(dtype)
 
   def expm1(self) -> Self:
     """`exp(x) - 1`, accurate near 0."""
-    x, dtype = self.with_precision()
-    return with_slopes(exponentials.expm1(x), "expm1", (x, _expm1_slope)).as_dtype(dtype)
+    x, dtype = self._with_precision()
+    return with_slopes(exponentials.expm1(x), "expm1", (x, _expm1_slope))._as_dtype(dtype)
 
-  def log1p_small(self) -> Self:
+  def _log1p_small(self) -> Self:
     """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
     u = self + 1
     lost = self - (u - 1)
@@ -150,17 +150,17 @@ class MathMixin(TensorBase):
 
   def log1p(self) -> Self:
     """`log(1 + x)`, accurate near 0; -inf at -1, NaN below."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     pole = x.eq(-1)
-    out = pole.where(-math.inf, pole.where(0.0, x).log1p_small())
-    return with_slopes(out, "log1p", (x, _log1p_slope)).as_dtype(dtype)
+    out = pole.where(-math.inf, pole.where(0.0, x)._log1p_small())
+    return with_slopes(out, "log1p", (x, _log1p_slope))._as_dtype(dtype)
 
   def atan2(self, other: Operand) -> Self:
     """The angle of the point (x = `other`, y = `self`) in radians, in [-π, π]; signs of zeros count."""
-    y, x = (t.as_float() for t in self.pair(other))
+    y, x = (t._as_float() for t in self._pair(other))
     dtype = y.dtype
-    y, x = y.with_precision()[0], x.with_precision()[0]
-    below, left = y.has_sign(), x.has_sign()
+    y, x = y._with_precision()[0], x._with_precision()[0]
+    below, left = y._has_sign(), x._has_sign()
     height, width = below.where(y.mul(-1), y), left.where(x.mul(-1), x)
     steep = height > width
     far, near = steep.where(height, width), steep.where(width, height)
@@ -169,53 +169,53 @@ class MathMixin(TensorBase):
     out = steep.where(_from_half_pi(out), out)
     out = left.where(_from_half_pi(out, 2), out)
     out = (y.isnan() | x.isnan()).where(math.nan, below.where(out.mul(-1), out))
-    return with_slopes(out, "atan2", (y, _atan2_slope), (x, _atan2_turned)).as_dtype(dtype)
+    return with_slopes(out, "atan2", (y, _atan2_slope), (x, _atan2_turned))._as_dtype(dtype)
 
-  def has_sign(self) -> Self:
+  def _has_sign(self) -> Self:
     """Whether a float is negative, or -0.0."""
     x = self.detach()
     return (x < 0) | (x.eq(0) & (x.reciprocal() < 0))
 
   def asinh(self) -> Self:
     """Inverse hyperbolic sine."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     size = (x < 0).where(x.mul(-1), x)
     # x² overflows where log(2x) is exact
     big = size > 1e8
     s = big.where(1.0, size)
     # log(s + √(s²+1)) = log1p(s + s²/(1 + √(s²+1)))
-    mid = (s + s * s / ((s * s + 1).sqrt() + 1)).log1p_small()
+    mid = (s + s * s / ((s * s + 1).sqrt() + 1))._log1p_small()
     out = big.where(big.where(size, 1.0).log() + math.log(2), mid)
-    return with_slopes((x < 0).where(out.mul(-1), out), "asinh", (x, _asinh_slope)).as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "asinh", (x, _asinh_slope))._as_dtype(dtype)
 
   def acosh(self) -> Self:
     """Inverse hyperbolic cosine; NaN below 1."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     big = x > 1e8
     s = big.where(1.5, x)
     t = s - 1
-    mid = (t + (t * (s + 1)).sqrt()).log1p_small()
+    mid = (t + (t * (s + 1)).sqrt())._log1p_small()
     out = big.where(big.where(x, 1.0).log() + math.log(2), mid)
-    return with_slopes((x < 1).where(math.nan, out), "acosh", (x, _acosh_slope)).as_dtype(dtype)
+    return with_slopes((x < 1).where(math.nan, out), "acosh", (x, _acosh_slope))._as_dtype(dtype)
 
   def atanh(self) -> Self:
     """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     size = (x < 0).where(x.mul(-1), x)
-    out = (size * 2 / (size.mul(-1) + 1)).log1p_small() * 0.5
-    return with_slopes((x < 0).where(out.mul(-1), out), "atanh", (x, _atanh_slope)).as_dtype(dtype)
+    out = (size * 2 / (size.mul(-1) + 1))._log1p_small() * 0.5
+    return with_slopes((x < 0).where(out.mul(-1), out), "atanh", (x, _atanh_slope))._as_dtype(dtype)
 
   def sigmoid(self) -> Self:
     """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     positive = x >= 0
     e = positive.where(-x, x).exp()
     out = positive.where(1.0, e) / (e + 1)
-    return with_slopes(out, "sigmoid", (x, _sigmoid_slope)).as_dtype(dtype)
+    return with_slopes(out, "sigmoid", (x, _sigmoid_slope))._as_dtype(dtype)
 
   def erf(self) -> Self:
     """Error function."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     size = (x < 0).where(-x, x)
     small = size < 1
     near = ap.odd(ap.erf_rest, 1.0, small.where(x, 0), 2 / math.sqrt(math.pi))
@@ -225,7 +225,7 @@ class MathMixin(TensorBase):
     q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
     far = (q + 1).alu(Ops.LDEXP, n).mul(-1) + 1
     out = small.where(near, (x < 0).where(-far, far))
-    return with_slopes(out, "erf", (x, _erf_slope)).as_dtype(dtype)
+    return with_slopes(out, "erf", (x, _erf_slope))._as_dtype(dtype)
 
   # *** powers ***
 
@@ -233,22 +233,22 @@ class MathMixin(TensorBase):
     """`self ** x`. Integers to a negative power are 0 unless the base is 1 or -1 (PyTorch)."""
     if not reverse and isinstance(x, (int, float)) and not isinstance(x, bool):
       if float(x).is_integer() and abs(x) <= 64 and (x >= 0 or dtypes.is_float(self.dtype)):
-        dtype = self.dtype if isinstance(x, int) else dtypes.promote(self.dtype, self.as_float().dtype)
-        return self.as_dtype(dtype).counted().integer_power(int(x))
+        dtype = self.dtype if isinstance(x, int) else dtypes.promote(self.dtype, self._as_float().dtype)
+        return self._as_dtype(dtype)._counted()._integer_power(int(x))
       if x == 0.5:
         return self.sqrt()
       if x == -0.5:
         return self.rsqrt()
-    base, exponent = self.pair(x, reverse)
+    base, exponent = self._pair(x, reverse)
     if not dtypes.is_float(base.dtype):
-      return base.counted().integer_pow(exponent.counted())
-    out, dtype = base.with_precision()
-    return out.float_pow(exponent.as_dtype(out.dtype)).as_dtype(dtype)
+      return base._counted()._integer_pow(exponent._counted())
+    out, dtype = base._with_precision()
+    return out._float_pow(exponent._as_dtype(out.dtype))._as_dtype(dtype)
 
-  def integer_power(self, n: int) -> Self:
+  def _integer_power(self, n: int) -> Self:
     """By repeated squaring: exact where the products are."""
     if n < 0:
-      inverse = self.integer_power(-n).reciprocal()
+      inverse = self._integer_power(-n).reciprocal()
       # the derivative is not that of the reciprocal of a power, which is infinity times 0 at 0
       slopes = (self, _pow_slope), (self.const_like(n), _pow_growth)
       return inverse if n == -1 else with_slopes(inverse, "pow", *slopes)
@@ -257,23 +257,23 @@ class MathMixin(TensorBase):
       if n & 1:
         out = square if out is None else out * square
       square, n = square * square, n >> 1
-    return self.const_like(1).flat_in(self) if out is None else out
+    return self.const_like(1)._flat_in(self) if out is None else out
 
-  def integer_pow(self, n: Self) -> Self:
+  def _integer_pow(self, n: Self) -> Self:
     """Integer to integer power, one squaring per bit of the exponent."""
     out, square = self.const_like(1), self
     for bit in range(self.dtype.bits - (0 if dtypes.is_unsigned(self.dtype) else 1)):
-      out = n.bits(Ops.AND, 1 << bit).ne(0).where(out * square, out)
+      out = n._bits(Ops.AND, 1 << bit).ne(0).where(out * square, out)
       square = square * square
     if dtypes.is_unsigned(self.dtype):
       return out
-    odd = n.bits(Ops.AND, 1).ne(0)
+    odd = n._bits(Ops.AND, 1).ne(0)
     unit = self.eq(1).where(
       self.const_like(1), self.eq(-1).where(odd.where(self.const_like(-1), self.const_like(1)), 0)
     )
     return (n < 0).where(unit, out)
 
-  def float_pow(self, y: Self) -> Self:
+  def _float_pow(self, y: Self) -> Self:
     """x^y = ±2^(y·log2|x|), with the special cases of C's pow."""
     zero, negative = self.eq(0), self < 0
     size = zero.where(1.0, self.abs())
@@ -292,13 +292,13 @@ class MathMixin(TensorBase):
 
   def logaddexp(self, other: Operand) -> Self:
     """`log(exp(self) + exp(other))` without overflow."""
-    a, b = self.as_float().pair(other)
-    a, b = a.as_float(), b.as_float()
+    a, b = self._as_float()._pair(other)
+    a, b = a._as_float(), b._as_float()
     top = a.maximum(b)
     low = a.minimum(b)
     # equal infinities have no difference
     gap = ((top == low) & top.isinf()).where(0.0, low - top)
-    out = top + gap.exp().log1p_small()
+    out = top + gap.exp()._log1p_small()
     return with_slopes(out, "logaddexp", (a, _logaddexp_slope), (b, _logaddexp_other))
 
 
@@ -400,8 +400,8 @@ def _logaddexp_other(y: E, a: E, b: E) -> E:
 def _pow_slope(y: E, x: E, exponent: E) -> E:
   if is_const(exponent.uop):
     number = _number(exponent.uop)
-    return x.pow(number - 1) * number if number else x.const_like(0).flat_in(x)
-  return exponent.eq(0).where(0.0, exponent * x.float_pow(exponent - 1))
+    return x.pow(number - 1) * number if number else x.const_like(0)._flat_in(x)
+  return exponent.eq(0).where(0.0, exponent * x._float_pow(exponent - 1))
 
 
 def _pow_growth(y: E, x: E, exponent: E) -> E:

@@ -37,11 +37,11 @@ class MatmulMixin(TensorBase):
     one = min(self.ndim - 1, w.ndim - 1, 1)
     x = self.reshape((*self.shape[:-1], *(1,) * one, self.shape[-1]))
     y = w.reshape((*w.shape[:-2], *(1,) * one, *w.shape[-min(w.ndim, 2) :])).transpose(-1, -min(w.ndim, 2))
-    return x.sum_of_products(y, -1, dtype)
+    return x._sum_of_products(y, -1, dtype)
 
   def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`self @ x`, or `x @ self` if `reverse`: `dot`, which says how axes pair up."""
-    other = self.operand(x) if hasattr(x, "__array_interface__") else x
+    other = self._operand(x) if hasattr(x, "__array_interface__") else x
     if reverse and not isinstance(other, TensorBase):
       raise TypeError(f"a matrix product needs a Tensor, got {type(x).__name__}")
     return other.dot(self, dtype) if reverse else self.dot(other, dtype)
@@ -50,8 +50,8 @@ class MatmulMixin(TensorBase):
     """`self @ weight + bias`; a vector `weight` multiplies element by element. With `dtype` all of it is in that."""
     if dtype is not None:
       kind = to_dtype(dtype)
-      bias = None if bias is None else bias.as_dtype(kind)
-      out = self.as_dtype(kind) * weight.as_dtype(kind) if weight.ndim == 1 else self.dot(weight, kind)
+      bias = None if bias is None else bias._as_dtype(kind)
+      out = self._as_dtype(kind) * weight._as_dtype(kind) if weight.ndim == 1 else self.dot(weight, kind)
     else:
       out = self * weight if weight.ndim == 1 else self.dot(weight)
     return out if bias is None else out + bias
@@ -89,7 +89,7 @@ class MatmulMixin(TensorBase):
     )
     out: Self | None = None
     for t, letters in zip(tensors, inputs, strict=True):
-      t = t.as_dtype(wide)
+      t = t._as_dtype(wide)
       while len(set(letters)) != len(letters):
         twice = next(c for c in letters if letters.count(c) > 1)
         i, j = letters.index(twice), letters.rindex(twice)
@@ -104,7 +104,7 @@ class MatmulMixin(TensorBase):
     if not axes:
       return full if dtype is None else full.cast(dtype)
     total = full.sum(axes, dtype=dtype)
-    return total if dtype is not None else total.as_dtype(common)
+    return total if dtype is not None else total._as_dtype(common)
 
   def scaled_dot_product_attention(
     self,
@@ -133,12 +133,12 @@ class MatmulMixin(TensorBase):
       attn_mask = scores.const_like(True, dtypes.bool).tril()
     if attn_mask is not None:
       scores = attn_mask.where(scores, -math.inf) if dtypes.is_bool(attn_mask.dtype) else scores + attn_mask
-    weights = scores.softmax(-1).as_dtype(q.dtype).dropout(dropout_p)
+    weights = scores.softmax(-1)._as_dtype(q.dtype).dropout(dropout_p)
     if not is_causal:
       return weights.matmul(value)
     # the mask once more, where it says how far each sum goes
     seen = scores.const_like(True, dtypes.bool).tril().unsqueeze(-2)
-    return weights.unsqueeze(-2).sum_of_products(value.transpose(-1, -2).unsqueeze(-3), -1, mask=seen)
+    return weights.unsqueeze(-2)._sum_of_products(value.transpose(-1, -2).unsqueeze(-3), -1, mask=seen)
 
   if TYPE_CHECKING:
 

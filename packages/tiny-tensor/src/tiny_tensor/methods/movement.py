@@ -43,7 +43,7 @@ class MovementMixin(TensorBase):
         raise ValueError(f"cannot reshape {self.shape} to {given}: {total} elements are not a multiple of {rest}")
       sizes = [total // rest if isinstance(s, int) and s == -1 else s for s in sizes]
     new = shape_of((tuple(sizes),))
-    return self if new == self.shape else self.derive(self.uop.reshape(new))
+    return self if new == self.shape else self._derive(self.uop.reshape(new))
 
   @known_as(size="shape")
   def view(self, shape: Any = (), *args: Any) -> Self:
@@ -68,7 +68,7 @@ class MovementMixin(TensorBase):
     axes = tuple(normalize_axis(a, self.ndim) for a in given) if self.ndim else ()
     if sorted(axes) != list(range(self.ndim)):
       raise ValueError(f"permutation {given} does not name each of the {self.ndim} axes of {self.shape} once")
-    return self.derive(self.uop.permute(axes))
+    return self._derive(self.uop.permute(axes))
 
   def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
     """Swap two axes, the first two unless others are given. IndexError for one that there is not."""
@@ -87,21 +87,21 @@ class MovementMixin(TensorBase):
   def flip(self, axis: Any = (), *args: Any) -> Self:
     """Reverse axes, given one by one or as a tuple."""
     axes = normalize_axes(args_to_tuple((axis, *args)), self.ndim)
-    return self.derive(self.uop.flip(axes)) if axes else self
+    return self._derive(self.uop.flip(axes)) if axes else self
 
   def shrink(self, arg: Sequence[Bound]) -> Self:
     """Keep [start, stop) of each axis; None keeps all of one."""
     if len(arg) != self.ndim:
       raise ValueError(f"shrink takes a (start, stop) or None for each of the {self.ndim} axes, got {arg}")
-    return self.derive(narrowed(self.uop, [(0, s) if a is None else a for a, s in zip(arg, self.shape, strict=True)]))
+    return self._derive(narrowed(self.uop, [(0, s) if a is None else a for a, s in zip(arg, self.shape, strict=True)]))
 
   def shrink_to(self, shape: Any = (), *args: Any) -> Self:
     """Keep the first `shape` elements along each axis; None keeps all."""
     return self.shrink([None if s is None else (0, s) for s in args_to_tuple((shape, *args))])
 
-  def pad_zeros(self, padding: Sequence[tuple[sint, sint]]) -> Self:
+  def _pad_zeros(self, padding: Sequence[tuple[sint, sint]]) -> Self:
     """Zeros around: (before, after) per axis, none negative."""
-    return self.derive(self.uop.pad(padding))
+    return self._derive(self.uop.pad(padding))
 
   def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
     """Drop axis `dim`, or several, if the size is 1; all such axes without `dim`."""
@@ -158,7 +158,7 @@ class MovementMixin(TensorBase):
         raise ValueError(f"repeats {counts} must be {x.shape[axis]} counts, one for each entry of axis {axis}")
       places = [i for i, count in enumerate(counts) for _ in range(count)]
       key = (slice(None),) * axis + (places,)
-      return x[key] if places else x.select_axis(axis, 0, 0)
+      return x[key] if places else x._select_axis(axis, 0, 0)
     shape = x.shape
     spread = x.reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])).expand(
       (*shape[: axis + 1], repeats, *shape[axis + 1 :])
@@ -170,28 +170,28 @@ class MovementMixin(TensorBase):
     (`clone` copies)."""
     if not is_whole(self.uop):
       if not is_in_order(self.uop):
-        return self.derive(self.uop.contiguous())
+        return self._derive(self.uop.contiguous())
     return self
 
   def contiguous_backward(self) -> Self:
     """Itself; its gradient is materialised."""
-    return self.derive(self.uop.contiguous_backward())
+    return self._derive(self.uop.contiguous_backward())
 
   def clone(self, device: DeviceLike = None) -> Self:
     """A copy in a buffer of its own, on the same device or another: writes to one are not seen by the other."""
-    copy = self.derive((self if device is None else self.to(device)).uop.contiguous())
-    copy.contents = object()
+    copy = self._derive((self if device is None else self.to(device)).uop.contiguous())
+    copy._contents = object()
     return copy
 
-  def filled_up(self, *axes: int) -> Self:
+  def _filled_up(self, *axes: int) -> Self:
     """Zeros behind axes of symbolic size, up to the largest that they can have: for what needs numbers as sizes, and
     gives elements of which those behind the size can be cut off again.
     """
-    return self.pad_zeros(
+    return self._pad_zeros(
       [(0, upper(s) - s) if isinstance(s, UOp) and i in axes else (0, 0) for i, s in enumerate(self.shape)]
     )
 
-  def select_axis(self, axis: int, start: sint, stop: sint) -> Self:
+  def _select_axis(self, axis: int, start: sint, stop: sint) -> Self:
     """Keep [start, stop) of one axis."""
     return self.shrink([(start, stop) if i == axis else None for i in range(self.ndim)])
 
@@ -206,7 +206,7 @@ class MovementMixin(TensorBase):
     if sum(sizes) != total:
       raise ValueError(f"split sizes {tuple(sizes)} add up to {sum(sizes)}, expected {total} of shape {self.shape}")
     stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return tuple(self.select_axis(axis, stop - size, stop) for size, stop in zip(sizes, stops, strict=True))
+    return tuple(self._select_axis(axis, stop - size, stop) for size, stop in zip(sizes, stops, strict=True))
 
   def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
     """At most `chunks` pieces of equal size along `dim`; the last may be smaller."""
@@ -229,11 +229,11 @@ class MovementMixin(TensorBase):
     top, left = max(-offset, 0), max(offset, 0)
     n = max(min(rows - top, cols - left), 0)
     if n == 0:
-      return x.reshape((*lead, rows * cols)).select_axis(len(lead), 0, 0)
+      return x.reshape((*lead, rows * cols))._select_axis(len(lead), 0, 0)
     x = x.shrink([None] * len(lead) + [(top, top + n), (left, left + n)]).reshape((*lead, n * n))
     # element i of the diagonal is at i*(n+1): rows of n+1 after padding, then their first column
-    x = x.pad_zeros([(0, 0)] * len(lead) + [(0, n)]).reshape((*lead, n, n + 1))
-    return x.select_axis(len(lead) + 1, 0, 1).reshape((*lead, n))
+    x = x._pad_zeros([(0, 0)] * len(lead) + [(0, n)]).reshape((*lead, n, n + 1))
+    return x._select_axis(len(lead) + 1, 0, 1).reshape((*lead, n))
 
   def diag(self, diagonal: int = 0) -> Self:
     """The square matrix with this vector on a diagonal; of a matrix, that diagonal."""
@@ -246,9 +246,9 @@ class MovementMixin(TensorBase):
     # rows of size + 1 elements, of which the first is ours, are a diagonal
     before = max(diagonal, 0) + max(-diagonal, 0) * size
     flat = (
-      self.unsqueeze(-1).pad_zeros([(0, 0), (0, size)]).reshape((n * (size + 1),)).pad_zeros([(before, size * size)])
+      self.unsqueeze(-1)._pad_zeros([(0, 0), (0, size)]).reshape((n * (size + 1),))._pad_zeros([(before, size * size)])
     )
-    return flat.select_axis(0, 0, size * size).reshape((size, size))
+    return flat._select_axis(0, 0, size * size).reshape((size, size))
 
   def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
     """Shift elements along axes; what leaves at one end enters at the other. Without `dims`, of the flattened
@@ -266,7 +266,7 @@ class MovementMixin(TensorBase):
       if isinstance(size, UOp) or (size and step % size):
         start = -step % size
         doubled = out.repeat(*[2 if i == axis else 1 for i in range(self.ndim)])
-        out = doubled.select_axis(axis, start, start + size)
+        out = doubled._select_axis(axis, start, start + size)
     return out
 
   def meshgrid(self, *others: Self, indexing: str = "ij") -> tuple[Self, ...]:

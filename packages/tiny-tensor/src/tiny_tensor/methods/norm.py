@@ -16,11 +16,11 @@ class NormMixin(TensorBase):
 
   def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
     """`(x - mean) / sqrt(var + eps)` over `axis`, with the biased variance (Ba et al., 2016)."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     mean = x.mean(axis, keepdim=True)
-    return ((x - mean) * (x.variance_about(mean, axis) + eps).rsqrt()).as_dtype(dtype)
+    return ((x - mean) * (x._variance_about(mean, axis) + eps).rsqrt())._as_dtype(dtype)
 
-  def variance_about(self, mean: Self, axis: int | Sequence[int]) -> Self:
+  def _variance_about(self, mean: Self, axis: int | Sequence[int]) -> Self:
     """The biased variance of floats over `axis`, which is kept, given their mean.
 
     Moving the mean does not change the sum of squares about it to first order, so the mean is a constant there, and the

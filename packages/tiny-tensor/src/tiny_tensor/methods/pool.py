@@ -26,14 +26,14 @@ def windows(x: M, kernel: Sequence[int], stride: Sequence[int], dilation: Sequen
     raise ValueError(f"stride and dilation must be positive, got {tuple(stride)} and {tuple(dilation)}")
   if any(span > lower(size) for span, size in zip(spans, sizes, strict=True)):
     raise ValueError(f"windows of size {tuple(kernel)} with dilation {tuple(dilation)} do not fit in {tuple(sizes)}")
-  x = x.filled_up(*range(lead, x.ndim))
+  x = x._filled_up(*range(lead, x.ndim))
   for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True)):
     x = _axis_windows(x, lead + 2 * axis, k, s, d)
   # now (…, out0, kernel0, out1, kernel1, …)
   first, second = range(lead, lead + 2 * count, 2), range(lead + 1, lead + 2 * count, 2)
   x = x.permute(*range(lead), *first, *second)
   for axis, (size, span, s) in enumerate(zip(sizes, spans, stride, strict=True), start=lead):
-    x = x if isinstance(size, int) else x.select_axis(axis, 0, (size - span) // s + 1)
+    x = x if isinstance(size, int) else x._select_axis(axis, 0, (size - span) // s + 1)
   return x
 
 
@@ -43,21 +43,21 @@ def _axis_windows(x: M, axis: int, kernel: int, stride: int, dilation: int) -> M
   out = (size - ((kernel - 1) * dilation + 1 if kernel else 0)) // stride + 1
   if kernel == 1 or (dilation == 1 and kernel <= stride):
     used = out * stride
-    x = x.select_axis(axis, 0, min(used, size))
+    x = x._select_axis(axis, 0, min(used, size))
     x = _pad_end(x, axis, used - min(used, size))
     x = x.reshape((*before, out, stride, *after))
-    return x.select_axis(axis + 1, 0, kernel)
+    return x._select_axis(axis + 1, 0, kernel)
   row = size + dilation
   repeats = -(-kernel * row // size)
-  x = x.repeat(*[repeats if i == axis else 1 for i in range(x.ndim)]).select_axis(axis, 0, kernel * row)
+  x = x.repeat(*[repeats if i == axis else 1 for i in range(x.ndim)])._select_axis(axis, 0, kernel * row)
   x = x.reshape((*before, kernel, row, *after))
   used = out * stride
-  x = x.select_axis(axis + 1, 0, min(used, row))
+  x = x._select_axis(axis + 1, 0, min(used, row))
   x = _pad_end(x, axis + 1, used - min(used, row))
-  x = x.reshape((*before, kernel, out, stride, *after)).select_axis(axis + 2, 0, 1)
+  x = x.reshape((*before, kernel, out, stride, *after))._select_axis(axis + 2, 0, 1)
   x = x.reshape((*before, kernel, out, *after))
   return x.transpose(axis, axis + 1)
 
 
 def _pad_end(x: M, axis: int, count: int) -> M:
-  return x.pad_zeros([(0, count if i == axis else 0) for i in range(x.ndim)]) if count > 0 else x
+  return x._pad_zeros([(0, count if i == axis else 0) for i in range(x.ndim)]) if count > 0 else x

@@ -24,7 +24,7 @@ class ProductMixin(TensorBase):
 
   def cross(self, other: Self, dim: int = -1) -> Self:
     """The vector product along `dim`, of size 3 in both: ValueError. Other axes broadcast."""
-    a, b = self.broadcasted(other)
+    a, b = self._broadcasted(other)
     axis = normalize_axis(dim, a.ndim)
     if self.ndim != other.ndim or a.ndim == 0 or (self.shape[axis], other.shape[axis]) != (3, 3):
       raise ValueError(f"cross takes vectors of 3 along axis {dim}, got shapes {self.shape} and {other.shape}")
@@ -83,17 +83,17 @@ class ProductMixin(TensorBase):
     if self.ndim < 2 or other.ndim < 2 or self.shape[-1] != other.shape[-1]:
       raise ValueError(f"cdist takes rows of one size, got shapes {self.shape} and {other.shape}")
     broadcast_shape(self.shape[:-2], other.shape[:-2])
-    x, dtype = self.as_float().unsqueeze(-2).sub(other.unsqueeze(-3)).with_precision()
+    x, dtype = self._as_float().unsqueeze(-2).sub(other.unsqueeze(-3))._with_precision()
     if p == 0:
-      return x.ne(0).sum(-1).as_dtype(dtype)
+      return x.ne(0).sum(-1)._as_dtype(dtype)
     if math.isinf(p) and x.shape[-1] != 0:
-      return x.abs().max(-1).as_dtype(dtype)
+      return x.abs().max(-1)._as_dtype(dtype)
     if p == 1 or math.isinf(p):
-      return x.abs().sum(-1).as_dtype(dtype)
+      return x.abs().sum(-1)._as_dtype(dtype)
     same = x.eq(0)
     total = (x.square() if p == 2 else same.where(0.0, same.where(1.0, x.abs()).pow(p))).sum(-1)
     zero = total.eq(0)
-    return zero.where(0.0, zero.where(1.0, total).pow(1 / p)).as_dtype(dtype)
+    return zero.where(0.0, zero.where(1.0, total).pow(1 / p))._as_dtype(dtype)
 
   def as_strided(self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Self:
     """A copy of the elements at `storage_offset + Σ index·stride` of this tensor, flattened in its own order (as if it
@@ -109,26 +109,26 @@ class ProductMixin(TensorBase):
         f"as_strided: size {sizes}, stride {strides} and offset {storage_offset} reach from {low} to {high}, "
         f"the tensor has {self.numel()} elements"
       )
-    place = self.filled((1,) * len(sizes), storage_offset, self.count_up(1).dtype)
+    place = self._filled((1,) * len(sizes), storage_offset, self._count_up(1).dtype)
     for axis, (n, step) in enumerate(zip(sizes, strides, strict=True)):
-      place = place + self.count_up(n).reshape([n if i == axis else 1 for i in range(len(sizes))]) * step
-    return self.flatten().gather_axes([(0, place)], False)
+      place = place + self._count_up(n).reshape([n if i == axis else 1 for i in range(len(sizes))]) * step
+    return self.flatten()._gather_axes([(0, place)], False)
 
   # *** sums with products, by PyTorch's names ***
 
   def mm(self, mat2: Self) -> Self:
     """The product of two matrices."""
-    return self.checked("mm", 2, mat2, 2).matmul(mat2)
+    return self._checked("mm", 2, mat2, 2).matmul(mat2)
 
   def mv(self, vec: Self) -> Self:
     """A matrix times a vector."""
-    return self.checked("mv", 2, vec, 1).matmul(vec)
+    return self._checked("mv", 2, vec, 1).matmul(vec)
 
   def bmm(self, mat2: Self) -> Self:
     """Products of as many matrices: `(b, n, k) · (b, k, m)`."""
-    return self.checked("bmm", 3, mat2, 3).matmul(mat2)
+    return self._checked("bmm", 3, mat2, 3).matmul(mat2)
 
-  def checked(self, what: str, axes: int, other: Self, its: int) -> Self:
+  def _checked(self, what: str, axes: int, other: Self, its: int) -> Self:
     """Itself. Raises ValueError where the numbers of axes are others."""
     if self.ndim != axes or other.ndim != its:
       raise ValueError(f"{what} takes tensors of {axes} and {its} axes, got shapes {self.shape} and {other.shape}")
@@ -142,38 +142,38 @@ class ProductMixin(TensorBase):
 
   def vdot(self, other: Self) -> Self:
     """The product of two vectors."""
-    return self.checked("vdot", 1, other, 1).dot(other)
+    return self._checked("vdot", 1, other, 1).dot(other)
 
   def vecdot(self, other: Self, dim: int = -1) -> Self:
     """Products summed along `dim`."""
-    a, b = self.broadcasted(other)
-    return a.sum_of_products(b, dim)
+    a, b = self._broadcasted(other)
+    return a._sum_of_products(b, dim)
 
-  def added_to(self, product: Self, beta: float, alpha: float) -> Self:
+  def _added_to(self, product: Self, beta: float, alpha: float) -> Self:
     """`beta * self + alpha * product`; with beta 0 without self, whatever it holds."""
-    scaled = product if alpha == 1 else (product * alpha).as_dtype(product.dtype)
+    scaled = product if alpha == 1 else (product * alpha)._as_dtype(product.dtype)
     if beta == 0:
       return scaled
-    return ((self if beta == 1 else self * beta) + scaled).as_dtype(product.dtype)
+    return ((self if beta == 1 else self * beta) + scaled)._as_dtype(product.dtype)
 
   def addmm(self, mat1: Self, mat2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
     """`beta * self + alpha * mat1 @ mat2`."""
-    return self.added_to(mat1.mm(mat2), beta, alpha)
+    return self._added_to(mat1.mm(mat2), beta, alpha)
 
   def addmv(self, mat: Self, vec: Self, *, beta: float = 1, alpha: float = 1) -> Self:
     """`beta * self + alpha * mat @ vec`."""
-    return self.added_to(mat.mv(vec), beta, alpha)
+    return self._added_to(mat.mv(vec), beta, alpha)
 
   def addr(self, vec1: Self, vec2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
     """`beta * self + alpha * vec1 ⊗ vec2`."""
-    return self.added_to(vec1.outer(vec2), beta, alpha)
+    return self._added_to(vec1.outer(vec2), beta, alpha)
 
   def baddbmm(self, batch1: Self, batch2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
     """`beta * self + alpha * batch1 @ batch2`, for batches of matrices."""
-    return self.added_to(batch1.bmm(batch2), beta, alpha)
+    return self._added_to(batch1.bmm(batch2), beta, alpha)
 
   def addbmm(self, batch1: Self, batch2: Self, *, beta: float = 1, alpha: float = 1) -> Self:
     """`beta * self + alpha * Σ batch1 @ batch2`, summed over the batch."""
-    batch1.checked("addbmm", 3, batch2, 3)
+    batch1._checked("addbmm", 3, batch2, 3)
     total = batch1.transpose(0, 1).flatten(1).matmul(batch2.flatten(0, 1))
-    return self.added_to(total, beta, alpha)
+    return self._added_to(total, beta, alpha)

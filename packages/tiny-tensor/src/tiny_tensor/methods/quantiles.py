@@ -27,7 +27,7 @@ class QuantileMixin(TensorBase):
     found = self.topk(k, axis, largest=False)
     if self.ndim == 0:
       return found
-    values, places = (t.select_axis(axis, k - 1, k) for t in found)
+    values, places = (t._select_axis(axis, k - 1, k) for t in found)
     return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
 
   @overload
@@ -43,7 +43,7 @@ class QuantileMixin(TensorBase):
     """
     if dim is None:
       return self.flatten().median(0)[0]
-    self.check_not_empty("median", dim)
+    self._check_not_empty("median", dim)
     size = int(self.shape[normalize_axis(dim, self.ndim)]) if self.ndim else 1
     values, places = self.kthvalue((size + 1) // 2, dim, keepdim)
     if not dtypes.is_float(self.dtype) or self.ndim == 0:
@@ -66,42 +66,42 @@ class QuantileMixin(TensorBase):
     if dim is None:
       out = self.flatten().quantile(q, 0, False, interpolation)
       return out.reshape((*out.shape, *(1,) * self.ndim)) if keepdim else out
-    return self.ranked(q, dim, keepdim, interpolation, without_nan=False)
+    return self._ranked(q, dim, keepdim, interpolation, without_nan=False)
 
-  def ranked(
+  def _ranked(
     self, q: float | Sequence[float] | Self, dim: int, keepdim: bool, interpolation: str, without_nan: bool
   ) -> Self:
     """`quantile` along an axis, of all elements or of those that are not NaN."""
     if interpolation not in INTERPOLATIONS:
       raise ValueError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}")
-    self.check_not_empty("quantile", dim)
-    x, dtype = self.with_precision()
-    share = self.shares(q).as_dtype(x.dtype)
+    self._check_not_empty("quantile", dim)
+    x, dtype = self._with_precision()
+    share = self._shares(q)._as_dtype(x.dtype)
     axis = normalize_axis(dim, x.ndim)
     ordered = (x if x.ndim else x.reshape((1,))).sort(axis)[0].transpose(axis, -1)
     n = int(ordered.shape[-1])
     rank = share.reshape((share.numel(),))
     if without_nan:
       last = (ordered.isnan().logical_not().sum(-1, keepdim=True) - 1).clamp(0, None)
-      rank = rank * last.as_dtype(rank.dtype)
+      rank = rank * last._as_dtype(rank.dtype)
     else:
       rank = (rank * (n - 1)).broadcast_to((*ordered.shape[:-1], rank.numel()))
     if interpolation == "nearest":
       rank = rank.round()
     below, above = rank.floor(), rank.ceil()
-    low, high = (ordered.gather(-1, end.as_dtype(dtypes.int32)) for end in (below, above))
+    low, high = (ordered.gather(-1, end._as_dtype(dtypes.int32)) for end in (below, above))
     part = {"lower": rank.const_like(0), "higher": rank.const_like(1), "midpoint": rank.const_like(0.5)}
     weight = part.get(interpolation, rank - below)
     # equal infinities have no difference
     out = (low == high).where(low, low.lerp(high, weight))
     if not without_nan:
-      out = ordered.select_axis(ordered.ndim - 1, n - 1, n).isnan().where(math.nan, out)
+      out = ordered._select_axis(ordered.ndim - 1, n - 1, n).isnan().where(math.nan, out)
     out = out.transpose(axis, -1)
     out = out.unsqueeze(0).transpose(0, axis + 1)
     out = out if keepdim and self.ndim else out.squeeze(axis + 1)
-    return out.reshape((*share.shape, *out.shape[1:])).as_dtype(dtype)
+    return out.reshape((*share.shape, *out.shape[1:]))._as_dtype(dtype)
 
-  def shares(self, q: float | Sequence[float] | Self) -> Self:
+  def _shares(self, q: float | Sequence[float] | Self) -> Self:
     """What quantile is asked for, as a tensor of no or one axis."""
     if isinstance(q, TensorBase):
       share = q

@@ -63,7 +63,7 @@ class RandomMixin(TensorBase):
     STREAM.seed(seed)
 
   @classmethod
-  def random_words(cls, shape: Sequence[int], device: DeviceLike = None) -> Self:
+  def _random_words(cls, shape: Sequence[int], device: DeviceLike = None) -> Self:
     """64 random bits per element, uint64."""
     if tracing.active() and (words := tracing.drawn(cls, tuple(shape), device)) is not None:
       return words  # type: ignore[no-any-return]  # of this class
@@ -72,20 +72,20 @@ class RandomMixin(TensorBase):
       return cls.full(shape, 0, dtypes.uint64, name)
     state = host_buffer(STREAM.draw(count), dtypes.uint64)
     record_draw(state, lambda: STREAM.draw(count))
-    pair = cls.wrap(state.copy_to(name), False)
-    key, start = pair.select_axis(0, 0, 1), pair.select_axis(0, 1, 2)
-    counter = start + pair.count_up(count, dtypes.uint64)
+    pair = cls._wrap(state.copy_to(name), False)
+    key, start = pair._select_axis(0, 0, 1), pair._select_axis(0, 1, 2)
+    counter = start + pair._count_up(count, dtypes.uint64)
     return counter.alu(Ops.THREEFRY, key.expand(count)).reshape(shape)
 
-  def low_word(self) -> Self:
+  def _low_word(self) -> Self:
     """The lower 32 bits."""
-    return self.as_dtype(dtypes.uint32)
+    return self._as_dtype(dtypes.uint32)
 
-  def high_word(self) -> Self:
+  def _high_word(self) -> Self:
     """The upper 32 bits."""
-    return (self.alu(Ops.SHR, self.const_like(32))).as_dtype(dtypes.uint32)
+    return (self.alu(Ops.SHR, self.const_like(32)))._as_dtype(dtypes.uint32)
 
-  def fraction_of(self, span: int) -> Self:
+  def _fraction_of(self, span: int) -> Self:
     """Words as integers in [0, span): the upper word of the 128-bit product, which favours no range (Lemire, "Fast
     random integer generation in an interval", 2019, without its rejections: a bias of span/2^64 at most)."""
     half = self.const_like(32)
@@ -97,14 +97,14 @@ class RandomMixin(TensorBase):
     carry = low * (span >> 32) + (middle & mask)
     return high * (span >> 32) + middle.alu(Ops.SHR, half) + carry.alu(Ops.SHR, half)
 
-  def unit(self, dtype: DType) -> Self:
+  def _unit(self, dtype: DType) -> Self:
     """Words as floats in [0, 1): as many leading bits as the dtype's significand holds, so that every value is
     exact.
     """
     digits = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8}.get(dtype, 3)
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
     top = self.alu(Ops.SHR, self.const_like(self.dtype.bits - digits))
-    return (top.as_dtype(wide) * 2.0**-digits).as_dtype(dtype)
+    return (top._as_dtype(wide) * 2.0**-digits)._as_dtype(dtype)
 
   @classmethod
   def rand(
@@ -120,9 +120,9 @@ class RandomMixin(TensorBase):
     if not dtypes.is_float(kind):
       raise TypeError(f"rand gives floats, got dtype {kind.name}: use randint")
     size = tuple(int(s) if isinstance(s, int) else upper(s) for s in shape_of(shape))
-    words = cls.random_words(size, device)
-    out = (words if kind == dtypes.float64 else words.low_word()).unit(kind)
-    return cls.make((out.contiguous() if contiguous else out).uop, requires_grad)
+    words = cls._random_words(size, device)
+    out = (words if kind == dtypes.float64 else words._low_word())._unit(kind)
+    return cls._make((out.contiguous() if contiguous else out).uop, requires_grad)
 
   @classmethod
   def randn(
@@ -131,14 +131,14 @@ class RandomMixin(TensorBase):
     """Normal, mean 0 and standard deviation 1 (Box and Muller, 1958)."""
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     size = tuple(int(s) for s in shape_of(shape))
-    words = cls.random_words(size, device)
+    words = cls._random_words(size, device)
     if kind == dtypes.float64:
-      a, b = words.unit(kind), cls.random_words(size, device).unit(kind)
+      a, b = words._unit(kind), cls._random_words(size, device)._unit(kind)
     else:
-      a, b = words.low_word().unit(dtypes.float32), words.high_word().unit(dtypes.float32)
+      a, b = words._low_word()._unit(dtypes.float32), words._high_word()._unit(dtypes.float32)
     # 1 - b is in (0, 1], so that the logarithm is finite
     out = (a * (2 * math.pi)).cos() * ((b * -1 + 1).log() * -2).sqrt()
-    return cls.make(out.as_dtype(kind).contiguous().uop, requires_grad)
+    return cls._make(out._as_dtype(kind).contiguous().uop, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int = 10, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
@@ -155,9 +155,9 @@ class RandomMixin(TensorBase):
         f"randint of {kind.name} needs bounds within [{dtypes.min(kind)}, {dtypes.max(kind)}], got low={low} and "
         f"high={high}"
       )
-    words = cls.random_words(tuple(int(s) for s in shape_of(shape)), kwargs.pop("device", None))
-    value = words if high - low > MASK else words.fraction_of(high - low)
-    return cls.make((value + (low & MASK)).as_dtype(kind).contiguous().uop, **kwargs)
+    words = cls._random_words(tuple(int(s) for s in shape_of(shape)), kwargs.pop("device", None))
+    value = words if high - low > MASK else words._fraction_of(high - low)
+    return cls._make((value + (low & MASK))._as_dtype(kind).contiguous().uop, **kwargs)
 
   @classmethod
   def uniform(
@@ -168,13 +168,13 @@ class RandomMixin(TensorBase):
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     if dtypes.is_int(kind):
       return cls.randint(*shape, low=int(low), high=int(high), dtype=kind, **kwargs)
-    return cls.make((cls.rand(*shape, dtype=kind, **kwargs) * (high - low) + low).uop, grad)
+    return cls._make((cls.rand(*shape, dtype=kind, **kwargs) * (high - low) + low).uop, grad)
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation."""
     grad = kwargs.pop("requires_grad", None)
-    return cls.make((cls.randn(*shape, **kwargs) * std + mean).uop, grad)
+    return cls._make((cls.randn(*shape, **kwargs) * std + mean).uop, grad)
 
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -210,18 +210,20 @@ class RandomMixin(TensorBase):
   def randperm(cls, n: int, device: DeviceLike = None, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:
     """A permutation of 0 to n-1."""
     if n < 0:
-      raise cls.invalid_size("n", n)
-    words = cls.random_words((n,), device).contiguous()
-    return cls.make(words.argsort().as_dtype(to_dtype(dtype)).uop, **kwargs) if n else cls.full((0,), 0, dtype, device)
+      raise cls._invalid_size("n", n)
+    words = cls._random_words((n,), device).contiguous()
+    return (
+      cls._make(words.argsort()._as_dtype(to_dtype(dtype)).uop, **kwargs) if n else cls.full((0,), 0, dtype, device)
+    )
 
   def rand_like(self, **kwargs: Any) -> Self:
     """`rand` of this shape, dtype and device."""
-    return self.alike(self.rand(*self.shape, **self.like({**kwargs, "requires_grad": None})), kwargs)
+    return self._alike(self.rand(*self.shape, **self._like({**kwargs, "requires_grad": None})), kwargs)
 
   def randn_like(self, dtype: DTypeLike | None = None, **kwargs: Any) -> Self:
     """`randn` of this shape, dtype and device."""
     kwargs |= named(dtype=dtype)
-    return self.alike(self.randn(*self.shape, **self.like({**kwargs, "requires_grad": None})), kwargs)
+    return self._alike(self.randn(*self.shape, **self._like({**kwargs, "requires_grad": None})), kwargs)
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
     """int32 positions drawn with the weights `(n,)` or `(rows, n)`; without replacement all differ.
@@ -235,11 +237,11 @@ class RandomMixin(TensorBase):
       raise ValueError(
         f"cannot draw {num_samples} samples of {n} weights{'' if replacement else ' without replacement'}"
       )
-    weights = self.as_float().detach().unsqueeze(0) if self.ndim == 1 else self.as_float().detach()
+    weights = self._as_float().detach().unsqueeze(0) if self.ndim == 1 else self._as_float().detach()
     rows = int(weights.shape[0])
     if replacement or num_samples == 1:
       edges = weights.cumsum(1)
-      draws = self.rand(rows, num_samples, device=self.device, dtype=weights.dtype) * edges.select_axis(1, n - 1, n)
+      draws = self.rand(rows, num_samples, device=self.device, dtype=weights.dtype) * edges._select_axis(1, n - 1, n)
       out = (edges.unsqueeze(1) <= draws.unsqueeze(-1)).sum(-1).clamp(None, n - 1)
     else:
       # the smallest of exponential times with these rates are a sample without replacement (Efraimidis & Spirakis,
@@ -257,12 +259,12 @@ class RandomMixin(TensorBase):
     if p == 1:
       return self.mul(0)
     keep = self.rand(*self.shape, device=self.device, dtype=dtypes.float32, contiguous=False) >= p
-    return keep.in_pieces_of(self).contiguous().where(self / (1 - p), 0)
+    return keep._in_pieces_of(self).contiguous().where(self / (1 - p), 0)
 
   @known_as(seed="key")
   def threefry(self, key: Self) -> Self:
     """Threefry-2x32 of these counters under `key`; both uint64."""
     if self.dtype != dtypes.uint64 or key.dtype != dtypes.uint64:
       raise TypeError(f"threefry takes uint64, got {self.dtype.name} and {key.dtype.name}")
-    a, b = self.broadcasted(key)
+    a, b = self._broadcasted(key)
     return a.alu(Ops.THREEFRY, b)

@@ -78,17 +78,17 @@ class RealizationMixin(TensorBase):
 
   # *** values ***
 
-  def read(self) -> tuple[memoryview, tuple[int, ...]]:
+  def _read(self) -> tuple[memoryview, tuple[int, ...]]:
     """All elements in order as bytes to look at once, and the shape in numbers. Computes the tensor."""
-    buffer, nbytes, shape = self.computed()
+    buffer, nbytes, shape = self._computed()
     return memoryview(b"") if buffer is None else buffer.look()[:nbytes], shape
 
-  def read_copy(self) -> tuple[memoryview, tuple[int, ...]]:
+  def _read_copy(self) -> tuple[memoryview, tuple[int, ...]]:
     """The same as bytes that the caller may keep and change."""
-    buffer, nbytes, shape = self.computed()
+    buffer, nbytes, shape = self._computed()
     return memoryview(bytearray()) if buffer is None else buffer.copy_out(nbytes), shape
 
-  def computed(self) -> tuple[Buffer | None, int, tuple[int, ...]]:
+  def _computed(self) -> tuple[Buffer | None, int, tuple[int, ...]]:
     """The Buffer that begins with all elements in order (None if there are none), how many bytes these are, and the
     shape in numbers. Computes the tensor."""
     check_readable("reading a Tensor")
@@ -98,9 +98,9 @@ class RealizationMixin(TensorBase):
     x = self
     tracing.check_known(self.uop.walk())
     if isinstance(place := self.uop.device, tuple):
-      if not (is_realized(x.uop) or x.history or tracing.active() or is_const(x.uop)):
+      if not (is_realized(x.uop) or x._history or tracing.active() or is_const(x.uop)):
         x.realize()
-      return x.detach().to(place[0]).computed()
+      return x.detach().to(place[0])._computed()
     if (view := run_of(self.uop)) is not None:
       buffer, offset = buffer_of(view[0]), view[1] * self.dtype.itemsize
       return buffer.view(offset, math.prod(shape)), math.prod(shape) * self.dtype.itemsize, shape
@@ -108,30 +108,30 @@ class RealizationMixin(TensorBase):
       x = self.to(None)
     if not is_whole(x.uop):
       # a computed tensor keeps its value, unless a gradient may still have to flow through it
-      if x.history or tracing.is_followed(x.uop) or storage(x.uop) is not None or is_const(x.uop) or x is not self:
-        x = x.wrap((x.uop.detach() if tracing.active() else x.uop).contiguous(), False)
+      if x._history or tracing.is_followed(x.uop) or storage(x.uop) is not None or is_const(x.uop) or x is not self:
+        x = x._wrap((x.uop.detach() if tracing.active() else x.uop).contiguous(), False)
       x.realize()
     if not is_whole(x.uop) and all(isinstance(s, int) for s in x.shape):
-      x = x.wrap(x.uop.contiguous(), False).realize()
+      x = x._wrap(x.uop.contiguous(), False).realize()
     count = 1
     for s in shape:
       count *= s
     return buffer_of(x.uop.base), count * self.dtype.itemsize, shape
 
-  def readable(self) -> Self:
+  def _readable(self) -> Self:
     """Itself, or cast to float32 where Python has no such format (bfloat16, fp8)."""
     if self.dtype in FORMATS:
       return self
     x = self.detach()
-    return (x.to(None) if only_stored(x.uop) else x).as_dtype(dtypes.float32)
+    return (x.to(None) if only_stored(x.uop) else x)._as_dtype(dtypes.float32)
 
-  def formatted(self) -> Self:
+  def _formatted(self) -> Self:
     """Itself. Raises TypeError for dtypes that a memoryview has no format for."""
     if self.dtype not in FORMATS:
       raise TypeError(f"{self.dtype.name} has no memoryview format: cast to float32, or bitcast to an integer dtype")
     return self
 
-  def shaped_view(self, raw: memoryview, shape: tuple[int, ...]) -> memoryview:
+  def _shaped_view(self, raw: memoryview, shape: tuple[int, ...]) -> memoryview:
     """Bytes as elements of this dtype and shape. Raises TypeError for float16 before Python 3.12."""
     view: Any = raw
     try:
@@ -144,8 +144,8 @@ class RealizationMixin(TensorBase):
   def data(self) -> memoryview:
     """A copy of the elements as a read-only memoryview of this shape. Raises TypeError for bfloat16 and fp8, and before
     Python 3.12 for float16."""
-    raw, shape = self.formatted().read_copy()
-    return self.shaped_view(raw.toreadonly(), shape)
+    raw, shape = self._formatted()._read_copy()
+    return self._shaped_view(raw.toreadonly(), shape)
 
   def numpy(self) -> numpy.ndarray[Any, Any]:
     """A NumPy array with a copy of the values; bfloat16 and fp8 become float32. Needs NumPy, else ImportError."""
@@ -153,22 +153,22 @@ class RealizationMixin(TensorBase):
       import numpy as np
     except ImportError as error:
       raise ImportError("Tensor.numpy() needs NumPy: pip install 'tiny-tensor[numpy]'") from error
-    x = self.readable()
-    raw, shape = x.read_copy()
+    x = self._readable()
+    raw, shape = x._read_copy()
     return np.frombuffer(raw, dtype=np.dtype(FORMATS[x.dtype])).reshape(shape)
 
   def tolist(self) -> Any:
     """Nested lists of Python numbers; a number for a 0-d tensor."""
-    x = self.readable()
-    raw, shape = x.read()
+    x = self._readable()
+    raw, shape = x._read()
     return nest(unpack(raw, x.dtype), shape)
 
   def item(self) -> Scalar:
     """The one element as a Python number. Raises ValueError if there are more, or none."""
     if (n := self.numel()) != 1 and not (isinstance(n, UOp) and value_of(n) == 1):
       raise ValueError(f"item() needs one element, the shape is {self.shape}")
-    x = self.readable()
-    out: Scalar = unpack(x.read()[0], x.dtype)[0]
+    x = self._readable()
+    out: Scalar = unpack(x._read()[0], x.dtype)[0]
     return out
 
   def __len__(self) -> int:

@@ -24,37 +24,37 @@ class ReduceMixin(TensorBase):
 
   __slots__ = ()
 
-  def reduce(self, op: Ops, axis: Axis, keepdim: bool) -> Self:
+  def _reduce(self, op: Ops, axis: Axis, keepdim: bool) -> Self:
     """One REDUCE; the axes are dropped unless `keepdim`."""
     axes = normalize_axes(axis, self.ndim)
-    out = self.derive(self.uop.reduce_axes(op, axes)) if axes else self
+    out = self._derive(self.uop.reduce_axes(op, axes)) if axes else self
     return out if keepdim else out.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
 
   @known_as(dim="axis")
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Sum. bool and small integers are summed in 32 bits; float16 and bfloat16 in float32, then rounded back."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
-    out = self.as_dtype(accumulate).reduce(Ops.ADD, axis, keepdim)
-    return out.as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
+    out = self._as_dtype(accumulate)._reduce(Ops.ADD, axis, keepdim)
+    return out._as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
 
-  def sum_of_products(self, other: Self, axis: Axis, dtype: DTypeLike | None = None, mask: Self | None = None) -> Self:
+  def _sum_of_products(self, other: Self, axis: Axis, dtype: DTypeLike | None = None, mask: Self | None = None) -> Self:
     """`(self * other).sum(axis)`, with products made in the type that they are summed in, not rounded to a narrow one
     first; the result has `dtype`, or else the type of the operands. Where `mask` is false nothing is added, also of
     infinities and NaN."""
     common = dtypes.promote(self.dtype, other.dtype)
     wide = dtypes.promote(common, accumulator_dtype(common) if dtype is None else to_dtype(dtype))
-    product = self.as_dtype(wide) * other.as_dtype(wide)
+    product = self._as_dtype(wide) * other._as_dtype(wide)
     out = (product if mask is None else mask.where(product, 0)).sum(axis, dtype=dtype)
-    return out.as_dtype(common) if dtype is None else out
+    return out._as_dtype(common) if dtype is None else out
 
   @known_as(dim="axis")
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Product; dtypes as for `sum`."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
-    out = self.as_dtype(accumulate).reduce(Ops.MUL, axis, keepdim)
-    return out.as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
+    out = self._as_dtype(accumulate)._reduce(Ops.MUL, axis, keepdim)
+    return out._as_dtype(self.dtype) if dtype is None and dtypes.is_float(self.dtype) else out
 
-  def check_not_empty(self, what: str, axis: Axis) -> None:
+  def _check_not_empty(self, what: str, axis: Axis) -> None:
     """ValueError when `axis` has no elements to choose from."""
     if any(isinstance(self.shape[a], int) and self.shape[a] == 0 for a in normalize_axes(axis, self.ndim)):
       raise ValueError(f"{what} of no elements: axis {axis} of shape {self.shape} has size 0")
@@ -62,26 +62,26 @@ class ReduceMixin(TensorBase):
   @known_as(dim="axis")
   def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Maximum; NaN if any element is. Raises ValueError over no elements."""
-    self.check_not_empty("max", axis)
-    return self.reduce(Ops.MAX, axis, keepdim)
+    self._check_not_empty("max", axis)
+    return self._reduce(Ops.MAX, axis, keepdim)
 
   @known_as(dim="axis")
   def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Minimum; NaN if any element is. Raises ValueError over no elements."""
-    self.check_not_empty("min", axis)
-    return self.opposite().reduce(Ops.MAX, axis, keepdim).opposite()
+    self._check_not_empty("min", axis)
+    return self._opposite()._reduce(Ops.MAX, axis, keepdim)._opposite()
 
   @known_as(dim="axis")
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether any element is true (not zero)."""
-    return self.as_bool().reduce(Ops.MAX, axis, keepdim)
+    return self._as_bool()._reduce(Ops.MAX, axis, keepdim)
 
   @known_as(dim="axis")
   def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether all elements are true (not zero)."""
-    return self.as_bool().logical_not().any(axis, keepdim).logical_not()
+    return self._as_bool().logical_not().any(axis, keepdim).logical_not()
 
-  def as_bool(self) -> Self:
+  def _as_bool(self) -> Self:
     """Whether elements are not zero."""
     return self if dtypes.is_bool(self.dtype) else self.ne(0)
 
@@ -89,20 +89,20 @@ class ReduceMixin(TensorBase):
   def mean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Arithmetic mean, a float; NaN over no elements."""
     if dtype is not None:
-      return self.as_float(dtype).mean(axis, keepdim)
-    x, kind = self.with_precision()
+      return self._as_float(dtype).mean(axis, keepdim)
+    x, kind = self._with_precision()
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
-    return x.sum(axis, keepdim).div(n).as_dtype(kind)
+    return x.sum(axis, keepdim).div(n)._as_dtype(kind)
 
   @known_as(dim="axis", unbiased="correction")
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> Self:
     """Variance: squared deviations from the mean summed over `n - correction` (0 at least)."""
-    x, dtype = self.with_precision()
+    x, dtype = self._with_precision()
     deviation = x - x.mean(axis, keepdim=True)
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
     total = deviation.square().sum(axis, keepdim)
     less = 1 if correction is None else correction
-    return total.div(max(n - less, 0) if isinstance(n, int) else (x.operand(n) - less).maximum(0)).as_dtype(dtype)
+    return total.div(max(n - less, 0) if isinstance(n, int) else (x._operand(n) - less).maximum(0))._as_dtype(dtype)
 
   @known_as(dim="axis", unbiased="correction")
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> tuple[Self, Self]:
@@ -121,22 +121,22 @@ class ReduceMixin(TensorBase):
 
   # *** positions ***
 
-  def along(self, axis: int, dtype: DType | None = None) -> Self:
+  def _along(self, axis: int, dtype: DType | None = None) -> Self:
     """0, 1, 2, … along `axis`, of size 1 along the others."""
     size = self.shape[axis]
     index = dtype or (dtypes.int32 if upper(size) < 1 << 31 else dtypes.int64)
-    return self.count_up(size, index).reshape([size if i == axis else 1 for i in range(self.ndim)])
+    return self._count_up(size, index).reshape([size if i == axis else 1 for i in range(self.ndim)])
 
-  def count_up(self, n: sint, dtype: DType = dtypes.int32) -> Self:
+  def _count_up(self, n: sint, dtype: DType = dtypes.int32) -> Self:
     """The vector 0, 1, …, n-1: the number of ones in windows that end ever later, which the scheduler puts in closed
     form.
     """
     if isinstance(n, UOp):
-      return self.count_up(upper(n), dtype).select_axis(0, 0, n)
+      return self._count_up(upper(n), dtype)._select_axis(0, 0, n)
     if n <= 1:
-      return self.wrap(const_uop(0, dtype, (n,), self.device), False)
-    ones = self.wrap(const_uop(1, dtype, (n,), self.device), False)
-    return windows(ones.pad_zeros([(n - 1, 0)]), (n,), (1,), (1,)).reduce(Ops.ADD, 1, False) - 1
+      return self._wrap(const_uop(0, dtype, (n,), self.device), False)
+    ones = self._wrap(const_uop(1, dtype, (n,), self.device), False)
+    return windows(ones._pad_zeros([(n - 1, 0)]), (n,), (1,), (1,))._reduce(Ops.ADD, 1, False) - 1
 
   @known_as(dim="axis")
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
@@ -146,7 +146,7 @@ class ReduceMixin(TensorBase):
     if axis is None:
       flat = self.flatten().argmax(0)
       return flat.reshape((1,) * self.ndim) if keepdim else flat
-    self.check_not_empty("argmax", axis)
+    self._check_not_empty("argmax", axis)
     place = normalize_axis(axis, self.ndim)
     if not self.ndim:
       return self.const_like(0, dtypes.int32)
@@ -155,13 +155,13 @@ class ReduceMixin(TensorBase):
     if dtypes.is_float(x.dtype):
       top = top | x.isnan()
     n = self.shape[place]
-    backwards = x.along(place).mul(-1) + n
+    backwards = x._along(place).mul(-1) + n
     return top.where(backwards, 0).max(place, keepdim).mul(-1) + n
 
   @known_as(dim="axis")
   def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first minimum (of the first NaN, if there is one)."""
-    return self.detach().opposite().argmax(axis, keepdim)
+    return self.detach()._opposite().argmax(axis, keepdim)
 
   def sum_to_size(self, *size: Any) -> Self:
     """The sum over axes that `size` leaves out at the front or has 1 for: the transpose of broadcasting. ValueError for
@@ -177,7 +177,7 @@ class ReduceMixin(TensorBase):
 
   # *** log-sum-exp and softmax ***
 
-  def safe_max(self, axis: Axis) -> Self:
+  def _safe_max(self, axis: Axis) -> Self:
     """The maximum kept and detached, with infinities as 0: what is subtracted before exponentials."""
     top = self.detach().max(axis, keepdim=True)
     return top.isinf().where(0.0, top)
@@ -185,43 +185,43 @@ class ReduceMixin(TensorBase):
   @known_as(dim="axis")
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """`log(sum(exp(self)))` without overflow."""
-    x, dtype = self.with_precision()
-    top = x.safe_max(axis)
+    x, dtype = self._with_precision()
+    top = x._safe_max(axis)
     out = (x - top).exp().sum(axis, keepdim).log() + (top if keepdim else top.reshape(x.sum(axis).shape))
-    return out.as_dtype(dtype)
+    return out._as_dtype(dtype)
 
   @known_as(dim="axis")
   def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Exponentials that sum to 1 along `axis`, of x minus its maximum, so that none overflows. Same shape, a float."""
     if dtype is not None:
-      return self.as_float(dtype).softmax(axis)
-    x, result = self.with_precision()
+      return self._as_float(dtype).softmax(axis)
+    x, result = self._with_precision()
     if self.numel() == 0:
-      return self.as_float()
+      return self._as_float()
     e = (x - x.detach().max(axis, keepdim=True)).exp()
     # one division for a row
-    return (e * e.sum(axis, keepdim=True).reciprocal()).as_dtype(result)
+    return (e * e.sum(axis, keepdim=True).reciprocal())._as_dtype(result)
 
   @known_as(dim="axis")
   def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Logarithm of `softmax`."""
     if dtype is not None:
-      return self.as_float(dtype).log_softmax(axis)
-    x, result = self.with_precision()
+      return self._as_float(dtype).log_softmax(axis)
+    x, result = self._with_precision()
     if self.numel() == 0:
-      return self.as_float()
+      return self._as_float()
     m = x - x.detach().max(axis, keepdim=True)
-    return (m - m.exp().sum(axis, keepdim=True).log()).as_dtype(result)
+    return (m - m.exp().sum(axis, keepdim=True).log())._as_dtype(result)
 
   @known_as(dim="axis")
   def softmin(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """`softmax` of the negated values."""
-    return self.as_float(dtype).neg().softmax(axis)
+    return self._as_float(dtype).neg().softmax(axis)
 
   def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
     """Divided by the p-norm along `dim` (at least `eps`)."""
     if p == 0:
-      norm = self.as_bool().sum(dim, keepdim=True).as_dtype(self.as_float().dtype)
+      norm = self._as_bool().sum(dim, keepdim=True)._as_dtype(self._as_float().dtype)
     elif math.isinf(p):
       norm = self.abs().max(dim, keepdim=True)
     else:

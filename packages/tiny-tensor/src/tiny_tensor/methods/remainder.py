@@ -41,7 +41,7 @@ def truncated(a: E, b: E) -> E:
   a. NaN for an infinite a and for b = 0.
   """
   x = _wide(a)
-  return _with_slope(_with_sign(_rest(x, _wide(b)), x).as_dtype(a.dtype), a, b, _Truncated(a.wrap))
+  return _with_slope(_with_sign(_rest(x, _wide(b)), x)._as_dtype(a.dtype), a, b, _Truncated(a._wrap))
 
 
 def floored(a: E, b: E) -> E:
@@ -50,7 +50,7 @@ def floored(a: E, b: E) -> E:
   size = _rest(x, y)
   rest = _with_sign(size, x)
   moved = size.eq(0).where(_with_sign(size, y), ((x < 0) ^ (y < 0)).where(rest + y, rest))
-  return _with_slope(moved.as_dtype(a.dtype), a, b, _Floored(a.wrap))
+  return _with_slope(moved._as_dtype(a.dtype), a, b, _Floored(a._wrap))
 
 
 def floor_quotient(a: E, b: E) -> E:
@@ -63,13 +63,13 @@ def floor_quotient(a: E, b: E) -> E:
   whole = exact.floor()
   whole = (exact - whole > 0.5).where(whole + 1, whole)
   whole = exact.eq(0).where(_with_sign(exact.const_like(0), ratio), whole)
-  out = y.eq(0).where(ratio, whole).as_dtype(a.dtype)
-  return a.derive(flat_in(out.uop.detach(), a.uop, b.uop), a, b)
+  out = y.eq(0).where(ratio, whole)._as_dtype(a.dtype)
+  return a._derive(flat_in(out.uop.detach(), a.uop, b.uop), a, b)
 
 
 def _wide(x: E) -> E:
   """In float32 at least, where remainders of narrower floats are exact, too."""
-  return x if x.dtype.bits >= 32 else x.as_dtype(dtypes.float32)
+  return x if x.dtype.bits >= 32 else x._as_dtype(dtypes.float32)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Floored(_Truncated):
 
 
 def _with_slope(out: E, a: E, b: E, pullback: _Truncated) -> E:
-  return a.derive(with_gradient((out.uop,), (a.uop, b.uop), pullback, "remainder")[0], b)
+  return a._derive(with_gradient((out.uop,), (a.uop, b.uop), pullback, "remainder")[0], b)
 
 
 def _rest(a: E, b: E) -> E:
@@ -149,13 +149,13 @@ def _whole(x: E, form: Format) -> tuple[E, E]:
   digits = form.bits - 1
   # a whole number of all bits has one exponent
   fraction = _both(bits, (1 << digits) - 1).alu(Ops.OR, bits.const_like((form.bias + digits) << digits))
-  exponent = bits.alu(Ops.SHR, bits.const_like(digits)).as_dtype(dtypes.int32)
+  exponent = bits.alu(Ops.SHR, bits.const_like(digits))._as_dtype(dtypes.int32)
   return fraction.bitcast(x.dtype), exponent - (form.bias + digits) - tiny.where(form.bits, 0)
 
 
 def _power(exponent: E, like: E) -> E:
   """2 to the power of an integer."""
-  return like.const_like(1).alu(Ops.LDEXP, exponent.as_dtype(like.dtype))
+  return like.const_like(1).alu(Ops.LDEXP, exponent._as_dtype(like.dtype))
 
 
 def _by_powers(a: E, b: E, form: Format) -> E:
@@ -172,7 +172,7 @@ def _by_powers(a: E, b: E, form: Format) -> E:
   rest = modulo.product(modulo.rest(first), power)
   rest = (rest < 0).where(rest + number, rest)
   # of zeros the positive one
-  return _magnitude(rest).alu(Ops.LDEXP, end.as_dtype(a.dtype))
+  return _magnitude(rest).alu(Ops.LDEXP, end._as_dtype(a.dtype))
 
 
 class _Modulo(Generic[E]):

@@ -70,7 +70,7 @@ class ShapeOpsMixin(TensorBase):
     begin = start + size if start < 0 else start
     if not 0 <= begin <= begin + length <= size:
       raise IndexError(f"narrow: {start} and {length} more are not within axis {dim} of size {size}")
-    return self.select_axis(axis, begin, begin + length)
+    return self._select_axis(axis, begin, begin + length)
 
   def select(self, dim: int, index: int) -> Self:
     """The slice at `index` along `dim`, without that axis. IndexError out of range."""
@@ -78,7 +78,7 @@ class ShapeOpsMixin(TensorBase):
     size = int(self.shape[axis]) if self.ndim else 0
     if not -size <= index < size:
       raise IndexError(f"select: index {index} is out of range for axis {dim} of size {size}")
-    return self.select_axis(axis, index % size, index % size + 1).squeeze(axis)
+    return self._select_axis(axis, index % size, index % size + 1).squeeze(axis)
 
   def unbind(self, dim: int = 0) -> tuple[Self, ...]:
     """All slices along `dim`."""
@@ -109,15 +109,15 @@ class ShapeOpsMixin(TensorBase):
 
   def fliplr(self) -> Self:
     """Axis 1 reversed. ValueError for fewer axes."""
-    self.at_least(2, "fliplr")
+    self._at_least(2, "fliplr")
     return self.flip(1)
 
   def flipud(self) -> Self:
     """Axis 0 reversed. ValueError for none."""
-    self.at_least(1, "flipud")
+    self._at_least(1, "flipud")
     return self.flip(0)
 
-  def at_least(self, axes: int, what: str) -> None:
+  def _at_least(self, axes: int, what: str) -> None:
     """ValueError for fewer axes."""
     if self.ndim < axes:
       raise ValueError(f"{what} needs at least {axes} axes, got shape {self.shape}")
@@ -146,7 +146,7 @@ class ShapeOpsMixin(TensorBase):
 
   def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
     """Matrices in two new axes with the last axis on a diagonal."""
-    self.at_least(1, "diag_embed")
+    self._at_least(1, "diag_embed")
     n = int(self.shape[-1])
     total = self.ndim + 1
     a, b = normalize_axis(dim1, total), normalize_axis(dim2, total)
@@ -155,10 +155,10 @@ class ShapeOpsMixin(TensorBase):
     size = n + abs(offset)
     lead = self.shape[:-1]
     # rows of size + 1 elements with one of ours in front are a diagonal
-    rows = self.unsqueeze(-1).pad_zeros([*[(0, 0)] * self.ndim, (0, size)]).reshape((*lead, n * (size + 1)))
+    rows = self.unsqueeze(-1)._pad_zeros([*[(0, 0)] * self.ndim, (0, size)]).reshape((*lead, n * (size + 1)))
     before = max(offset, 0) + max(-offset, 0) * size
-    flat = rows.pad_zeros([*[(0, 0)] * len(lead), (before, size * size)])
-    x = flat.select_axis(len(lead), 0, size * size).reshape((*lead, size, size))
+    flat = rows._pad_zeros([*[(0, 0)] * len(lead), (before, size * size)])
+    x = flat._select_axis(len(lead), 0, size * size).reshape((*lead, size, size))
     return x.movedim((-2, -1), (a, b))
 
   def diagflat(self, offset: int = 0) -> Self:
@@ -169,7 +169,7 @@ class ShapeOpsMixin(TensorBase):
 
   def tensor_split(self, indices_or_sections: int | Sequence[int] | Self, dim: int = 0) -> tuple[Self, ...]:
     """As many pieces of (almost) equal size, or those between the positions given, which are cut like slices."""
-    self.at_least(1, "tensor_split")
+    self._at_least(1, "tensor_split")
     axis = normalize_axis(dim, self.ndim)
     size = int(self.shape[axis])
     if isinstance(indices_or_sections, TensorBase):
@@ -182,23 +182,23 @@ class ShapeOpsMixin(TensorBase):
       return self.split([small + 1] * more + [small] * (n - more), axis)
     stops = [slice(i).indices(size)[1] for i in indices_or_sections] + [size]
     starts = [0, *[slice(i, None).indices(size)[0] for i in indices_or_sections]]
-    return tuple(self.select_axis(axis, a, max(a, b)) for a, b in zip(starts, stops, strict=True))
+    return tuple(self._select_axis(axis, a, max(a, b)) for a, b in zip(starts, stops, strict=True))
 
   def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
     """tensor_split along axis 1, of a vector along 0; a number must divide the size: ValueError."""
-    return self.even_split(indices_or_sections, 0 if self.ndim == 1 else 1, 1)
+    return self._even_split(indices_or_sections, 0 if self.ndim == 1 else 1, 1)
 
   def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
     """tensor_split along axis 0 of two axes or more; a number must divide the size: ValueError."""
-    return self.even_split(indices_or_sections, 0, 2)
+    return self._even_split(indices_or_sections, 0, 2)
 
   def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
     """tensor_split along axis 2; a number must divide the size: ValueError."""
-    return self.even_split(indices_or_sections, 2, 3)
+    return self._even_split(indices_or_sections, 2, 3)
 
-  def even_split(self, pieces: int | Sequence[int], axis: int, axes: int) -> tuple[Self, ...]:
+  def _even_split(self, pieces: int | Sequence[int], axis: int, axes: int) -> tuple[Self, ...]:
     """tensor_split of at least `axes` axes, into equal pieces."""
-    self.at_least(axes, "split")
+    self._at_least(axes, "split")
     if isinstance(pieces, int) and (pieces <= 0 or int(self.shape[axis]) % pieces):
       raise ValueError(f"{pieces} pieces of axis {axis} of shape {self.shape} are not equal")
     return self.tensor_split(pieces, axis)
@@ -234,7 +234,7 @@ class ShapeOpsMixin(TensorBase):
     rows, at = [], 0
     for t in blocks:
       size = int(t.shape[1])
-      rows.append(t.pad_zeros([(0, 0), (at, width - at - size)]))
+      rows.append(t._pad_zeros([(0, 0), (at, width - at - size)]))
       at += size
     return rows[0].cat(*rows[1:], dim=0)
 
@@ -253,7 +253,7 @@ class ShapeOpsMixin(TensorBase):
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(int(self.shape[0])), r))
     if not places or r == 0:
-      return self.select_axis(0, 0, 0).reshape((0,) if r == 0 else (0, r))
+      return self._select_axis(0, 0, 0).reshape((0,) if r == 0 else (0, r))
     return self[places]
 
   # *** copies with a part of other values ***
@@ -271,12 +271,12 @@ class ShapeOpsMixin(TensorBase):
       raise ValueError(f"slice_scatter: src has shape {src.shape}, expected {expected}")
     if not count:
       return self
-    spaced = src.unsqueeze(axis + 1).pad_zeros([(0, stride - 1 if i == axis + 1 else 0) for i in range(self.ndim + 1)])
-    row = spaced.flatten(axis, axis + 1).select_axis(axis, 0, (count - 1) * stride + 1)
+    spaced = src.unsqueeze(axis + 1)._pad_zeros([(0, stride - 1 if i == axis + 1 else 0) for i in range(self.ndim + 1)])
+    row = spaced.flatten(axis, axis + 1)._select_axis(axis, 0, (count - 1) * stride + 1)
     around = [(first, size - first - int(row.shape[axis])) if i == axis else (0, 0) for i in range(self.ndim)]
-    place = self.along(axis)
+    place = self._along(axis)
     here = (place >= first) & (place < stop) & (place - first).mod(stride).eq(0)
-    return here.where(row.pad_zeros(around).as_dtype(self.dtype), self)
+    return here.where(row._pad_zeros(around)._as_dtype(self.dtype), self)
 
   def select_scatter(self, src: Self, dim: int, index: int) -> Self:
     """A copy with `src` in the place of the slice at `index` along `dim`."""
@@ -284,7 +284,7 @@ class ShapeOpsMixin(TensorBase):
     size = int(self.shape[axis])
     if not -size <= index < size or src.shape != self.shape[:axis] + self.shape[axis + 1 :]:
       raise ValueError(f"select_scatter of {src.shape} at {index} along {dim} does not fit shape {self.shape}")
-    return self.along(axis).eq(index % size).where(src.unsqueeze(axis).as_dtype(self.dtype), self)
+    return self._along(axis).eq(index % size).where(src.unsqueeze(axis)._as_dtype(self.dtype), self)
 
   def diagonal_scatter(self, src: Self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
     """A copy with `src` on a diagonal of two axes."""
@@ -294,10 +294,10 @@ class ShapeOpsMixin(TensorBase):
     rows, cols = int(self.shape[a]), int(self.shape[b])
     if not src.numel():
       return self
-    wide = src.as_dtype(self.dtype).diag_embed(offset)
+    wide = src._as_dtype(self.dtype).diag_embed(offset)
     cut = [min(rows, int(wide.shape[-2])), min(cols, int(wide.shape[-1]))]
     lead = wide.ndim - 2
     wide = wide.shrink([*[None] * lead, (0, cut[0]), (0, cut[1])])
-    wide = wide.pad_zeros([*[(0, 0)] * lead, (0, rows - cut[0]), (0, cols - cut[1])]).movedim((-2, -1), (a, b))
-    on = (self.along(b) - self.along(a)).eq(offset)
+    wide = wide._pad_zeros([*[(0, 0)] * lead, (0, rows - cut[0]), (0, cols - cut[1])]).movedim((-2, -1), (a, b))
+    on = (self._along(b) - self._along(a)).eq(offset)
     return on.where(wide, self)

@@ -44,7 +44,7 @@ class StatisticsMixin(TensorBase):
   @known_as(dim="axis")
   def nanmean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`mean` of what is not NaN."""
-    x = self.as_float(dtype)
+    x = self._as_float(dtype)
     return x.nansum(axis, keepdim) / x.isnan().logical_not().sum(axis, keepdim)
 
   def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -70,14 +70,14 @@ class StatisticsMixin(TensorBase):
     if dim is None:
       out = self.ravel().nanquantile(q, 0, False, interpolation)
       return out.reshape((*out.shape, *(1,) * self.ndim)) if keepdim else out
-    return self.ranked(q, dim, keepdim, interpolation, without_nan=True)
+    return self._ranked(q, dim, keepdim, interpolation, without_nan=True)
 
   # *** counts ***
 
   @known_as(dim="axis")
   def count_nonzero(self, axis: Axis = None) -> Self:
     """How many elements are not zero."""
-    return self.as_bool().sum(axis)
+    return self._as_bool().sum(axis)
 
   def mode(self, dim: int = -1, keepdim: bool = False) -> tuple[Self, Self]:
     """(the most frequent elements along `dim`, the least of several; the int32 position of their last occurrence)."""
@@ -88,16 +88,16 @@ class StatisticsMixin(TensorBase):
     same = x.unsqueeze(-1) == x.unsqueeze(-2)
     counts = same.sum(-1)
     often = counts == counts.max(-1, keepdim=True)
-    best = x.opposite()
+    best = x._opposite()
     least = often.where(best, dtypes.min(x.dtype)).max(-1, keepdim=True)
     here = often & (best == least)
-    place = here.where(x.along(x.ndim - 1), 0).max(-1, keepdim=True).transpose(axis, -1)
+    place = here.where(x._along(x.ndim - 1), 0).max(-1, keepdim=True).transpose(axis, -1)
     values = self.gather(axis, place)
     return (values, place) if keepdim else (values.squeeze(axis), place.squeeze(axis))
 
   def isin(self, test_elements: Operand, assume_unique: bool = False, invert: bool = False) -> Self:
     """Whether an element is among `test_elements` (or, with `invert`, is not)."""
-    wanted = self.operand(test_elements)
+    wanted = self._operand(test_elements)
     found = (self.unsqueeze(-1) == wanted.reshape((wanted.numel(),))).any(-1)
     return found.logical_not() if invert else found
 
@@ -120,24 +120,24 @@ class StatisticsMixin(TensorBase):
       size = int(x.shape[axis])
       if size == 0:
         return x
-      above, below = x.select_axis(axis, 1, size), x.select_axis(axis, 0, size - 1)
+      above, below = x._select_axis(axis, 1, size), x._select_axis(axis, 0, size - 1)
       x = above.ne(below) if dtypes.is_bool(x.dtype) else above - below
     return x
 
   def trapezoid(self, x: Self | None = None, *, dx: float = 1, dim: int = -1) -> Self:
     """The area under points along `dim`, at the places `x` or `dx` apart, by the trapezoidal rule."""
     axis = normalize_axis(dim, self.ndim)
-    return self.areas(x, dx, axis).sum(axis)
+    return self._areas(x, dx, axis).sum(axis)
 
   def cumulative_trapezoid(self, x: Self | None = None, *, dx: float = 1, dim: int = -1) -> Self:
     """The running areas of `trapezoid`."""
     axis = normalize_axis(dim, self.ndim)
-    return self.areas(x, dx, axis).cumsum(axis)
+    return self._areas(x, dx, axis).cumsum(axis)
 
-  def areas(self, x: Self | None, dx: float, axis: int) -> Self:
+  def _areas(self, x: Self | None, dx: float, axis: int) -> Self:
     """Of each interval along an axis."""
     n = int(self.shape[axis])
-    middle = self.select_axis(axis, min(1, n), n) + self.select_axis(axis, 0, max(n - 1, 0))
+    middle = self._select_axis(axis, min(1, n), n) + self._select_axis(axis, 0, max(n - 1, 0))
     if x is None:
       return middle * (dx / 2)
     width = (
@@ -158,8 +158,8 @@ class StatisticsMixin(TensorBase):
         raise ValueError(f"cov: {what} of shape {w.shape} must be a vector, one for each observation of {self.shape}")
     if fweights is not None and not dtypes.is_int(fweights.dtype):
       raise TypeError(f"cov: fweights count observations, got {fweights.dtype.name}")
-    x = self.as_float().atleast_2d()
-    weights = [w.as_dtype(x.dtype) for w in (fweights, aweights) if w is not None]
+    x = self._as_float().atleast_2d()
+    weights = [w._as_dtype(x.dtype) for w in (fweights, aweights) if w is not None]
     if weights:
       w = weights[0] * weights[1] if len(weights) > 1 else weights[0]
       total = w.sum()
@@ -188,24 +188,24 @@ class StatisticsMixin(TensorBase):
     self, ord: float = 2, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None
   ) -> Self:
     """The p-norm over axes (all by default) taken as one: p any number, 0 (how many are not zero), ±infinity."""
-    x = self.as_float(dtype)
+    x = self._as_float(dtype)
     axes = tuple(range(self.ndim)) if axis is None or axis == () else normalize_axes(axis, self.ndim)
-    wide, kind = x.with_precision()
+    wide, kind = x._with_precision()
     empty = any(isinstance(self.shape[a], int) and self.shape[a] == 0 for a in axes)
     if empty and (ord < 0 or math.isinf(ord)):
       raise ValueError(f"vector_norm: order {ord} of no elements, shape {self.shape}")
     if ord == 0:
-      out = wide.ne(0).sum(axes, keepdim).as_dtype(wide.dtype)
+      out = wide.ne(0).sum(axes, keepdim)._as_dtype(wide.dtype)
     elif math.isinf(ord):
       size = wide.abs()
       out = size.max(axes, keepdim) if ord > 0 else size.min(axes, keepdim)
     elif ord == 1:
       out = wide.abs().sum(axes, keepdim)
     else:
-      out = wide.powers_summed(ord, axes, keepdim)
-    return out.as_dtype(kind)
+      out = wide._powers_summed(ord, axes, keepdim)
+    return out._as_dtype(kind)
 
-  def powers_summed(self, p: float, axes: tuple[int, ...], keepdim: bool) -> Self:
+  def _powers_summed(self, p: float, axes: tuple[int, ...], keepdim: bool) -> Self:
     """(Σ|x|^p)^(1/p), whose gradient is 0 where all are 0."""
     zero = self.eq(0)
     size = zero.where(1.0, self.abs())

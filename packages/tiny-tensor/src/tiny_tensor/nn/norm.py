@@ -40,7 +40,7 @@ class BatchNorm:
     if self.track_running_stats and not Tensor.training:
       return self.running_mean, self.running_var
     mean = x.mean(axis=axes)
-    return mean, x.variance_about(mean.reshape(shape), axes).reshape(mean.shape)
+    return mean, x._variance_about(mean.reshape(shape), axes).reshape(mean.shape)
 
   def __call__(self, x: Tensor) -> Tensor:
     if x.ndim < 2 or x.shape[1] != self.num_features:

@@ -77,7 +77,7 @@ class Optimizer:
     for name in self.per_parameter:
       for state, p in zip(getattr(self, name), self.params):
         if state.device != p.device or state.uop.sharding != p.uop.sharding:
-          state.become(state.shard_like(p), lambda grad: grad)
+          state._become(state.shard_like(p), lambda grad: grad)
 
   def moments(self) -> list[Tensor]:
     """One tensor of zeros per parameter; float32 at least, because moments of a half underflow."""

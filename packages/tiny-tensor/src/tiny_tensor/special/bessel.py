@@ -31,28 +31,28 @@ SWINGING = 2 / 3 * (-AIRY_LOW) ** 1.5
 
 def bessel_j0(t: Tensor) -> Tensor:
   """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
-  x, dtype = t.with_precision()
-  return with_slopes(_first_kind(x, 0), "bessel_j0", (x, _j0_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_first_kind(x, 0), "bessel_j0", (x, _j0_slope))._as_dtype(dtype)
 
 
 def bessel_j1(t: Tensor) -> Tensor:
   """J of order 1; 0 at ±inf. Error: 4 eps of the wave √(2/(πx)), relative below 3.8."""
-  x, dtype = t.with_precision()
-  return with_slopes(_first_kind(x, 1), "bessel_j1", (x, _j1_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_first_kind(x, 1), "bessel_j1", (x, _j1_slope))._as_dtype(dtype)
 
 
 def bessel_y0(t: Tensor) -> Tensor:
   """Y, the Bessel function of the second kind, of order 0; -inf at 0, NaN below. Error: 4 eps of the wave or of the
   value, whichever is larger.
   """
-  x, dtype = t.with_precision()
-  return with_slopes(_second_kind(x, 0), "bessel_y0", (x, _y0_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_second_kind(x, 0), "bessel_y0", (x, _y0_slope))._as_dtype(dtype)
 
 
 def bessel_y1(t: Tensor) -> Tensor:
   """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
-  x, dtype = t.with_precision()
-  return with_slopes(_second_kind(x, 1), "bessel_y1", (x, _y1_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_second_kind(x, 1), "bessel_y1", (x, _y1_slope))._as_dtype(dtype)
 
 
 def modified_bessel_i0(x: Tensor) -> Tensor:
@@ -69,43 +69,43 @@ def modified_bessel_k0(t: Tensor) -> Tensor:
   """K, the modified Bessel function of the second kind, of order 0; inf at 0, NaN below. Relative error: 7 eps, and
   that of exp(-x).
   """
-  x, dtype = t.with_precision()
-  return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, _k0_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, _k0_slope))._as_dtype(dtype)
 
 
 def modified_bessel_k1(t: Tensor) -> Tensor:
   """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
-  x, dtype = t.with_precision()
-  return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, _k1_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, _k1_slope))._as_dtype(dtype)
 
 
 def scaled_modified_bessel_k0(t: Tensor) -> Tensor:
   """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-  x, dtype = t.with_precision()
-  return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, _k0e_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, _k0e_slope))._as_dtype(dtype)
 
 
 def scaled_modified_bessel_k1(t: Tensor) -> Tensor:
   """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-  x, dtype = t.with_precision()
-  return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, _k1e_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, _k1e_slope))._as_dtype(dtype)
 
 
 def spherical_bessel_j0(t: Tensor) -> Tensor:
   """sin(x)/x; 1 at 0, 0 at ±inf. Error: 2 eps of 1/x."""
-  x, dtype = t.with_precision()
+  x, dtype = t._with_precision()
   plain = x.eq(0) | x.isinf()
   safe = plain.where(1.0, x)
   out = plain.where(x.eq(0).where(1.0, x.const_like(0)), safe.sin() / safe)
-  return with_slopes(out, "spherical_bessel_j0", (x, _spherical_slope)).as_dtype(dtype)
+  return with_slopes(out, "spherical_bessel_j0", (x, _spherical_slope))._as_dtype(dtype)
 
 
 def airy_ai(t: Tensor) -> Tensor:
   """The Airy function Ai; 0 at ±inf. With ζ = 2/3·|x|^(3/2), error: (5 + 1.2 ζ) eps, relative above -3.5 and of the
   wave |x|^(-1/4)/√π below.
   """
-  x, dtype = t.with_precision()
-  return with_slopes(_airy(x, 0), "airy_ai", (x, _airy_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_airy(x, 0), "airy_ai", (x, _airy_slope))._as_dtype(dtype)
 
 
 def _less_zero(x: Tensor, zero: tuple[float, float]) -> Tensor:

@@ -63,7 +63,7 @@ FAR = 8  # from here on the series of the gamma family are good for float64
 
 def erfc(a: Tensor) -> Tensor:
   """1 - erf(x), accurate where that is small."""
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   size = x.abs()
   far = size >= 1
   z = far.where(size, 1.0)
@@ -72,22 +72,22 @@ def erfc(a: Tensor) -> Tensor:
   out = far.where((x < 0).where(tail * -1 + 2, tail), far.where(0.0, x).erf() * -1 + 1)
   out = size.eq(math.inf).where((x < 0).where(2.0, x.const_like(0)), out)
   out = x.isnan().where(x.detach(), out)
-  return with_slopes(out, "erfc", (x, _erfc_slope)).as_dtype(dtype)
+  return with_slopes(out, "erfc", (x, _erfc_slope))._as_dtype(dtype)
 
 
 def erfcx(a: Tensor) -> Tensor:
   """erfc(x)·exp(x²), which does not become 0."""
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   far = x >= 1
   t = far.where(x, 1.0).reciprocal()
   near = far.where(0.0, x)
   out = far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
-  return with_slopes(out, "erfcx", (x, _erfcx_slope)).as_dtype(dtype)
+  return with_slopes(out, "erfcx", (x, _erfcx_slope))._as_dtype(dtype)
 
 
 def erfinv(t: Tensor) -> Tensor:
   """The inverse of erf: ±inf at ±1, NaN outside."""
-  x, dtype = t.with_precision()
+  x, dtype = t._with_precision()
   inside = x.abs() < 1
   s = inside.where(x, 0.0)
   w = (s * s * -1).log1p() * -1
@@ -97,22 +97,22 @@ def erfinv(t: Tensor) -> Tensor:
   far = ap.polynomial(erfinv_by_root, math.sqrt(6.0), 6.1, root)
   edge = (x < 0).where(-math.inf, x.const_like(math.inf))
   out = inside.where(s * middle.where(near, far), x.abs().eq(1).where(edge, math.nan))
-  return with_slopes(out, "erfinv", (x, _erfinv_slope)).as_dtype(dtype)
+  return with_slopes(out, "erfinv", (x, _erfinv_slope))._as_dtype(dtype)
 
 
 def ndtr(x: Tensor) -> Tensor:
   """The share of the normal distribution below x."""
-  return (x.as_float() * -math.sqrt(0.5)).erfc() * 0.5
+  return (x._as_float() * -math.sqrt(0.5)).erfc() * 0.5
 
 
 def ndtri(x: Tensor) -> Tensor:
   """The inverse of ndtr: ±inf at 0 and 1, NaN outside."""
-  return (x.as_float() * 2 - 1).erfinv() * math.sqrt(2)
+  return (x._as_float() * 2 - 1).erfinv() * math.sqrt(2)
 
 
 def log_ndtr(a: Tensor) -> Tensor:
   """log(ndtr(x)), without underflow."""
-  x = a.as_float()
+  x = a._as_float()
   low = x < -1
   t = low.where(x, -1.0) * -math.sqrt(0.5)
   tail = (t.erfcx() * 0.5).log() - t.square()
@@ -135,7 +135,7 @@ def _raised(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def lgamma(a: Tensor) -> Tensor:
   """log |Γ(x)|; +inf at 0 and the negative whole numbers."""
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   reflect = x < 0.5
   z, product = _raised(reflect.where(x * -1 + 1, x))
   t = z.reciprocal()
@@ -149,12 +149,12 @@ def lgamma(a: Tensor) -> Tensor:
   pole = (x <= 0) & part.eq(0)
   out = pole.where(math.inf, reflect.where(mirrored, value))
   out = x.eq(-math.inf).where(math.inf, out)
-  return with_slopes(out, "lgamma", (x, _lgamma_slope)).as_dtype(dtype)
+  return with_slopes(out, "lgamma", (x, _lgamma_slope))._as_dtype(dtype)
 
 
 def digamma(a: Tensor) -> Tensor:
   """ψ, the derivative of log Γ; NaN at negative whole numbers, ∓inf at ±0."""
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
   small = z < FAR
@@ -171,12 +171,12 @@ def digamma(a: Tensor) -> Tensor:
   pole = (x < 0) & x.eq(x.trunc())
   out = pole.where(math.nan, reflect.where(mirrored, value))
   out = x.eq(0).where(x.detach().reciprocal() * -1, out)
-  return with_slopes(out, "digamma", (x, _digamma_slope)).as_dtype(dtype)
+  return with_slopes(out, "digamma", (x, _digamma_slope))._as_dtype(dtype)
 
 
 def trigamma(a: Tensor) -> Tensor:
   """ψ', the derivative of digamma; +inf at 0 and the negative whole numbers. For positive x by its series."""
-  x, dtype = a.with_precision()
+  x, dtype = a._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
   small = z < FAR
@@ -190,7 +190,7 @@ def trigamma(a: Tensor) -> Tensor:
   value = t + t * t * 0.5 + ap.polynomial(trigamma_rest, 0.0, 1 / FAR**2, t * t) * t * t * t + shift
   # away from 0 where it is not needed: its reciprocal has derivatives
   sine = (reflect.where(x - x.round(), 0.5) * math.pi).sin()
-  return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value).as_dtype(dtype)
+  return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value)._as_dtype(dtype)
 
 
 def polygamma(x: Tensor, n: int) -> Tensor:
@@ -206,9 +206,9 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
   """The logarithm of the multivariate gamma function of dimension `p`."""
   if p < 1:
     raise ValueError(f"mvlgamma: p must be at least 1, got {p}")
-  out = x.as_float().lgamma()
+  out = x._as_float().lgamma()
   for k in range(1, p):
-    out = out + (x.as_float() - k / 2).lgamma()
+    out = out + (x._as_float() - k / 2).lgamma()
   return out + p * (p - 1) / 4 * math.log(math.pi)
 
 
@@ -217,28 +217,28 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
 
 def i0(t: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 0."""
-  x, dtype = t.with_precision()
+  x, dtype = t._with_precision()
   out = _grown(x, _scaled_bessel(x, 0), x.abs())
-  return with_slopes(out, "i0", (x, _i0_slope)).as_dtype(dtype)
+  return with_slopes(out, "i0", (x, _i0_slope))._as_dtype(dtype)
 
 
 def i0e(t: Tensor) -> Tensor:
   """`i0(x) * exp(-|x|)`."""
-  x, dtype = t.with_precision()
-  return with_slopes(_scaled_bessel(x, 0), "i0e", (x, _i0e_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_scaled_bessel(x, 0), "i0e", (x, _i0e_slope))._as_dtype(dtype)
 
 
 def i1(t: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 1."""
-  x, dtype = t.with_precision()
+  x, dtype = t._with_precision()
   out = _grown(x, _scaled_bessel(x, 1), x)
-  return with_slopes(out, "i1", (x, _i1_slope)).as_dtype(dtype)
+  return with_slopes(out, "i1", (x, _i1_slope))._as_dtype(dtype)
 
 
 def i1e(t: Tensor) -> Tensor:
   """`i1(x) * exp(-|x|)`."""
-  x, dtype = t.with_precision()
-  return with_slopes(_scaled_bessel(x, 1), "i1e", (x, _i1e_slope)).as_dtype(dtype)
+  x, dtype = t._with_precision()
+  return with_slopes(_scaled_bessel(x, 1), "i1e", (x, _i1e_slope))._as_dtype(dtype)
 
 
 def _grown(x: Tensor, scaled: Tensor, limit: Tensor) -> Tensor:
@@ -249,7 +249,7 @@ def _grown(x: Tensor, scaled: Tensor, limit: Tensor) -> Tensor:
 
 def _scaled_bessel(t: Tensor, order: int) -> Tensor:
   """`I(x) exp(-|x|)` of order 0 or 1: by |x| up to 8, by 1/|x| beyond."""
-  x, dtype = t.with_precision()
+  x, dtype = t._with_precision()
   size = x.abs()
   near = size <= 8
   f, g = BESSEL[order]
@@ -259,7 +259,7 @@ def _scaled_bessel(t: Tensor, order: int) -> Tensor:
   outer = ap.polynomial(g, NONE, 1 / 8, far.reciprocal()) / far.sqrt()
   outer = outer if order == 0 else (x < 0).where(outer * -1, outer)
   out = near.where(inner if order == 0 else inner * near.where(x, 0.0) / (inside + 4), outer)
-  return x.isnan().where(x.detach(), out).as_dtype(dtype)
+  return x.isnan().where(x.detach(), out)._as_dtype(dtype)
 
 
 def erfinv_by_root(s: float) -> float:

@@ -60,19 +60,19 @@ def zeta(x: Tensor, other: Operand) -> Tensor:
   Relative error: 8 eps, and 2 eps times s·|log q|. It has a gradient in q; wanting one in s is a
   RuntimeError.
   """
-  s, q = (t.as_float() for t in x.pair(other))
-  s, dtype = s.with_precision()
-  q = q.with_precision()[0]
-  return with_slopes(_zeta(s, q), "zeta", (q, _zeta_slope), without=(s,)).as_dtype(dtype)
+  s, q = (t._as_float() for t in x._pair(other))
+  s, dtype = s._with_precision()
+  q = q._with_precision()[0]
+  return with_slopes(_zeta(s, q), "zeta", (q, _zeta_slope), without=(s,))._as_dtype(dtype)
 
 
 # *** incomplete gamma functions ***
 
 
 def _incomplete(first: Tensor, other: Operand, name: str) -> Tensor:
-  a, x = (t.as_float() for t in first.pair(other))
-  a, dtype = a.with_precision()
-  x = x.with_precision()[0]
+  a, x = (t._as_float() for t in first._pair(other))
+  a, dtype = a._with_precision()
+  x = x._with_precision()[0]
   upper = name == "igammac"
   inside = (a > 0) & (x > 0) & a.isfinite() & x.isfinite()
   value = _ratio(inside.where(a, 1.0), inside.where(x, 1.0), upper)
@@ -80,7 +80,7 @@ def _incomplete(first: Tensor, other: Operand, name: str) -> Tensor:
   legal = (a >= 0) & (x >= 0) & (none & all_).logical_not()
   ends = none.where(x.const_like(float(upper)), x.const_like(float(not upper)))
   value = inside.where(value, legal.where(ends, math.nan))
-  return with_slopes(value, name, (x, _igammac_slope if upper else _igamma_slope), without=(a,)).as_dtype(dtype)
+  return with_slopes(value, name, (x, _igammac_slope if upper else _igamma_slope), without=(a,))._as_dtype(dtype)
 
 
 def _ratio(a: Tensor, x: Tensor, upper: bool) -> Tensor:

@@ -138,23 +138,23 @@ def legendre_polynomial_p(x: Tensor, n: Operand) -> Tensor:
 
 
 def _polynomial(self: Tensor, n: Operand, family: Family, shifted: bool = False) -> Tensor:
-  x, dtype = self.with_precision()
+  x, dtype = self._with_precision()
   if not isinstance(n, TensorBase):
     n = int(n)
     degree, most = None, n
   else:
-    order = self.operand(n)
-    order = order.trunc().as_dtype(dtypes.int32) if dtypes.is_float(order.dtype) else order.as_dtype(dtypes.int32)
-    x, degree = x.broadcasted(order, match_dtype=False)
+    order = self._operand(n)
+    order = order.trunc()._as_dtype(dtypes.int32) if dtypes.is_float(order.dtype) else order._as_dtype(dtypes.int32)
+    x, degree = x._broadcasted(order, match_dtype=False)
     dtype = dtypes.promote(dtype, n.dtype) if dtypes.is_float(n.dtype) else dtype
-    x = x if x.dtype.bits >= dtype.bits else x.as_dtype(dtype)
+    x = x if x.dtype.bits >= dtype.bits else x._as_dtype(dtype)
     most = int(order.max().item()) if order.numel() != 0 else 0
   x = x * 2 - 1 if shifted else x
   if family.angle is not None and most > MOST_CHEBYSHEV_STEPS:
-    out = _of_angle(x, x.const_like(most) if degree is None else degree.as_dtype(x.dtype), family)
+    out = _of_angle(x, x.const_like(most) if degree is None else degree._as_dtype(x.dtype), family)
     if degree is not None:
       out = (degree < 0).where(0.0, degree.eq(0).where(1.0, out))  # 1 of infinities and NaN, too
-    return out.as_dtype(dtype)
+    return out._as_dtype(dtype)
   if most > MOST_STEPS:
     raise ValueError(f"a polynomial {family.name} of degree {most} is a graph of as many steps: {MOST_STEPS} at most")
   before, now = x.const_like(0.0), x.const_like(1.0)
@@ -162,7 +162,7 @@ def _polynomial(self: Tensor, n: Operand, family: Family, shifted: bool = False)
   for k in range(most):
     before, now = now, family.second(x) if k == 0 else family.following(x, now, before, k)
     out = now if degree is None else degree.eq(k + 1).where(now, out)
-  return out.as_dtype(dtype)
+  return out._as_dtype(dtype)
 
 
 def _of_angle(x: Tensor, n: Tensor, family: Family) -> Tensor:

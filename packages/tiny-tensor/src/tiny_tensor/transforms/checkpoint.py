@@ -37,7 +37,7 @@ def called(
     if not isinstance(leaf, Tensor):
       return leaf
     arguments.append(frame.argument(leaf.uop))
-    return leaf.derive(arguments[-1])
+    return leaf._derive(arguments[-1])
 
   inner_args, inner_kwargs = rebuild((args, kwargs), argument)
   with tracing.running(frame):
@@ -48,7 +48,7 @@ def called(
     [o.uop for o in outputs], (*arguments, *around), pull(len(arguments)), name, transparent=transparent,
     given=None if transparent else len(arguments),
   )  # fmt: skip
-  rest = iter([o.derive(m) for o, m in zip(outputs, made, strict=True)])
+  rest = iter([o._derive(m) for o, m in zip(outputs, made, strict=True)])
   return rebuild(result, lambda _: next(rest))
 
 
@@ -154,9 +154,9 @@ class Given:
     self.name, self.grad_fxn, self.arguments = name, grad_fxn, arguments
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    gradient = [Tensor.wrap(r.const_like(0) if g is None else g, False) for g, r in zip(gs, results, strict=True)]
-    output = [Tensor.wrap(r, False) for r in results]
-    given = [Tensor.wrap(i, False) for i in inputs[: self.arguments]]
+    gradient = [Tensor._wrap(r.const_like(0) if g is None else g, False) for g, r in zip(gs, results, strict=True)]
+    output = [Tensor._wrap(r, False) for r in results]
+    given = [Tensor._wrap(i, False) for i in inputs[: self.arguments]]
     one = len(results) == 1
     first = gradient[0] if one else tuple(gradient)
     found = self.grad_fxn(first, output[0] if one else tuple(output), *given)

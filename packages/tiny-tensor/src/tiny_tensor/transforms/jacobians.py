@@ -41,7 +41,7 @@ class Call:
         raise TypeError(f"{path} has dtype {leaf.dtype.name}: derivatives are taken in floats")
       self.tensors.append(leaf)
       self.nodes.append(frame.argument(leaf.uop))
-      return leaf.derive(self.nodes[-1])
+      return leaf._derive(self.nodes[-1])
 
     called = list(args)
     for n in argnums:
@@ -72,7 +72,7 @@ def _split(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 
 def _zeros(t: Tensor) -> Tensor:
-  return t.wrap(const_uop(0.0, t.dtype, t.shape, t.uop.device), False)
+  return t._wrap(const_uop(0.0, t.dtype, t.shape, t.uop.device), False)
 
 
 def _like(trees: Sequence[Any], made: Sequence[Tensor], single: bool) -> Any:
@@ -86,7 +86,7 @@ def _gradients(call: Call, seeds: Sequence[tuple[Tensor, Tensor]]) -> list[Tenso
   """The gradients of the arguments, zeros for those that nothing depends on; seeds are results and their gradients."""
   found = pullback([(out.uop, g.uop) for out, g in seeds], call.nodes)
   parents = [t for pair in seeds for t in pair]
-  return [t.derive(found[node], *parents) if node in found else _zeros(t) for t, node in zip(call.tensors, call.nodes)]
+  return [t._derive(found[node], *parents) if node in found else _zeros(t) for t, node in zip(call.tensors, call.nodes)]
 
 
 def value_and_grad(f: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ def value_and_grad(f: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = 
         f"{call.name} needs a float result of one element, got {loss.dtype.name} of shape {loss.shape}: sum() it, or "
         "use jacrev"
       )
-    one = loss.wrap(const_uop(1.0, loss.dtype, loss.shape, loss.uop.device), False)
+    one = loss._wrap(const_uop(1.0, loss.dtype, loss.shape, loss.uop.device), False)
     made = _gradients(call, [(loss, one)])
     gradient = _like([args[n] for n in numbers], made, isinstance(argnums, int))
     return ((value, aux) if has_aux else value), gradient
@@ -160,7 +160,7 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fals
   result, aux = _split(call.result, has_aux, call.name)
   outputs = call.outputs(result)
   found = push_forward([o.uop for o in outputs], {n: t.uop for n, t in zip(call.nodes, given, strict=True)})
-  made = iter([_zeros(o) if t is None else o.derive(t, *given) for o, t in zip(outputs, found, strict=True)])
+  made = iter([_zeros(o) if t is None else o._derive(t, *given) for o, t in zip(outputs, found, strict=True)])
   tangent = rebuild(result, lambda _: next(made))
   return (result, tangent, aux) if has_aux else (result, tangent)
 
@@ -213,7 +213,7 @@ def jacfwd(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
         if made is None:
           into.append(_zeros_of(o, (*o.shape, *t.shape)))
           continue
-        rows = o.derive(made, t)
+        rows = o._derive(made, t)
         into.append(rows.permute(*range(1, rows.ndim), 0).reshape((*o.shape, *t.shape)))
     return _jacobian(call, args, numbers, isinstance(argnums, int), columns)
 
@@ -238,7 +238,7 @@ def jacrev(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
       for t, node in zip(call.tensors, call.nodes):
         made = batch([found[node]])[0] if node in found else None
         shape = (*o.shape, *t.shape)
-        into.append(_zeros_of(t, shape) if made is None else t.derive(made, o).reshape(shape))
+        into.append(_zeros_of(t, shape) if made is None else t._derive(made, o).reshape(shape))
       rows.append(into)
     return _jacobian(call, args, numbers, isinstance(argnums, int), rows)
 
@@ -246,7 +246,7 @@ def jacrev(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
 
 
 def _zeros_of(like: Tensor, shape: tuple[Any, ...]) -> Tensor:
-  return like.wrap(const_uop(0.0, like.dtype, shape, like.uop.device), False)
+  return like._wrap(const_uop(0.0, like.dtype, shape, like.uop.device), False)
 
 
 def _jacobian(call: Call, args: tuple[Any, ...], numbers: Sequence[int], single: bool, rows: list[list[Tensor]]) -> Any:

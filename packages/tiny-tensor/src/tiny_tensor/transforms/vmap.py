@@ -93,7 +93,7 @@ def _examples(frame: Frame, args: tuple[Any, ...], in_axes: Any) -> tuple[dict[U
     sizes[path] = front.shape[0]
     one = tracing.placeholder(front.shape[1:], leaf.dtype, leaf.uop.device, f"{path}, an argument of {frame.name}")
     values[one] = front.uop
-    called.append(leaf.wrap(one, leaf.requires_grad, leaf.history or leaf.requires_grad is True))
+    called.append(leaf._wrap(one, leaf.requires_grad, leaf._history or leaf.requires_grad is True))
   if not sizes:
     raise ValueError(f"{frame.name} has nothing to map over: no Tensor among the arguments, or in_axes is None for all")
   size = next(iter(sizes.values()))
@@ -120,10 +120,10 @@ def _draw(
     if not isinstance(size, int):
       raise TransformError(f"randomness='different' needs a batch of known size, got {size.render()}")
     with tracing.outside(frame):
-      words = kind.random_words((size, *shape), device)
+      words = kind._random_words((size, *shape), device)
     one = tracing.placeholder(shape, words.dtype, words.device, f"a random draw in {frame.name}")
     values[one] = words.uop
-    return kind.wrap(one, False)
+    return kind._wrap(one, False)
 
   return draw
 
@@ -141,7 +141,7 @@ def _results(frame: Frame, result: Any, out_axes: Any, batch: Batching) -> Any:
         raise ValueError(f"{path} of {frame.name} differs from example to example: out_axes cannot be None for it")
       made.append(leaf)
       continue
-    each = leaf.wrap(batch.repeated(leaf.uop) if uop is None else uop, leaf.requires_grad, leaf.history)
+    each = leaf._wrap(batch.repeated(leaf.uop) if uop is None else uop, leaf.requires_grad, leaf._history)
     at = normalize_axis(axis, each.ndim)
     order = list(range(1, each.ndim))
     order.insert(at, 0)

@@ -95,17 +95,17 @@ def multi_head_attention_forward(
     for x, static in ((k, static_k), (v, static_v))
   )
   if add_zero_attn:
-    k, v = (x.pad_zeros([(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (k, v))
+    k, v = (x._pad_zeros([(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (k, v))
     further += 1
   seen = int(k.shape[2])
   scores = q.matmul(k.transpose(-2, -1)) / (embed // num_heads) ** 0.5
   if attn_mask is None and is_causal:
-    attn_mask = scores.filled((length, seen - further), True, dtypes.bool).triu(1)
+    attn_mask = scores._filled((length, seen - further), True, dtypes.bool).triu(1)
   if attn_mask is not None:
     each = attn_mask if attn_mask.ndim == 2 else attn_mask.reshape((n, num_heads, *attn_mask.shape[-2:]))
-    scores = scores + added_mask(each.pad_zeros([*[(0, 0)] * (each.ndim - 1), (0, further)]))
+    scores = scores + added_mask(each._pad_zeros([*[(0, 0)] * (each.ndim - 1), (0, further)]))
   if key_padding_mask is not None:
-    scores = scores + added_mask(key_padding_mask.pad_zeros([(0, 0), (0, further)])).reshape((n, 1, 1, seen))
+    scores = scores + added_mask(key_padding_mask._pad_zeros([(0, 0), (0, further)])).reshape((n, 1, 1, seen))
   shares = scores.softmax(-1)
   if training and dropout_p:
     with Tensor.train():

@@ -86,7 +86,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
   kernel, pads = as_tuple(kernel_size, 2), as_tuple(padding, 2)
 
   def columns(x: Tensor) -> Tensor:
-    seen = windows(x.padded([(p, p) for p in pads]), kernel, as_tuple(stride, 2), as_tuple(dilation, 2))
+    seen = windows(x._padded([(p, p) for p in pads]), kernel, as_tuple(stride, 2), as_tuple(dilation, 2))
     n, c, rows, cols = (int(s) for s in seen.shape[:4])
     return seen.permute(0, 1, 4, 5, 2, 3).reshape((n, c * kernel[0] * kernel[1], rows * cols))
 

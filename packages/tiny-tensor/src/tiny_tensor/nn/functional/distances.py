@@ -12,7 +12,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
   """Cosine of the angle between vectors along `dim`, each length at least `eps`."""
-  a, b = (x / x.square().sum(dim, keepdim=True).sqrt().maximum(eps) for x in x1.broadcasted(x2))
+  a, b = (x / x.square().sum(dim, keepdim=True).sqrt().maximum(eps) for x in x1._broadcasted(x2))
   return (a * b).sum(dim)
 
 

@@ -64,4 +64,4 @@ def _alpha(input: Tensor, shape: tuple[int, ...], p: float, inplace: bool) -> Te
   lowest = -1.0507009873554805 * 1.6732632423543772
   scale = 1 / math.sqrt((1 - p) * (1 + p * lowest**2))
   out = dropped.where(lowest, input) * scale - scale * p * lowest
-  return _kept(input, out.as_dtype(input.dtype), inplace)
+  return _kept(input, out._as_dtype(input.dtype), inplace)

@@ -17,7 +17,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
   if padding_idx is None:
     return weight[input]
   row = padding_idx % int(weight.shape[0])
-  padding = weight.count_up(int(weight.shape[0])).eq(row).unsqueeze(-1)
+  padding = weight._count_up(int(weight.shape[0])).eq(row).unsqueeze(-1)
   return padding.where(weight.detach(), weight)[input]
 
 
@@ -67,7 +67,7 @@ def embedding_bag(
     inside = inside & input.ne(padding_idx % int(weight.shape[0]))
   spread = inside.unsqueeze(-1)
   if mode == "max":
-    found = spread.where(rows, -math.inf).max(1) if 0 not in inside.shape else rows.filled((inside.shape[0], 1), 0)
+    found = spread.where(rows, -math.inf).max(1) if 0 not in inside.shape else rows._filled((inside.shape[0], 1), 0)
     return inside.any(1).unsqueeze(-1).where(found, 0)
   total = spread.where(rows, 0).sum(1)
   return total / inside.sum(1).clamp(1, None).unsqueeze(-1) if mode == "mean" else total
@@ -78,7 +78,7 @@ def _in_bags(count: int, offsets: Tensor, include_last: bool) -> Tensor:
   bags = int(offsets.shape[0]) - include_last
   if bags < 0:
     raise ValueError("include_last_offset needs an offset at least, got none")
-  place = offsets.count_up(count, offsets.dtype)
+  place = offsets._count_up(count, offsets.dtype)
   starts = offsets[:bags].unsqueeze(-1)
-  ends = offsets[1:] if include_last else offsets[1:].cat(offsets.filled((1,), count))
+  ends = offsets[1:] if include_last else offsets[1:].cat(offsets._filled((1,), count))
   return (place >= starts) & (place < ends.unsqueeze(-1))

@@ -19,12 +19,12 @@ def _starts(samples: Tensor, size: int, kernel: int, count: int) -> Tensor:
   """int32 `(n, c, count)`: where windows begin, from random numbers `(n, c)` in [0, 1); the last one ends with the
   axis."""
   if count == 1:
-    return samples.filled((*samples.shape, 1), size - kernel, dtypes.int32)
+    return samples._filled((*samples.shape, 1), size - kernel, dtypes.int32)
   alpha = (size - kernel) / (count - 1)
   u = samples.unsqueeze(-1)
-  places = ((u + samples.count_up(count)) * alpha).trunc() - (u * alpha).trunc()
-  last = samples.count_up(count).eq(count - 1)
-  return last.where(size - kernel, places).as_dtype(dtypes.int32)
+  places = ((u + samples._count_up(count)) * alpha).trunc() - (u * alpha).trunc()
+  last = samples._count_up(count).eq(count - 1)
+  return last.where(size - kernel, places)._as_dtype(dtypes.int32)
 
 
 def _fractional(
@@ -63,10 +63,10 @@ def _fractional(
     raise ValueError(f"{name}: _random_samples have shape {samples.shape}, expected {(n, c, axes)}")
   # PyTorch's order: of two axes the last one first
   order = [1, 0] if axes == 2 else list(range(axes))
-  flat = x.filled((n, c, *(1,) * (2 * axes)), 0, dtypes.int32)
+  flat = x._filled((n, c, *(1,) * (2 * axes)), 0, dtypes.int32)
   for axis in range(axes):
     starts = _starts(samples[..., order[axis]], old[axis], kernel[axis], new[axis])
-    place = starts.unsqueeze(-1) + starts.count_up(kernel[axis])
+    place = starts.unsqueeze(-1) + starts._count_up(kernel[axis])
     shape = [n, c, *(1,) * (2 * axes)]
     shape[2 + axis], shape[2 + axes + axis] = new[axis], kernel[axis]
     flat = flat * old[axis] + place.reshape(shape)

@@ -30,9 +30,9 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Ten
 def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
   """The loss with weights, whose mean is divided by the sum of them."""
   if weight is None:
-    return loss.reduced(reduction)
+    return loss._reduced(reduction)
   loss = loss * weight
-  return loss.sum() / weight.broadcast_to(loss.shape).sum() if reduction == "mean" else loss.reduced(reduction)
+  return loss.sum() / weight.broadcast_to(loss.shape).sum() if reduction == "mean" else loss._reduced(reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -42,7 +42,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
   if beta == 0:
     return l1_loss(input, target, reduction)
   size = (input - target).abs()
-  return (size < beta).where(size.square() * (0.5 / beta), size - 0.5 * beta).reduced(reduction)
+  return (size < beta).where(size.square() * (0.5 / beta), size - 0.5 * beta)._reduced(reduction)
 
 
 def huber_loss(
@@ -60,7 +60,7 @@ def binary_cross_entropy(
 ) -> Tensor:
   """Cross-entropy of probabilities; logarithms are at least -100."""
   loss = input.binary_crossentropy(target, "none")
-  return (loss if weight is None else loss * weight).reduced(reduction)
+  return (loss if weight is None else loss * weight)._reduced(reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -72,7 +72,7 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
   """Binary cross-entropy of `sigmoid(input)`, without overflow."""
   loss = input.binary_crossentropy_logits(target, "none", pos_weight)
-  return (loss if weight is None else loss * weight).reduced(reduction)
+  return (loss if weight is None else loss * weight)._reduced(reduction)
 
 
 def nll_loss(
@@ -102,7 +102,7 @@ def cross_entropy(
     smooth = target * (1 - label_smoothing) + label_smoothing / count
     each = -(logs if per_class is None else logs * per_class) * smooth
     loss = each.sum(axis)
-    return loss.sum() / (input.numel() // count) if reduction == "mean" else loss.reduced(reduction)
+    return loss.sum() / (input.numel() // count) if reduction == "mean" else loss._reduced(reduction)
   picked = nll_loss(logs, target, weight, ignore_index, reduction)
   if label_smoothing == 0:
     return picked
@@ -110,10 +110,10 @@ def cross_entropy(
   spread = -(logs if per_class is None else logs * per_class).sum(axis)
   spread = counts.where(spread, 0)
   if reduction == "mean":
-    weights = counts.where(1 if weight is None else target.hot(count).where(weight, 0).sum(-1), 0)
+    weights = counts.where(1 if weight is None else target._hot(count).where(weight, 0).sum(-1), 0)
     spread = spread.sum() / weights.sum()
   else:
-    spread = spread.reduced(reduction)
+    spread = spread._reduced(reduction)
   return picked * (1 - label_smoothing) + spread * (label_smoothing / count)
 
 
@@ -122,7 +122,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
   "batchmean" divides the sum by the size of the first axis.
   """
   loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
-  return loss.sum() / input.shape[0] if reduction == "batchmean" else loss.reduced(reduction)
+  return loss.sum() / input.shape[0] if reduction == "batchmean" else loss._reduced(reduction)
 
 
 def poisson_nll_loss(
@@ -138,7 +138,7 @@ def poisson_nll_loss(
   if full:
     stirling = target * target.log() - target + (target * (2 * math.pi)).log() * 0.5
     loss = loss + (target > 1).where(stirling, 0)
-  return loss.reduced(reduction)
+  return loss._reduced(reduction)
 
 
 def gaussian_nll_loss(
@@ -150,31 +150,31 @@ def gaussian_nll_loss(
   reduction: str = "mean",
 ) -> Tensor:
   """Negative log-likelihood under normal distributions of variance `var`, at least `eps`, which stops no gradient."""
-  wide = var if isinstance(var, Tensor) else input.filled((), var)
+  wide = var if isinstance(var, Tensor) else input._filled((), var)
   if wide.ndim == input.ndim - 1 and wide.shape == input.shape[:-1]:
     wide = wide.unsqueeze(-1)
   wide = wide + ((wide < eps).where(eps, wide) - wide).detach()
   loss = (wide.log() + (input - target).square() / wide) * 0.5
-  return (loss + 0.5 * math.log(2 * math.pi) if full else loss).reduced(reduction)
+  return (loss + 0.5 * math.log(2 * math.pi) if full else loss)._reduced(reduction)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
   """x where the target is 1, `max(0, margin - x)` where it is -1."""
   far = (input * -1 + margin).clamp(0, None)
   loss = target.eq(1).where(0, far) + target.eq(-1).where(0, input)
-  return loss.reduced(reduction)
+  return loss._reduced(reduction)
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
   """`log(1 + exp(-target x))`, targets 1 or -1."""
-  return (target * input * -1).softplus().reduced(reduction)
+  return (target * input * -1).softplus()._reduced(reduction)
 
 
 def margin_ranking_loss(
   input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
   """`max(0, -target (x1 - x2) + margin)`."""
-  return (target * -1 * (input1 - input2) + margin).clamp(0, None).reduced(reduction)
+  return (target * -1 * (input1 - input2) + margin).clamp(0, None)._reduced(reduction)
 
 
 def cosine_embedding_loss(
@@ -185,7 +185,7 @@ def cosine_embedding_loss(
   lengths = ((input1.square().sum(-1) + eps) * (input2.square().sum(-1) + eps)).sqrt()
   cos = (input1 * input2).sum(-1) / lengths
   loss = target.eq(1).where(cos * -1 + 1, 0) + target.eq(-1).where((cos - margin).clamp(0, None), 0)
-  return loss.reduced(reduction)
+  return loss._reduced(reduction)
 
 
 def multilabel_soft_margin_loss(
@@ -193,7 +193,7 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
   """Mean over classes (the last axis) of binary cross-entropies of logits."""
   loss = input.binary_crossentropy_logits(target, "none")
-  return (loss if weight is None else loss * weight).mean(-1).reduced(reduction)
+  return (loss if weight is None else loss * weight).mean(-1)._reduced(reduction)
 
 
 def multi_margin_loss(
@@ -208,12 +208,12 @@ def multi_margin_loss(
   rows, labels = (input, target) if input.ndim == 2 else (input.reshape((1, -1)), target.reshape((1,)))
   if not dtypes.is_int(labels.dtype) or labels.shape != rows.shape[:1]:
     raise ValueError(f"multi_margin_loss: {labels.dtype.name} of shape {target.shape} are no labels of {input.shape}")
-  hot = labels.hot(int(rows.shape[-1]))
+  hot = labels._hot(int(rows.shape[-1]))
   chosen = hot.where(rows, 0).sum(-1, keepdim=True)
   loss = (rows - chosen + margin).clamp(0, None).pow(p)
   loss = loss if weight is None else loss * hot.where(weight, 0).sum(-1, keepdim=True)
   loss = hot.where(0, loss).mean(-1)
-  return (loss if input.ndim == 2 else loss.squeeze(0)).reduced(reduction)
+  return (loss if input.ndim == 2 else loss.squeeze(0))._reduced(reduction)
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -227,12 +227,12 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     )
   classes = int(rows.shape[-1])
   valid = (labels < 0).cumsum(-1).eq(0)
-  hot = labels.hot(classes) & valid.unsqueeze(-1)  # (n, labels, classes)
+  hot = labels._hot(classes) & valid.unsqueeze(-1)  # (n, labels, classes)
   chosen = hot.where(rows.unsqueeze(-2), 0).sum(-1)
   others = hot.any(-2).logical_not().unsqueeze(-2) & valid.unsqueeze(-1)
   gaps = (rows.unsqueeze(-2) - chosen.unsqueeze(-1) + 1).clamp(0, None)
   loss = others.where(gaps, 0).sum((-2, -1)) / classes
-  return (loss if input.ndim == 2 else loss.squeeze(0)).reduced(reduction)
+  return (loss if input.ndim == 2 else loss.squeeze(0))._reduced(reduction)
 
 
 def triplet_margin_loss(
@@ -271,4 +271,4 @@ def triplet_margin_with_distance_loss(
   distance = distance_function or pairwise_distance
   near, far = distance(anchor, positive), distance(anchor, negative)
   far = far.minimum(distance(positive, negative)) if swap else far
-  return (near - far + margin).clamp(0, None).reduced(reduction)
+  return (near - far + margin).clamp(0, None)._reduced(reduction)

@@ -26,11 +26,11 @@ def rms_norm(
 ) -> Tensor:
   """Divided by the root of the mean square over the last axes; `eps` is by default that of the dtype."""
   _check_last(input, normalized_shape)
-  x, dtype = input.with_precision()
+  x, dtype = input._with_precision()
   small = 2.0 ** {64: -52, 32: -23, 16: -10}.get(input.dtype.bits, -23) if eps is None else eps
   mean = x.square().mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
   out = x * (mean + small).rsqrt()
-  return (out if weight is None else out * weight).as_dtype(dtype)
+  return (out if weight is None else out * weight)._as_dtype(dtype)
 
 
 def _check_last(input: Tensor, normalized_shape: Sequence[int]) -> None:

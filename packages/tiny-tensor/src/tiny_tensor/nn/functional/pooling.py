@@ -71,7 +71,7 @@ def _avg(
   pads = pad_pairs(padding, axes)
   if divisor_override is None:
     return input.avg_pool2d(kernel, _steps(stride), 1, pads, ceil_mode, count_include_pad)
-  seen = input.pool_windows(kernel, _steps(stride), 1, pads, ceil_mode, 0.0)
+  seen = input._pool_windows(kernel, _steps(stride), 1, pads, ceil_mode, 0.0)
   return seen.sum(tuple(range(seen.ndim - axes, seen.ndim))) / divisor_override
 
 
@@ -114,8 +114,8 @@ def adaptive_avg(axes: int, input: Tensor, output_size: Any) -> Tensor:
     if new and size % new == 0:
       out = out.unflatten(axis, (new, size // new)).mean(axis + 1)
     else:
-      parts = [out.select_axis(axis, a, b).mean(axis, keepdim=True) for a, b in _bounds(size, new)]
-      out = parts[0].cat(*parts[1:], dim=axis) if parts else out.select_axis(axis, 0, 0)
+      parts = [out._select_axis(axis, a, b).mean(axis, keepdim=True) for a, b in _bounds(size, new)]
+      out = parts[0].cat(*parts[1:], dim=axis) if parts else out._select_axis(axis, 0, 0)
   return out
 
 
@@ -148,7 +148,7 @@ def _adaptive_max(axes: int, input: Tensor, output_size: Any, return_indices: bo
   shape = (math.prod(new), math.prod(wide))
   lead = tuple(int(s) for s in input.shape[:-axes])
   if 0 in (*lead, *shape):
-    empty = input.filled((*lead, *new), 0)
+    empty = input._filled((*lead, *new), 0)
     return (empty, empty.int()) if return_indices else empty
   index = Tensor(places, device=input.device).reshape(shape)
   mask = Tensor(inside, device=input.device).reshape(shape)

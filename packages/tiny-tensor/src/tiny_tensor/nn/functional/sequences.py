@@ -34,7 +34,7 @@ def ctc_loss(
   are the same. Lengths in a tensor are looked at where the targets are one after the other.
   """
   single = log_probs.ndim == 2
-  logs = (log_probs.unsqueeze(1) if single else log_probs).as_float()
+  logs = (log_probs.unsqueeze(1) if single else log_probs)._as_float()
   if logs.ndim != 3:
     raise ValueError(f"ctc_loss takes log_probs (length, n, classes) or (length, classes), got {log_probs.shape}")
   steps, n, classes = (int(s) for s in logs.shape)
@@ -46,16 +46,16 @@ def ctc_loss(
     _lengths(given, n, logs, what) for given, what in ((input_lengths, "input"), (target_lengths, "target"))
   )
   labels = _padded(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, target_lengths, counts, n)
-  alphas = _forward(logs, labels.as_dtype(dtypes.int32), times, blank, steps)
+  alphas = _forward(logs, labels._as_dtype(dtypes.int32), times, blank, steps)
   # the end is the last label, or the blank behind it
-  place = alphas.count_up(int(alphas.shape[-1]))
+  place = alphas._count_up(int(alphas.shape[-1]))
   ends = (place == (counts * 2).unsqueeze(-1)) | (place == (counts * 2 - 1).unsqueeze(-1))
   loss = _sum_of_exponentials([ends.where(alphas, -math.inf)]) * -1
   if zero_infinity:
     loss = loss.eq(math.inf).where(0.0, loss)
   if reduction == "mean":
     return (loss / counts.clamp(1, None)).mean()
-  return (loss.squeeze(0) if single else loss).reduced(reduction)
+  return (loss.squeeze(0) if single else loss)._reduced(reduction)
 
 
 def _lengths(given: Lengths, n: int, near: Tensor, what: str) -> Tensor:
@@ -63,7 +63,7 @@ def _lengths(given: Lengths, n: int, near: Tensor, what: str) -> Tensor:
   lengths = given if isinstance(given, Tensor) else Tensor(list(given), device=near.device, dtype=dtypes.int32)
   if lengths.numel() != n:
     raise ValueError(f"ctc_loss: {n} sequences need as many {what}_lengths, got {lengths.numel()}")
-  return lengths.reshape((n,)).as_dtype(dtypes.int32)
+  return lengths.reshape((n,))._as_dtype(dtypes.int32)
 
 
 def _padded(targets: Tensor, given: Lengths, counts: Tensor, n: int) -> Tensor:
@@ -74,10 +74,10 @@ def _padded(targets: Tensor, given: Lengths, counts: Tensor, n: int) -> Tensor:
     raise ValueError(f"ctc_loss: targets are (n, labels) or (all labels,) for {n} sequences, got {targets.shape}")
   total = int(targets.shape[0])
   if total == 0:
-    return targets.filled((n, 0), 0)
+    return targets._filled((n, 0), 0)
   most = int(given.max().item()) if isinstance(given, Tensor) else max(given, default=0)
   starts = counts.cumsum(0) - counts
-  return targets[(starts.unsqueeze(-1) + counts.count_up(most)).clamp(0, total - 1)]
+  return targets[(starts.unsqueeze(-1) + counts._count_up(most)).clamp(0, total - 1)]
 
 
 def _sum_of_exponentials(terms: Sequence[Tensor]) -> Tensor:
@@ -99,20 +99,20 @@ def _sum_of_exponentials(terms: Sequence[Tensor]) -> Tensor:
 def _forward(logs: Tensor, labels: Tensor, times: Tensor, blank: int, steps: int) -> Tensor:
   """`(n, 2 labels + 1)`: logarithms of the probabilities of all steps, by the blank or label that they end in."""
   n, count = (int(s) for s in labels.shape)
-  spaced = labels.filled((n, count, 1), blank).cat(labels.unsqueeze(-1), dim=-1).reshape((n, 2 * count))
-  symbols = spaced.cat(labels.filled((n, 1), blank), dim=-1).contiguous()
+  spaced = labels._filled((n, count, 1), blank).cat(labels.unsqueeze(-1), dim=-1).reshape((n, 2 * count))
+  symbols = spaced.cat(labels._filled((n, 1), blank), dim=-1).contiguous()
   size = 2 * count + 1
   # a label may follow the one before the blank, unless it is the same
-  before = labels.filled((n, 2), blank).cat(symbols, dim=-1)[:, :size]
+  before = labels._filled((n, 2), blank).cat(symbols, dim=-1)[:, :size]
   skips = (symbols.ne(blank) & symbols.ne(before)).contiguous()
   said = logs.gather(2, symbols.unsqueeze(0).broadcast_to((steps, n, size))).contiguous()
-  first = symbols.count_up(size) < 2
+  first = symbols._count_up(size) < 2
   if steps == 0:
-    return (symbols.count_up(size).eq(0)).where(logs.filled((n, size), 0.0), -math.inf)
+    return (symbols._count_up(size).eq(0)).where(logs._filled((n, size), 0.0), -math.inf)
   never = first.eq(2).where(0.0, said[0].const_like(-math.inf))
   alphas = first.where(said[0], -math.inf).contiguous()
   running = times.eq(0).unsqueeze(-1)
-  alphas = running.where(symbols.count_up(size).eq(0).where(0.0, never), alphas).contiguous()
+  alphas = running.where(symbols._count_up(size).eq(0).where(0.0, never), alphas).contiguous()
   for step in range(1, steps):
     one = alphas.pad((1, 0), value=-math.inf)[:, :size]
     two = skips.where(alphas.pad((2, 0), value=-math.inf)[:, :size], -math.inf)

@@ -51,9 +51,9 @@ def interpolate(
     new = [math.floor(s * f) for s, f in zip(old, factors, strict=True)]
     scales = [None if recompute_scale_factor else f for f in factors]  # type: ignore[misc]
   if mode == "area":
-    return adaptive_avg(axes, input.cast(input.resampling_dtype()), new).rounded_to(input.dtype)
+    return adaptive_avg(axes, input.cast(input._resampling_dtype()), new)._rounded_to(input.dtype)
   kind = "linear" if mode in LINEAR else "cubic" if mode == "bicubic" else mode
-  return input.resampled(new, kind, bool(align_corners), scales)
+  return input._resampled(new, kind, bool(align_corners), scales)
 
 
 def upsample(
@@ -110,11 +110,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
   """Where each pixel of images of shape `size` `(n, c, h, w)` is read: matrices `(n, 2, 3)` → `(n, h, w, 2)`."""
   axes = []
   for n in (int(size[3]), int(size[2])):
-    step = theta.count_up(n).as_dtype(theta.dtype)
+    step = theta._count_up(n)._as_dtype(theta.dtype)
     axes.append(step * (2 / max(n - 1, 1)) - 1 if align_corners else (step * 2 + 1) / n - 1)
   x, y = axes
   rows, cols = int(size[2]), int(size[3])
-  ones = theta.filled((rows, cols), 1)
+  ones = theta._filled((rows, cols), 1)
   base = x.unsqueeze(0).expand(rows, cols).stack(y.unsqueeze(1).expand(rows, cols), ones, dim=-1)
   out = base.reshape((1, rows * cols, 3)).matmul(theta.transpose(1, 2))
   return out.reshape((int(size[0]), rows, cols, 2))
@@ -185,7 +185,7 @@ def _taps(place: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
   t = place - low
   if mode == "bilinear":
     return [(low, t * -1 + 1), (low + 1, t)]
-  return [(low + i, weight) for i, weight in zip((-1, 0, 1, 2), t.cubic_weights(), strict=True)]
+  return [(low + i, weight) for i, weight in zip((-1, 0, 1, 2), t._cubic_weights(), strict=True)]
 
 
 def _read(input: Tensor, at: list[Tensor], padding_mode: str, corners: bool) -> Tensor:
