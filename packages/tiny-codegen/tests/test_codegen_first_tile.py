@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_kernels import data, garbage, kernel, loop, over, param
+from codegen_prefetches import elements
 
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, build_program, cpu_target, run_passes
+from tiny_codegen.kernel.loops import in_register
 from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.lower.prefetch import AHEAD, Program, gaps, packed_buffer
 from tiny_codegen.opt.neighbours import opts_of
-from tiny_codegen.render.llvm.ahead import near_of
-from tiny_codegen.render.llvm.fill_ahead import AHEAD, fills_ahead
-from tiny_codegen.render.llvm.memory import in_register
 from tiny_codegen.tiling.choose import _plans
 from tiny_codegen.tiling.cost import Plan
 from tiny_codegen.tiling.tiles import Lanes
@@ -55,7 +55,7 @@ def packing(root: UOp, opts: Sequence[Opt]) -> list[bool]:
       loops.append(u)
     elif u.op is Ops.END:
       loops.pop()
-    elif u.op is Ops.STORE and near_of(u.src[0]) is not None:
+    elif u.op is Ops.STORE and packed_buffer(u.src[0]) is not None:
       found.append(bool(loops) and loops[-1].arg[1] is AxisType.REDUCE)
   return found
 
@@ -153,12 +153,12 @@ def test_what_is_packed_on_the_way_is_asked_for_some_steps_before() -> None:
   root = product(1, outputs, length, size)
   program = build_program(root, TARGET, tiles(outputs, size))
   caches = CacheSizes(32 << 10, length * size * 2)  # half of what is packed
-  ((loop, lines),) = fills_ahead(program.src[1].src, program.arg, caches).items()
+  ((loop, lines),) = gaps(Program(program.src[1].src, caches), ()).items()
   assert loop.arg[1] is AxisType.REDUCE
-  assert {line.byte for line in lines} == {4 * AHEAD * size, 4 * (AHEAD * size + LANES) - 1}
-  near = [near_of(u.src[0]) for u in program.src[1].src if u.op is Ops.STORE]
-  known = [m for m in near if m is not None]
-  assert fills_ahead(program.src[1].src, program.arg, caches, known) == {loop: lines}
+  places = {place for line in lines for place in elements(line, dict.fromkeys(line.ranges, 0))}
+  assert places == {AHEAD * size, AHEAD * size + LANES - 1}
+  packed = [u for u in program.src[1].src if u.op is Ops.ALLOC]
+  assert gaps(Program(program.src[1].src, caches), packed) == {loop: lines}
 
 
 def test_each_step_packs_before_the_next_one_reads() -> None:

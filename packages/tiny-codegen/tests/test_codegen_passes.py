@@ -15,7 +15,7 @@ import pytest
 from tiny_codegen import PASSES, Fragment, Limits, PassContext, Target, TensorCore, cpu_target
 from tiny_codegen.__main__ import parse_opt
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
-from tiny_uop import dtypes, parse_uop, print_uop, spec
+from tiny_uop import Ops, dtypes, parse_uop, print_uop, spec
 from tiny_uop.text.golden import GoldenCase, golden_cases
 
 CASES = golden_cases(Path(__file__).parent / "golden")
@@ -48,7 +48,7 @@ def test_pass(case: GoldenCase) -> None:
   step = next(p for p in PASSES if p.name == case.options["pass"])
   opts = tuple(parse_opt(o) for o in case.options["opts"].split()) if "opts" in case.options else None
   given = parse_uop(case.given)
-  spec.check(given, "kernel")
+  spec.check(given, "program" if given.op is Ops.LINEAR else "kernel")
   result = step.run(given, PassContext(TARGETS[case.options["target"]], opts))
   spec.check(result, step.gives or "kernel")
   case.check(print_uop(result))

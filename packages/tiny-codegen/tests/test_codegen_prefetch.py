@@ -1,89 +1,76 @@
-"""Lines of a result that are fetched while the sums are computed that are written there."""
+"""Programs with PREFETCHes compute what they do without."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from codegen_kernels import data, garbage, loop, over, param
+from codegen_kernels import data, loop, over, param
+from codegen_machine import Machine, host_renderer
+from codegen_prefetches import PACKED, PANEL, RESULT, prefetches
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
-from tiny_codegen.render.llvm.prefetch import LEAST_STEPS, joined, lines_to_fetch, split
-from tiny_codegen.render.llvm.streaming import LINE
-from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_codegen import CacheSizes, LLVMRenderer, build_program
+from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp
 
-TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))
-LANES, ROWS = 16, 8
-SIZE = 1024  # results of 4 MiB, which is more than the second cache level has
-
-
-def product(size: int = SIZE, length: int = 64, adjacent: str = "rows", rows: int = ROWS) -> UOp:
-  """`out[j, i] = sum over k of x[k, i] * y[k, j]`, in tiles of LANES values of j and so many of i.
-
-  `adjacent`: what is next to each other in the result; with "nothing", places of j are read from a buffer, and come
-  in order.
-  """
-  i, j, k = loop(size, 0), loop(size, 1), over(length, 2)
-  total = param(1, size * length).index(k * size + i).load() * param(2, size * length).index(k * size + j).load()
-  column = param(3, size, dtypes.int32).index(j).load().cast(dtypes.index) if adjacent == "nothing" else j
-  place = i * size + j if adjacent == "lanes" else column * size + i
-  out = param(0, size * size).index(place).store(total.reduce(Ops.ADD, k)).end(i, j)
-  lanes = () if adjacent == "nothing" else (Opt(OptOps.VECTOR, 1, LANES),)
-  return UOp.sink(out, arg=KernelInfo("product", (*lanes, Opt(OptOps.UPCAST, 0, rows))))
+LANES = 8
+HOST = host_renderer().llvm
+SMALL = CacheSizes(1 << 10, 4 << 10)
+"""Caches so small that memory of a few kilobytes is worth asking for."""
+TARGET = LLVMRenderer(replace(HOST, target=replace(HOST.target, caches=SMALL)))
 
 
-def fetched(kernel: UOp, renderer: LLVMRenderer = TARGET) -> int:
-  return str(compile_kernel(kernel, renderer).src[2].arg).count("call void @llvm.prefetch.p0(")
+def product(images: int, rows: int, tiles: int, length: int, columns: int, step: int, packed: bool, steps: int) -> UOp:
+  """`out[n, o, j] = sum over k of w[o, k] * x[n, k, step * j]`, with panels of x packed or where they are."""
+  outputs, size = rows * tiles, LANES * columns
+  n, o, j, k = loop(images, 0), loop(outputs, 1), loop(size, 2), over(length, 3)
+  x = param(1, images * length * size * step).index((n * length + k) * size * step + j * step).load()
+  out = param(0, images * outputs * size).index((n * outputs + o) * size + j)
+  end = out.store((param(2, outputs * length).index(o * length + k).load() * x).reduce(Ops.ADD, k)).end(n, o, j)
+  opts = [Opt(OptOps.VECTOR, 2, LANES)]
+  opts += [Opt(OptOps.UPCAST, 1, rows)] * (rows > 1)
+  opts += [Opt(OptOps.SWAP, 1, 2)] * (tiles > 1)
+  opts += [Opt(OptOps.STAGE, 1, (3,))] * packed
+  opts += [Opt(OptOps.UNROLL, 3, steps)] * (steps > 1)
+  return UOp.sink(end, arg=KernelInfo("product", tuple(opts)))
 
 
-def test_each_lane_of_a_tile_has_a_line_of_its_own() -> None:
-  """One in each step of the sum."""
-  assert fetched(product()) == 1
-  assert fetched(product(1120, rows=14)) == 1, "pieces that are next to each other are one"
+PRODUCTS = st.builds(
+  product,
+  images=st.integers(1, 2),
+  rows=st.sampled_from((1, 2, 4)),
+  tiles=st.integers(1, 5),
+  length=st.sampled_from((16, 32, 64)),
+  columns=st.integers(2, 5),
+  step=st.sampled_from((1, 2, 9)),
+  packed=st.booleans(),
+  steps=st.integers(1, 2),
+)
 
 
-def test_results_that_stay_in_the_second_level_are_there() -> None:
-  assert fetched(product(256)) == 0
-
-
-def test_short_sums_have_no_steps_for_all_lines_and_leave_no_time() -> None:
-  assert fetched(product(length=2 * LANES - 1)) == LANES, "all before the sum"
-  assert fetched(product(length=LEAST_STEPS - 1)) == 0
+@given(PRODUCTS)
+@example(product(2, 4, 5, 64, 5, 2, True, 2))
+def test_programs_with_prefetches_compute_the_same(kernel: UOp) -> None:
+  results = []
+  with Context(SPEC=2):
+    for skip in ((), ("prefetch",)):
+      program = build_program(kernel, TARGET, skip=skip)
+      out, *inputs = [data(p.size, seed=p.slot) for p in program.arg.params]
+      Machine().call(program, [out, *inputs], {}, 1)
+      results.append(out)
+  np.testing.assert_array_equal(results[0], results[1])
 
 
 @pytest.mark.parametrize(
-  "kernel",
+  ("kernel", "kind"),
   [
-    product(),
-    product(length=16),
-    product(1120, rows=14),
-    product(adjacent="lanes"),
-    product(rows=16),
-    product(rows=32),
-    product(1120, rows=20),
+    (product(2, 2, 4, 32, 5, 1, False, 1), PANEL),
+    (product(2, 4, 5, 32, 5, 1, False, 1), RESULT),
+    (product(2, 4, 5, 64, 5, 9, True, 1), PACKED),
   ],
-  ids=["short", "before the sum", "14 rows", "along lanes", "a line each", "two lines each", "a line and a quarter"],
 )
-def test_every_line_that_a_tile_writes_is_asked_for(kernel: UOp) -> None:
-  program = build_program(kernel, TARGET)
-  linear = program.src[1].src
-  (rows,) = lines_to_fetch(linear, program.arg, TARGET.target.caches).values()
-  stores = [u for u in linear if u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM]
-  spans = [(split(u.src[0].src[1])[1] * 4, u.src[1].dtype.count * 4) for u in stores]
-  pieces = joined([(first, first + size) for first, size in spans], 0)
-  for start in range(0, LINE, 4):  # of the first one, in a line
-    asked = {(start + r.byte + n * r.step) // LINE for r in rows for n in range(r.count)}
-    for first, behind in pieces:
-      lines = set(range((start + first) // LINE, (start + behind - 1) // LINE + 1))
-      assert lines <= asked or (behind - first < LINE and max(lines) in asked), "a short one's last line"
-
-
-def test_places_that_are_read_are_not_known_before() -> None:
-  assert fetched(product(adjacent="nothing")) == 0
-
-
-def test_results(run_kernel: Any) -> None:
-  x, y = data(64, SIZE), data(64, SIZE, seed=1)
-  (got, *_) = run_kernel(product(), (garbage(SIZE, SIZE), x, y))
-  np.testing.assert_allclose(got.reshape(SIZE, SIZE), y.T @ x, rtol=1e-4, atol=1e-4)
+def test_there_are_such_programs_of_each_kind(kernel: UOp, kind: tuple[str, int]) -> None:
+  assert prefetches(build_program(kernel, TARGET).src[1], kind)
+  assert not prefetches(build_program(kernel, TARGET, skip=("prefetch",)).src[1], kind)

@@ -11,6 +11,7 @@ from tiny_codegen.lower.linearise import linearise
 from tiny_codegen.lower.merge_loops import merge_loops
 from tiny_codegen.lower.pairwise_sum import pairwise_sum
 from tiny_codegen.lower.peel import peel_blocks
+from tiny_codegen.lower.prefetch import prefetch
 from tiny_codegen.lower.reduce import lower_reduce
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import simplify_kernel
@@ -25,6 +26,7 @@ from tiny_codegen.matrix.register_tiles import lower_matrices
 from tiny_codegen.opt.optimise import optimise
 from tiny_codegen.staging.double_buffer import double_buffer
 from tiny_codegen.staging.stage import lower_stages
+from tiny_uop import Ops
 from tiny_uop.context import NOOPT
 from tiny_uop.passes import Pass
 
@@ -59,5 +61,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("decompose", "Ops and types that the target lacks are made of those that it has.", decompose, TARGET),
   Pass("fuse", "Subtractions, negations and multiply-adds, where the target has them.", fuse, TARGET),
   Pass("linearise", "The graph becomes a list of instructions.", linearise, gives="program"),
+  Pass("prefetch", "Loops ask for cache lines some iterations before they are used.", prefetch, TARGET, True, NOOPT,
+       Ops.LINEAR, "program"),
 )  # fmt: skip
 OPTIONAL = frozenset(p.name for p in PASSES if p.optional)

@@ -81,6 +81,8 @@ class Target:
   """`a*b + c` may be fused: MULACC, one rounding."""
   has_threads: bool = False
   """An outermost loop may be a THREAD loop, which several workers share."""
+  has_prefetch: bool = False
+  """Programs may ask for a cache line before they use it (PREFETCH)."""
   has_local: bool = False
   """There are workgroups of threads, with shared memory and barriers."""
   wave: int = 0

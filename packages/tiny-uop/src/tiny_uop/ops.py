@@ -56,6 +56,7 @@ class Ops(Enum):
   EXTRACT = auto()
   IF = auto()
   ENDIF = auto()
+  PREFETCH = auto()
   # elementwise: unary
   CAST = auto()
   BITCAST = auto()
@@ -115,4 +116,4 @@ class GroupOp:
   Commutative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR})
   Movement = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
   Identity = frozenset({Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH})
-  Effect = frozenset({Ops.STORE, Ops.END, Ops.GROUP, Ops.SINK, Ops.BARRIER, Ops.IF, Ops.ENDIF})
+  Effect = frozenset({Ops.STORE, Ops.END, Ops.GROUP, Ops.SINK, Ops.BARRIER, Ops.IF, Ops.ENDIF, Ops.PREFETCH})

@@ -467,6 +467,11 @@ class UOp(Operators["UOp | float"], Node):
       value = UOp.const(base, value)
     return UOp(Ops.STORE, dtypes.void, (self, value))
 
+  def prefetch(self, access: str = "read", level: int = 1, otherwise: UOp | None = None) -> UOp:
+    """Ask for the cache line of this INDEX, which will be read or written: into the caches from `level` on. Where its
+    gate is false, for that of the INDEX `otherwise`."""
+    return UOp(Ops.PREFETCH, dtypes.void, (self,) if otherwise is None else (self, otherwise), (access, level))
+
   def accumulate(self, op: Ops, value: UOp | float, atomic: bool = False) -> UOp:
     """Combine what is at this INDEX with `value`, by ADD, MUL, MAX, AND, OR or XOR, as one step.
 

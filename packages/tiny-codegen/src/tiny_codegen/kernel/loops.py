@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
+from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
 from tiny_uop.symbolic import simplify_substituted
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
@@ -91,6 +91,12 @@ def memory_of(place: UOp) -> UOp:
   while place.op in (Ops.INDEX, Ops.AFTER):
     place = place.src[0]
   return place
+
+
+def in_register(store: UOp) -> bool:
+  """Whether a LOAD or STORE is of a register."""
+  pointer = store.src[0].dtype
+  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
 
 
 def meeting_places(root: UOp) -> frozenset[UOp]:

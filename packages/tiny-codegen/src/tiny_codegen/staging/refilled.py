@@ -1,4 +1,4 @@
-"""Near memory that a loop fills again in each of its iterations: what the pass `prefetch` looks for."""
+"""Near memory that a loop fills again in each of its iterations: what the pass `double_buffer` looks for."""
 
 from __future__ import annotations
 

@@ -266,6 +266,6 @@ WITHOUT_GRADIENT: dict[Ops, str] = {
   **dict.fromkeys((Ops.NEG, Ops.SUB, Ops.MULACC, Ops.TRUNCDIV, Ops.TRUNCMOD), "only made in code generation"),
   **dict.fromkeys((Ops.PARAM, Ops.ALLOC, Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.END, Ops.STAGE, Ops.GROUP,
                    Ops.MMA, Ops.SHUFFLE), "of kernels"),
-  **dict.fromkeys((Ops.VECTORIZE, Ops.EXTRACT, Ops.IF, Ops.ENDIF, Ops.LINEAR, Ops.CALL, Ops.SOURCE, Ops.PROGRAM,
-                   Ops.BUFFER_VIEW), "of programs and schedules"),
+  **dict.fromkeys((Ops.VECTORIZE, Ops.EXTRACT, Ops.IF, Ops.ENDIF, Ops.PREFETCH, Ops.LINEAR, Ops.CALL, Ops.SOURCE,
+                   Ops.PROGRAM, Ops.BUFFER_VIEW), "of programs and schedules"),
 }  # fmt: skip

@@ -211,6 +211,14 @@ def _atomic(u: UOp) -> bool:
   return bool(u.arg.atomic) and u.src[1].dtype.count == 1
 
 
+def _prefetch(u: UOp) -> bool:
+  address, *alternative = u.src
+  gated = len(address.src) > 2 and address.src[2].dtype.count == 1
+  places = all(s.op is Ops.INDEX for s in u.src) and (not alternative or (gated and len(alternative) == 1))
+  access, level = u.arg
+  return void(u) and places and access in ("read", "write") and is_a(level, int) and level > 0
+
+
 def _closes(u: UOp) -> bool:
   return len(u.src) > 1 and all(r.op is Ops.RANGE for r in u.src[1:])
 
@@ -255,6 +263,8 @@ _PROGRAM = (
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and any(s.op is Ops.RANGE for s in u.src)),
   row(Ops.IF, "a bool condition", lambda u: void(u) and len(u.src) >= 1 and u.src[0].dtype is dtypes.bool),
   row(Ops.ENDIF, "its IF", lambda u: void(u) and len(u.src) >= 1 and any(s.op is Ops.IF for s in u.src)),
+  row(Ops.PREFETCH, 'an INDEX, another one if the first has a scalar gate, and arg ("read" or "write", a cache level)',
+      _prefetch),
   row(Ops.LINEAR, "instructions, and dtype void", void),
   row(Ops.PROGRAM, "SINK, LINEAR, SOURCE first, and ProgramInfo as arg",
       lambda u: [s.op for s in u.src[:3]] == [Ops.SINK, Ops.LINEAR, Ops.SOURCE] and isinstance(u.arg, ProgramInfo)),

@@ -16,7 +16,8 @@ from tiny_codegen.render.c.expressions import expression, literal
 from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
 
-_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
+_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE,
+                      Ops.PREFETCH})  # fmt: skip
 
 
 @dataclass(frozen=True)

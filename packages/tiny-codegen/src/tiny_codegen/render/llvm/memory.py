@@ -278,9 +278,3 @@ def store(body: Function, u: UOp, memory: Memory, streams: bool = False) -> None
   if gate is not None:
     body.emit(f"br label %join{number}")
     body.label(f"join{number}")
-
-
-def in_register(store: UOp) -> bool:
-  """Whether a STORE keeps something in a register."""
-  pointer = store.src[0].dtype
-  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG

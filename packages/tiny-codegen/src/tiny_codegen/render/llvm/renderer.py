@@ -10,7 +10,6 @@ from tiny_codegen.instructions.tensor_core import MatrixLoad, TensorCore
 from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
 from tiny_codegen.render.lazy import branches
 from tiny_codegen.render.llvm.alu import elementwise
-from tiny_codegen.render.llvm.asking import Asking
 from tiny_codegen.render.llvm.atomics import update
 from tiny_codegen.render.llvm.copies import (
   are_aligned,
@@ -27,7 +26,6 @@ from tiny_codegen.render.llvm.memory import address, load, store
 from tiny_codegen.render.llvm.module import Module, workgroup
 from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction, continued, near_product, there
 from tiny_codegen.render.llvm.parts import begin_part, end_part, prepares
-from tiny_codegen.render.llvm.prefetch import address_of
 from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.streaming import may_stream, past_caches
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
@@ -64,9 +62,7 @@ class _Program:
     self.llvm, self.info, self.linear = llvm, info, linear
     self.body = Function(pin_masked_loads="+avx512f" in llvm.features.split(","), instructions=llvm.instructions)
     self.lazy = branches(linear.src)
-    self.asking = Asking(() if llvm.convention else linear.src, info, llvm.target)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
-    self.early: dict[UOp, UOp | None] = {}  # what was computed before its place, and the innermost loop around it then
     self.zeros = Zeros(() if llvm.convention else linear.src)
     self.globals: list[str] = self.zeros.globals
     self.at_launch = places_at_launch(linear, llvm.static_local)[0]
@@ -129,12 +125,10 @@ class _Program:
     """In their order, but for what stands in a branch."""
     later = {v for u in listed if u in self.lazy for v in self.lazy[u].values}
     for u in listed:
-      if u.op not in _NOTHING and u not in later and u not in self.early:
+      if u.op not in _NOTHING and u not in later:
         self._instruction(u)
 
   def _instruction(self, u: UOp) -> None:
-    if u.op is Ops.LOAD:
-      self.asking.reach(u)
     if self.registers and self.registers.emit(self.body, u, self.llvm.tiles, self.llvm.memory):
       return
     if u in self.lazy:
@@ -221,36 +215,17 @@ class _Program:
     return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
 
   def loop(self, u: UOp) -> None:
-    self.asking.before(self.body, u, self._address)
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
       ends = begin_part(self.body) if self.claims else ("%begin", "%end")
       self.body.open_loop(u, *[integer_from(self.body, end, u) for end in ends])
-    self.asking.reach(u)
-
-  def _address(self, pointer: UOp, offset: UOp | None, byte: int) -> str:
-    """See `llvm_asking`."""
-    if offset is not None:
-      self._early(offset)
-    place = address_of(self.body, pointer, offset)
-    return self.body.let(f"getelementptr i8, ptr {place}, i64 {byte}") if byte else place
-
-  def _early(self, value: UOp) -> None:
-    """Compute a value now: whatever of it is computed later is known by then."""
-    around = self.body.open_loops[-1] if self.body.open_loops else None
-    for u in value.toposort:
-      if u.op in GroupOp.Elementwise and u not in self.body.values:
-        self.early[u] = around
-        self._instruction(u)
 
   def end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):
       self.body.close_loop(counter)
       if self.claims and counter in self.shared:
         end_part(self.body)
-      for known in [value for value, around in self.early.items() if around is counter]:  # in there only
-        del self.early[known], self.body.values[known]
       for place, product, how in self.pending.pop(counter, ()):
         there(self.body, place, product.dtype, how, self.llvm.memory)
 
@@ -305,6 +280,19 @@ class _Program:
       either_way(self.body, self.aligned, None, one)
     else:
       one()
+
+  def prefetch(self, u: UOp) -> None:
+    """A hint, which devices are not given."""
+    if self.llvm.convention:
+      return
+    access, level = u.arg
+    places = [address(self.body, s, self.body.operand(s.src[1]), self.llvm.memory, False)[0] for s in u.src]
+    if len(places) > 1:
+      gate = self.body.operand(u.src[0].src[2])
+      places = [self.body.let(f"select i1 {gate}, ptr {places[0]}, ptr {places[1]}")]
+    # LLVM's locality: 3 is the first level; the last 1 says that it is data
+    flags = (str(int(access == "write")), str(max(4 - level, 0)), "1")
+    self.body.call("llvm.prefetch.p0", "void", ("ptr", places[0]), *[("i32", flag) for flag in flags])
 
   def _through_registers(self, u: UOp) -> None:
     self.body.values[u.src[1]] = load(self.body, u.src[1], self.llvm.memory)
@@ -409,6 +397,7 @@ _EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
   Ops.INDEX: _Program.index,
   Ops.LOAD: _Program.load,
   Ops.STORE: _Program.store,
+  Ops.PREFETCH: _Program.prefetch,
   Ops.VECTORIZE: _Program.vectorize,
   Ops.EXTRACT: _Program.extract,
   Ops.IF: _Program.begin_if,

@@ -145,6 +145,7 @@ def cpu_target(
     max_vector_lanes=64,
     has_fma=fma,
     has_threads=True,
+    has_prefetch=True,
     limits=Limits(shared_memory=min(max(caches.second, LEAST_NEAR), MOST_NEAR)),
     caches=caches,
     cost=cpu_cost(arch, cpu, bits),

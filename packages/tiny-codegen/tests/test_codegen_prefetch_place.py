@@ -1,4 +1,4 @@
-"""Where in a loop memory is asked for: the rest of asking is in test_codegen_ahead.py and test_codegen_prefetch.py."""
+"""Where in a loop cache lines are asked for."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""What loops that pack read later, asked for in time; and rows of which every second element is packed."""
+"""Prefetching of what loops pack with gaps; and rows of which every second element is packed."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from codegen_kernels import data, garbage, loop, over, param
+from codegen_prefetches import PACKED, elements, prefetches
 
 from tiny_codegen import PASSES, CacheSizes, LLVMRenderer, PassContext, compile_kernel, cpu_target, run_passes
-from tiny_codegen.render.llvm.fill_ahead import AHEAD, Later, fills_ahead
+from tiny_codegen.lower.prefetch import AHEAD, prefetch
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")
@@ -31,17 +33,19 @@ def strided(images: int = 2, step: int = 2, size: int = SIZE) -> UOp:
   return UOp.sink(out.store(product.reduce(Ops.ADD, c)).end(n, o, y, x), arg=KernelInfo("strided", opts))
 
 
-def asked(kernel: UOp, caches: CacheSizes = CACHES) -> dict[UOp, tuple[Later, ...]]:
-  program = compile_kernel(kernel, TARGET)
-  return fills_ahead(program.src[1].src, program.arg, caches)
+def asked(kernel: UOp, caches: CacheSizes = CACHES) -> dict[UOp | None, list[UOp]]:
+  linear = run_passes(kernel, PassContext(TARGET.target), ("prefetch",))
+  return prefetches(prefetch(linear, replace(TARGET.target, caches=caches)), PACKED)
 
 
 def test_rows_with_gaps_are_asked_for() -> None:
   """Every second row is read, each in the lines that it lies in."""
   ((packing, lines),) = asked(strided()).items()
-  row, gap = 4 * (2 * SIZE - 1), 4 * 2 * (2 * SIZE)
+  row, gap = 2 * SIZE - 1, 2 * (2 * SIZE)
+  assert packing is not None
   assert packing.src[0].arg == CHANNELS * SIZE, "the loops over channels and rows are one"
-  assert [line.byte - AHEAD * gap for line in lines] == [*range(0, row - 1, 64), row - 1]
+  places = [place for line in lines for place in elements(line, dict.fromkeys(line.ranges, 0))]
+  assert [place - AHEAD * gap for place in places] == [*range(0, row - 1, 64 // 4), row - 1]
   text = str(compile_kernel(strided(), TARGET).src[2].arg)
   assert text.count("call void @llvm.prefetch.p0(") == len(lines)
 

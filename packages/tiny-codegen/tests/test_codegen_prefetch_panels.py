@@ -1,8 +1,7 @@
-"""Panels that are fetched while the one before them is multiplied."""
+"""Prefetching of panels: the lines of the next one are asked for while one is multiplied."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
@@ -10,11 +9,11 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from codegen_kernels import data, garbage, loop, over, param
+from codegen_prefetches import PANEL, elements, prefetches
 
 from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
 from tiny_codegen.kernel.loops import stride
-from tiny_codegen.render.llvm.ahead import Piece, panels_ahead
-from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")
 CACHES = CacheSizes(32 << 10, 256 << 10, 1 << 20)
@@ -42,31 +41,26 @@ def source(kernel: UOp, renderer: LLVMRenderer = TARGET) -> str:
 
 
 def asked(kernel: UOp) -> int:
-  return sum(map(len, pieces(kernel).values()))
+  return sum(map(len, lines(kernel).values()))
 
 
-def pieces(kernel: UOp) -> dict[UOp, tuple[Piece, ...]]:
-  program = compile_kernel(kernel, TARGET)
-  return {loop: found for loop, (_, found) in panels_ahead(program.src[1].src, program.arg, CACHES).items()}
+def lines(kernel: UOp) -> dict[UOp | None, list[UOp]]:
+  return prefetches(compile_kernel(kernel, TARGET).src[1], PANEL)
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_all_of_the_next_panel_is_asked_for_once(packed: bool) -> None:
   tiles, length, size = 4, 64, 4096
   outputs = ROWS * (tiles + packed)  # the first one packs
-  ((_, found),) = pieces(product(outputs=outputs, length=length, size=size, packed=packed)).items()
-  (piece,) = found
-  assert piece.step * piece.every == piece.step * 4, "four tiles share the one column of lines of a panel"
-  loops = sorted(piece.start.ranges, key=lambda r: r.arg[0])
-  image, tile, panel = loops
+  ((walk, found),) = lines(product(outputs=outputs, length=length, size=size, packed=packed)).items()
+  (asked_for,) = found
+  image, tile, panel = sorted(asked_for.ranges - {walk}, key=lambda r: r.arg[0])
   for at_image, at_panel in ((0, 0), (1, 3)):
-    lines = []
-    for at_tile in range(tiles):
-      start = evaluate(piece.start, {image: at_image, panel: at_panel, tile: at_tile})
-      assert isinstance(start, int)
-      lines += [start + row * piece.step for row in range(length // piece.every)]
+    got = list(elements(asked_for, {image: at_image, panel: at_panel}))
     first = [(at_image * length + k) * size + (at_panel + 1) * LINE for k in range(length)]
-    assert lines == [line + LINE - 1 for line in first], "by their last elements: buffers may begin anywhere in a line"
+    assert got == [line + LINE - 1 for line in first], "by their last elements: buffers may begin anywhere in a line"
+    ours = list(elements(asked_for, {image: at_image, panel: at_panel, tile: 0}))
+    assert len(ours) == length // tiles, "four tiles share the one column of lines of a panel"
 
 
 def test_each_step_takes_a_few_instructions() -> None:
@@ -97,20 +91,14 @@ def window(images: int = 2, channels: int = 32, size: int = 128, outputs: int = 
 
 def test_windows_are_asked_for_row_by_row() -> None:
   size, channels = 128, 32
-  ((loop, found),) = pieces(window(size=size, channels=channels)).items()
-  assert loop.src[0].arg == channels, "the loop over what is packed one after the other, not the taps inside"
-  tiles = size // 8
-  lines = set()
-  outside = sorted({r for piece in found for r in piece.start.ranges if r is not loop}, key=lambda r: r.arg[0])
-  *others, tile = outside
-  for at in range(tiles):
-    for piece in found:
-      assert piece.step == size * size
-      start = evaluate(piece.start, {**dict.fromkeys(others, 0), tile: at})
-      assert isinstance(start, int)
-      lines.add(start // LINE)
+  ((walk, found),) = lines(window(size=size, channels=channels)).items()
+  assert walk is not None
+  assert walk.src[0].arg == channels, "the loop over what is packed one after the other, not the taps inside"
+  *others, _ = sorted({r for u in found for r in u.ranges} - {walk}, key=lambda r: r.arg[0])
+  got = {place // LINE for u in found for place in elements(u, dict.fromkeys(others, 0))}
   image = channels * size * size  # the next one, whose first row of places reads two rows
-  assert lines >= {(image + row * size + column) // LINE for row in (0, 1) for column in range(size)}
+  rows = [image + channel * size * size + row * size for channel in range(channels) for row in (0, 1)]
+  assert got >= {(row + column) // LINE for row in rows for column in range(size)}
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -176,15 +164,12 @@ def test_what_is_put_together_from_two_vectors_is_asked_for() -> None:
   out = param(0, images * outputs * size // 2).index((n * outputs + o) * (size // 2) + j)
   end = out.store((param(2, outputs * length).index(o * length + k).load() * x).reduce(Ops.ADD, k)).end(n, o, j)
   kernel = UOp.sink(end, arg=KernelInfo("every_second", product().arg.opts))
-  ((_, found),) = pieces(kernel).items()
-  lines = set()
-  for piece in found:
-    inside = [r for r in piece.start.ranges if r.src[0].arg == outputs // ROWS]
-    for tile in range(outputs // ROWS):
-      start = evaluate(piece.start, dict.fromkeys(piece.start.ranges, 0) | dict.fromkeys(inside, tile))
-      assert isinstance(start, int)
-      lines |= {(start + row * piece.step) * 4 // 64 for row in range(length // piece.every)}
-  assert lines >= {(k * size + 2 * LANES + at) * 4 // 64 for k in range(length) for at in (0, 2 * LANES - 2)}
+  ((walk, found),) = lines(kernel).items()
+  got = set()
+  for u in found:
+    outside = [r for r in u.ranges if r is not walk and r.src[0].arg != outputs // ROWS]
+    got |= {place // LINE for place in elements(u, dict.fromkeys(outside, 0))}
+  assert got >= {(k * size + 2 * LANES + at) * 4 // 64 for k in range(length) for at in (0, 2 * LANES - 2)}
 
 
 def test_steps_that_are_written_out_ask_for_as_many_rows() -> None:
@@ -193,15 +178,12 @@ def test_steps_that_are_written_out_ask_for_as_many_rows() -> None:
   kernel = product(outputs=outputs, length=length, size=size)
   written = [Opt(OptOps.UNROLL, 3, steps), Opt(OptOps.SPLIT, 2, panels), Opt(OptOps.SWAP, 7, 1)]
   opts = (*kernel.arg.opts[:-1], *written, Opt(OptOps.STAGE, 1, (7, 3, 6)))
-  ((loop_, found),) = pieces(kernel.replace(arg=KernelInfo("several", opts))).items()
-  assert loop_.src[0].arg == length // steps
-  lines = set()
-  for piece in found:
-    inside = [r for r in piece.start.ranges if r.src[0].op is Ops.CONST and r.src[0].arg <= outputs // ROWS]
-    for counters in itertools.product(*[range(r.src[0].arg) for r in inside]):
-      values = dict.fromkeys(piece.start.ranges, 0) | dict(zip(inside, counters))
-      start = evaluate(piece.start, values)
-      assert isinstance(start, int)
-      lines |= {(start + n * piece.step) * 4 // 64 for n in range(length // steps // piece.every)}
+  ((walk, found),) = lines(kernel.replace(arg=KernelInfo("several", opts))).items()
+  assert walk is not None
+  assert walk.src[0].arg == length // steps
+  got = set()
+  for u in found:
+    outside = [r for r in u.ranges if r is not walk and r.src[0].arg > outputs // ROWS]
+    got |= {place // LINE for place in elements(u, dict.fromkeys(outside, 0))}
   first = panels * LANES * 4 // 64
-  assert lines >= {k * size * 4 // 64 + first + n for k in range(length) for n in range(panels)}
+  assert got >= {k * size * 4 // 64 + first + n for k in range(length) for n in range(panels)}
