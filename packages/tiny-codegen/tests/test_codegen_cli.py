@@ -159,7 +159,7 @@ BAD = MATMUL.replace("LOAD float32", "LOAD int32", 1)
       2,
       "no optional pass is named reduce: expected one of clamp_rows, double_buffer, merge_loops,",
     ),
-    (MATMUL, ("--start-after", "linearise"), 2, "SINK is no program"),
+    (MATMUL, ("--start-after", "prefetch"), 2, "SINK is no program"),
     (MATMUL, ("--stop-after", "peel", "--start-after", "peel"), 2, "there is no pass after peel up to peel"),
     (MATMUL, ("missing.uop",), 2, "missing.uop: No such file"),
     (schedule_of("matmul", "reduce_rows"), ("--kernel", "2"), 2, "there is no kernel 2: the schedule has 2"),

@@ -126,10 +126,10 @@ ILLEGAL = 'tiny-uop 1\n%0 = DEVICE void () arg="CPU"\n%1 = BUFFER int32 (%0) arg
   [
     ("no graph\n", (), 1, "<stdin>:1:1: expected the header"),
     ("tiny-uop 1\n%0 = CONST int32 () arg=one\n", (), 1, "<stdin>:2:25: unknown word 'one'"),
-    ("tiny-uop 1\n%0 = CONST int32 () arg=1\n", (), 1, "the pass devices takes a tensor graph (SINK), got CONST"),
+    ("tiny-uop 1\n%0 = CONST int32 () arg=1\n", (), 1, "the pass devices takes a graph or a kernel (SINK), got CONST"),
     ("tiny-uop 1\n%0 = CONST int32 () arg=1\n%1 = SINK void (%0)", (), 1, "has no buffer"),
     (ILLEGAL + "%3 = SINK void (%2)", (), 1, "<stdin>:4: illegal at the tensor level: SHL"),
-    (SOFTMAX, ("--start-after", "kernels"), 1, "the pass memory takes a schedule (LINEAR), got SINK"),
+    (SOFTMAX, ("--start-after", "kernels"), 1, "the pass memory takes a schedule or a program (LINEAR), got SINK"),
     (SOFTMAX, ("--only", "fuse"), 2, "no pass is named fuse: expected one of devices, simplify, kernels, memory"),
     (SOFTMAX, ("--print-after", "fuse"), 2, "no pass is named fuse"),
     (SOFTMAX, ("--start-after", "memory"), 2, "there is no pass after memory"),

@@ -130,11 +130,12 @@ def _chosen(kernels: list[UOp], wanted: str | None) -> list[UOp]:
 
 
 def _kernels(graph: Graph, options: argparse.Namespace) -> list[UOp]:
-  """The kernels to compile, or the one LINEAR that is left to render. All of them are legal."""
+  """The kernels to compile, or the one LINEAR of a program that is left to lower or render. All of them are legal."""
   root = graph.root
   if root.op is Ops.LINEAR and not any(s.op is Ops.CALL for s in root.src):
     graph.check("program")
-    if options.start_after != PASSES[-1].name:
+    lowering = [p.name for p in PASSES if p.takes is Ops.LINEAR]
+    if options.start_after not in [p.name for p in PASSES if p.gives == "program"] and options.only not in lowering:
       raise UsageError(f"{graph.name} is a program already: --start-after {PASSES[-1].name} renders it")
     return [root]
   kernels = _chosen(kernels_of(root), options.kernel)

@@ -53,15 +53,18 @@ def run_passes(
   passes: Sequence[Pass] = PASSES,
 ) -> UOp:
   """The LINEAR of a kernel SINK. `skip` names optional passes to leave out; `observe` sees the result of each pass;
-  `passes` are those that are left for a kernel that has been through the others.
+  `passes` are those that are left for a kernel that has been through the others, a LINEAR after `linearise`.
 
   Raises KernelError for a kernel that cannot be lowered and KernelOptError for optimisations that do not fit.
   """
   if unknown := set(skip) - OPTIONAL:
     raise KernelError(f"cannot skip {', '.join(sorted(unknown))}: only {', '.join(sorted(OPTIONAL))} are optional")
-  if kernel.op is not Ops.SINK:
-    raise KernelError(f"expected a kernel, a SINK, got {kernel.op.name}")
-  return uop_passes.run_passes(spec.check_stage(kernel, "kernel"), passes, context, skip, observe)
+  takes = passes[0].takes if passes else kernel.op
+  if kernel.op is not takes:
+    what = "a kernel, a SINK" if takes is Ops.SINK else "a list of instructions, a LINEAR"
+    raise KernelError(f"expected {what}, got {kernel.op.name}")
+  level: spec.Level = "kernel" if kernel.op is Ops.SINK else "program"
+  return uop_passes.run_passes(spec.check_stage(kernel, level), passes, context, skip, observe)
 
 
 def build_program(

@@ -64,7 +64,7 @@ def run_passes(
     if step.name in skip:
       continue
     if root.op is not step.takes:
-      what = {Ops.SINK: "graph or a kernel (SINK)", Ops.LINEAR: "schedule (LINEAR)"}[step.takes]
+      what = {Ops.SINK: "graph or a kernel (SINK)", Ops.LINEAR: "schedule or a program (LINEAR)"}[step.takes]
       raise ValueError(f"the pass {step.name} takes a {what}, got {root.op.name}: select other passes")
     with span("pass", step.name, root) as work:
       root = work.gives(step.run(root, context))
