@@ -31,7 +31,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   ),
   "tiny-uop": (
     ("ops", "context", "locks", "records"),
-    ("dtype", "lazy", "operators"),
+    ("dtype", "graph", "lazy", "operators"),
     ("args", "truncate", "node"),
     ("evaluate", "kernel", "text.formula", "text.print"),
     ("bounds", "pattern"),

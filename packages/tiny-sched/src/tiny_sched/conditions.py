@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tiny_sched.index import ZERO
 from tiny_sched.memo import simplify
 from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.graph import operands
 from tiny_uop.records import dataclass
 
 _TRUE = UOp.const(dtypes.bool, True)
@@ -25,15 +26,7 @@ class Interval:
 
 def conjuncts(cond: UOp) -> list[UOp]:
   """The operands of a conjunction."""
-  result: list[UOp] = []
-  stack = [cond]
-  while stack:
-    u = stack.pop()
-    if u.op is Ops.AND and u.dtype is dtypes.bool:
-      stack.extend(reversed(u.src))
-    elif u is not _TRUE:
-      result.append(u)
-  return result
+  return [c for c in operands(cond, Ops.AND) if c is not _TRUE]
 
 
 def together(conds: Iterable[UOp]) -> UOp:

@@ -37,26 +37,8 @@ def _filled(const: UOp, shape: tuple[int | UOp, ...]) -> UOp:
   return const if not shape else const.reshape((1,) * len(shape)).expand(shape)
 
 
-def _merge_reshape(x: UOp, u: UOp) -> UOp:
-  return x.reshape(u.geometry)
-
-
-def _merge_permute(x: UOp, u: UOp) -> UOp:
-  inner: tuple[int, ...] = u.src[0].arg
-  return x.permute(tuple(inner[i] for i in u.arg))
-
-
-def _same_geometry(x: UOp, u: UOp) -> UOp | None:
+def _same_shape(x: UOp, u: UOp) -> UOp | None:
   return x if same_shape(x.shape, u.shape) else None
-
-
-def _no_padding(x: UOp, u: UOp) -> UOp | None:
-  return x if all(known(p) == 0 for p in u.geometry) else None
-
-
-def _all_of_it(x: UOp, u: UOp) -> UOp | None:
-  starts = u.geometry[::2]
-  return x if all(known(s) == 0 for s in starts) and same_shape(x.shape, u.shape) else None
 
 
 def _elementwise_const(u: UOp) -> UOp | None:
@@ -170,10 +152,6 @@ def _store_reshaped(v: UOp, x: UOp, u: UOp) -> UOp | None:
   return u.replace(src=(v.reshape(x.shape), x)) if x.op is Ops.COPY or chain_view(v) is not None else None
 
 
-def _sorted_already(x: UOp, u: UOp) -> UOp | None:
-  return x if u.arg == tuple(sorted(u.arg)) else None
-
-
 _reshape = UPat(Ops.RESHAPE, src=(_x,), more=True)
 _moved = UPat(GroupOp.Movement, src=(_x,), more=True)
 _device, _target = UPat(Ops.DEVICE, name="d"), UPat.var("v")
@@ -209,28 +187,33 @@ GRAPH_RULES = PatternMatcher([
   rule("contiguous_twice", UPat(Ops.CONTIGUOUS, src=(UPat(Ops.CONTIGUOUS, name="x"),)), lambda x: x,
        example=lambda s: s.buffer(3, 4).contiguous().alu(Ops.CONTIGUOUS),
        near_miss=lambda s: s.buffer(3, 4).contiguous()),
-  rule("merge_reshape", UPat(Ops.RESHAPE, src=(_reshape,), name="u", more=True), _merge_reshape,
+  rule("merge_reshape", UPat(Ops.RESHAPE, src=(_reshape,), name="u", more=True),
+       lambda x, u: x.reshape(u.geometry),
        example=lambda s: s.buffer(3, 4).reshape((2, 6)),
        near_miss=lambda s: s.buffer(3, 4).permute((1, 0)).reshape((2, 6))),
-  rule("merge_permute", UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,)),), name="u"), _merge_permute,
+  rule("merge_permute", UPat(Ops.PERMUTE, src=(UPat(Ops.PERMUTE, src=(_x,), name="i"),), name="u"),
+       lambda x, i, u: x.permute([i.arg[axis] for axis in u.arg]),
        example=lambda s: s.buffer(2, 3, 4).permute((1, 0, 2)).permute((2, 0, 1)),
        near_miss=lambda s: s.buffer(2, 3, 4).flip((0,)).permute((2, 0, 1))),
-  rule("reshape_to_same", UPat(Ops.RESHAPE, src=(_x,), name="u", more=True), _same_geometry,
+  rule("reshape_to_same", UPat(Ops.RESHAPE, src=(_x,), name="u", more=True), _same_shape,
        example=lambda s: _as_is(Ops.RESHAPE, s.buffer(3, 4), (3, 4)),
        near_miss=lambda s: s.buffer(3, 4).reshape((4, 3))),
-  rule("expand_to_same", UPat(Ops.EXPAND, src=(_x,), name="u", more=True), _same_geometry,
+  rule("expand_to_same", UPat(Ops.EXPAND, src=(_x,), name="u", more=True), _same_shape,
        example=lambda s: _as_is(Ops.EXPAND, s.buffer(3, 4), (3, 4)),
        near_miss=lambda s: s.buffer(1, 4).expand((3, 4))),
-  rule("permute_to_same", UPat(Ops.PERMUTE, src=(_x,), name="u"), _sorted_already,
+  rule("permute_to_same", UPat(Ops.PERMUTE, src=(_x,), name="u"),
+       lambda x, u: x if u.arg == tuple(sorted(u.arg)) else None,
        example=lambda s: _as_is(Ops.PERMUTE, s.buffer(3, 4), (0, 1)),
        near_miss=lambda s: s.buffer(3, 4).permute((1, 0))),
   rule("flip_twice", UPat(Ops.FLIP, src=(_flip,), name="u"), lambda x, i, u: x if i.arg == u.arg else None,
        example=lambda s: s.buffer(3, 4).flip((0,)).flip((0,)),
        near_miss=lambda s: s.buffer(3, 4).flip((0,)).flip((1,))),
-  rule("pad_by_nothing", UPat(Ops.PAD, src=(_x,), name="u", more=True), _no_padding,
+  rule("pad_by_nothing", UPat(Ops.PAD, src=(_x,), name="u", more=True),
+       lambda x, u: x if all(known(p) == 0 for p in u.geometry) else None,
        example=lambda s: _as_is(Ops.PAD, s.buffer(3, 4), (0, 0, 0, 0)),
        near_miss=lambda s: s.buffer(3, 4).pad(((0, 1), (0, 0)))),
-  rule("shrink_to_all", UPat(Ops.SHRINK, src=(_x,), name="u", more=True), _all_of_it,
+  rule("shrink_to_all", UPat(Ops.SHRINK, src=(_x,), name="u", more=True),
+       lambda x, u: _same_shape(x, u) if all(known(s) == 0 for s in u.geometry[::2]) else None,
        example=lambda s: _as_is(Ops.SHRINK, s.buffer(3, 4), (0, 3, 0, 4)),
        near_miss=lambda s: s.buffer(3, 4).shrink(((0, 2), (0, 4)))),
   rule("reduce_empty_axis", UPat(Ops.REDUCE, src=(_x,), name="u"), _reduce_nothing,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -33,10 +34,7 @@ def largest(size: sint) -> int:
 
 def largest_size(shape: Shape) -> int:
   """An upper bound of the number of elements."""
-  total = 1
-  for size in shape:
-    total *= largest(size)
-  return total
+  return math.prod(map(largest, shape))
 
 
 def is_empty(shape: Shape) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tiny_sched.index import known
+from tiny_sched.kernel_loops import merge_loops, split_loops
 from tiny_sched.memo import memoised
-from tiny_sched.merge_loops import merge_loops
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
-from tiny_sched.split_loops import split_loops
 from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, UOp
 from tiny_uop.records import dataclass
 

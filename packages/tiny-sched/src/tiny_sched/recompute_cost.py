@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum
@@ -182,21 +183,16 @@ class CostTable:
     self.seen: dict[UOp, RecomputeCost] = {}  # what users see: of a node that gets memory, most likely, a read of it
     self.views: dict[UOp, View | None] = {}
     self.ends: set[UOp] = set()
-    users: dict[UOp, int] = {}
-    continued: set[UOp] = set()
-    for u in nodes:
-      if u.op is not Ops.EXPAND:  # a reduction that is only broadcast stays one per row
-        for s in u.src:
-          users[s] = users.get(s, 0) + 1
-      if u.op is Ops.REDUCE and (inner := _continued(u)) is not None:
-        continued.add(inner)
+    # a reduction that is only broadcast stays one per row
+    users = Counter([s for u in nodes if u.op is not Ops.EXPAND for s in u.src])
+    continued = {_continued(u) for u in nodes if u.op is Ops.REDUCE}
     for u in nodes:
       if u.op in _NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
       cost = self.compute(u)
       cost = self.costs[u] = replace(cost, continues=True) if u in continued else cost
-      likely = users.get(u, 0) > 1 and (cost.below is Below.FULL or (is_alu(u) and cost.is_dear and not cost.is_table))
+      likely = users[u] > 1 and (cost.below is Below.FULL or (is_alu(u) and cost.is_dear and not cost.is_table))
       self.seen[u] = self.end(u) if likely else cost
 
   def end(self, u: UOp, below: Below = Below.NONE) -> RecomputeCost:
@@ -218,7 +214,9 @@ class CostTable:
       contracts = not axes and is_contraction(u, below)
       return RecomputeCost(self.end(u).leaves, below=Below.FULL, contraction=contracts, scattered=axes)
     if u.op is Ops.EXPAND:
-      return below if below.below is not Below.FULL else self.expanded(below)
+      if below.below is not Below.FULL:
+        return below
+      return RecomputeCost(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)
     if u.op is Ops.PAD:
       constant = below.leaves is not None and not below.leaves
       return RecomputeCost(below.leaves, below.alu + 1, below.heavy, below.below, below.positional or constant)
@@ -229,9 +227,6 @@ class CostTable:
   def scattered(self, u: UOp) -> tuple[int, ...]:
     """The axes along which each term of a REDUCE goes to one element; none of any other node."""
     return self.costs[u].scattered if u.op is Ops.REDUCE else ()
-
-  def expanded(self, below: RecomputeCost) -> RecomputeCost:
-    return RecomputeCost(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)
 
   def combine(self, u: UOp) -> RecomputeCost:
     """RecomputeCost of an elementwise node."""

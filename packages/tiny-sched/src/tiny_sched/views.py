@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tiny_sched.index import known
@@ -48,12 +49,8 @@ def view_of(u: UOp, below: View | None) -> View | None:
   if u.op is Ops.BUFFER:
     return View(u, 0, int(u.arg[1]))
   if u.op in (Ops.COPY, Ops.CALL) or (u.op is Ops.CONTIGUOUS and below is None):
-    size = 1
-    for axis in u.shape:
-      if (length := known(axis)) is None:
-        return None
-      size *= length
-    return View(u, 0, size)
+    lengths = [length for s in u.shape if (length := known(s)) is not None]
+    return View(u, 0, math.prod(lengths)) if len(lengths) == len(u.shape) else None
   if below is None:
     return None
   if u.op in (Ops.RESHAPE, Ops.AFTER) or u.op in GroupOp.Identity:

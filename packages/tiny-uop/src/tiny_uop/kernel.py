@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tiny_uop.args import Accumulate, KernelInfo
 from tiny_uop.dtype import PtrDType
+from tiny_uop.graph import memory_of
 from tiny_uop.ops import Ops
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ def kernel_params(kernel: UOp) -> dict[int, PtrDType]:
 
 def stored_to(store: UOp) -> UOp:
   """The PARAM or ALLOC that a kernel's STORE writes to, or a LOAD reads."""
-  memory = store.src[0]
-  while memory.op in (Ops.INDEX, Ops.AFTER):
-    memory = memory.src[0]
-  return memory
+  return memory_of(store.src[0])
 
 
 def reads_what_was_there(access: UOp) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tiny_uop.args import KernelInfo
 from tiny_uop.dtype import dtypes
 from tiny_uop.evaluate import evaluate
+from tiny_uop.graph import operands
 from tiny_uop.locks import shared_lock
 from tiny_uop.ops import Ops
 from tiny_uop.proof.accesses import Access, accesses
@@ -101,7 +102,7 @@ def decided(root: UOp) -> UOp:
   changes: dict[UOp, UOp] = {}
   for condition in root.walk(lambda u: u.dtype is not dtypes.void):
     if condition.op is Ops.AND and condition.dtype is dtypes.bool:
-      clauses = _clauses(condition)
+      clauses = dict.fromkeys(operands(condition, Ops.AND))
       chosen = {w: w.src[1] for w in condition.walk() if w.op is Ops.WHERE and w.src[0] in clauses}
       if chosen:
         first, *rest = [clause.substitute(chosen) for clause in clauses]
@@ -109,13 +110,6 @@ def decided(root: UOp) -> UOp:
           first = first & clause
         changes[condition] = first
   return root.substitute(changes) if changes else root
-
-
-def _clauses(condition: UOp) -> dict[UOp, None]:
-  """What all has to hold for a condition to hold."""
-  if condition.op is not Ops.AND:
-    return {condition: None}
-  return {clause: None for s in condition.src for clause in _clauses(s)}
 
 
 def prove(claim: Claim) -> dict[UOp, int | bool] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.graph import memory_of
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.uop import UOp
 
@@ -33,13 +34,6 @@ def _index(op: Ops, *src: UOp) -> UOp:
 def _whole(dtype: DType) -> bool:
   """Whether values of this type are integers or bools."""
   return not isinstance(dtype, PtrDType) and dtype.kind in ("int", "uint", "index", "bool")
-
-
-def memory_of(pointer: UOp) -> UOp:
-  """The PARAM or ALLOC that a pointer leads to."""
-  while pointer.op in (Ops.AFTER, Ops.INDEX):
-    pointer = pointer.src[0]
-  return pointer
 
 
 def memory_name(pointer: UOp) -> str:

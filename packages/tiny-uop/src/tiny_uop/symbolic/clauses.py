@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from tiny_uop.dtype import dtypes
+from tiny_uop.graph import operands
 from tiny_uop.node import kept
 from tiny_uop.ops import Ops
 from tiny_uop.symbolic.compare import tighten
@@ -26,16 +27,8 @@ Limits: TypeAlias = "dict[UOp, tuple[int, int]]"  # bounds of single terms
 
 
 def clauses(gate: UOp) -> list[UOp]:
-  """The conditions whose AND is `gate`."""
-  found: list[UOp] = []
-  stack = [gate]
-  while stack:
-    node = stack.pop()
-    if node.op is Ops.AND:
-      stack += [node.src[1], node.src[0]]
-    elif node not in found:
-      found.append(node)
-  return found
+  """The conditions whose AND is `gate`, each once."""
+  return list(dict.fromkeys(operands(gate, Ops.AND)))
 
 
 def _unnegated(clause: UOp) -> tuple[UOp, bool]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tiny_uop.dtype import dtypes
+from tiny_uop.graph import operands
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import is_const
@@ -13,24 +15,15 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 
-def _clauses(gate: UOp, op: Ops) -> list[UOp]:
-  found: list[UOp] = []
-  stack = [gate]
-  while stack and len(found) < 64:
-    node = stack.pop()
-    if node.op is op:
-      stack += [node.src[1], node.src[0]]
-    else:
-      found.append(node)
-  return found
+_LONGEST = 64  # operands that are looked at: each prefix of a longer chain would cost time with the square of its length
 
 
 def _absorb(u: UOp) -> UOp | None:
   """a & b & a → a & b (the same for |), also where the repeated clause is deeper in a left-nested chain."""
   left, right = u.src
-  if right in _clauses(left, u.op):
+  if right in islice(operands(left, u.op), _LONGEST):
     return left
-  return right if left in _clauses(right, u.op) else None
+  return right if left in islice(operands(right, u.op), _LONGEST) else None
 
 
 def _mask(u: UOp, x: UOp, c: UOp) -> UOp | None:

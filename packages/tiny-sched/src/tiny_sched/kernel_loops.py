@@ -1,0 +1,115 @@
+"""Loops of a kernel: split where a counter is taken apart, merged where all addresses count through two as one.
+
+Split: where a kernel has `r // a` or `r % a` of a counter r below n, and a divides n, r is `outer * a + inner`, and the
+loop becomes two. Loops over the output are split only where rows stay long enough for vectors: a few divisions cost
+less than stores that are apart.
+
+Merge: loops i (outer) and j (inner, extent n) become one where every index expression has them as c*n*i + c*j. With
+m = n*i + j that is c*m, so the merged kernel is the old one with i = 0 and j = m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tiny_sched.index import ZERO, known
+from tiny_sched.memo import memoised, simplify
+from tiny_uop import AxisType, Ops, UOp
+from tiny_uop.graph import rebuild
+
+Terms = dict[UOp, int]
+SHORTEST_ROW = 16
+_DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
+
+
+def _cut(nodes: Sequence[UOp]) -> tuple[UOp, int] | None:
+  """(loop, where to cut it): the smallest divisor by which a counter is divided."""
+  found: dict[UOp, int] = {}
+  for u in nodes:
+    if u.op in _DIVISIONS and u.src[0].op is Ops.RANGE and u.src[1].op is Ops.CONST:
+      loop, divisor = u.src[0], int(u.src[1].arg)
+      size = known(loop.src[0])
+      least = 2 if loop.arg[1] is AxisType.REDUCE else SHORTEST_ROW
+      if size is not None and least <= divisor < size and size % divisor == 0:
+        found[loop] = min(found.get(loop, divisor), divisor)
+  return next(iter(found.items()), None)
+
+
+@memoised
+def split_loops(body: UOp) -> UOp:
+  """The kernel body with such loops in two."""
+  while (cut := _cut(body.toposort)) is not None:
+    loop, inside = cut
+    free = 1 + max(u.arg[0] for u in body.toposort if u.op is Ops.RANGE)
+    outer = UOp.range(int(loop.src[0].arg) // inside, free, loop.arg[1])
+    inner = UOp.range(inside, free + 1, loop.arg[1])
+    body = _with_loops(body, {loop: outer * inside + inner}, {loop: (outer, inner)})
+  return body
+
+
+def _terms(u: UOp, loops: frozenset[UOp]) -> Terms | None:
+  """The coefficient of each loop in an expression that is linear in them; None where it is not."""
+  terms: Terms = {}
+  stack = [(u, 1)]
+  while stack:
+    node, factor = stack.pop()
+    if node in loops:
+      terms[node] = terms.get(node, 0) + factor
+    elif node.op is Ops.ADD:
+      stack.extend((s, factor) for s in node.src)
+    elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
+      stack.append((node.src[0], factor * int(node.src[1].arg)))
+    elif not node.ranges.isdisjoint(loops):
+      return None
+  return terms
+
+
+def _roots(nodes: Sequence[UOp]) -> Iterator[UOp]:
+  """Expressions of dtype index as other nodes use them, whole."""
+  for u in nodes:
+    if u.dtype.kind == "index" and u.op in (Ops.ADD, Ops.MUL, Ops.RANGE):
+      continue  # part of a longer expression
+    if u.op in (Ops.REDUCE, Ops.END):
+      yield from (s for s in u.src[:1] if s.dtype.kind == "index")
+    else:
+      yield from (s for s in u.src if s.dtype.kind == "index")
+
+
+def _mergeable(outer: UOp, inner: UOp, forms: Sequence[Terms]) -> bool:
+  size = known(inner.src[0])
+  if size is None or known(outer.src[0]) is None:
+    return False
+  return all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms)
+
+
+@memoised
+def merge_loops(body: UOp) -> UOp:
+  """The kernel body with loops merged, output loops and those of each reduction."""
+  while True:
+    nodes = body.toposort
+    owners = [u for u in nodes if u.op in (Ops.REDUCE, Ops.END) and len(u.src) > 2]
+    loops = frozenset(r for u in owners for r in u.src[1:])
+    # MUL by something other than a constant hides its loops: such an expression is no sum of terms
+    forms = [_terms(root, loops) for root in dict.fromkeys(_roots(nodes))]
+    bad = {r for root, form in zip(dict.fromkeys(_roots(nodes)), forms) if form is None for r in root.ranges}
+    linear = [f for f in forms if f is not None]
+    pair = next((p for u in owners for p in zip(u.src[1:-1], u.src[2:])
+                 if not bad.intersection(p) and _mergeable(*p, linear)), None)  # fmt: skip
+    if pair is None:
+      return body
+    outer, inner = pair
+    whole = UOp.range(int(outer.src[0].arg) * int(inner.src[0].arg), inner.arg[0], inner.arg[1])
+    body = _with_loops(body, {outer: ZERO, inner: whole}, {outer: (), inner: (whole,)})
+
+
+def _with_loops(body: UOp, counters: Mapping[UOp, UOp], loops: Mapping[UOp, tuple[UOp, ...]]) -> UOp:
+  """The body with values in the place of loop counters, and other loops in the lists of REDUCE and END."""
+
+  def change(u: UOp, new: UOp) -> UOp:
+    if u in counters:
+      return counters[u]
+    if u.op in (Ops.REDUCE, Ops.END):
+      return u.with_src((new.src[0], *[r for old in u.src[1:] for r in loops.get(old, (old,))]))
+    return simplify(new) if new is not u and (u.dtype.kind == "index" or u.op is Ops.INDEX) else new
+
+  return rebuild(body, change)
