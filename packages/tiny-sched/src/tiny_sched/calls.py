@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tiny_sched.kernels import Kernel
 from tiny_sched.normalise import temporary_buffer
 from tiny_sched.schedule_item import BufferRegion
-from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes
 
 
 def calls_of(kernels: Sequence[Kernel]) -> UOp:
@@ -15,18 +16,13 @@ def calls_of(kernels: Sequence[Kernel]) -> UOp:
   temporaries = _temporaries(kernels)
 
   def argument(region: BufferRegion) -> UOp:
-    base = temporaries.get(region.base, region.base)
-    return view_of(base, region.dtype, region.byte_offset, region.size)
+    region = replace(region, base=temporaries.get(region.base, region.base))
+    if region.is_whole:
+      return region.base
+    return UOp(Ops.BUFFER_VIEW, region.dtype, (region.base,), (region.byte_offset, region.size))
 
   calls = [UOp(Ops.CALL, dtypes.void, (k.body, *[argument(p) for p in k.regions], *k.variables)) for k in kernels]
   return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
-
-
-def view_of(base: UOp, dtype: DType, byte_offset: int, size: int) -> UOp:
-  """`size` elements from `byte_offset` of a BUFFER: a BUFFER_VIEW, or the BUFFER where that is all of it."""
-  if byte_offset == 0 and size == base.arg[1] and dtype is base.dtype:
-    return base
-  return UOp(Ops.BUFFER_VIEW, dtype, (base,), (byte_offset, size))
 
 
 def _temporaries(kernels: Sequence[Kernel]) -> dict[UOp, UOp]:

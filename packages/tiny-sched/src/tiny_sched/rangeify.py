@@ -20,7 +20,7 @@ from tiny_sched.movement import source_index
 from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu, is_reinterpretation
 from tiny_sched.scatter import is_plain, scatter_of
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem, loop_over
-from tiny_sched.versions import BufferVersions, Version
+from tiny_sched.versions import BufferVersions
 from tiny_sched.views import View
 from tiny_uop import GroupOp, Ops, UOp, kernel_params, written_params
 from tiny_uop.records import dataclass
@@ -90,23 +90,12 @@ def find_homes(c: Context) -> None:
       continue
     value, view = u.src[1], c.costs.views.get(u.src[0])
     owned = is_alu(value) or value.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS, Ops.CALL)
-    fresh = view is not None and view.base not in c.versions.read and not c.versions.before(u).stores
-    if owned and fresh and value not in c.homes and view is not None:
-      region = region_of_view(view, value, c.versions.after(u))
-      if region is not None and region.byte_offset == 0 and region.size == region.base.arg[1]:
-        c.homes[value], c.stored_at[value] = region, u
-
-
-def region_of_view(view: View, like: UOp, version: Version | None) -> BufferRegion | None:
-  """The region of a view of a BUFFER that holds values like those of a node; None where memory cannot."""
-  if view.base.op is not Ops.BUFFER or like.dtype.kind == "index":
-    return None
-  return BufferRegion(view.base, view.byte_offset, view.size, like.dtype, version)
-
-
-def temporary_of(u: UOp) -> BufferRegion:
-  """The temporary that holds a node."""
-  return BufferRegion(u, 0, largest_size(u.shape), u.dtype)
+    if not owned or value in c.homes or value.dtype.kind == "index" or view is None or view.base.op is not Ops.BUFFER:
+      continue
+    fresh = view.base not in c.versions.read and not c.versions.before(u).stores
+    if fresh and view.byte_offset == 0 and view.size == view.base.arg[1]:
+      c.homes[value] = BufferRegion(view.base, 0, view.size, value.dtype, c.versions.after(u))
+      c.stored_at[value] = u
 
 
 # *** users to sources ***
@@ -119,7 +108,7 @@ def start_store(c: Context, store: UOp) -> None:
   base, _ = c.versions.base_of(target)
   view = c.costs.views.get(target)
   device = str(base.device)
-  region = BufferRegion(base, 0, base.arg[1], base.dtype)
+  region = BufferRegion.whole(base)
   if value.op is Ops.CALL and c.stored_at.get(value) is store:
     return  # the given kernel writes there
   if value.op is Ops.COPY and view is not None:
@@ -150,14 +139,9 @@ def start_kernel(c: Context, root: UOp, device: str, store: UOp | None, region: 
 
 def start_copy(c: Context, copy: UOp, region: BufferRegion, store: UOp | None) -> None:
   """A copy between runs of memory; a source that is none is made one."""
-  source = copy.src[0]
   item = ScheduleItem(len(c.items), copy, str(copy.device), store, [region], is_copy=True)
   c.items.append(item)
-  view = c.costs.views.get(source)
-  if view is None:
-    c.forced.add(source)
-    view = View(source, 0, largest_size(source.shape))
-  item.regions.append(region_at(c, view, source))
+  item.regions.append(run_of_memory(c, copy.src[0]))
 
 
 def start_given(c: Context, call: UOp) -> None:
@@ -168,19 +152,30 @@ def start_given(c: Context, call: UOp) -> None:
     return  # another result has been met before
   params = kernel_params(kernel)
   results = [found.get(n, call.replace(dtype=params[n].base, arg=n)) for n in sorted(written_params(kernel))]
-  regions = [c.homes.setdefault(r, temporary_of(r)) for r in results]
+  regions = [c.homes.setdefault(r, BufferRegion.temporary(r)) for r in results]
   store, *more = [c.stored_at.get(r) for r in results]
   item = ScheduleItem(len(c.items), call, str(device.arg), store, regions, body=kernel, given=True, more=tuple(more))
   c.items.append(item)
   for s in inputs:
-    view = c.costs.views[s]
-    if view is None or view.byte_offset % ALIGNMENT:
-      c.forced.add(s)
-      view = View(s, 0, largest_size(s.shape))
-    item.regions.append(region_at(c, view, s))
-    region = item.regions[-1].base.device
-    if region is not None and region != item.device:
-      raise ValueError(f"a kernel on {item.device} cannot read {s!r} on {region}: copy one of them with COPY first")
+    item.regions.append(run_of_memory(c, s, ALIGNMENT))
+    check_device(item, s, item.regions[-1])
+
+
+def check_device(item: ScheduleItem, u: UOp, region: BufferRegion) -> None:
+  """Raises ValueError where a kernel would read a node in the memory of another device."""
+  if region.base.device not in (None, item.device):
+    raise ValueError(
+      f"a kernel on {item.device} cannot read {u!r} on {region.base.device}: copy one of them with COPY first"
+    )
+
+
+def run_of_memory(c: Context, u: UOp, alignment: int = 1) -> BufferRegion:
+  """The run of memory that a node is, at a multiple of `alignment` bytes. One that is none gets memory."""
+  view = c.costs.views.get(u)
+  if view is None or view.byte_offset % alignment:
+    c.forced.add(u)
+    view = View(u, 0, largest_size(u.shape))
+  return region_at(c, view, u)
 
 
 def region_at(c: Context, view: View, u: UOp) -> BufferRegion:
@@ -203,7 +198,7 @@ def add_demand(c: Context, access: ElementAccess, kernel: int, loops: tuple[UOp,
 
 def decide(c: Context, u: UOp) -> None:
   """Decides about a node all of whose users have been visited."""
-  demands = c.demands.get(u)
+  demands = c.demands.get(u, {})
   if u.op in MEMORY:
     return
   if u.op is Ops.CALL:
@@ -221,12 +216,12 @@ def decide(c: Context, u: UOp) -> None:
   if u.op is Ops.CONTIGUOUS and (view := c.costs.views[u]) is not None and view.base is not u and u not in c.homes:
     pass  # a view of memory already
   elif u in c.homes:
-    compute_at_home(c, u, demands or {})
+    compute_at_home(c, u, demands)
     return
-  elif must_materialise(c, u, demands or {}):
+  elif must_materialise(c, u, demands):
     give_memory(c, u)
     return
-  for key, demand in (demands or {}).items():
+  for key, demand in demands.items():
     compute_inside(c, u, key, demand)
 
 
@@ -252,10 +247,7 @@ def barrier_regions(c: Context, u: UOp) -> list[BufferRegion]:
   for s in before:
     if c.costs.costs[s].leaves == frozenset() or is_empty(s.shape):
       continue  # there is nothing to wait for
-    if (view := c.costs.views[s]) is None:
-      c.forced.add(s)
-      view = View(s, 0, largest_size(s.shape))
-    regions.append(region_at(c, view, s))
+    regions.append(run_of_memory(c, s))
   return regions
 
 
@@ -273,10 +265,11 @@ def must_materialise(c: Context, u: UOp, demands: dict[Key, Demand]) -> bool:
 
 
 def scatters_directly(c: Context, u: UOp, demands: list[Demand]) -> bool:
-  """Whether the kernel that wants a scattered sum does nothing but put it in its region."""
+  """Whether the kernel that wants a scattered sum does nothing but put it in its place."""
   if len(demands) != 1 or not is_plain(demands[0].index):
     return False
-  item, node = c.items[demands[0].kernel], c.items[demands[0].kernel].root
+  item = c.items[demands[0].kernel]
+  node = item.root
   while node.op in _ARRANGED:
     node = node.src[0]
   item.scatters = node is u
@@ -296,7 +289,7 @@ def give_memory(c: Context, u: UOp) -> None:
     return
   if u.dtype.kind == "index":
     raise ValueError(f"{u!r} of dtype index cannot be kept in memory: cast it to an integer type first")
-  region = c.homes[u] = temporary_of(u)
+  region = c.homes[u] = BufferRegion.temporary(u)
   if u.op is Ops.COPY:
     start_copy(c, u, region, None)
     return
@@ -316,9 +309,9 @@ def compute_inside(c: Context, u: UOp, key: Key, demand: Demand) -> None:
   c.lowerings.setdefault(u, {})[key] = lowering
   inner = (*demand.placed, *lowering.ranges) if lowering.ranges else demand.loops
   if (axes := c.costs.scattered(u)) and c.items[kernel].scatters:
-    # what is scattered is computed for each term, not for each region
-    regions = {index[a] for a in axes}
-    inner = tuple([r for r in inner if r not in regions])
+    # what is scattered is computed for each term, not for each place
+    places = {index[a] for a in axes}
+    inner = tuple([r for r in inner if r not in places])
   for access in lowering.accesses:
     add_demand(c, access, kernel, inner)
 
@@ -334,7 +327,7 @@ def build_values(c: Context, u: UOp, lowerings: dict[Key, Lowering]) -> None:
 
 def value_of(c: Context, kernel: int, access: ElementAccess) -> UOp:
   key = (kernel, access.index, access.gate)
-  found = c.values.get(access.node, _EMPTY).get(key)
+  found = c.values.get(access.node, {}).get(key)
   return found if found is not None else load_of(c, c.items[kernel], access)
 
 
@@ -353,10 +346,8 @@ def load_of(c: Context, item: ScheduleItem, access: ElementAccess) -> UOp:
     region, offset = reinterpreted_region(c, u), flatten(access.index, u.shape)
   else:
     base, version = c.versions.base_of(u)
-    region, offset = BufferRegion(base, 0, base.arg[1], base.dtype, version), offset_in(c, u, access.index)
-  device = region.base.device
-  if device is not None and device != item.device:
-    raise ValueError(f"a kernel on {item.device} cannot read {u!r} on {device}: copy one of them with COPY first")
+    region, offset = BufferRegion.whole(base, version), offset_in(c, u, access.index)
+  check_device(item, u, region)
   offset = simplify(offset)
   if never(access.gate):
     return UOp.const(u.dtype, 0)
@@ -387,29 +378,19 @@ def finish_kernel(c: Context, item: ScheduleItem) -> None:
   """The body of a kernel: a STORE of the root's value inside the output loops."""
   value = value_of(c, item.number, ElementAccess(item.root, item.loops, None))
   region = item.regions[0]
-  if (
-    item.store is None
-    or region.byte_offset
-    or region.dtype is not region.base.dtype
-    or region.size != region.base.arg[1]
-  ):
-    offset = flatten(item.loops, item.root.shape)
-  else:
+  if item.store is not None and region.is_whole:
     offset = offset_in(c, item.store.src[0], item.loops)
-  pointer = UOp.param(0, region.pointer)
+  else:
+    offset = flatten(item.loops, item.root.shape)
+  pointer, offset = UOp.param(0, region.pointer), simplify(offset)
   loops = [r for r in item.loops if r is not ZERO]
-  if item.scatters and (scatter := scatter_of(value, loops)) is not None:
-    add_scatter(c, item, scatter.bodies(pointer, simplify(as_uop(offset)), loops))
+  if not item.scatters or (scatter := scatter_of(value, loops)) is None:
+    item.body = pointer.index(offset).store(value).end(*loops)
     return
-  item.body = pointer.index(simplify(as_uop(offset))).store(value).end(*loops)
-
-
-def add_scatter(c: Context, item: ScheduleItem, bodies: tuple[UOp, UOp]) -> None:
-  """Two kernels for a item: one fills the memory, the item itself accumulates there, and so reads it as well."""
-  region = item.regions[0]
-  fill = ScheduleItem(len(c.items), item.root, item.device, None, [region], item.loops, body=bodies[0])
-  c.items.append(fill)
-  item.first, item.body = fill, bodies[1]
+  # two kernels: one fills the memory, the item itself accumulates there, and so reads it as well
+  filled, item.body = scatter.bodies(pointer, offset, loops)
+  item.first = ScheduleItem(len(c.items), item.root, item.device, None, [region], item.loops, body=filled)
+  c.items.append(item.first)
   version = None if item.store is None else c.versions.after(item.store)
   item.regions.append(replace(region, version=version))
 
@@ -434,4 +415,3 @@ def is_reinterpretation_between(target: UOp) -> bool:
 _ARRANGED = frozenset({Ops.RESHAPE, Ops.PERMUTE, *GroupOp.Identity})
 _IN_PLACE = GroupOp.Movement - {Ops.PAD, Ops.EXPAND}
 _NOT_VALUES = frozenset({Ops.SINK, Ops.DEVICE, Ops.STORE})
-_EMPTY: dict[Key, UOp] = {}

@@ -24,6 +24,21 @@ class BufferRegion:
   dtype: DType
   version: Version | None = None
 
+  @staticmethod
+  def whole(base: UOp, version: Version | None = None) -> BufferRegion:
+    """All of a BUFFER."""
+    return BufferRegion(base, 0, base.arg[1], base.dtype, version)
+
+  @staticmethod
+  def temporary(node: UOp) -> BufferRegion:
+    """The temporary that holds a node."""
+    return BufferRegion(node, 0, largest_size(node.shape), node.dtype)
+
+  @property
+  def is_whole(self) -> bool:
+    """Whether it is all of its BUFFER, as elements of the type of that."""
+    return self.byte_offset == 0 and self.size == self.base.arg[1] and self.dtype is self.base.dtype
+
   @property
   def pointer(self) -> PtrDType:
     """The type of a PARAM for this memory."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 
-_LONGEST = 64  # operands that are looked at: each prefix of a longer chain would cost time with the square of its length
+_LONGEST = 64  # operands that are looked at: each prefix of a longer chain would cost time with its square
 
 
 def _absorb(u: UOp) -> UOp | None:
