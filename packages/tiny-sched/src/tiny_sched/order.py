@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from tiny_sched.index import ZERO, flatten
 from tiny_sched.memo import simplify
@@ -19,12 +20,8 @@ def ordered(items: Sequence[ScheduleItem], versions: BufferVersions) -> list[Sch
   One is needed for a kernel that reads other elements of its buffer than the one it writes, and for a version that is
   read after it would have been overwritten.
   """
-  all_items: list[ScheduleItem] = []
-  for item in items:
-    all_items.extend(_apart(item) if _overlaps_itself(item, versions) else (item,))
-  for number, item in enumerate(all_items):
-    item.number = number
-  return _sorted(all_items, versions)
+  apart = [_apart(item) if _overlaps_itself(item, versions) else (item,) for item in items]
+  return _Order([item for some in apart for item in some], versions).found()
 
 
 # *** one item ***
@@ -74,125 +71,100 @@ def _apart(item: ScheduleItem) -> tuple[ScheduleItem, ScheduleItem]:
 # *** all items ***
 
 
-def _writers(items: Sequence[ScheduleItem]) -> dict[UOp, ScheduleItem]:
-  """Who makes a version or a temporary: by STORE, or by the node that the temporary holds."""
-  found: dict[UOp, ScheduleItem] = {}
-  for item in items:
-    for store, region in zip(item.stores, item.regions, strict=False):
-      found[region.base if store is None else store] = item
-  return found
+class _Order:
+  """Who has to run before whom, and the order that follows from it."""
 
+  def __init__(self, items: list[ScheduleItem], versions: BufferVersions) -> None:
+    self.items, self.versions = items, versions
+    for number, item in enumerate(items):
+      item.number = number
+    self.writers: dict[UOp, ScheduleItem] = {}
+    """Who makes a version or a temporary: by STORE, or by the node that the temporary holds."""
+    self.after: list[set[int]] = []
+    """For each item the numbers of those that have to come later."""
+    self.snapshots: dict[BufferRegion, BufferRegion] = {}
+    """Copies of old versions."""
 
-def _needed(item: ScheduleItem, writers: dict[UOp, ScheduleItem], versions: BufferVersions) -> Iterator[ScheduleItem]:
-  """Items whose results this one reads or overwrites (read after write, write after write)."""
-  if item.first is not None:
-    yield item.first
-  for region in item.read:
-    yield from [writers[w] for w in region.written_by if w in writers]
-  for store, region in zip(item.stores, item.regions, strict=False):
-    if store is None:
-      continue
-    yield from [writers[w] for w in versions.before(store).last if w in writers]
-    if region.base.op is not Ops.BUFFER:
-      raise ValueError(f"a STORE into {region.base!r}, which is no BUFFER")
+  def found(self) -> list[ScheduleItem]:
+    """A valid order. Where there is none, readers of old versions are made to read copies until there is."""
+    while True:
+      self.writers = {region.base if store is None else store: i for i in self.items for store, region in i.written}
+      self.after = [set() for _ in self.items]
+      for item in self.items:
+        for earlier in self.needed(item):
+          if earlier is not item:
+            self.after[earlier.number].add(item.number)
+        for region in item.read:
+          self.after[item.number].update(later.number for later in self.overwriters(item, region))
+      order = self.topological()
+      if len(order) == len(self.items):
+        return order
+      self.break_cycle({u.number for u in self.items} - {u.number for u in order})
 
+  def needed(self, item: ScheduleItem) -> Iterator[ScheduleItem]:
+    """Items whose results this one reads or overwrites (read after write, write after write)."""
+    if item.first is not None:
+      yield item.first
+    wanted = [w for region in item.read for w in region.written_by]
+    for store, region in item.written:
+      if store is not None:
+        wanted += self.versions.before(store).last
+        if region.base.op is not Ops.BUFFER:
+          raise ValueError(f"a STORE into {region.base!r}, which is no BUFFER")
+    yield from [self.writers[w] for w in wanted if w in self.writers]
 
-def _overwriters(
-  item: ScheduleItem, region: BufferRegion, writers: dict[UOp, ScheduleItem], versions: BufferVersions
-) -> Iterator[ScheduleItem]:
-  """Items that overwrite what this one reads (write after read)."""
-  if region.base.op is Ops.BUFFER and region.version is not None:
-    for store in versions.stores.get(region.base, ()):
-      if store in writers and writers[store] is not item and versions.follows(store, region.version):
-        yield writers[store]
+  def overwriters(self, item: ScheduleItem, region: BufferRegion) -> Iterator[ScheduleItem]:
+    """Items that overwrite what this one reads (write after read)."""
+    if region.base.op is Ops.BUFFER and region.version is not None:
+      for store in self.versions.stores.get(region.base, ()):
+        writer = self.writers.get(store, item)
+        if writer is not item and self.versions.follows(store, region.version):
+          yield writer
 
+  def topological(self) -> list[ScheduleItem]:
+    """Kahn's algorithm; among those that can go, the one that is first in the graph."""
+    waiting = Counter([number for followers in self.after for number in followers])
+    ready = [n for n in range(len(self.items)) if not waiting[n]]  # in order, and so a heap
+    order: list[ScheduleItem] = []
+    while ready:
+      number = heappop(ready)
+      order.append(self.items[number])
+      for later in self.after[number]:
+        waiting[later] -= 1
+        if not waiting[later]:
+          heappush(ready, later)
+    return order
 
-def _sorted(items: list[ScheduleItem], versions: BufferVersions) -> list[ScheduleItem]:
-  snapshots: dict[BufferRegion, BufferRegion] = {}
-  while True:
-    writers = _writers(items)
-    after: list[set[int]] = [set() for _ in items]  # who has to come later
-    for item in items:
-      for earlier in _needed(item, writers, versions):
-        if earlier is not item:
-          after[earlier.number].add(item.number)
-      for region in item.read:
-        for later in _overwriters(item, region, writers, versions):
-          after[item.number].add(later.number)
-    order = _topological(items, after)
-    if len(order) == len(items):
-      return order
-    stuck = {u.number for u in items} - {u.number for u in order}
-    _break_cycle(items, stuck, after, writers, versions, snapshots)
+  def cycle(self, stuck: set[int]) -> list[int]:
+    """Numbers of items that wait for each other in a ring, each before the next."""
+    before = {later: number for number in stuck for later in self.after[number] if later in stuck}
+    seen: dict[int, None] = {}
+    number = next(iter(stuck & before.keys()))
+    while number not in seen:
+      seen[number] = None
+      number = before[number]
+    path = list(seen)
+    return path[path.index(number) :][::-1]
 
+  def break_cycle(self, stuck: set[int]) -> None:
+    """Lets one reader of an old version read a copy of it instead."""
+    ring = self.cycle(stuck)
+    for number, following in zip(ring, [*ring[1:], ring[0]]):
+      reader = self.items[number]
+      for slot, region in enumerate(reader.read, len(reader.stores)):
+        if self.snapshots.get(region) == reader.regions[0]:
+          continue  # the copy itself has to read it
+        if any(w.number == following for w in self.overwriters(reader, region)):
+          reader.regions[slot] = self.snapshot(region, reader.device)
+          return
+    raise ValueError(f"the STOREs of the graph wait for each other: {[self.items[n].root for n in ring]}")
 
-def _topological(items: Sequence[ScheduleItem], after: Sequence[set[int]]) -> list[ScheduleItem]:
-  """Kahn's algorithm; among those that can go, the one that is first in the graph."""
-  waiting = [0] * len(items)
-  for followers in after:
-    for number in followers:
-      waiting[number] += 1
-  ready = [n for n, count in enumerate(waiting) if count == 0]
-  heapify(ready)
-  order: list[ScheduleItem] = []
-  while ready:
-    number = heappop(ready)
-    order.append(items[number])
-    for later in after[number]:
-      waiting[later] -= 1
-      if waiting[later] == 0:
-        heappush(ready, later)
-  return order
-
-
-def _cycle(stuck: set[int], after: Sequence[set[int]]) -> list[int]:
-  """Numbers of items that wait for each other in a ring, each before the next."""
-  before: dict[int, int] = {}
-  for number in stuck:
-    for later in after[number]:
-      if later in stuck:
-        before[later] = number
-  seen: dict[int, None] = {}
-  number = next(iter(stuck & before.keys()))
-  while number not in seen:
-    seen[number] = None
-    number = before[number]
-  path = list(seen)
-  return path[path.index(number) :][::-1]
-
-
-def _break_cycle(
-  items: list[ScheduleItem],
-  stuck: set[int],
-  after: Sequence[set[int]],
-  writers: dict[UOp, ScheduleItem],
-  versions: BufferVersions,
-  snapshots: dict[BufferRegion, BufferRegion],
-) -> None:
-  """Lets one reader of an old version read a copy of it instead."""
-  ring = _cycle(stuck, after)
-  for number, following in zip(ring, [*ring[1:], ring[0]]):
-    reader = items[number]
-    for slot, region in enumerate(reader.read, len(reader.stores)):
-      if snapshots.get(region) == reader.regions[0]:
-        continue  # the copy itself has to read it
-      if any(w.number == following for w in _overwriters(reader, region, writers, versions)):
-        reader.regions[slot] = _snapshot(items, region, reader.device, snapshots)
-        return
-  raise ValueError(f"the STOREs of the graph wait for each other: {[items[n].root for n in ring]}")
-
-
-def _snapshot(
-  items: list[ScheduleItem], region: BufferRegion, device: str, snapshots: dict[BufferRegion, BufferRegion]
-) -> BufferRegion:
-  if region not in snapshots:
-    # the marker is unique to the version: the temporary is known by it
-    marker = UOp(
-      Ops.AFTER,
-      region.dtype,
-      (region.base, *region.version.last) if region.version else (region.base,),
-      tag=str(len(snapshots)),
-    )
-    snapshots[region] = BufferRegion(marker, 0, region.size, region.dtype)
-    items.append(ScheduleItem(len(items), marker, device, None, [snapshots[region], region], is_copy=True))
-  return snapshots[region]
+  def snapshot(self, region: BufferRegion, device: str) -> BufferRegion:
+    """A copy of a version."""
+    if region not in self.snapshots:
+      # the marker is unique to the version: the temporary is known by it
+      sources = (region.base, *region.written_by)
+      marker = UOp(Ops.AFTER, region.dtype, sources, tag=str(len(self.snapshots)))
+      copy = self.snapshots[region] = BufferRegion(marker, 0, region.size, region.dtype)
+      self.items.append(ScheduleItem(len(self.items), marker, device, None, [copy, region], is_copy=True))
+    return self.snapshots[region]

@@ -93,6 +93,11 @@ class ScheduleItem:
     return (self.store, *self.more)
 
   @property
+  def written(self) -> list[tuple[UOp | None, BufferRegion]]:
+    """Each result: its STORE, None for a temporary, and where it goes."""
+    return list(zip(self.stores, self.regions, strict=False))
+
+  @property
   def read(self) -> list[BufferRegion]:
     """The regions that are not written."""
     return self.regions[len(self.stores) :]
