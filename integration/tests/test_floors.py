@@ -46,7 +46,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("uop",),
     ("samples", "text", "proof", "updates"),
     ("spec",),
-    ("testing", "command_line", "passes", "text.golden"),
+    ("passes", "testing", "text.golden"),
+    ("command_line",),
     ("__init__", "__main__"),
   ),
   "tiny-tensor": (

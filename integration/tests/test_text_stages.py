@@ -10,11 +10,10 @@ import pytest
 from tiny_codegen import LLVMRenderer, PassContext, compile_kernel, cpu_target, run_passes
 from tiny_sched import PASSES, schedule
 from tiny_sched.normalise import normalise
-from tiny_sched.passes import Pass as SchedulePass
-from tiny_sched.passes import run_passes as run_schedule_passes
 from tiny_tensor import Tensor, Variable, nn
 from tiny_uop import Ops, UOp, parse_uop, print_uop
 from tiny_uop.passes import Pass
+from tiny_uop.passes import run_passes as run_schedule_passes
 from tiny_uop.text.readable import readable
 
 RENDERER = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma")))
@@ -65,7 +64,7 @@ def test_every_stage_of_a_model_parses_back(model: Callable[[], UOp]) -> None:
   graph = same(model(), "tensor graph")
   assert pickle.loads(pickle.dumps(graph)) is graph
 
-  def after(step: Pass | SchedulePass, root: UOp) -> None:
+  def after(step: Pass, root: UOp) -> None:
     same(root, step.name)
 
   run_schedule_passes(normalise(graph).sink, PASSES, after)

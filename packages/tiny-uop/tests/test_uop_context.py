@@ -18,7 +18,7 @@ def test_readme_has_the_table() -> None:
 
 
 def test_the_documented_settings_exist() -> None:
-  names = "DEVICE DEBUG NOOPT BEAM SPEC VIZ TRACK_MATCH_STATS PROFILE JIT CACHELEVEL".split()
+  names = "DEVICE DEBUG NOOPT BEAM SPEC VIZ TRACK_MATCH_STATS JIT CACHELEVEL".split()
   assert set(names) <= set(ContextVar.registry)
   assert all(ContextVar.registry[name].doc for name in names)
 

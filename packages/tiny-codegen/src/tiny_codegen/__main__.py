@@ -19,12 +19,12 @@ from tiny_codegen.target import CacheSizes
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, print_uop
 from tiny_uop.command_line import (
   Graph,
-  PassPrinter,
   UsageError,
   add_input_and_output,
   add_pass_options,
   check_names,
   list_passes,
+  print_pass,
   read_graph,
   run_tool,
   selected,
@@ -170,12 +170,12 @@ def _compiled(
   kernel: UOp, renderer: Renderer, context: PassContext, passes: Sequence[Pass], options: argparse.Namespace
 ) -> str:
   name = getattr(kernel.arg, "name", "kernel")
-  printer, root = PassPrinter(options, name), kernel
+  root = kernel
   with span("kernel", name, kernel) as work:
     for step in passes:
-      printer.show_before(step, root)
+      print_pass(options, "before", step, root, name)
       root = run_passes(root, context, options.skip, passes=(step,))
-      printer.show_after(step, root)
+      print_pass(options, "after", step, root, name)
     work.gives(root)
     if options.stop_after is not None or options.only is not None:
       return print_uop(root)

@@ -12,10 +12,10 @@ from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
 from tiny_uop.command_line import (
   Graph,
-  PassPrinter,
   add_input_and_output,
   add_pass_options,
   list_passes,
+  print_pass,
   read_graph,
   run_tool,
   selected,
@@ -70,13 +70,12 @@ def _run(options: argparse.Namespace) -> int:
   def with_buffers(root: UOp) -> UOp:
     return _with_buffers(root, normal)
 
-  printer = PassPrinter(options, "graph", with_buffers)
   root = normal.sink
   with span("schedule", "schedule", root) as work:
     for step in passes:
-      printer.show_before(step, root)
+      print_pass(options, "before", step, with_buffers(root), "graph")
       root = run_passes(root, (step,))
-      printer.show_after(step, root)
+      print_pass(options, "after", step, with_buffers(root), "graph")
     work.gives(root)
   write_text(print_uop(with_buffers(root)), options.output)
   return 0

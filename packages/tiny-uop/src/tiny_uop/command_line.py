@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
-from typing import Protocol, TypeVar
 
 from tiny_uop import spec
+from tiny_uop.passes import Pass
 from tiny_uop.proof.bounds import BoundsError, check_bounds
 from tiny_uop.records import dataclass
 from tiny_uop.rewrite import RewriteLoop
@@ -125,18 +125,6 @@ def run_tool(name: str, action: Callable[[], int]) -> int:
 # *** pipelines of passes ***
 
 
-class NamedPass(Protocol):
-  """What the options below need of a pass."""
-
-  @property
-  def name(self) -> str: ...
-  @property
-  def doc(self) -> str: ...
-
-
-P = TypeVar("P", bound=NamedPass)
-
-
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:
   """The arguments INPUT and -o."""
   parser.add_argument("input", nargs="?", metavar="INPUT", help="file to read (default, or -: standard input)")
@@ -157,13 +145,13 @@ def add_pass_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def list_passes(passes: Sequence[NamedPass]) -> str:
+def list_passes(passes: Sequence[Pass]) -> str:
   """Name and description of each pass, a line each."""
   width = max(len(p.name) for p in passes)
   return "".join(f"{p.name:{width}}  {p.doc}\n" for p in passes)
 
 
-def selected(passes: Sequence[P], options: argparse.Namespace, may_be_none: bool = False) -> tuple[P, ...]:
+def selected(passes: Sequence[Pass], options: argparse.Namespace, may_be_none: bool = False) -> tuple[Pass, ...]:
   """The passes that the options of `add_pass_options` ask for. Raises UsageError for names that there are not, and
   where no pass is left unless `may_be_none`."""
   names = [p.name for p in passes]
@@ -189,20 +177,9 @@ def check_names(asked: Collection[str], known: Collection[str], what: str = "pas
     raise UsageError(f"no {what} is named {', '.join(unknown)}: expected one of {', '.join(close)}{more}")
 
 
-class PassPrinter:
-  """Shows the IR before and after the passes that --print-before and --print-after name, on standard error."""
-
-  def __init__(self, options: argparse.Namespace, what: str, form: Callable[[UOp], UOp] = lambda root: root) -> None:
-    self.before, self.after, self.what, self.form = set(options.print_before), set(options.print_after), what, form
-
-  def show_before(self, step: NamedPass, root: UOp) -> None:
-    """To be called before each pass."""
-    self._show(self.before, "before", step, root)
-
-  def show_after(self, step: NamedPass, root: UOp) -> None:
-    """To be called after each pass."""
-    self._show(self.after, "after", step, root)
-
-  def _show(self, wanted: set[str], when: str, step: NamedPass, root: UOp) -> None:
-    if step.name in wanted or "all" in wanted:
-      print(f"# {self.what} {when} {step.name}\n{print_uop(self.form(root))}", file=sys.stderr)
+def print_pass(options: argparse.Namespace, when: str, step: Pass, root: UOp, what: str) -> None:
+  """Shows the IR before or after (`when`) a pass, on standard error, where --print-before or --print-after names it.
+  `what` says what the graph is."""
+  wanted = getattr(options, f"print_{when}")
+  if step.name in wanted or "all" in wanted:
+    print(f"# {what} {when} {step.name}\n{print_uop(root)}", file=sys.stderr)

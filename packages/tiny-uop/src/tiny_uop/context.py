@@ -178,7 +178,6 @@ TRACK_MATCH_STATS = ContextVar(
   0,
   "print at exit how often rewrite rules matched and the time they took, 1: per table, 2: per rule",
 )
-PROFILE = ContextVar("PROFILE", 0, "1: record a profile of the run")
 JIT = ContextVar("JIT", 1, "0: `TinyJit` runs the function every time instead of capturing it")
 JIT_CHECK = ContextVar(
   "JIT_CHECK", 0, "1: `TinyJit` runs a captured function every time, and raises JitError where a replay would differ"

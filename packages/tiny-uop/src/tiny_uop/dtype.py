@@ -133,16 +133,6 @@ class PtrDType(DType):
     raise ValueError(f"no vector of pointers: {self!r}")
 
 
-# names, kind and bits of every scalar type, in promotion order
-_TABLE: tuple[tuple[str, Kind, int], ...] = (
-  ("void", "void", 0), ("bool", "bool", 8), ("index", "index", 64),
-  ("int8", "int", 8), ("uint8", "uint", 8), ("int16", "int", 16), ("uint16", "uint", 16),
-  ("int32", "int", 32), ("uint32", "uint", 32), ("int64", "int", 64), ("uint64", "uint", 64),
-  ("fp8e4m3", "float", 8), ("fp8e5m2", "float", 8), ("float16", "float", 16), ("bfloat16", "float", 16),
-  ("float32", "float", 32), ("float64", "float", 64),
-)  # fmt: skip
-_scalars: dict[str, DType] = {name: DType(name, kind, bits) for name, kind, bits in _TABLE}
-
 # Each type's direct successors in the promotion lattice (the one of NEP 50 and JAX, without weak types).
 _SUCCESSORS: dict[str, tuple[str, ...]] = {
   "bool": ("int8", "uint8"), "int8": ("int16",), "uint8": ("int16", "uint16"), "int16": ("int32",),
@@ -157,7 +147,6 @@ def _reachable(name: str) -> frozenset[str]:
 
 
 _ABOVE: dict[str, frozenset[str]] = {name: _reachable(name) for name in _SUCCESSORS}
-_ORDER: dict[str, int] = {name: place for place, (name, _, _) in enumerate(_TABLE)}
 
 # names in Python's `struct`
 _FORMATS: dict[str, str] = {
@@ -177,25 +166,25 @@ FLOAT_LIMITS: dict[str, tuple[float, int]] = {
 
 
 class dtypes:
-  """The scalar types, and questions about types."""
+  """The scalar types, in promotion order, and questions about types."""
 
-  void = _scalars["void"]
-  bool = _scalars["bool"]
-  index = _scalars["index"]
-  int8 = _scalars["int8"]
-  uint8 = _scalars["uint8"]
-  int16 = _scalars["int16"]
-  uint16 = _scalars["uint16"]
-  int32 = _scalars["int32"]
-  uint32 = _scalars["uint32"]
-  int64 = _scalars["int64"]
-  uint64 = _scalars["uint64"]
-  fp8e4m3 = _scalars["fp8e4m3"]
-  fp8e5m2 = _scalars["fp8e5m2"]
-  float16 = _scalars["float16"]
-  bfloat16 = _scalars["bfloat16"]
-  float32 = _scalars["float32"]
-  float64 = _scalars["float64"]
+  void = DType("void", "void", 0)
+  bool = DType("bool", "bool", 8)
+  index = DType("index", "index", 64)
+  int8 = DType("int8", "int", 8)
+  uint8 = DType("uint8", "uint", 8)
+  int16 = DType("int16", "int", 16)
+  uint16 = DType("uint16", "uint", 16)
+  int32 = DType("int32", "int", 32)
+  uint32 = DType("uint32", "uint", 32)
+  int64 = DType("int64", "int", 64)
+  uint64 = DType("uint64", "uint", 64)
+  fp8e4m3 = DType("fp8e4m3", "float", 8)
+  fp8e5m2 = DType("fp8e5m2", "float", 8)
+  float16 = DType("float16", "float", 16)
+  bfloat16 = DType("bfloat16", "float", 16)
+  float32 = DType("float32", "float", 32)
+  float64 = DType("float64", "float", 64)
 
   half, float, double = float16, float32, float64
   char, uchar, short, ushort = int8, uint8, int16, uint16
@@ -342,3 +331,7 @@ class dtypes:
     raise ValueError(
       f"unknown dtype {name!r}: expected one of {', '.join(_scalars)}, a vector as float32x4, or a pointer"
     )
+
+
+_scalars: dict[str, DType] = {t.name: t for t in vars(dtypes).values() if type(t) is DType}
+_ORDER: dict[str, int] = {name: number for number, name in enumerate(_scalars)}

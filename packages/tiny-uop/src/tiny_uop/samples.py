@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.uop import UOp
@@ -10,55 +12,28 @@ from tiny_uop.uop import UOp
 class Samples:
   """Values with known bounds and types. Asking twice for a name gives the same node."""
 
-  @property
-  def n(self) -> UOp:
-    """index in [-8, 7]."""
-    return UOp.variable("n", -8, 7)
+  n: UOp
+  m: UOp
+  """Two of dtype index in [-8, 7]."""
+  p: UOp
+  q: UOp
+  """Two of dtype index in [0, 15]."""
+  i: UOp
+  j: UOp
+  """Any two int32, from memory."""
+  b: UOp
+  c: UOp
+  """Any two bools, from memory."""
+  f: UOp
+  g: UOp
+  """Any two float32, from memory."""
 
-  @property
-  def m(self) -> UOp:
-    """index in [-8, 7]."""
-    return UOp.variable("m", -8, 7)
-
-  @property
-  def p(self) -> UOp:
-    """index in [0, 15]."""
-    return UOp.variable("p", 0, 15)
-
-  @property
-  def q(self) -> UOp:
-    """index in [0, 15]."""
-    return UOp.variable("q", 0, 15)
-
-  @property
-  def i(self) -> UOp:
-    """Any int32, from memory."""
-    return self.value(dtypes.int32, 0)
-
-  @property
-  def j(self) -> UOp:
-    """Any other int32."""
-    return self.value(dtypes.int32, 1)
-
-  @property
-  def b(self) -> UOp:
-    """Any bool, from memory."""
-    return self.value(dtypes.bool, 2)
-
-  @property
-  def c(self) -> UOp:
-    """Any other bool."""
-    return self.value(dtypes.bool, 3)
-
-  @property
-  def f(self) -> UOp:
-    """Any float32, from memory."""
-    return self.value(dtypes.float32, 4)
-
-  @property
-  def g(self) -> UOp:
-    """Any other float32."""
-    return self.value(dtypes.float32, 5)
+  def __init__(self) -> None:
+    self.n, self.m = self.var("n", -8, 7), self.var("m", -8, 7)
+    self.p, self.q = self.var("p", 0, 15), self.var("q", 0, 15)
+    self.i, self.j = self.value(dtypes.int32, 0), self.value(dtypes.int32, 1)
+    self.b, self.c = self.value(dtypes.bool, 2), self.value(dtypes.bool, 3)
+    self.f, self.g = self.value(dtypes.float32, 4), self.value(dtypes.float32, 5)
 
   def var(self, name: str, low: int, high: int, dtype: DType = dtypes.index) -> UOp:
     """An integer in [low, high]."""
@@ -66,7 +41,7 @@ class Samples:
 
   def value(self, dtype: DType, slot: int) -> UOp:
     """Any value of a type: element 0 of the memory PARAM `slot` points to."""
-    return UOp.param(slot, dtype.ptr(1)).index(UOp.const(dtypes.index, 0)).load()
+    return UOp.param(slot, dtype.ptr(1)).index(0).load()
 
   def convert(self, op: Ops, dtype: DType, value: UOp) -> UOp:
     """A CAST or BITCAST, of constants as well."""
@@ -89,9 +64,6 @@ class Samples:
 
   def buffer(self, *shape: int, dtype: DType = dtypes.float32, slot: int = 0, device: str = "CPU") -> UOp:
     """Contents of a buffer on a device, of a shape (tensor level)."""
-    size = 1
-    for extent in shape:
-      size *= extent
     # ids far from those of real buffers; a parsed graph may still mention them
     place = UOp(Ops.DEVICE, arg=device)
-    return UOp(Ops.BUFFER, dtype, (place,), (1_000_000_000 + slot, size)).reshape(shape)
+    return UOp(Ops.BUFFER, dtype, (place,), (1_000_000_000 + slot, math.prod(shape))).reshape(shape)

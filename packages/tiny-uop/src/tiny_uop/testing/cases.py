@@ -10,7 +10,7 @@ from tiny_uop.records import dataclass
 from tiny_uop.samples import Samples
 from tiny_uop.spec import SpecError, check_nodes
 from tiny_uop.testing.cost import cost
-from tiny_uop.testing.equality import check_same_value, show
+from tiny_uop.testing.equality import both, check_same_value, show
 from tiny_uop.uop import UOp
 
 
@@ -53,13 +53,13 @@ class RuleCase:
     if after is None:
       raise AssertionError(f"the rule leaves it alone: {show(before)}\n  pattern: {row.pattern!r}")
     if before.dtype is not after.dtype:
-      raise AssertionError(f"dtype {before.dtype} became {after.dtype}:\n{_both(before, after)}")
+      raise AssertionError(f"dtype {before.dtype} became {after.dtype}:{both(before, after)}")
     plain_before, plain_after = self.meaning(before), self.meaning(after)
     _check_legal(plain_before, plain_after)
     check_same_value(plain_before, plain_after, row.changes, self.samples)
     if not row.grows and (new := cost(after)) > (old := cost(before)):
       raise AssertionError(
-        f"cost {old} became {new}; a row that makes graphs larger says why in grows=\n{_both(before, after)}"
+        f"cost {old} became {new}; a row that makes graphs larger says why in grows={both(before, after)}"
       )
 
 
@@ -104,11 +104,7 @@ def _graphs(builders: Iterable[Example]) -> Iterator[UOp]:
 
 def _check_left_alone(before: UOp, after: UOp | None) -> None:
   if after is not None:
-    raise AssertionError(f"it is rewritten:\n  before: {show(before)}\n  after:  {show(after)}")
-
-
-def _both(before: UOp, after: UOp) -> str:
-  return f"  before: {show(before)}\n  after:  {show(after)}"
+    raise AssertionError(f"it is rewritten:{both(before, after)}")
 
 
 def _check_legal(before: UOp, after: UOp) -> None:

@@ -35,7 +35,7 @@ def check_same_value(before: UOp, after: UOp, changes: str = "", samples: int = 
   `samples` replaces proof and exhaustion: so many values of integers are tried, special ones included.
   """
   if before.dtype is not after.dtype:
-    raise AssertionError(f"dtype {before.dtype} became {after.dtype}:{_both(before, after)}")
+    raise AssertionError(f"dtype {before.dtype} became {after.dtype}:{both(before, after)}")
   if _is_tensor(before) or _is_tensor(after):
     return _check_tensors(before, after, bool(changes))
   if samples:
@@ -65,7 +65,8 @@ def show(u: UOp) -> str:
   return u.substitute(names).render()
 
 
-def _both(before: UOp, after: UOp) -> str:
+def both(before: UOp, after: UOp) -> str:
+  """Two graphs for a message."""
   return f"\n  before: {show(before)}\n  after:  {show(after)}"
 
 
@@ -88,7 +89,7 @@ def _proved(before: UOp, after: UOp, arithmetic: Integers) -> bool:
   floats = any(u.dtype.kind == "float" for u in answer.counterexample)
   if answer.counterexample and answer.certain and not floats:
     was, is_now = answer.values
-    raise AssertionError(f"where {answer} the value {was} became {is_now}:{_both(before, after)}")
+    raise AssertionError(f"where {answer} the value {was} became {is_now}:{both(before, after)}")
   return answer.proved
 
 
@@ -110,9 +111,7 @@ def _trials(before: UOp, after: UOp, draws: Draws) -> Iterator[tuple[dict[UOp, A
     try:
       yield known, machine.value(after)
     except Unspecified as lost:
-      raise AssertionError(
-        f"the value {known[before]} is no longer specified ({lost}):{_both(before, after)}"
-      ) from None
+      raise AssertionError(f"the value {known[before]} is no longer specified ({lost}):{both(before, after)}") from None
 
 
 def _check_all(before: UOp, after: UOp) -> None:
@@ -121,13 +120,13 @@ def _check_all(before: UOp, after: UOp) -> None:
   if not draws.complete or not tried:
     raise AssertionError(
       "z3 could not decide whether the value is the same, and there are too many values to try them all: give an "
-      f"example with narrower leaves (int8, or variables with small bounds):{_both(before, after)}"
+      f"example with narrower leaves (int8, or variables with small bounds):{both(before, after)}"
     )
 
 
 def _check_samples(before: UOp, after: UOp, changes: bool, samples: int = LIMIT) -> None:
   if not _compare(before, after, Draws(samples, ordinary=changes), _tolerance(before) if changes else 0.0):
-    raise AssertionError(f"the value is not specified for any of the values tried:{_both(before, after)}")
+    raise AssertionError(f"the value is not specified for any of the values tried:{both(before, after)}")
 
 
 def _compare(before: UOp, after: UOp, draws: Draws, tolerance: float) -> int:
@@ -139,7 +138,7 @@ def _compare(before: UOp, after: UOp, draws: Draws, tolerance: float) -> int:
     if not _same(expected, found, before.dtype, scale):
       where = ", ".join(f"{_cell_name(leaf)} = {value}" for leaf, value in draws.chosen.items())
       raise AssertionError(
-        f"where {where or 'nothing varies'} the value {expected} became {found}:{_both(before, after)}"
+        f"where {where or 'nothing varies'} the value {expected} became {found}:{both(before, after)}"
       )
   return tried
 
@@ -202,13 +201,13 @@ def _same_number(a: Any, b: Any, dtype: DType | None, scale: float) -> bool:
 
 def _check_tensors(before: UOp, after: UOp, changes: bool) -> None:
   if before._shape is not None and not same_shape(before.shape, after.shape):
-    raise AssertionError(f"shape {before.shape} became {after.shape}:{_both(before, after)}")
+    raise AssertionError(f"shape {before.shape} became {after.shape}:{both(before, after)}")
   machine = Tensors(ordinary=changes)
   expected, found = machine.value(before), machine.value(after)
   if isinstance(expected, dict):
     pairs: Sequence[tuple[Any, Any, Any]] = [(place, v, found.get(place)) for place, v in expected.items()]
     if expected.keys() != found.keys():
-      raise AssertionError(f"it writes to other places:{_both(before, after)}")
+      raise AssertionError(f"it writes to other places:{both(before, after)}")
   else:
     pairs = [(i, was, is_now) for i, (was, is_now) in enumerate(zip(expected, found, strict=True))]
   largest = max((abs(v) for values in machine.buffers.values() for v in values if math.isfinite(v)), default=1.0)
@@ -217,4 +216,4 @@ def _check_tensors(before: UOp, after: UOp, changes: bool) -> None:
   scale = _tolerance(before) * max(float(largest), 1.0) * terms if changes else 0.0
   for place, was, is_now in pairs:
     if not _same_number(was, is_now, None, scale):
-      raise AssertionError(f"element {place}: {was} became {is_now}:{_both(before, after)}")
+      raise AssertionError(f"element {place}: {was} became {is_now}:{both(before, after)}")
