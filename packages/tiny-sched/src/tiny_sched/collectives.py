@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tiny_sched.index import known
 from tiny_sched.views import chain_view
 from tiny_uop import Ops, Sharding, UOp, dtypes, even_bounds, prod, sint
+from tiny_uop.graph import chain
 
 RING = 1 << 16
 """Bytes from which on partial results go around a ring. Two devices send as much directly, in fewer steps."""
@@ -76,14 +77,7 @@ def combined(op: Ops, partials: Sequence[UOp], s: Sharding) -> list[UOp]:
 
 def directly(op: Ops, partials: Sequence[UOp], devices: Sequence[str]) -> list[UOp]:
   """Every device gets all partial results of the others."""
-  results = []
-  for here in devices:
-    terms = [p if home == here else p.copy_to(here) for p, home in zip(partials, devices)]
-    total = terms[0]
-    for term in terms[1:]:
-      total = total.alu(op, term)
-    results.append(total)
-  return results
+  return [chain(op, [p if home == here else p.copy_to(here) for p, home in zip(partials, devices)]) for here in devices]
 
 
 def around_the_ring(op: Ops, partials: Sequence[UOp], devices: Sequence[str]) -> list[UOp]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tiny_sched.index import ZERO
 from tiny_sched.memo import simplify
 from tiny_uop import Ops, UOp, dtypes
-from tiny_uop.graph import operands
+from tiny_uop.graph import chain, operands
 from tiny_uop.records import dataclass
 
 _TRUE = UOp.const(dtypes.bool, True)
@@ -31,11 +31,8 @@ def conjuncts(cond: UOp) -> list[UOp]:
 
 def together(conds: Iterable[UOp]) -> UOp:
   """The conjunction."""
-  total: UOp | None = None
-  for cond in conds:
-    if cond is not _TRUE:
-      total = cond if total is None else total & cond
-  return _TRUE if total is None else total
+  known = [c for c in conds if c is not _TRUE]
+  return chain(Ops.AND, known) if known else _TRUE
 
 
 def _as_index(u: UOp) -> UOp:

@@ -49,33 +49,33 @@ def plus(a: UOp, b: sint) -> UOp:
   return simplify(a + b) if a.op is Ops.CONST else a + b
 
 
+def _strides(shape: Shape) -> list[sint]:
+  """By how many elements the neighbours along each axis of a row-major array are apart."""
+  strides: list[sint] = [1]
+  for size in reversed(shape[1:]):
+    stride = strides[-1]
+    strides.append(stride if known(size) == 1 else size if known(stride) == 1 else stride * size)
+  return strides[::-1]
+
+
 def flatten(index: Sequence[UOp], shape: Shape) -> UOp:
   """Offset of a position in a row-major array of this shape."""
   flat: UOp | None = None
-  stride: sint = 1
-  for position, size in zip(reversed(index), reversed(shape)):
+  for position, stride in zip(reversed(index), reversed(_strides(shape))):
     if position is not ZERO:
-      term = position if isinstance(stride, int) and stride == 1 else position * stride
+      term = position if known(stride) == 1 else position * stride
       flat = term if flat is None else term + flat
-    if known(size) != 1:
-      stride = size if isinstance(stride, int) and stride == 1 else stride * size
   return ZERO if flat is None else flat
 
 
 def unflatten(flat: UOp, shape: Shape) -> Index:
   """Position of an offset in a row-major array of this shape; the inverse of `flatten`."""
-  result: list[UOp] = []
-  stride: sint = 1
-  wide = [i for i, size in enumerate(shape) if known(size) != 1]
-  for axis in reversed(range(len(shape))):
-    size = shape[axis]
-    if known(size) == 1:
-      result.append(ZERO)
-      continue
-    position = flat if isinstance(stride, int) and stride == 1 else flat // stride
-    result.append(simplify(position if axis == wide[0] else position % size))
-    stride = size if isinstance(stride, int) and stride == 1 else stride * size
-  return tuple(reversed(result))
+  result = [ZERO] * len(shape)
+  wide = [axis for axis, size in enumerate(shape) if known(size) != 1]
+  for axis, stride in zip(wide, _strides(tuple([shape[axis] for axis in wide]))):
+    position = flat if known(stride) == 1 else flat // stride
+    result[axis] = simplify(position if axis == wide[0] else position % shape[axis])
+  return tuple(result)
 
 
 def both(a: Gate, b: Gate) -> Gate:

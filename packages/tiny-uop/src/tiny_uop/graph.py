@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from tiny_uop.ops import Ops
@@ -41,6 +42,11 @@ def operands(u: UOp, op: Ops) -> Iterator[UOp]:
       stack += reversed(node.src)
     else:
       yield node
+
+
+def chain(op: Ops, values: Iterable[UOp]) -> UOp:
+  """One operation over all the values, from left to right: the inverse of `operands`."""
+  return reduce(lambda left, right: left.alu(op, right), values)
 
 
 def memory_of(pointer: UOp) -> UOp:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tiny_uop.args import KernelInfo
 from tiny_uop.dtype import dtypes
 from tiny_uop.evaluate import evaluate
-from tiny_uop.graph import operands
+from tiny_uop.graph import chain, operands
 from tiny_uop.locks import shared_lock
 from tiny_uop.ops import Ops
 from tiny_uop.proof.accesses import Access, accesses
@@ -81,16 +81,9 @@ class Claim:
     """Whether an element that is touched is not there."""
     size, last = self.access.pointer.size, self.access.lanes - 1
     if len(self.gates) > 1:
-      found = UOp.const(dtypes.bool, False)
-      for lane, gate in enumerate(self.gates):
-        found = found | (gate & self._beyond(self.offset + lane, self.offset + lane, size))
-    else:
-      found = self._beyond(self.offset, self.offset + last, size)
-      for gate in self.gates:
-        found = gate & found
-    for condition in self.conditions:
-      found = condition & found
-    return found
+      lanes = [gate & self._beyond(self.offset + i, self.offset + i, size) for i, gate in enumerate(self.gates)]
+      return chain(Ops.AND, (*self.conditions, chain(Ops.OR, lanes)))
+    return chain(Ops.AND, (*self.conditions, *self.gates, self._beyond(self.offset, self.offset + last, size)))
 
   def _beyond(self, first: UOp, last: UOp, size: int) -> UOp:
     return (first < 0) | (last < size).logical_not()
@@ -105,10 +98,7 @@ def decided(root: UOp) -> UOp:
       clauses = dict.fromkeys(operands(condition, Ops.AND))
       chosen = {w: w.src[1] for w in condition.walk() if w.op is Ops.WHERE and w.src[0] in clauses}
       if chosen:
-        first, *rest = [clause.substitute(chosen) for clause in clauses]
-        for clause in rest:
-          first = first & clause
-        changes[condition] = first
+        changes[condition] = chain(Ops.AND, [clause.substitute(chosen) for clause in clauses])
   return root.substitute(changes) if changes else root
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tiny_uop.dtype import dtypes
+from tiny_uop.graph import chain
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import MAX_TERMS, Linear, build, is_const, linear, order
@@ -100,9 +101,7 @@ def _index_product(u: UOp) -> UOp | None:
     return None  # as with long sums
   factors, constant_factor = found
   factors.sort(key=order)
-  product = factors[0]
-  for factor in factors[1:]:
-    product = product.alu(Ops.MUL, factor)
+  product = chain(Ops.MUL, factors)
   return product if constant_factor == 1 else product.alu(Ops.MUL, u.const(u.dtype, constant_factor))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tiny_uop.dtype import dtypes
+from tiny_uop.graph import chain
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.rewrite import graph_rewrite
@@ -104,10 +105,7 @@ def simplify_gate(gate: UOp) -> UOp:
   kept = [p for p in parts if not (is_const(p) and p.arg)]
   if any(is_const(p) for p in kept):
     return gate.const_like(False)
-  result = kept[0] if kept else gate.const_like(True)
-  for part in kept[1:]:
-    result = result.alu(Ops.AND, part)
-  return result
+  return chain(Ops.AND, kept) if kept else gate.const_like(True)
 
 
 def _gated_index(u: UOp, x: UOp, gate: UOp) -> UOp | None:
