@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.estimates import as_index, estimate
-from tiny_codegen.kernel.loops import memory_of, number
+from tiny_codegen.kernel.loops import number
 from tiny_codegen.opt.beam import Measure, listed
 from tiny_codegen.opt.optimise import as_written
 from tiny_codegen.opt.search_results import Notes, search_opts
@@ -31,6 +31,7 @@ from tiny_uop import (
   passes as uop_passes,
 )
 from tiny_uop.context import BEAM, DEBUG
+from tiny_uop.graph import memory_of
 from tiny_uop.observe import span
 from tiny_uop.passes import Observer, Pass
 from tiny_uop.records import dataclass

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
-from tiny_codegen.kernel.loops import clauses, rebuild
+from tiny_codegen.kernel.loops import clauses
 from tiny_uop import Ops, UOp
+from tiny_uop.graph import rebuild
 
 
 def stored_gates(root: UOp) -> list[UOp]:

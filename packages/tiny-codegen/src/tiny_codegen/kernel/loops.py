@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
+from tiny_uop.graph import operands
 from tiny_uop.symbolic import simplify_substituted
 
 # what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
@@ -53,20 +54,12 @@ def number(value: int) -> UOp:
 
 def terms(expression: UOp) -> list[UOp]:
   """The summands of a sum."""
-  found: list[UOp] = []
-  stack = [expression]
-  while stack:
-    u = stack.pop()
-    if u.op is Ops.ADD:
-      stack.extend(reversed(u.src))
-    else:
-      found.append(u)
-  return found
+  return list(operands(expression, Ops.ADD))
 
 
 def clauses(condition: UOp) -> list[UOp]:
   """What all has to hold for a condition to hold."""
-  return [c for s in condition.src for c in clauses(s)] if condition.op is Ops.AND else [condition]
+  return list(operands(condition, Ops.AND))
 
 
 def stride(offset: UOp, loop: UOp) -> int | None:
@@ -84,13 +77,6 @@ def stride(offset: UOp, loop: UOp) -> int | None:
     else:
       return None
   return total
-
-
-def memory_of(place: UOp) -> UOp:
-  """The buffer of an address, the PARAM or ALLOC."""
-  while place.op in (Ops.INDEX, Ops.AFTER):
-    place = place.src[0]
-  return place
 
 
 def in_register(store: UOp) -> bool:
@@ -117,26 +103,6 @@ def replace_loop(root: UOp, loop: UOp, value: UOp, places: Callable[[UOp], tuple
     else:
       done[node] = node.with_src(tuple([done[s] for s in node.src]))
   return done[root]
-
-
-def rebuild(root: UOp, change: Callable[[UOp, UOp], UOp | None]) -> UOp:
-  """The graph with `change(node, new)` in place of each node, where `new` is the node over rebuilt sources (None: leave
-  `new`)."""
-  done: dict[UOp, UOp] = {}
-  for node in root.toposort:
-    new = node.with_src(tuple([done[s] for s in node.src]))
-    changed = change(node, new)
-    done[node] = new if changed is None else changed
-  return done[root]
-
-
-def users_of(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
-  """Which of the nodes each node is a source of, each once."""
-  users: dict[UOp, list[UOp]] = {}
-  for u in nodes:
-    for s in dict.fromkeys(u.src):
-      users.setdefault(s, []).append(u)
-  return users
 
 
 def own_loops(u: UOp) -> tuple[UOp, ...]:

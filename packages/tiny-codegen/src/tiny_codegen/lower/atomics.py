@@ -12,10 +12,11 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, loops_without, meeting_loops, updates
-from tiny_codegen.kernel.loops import kind, next_loop_id, number, rebuild
+from tiny_codegen.kernel.loops import kind, next_loop_id, number
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp, stored_to
+from tiny_uop.graph import rebuild
 
 SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
 PARALLEL = SHARED | {AxisType.GLOBAL, AxisType.THREAD}

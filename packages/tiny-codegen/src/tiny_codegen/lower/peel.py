@@ -14,7 +14,6 @@ from tiny_codegen.kernel.loops import (
   clauses,
   extent,
   kind,
-  memory_of,
   next_loop_id,
   number,
   own_memory,
@@ -28,6 +27,7 @@ from tiny_codegen.lower.remainder_tile import in_pairs, lanes_left, rows_left
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
+from tiny_uop.graph import memory_of
 
 TRUE = UOp.const(dtypes.bool, True)
 # what stands inside one block

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiny_codegen.kernel.loops import CLOSERS, kind, next_loop_id, rebuild
+from tiny_codegen.kernel.loops import CLOSERS, kind, next_loop_id
 from tiny_uop import Ops, UOp
+from tiny_uop.graph import rebuild
 
 # (END or REDUCE, rank in the chain of loops that need each other, the loops outside, the path of loops down to this
 # one)

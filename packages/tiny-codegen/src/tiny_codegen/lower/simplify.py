@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.kernel.loops import CLOSERS, extent, rebuild, replace_loop
+from tiny_codegen.kernel.loops import CLOSERS, extent, replace_loop
 from tiny_codegen.lower.reduce import identity
 from tiny_uop import Ops, UOp, simplify
+from tiny_uop.graph import rebuild
 
 
 def simplify_kernel(root: UOp) -> UOp:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import reduce
 from operator import and_
 
-from tiny_codegen.kernel.loops import extent, kind, meeting_places, number, stride, users_of
+from tiny_codegen.kernel.loops import extent, kind, meeting_places, number, stride
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
+from tiny_uop.graph import users_of
 
 # what is written out or a vector: all of its iterations are one step of the loops around it
 INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tiny_codegen.kernel.loops import rebuild, terms
+from tiny_codegen.kernel.loops import terms
 from tiny_codegen.target import Target
 from tiny_uop import Ops, UOp
+from tiny_uop.graph import rebuild
 
 LEAST = 4  # rows: with fewer there is nothing to gain
 # what two accesses share that may become one: the pointer, the gate, the terms of the offset without the constant

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 
-from tiny_codegen.kernel.loops import CLOSERS, kind, rebuild, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
 from tiny_uop import AxisType, Ops, UOp, dtypes
+from tiny_uop.graph import rebuild
 
 WRITTEN_OUT = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 

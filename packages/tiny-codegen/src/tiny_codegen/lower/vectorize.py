@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, rebuild, stride, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
 from tiny_codegen.lower.unroll import WRITTEN_OUT
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
+from tiny_uop.graph import rebuild
 
 WIDE = 8  # lanes from which on two vectors with every second element in them are better than as many elements
 TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers

@@ -19,13 +19,13 @@ from tiny_codegen.kernel.loops import (
   kind,
   next_alloc_id,
   next_loop_id,
-  rebuild,
   row_major,
   substitute_simplified,
 )
 from tiny_codegen.kernel.threads import THREADS, Axis, loops_around, strides
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
+from tiny_uop.graph import rebuild
 
 WRITTEN_OUT = 8  # sums of waves that are added up without a loop
 

@@ -9,11 +9,12 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import loops_around
-from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, memory_of, own_loops, rebuild
+from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, own_loops
 from tiny_codegen.kernel.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp
+from tiny_uop.graph import memory_of, rebuild
 
 RECOMPUTED = 16
 """Iterations of a reduction that each workgroup may do again rather than wait for others."""

@@ -16,10 +16,11 @@ from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
 from tiny_codegen.kernel.interleave import words_of
-from tiny_codegen.kernel.loops import clauses, kind, next_loop_id, rebuild
+from tiny_codegen.kernel.loops import clauses, kind, next_loop_id
 from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
+from tiny_uop.graph import rebuild
 
 SIGN_BITS = UOp.const(WORD, 0x80808080)  # of four numbers of 8 bits: adding 128 to each is flipping these
 SHARE = 1 / 16  # of near memory, that sums over columns may take

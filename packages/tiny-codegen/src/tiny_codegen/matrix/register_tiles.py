@@ -19,19 +19,10 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct, TileRows
-from tiny_codegen.kernel.loops import (
-  extent,
-  in_order,
-  kind,
-  next_alloc_id,
-  next_loop_id,
-  number,
-  rebuild,
-  replace_loop,
-  stride,
-)
+from tiny_codegen.kernel.loops import extent, in_order, kind, next_alloc_id, next_loop_id, number, replace_loop, stride
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, simplify
+from tiny_uop.graph import rebuild
 from tiny_uop.records import dataclass
 
 

@@ -13,21 +13,13 @@ from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
-from tiny_codegen.kernel.loops import (
-  CLOSERS,
-  clauses,
-  kind,
-  loops_of,
-  next_loop_id,
-  number,
-  rebuild,
-  substitute_simplified,
-)
+from tiny_codegen.kernel.loops import CLOSERS, clauses, kind, loops_of, next_loop_id, number, substitute_simplified
 from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
 from tiny_codegen.matrix.mask_limits import limited_loops
 from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
+from tiny_uop.graph import rebuild
 from tiny_uop.records import dataclass
 
 SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})

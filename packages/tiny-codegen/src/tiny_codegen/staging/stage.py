@@ -23,11 +23,9 @@ from tiny_codegen.kernel.loops import (
   kind,
   next_alloc_id,
   next_loop_id,
-  rebuild,
   row_major,
   stride,
   substitute_simplified,
-  users_of,
 )
 from tiny_codegen.kernel.threads import THREADS, thread_axes
 from tiny_codegen.kernel.threads import Axis as ThreadAxis
@@ -37,6 +35,7 @@ from tiny_codegen.staging.cooperative_fill import filled, is_fill, shared_fill
 from tiny_codegen.staging.pack import pack_in_first_tile
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
+from tiny_uop.graph import rebuild, users_of
 from tiny_uop.records import dataclass
 
 WRITTEN_OUT = 4  # vectors of a row that is filled

@@ -12,9 +12,10 @@ import math
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.kernel.dependences import meeting_loops, updates
-from tiny_codegen.kernel.loops import extent, rebuild
+from tiny_codegen.kernel.loops import extent
 from tiny_codegen.kernel.sum_of_products import Contraction
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, PtrDType, UOp
+from tiny_uop.graph import rebuild
 
 LEAST, LEAST_OF_WINDOW, BLOCK = 2048, 8192, 1024
 """Terms of a sum that is worth blocks, over one loop and over several; and of a block, about: 32 lanes of so many

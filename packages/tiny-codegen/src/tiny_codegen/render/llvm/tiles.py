@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct, TileRows
-from tiny_codegen.kernel.loops import in_register, memory_of
+from tiny_codegen.kernel.loops import in_register
 from tiny_codegen.render.llvm.dot import S8, S32, U8, U32
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import Memory, address
 from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.graph import memory_of
 from tiny_uop.records import dataclass
 
 REGISTERS = 8
