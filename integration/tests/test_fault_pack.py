@@ -77,7 +77,7 @@ NATIVE = (  # only another process can tell: what programs meet is in test_runti
 )
 FINE = (
   Fault("GOOD", GOOD.format(probe="return ['one']"), "", ""),
-  Fault("NV", GOOD.format(probe=NO_CARD), "there is no card", "Buy one"),
+  Fault("CUDA", GOOD.format(probe=NO_CARD), "there is no card", "Buy one"),
 )
 
 PROGRAM = """
@@ -159,7 +159,7 @@ def test_the_core_and_the_good_ones_work(observed: Observed) -> None:
   program = observed.program
   assert (program["default"], program["values"]) == ("CPU", [2, 3, 4])
   assert (program["good"], program["again"]) == ([2.0, 3.0], [2, 4, 6]), "after every broken one was asked for"
-  assert program["imported"] == ["tiny_fault_nv"], "what was not asked for did not run, and AMD failed"
+  assert program["imported"] == ["tiny_fault_cuda"], "what was not asked for did not run, and AMD failed"
   (warning,) = program["warnings"]
   assert "tiny-fault-amd 1.2.3" in warning and "ZeroDivisionError" in warning and "Using CPU instead" in warning
 
@@ -184,4 +184,4 @@ def test_the_table_lists_the_good_ones(observed: Observed) -> None:
   assert observed.status == 0 and "default device: CPU" in observed.table
   for device in ("CPU", "REF", "GOOD"):
     assert observed.row(device).startswith(f"✓ {device} ready")
-  assert observed.row("NV").endswith("why there is no card do Buy one")
+  assert observed.row("CUDA").endswith("why there is no card do Buy one")

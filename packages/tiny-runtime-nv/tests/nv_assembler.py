@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.compile_only import CompileOnly
-from tiny_runtime_nv import NV, Arch
+from tiny_runtime_nv import CUDA, Arch
 from tiny_runtime_nv.shared_memory import at_launch
 from tiny_uop.updates import GPU_UPDATES
 
@@ -65,5 +65,5 @@ def _assembles(binary: Binary) -> None:
   assemble(binary.code, ARCH)
 
 
-BACKEND = CompileOnly(NV, ARCH, _assembles, Arch.parse(ARCH).shared_memory, GPU_UPDATES)
+BACKEND = CompileOnly(CUDA, ARCH, _assembles, Arch.parse(ARCH).shared_memory, GPU_UPDATES)
 """For the conformance kit: every kernel is compiled and assembled, and run by REF."""

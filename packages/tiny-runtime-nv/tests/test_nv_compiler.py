@@ -39,7 +39,7 @@ def ptx(kernel: UOp, arch: str, opts: list[Opt] | None = None) -> str:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 def test_level_0(arch: str, tmp_path: Path) -> None:
   command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
-  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_nv.backend:NV"]
+  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_nv.backend:CUDA"]
   command += ["--level", "0", "--arch", arch]
   env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
   done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)

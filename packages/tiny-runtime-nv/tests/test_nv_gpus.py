@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tiny_runtime import Unavailable
-from tiny_runtime_nv import CUDA, NV, backend
+from tiny_runtime_nv import CUDA, backend
 from tiny_runtime_nv.gpus import MAJOR, compute_capabilities
 
 
@@ -63,10 +63,3 @@ def test_gpus_that_are_too_old_are_left_out(monkeypatch: pytest.MonkeyPatch) -> 
   assert isinstance(found, Unavailable) and "older than sm_75: their compute capability is 6.1" in found.reason
   with pytest.raises(Unavailable, match="older than"):
     CUDA.open(0)
-
-
-def test_without_cuda_s_library() -> None:
-  found = NV.probe()
-  assert isinstance(found, Unavailable) and "DEVICE=CUDA" in found.what_to_do
-  with pytest.raises(Unavailable):
-    NV.open(0)

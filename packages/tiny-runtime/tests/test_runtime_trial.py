@@ -234,7 +234,7 @@ def test_no_text_of_a_plugin_reaches_the_terminal_as_it_is(make_plugin: MakePlug
 
 
 def test_a_name_belongs_to_its_package(make_plugin: MakePlugin, monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(discovery, "PACKAGES", {"MINE": "tiny-runtime-mine"})
+  monkeypatch.setattr(discovery, "OWNERS", {"MINE": "tiny-runtime-mine"})
   make_plugin("a-stranger", "MINE", "raise AssertionError('this is never run')")
   make_plugin("Tiny-Runtime-Mine", "MINE", source())
   with pytest.warns(RuntimeWarning, match="a-stranger 1.2.3 .*which is that of Tiny-Runtime-Mine.*stall a-stranger"):
@@ -254,6 +254,7 @@ def test_the_list_shows_who_was_refused(make_plugin: MakePlugin, site: Path) -> 
 
 def test_ref_cannot_be_taken(make_plugin: MakePlugin) -> None:
   make_plugin("a-stranger", "REF", "raise AssertionError('this is never run')")
+  Device.close()  # other tests have opened REF, and it warns when it is opened
   with pytest.warns(RuntimeWarning, match="a-stranger 1.2.3 .*is that of tiny-runtime, .*uninstall a-stranger"):
     assert Device["REF"].info.arch == "python"
 

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 
 from tiny_runtime_nv.arch import ARCHS, Arch
-from tiny_runtime_nv.backend import CUDA, NV
+from tiny_runtime_nv.backend import CUDA
 from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
   from tiny_runtime_nv.compiler import NVCompiler
 
-__all__ = ["ARCHS", "CUDA", "NV", "Arch", "NVCompiler"]
+__all__ = ["ARCHS", "CUDA", "Arch", "NVCompiler"]
 
 # whoever looks for devices imports this package: what compiles is only needed later
 __getattr__ = lazy_names(__name__, NVCompiler="compiler")

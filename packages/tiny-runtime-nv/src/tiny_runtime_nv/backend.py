@@ -1,4 +1,4 @@
-"""The backend objects that the entry points name. Importing them needs no driver, and imports neither the device nor
+"""The backend object that the entry point names. Importing it needs no driver, and imports neither the device nor
 the compiler: whoever looks for a default device does it."""
 
 from __future__ import annotations
@@ -59,24 +59,5 @@ class CUDABackend:
     return NVCompiler(Arch.parse(arch), bool(TF32))
 
 
-class NVBackend(CUDABackend):
-  """NVIDIA's GPUs by way of their hardware queues, without NVIDIA's library. Its compiler is that of CUDA."""
-
-  def probe(self) -> Sequence[str] | Unavailable:
-    """Why it cannot be used."""
-    return Unavailable(
-      "this version of tiny-runtime-nv has no driver of its own for NVIDIA's GPUs, only a compiler",
-      "Use DEVICE=CUDA, which goes through NVIDIA's library",
-    )
-
-  def open(self, index: int) -> CUDADevice:
-    """Raises Unavailable."""
-    found = self.probe()
-    assert isinstance(found, Unavailable)
-    raise found
-
-
 CUDA = CUDABackend()
 """What the entry point `CUDA` names."""
-NV = NVBackend()
-"""What the entry point `NV` names."""

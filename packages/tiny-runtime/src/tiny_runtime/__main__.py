@@ -16,7 +16,8 @@ from collections import Counter
 from tiny_runtime import new
 from tiny_runtime.contract import API
 from tiny_runtime.devices import Device
-from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, RESERVED, plugins
+from tiny_runtime.discovery import plugins
+from tiny_runtime.known import DEFAULT_ORDER, FALLBACK, OWNERS
 from tiny_runtime.plugin import Plugin, State
 from tiny_runtime.settings import TRIAL_SECONDS
 from tiny_runtime.trial import try_all
@@ -40,15 +41,14 @@ def default_of(found: list[Plugin]) -> str:
       name = Device.canonicalize(DEVICE.value)
     except ValueError as error:
       return f"none; the setting DEVICE: {error}"
-    family = name.partition(":")[0]
-    usable_as_set = family in ready or family in RESERVED
+    usable_as_set = name.partition(":")[0] in ready or Device.storage(name) is not None
     return f"{name} (the setting DEVICE){'' if usable_as_set else ', which is not ready'}"
   usable = [name for name in DEFAULT_ORDER if name in ready]
   if usable:
     return usable[0]
   if ready:
-    return f"none; set DEVICE to one of {', '.join(ready)}, or pip install {PACKAGES['CPU']}"
-  return f"none; pip install {PACKAGES['CPU']}" if all(plugin.name != "CPU" for plugin in found) else "none"
+    return f"none; set DEVICE to one of {', '.join(ready)}, or pip install {OWNERS[FALLBACK]}"
+  return f"none; pip install {OWNERS[FALLBACK]}" if all(plugin.name != FALLBACK for plugin in found) else "none"
 
 
 def short(archs: tuple[str, ...], width: int) -> str:
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
   if found:
     print(render(found, width, sys.stdout.isatty() and not NO_COLOR, given.verbose))
   else:
-    print(f"No plugin is installed. For any machine: pip install {PACKAGES['CPU']}")
+    print(f"No plugin is installed. For any machine: pip install {OWNERS[FALLBACK]}")
   if not given.verbose and any(plugin.traceback for plugin in found):
     print("\nTracebacks: python -m tiny_runtime -v")
   return 0 if any(plugin.state is State.READY for plugin in found) else 1

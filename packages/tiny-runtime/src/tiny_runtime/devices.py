@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from inspect import getattr_static
 
 from tiny_runtime import contract
-from tiny_runtime.discovery import DEFAULT_ORDER, PACKAGES, RESERVED, find, plugins
+from tiny_runtime.discovery import find, plugins
 from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
+from tiny_runtime.known import DEFAULT_ORDER, FALLBACK, OWNERS
 from tiny_runtime.opened import OpenDevice, in_order
 from tiny_runtime.plugin import Plugin, State, describe, is_fault, shown
-from tiny_runtime.storage import DiskDevice, HostDevice
+from tiny_runtime.storage import BUILT_IN
 from tiny_uop.context import DEBUG, DEVICE
 from tiny_uop.locks import PATIENCE, around_forks, shared_lock, undivided
 
@@ -61,10 +62,12 @@ class Devices:
     """
     if device is None:
       return self.DEFAULT
-    if device[:5].upper() == "DISK:" and len(device) > 5:
-      return "DISK:" + device[5:]
-    match = PATTERN.fullmatch(device)
-    if match is None or match[1].upper() == "DISK":
+    family, _, rest = device.partition(":")
+    by_path = (storage := BUILT_IN.get(family.upper())) is not None and storage.by_path
+    if by_path and rest:
+      return f"{family.upper()}:{rest}"
+    match = None if by_path else PATTERN.fullmatch(device)
+    if match is None:
       raise ValueError(
         f"{device!r} is not a device name; expected NAME, NAME:index or DISK:/path, for example CPU or CPU:1"
       )
@@ -95,7 +98,7 @@ class Devices:
       return found
     name = self.canonicalize(name)
     family = name.partition(":")[0]
-    if family not in RESERVED:  # tried and imported before there is a lock: see `Plugin.load`
+    if family not in BUILT_IN:  # tried and imported before there is a lock: see `Plugin.load`
       with undivided:
         plugin = find(family)
         _try_first([plugin])
@@ -116,6 +119,11 @@ class Devices:
     if backend is None:
       raise plugin.error()
     return self._compiler(plugin, backend, arch)
+
+  def storage(self, name: str) -> contract.Capabilities | None:
+    """What built-in storage can do, by its canonical name; None for any other device. Opens nothing."""
+    found = BUILT_IN.get(name.partition(":")[0])
+    return None if found is None else found.capabilities
 
   def open_names(self) -> tuple[str, ...]:
     """Names of the devices that are open."""
@@ -145,12 +153,8 @@ class Devices:
 
   def _open(self, name: str) -> OpenDevice:
     family, _, rest = name.partition(":")
-    if family == "DISK":
-      return OpenDevice(name, DiskDevice(rest))
-    if name == "HOST":
-      return OpenDevice(name, HostDevice())
-    if family == "HOST":
-      raise Unavailable(f"there is one HOST, not {name!r}", "Use HOST")
+    if (storage := BUILT_IN.get(family)) is not None:
+      return OpenDevice(name, storage(name))
     plugin = find(family)
     backend = plugin.require()
     index = int(rest or 0)
@@ -209,7 +213,7 @@ class Devices:
       tried.append(found[name])
     why = "".join(f"\n  {p.name} ({p.distribution}): {p.reason}" for p in tried)
     others = [name for name in found if name not in DEFAULT_ORDER]
-    todo = "see `python -m tiny_runtime`" if "CPU" in found else f"pip install {PACKAGES['CPU']}"
+    todo = "see `python -m tiny_runtime`" if FALLBACK in found else f"pip install {OWNERS[FALLBACK]}"
     if others:
       todo += f", or set DEVICE to one of those installed ({', '.join(others)})"
     raise Unavailable(f"no device is usable{':' if why else ''}{why}" if why else "no device is installed", todo)

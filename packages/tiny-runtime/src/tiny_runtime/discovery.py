@@ -11,29 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from tiny_runtime.contract import API
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.installed import Distribution, entries, headers, installed, normal
+from tiny_runtime.known import OWNERS
 from tiny_runtime.plugin import Plugin, State, is_users, other_version
+from tiny_runtime.storage import BUILT_IN
 from tiny_uop.locks import shared_lock
 
 PREFIX = "tiny_runtime.backends.v"
 NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-
-DEFAULT_ORDER = ("AMD", "NV", "CUDA", "METAL", "CPU")
-"""Which device is the default where DEVICE is not set: the first of these that is usable. Others are used when asked
-for."""
-
-PACKAGES: Mapping[str, str] = {
-  "AMD": "tiny-runtime-amd",
-  "NV": "tiny-runtime-nv",
-  "CUDA": "tiny-runtime-nv",
-  "METAL": "tiny-runtime-metal",
-  "CPU": "tiny-runtime-cpu",
-  "REF": "tiny-runtime",
-}
-"""Which package a device's name belongs to: it is suggested where none that is installed provides the device, and is
-the one to use if others claim the name as well."""
-
-RESERVED = ("HOST", "DISK")
-"""Names of storage built into tiny-runtime (storage.py); no plugin can take them."""
 
 _lock = shared_lock()
 _plugins: dict[str, Plugin] | None = None
@@ -66,7 +50,7 @@ def find(name: str) -> Plugin:
     if other.name.upper() == name:
       raise other.error()  # of which nobody could ask for, and why
   installed = ", ".join(sorted(plugins())) or "none"
-  package = PACKAGES.get(name)
+  package = OWNERS.get(name)
   todo = (
     f"pip install {package}" if package else f"Install the package that provides {name}, or use one of those installed"
   )
@@ -119,18 +103,18 @@ def check_name(plugin: Plugin) -> None:
   report = f"Report it to the authors of {plugin.package}"
   if not NAME.fullmatch(plugin.name):
     plugin.fail(State.BROKEN, f"{plugin.name!r} is not a device name; expected capital letters, digits and _", report)
-  elif plugin.name in RESERVED:
+  elif plugin.name in BUILT_IN:
     plugin.fail(State.BROKEN, f"the name {plugin.name} is taken by tiny-runtime itself", report)
 
 
 def one_of(claims: list[Plugin]) -> Plugin:
-  """The one plugin that claims a name. If several do it is that of the package whose name `PACKAGES` says it is; the
-  others are `refused`. A name that belongs to nobody is given to none of them, and the error names them all."""
+  """The one plugin that claims a name. If several do, it is the one of the owner (`known.OWNERS`); the others are
+  `refused`. A name that belongs to nobody is given to none of them, and the error names them all."""
   plugin, *more = claims
   if not more:
     return plugin
   name = plugin.name
-  owners = [claim for claim in claims if normal(claim.package) == PACKAGES.get(name)]
+  owners = [claim for claim in claims if normal(claim.package) == OWNERS.get(name)]
   if not owners:
     who, what = (" and ".join(texts) for texts in zip(*((p.distribution, p.value) for p in claims)))
     plugin = Plugin(name, who, what)

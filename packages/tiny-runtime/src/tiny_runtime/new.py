@@ -16,7 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tiny_runtime.contract import API
-from tiny_runtime.discovery import PACKAGES, PREFIX, RESERVED, plugins
+from tiny_runtime.discovery import PREFIX, plugins
+from tiny_runtime.known import OWNERS
+from tiny_runtime.storage import BUILT_IN
 from tiny_uop import IR_VERSION
 from tiny_uop.records import dataclass
 
@@ -71,10 +73,10 @@ class Names:
     if len(name) > LONGEST:
       raise ValueError(f"{name!r} is too long for the name of a device, which people type: {LONGEST} letters at most")
     names = cls(name.upper().replace("-", "_"))
-    if names.device in RESERVED:
+    if names.device in BUILT_IN:
       raise ValueError(f"the name {names.device} is taken by storage of tiny-runtime: choose another")
-    if names.device in PACKAGES:
-      raise ValueError(f"the name {names.device} is taken by {PACKAGES[names.device]}: choose another")
+    if names.device in OWNERS:
+      raise ValueError(f"the name {names.device} is taken by {OWNERS[names.device]}: choose another")
     if (known := plugins().get(names.device)) is not None and known.package != names.package:
       raise ValueError(
         f"the name {names.device} is taken by {known.distribution}, which is installed here: of two packages with one"

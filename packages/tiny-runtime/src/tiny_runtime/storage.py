@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Capabilities, DeviceInfo, Memory, Program
@@ -22,8 +22,12 @@ STORAGE = Capabilities(kernels=False, host_mapped=True, survives_fork=True, reen
 class Storage:
   """What HOST and DISK share: kernels are refused."""
 
-  def __init__(self, info: DeviceInfo) -> None:
-    self.info = info
+  capabilities: ClassVar[Capabilities]
+  by_path: ClassVar[bool] = False
+  """Whether a path follows the name, `DISK:/path`, and makes it another device."""
+
+  def __init__(self, name: str) -> None:
+    self.info = DeviceInfo(name, "storage", 0, self.capabilities)
 
   def _refuse(self, what: str) -> NoReturn:
     raise Unavailable(
@@ -56,8 +60,12 @@ class Storage:
 class HostDevice(Storage):
   """Memory of this process. A memory handle is a bytearray, or the memoryview that was adopted."""
 
-  def __init__(self) -> None:
-    super().__init__(DeviceInfo("HOST", "storage", 0, replace(STORAGE, host_import=True)))
+  capabilities = replace(STORAGE, host_import=True)
+
+  def __init__(self, name: str = "HOST") -> None:
+    if name != "HOST":
+      raise Unavailable(f"there is one HOST, not {name!r}", "Use HOST")
+    super().__init__(name)
 
   def alloc(self, nbytes: int) -> bytearray:
     """Zeroed bytes. Raises OutOfMemory."""
@@ -99,9 +107,12 @@ class DiskDevice(Storage):
   """One file. Reading maps it; the first write to a buffer creates the file or changes its size to that of the
   buffer."""
 
-  def __init__(self, path: str) -> None:
-    super().__init__(DeviceInfo(f"DISK:{path}", "storage", 0, replace(STORAGE, persistent=True)))
-    self.path = path
+  capabilities = replace(STORAGE, persistent=True)
+  by_path = True
+
+  def __init__(self, name: str) -> None:
+    super().__init__(name)
+    self.path = name.partition(":")[2]
     self._mapped: dict[int, DiskMemory] = {}
     self._lock = shared_lock()
 
@@ -177,3 +188,7 @@ class DiskDevice(Storage):
         todo,
       )
     os.ftruncate(descriptor, memory.nbytes)
+
+
+BUILT_IN: Mapping[str, type[HostDevice | DiskDevice]] = {"HOST": HostDevice, "DISK": DiskDevice}
+"""Storage by name; no plugin can take these names."""

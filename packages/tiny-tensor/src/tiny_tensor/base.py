@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, Union, cast
 
+from tiny_runtime import Device
 from tiny_tensor.shapes import Shape, broadcast_shape, upper
 from tiny_uop import Devices, DType, Ops, UOp, dtypes, prod, same_shape, sint
 
@@ -262,11 +263,7 @@ class TensorBase:
   def device(self) -> Devices:
     """Name of the device that the values are, or will be, on; a tuple of names if they are on several (`shard`)."""
     device = self.uop.device
-    if device is None:
-      from tiny_runtime import Device
-
-      return Device.DEFAULT
-    return device
+    return Device.DEFAULT if device is None else device
 
   def numel(self) -> sint:
     """Number of elements."""
@@ -375,8 +372,7 @@ def is_whole(uop: UOp) -> bool:
 
 def only_stored(uop: UOp) -> bool:
   """Whether a graph is on a device that runs no kernels: a mapped file, or bytes of this process."""
-  device = str(uop.device or "")
-  return device.startswith("DISK") or device == "HOST"
+  return isinstance(uop.device, str) and Device.storage(uop.device) is not None
 
 
 def is_const(uop: UOp) -> bool:

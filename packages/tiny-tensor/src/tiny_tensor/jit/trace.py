@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiny_runtime import Capture, buffer_of
+from tiny_runtime import Capture, Device, buffer_of
 from tiny_tensor.capturing import Recording
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
@@ -42,10 +42,10 @@ class _Names:
   def _new(self, buffer: UOp) -> tuple[Any, ...]:
     device, (number, size) = str(buffer.device), buffer.arg
     what = (size, buffer.dtype.name, device)
-    if device == "HOST":
-      return ("data", *what, hashlib.blake2b(buffer_of(buffer).look(), digest_size=16).hexdigest())
-    if device.startswith("DISK"):
+    if (storage := Device.storage(device)) is not None and storage.persistent:
       return ("file", *what)
+    if storage is not None:
+      return ("data", *what, hashlib.blake2b(buffer_of(buffer).look(), digest_size=16).hexdigest())
     if buffer in self.created:
       return ("new", *what, len(self.known))
     return ("outside", *what, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+from tiny_runtime import Device
 from tiny_tensor.base import TensorBase, is_const, place_const
 from tiny_tensor.capturing import note_write
 from tiny_tensor.naming import known_as
@@ -129,8 +130,8 @@ def in_packets(source: UOp, sharding: Sharding) -> UOp:
 
 
 def computes(device: str) -> bool:
-  """Whether kernels run on a device. Those that only store bytes have names that say so."""
-  return not (device.startswith("DISK") or device == "HOST")
+  """Whether kernels run on a device, told without opening it."""
+  return Device.storage(device) is None
 
 
 def placement(uop: UOp) -> str:
