@@ -50,6 +50,17 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("command_line",),
     ("__init__", "__main__"),
   ),
+  "tiny-runtime": (
+    ("errors", "binary", "settings", "counters", "plugins.known", "plugins.installed"),
+    ("contract", "private_files", "plugins.versions"),
+    ("storage", "generated", "ref", "hcq", "plugins.plugin"),
+    ("opened", "plugins"),
+    ("devices", "compile_cache"),
+    ("buffer", "llvm"),
+    ("execution",),
+    ("__init__", "__main__"),
+    ("conformance",),
+  ),
   "tiny-tensor": (
     ("shapes", "naming", "capturing", "pytree", "variable", "io.download"),
     ("base", "placement"),

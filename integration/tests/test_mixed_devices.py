@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime import Device, DeviceLost, Unavailable, discovery
+from tiny_runtime import Device, DeviceLost, Unavailable
+from tiny_runtime.plugins import discovery
 from tiny_tensor import Tensor, dtypes
 
 COMPUTING = ("CPU", "REF", "OPENCL")

@@ -11,7 +11,7 @@ import pytest
 from releasing.packages import ROOT
 from test_wheels import installed, wheels
 
-from tiny_runtime.new import write_plugin
+from tiny_runtime.plugins.new import write_plugin
 
 __all__ = ["wheels"]  # the fixture
 

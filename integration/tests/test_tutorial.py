@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime.new import write_plugin
+from tiny_runtime.plugins.new import write_plugin
 
 README = Path(__file__).parents[2] / "packages" / "tiny-runtime" / "README.md"
 EVERY = "40"

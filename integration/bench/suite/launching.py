@@ -46,7 +46,7 @@ def memory_for(device: Any, params: Any) -> list[tuple[Any, int]]:
 
 def launcher(device: Any, binary: Any, program: Any, memories: list[tuple[Any, int]]) -> Callable[[], None]:
   """A function that launches a loaded kernel once and waits for it, with its variables as large as they get."""
-  from tiny_runtime import measure
+  from tiny_runtime.execution import measure
 
   sizes = measure.largest(binary)
   grid = tuple(measure.number(size, sizes) for size in binary.global_size)
@@ -58,7 +58,7 @@ def operations_of(kernel: Any, binary: Any) -> int:
   """The operations of one launch; of a sum of products those that it needs: what is computed for nothing does not
   count."""
   from tiny_codegen.kernel.sum_of_products import Contraction
-  from tiny_runtime import measure
+  from tiny_runtime.execution import measure
 
   if (found := Contraction.of(kernel)) is not None:
     return int(2 * found.outputs * found.length)

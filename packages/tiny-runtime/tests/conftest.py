@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import tiny_runtime  # noqa: F401  # which declares TINY_CACHE
-from tiny_runtime import Device, buffer_of, discovery
+from tiny_runtime import Device, buffer_of
+from tiny_runtime.plugins import discovery
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 
 # pytest's importlib mode puts no test directory on the path, and this one has a module that tests share

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tiny_runtime import Buffer, CapturedGraph, GlobalCounters, buffer_of, capture, run
-from tiny_runtime.arena import ALIGNMENT, Lifetime, plan
+from tiny_runtime.execution.arena import ALIGNMENT, Lifetime, plan
 from tiny_uop import Ops, UOp, dtypes
 
 

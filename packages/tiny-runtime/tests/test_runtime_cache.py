@@ -21,9 +21,9 @@ from tiny_runtime.compile_cache import (
   read_entry,
 )
 from tiny_runtime.contract import Measure
+from tiny_runtime.plugins.versions import fingerprint
 from tiny_runtime.private_files import STALE_SECONDS
 from tiny_runtime.ref import BACKEND
-from tiny_runtime.versions import fingerprint
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime import Broken, Device, Incompatible, Unavailable, discovery
+from tiny_runtime import Broken, Device, Incompatible, Unavailable
 from tiny_runtime.contract import API
 from tiny_runtime.devices import Devices
-from tiny_runtime.plugin import State
+from tiny_runtime.plugins import discovery
+from tiny_runtime.plugins.plugin import State
 from tiny_uop import Context
 
 MakePlugin = Callable[..., Path]
@@ -284,7 +285,8 @@ sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "
 import tiny_runtime
 assert not [path for path in opened if "-info" in path]
 assert "importlib.metadata" not in sys.modules
-assert tiny_runtime.discovery.plugins() and [path for path in opened if "-info" in path], "so it would have been seen"
+assert tiny_runtime.plugins.discovery.plugins()
+assert [path for path in opened if "-info" in path], "so it would have been seen"
 assert "tiny_runtime_bad" not in sys.modules and "tiny_runtime.ref" not in sys.modules
 """
   subprocess.run([sys.executable, "-c", code], check=True)

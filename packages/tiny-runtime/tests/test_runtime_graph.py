@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tiny_runtime import CapturedGraph, Device, DeviceLost, GlobalCounters, buffer_of, capture, results, run
+from tiny_runtime import CapturedGraph, Device, DeviceLost, GlobalCounters, buffer_of, capture, run
+from tiny_runtime.execution import results
 from tiny_uop import Context, Ops, UOp, dtypes
 
 WITH_GRAPHS = """

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime import Binary, Compiler, Device, Measure, buffer_of, compile_cache, helpers, run
+from tiny_runtime import Binary, Compiler, Device, Measure, buffer_of, compile_cache, run
+from tiny_runtime.execution import compile_processes as helpers
 from tiny_runtime.settings import TINY_CACHE
 from tiny_uop import Context, KernelInfo, Ops, UOp, dtypes
 from tiny_uop.text.parse import parse_uop

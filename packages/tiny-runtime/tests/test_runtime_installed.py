@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime import installed
-from tiny_runtime.installed import Folder, by_name, entries, headers, normal
+from tiny_runtime.plugins import installed
+from tiny_runtime.plugins.installed import Folder, by_name, entries, headers, normal
 
 
 def test_everything_here_is_read_as_the_standard_library_does() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime import new
-from tiny_runtime.new import FILES, LONGEST, Names, write_plugin
+from tiny_runtime.plugins import new
+from tiny_runtime.plugins.new import FILES, LONGEST, Names, write_plugin
 
 
 def run(*arguments: str, path: Path | None = None, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -264,7 +264,7 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(own_cache: Path, tmp
 
 
 def test_helpers_use_the_folder_that_is_in_use(own_cache: Path) -> None:
-  from tiny_runtime.helpers import environment
+  from tiny_runtime.execution.compile_processes import environment
 
   own_cache.mkdir()
   own_cache.chmod(0o777)

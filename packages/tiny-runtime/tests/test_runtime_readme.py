@@ -53,7 +53,7 @@ def test_plugin_of_the_tutorial_conforms(make_plugin: Callable[..., Path], tmp_p
 def test_the_steps_are_those_of_the_written_package() -> None:
   """And those that the kit's report points to."""
   from tiny_runtime.conformance.report import NEXT
-  from tiny_runtime.new import TEMPLATE
+  from tiny_runtime.plugins.new import TEMPLATE
 
   steps = set(re.findall(r"^\| ([1-9]) \|", README, re.MULTILINE))
   marked = {n for path in TEMPLATE.rglob("*.py.txt") for n in re.findall(r"STEP ([0-9])", path.read_text())}
@@ -64,7 +64,7 @@ def test_the_steps_are_those_of_the_written_package() -> None:
 
 def test_its_plugins_are_of_the_versions_that_the_template_writes() -> None:
   """Who copies one and who writes one with `new` has the same numbers: those of this tiny-runtime."""
-  from tiny_runtime.new import Names
+  from tiny_runtime.plugins.new import Names
 
   written = Names.of("any").replace_in("api = @api@, ir = @ir@")
   assert written == f"api = {API}, ir = {(IR_VERSION, IR_VERSION)}"

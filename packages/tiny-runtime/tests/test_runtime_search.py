@@ -9,7 +9,7 @@ import pytest
 from tiny_runtime import Binary, Buffer
 from tiny_runtime.compile_cache import compile_cached
 from tiny_runtime.contract import Measure
-from tiny_runtime.measure import MOST_REPEATS, REPEATS, measure_on
+from tiny_runtime.execution.measure import MOST_REPEATS, REPEATS, measure_on
 from tiny_runtime.ref import BACKEND
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 

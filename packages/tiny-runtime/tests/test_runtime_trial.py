@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tiny_runtime import Broken, Device, discovery
+from tiny_runtime import Broken, Device
 from tiny_runtime.errors import printable
 from tiny_runtime.opened import OpenDevice
+from tiny_runtime.plugins import discovery
 from tiny_runtime.ref import BACKEND as REF
 from tiny_uop import Context
 

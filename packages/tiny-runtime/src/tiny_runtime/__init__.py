@@ -27,9 +27,9 @@ from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
   from tiny_runtime.compile_cache import cache_folder, cached_bytes
-  from tiny_runtime.execute import run
-  from tiny_runtime.graph import Capture, CapturedGraph, capture
-  from tiny_runtime.items import ExecItem, Metadata, exec_items, run_schedule
+  from tiny_runtime.execution.execute import run
+  from tiny_runtime.execution.graph import Capture, CapturedGraph, capture
+  from tiny_runtime.execution.items import ExecItem, Metadata, exec_items, run_schedule
 
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
@@ -41,6 +41,7 @@ __all__ = [
 
 # what compiles and runs is imported when something runs
 __getattr__ = lazy_names(
-  __name__, cache_folder="compile_cache", cached_bytes="compile_cache", run="execute", Capture="graph",
-  CapturedGraph="graph", capture="graph", ExecItem="items", Metadata="items", exec_items="items", run_schedule="items",
+  __name__, cache_folder="compile_cache", cached_bytes="compile_cache", run="execution.execute",
+  Capture="execution.graph", CapturedGraph="execution.graph", capture="execution.graph", ExecItem="execution.items",
+  Metadata="execution.items", exec_items="execution.items", run_schedule="execution.items",
 )  # fmt: skip

@@ -13,14 +13,14 @@ import sys
 import textwrap
 from collections import Counter
 
-from tiny_runtime import new
 from tiny_runtime.contract import API
 from tiny_runtime.devices import Device
-from tiny_runtime.discovery import plugins
-from tiny_runtime.known import DEFAULT_ORDER, FALLBACK, OWNERS
-from tiny_runtime.plugin import Plugin, State
+from tiny_runtime.plugins import new
+from tiny_runtime.plugins.discovery import plugins
+from tiny_runtime.plugins.known import DEFAULT_ORDER, FALLBACK, OWNERS
+from tiny_runtime.plugins.plugin import Plugin, State
+from tiny_runtime.plugins.trial import try_all
 from tiny_runtime.settings import TRIAL_SECONDS
-from tiny_runtime.trial import try_all
 from tiny_uop.context import DEVICE, NO_COLOR
 
 MARKS = {

@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Compiler, Measure
 from tiny_runtime.errors import BackendError, Broken
-from tiny_runtime.plugin import describe, is_fault, shown
+from tiny_runtime.plugins.plugin import describe, is_fault, shown
+from tiny_runtime.plugins.versions import fingerprint
 from tiny_runtime.private_files import folder_in_use, key_path, read_payload, remove_unfit, write_payload
-from tiny_runtime.versions import fingerprint
 from tiny_uop import UOp
 from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar
 from tiny_uop.locks import shared_lock

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from inspect import getattr_static
 
 from tiny_runtime import contract
-from tiny_runtime.discovery import find, plugins
 from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
-from tiny_runtime.known import DEFAULT_ORDER, FALLBACK, OWNERS
 from tiny_runtime.opened import OpenDevice, in_order
-from tiny_runtime.plugin import Plugin, State, describe, is_fault, shown
+from tiny_runtime.plugins.discovery import find, plugins
+from tiny_runtime.plugins.known import DEFAULT_ORDER, FALLBACK, OWNERS
+from tiny_runtime.plugins.plugin import Plugin, State, describe, is_fault, shown
 from tiny_runtime.storage import BUILT_IN
 from tiny_uop.context import DEBUG, DEVICE
 from tiny_uop.locks import PATIENCE, around_forks, shared_lock, undivided
@@ -24,7 +24,7 @@ PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]+))?")
 
 
 def _try_first(found: Sequence[Plugin]) -> None:
-  from tiny_runtime.trial import try_first  # late: importing this package tries nothing
+  from tiny_runtime.plugins.trial import try_first  # late: importing this package tries nothing
 
   try_first(found)
 

@@ -33,7 +33,7 @@ from tiny_runtime.contract import (
 )  # fmt: skip
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
-from tiny_runtime.plugin import describe, is_fault, shown
+from tiny_runtime.plugins.plugin import describe, is_fault, shown
 from tiny_uop.locks import shared_lock
 
 T = TypeVar("T")

@@ -14,10 +14,11 @@ from functools import cache
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-from tiny_runtime import devices, opened, plugin
+from tiny_runtime import devices, opened
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Backend, Compiler, Device, DeviceInfo, GraphCopy, GraphKernel, Measure
 from tiny_runtime.errors import Unavailable
+from tiny_runtime.plugins import plugin
 from tiny_uop import UOp
 
 

@@ -10,8 +10,8 @@ from functools import cached_property
 from tiny_runtime.binary import Binary
 from tiny_runtime.conformance.failure import Misbehaved, demand, describe
 from tiny_runtime.contract import Backend, Compiler, Device, Memory
-from tiny_runtime.discovery import find
 from tiny_runtime.errors import BackendError, CompileError, Unavailable
+from tiny_runtime.plugins.discovery import find
 from tiny_runtime.ref import BACKEND as REF
 from tiny_runtime.ref.compiler import parameters
 from tiny_uop import UOp, dtypes, evaluate

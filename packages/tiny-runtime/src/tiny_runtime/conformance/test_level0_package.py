@@ -19,9 +19,9 @@ from tiny_runtime.conformance.failure import Misbehaved, demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import API, Compiler
-from tiny_runtime.discovery import plugins
 from tiny_runtime.errors import CompileError, Unavailable
-from tiny_runtime.plugin import MEMBERS
+from tiny_runtime.plugins.discovery import plugins
+from tiny_runtime.plugins.plugin import MEMBERS
 from tiny_uop import IR_VERSION, Ops, UOp, dtypes, evaluate
 
 IN_CHILD = """

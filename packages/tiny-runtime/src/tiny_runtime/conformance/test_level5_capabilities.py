@@ -15,7 +15,7 @@ from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level4_order import SIZE, pending
 from tiny_runtime.contract import Capabilities
-from tiny_runtime.discovery import plugins
+from tiny_runtime.plugins.discovery import plugins
 from tiny_uop import dtypes
 
 METHODS = {

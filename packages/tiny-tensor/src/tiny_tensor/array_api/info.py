@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tiny_runtime import Device
-from tiny_runtime.discovery import plugins
-from tiny_runtime.plugin import State
+from tiny_runtime.plugins.discovery import plugins
+from tiny_runtime.plugins.plugin import State
 from tiny_tensor.array_api.data_types import KINDS
 from tiny_uop import DType, dtypes
 

@@ -12,9 +12,9 @@ from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
 from tiny_runtime.contract import Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
-from tiny_runtime.measure import measure_on
+from tiny_runtime.execution.measure import measure_on
+from tiny_runtime.execution.printing import print_binary, print_launch, short
 from tiny_runtime.opened import OpenDevice
-from tiny_runtime.printing import print_binary, print_launch, short
 from tiny_uop import Ops, UOp, evaluate
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided

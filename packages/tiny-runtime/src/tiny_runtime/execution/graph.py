@@ -6,11 +6,11 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tiny_runtime.arena import share_memory
 from tiny_runtime.buffer import Buffer, buffer_of
-from tiny_runtime.launch import Launch, prepare
-from tiny_runtime.pieces import cut
-from tiny_runtime.results import Place, ResultPool, Results
+from tiny_runtime.execution.arena import share_memory
+from tiny_runtime.execution.launch import Launch, prepare
+from tiny_runtime.execution.pieces import cut
+from tiny_runtime.execution.results import Place, ResultPool, Results
 from tiny_uop import Ops, UOp
 from tiny_uop.locks import shared_lock
 from tiny_uop.ops import GroupOp

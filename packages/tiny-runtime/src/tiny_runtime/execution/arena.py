@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime.buffer import Buffer
-from tiny_runtime.launch import Launch
+from tiny_runtime.execution.launch import Launch
 from tiny_uop import dtypes
 
 ALIGNMENT = 128

@@ -16,8 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tiny_runtime.contract import API
-from tiny_runtime.discovery import PREFIX, plugins
-from tiny_runtime.known import OWNERS
+from tiny_runtime.plugins.discovery import PREFIX, plugins
+from tiny_runtime.plugins.known import OWNERS
 from tiny_runtime.storage import BUILT_IN
 from tiny_uop import IR_VERSION
 from tiny_uop.records import dataclass

@@ -10,7 +10,7 @@ from typing import Protocol
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
 from tiny_runtime.counters import GlobalCounters
-from tiny_runtime.launch import CopyLaunch, KernelLaunch, Launch
+from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
 from tiny_uop.context import DEBUG
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from tiny_runtime.buffer import buffer_of
 from tiny_runtime.compile_cache import cache_folder, entry_key, entry_path
 from tiny_runtime.contract import Compiler
-from tiny_runtime.launch import new_kernels
+from tiny_runtime.execution.launch import new_kernels
 from tiny_runtime.private_files import read_payload, write_payload
 from tiny_runtime.settings import COMPILE_PROCESSES
 from tiny_uop import Ops, UOp
@@ -33,7 +33,7 @@ EACH = 4
 """Kernels that a process gets at least: it takes as long to start as two or three take to compile."""
 MOST = 8
 """Processes, this one included."""
-COMMAND = "from tiny_runtime.helpers import help_out; help_out()"
+COMMAND = "from tiny_runtime.execution.compile_processes import help_out; help_out()"
 
 Task = tuple[bytes, str, str]
 """A pickled compiler, the kernel's text, and the file that its binary belongs in."""

@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tiny_runtime.discovery import plugins
-from tiny_runtime.installed import normal
-from tiny_runtime.plugin import Plugin, State
+from tiny_runtime.plugins.discovery import plugins
+from tiny_runtime.plugins.installed import normal
+from tiny_runtime.plugins.plugin import Plugin, State
+from tiny_runtime.plugins.versions import fingerprint
 from tiny_runtime.private_files import key_path, read_payload, write_payload
 from tiny_runtime.settings import TRIAL_SECONDS
-from tiny_runtime.versions import fingerprint
 from tiny_uop.context import CACHELEVEL
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def try_first(found: Sequence[Plugin]) -> None:
   """Try those plugins in other processes of which nobody knows that they neither crash nor hang; one that does is
   BROKEN from then on. What passed is kept, once per installed version; where nothing is kept on disk (CACHELEVEL below
   2), or TRIAL_SECONDS is 0, plugins are used untried."""
-  own = normal(__package__ or "")
+  own = normal(__name__.partition(".")[0])
   if CACHELEVEL < 2 or TRIAL_SECONDS <= 0 or not sys.executable:
     return
   paths = {p.name: key_path("plugins", key_of(p)) for p in found if p.untried and normal(p.package) != own}
@@ -197,7 +197,7 @@ def start(function: str, *arguments: str, output: int | None = None) -> Popen[by
   """A process that runs a function of this module."""
   import subprocess  # late: a process whose plugins have been tried starts no other
 
-  command = [sys.executable, "-c", f"from tiny_runtime import trial; trial.{function}()", *arguments]
+  command = [sys.executable, "-c", f"from tiny_runtime.plugins import trial; trial.{function}()", *arguments]
   environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
   to = subprocess.DEVNULL if output is None else output
   # a session of its own, so that whatever the plugin starts can be ended with it

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from tiny_runtime.binary import Binary
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.compile_cache import kernel_name
-from tiny_runtime.execute import prepare_all, run
-from tiny_runtime.graph import buffers_of
-from tiny_runtime.launch import KernelLaunch, prepare
-from tiny_runtime.progress import Progress
+from tiny_runtime.execution.execute import prepare_all, run
+from tiny_runtime.execution.graph import buffers_of
+from tiny_runtime.execution.launch import KernelLaunch, prepare
+from tiny_runtime.execution.progress import Progress
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tiny_runtime.buffer import Buffer, buffer_of
+from tiny_runtime.execution.pieces import Piece
 from tiny_runtime.opened import spare
-from tiny_runtime.pieces import Piece
 from tiny_uop import UOp
 
 Place: TypeAlias = tuple[Piece, int, int, UOp | None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_runtime.graph import recording
-from tiny_runtime.launch import Launch, new_kernels, prepare
+from tiny_runtime.execution.graph import recording
+from tiny_runtime.execution.launch import Launch, new_kernels, prepare
 from tiny_uop import Ops, UOp
 from tiny_uop.spec import check_stage
 
@@ -37,7 +37,7 @@ def run(linear: UOp, wait: bool = False, do_update_stats: bool = True) -> float 
 def prepare_all(calls: Sequence[UOp]) -> list[Launch]:
   """The launches of CALLs, with everything compiled that they need."""
   if len(calls) >= LARGE and len(new_kernels(calls)) >= LARGE:
-    from tiny_runtime.helpers import helped  # late: few processes need other ones
+    from tiny_runtime.execution.compile_processes import helped  # late: few processes need other ones
 
     with helped(calls):
       return [prepare(call) for call in calls]

@@ -9,7 +9,7 @@ import re
 import sys
 from functools import cache
 
-from tiny_runtime.installed import Distribution, by_name, headers, installed, normal
+from tiny_runtime.plugins.installed import Distribution, by_name, headers, installed, normal
 
 OWN = ("tiny-runtime", "tiny-uop")
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tiny_runtime.contract import API
 from tiny_runtime.errors import Unavailable
-from tiny_runtime.installed import Distribution, entries, headers, installed, normal
-from tiny_runtime.known import OWNERS
-from tiny_runtime.plugin import Plugin, State, is_users, other_version
+from tiny_runtime.plugins.installed import Distribution, entries, headers, installed, normal
+from tiny_runtime.plugins.known import OWNERS
+from tiny_runtime.plugins.plugin import Plugin, State, is_users, other_version
 from tiny_runtime.storage import BUILT_IN
 from tiny_uop.locks import shared_lock
 

@@ -1,0 +1,1 @@
+"""Execution: a schedule's calls become launches, copies and captured graphs."""
