@@ -25,11 +25,14 @@ def public(kind: type) -> set[str]:
     (module.OnlyBackend, (contract.Backend,)),
     (module.OnlyCompiler, (contract.Compiler,)),
     (module.OnlyDevice, (contract.Device,)),
-    (module._device_class(module._Mapped), (contract.Device, contract.HostMapped)),
-    (module._device_class(module._Importing), (contract.Device, contract.HostImport)),
-    (module._device_class(module._Peers), (contract.Device, contract.Peers)),
-    (module._device_class(module._Graphs), (contract.Device, contract.Graphs)),
-    (module._device_class(module._Mapped, module._Graphs), (contract.Device, contract.HostMapped, contract.Graphs)),
+    (module._device_class(contract.HostMapped), (contract.Device, contract.HostMapped)),
+    (module._device_class(contract.HostImport), (contract.Device, contract.HostImport)),
+    (module._device_class(contract.Peers), (contract.Device, contract.Peers)),
+    (module._device_class(contract.Graphs), (contract.Device, contract.Graphs)),
+    (
+      module._device_class(contract.HostMapped, contract.Graphs),
+      (contract.Device, contract.HostMapped, contract.Graphs),
+    ),
   ),
 )
 def test_a_wrapper_has_the_names_of_its_protocols(wrapper: type, protocols: tuple[type, ...]) -> None:

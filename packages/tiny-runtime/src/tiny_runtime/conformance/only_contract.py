@@ -7,7 +7,7 @@ nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -16,10 +16,8 @@ from unittest.mock import patch
 
 from tiny_runtime import devices, opened
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Backend, Compiler, Device, DeviceInfo, GraphCopy, GraphKernel, Measure
-from tiny_runtime.errors import Unavailable
+from tiny_runtime.contract import Backend, Compiler, Device, GraphKernel, Graphs, HostImport, HostMapped, Peers
 from tiny_runtime.plugins import plugin
-from tiny_uop import UOp
 
 
 class BeyondContract(Exception):
@@ -51,17 +49,13 @@ class _Only:
     raise BeyondContract(f"{type(self).__name__} has no {name!r} in the contract; it has {', '.join(contract)}")
 
 
-class OnlyCompiler(_Only):
-  """A `Compiler` and no more."""
-
-  __slots__ = ()
-
-  @property
-  def key(self) -> str:
-    return str(self._hidden.key)
-
-  def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
-    return plain(self._hidden.compile(kernel, measure))
+def _inner(value: Any) -> Any:
+  """What is behind wrappers: of one, of those in a sequence, of a graph's call."""
+  if isinstance(value, (Opaque, _Only)):
+    return value._hidden
+  if isinstance(value, GraphKernel):
+    return replace(value, program=value.program._hidden)
+  return type(value)(map(_inner, value)) if isinstance(value, (list, tuple)) else value
 
 
 def plain(binary: Binary) -> Binary:
@@ -69,154 +63,63 @@ def plain(binary: Binary) -> Binary:
   return Binary.from_bytes(binary.to_bytes())
 
 
-class OnlyDevice(_Only):
-  """A `Device` and no more."""
-
-  __slots__ = ()
-
-  @property
-  def info(self) -> DeviceInfo:
-    info: DeviceInfo = self._hidden.info
-    return info
-
-  def alloc(self, nbytes: int) -> Opaque:
-    return Opaque(self._hidden.alloc(nbytes))
-
-  def free(self, memory: Opaque) -> None:
-    self._hidden.free(memory._hidden)
-
-  def write(self, memory: Opaque, offset: int, data: memoryview) -> None:
-    self._hidden.write(memory._hidden, offset, data)
-
-  def read(self, memory: Opaque, offset: int, out: memoryview) -> None:
-    self._hidden.read(memory._hidden, offset, out)
-
-  def load(self, binary: Binary) -> Opaque:
-    return Opaque(self._hidden.load(binary))
-
-  def launch(
-    self,
-    program: Opaque,
-    buffers: Sequence[tuple[Opaque, int]],
-    integers: Sequence[int],
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...],
-    wait: bool,
-  ) -> float | None:
-    inner = [(memory._hidden, offset) for memory, offset in buffers]
-    seconds: float | None = self._hidden.launch(program._hidden, inner, integers, global_size, local_size, wait)
-    return seconds if wait else None
-
-  def sync(self) -> None:
-    self._hidden.sync()
-
-  def close(self) -> None:
-    self._hidden.close()
+def wrap_device(device: Device) -> Device:
+  """The device with the methods of the contract, and of the capabilities that it claims."""
+  if issubclass(type(device), OnlyDevice):
+    return device
+  record = device.info.capabilities
+  claims = {HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs}
+  wrapped: Device = _device_class(*(protocol for protocol, claimed in claims.items() if claimed))(device)
+  return wrapped
 
 
-class _Mapped:
-  __slots__ = ()
-
-  def view(self: Any, memory: Opaque) -> memoryview:
-    view: memoryview = self._hidden.view(memory._hidden)
-    return view
-
-
-class _Importing:
-  __slots__ = ()
-
-  def adopt(self: Any, data: memoryview) -> Opaque:
-    return Opaque(self._hidden.adopt(data))
+WRAPPED: Mapping[str, Callable[[Any], Any]] = {
+  "alloc": Opaque, "adopt": Opaque, "load": Opaque, "make_graph": Opaque,
+  "open": wrap_device, "compiler": lambda compiler: OnlyCompiler(compiler), "compile": plain,
+}  # fmt: skip
+"""What becomes of a method's result."""
+TIMED = ("launch", "run_graph", "copy_from")
+"""Methods that give seconds if their last argument, `wait`, is true; else whatever they give counts for nothing."""
 
 
-class _Peers:
-  __slots__ = ()
+def _member(name: str, is_property: bool) -> Any:
+  wrapped = WRAPPED.get(name, lambda result: result)
 
-  def reaches(self: Any, source: OnlyDevice) -> bool:
-    return bool(self._hidden.reaches(source._hidden))
+  def method(self: _Only, *arguments: Any) -> Any:
+    result = wrapped(getattr(self._hidden, name)(*map(_inner, arguments)))
+    return None if name in TIMED and not arguments[-1] else result
 
-  def copy_from(
-    self: Any, memory: Opaque, offset: int, source: OnlyDevice, source_memory: Opaque, source_offset: int, nbytes: int,
-    wait: bool,
-  ) -> float | None:  # fmt: skip
-    places = (memory._hidden, offset, source._hidden, source_memory._hidden, source_offset)
-    seconds: float | None = self._hidden.copy_from(*places, nbytes, wait)
-    return seconds if wait else None
+  return property(lambda self: getattr(self._hidden, name)) if is_property else method
 
 
-class _Graphs:
-  __slots__ = ()
+def _members(*protocols: type) -> dict[str, Any]:
+  """The body of a class that has the members of these protocols and no others."""
+  names = {name: protocol for protocol in protocols for name in vars(protocol) if not name.startswith("_")}
+  found = {name: _member(name, isinstance(vars(protocol)[name], property)) for name, protocol in names.items()}
+  return {"__slots__": (), **found}
 
-  def make_graph(self: Any, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Opaque]) -> Opaque:
-    inner = [_inner_call(call) for call in calls]
-    return Opaque(self._hidden.make_graph(inner, [memory._hidden for memory in memories]))
 
-  def run_graph(
-    self: Any,
-    graph: Opaque,
-    memories: Sequence[tuple[int, Opaque]],
-    kernels: Sequence[tuple[int, GraphKernel]],
-    wait: bool,
-  ) -> float | None:
-    changed = [(position, memory._hidden) for position, memory in memories]
-    calls = [(index, _inner_call(call)) for index, call in kernels]
-    seconds: float | None = self._hidden.run_graph(graph._hidden, changed, calls, wait)
-    return seconds if wait else None
+OnlyCompiler: Any = type("OnlyCompiler", (_Only,), _members(Compiler))
+"""A `Compiler` and no more."""
+OnlyDevice: Any = type("OnlyDevice", (_Only,), _members(Device))
+"""A `Device` and no more."""
+OnlyBackend: Any = type("OnlyBackend", (_Only,), _members(Backend))
+"""A `Backend` and no more."""
 
 
 @cache
-def _device_class(*extras: type) -> type[OnlyDevice]:
-  return type("OnlyDevice", (OnlyDevice, *extras), {"__slots__": ()})
+def _device_class(*claimed: type) -> Any:
+  """An OnlyDevice with the members of these protocols as well."""
+  return type("OnlyDevice", (OnlyDevice,), _members(*claimed))
 
 
-def _inner_call(call: GraphKernel | GraphCopy) -> GraphKernel | GraphCopy:
-  return replace(call, program=call.program._hidden) if isinstance(call, GraphKernel) else call
-
-
-def wrap_device(device: Device) -> Device:
-  """The device with the methods of the contract, and of the capabilities that it claims."""
-  if isinstance(device, OnlyDevice):
-    return device
-  record = device.info.capabilities
-  claims = (
-    (record.host_mapped, _Mapped), (record.host_import, _Importing), (record.peers, _Peers), (record.graphs, _Graphs),
-  )  # fmt: skip
-  return _device_class(*(extra for claimed, extra in claims if claimed))(device)
-
-
-class OnlyBackend(_Only):
-  """A `Backend` and no more."""
-
-  __slots__ = ()
-
-  @property
-  def api(self) -> tuple[int, int]:
-    major, minor = self._hidden.api
-    return major, minor
-
-  @property
-  def ir(self) -> tuple[int, int]:
-    lowest, highest = self._hidden.ir
-    return lowest, highest
-
-  def probe(self) -> Sequence[str] | Unavailable:
-    found: Sequence[str] | Unavailable = self._hidden.probe()
-    return found
-
-  def open(self, index: int) -> Device:
-    return wrap_device(self._hidden.open(index))
-
-  def compiler(self, arch: str) -> Compiler:
-    return OnlyCompiler(self._hidden.compiler(arch))
-
-
-_wrapped: dict[int, OnlyBackend] = {}
+_wrapped: dict[int, Backend] = {}
 
 
 def wrap(backend: Backend) -> Backend:
   """The backend with the methods of the contract; the same object again for the same one, since devices of one backend
   may have things in common."""
-  if isinstance(backend, OnlyBackend):
+  if issubclass(type(backend), OnlyBackend):
     return backend
   return _wrapped.setdefault(id(backend), OnlyBackend(backend))
 
