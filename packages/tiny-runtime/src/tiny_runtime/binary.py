@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tiny_uop import ParamInfo, ProgramInfo, UOp, dtypes
+from collections.abc import Mapping
+
+from tiny_uop import ParamInfo, ProgramInfo, UOp, dtypes, evaluate
 from tiny_uop.records import dataclass
 from tiny_uop.text.print import print_uop
 
@@ -48,6 +50,17 @@ class Binary:
       nbytes=estimates.src[1],
       source=str(source.arg),
     )
+
+  def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    """Global size, local size, operations and bytes of a launch, for these values of the variables."""
+
+    def number(size: UOp) -> int:
+      value = evaluate(size, values)
+      assert not isinstance(value, tuple)
+      return int(value)
+
+    grid, group = (tuple([number(size) for size in sizes]) for sizes in (self.global_size, self.local_size))
+    return grid, group, number(self.ops), number(self.nbytes)
 
   def to_bytes(self) -> bytes:
     """Serialise without pickle: one line of JSON (expressions in the textual form of the IR), then the code."""

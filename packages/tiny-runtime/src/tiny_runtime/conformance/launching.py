@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from tiny_runtime.binary import Binary
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.values import pack, unpack
-from tiny_runtime.contract import Memory
+from tiny_runtime.contract import GraphKernel, Memory
 from tiny_uop import UOp, dtypes
 
 I = dtypes.int32  # noqa: E741
@@ -17,22 +19,20 @@ I = dtypes.int32  # noqa: E741
 class Loaded:
   """A kernel, compiled and loaded. Call it to launch it: memories in slot order, or (memory, byte offset)."""
 
-  def __init__(self, target: Target, kernel: UOp) -> None:
+  def __init__(self, target: Target, kernel: UOp, binary: Binary | None = None) -> None:
     self.target, self.kernel = target, kernel
-    self.binary = target.compile(kernel)
+    self.binary = binary or target.compile(kernel)
     self.program = target.device.load(self.binary)
 
+  def call(self, *places: tuple[Any, int], **values: int) -> GraphKernel:
+    """A launch as a call of a graph: its buffers in slot order, each (memory or its position, byte offset)."""
+    used, integers = (places[p.slot] for p in self.binary.params), (values[name] for name in self.binary.variables)
+    return GraphKernel(self.program, tuple(used), tuple(integers), *self.binary.sizes(values)[:2])
+
   def __call__(self, *memories: Memory | tuple[Memory, int], wait: bool = False, **values: int) -> float | None:
-    binary = self.binary
-    buffers = [memories[p.slot] for p in binary.params]
-    return self.target.device.launch(
-      self.program,
-      [buffer if isinstance(buffer, tuple) else (buffer, 0) for buffer in buffers],
-      [values[name] for name in binary.variables],
-      launch_size(binary.global_size, values),
-      launch_size(binary.local_size, values),
-      wait,
-    )
+    call = self.call(*[memory if isinstance(memory, tuple) else (memory, 0) for memory in memories], **values)
+    launch = self.target.device.launch
+    return launch(self.program, call.buffers, call.integers, call.global_size, call.local_size, wait)
 
 
 @contextmanager
@@ -77,3 +77,9 @@ def demand_numbers(
       look_at=look_at,
       kernel=kernel,
     )
+
+
+def demand_seconds(seconds: float | None, what: str, look_at: str = "") -> None:
+  """Raise Misbehaved where the time that a call gave with `wait` is none that it can have taken."""
+  right = isinstance(seconds, float) and 0 < seconds < 60
+  demand(right, f"{what} with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)

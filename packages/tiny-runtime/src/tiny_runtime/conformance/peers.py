@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.launching import filled, numbers_in
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
 from tiny_runtime.errors import Unavailable
@@ -46,15 +45,12 @@ def opened_beside(target: Target) -> Target:
   found = target.backend.probe()
   if isinstance(found, Unavailable) or len(found) < 2:
     pytest.skip("there is one device: this needs two")
-  other = Target(target.name, target.backend, target.origin, found[1])
-  other.__dict__["device"] = target.backend.open(1)
-  return other
+  return target.again(1)
 
 
 def paired(target: Target, claim: str) -> Iterator[Pair]:
   """A fixture's body: two devices that make a claim and reach each other, or the test is skipped."""
-  if not getattr(target.device.info.capabilities, claim):
-    pytest.skip(f"{claim} is not claimed")
+  target.needs(claim)
   other = opened_beside(target)
   try:
     pair = Pair(target, other)
@@ -65,13 +61,3 @@ def paired(target: Target, claim: str) -> Iterator[Pair]:
     yield pair
   finally:
     other.device.close()
-
-
-def emptied(target: Target, memory: Memory, count: int) -> list[int]:
-  """What a memory holds, and the end of it."""
-  numbers = numbers_in(target, memory, count)
-  target.device.free(memory)
-  return numbers
-
-
-__all__ = ["LOOK_AT", "Pair", "copy", "emptied", "filled", "opened_beside", "paired"]

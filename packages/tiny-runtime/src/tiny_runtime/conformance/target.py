@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import pytest
+
 from tiny_runtime.binary import Binary
 from tiny_runtime.conformance.failure import Misbehaved, demand, describe
 from tiny_runtime.contract import Backend, Compiler, Device, Memory
@@ -14,7 +16,7 @@ from tiny_runtime.errors import BackendError, CompileError, Unavailable
 from tiny_runtime.plugins.discovery import find
 from tiny_runtime.ref import BACKEND as REF
 from tiny_runtime.ref.compiler import parameters
-from tiny_uop import UOp, dtypes, evaluate
+from tiny_uop import UOp, dtypes
 
 GUARD = 64
 """Bytes behind every buffer that have to be the same after a launch; so do those in front of one at an offset."""
@@ -29,7 +31,8 @@ class Target:
   origin: str
   """The entry point's value, `module:OBJECT`."""
   given_arch: str = ""
-  """An arch to compile for where there is no device; empty: that of the first one."""
+  """An arch to compile for where there is no device; empty: that of the device."""
+  index: int = 0
 
   @cached_property
   def arch(self) -> str:
@@ -39,12 +42,12 @@ class Target:
     found = self.backend.probe()
     if isinstance(found, Unavailable):
       raise found
-    return found[0]
+    return found[self.index]
 
   @cached_property
   def device(self) -> Device:
-    """The first device."""
-    return self.backend.open(0)
+    """The device, the first one but for `again`."""
+    return self.backend.open(self.index)
 
   @cached_property
   def compiler(self) -> Compiler:
@@ -54,6 +57,15 @@ class Target:
   def claims(self, *dtype_names: str) -> bool:
     """Whether the device claims all of these data types."""
     return self.device.info.capabilities.dtypes.issuperset(dtype_names)
+
+  def needs(self, claim: str) -> None:
+    """Skip a test where the device does not claim a capability."""
+    if not getattr(self.device.info.capabilities, claim):
+      pytest.skip(f"{claim} is not claimed")
+
+  def again(self, index: int = 0) -> Target:
+    """The same backend, with a device of its own, opened on first use."""
+    return Target(self.name, self.backend, self.origin, self.given_arch, index)
 
   def compile(self, kernel: UOp) -> Binary:
     """A binary. Raises Misbehaved if the compiler refuses the kernel; whatever else it raises has the kernel in its
@@ -120,7 +132,7 @@ class Target:
     """The same with a binary."""
     device, numbers = self.device, dict(values or {})
     offsets = [offset] * len(contents) if isinstance(offset, int) else list(offset)
-    program = device.load(binary)
+    program, (grid, group, _, _) = device.load(binary), binary.sizes(numbers)
     memory = [device.alloc(start + len(data) + GUARD) for start, data in zip(offsets, contents, strict=True)]
     try:
       for slot, (handle, start, data) in enumerate(zip(memory, offsets, contents)):
@@ -129,8 +141,8 @@ class Target:
         program,
         [(memory[p.slot], offsets[p.slot]) for p in binary.params],
         [numbers[name] for name in binary.variables],
-        launch_size(binary.global_size, numbers),
-        launch_size(binary.local_size, numbers),
+        grid,
+        group,
         True,
       )
       found = [self._contents(slot, *each) for slot, each in enumerate(zip(memory, offsets, contents))]
@@ -181,17 +193,6 @@ def _demand_bools(slot: int, data: bytes) -> None:
 def guard(slot: int, size: int) -> bytes:
   """Bytes to stand around a buffer: others for each, so that copying them shows."""
   return bytes([0xA5 ^ 17 * slot & 0xFF]) * size
-
-
-def launch_size(sizes: tuple[UOp, ...], values: Mapping[str, int]) -> tuple[int, ...]:
-  """A binary's `global_size` or `local_size` as numbers, for these values of its variables."""
-  return tuple(_integer(size, values) for size in sizes)
-
-
-def _integer(size: UOp, values: Mapping[str, int]) -> int:
-  value = evaluate(size, values)
-  assert isinstance(value, int)
-  return value
 
 
 def find_target(name: str, arch: str = "") -> Target:

@@ -222,9 +222,14 @@ def test_compiling_twice_gives_the_same(target: Target) -> None:
 
 def test_threads_compile_at_once(target: Target) -> None:
   kernels = [elementwise(f"threads{n}", 16 + n, dtypes.float32, [dtypes.float32], lambda a: a + 1.0) for n in range(8)]
+  compile_in_threads(target, kernels, 4)
+
+
+def compile_in_threads(target: Target, kernels: Sequence[UOp], count: int) -> None:
+  """So many threads make of each kernel what one makes."""
   alone = [target.compile(sink).to_bytes() for sink in kernels]
-  with ThreadPoolExecutor(4) as threads:
-    together = list(threads.map(lambda sink: target.compile(sink).to_bytes(), kernels * 3))
+  with ThreadPoolExecutor(count) as threads:
+    together = list(threads.map(lambda sink: target.compile(sink).to_bytes(), [*kernels] * 3))
   look_at = "state that threads share; a lock around what cannot be shared is enough"
   demand(together == alone * 3, "kernels compiled by several threads at once came out differently", look_at=look_at)
 

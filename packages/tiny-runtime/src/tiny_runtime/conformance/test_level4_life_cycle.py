@@ -10,15 +10,15 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tiny_runtime.conformance.failure import Misbehaved, demand
 from tiny_runtime.conformance.kernels import elementwise
-from tiny_runtime.conformance.launching import Loaded, demand_numbers, memories
+from tiny_runtime.conformance.launching import Loaded, demand_numbers, demand_seconds, filled, memories
 from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.test_level0_package import compile_in_threads
 from tiny_runtime.contract import Memory
 from tiny_runtime.errors import OutOfMemory, Unavailable
 from tiny_uop import UOp, dtypes
@@ -218,9 +218,7 @@ def test_programs_leave_nothing(target: Target) -> None:
   with memories(target, [0] * 64, range(64)) as (out, source):
 
     def once() -> None:
-      loaded = Loaded.__new__(Loaded)
-      loaded.target, loaded.binary, loaded.program = target, binary, target.device.load(binary)
-      loaded(out, source, wait=True)
+      Loaded(target, add(7), binary)(out, source, wait=True)
 
     look_at = "what load makes is released when the program is dropped (weakref.finalize): mappings, modules, files"
     demand_nothing_left(once, 50, 3000, 1024, "load, launch, and dropping the program", look_at)
@@ -243,7 +241,7 @@ def test_devices_leave_nothing(target: Target) -> None:
   """One that is closed leaves no memory, no file and no thread behind."""
 
   def once() -> None:
-    other = Target(target.name, target.backend, target.origin)
+    other = target.again()
     device = other.device
     memory = device.alloc(100)
     device.write(memory, 0, memoryview(bytes(100)))
@@ -270,10 +268,7 @@ def test_nothing_is_kept(target: Target) -> None:
   def rounds(count: int) -> int:
     for _ in range(count):
       with memories(target, [0] * 64, range(64)) as (out, source):
-        loaded = Loaded.__new__(Loaded)
-        loaded.target, loaded.binary, loaded.program = target, binary, target.device.load(binary)
-        loaded(out, source, wait=True)
-      del loaded
+        Loaded(target, add(7), binary)(out, source, wait=True)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
@@ -332,16 +327,12 @@ def test_calls_from_several_threads(target: Target) -> None:
 
 
 def test_compiling_in_several_threads(target: Target) -> None:
-  kernels = [add(k) for k in range(16)]
-  alone = [target.compile(kernel).to_bytes() for kernel in kernels]
-  with ThreadPoolExecutor(8) as pool:
-    together = list(pool.map(lambda kernel: target.compile(kernel).to_bytes(), kernels))
-  demand(alone == together, "threads that compile at once get other binaries", look_at="state that they share")
+  compile_in_threads(target, [add(k) for k in range(16)], 8)
 
 
 def test_open_close_and_open_again(target: Target) -> None:
   for _ in range(3):
-    other = Target(target.name, target.backend, target.origin)
+    other = target.again()
     works(other, "opening the device again")
     other.device.close()
     other.device.close()
@@ -351,7 +342,7 @@ def test_open_close_and_open_again(target: Target) -> None:
 def test_close_gives_memory_back(target: Target) -> None:
   """That nobody has freed."""
   for done in range(12):
-    other = Target(target.name, target.backend, target.origin)
+    other = target.again()
     try:
       other.device.alloc(piece(target))
     except OutOfMemory as error:
@@ -367,31 +358,23 @@ def test_close_gives_memory_back(target: Target) -> None:
 def test_launch_returns_its_time(target: Target) -> None:
   with memories(target, [0] * 4096, [1] * 4096) as (out, source):
     seconds = Loaded(target, add(1, 4096))(out, source, wait=True)
-  look_at = "launch with wait=True returns the seconds that the kernel took, as a float; DEBUG=2 and BEAM live on it"
   # whether they are seconds, a longer kernel tells: test_waiting_and_time
-  right = isinstance(seconds, float) and 0 < seconds < 60
-  demand(right, "launch with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)
+  look_at = "launch with wait=True returns the seconds that the kernel took, as a float; DEBUG=2 and BEAM live on it"
+  demand_seconds(seconds, "launch", look_at)
 
 
 def test_another_device_has_memory_of_its_own(target: Target) -> None:
   found = target.backend.probe()
   if isinstance(found, Unavailable) or len(found) < 2:
     pytest.skip("there is one device")
-  last = len(found) - 1
-  devices = [target.device, target.backend.open(last)]
+  other = target.again(len(found) - 1)
   try:
-    memories = [device.alloc(64) for device in devices]
-    for number, (device, memory) in enumerate(zip(devices, memories)):
-      device.write(memory, 0, memoryview(bytes([number + 1]) * 64))
-    for number, (device, memory) in enumerate(zip(devices, memories)):
-      out, expected = bytearray(64), bytes([number + 1]) * 64
-      device.read(memory, 0, memoryview(out))
-      what = f"device {number * last} holds other bytes after the other was written to"
+    held = [(side, filled(side, [number] * 16), number) for number, side in enumerate((target, other))]
+    for side, memory, number in held:
+      what = f"device {side.index} holds other numbers after the other was written to"
       look_at = "open(index) gives a device that shares no memory with that of another index"
-      demand(bytes(out) == expected, what, expected=expected, got=bytes(out), look_at=look_at)
-      device.free(memory)
-    other = Target(target.name, target.backend, target.origin, found[last])
-    other.__dict__["device"] = devices[1]
+      demand_numbers(side, memory, [number] * 16, what, look_at)
+      side.device.free(memory)
     works(other, "opening it beside the first device")
   finally:
-    devices[1].close()
+    other.device.close()

@@ -13,7 +13,7 @@ import pytest
 from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories, numbers_in
-from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
 from tiny_uop import AxisType, Ops, UOp
 
@@ -138,12 +138,10 @@ def test_sequences_may_be_reused(target: Target) -> None:
   """Those that launch is given: buffers and integers."""
   n, i = UOp.variable("n", 0, 1000), UOp.range(SIZE, 0)
   add = Loaded(target, kernel("add_n", param(0).index(i).store(param(1).index(i).load() + n.cast(I)).end(i)))
-  binary = add.binary
-  grid, group = (launch_size(size, {"n": 5}) for size in (binary.global_size, binary.local_size))
   with pending(target) as held, memories(target, [0] * SIZE) as (out,):
-    places = {0: (out, 0), 1: (held[0], 0)}
-    buffers, integers = [places[p.slot] for p in binary.params], [5]
-    target.device.launch(add.program, buffers, integers, grid, group, False)
+    call = add.call((out, 0), (held[0], 0), n=5)
+    buffers, integers = list(call.buffers), list(call.integers)
+    target.device.launch(add.program, buffers, integers, call.global_size, call.local_size, False)
     buffers[:], integers[:] = [(held[2], 0)] * len(buffers), [77]
     look_at = "launch has taken what it needs of buffers and integers when it returns: they may be reused"
     demand_numbers(target, out, range(69, SIZE + 69), "lists given to launch were changed afterwards", look_at)

@@ -79,8 +79,7 @@ def test_record_is_consistent(target: Target) -> None:
 
 @pytest.mark.parametrize("claim", METHODS)
 def test_what_is_claimed_is_there(target: Target, claim: str) -> None:
-  if not getattr(target.device.info.capabilities, claim):
-    pytest.skip(f"{claim} is not claimed")
+  target.needs(claim)
   lacking = [name for name in METHODS[claim] if getattr_static(target.device, name, None) is None]
   what = f"{claim} is claimed, but the device has no {', '.join(lacking)}"
   demand(not lacking, what, look_at="tiny_runtime.contract has the protocol; or take the claim back")
@@ -88,8 +87,7 @@ def test_what_is_claimed_is_there(target: Target, claim: str) -> None:
 
 def test_persistent(target: Target) -> None:
   device = target.device
-  if not device.info.capabilities.persistent:
-    pytest.skip("persistent is not claimed")
+  target.needs("persistent")
   memory = device.alloc(64)
   numbers_in(target, memory, 16)  # which is an error on others
   device.free(memory)
@@ -97,8 +95,7 @@ def test_persistent(target: Target) -> None:
 
 def test_host_mapped(target: Target) -> None:
   device = target.device
-  if not device.info.capabilities.host_mapped:
-    pytest.skip("host_mapped is not claimed")
+  target.needs("host_mapped")
   program = Loaded(target, elementwise("add_one", 16, I, [I], lambda a: a + 1))
   with memories(target, [0] * 16, [0] * 16) as (result, source):
     before = device.view(result)  # type: ignore[attr-defined]  # claimed
@@ -123,8 +120,7 @@ def test_host_mapped(target: Target) -> None:
 
 def test_host_mapped_shows_what_launches_wrote_after_sync(target: Target) -> None:
   """Sync waits for launches that are still on their way: what the host looks at then is what they wrote."""
-  if not target.device.info.capabilities.host_mapped:
-    pytest.skip("host_mapped is not claimed")
+  target.needs("host_mapped")
   with pending(target) as held:
     view = target.device.view(held[0])  # type: ignore[attr-defined]  # claimed
     target.device.sync()
@@ -137,8 +133,7 @@ def test_host_mapped_shows_what_launches_wrote_after_sync(target: Target) -> Non
 def test_memory_is_aligned(target: Target) -> None:
   """For any access: so for the widest element."""
   device = target.device
-  if not device.info.capabilities.host_mapped:
-    pytest.skip("host_mapped is not claimed, so nobody sees where memory is")
+  target.needs("host_mapped")  # else nobody sees where memory is
   for size in (1, 3, 8, 100, 1 << 20):
     memory = device.alloc(size)
     view = device.view(memory)  # type: ignore[attr-defined]  # claimed
@@ -151,8 +146,7 @@ def test_memory_is_aligned(target: Target) -> None:
 
 def test_host_import(target: Target) -> None:
   device = target.device
-  if not device.info.capabilities.host_import:
-    pytest.skip("host_import is not claimed")
+  target.needs("host_import")
   program = Loaded(target, elementwise("add_one", 16, I, [I], lambda a: a + 1))
   own = bytearray(128)
   # at an address that is aligned for an element and for no more

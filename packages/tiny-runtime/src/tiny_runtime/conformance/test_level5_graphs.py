@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import random
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from tiny_runtime.conformance.failure import Misbehaved, demand
+from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
-from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.conformance.launching import Loaded, demand_numbers, filled, numbers_in
+from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level4_order import ATTEMPTS, SIZE, Stopwatch, in_one_of
 from tiny_runtime.contract import GraphCopy, GraphKernel, Memory
 from tiny_uop import UOp, dtypes
@@ -35,42 +35,22 @@ class Calls:
 
   def memory(self, values: Sequence[int]) -> int:
     """A new memory with these contents; its position."""
-    memory = self.device.alloc(4 * len(values))
-    self.memories.append(memory)
-    self.sizes.append(4 * len(values))
-    self.device.write(memory, 0, memoryview(array("i", values)).cast("B"))
+    self.memories.append(filled(self.target, values))
+    self.sizes.append(len(values))
     return len(self.memories) - 1
 
   def values(self, position: int) -> list[int]:
     """What a memory holds now."""
-    out = array("i", bytes(self.sizes[position]))
-    self.device.read(self.memories[position], 0, memoryview(out).cast("B"))
-    return out.tolist()
+    return numbers_in(self.target, self.memories[position], self.sizes[position])
 
   def expect(self, what: str, contents: Mapping[int, Sequence[int]], look_at: str = ORDER) -> None:
     """Raise Misbehaved where a memory, named by its position, does not hold these numbers."""
     for position, expected in contents.items():
-      if (got := self.values(position)) != list(expected):
-        wrong = [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]
-        raise Misbehaved(
-          f"{what}: {len(wrong)} of {len(got)} numbers of memory {position} are wrong, the first at {wrong[0]}",
-          expected=list(expected[wrong[0] : wrong[0] + 8]),
-          got=got[wrong[0] : wrong[0] + 8],
-          look_at=look_at,
-        )
+      demand_numbers(self.target, self.memories[position], expected, f"{what}, memory {position}", look_at)
 
   def load(self, sink: UOp) -> Callable[..., GraphKernel]:
     """A kernel as a function of its buffers, each (position, byte offset), in slot order, and of its variables."""
-    binary = self.target.compile(sink)
-    program = self.device.load(binary)
-
-    def call(*buffers: tuple[int, int], **values: int) -> GraphKernel:
-      used = tuple(buffers[p.slot] for p in binary.params)
-      integers = tuple(values[name] for name in binary.variables)
-      sizes = (launch_size(group, values) for group in (binary.global_size, binary.local_size))
-      return GraphKernel(program, used, integers, *sizes)
-
-    return call
+    return Loaded(self.target, sink).call
 
   def run(self, calls: Sequence[GraphKernel | GraphCopy]) -> Any:
     """Make a graph of the calls and run it; gives the graph."""
@@ -81,8 +61,7 @@ class Calls:
 
 @pytest.fixture
 def calls(target: Target) -> Iterator[Calls]:
-  if not target.device.info.capabilities.graphs:
-    pytest.skip("graphs is not claimed")
+  target.needs("graphs")
   made = Calls(target)
   yield made
   target.device.sync()

@@ -16,7 +16,7 @@ import pytest
 from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise
 from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories
-from tiny_runtime.conformance.target import Target, launch_size
+from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.values import pack, unpack
 
 T = TypeVar("T")
@@ -64,8 +64,7 @@ class Interrupting:
 
 def test_reentrant(target: Target) -> None:
   device = target.device
-  if not device.info.capabilities.reentrant:
-    pytest.skip("reentrant is not claimed")
+  target.needs("reentrant")
   look_at = "what a method notes in the device between its steps; or take the claim `reentrant` back"
   interrupted, one = Interrupting(target), add(target, 1)
   with memories(target) as held:
@@ -77,12 +76,11 @@ def test_reentrant(target: Target) -> None:
       data = memoryview(pack(I, numbers))
       interrupted(lambda: device.write(memory, 0, data))  # noqa: B023
     demand_numbers(target, source, [7] * COUNT, "a write that was interrupted", look_at)
-    binary = add(target, 2).binary
-    program = interrupted(lambda: device.load(binary))
+    two = add(target, 2)
+    program = interrupted(lambda: device.load(two.binary))
     interrupted(lambda: one(result, source))
-    sizes = launch_size(binary.global_size, {}), launch_size(binary.local_size, {})
-    buffers = [((source, result)[p.slot], 0) for p in binary.params]
-    interrupted(lambda: device.launch(program, buffers, [], *sizes, False))
+    call = two.call((source, 0), (result, 0))
+    interrupted(lambda: device.launch(program, call.buffers, [], call.global_size, call.local_size, False))
     interrupted(device.sync)
     out = bytearray(4 * COUNT)
     interrupted(lambda: device.read(source, 0, memoryview(out)))
@@ -98,8 +96,7 @@ def test_reentrant(target: Target) -> None:
 
 
 def test_survives_fork(target: Target) -> None:
-  if not target.device.info.capabilities.survives_fork:
-    pytest.skip("survives_fork is not claimed")
+  target.needs("survives_fork")
   if not hasattr(os, "fork"):
     pytest.skip("this system has no fork")
   program, look_at = add(target, 1), "what is left in a forked child; or take the claim `survives_fork` back"

@@ -9,7 +9,6 @@ import pytest
 
 from tiny_runtime.conformance.launching import Loaded, demand_numbers, memories
 from tiny_runtime.conformance.peers import Pair, copy, paired
-from tiny_runtime.conformance.target import launch_size
 from tiny_runtime.conformance.test_level4_order import PENDING, SIZE, slow_copy
 from tiny_runtime.contract import GraphCopy, GraphKernel
 
@@ -25,9 +24,7 @@ def pair(target: object) -> Iterator[Pair]:
 
 def call(kernel: Loaded, *positions: int) -> GraphKernel:
   """A launch in a graph over whole memories, in slot order."""
-  binary = kernel.binary
-  used = tuple((positions[p.slot], 0) for p in binary.params)
-  return GraphKernel(kernel.program, used, (), launch_size(binary.global_size, {}), launch_size(binary.local_size, {}))
+  return kernel.call(*[(position, 0) for position in positions])
 
 
 def made(pair: Pair, calls: Sequence[GraphKernel | GraphCopy], held: Sequence[Any]) -> Any:

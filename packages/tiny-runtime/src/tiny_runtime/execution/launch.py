@@ -15,7 +15,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_runtime.execution.measure import measure_on
 from tiny_runtime.execution.printing import print_binary, print_launch, short
 from tiny_runtime.opened import OpenDevice
-from tiny_uop import Ops, UOp, evaluate
+from tiny_uop import Ops, UOp
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided
 
@@ -31,25 +31,11 @@ class Loaded:
     self.program = program
     self.name = binary.entry
     sizes = (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes)
-    self._fixed = self._evaluate({}) if not any(size.variables for size in sizes) else None
+    self._fixed = binary.sizes({}) if not any(size.variables for size in sizes) else None
 
   def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Global size, local size, operations and bytes for these values of the variables."""
-    return self._fixed or self._evaluate(values)
-
-  def _evaluate(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
-    def number(size: UOp) -> int:
-      value = evaluate(size, values)
-      assert not isinstance(value, tuple)
-      return int(value)
-
-    binary = self.binary
-    return (
-      tuple(map(number, binary.global_size)),
-      tuple(map(number, binary.local_size)),
-      number(binary.ops),
-      number(binary.nbytes),
-    )
+    return self._fixed or self.binary.sizes(values)
 
 
 _loaded: WeakKeyDictionary[UOp, dict[tuple[str, str], Loaded]] = WeakKeyDictionary()

@@ -7,7 +7,6 @@ import math
 from tiny_runtime.binary import Binary
 from tiny_runtime.compile_cache import Timer
 from tiny_runtime.opened import OpenDevice
-from tiny_uop import UOp, evaluate
 
 REPEATS, MOST_REPEATS = 3, 100
 LEAST_SECONDS, MOST_SECONDS = 0.005, 0.5
@@ -27,11 +26,11 @@ def measure_on(opened: OpenDevice) -> Timer:
         if size:
           opened.write(handle, 0, memoryview(bytes(size)))
       program = opened.load(binary)
-      grid, group = ([number(size, values) for size in part] for part in (binary.global_size, binary.local_size))
+      grid, group, _, _ = binary.sizes(values)
       integers = [values[name] for name in binary.variables]
       times: list[float] = []
       while sum(times) < (LEAST_SECONDS if len(times) >= REPEATS else MOST_SECONDS) and len(times) < MOST_REPEATS:
-        seconds = opened.launch(binary.entry, program, memory, integers, tuple(grid), tuple(group), True)
+        seconds = opened.launch(binary.entry, program, memory, integers, grid, group, True)
         times.append(math.inf if seconds is None else seconds)
       return min(times)
     finally:
@@ -47,10 +46,3 @@ def largest(binary: Binary) -> dict[str, int]:
   for size in (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes):
     found |= {variable.arg[0]: int(variable.arg[2]) for variable in size.variables}
   return found
-
-
-def number(size: UOp, values: dict[str, int]) -> int:
-  """A launch size as an int."""
-  value = evaluate(size, values)
-  assert not isinstance(value, tuple)
-  return int(value)
