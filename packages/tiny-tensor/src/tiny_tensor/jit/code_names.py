@@ -17,7 +17,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from tiny_tensor.jit.values import PLAIN, same_value, short
 from tiny_tensor.tensor import Tensor
@@ -37,6 +37,11 @@ class Names:
 
   __slots__ = ("_cells", "_contents", "_entries", "_queue", "_seen", "same")
 
+  catches: ClassVar[str] = (
+    "a global, closure cell, attribute of these or of `self`, or an element of a list or dict so reached, that the "
+    "function or Python code that it calls reads by name, the nearest 512 of them"
+  )
+
   def __init__(self, fxn: Any, bound: Any = None) -> None:
     """Of `fxn`, or of it as a method of `bound`."""
     self._entries: list[tuple[Mapping[str, Any], str, Any, str]] = []
@@ -53,7 +58,7 @@ class Names:
     self._queue.clear()
     self._seen.clear()
     self.same: Callable[[], bool] = self._compile()
-    """Whether every name stands for the same object. If it does not, `change` tells if that matters."""
+    """Whether every name stands for the same object. If it does not, `failure` tells if that matters."""
 
   def _compile(self) -> Callable[[], bool]:
     """All comparisons as one expression: they are a part of every replay, and a loop would take three times as long."""
@@ -85,7 +90,16 @@ class Names:
     made: Callable[[], bool] = known["same"]
     return made
 
-  def change(self) -> str | None:
+  def failure(self, call: None = None) -> str | None:
+    """The message for the first name that has changed."""
+    if (what := self._change()) is None:
+      return None
+    return (
+      f"{what} when TinyJit captured the function, which reads it: pass it as an argument, as a Tensor if it "
+      "changes, or reset() the TinyJit"
+    )
+
+  def _change(self) -> str | None:
     """What has changed, in words; None if nothing has."""
     for namespace, name, value, path in self._entries:
       if (now := namespace.get(name, _ABSENT)) is not value and not same_value(now, value):

@@ -3,6 +3,7 @@
 import sys
 import weakref
 from collections.abc import Iterable
+from typing import ClassVar
 
 from tiny_tensor.capturing import JitError
 from tiny_tensor.jit.graphs import buffers_below
@@ -16,29 +17,36 @@ class Gradients:
   A replay overwrites these buffers. To whoever else holds a gradient, or a view of one, it gives a copy first.
   """
 
+  catches: ClassVar[str] = "a gradient that the function would add to; a tensor with a gradient that is gone"
+
   def __init__(self, owners: Iterable[tuple[Tensor, bool]]) -> None:
     """For each tensor with its gradient whether it had one before the run, which then has replaced it."""
     self._entries = [(weakref.ref(t), t.grad.uop, replaced) for t, replaced in owners if t.grad is not None]
     self.buffers = frozenset(buffer for _, uop, _ in self._entries for buffer in buffers_below(uop))
 
-  def unshared(self) -> set[int]:
-    """The ids of the gradients that only their owners hold. Raises JitError for one that the function would add to, and
-    for an owner that has died."""
-    mine = set()
+  def failure(self, call: None = None) -> str | None:
+    """The message for the first gradient that the function would add to, or whose owner has died."""
     for reference, uop, replaced in self._entries:
       if (owner := reference()) is None:
-        raise JitError(
+        return (
           f"a tensor of shape {uop.shape} whose gradient the function computed when TinyJit captured it is gone: "
           "assign() to it instead of replacing it, or reset() the TinyJit"
         )
-      if owner.grad is None:
-        continue
-      if not replaced:
-        raise JitError(
+      if owner.grad is not None and not replaced:
+        return (
           f"a tensor of shape {owner.shape} has a gradient, which the function would add to; it had none when TinyJit "
           "captured it: zero_grad() inside of the function"
         )
-      if sys.getrefcount(owner.grad) == _ONE and owner.grad.uop is uop:
+    return None
+
+  def unshared(self) -> set[int]:
+    """The ids of the gradients that only their owners hold. Raises JitError for a failure."""
+    mine = set()
+    for reference, uop, replaced in self._entries:
+      owner = reference()
+      if owner is None or (owner.grad is not None and not replaced):
+        raise JitError(self.failure())
+      if owner.grad is not None and sys.getrefcount(owner.grad) == _ONE and owner.grad.uop is uop:
         mine.add(id(owner.grad))
     return mine
 

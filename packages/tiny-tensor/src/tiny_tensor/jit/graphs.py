@@ -75,6 +75,11 @@ def written_slots(call: UOp) -> set[int]:
   return slots
 
 
+def variables_of(calls: Iterable[UOp]) -> set[str]:
+  """The names of the variables that CALLs take."""
+  return {str(a.src[0].arg[0]) for call in calls for a in call.src[1:] if a.op is Ops.BIND}
+
+
 def updated_by(calls: Iterable[UOp]) -> set[UOp]:
   """The BUFFERs that CALLs write."""
   return {argument_buffer(call.src[1 + slot]) for call in calls for slot in written_slots(call)}

@@ -3,20 +3,24 @@
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.capturing import Busy, JitError
 from tiny_tensor.jit.call import QuickCall, quick_call
-from tiny_tensor.jit.code_names import Names
 from tiny_tensor.jit.graphs import compute_readers
+from tiny_tensor.jit.guards import CAPTURE, RETURN, names_of
 from tiny_tensor.jit.inputs import Inputs, named_parameters
 from tiny_tensor.jit.program import Program
 from tiny_tensor.jit.run import Run
 from tiny_tensor.jit.trace import difference
+from tiny_tensor.jit.values import require
 from tiny_uop.context import JIT, JIT_CHECK
 from tiny_uop.locks import shared_lock
+
+if TYPE_CHECKING:
+  from tiny_tensor.jit.code_names import Names
 
 __all__ = ["JitError", "TinyJit"]
 
@@ -108,19 +112,16 @@ class TinyJit(Generic[P, R]):
     try:
       self._inside = True
       program, quick, around = self._program, self._quick, self._around
-      if program is None or around is None:
+      if program is None:
         return self._run(args, kwargs)
       if JIT_CHECK.value:
         return self._checked(program, args, kwargs)
-      if not around.same() and (what := around.change()) is not None:
-        raise JitError(
-          f"{what} when TinyJit captured the function, which reads it: pass it as an argument, as a Tensor if it "
-          "changes, or reset() the TinyJit"
-        )
+      if around is not None and not around.same():
+        require(around.failure())
       if quick is not None and (found := quick.match(args, kwargs)) is not None:
         return program.replay(*found, quick.tensors(args, kwargs) if program.needs_tensors else ())
       inputs = Inputs(self._names, args, kwargs)
-      program.check_like(inputs)
+      require(program.arguments.failure(inputs))
       return program.replay(inputs.buffers, inputs.variables, inputs.tensors)
     finally:
       self._inside = False
@@ -134,7 +135,7 @@ class TinyJit(Generic[P, R]):
     if seen is not None:
       # other tensors must not be computed inside the run, nor read later what it overwrites
       compute_readers([*seen.updated, *inputs.buffers], weakref.WeakSet())
-    run: Run[R] = Run(self.fxn, inputs, strict=seen is not None)
+    run: Run[R] = Run(self.fxn, inputs) if seen is None else Run(self.fxn, inputs, CAPTURE, RETURN)
     self._runs, self._seen = self._runs + 1, _Seen(run)
     if seen is None or (what := seen.difference(run)) is not None:
       if self._runs >= MOST_RUNS:
@@ -144,20 +145,19 @@ class TinyJit(Generic[P, R]):
         )
       return run.result
     method, reference = self._watched
-    around = Names(method, reference())
-    if (where := around.path_of([inputs.tensors[n] for n in self._seen.written])) is not None:
+    around = names_of(method, reference())
+    written = [inputs.tensors[n] for n in self._seen.written]
+    if around is not None and (where := around.path_of(written)) is not None:
       raise JitError(f"the function assigns to an argument that it also reads as {where}: pass it once")
-    self._program, self._around = Program(run, self.prune), around
-    self._quick = quick_call(args, kwargs)
+    self._program, self._around, self._quick = Program(run, self.prune), around, quick_call(args, kwargs)
     return run.result
 
   def _checked(self, program: Program[R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
     """Calls the function, and compares what it ran with what a replay would have run."""
     inputs = Inputs(self._names, args, kwargs)
-    program.check_like(inputs)
-    run: Run[R] = Run(self.fxn, inputs, strict=True)
-    if (what := difference(run.trace, program.trace)) is not None:
-      raise JitError(f"a replay would not do what the function does now: {what}")
+    require(program.arguments.failure(inputs))
+    run: Run[R] = Run(self.fxn, inputs, CAPTURE, RETURN)
+    require(program.trace.failure(run.trace))
     return run.result
 
   def __get__(self, obj: Any, owner: type | None = None) -> "TinyJit[..., R]":

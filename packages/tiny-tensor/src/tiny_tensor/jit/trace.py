@@ -8,7 +8,7 @@ existed before, data from Python with their digest.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tiny_runtime import Capture, Device, buffer_of
 from tiny_tensor.capturing import Recording
@@ -59,10 +59,23 @@ class _Names:
     return self.part(uop)
 
 
-def trace(schedules: Capture, recorded: Recording, inputs: Sequence[UOp]) -> tuple[Step, ...]:
+class Trace(tuple[Step, ...]):
+  """What one run of a function ran. As a guard it compares a call that ran instead of being replayed."""
+
+  catches: ClassVar[str] = (
+    "with `JIT_CHECK=1`: any other kernel, constant, or data from Python; without it, in the first four calls"
+  )
+
+  def failure(self, call: Sequence[Step]) -> str | None:
+    """How the trace of a call differs from this one."""
+    what = difference(call, self)
+    return None if what is None else f"a replay would not do what the function does now: {what}"
+
+
+def trace(schedules: Capture, recorded: Recording, inputs: Sequence[UOp]) -> Trace:
   """The trace of one run of a function."""
   names = _Names(inputs, [buffer for buffer, _ in recorded.draws], schedules.created)
-  return tuple(
+  return Trace(
     Step(call.src[0], tuple(map(names.argument, call.src[1:])), recorded.lines.get(linear, "an unknown line"))
     for linear in schedules
     for call in linear.src

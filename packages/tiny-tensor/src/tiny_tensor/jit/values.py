@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tiny_tensor.capturing import JitError
 from tiny_uop import DType, dtypes
 from tiny_uop.records import dataclass
 
@@ -83,6 +84,12 @@ class Bound:
   def __str__(self) -> str:
     name, low, high = self.arg
     return f"the variable {name!r} in [{low}, {high}]"
+
+
+def require(failure: str | None) -> None:
+  """Raises JitError for a failure of a guard."""
+  if failure is not None:
+    raise JitError(failure)
 
 
 def short(value: Any) -> str:
