@@ -1,12 +1,16 @@
 """`TinyJit` used wrongly: an error, never a silent wrong result, and the process goes on."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit, Variable, dtypes
 from tiny_tensor.jit import JitError
+from tiny_tensor.jit.guards import CALL, CAPTURE, RETURN
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +27,27 @@ def double() -> TinyJit[..., Tensor]:
     jitted(Tensor([i, i]))
   assert jitted.captured
   return jitted
+
+
+def test_the_readme_lists_every_guard() -> None:
+  rows = [("capture", guard.catches) for guard in (*CAPTURE, *RETURN)] + [("call", guard.catches) for guard in CALL]
+  readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+  _, _, listed = readme.partition("| when | what |\n|---|---|\n")
+  assert listed.partition("\n\n")[0].splitlines() == [f"| {when} | {what} |" for when, what in rows]
+
+
+def test_the_file_that_reads_bytecode_can_be_left_out() -> None:
+  program = (
+    "import sys; sys.modules['tiny_tensor.jit.code_names'] = None\n"
+    "from tiny_tensor import Context, Tensor, TinyJit\n"
+    "scale = 2\n"
+    "with Context(DEVICE='REF'):\n"
+    "  f = TinyJit(lambda x: (x * scale).realize())\n"
+    "  [f(Tensor([i])) for i in range(2)]\n"
+    "  scale = 3\n"
+    "  assert f.captured and f(Tensor([5])).tolist() == [10]\n"
+  )
+  subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_float_that_requires_no_gradient_for_one_that_does_not_say() -> None:

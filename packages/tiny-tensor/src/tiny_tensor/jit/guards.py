@@ -155,7 +155,11 @@ def _argument_kept(run: Run[Any]) -> str | None:
 
 
 CAPTURE = (
-  RunGuard("`item()`, `tolist()`, `numpy()`, `data()`, a mask, `int(n)` of a `Variable`, saving to a file", _refused),
+  RunGuard(
+    "a value that the function reads, also where it catches the error: `item()`, `tolist()`, `numpy()`, `data()`, a "
+    "mask, `int(n)` or `len` of a `Variable`, saving to a file",
+    _refused,
+  ),
   RunGuard("a result that is no tensor", _no_tensor),
   RunGuard("a function that runs no kernel", _no_kernel),
   RunGuard("an assignment that the function does not realise", _not_realised),

@@ -19,7 +19,8 @@ class Arguments:
 
   catches: ClassVar[str] = (
     "an argument of another shape, dtype, device, `requires_grad` (of floats) or structure; another plain value (0.0 "
-    "is not −0.0) or object; one buffer as two arguments; `Tensor.training`, `DEVICE` and default dtypes that change"
+    "is not −0.0) or object; one buffer as two arguments; a view where the function assigns to its argument; "
+    "`Tensor.training`, `DEVICE` and default dtypes that change"
   )
 
   def __init__(self, run: Run[Any]) -> None:

@@ -62,9 +62,7 @@ class _Names:
 class Trace(tuple[Step, ...]):
   """What one run of a function ran. As a guard it compares a call that ran instead of being replayed."""
 
-  catches: ClassVar[str] = (
-    "with `JIT_CHECK=1`: any other kernel, constant, or data from Python; without it, in the first four calls"
-  )
+  catches: ClassVar[str] = "another kernel, another constant, other data from Python, where `JIT_CHECK` is 1"
 
   def failure(self, call: Sequence[Step]) -> str | None:
     """How the trace of a call differs from this one."""
