@@ -17,7 +17,7 @@ import numpy as np
 
 MODULE = Path(__file__).parents[2] / "packages/tiny-tensor/src/tiny_tensor/io/ggml_codebooks.py"
 
-# name here: (class in gguf.quants, values of the digits); formats that share a book stand once
+# name here: (class in gguf.quants, values of the numbers); formats that share a book stand once
 BOOKS = {
   "IQ2_XXS": ("IQ2_XXS", (8, 25, 43)),
   "IQ2_XS": ("IQ2_XS", (8, 25, 43)),
@@ -42,26 +42,22 @@ from tiny_uop.records import dataclass
 
 @dataclass(frozen=True)
 class Codebook:
-  """`entries` groups of `width` numbers, each one of `values`; written as one digit after another.
+  """Groups of `width` numbers, each one of `values`, in ascending order: the first number of a group counts least.
 
-  A digit says which of eight values a number has, or, where there are three values, which a pair of numbers has: it is
-  that of the first times 3 plus that of the second.
+  `members` says which of all `len(values) ** width` groups are in the book: a bit for each, in bytes as hexadecimal
+  digits, the lowest bit of the first byte first.
   """
 
-  entries: int
   width: int
   values: tuple[int, ...]
-  digits: str
+  members: str
 
   @cached_property
   def numbers(self) -> bytes:
-    """All numbers, entry by entry, as int8."""
-    digits, values = map(int, "".join(self.digits.split())), self.values
-    if len(values) == 3:
-      found = [values[part] for digit in digits for part in divmod(digit, 3)]
-    else:
-      found = [values[digit] for digit in digits]
-    return bytes(number & 255 for number in found)
+    """All numbers, group by group, as int8."""
+    bits, count = bytes.fromhex(self.members), len(self.values)
+    groups = [group for group in range(count**self.width) if bits[group >> 3] >> (group & 7) & 1]
+    return bytes(self.values[group // count**place % count] & 255 for group in groups for place in range(self.width))
 
 '''
 
@@ -79,13 +75,15 @@ def book(name: str) -> Any:
   return grid.reshape(grid.shape[-2:]).astype(np.int8)
 
 
-def digits(groups: Any, values: tuple[int, ...]) -> str:
-  """A book's numbers as the module has them."""
-  places = np.searchsorted(values, groups.reshape(-1))
-  assert np.array_equal(np.array(values)[places], groups.reshape(-1)), f"numbers that are none of {values}"
-  if len(values) == 3:
-    places = places[::2] * 3 + places[1::2]
-  return "".join(map(str, places))
+def members(groups: Any, values: tuple[int, ...]) -> str:
+  """A book's groups as the module has them."""
+  places = np.searchsorted(values, groups)
+  assert np.array_equal(np.array(values)[places], groups), f"numbers that are none of {values}"
+  codes = (places * len(values) ** np.arange(groups.shape[1])).sum(1)
+  assert np.array_equal(codes, np.unique(codes)), "groups that are not in ascending order"
+  bits = np.zeros(len(values) ** groups.shape[1], np.uint8)
+  bits[codes] = 1
+  return np.packbits(bits, bitorder="little").tobytes().hex()
 
 
 def module() -> str:
@@ -93,9 +91,9 @@ def module() -> str:
   parts = [HEAD.format(version=version())]
   for name, (_, values) in BOOKS.items():
     groups = book(name)
-    text = digits(groups, values)
+    text = members(groups, values)
     lines = [text[at : at + 116] for at in range(0, len(text), 116)]
-    parts += [f"\n{name} = Codebook(\n  {groups.shape[0]},\n  {groups.shape[1]},\n  {values},\n  " + '"""\n  ']
+    parts += [f"\n{name} = Codebook(\n  {groups.shape[1]},\n  {values},\n  " + '"""\n  ']
     parts += ["\n  ".join(lines), '\n  """,\n)\n']
   return "".join(parts)
 

@@ -44,5 +44,5 @@ def table(values: Sequence[int], index: Tensor) -> Tensor:
 
 def entries(book: Codebook, index: Tensor) -> Tensor:
   """Entries of a code book: float32 of the shape of the index and an axis for the numbers of an entry."""
-  numbers = Tensor(book.numbers, device=index.device).bitcast(dtypes.int8).reshape(book.entries, book.width)
+  numbers = Tensor(book.numbers, device=index.device).bitcast(dtypes.int8).reshape(-1, book.width)
   return numbers[index].cast(dtypes.float32)
