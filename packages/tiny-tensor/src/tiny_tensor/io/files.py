@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,6 +138,27 @@ def called(file: Tensor | str | Path) -> str:
 def in_memory(t: Tensor) -> Tensor:
   """Itself, or its (lazy) copy on the default device if it is on a device that only stores."""
   return t.to(Device.DEFAULT) if only_stored(t.uop) else t
+
+
+@contextmanager
+def valid(kind: str, file: Tensor | str | Path) -> Iterator[None]:
+  """For the block that reads a file: its ValueErrors say which file is not a valid one of a kind."""
+  try:
+    yield
+  except ValueError as error:
+    raise ValueError(f"{called(file)} is not a valid {kind} file: {error}") from None
+
+
+def are_sizes(values: object, kind: type = tuple) -> bool:
+  """Whether what a file holds is a tuple (or another `kind`) of numbers that are 0 or more."""
+  return isinstance(values, kind) and all(type(v) is int and v >= 0 for v in values)  # type: ignore[attr-defined]
+
+
+def byteswapped(raw: bytes, size: int) -> bytes:
+  """Elements of `size` bytes with the bytes of each in the other order."""
+  words = array({1: "B", 2: "H", 4: "I", 8: "Q"}[size], raw)
+  words.byteswap()
+  return words.tobytes()
 
 
 class _Short(Repr):

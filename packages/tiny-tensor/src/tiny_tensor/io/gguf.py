@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.io.files import as_bytes, called, check_shape, first_repeated, whole_bytes
+from tiny_tensor.io.files import as_bytes, check_shape, first_repeated, valid, whole_bytes
 from tiny_tensor.io.ggml import data_size, decoded
 from tiny_tensor.tensor import Tensor
 
@@ -79,10 +79,8 @@ def gguf_load(file: str | Path | Tensor) -> tuple[dict[str, Any], dict[str, Tens
   and the offset, where it is truncated, contradicts itself or holds formats that are not read here.
   """
   whole = as_bytes(file)
-  try:
+  with valid("GGUF", file):
     return _load(whole)
-  except ValueError as error:
-    raise ValueError(f"{called(file)} is not a valid GGUF file: {error}") from None
 
 
 def _load(whole: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:

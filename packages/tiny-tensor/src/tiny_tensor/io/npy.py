@@ -10,25 +10,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.host import FORMATS
 from tiny_tensor.io.archives import ArchiveFile, zip_files
 from tiny_tensor.io.files import (
+  are_sizes,
   check_shape,
   in_memory,
   known_shape,
   map_file,
   short,
+  valid,
   whole_bytes,
   write_tensor,
   written_whole,
 )
+from tiny_tensor.io.numpy_pickles import NUMPY_DTYPES
 from tiny_tensor.tensor import Tensor
-from tiny_uop import DType, dtypes
+from tiny_uop import dtypes
 
 _MAGIC = b"\x93NUMPY"
-_KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
-_DTYPES: dict[str, DType] = {f"{_KINDS[d.kind]}{d.itemsize}": d for d in FORMATS}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 _ALIGNMENT = 64  # of the data, by the format
 _LONGEST_HEADER = 10_000  # NumPy's limit: Python's parser is not made for hostile text
 
@@ -40,23 +40,18 @@ def npy_load(fn: str | Path) -> Tensor:
   objects (pickles), structures, text, complex numbers.
   """
   whole = map_file(fn)
-  try:
+  with valid(".npy", fn):
     return _array(ArchiveFile(0, whole_bytes(whole), whole))
-  except ValueError as error:
-    raise ValueError(f"{str(fn)!r} is not a valid .npy file: {error}") from None
 
 
 def npz_load(fn: str | Path) -> dict[str, Tensor]:
   """The arrays in a `.npz` file by name: views of the mapped file, or unpacked where it is compressed. See npy_load."""
   whole = map_file(fn)
-  try:
+  with valid(".npz", fn):
     files = zip_files(whole)
-    wrong = [name for name in files if not name.endswith(".npy")]
-    if wrong:
+    if wrong := [name for name in files if not name.endswith(".npy")]:
       raise ValueError(f"it has {wrong[0]!r}, expected files NAME.npy only")
     return {name.removesuffix(".npy"): _named(name, file) for name, file in files.items()}
-  except ValueError as error:
-    raise ValueError(f"{str(fn)!r} is not a valid .npz file: {error}") from None
 
 
 def _named(name: str, file: ArchiveFile) -> Tensor:
@@ -83,10 +78,10 @@ def _array(file: ArchiveFile) -> Tensor:
     )
   place = f"the header at byte {start}"
   descr, fortran, shape = _parse(bytes(file.data[start : start + length]), place)
-  dtype = _DTYPES.get(descr[1:]) if isinstance(descr, str) and descr[:1] in ("<", ">", "|", "=") else None
+  dtype = NUMPY_DTYPES.get(descr[1:]) if isinstance(descr, str) and descr[:1] in ("<", ">", "|", "=") else None
   if dtype is None:
     reason = "; objects are pickles, which could run anything" if isinstance(descr, str) and "O" in descr else ""
-    raise ValueError(f"{place} has the dtype {short(descr)}, expected numbers: {', '.join(_DTYPES)}{reason}")
+    raise ValueError(f"{place} has the dtype {short(descr)}, expected numbers: {', '.join(NUMPY_DTYPES)}{reason}")
   start += length
   expected = check_shape(place, shape) * dtype.itemsize
   if expected != size - start:
@@ -119,7 +114,7 @@ def _parse(text: bytes, place: str) -> tuple[Any, bool, tuple[int, ...]]:
   if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
     raise ValueError(f"{place} must have descr, fortran_order and shape, got {short(header)}")
   shape, fortran = header["shape"], header["fortran_order"]
-  if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape):
+  if not are_sizes(shape):
     raise ValueError(f"{place} has the shape {short(shape)}, expected a tuple of numbers, 0 or more")
   if type(fortran) is not bool:
     raise ValueError(f"{place} has fortran_order {short(fortran)}, expected True or False")

@@ -4,35 +4,31 @@ Arrays become Tensors, scalars Python's numbers. NumPy itself is not needed, and
 """
 
 import struct
-from array import array
 from typing import Any
 
-from tiny_tensor.io.files import check_shape, short
+from tiny_tensor.host import FORMATS
+from tiny_tensor.io.files import are_sizes, byteswapped, check_shape, short
 from tiny_tensor.io.pickles import Stateful
 from tiny_tensor.tensor import Tensor
-from tiny_uop import DType, dtypes
+from tiny_uop import DType
 
-_KINDS = {
-  "b1": dtypes.bool, "i1": dtypes.int8, "u1": dtypes.uint8, "i2": dtypes.int16, "u2": dtypes.uint16,
-  "i4": dtypes.int32, "u4": dtypes.uint32, "i8": dtypes.int64, "u8": dtypes.uint64, "f2": dtypes.float16,
-  "f4": dtypes.float32, "f8": dtypes.float64,
-}  # fmt: skip
-_CODES = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q", "f2": "e"}
-_CODES |= {"f4": "f", "f8": "d"}
+_KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
+NUMPY_DTYPES: dict[str, DType] = {f"{_KINDS[d.kind]}{d.itemsize}": d for d in FORMATS}
+"""The dtypes that NumPy has, by its names for them: `f4` is float32."""
 
 
 class NumpyType(Stateful):
   """A `numpy.dtype`: kind and size, and the order of bytes, which comes as its state."""
 
   def __init__(self, name: Any, *_: Any) -> None:
-    if not isinstance(name, str) or name not in _KINDS:
-      raise ValueError(f"a NumPy dtype {short(name)}: expected one of {', '.join(_KINDS)}")
+    if not isinstance(name, str) or name not in NUMPY_DTYPES:
+      raise ValueError(f"a NumPy dtype {short(name)}: expected one of {', '.join(NUMPY_DTYPES)}")
     self.name, self.order = name, "<"
 
   @property
   def dtype(self) -> DType:
     """Ours."""
-    return _KINDS[self.name]
+    return NUMPY_DTYPES[self.name]
 
   def set_state(self, state: Any) -> None:
     """(version, order, …)."""
@@ -42,11 +38,7 @@ class NumpyType(Stateful):
 
   def tensor(self, raw: bytes, shape: tuple[int, ...]) -> Tensor:
     """The elements of an array, in order."""
-    size = self.dtype.itemsize
-    if self.order == ">" and size > 1:
-      words = array({2: "H", 4: "I", 8: "Q"}[size], raw)
-      words.byteswap()
-      raw = words.tobytes()
+    raw = byteswapped(raw, self.dtype.itemsize) if self.order == ">" else raw
     return Tensor(raw, dtype=self.dtype).reshape(shape) if raw else Tensor.empty(*shape, dtype=self.dtype)
 
 
@@ -74,7 +66,7 @@ class NumpyArray(Stateful):
   def set_state(self, state: Any) -> None:
     """(version, shape, dtype, whether the first axis is the fastest, elements)."""
     match state:
-      case (int(), tuple() as shape, kind, fortran, data) if all(type(s) is int and s >= 0 for s in shape):
+      case (int(), tuple() as shape, kind, fortran, data) if are_sizes(shape):
         self.tensor = _array(data, _type(kind), shape, bool(fortran))
       case _:
         raise ValueError("the state of a NumPy array is (version, shape, dtype, order, elements)")
@@ -96,7 +88,7 @@ def _array(data: Any, kind: NumpyType, shape: tuple[int, ...], fortran: bool) ->
 
 def _from_buffer(data: Any, kind: Any, shape: Any, order: Any) -> Tensor:
   """`numpy._core.numeric._frombuffer`: how protocol 5 writes arrays."""
-  if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape):
+  if not are_sizes(shape):
     raise ValueError(f"a NumPy array has the shape {short(shape)}")
   return _array(data, _type(kind), shape, order == "F")
 
@@ -104,7 +96,7 @@ def _from_buffer(data: Any, kind: Any, shape: Any, order: Any) -> Tensor:
 def _scalar(kind: Any, data: Any = b"") -> Any:
   """`numpy._core.multiarray.scalar`."""
   found = _type(kind)
-  return struct.unpack(found.order + _CODES[found.name], _raw(data, 1, found, "a NumPy scalar"))[0]
+  return struct.unpack(found.order + FORMATS[found.dtype], _raw(data, 1, found, "a NumPy scalar"))[0]
 
 
 def _bytes(text: Any, encoding: Any) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_tensor.io.files import (
+  are_sizes,
   as_bytes,
   called,
   check_shape,
@@ -20,6 +21,7 @@ from tiny_tensor.io.files import (
   known_shape,
   short,
   tensor_at,
+  valid,
   whole_bytes,
   write_tensor,
   written_whole,
@@ -197,9 +199,9 @@ def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
   if not isinstance(dtype, str) or dtype not in _DTYPES:
     raise ValueError(f"tensor {name!r} has unknown dtype {short(dtype)}; known are {', '.join(_DTYPES)}")
-  if not isinstance(shape, list) or not all(type(s) is int and s >= 0 for s in shape):
+  if not are_sizes(shape, list):
     raise ValueError(f"tensor {name!r} has shape {short(shape)}: expected a list of numbers, 0 or more")
-  if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(o) is int and o >= 0 for o in offsets):
+  if not are_sizes(offsets, list) or len(offsets) != 2:
     raise ValueError(f"tensor {name!r} has data_offsets {short(offsets)}: expected [begin, end]")
   begin, end = offsets
   expected = check_shape(f"tensor {name!r}", tuple(shape)) * _DTYPES[dtype].itemsize
@@ -234,11 +236,8 @@ def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, A
       f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
     )
   head = bytes(mapped[8 : 8 + length])
-  try:
-    header = _parse(head, size - 8 - length)
-  except ValueError as error:
-    raise ValueError(f"{name} is not a valid safetensors file: {error}") from None
-  return whole, 8 + length, header
+  with valid("safetensors", t):
+    return whole, 8 + length, _parse(head, size - 8 - length)
 
 
 def safe_load(fn: Tensor | str | Path) -> dict[str, Tensor]:

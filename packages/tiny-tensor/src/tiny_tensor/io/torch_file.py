@@ -15,13 +15,14 @@ from tiny_tensor.io.archives import zip_files
 from tiny_tensor.io.files import (
   MOST_AXES,
   TensorIO,
+  are_sizes,
   as_bytes,
-  called,
   check_shape,
   in_memory,
   part_of,
   short,
   tensor_at,
+  valid,
   whole_bytes,
 )
 from tiny_tensor.io.numpy_pickles import NUMPY_NAMES
@@ -43,9 +44,9 @@ _DTYPE_NAMES = {d.name: d for d in dtypes.all if not d.name.startswith("fp8")} |
 
 
 def _naturals(values: Any, what: str) -> tuple[int, ...]:
-  if not isinstance(values, tuple) or len(values) > MOST_AXES or not all(type(v) is int and v >= 0 for v in values):
+  if not are_sizes(values) or len(values) > MOST_AXES:
     raise ValueError(f"{what} {short(values)}: expected a tuple of numbers, 0 or more, {MOST_AXES} at most")
-  return values
+  return tuple(values)
 
 
 def _covering(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int] | None:
@@ -182,10 +183,8 @@ def torch_load(t: Tensor | str | Path) -> Any:
   """
   whole = as_bytes(t)
   head = bytes(whole_bytes(whole)[:4])
-  try:
+  with valid("PyTorch", t):
     return _load_zip(whole) if head == b"PK\x03\x04" else _load_legacy(whole)
-  except ValueError as error:
-    raise ValueError(f"{called(t)} is not a valid PyTorch file: {error}") from None
 
 
 def _load_zip(whole: Tensor) -> Any:

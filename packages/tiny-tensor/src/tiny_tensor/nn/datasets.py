@@ -5,14 +5,13 @@ not built in: give `sha256` where they have to be the ones you know.
 """
 
 import math
-from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tiny_tensor.io.archives import most_unpacked, tar_extract
 from tiny_tensor.io.download import fetch, gunzipped
-from tiny_tensor.io.files import TensorIO, check_shape, map_file, tensor_at, whole_bytes
+from tiny_tensor.io.files import TensorIO, byteswapped, check_shape, map_file, tensor_at, valid, whole_bytes
 from tiny_tensor.io.numpy_pickles import NUMPY_NAMES
 from tiny_tensor.io.pickles import PickleReader
 from tiny_tensor.nn.loader import DataLoader
@@ -43,10 +42,8 @@ def idx_load(fn: str | Path) -> Tensor:
   path = Path(fn)
   with path.open("rb") as file:
     packed = file.read(2) == b"\x1f\x8b"
-  try:
+  with valid("IDX", path):
     return _packed_idx(path) if packed else _idx(map_file(path), path.stat().st_size)
-  except ValueError as error:
-    raise ValueError(f"{str(path)!r} is not a valid IDX file: {error}") from None
 
 
 def _idx_header(head: bytes) -> tuple[DType, tuple[int, ...], int] | None:
@@ -87,9 +84,8 @@ def _idx(whole: Tensor, size: int) -> Tensor:
   start = expected - math.prod(shape) * dtype.itemsize
   if dtype.itemsize == 1:
     return tensor_at(whole, start, dtype, shape)
-  words = array({2: "H", 4: "I", 8: "Q"}[dtype.itemsize], bytes(whole_bytes(whole)[start:]))
-  words.byteswap()  # the files are big-endian
-  return Tensor(words.tobytes(), dtype=dtype).reshape(shape) if words else Tensor.empty(*shape, dtype=dtype)
+  raw = byteswapped(bytes(whole_bytes(whole)[start:]), dtype.itemsize)  # the files are big-endian
+  return Tensor(raw, dtype=dtype).reshape(shape) if raw else Tensor.empty(*shape, dtype=dtype)
 
 
 def mnist(
