@@ -3,20 +3,16 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tiny_tensor.nn.linear import Linear
 from tiny_tensor.nn.norm import LayerNorm
 from tiny_tensor.nn.sequential import Dropout
+from tiny_tensor.nn.shared import added_mask
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
 Activation = Callable[[Tensor], Tensor]
-
-
-def _blocked(mask: Tensor) -> Tensor:
-  """A mask as numbers to add to scores: bool says what must not be seen, as in PyTorch's layers."""
-  return mask.where(-math.inf, 0.0) if dtypes.is_bool(mask.dtype) else mask
 
 
 class MultiheadAttention:
@@ -64,10 +60,9 @@ class MultiheadAttention:
     if is_causal:
       scores = scores.const_like(True, dtypes.bool).tril().where(scores, -math.inf)
     if attn_mask is not None:
-      each = attn_mask.reshape(scores.shape) if attn_mask.ndim == 3 else attn_mask
-      scores = scores + _blocked(each)
+      scores = scores + added_mask(attn_mask.reshape(scores.shape) if attn_mask.ndim == 3 else attn_mask)
     if key_padding_mask is not None:
-      scores = scores + _blocked(key_padding_mask).unsqueeze(1).unsqueeze(1)
+      scores = scores + added_mask(key_padding_mask).unsqueeze(1).unsqueeze(1)
     weights = scores.softmax(-1).dropout(self.dropout)
     out = self.out_proj(weights.matmul(v).transpose(1, 2).flatten(2))
     return out if self.batch_first else out.transpose(0, 1), weights.mean(1) if need_weights else None
@@ -81,7 +76,10 @@ ACTIVATIONS: dict[str, Activation] = {"relu": Tensor.relu, "gelu": _gelu}
 
 
 class _TransformerLayer:
-  """What both layers have: attention to the sequence itself, and a network of two layers at each position."""
+  """Attention to the sequence itself, with `reads_memory` also to another one, and a network of two layers at each
+  position."""
+
+  reads_memory: ClassVar[bool] = False
 
   def __init__(
     self,
@@ -101,6 +99,9 @@ class _TransformerLayer:
     self.norm1, self.norm2 = LayerNorm(d_model, layer_norm_eps), LayerNorm(d_model, layer_norm_eps)
     self.dropout, self.norm_first = Dropout(dropout), norm_first
     self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+    if self.reads_memory:
+      self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
+      self.norm3 = LayerNorm(d_model, layer_norm_eps)
 
   def around(self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor]) -> Tensor:
     """`part` with dropout, added to what goes in, and the norm before or after it."""
@@ -132,20 +133,7 @@ class TransformerEncoderLayer(_TransformerLayer):
 class TransformerDecoderLayer(_TransformerLayer):
   """An encoder layer with attention to `memory`, the encoder's output, between its two parts."""
 
-  def __init__(
-    self,
-    d_model: int,
-    nhead: int,
-    dim_feedforward: int = 2048,
-    dropout: float = 0.1,
-    activation: str | Activation = "relu",
-    layer_norm_eps: float = 1e-5,
-    batch_first: bool = False,
-    norm_first: bool = False,
-  ) -> None:
-    super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
-    self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
-    self.norm3 = LayerNorm(d_model, layer_norm_eps)
+  reads_memory = True
 
   def __call__(
     self,

@@ -1,12 +1,10 @@
 """Convolutions over one, two or three spatial axes, and their transposes."""
 
 import math
-from collections.abc import Sequence
 
-from tiny_tensor.nn.start import uniform
+from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.nn.shared import same_padding, uniform
 from tiny_tensor.tensor import Tensor
-
-Sizes = int | Sequence[int]
 
 
 def _spatial(value: Sizes, axes: int, name: str) -> tuple[int, ...]:
@@ -62,11 +60,7 @@ class _Conv:
       raise ValueError(f"padding is {padding!r}: expected numbers, 'same' or 'valid'")
     if any(s != 1 for s in self.stride):
       raise ValueError(f"padding='same' needs stride 1, got stride {self.stride}")
-    pairs: list[int] = []
-    for kernel, dilation in reversed(list(zip(self.kernel_size, self.dilation))):
-      total = dilation * (kernel - 1)
-      pairs += [total // 2, total - total // 2]
-    return tuple(pairs)
+    return tuple(same_padding(self.kernel_size, self.dilation))
 
   def _check(self, x: Tensor, channels: int) -> None:
     if x.ndim != self.axes + 2 or x.shape[1] != channels:

@@ -1,6 +1,6 @@
 """The fully connected layer."""
 
-from tiny_tensor.nn.start import uniform
+from tiny_tensor.nn.shared import uniform
 from tiny_tensor.tensor import Tensor
 
 

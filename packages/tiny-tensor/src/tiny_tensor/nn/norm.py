@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tiny_tensor.naming import known_as
+from tiny_tensor.nn.shared import per_channel
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes, prod
 
@@ -80,11 +81,7 @@ class GroupNorm:
     if x.shape[1] % self.num_groups:
       raise ValueError(f"{name} makes {self.num_groups} groups of the channels on axis 1, got shape {x.shape}")
     grouped = x.reshape(x.shape[0], self.num_groups, x.shape[1] // self.num_groups * prod(x.shape[2:]))
-    x = grouped.layernorm(eps=self.eps).reshape(x.shape)
-    if self.weight is None or self.bias is None:
-      return x
-    shape = (1, -1, *[1] * (x.ndim - 2))
-    return x * self.weight.reshape(shape) + self.bias.reshape(shape)
+    return per_channel(grouped.layernorm(eps=self.eps).reshape(x.shape), self.weight, self.bias)
 
 
 class InstanceNorm(GroupNorm):

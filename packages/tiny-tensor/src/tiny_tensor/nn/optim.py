@@ -237,11 +237,11 @@ class Adam(AdamW):
     super().__init__(params, lr, b1, b2, eps, 0.0, device, fused)
 
 
-def _trust(weight: Tensor, change: Tensor) -> Tensor:
-  """|weight| / |change|, or 1 where one of them is 0."""
+def _trust(weight: Tensor, change: Tensor, decay: float = 0.0) -> Tensor:
+  """|weight| / (|change| + decay |weight|), or 1 where one of them is 0."""
   w, c = (t.square().sum().sqrt() for t in (weight, change))
   known = (w > 0) & (c > 0)
-  return known.where(w / known.where(c, 1.0), 1.0)
+  return known.where(w / known.where(c + decay * w if decay else c, 1.0), 1.0)
 
 
 class LARS(SGD):
@@ -275,12 +275,7 @@ class LARS(SGD):
     for p, g in zip(self.params, grads):
       old = p.detach()
       decayed = g + self.decay * old
-      if self.pre_wd:
-        ratio = _trust(old, decayed)
-      else:
-        w, size = (t.square().sum().sqrt() for t in (old, g))
-        known = (w > 0) & (size > 0)
-        ratio = known.where(w / known.where(size + self.decay * w, 1.0), 1.0)
+      ratio = _trust(old, decayed) if self.pre_wd else _trust(old, g, self.decay)
       # tensors of zeros take plain steps
       scaled.append(decayed * (old.square().sum() > 0).where(ratio * self.tcoef, 1.0))
     return super().update(scaled)

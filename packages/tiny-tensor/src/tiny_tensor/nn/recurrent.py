@@ -1,6 +1,6 @@
 """Recurrent cells."""
 
-from tiny_tensor.nn.start import uniform
+from tiny_tensor.nn.shared import uniform
 from tiny_tensor.tensor import Tensor
 
 

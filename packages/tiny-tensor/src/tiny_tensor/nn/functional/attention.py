@@ -1,7 +1,6 @@
 """Attention with PyTorch's arguments."""
 
-import math
-
+from tiny_tensor.nn.shared import added_mask
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
@@ -116,8 +115,3 @@ def multi_head_attention_forward(
   if single:
     return out.squeeze(1), None if given is None else given.squeeze(0)
   return out, given
-
-
-def added_mask(mask: Tensor) -> Tensor:
-  """A mask as numbers to add to scores: bool says what must not be seen."""
-  return mask.where(-math.inf, 0.0) if dtypes.is_bool(mask.dtype) else mask

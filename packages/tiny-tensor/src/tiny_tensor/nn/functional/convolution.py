@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tiny_tensor.methods.conv import Sizes
 from tiny_tensor.methods.pool import windows
 from tiny_tensor.nn.functional.axes import batched, for_axes, pad_pairs
+from tiny_tensor.nn.shared import same_padding
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 
@@ -50,8 +51,7 @@ def _conv(
       raise ValueError(f"padding must be numbers, 'same' or 'valid', got {padding!r}")
     if padding == "same" and any(s != 1 for s in as_tuple(stride, axes)):
       raise ValueError(f"padding='same' needs stride 1, got {stride}")
-    total = [d * (int(k) - 1) if padding == "same" else 0 for k, d in zip(weight.shape[2:], gaps, strict=True)]
-    pads = [x for t in reversed(total) for x in (t // 2, t - t // 2)]  # an odd one goes behind
+    pads = same_padding([int(k) for k in weight.shape[2:]], gaps) if padding == "same" else [0] * (2 * axes)
   else:
     if any(p < 0 for p in as_tuple(padding, axes)):
       raise ValueError(f"conv{axes}d: padding must not be negative, got {padding}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tiny_tensor.nn.shared import per_channel
 from tiny_tensor.tensor import Tensor
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
@@ -50,13 +51,7 @@ def group_norm(
     out = input
   else:
     out = input.reshape((n, num_groups, -1)).layernorm(-1, eps).reshape(input.shape)
-  return _per_channel(out, weight, bias)
-
-
-def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-  shape = (1, -1, *(1,) * (x.ndim - 2))
-  out = x if weight is None else x * weight.reshape(shape)
-  return out if bias is None else out + bias.reshape(shape)
+  return per_channel(out, weight, bias)
 
 
 def batch_norm(
@@ -109,7 +104,7 @@ def instance_norm(
     mean, var = input.detach().mean(axes).mean(0), input.detach().var(axes).mean(0)
     running_mean.assign(running_mean * (1 - momentum) + mean * momentum)
     running_var.assign(running_var * (1 - momentum) + var * momentum)
-  return _per_channel(input.layernorm(axes, eps), weight, bias)
+  return per_channel(input.layernorm(axes, eps), weight, bias)
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
