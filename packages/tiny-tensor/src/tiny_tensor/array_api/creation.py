@@ -41,7 +41,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: str | None = Non
 
 
 def plain_data(obj: Any) -> Any:
-  """What Tensor's constructor takes: DLPack and buffers as tensors, others as they are."""
+  """Data for Tensor's constructor: DLPack and buffers as tensors, others as they are."""
   if isinstance(obj, (bool, int, float, list, tuple)):
     return obj
   if hasattr(obj, "__dlpack__"):

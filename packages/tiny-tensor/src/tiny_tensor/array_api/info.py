@@ -1,4 +1,4 @@
-"""What the namespace can do: `__array_namespace_info__`."""
+"""`__array_namespace_info__`: capabilities, devices and data types of the namespace."""
 
 from __future__ import annotations
 

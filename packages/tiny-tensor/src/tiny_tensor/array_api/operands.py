@@ -1,4 +1,4 @@
-"""What functions of the namespace share: types of arguments, checks, and the makers of functions that only forward."""
+"""Types of arguments, checks, and the makers of functions that only forward to a method of Tensor."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 def searchsorted(
   x1: Array, x2: Array | Scalar, /, *, side: Literal["left", "right"] = "left", sorter: Array | None = None
 ) -> Array:
-  """Where `x2` would go into the vector `x1`, which `sorter` puts in order, so that it stays sorted: before or behind
-  equal elements."""
+  """Positions at which `x2` goes into the vector `x1`, which `sorter` puts in order, so that it stays sorted: before or
+  behind equal elements."""
   inside = x1 if sorter is None else x1.index_select(0, sorter)
   return inside.searchsorted(x2, side=side)
 

@@ -27,7 +27,7 @@ _LARGE = 0xFFFFFFFF  # the number is in an extra field
 
 
 def most_unpacked(packed: int) -> int:
-  """So many bytes may be unpacked of an archive of `packed` bytes: a model's numbers do not shrink to a hundredth."""
+  """The limit, in bytes, of what an archive of `packed` bytes unpacks to: a model's numbers do not shrink to 1 %."""
   return max(1 << 30, 100 * packed)
 
 
@@ -38,7 +38,7 @@ class ArchiveFile:
 
   def __init__(self, at: int, data: memoryview, whole: Tensor | None = None, begin: int = 0) -> None:
     self.at, self.data = at, data
-    """Where it is in the archive, and its bytes."""
+    """Its offset in the archive, and its bytes."""
     self._whole, self._begin = whole, begin
 
   def tensor(self, offset: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
@@ -93,7 +93,7 @@ def zip_files(t: Tensor, limit: int | None = None) -> dict[str, ArchiveFile]:
 
 
 class _Entry(NamedTuple):
-  """What the directory says of a file: its name, where its header is, how it is packed, sizes, checksum."""
+  """An entry of the directory: name, offset of the header, method of packing, sizes in bytes, checksum."""
 
   name: str
   at: int
@@ -183,7 +183,7 @@ def _large(data: memoryview, at: int, end: int, numbers: list[int], entry: int) 
 
 
 def _content(data: memoryview, entry: _Entry) -> int:
-  """Where the content of a file begins, after its header."""
+  """The offset of a file's content, after its header."""
   at = entry.at
   if at + _LOCAL.size > len(data):
     raise ValueError(f"{entry}: it lies outside of its {len(data)} bytes")
@@ -214,7 +214,7 @@ def _unpacked(packed: memoryview, entry: _Entry) -> bytes:
 
 
 def _engine(packed: memoryview, entry: _Entry) -> tuple[Any, memoryview]:
-  """What unpacks a file, and what of the file it is to get."""
+  """The decompressor for a file, and the bytes that it gets."""
   if entry.method == _DEFLATED:
     return zlib.decompressobj(-zlib.MAX_WBITS), packed
   if entry.method == _BZIP2:

@@ -44,7 +44,7 @@ class Progress:
       sys.stderr.flush()
 
   def line(self, now: float) -> str:
-    """What is printed."""
+    """The text of the line."""
     rate = self.done / max(now - self._begin, 1e-6) / 1e6
     if not self.total:
       return f"{self.what}: {self.done / 1e6:.1f} MB, {rate:.1f} MB/s "
@@ -131,8 +131,8 @@ def _local(url: str) -> Path | None:
 def _place(
   url: str, name: str | Path | None, subdir: str | None, gunzip: bool, sha256: str | None
 ) -> tuple[Path, bool]:
-  """Where the file is kept, and whether that is in the cache. Another digest is another file: a cached one was checked
-  when it came."""
+  """The path that a file is kept at, and whether that is in the cache. Another digest is another file: a cached one was
+  checked when it came."""
   if isinstance(name, Path) or (name is not None and "/" in name):
     return Path(name), False
   key = f"{url} {gunzip} {(sha256 or '').lower()}"
@@ -244,7 +244,7 @@ def _copy(
 
 
 def _mark(response: HTTPResponse) -> str:
-  """What says that a file is still the same one; empty for a server that sends parts of none."""
+  """The tag or date by which a server tells that a file is still the same one; empty if it sends no parts."""
   if response.status != 206 and response.headers.get("Accept-Ranges") != "bytes":
     return ""
   tag = response.headers.get("ETag", "")

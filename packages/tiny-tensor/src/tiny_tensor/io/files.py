@@ -1,4 +1,4 @@
-"""What the readers and writers of model files share: mapped files, tensors in them, tensors as files, whole writes."""
+"""Parts of the readers and writers of model files: mapped files, tensors in them, tensors as files, whole writes."""
 
 import io
 import math
@@ -131,7 +131,7 @@ def as_bytes(file: Tensor | str | Path) -> Tensor:
 
 
 def called(file: Tensor | str | Path) -> str:
-  """What errors call a file that is given by its path or as a tensor."""
+  """The name in errors of a file that is given by its path or as a tensor."""
   return "the tensor" if isinstance(file, Tensor) else repr(str(Path(file).absolute()))
 
 

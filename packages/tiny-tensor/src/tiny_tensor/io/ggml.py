@@ -70,7 +70,7 @@ def _q3_k(b: Tensor) -> Tensor:
 
 
 def _scales_and_minima(b: Tensor) -> tuple[Tensor, Tensor]:
-  """Those of Q4_K and Q5_K, (blocks, 8, 1): two floats, then twice 8 numbers of 6 bits in 12 bytes."""
+  """Scales and minima of Q4_K and Q5_K, (blocks, 8, 1): two floats, then twice 8 numbers of 6 bits in 12 bytes."""
   first, second, third = (b[:, at : at + 4].cast(dtypes.int32) for at in (4, 8, 12))
   scales = Tensor.cat(first & 63, (third & 15) | ((first >> 6) << 4), dim=1)
   minima = Tensor.cat(second & 63, (third >> 4) | ((second >> 6) << 4), dim=1)
@@ -141,7 +141,7 @@ def _nvfp4(b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Format:
-  """How ggml keeps numbers: `elements` of them in `nbytes` bytes. Without a function they are plain numbers."""
+  """A number format: blocks of `elements` numbers in `nbytes` bytes. Without a function they are plain numbers."""
 
   name: str
   elements: int

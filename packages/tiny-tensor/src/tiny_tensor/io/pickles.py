@@ -19,7 +19,7 @@ from tiny_tensor.io.files import TensorIO, short
 
 
 class _Mark:
-  """Where a group of operands begins on the stack."""
+  """Marks the beginning of a group of operands on the stack."""
 
 
 class Global:
@@ -50,7 +50,7 @@ class Stateful:
     raise NotImplementedError
 
   def finished(self) -> Any:
-    """What it stands for."""
+    """The object that containers get."""
     return self
 
 
@@ -184,7 +184,7 @@ class PickleReader:
       raise ValueError("this operation makes objects of classes, which no tensors need: the file is refused")
 
   def group(self) -> list[Any]:
-    """What was pushed since the last MARK."""
+    """The operands that were pushed since the last MARK."""
     start = next((i for i in reversed(range(len(self.stack))) if self.stack[i] is _MARK), None)
     if start is None:
       raise ValueError("there is no MARK before it")
@@ -234,7 +234,7 @@ class PickleReader:
       setattr(made, name, value)
 
   def call(self, function: Any, arguments: Any) -> Any:
-    """What a function of the table gives."""
+    """The result of a function of the table."""
     if not isinstance(function, Global) or not callable(function.value):
       raise ValueError(f"it calls a {type(getattr(function, 'value', function)).__name__}")
     if not isinstance(arguments, tuple):

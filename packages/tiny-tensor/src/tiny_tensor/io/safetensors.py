@@ -193,7 +193,7 @@ def _parse(head: bytes, size: int) -> dict[str, Any]:
 
 
 def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
-  """Where a tensor lies in the data: (begin, end, name). Checks its entry."""
+  """The span of a tensor in the data: (begin, end, name). Checks its entry."""
   if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
     raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {short(entry)}")
   dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]

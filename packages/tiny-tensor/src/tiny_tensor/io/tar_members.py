@@ -1,4 +1,4 @@
-"""Where the files of a tar archive lie (POSIX.1-2024, pax; GNU tar's manual, "Basic Tar Format"), and its unpacking.
+"""The files in a tar archive (POSIX.1-2024, pax; GNU tar's manual, "Basic Tar Format"), and its unpacking.
 
 Python's `tarfile` looks at all fields of a global header for each file, and calls itself for each long name.
 """
@@ -47,7 +47,7 @@ def unpacked(data: memoryview, limit: int) -> bytes | None:
 
 
 def _streams(data: memoryview, make: Callable[[], Any]) -> Iterator[bytes]:
-  """What several streams, one after another, unpack to."""
+  """The contents of several streams, one after another."""
   engine = None
   for at in range(0, len(data), _PIECE):
     piece = bytes(data[at : at + _PIECE])
@@ -135,7 +135,7 @@ def _decimal(text: bytes | None, otherwise: int, at: int) -> int:
 
 
 def _fields(data: memoryview, begin: int) -> dict[bytes, bytes]:
-  """Those fields of a pax header that say where a file is: each is its length, its name and its value."""
+  """The fields of a pax header that count for finding files. Each consists of its length, its name and its value."""
   found: dict[bytes, bytes] = {}
   text, at = bytes(data), 0
   while at < len(text) and text[at]:

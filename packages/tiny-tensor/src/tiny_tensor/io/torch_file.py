@@ -62,7 +62,8 @@ def _covering(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int] | N
 
 
 def _cost(arguments: tuple[Any, ...]) -> int:
-  """What `_rebuild` takes, in bytes of a pickle that take as long: places of elements take a graph of many nodes."""
+  """The time of `_rebuild`, in bytes of a pickle that take as long: strided elements are found by a graph of many
+  nodes."""
   match arguments:
     case (_, _, tuple(shape), tuple(strides), *_) if len(shape) == len(strides) <= MOST_AXES and all(
       type(v) is int for v in (*shape, *strides)
@@ -139,7 +140,7 @@ def _device(kind: Any, index: Any = None) -> str:
 
 
 class _Storage:
-  """What a class of storages means: its dtype."""
+  """A class of storages: its dtype."""
 
   def __init__(self, dtype: DType) -> None:
     self.dtype = dtype
@@ -173,8 +174,8 @@ def _storage_id(identity: Any) -> tuple[DType, str, int, Any]:
 
 @known_as(fn="t")
 def torch_load(t: Tensor | str | Path) -> Any:
-  """What `torch.save` wrote to a file, given by its path or as a tensor of its bytes: for a model most often the
-  tensors by name.
+  """The object that `torch.save` wrote to a file, given by its path or as a tensor of its bytes: for a model most often
+  the tensors by name.
 
   Tensors are views of the mapped file where they lie there in order and not compressed, as they do in most files; they
   share memory as they did, and gradients are not asked for whatever the file says. `torch.Size` becomes a tuple, a

@@ -54,7 +54,7 @@ class _TensorArgument:
 
 
 class QuickCall:
-  """How the captured call's arguments looked. Made by `quick_call`."""
+  """The arguments of the captured call, as the next calls are compared with them. Made by `quick_call`."""
 
   def __init__(self, arguments: list[Any], names: tuple[str, ...]) -> None:
     self._names, self._settings = names, settings()

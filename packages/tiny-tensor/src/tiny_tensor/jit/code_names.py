@@ -1,12 +1,13 @@
-"""What a function's code reads by name around it: a captured function has to be told when that changes.
+"""The guard of names: globals, closure cells and attributes that a function's code reads, with their values.
 
-Read from the bytecode (`dis`): globals, closure cells, and chains of attributes of them and of `self`, as in
-`model.scale`; in the function itself, in the functions and lambdas in it, and in the Python functions, methods,
-properties and callable objects that these names lead to, breadth first. Of lists, tuples and dicts so reached the
-contents count too. Values are those after the captured call.
+The names are read from the bytecode (`dis`), in the function, in functions and lambdas in it, and, breadth first, in
+the Python functions, methods, properties and callable objects to which these names lead. Chains of attributes count, as
+in `model.scale`, and the contents of lists, tuples and dicts so reached. Values are those after the captured call.
 
-Not seen: what is reached through a local variable, an argument, a subscript or `getattr`, attributes in `__slots__`,
-what C code reads, what code of other packages of these or of the standard library reads, and all beyond `MOST` names.
+Not seen are names reached through a local variable, an argument, a subscript or `getattr`; attributes in `__slots__`;
+names that C code, the standard library or our other packages read; and all beyond the first `MOST`.
+
+Only `guards` imports this file. Where it is left out, TinyJit works without this guard.
 """
 
 import builtins
@@ -24,7 +25,7 @@ from tiny_tensor.tensor import Tensor
 from tiny_uop import UOp
 
 MOST = 512
-"""So many names are looked at in every replay, each for some 15 ns."""
+"""The most names that a replay looks at: each takes some 15 ns."""
 
 _ABSENT = object()
 _FRONTEND = ("tiny_tensor", "tiny_sched", "tiny_runtime", "tiny_uop")
@@ -100,7 +101,7 @@ class Names:
     )
 
   def _change(self) -> str | None:
-    """What has changed, in words; None if nothing has."""
+    """The first change in words; None if there is none."""
     for namespace, name, value, path in self._entries:
       if (now := namespace.get(name, _ABSENT)) is not value and not same_value(now, value):
         return _changed(path, now, value)
@@ -259,12 +260,12 @@ def _is_of_frontend(value: Any) -> bool:
 
 
 def _class_attribute(value: Any, name: str) -> Any:
-  """What the class of an object has under a name."""
+  """The attribute that the class of an object has under a name."""
   return next((vars(c)[name] for c in type(value).__mro__ if name in vars(c)), None)
 
 
 def _flat(container: Any) -> Any:
-  """What a list, tuple or dict contains, as a list or tuple."""
+  """The elements of a list, tuple or dict, as a list or tuple."""
   return [item for pair in container.items() for item in pair] if isinstance(container, dict) else container
 
 

@@ -1,4 +1,4 @@
-"""What a `TinyJit` asks of graphs and of the live tensors."""
+"""Questions of `TinyJit` about graphs and about the live tensors."""
 
 import weakref
 from collections.abc import Collection, Iterable
@@ -64,7 +64,7 @@ def carry_out_writes(to: Collection[UOp] | None = None) -> None:
 
 
 def written_slots(call: UOp) -> set[int]:
-  """Which arguments of a CALL are written."""
+  """The positions of the arguments that a CALL writes."""
   slots = {0} if call.src[0].op is Ops.COPY else set()
   for store in (u for u in call.src[0].toposort if u.op is Ops.STORE):
     pointer = store.src[0]

@@ -43,7 +43,7 @@ class Guard(Protocol):
   """A guard of a call: it compares what it recorded at the capture with a call."""
 
   catches: ClassVar[str]
-  """What it finds, as the README says it."""
+  """The difference that it finds, as the README says it."""
 
   def failure(self, call: Any) -> str | None:
     """The message of the error; None if the replay gives what the function would give. `call` is what the guard looks

@@ -18,7 +18,7 @@ _MUTABLE_DATA = (bytearray, memoryview)
 
 
 def settings() -> tuple[Any, ...]:
-  """What the methods of Tensor look at besides their arguments."""
+  """The settings that the methods of Tensor read besides their arguments."""
   return (Tensor.training, dtypes.default_float, dtypes.default_int, DEVICE.value)
 
 
@@ -59,7 +59,7 @@ class Inputs:
     self.given: dict[int, int] = {}
     """For each tensor that the function gets, by its id, its place in `tensors`."""
     self.copies: list[UOp] = []
-    """Those of the buffers that are copies because the caller's tensor is a view, or a constant."""
+    """The buffers that are copies, because the caller's tensor is a view or a constant."""
     self.variables: dict[str, int] = {}
     self.described: dict[str, Any] = {name: Value(value) for name, value in zip(_SETTINGS, settings(), strict=True)}
     if others:
@@ -134,7 +134,7 @@ class Inputs:
     return found
 
   def difference(self, before: Mapping[str, Any]) -> str | None:
-    """What differs from the description of another call, in words; None if nothing does."""
+    """The first difference from the description of another call, in words; None if there is none."""
     now = self.described
     if now == before:
       return None

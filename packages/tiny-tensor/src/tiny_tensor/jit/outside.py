@@ -43,7 +43,7 @@ class Written:
 
   def __init__(self, run: Run[Any]) -> None:
     self.state = frozenset(run.updated.difference(run.inputs.buffers))
-    """What is written and is no argument."""
+    """The buffers that are written and are no arguments."""
 
   def failure(self, call: Sequence[UOp]) -> str | None:
     """Names the shape of the argument. `call` are the buffers of the arguments."""

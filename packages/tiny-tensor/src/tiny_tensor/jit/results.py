@@ -1,4 +1,4 @@
-"""How a replay makes the function's result: what is computed anew, and what the caller or others had before."""
+"""The result of a replay: tensors that it computes, and tensors that the caller or others had before."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ class Template(Generic[R]):
     return [*self.computed, *[uop for uop in others if uop is not None]]
 
   def _leaf(self, leaf: Any, run: Run[R]) -> Any:
-    """What stands in the tree for a result."""
+    """The placeholder in the tree for a result."""
     if leaf is None:
       return None
     if id(leaf) not in self._seen:

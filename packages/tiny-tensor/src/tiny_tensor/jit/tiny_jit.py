@@ -28,15 +28,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MOST_RUNS = 4
-"""So many calls may be all different before TinyJit gives up: lazy state makes the first one or two unlike the rest."""
+"""The most calls that may all differ before TinyJit gives up: lazy state makes the first one or two unlike the rest."""
 
 
 def _nobody() -> None:
-  """What a function is a method of."""
+  """The object of a function that is no method."""
 
 
 class _Seen:
-  """What the call before looked like: its arguments, what it ran, and which state it updated."""
+  """The call before: its arguments, its trace, and the state that it updated."""
 
   def __init__(self, run: Run[Any]) -> None:
     self.described, self.trace = run.inputs.described, run.trace
@@ -45,7 +45,7 @@ class _Seen:
     """The tensors among the arguments that the function assigned to, by their place."""
 
   def difference(self, run: Run[Any]) -> str | None:
-    """How another run differs, in words; None if it ran the same."""
+    """The first difference of another run, in words; None if it ran the same."""
     return run.inputs.difference(self.described) or difference(run.trace, self.trace)
 
 
@@ -90,7 +90,7 @@ class TinyJit(Generic[P, R]):
 
   @property
   def captured(self) -> Program[R] | None:
-    """What the next call replays, None if it is no replay. `captured.free_intermediates()` gives memory back."""
+    """The program that the next call replays, or None. `captured.free_intermediates()` gives memory back."""
     return self._program
 
   def reset(self) -> None:

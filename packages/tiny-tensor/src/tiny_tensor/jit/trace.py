@@ -1,4 +1,4 @@
-"""What a function ran, in a form that two calls can be compared by.
+"""Traces: the kernels that a function ran, in a form in which two calls can be compared.
 
 Equal traces mean that the one call's kernels over the other's buffers compute what the other computed. Kernels are
 graphs without values of variables and without buffers, so they are equal if they are one object. Buffers are named by
@@ -60,12 +60,12 @@ class _Names:
 
 
 class Trace(tuple[Step, ...]):
-  """What one run of a function ran. As a guard it compares a call that ran instead of being replayed."""
+  """The kernels of one run of a function. As a guard it compares a call that ran instead of being replayed."""
 
   catches: ClassVar[str] = "another kernel, another constant, other data from Python, where `JIT_CHECK` is 1"
 
   def failure(self, call: Sequence[Step]) -> str | None:
-    """How the trace of a call differs from this one."""
+    """The difference of the trace of a call from this one."""
     what = difference(call, self)
     return None if what is None else f"a replay would not do what the function does now: {what}"
 
@@ -81,7 +81,7 @@ def trace(schedules: Capture, recorded: Recording, inputs: Sequence[UOp]) -> Tra
 
 
 def difference(now: Sequence[Step], before: Sequence[Step]) -> str | None:
-  """What differs between two traces, in words; None if nothing does."""
+  """The first difference of two traces, in words; None if there is none."""
   for n, (a, b) in enumerate(zip(now, before, strict=False)):
     where = f"kernel {n + 1} of {len(now)}, computed at {a.line},"
     if a.kernel is not b.kernel:
@@ -97,7 +97,7 @@ def difference(now: Sequence[Step], before: Sequence[Step]) -> str | None:
 
 
 def kernel_difference(now: UOp, before: UOp) -> str:
-  """What differs between two kernels, in words."""
+  """The first difference of two kernels, in words."""
   for a, b in zip(now.toposort, before.toposort, strict=False):
     if a.op is b.op and a.arg == b.arg and a.dtype is b.dtype:
       continue

@@ -16,7 +16,7 @@ def _spatial(value: Sizes, axes: int, name: str) -> tuple[int, ...]:
 
 
 class _Conv:
-  """What convolutions of any number of spatial axes share; `axes` is set by the public classes."""
+  """A convolution over any number of spatial axes; the public classes set `axes`."""
 
   axes: int
 

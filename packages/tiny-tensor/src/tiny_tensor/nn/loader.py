@@ -69,7 +69,7 @@ class _Arrays:
     return [r.take(places) for r in self.rows], len(places)
 
   def collate(self, gathered: Any, device: str | None) -> Any:
-    """Where the batch is asked for: its tensors."""
+    """The tensors of a gathered batch, made in the thread that asks for it."""
     pieces, count = gathered
     made = [_tensor(raw, r.dtype, (count, *r.shape), device) for raw, r in zip(pieces, self.rows, strict=True)]
     return tuple(made) if len(made) > 1 else made[0]
@@ -95,7 +95,7 @@ class _Items:
     return [self.items[i] for i in places]
 
   def collate(self, gathered: Any, device: str | None) -> Any:
-    """Where the batch is asked for: its tensors."""
+    """The tensors of a gathered batch, made in the thread that asks for it."""
     if not isinstance(gathered[0], tuple):
       return _stack(gathered, device)
     if len({len(item) for item in gathered}) != 1:
@@ -160,7 +160,7 @@ class DataLoader:
     return full + (1 if rest and not self.drop_last else 0)
 
   def order(self, epoch: int) -> Sequence[int]:
-    """The places of the items, as an epoch takes them."""
+    """The positions of the items in the order in which an epoch takes them."""
     if not self.shuffle:
       return range(len(self._source))
     if self.seed is None:
@@ -179,7 +179,7 @@ class DataLoader:
     source, device = self._source, self.device
     if not self.prefetch:
       return (source.collate(source.gather(places), device) for places in batches)
-    return _ahead(source.gather, batches, self.prefetch, lambda gathered: source.collate(gathered, device))
+    return _prefetched(source.gather, batches, self.prefetch, lambda gathered: source.collate(gathered, device))
 
 
 class _Failed:
@@ -189,12 +189,12 @@ class _Failed:
     self.error = error
 
 
-def _ahead(
-  gather: Callable[[Sequence[int]], Any], batches: Sequence[Sequence[int]], ahead: int, finish: Callable[[Any], Any]
+def _prefetched(
+  gather: Callable[[Sequence[int]], Any], batches: Sequence[Sequence[int]], early: int, finish: Callable[[Any], Any]
 ) -> Iterator[Any]:
-  """`finish(gather(batch))` of each batch; `gather` runs in a thread, up to `ahead` batches early."""
+  """`finish(gather(batch))` of each batch; `gather` runs in a thread, up to `early` batches before their use."""
   done: SimpleQueue[Any] = SimpleQueue()
-  room, stopped = threading.Semaphore(ahead), threading.Event()
+  room, stopped = threading.Semaphore(early), threading.Event()
 
   def work() -> None:
     for places in batches:

@@ -15,7 +15,7 @@ from tiny_uop import dtypes
 
 
 class Steps(Protocol):
-  """What a training loop needs of an optimiser."""
+  """The methods of an optimiser that a training loop calls."""
 
   def zero_grad(self) -> None:
     """Forget the gradients."""
@@ -216,7 +216,7 @@ class AdamW(Optimizer):
     return [self.b1_t, self.b2_t, *self.m, *self.v]
 
   def scaled(self, change: Tensor, old: Tensor) -> Tensor:
-    """What is subtracted, but for the learning rate, from a parameter `old`."""
+    """The step of a parameter `old` without the learning rate: LAMB scales it."""
     return change
 
 

@@ -12,7 +12,7 @@ from tiny_tensor.nn.optim import Optimizer
 
 
 class LRScheduler:
-  """What all schedules share. One is a subclass that defines `rate`; making it sets the rate of step 0."""
+  """Base of all schedules. A schedule is a subclass that defines `rate`; making one sets the rate of step 0."""
 
   def __init__(self, optimizer: Optimizer) -> None:
     self.optimizer, self.base_lr, self.count = optimizer, float(optimizer.lr.item()), 0
@@ -76,7 +76,7 @@ class MultiStepLR(LRScheduler):
 
 
 def _cosine(start: float, end: float, share: float) -> float:
-  """From `start` to `end` along half a wave; share in [0, 1]."""
+  """From `start` to `end` along half a cosine; share in [0, 1]."""
   return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 

@@ -51,8 +51,8 @@ def multi_head_attention_forward(
   average_attn_weights: bool = True,
   is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-  """What `nn.MultiheadAttention` computes: (output `(length, n, embed)`, weights `(n, length, seen)` or None), or both
-  without the axis n for one sequence `(length, embed)`.
+  """Attention of several heads, as `nn.MultiheadAttention` computes it: (output `(length, n, embed)`, weights `(n,
+  length, seen)` or None), or both without the axis n for one sequence `(length, embed)`.
 
   Queries, keys and values are projected by the thirds of `in_proj_weight (3 embed, embed)`, or by weights of their own.
   `bias_k`, `bias_v (embed)` are a further key and value, `add_zero_attn` one of zeros; `static_k`, `static_v (n heads,

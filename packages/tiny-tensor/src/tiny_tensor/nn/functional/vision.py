@@ -107,7 +107,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
-  """Where each pixel of images of shape `size` `(n, c, h, w)` is read: matrices `(n, 2, 3)` → `(n, h, w, 2)`."""
+  """Positions at which `grid_sample` reads each pixel of images of shape `size (n, c, h, w)`: matrices `(n, 2, 3)` →
+  `(n, h, w, 2)`."""
   axes = []
   for n in (int(size[3]), int(size[2])):
     step = theta._count_up(n)._as_dtype(theta.dtype)
@@ -127,7 +128,7 @@ def grid_sample(
   padding_mode: str = "zeros",
   align_corners: bool | None = None,
 ) -> Tensor:
-  """`(n, c, size…)` read at the places `grid (n, size'…, axes)`, in [-1, 1] from edge to edge, the last axis first.
+  """`(n, c, size…)` read at the positions `grid (n, size'…, axes)`, in [-1, 1] from edge to edge, the last axis first.
 
   `mode`: "bilinear" (linear over all axes), "nearest", or for images "bicubic"; `padding_mode` "zeros", "border" or
   "reflection" says what is outside.
@@ -139,12 +140,12 @@ def grid_sample(
     raise ValueError(f"grid_sample: mode 'bicubic' is for images, got shape {input.shape}")
   corners = bool(align_corners)
   # the last coordinate is of the first spatial axis
-  places = [_unnormal(grid[..., axes - 1 - a], int(input.shape[2 + a]), corners) for a in range(axes)]
+  positions = [_unnormal(grid[..., axes - 1 - a], int(input.shape[2 + a]), corners) for a in range(axes)]
   taps: list[list[tuple[Tensor, Tensor]]] = []  # for each axis: position, weight
-  for place, size in zip(places, input.shape[2:], strict=True):
+  for position, size in zip(positions, input.shape[2:], strict=True):
     if mode != "bicubic":
-      place = _inside(place, int(size), padding_mode, corners)
-    taps.append(_taps(place, mode))
+      position = _inside(position, int(size), padding_mode, corners)
+    taps.append(_taps(position, mode))
   out: Tensor | None = None
   chosen: list[tuple[list[Tensor], Tensor | None]] = [([], None)]
   for axis_taps in taps:
@@ -161,28 +162,28 @@ def grid_sample(
   return out
 
 
-def _unnormal(place: Tensor, size: int, corners: bool) -> Tensor:
-  return (place + 1) * ((size - 1) / 2) if corners else ((place + 1) * size - 1) * 0.5
+def _unnormal(position: Tensor, size: int, corners: bool) -> Tensor:
+  return (position + 1) * ((size - 1) / 2) if corners else ((position + 1) * size - 1) * 0.5
 
 
-def _inside(place: Tensor, size: int, padding_mode: str, corners: bool) -> Tensor:
+def _inside(position: Tensor, size: int, padding_mode: str, corners: bool) -> Tensor:
   """Positions moved inside by reflection or to the border; with "zeros" they stay."""
   if padding_mode == "reflection":
     low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if span == 0:
-      return place * 0
-    away = (place - low).abs()
+      return position * 0
+    away = (position - low).abs()
     turns = (away / span).floor()
     rest = away - turns * span
-    place = (turns.detach() % 2).eq(0).where(rest, span - rest) + low
-  return place if padding_mode == "zeros" else place.clamp(0, size - 1)
+    position = (turns.detach() % 2).eq(0).where(rest, span - rest) + low
+  return position if padding_mode == "zeros" else position.clamp(0, size - 1)
 
 
-def _taps(place: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
+def _taps(position: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
   if mode == "nearest":
-    return [(place.detach().round(), place.const_like(1))]
-  low = place.detach().floor()
-  t = place - low
+    return [(position.detach().round(), position.const_like(1))]
+  low = position.detach().floor()
+  t = position - low
   if mode == "bilinear":
     return [(low, t * -1 + 1), (low + 1, t)]
   return [(low + i, weight) for i, weight in zip((-1, 0, 1, 2), t._cubic_weights(), strict=True)]
