@@ -64,4 +64,5 @@ PASSES: tuple[Pass, ...] = (
   Pass("prefetch", "Loops ask for cache lines some iterations before they are used.", prefetch, TARGET, True, NOOPT,
        Ops.LINEAR, "program"),
 )  # fmt: skip
+"""The passes of the code generator, in their order."""
 OPTIONAL = frozenset(p.name for p in PASSES if p.optional)
