@@ -10,6 +10,7 @@ from documents.families import families, family_table
 from documents.markdown import anchors, links
 from documents.operations import operation_table
 from documents.reference import exports, modules
+from documents.reference import page as page_of_module
 from documents.repository import DOCS, ROOT
 from documents.site import assemble, page, pages
 
@@ -106,3 +107,18 @@ def test_public_modules() -> None:
   names = modules()
   assert {"tiny_uop", "tiny_uop.spec", "tiny_tensor.nn.optim", "tiny_runtime.contract"} <= set(names)
   assert exports("tiny_tensor")[1]["UOp"] == "tiny_uop" and "Tensor" in exports("tiny_tensor")[0]
+
+
+@pytest.mark.parametrize(
+  ("module", "made"),
+  [
+    ("tiny_tensor.nn", "MaxPool2d(kernel_size: Sizes, stride: Sizes | None = None"),
+    ("tiny_tensor.nn.functional", "conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None"),
+    ("tiny_tensor.array_api", "exp(x: Array, /) -> Array"),
+  ],
+)
+def test_names_that_tables_make_are_on_their_page(module: str, made: str) -> None:
+  text, names = page_of_module(module), exports(module)[0]
+  assert len(names) > 50 and made in text
+  for name in names:
+    assert f"        - {name}\n" in text or f"## `{name}` {{ #{module}.{name} }}" in text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +20,31 @@ from tiny_tensor import Context, Tensor, nn
 def _on_the_reference_device() -> Iterator[None]:
   with Context(DEVICE="REF"):
     yield
+
+
+def test_functions_over_any_number_of_axes_look_like_their_own() -> None:
+  assert F.conv2d.__name__ == F.conv2d.__qualname__ == "conv2d" and pickle.loads(pickle.dumps(F.conv2d)) is F.conv2d
+  names = ["input", "weight", "bias", "stride", "padding", "dilation", "groups"]
+  assert list(inspect.signature(F.conv2d).parameters) == names
+  assert "divisor_override" in inspect.signature(F.avg_pool2d).parameters
+  assert "divisor_override" not in inspect.signature(F.avg_pool1d).parameters
+  with pytest.raises(TypeError, match="convN.*stride"):
+    F.conv1d(Tensor.ones(1, 1, 3), Tensor.ones(1, 1, 3), strides=2, stride=1)  # type: ignore[call-arg]
+
+
+def test_layers_have_the_arguments_of_their_functions() -> None:
+  assert list(inspect.signature(nn.MaxPool2d).parameters)[:2] == ["kernel_size", "stride"]
+  assert [p.kind for p in inspect.signature(nn.HuberLoss).parameters.values()] == [inspect.Parameter.KEYWORD_ONLY] * 3
+  assert inspect.getdoc(nn.ReLU6) == f"`functional.relu6`: {F.relu6.__doc__}"
+
+  class Doubled(nn.ReLU):
+    """A subclass keeps the function, and has its own text."""
+
+  assert Doubled()(Tensor([-1.0, 2.0])).tolist() == [0.0, 2.0] and "own text" in (Doubled.__doc__ or "")
+  with pytest.raises(TypeError, match="positional"):
+    nn.L1Loss("sum")  # type: ignore[call-arg]
+  with pytest.raises(TypeError, match="L1Loss.*'reduced'"):
+    nn.L1Loss(reduced="sum")
 
 
 def test_inplace_also_assigns() -> None:

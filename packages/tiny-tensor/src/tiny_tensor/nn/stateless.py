@@ -61,6 +61,9 @@ class Loss(Stateless, tensors=2):
 
   by_name = True
 
+  def __init__(self, **kwargs: Any) -> None:
+    super().__init__(**kwargs)
+
 
 def _identity(input: Tensor) -> Tensor:
   """The input."""
