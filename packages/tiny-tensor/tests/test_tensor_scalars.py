@@ -44,7 +44,7 @@ def test_an_array_has_a_dtype_that_counts() -> None:
   for product in (t @ row, row @ t):
     assert isinstance(product, Tensor) and product.item() == 11
   with pytest.raises(TypeError, match="Tensor, got list"):
-    [1.0] @ t  # type: ignore[operator]
+    [1.0] @ t  # type: ignore[arg-type]
   array = np.array([1.0, 2.0])
   with pytest.raises(TypeError, match="__array_ufunc__"):
     array += t  # which would be computed by NumPy

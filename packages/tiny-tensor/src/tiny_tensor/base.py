@@ -122,8 +122,11 @@ class TensorBase:
     _counted = detach = _formatted = erf = exp = exp2 = expm1 = floor = isnan = log = log1p = logical_not = _of_one
     logsigmoid = _of_one
     neg = _opposite = ravel = reciprocal = rsqrt = sigmoid = sign = sin = sinh = sqrt = square = tanh = trunc = _of_one
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = _of_two
-    __mod__ = __pow__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _of_two
+    __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = __mul__ = __rmul__ = __imul__ = _of_two
+    __truediv__ = __rtruediv__ = __itruediv__ = __floordiv__ = __rfloordiv__ = __ifloordiv__ = _of_two
+    __mod__ = __rmod__ = __imod__ = __pow__ = __rpow__ = __ipow__ = __and__ = __rand__ = __iand__ = _of_two
+    __or__ = __ror__ = __ior__ = __xor__ = __rxor__ = __ixor__ = _of_two
+    __lshift__ = __rlshift__ = __ilshift__ = __rshift__ = __rrshift__ = __irshift__ = _of_two
     __lt__ = __gt__ = __le__ = __ge__ = eq = ge = ne = maximum = minimum = logaddexp = _of_two
     add = sub = mul = div = floordiv = mod = pow = _of_two_reversed
     bitwise_and = bitwise_or = bitwise_xor = lshift = rshift = _of_two_reversed
@@ -141,6 +144,9 @@ class TensorBase:
     def __iter__(self) -> Iterator[Self]: ...
     def __len__(self) -> int: ...
     def __matmul__(self, x: Self) -> Self: ...
+
+    __rmatmul__ = __imatmul__ = __matmul__
+
     def _alike(self, made: Self, kwargs: dict[str, Any]) -> Self: ...
     def _along(self, axis: int, dtype: DType | None = None) -> Self: ...
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self: ...

@@ -373,27 +373,8 @@ class ElementwiseMixin(TensorBase):
     size = a.isnan().where(a, a.abs())
     return negative.where(size.mul(-1), size)._flat_in(b)
 
-  # The operators stand here as far as the methods above use them; operators.py has the others.
-  def __add__(self, x: Operand) -> Self:
-    return self.add(x)
-
-  def __sub__(self, x: Operand) -> Self:
-    return self.sub(x)
-
-  def __mul__(self, x: Operand) -> Self:
-    return self.mul(x)
-
-  def __and__(self, x: Operand) -> Self:
-    return self.bitwise_and(x)
-
-  def __or__(self, x: Operand) -> Self:
-    return self.bitwise_or(x)
-
-  def __xor__(self, x: Operand) -> Self:
-    return self.bitwise_xor(x)
-
-  def __truediv__(self, x: Operand) -> Self:
-    return self.div(x)
-
   def __neg__(self) -> Self:
     return self.neg()
+
+  def __invert__(self) -> Self:
+    return self.bitwise_not()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from tiny_tensor.base import TensorBase, live_tensors
 from tiny_tensor.capturing import note_write
@@ -14,30 +14,30 @@ from tiny_uop import DType, Ops, UOp, dtypes
 T = TypeVar("T", bound=TensorBase)
 
 
-class Method(Protocol):
-  """A method that gives back the tensor that it belongs to."""
+class InPlace:
+  """Stands for the method `name_` in the body of a class: what the method `name` gives is written to the tensor."""
 
-  @overload
-  def __get__(self, instance: None, owner: type) -> Callable[..., Any]: ...
+  def __set_name__(self, owner: type, own_name: str) -> None:
+    name = own_name.removesuffix("_")
 
-  @overload
-  def __get__(self, instance: T, owner: type) -> Callable[..., T]: ...
+    def method(self: T, *args: Any, **kwargs: Any) -> T:
+      check_may_change(self, own_name)
+      return become(self, getattr(self, name)(*args, **kwargs), own_name)
 
+    method.__name__, method.__qualname__ = own_name, f"Tensor.{own_name}"
+    method.__doc__ = (
+      f"`{name}`, whose result is written to this tensor, which is given back. Raises RuntimeError for a leaf that "
+      "requires a gradient and a view of one, TypeError or ValueError where dtype or shape of the result do not fit."
+    )
+    setattr(owner, own_name, method)
 
-def in_place(name: str) -> Method:
-  """The method `name_`: what the method `name` gives is written to the tensor."""
+  if TYPE_CHECKING:
 
-  def method(self: T, *args: Any, **kwargs: Any) -> T:
-    check_may_change(self, method.__name__)
-    return become(self, getattr(self, name)(*args, **kwargs), method.__name__)
-
-  method.__name__ = f"{name}_"
-  method.__qualname__ = f"Tensor.{name}_"
-  method.__doc__ = (
-    f"`{name}`, whose result is written to this tensor, which is given back. Raises RuntimeError for a leaf that "
-    "requires a gradient and a view of one, TypeError or ValueError where dtype or shape of the result do not fit."
-  )
-  return cast(Method, method)
+    @overload
+    def __get__(self, instance: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, instance: T, owner: type) -> Callable[..., T]: ...
+    def __get__(self, instance: Any, owner: type) -> Any: ...
 
 
 def check_may_change(target: TensorBase, name: str) -> None:
@@ -84,118 +84,21 @@ def attached(view: UOp) -> UOp:
 
 
 class InPlaceMixin(TensorBase):
-  """What is here is the table of methods that have such a form."""
+  """The methods that have such a form, by name, and those that are only there in place."""
 
   __slots__ = ()
 
-  abs_ = in_place("abs")
-  acos_ = in_place("acos")
-  acosh_ = in_place("acosh")
-  add_ = in_place("add")
-  addbmm_ = in_place("addbmm")
-  addcdiv_ = in_place("addcdiv")
-  addcmul_ = in_place("addcmul")
-  addmm_ = in_place("addmm")
-  addmv_ = in_place("addmv")
-  addr_ = in_place("addr")
-  asin_ = in_place("asin")
-  asinh_ = in_place("asinh")
-  atan_ = in_place("atan")
-  atan2_ = in_place("atan2")
-  atanh_ = in_place("atanh")
-  baddbmm_ = in_place("baddbmm")
-  bitwise_and_ = in_place("bitwise_and")
-  bitwise_not_ = in_place("bitwise_not")
-  bitwise_or_ = in_place("bitwise_or")
-  bitwise_xor_ = in_place("bitwise_xor")
-  ceil_ = in_place("ceil")
-  clamp_ = in_place("clamp")
-  clamp_max_ = in_place("clamp_max")
-  clamp_min_ = in_place("clamp_min")
-  clip_ = in_place("clip")
-  copysign_ = in_place("copysign")
-  cos_ = in_place("cos")
-  cosh_ = in_place("cosh")
-  cumprod_ = in_place("cumprod")
-  cumsum_ = in_place("cumsum")
-  deg2rad_ = in_place("deg2rad")
-  digamma_ = in_place("digamma")
-  div_ = in_place("div")
-  eq_ = in_place("eq")
-  erf_ = in_place("erf")
-  erfc_ = in_place("erfc")
-  erfinv_ = in_place("erfinv")
-  exp_ = in_place("exp")
-  exp2_ = in_place("exp2")
-  expm1_ = in_place("expm1")
-  fill_ = in_place("fill")
-  float_power_ = in_place("float_power")
-  floor_ = in_place("floor")
-  fmod_ = in_place("fmod")
-  frac_ = in_place("frac")
-  gcd_ = in_place("gcd")
-  ge_ = in_place("ge")
-  gt_ = in_place("gt")
-  heaviside_ = in_place("heaviside")
-  hypot_ = in_place("hypot")
-  i0_ = in_place("i0")
-  igamma_ = in_place("igamma")
-  igammac_ = in_place("igammac")
-  index_add_ = in_place("index_add")
-  index_copy_ = in_place("index_copy")
-  index_fill_ = in_place("index_fill")
-  index_put_ = in_place("index_put")
-  index_reduce_ = in_place("index_reduce")
-  lcm_ = in_place("lcm")
-  ldexp_ = in_place("ldexp")
-  le_ = in_place("le")
-  lerp_ = in_place("lerp")
-  lgamma_ = in_place("lgamma")
-  log_ = in_place("log")
-  log10_ = in_place("log10")
-  log1p_ = in_place("log1p")
-  log2_ = in_place("log2")
-  logical_and_ = in_place("logical_and")
-  logical_not_ = in_place("logical_not")
-  logical_or_ = in_place("logical_or")
-  logical_xor_ = in_place("logical_xor")
-  logit_ = in_place("logit")
-  lt_ = in_place("lt")
-  masked_fill_ = in_place("masked_fill")
-  masked_scatter_ = in_place("masked_scatter")
-  mul_ = in_place("mul")
-  mvlgamma_ = in_place("mvlgamma")
-  nan_to_num_ = in_place("nan_to_num")
-  ne_ = in_place("ne")
-  neg_ = in_place("neg")
-  nextafter_ = in_place("nextafter")
-  polygamma_ = in_place("polygamma")
-  pow_ = in_place("pow")
-  put_ = in_place("put")
-  rad2deg_ = in_place("rad2deg")
-  reciprocal_ = in_place("reciprocal")
-  relu_ = in_place("relu")
-  renorm_ = in_place("renorm")
-  round_ = in_place("round")
-  rsqrt_ = in_place("rsqrt")
-  scatter_ = in_place("scatter")
-  scatter_add_ = in_place("scatter_add")
-  scatter_reduce_ = in_place("scatter_reduce")
-  sgn_ = in_place("sgn")
-  sigmoid_ = in_place("sigmoid")
-  sign_ = in_place("sign")
-  sin_ = in_place("sin")
-  sinc_ = in_place("sinc")
-  sinh_ = in_place("sinh")
-  sqrt_ = in_place("sqrt")
-  square_ = in_place("square")
-  sub_ = in_place("sub")
-  tan_ = in_place("tan")
-  tanh_ = in_place("tanh")
-  tril_ = in_place("tril")
-  triu_ = in_place("triu")
-  trunc_ = in_place("trunc")
-  xlogy_ = in_place("xlogy")
+  abs_ = acos_ = acosh_ = add_ = addbmm_ = addcdiv_ = addcmul_ = addmm_ = addmv_ = addr_ = asin_ = asinh_ = InPlace()
+  atan_ = atan2_ = atanh_ = baddbmm_ = bitwise_and_ = bitwise_not_ = bitwise_or_ = bitwise_xor_ = ceil_ = InPlace()
+  clamp_ = clamp_max_ = clamp_min_ = clip_ = copysign_ = cos_ = cosh_ = cumprod_ = cumsum_ = deg2rad_ = InPlace()
+  digamma_ = div_ = eq_ = erf_ = erfc_ = erfinv_ = exp_ = exp2_ = expm1_ = fill_ = float_power_ = floor_ = InPlace()
+  fmod_ = frac_ = gcd_ = ge_ = gt_ = heaviside_ = hypot_ = i0_ = igamma_ = igammac_ = index_add_ = InPlace()
+  index_copy_ = index_fill_ = index_put_ = index_reduce_ = lcm_ = ldexp_ = le_ = lerp_ = lgamma_ = log_ = InPlace()
+  log10_ = log1p_ = log2_ = logical_and_ = logical_not_ = logical_or_ = logical_xor_ = logit_ = lt_ = InPlace()
+  masked_fill_ = masked_scatter_ = mul_ = mvlgamma_ = nan_to_num_ = ne_ = neg_ = nextafter_ = polygamma_ = InPlace()
+  pow_ = put_ = rad2deg_ = reciprocal_ = relu_ = renorm_ = round_ = rsqrt_ = scatter_ = InPlace()
+  scatter_add_ = scatter_reduce_ = sgn_ = sigmoid_ = sign_ = sin_ = sinc_ = sinh_ = sqrt_ = square_ = sub_ = InPlace()
+  tan_ = tanh_ = tril_ = triu_ = trunc_ = xlogy_ = InPlace()
 
   def copy_(self, src: Self | Any) -> Self:
     """Write the values of `src`, on whatever device and of whatever dtype, repeated along axes of size 1."""
