@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Self, TypeVar
 
 from tiny_tensor.base import TensorBase
+
+T = TypeVar("T", bound=TensorBase)
 
 
 class LossMixin(TensorBase):
@@ -41,50 +43,64 @@ class LossMixin(TensorBase):
     """Cross-entropy of logits `(…, classes)` against class numbers `(…)`; elements equal to `ignore_index` do not
     count.
     """
-    check_smoothing(label_smoothing)
     if Y.shape != self.shape[:-1]:
       raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}, expected {self.shape[:-1]}")
-    logs = self.log_softmax(-1)
-    counts = Y.ne(ignore_index)
-    chosen = Y._hot(self.shape[-1]).where(logs, 0).sum(-1)
-    smooth = logs.mean(-1) * label_smoothing if label_smoothing else None
-    loss = chosen if smooth is None else chosen * (1 - label_smoothing) + smooth
-    loss = counts.where(-loss, 0)
-    return loss.sum() / counts.sum()._as_dtype(loss.dtype) if reduction == "mean" else loss._reduced(reduction)
+    return _of_classes(self.log_softmax(-1), Y, None, ignore_index, reduction, label_smoothing)
 
-  def cross_entropy(self, Y: Self, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
-    """Cross-entropy of logits `(n, classes, …)` against class numbers `(n, …)` or probabilities of the same shape."""
-    check_smoothing(label_smoothing)
+  def cross_entropy(
+    self,
+    Y: Self,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    weight: Self | None = None,
+    ignore_index: int | None = None,
+  ) -> Self:
+    """Cross-entropy of logits `(n, classes, …)` against class numbers `(n, …)` or probabilities of the same shape.
+
+    `weight (classes,)`; the mean over class numbers is weighted and leaves out those equal to `ignore_index`.
+    """
     axis = 0 if self.ndim == 1 else 1
-    classes = self.shape[axis]
-    if Y.shape != self.shape and Y.shape != self.shape[:axis] + self.shape[axis + 1 :]:
-      raise ValueError(f"labels of shape {Y.shape} do not fit logits of shape {self.shape}")
-    target = Y
-    if Y.ndim != self.ndim:
-      hot = Y._hot(classes).where(1.0, 0.0)
-      target = hot.permute(*range(axis), Y.ndim, *range(axis, Y.ndim))
-    target = target._as_dtype(self._as_float().dtype)
+    if Y.shape != self.shape:
+      logs = _classes_last(self.log_softmax(axis), Y, "logits")
+      return _of_classes(logs, Y, weight, ignore_index, reduction, label_smoothing)
+    check_smoothing(label_smoothing)
+    target = Y._as_dtype(self._as_float().dtype)
     if label_smoothing:
-      target = target * (1 - label_smoothing) + target.const_like(label_smoothing) / classes
-    loss = -(self.log_softmax(axis) * target).sum(axis)
-    return loss._reduced(reduction)
+      target = target * (1 - label_smoothing) + label_smoothing / self.shape[axis]
+    if weight is not None:
+      target = target * weight.reshape([-1 if i == axis else 1 for i in range(self.ndim)])
+    return (-(self.log_softmax(axis) * target).sum(axis))._reduced(reduction)
 
   def nll_loss(
     self, Y: Self, weight: Self | None = None, ignore_index: int | None = None, reduction: str = "mean"
   ) -> Self:
     """Negative log-likelihood of log-probabilities `(n, classes, …)` at class numbers `(n, …)`; "mean" is weighted."""
-    axis = 0 if self.ndim == 1 else 1
-    if Y.shape != self.shape[:axis] + self.shape[axis + 1 :]:
-      raise ValueError(f"labels of shape {Y.shape} do not fit log-probabilities of shape {self.shape}")
-    hot = Y._hot(self.shape[axis])
-    each = hot.where(self.transpose(axis, -1) if self.ndim <= 2 else self.permute(0, *range(2, self.ndim), 1), 0).sum(
-      -1
-    )
-    w = Y.const_like(1, self.dtype) if weight is None else hot.where(weight, 0).sum(-1)
-    if ignore_index is not None:
-      w = Y.ne(ignore_index).where(w, 0)
-    loss = -each * w
-    return loss.sum() / w.sum() if reduction == "mean" else loss._reduced(reduction)
+    return _of_classes(_classes_last(self, Y, "log-probabilities"), Y, weight, ignore_index, reduction, 0.0)
+
+
+def _classes_last(x: T, Y: T, what: str) -> T:
+  """Values `(n, classes, …)` as `(n, …, classes)`. Raises ValueError where class numbers do not fit."""
+  axis = 0 if x.ndim == 1 else 1
+  if Y.shape != x.shape[:axis] + x.shape[axis + 1 :]:
+    raise ValueError(f"labels of shape {Y.shape} do not fit {what} of shape {x.shape}")
+  return x.transpose(axis, -1) if x.ndim <= 2 else x.permute(0, *range(2, x.ndim), 1)
+
+
+def _of_classes(logs: T, Y: T, weight: T | None, ignore_index: int | None, reduction: str, label_smoothing: float) -> T:
+  """The loss of log-probabilities `(…, classes)` at class numbers `(…)`. The mean is weighted by what counts."""
+  check_smoothing(label_smoothing)
+  hot = Y._hot(logs.shape[-1])
+  weights = None if weight is None else hot.where(weight, 0).sum(-1)
+  loss = -hot.where(logs, 0).sum(-1)
+  loss = loss if weights is None else loss * weights
+  if label_smoothing:
+    loss = loss * (1 - label_smoothing) - (logs if weight is None else logs * weight).mean(-1) * label_smoothing
+  if ignore_index is not None:
+    counts = Y.ne(ignore_index)
+    loss, weights = counts.where(loss, 0), counts if weights is None else counts.where(weights, 0)
+  if reduction == "mean" and weights is not None:
+    return loss.sum() / weights.sum()._as_dtype(loss.dtype)
+  return loss._reduced(reduction)
 
 
 def check_smoothing(value: float) -> None:

@@ -94,27 +94,7 @@ def cross_entropy(
 
   `weight (classes,)`; the mean over class numbers is weighted and leaves out those equal to `ignore_index`.
   """
-  axis = 0 if input.ndim == 1 else 1
-  logs = input.log_softmax(axis)
-  count = int(input.shape[axis])
-  per_class = None if weight is None else weight.reshape([-1 if i == axis else 1 for i in range(input.ndim)])
-  if target.shape == input.shape and dtypes.is_float(target.dtype):
-    smooth = target * (1 - label_smoothing) + label_smoothing / count
-    each = -(logs if per_class is None else logs * per_class) * smooth
-    loss = each.sum(axis)
-    return loss.sum() / (input.numel() // count) if reduction == "mean" else loss._reduced(reduction)
-  picked = nll_loss(logs, target, weight, ignore_index, reduction)
-  if label_smoothing == 0:
-    return picked
-  counts = target.ne(ignore_index)
-  spread = -(logs if per_class is None else logs * per_class).sum(axis)
-  spread = counts.where(spread, 0)
-  if reduction == "mean":
-    weights = counts.where(1 if weight is None else target._hot(count).where(weight, 0).sum(-1), 0)
-    spread = spread.sum() / weights.sum()
-  else:
-    spread = spread._reduced(reduction)
-  return picked * (1 - label_smoothing) + spread * (label_smoothing / count)
+  return input.cross_entropy(target, reduction, label_smoothing, weight, ignore_index)
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
