@@ -27,6 +27,7 @@ from tiny_tensor.methods.hashing import HashMixin
 from tiny_tensor.methods.histograms import HistogramMixin
 from tiny_tensor.methods.in_place import InPlaceMixin
 from tiny_tensor.methods.indexing import IndexingMixin
+from tiny_tensor.methods.interpolate import InterpolateMixin
 from tiny_tensor.methods.joining import JoinMixin
 from tiny_tensor.methods.linalg import LinalgMixin
 from tiny_tensor.methods.losses import LossMixin
@@ -36,6 +37,7 @@ from tiny_tensor.methods.matmul import MatmulMixin
 from tiny_tensor.methods.movement import MovementMixin
 from tiny_tensor.methods.norm import NormMixin
 from tiny_tensor.methods.operators import OperatorMixin
+from tiny_tensor.methods.pool import PoolMixin
 from tiny_tensor.methods.products import ProductMixin
 from tiny_tensor.methods.quantiles import QuantileMixin
 from tiny_tensor.methods.random import RandomMixin
@@ -129,6 +131,8 @@ class Tensor(
   AssignMixin,
   CompositeMixin,
   ConvMixin,
+  InterpolateMixin,
+  PoolMixin,
   CreationMixin,
   DeviceMixin,
   ElementwiseMixin,

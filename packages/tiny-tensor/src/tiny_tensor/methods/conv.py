@@ -1,40 +1,21 @@
-"""Convolution and pooling over any number of spatial axes, by windows as views."""
+"""Convolution and its transpose over any number of spatial axes, by windows as views."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import DTypeLike, TensorBase
-from tiny_tensor.methods.pool import windows
-from tiny_tensor.shapes import as_tuple, greatest, least, number
-from tiny_uop import DType, UOp, dtypes, sint
+from tiny_tensor.methods.windows import Sizes, pad_last, padding_of, windows
+from tiny_tensor.shapes import as_tuple, number
+from tiny_uop import UOp
 from tiny_uop.records import dataclass
-from tiny_uop.shape import all_known, prod
+from tiny_uop.shape import all_known
 
-Sizes = int | Sequence[int]
-Pads = list[tuple[int, int]]
 CHANNELS = "channels and kernels of convolutions"
 SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
-
-
-def window_of(size: Sizes) -> tuple[int, ...]:
-  """A window: one number is for two axes, several are one for each axis, however many."""
-  return (size, size) if isinstance(size, int) else tuple(int(s) for s in size)
-
-
-def padding_of(padding: Sizes, axes: int) -> Pads:
-  """(before, after) per spatial axis from one number, one per axis, or PyTorch's flat pairs (last axis first)."""
-  if isinstance(padding, int):
-    return [(padding, padding)] * axes
-  values = [int(p) for p in padding]
-  if len(values) == 2 * axes and axes != 0 and len(values) != axes:
-    return [(values[i], values[i + 1]) for i in range(0, len(values), 2)][::-1]
-  if len(values) != axes:
-    raise ValueError(f"padding {tuple(padding)} must be a number, {axes} numbers or {2 * axes} numbers")
-  return [(p, p) for p in values]
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,7 @@ class SlideBack:
     # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
     # tap of every channel
     some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
-    x = windows(source._padded(list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
+    x = windows(pad_last(source, list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
     x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
     each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
     along = x._sum_of_products(each, (1, *range(5, 5 + axes)))
@@ -68,14 +49,9 @@ class SlideBack:
 
 
 class ConvMixin(TensorBase):
-  """conv2d, conv_transpose2d and the poolings. The layout is (batch, channels, spatial axes…)."""
+  """conv2d and conv_transpose2d. The layout is (batch, channels, spatial axes…)."""
 
   __slots__ = ()
-
-  def _padded(self, pads: Sequence[tuple[sint, sint]], value: float = 0.0) -> Self:
-    """Padding of the spatial axes, the last ones."""
-    some = any(isinstance(p, UOp) or p != 0 for pair in pads for p in pair)
-    return self.pad([(0, 0)] * (self.ndim - len(pads)) + list(pads), value=value) if some else self
 
   def conv2d(
     self,
@@ -101,7 +77,7 @@ class ConvMixin(TensorBase):
         f"{groups}*{per_group} and gives {out}, a multiple of groups"
       )
     kernel = tuple(number(k, CHANNELS) for k in weight.shape[2:])
-    x = windows(self._padded(padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
+    x = windows(pad_last(self, padding_of(padding, axes)), kernel, as_tuple(stride, axes), as_tuple(dilation, axes))
     sizes = x.shape[2 : 2 + axes]
     each = out // groups
     # (n, group, 1, c, size…, kernel…) → (n, group, out/group, size…, c, kernel…)
@@ -155,232 +131,4 @@ class ConvMixin(TensorBase):
       ((k - 1) * d - before, (k - 1) * d - after + e)
       for k, d, (before, after), e in zip(kernel, gaps, padding_of(padding, axes), extra, strict=True)
     ]
-    return x._padded(pads).conv2d(w, bias, groups=groups, dilation=gaps)
-
-  # *** pooling ***
-
-  def _pool_windows(
-    self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool, value: float
-  ) -> Self:
-    """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind so that a last window begun inside is
-    kept.
-    """
-    axes = len(kernel)
-    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
-    pads: list[tuple[sint, sint]] = [*padding_of(padding, axes)]
-    if self.ndim < axes:
-      raise ValueError(f"pooling over {axes} axes needs as many in shape {self.shape}")
-    if ceil_mode:
-      pads = [
-        (b, a + extra_padding(s, k, t, d, b, a))
-        for s, k, t, d, (b, a) in zip(self.shape[-axes:], kernel, steps, gaps, padding_of(padding, axes), strict=True)
-      ]
-    return windows(self._padded(pads, value), tuple(kernel), steps, gaps)
-
-  @overload
-  def max_pool2d(
-    self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    return_indices: Literal[False] = False,
-  ) -> Self: ...
-
-  @overload
-  def max_pool2d(
-    self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    *,
-    return_indices: Literal[True],
-  ) -> tuple[Self, Self]: ...
-
-  def max_pool2d(
-    self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-  ) -> Self | tuple[Self, Self]:
-    """Maximum of each window; `stride` defaults to the window. `return_indices` adds its position in the flattened
-    spatial axes.
-    """
-    kernel = window_of(kernel_size)
-    axes = len(kernel)
-    x = self._pool_windows(kernel, stride, dilation, padding, ceil_mode, float(dtypes.min(self.dtype)) if
-                          dtypes.is_float(self.dtype) else dtypes.min(self.dtype))  # fmt: skip
-    last = tuple(range(x.ndim - axes, x.ndim))
-    if not return_indices:
-      return x.max(last)
-    spatial = self.shape[-axes:]
-    place = self._count_up(prod(spatial)).reshape(spatial)
-    where = place._pool_windows(kernel, stride, dilation, padding, ceil_mode, -1)
-    flat = x.flatten(x.ndim - axes)
-    chosen = flat.argmax(-1, keepdim=True)
-    hot = chosen == flat._along(flat.ndim - 1)
-    index = hot.where(where.flatten(where.ndim - axes), 0).sum(-1)
-    return x.max(last), index
-
-  def avg_pool2d(
-    self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-  ) -> Self:
-    """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode
-    adds never counts.
-    """
-    kernel = window_of(kernel_size)
-    x = self._pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
-    last = tuple(range(x.ndim - len(kernel), x.ndim))
-    if not ceil_mode and (count_include_pad or not any(map(any, padding_of(padding, len(kernel))))):
-      return x.mean(last)
-    spatial = self.shape[-len(kernel) :]
-    ones = self._filled(spatial, 1, dtypes.float32)
-    if count_include_pad:
-      ones = ones._padded(padding_of(padding, len(kernel)), 1.0)
-      windows_per_axis = x.shape[x.ndim - 2 * len(kernel) : x.ndim - len(kernel)]
-      counted = ones._windows_behind(kernel, stride, dilation, windows_per_axis)
-    else:
-      counted = ones._pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
-    total = x.sum(last)
-    return total / counted.sum(tuple(range(counted.ndim - len(kernel), counted.ndim)))._as_dtype(total.dtype)
-
-  def _windows_behind(self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, out: Sequence[sint]) -> Self:
-    """Windows over all axes, padded with zeros behind until there are `out` of them."""
-    steps, gaps = as_tuple(kernel if stride is None else stride, len(kernel)), as_tuple(dilation, len(kernel))
-    need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, steps, kernel, gaps, strict=True)]
-    x = windows(
-      self._padded([(0, greatest(n - s, 0)) for n, s in zip(need, self.shape, strict=True)]), tuple(kernel), steps, gaps
-    )
-    return x.shrink([*[(0, o) for o in out], *[None] * len(kernel)])
-
-  def max_unpool2d(
-    self,
-    indices: Self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    output_size: Sequence[int] | None = None,
-  ) -> Self:
-    """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
-    kernel = window_of(kernel_size)
-    axes = len(kernel)
-    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
-    if output_size is None:
-      output_size = [
-        (number(s, "axes of max_unpool2d") - 1) * t - b - a + d * (k - 1) + 1
-        for s, t, k, d, (b, a) in zip(self.shape[-axes:], steps, kernel, gaps, padding_of(padding, axes), strict=True)
-      ]
-    spatial = tuple(int(s) for s in output_size)[-axes:]
-    lead = self.shape[: self.ndim - axes]
-    values, where = (t.flatten(t.ndim - axes).unsqueeze(-2) for t in (self, indices))
-    places = self._count_up(math.prod(spatial)).unsqueeze(-1)
-    # overlapping windows may name a position twice, with equal values: take the last
-    hot = where == places
-    last = hot.where(hot._along(hot.ndim - 1) + 1, 0).max(-1, keepdim=True)
-    once = hot & (hot._along(hot.ndim - 1) + 1 == last)
-    return once.where(values, 0).sum(-1)._as_dtype(self.dtype).reshape((*lead, *spatial))
-
-  def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
-    """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's).
-
-    The dtype stays. Integers are interpolated as floats, kept in range after each axis, and rounded at the end, halves
-    upwards.
-    """
-    if mode not in ("linear", "cubic", "nearest", "nearest-exact"):
-      raise ValueError(f"mode must be 'linear', 'cubic', 'nearest' or 'nearest-exact', got {mode!r}")
-    if align_corners and mode.startswith("nearest"):
-      raise ValueError("align_corners only goes with mode='linear' and 'cubic'")
-    return self._resampled([int(s) for s in size], mode, align_corners, [None] * len(size))
-
-  def _resampled(self, sizes: Sequence[int], mode: str, align_corners: bool, scales: Sequence[float | None]) -> Self:
-    """The last axes resampled, from the last to the first, in this dtype."""
-    out = self if mode.startswith("nearest") else self._as_dtype(self._resampling_dtype())
-    for axis, (new, scale) in reversed(list(enumerate(zip(sizes, scales, strict=True), start=self.ndim - len(sizes)))):
-      out = out._resample(axis, new, mode, align_corners, scale)
-      if mode == "cubic" and not dtypes.is_float(self.dtype):  # it goes beyond the values it is made of
-        out = out.clamp(float(dtypes.min(self.dtype)), float(dtypes.max(self.dtype)))
-    return out._rounded_to(self.dtype)
-
-  def _resampling_dtype(self) -> DType:
-    """The float in which elements are averaged: 32 bits at least, and 64 for integers that need them."""
-    wide = dtypes.is_int(self.dtype) and self.dtype.bits >= 32
-    return dtypes.float64 if wide else dtypes.promote(self.dtype, dtypes.float32)
-
-  def _rounded_to(self, dtype: DType) -> Self:
-    """Cast to `dtype`; floats to integers rounded, halves upwards, and kept in range."""
-    if not dtypes.is_float(self.dtype) or dtypes.is_float(dtype):
-      return self._as_dtype(dtype)
-    if dtypes.is_bool(dtype):
-      return self.ge(0.5)
-    low, high = dtypes.min(dtype), dtypes.max(dtype)
-    whole = (self + 0.5).floor().maximum(low)
-    # the greatest of 64 bits are no floats: what is beyond them is chosen after the cast
-    return (whole >= float(high)).where(self.const_like(high, dtype), whole._as_dtype(dtype))
-
-  def _resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
-    """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
-    becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
-    """
-    old = number(self.shape[axis], "axes that are resampled")
-    if old < 1 or new < 1:
-      raise ValueError(f"interpolate needs sizes of at least 1, got {old} resampled to {new}")
-    step = old / new if scale is None else 1 / scale
-    at = self._count_up(new)._as_dtype(dtypes.float64)
-    if mode.startswith("nearest"):
-      low = ((at + 0.5) * step if mode == "nearest-exact" else at * step).floor()
-      return self.transpose(axis, -1)._picked(low, old)._as_dtype(self.dtype).transpose(axis, -1)
-    # (at + 0.5) * step - 0.5 without a product in a sum: the element at or before a place is the same if they are fused
-    at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + (0.5 - 0.5 / step)) * step
-    if mode == "linear":
-      at = at.clamp(0, old - 1)
-    low = at.floor()
-    share = (at - low)._as_dtype(self.dtype)
-    weights = [share.mul(-1) + 1, share] if mode == "linear" else share._cubic_weights()
-    first = 0 if mode == "linear" else -1
-    x = self.transpose(axis, -1)
-    out: Self | None = None
-    for tap, weight in enumerate(weights, start=first):
-      term = x._picked(low + tap, old) * weight
-      out = term if out is None else out + term
-    assert out is not None
-    return out.transpose(axis, -1)
-
-  def _picked(self, index: Self, size: int) -> Self:
-    """Elements of the last axis at whole positions; the first and the last one stand for those outside."""
-    return index.clamp(0, size - 1)._as_dtype(dtypes.int32)._hot(size).where(self.unsqueeze(-2), 0).sum(-1)
-
-  def _cubic_weights(self) -> list[Self]:
-    """Weights of the four elements around places that are `self`, in [0, 1), behind the second (Keys, 1981; with
-    a = -3/4, as PyTorch has it).
-    """
-    a = -0.75
-
-    def near(x: Self) -> Self:
-      return ((x * (a + 2) - (a + 3)) * x) * x + 1
-
-    def far(x: Self) -> Self:
-      return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(self + 1), near(self), near(self.mul(-1) + 1), far(self.mul(-1) + 2)]
-
-
-def extra_padding(size: sint, kernel: int, stride: int, dilation: int, before: int, after: int) -> sint:
-  """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the
-  padding before.
-  """
-  span, padded = dilation * (kernel - 1) + 1, size + before + after
-  last = least((padded - span + stride - 1) // stride, (size + before - 1) // stride)
-  return greatest(last * stride + span - padded, 0)
+    return pad_last(x, pads).conv2d(w, bias, groups=groups, dilation=gaps)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from tiny_tensor.base import Bound, TensorBase, is_whole
 from tiny_tensor.methods.narrowing import narrowed
+from tiny_tensor.methods.windows import windows
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike
 from tiny_tensor.shapes import (
@@ -288,8 +289,6 @@ class MovementMixin(TensorBase):
     if not self.ndim and size == 1:
       return self.reshape((1,))
     axis = normalize_axis(dim, self.ndim)
-    from tiny_tensor.methods.pool import windows
-
     if not isinstance(size, UOp) and (size < 0 or size > self.shape[axis]):
       raise ValueError(f"window size {size} must be between 0 and {self.shape[axis]}, the size of axis {dim}")
     order = [i for i in range(self.ndim) if i != axis]

@@ -6,7 +6,7 @@ import math
 from typing import Any, Self
 
 from tiny_tensor.base import Axis, DTypeLike, TensorBase, const_uop, to_dtype
-from tiny_tensor.methods.pool import windows
+from tiny_tensor.methods.windows import windows
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis, upper
 from tiny_uop import DType, Ops, UOp, dtypes, prod, sint

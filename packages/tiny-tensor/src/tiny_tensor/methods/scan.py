@@ -7,9 +7,9 @@ import math
 from typing import Self
 
 from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
-from tiny_tensor.methods.pool import windows
 from tiny_tensor.methods.reduce import accumulator_dtype
 from tiny_tensor.methods.sorting_network import side_by_side, slices
+from tiny_tensor.methods.windows import windows
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import normalize_axis, upper
 from tiny_uop import Ops, UOp, dtypes, sint

@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING
 
 from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.special import chebyshev as ap
-from tiny_tensor.special import tables
+from tiny_tensor.special import series, table
 from tiny_uop import truncate
 
 if TYPE_CHECKING:
   from tiny_tensor.tensor import Tensor
 
 NEAR_J, NEAR_K = 4.0, 2.0  # where the series in x² end
-SERIES = {
-  "J": (tables.J0, tables.J1), "Y": (tables.Y0, tables.Y1), "P": (tables.P0, tables.P1), "Q": (tables.Q0, tables.Q1),
-  "I": (tables.I0, tables.I1), "K": (tables.K0, tables.K1), "K_FAR": (tables.K0_FAR, tables.K1_FAR),
-}  # fmt: skip
-ZEROS = (tables.J0_ZERO, tables.J1_ZERO)
-AIRY_LOW, AIRY_MIDDLE, AIRY_HIGH = tables.AIRY_LOW.low, tables.AIRY_LOW.high, tables.AIRY_HIGH.high
-SWINGING = 2 / 3 * (-AIRY_LOW) ** 1.5
 
 
 def bessel_j0(t: Tensor) -> Tensor:
@@ -118,7 +111,7 @@ def _wave(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
   """(J, Y) for x from 4 on."""
   t = x.reciprocal() * NEAR_J
   u = t * t
-  p, q = SERIES["P"][order](u), SERIES["Q"][order](u) * t
+  p, q = series(f"P{order}")(u), series(f"Q{order}")(u) * t
   c, s, height = x.cos(), x.sin(), (x * math.pi).rsqrt()
   if order == 0:
     return ((p + q) * c + (p - q) * s) * height, ((p + q) * s - (p - q) * c) * height
@@ -127,8 +120,9 @@ def _wave(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
 
 def _near_j(x: Tensor, order: int) -> Tensor:
   """J for |x| up to 4."""
+  zero = table(f"J{order}_ZERO")
   size, u = x.abs(), x * x
-  out = SERIES["J"][order](u) * (_less_zero(size, ZEROS[order]) * (size + ZEROS[order][0]))
+  out = series(f"J{order}")(u) * (_less_zero(size, zero) * (size + zero[0]))
   return (u < 1e-17).where(1.0, out) if order == 0 else out * x
 
 
@@ -145,7 +139,7 @@ def _second_kind(x: Tensor, order: int) -> Tensor:
   inside = (x > 0) & x.ne(math.inf)
   near = inside & (x <= NEAR_J)
   safe = near.where(x, 1.0)
-  smooth = SERIES["Y"][order](safe * safe)
+  smooth = series(f"Y{order}")(safe * safe)
   smooth = smooth if order == 0 else smooth / safe
   far = _wave((inside & (x > NEAR_J)).where(x, NEAR_J), order)[1]
   out = near.where(smooth + safe.log() * _near_j(safe, order) * (2 / math.pi), far)
@@ -157,10 +151,10 @@ def _decaying(x: Tensor, order: int, scaled: bool) -> Tensor:
   near = (x > 0) & (x <= NEAR_K)
   safe = near.where(x, 1.0)
   u = safe * safe
-  smooth, rising = SERIES["K"][order](u), SERIES["I"][order](u) * (safe * 0.5).log()
+  smooth, rising = series(f"K{order}")(u), series(f"I{order}")(u) * (safe * 0.5).log()
   inner = smooth - rising if order == 0 else smooth / safe + rising * safe
   size = (x > NEAR_K).where(x, NEAR_K)
-  outer = SERIES["K_FAR"][order](size.reciprocal() * 2) * size.rsqrt()
+  outer = series(f"K{order}_FAR")(size.reciprocal() * 2) * size.rsqrt()
   if scaled:
     inner = inner * safe.exp()
   else:
@@ -171,23 +165,25 @@ def _decaying(x: Tensor, order: int, scaled: bool) -> Tensor:
 
 def _airy(x: Tensor, derivative: int) -> Tensor:
   """Ai, or Ai'."""
+  first, middle_end, last = table("AIRY_LOW").low, table("AIRY_LOW").high, table("AIRY_HIGH").high
+  first_phase = 2 / 3 * (-first) ** 1.5
   names = ("AIRY_LOW", "AIRY_HIGH", "AIRY_FAR", "AIRY_P", "AIRY_Q")
-  found = [getattr(tables, name if derivative == 0 else name.replace("AIRY", "AIRY_SLOPE")) for name in names]
+  found = [table(name if derivative == 0 else name.replace("AIRY", "AIRY_SLOPE")) for name in names]
   low_series, high_series, far_series, p_series, q_series = found
-  swinging, far = x < AIRY_LOW, x > AIRY_HIGH
+  swinging, far = x < first, x > last
   middle = (swinging | far).where(0.0, x)
-  low = low_series(middle.minimum(AIRY_MIDDLE))
-  low = low if derivative else low * _less_zero(middle, tables.AIRY_ZERO)
-  inner = (x < AIRY_MIDDLE).where(low, high_series(middle.maximum(AIRY_MIDDLE)))
-  size = (swinging | far).where(x.abs(), -AIRY_LOW)
+  low = low_series(middle.minimum(middle_end))
+  low = low if derivative else low * _less_zero(middle, table("AIRY_ZERO"))
+  inner = (x < middle_end).where(low, high_series(middle.maximum(middle_end)))
+  size = (swinging | far).where(x.abs(), -first)
   root = size.sqrt()
   zeta = size * root * (2 / 3)
   width = root.sqrt() if derivative else root.rsqrt()
-  decay = far.where(zeta, SWINGING)
+  decay = far.where(zeta, first_phase)
   outer = far_series(decay.reciprocal()) * (decay * -1).exp() * width
   endless = zeta.isinf()
-  z = (swinging & endless.logical_not()).where(zeta, SWINGING)
-  t = z.reciprocal() * SWINGING
+  z = (swinging & endless.logical_not()).where(zeta, first_phase)
+  t = z.reciprocal() * first_phase
   u = t * t
   p, q, c, s = p_series(u), q_series(u) * t, z.cos(), z.sin()
   wave = (p - q) * s - (p + q) * c if derivative else (p - q) * c + (p + q) * s

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.base import Operand
-from tiny_tensor.special import tables
+from tiny_tensor.special import series, table
 from tiny_uop.records import dataclass
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class Effort:
 
 EFFORT = {32: Effort(8, 26, 12, 18, 5e-9, 6, 4), 64: Effort(20, 50, 20, 66, 0.0, 10, 9)}
 SMALL = 1.5  # the continued fraction is slow below
-NEAR = (tables.LOG_REST.low, tables.LOG_REST.high)
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 
 
@@ -115,18 +114,19 @@ def _ratio(a: Tensor, x: Tensor, upper: bool) -> Tensor:
 def _exponent(a: Tensor, x: Tensor) -> Tensor:
   """a·(log(x/a) - x/a + 1), which is 0 at x = a and negative elsewhere."""
   mu = (x - a) / a
-  near = (mu > NEAR[0]) & (mu < NEAR[1])
+  rest = series("LOG_REST")
+  near = (mu > rest.low) & (mu < rest.high)
   inner, ratio = near.where(mu, 0.0), near.where(1.0, x / a)
-  return a * near.where(inner * inner * tables.LOG_REST(inner), ratio.log() - ratio + 1)
+  return a * near.where(inner * inner * rest(inner), ratio.log() - ratio + 1)
 
 
 def _height(a: Tensor, x: Tensor, exponent: Tensor) -> Tensor:
   """x^a e^-x/Γ(a + 1)."""
   small = a < 1
   b, c = small.where(a, 0.5), small.where(1.0, a)
-  first = (b * x.log() - x - b * tables.LOG_GAMMA(b)).exp()
+  first = (b * x.log() - x - b * series("LOG_GAMMA")(b)).exp()
   t = c.reciprocal()
-  return small.where(first, (exponent - tables.STIRLING(t) * t).exp() * (t * (0.5 / math.pi)).sqrt())
+  return small.where(first, (exponent - series("STIRLING")(t) * t).exp() * (t * (0.5 / math.pi)).sqrt())
 
 
 def _small_rest(a: Tensor, x: Tensor, terms: int) -> Tensor:
@@ -134,7 +134,7 @@ def _small_rest(a: Tensor, x: Tensor, terms: int) -> Tensor:
   total = x.const_like(0.0)
   for k in range(terms, 0, -1):  # Σ (-x)^k/(k! (a + k)), from the inside
     total = ((a + k).reciprocal() + total) * x * (-1 / k)
-  power = a * (x.log() - tables.LOG_GAMMA(a))
+  power = a * (x.log() - series("LOG_GAMMA")(a))
   return (power.expm1() + a * power.exp() * total) * -1
 
 
@@ -145,7 +145,7 @@ def _uniform(a: Tensor, x: Tensor, upper: bool) -> Tensor:
   eta = (x < a).where(eta * -1, eta)
   t, effort = a.reciprocal(), EFFORT[a.dtype.bits]
   rest = None
-  for k, term in reversed(list(enumerate(tables.TEMME))):
+  for k, term in reversed(list(enumerate(table("TEMME")))):
     least = effort.least * effort.large**k
     if max(map(abs, term.coefficients)) >= least:
       value = term(eta, least)

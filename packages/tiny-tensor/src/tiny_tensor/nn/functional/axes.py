@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.methods.windows import Sizes
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 

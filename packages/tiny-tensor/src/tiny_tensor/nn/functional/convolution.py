@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_tensor.methods.conv import Sizes
-from tiny_tensor.methods.pool import windows
+from tiny_tensor.methods.windows import Sizes, pad_last, windows
 from tiny_tensor.nn.functional.axes import batched, for_axes, pad_pairs
 from tiny_tensor.nn.shared import same_padding
 from tiny_tensor.shapes import as_tuple
@@ -86,7 +85,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
   kernel, pads = as_tuple(kernel_size, 2), as_tuple(padding, 2)
 
   def columns(x: Tensor) -> Tensor:
-    seen = windows(x._padded([(p, p) for p in pads]), kernel, as_tuple(stride, 2), as_tuple(dilation, 2))
+    seen = windows(pad_last(x, [(p, p) for p in pads]), kernel, as_tuple(stride, 2), as_tuple(dilation, 2))
     n, c, rows, cols = (int(s) for s in seen.shape[:4])
     return seen.permute(0, 1, 4, 5, 2, 3).reshape((n, c * kernel[0] * kernel[1], rows * cols))
 

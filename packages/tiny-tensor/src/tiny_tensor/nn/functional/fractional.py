@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.methods.windows import Sizes
 from tiny_tensor.nn.functional.axes import for_axes
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
