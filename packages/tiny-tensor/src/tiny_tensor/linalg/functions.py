@@ -159,7 +159,7 @@ def nuclear_norm(
 
 
 def matrix_norm(
-  t: Tensor,
+  matrix: Tensor,
   ord: float | str = "fro",
   dim: Sequence[int] = (-2, -1),
   keepdim: bool = False,
@@ -168,10 +168,10 @@ def matrix_norm(
   """Norms of matrices: "fro", "nuc" (the sum of singular values), ±2 (the greatest, the least of them), ±1 (of the
   sums of columns), ±infinity (of those of rows).
   """
-  a, b = (normalize_axis(d, t.ndim) for d in dim)
+  a, b = (normalize_axis(d, matrix.ndim) for d in dim)
   if a == b:
     raise ValueError(f"matrix_norm needs two different axes, got {tuple(dim)}")
-  x = t._as_float(dtype)
+  x = matrix._as_float(dtype)
   if ord == "fro":
     return x.vector_norm(2, (a, b), keepdim)
   if ord in ("nuc", 2, -2):
@@ -184,7 +184,7 @@ def matrix_norm(
     out = _squeeze_axes(sums.max(chosen, keepdim=True) if ord > 0 else sums.min(chosen, keepdim=True), (a, b))
   else:
     raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', ±1, ±2 or ±inf, got {ord!r}")
-  return out.reshape([1 if i in (a, b) else s for i, s in enumerate(t.shape)]) if keepdim else out
+  return out.reshape([1 if i in (a, b) else s for i, s in enumerate(matrix.shape)]) if keepdim else out
 
 
 def _squeeze_axes(a: Tensor, axes: Sequence[int]) -> Tensor:
@@ -208,27 +208,29 @@ def cond(a: Tensor, p: float | str | None = None) -> Tensor:
 # *** triangular factors ***
 
 
-def solve_triangular(x: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-  """x with `x @ x = b` (or `x @ x = b` unless `left`); only the upper or the lower triangle is read, with
+def solve_triangular(
+  matrix: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+  """x with `matrix @ x = b` (or `x @ matrix = b` unless `left`); only the upper or the lower triangle is read, with
   `unitriangular` ones for its diagonal.
   """
-  n = square_size(x, "solve_triangular")
-  a = x.triu(1) if upper else x.tril(-1)
-  one = x.eye(n, dtype=x.dtype, device=x.device)
-  a = a + (one if unitriangular else one * x)
+  n = square_size(matrix, "solve_triangular")
+  a = matrix.triu(1) if upper else matrix.tril(-1)
+  one = matrix.eye(n, dtype=matrix.dtype, device=matrix.device)
+  a = a + (one if unitriangular else one * matrix)
   if not left:
     return a.transpose(-2, -1).solve(b.transpose(-2, -1)).transpose(-2, -1)
   return a.solve(b.reshape((*(1,) * (a.ndim - b.ndim), *b.shape)))
 
 
-def cholesky_solve(x: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-  """x with `(L Lᵀ) x = x`; L is upper triangular with `upper`, and the matrix LᵀL then."""
+def cholesky_solve(b: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+  """x with `(L Lᵀ) x = b`; L is upper triangular with `upper`, and the matrix LᵀL then."""
   a = L.triu() if upper else L.tril()
-  return (a.transpose(-2, -1).matmul(a) if upper else a.matmul(a.transpose(-2, -1))).solve(x)
+  return (a.transpose(-2, -1).matmul(a) if upper else a.matmul(a.transpose(-2, -1))).solve(b)
 
 
 def cholesky_inverse(a: Tensor, upper: bool = False) -> Tensor:
-  """The inverse of `a selfᵀ`, for a lower triangular matrix, or of `selfᵀ a` for an upper one."""
+  """The inverse of `a aᵀ`, for a lower triangular matrix, or of `aᵀ a` for an upper one."""
   n = square_size(a, "cholesky_inverse")
   return a.eye(n, dtype=a.dtype, device=a.device).broadcast_to(a.shape).cholesky_solve(a, upper)
 
@@ -243,9 +245,9 @@ def tensorinv(a: Tensor, ind: int = 2) -> Tensor:
   return a.reshape((prod(front), prod(back))).inverse().reshape((*back, *front))
 
 
-def tensorsolve(x: Tensor, b: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-  """x with `tensordot(x, x, x.ndim) = b`; `dims` are moved to the end first."""
-  a = x if dims is None else x.movedim(tuple(dims), tuple(range(x.ndim - len(dims), x.ndim)))
+def tensorsolve(tensor: Tensor, b: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+  """x with `tensordot(tensor, x, x.ndim) = b`; `dims` are moved to the end first."""
+  a = tensor if dims is None else tensor.movedim(tuple(dims), tuple(range(tensor.ndim - len(dims), tensor.ndim)))
   unknown = a.shape[b.ndim :]
   return a.reshape((b.numel(), prod(unknown))).solve(b.ravel()).reshape(unknown)
 

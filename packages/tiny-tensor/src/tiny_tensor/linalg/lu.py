@@ -150,17 +150,17 @@ def lu_unpack(
   return p, a._select_axis(a.ndim - 1, 0, k).tril(-1) + one, a._select_axis(a.ndim - 2, 0, k).triu()
 
 
-def lu_solve(a: Tensor, LU: Tensor, pivots: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-  """x with `A @ x = a`, or `x @ A = a` unless `left`, for the matrices A `(…, n, n)` of which `LU` and `pivots`
-  are the factors; of their transposes with `adjoint`. `a` is `(…, n, k)`, or `(…, k, n)`; leading axes broadcast.
+def lu_solve(right: Tensor, LU: Tensor, pivots: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+  """x with `A @ x = right`, or `x @ A = right` unless `left`, for the matrices A `(…, n, n)` of which `LU` and `pivots`
+  are the factors; of their transposes with `adjoint`. `right` is `(…, n, k)`, or `(…, k, n)`; leading axes broadcast.
   """
   if not left:
-    return a.transpose(-2, -1).lu_solve(LU, pivots, adjoint=not adjoint).transpose(-2, -1)
+    return right.transpose(-2, -1).lu_solve(LU, pivots, adjoint=not adjoint).transpose(-2, -1)
   n = square_size(LU, "lu_solve")
-  if a.ndim < 2 or a.shape[-2] != n:
-    raise ValueError(f"lu_solve: {n} equations need as many rows, got shape {a.shape}")
-  lead = broadcast_shape(a.shape[:-2], LU.shape[:-2])
-  b = a.broadcast_to((*lead, *a.shape[-2:]))
+  if right.ndim < 2 or right.shape[-2] != n:
+    raise ValueError(f"lu_solve: {n} equations need as many rows, got shape {right.shape}")
+  lead = broadcast_shape(right.shape[:-2], LU.shape[:-2])
+  b = right.broadcast_to((*lead, *right.shape[-2:]))
   if 0 in b.shape:
     return b
   p, lower, upper = LU.lu_unpack(pivots)

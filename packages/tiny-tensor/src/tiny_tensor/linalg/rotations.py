@@ -69,7 +69,7 @@ def _by_columns(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
   return u.contiguous(), s.contiguous(), v.transpose(-2, -1).contiguous()
 
 
-def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
+def eigh(matrix: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   """(eigenvalues `(…, n)`, ascending; eigenvectors as columns of `(…, n, n)`) of symmetric matrices `(…, n, n)`, of
   which only the lower triangle is read, or the upper one with UPLO "U". By Jacobi's rotations (1846), in round-robin
   order.
@@ -77,17 +77,17 @@ def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   The gradient is that of symmetric matrices; that of eigenvectors is infinite or NaN where eigenvalues are equal.
   Raises ValueError where the matrices are not square.
   """
-  n = square_size(t, "eigh")
+  n = square_size(matrix, "eigh")
   if UPLO not in ("L", "U"):
     raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
-  x, dtype = t._with_precision()
+  x, dtype = matrix._with_precision()
   a = x.detach()
   a = a.tril() + a.tril(-1).transpose(-2, -1) if UPLO == "L" else a.triu() + a.triu(1).transpose(-2, -1)
   a = a.contiguous()
-  one = t.eye(n, dtype=x.dtype, device=t.device)
+  one = matrix.eye(n, dtype=x.dtype, device=matrix.device)
   v = one.broadcast_to(a.shape).contiguous()
   for partner in _sweeps(a, n):
-    index = type(t)(partner, device=t.device, dtype=dtypes.int32)
+    index = type(matrix)(partner, device=matrix.device, dtype=dtypes.int32)
     off = (a._count_up(n).unsqueeze(-1) == index).where(a, 0).sum(-2)
     c, s = _rotation(a.diagonal(0, -2, -1), off, index)
     # columns, then rows
@@ -96,7 +96,7 @@ def eigh(t: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   w, order = a.diagonal(0, -2, -1).contiguous().sort(-1)
   v = v.gather(-1, order.unsqueeze(-2).broadcast_to(v.shape))
   values = (w.contiguous().uop, v.contiguous().uop)
-  found = with_gradient(values, (x.uop,), OfEigenvectors(t._wrap), "eigh")
+  found = with_gradient(values, (x.uop,), OfEigenvectors(matrix._wrap), "eigh")
   return x._derive(found[0])._as_dtype(dtype), x._derive(found[1])._as_dtype(dtype)
 
 
@@ -130,22 +130,22 @@ def _rotated(a: Tensor, index: Tensor, c: Tensor, s: Tensor) -> Tensor:
   return a * c.unsqueeze(-2) - _columns(a, index) * s.unsqueeze(-2)
 
 
-def svd_lowrank(x: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-  """(U `(…, m, q)`, S `(…, q)`, V `(…, n, q)`) of the greatest singular values of `(…, m, n)`, or of `x - M`, by a
+def svd_lowrank(matrix: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+  """(U `(…, m, q)`, S `(…, q)`, V `(…, n, q)`) of the greatest singular values of `(…, m, n)`, or of `matrix - M`, by a
   random projection and `niter` steps of the power iteration (Halko, Martinsson & Tropp, 2011, algorithm 5.1).
 
   Exact up to rounding where the rank is at most q. ValueError where q is more than the smaller of m and n.
   """
-  if x.ndim < 2 or not 0 <= q <= min(int(s) for s in x.shape[-2:]):
-    raise ValueError(f"svd_lowrank: q={q} must be from 0 to the smaller size of matrices, got shape {x.shape}")
+  if matrix.ndim < 2 or not 0 <= q <= min(int(s) for s in matrix.shape[-2:]):
+    raise ValueError(f"svd_lowrank: q={q} must be from 0 to the smaller size of matrices, got shape {matrix.shape}")
   if niter < 0:
     raise ValueError(f"svd_lowrank: niter must not be negative, got {niter}")
-  a = x._as_float() if M is None else x._as_float() - M
+  a = matrix._as_float() if M is None else matrix._as_float() - M
   if int(a.shape[-2]) < int(a.shape[-1]):
     u, s, v = a.transpose(-2, -1).svd_lowrank(q, niter)
     return v, s, u
   turned = a.transpose(-2, -1)
-  basis = a.matmul(x.randn(int(a.shape[-1]), q, dtype=a.dtype, device=x.device)).qr("reduced")[0]
+  basis = a.matmul(matrix.randn(int(a.shape[-1]), q, dtype=a.dtype, device=matrix.device)).qr("reduced")[0]
   for _ in range(niter):
     basis = a.matmul(turned.matmul(basis).qr("reduced")[0]).qr("reduced")[0]
   u, s, vt = basis.transpose(-2, -1).matmul(a).svd(False)

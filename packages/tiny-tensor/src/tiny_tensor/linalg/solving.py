@@ -48,24 +48,24 @@ def check_regular(a: Tensor, what: str) -> None:
     raise ValueError(f"{what} of a singular matrix: all elements of the {a.shape} tensor are the same constant")
 
 
-def solve(t: Tensor, b: Tensor) -> Tensor:
-  """x with `t @ x = b`, for `b` of shape `(…, n, k)`, or of vectors `(n,)` or `(…, n)` as in PyTorch. Leading
+def solve(matrix: Tensor, b: Tensor) -> Tensor:
+  """x with `matrix @ x = b`, for `b` of shape `(…, n, k)`, or of vectors `(n,)` or `(…, n)` as in PyTorch. Leading
   axes broadcast. By Gauss–Jordan elimination with partial pivoting, in at least float32.
 
-  The residual is a small multiple of n·eps·|t|·|x|; the error is as much greater as the matrix is
+  The residual is a small multiple of n·eps·|matrix|·|x|; the error is as much greater as the matrix is
   ill-conditioned. Whether a matrix is singular is not known before it is computed: x then has inf or NaN, or
   (where rounding hides it) huge elements. Raises ValueError for other shapes, and for a constant matrix.
   """
-  n = square_size(t, "solve")
-  check_regular(t, "solve")
-  vectors = b.ndim == 1 or (b.ndim == t.ndim - 1 and b.shape == t.shape[:-1])
+  n = square_size(matrix, "solve")
+  check_regular(matrix, "solve")
+  vectors = b.ndim == 1 or (b.ndim == matrix.ndim - 1 and b.shape == matrix.shape[:-1])
   right = b.unsqueeze(-1) if vectors else b
   if right.shape[-2] != n:
-    raise ValueError(f"solve: {n} equations of shape {t.shape} need as many rows, got b of shape {b.shape}")
-  a, dtype = t._with_precision()
+    raise ValueError(f"solve: {n} equations of shape {matrix.shape} need as many rows, got b of shape {b.shape}")
+  a, dtype = matrix._with_precision()
   right = right._as_float()
   wide = dtypes.promote(a.dtype, right.dtype)
-  lead = broadcast_shape(t.shape[:-2], right.shape[:-2])
+  lead = broadcast_shape(matrix.shape[:-2], right.shape[:-2])
   a = a._as_dtype(wide).broadcast_to((*lead, n, n))
   x = solved(a, right._as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])))
   return (x.squeeze(-1) if vectors else x)._as_dtype(dtypes.promote(dtype, right.dtype))

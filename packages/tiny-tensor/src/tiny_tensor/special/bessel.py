@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 NEAR_J, NEAR_K = 4.0, 2.0  # where the series in x² end
 
 
-def bessel_j0(t: Tensor) -> Tensor:
+def bessel_j0(x: Tensor) -> Tensor:
   """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_first_kind(x, 0), "bessel_j0", (x, _j0_slope))._as_dtype(dtype)
 
 
-def bessel_j1(t: Tensor) -> Tensor:
+def bessel_j1(x: Tensor) -> Tensor:
   """J of order 1; 0 at ±inf. Error: 4 eps of the wave √(2/(πx)), relative below 3.8."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_first_kind(x, 1), "bessel_j1", (x, _j1_slope))._as_dtype(dtype)
 
 
-def bessel_y0(t: Tensor) -> Tensor:
+def bessel_y0(x: Tensor) -> Tensor:
   """Y, the Bessel function of the second kind, of order 0; -inf at 0, NaN below. Error: 4 eps of the wave or of the
   value, whichever is larger.
   """
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_second_kind(x, 0), "bessel_y0", (x, _y0_slope))._as_dtype(dtype)
 
 
-def bessel_y1(t: Tensor) -> Tensor:
+def bessel_y1(x: Tensor) -> Tensor:
   """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_second_kind(x, 1), "bessel_y1", (x, _y1_slope))._as_dtype(dtype)
 
 
@@ -58,46 +58,46 @@ def modified_bessel_i1(x: Tensor) -> Tensor:
   return x.i1()
 
 
-def modified_bessel_k0(t: Tensor) -> Tensor:
+def modified_bessel_k0(x: Tensor) -> Tensor:
   """K, the modified Bessel function of the second kind, of order 0; inf at 0, NaN below. Relative error: 7 eps, and
   that of exp(-x).
   """
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, _k0_slope))._as_dtype(dtype)
 
 
-def modified_bessel_k1(t: Tensor) -> Tensor:
+def modified_bessel_k1(x: Tensor) -> Tensor:
   """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, _k1_slope))._as_dtype(dtype)
 
 
-def scaled_modified_bessel_k0(t: Tensor) -> Tensor:
+def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
   """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, _k0e_slope))._as_dtype(dtype)
 
 
-def scaled_modified_bessel_k1(t: Tensor) -> Tensor:
+def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
   """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, _k1e_slope))._as_dtype(dtype)
 
 
-def spherical_bessel_j0(t: Tensor) -> Tensor:
+def spherical_bessel_j0(x: Tensor) -> Tensor:
   """sin(x)/x; 1 at 0, 0 at ±inf. Error: 2 eps of 1/x."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   plain = x.eq(0) | x.isinf()
   safe = plain.where(1.0, x)
   out = plain.where(x.eq(0).where(1.0, x.const_like(0)), safe.sin() / safe)
   return with_slopes(out, "spherical_bessel_j0", (x, _spherical_slope))._as_dtype(dtype)
 
 
-def airy_ai(t: Tensor) -> Tensor:
+def airy_ai(x: Tensor) -> Tensor:
   """The Airy function Ai; 0 at ±inf. With ζ = 2/3·|x|^(3/2), error: (5 + 1.2 ζ) eps, relative above -3.5 and of the
   wave |x|^(-1/4)/√π below.
   """
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_airy(x, 0), "airy_ai", (x, _airy_slope))._as_dtype(dtype)
 
 

@@ -61,9 +61,9 @@ NONE = 1e-30  # in the place of 0: intervals that hold it are not scaled to [-1,
 FAR = 8  # from here on the series of the gamma family are good for float64
 
 
-def erfc(a: Tensor) -> Tensor:
+def erfc(x: Tensor) -> Tensor:
   """1 - erf(x), accurate where that is small."""
-  x, dtype = a._with_precision()
+  x, dtype = x._with_precision()
   size = x.abs()
   far = size >= 1
   z = far.where(size, 1.0)
@@ -75,9 +75,9 @@ def erfc(a: Tensor) -> Tensor:
   return with_slopes(out, "erfc", (x, _erfc_slope))._as_dtype(dtype)
 
 
-def erfcx(a: Tensor) -> Tensor:
+def erfcx(x: Tensor) -> Tensor:
   """erfc(x)·exp(x²), which does not become 0."""
-  x, dtype = a._with_precision()
+  x, dtype = x._with_precision()
   far = x >= 1
   t = far.where(x, 1.0).reciprocal()
   near = far.where(0.0, x)
@@ -85,9 +85,9 @@ def erfcx(a: Tensor) -> Tensor:
   return with_slopes(out, "erfcx", (x, _erfcx_slope))._as_dtype(dtype)
 
 
-def erfinv(t: Tensor) -> Tensor:
+def erfinv(x: Tensor) -> Tensor:
   """The inverse of erf: ±inf at ±1, NaN outside."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   inside = x.abs() < 1
   s = inside.where(x, 0.0)
   w = (s * s * -1).log1p() * -1
@@ -110,9 +110,9 @@ def ndtri(x: Tensor) -> Tensor:
   return (x._as_float() * 2 - 1).erfinv() * math.sqrt(2)
 
 
-def log_ndtr(a: Tensor) -> Tensor:
+def log_ndtr(x: Tensor) -> Tensor:
   """log(ndtr(x)), without underflow."""
-  x = a._as_float()
+  x = x._as_float()
   low = x < -1
   t = low.where(x, -1.0) * -math.sqrt(0.5)
   tail = (t.erfcx() * 0.5).log() - t.square()
@@ -133,9 +133,9 @@ def _raised(x: Tensor) -> tuple[Tensor, Tensor]:
   return small.where(x + FAR, x), small.where(product, 1.0)
 
 
-def lgamma(a: Tensor) -> Tensor:
+def lgamma(x: Tensor) -> Tensor:
   """log |Γ(x)|; +inf at 0 and the negative whole numbers."""
-  x, dtype = a._with_precision()
+  x, dtype = x._with_precision()
   reflect = x < 0.5
   z, product = _raised(reflect.where(x * -1 + 1, x))
   t = z.reciprocal()
@@ -152,9 +152,9 @@ def lgamma(a: Tensor) -> Tensor:
   return with_slopes(out, "lgamma", (x, _lgamma_slope))._as_dtype(dtype)
 
 
-def digamma(a: Tensor) -> Tensor:
+def digamma(x: Tensor) -> Tensor:
   """ψ, the derivative of log Γ; NaN at negative whole numbers, ∓inf at ±0."""
-  x, dtype = a._with_precision()
+  x, dtype = x._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
   small = z < FAR
@@ -174,9 +174,9 @@ def digamma(a: Tensor) -> Tensor:
   return with_slopes(out, "digamma", (x, _digamma_slope))._as_dtype(dtype)
 
 
-def trigamma(a: Tensor) -> Tensor:
+def trigamma(x: Tensor) -> Tensor:
   """ψ', the derivative of digamma; +inf at 0 and the negative whole numbers. For positive x by its series."""
-  x, dtype = a._with_precision()
+  x, dtype = x._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
   small = z < FAR
@@ -215,29 +215,29 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
 # *** Bessel ***
 
 
-def i0(t: Tensor) -> Tensor:
+def i0(x: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 0."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   out = _grown(x, _scaled_bessel(x, 0), x.abs())
   return with_slopes(out, "i0", (x, _i0_slope))._as_dtype(dtype)
 
 
-def i0e(t: Tensor) -> Tensor:
+def i0e(x: Tensor) -> Tensor:
   """`i0(x) * exp(-|x|)`."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_scaled_bessel(x, 0), "i0e", (x, _i0e_slope))._as_dtype(dtype)
 
 
-def i1(t: Tensor) -> Tensor:
+def i1(x: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 1."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   out = _grown(x, _scaled_bessel(x, 1), x)
   return with_slopes(out, "i1", (x, _i1_slope))._as_dtype(dtype)
 
 
-def i1e(t: Tensor) -> Tensor:
+def i1e(x: Tensor) -> Tensor:
   """`i1(x) * exp(-|x|)`."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   return with_slopes(_scaled_bessel(x, 1), "i1e", (x, _i1e_slope))._as_dtype(dtype)
 
 
@@ -247,9 +247,9 @@ def _grown(x: Tensor, scaled: Tensor, limit: Tensor) -> Tensor:
   return x.isinf().where(limit, scaled * half * half)
 
 
-def _scaled_bessel(t: Tensor, order: int) -> Tensor:
+def _scaled_bessel(x: Tensor, order: int) -> Tensor:
   """`I(x) exp(-|x|)` of order 0 or 1: by |x| up to 8, by 1/|x| beyond."""
-  x, dtype = t._with_precision()
+  x, dtype = x._with_precision()
   size = x.abs()
   near = size <= 8
   f, g = BESSEL[order]

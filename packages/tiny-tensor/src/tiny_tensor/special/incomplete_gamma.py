@@ -38,28 +38,28 @@ SMALL = 1.5  # the continued fraction is slow below
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 
 
-def igamma(x: Tensor, other: Operand) -> Tensor:
-  """P(a, x), the lower incomplete gamma function over Γ(a), for a = `x`, x = `other`; NaN for negative ones.
+def igamma(a: Tensor, other: Operand) -> Tensor:
+  """P(a, x), the lower incomplete gamma function over Γ(a), for x = `other`; NaN for negative ones.
 
   From 0 at x = 0 to 1 at x = inf; 0 at a = inf, 1 at a = 0. Relative error: 30 eps, and 2 eps for each factor of e
   that it is below 1. It has a gradient in x; wanting one in `a` is a RuntimeError.
   """
-  return _incomplete(x, other, "igamma")
+  return _incomplete(a, other, "igamma")
 
 
-def igammac(x: Tensor, other: Operand) -> Tensor:
+def igammac(a: Tensor, other: Operand) -> Tensor:
   """Q(a, x) = 1 - P(a, x), accurate where that is small: as `igamma`."""
-  return _incomplete(x, other, "igammac")
+  return _incomplete(a, other, "igammac")
 
 
-def zeta(x: Tensor, other: Operand) -> Tensor:
-  """Hurwitz' zeta function Σ (q + k)^-s, k = 0, 1 …, for s = `x`, q = `other`.
+def zeta(s: Tensor, other: Operand) -> Tensor:
+  """Hurwitz' zeta function Σ (q + k)^-s, k = 0, 1 …, for q = `other`.
 
   inf at s = 1 and where q is 0 or a negative whole number; NaN for s < 1, and for negative q unless s is whole.
   Relative error: 8 eps, and 2 eps times s·|log q|. It has a gradient in q; wanting one in s is a
   RuntimeError.
   """
-  s, q = (t._as_float() for t in x._pair(other))
+  s, q = (t._as_float() for t in s._pair(other))
   s, dtype = s._with_precision()
   q = q._with_precision()[0]
   return with_slopes(_zeta(s, q), "zeta", (q, _zeta_slope), without=(s,))._as_dtype(dtype)
@@ -144,7 +144,7 @@ def _uniform(a: Tensor, x: Tensor, upper: bool) -> Tensor:
   eta = (exponent * -2 / a).sqrt()
   eta = (x < a).where(eta * -1, eta)
   t, effort = a.reciprocal(), EFFORT[a.dtype.bits]
-  rest = None
+  rest: Tensor | None = None
   for k, term in reversed(list(enumerate(table("TEMME")))):
     least = effort.least * effort.large**k
     if max(map(abs, term.coefficients)) >= least:
