@@ -13,7 +13,7 @@ from tiny_codegen import LLVMRenderer, build_program, cpu_target
 from tiny_codegen.kernel.loops import factor
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
-from tiny_codegen.render.llvm import streaming
+from tiny_codegen.lower import stream_stores
 from tiny_codegen.target import KEPT
 from tiny_uop import Context, KernelInfo, Opt, OptOps, UOp, dtypes
 
@@ -95,7 +95,7 @@ def test_factor() -> None:
 @pytest.mark.parametrize("offset", [0, 4, 32])
 def test_streamed_results(offset: int, run_kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
   """Buffers that are aligned are streamed to, others are not; rests of vectors and pieces too."""
-  monkeypatch.setattr(streaming, "KEPT", 0)
+  monkeypatch.setattr(stream_stores, "KEPT", 0)
   for size in (4096, 8192 + 37):
     memory = np.full(size + 64, np.nan, np.float32)
     start = (-memory.ctypes.data % 64 + offset) // 4

@@ -16,6 +16,7 @@ from tiny_codegen.lower.reduce import lower_reduce
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import simplify_kernel
 from tiny_codegen.lower.skip_masked_sums import skip_masked_sums
+from tiny_codegen.lower.stream_stores import stream_stores
 from tiny_codegen.lower.tighten_sums import tighten_sums
 from tiny_codegen.lower.transpose_in_registers import transpose_in_registers
 from tiny_codegen.lower.unroll import unroll
@@ -61,6 +62,8 @@ PASSES: tuple[Pass, ...] = (
   Pass("decompose", "Ops and types that the target lacks are made of those that it has.", decompose, TARGET),
   Pass("fuse", "Subtractions, negations and multiply-adds, where the target has them.", fuse, TARGET),
   Pass("linearise", "The graph becomes a list of instructions.", linearise, gives="program"),
+  Pass("stream_stores", "Results that no cache keeps are stored past caches.", stream_stores, TARGET, True, None,
+       Ops.LINEAR, "program"),
   Pass("prefetch", "Loops ask for cache lines some iterations before they are used.", prefetch, TARGET, True, NOOPT,
        Ops.LINEAR, "program"),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tiny_uop.args import (
   ACCUMULATORS,
   ASYNC,
+  STREAMING,
   Accumulate,
   AxisType,
   CustomGradient,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
   from tiny_uop.text.parse import ParseError, parse_uop
 
 __all__ = [
-  "ACCUMULATORS", "ASYNC", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
+  "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
   "CustomGradient", "DType", "Devices", "DiffLine",
   "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
   "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError",

@@ -37,6 +37,8 @@ class AxisType(Enum):
 
 ASYNC = "async"
 """Argument of a STORE that copies while its thread goes on; see the README, "Kernel level"."""
+STREAMING = "streaming"
+"""Argument of a STORE of a program that goes past the caches."""
 
 
 ACCUMULATORS = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)

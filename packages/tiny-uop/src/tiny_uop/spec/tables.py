@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.args import ACCUMULATORS, ASYNC, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
+from tiny_uop.args import ACCUMULATORS, ASYNC, STREAMING, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.spec.rows import (
@@ -194,10 +194,13 @@ def _store(u: UOp) -> bool:
   )
 
 
+def _space(pointer: UOp) -> AddrSpace | None:
+  return pointer.dtype.space if isinstance(pointer.dtype, PtrDType) else None
+
+
 def _copies(u: UOp) -> bool:
   """An asynchronous STORE brings to near memory what a LOAD reads."""
-  pointer = u.src[0].dtype
-  near = isinstance(pointer, PtrDType) and pointer.space is AddrSpace.LOCAL
+  near = _space(u.src[0]) is AddrSpace.LOCAL
   return u.arg is None or (u.arg == ASYNC and near and u.src[1].op is Ops.LOAD)
 
 
@@ -258,6 +261,8 @@ _KERNEL = (
       lambda u: void(u) and isinstance(u.arg, KernelInfo) and waitable(u.src)),
 )  # fmt: skip
 _PROGRAM = (
+  row(Ops.STORE, "an INDEX of GLOBAL memory, a value of its element type, and STREAMING as arg",
+      lambda u: _store(u) and u.arg == STREAMING and _space(u.src[0]) is AddrSpace.GLOBAL),
   row(Ops.STORE, "an INDEX, a scalar of its element type, and as arg an Accumulate of that type which is atomic",
       lambda u: _store(u) and _accumulates(u) and _atomic(u)),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and any(s.op is Ops.RANGE for s in u.src)),

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from tiny_codegen.kernel.loops import factor
 from tiny_codegen.render.llvm.alu import convert
 from tiny_codegen.render.llvm.function import Function
-from tiny_codegen.render.llvm.streaming import PLAIN
 from tiny_codegen.render.llvm.text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
-from tiny_uop import AddrSpace, DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop import STREAMING, AddrSpace, DType, Ops, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
 
 LOCAL_ALIGNMENT = 16  # of the least array in near memory
@@ -21,6 +20,8 @@ PLAIN_ONLY, ALIGNED_ONLY = " ; where buffers are not aligned", " ; where buffers
 bytes)."""
 PAIRED = " ; beside "
 """The same of an access to one element, which LLVM may join with its neighbours: no reason for a body of its own."""
+PLAIN, STREAMED = ", align 1 ; streamed", ", align 64, !nontemporal !0"
+"""Ends of a streaming store: in the body for buffers that are not aligned, and in the one for those that are."""
 
 
 @dataclass(frozen=True)
@@ -259,8 +260,8 @@ def _store_first(body: Function, address: str, value: str, stored: DType, count:
   body.emit(f"store {part} {lanes}, {address}, align {stored.scalar().itemsize}")
 
 
-def store(body: Function, u: UOp, memory: Memory, streams: bool = False) -> None:
-  """Write a STORE; under a scalar gate inside a branch. `streams`: it may go past the caches (see llvm_streaming)."""
+def store(body: Function, u: UOp, memory: Memory) -> None:
+  """Write a STORE; under a scalar gate inside a branch."""
   index, value = u.src
   gate, stored = _gate(index), _byte(value.dtype)
   operand = convert(body, body.operand(value), value.dtype, stored)
@@ -273,7 +274,7 @@ def store(body: Function, u: UOp, memory: Memory, streams: bool = False) -> None
     body.label(f"then{number}")
   address = _address(body, index, body.operand(index.src[1]), memory, True)
   kind = _pointer_type(index, memory)
-  alignment = PLAIN if streams else _alignment(index, stored, memory)
+  alignment = PLAIN if u.arg == STREAMING else _alignment(index, stored, memory)
   body.emit(f"store {value_type(stored)} {operand}, {kind} {address}{alignment}")
   if gate is not None:
     body.emit(f"br label %join{number}")

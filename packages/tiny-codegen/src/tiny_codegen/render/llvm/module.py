@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from tiny_codegen.cost_model import CACHE_LINE
 from tiny_codegen.render.llvm.function import Function
-from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PAIRED, PLAIN_ONLY, WIDE
+from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PAIRED, PLAIN, PLAIN_ONLY, STREAMED, WIDE
 from tiny_codegen.render.llvm.parts import ARGUMENTS as CLAIM
-from tiny_codegen.render.llvm.streaming import LINE, PLAIN, STREAMED
 from tiny_codegen.render.llvm.target import LLVMTarget
 from tiny_codegen.render.llvm.text import pointer
 from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp
@@ -91,7 +91,7 @@ class Module:
     if streamed != lines:
       bodies += [*self._body(f"internal void @{name}.body.aligned #1", arguments, streamed), "!0 = !{i32 1}", ""]
       self.body.declarations[_FENCE] = f"declare void @{_FENCE}()"
-      calls = self._choice(passed, LINE, f"  call void @{_FENCE}()")
+      calls = self._choice(passed, CACHE_LINE, f"  call void @{_FENCE}()")
     else:
       calls = [self._call("", passed)]
     if self.shares:

@@ -27,7 +27,6 @@ from tiny_codegen.render.llvm.module import Module, workgroup
 from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction, continued, near_product, there
 from tiny_codegen.render.llvm.parts import begin_part, end_part, prepares
 from tiny_codegen.render.llvm.shuffle import shuffled
-from tiny_codegen.render.llvm.streaming import may_stream, past_caches
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm.tiles import TileRegisters, begin_tiles, end_tiles
@@ -73,7 +72,6 @@ class _Program:
     self.copied = copied(linear) if self.one_body and llvm.copies is not None else frozenset()
     self.aligned = ""  # whether all buffers are, where there is one body
     self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
-    self.streaming = llvm.streaming and past_caches(info)
     self.shared = [u for u in linear.src if is_thread_range(u)]
     self.claims = llvm.claims and prepares(linear.src)
     if len(self.shared) > 1:
@@ -266,7 +264,6 @@ class _Program:
     if isinstance(u.arg, Accumulate):
       self.atomic(u)
       return
-    streams = self.streaming and may_stream(u, self.body.open_loops, self.info)
     if u.arg == ASYNC and self.llvm.copies is not None:
       at_once = partial(store, self.body, u, self.llvm.memory)
       if self.one_body:
@@ -275,7 +272,7 @@ class _Program:
       else:
         copy_to_near(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
       return
-    one = partial(store, self.body, u, self.llvm.memory, streams)
+    one = partial(store, self.body, u, self.llvm.memory)
     if self.one_body:
       either_way(self.body, self.aligned, None, one)
     else:

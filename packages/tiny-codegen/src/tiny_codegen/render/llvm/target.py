@@ -35,8 +35,7 @@ class LLVMTarget:
   more arguments, by which it gets more of the loop that workers share (see `llvm_parts`). `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
   the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the target are written,
-  `instructions` are intrinsics for native ops that few processors have. `streaming`: there are stores that go past the
-  caches, and `llvm.x86.sse.sfence`.
+  `instructions` are intrinsics for native ops that few processors have.
 
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
   {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
@@ -63,7 +62,6 @@ class LLVMTarget:
   dots: tuple[DotInstruction, ...] = ()
   tiles: tuple[TileInstruction, ...] = ()
   instructions: tuple[Instruction, ...] = ()
-  streaming: bool = False
   claims: bool = False
   group_size: str = ""
   attributes: tuple[str, ...] = ()
@@ -146,6 +144,7 @@ def cpu_target(
     has_fma=fma,
     has_threads=True,
     has_prefetch=True,
+    has_streaming=arch in ("x86_64", "amd64"),
     limits=Limits(shared_memory=min(max(caches.second, LEAST_NEAR), MOST_NEAR)),
     caches=caches,
     cost=cpu_cost(arch, cpu, bits),
@@ -160,7 +159,6 @@ def cpu_target(
     dots=dots,
     tiles=tiles,
     instructions=instructions,
-    streaming=arch in ("x86_64", "amd64"),
     claims=claims,
   )
 
