@@ -1,32 +1,14 @@
-"""Elementwise ops as LLVM IR. Each function emits instructions through a `Body` and gives the operand that holds the
-result.
-"""
+"""Elementwise ops as LLVM IR. Each function emits instructions and gives the operand that holds the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
+from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.instructions import Instruction, fitting
 from tiny_codegen.render.llvm.text import constant, suffix, value_type
 from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
 from tiny_uop import DType, Ops, UOp, dtypes
-
-
-class Body(Protocol):
-  """What emitting an instruction needs of the function being written."""
-
-  instructions: tuple[Instruction, ...]
-
-  def let(self, instruction: str) -> str:
-    """Write `%new = instruction`; gives the new name."""
-
-  def operand(self, uop: UOp) -> str:
-    """The name or constant that holds a value."""
-
-  def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
-    """Call an intrinsic with (type, operand) arguments, declaring it."""
-
 
 _INT = {Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor", Ops.SHL: "shl"}
 _BOOL = {Ops.ADD: "or", Ops.MUL: "and", Ops.MAX: "or", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
@@ -43,7 +25,7 @@ def _unsupported(u: UOp) -> NotImplementedError:
   )
 
 
-def _divide(body: Body, u: UOp, a: str, b: str) -> str:
+def _divide(body: Function, u: UOp, a: str, b: str) -> str:
   """Integer division that cannot trap: x / 0 = x % 0 = 0, INT_MIN / -1 wraps. Bounds drop the guards that are not
   needed.
   """
@@ -66,7 +48,7 @@ def _divide(body: Body, u: UOp, a: str, b: str) -> str:
   return result
 
 
-def _maximum(body: Body, u: UOp, a: str, b: str) -> str:
+def _maximum(body: Function, u: UOp, a: str, b: str) -> str:
   kind = value_type(u.dtype)
   if u.dtype.kind == "float":
     # |x| is never -0.0; which of two zeros another maximum is does not matter, and takes x86 two instructions more
@@ -82,7 +64,7 @@ def _is_magnitude(u: UOp) -> bool:
   return (x.op is Ops.NEG and x.src[0] is y) or (y.op is Ops.NEG and y.src[0] is x)
 
 
-def _binary(body: Body, u: UOp) -> str:
+def _binary(body: Function, u: UOp) -> str:
   operands, source = u.src, u.src[0].dtype
   kind, (a, b) = value_type(source), (body.operand(s) for s in operands)
   if u.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ):
@@ -108,7 +90,7 @@ def _binary(body: Body, u: UOp) -> str:
   return body.let(f"{_INT[u.op]}{' nsw' if cannot_overflow(u) else ''} {kind} {a}, {b}")
 
 
-def _unary(body: Body, u: UOp) -> str:
+def _unary(body: Function, u: UOp) -> str:
   kind, a = value_type(u.dtype), body.operand(u.src[0])
   if u.op is Ops.NEG and u.dtype.kind in ("int", "uint", "index"):
     return body.let(f"sub {kind} {constant(u.dtype, 0)}, {a}")
@@ -119,7 +101,7 @@ def _unary(body: Body, u: UOp) -> str:
   return body.call(f"llvm.{_MATH[u.op]}.{suffix(u.dtype)}", kind, (kind, a))
 
 
-def _float_to_int(body: Body, a: str, source: DType, target: DType) -> str:
+def _float_to_int(body: Function, a: str, source: DType, target: DType) -> str:
   """Toward zero. Out of range, LLVM's result is poison; frozen it is some value, the same for every user, and nothing
   traps.
   """
@@ -131,7 +113,7 @@ def _float_to_int(body: Body, a: str, source: DType, target: DType) -> str:
   return made if width is target else body.let(f"trunc {value_type(width)} {made} to {value_type(target)}")
 
 
-def convert(body: Body, a: str, source: DType, target: DType) -> str:
+def convert(body: Function, a: str, source: DType, target: DType) -> str:
   """CAST of operand `a` between any two types of as many lanes."""
   old, new = value_type(source), value_type(target)
   if target.kind == "bool":
@@ -155,7 +137,7 @@ def convert(body: Body, a: str, source: DType, target: DType) -> str:
   return body.let(f"{instruction} {old} {a} to {new}")
 
 
-def _bitcast(body: Body, u: UOp) -> str:
+def _bitcast(body: Function, u: UOp) -> str:
   source, target, a = u.src[0].dtype, u.dtype, body.operand(u.src[0])
   if source.itemsize != target.itemsize:
     raise _unsupported(u)
@@ -163,24 +145,17 @@ def _bitcast(body: Body, u: UOp) -> str:
     source, a = dtypes.uint8.vec(source.count), convert(body, a, source, dtypes.uint8.vec(source.count))
   if target.kind == "bool":
     byte = dtypes.uint8.vec(target.count)
-    a = (
-      a
-      if value_type(source) == value_type(byte)
-      else body.let(f"bitcast {value_type(source)} {a} to {value_type(byte)}")
-    )
-    return convert(body, a, byte, target)
-  if value_type(source) == value_type(target):
-    return a
-  return body.let(f"bitcast {value_type(source)} {a} to {value_type(target)}")
+    return convert(body, body.cast_bits(value_type(source), a, value_type(byte)), byte, target)
+  return body.cast_bits(value_type(source), a, value_type(target))
 
 
-def _where(body: Body, u: UOp) -> str:
+def _where(body: Function, u: UOp) -> str:
   condition, kind = u.src[0], value_type(u.dtype)
   flag, yes, no = (body.operand(s) for s in u.src)
   return body.let(f"select {value_type(condition.dtype)} {flag}, {kind} {yes}, {kind} {no}")
 
 
-def _fused(body: Body, u: UOp) -> str:
+def _fused(body: Function, u: UOp) -> str:
   kind = value_type(u.dtype)
   a, b, c = (body.operand(s) for s in u.src)
   if u.dtype.kind == "float":
@@ -188,7 +163,7 @@ def _fused(body: Body, u: UOp) -> str:
   return body.let(f"add {kind} {body.let(f'mul {kind} {a}, {b}')}, {c}")
 
 
-def _instruction(body: Body, u: UOp, found: Instruction) -> str:
+def _instruction(body: Function, u: UOp, found: Instruction) -> str:
   """The result of an intrinsic for vectors of one size: widened to a multiple of it, in pieces if there are several."""
   wide, kind = found.dtype, value_type(found.dtype)
   lanes = -(-u.dtype.count // wide.count) * wide.count
@@ -201,38 +176,34 @@ def _instruction(body: Body, u: UOp, found: Instruction) -> str:
   if u.dtype.count == lanes:
     return total
   if u.dtype.count == 1:
-    return body.let(f"extractelement {kind} {total}, i32 0")
-  mask, kind = ", ".join(f"i32 {i}" for i in range(u.dtype.count)), value_type(joined)
-  return body.let(f"shufflevector {kind} {total}, {kind} poison, <{u.dtype.count} x i32> <{mask}>")
+    return body.lane(kind, total, 0)
+  return body.shuffle(value_type(joined), total, range(u.dtype.count))
 
 
-def _widened(body: Body, dtype: DType, value: str, wide: DType) -> str:
+def _widened(body: Function, dtype: DType, value: str, wide: DType) -> str:
   """A value with at least as many lanes; those that it lacks are anything."""
   if dtype.count >= wide.count:
     return value
   if dtype.count == 1:
-    return body.let(f"insertelement {value_type(wide)} poison, {value_type(dtype)} {value}, i32 0")
-  mask = ", ".join(f"i32 {i}" if i < dtype.count else "i32 poison" for i in range(wide.count))
-  return body.let(
-    f"shufflevector {value_type(dtype)} {value}, {value_type(dtype)} poison, <{wide.count} x i32> <{mask}>"
-  )
+    return body.vector(value_type(wide), value_type(dtype), [value])
+  return body.shuffle(value_type(dtype), value, [i if i < dtype.count else None for i in range(wide.count)])
 
 
-def _piece(body: Body, dtype: DType, value: str, piece: DType, first: int) -> str:
+def _piece(body: Function, dtype: DType, value: str, piece: DType, first: int) -> str:
   name = f"llvm.vector.extract.{suffix(piece)}.{suffix(dtype)}"
   return body.call(name, value_type(piece), (value_type(dtype), value), ("i64", str(first)))
 
 
-def _insert(body: Body, dtype: DType, value: str, piece: DType, part: str, first: int) -> str:
+def _insert(body: Function, dtype: DType, value: str, piece: DType, part: str, first: int) -> str:
   name, kind = f"llvm.vector.insert.{suffix(dtype)}.{suffix(piece)}", value_type(dtype)
   return body.call(name, kind, (kind, value), (value_type(piece), part), ("i64", str(first)))
 
 
-def _cast(body: Body, u: UOp) -> str:
+def _cast(body: Function, u: UOp) -> str:
   return convert(body, body.operand(u.src[0]), u.src[0].dtype, u.dtype)
 
 
-_SPECIAL: dict[Ops, Callable[[Body, UOp], str]] = {
+_SPECIAL: dict[Ops, Callable[[Function, UOp], str]] = {
   Ops.CAST: _cast,
   Ops.BITCAST: _bitcast,
   Ops.WHERE: _where,
@@ -240,7 +211,7 @@ _SPECIAL: dict[Ops, Callable[[Body, UOp], str]] = {
 }
 
 
-def elementwise(body: Body, u: UOp) -> str:
+def elementwise(body: Function, u: UOp) -> str:
   """The operand that holds an elementwise node's value. Raises NotImplementedError for ops that LLVM has no
   instruction for.
   """

@@ -18,14 +18,14 @@ def update(body: Function, store: UOp, memory: Memory, scopes: tuple[str, str]) 
   """Write an atomic STORE, its gate open. `scopes` name who else may be at it, in GLOBAL and in LOCAL memory; empty:
   anybody."""
   index, value = store.src
-  place, kind = address(body, index, body.operand(index.src[1]), memory, True)
+  place = " ".join(address(body, index, memory))
   pointer = index.dtype
   assert isinstance(pointer, PtrDType)
   scope = scopes[pointer.space is AddrSpace.LOCAL]
   among = f' syncscope("{scope}")' if scope else ""
   size = value.dtype.itemsize
   body.emit(
-    f"atomicrmw {_operation(store)} {kind} {place}, {value_type(value.dtype)} {body.operand(value)}{among} monotonic, "
+    f"atomicrmw {_operation(store)} {place}, {value_type(value.dtype)} {body.operand(value)}{among} monotonic, "
     f"align {size}"
   )
 

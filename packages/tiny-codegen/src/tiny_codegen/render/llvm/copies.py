@@ -98,13 +98,12 @@ def copied(linear: UOp) -> frozenset[UOp]:
 
 def _copy(body: Function, u: UOp, memory: Memory, copy: AsyncCopy) -> None:
   index, load = u.src
-  place, kind = address(body, index, body.operand(index.src[1]), memory, True)
-  source, far = address(body, load.src[0], body.operand(load.src[0].src[1]), memory, len(load.src[0].src) < 3)
+  place, source = address(body, index, memory), address(body, load.src[0], memory, len(load.src[0].src) < 3)
   if len(load.src[0].src) > 2:
     size = body.let(f"select i1 {body.operand(load.src[0].src[2])}, i32 {copy.nbytes}, i32 0")
-    body.call(copy.or_zeros, "void", (kind, place), (far, source), ("i32", size))
+    body.call(copy.or_zeros, "void", place, source, ("i32", size))
   else:
-    body.call(copy.copy, "void", (kind, place), (far, source))
+    body.call(copy.copy, "void", place, source)
 
 
 def wait_for_copies(body: Function, pending: int, copy: AsyncCopy) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.render.llvm.function import Function
-from tiny_codegen.render.llvm.memory import shuffle
 from tiny_codegen.render.llvm.text import scalar_type, value_type
 from tiny_uop import DType, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -99,17 +98,17 @@ def _part(body: Function, value: str, dtype: DType, start: int, count: int) -> t
   scalar = dtype.scalar()
   whole = value_type(scalar.vec(count))
   if dtype.count == 1:
-    return whole, body.let(f"insertelement {whole} poison, {scalar_type(scalar)} {value}, i32 0")
+    return whole, body.vector(whole, scalar_type(scalar), [value])
   if dtype.count == count:
     return whole, value
-  lanes = [str(start + lane) if start + lane < dtype.count else "poison" for lane in range(count)]
-  return whole, shuffle(body, value, dtype, lanes)
+  lanes = [start + lane if start + lane < dtype.count else None for lane in range(count)]
+  return whole, body.shuffle(value_type(dtype), value, lanes)
 
 
 def _terms(body: Function, words: tuple[str, str], dtype: DType, count: int) -> tuple[str, str]:
   """Words as vectors of what they hold."""
   kind = value_type(dtype.vec(count * WORD.bits // dtype.bits))
-  return kind, body.let(f"bitcast {words[0]} {words[1]} to {kind}")
+  return kind, body.cast_bits(*words, kind)
 
 
 def _joined(body: Function, parts: list[tuple[str, int]], dtype: DType) -> str:
@@ -117,8 +116,9 @@ def _joined(body: Function, parts: list[tuple[str, int]], dtype: DType) -> str:
   for part, added in parts[1:]:
     # both have to be of one size to be put side by side
     _, other = _part(body, part, scalar.vec(added), 0, count)
-    lanes = [str(i) for i in (*range(count), *range(count, count + added))]
-    made, count = shuffle(body, made, scalar.vec(count), lanes, other), count + added
+    kind = value_type(scalar.vec(count))
+    made, count = body.shuffle(kind, made, range(count + added), other), count + added
+  kind = value_type(scalar.vec(count))
   if dtype.count == 1:
-    return body.let(f"extractelement {value_type(scalar.vec(count))} {made}, i32 0")
-  return made if count == dtype.count else shuffle(body, made, scalar.vec(count), map(str, range(dtype.count)))
+    return body.lane(kind, made, 0)
+  return made if count == dtype.count else body.shuffle(kind, made, range(dtype.count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tiny_codegen.render.llvm.instructions import Instruction
@@ -18,9 +19,9 @@ class _Loop:
 
 @dataclass
 class Function:
-  """Instructions of one function in order. Implements `llvm_alu.Body`.
+  """Instructions of one function in order.
 
-  `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see llvm_memory).
+  `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see `memory.py`).
   `instructions`: those of the processor that ops may be written with.
   """
 
@@ -28,7 +29,7 @@ class Function:
   entry: list[str] = field(default_factory=list)  # allocas: LLVM turns only those of the entry block into registers
   declarations: dict[str, str] = field(default_factory=dict)
   values: dict[UOp, str] = field(default_factory=dict)
-  shuffled: dict[tuple[str, str, str, tuple[int, ...]], str] = field(default_factory=dict)  # see llvm_transpose
+  shuffled: dict[tuple[str, str, str, tuple[int, ...]], str] = field(default_factory=dict)  # see `transpose.py`
   block: str = "start"
   pin_masked_loads: bool = False
   instructions: tuple[Instruction, ...] = ()
@@ -61,6 +62,30 @@ class Function:
       return self.let(text)
     self.emit(text)
     return ""
+
+  def cast_bits(self, kind: str, value: str, wanted: str) -> str:
+    """A value of one type as another one of as many bits."""
+    return value if kind == wanted else self.let(f"bitcast {kind} {value} to {wanted}")
+
+  def lane(self, kind: str, value: str, lane: int) -> str:
+    """A lane of a vector of type `kind`."""
+    return self.let(f"extractelement {kind} {value}, i32 {lane}")
+
+  def vector(self, kind: str, scalar: str, lanes: Iterable[str], into: str = "poison") -> str:
+    """A vector of type `kind` whose first lanes are these, of type `scalar`."""
+    for number, lane in enumerate(lanes):
+      into = self.let(f"insertelement {kind} {into}, {scalar} {lane}, i32 {number}")
+    return into
+
+  def splat(self, kind: str, scalar: str, value: str, count: int) -> str:
+    """A vector of type `kind`, all of whose lanes are a value."""
+    one = self.vector(kind, scalar, [value])
+    return self.let(f"shufflevector {kind} {one}, {kind} poison, <{count} x i32> zeroinitializer")
+
+  def shuffle(self, kind: str, value: str, lanes: Iterable[int | None], other: str = "poison") -> str:
+    """These lanes (None: any) of a vector of type `kind`, or of two side by side."""
+    mask = ["i32 poison" if lane is None else f"i32 {lane}" for lane in lanes]
+    return self.let(f"shufflevector {kind} {value}, {kind} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
 
   def label(self, name: str) -> None:
     """Begin a block."""

@@ -33,7 +33,7 @@ def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> st
   split = {name: _pieces(body, s, *piece) for name, s, piece in zip("abc", u.src, instruction.pieces, strict=True)}
   if instruction.convert:
     for name in "ab":
-      floats = [_as(body, part, kind, "float") for kind, part in split[name]]
+      floats = [body.cast_bits(kind, part, "float") for kind, part in split[name]]
       split[name] = [("i32", body.call(instruction.convert, "i32", ("float", part))) for part in floats]
   arguments: list[tuple[str, str]] = []
   for argument in instruction.arguments:
@@ -45,12 +45,12 @@ def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> st
   return _joined(body, made, piece, count, u.dtype)
 
 
-def matrix_load(body: Function, u: UOp, place: str, kind: str, name: str) -> str:
-  """The operand that holds what a thread gets of a MatrixLoad, whose rows are given as places of type `kind`."""
+def matrix_load(body: Function, u: UOp, place: tuple[str, str], name: str) -> str:
+  """The operand that holds what a thread gets of a MatrixLoad, whose rows begin at a place (type, operand)."""
   load: MatrixLoad = u.arg
   name = name.format(matrices=load.matrices, transposed=".trans" if load.transposed else "")
   struct = "i32" if load.matrices == 1 else f"{{ {', '.join(['i32'] * load.matrices)} }}"
-  return _joined(body, body.call(name, struct, (kind, place)), "i32", load.matrices, u.dtype)
+  return _joined(body, body.call(name, struct, place), "i32", load.matrices, u.dtype)
 
 
 def _bits(dtype: DType) -> int:
@@ -63,24 +63,18 @@ def _pieces(body: Function, u: UOp, piece: str, bits: int) -> list[tuple[str, st
   assert count * bits == _bits(u.dtype), f"{u.dtype} does not divide into pieces of {bits} bits"
   value = body.operand(u)
   if count == 1:
-    return [(piece, _as(body, value, kind, piece))]
+    return [(piece, body.cast_bits(kind, value, piece))]
   words = f"<{count} x i{bits}>"
-  value = _as(body, value, kind, words)
-  parts = [body.let(f"extractelement {words} {value}, i32 {n}") for n in range(count)]
-  return [(piece, _as(body, part, f"i{bits}", piece)) for part in parts]
-
-
-def _as(body: Function, value: str, kind: str, wanted: str) -> str:
-  return value if kind == wanted else body.let(f"bitcast {kind} {value} to {wanted}")
+  value = body.cast_bits(kind, value, words)
+  parts = [body.lane(words, value, n) for n in range(count)]
+  return [(piece, body.cast_bits(f"i{bits}", part, piece)) for part in parts]
 
 
 def _joined(body: Function, made: str, piece: str, count: int, dtype: DType) -> str:
   kind = value_type(dtype)
   if count == 1:
-    return _as(body, made, piece, kind)
+    return body.cast_bits(piece, made, kind)
   bits = math.prod((dtype.count, dtype.scalar().bits)) // count
-  struct, words, joined = f"{{ {', '.join([piece] * count)} }}", f"<{count} x i{bits}>", "poison"
-  for n in range(count):
-    part = _as(body, body.let(f"extractvalue {struct} {made}, {n}"), piece, f"i{bits}")
-    joined = body.let(f"insertelement {words} {joined}, i{bits} {part}, i32 {n}")
-  return _as(body, joined, words, kind)
+  struct, words, whole = f"{{ {', '.join([piece] * count)} }}", f"<{count} x i{bits}>", f"i{bits}"
+  parts = (body.cast_bits(piece, body.let(f"extractvalue {struct} {made}, {n}"), whole) for n in range(count))
+  return body.cast_bits(words, body.vector(words, whole, parts), kind)

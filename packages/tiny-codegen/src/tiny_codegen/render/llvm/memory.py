@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from tiny_codegen.kernel.loops import factor
 from tiny_codegen.render.llvm.alu import convert
 from tiny_codegen.render.llvm.function import Function
-from tiny_codegen.render.llvm.text import Spaces, constant, memory_of, memory_type, pointer, suffix, value_type
+from tiny_codegen.render.llvm.text import Spaces, constant, memory_type, pointer, suffix, value_type
 from tiny_uop import STREAMING, AddrSpace, DType, Ops, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
 
@@ -39,30 +38,24 @@ def _byte(dtype: DType) -> DType:
   return dtypes.uint8.vec(dtype.count) if dtype.kind == "bool" else dtype
 
 
-def _pointer_type(index: UOp, memory: Memory) -> str:
-  assert isinstance(index.dtype, PtrDType)
-  return pointer(index.dtype.space, memory.spaces)
-
-
 def _gate(index: UOp) -> UOp | None:
   gate = index.src[2] if len(index.src) > 2 else None
   return None if gate is not None and gate.op is Ops.CONST and gate.arg is True else gate
 
 
-def _address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: bool) -> str:
-  """The address of an element; for a vector of offsets a vector of addresses."""
-  place = index.src[1].dtype
-  flags = " inbounds" if inbounds else ""
-  element, kind = memory_type(memory_of(index.dtype)), _pointer_type(index, memory)
+def address(
+  body: Function, index: UOp, memory: Memory, inbounds: bool = True, offset: str | None = None
+) -> tuple[str, str]:
+  """(type, operand) of the address of an element, or of one at another offset; for a vector of offsets a vector of
+  addresses, and the type of one."""
+  place, offset = index.src[1].dtype, offset or body.operand(index.src[1])
+  assert isinstance(index.dtype, PtrDType)
+  kind, flags = pointer(index.dtype.space, memory.spaces), " inbounds" if inbounds else ""
   if place.kind == "uint" and place.bits < 64:  # GEP reads its offset as signed
     wide = dtypes.int64.vec(place.count)
     offset, place = convert(body, offset, place, wide), wide
-  return body.let(f"getelementptr{flags} {element}, {kind} {body.operand(index.src[0])}, {value_type(place)} {offset}")
-
-
-def address(body: Function, index: UOp, offset: str, memory: Memory, inbounds: bool) -> tuple[str, str]:
-  """The address of an element, and the type of it."""
-  return _address(body, index, offset, memory, inbounds), _pointer_type(index, memory)
+  element, base = memory_type(index.dtype.base), body.operand(index.src[0])
+  return kind, body.let(f"getelementptr{flags} {element}, {kind} {base}, {value_type(place)} {offset}")
 
 
 def _alignment(index: UOp, stored: DType, memory: Memory) -> str:
@@ -90,8 +83,7 @@ def _everywhere(body: Function, gate: UOp | None, count: int) -> str:
     return constant(mask, True)
   if gate.dtype.count == count:
     return body.operand(gate)
-  one = body.let(f"insertelement {value_type(mask)} poison, i1 {body.operand(gate)}, i32 0")
-  return body.let(f"shufflevector {value_type(mask)} {one}, {value_type(mask)} poison, <{count} x i32> zeroinitializer")
+  return body.splat(value_type(mask), "i1", body.operand(gate), count)
 
 
 def _from_memory(body: Function, loaded: str, dtype: DType) -> str:
@@ -103,34 +95,30 @@ def _alternative(body: Function, load: UOp) -> str:
 
 
 def _gather(body: Function, load: UOp, gate: UOp | None, memory: Memory) -> str:
-  index, stored = load.src[0], _byte(load.dtype)
+  stored = _byte(load.dtype)
   count, kind = stored.count, value_type(stored)
-  addresses = _address(body, index, body.operand(index.src[1]), memory, gate is None)
-  pointers, mask = f"<{count} x {_pointer_type(index, memory)}>", dtypes.bool.vec(count)
+  one, addresses = address(body, load.src[0], memory, gate is None)
   other = convert(body, _alternative(body, load), load.dtype, stored)
-  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
-  loaded = body.call(name, kind, (pointers, addresses), ("i32", str(stored.scalar().itemsize)),
-                     (value_type(mask), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
+  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(one)}"
+  loaded = body.call(name, kind, (f"<{count} x {one}>", addresses), ("i32", str(stored.scalar().itemsize)),
+                     (value_type(dtypes.bool.vec(count)), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
   return _from_memory(body, loaded, load.dtype)
 
 
-def _pointer_suffix(index: UOp, memory: Memory) -> str:
-  text = _pointer_type(index, memory)
-  return f"p{text[len('ptr addrspace(') : -1] if 'addrspace' in text else 0}"
+def _pointer_suffix(kind: str) -> str:
+  return f"p{kind[len('ptr addrspace(') : -1] if 'addrspace' in kind else 0}"
 
 
 def _masked_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
-  index, stored = load.src[0], _byte(load.dtype)
+  stored = _byte(load.dtype)
   kind, mask = value_type(stored), dtypes.bool.vec(stored.count)
-  address = _address(body, index, body.operand(index.src[1]), memory, False)
+  place = address(body, load.src[0], memory, False)
   other = convert(body, _alternative(body, load), load.dtype, stored)
   if (first := _first_lanes(gate)) is not None:
-    return _from_memory(
-      body, _load_first(body, f"{_pointer_type(index, memory)} {address}", stored, first, other), load.dtype
-    )
-  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(index, memory)}"
+    return _from_memory(body, _load_first(body, " ".join(place), stored, first, other), load.dtype)
+  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(place[0])}"
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
-  loaded = body.call(name, kind, (_pointer_type(index, memory), address), ("i32", str(stored.scalar().itemsize)),
+  loaded = body.call(name, kind, place, ("i32", str(stored.scalar().itemsize)),
                      (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
   return _from_memory(body, _pinned(body, loaded, stored) if body.pin_masked_loads else loaded, load.dtype)
 
@@ -144,16 +132,16 @@ def _first_lanes(gate: UOp) -> int | None:
   return count if 0 < count and all(known[:count]) else None
 
 
-def _load_first(body: Function, address: str, stored: DType, count: int, other: str) -> str:
+def _load_first(body: Function, place: str, stored: DType, count: int, other: str) -> str:
   """A vector of which only the first lanes are in memory, as a shorter vector: LLVM (22.1) has no instruction for some
   masks that it knows, and then ends the process."""
   part, plain = stored.scalar().vec(count), f"align {stored.scalar().itemsize}"
-  loaded = body.let(f"load {value_type(part)}, {address}, {plain}")
+  loaded = body.let(f"load {value_type(part)}, {place}, {plain}")
   if count == 1:
-    return body.let(f"insertelement {value_type(stored)} {other}, {value_type(part)} {loaded}, i32 0")
-  wide = shuffle(body, loaded, part, [*map(str, range(count)), *["poison"] * (stored.count - count)])
+    return body.vector(value_type(stored), value_type(part), [loaded], other)
+  wide = body.shuffle(value_type(part), loaded, [*range(count), *[None] * (stored.count - count)])
   lanes = [*range(count), *range(stored.count + count, 2 * stored.count)]
-  return shuffle(body, wide, stored, map(str, lanes), other)
+  return body.shuffle(value_type(stored), wide, lanes, other)
 
 
 def _pinned(body: Function, value: str, kind: DType) -> str:
@@ -165,9 +153,9 @@ def _pinned(body: Function, value: str, kind: DType) -> str:
   """
   scalar = kind.scalar()
   whole = scalar.vec(max(128 // scalar.bits, 1 << (kind.count - 1).bit_length()))
-  filled = [*map(str, range(kind.count)), *["poison"] * (whole.count - kind.count)]
-  pinned = _in_registers(body, shuffle(body, value, kind, filled), whole)
-  return shuffle(body, pinned, whole, map(str, range(kind.count)))
+  filled = [*range(kind.count), *[None] * (whole.count - kind.count)]
+  pinned = _in_registers(body, body.shuffle(value_type(kind), value, filled), whole)
+  return body.shuffle(value_type(whole), pinned, range(kind.count))
 
 
 def _in_registers(body: Function, value: str, kind: DType) -> str:
@@ -177,37 +165,29 @@ def _in_registers(body: Function, value: str, kind: DType) -> str:
       return body.let(f'call {text} asm "", "=v,0"({text} {value})')
     # not every processor with AVX-512 has registers of narrower elements, which LLVM then has none for
     words = f"<{kind.count * kind.scalar().bits // 32} x i32>"
-    pinned = body.let(f'call {words} asm "", "=v,0"({words} {body.let(f"bitcast {text} {value} to {words}")})')
-    return body.let(f"bitcast {words} {pinned} to {text}")
+    pinned = body.let(f'call {words} asm "", "=v,0"({words} {body.cast_bits(text, value, words)})')
+    return body.cast_bits(words, pinned, text)
   half = kind.scalar().vec(kind.count // 2)
-  low, high = (range(half.count), range(half.count, kind.count))
-  halves = [_in_registers(body, shuffle(body, value, kind, map(str, part)), half) for part in (low, high)]
-  return shuffle(body, halves[0], half, map(str, range(kind.count)), halves[1])
-
-
-def shuffle(body: Function, value: str, kind: DType, lanes: Iterable[str], other: str = "poison") -> str:
-  """These lanes of a vector, or of two side by side."""
-  mask, text = [f"i32 {lane}" for lane in lanes], value_type(kind)
-  return body.let(f"shufflevector {text} {value}, {text} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
+  parts = range(half.count), range(half.count, kind.count)
+  halves = [_in_registers(body, body.shuffle(value_type(kind), value, part), half) for part in parts]
+  return body.shuffle(value_type(half), halves[0], range(kind.count), halves[1])
 
 
 def _branch_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
-  index = load.src[0]
   other, number, before = _alternative(body, load), body.fresh(""), body.block
   body.branch(body.operand(gate), f"then{number}", f"join{number}")
   body.label(f"then{number}")
-  loaded = _plain_load(body, load, body.operand(index.src[1]), memory)
+  loaded = _plain_load(body, load, memory)
   inside = body.block
   body.emit(f"br label %join{number}")
   body.label(f"join{number}")
   return body.let(f"phi {value_type(load.dtype)} [ {loaded}, %{inside} ], [ {other}, %{before} ]")
 
 
-def _plain_load(body: Function, load: UOp, offset: str, memory: Memory) -> str:
+def _plain_load(body: Function, load: UOp, memory: Memory, offset: str | None = None) -> str:
   index, stored = load.src[0], _byte(load.dtype)
-  address = _address(body, index, offset, memory, True)
-  kind = _pointer_type(index, memory)
-  loaded = body.let(f"load {value_type(stored)}, {kind} {address}{_alignment(index, stored, memory)}")
+  place = " ".join(address(body, index, memory, offset=offset))
+  loaded = body.let(f"load {value_type(stored)}, {place}{_alignment(index, stored, memory)}")
   return _from_memory(body, loaded, load.dtype)
 
 
@@ -222,7 +202,7 @@ def load(body: Function, u: UOp, memory: Memory) -> str:
   if place.dtype.count > 1:
     return _gather(body, u, gate, memory)
   if gate is None:
-    return _plain_load(body, u, body.operand(place), memory)
+    return _plain_load(body, u, memory)
   if gate.dtype.count > 1:
     return _masked_load(body, u, gate, memory)
   assert isinstance(index.dtype, PtrDType)
@@ -230,34 +210,32 @@ def load(body: Function, u: UOp, memory: Memory) -> str:
     return _branch_load(body, u, gate, memory)
   kind, flag, value = value_type(place.dtype), body.operand(gate), value_type(u.dtype)
   safe = body.let(f"select i1 {flag}, {kind} {body.operand(place)}, {kind} 0")
-  loaded = _plain_load(body, u, safe, memory)
+  loaded = _plain_load(body, u, memory, safe)
   return body.let(f"select i1 {flag}, {value} {loaded}, {value} {_alternative(body, u)}")
 
 
 def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: UOp | None, memory: Memory) -> None:
   count, kind, mask = stored.count, value_type(stored), dtypes.bool.vec(stored.count)
   scattered = index.src[1].dtype.count > 1
-  address = _address(body, index, body.operand(index.src[1]), memory, gate is None)
+  one, place = address(body, index, memory, gate is None)
   first = None if scattered or gate is None else _first_lanes(gate)
   if first is not None and first & (first - 1) == 0:
-    return _store_first(body, f"{_pointer_type(index, memory)} {address}", value, stored, first)
-  pointers, name = _pointer_type(index, memory), f"llvm.masked.store.{suffix(stored)}.{_pointer_suffix(index, memory)}"
-  if scattered:
-    name = f"llvm.masked.scatter.{suffix(stored)}.v{count}{_pointer_suffix(index, memory)}"
-    pointers = f"<{count} x {pointers}>"
-  body.call(name, "void", (kind, value), (pointers, address), ("i32", str(stored.scalar().itemsize)),
-            (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
+    return _store_first(body, f"{one} {place}", value, stored, first)
+  how = f"scatter.{suffix(stored)}.v{count}" if scattered else f"store.{suffix(stored)}."
+  pointers = f"<{count} x {one}>" if scattered else one
+  body.call(f"llvm.masked.{how}{_pointer_suffix(one)}", "void", (kind, value), (pointers, place),
+            ("i32", str(stored.scalar().itemsize)), (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
 
 
-def _store_first(body: Function, address: str, value: str, stored: DType, count: int) -> None:
+def _store_first(body: Function, place: str, value: str, stored: DType, count: int) -> None:
   """The first lanes of a vector written as a shorter vector: under a mask of one lane of 16 bits, LLVM (22.1) writes 32
   of them."""
   part = value_type(stored.scalar().vec(count))
   if count == 1:
-    lanes = body.let(f"extractelement {value_type(stored)} {value}, i32 0")
+    lanes = body.lane(value_type(stored), value, 0)
   else:
-    lanes = shuffle(body, value, stored, map(str, range(count)))
-  body.emit(f"store {part} {lanes}, {address}, align {stored.scalar().itemsize}")
+    lanes = body.shuffle(value_type(stored), value, range(count))
+  body.emit(f"store {part} {lanes}, {place}, align {stored.scalar().itemsize}")
 
 
 def store(body: Function, u: UOp, memory: Memory) -> None:
@@ -272,10 +250,9 @@ def store(body: Function, u: UOp, memory: Memory) -> None:
   if gate is not None:
     body.branch(body.operand(gate), f"then{number}", f"join{number}")
     body.label(f"then{number}")
-  address = _address(body, index, body.operand(index.src[1]), memory, True)
-  kind = _pointer_type(index, memory)
+  place = " ".join(address(body, index, memory))
   alignment = PLAIN if u.arg == STREAMING else _alignment(index, stored, memory)
-  body.emit(f"store {value_type(stored)} {operand}, {kind} {address}{alignment}")
+  body.emit(f"store {value_type(stored)} {operand}, {place}{alignment}")
   if gate is not None:
     body.emit(f"br label %join{number}")
     body.label(f"join{number}")

@@ -56,7 +56,7 @@ def near_product(body: Function, chain: Sequence[UOp], instruction: NearInstruct
   """
   kind, count = value_type(chain[0].dtype), chain[0].dtype.count
   start = body.operand(chain[0].src[2])
-  accumulators = [body.let(f"extractelement {kind} {start}, i32 {n}") for n in range(count)]
+  accumulators = [body.lane(kind, start, n) for n in range(count)]
   names = ", ".join(f"${n}" for n in range(count))
   lines = [instruction.before]
   descriptors: list[str] = []
@@ -79,11 +79,11 @@ def there(body: Function, place: UOp, dtype: DType, instruction: NearInstruction
   LLVM sees new values, so that it does nothing with them before.
   """
   kind = value_type(dtype)
-  at, pointer = address(body, place, body.operand(place.src[1]), memory, True)
-  value = body.let(f"load {kind}, {pointer} {at}")
-  accumulators = [body.let(f"extractelement {kind} {value}, i32 {n}") for n in range(dtype.count)]
+  at = " ".join(address(body, place, memory))
+  value = body.let(f"load {kind}, {at}")
+  accumulators = [body.lane(kind, value, n) for n in range(dtype.count)]
   waited = _assembled(body, instruction.wait.format(pending=0), accumulators, [], kind)
-  body.emit(f"store {kind} {waited}, {pointer} {at}")
+  body.emit(f"store {kind} {waited}, {at}")
 
 
 def _assembled(body: Function, text: str, accumulators: Sequence[str], descriptors: Sequence[str], kind: str) -> str:
@@ -93,15 +93,10 @@ def _assembled(body: Function, text: str, accumulators: Sequence[str], descripto
   passed = [*(f"float {a}" for a in accumulators), *(f"i64 {d}" for d in descriptors)]
   struct = f"{{ {', '.join(['float'] * count)} }}"
   made = body.let(f'call {struct} asm sideeffect "{text}", "{",".join(constraints)}"({", ".join(passed)})')
-  joined = "poison"
-  for n in range(count):
-    part = body.let(f"extractvalue {struct} {made}, {n}")
-    joined = body.let(f"insertelement {kind} {joined}, float {part}, i32 {n}")
-  return joined
+  return body.vector(kind, "float", (body.let(f"extractvalue {struct} {made}, {n}") for n in range(count)))
 
 
 def _descriptor(body: Function, source: UOp, near: NearMatrix, instruction: NearInstruction, memory: Memory) -> str:
-  place, kind = address(body, source, body.operand(source.src[1]), memory, True)
-  number = body.let(f"ptrtoint {kind} {place} to i64")
+  number = body.let(f"ptrtoint {' '.join(address(body, source, memory))} to i64")
   low = body.let(f"and i64 {body.let(f'lshr i64 {number}, {instruction.shift}')}, {instruction.mask}")
   return body.let(f"or i64 {low}, {instruction.descriptor(near)}")

@@ -253,9 +253,8 @@ class _Program:
     if isinstance(u.arg, MatrixLoad):
       if not self.llvm.matrix_load:
         raise NotImplementedError(f"{self.llvm.name} has no instruction that loads matrices: {u!r}")
-      index = u.src[0]
-      place = address(self.body, index, self.body.operand(index.src[1]), self.llvm.memory, True)
-      self.body.values[u] = matrix_load(self.body, u, *place, self.llvm.matrix_load)
+      place = address(self.body, u.src[0], self.llvm.memory)
+      self.body.values[u] = matrix_load(self.body, u, place, self.llvm.matrix_load)
       return
     one = partial(load, self.body, u, self.llvm.memory)
     self.body.values[u] = either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
@@ -283,13 +282,12 @@ class _Program:
     if self.llvm.convention:
       return
     access, level = u.arg
-    places = [address(self.body, s, self.body.operand(s.src[1]), self.llvm.memory, False)[0] for s in u.src]
-    if len(places) > 1:
-      gate = self.body.operand(u.src[0].src[2])
-      places = [self.body.let(f"select i1 {gate}, ptr {places[0]}, ptr {places[1]}")]
+    place, *otherwise = [address(self.body, s, self.llvm.memory, False)[1] for s in u.src]
+    for other in otherwise:
+      place = self.body.let(f"select i1 {self.body.operand(u.src[0].src[2])}, ptr {place}, ptr {other}")
     # LLVM's locality: 3 is the first level; the last 1 says that it is data
     flags = (str(int(access == "write")), str(max(4 - level, 0)), "1")
-    self.body.call("llvm.prefetch.p0", "void", ("ptr", places[0]), *[("i32", flag) for flag in flags])
+    self.body.call("llvm.prefetch.p0", "void", ("ptr", place), *[("i32", flag) for flag in flags])
 
   def _through_registers(self, u: UOp) -> None:
     self.body.values[u.src[1]] = load(self.body, u.src[1], self.llvm.memory)
@@ -305,31 +303,24 @@ class _Program:
     update(self.body, u, self.llvm.memory, self.llvm.scopes)
 
   def vectorize(self, u: UOp) -> None:
-    kind, made = value_type(u.dtype), "poison"
+    kind = value_type(u.dtype)
     if (square := rows_of_column(u)) is not None:
       made = column(self.body, *square)
     elif (pair := rows_of_lanes(u)) is not None:
       made = picked(self.body, *pair)
     elif all(s is u.src[0] for s in u.src):
-      one = self.body.let(f"insertelement {kind} poison, {scalar_type(u.dtype)} {self.body.operand(u.src[0])}, i32 0")
-      made = self.body.let(f"shufflevector {kind} {one}, {kind} poison, <{len(u.src)} x i32> zeroinitializer")
+      made = self.body.splat(kind, scalar_type(u.dtype), self.body.operand(u.src[0]), len(u.src))
     else:
-      for lane, s in enumerate(u.src):
-        made = self.body.let(f"insertelement {kind} {made}, {scalar_type(u.dtype)} {self.body.operand(s)}, i32 {lane}")
+      made = self.body.vector(kind, scalar_type(u.dtype), map(self.body.operand, u.src))
     self.body.values[u] = made
 
   def extract(self, u: UOp) -> None:
     source, kind = u.src[0], value_type(u.src[0].dtype)
     lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
-    if source.dtype.count == 1:  # lane 0 of a scalar
-      self.body.values[u] = self.body.operand(source)
-    elif len(lanes) == 1:
-      self.body.values[u] = self.body.let(f"extractelement {kind} {self.body.operand(source)}, i32 {lanes[0]}")
-    else:
-      mask = ", ".join(f"i32 {lane}" for lane in lanes)
-      self.body.values[u] = self.body.let(
-        f"shufflevector {kind} {self.body.operand(source)}, {kind} poison, <{len(lanes)} x i32> <{mask}>"
-      )
+    value = self.body.operand(source)
+    if source.dtype.count > 1:  # not lane 0 of a scalar
+      value = self.body.lane(kind, value, lanes[0]) if len(lanes) == 1 else self.body.shuffle(kind, value, lanes)
+    self.body.values[u] = value
 
   def begin_if(self, u: UOp) -> None:
     number = self.body.fresh("")

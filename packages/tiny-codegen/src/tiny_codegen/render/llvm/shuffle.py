@@ -54,16 +54,15 @@ def _words(body: Function, u: UOp) -> list[str]:
   if total := _together(u):
     count = total // WORD
     if count == 1:
-      return [value if kind == "i32" else body.let(f"bitcast {kind} {value} to i32")]
+      return [body.cast_bits(kind, value, "i32")]
     vector = f"<{count} x i32>"
-    whole = value if kind == vector else body.let(f"bitcast {kind} {value} to {vector}")
-    return [body.let(f"extractelement {vector} {whole}, i32 {n}") for n in range(count)]
+    whole = body.cast_bits(kind, value, vector)
+    return [body.lane(vector, whole, n) for n in range(count)]
   one, words = scalar_type(u.dtype), []
   for lane in range(u.dtype.count):
-    scalar = value if u.dtype.count == 1 else body.let(f"extractelement {kind} {value}, i32 {lane}")
+    scalar = value if u.dtype.count == 1 else body.lane(kind, value, lane)
     narrow = one if one[0] == "i" else f"i{u.dtype.scalar().bits}"
-    scalar = scalar if narrow == one else body.let(f"bitcast {one} {scalar} to {narrow}")
-    words.append(body.let(f"zext {narrow} {scalar} to i32"))
+    words.append(body.let(f"zext {narrow} {body.cast_bits(one, scalar, narrow)} to i32"))
   return words
 
 
@@ -71,17 +70,10 @@ def _value(body: Function, u: UOp, words: list[str]) -> str:
   kind = value_type(u.dtype)
   if _together(u):
     if len(words) == 1:
-      return words[0] if kind == "i32" else body.let(f"bitcast i32 {words[0]} to {kind}")
-    vector, joined = f"<{len(words)} x i32>", "poison"
-    for n, word in enumerate(words):
-      joined = body.let(f"insertelement {vector} {joined}, i32 {word}, i32 {n}")
-    return joined if kind == vector else body.let(f"bitcast {vector} {joined} to {kind}")
-  one, joined = scalar_type(u.dtype), "poison"
+      return body.cast_bits("i32", words[0], kind)
+    vector = f"<{len(words)} x i32>"
+    return body.cast_bits(vector, body.vector(vector, "i32", words), kind)
+  one = scalar_type(u.dtype)
   narrow = one if one[0] == "i" else f"i{u.dtype.scalar().bits}"
-  for lane, word in enumerate(words):
-    scalar = body.let(f"trunc i32 {word} to {narrow}")
-    scalar = scalar if narrow == one else body.let(f"bitcast {narrow} {scalar} to {one}")
-    if u.dtype.count == 1:
-      return scalar
-    joined = body.let(f"insertelement {kind} {joined}, {one} {scalar}, i32 {lane}")
-  return joined
+  lanes = (body.cast_bits(narrow, body.let(f"trunc i32 {word} to {narrow}"), one) for word in words)
+  return next(lanes) if u.dtype.count == 1 else body.vector(kind, one, lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from tiny_uop import AddrSpace, DType, PtrDType, dtypes
+from tiny_uop import AddrSpace, DType, dtypes
 from tiny_uop.truncate import to_bits
 
 Spaces = tuple[int, int, int]
@@ -78,10 +78,3 @@ def constant(dtype: DType, value: bool | float | tuple[bool | float, ...]) -> st
   lanes = value if isinstance(value, tuple) else (value,) * dtype.count
   name = scalar_type(dtype)
   return "<" + ", ".join(f"{name} {_scalar_constant(scalar, lane)}" for lane in lanes) + ">"
-
-
-def memory_of(pointer_type: DType) -> DType:
-  """The element type that a pointer points to. Raises TypeError for a type that is no pointer."""
-  if not isinstance(pointer_type, PtrDType):
-    raise TypeError(f"expected a pointer, got {pointer_type!r}")
-  return pointer_type.base

@@ -111,9 +111,9 @@ class TileRegisters:
   def emit(self, body: Function, u: UOp, instructions: Sequence[TileInstruction], memory: Memory) -> bool:
     """Write an instruction that has to do with tiles; False for any other."""
     if isinstance(u.arg, TileRows):
-      place, kind = _address(body, u.src[0], memory)
+      place = address(body, u.src[0], memory)
       nbytes = u.arg.stride * u.dtype.scalar().itemsize
-      body.call("llvm.x86.tileloadd64", "void", _number(self.of(u)), (kind, place), ("i64", str(nbytes)))
+      body.call("llvm.x86.tileloadd64", "void", _number(self.of(u)), place, ("i64", str(nbytes)))
     elif is_product(u):
       how = next((i for i in instructions if i.product == u.arg), None)
       if how is None:
@@ -125,8 +125,8 @@ class TileRegisters:
       if u.src[1].op is Ops.CONST:
         body.call("llvm.x86.tilezero", "void", _number(self.of(u)))
     elif u.op is Ops.STORE and u.src[1] in self.values:
-      place, kind = _address(body, u.src[0], memory)
-      body.call("llvm.x86.tilestored64", "void", _number(self.of(u.src[1])), (kind, place), ("i64", str(ROW_BYTES)))
+      place = address(body, u.src[0], memory)
+      body.call("llvm.x86.tilestored64", "void", _number(self.of(u.src[1])), place, ("i64", str(ROW_BYTES)))
     else:
       return u in self.values or u in self.memory
     return True
@@ -146,7 +146,3 @@ def end_tiles(body: Function) -> None:
 
 def _number(register: int) -> tuple[str, str]:
   return "i8", str(register)
-
-
-def _address(body: Function, index: UOp, memory: Memory) -> tuple[str, str]:
-  return address(body, index, body.operand(index.src[1]), memory, True)

@@ -77,6 +77,5 @@ def _shuffled(body: Function, first: str, second: str, kind: DType, lanes: list[
   """A vector of these lanes of two others, written once for a block of instructions."""
   key = (body.block, first, second, tuple(lanes))
   if key not in body.shuffled:
-    text, vector = ", ".join(f"i32 {i}" for i in lanes), value_type(kind)
-    body.shuffled[key] = body.let(f"shufflevector {vector} {first}, {vector} {second}, <{len(lanes)} x i32> <{text}>")
+    body.shuffled[key] = body.shuffle(value_type(kind), first, lanes, second)
   return body.shuffled[key]
