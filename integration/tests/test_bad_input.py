@@ -56,7 +56,7 @@ CASES: list[tuple[str, Callable[[], object], type[BaseException] | tuple[type[Ba
   ("item of many", lambda: Tensor.ones(3).item(), ValueError, ["3"]),
   ("truth of a tensor", lambda: bool(Tensor.ones(3)), (TypeError, ValueError), []),
   ("text as data", lambda: Tensor("hello"), (TypeError, ValueError), ["hello"]),
-  ("adding text", lambda: Tensor([1]) + "hello", TypeError, ["hello"]),  # type: ignore[operator]
+  ("adding text", lambda: Tensor([1]) + "hello", TypeError, ["hello"]),  # type: ignore[arg-type]
   ("backward of no scalar", lambda: Tensor.ones(3, requires_grad=True).backward(), (RuntimeError, ValueError), ["3"]),
   ("assign of another shape", lambda: Tensor.zeros(3).contiguous().assign(Tensor.ones(4)), ValueError, ["3", "4"]),
   ("reading what was never written", lambda: unwritten().tolist(), RuntimeError, ["never", "float32"]),

@@ -49,7 +49,7 @@ def launcher(device: Any, binary: Any, program: Any, memories: list[tuple[Any, i
   from tiny_runtime.execution import measure
 
   sizes = measure.largest(binary)
-  grid = tuple(measure.number(size, sizes) for size in binary.global_size)
+  grid, *_ = binary.sizes(sizes)
   integers = [sizes[v] for v in binary.variables]
   return lambda: device.launch(program, memories, integers, grid, (1,), True)
 
@@ -62,4 +62,4 @@ def operations_of(kernel: Any, binary: Any) -> int:
 
   if (found := Contraction.of(kernel)) is not None:
     return int(2 * found.outputs * found.length)
-  return measure.number(binary.ops, measure.largest(binary))
+  return int(binary.sizes(measure.largest(binary))[2])

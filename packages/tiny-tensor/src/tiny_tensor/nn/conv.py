@@ -2,7 +2,7 @@
 
 import math
 
-from tiny_tensor.methods.conv import Sizes
+from tiny_tensor.methods.windows import Sizes
 from tiny_tensor.nn.shared import same_padding, uniform
 from tiny_tensor.tensor import Tensor
 
