@@ -33,12 +33,12 @@ def described(tiling: Any) -> str:
 
 def candidates(kernel: Any, target: Any, count: int, only: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
   """Tilings of a kernel with their optimisations, best estimate first; nothing for a kernel of another kind."""
-  from tiny_codegen.kernel.sum_of_products import Contraction
+  from tiny_codegen.kernel.sum_of_products import SumOfProducts
   from tiny_codegen.opt.dot_products import ways
   from tiny_codegen.opt.neighbours import opts_of
   from tiny_codegen.tiling.choose import ranked_tilings
 
-  if (found := Contraction.of(kernel)) is None:
+  if (found := SumOfProducts.of(kernel)) is None:
     return
   ranked = [(opts, c, t) for opts, c in ways(kernel, found, target) for t in ranked_tilings(c, target)]
   for way in sorted(ranked, key=lambda way: way[2].cycles):

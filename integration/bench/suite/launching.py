@@ -57,9 +57,9 @@ def launcher(device: Any, binary: Any, program: Any, memories: list[tuple[Any, i
 def operations_of(kernel: Any, binary: Any) -> int:
   """The operations of one launch; of a sum of products those that it needs: what is computed for nothing does not
   count."""
-  from tiny_codegen.kernel.sum_of_products import Contraction
-  from tiny_runtime.execution import measure
+  from tiny_codegen.kernel.sum_of_products import SumOfProducts
+  from tiny_runtime import measure
 
-  if (found := Contraction.of(kernel)) is not None:
+  if (found := SumOfProducts.of(kernel)) is not None:
     return int(2 * found.outputs * found.length)
   return int(binary.sizes(measure.largest(binary))[2])

@@ -66,7 +66,7 @@ def table(core: TensorCore) -> list[int]:
   return numbers
 
 
-def words_of(instruction: MatrixInstruction) -> list[str]:
+def interleaved(instruction: MatrixInstruction) -> list[str]:
   """What each argument of the intrinsic is: `a`, `b` or `c`, once for each piece of it, or a constant."""
   core = instruction.core
   types: tuple[DType, ...] = (core.dtype_in, core.dtype_in, core.dtype_out)
@@ -76,7 +76,7 @@ def words_of(instruction: MatrixInstruction) -> list[str]:
 
 
 def _constants_agree(instruction: MatrixInstruction, arguments: list[str]) -> bool:
-  words = words_of(instruction)
+  words = interleaved(instruction)
   return len(words) == len(arguments) and all(w in OPERANDS or w == given for w, given in zip(words, arguments))
 
 
@@ -142,7 +142,7 @@ class LLVMSource:
     if len(meant) != 1:
       raise Refused(f"{len(meant)} of the target's matrix instructions are @{name}({passed})")
     offset = 0
-    for place, (word, argument) in enumerate(zip(words_of(self.target.matrices[meant[0]]), arguments, strict=True)):
+    for place, (word, argument) in enumerate(zip(interleaved(self.target.matrices[meant[0]]), arguments, strict=True)):
       if word in OPERANDS:
         yield f"  %given{line}_{place} = getelementptr i8, ptr %given, i32 {offset}"
         yield f"  store {argument}, ptr %given{line}_{place}, align 1"

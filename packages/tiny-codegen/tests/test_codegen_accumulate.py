@@ -22,7 +22,7 @@ from tiny_codegen import (
   compile_kernel,
   cpu_target,
 )
-from tiny_codegen.kernel.dependences import meeting_loops, updates
+from tiny_codegen.kernel.dependences import carried_loops, updates
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_uop import AddrSpace, AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 from tiny_uop.updates import GPU_UPDATES
@@ -138,7 +138,7 @@ def test_which_loops_meet() -> None:
       place = place + loop * factor
     inside = None if gate is None else (read < 0).logical_not() & (read < gate)
     store = UOp.param(0, F.ptr(size)).index(place, inside).accumulate(Ops.ADD, 1.0)
-    return {r.arg[0] for r in meeting_loops(updates(UOp.sink(store.end(*loops), arg=KernelInfo("k"))))}
+    return {r.arg[0] for r in carried_loops(updates(UOp.sink(store.end(*loops), arg=KernelInfo("k"))))}
 
   assert meeting(64, 8, offset=[8, 1]) == {0}  # columns
   assert meeting(64, 9, offset=[8, 1]) == {0, 1}  # that reach into the next row

@@ -1,4 +1,4 @@
-"""Copies to near memory that go on while threads compute, run by an interpreter in which they are as late as they may
+"""Copies to local memory that go on while threads compute, run by an interpreter in which they are as late as they may
 be: nothing is there before the BARRIER that waits for it.
 """
 
@@ -36,7 +36,7 @@ class Copies(Renderer):
 
 
 def product(size: int, length: int, steps: int, computed: bool = False) -> tuple[UOp, list[Any], Any]:
-  """`out = x @ y.T`, both operands in near memory for some steps of the sum at a time. `computed`: one is squared."""
+  """`out = x @ y.T`, both operands in local memory for some steps of the sum at a time. `computed`: one is squared."""
   i, j, k = loop(size, 0), loop(size, 1), over(length, 2)
   x, y = param(1, size * length).index(i * length + k).load(), param(2, size * length).index(j * length + k).load()
   total = (x * (y * y if computed else y)).reduce(Ops.ADD, k)
@@ -61,7 +61,7 @@ def copies(program: UOp) -> list[UOp]:
 
 
 def near(program: UOp) -> list[int]:
-  """Elements of near memory."""
+  """Elements of local memory."""
   pointers = [u.dtype for u in program.src[1].src if u.op is Ops.ALLOC]
   return [p.size for p in pointers if isinstance(p, PtrDType) and p.space is AddrSpace.LOCAL]
 

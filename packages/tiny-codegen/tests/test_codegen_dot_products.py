@@ -234,7 +234,7 @@ def test_the_offset_is_kept_for_columns_inside_of_rows() -> None:
 
 
 def test_rows_are_converted_once_for_several_panels_of_any_size() -> None:
-  """Where blocks do not divide a matrix, near memory holds what one tile of rows needs."""
+  """Where blocks do not divide a matrix, local memory holds what one tile of rows needs."""
   types = dtypes.bfloat16, dtypes.bfloat16
   for n, panels in ((1152, True), (1500, False)):
     opts = chosen(product(1000, n, 1024, types, wide=dtypes.float32), "emerald")

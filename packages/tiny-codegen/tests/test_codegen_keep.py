@@ -1,4 +1,4 @@
-"""Values that one loop computes and another needs again are kept in near memory: `STAGE(None, (a, b))`."""
+"""Values that one loop computes and another needs again are kept in local memory: `STAGE(None, (a, b))`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDE = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f
 
 
 def near(program: UOp) -> list[UOp]:
-  """The near memory of a program or kernel."""
+  """The local memory of a program or kernel."""
   return [u for u in program.toposort if u.op is Ops.ALLOC and isinstance(u.dtype, PtrDType)
           and u.dtype.space is AddrSpace.LOCAL]  # fmt: skip
 

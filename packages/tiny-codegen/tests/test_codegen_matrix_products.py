@@ -15,7 +15,7 @@ from test_codegen_dot_products import BYTES, NUMPY, numbers, optimised, product
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_codegen.instructions.matrix_product import MatrixProduct
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.register_tiles import in_tiles, lower_matrices
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.dot_products import best_ways
@@ -37,7 +37,7 @@ def chosen(root: UOp) -> tuple[Opt, ...]:
 
 def tiled(root: UOp) -> tuple[Opt, ...]:
   """The best that can be chosen with matrix instructions, even where others are better."""
-  chooser, found = Chooser(root, TARGET.target), Contraction.of(root)
+  chooser, found = Chooser(root, TARGET.target), SumOfProducts.of(root)
   assert found is not None
   for first, changed, tiling in best_ways(root, found, TARGET.target):
     if isinstance(changed.instruction, MatrixProduct) and chooser.take_tiling(first, changed, tiling):

@@ -39,7 +39,7 @@ SMALL_CORE = TensorCore(
   b=Fragment(((2, 0, 1),), ((2, 1, 0),)),
   c=Fragment(((2, 1, 0),), ((2, 0, 1),)),
 )  # fmt: skip
-TARGETS["waves"] = replace(TARGETS["gpu"], wave=4)
+TARGETS["waves"] = replace(TARGETS["gpu"], subgroup=4)
 TARGETS["tensor"] = replace(TARGETS["gpu"], tensor_cores=(SMALL_CORE,))
 
 

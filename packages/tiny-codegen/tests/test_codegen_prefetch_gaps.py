@@ -22,7 +22,7 @@ CHANNELS, SIZE, LANES, ROWS = 64, 32, 16, 4
 
 
 def strided(images: int = 2, step: int = 2, size: int = SIZE) -> UOp:
-  """`out[n, o, y, x] = sum over c of w[c, o] * image[n, c, step * y, step * x]`, an image in near memory at a time."""
+  """`out[n, o, y, x] = sum over c of w[c, o] * image[n, c, step * y, step * x]`, an image in local memory at a time."""
   n, o, y, x, c = loop(images, 0), loop(LANES, 1), loop(size, 2), loop(size, 3), over(CHANNELS, 4)
   wide = step * size
   image = param(1, images * CHANNELS * wide * wide).index(((n * CHANNELS + c) * wide + y * step) * wide + x * step)

@@ -25,7 +25,7 @@ LINE = 64 // 4
 def product(
   images: int = 2, outputs: int = 16, length: int = 64, size: int = 4096, threads: bool = False, packed: bool = True
 ) -> UOp:
-  """`out[n, o, j] = sum over k of w[o, k] * x[n, k, j]`, with panels of LANES values of j in near memory or where they
+  """`out[n, o, j] = sum over k of w[o, k] * x[n, k, j]`, with panels of LANES values of j in local memory or where they
   are."""
   n, o, j, k = loop(images, 0), loop(outputs, 1), loop(size, 2), over(length, 3)
   x = param(1, images * length * size).index((n * length + k) * size + j).load()

@@ -265,11 +265,11 @@ def test_padding_is_no_part_of_the_sum() -> None:
   run((body, [garbage(5, 3), x, y], (x + 1) @ (y + 2)), [*opts, tc()], ODD)
 
 
-# *** near memory ***
+# *** local memory ***
 
 
 def near_arrays(program: UOp) -> list[PtrDType]:
-  """The types of arrays in near memory."""
+  """The types of arrays in local memory."""
   types = [u.dtype for u in program.src[1].src if u.op is Ops.ALLOC]
   return [d for d in types if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL]
 
@@ -411,7 +411,7 @@ def test_dialect_with_the_instruction(tmp_path: Any) -> None:
 
 
 def staged(m: int, n: int, k: int, *orders: tuple[int, int]) -> list[Opt]:
-  """Tiles of 16 × 16 with both operands in near memory, for 16 steps of the sum at a time."""
+  """Tiles of 16 × 16 with both operands in local memory, for 16 steps of the sum at a time."""
   sizes = (m, n, k)
   padding = [Opt(OptOps.PADTO, axis, 16) for axis in range(3) if sizes[axis] % 16]
   split = [Opt(OptOps.SPLIT, axis, 16) for axis in range(3)]
@@ -434,7 +434,7 @@ def loads(program: UOp) -> set[tuple[int, bool]]:
 def test_fragments_are_loaded_as_matrices(
   core: TensorCore, orders: tuple[tuple[int, int], ...], expected: set[tuple[int, bool]]
 ) -> None:
-  for sizes in ((32, 32, 48), (24, 40, 40)):  # edges are zeros in near memory, and no gates
+  for sizes in ((32, 32, 48), (24, 40, 40)):  # edges are zeros in local memory, and no gates
     body, arrays, result = half_matmul(*sizes)
     with Context(SPEC=2):
       program = compile_kernel(
@@ -447,14 +447,14 @@ def test_fragments_are_loaded_as_matrices(
 
 
 def test_what_is_no_matrix_is_loaded_by_each_thread() -> None:
-  """Without near memory, or with a computation that comes after it, or without the instruction."""
+  """Without local memory, or with a computation that comes after it, or without the instruction."""
   body = half_matmul(32, 32, 48)[0]
   opts = [*staged(32, 32, 48, (3, 5), (4, 5)), Opt(OptOps.TC, 5, (0, 3, 4))]
   assert not loads(compile_kernel(body, Tensors(M16N8K16), opts))
   assert not loads(compile_kernel(body, Tensors(M16N8K16, matrix_loads=True), [tc()]))
 
 
-# *** tensor cores that read near memory themselves ***
+# *** tensor cores that read local memory themselves ***
 
 # PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", matrix D, of one warp
 NEAR = TensorCore(
@@ -464,7 +464,7 @@ NEAR = TensorCore(
 
 
 def near_tiles(turned: bool, columns: int = 64) -> list[Opt]:
-  """Tiles of 16 (turned: 64) rows, and columns, of which 64 steps of the sum are in near memory."""
+  """Tiles of 16 (turned: 64) rows, and columns, of which 64 steps of the sum are in local memory."""
   sizes = (64 if turned else 16, columns, 64)
   split = [Opt(OptOps.SPLIT, axis, size) for axis, size in enumerate(sizes)]
   return [
@@ -494,5 +494,5 @@ def test_operands_that_are_not_in_near_memory() -> None:
   body = half_matmul(64, 128, 128)[0]
   short = [Opt(OptOps.SPLIT, 2, 16), Opt(OptOps.STAGE, 1, (3,)), Opt(OptOps.STAGE, 2, (3,)), tc(0, 0, 1, axis=3)]
   for opts in ([tc(0, 0, 1)], short):
-    with pytest.raises(KernelOptError, match="a factor is not in near memory in rows of a multiple of 128 bytes"):
+    with pytest.raises(KernelOptError, match="a factor is not in local memory in rows of a multiple of 128 bytes"):
       compile_kernel(body, Tensors(NEAR), opts)

@@ -11,11 +11,11 @@ from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 
 from tiny_codegen import Limits, cpu_target
 from tiny_codegen.kernel.loops import next_loop_id
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.remainder_tile import rows_left
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.neighbours import opts_of
-from tiny_codegen.opt.tiles import ContractionChooser
+from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.tiling.choose import best_tiling, dot_cycles, ranked_tilings
 from tiny_codegen.tiling.parallel_loops import best_sharing
@@ -40,7 +40,7 @@ def matmul(m: int, n: int, k: int, form: str = "nn") -> UOp:
 
 
 def tiled(root: UOp) -> Tiling:
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   assert found is not None
   tiling = best_tiling(found, AVX512)
   assert tiling is not None
@@ -51,12 +51,12 @@ def tiled(root: UOp) -> Tiling:
   "name", ["elementwise", "reduce_rows", "softmax", "layer_norm", "argmax", "transpose", "two_outputs"]
 )
 def test_what_is_no_sum_of_products(name: str) -> None:
-  assert Contraction.of(CASES[name]().kernel) is None
+  assert SumOfProducts.of(CASES[name]().kernel) is None
 
 
 @pytest.mark.parametrize("name", ["matmul", "linear", "convolution"])
 def test_what_is_one(name: str) -> None:
-  found = Contraction.of(CASES[name]().kernel)
+  found = SumOfProducts.of(CASES[name]().kernel)
   assert found is not None
   assert all(o.loads for o in found.operands)
 
@@ -98,7 +98,7 @@ def test_few_rows_are_beyond_the_end(size: int) -> None:
 @pytest.mark.parametrize(("target", "registers"), [(AVX512, 32), (AVX2, 16), (NEON, 32)])
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
 def test_a_register_tile_fits_the_registers(target: object, registers: int, form: str) -> None:
-  found = Contraction.of(matmul(512, 512, 512, form))
+  found = SumOfProducts.of(matmul(512, 512, 512, form))
   assert found is not None
   tiling = best_tiling(found, target)  # type: ignore[arg-type]
   assert tiling is not None
@@ -109,11 +109,11 @@ def test_a_register_tile_fits_the_registers(target: object, registers: int, form
 
 def test_lanes_along_a_long_sum_of_few() -> None:
   """A product with next to no columns is left to lanes along the sum."""
-  found = Contraction.of(matmul(512, 3, 4096, "nt"))
+  found = SumOfProducts.of(matmul(512, 3, 4096, "nt"))
   assert found is not None
   tiling = best_tiling(found, AVX512)
   assert tiling is None or tiling.cycles > dot_cycles(found, AVX512)
-  assert Contraction.of(matmul(512, 1, 512)) is None or OptOps.STAGE not in {
+  assert SumOfProducts.of(matmul(512, 1, 512)) is None or OptOps.STAGE not in {
     o.op for o in choose_opts(matmul(512, 1, 512), AVX512)
   }
 
@@ -128,10 +128,10 @@ def test_threads_share_panels_where_there_are_many() -> None:
 def test_a_block_that_threads_share_stays_where_its_loop_was() -> None:
   """Images are packed around the loop over panels: once for a block of them, not for each."""
   root = places(8, 256, 1024, 196)
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   assert found is not None
   tiling = next(t for t in ranked_tilings(found, AVX512) if t.images == 2 and t.lanes_of.slot == 2)
-  chooser = ContractionChooser(root, AVX512)
+  chooser = TilingChooser(root, AVX512)
   assert chooser.take_tiling([], found, tiling)
 
   def loops() -> list[int]:
@@ -221,7 +221,7 @@ def convolution(images: int, channels: int, size: int, stride: int = 1) -> UOp:
 def test_threads_have_images_of_their_own_where_there_are_enough(images: int, shared: int, rows_from: Rows) -> None:
   """Else each has rows of all."""
   root = convolution(images, 64, 56)
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   assert found is not None
   fit = (t for t in ranked_tilings(found, AVX512) if t.lanes_from is Lanes.WHOLE and t.rows_from is rows_from)
   opts = next(opts for t in fit if (opts := opts_of(root, AVX512, ([], found, t))))
@@ -245,14 +245,14 @@ def test_panels_are_packed_for_several_images(run_kernel: Any) -> None:
   """Small images of many channels have large weights: packed for each image, these would cost as much as all else."""
   images, channels, size = 8, 32, 7
   root = convolution(images, channels, size)
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   assert found is not None
   ranked = [t for t in ranked_tilings(found, AVX512) if t.rows_from is Rows.IMAGE and t.lanes == 16]
   together = {t.images: t for t in reversed(ranked)}
   assert sorted(together) == [1, 2], "threads have four times as many to share"
   assert together[2].cycles < together[1].cycles
   for count, tiling in together.items():
-    chooser = ContractionChooser(root, AVX512)
+    chooser = TilingChooser(root, AVX512)
     assert chooser.take_tiling([], found, tiling)
     assert (Opt(OptOps.SPLIT, 0, 2) in chooser.opts) is (count == 2)
     check_convolution(run_kernel, root, chooser.opts, images, channels, size, 1)
@@ -261,7 +261,7 @@ def test_panels_are_packed_for_several_images(run_kernel: Any) -> None:
 @pytest.mark.parametrize(("channels", "size", "most"), [(512, 14, 2), (128, 56, 1)])
 def test_two_images_are_packed_for_a_panel_that_is_larger(channels: int, size: int, most: int) -> None:
   """Of 2 MiB, two images of 392 KiB and a panel of 576 take two thirds. One of 1.5 MiB is larger than its panel."""
-  found = Contraction.of(convolution(8, channels, size, 2))
+  found = SumOfProducts.of(convolution(8, channels, size, 2))
   assert found is not None
   target = replace(AVX512, caches=replace(AVX512.caches, second=2 << 20), limits=Limits(shared_memory=2 << 20))
   tilings = [t for t in ranked_tilings(found, target) if t.rows_from is Rows.IMAGE and t.lanes == 32]
@@ -276,7 +276,7 @@ def test_what_is_written_out_of_a_window(run_kernel: Any, rows: int, lanes: int,
   """The taps that rows share elements of, if registers have room for their vectors; or the rows of the window."""
   images, channels, size, stride = 2, 64, 28, 2
   root = convolution(images, channels, size, stride)
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   assert found is not None
   tiling = next(
     t
@@ -285,7 +285,7 @@ def test_what_is_written_out_of_a_window(run_kernel: Any, rows: int, lanes: int,
   )
   assert tiling.written is not None
   assert (tiling.written.arg[0], tiling.steps) == (loop, steps)
-  chooser = ContractionChooser(root, AVX512)
+  chooser = TilingChooser(root, AVX512)
   assert chooser.take_tiling([], found, tiling)
   assert Opt(OptOps.UNROLL, loop, steps) in chooser.opts
   check_convolution(run_kernel, root, chooser.opts, images, channels, size, stride)
@@ -294,7 +294,7 @@ def test_what_is_written_out_of_a_window(run_kernel: Any, rows: int, lanes: int,
 @pytest.mark.parametrize(("columns", "cheapest"), [(128, Lanes.PANEL), (192, Lanes.DIRECT)])
 def test_panels_in_a_part_of_the_sets_of_a_cache_are_packed(columns: int, cheapest: Lanes) -> None:
   """Pieces of 256 bytes, 512 bytes apart, find room in half of the first level's sets; 768 bytes apart, in all."""
-  found = Contraction.of(matmul(128, columns, 128))
+  found = SumOfProducts.of(matmul(128, columns, 128))
   assert found is not None
   costs = {
     t.lanes_from: t.cycles

@@ -103,7 +103,7 @@ def test_local_needs_workgroups(renderer: Renderer) -> None:
     compile_kernel(CASES["matmul"]().kernel, renderer, [Opt(OptOps.LOCAL, 0, 2)])
 
 
-# *** near memory ***
+# *** local memory ***
 
 
 def test_threads_that_need_all_of_a_tile_fill_it_together() -> None:
@@ -169,7 +169,7 @@ def test_workgroups_that_are_too_large() -> None:
 def test_near_memory_of_all_tiles_together() -> None:
   # 32 KiB and 40 KiB, each of which would fit
   opts = [Opt(OptOps.LOCAL, 1, 10), Opt(OptOps.LOCAL, 0, 8), Opt(OptOps.STAGE, 1, (2,)), Opt(OptOps.STAGE, 2, (2,))]
-  with pytest.raises(KernelError, match="73728 bytes of near memory for a workgroup, the target has 65536"):
+  with pytest.raises(KernelError, match="73728 bytes of local memory for a workgroup, the target has 65536"):
     compile_kernel(CASES["matmul"](8, 10, 1024).kernel, Workgroups(), opts)
 
 

@@ -157,7 +157,7 @@ class Thread:
 
 
 def near_matrix(near: NearMatrix, threads: Sequence[Thread], source: UOp, lines: int, depth: int) -> Any:
-  """What a tensor core reads from near memory itself: `lines` rows of A, or columns of B, by `depth` steps."""
+  """What a tensor core reads from local memory itself: `lines` rows of A, or columns of B, by `depth` steps."""
   places = [thread.place(source) for thread in threads]
   assert len({offset for _, offset in places}) == 1, "threads give different places"
   array, start = places[0]

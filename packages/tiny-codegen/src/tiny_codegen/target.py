@@ -87,7 +87,7 @@ class Target:
   """Stores may go past the caches (STOREs with `STREAMING`)."""
   has_local: bool = False
   """There are workgroups of threads, with shared memory and barriers."""
-  wave: int = 0
+  subgroup: int = 0
   """Threads of a subgroup (warp), which exchange values of native types (SHUFFLE). 0: threads exchange none."""
   async_copy: int = 0
   """Bytes of a piece, aligned to as many, that is copied to shared memory while threads go on. 0: there are none."""

@@ -35,7 +35,7 @@ def target(arch: Arch) -> LLVMTarget:
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
-    wave=arch.wave,
+    subgroup=arch.wave,
     limits=Limits(max_local=(MOST_THREADS,) * 3, max_workgroup=MOST_THREADS, shared_memory=arch.local_memory),
     tensor_cores=tuple([m.core for m in matrices]),
   )

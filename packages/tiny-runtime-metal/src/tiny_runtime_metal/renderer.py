@@ -65,7 +65,7 @@ def target(arch: Arch) -> Target:
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
-    wave=SIMD,
+    subgroup=SIMD,
     limits=Limits(
       max_local=(family.threads,) * 3, max_workgroup=family.threads, shared_memory=family.threadgroup_memory
     ),

@@ -54,7 +54,7 @@ ROW_BYTES, PIECE_BYTES = 16, 4
 @register_arg
 @dataclass(frozen=True)
 class MatrixLoad:
-  """Argument of a LOAD of near memory that the 32 threads of a warp execute together (NVIDIA's ldmatrix).
+  """Argument of a LOAD of local memory that the 32 threads of a warp execute together (NVIDIA's ldmatrix).
 
   It loads 1, 2 or 4 matrices of 8 rows of 16 bytes. Thread t gives the place where row t % 8 of matrix t / 8 begins
   (those behind the last give any row again), and gets, of each matrix in turn, 4 bytes: of row t / 4, those number
@@ -66,18 +66,18 @@ class MatrixLoad:
 
 
 SWIZZLE = 128
-"""Bytes of a row of near memory that a tensor core reads itself."""
+"""Bytes of a row of local memory that a tensor core reads itself."""
 
 
 @register_arg
 @dataclass(frozen=True)
 class NearMatrix:
-  """An operand that a tensor core reads from near memory itself, from the place on that its source points to.
+  """An operand that a tensor core reads from local memory itself, from the place on that its source points to.
 
   What is adjacent there goes along the sum (`along_sum`), or along the rows of A or the columns of B. It stands in
   blocks of 128 bytes by all of the other direction; from one block to the next are `block` bytes. Of the eight pieces
   of 16 bytes in row r of a block, piece p is where p ^ (r % 8) would be, so that eight rows of one piece, and eight
-  pieces of a row, are in different banks. Near memory begins at a multiple of 8 rows.
+  pieces of a row, are in different banks. Local memory begins at a multiple of 8 rows.
   """
 
   along_sum: bool = True
@@ -92,7 +92,7 @@ class TensorCore:
   `dims` is (N, M, K): A is M × K, B is K × N, C and D are M × N. `dtype_in` is the type of A and B, `dtype_out` that of
   C and D. `a`, `b` and `c` (which D shares) say where fragments stand. Raises ValueError where they do not cover the
   matrices: each place of A and B by at least one thread, each place of C by exactly one. `near`: A and B are no values
-  but places in near memory, and nobody has fragments of them. Of those, `pending`: so many turns of a loop around a
+  but places in local memory, and nobody has fragments of them. Of those, `pending`: so many turns of a loop around a
   program's MMA may still be on their way when its threads go on; all of them are there behind the loop.
   """
 

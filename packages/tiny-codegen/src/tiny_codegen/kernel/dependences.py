@@ -73,7 +73,7 @@ def _outside(effect: UOp) -> tuple[UOp, ...]:
   return tuple(sorted((r for r in effect.ranges if r.op is Ops.RANGE), key=lambda r: int(r.arg[0])))
 
 
-def meeting_loops(found: list[Update]) -> dict[UOp, list[Update]]:
+def carried_loops(found: list[Update]) -> dict[UOp, list[Update]]:
   """For each loop in which iterations may meet, the STOREs that do."""
   meeting: dict[UOp, list[Update]] = {}
   by_memory: dict[UOp, list[Update]] = {}

@@ -12,7 +12,7 @@ from tiny_uop import DType, Ops, PtrDType, UOp, simplify
 from tiny_uop.records import dataclass
 
 
-def words_of(root: UOp, value: UOp, loop: UOp, blocks: UOp, dtype: DType) -> UOp:
+def interleaved(root: UOp, value: UOp, loop: UOp, blocks: UOp, dtype: DType) -> UOp:
   """The values of type `dtype` that `value` has in neighbouring iterations of a loop, the first in the lowest bits of a
   word of 32 bits; `blocks` counts words. Where they are neighbours in memory, memory is read in words.
   """
@@ -133,7 +133,7 @@ def _end(conditions: Sequence[UOp], loop: UOp) -> tuple[UOp, int] | None:
 
 
 def _parts(word: UOp) -> list[UOp] | None:
-  """The LOADs that a word is put together from by `words_of`, the one in the lowest bits first."""
+  """The LOADs that a word is put together from by `interleaved`, the one in the lowest bits first."""
   found: dict[int, UOp] = {}
   stack = [word]
   while stack:

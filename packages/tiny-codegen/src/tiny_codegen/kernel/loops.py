@@ -9,11 +9,13 @@ from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
 from tiny_uop.graph import operands
 from tiny_uop.symbolic import simplify_substituted
 
-# what a node inside these loops is written out for, or shared with: near memory has a place for each iteration
-REPLICATED = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR, AxisType.LOCAL, AxisType.GROUP})
-
 CLOSERS = frozenset({Ops.REDUCE, Ops.END})
-OUTPUT = frozenset({AxisType.LOOP, AxisType.THREAD, AxisType.GLOBAL, AxisType.LOCAL, AxisType.UPCAST})
+IN_TILE = frozenset({AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR})
+"""Loops of a register tile: they are written out, or become lanes."""
+THREADS = frozenset({AxisType.LOCAL, AxisType.GROUP})
+"""Loops that the threads of a workgroup share."""
+REPLICATED = IN_TILE | THREADS
+"""Loops for each iteration of which local memory has a place."""
 
 
 def loops_of(root: UOp) -> dict[int, UOp]:
@@ -85,7 +87,7 @@ def in_register(store: UOp) -> bool:
   return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
 
 
-def meeting_places(root: UOp) -> frozenset[UOp]:
+def synchronised_loops(root: UOp) -> frozenset[UOp]:
   """The loops in which threads wait for each other or exchange values, so that all of them have to run as often."""
   meeting = [u for u in root.toposort if u.op in (Ops.BARRIER, Ops.SHUFFLE)]
   return frozenset().union(*[u.ranges.union(s for s in u.src if s.op is Ops.RANGE) for u in meeting])
@@ -111,7 +113,7 @@ def own_loops(u: UOp) -> tuple[UOp, ...]:
 
 
 def own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
-  """Near memory that each iteration of the loop fills and reads, with as much that is new, for a copy of an iteration.
+  """Local memory that each iteration of the loop fills and reads, with as much that is new, for a copy of an iteration.
 
   Memory that the loop as a whole fills is not: there an AFTER is outside the loop.
   """
@@ -124,7 +126,7 @@ def own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
 
 
 def with_memory(body: UOp, loop: UOp, memory: dict[UOp, UOp]) -> UOp:
-  """The body of a loop with other near memory in what its iterations have for themselves. What is computed once for
+  """The body of a loop with other local memory in what its iterations have for themselves. What is computed once for
   all of them may use the same memory before, and stays as it is."""
   done: dict[UOp, UOp] = {}
   for u in body.toposort:

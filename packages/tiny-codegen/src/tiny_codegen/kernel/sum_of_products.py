@@ -79,7 +79,7 @@ def unmasked(term: UOp) -> UOp:
 
 
 @dataclass(frozen=True, eq=False)
-class Contraction:
+class SumOfProducts:
   """A kernel that is one sum of products of two operands, and one effect."""
 
   end: UOp
@@ -87,8 +87,8 @@ class Contraction:
   operands: tuple[Operand, Operand]
 
   @staticmethod
-  def of(root: UOp) -> Contraction | None:
-    """The kernel as a contraction; None if it is none."""
+  def of(root: UOp) -> SumOfProducts | None:
+    """The kernel as a sum of products; None if it is none."""
     if len(root.src) != 1 or root.src[0].op is not Ops.END or root.src[0].src[0].op is not Ops.STORE:
       return None
     if root.src[0].src[0].arg is not None:  # it accumulates: what is there is an operand, too
@@ -105,7 +105,7 @@ class Contraction:
     summed = frozenset(reduces[0].src[1:])
     if not all(o.loads and o.loops & summed and all(u.src[0].src[0].op is Ops.PARAM for u in o.loads) for o in (a, b)):
       return None
-    return Contraction(root.src[0], reduces[0], (a, b))
+    return SumOfProducts(root.src[0], reduces[0], (a, b))
 
   def own_loops(self, operand: Operand) -> list[UOp]:
     """Output loops of known extent that move this operand and not the other."""

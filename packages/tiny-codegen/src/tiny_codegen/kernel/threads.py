@@ -10,18 +10,17 @@ import math
 from collections.abc import Sequence
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, loops_of
+from tiny_codegen.kernel.loops import CLOSERS, THREADS, extent, in_order, kind, loops_of
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp
 
-THREADS = frozenset({AxisType.LOCAL, AxisType.GROUP})
 COUNTERS = THREADS | {AxisType.GLOBAL}
 HARDWARE_AXES = 3
 
-Axis = tuple[UOp, ...]
+HardwareAxis = tuple[UOp, ...]
 
 
-def thread_axes(root: UOp) -> list[Axis]:
+def thread_axes(root: UOp) -> list[HardwareAxis]:
   """The LOCAL and GROUP loops of a kernel, those together that the same threads run."""
   meetings: dict[UOp, set[UOp]] = {}
   for u in root.toposort:
@@ -29,7 +28,7 @@ def thread_axes(root: UOp) -> list[Axis]:
     together = [r for r in inside if r.op is Ops.RANGE and kind(r) in THREADS]
     for loop in together:
       meetings.setdefault(loop, set()).update(together)
-  axes: list[Axis] = []
+  axes: list[HardwareAxis] = []
   for loop in in_order(meetings):
     for place, axis in enumerate(axes):
       if extent(axis[0]) == extent(loop) and meetings[loop].isdisjoint(axis):
@@ -40,15 +39,15 @@ def thread_axes(root: UOp) -> list[Axis]:
   return axes
 
 
-def global_axes(root: UOp) -> list[Axis]:
+def global_axes(root: UOp) -> list[HardwareAxis]:
   """The GLOBAL loops of a kernel, each of which has an axis of its own."""
   return [(r,) for r in loops_of(root).values() if kind(r) is AxisType.GLOBAL]
 
 
-def on_hardware(axes: Sequence[Axis], limits: Sequence[int]) -> list[list[Axis]] | None:
+def on_hardware(axes: Sequence[HardwareAxis], limits: Sequence[int]) -> list[list[HardwareAxis]] | None:
   """The axes spread over the three that hardware has, within its limits: the first has those that are left over, the
   first of them fastest. None where they do not fit."""
-  places: list[list[Axis]] = [[] for _ in range(HARDWARE_AXES)]
+  places: list[list[HardwareAxis]] = [[] for _ in range(HARDWARE_AXES)]
   for axis in axes:
     size = int(axis[0].src[0].vmax)
     free = next((p for p in range(HARDWARE_AXES) if not places[p] and size <= limits[p]), None)
@@ -60,7 +59,7 @@ def on_hardware(axes: Sequence[Axis], limits: Sequence[int]) -> list[list[Axis]]
   return places
 
 
-def strides(axes: Sequence[Axis], limits: Sequence[int]) -> dict[UOp, int]:
+def strides(axes: Sequence[HardwareAxis], limits: Sequence[int]) -> dict[UOp, int]:
   """How many threads of a workgroup lie between neighbours along each loop, where the first counter runs fastest."""
   found: dict[UOp, int] = {}
   step = 1
@@ -70,7 +69,7 @@ def strides(axes: Sequence[Axis], limits: Sequence[int]) -> dict[UOp, int]:
   return found
 
 
-def counters(axes: Sequence[Axis], limits: Sequence[int], prefix: str) -> dict[UOp, UOp]:
+def counters(axes: Sequence[HardwareAxis], limits: Sequence[int], prefix: str) -> dict[UOp, UOp]:
   """What takes the place of each loop: a SPECIAL, or where several axes share one of the hardware's, a part of it.
 
   Raises KernelError where the axes do not fit the hardware.
@@ -111,5 +110,5 @@ def check_workgroup(root: UOp, target: Target) -> str:
 
 
 def loops_around(value: UOp, inside: Sequence[UOp]) -> list[UOp]:
-  """The loops that near memory is filled again in each iteration of. Hardware counters are no loops."""
+  """The loops that local memory is filled again in each iteration of. Hardware counters are no loops."""
   return in_order(r for r in value.ranges.difference(inside) if kind(r) not in COUNTERS)

@@ -11,16 +11,15 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.kernel.dependences import Update, loops_without, meeting_loops, updates
-from tiny_codegen.kernel.loops import kind, next_loop_id, number
+from tiny_codegen.kernel.dependences import Update, carried_loops, loops_without, updates
+from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, number, rebuild
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp, stored_to
 from tiny_uop.graph import rebuild
 
-SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
-PARALLEL = SHARED | {AxisType.GLOBAL, AxisType.THREAD}
-FEW = 64
+PARALLEL = THREADS | {AxisType.GLOBAL, AxisType.THREAD}
+FEW_THREADS = 64
 """Threads with which a device with workgroups is as good as idle."""
 IDENTITIES = (Ops.ADD, Ops.MUL, Ops.MAX)
 
@@ -33,7 +32,7 @@ def order_loops(root: UOp, target: Target) -> UOp:
   found = updates(root)
   if not found:
     return root
-  meeting, outside = meeting_loops(found), loops_without(found)
+  meeting, outside = carried_loops(found), loops_without(found)
   if (gathered := gather(root, meeting, found, target)) is not None:
     return gathered
   if not target.has_local:  # threads share a loop only if it is around the kernel's last effects
@@ -79,7 +78,7 @@ def _demand(update: Update, loop: UOp, target: Target) -> bool:
   alone = what in (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP) and not target.has_local
   if not update.accumulates or alone or space.space is AddrSpace.REG:
     return False
-  if space.space is AddrSpace.LOCAL and what not in SHARED:
+  if space.space is AddrSpace.LOCAL and what not in THREADS:
     return False
   name = f"{update.store.arg.op.name} to {space.base.name} in {space.space.name} memory"
   if not update.store.arg.atomic:
@@ -102,7 +101,7 @@ def choose_atomics(root: UOp) -> UOp:
   found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
   if not found:
     return root
-  meeting = {loop: {u.store for u in stores} for loop, stores in meeting_loops(updates(root)).items()}
+  meeting = {loop: {u.store for u in stores} for loop, stores in carried_loops(updates(root)).items()}
   needed = set().union(*[stores for loop, stores in meeting.items() if loop.arg[1] in PARALLEL])
   alone = {u.store for u in found} - needed
   return rebuild(root, lambda u, new: new.replace(arg=Accumulate(u.arg.op)) if u in alone else None)
@@ -122,7 +121,7 @@ def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], tar
   if not update.accumulates or store.arg.op not in IDENTITIES or may_share(update, target):
     return None
   free = math.prod(int(r.src[0].vmax) for r in update.loops if r not in meeting)
-  if free >= FEW or any(kind(r) is not AxisType.LOOP for r in update.loops):
+  if free >= FEW_THREADS or any(kind(r) is not AxisType.LOOP for r in update.loops):
     return None
   place, value = store.src
   assert isinstance(place.dtype, PtrDType)

@@ -2,7 +2,7 @@
 
 Every loop is laid out as a whole: RANGE, body, END. Within a loop the instructions and inner loops are sorted so that
 each comes after what it needs, writes to memory as late as possible (a read of what a kernel overwrites comes first)
-and otherwise in the order of a depth-first walk. So is a write to near memory that the same iteration reads again (see
+and otherwise in the order of a depth-first walk. So is a write to local memory that the same iteration reads again (see
 `first_tile`): if what all steps of a sum read had to be read before it, registers would not do. What does not depend on
 a loop is outside it by construction.
 """

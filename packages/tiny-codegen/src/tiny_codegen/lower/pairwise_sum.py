@@ -38,7 +38,7 @@ class Lengths:
     return Lengths(*[max(n // written, 1) for n in (self.most, self.block, self.block_of_many, self.many)])
 
 
-FEW, TILE = Lengths(LONG, 32, 64, 2048), Lengths(LONG_IN_TILES, 256, 512, 2048)
+ALONE, IN_REGISTERS = Lengths(LONG, 32, 64, 2048), Lengths(LONG_IN_TILES, 256, 512, 2048)
 
 
 def pairwise_sum(root: UOp) -> UOp:
@@ -63,7 +63,7 @@ def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
     if sums and not any(isinstance(u.src[0].arg, (TensorCore, MatrixProduct)) for u in reduces):
       # an iteration of which several steps have been written out adds as many numbers
       written = max(len(products(u.src[0])) for u in reduces) or 1
-      found[loops] = TILE.over(written) if is_tile(reduces) else FEW
+      found[loops] = IN_REGISTERS.over(written) if is_tile(reduces) else ALONE
   return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.kernel.loops import (
   CLOSERS,
+  IN_TILE,
   clauses,
   extent,
   kind,
@@ -23,7 +24,7 @@ from tiny_codegen.kernel.loops import (
   with_memory,
 )
 from tiny_codegen.lower.reduce import identity
-from tiny_codegen.lower.remainder_tile import in_pairs, lanes_left, rows_left
+from tiny_codegen.lower.remainder_tile import lanes_left, rows_left, with_remainder_tiles
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
@@ -31,7 +32,6 @@ from tiny_uop.graph import memory_of
 
 TRUE = UOp.const(dtypes.bool, True)
 # what stands inside one block
-INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
 # each peeled loop doubles the code inside it
 MOST_PEELED = 3
 
@@ -98,7 +98,7 @@ def _starts_at_once(gate: UOp, loop: UOp) -> bool:
 
 
 def _shares(root: UOp, loop: UOp) -> bool:
-  """Whether iterations read places of their own in near memory that is filled for all of them. Where there is no last
+  """Whether iterations read places of their own in local memory that is filled for all of them. Where there is no last
   block its place would be outside of that memory, and loads are made before it is known that there is none."""
   own = own_memory(root, loop)
   for u in root.toposort:
@@ -111,7 +111,7 @@ def _shares(root: UOp, loop: UOp) -> bool:
 
 def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
   """Whether iterations in which the gate does not hold have no effect at all, so that they can be left out. What one
-  has in near memory is for itself."""
+  has in local memory is for itself."""
   own = own_memory(root, loop)
   for u in root.toposort:
     if u.op is Ops.END and loop in u.src[1:]:
@@ -157,7 +157,7 @@ def _only_last(gate: UOp, loop: UOp) -> bool:
   offset, size = gate.src
   block = stride(offset, loop)
   # where each row of a tile ends elsewhere, as under a causal mask, no block is the last one of all
-  if block is None or block < 2 or any(r is loop or kind(r) in INSIDE for r in size.ranges):
+  if block is None or block < 2 or any(r is loop or kind(r) in IN_TILE for r in size.ranges):
     return False
   start, lanes = _parts(offset, loop, block)
   if lanes.vmin < 0 or lanes.vmax >= block or simplify(start % block).op is not Ops.CONST:
@@ -172,7 +172,7 @@ def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
   """The offset without `loop * block`, as where the loop starts and the place within a block."""
   start, lanes = number(0), number(0)
   for term in terms(simplify(offset - loop * block)):
-    written_out = term.ranges and all(kind(r) in INSIDE for r in term.ranges)
+    written_out = term.ranges and all(kind(r) in IN_TILE for r in term.ranges)
     if written_out:
       lanes = lanes + term
     else:
@@ -216,7 +216,11 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
         last = _own_sums(last, free)
       others = (*others, *last_loops)
       times = min([(extent(old) or 0) // (extent(r) or 1) for old, r in narrow.items()], default=1)
-      ended = in_pairs(last, others, times if rows else 1, max(fresh, next_loop_id(last))) if u.op is Ops.END else last
+      ended = (
+        with_remainder_tiles(last, others, times if rows else 1, max(fresh, next_loop_id(last)))
+        if u.op is Ops.END
+        else last
+      )
       new = _both(new, inside, loops, ended, others)
     done[u] = new
   return done[root]

@@ -18,11 +18,11 @@ LEFT_OVER = 28
 # a last panel that is so many times narrower than others has tiles of twice as many rows, but no more than these
 NARROW, MOST_ROWS = 4, 14
 
-LEAST = 5
+LEAST_TILES = 5
 """Tiles that are taken in pairs: two pairs, so that there is a loop over them."""
 
 
-def in_pairs(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UOp:
+def with_remainder_tiles(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UOp:
   """The END of `loops` over the body of a panel that is so many times narrower than others. `fresh`: the first free
   number of a loop."""
   rows = math.prod(extent(r) or 0 for r in loops if kind(r) is AxisType.UPCAST)
@@ -43,7 +43,7 @@ def in_pairs(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh: int) -> UO
 
 def _is_over_tiles(body: UOp, loop: UOp) -> bool:
   """Whether a loop goes over register tiles of one panel: it moves no lanes, and fills no memory."""
-  if kind(loop) is not AxisType.LOOP or (extent(loop) or 0) < LEAST or own_memory(body, loop):
+  if kind(loop) is not AxisType.LOOP or (extent(loop) or 0) < LEAST_TILES or own_memory(body, loop):
     return False
   nodes = list(body.walk(lambda u: u.op is not Ops.AFTER))
   lanes = [u for u in nodes if u.op is Ops.LOAD and any(kind(r) is AxisType.VECTOR for r in u.ranges)]

@@ -10,25 +10,24 @@ from __future__ import annotations
 from functools import reduce
 from operator import and_
 
-from tiny_codegen.kernel.loops import extent, kind, meeting_places, number, stride
+from tiny_codegen.kernel.loops import IN_TILE, extent, kind, number, stride, synchronised_loops, users_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 from tiny_uop.graph import users_of
 
 # what is written out or a vector: all of its iterations are one step of the loops around it
-INSIDE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
-LEAST = 16  # iterations that are worth a comparison
+LEAST_ITERATIONS = 16  # iterations that are worth a comparison
 
 
 def skip_masked_sums(root: UOp) -> UOp:
   """The kernel with loops of sums that run only where a lane of their tile needs the result."""
-  changes, meeting = {}, meeting_places(root)
+  changes, meeting = {}, synchronised_loops(root)
   for total, condition in _conditions(root).items():
     loop = total.src[1]
     if not meeting.isdisjoint(total.src[1:]):
       continue  # of the threads that wait for each other in there, some would never come
     size = extent(loop)
     possible = _possible(condition, frozenset(total.src[1:]))
-    if size is not None and size >= LEAST and kind(loop) is AxisType.REDUCE and possible is not None:
+    if size is not None and size >= LEAST_ITERATIONS and kind(loop) is AxisType.REDUCE and possible is not None:
       changes[loop] = UOp.range(simplify(possible.where(number(size), number(0))), loop.arg[0], AxisType.REDUCE)
   return root.substitute(changes) if changes else root
 
@@ -60,14 +59,14 @@ def _possible(condition: UOp, own: frozenset[UOp]) -> UOp | None:
   if condition.op is not Ops.CMPLT or condition.src[0].dtype.kind != "index" or condition.ranges & own:
     return None
   low, high = bound(condition.src[0], least=True), bound(condition.src[1], least=False)
-  if low is None or high is None or not any(kind(r) not in INSIDE for r in condition.ranges):
+  if low is None or high is None or not any(kind(r) not in IN_TILE for r in condition.ranges):
     return None
   return low < high
 
 
 def bound(position: UOp, least: bool) -> UOp | None:
   """The least or greatest value that a position has over the loops inside a tile; None if it is not linear in them."""
-  for loop in sorted((r for r in position.ranges if kind(r) in INSIDE), key=lambda r: int(r.arg[0])):
+  for loop in sorted((r for r in position.ranges if kind(r) in IN_TILE), key=lambda r: int(r.arg[0])):
     step, size = stride(position, loop), extent(loop)
     if step is None or size is None:
       return None

@@ -5,7 +5,7 @@ does not hold for. In `REDUCE(weight * LOAD(INDEX(image, …, gate)), tap)` they
 may begin with the first that is inside and end with the last, and the gate goes. Of 3 × 3 taps over images of 7 × 7
 that is a tenth of all work. As with other libraries, a weight that is infinite does not meet zeros of padding then.
 
-What is known of a gate is gone once its operand is in near memory, so the pass `stage` asks before that, and shortens
+What is known of a gate is gone once its operand is in local memory, so the pass `stage` asks before that, and shortens
 the loops after.
 """
 
@@ -54,11 +54,11 @@ class Inside:
 
 
 def has_room(accumulators: int, target: Target) -> bool:
-  """Whether registers have room for so many accumulators of a sum whose loops are shortened."""
+  """Whether registers have room for so many accumulators of a sum whose loops are shorten_loops."""
   return accumulators + SPARE <= target.vector_registers
 
 
-def taps_inside(root: UOp, target: Target) -> dict[UOp, Inside]:
+def steps_inside(root: UOp, target: Target) -> dict[UOp, Inside]:
   """By loops of sums: what is to be left of them."""
   sums = [u for u in root.toposort if u.op is Ops.REDUCE]
   totals = [u for u in sums if has_room(_accumulators(u, target), target)]
@@ -89,7 +89,7 @@ def _mean(count: UOp) -> float:
   return sum(int(n) for n in counts if isinstance(n, int)) / len(counts)
 
 
-def shortened(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
+def shorten_loops(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
   """The kernel with the loops of sums from the first to the last iteration that is needed."""
   for loop, inside in found.items():
     fresh = next_loop_id(root)

@@ -12,18 +12,18 @@ from tiny_codegen.kernel.loops import (
   clauses,
   extent,
   kind,
-  meeting_places,
   next_loop_id,
   number,
   stride,
   substitute_simplified,
+  synchronised_loops,
 )
 from tiny_codegen.lower.simplify import is_masked
 from tiny_codegen.lower.skip_masked_sums import bound
 from tiny_uop import AxisType, Ops, UOp, simplify
 from tiny_uop.records import dataclass
 
-LEAST = 8  # iterations from which on two loops are worth it
+TWO_LOOPS = 8  # iterations from which on two loops are worth it
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _alone(root: UOp, total: UOp) -> bool:
   closing = (Ops.REDUCE, Ops.END, Ops.AFTER)
   return not any(
     u.op in closing and u is not total and own.intersection(u.src[1:]) for u in root.toposort
-  ) and own.isdisjoint(meeting_places(root))
+  ) and own.isdisjoint(synchronised_loops(root))
 
 
 def _part(total: UOp) -> Part | None:
@@ -70,7 +70,7 @@ def _part(total: UOp) -> Part | None:
 
 def _part_of(clause: UOp, loop: UOp, summed: frozenset[UOp]) -> Part | None:
   size = extent(loop)
-  if size is None or size < LEAST or kind(loop) is not AxisType.REDUCE:
+  if size is None or size < TWO_LOOPS or kind(loop) is not AxisType.REDUCE:
     return None
   left, right = clause.src
   step = stride(simplify(left - right), loop)

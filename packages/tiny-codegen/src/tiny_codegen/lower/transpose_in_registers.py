@@ -15,7 +15,7 @@ from tiny_codegen.target import Target
 from tiny_uop import Ops, UOp
 from tiny_uop.graph import rebuild
 
-LEAST = 4  # rows: with fewer there is nothing to gain
+LEAST_ROWS = 4  # rows: with fewer there is nothing to gain
 # what two accesses share that may become one: the pointer, the gate, the terms of the offset without the constant
 Place = tuple[UOp, UOp | None, frozenset[UOp]]
 
@@ -23,7 +23,7 @@ Place = tuple[UOp, UOp | None, frozenset[UOp]]
 def transpose_in_registers(root: UOp, target: Target) -> UOp:
   """The kernel with vectors in place of scalar accesses to neighbours, on targets that have vectors."""
   most = target.max_vector_lanes
-  return _stores(_loads(root, most), most) if most >= LEAST else root
+  return _stores(_loads(root, most), most) if most >= LEAST_ROWS else root
 
 
 # *** stores ***
@@ -77,7 +77,9 @@ def _loads(root: UOp, most: int) -> UOp:
   """Scalar loads that fill lanes, with runs of neighbours as lanes of one vector."""
   lanes: dict[tuple[Place, int], dict[int, UOp]] = {}
   for vector in root.toposort:
-    if vector.op is Ops.VECTORIZE and len(set(vector.src)) == len(vector.src) >= LEAST:  # and no scalar that is spread
+    if (
+      vector.op is Ops.VECTORIZE and len(set(vector.src)) == len(vector.src) >= LEAST_ROWS
+    ):  # and no scalar that is spread
       for lane, load in enumerate(vector.src):
         if load.op is Ops.LOAD and len(load.src) == 1:  # without a gate, and so without an alternative
           place, at = _place(load.src[0])
@@ -91,7 +93,7 @@ def _loads(root: UOp, most: int) -> UOp:
   return root.substitute(wide) if wide else root
 
 
-def turned_loads(loads: Iterable[UOp]) -> frozenset[UOp]:
+def transposed_loads(loads: Iterable[UOp]) -> frozenset[UOp]:
   """Of the LOADs of a kernel those that have neighbours, and so would be read in vectors if loops around all of them
   became lanes."""
   along: dict[Place, dict[int, UOp]] = {}
@@ -99,7 +101,7 @@ def turned_loads(loads: Iterable[UOp]) -> frozenset[UOp]:
     if len(load.src) == 1:
       place, at = _place(load.src[0])
       along.setdefault(place, {})[at] = load
-  return frozenset(group[at] for group in along.values() for run in _runs(group, LEAST) for at in run)
+  return frozenset(group[at] for group in along.values() for run in _runs(group, LEAST_ROWS) for at in run)
 
 
 # *** both ***
@@ -114,14 +116,14 @@ def _place(index: UOp) -> tuple[Place, int]:
 
 
 def _runs(positions: Iterable[int], most: int) -> Iterator[list[int]]:
-  """Runs of consecutive numbers, of lengths that are powers of two; those of fewer than LEAST are left alone."""
+  """Runs of consecutive numbers, of lengths that are powers of two; those of fewer than LEAST_ROWS are left alone."""
   ordered = sorted(positions)
   start = 0
   while start < len(ordered):
     end = start + 1
     while end < len(ordered) and ordered[end] == ordered[end - 1] + 1:
       end += 1
-    if end - start >= LEAST:
+    if end - start >= LEAST_ROWS:
       for length in _powers(end - start, most):
         if length > 1:
           yield ordered[start : start + length]

@@ -12,21 +12,21 @@ from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
 from tiny_uop import AxisType, Ops, UOp, dtypes
 from tiny_uop.graph import rebuild
 
-WRITTEN_OUT = frozenset({AxisType.UPCAST, AxisType.UNROLL})
+UNROLLED = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 
 
 def unroll(root: UOp) -> UOp:
   """The kernel without UPCAST and UNROLL loops."""
 
   def change(u: UOp, new: UOp) -> UOp | None:
-    return _write_out(new) if u.op in CLOSERS and any(kind(r) in WRITTEN_OUT for r in u.src[1:]) else None
+    return _write_out(new) if u.op in CLOSERS and any(kind(r) in UNROLLED for r in u.src[1:]) else None
 
   return rebuild(root, change)
 
 
 def _write_out(closer: UOp) -> UOp:
-  axes = [r for r in closer.src[1:] if kind(r) in WRITTEN_OUT]
-  others = tuple([r for r in closer.src[1:] if kind(r) not in WRITTEN_OUT])
+  axes = [r for r in closer.src[1:] if kind(r) in UNROLLED]
+  others = tuple([r for r in closer.src[1:] if kind(r) not in UNROLLED])
   values = itertools.product(*[range(int(r.src[0].arg)) for r in axes])
   bodies = []
   for value in values:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
-from tiny_codegen.lower.unroll import WRITTEN_OUT
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, rebuild, stride, substitute_simplified
+from tiny_codegen.lower.unroll import UNROLLED
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild
 
@@ -195,7 +195,7 @@ class Lanes:
 
   def _known_later(self, gates: Sequence[UOp]) -> bool:
     """Whether gates are constants once all is written out."""
-    return all(r is self.axis or kind(r) in WRITTEN_OUT for gate in gates for r in gate.ranges)
+    return all(r is self.axis or kind(r) in UNROLLED for gate in gates for r in gate.ranges)
 
   def _every_second(self, u: UOp, pointer: UOp) -> UOp:
     """Lanes two elements apart: of two vectors, of which the second ends with the last lane. An element between two

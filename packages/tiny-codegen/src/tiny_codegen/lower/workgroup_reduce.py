@@ -1,8 +1,8 @@
 """REDUCEs that the threads of a workgroup share: over loops of kind GROUP, each iteration of which is a thread's.
 
-Threads of one wave run in step and give each other their values (SHUFFLE): in each of log2(n) steps a thread adds what
-its partner has, whose number differs in one bit, so that all of them end up with the same sum, to the bit. The waves'
-sums go through shared memory: one thread of each writes, after a barrier all threads add up what is there. Where a
+Threads of one subgroup run in step and give each other their values (SHUFFLE): in each of log2(n) steps a thread adds
+the value of its partner, whose number differs in one bit, so that all of them end up with the same sum, to the bit. The
+subgroups' sums go through shared memory: one thread of each writes, after a barrier all threads add them up. Where a
 target has no such exchange, or not for these values, all partial sums go through shared memory.
 
 (M. Harris, "Optimizing parallel reduction in CUDA", 2007; J. Luitjens, "Faster parallel reductions on Kepler", 2014.)
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from tiny_codegen.kernel.loops import (
   REPLICATED,
+  THREADS,
   extent,
   in_order,
   kind,
@@ -22,38 +23,38 @@ from tiny_codegen.kernel.loops import (
   row_major,
   substitute_simplified,
 )
-from tiny_codegen.kernel.threads import THREADS, Axis, loops_around, strides
+from tiny_codegen.kernel.threads import HardwareAxis, loops_around, strides
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
 from tiny_uop.graph import rebuild
 
-WRITTEN_OUT = 8  # sums of waves that are added up without a loop
+MOST_UNROLLED = 8  # sums of subgroups that are added up without a loop
 
 
 class SharedReduces:
   """The REDUCEs of one kernel that threads share, on their way to instructions."""
 
-  def __init__(self, root: UOp, axes: list[Axis], target: Target) -> None:
+  def __init__(self, root: UOp, axes: list[HardwareAxis], target: Target) -> None:
     self.root, self.target = root, target
     self.strides = strides(axes, target.limits.max_local)
     self.loop_id, self.alloc_id = next_loop_id(root), next_alloc_id(root)
     self.parts: dict[UOp, tuple[UOp, UOp]] = {}
 
   def through_memory(self) -> UOp:
-    """The kernel in which threads of different waves add up in shared memory. What is left of GROUP loops in REDUCEs
-    is inside of waves."""
+    """The kernel in which threads of different subgroups add up in shared memory. GROUP loops that are left in REDUCEs
+    are inside of subgroups."""
     return rebuild(self.root, lambda u, new: self._shared(new) if _is_grouped(u) else None)
 
   def counters(self, names: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
-    """The numbers of threads (`names`) with those of lanes and of waves."""
+    """The numbers of threads (`names`) with those of lanes and of subgroups."""
     found = dict(names)
-    for loop, (wave, lane) in self.parts.items():
+    for loop, (subgroup, lane) in self.parts.items():
       count = int(lane.src[0].arg)
-      found |= {wave: names[loop] // count, lane: names[loop] % count}
+      found |= {subgroup: names[loop] // count, lane: names[loop] % count}
     return found
 
   def exchanged(self, root: UOp) -> UOp:
-    """The kernel without REDUCEs over GROUP loops: threads of a wave exchange their values."""
+    """The kernel without REDUCEs over GROUP loops: threads of a subgroup exchange their values."""
 
     def change(_: UOp, u: UOp) -> UOp | None:
       if not _is_grouped(u):
@@ -71,39 +72,39 @@ class SharedReduces:
     return self.strides[next((whole for whole, (_, lane) in self.parts.items() if lane is loop), loop)]
 
   def _lanes(self, loop: UOp, value: UOp) -> int:
-    """How many neighbours along a loop are in one wave and can exchange a value; 1: none."""
-    size, step, wave = int(loop.src[0].arg), self.strides[loop], self.target.wave
+    """How many neighbours along a loop are in one subgroup and can exchange a value; 1: none."""
+    size, step, subgroup = int(loop.src[0].arg), self.strides[loop], self.target.subgroup
     scalars = value.dtype.count == 1 and value.dtype in self.target.native_dtypes
-    if not scalars or step >= wave or size & (size - 1) or step & (step - 1):
+    if not scalars or step >= subgroup or size & (size - 1) or step & (step - 1):
       return 1
-    return min(size, wave // step)
+    return min(size, subgroup // step)
 
   def _shared(self, reduce: UOp) -> UOp:
     op, loops = reduce.arg[0], reduce.src[1:]
     threads = [r for r in loops if kind(r) is AxisType.GROUP]
     total = reduce.src[0].reduce(op, *[r for r in loops if r not in threads])
-    lanes, waves = [], []
+    lanes, subgroups = [], []
     for loop in threads:
       count = self._lanes(loop, total)
       if count == extent(loop):
         lanes.append(loop)
       elif count == 1:
-        waves.append(loop)
+        subgroups.append(loop)
       else:
-        wave, lane = self._parts(loop, count)
-        total = substitute_simplified(total, {loop: wave * count + lane})
-        waves.append(wave)
+        subgroup, lane = self._parts(loop, count)
+        total = substitute_simplified(total, {loop: subgroup * count + lane})
+        subgroups.append(subgroup)
         lanes.append(lane)
     total = total.reduce(op, *lanes)
-    return self._in_memory(total, op, waves, lanes) if waves else total
+    return self._in_memory(total, op, subgroups, lanes) if subgroups else total
 
   def _parts(self, loop: UOp, count: int) -> tuple[UOp, UOp]:
-    """A loop of threads as a loop over waves and one over the lanes of each."""
+    """A loop of threads as a loop over subgroups and one over the lanes of each."""
     if loop not in self.parts:
       sizes = (int(loop.src[0].arg) // count, count)
-      wave, lane = (UOp.range(size, self.loop_id + n, AxisType.GROUP) for n, size in enumerate(sizes))
-      self.parts[loop], self.loop_id = (wave, lane), self.loop_id + 2
-      self.strides |= {wave: self.strides[loop] * count, lane: self.strides[loop]}
+      subgroup, lane = (UOp.range(size, self.loop_id + n, AxisType.GROUP) for n, size in enumerate(sizes))
+      self.parts[loop], self.loop_id = (subgroup, lane), self.loop_id + 2
+      self.strides |= {subgroup: self.strides[loop] * count, lane: self.strides[loop]}
     return self.parts[loop]
 
   def _in_memory(self, partial: UOp, op: Ops, threads: list[UOp], lanes: list[UOp]) -> UOp:
@@ -127,7 +128,7 @@ class SharedReduces:
 
 
 def _adding_up(loop: UOp) -> AxisType:
-  return AxisType.UNROLL if int(loop.src[0].arg) <= WRITTEN_OUT else AxisType.REDUCE
+  return AxisType.UNROLL if int(loop.src[0].arg) <= MOST_UNROLLED else AxisType.REDUCE
 
 
 def _product(sizes: tuple[int, ...]) -> int:

@@ -9,8 +9,8 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import loops_around
-from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, own_loops
-from tiny_codegen.kernel.threads import Axis, check_workgroup, counters, global_axes, on_hardware, thread_axes
+from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, memory_of, own_loops, rebuild
+from tiny_codegen.kernel.threads import HardwareAxis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp
@@ -70,10 +70,10 @@ def _too_much_memory(root: UOp, target: Target) -> str:
   total = sum(d.size * d.base.itemsize for d in near)
   if total <= target.limits.shared_memory:
     return ""
-  return f"{total} bytes of near memory for a workgroup, the target has {target.limits.shared_memory}"
+  return f"{total} bytes of local memory for a workgroup, the target has {target.limits.shared_memory}"
 
 
-def _store_once(root: UOp, axes: list[Axis]) -> UOp:
+def _store_once(root: UOp, axes: list[HardwareAxis]) -> UOp:
   """What does not depend on an axis of threads, all of them have: the first one writes it. One that accumulates does so
   in each iteration of the loops around it, and in no others."""
   around = loops_around(root)
@@ -89,7 +89,7 @@ def _store_once(root: UOp, axes: list[Axis]) -> UOp:
   return rebuild(root, change)
 
 
-def _gated_to_first(store: UOp, axes: list[Axis]) -> UOp:
+def _gated_to_first(store: UOp, axes: list[HardwareAxis]) -> UOp:
   pointer, offset, *gates = store.src[0].src
   more = [axis[0].eq(0) for axis in axes if extent(axis[0]) != 1]
   if not more:

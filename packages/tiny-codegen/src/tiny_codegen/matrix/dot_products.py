@@ -2,7 +2,7 @@
 
 `REDUCE(ADD, a * b, k)` of narrow numbers becomes `REDUCE(ADD, MMA(A, B, 0), k / terms)` of words that hold neighbours
 along k. To all that comes after, tiling and packing included, words are elements like any others: an operand that is
-packed into near memory is there in the order in which the instruction takes it.
+packed into local memory is there in the order in which the instruction takes it.
 
 An instruction that multiplies numbers without a sign by such with one does a product of signed numbers all the same:
 `Σ a·b = Σ (a + 128)·b - Σ 128·b`, where the last sum does not depend on the rows and is computed once for all of them.
@@ -15,15 +15,15 @@ import math
 from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
-from tiny_codegen.kernel.interleave import words_of
-from tiny_codegen.kernel.loops import clauses, kind, next_loop_id
+from tiny_codegen.kernel.interleave import interleaved
+from tiny_codegen.kernel.loops import clauses, kind, next_loop_id, rebuild
 from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild
 
 SIGN_BITS = UOp.const(WORD, 0x80808080)  # of four numbers of 8 bits: adding 128 to each is flipping these
-SHARE = 1 / 16  # of near memory, that sums over columns may take
+SHARE = 1 / 16  # of local memory, that sums over columns may take
 
 
 def use_dot_product(root: UOp, opt: Opt, target: Target) -> UOp:
@@ -86,7 +86,7 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
     for gate in product.gates:
       if not set(clauses(gate)) <= _conditions(value):  # else it is 0 there anyway
         value = gate.where(value, value.const_like(0))
-    return words_of(root, value, product.depth, simplify(split.start // instruction.terms), dtype)
+    return interleaved(root, value, product.depth, simplify(split.start // instruction.terms), dtype)
 
   a, b = words(first, first.dtype), words(second, second.dtype)
   terms = UOp(Ops.MMA, computed.dtype_out, (a ^ SIGN_BITS if computed.offset else a, b, _zero(computed)), computed)

@@ -1,4 +1,4 @@
-"""Fragments of tensor cores that a warp loads from near memory together."""
+"""Fragments of tensor cores that a warp loads from local memory together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BYTES_OF_WORD = 4
 
 
 def fragment_order(core: TensorCore, depth: UOp) -> Callable[[Tile], Tile]:
-  """How a tile has to stand in near memory so that the threads of a warp read fragments of it, and copies of 16 bytes
+  """How a tile has to stand in local memory so that the threads of a warp read fragments of it, and copies of 16 bytes
   write it, without two of them in one bank.
 
   Loaded as matrices: eight rows of 16 bytes. Element by element, where what is adjacent does not go along the sum:
@@ -55,7 +55,7 @@ def matrix_load(
   """A fragment of `operand`, over loops `down` and `right`, as a LOAD of all threads; None where it is no such thing.
 
   Each thread's elements have to be pieces of 4 bytes along one direction, as the manual's figures for ldmatrix have
-  them, and one of the directions adjacent in near memory. `at(x, row, column)` is x at a place of the fragment; `tile`
+  them, and one of the directions adjacent in local memory. `at(x, row, column)` is x at a place of the fragment; `tile`
   is what is read, if that is known.
   """
   if operand.op is not Ops.LOAD or len(operand.src[0].src) > 2 or operand.arg is not None:

@@ -8,8 +8,8 @@ becomes, with all of i, j and k in tiles,
     near[I, J] = Total[I, J]
     … near[i, j] …                                     # by vectors along j, i a loop
 
-The accumulators stay in tile registers, and what is computed of them afterwards reads near memory. A tile's rows may be
-any distance apart, but the words of a row are neighbours: of `a` along the sum, of `b` along the lanes, as packing
+The accumulators stay in tile registers, and what is computed of them afterwards reads local memory. A tile's rows may
+be any distance apart, but the words of a row are neighbours: of `a` along the sum, of `b` along the lanes, as packing
 leaves them. Where a sum is not of this form its dot products are done one by one, if the target has them, or else as
 what they mean.
 """
@@ -30,7 +30,7 @@ def lower_matrices(root: UOp, target: Target) -> UOp:
   """The kernel with tiles in place of words in the products of matrix instructions."""
   for u in root.toposort:
     if u.op is Ops.REDUCE and _is_words(u.src[0]):
-      tiles = Tiles.of(u)
+      tiles = MatrixTiles.of(u)
       if tiles is not None and u.src[0].arg in dict(target.dot_products):
         return lower_matrices(tiles.lower(root), target)
   return _one_by_one(root, target)
@@ -38,7 +38,7 @@ def lower_matrices(root: UOp, target: Target) -> UOp:
 
 def in_tiles(root: UOp) -> bool:
   """Whether all products of matrix instructions are ones that they can do."""
-  return all(Tiles.of(u) is not None for u in root.toposort if u.op is Ops.REDUCE and _is_words(u.src[0]))
+  return all(MatrixTiles.of(u) is not None for u in root.toposort if u.op is Ops.REDUCE and _is_words(u.src[0]))
 
 
 def _is_words(u: UOp) -> bool:
@@ -57,7 +57,7 @@ def _one_by_one(root: UOp, target: Target) -> UOp:
 
 
 @dataclass(frozen=True)
-class Tiles:
+class MatrixTiles:
   """A sum of products of words that are read along `rows` and `lanes`, with the loop of the sum that goes through the
   words of a tile."""
 
@@ -67,7 +67,7 @@ class Tiles:
   depth: UOp
 
   @staticmethod
-  def of(total: UOp) -> Tiles | None:
+  def of(total: UOp) -> MatrixTiles | None:
     """The sum as one of tiles; None if it is not of this form."""
     (a, b, c), how = total.src[0].src, total.src[0].arg
     if any(u.op is not Ops.LOAD or len(u.src) > 1 or len(u.src[0].src) > 2 for u in (a, b)) or c.op is not Ops.CONST:
@@ -77,10 +77,10 @@ class Tiles:
     depth = next((r for r in total.src[1:] if (extent(r) or 1) % how.words == 0 and _step(a, r) == 1), None)
     if rows is None or lanes is None or depth is None or _step(b, lanes) != 1 or c.arg != 0:
       return None
-    return None if _step(a, rows) is None or _step(b, depth) is None else Tiles(total, rows, lanes, depth)
+    return None if _step(a, rows) is None or _step(b, depth) is None else MatrixTiles(total, rows, lanes, depth)
 
   def lower(self, root: UOp) -> UOp:
-    """The kernel with this sum in tiles, which are read from near memory where it was used."""
+    """The kernel with this sum in tiles, which are read from local memory where it was used."""
     (a, b, _), how = self.total.src[0].src, self.total.src[0].arg
     fresh, sizes = next_loop_id(root), (extent(self.rows) or 0, extent(self.lanes) or 0)
     across, along = sizes[0] // how.rows, sizes[1] // how.lanes

@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
-from tiny_codegen.kernel.loops import CLOSERS, clauses, kind, loops_of, next_loop_id, number, substitute_simplified
+from tiny_codegen.kernel.loops import (
+  CLOSERS,
+  THREADS,
+  clauses,
+  kind,
+  loops_of,
+  next_loop_id,
+  number,
+  rebuild,
+  substitute_simplified,
+)
 from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
 from tiny_codegen.matrix.mask_limits import limited_loops
 from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
@@ -21,8 +31,6 @@ from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
 from tiny_uop.graph import rebuild
 from tiny_uop.records import dataclass
-
-SHARED = frozenset({AxisType.LOCAL, AxisType.GROUP})
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _order(core: TensorCore, depth: UOp | None, target: Target) -> Callable[[Tile], Tile] | None:
-  """How tiles of the operands of a tensor core stand in near memory; None: with rows a little apart."""
+  """How tiles of the operands of a tensor core stand in local memory; None: with rows a little apart."""
   if core.near is not None:
     return Tile.swizzled
   if depth is None or not target.matrix_loads or core.threads != LANES:
@@ -80,7 +88,7 @@ def _candidates(root: UOp, opt: Opt, target: Target) -> tuple[tuple[TensorCore, 
   if any(u.op is Ops.MMA for u in root.toposort):
     raise opt_error(opt, "the kernel uses tensor cores already")
   # the threads of a tensor core have to be neighbours, so theirs is the first counter
-  if shared := [i for i, r in loops_of(root).items() if kind(r) in SHARED]:
+  if shared := [i for i, r in loops_of(root).items() if kind(r) in THREADS]:
     raise opt_error(opt, f"loops {shared} are shared by the threads of a workgroup already: TC comes first")
   arg = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
   if len(arg) not in (0, 1, 3):
@@ -237,13 +245,13 @@ def _is_padded(value: UOp) -> bool:
 
 
 def _not_near(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str | None:
-  """Why a tensor core that reads its operands from near memory cannot, None if it can."""
+  """Why a tensor core that reads its operands from local memory cannot, None if it can."""
   if product.gates or any(product.masks):
     return "what is summed is gated, expected operands that are 0 where there is nothing"
   for factor, loops in ((product.a, (product.rows, product.depth)), (product.b, (product.columns, product.depth))):
     tile = tiles.get(operand) if (operand := exactly_as(factor, core.dtype_in)) is not None else None
     if tile is None or tile.swizzle != SWIZZLE or {a.place for a in tile.axes} != set(loops):
-      return f"a factor is not in near memory in rows of a multiple of {SWIZZLE} bytes: STAGE first"
+      return f"a factor is not in local memory in rows of a multiple of {SWIZZLE} bytes: STAGE first"
   return None
 
 

@@ -17,8 +17,8 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `BLOCK(a, n)` | the sum over reduce loop `a` is taken n iterations at a time, in turn, around all other loops |
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `MERGE(a, b)` | loops `a` and `b` become one, `a`, which has `b` inside; both belong to the same sums and effects |
-| `STAGE(slot, (a, b))` | what is read from PARAM `slot`, and arithmetic on it alone, is in near memory for loops a, b |
-| `STAGE(None, (a, b))` | what is computed over loop a and again over loop b is computed once, into near memory |
+| `STAGE(slot, (a, b))` | reads of PARAM `slot`, and arithmetic on them alone, are kept in local memory for loops a, b |
+| `STAGE(None, (a, b))` | what is computed over loop a and again over loop b is computed once, into local memory |
 | `NOLOCALS()` | output loops become workgroups of one thread each: no LOCAL may come before or after |
 | `TC(a, n)` | tensor core n of the target does the product summed over reduce loop `a`; None: the first that fits |
 | `TC(a, (n, i, j))` | the same, with output loop `i` as the rows and `j` as the columns |
@@ -33,8 +33,8 @@ from collections.abc import Callable
 from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
-from tiny_codegen.kernel.dependences import meeting_loops, updates
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, replace_loop
+from tiny_codegen.kernel.dependences import carried_loops, updates
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, rebuild, replace_loop
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.workgroups import globals_from_loops
@@ -42,7 +42,7 @@ from tiny_codegen.matrix.dot_products import use_dot_product
 from tiny_codegen.matrix.tensor_cores import use_tensor_core
 from tiny_codegen.staging.stage import keep_tiles, stage_operand, stage_twins
 from tiny_codegen.target import Target
-from tiny_codegen.tiling.k_blocking import in_turn
+from tiny_codegen.tiling.k_blocking import block_sum
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, UOp, simplify
 from tiny_uop.graph import rebuild
 
@@ -118,24 +118,24 @@ def _write_out(root: UOp, opt: Opt, target: Target) -> UOp:
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not target.has_local:
     raise _error(opt, "the target has no workgroups")
   if opt.op is OptOps.LOCAL and any(u.op is Ops.STAGE and loop in u.src[1:] for u in root.toposort):
-    # what threads read from near memory all of them fill
+    # what threads read from local memory all of them fill
     try:
       root = keep_tiles(root, target, loop)[0]
     except KernelError as error:
       raise _error(opt, str(error)) from None
-  _refuse_meeting(root, opt, loop)
+  _refuse_carried(root, opt, loop)
   written = _split(root, opt, loop, inner)[0]
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, target)):
     raise _error(opt, reason)
   return written
 
 
-def _refuse_meeting(root: UOp, opt: Opt, loop: UOp) -> None:
+def _refuse_carried(root: UOp, opt: Opt, loop: UOp) -> None:
   """Written out or as lanes, iterations that update the same element in the same way would be one node of the graph."""
   if opt.op in (OptOps.UPCAST, OptOps.VECTOR) and any(
     u.op is Ops.STORE and isinstance(u.arg, Accumulate) and u.arg.atomic for u in root.toposort
   ):
-    meeting = {r for r, found in meeting_loops(updates(root)).items() if any(u.accumulates for u in found)}
+    meeting = {r for r, found in carried_loops(updates(root)).items() if any(u.accumulates for u in found)}
     if loop in meeting:
       raise _error(opt, f"iterations of loop {loop.arg[0]} may update the same element")
 
@@ -149,7 +149,7 @@ def _in_two(root: UOp, opt: Opt, target: Target) -> UOp:
   return _split(root, opt, loop, kind(loop))[0]
 
 
-def _in_turn(root: UOp, opt: Opt, target: Target) -> UOp:
+def _block(root: UOp, opt: Opt, target: Target) -> UOp:
   loop = _loop(root, opt)
   if kind(loop) is not AxisType.REDUCE:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a REDUCE loop")
@@ -161,7 +161,7 @@ def _in_turn(root: UOp, opt: Opt, target: Target) -> UOp:
     root = _split(root, opt, loop, AxisType.REDUCE)[0]
     if loop.arg[0] not in loops_of(root):
       raise _error(opt, f"loop {loop.arg[0]} has one block of so many iterations")
-  return in_turn(root, opt, loops_of(root)[loop.arg[0]])
+  return block_sum(root, opt, loops_of(root)[loop.arg[0]])
 
 
 def _vector(root: UOp, opt: Opt, target: Target) -> UOp:
@@ -170,7 +170,7 @@ def _vector(root: UOp, opt: Opt, target: Target) -> UOp:
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
   if any(u.op is Ops.MMA and not isinstance(u.arg, DotProduct) and loop in u.ranges for u in root.toposort):
     raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
-  _refuse_meeting(root, opt, loop)
+  _refuse_carried(root, opt, loop)
   amount = _amount(opt) or extent(loop) or 0
   if amount > target.max_vector_lanes:
     raise _error(opt, f"{amount} lanes, the target has vectors of up to {target.max_vector_lanes}")
@@ -308,7 +308,7 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
   OptOps.VECTOR: _vector,
   OptOps.THREAD: _thread,
   OptOps.SPLIT: _in_two,
-  OptOps.BLOCK: _in_turn,
+  OptOps.BLOCK: _block,
   OptOps.SWAP: _swap,
   OptOps.MERGE: _merge,
   OptOps.PADTO: _pad,

@@ -3,7 +3,7 @@ the loops of the sum one loop of steps, where that makes tiles come out even.
 
 The place in an image (batch, y, x) is then one number, of which a tile takes the next 64 whether a row of pixels ends
 or not; what is read there is an expression, the window that the matrix of columns would have (im2col), and it is made
-in near memory only (S. Chetlur et al., "cuDNN: efficient primitives for deep learning", 2014). The same goes for both
+in local memory only (S. Chetlur et al., "cuDNN: efficient primitives for deep learning", 2014). The same goes for both
 gradients: of the weights, places are what is summed over, and (channel, window) are columns.
 """
 
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_codegen.kernel.loops import extent
-from tiny_codegen.kernel.sum_of_products import Contraction, Operand
-from tiny_codegen.opt.choices import Choices
+from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
+from tiny_codegen.opt.opt_list import OptList
 from tiny_uop import Opt, OptOps, UOp, simplify
 
-TILE, STEP = 64, 16  # of rows and columns, and of the sum
+TILE_SIDE, TILE_STEPS = 64, 16  # of rows and columns, and of the sum
 WASTE = 1.1  # times as many products may be computed as are needed, where a loop is no multiple
 
 
-def as_one_product(chooser: Choices, found: Contraction) -> Contraction:
+def as_one_product(chooser: OptList, found: SumOfProducts) -> SumOfProducts:
   """The sum of products with loops merged where its tiles gain by it; as it is where they do not."""
   summed = [r for r in found.reduce.src[1:] if extent(r) is not None]
   merges: list[Opt] = []
@@ -31,14 +31,14 @@ def as_one_product(chooser: Choices, found: Contraction) -> Contraction:
     rows = any(operand.adjacent(r) for r in tile)
     # a tile that would go across the rows of memory goes along them when it has the loops around them, too
     along = not rows and _row(operand, loops) > _row(operand, summed)
-    merges += _merges(loops, TILE, along)
+    merges += _merges(loops, TILE_SIDE, along)
     scattered = scattered or (not rows and not along and _row(operand, summed) > 0)
-  merges += _merges(summed, STEP, scattered)
+  merges += _merges(summed, TILE_STEPS, scattered)
   before = chooser.root, list(chooser.opts)
   if not merges or not chooser.take(*merges):
     return found
   chooser.root = simplify(chooser.root)
-  merged = Contraction.of(chooser.root)
+  merged = SumOfProducts.of(chooser.root)
   if merged is not None:
     return merged
   chooser.root, chooser.opts = before

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, zip_longest
 
 from tiny_codegen.errors import KernelOptError
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.dot_products import Way, ways
 from tiny_codegen.opt.vectors import Chooser
@@ -24,7 +24,7 @@ TRIED = 3  # times as many tilings are tried as are wanted: of some, what they p
 def other_tilings(root: UOp, target: Target, count: int) -> list[tuple[Opt, ...]]:
   """Up to `count` ways to tile a sum of products, by the estimates of `choose.py`: the best of each choice of loops and
   of what is packed, then the second best of each, and so on. None for a kernel of another kind."""
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   if found is None:
     return []
   changed = ways(root, found, target)

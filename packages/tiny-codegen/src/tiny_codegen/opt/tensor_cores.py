@@ -1,9 +1,9 @@
 """Hand-written choice of optimisations for sums of products on tensor cores.
 
-A workgroup computes a tile of the result, each of a few waves of threads a part of it, with the tensor core. Both
+A workgroup computes a tile of the result, each of a few subgroups of threads a part of it, with the tensor core. Both
 operands are in shared memory for some steps of the sum at a time: read from memory once for the whole tile, in rows and
-in vectors, and from there once per wave (as NVIDIA's CUTLASS does, "Efficient GEMM in CUDA"). A wave keeps its part of
-the result in registers, which is what limits the size of a tile.
+in vectors, and from there once per subgroup (as NVIDIA's CUTLASS does, "Efficient GEMM in CUDA"). A subgroup keeps its
+part of the result in registers, which is what limits the size of a tile.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from tiny_codegen.errors import KernelError
 from tiny_codegen.instructions.tensor_core import SWIZZLE, TensorCore
 from tiny_codegen.kernel.loops import extent, loops_of, next_loop_id, stride
-from tiny_codegen.kernel.sum_of_products import Contraction, Operand
+from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.workgroups import lower_workgroups
 from tiny_codegen.matrix.tensor_cores import made_of
-from tiny_codegen.opt.choices import Choices
 from tiny_codegen.opt.im2col import longest
+from tiny_codegen.opt.opt_list import OptList
 from tiny_codegen.staging.stage import lower_stage
 from tiny_uop import Opt, OptOps, UOp
 from tiny_uop.records import dataclass
@@ -23,11 +23,11 @@ from tiny_uop.records import dataclass
 
 @dataclass(frozen=True)
 class TileShape:
-  """Rows and columns of the result that a workgroup has, and along how many waves it divides each."""
+  """Rows and columns of the result that a workgroup has, and along how many subgroups it divides each."""
 
   rows: int
   columns: int
-  waves: tuple[int, int]
+  subgroups: tuple[int, int]
 
 
 SHAPES = (
@@ -46,26 +46,26 @@ NEAR_SHAPES = (
   TileShape(128, 64, (2, 1)),
   TileShape(64, 64, (1, 1)),
 )
-"""For tensor cores that read near memory themselves: all columns in one instruction."""
+"""For tensor cores that read local memory themselves: all columns in one instruction."""
 ENOUGH = 120  # workgroups that keep a device busy
 WASTE = 1.3  # times as many products may be computed as are needed, where sizes are no multiples
-LINE = 64  # bytes of a row that are read at a time: a sector or two of a cache line
-LEAST = 16  # rows, columns and steps from which on a tensor core pays
+SECTORS = 64  # bytes of a row that are read at a time: a sector or two of a cache line
+LEAST_SIZE = 16  # rows, columns and steps from which on a tensor core pays
 
 
-def use_tensor_core(chooser: Choices, found: Contraction) -> bool:
+def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
   """Tile a sum of products for the first tensor core that takes its types; False where there is none."""
   sides = [_side(found, operand) for operand in found.operands]
   if sides[0] is None or sides[1] is None:
     return False
   depth = max(found.reduce.src[1:], key=lambda r: int(r.src[0].vmax))
-  if any((extent(r) or 0) < LEAST for r in (sides[0], sides[1], depth)):
+  if any((extent(r) or 0) < LEAST_SIZE for r in (sides[0], sides[1], depth)):
     return False
   # columns are what neighbouring threads write: the loop that is adjacent in the result
   swapped = _moves(found, sides[0]) < _moves(found, sides[1])
   rows, columns = (sides[1], sides[0]) if swapped else (sides[0], sides[1])
   operands = found.operands[::-1] if swapped else found.operands
-  # those for the operands' own type first; of them, those that read near memory themselves, which are for what keeps a
+  # those for the operands' own type first; of them, those that read local memory themselves, which are for what keeps a
   # device busy with large tiles
   own = {made_of(operand.value) for operand in operands}
   cores = sorted(
@@ -80,17 +80,17 @@ def use_tensor_core(chooser: Choices, found: Contraction) -> bool:
   return False
 
 
-def _side(found: Contraction, operand: Operand) -> UOp | None:
+def _side(found: SumOfProducts, operand: Operand) -> UOp | None:
   """The longest output loop of an operand alone."""
   return longest(found.own_loops(operand), operand)
 
 
-def _moves(found: Contraction, loop: UOp) -> int:
+def _moves(found: SumOfProducts, loop: UOp) -> int:
   """By how much the result's place moves with a loop."""
   return abs(stride(found.end.src[0].src[0].src[1], loop) or 1 << 60)
 
 
-def _shapes(core: TensorCore, rows: int, columns: int, found: Contraction) -> list[TileShape]:
+def _shapes(core: TensorCore, rows: int, columns: int, found: SumOfProducts) -> list[TileShape]:
   """Those to try, best first: the largest of which there are enough, else the smaller ones."""
   n, m, _ = core.dims
 
@@ -98,7 +98,7 @@ def _shapes(core: TensorCore, rows: int, columns: int, found: Contraction) -> li
     return (-(-rows // shape.rows) * shape.rows) * (-(-columns // shape.columns) * shape.columns) / (rows * columns)
 
   shapes = SHAPES if core.near is None else [s for s in NEAR_SHAPES if s.columns == n]
-  fitting = [s for s in shapes if s.rows % (m * s.waves[0]) == 0 and s.columns % (n * s.waves[1]) == 0]
+  fitting = [s for s in shapes if s.rows % (m * s.subgroups[0]) == 0 and s.columns % (n * s.subgroups[1]) == 0]
   good = [s for s in fitting if padded(s) <= WASTE]
   if not good and core.near is None:
     good = sorted(fitting, key=padded)[:1]
@@ -112,7 +112,7 @@ def _shapes(core: TensorCore, rows: int, columns: int, found: Contraction) -> li
 
 
 def _tile(
-  chooser: Choices,
+  chooser: OptList,
   place: int,
   core: TensorCore,
   shape: TileShape,
@@ -120,7 +120,7 @@ def _tile(
   operands: tuple[Operand, ...],
 ) -> bool:
   """Take the Opts of one shape; False where one of them does not fit."""
-  depth = max(core.dims[2], (LINE if core.near is None else SWIZZLE) // core.dtype_in.itemsize)
+  depth = max(core.dims[2], (SECTORS if core.near is None else SWIZZLE) // core.dtype_in.itemsize)
   size = int(loops[2].src[0].vmax)
   while -(-size // depth) * depth > WASTE * size:
     if core.near is not None:
@@ -142,8 +142,8 @@ def _tile(
       return False
   if not chooser.take(Opt(OptOps.TC, steps, (place, rows, columns))):
     return False
-  for side, waves in ((rows, shape.waves[0]), (columns, shape.waves[1])):
-    if waves > 1 and not chooser.take(Opt(OptOps.LOCAL, side, waves)):
+  for side, subgroups in ((rows, shape.subgroups[0]), (columns, shape.subgroups[1])):
+    if subgroups > 1 and not chooser.take(Opt(OptOps.LOCAL, side, subgroups)):
       return False
   for op, side in ((OptOps.UPCAST, rows), (OptOps.UPCAST, columns), (OptOps.UNROLL, steps)):
     if side in loops_of(chooser.root) and not chooser.take(Opt(op, side, 0)):
@@ -151,7 +151,7 @@ def _tile(
   return _fits(chooser)
 
 
-def _split(chooser: Choices, loop: int, amount: int) -> int | None:
+def _split(chooser: OptList, loop: int, amount: int) -> int | None:
   """Take n iterations of a loop inside, padded if need be; their loop, None if that fails."""
   found = loops_of(chooser.root)[loop]
   size, inner = extent(found), next_loop_id(chooser.root)
@@ -159,7 +159,7 @@ def _split(chooser: Choices, loop: int, amount: int) -> int | None:
   return inner if chooser.take(*padding, Opt(OptOps.SPLIT, loop, amount)) else None
 
 
-def _fits(chooser: Choices) -> bool:
+def _fits(chooser: OptList) -> bool:
   try:
     lower_workgroups(lower_stage(chooser.root, chooser.target), chooser.target)
   except KernelError:

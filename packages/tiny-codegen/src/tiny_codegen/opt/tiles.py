@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import extent, kind, loops_of, next_loop_id
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.register_tiles import in_tiles
-from tiny_codegen.opt.choices import Choices
 from tiny_codegen.opt.dot_products import best_ways
+from tiny_codegen.opt.opt_list import OptList
 from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.tiling.choose import dot_cycles
 from tiny_codegen.tiling.matrix_cost import depth_of
@@ -20,32 +20,32 @@ from tiny_uop import AxisType, Opt, OptOps, simplify
 
 
 @dataclass
-class ContractionChooser(Choices):
-  """Choices for a sum of products."""
+class TilingChooser(OptList):
+  """OptList for a sum of products."""
 
   tiling: Tiling | None = None
 
   def contract(self) -> bool:
     """Tile a sum of products as `choose.py` finds best; False where the kernel is none, or lanes along the sum are
     better."""
-    found = Contraction.of(self.root)
+    found = SumOfProducts.of(self.root)
     if found is None:
       return False
     most = dot_cycles(found, self.target)
     ways = [way for way in best_ways(self.root, found, self.target) if way[2].cycles <= most]
     return any(self.take_tiling(*way) for way in ways)
 
-  def take_tiling(self, first: Sequence[Opt], found: Contraction, tiling: Tiling) -> bool:
+  def take_tiling(self, first: Sequence[Opt], found: SumOfProducts, tiling: Tiling) -> bool:
     """Tile the sum of products that the kernel is after some choices in a given way; False where that does not fit."""
     before = self.root, list(self.opts)
-    if self.take(*first) and self._tile_contraction(found, tiling) and self._fits():
+    if self.take(*first) and self._tile(found, tiling) and self._fits():
       self.tiling = tiling
       return True
     self.root, self.opts = before
     return False
 
   def _fits(self) -> bool:
-    """Whether what is to be packed fits into near memory, of which the tiling has only an estimate, and is there in
+    """Whether what is to be packed fits into local memory, of which the tiling has only an estimate, and is there in
     tiles, where matrix instructions want it so."""
     try:
       staged = lower_stage(simplify(self.root), self.target)  # as the passes will have it: they find it made
@@ -53,7 +53,7 @@ class ContractionChooser(Choices):
       return False
     return in_tiles(staged)
 
-  def _tile_contraction(self, found: Contraction, tiling: Tiling) -> bool:
+  def _tile(self, found: SumOfProducts, tiling: Tiling) -> bool:
     lane_loop, row_loop = tiling.lane_loop.arg[0], tiling.row_loop.arg[0]
     vectors = self._split(OptOps.VECTOR, lane_loop, tiling.lanes)
     rows = None if vectors is None else self._split(OptOps.UPCAST, row_loop, tiling.rows)
@@ -120,7 +120,7 @@ class ContractionChooser(Choices):
     return tuple([i for i in loops if i in loops_of(self.root)])
 
   def share(self, tiling: Tiling) -> None:
-    """THREAD on the loop of a contraction that is best shared. A block of its iterations stays where the loop was:
+    """THREAD on the loop of a sum of products that is best shared. A block of its iterations stays where the loop was:
     what has been packed around it is there for all of the block."""
     sharing = best_sharing(self.root, tiling, self.target.cost)
     if sharing is None:
@@ -146,7 +146,7 @@ class ContractionChooser(Choices):
         self.take(Opt(OptOps.SWAP, current[place], goal[place]))
 
   def _block(self, tiling: Tiling, tile: tuple[int, ...], summed: tuple[int, ...]) -> bool:
-    """Several panels for several rows at a time, with both operands in near memory."""
+    """Several panels for several rows at a time, with both operands in local memory."""
     panel = self._split(OptOps.SPLIT, tiling.lane_loop.arg[0], PANELS)
     block = None if panel is None else self._split(OptOps.SPLIT, tiling.row_loop.arg[0], ROW_BLOCKS)
     if panel is None or block is None:

@@ -8,28 +8,28 @@ next lines of these rows are fetched ahead while the stores of whole lines need 
 
 from __future__ import annotations
 
+from tiny_codegen.cost_model import CACHE_LINE
 from tiny_codegen.kernel.loops import extent, kind, next_loop_id, stride
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 
-LINE = 64  # bytes of a cache line
-MOST = 16  # rows and lanes of a square: n² elements are written out
-RUN = (8, 32)  # squares that follow each other along what is read, at least and at most
+MOST_SIDE = 16  # rows and lanes of a square: n² elements are written out
+SQUARES = (8, 32)  # squares that follow each other along what is read, at least and at most
 
 
-def turned_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
+def transpose_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts, without THREAD; none for a kernel of another kind."""
   found = turned_loops(root) if len(root.src) == 1 else None
   if found is None:
     return ()
   along, across, widest = found
-  most = min(MOST, LINE // widest, target.max_vector_lanes)
+  most = min(MOST_SIDE, CACHE_LINE // widest, target.max_vector_lanes)
   lanes, rows = (_amount(loop, most) for loop in (across, along))
   if lanes < 4 or rows < 4:
     return ()
   opts = [Opt(OptOps.PADTO, loop.arg[0], n) for loop, n in ((across, lanes), (along, rows)) if (extent(loop) or 0) % n]
   squares = -(-(extent(along) or 0) // rows)
-  run = next((n for n in range(RUN[1], RUN[0] - 1, -1) if squares % n == 0 and n < squares), None)
+  run = next((n for n in range(SQUARES[1], SQUARES[0] - 1, -1) if squares % n == 0 and n < squares), None)
   inner = along.arg[0]
   if run is not None:
     inner = next_loop_id(root)

@@ -15,20 +15,20 @@ from tiny_codegen.target import Target
 from tiny_uop import Ops, Opt, OptOps, UOp
 
 SIDE = 32  # of a square: a row of it is a cache line or half of one
-LEAST = 8  # elements of a side from which on a square pays
-THREADS = 256
+LEAST_SIDE = 8  # elements of a side from which on a square pays
+MOST_THREADS = 256
 
 
-def turned_tile(root: UOp, target: Target) -> tuple[Opt, ...]:
+def transpose_tile(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts; none for a kernel of another kind."""
   found = turned_loops(root) if len(root.src) == 1 else None
   if found is None:
     return ()
   along, across, _ = found
   sides = {loop: _side(extent(loop) or 0) for loop in (along, across)}
-  if min(sides.values()) < LEAST:
+  if min(sides.values()) < LEAST_SIDE:
     return ()
-  most = min(THREADS, target.limits.max_workgroup)
+  most = min(MOST_THREADS, target.limits.max_workgroup)
   columns = min(sides[across], target.limits.max_local[0])
   rows = min(max(most // columns, 1), sides[along], target.limits.max_local[1])
   opts, inner = [], {}
@@ -53,6 +53,6 @@ def turned_tile(root: UOp, target: Target) -> tuple[Opt, ...]:
 def _side(size: int) -> int:
   """A power of two that is not much more than there is to do."""
   side = SIDE
-  while side > LEAST // 2 and side // 2 >= size:
+  while side > LEAST_SIDE // 2 and side // 2 >= size:
     side //= 2
   return side

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tiny_codegen.kernel.loops import CLOSERS, iterations, stride
-from tiny_codegen.lower.transpose_in_registers import turned_loads
+from tiny_codegen.lower.transpose_in_registers import transposed_loads
 from tiny_uop import AxisType, GroupOp, Ops, UOp
 
 # relative to an addition
@@ -30,7 +30,7 @@ class Cost:
   def __init__(self, root: UOp) -> None:
     self.nodes = root.toposort
     self.around = _nest(self.nodes)
-    self.turned = turned_loads(u for u in self.nodes if u.op is Ops.LOAD)
+    self.turned = transposed_loads(u for u in self.nodes if u.op is Ops.LOAD)
     # what is counted: (node, how often it runs without vectors, the loops it stands in)
     self.counted: list[tuple[UOp, float, frozenset[UOp]]] = []
     for u in self.nodes:

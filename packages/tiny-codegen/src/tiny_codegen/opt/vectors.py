@@ -18,8 +18,8 @@ import math
 from dataclasses import dataclass, field
 
 from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, stride
-from tiny_codegen.opt.tiles import ContractionChooser
-from tiny_codegen.opt.transpose_copy import turned_copy
+from tiny_codegen.opt.tiles import TilingChooser
+from tiny_codegen.opt.transpose_copy import transpose_copy
 from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
 from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins
@@ -33,7 +33,7 @@ MAX_NODES = 1200  # of a loop body that has been written out: more costs compile
 UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
 MOST_PIECES = 16
-RUN = 4  # vectors of a row that a thread takes where another loop has to run in order
+VECTORS_OF_THREAD = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 STREAMS = 4  # rows that are read side by side: memory has more than one page at work
@@ -46,7 +46,7 @@ def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
     return choose_group_opts(root, target)
   chooser = Chooser(root, target)
   if target.vector_bits:
-    if not chooser.contract() and not chooser.take_turned():
+    if not chooser.contract() and not chooser.take_transposed():
       chooser.keep()
       chooser.choices()
       chooser.vectors()
@@ -64,16 +64,16 @@ def past_caches(nodes: tuple[UOp, ...]) -> bool:
 
 
 @dataclass
-class Chooser(ContractionChooser):
+class Chooser(TilingChooser):
   """Choices for any kernel."""
 
   blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
   registers: int = 1  # vector registers that one value takes
   side_by_side: int | None = None  # the loop over rows that are read so
 
-  def take_turned(self) -> bool:
+  def take_transposed(self) -> bool:
     """Read a copy that is turned in squares; False where it is none."""
-    opts = turned_copy(self.root, self.target)
+    opts = transpose_copy(self.root, self.target)
     return bool(opts) and self.take(*opts)
 
   # *** values that are needed again ***
@@ -96,7 +96,7 @@ class Chooser(ContractionChooser):
             self.take(Opt(OptOps.STAGE, None, (first.arg[0], second.arg[0])))
 
   def _keep_most(self) -> int:
-    """Elements of a row that stay near until they are needed again: half of near memory is for what is read by then."""
+    """Elements of a row that stay near until they are needed again: half of local memory is for other reads."""
     return self.target.limits.shared_memory // 2 // 4
 
   # *** choices ***
@@ -182,7 +182,7 @@ class Chooser(ContractionChooser):
     reduced = columns or any(axis in u.src[1:] for u in reduces)
     # a register tile has accumulators enough
     tiled = reduced and not columns and self._reused()
-    # what is kept is added up from near memory: in as many chains as a value has registers
+    # what is kept is added up from local memory: in as many chains as a value has registers
     kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.target.vector_registers >= 32
     if self.side_by_side is not None:
       most = 2  # lines of each row at a time
@@ -271,7 +271,7 @@ class Chooser(ContractionChooser):
         if current is None or kind(current) is not AxisType.REDUCE or (size := extent(current)) is None or size > 8:
           continue
         if any(u.op is Ops.STAGE and current in u.src[1:] for u in self.root.toposort):
-          continue  # near memory that two loops share is read by both in one order
+          continue  # local memory that two loops share is read by both in one order
         if nodes_of_body(self.root, current) * size <= UNROLL_BODY or size <= 1:
           self.take(Opt(OptOps.UNROLL, current.arg[0], 0))
 
@@ -306,7 +306,7 @@ class Chooser(ContractionChooser):
     size = extent(loop)
     if size is None or not any(kind(r) is AxisType.ORDER for r in order[: order.index(loop)]):
       return 0
-    return next((n for n in range(RUN, size) if size % n == 0), 0)
+    return next((n for n in range(VECTORS_OF_THREAD, size) if size % n == 0), 0)
 
   @staticmethod
   def _movable(loop: UOp, before: frozenset[UOp], nodes: tuple[UOp, ...]) -> bool:

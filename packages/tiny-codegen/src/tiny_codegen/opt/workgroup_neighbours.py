@@ -12,16 +12,16 @@ from tiny_codegen.opt.workgroups import GroupChooser, Sizes, choose_with
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 
-THREADS = (32, 128, 256, 512)  # of a workgroup
+WORKGROUPS = (32, 128, 256, 512)  # of a workgroup
 SHARING = (16, 32, 64, 128, 256, 512, 1024)  # that share a sum
 TILES = (Sizes(registers=(8, 4, 2)), Sizes(registers=(2,)), Sizes(steps=(32,)), Sizes(steps=(8,)), Sizes(sides=(8, 4)))
 STEPS = (8, 16, 32)  # of a sum, that may be kept in shared memory at a time
-SHARED = frozenset({OptOps.LOCAL, OptOps.GROUP})
+THREAD_OPTS = frozenset({OptOps.LOCAL, OptOps.GROUP})
 
 
 def other_choices(root: UOp, target: Target) -> list[tuple[Opt, ...]]:
   """What the heuristics choose with other sizes; without tensor cores, too, where they are chosen."""
-  sizes = [*(Sizes(wanted=n) for n in THREADS), *(Sizes(sharing=n) for n in SHARING), *TILES]
+  sizes = [*(Sizes(wanted=n) for n in WORKGROUPS), *(Sizes(sharing=n) for n in SHARING), *TILES]
   found = [choose_with(GroupChooser(root, target, sizes=other)) for other in sizes]
   if target.tensor_cores:
     found.append(choose_with(GroupChooser(root, replace(target, tensor_cores=()))))
@@ -49,6 +49,6 @@ def group_candidates(root: UOp, target: Target) -> Iterator[Opt]:
 def other_threads(opts: tuple[Opt, ...]) -> Iterator[tuple[Opt, ...]]:
   """The list with half as many and with twice as many threads: the amounts that are the same change together, since
   loops that share a counter have as many iterations."""
-  for amount in sorted({o.arg for o in opts if o.op in SHARED and isinstance(o.arg, int) and o.arg > 1}):
+  for amount in sorted({o.arg for o in opts if o.op in THREAD_OPTS and isinstance(o.arg, int) and o.arg > 1}):
     for other in (amount // 2, amount * 2) if amount > 2 else (amount * 2,):
-      yield tuple([replace(o, arg=other) if o.op in SHARED and o.arg == amount else o for o in opts])
+      yield tuple([replace(o, arg=other) if o.op in THREAD_OPTS and o.arg == amount else o for o in opts])

@@ -5,7 +5,7 @@
    dense linear algebra", 2008).
 2. A long reduction is shared by the threads of a workgroup (GROUP): where its loop is adjacent in memory, so that
    neighbouring threads read neighbouring elements, as many of them as one access takes; and where there are too few
-   results to keep a device busy. One wave has a result to itself where there are enough of them: it needs no barrier.
+   results to keep a device busy. One subgroup has a result to itself where there are enough: it needs no barrier.
 3. Loops over which a reduction would be done again (the elements of a row that is normalised) go to the same threads
    that have done it together.
 4. Of all other output loops the one that is adjacent in memory becomes the threads of a workgroup, and the ones around
@@ -18,12 +18,12 @@ from collections.abc import Iterable
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, next_loop_id, stride
-from tiny_codegen.kernel.sum_of_products import Contraction, Operand
+from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.workgroups import RECOMPUTED, lower_workgroups
-from tiny_codegen.opt.choices import Choices
 from tiny_codegen.opt.im2col import as_one_product
+from tiny_codegen.opt.opt_list import OptList
 from tiny_codegen.opt.tensor_cores import use_tensor_core
-from tiny_codegen.opt.transpose_tile import turned_tile
+from tiny_codegen.opt.transpose_tile import transpose_tile
 from tiny_codegen.opt.vector_cost import nodes_of_body
 from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.target import Target
@@ -31,18 +31,18 @@ from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 from tiny_uop.records import dataclass
 
 WANTED = 64  # threads in a workgroup
-MOST = 256  # where one has a long sum to itself
+MOST_THREADS = 256  # where one has a long sum to itself
 LARGEST = 1024  # and where there are so few sums that each needs more
-COLUMNS, SHARED = 32, 16  # threads beside each other in sums of columns, and those that share one
+COLUMNS, SHARING_THREADS = 32, 16  # threads beside each other in sums of columns, and those that share one
 WARP = 32  # threads that run in step on most hardware
-SHORT = 8  # terms beside each other, from which on a part of a wave shares them: one thread's would be a sector
+SHORT = 8  # terms beside each other, from which on a part of a subgroup shares them: one thread's would be a sector
 BUSY = 2048  # results that keep a device busy without sharing their sums
 FULL = 1 << 16  # threads that keep a large device busy
 ENOUGH = 128  # workgroups that do
 TERMS = 4  # of a sum, that each thread should have at least
 KEPT = 32  # elements of a row that a thread keeps in registers until it needs them again
 SECTOR = 32  # bytes that memory gives at least
-REGISTERS = (4, 2)  # rows or columns of a register tile
+REGISTER_ROWS = (4, 2)  # rows or columns of a register tile
 SIDES = (16, 8, 4)  # threads along one side of a tile
 MANY = 64  # tiles that keep a device busy
 STEPS = (16, 8)  # of a sum, that are in shared memory at a time
@@ -57,7 +57,7 @@ class Sizes:
 
   wanted: int = WANTED
   sharing: int = 0
-  registers: tuple[int, ...] = REGISTERS
+  registers: tuple[int, ...] = REGISTER_ROWS
   sides: tuple[int, ...] = SIDES
   steps: tuple[int, ...] = STEPS
 
@@ -78,8 +78,8 @@ def choose_with(chooser: GroupChooser) -> tuple[Opt, ...]:
 
 
 @dataclass
-class GroupChooser(Choices):
-  """Choices for a target with workgroups."""
+class GroupChooser(OptList):
+  """OptList for a target with workgroups."""
 
   threads: int = 1
   """In a workgroup, so far."""
@@ -104,7 +104,7 @@ class GroupChooser(Choices):
 
   def turned(self) -> bool:
     """Read a copy that is turned in squares; False where it is none."""
-    opts = turned_tile(self.root, self.target)
+    opts = transpose_tile(self.root, self.target)
     before = self.root, list(self.opts)
     if opts and self.take(*opts) and self._fits():
       return True
@@ -155,7 +155,7 @@ class GroupChooser(Choices):
     loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD]
     loops = [r for r in reduce.src[1:] if kind(r) is AxisType.REDUCE and not r.src[0].ranges]
     adjacent = [r for r in loops if any(stride(u.src[0].src[1], r) == 1 for u in loads)]
-    long = [r for r in loops if int(r.src[0].vmax) >= (SHORT if self.target.wave else WARP)]
+    long = [r for r in loops if int(r.src[0].vmax) >= (SHORT if self.target.subgroup else WARP)]
     if any(r in long for r in adjacent):
       return max((r for r in adjacent if r in long), key=lambda r: int(r.src[0].vmax))
     long = [r for r in long if int(r.src[0].vmax) >= WARP]
@@ -173,7 +173,7 @@ class GroupChooser(Choices):
     if beside is None or loop is None or any(stride(u.src[0].src[1], r) == 1 for u in loads for r in common):
       return False
     size, terms, threads = extent(beside) or 0, extent(loop) or 0, 1
-    while threads < SHARED and results * threads < FULL and threads * 4 * TERMS <= terms:
+    while threads < SHARING_THREADS and results * threads < FULL and threads * 4 * TERMS <= terms:
       threads *= 2
     side, least = COLUMNS, SECTOR // max(u.dtype.itemsize for u in loads)
     while side > least and results / side < ENOUGH:
@@ -193,7 +193,7 @@ class GroupChooser(Choices):
     amount = self.sizes.sharing
     if amount:
       return self.most(min(amount, length))
-    amount = self.target.wave
+    amount = self.target.subgroup
     if amount:
       while (
         amount < LARGEST
@@ -204,7 +204,7 @@ class GroupChooser(Choices):
       while amount > length:
         amount //= 2
       return self.most(amount)
-    amount = MOST if results * WANTED < BUSY else WANTED
+    amount = MOST_THREADS if results * WANTED < BUSY else WANTED
     while amount > WARP and amount * TERMS > length:
       amount //= 2
     return self.most(amount)
@@ -247,11 +247,11 @@ class GroupChooser(Choices):
 
   def _room(self, free: list[UOp]) -> int:
     """How many results a workgroup should have of those of loops: threads enough for its size. Where several threads
-    have a result together, no more than fill a wave, unless there are so many that all workgroups get some."""
+    have a result together, no more than fill a subgroup, unless there are so many that all workgroups get some."""
     room = self.sizes.wanted // self.threads
     if self.threads == 1:
       return room
-    fill = -(-(self.target.wave or WARP) // self.threads)
+    fill = -(-(self.target.subgroup or WARP) // self.threads)
     return min(room, max(fill, int(iterations(free)) // ENOUGH))
 
   def _adjacent(self, loops: Iterable[UOp]) -> UOp:
@@ -268,7 +268,7 @@ class GroupChooser(Choices):
 
   def product(self) -> bool:
     """Tile a sum of products; False where it is none, or too small."""
-    found = Contraction.of(self.root)
+    found = SumOfProducts.of(self.root)
     if found is None:
       return False
     before = self.root, list(self.opts)
@@ -288,12 +288,12 @@ class GroupChooser(Choices):
     self._near(found)
     return True
 
-  def _side(self, found: Contraction, operand: Operand) -> UOp | None:
+  def _side(self, found: SumOfProducts, operand: Operand) -> UOp | None:
     """The loop of an operand that one side of the tiles goes along."""
     loops = [r for r in found.own_loops(operand) if int(r.src[0].vmax) >= SIDES[-1]]
     return max(loops, key=lambda r: int(r.src[0].vmax), default=None)
 
-  def _tile(self, loop: int, found: Contraction) -> bool:
+  def _tile(self, loop: int, found: SumOfProducts) -> bool:
     size = int(loops_of(self.root)[loop].src[0].vmax)
     sides, registers = self.sizes.sides, self.sizes.registers
     enough = found.outputs / (sides[0] * registers[0]) ** 2 >= MANY
@@ -307,7 +307,7 @@ class GroupChooser(Choices):
         return self.split(OptOps.UPCAST, loop, rows)
     return True
 
-  def _near(self, found: Contraction) -> None:
+  def _near(self, found: SumOfProducts) -> None:
     """Both operands in shared memory, for some steps of the sum."""
     summed = [r.arg[0] for r in found.reduce.src[1:]]
     loop = max(summed, key=lambda i: int(loops_of(self.root)[i].src[0].vmax))

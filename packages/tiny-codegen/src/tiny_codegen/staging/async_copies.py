@@ -1,4 +1,4 @@
-"""Near memory that a sum fills again and again, copied to while the threads go on (NVIDIA's cp.async).
+"""Local memory that a sum fills again and again, copied to while the threads go on (NVIDIA's cp.async).
 
 Of c copies one is read and the others are on their way:
 
@@ -10,7 +10,7 @@ The one barrier of an iteration says that all threads have what they wait for, a
 copied to next: the step before. Nothing goes through registers but what has to be computed, which is stored as it is
 read an iteration before. Behind the last step zeros are copied, for which nothing is read.
 
-Where tensor cores read near memory themselves, and there are four copies, what they multiply in one step may be on its
+Where tensor cores read local memory themselves, and there are four copies, what they multiply in one step may be on its
 way while the next one begins: then the copy of the step before the last is what is copied to, one step less ahead.
 """
 
@@ -32,8 +32,8 @@ FEWEST = 3
 
 
 def copies_that_fit(needed: int, one: int, most: int, target: Target) -> int:
-  """How many copies of near memory to have; `needed` bytes are there with one, of `one` byte. Two workgroups should fit
-  on a processor, if that leaves copies enough."""
+  """How many copies of local memory to have: `needed` bytes are there with one, each further one takes `one`. Two
+  workgroups should fit on a processor, if that leaves copies enough."""
   for room in (target.limits.shared_memory_for_all // 2, target.limits.shared_memory):
     fitting = min(most, 1 + (room - needed) // one) if room >= needed else 0
     if fitting >= min(FEWEST, most):
@@ -42,7 +42,7 @@ def copies_that_fit(needed: int, one: int, most: int, target: Target) -> int:
 
 
 def is_copy(store: UOp, target: Target) -> bool:
-  """Whether a STORE into near memory may be a copy: it brings a piece of memory, both ends aligned if their buffers
+  """Whether a STORE into local memory may be a copy: it brings a piece of memory, both ends aligned if their buffers
   are, or zeros."""
   value, size = store.src[1], target.async_copy
   if not size or value.op is not Ops.LOAD or value.dtype.itemsize != size:
@@ -99,7 +99,7 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: T
 
 
 def _products_alone(root: UOp, loop: UOp) -> bool:
-  """Whether what a loop adds to accumulators are products that tensor cores read from near memory, and nothing else."""
+  """Whether what a loop adds to accumulators are products of tensor cores that read local memory, and nothing else."""
   added = [u for u in root.toposort if u.op is Ops.END and u.src[1] is loop]
   return all(len(u.src) == 2 and _of_near_memory(u.src[0].src[-1]) for u in added)
 

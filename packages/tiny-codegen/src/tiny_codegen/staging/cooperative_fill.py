@@ -1,4 +1,4 @@
-"""How near memory is filled: by loops of its own, which the threads of a workgroup share."""
+"""How local memory is filled: by loops of its own, which the threads of a workgroup share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
-from tiny_codegen.kernel.loops import extent, in_order, kind, number, stride
-from tiny_codegen.kernel.threads import THREADS, Axis, loops_around
+from tiny_codegen.kernel.loops import THREADS, extent, in_order, kind, number, stride
+from tiny_codegen.kernel.threads import HardwareAxis, loops_around
 from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
 
-WRITTEN_OUT = 8  # reads of a thread
+MOST_UNROLLED = 8  # reads of a thread
 
 
-def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[Axis]) -> UOp:
-  """Near memory once `value` is at `offset` for all iterations of `loops`. `threads` are the axes of the workgroup:
+def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[HardwareAxis]) -> UOp:
+  """Local memory once `value` is at `offset` for all iterations of `loops`. `threads` are the axes of the workgroup:
   those that the value does not depend on would all write all of it, so they share the work."""
   around = loops_around(value, loops)
   # the threads that still read the last tile have to be through before it is overwritten
@@ -33,7 +33,7 @@ def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: 
 
 
 def is_fill(u: UOp) -> bool:
-  """Whether a node is near memory with a fill that the threads of a workgroup do not share yet."""
+  """Whether a node is local memory with a fill that the threads of a workgroup do not share yet."""
   if u.op is not Ops.AFTER or u.src[0].op is not Ops.ALLOC or len(u.src) != 2 or u.src[1].op is not Ops.END:
     return False
   space, store = u.dtype.space if isinstance(u.dtype, PtrDType) else None, u.src[1].src[0]
@@ -43,8 +43,8 @@ def is_fill(u: UOp) -> bool:
   return (memory.src[0] if memory.op is Ops.AFTER else memory) is u.src[0]
 
 
-def shared_fill(u: UOp, threads: Sequence[Axis]) -> UOp:
-  """The same near memory, filled by all threads together."""
+def shared_fill(u: UOp, threads: Sequence[HardwareAxis]) -> UOp:
+  """The same local memory, filled by all threads together."""
   end = u.src[1]
   place, value = end.src[0].src
   return filled(u.src[0], place.src[1], value, end.src[1:], threads)
@@ -58,7 +58,7 @@ def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
   return loops if None in steps.values() else sorted(loops, key=lambda r: -abs(steps[r] or 0))
 
 
-def _divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+def _divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, UOp], list[UOp]]:
   """What takes the place of loops so that threads share their iterations, neighbours next to each other, and the
   condition, if there is one, that the threads meet which have something to do.
 
@@ -79,7 +79,7 @@ def _divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], li
   needed = [simplify(thread < total)] if total < amount else []
   thread = thread.minimum(total - 1) if needed else thread
   # written out, so that all of them are on their way at once
-  rest = AxisType.UPCAST if times <= WRITTEN_OUT else AxisType.LOOP
+  rest = AxisType.UPCAST if times <= MOST_UNROLLED else AxisType.LOOP
   place = thread if times == 1 else UOp.range(times, loops[0].arg[0], rest) * amount + thread
   changes: dict[UOp, UOp] = {}
   for loop, size in zip(loops[:0:-1], sizes[:0:-1]):
@@ -88,7 +88,7 @@ def _divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], li
   return ({**changes, loops[0]: simplify(place)} if loops else {}), needed
 
 
-def _each_divided(loops: list[UOp], idle: Sequence[Axis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+def _each_divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, UOp], list[UOp]]:
   changes: dict[UOp, UOp] = {}
   needed: list[UOp] = []
   left = {r: r for r in loops}

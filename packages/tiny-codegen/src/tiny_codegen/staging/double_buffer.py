@@ -1,4 +1,4 @@
-"""Pass: near memory that is filled again in each iteration of a sum's loop is there several times.
+"""Pass: local memory that is filled again in each iteration of a sum's loop is there several times.
 
 Twice, where threads go through registers:
 
@@ -11,7 +11,7 @@ needs one barrier, not two.
 
 The last iteration reads what it has already, which costs nothing that counts and needs no branch.
 
-Where the target copies to near memory while threads go on (`Target.async_copy`), up to four times: see
+Where the target copies to local memory while threads go on (`Target.async_copy`), up to four times: see
 `async_copies.py`.
 """
 
@@ -27,7 +27,7 @@ from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, simplify
 
 
 def double_buffer(root: UOp, target: Target) -> UOp:
-  """The kernel with two copies of near memory, where they fit."""
+  """The kernel with two copies of local memory, where they fit."""
   if not target.has_local:
     return root
   nodes = root.toposort
@@ -56,7 +56,7 @@ def _bytes(u: UOp) -> int:
 
 
 def _is_sum(nodes: Sequence[UOp], loop: UOp, fills: Sequence[Fill]) -> bool:
-  """Whether a loop does nothing but add to accumulators what it finds in near memory and memory that is read only, and
+  """Whether a loop does nothing but add to accumulators what it finds in local memory and memory that is read only, and
   fills are what the loop itself reads there."""
   if kind(loop) is not AxisType.REDUCE:
     return False

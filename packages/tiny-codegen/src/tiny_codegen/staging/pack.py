@@ -1,4 +1,4 @@
-"""The first register tile of a panel packs it: it reads an operand where it is, and leaves in near memory what it has
+"""The first register tile of a panel packs it: it reads an operand where it is, and leaves in local memory what it has
 read, in the steps of its own sum. The other tiles read it there.
 
     for k: near[k] = x[k]                        for k: near[k] = x[k]; total += w[0, k] * near[k]
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiny_codegen.kernel.loops import (
+  IN_TILE,
   extent,
   in_order,
   kind,
@@ -27,12 +28,11 @@ from tiny_uop import Accumulate, AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
 # what a tile is written out for, and what its sums go over
-TILE = frozenset({AxisType.VECTOR, AxisType.UPCAST, AxisType.UNROLL})
 STEPS = frozenset({AxisType.REDUCE, AxisType.UNROLL})
 
 
 def pack_in_first_tile(root: UOp, staged: Mapping[UOp, UOp]) -> UOp:
-  """The kernel with panels that the first tile packs. `staged`: by each LOAD from near memory the value that a STAGE
+  """The kernel with panels that the first tile packs. `staged`: by each LOAD from local memory the value that a STAGE
   keeps there, over the loops of the kernel."""
   for read, value in staged.items():
     found = _Panel.of(root, read, value)
@@ -43,7 +43,7 @@ def pack_in_first_tile(root: UOp, staged: Mapping[UOp, UOp]) -> UOp:
 
 @dataclass(frozen=True)
 class _Panel:
-  """Near memory that is read only in the tiles of one loop."""
+  """Local memory that is read only in the tiles of one loop."""
 
   read: UOp
   value: UOp
@@ -65,7 +65,7 @@ class _Panel:
     own = in_order(read.ranges.difference(filled.ranges))
     lanes = [r for r in own if kind(r) is AxisType.VECTOR]
     panels = [r for r in own if r in inside and kind(r) is AxisType.LOOP]
-    loops = [r for r in inside if kind(r) not in TILE and r not in panels]
+    loops = [r for r in inside if kind(r) not in IN_TILE and r not in panels]
     if (
       len(loops) != 1
       or kind(loops[0]) is not AxisType.LOOP
@@ -103,7 +103,7 @@ class _Panel:
     return root.substitute({self.end: others.end(*[r for r in loops if r.op is Ops.RANGE])})
 
   def _through(self, fresh: int) -> UOp:
-    """The value, read back from near memory that it has just been left in."""
+    """The value, read back from local memory that it has just been left in."""
     filled, place = self.read.src[0].src
     memory = filled.src[0]
     (lanes,) = [r for r in place.ranges if kind(r) is AxisType.VECTOR]

@@ -1,4 +1,4 @@
-"""Near memory that a loop fills again in each of its iterations: what the pass `double_buffer` looks for."""
+"""Local memory that a loop fills again in each of its iterations: what the pass `double_buffer` looks for."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tiny_uop import AddrSpace, Ops, PtrDType, UOp, simplify
 from tiny_uop.records import dataclass
 
 COPIES = 2
-"""Of near memory, where threads go through registers; and the fewest that are of use."""
+"""Of local memory, where threads go through registers; and the fewest that are of use."""
 
 
 @dataclass(frozen=True)
 class Fill:
-  """Near memory `filled`, which the effect `stores` fills in each iteration of `loop`."""
+  """Local memory `filled`, which the effect `stores` fills in each iteration of `loop`."""
 
   filled: UOp
   memory: UOp

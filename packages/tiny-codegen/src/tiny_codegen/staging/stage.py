@@ -1,4 +1,4 @@
-"""Staging: an operand is copied into near memory for a tile of loops, in the order in which it will be read.
+"""Staging: an operand is copied into local memory for a tile of loops, in the order in which it will be read.
 
 `STAGE(x, a, b)` says that the values of `x` over loops a and b are computed once, at the loop level of the other
 loops that `x` depends on. Lowered, it is an ALLOC, loops of its own that fill it, and a LOAD where `x` was used. On a
@@ -19,6 +19,7 @@ from tiny_codegen.kernel.gates_of_loads import gate_loads, stored_gates, without
 from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import (
   REPLICATED,
+  THREADS,
   in_order,
   kind,
   next_alloc_id,
@@ -27,9 +28,8 @@ from tiny_codegen.kernel.loops import (
   stride,
   substitute_simplified,
 )
-from tiny_codegen.kernel.threads import THREADS, thread_axes
-from tiny_codegen.kernel.threads import Axis as ThreadAxis
-from tiny_codegen.lower.skip_padding_taps import shortened, taps_inside
+from tiny_codegen.kernel.threads import HardwareAxis, thread_axes
+from tiny_codegen.lower.skip_padding_taps import shorten_loops, steps_inside
 from tiny_codegen.lower.vectorize import TURNED, WIDE
 from tiny_codegen.staging.cooperative_fill import filled, is_fill, shared_fill
 from tiny_codegen.staging.pack import pack_in_first_tile
@@ -38,7 +38,7 @@ from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild, users_of
 from tiny_uop.records import dataclass
 
-WRITTEN_OUT = 4  # vectors of a row that is filled
+MOST_UNROLLED = 4  # vectors of a row that is filled
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 WORD = 4  # bytes of a bank
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
@@ -58,7 +58,7 @@ def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...], narrow: bool = Fa
 
   changes: dict[UOp, UOp] = {}
   for u, above in users_of(root.toposort).items():
-    # not the value that is stored or an address: what is read from near memory has to be used in a computation
+    # not the value that is stored or an address: what is read from local memory has to be used in a computation
     if operand(u) and not all(operand(user) for user in above) and not any(user.op is Ops.INDEX for user in above):
       loops = tuple([r for r in tile if r in u.ranges])
       kept = u.src[0] if narrow and is_widening(u) else u
@@ -97,7 +97,7 @@ def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
 def lower_stages(root: UOp, target: Target) -> UOp:
   """The kernel without STAGE, and, on a processor, with sums over windows that leave out what lies in padding."""
   staged = lower_stage(root, target)
-  return staged if target.has_local else shortened(staged, taps_inside(root, target))
+  return staged if target.has_local else shorten_loops(staged, steps_inside(root, target))
 
 
 def lower_stage(root: UOp, target: Target) -> UOp:
@@ -133,7 +133,7 @@ def _tile_of(stage: UOp, loop_id: int, target: Target, gates: tuple[UOp, ...]) -
 def keep_tiles(
   root: UOp, target: Target, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None
 ) -> tuple[UOp, dict[UOp, Tile]]:
-  """The kernel with what each STAGE keeps in near memory that is read by its place, so that loops over it may become
+  """The kernel with what each STAGE keeps in local memory that is read by its place, so that loops over it may become
   something else, and the tile that each read is of; the pass `stage` lets threads share the work of filling it. Rows
   are a little apart, or as `order` has them, so that eight of them that are read at once are in different banks; by a
   word where the threads of loop `neighbours` read each a row of their own, element by element, so that all of them
@@ -158,8 +158,8 @@ def keep_tiles(
 
 
 @dataclass(frozen=True)
-class Axis:
-  """One axis of near memory: the place that the kernel reads, an expression over its loops, and the loop that fills.
+class TileAxis:
+  """One axis of local memory: the place that the kernel reads, an expression over its loops, and the loop that fills.
   Beyond the first `needed` places nothing is read that matters."""
 
   place: UOp
@@ -170,10 +170,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tile:
-  """The values that a STAGE keeps: `value` over the loops of `axes`, which fill near memory."""
+  """The values that a STAGE keeps: `value` over the loops of `axes`, which fill local memory."""
 
   value: UOp
-  axes: tuple[Axis, ...]
+  axes: tuple[TileAxis, ...]
   skew: int = 0
   """Elements between one row and the next."""
   swizzle: int = 0
@@ -194,7 +194,7 @@ class Tile:
       # threads of a workgroup each fill their own part
       filling = loop if kind(loop) in THREADS else UOp.range(loop.src[0], loop_id + place, same)
       size = max(int(loop.src[0].vmax), 1)
-      axes.append(Axis(loop, filling, size, size))
+      axes.append(TileAxis(loop, filling, size, size))
     own = {a.place: a.loop for a in axes if a.place is not a.loop}
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes), [g.substitute(own) for g in gates])
     tile = replace(tile, value=tile._safe())
@@ -227,7 +227,7 @@ class Tile:
     return replace(self, swizzle=width, every=every or SWIZZLE // width)
 
   def _offset(self, counters: tuple[UOp, ...]) -> UOp:
-    """Of a place in the box of near memory."""
+    """Of a place in the box of local memory."""
     if not self.swizzle:
       return row_major(counters, self.sizes)
     (row, column), size = counters, self.value.dtype.itemsize
@@ -241,15 +241,15 @@ class Tile:
     loops = [r for a in self.axes for r in in_order(a.loop.ranges)]
     return self.value.substitute({r: r.replace(arg=(_CANONICAL + i, kind(r))) for i, r in enumerate(loops)})
 
-  def fill(self, alloc_id: int, target: Target, threads: Sequence[ThreadAxis] = ()) -> UOp:
-    """Near memory that has been filled, by all threads of the workgroup; the value itself where there is nothing to
+  def fill(self, alloc_id: int, target: Target, threads: Sequence[HardwareAxis] = ()) -> UOp:
+    """Local memory that has been filled, by all threads of the workgroup; the value itself where there is nothing to
     keep."""
     if not self.axes:
       return self.value
     total, available = math.prod(self.sizes), target.limits.shared_memory
     if total * self.value.dtype.itemsize > available > 0:
       raise KernelError(
-        f"a STAGE of {total} × {self.value.dtype} does not fit into {available} bytes of near memory: "
+        f"a STAGE of {total} × {self.value.dtype} does not fit into {available} bytes of local memory: "
         "use a smaller tile"
       )
     memory = UOp.alloc(alloc_id, self.value.dtype.ptr(total, AddrSpace.LOCAL))
@@ -262,7 +262,7 @@ class Tile:
 
   @property
   def sizes(self) -> tuple[int, ...]:
-    """Of the box of near memory."""
+    """Of the box of local memory."""
     sizes = [a.size for a in self.axes]
     return (*sizes[:-1], sizes[-1] + self.skew) if sizes else ()
 
@@ -298,7 +298,7 @@ class Tile:
         value = gate_loads(value, axis.loop, axis.loop < axis.needed)
     return value
 
-  def _window(self, a: Axis, b: Axis, loop_id: int) -> tuple[Tile, dict[UOp, UOp]] | None:
+  def _window(self, a: TileAxis, b: TileAxis, loop_id: int) -> tuple[Tile, dict[UOp, UOp]] | None:
     """One axis w = a + b·ratio in the place of two, where that is all the value depends on; and what a has become."""
     ratio = 0
     for load in loads_of(self.value):
@@ -316,7 +316,7 @@ class Tile:
     value = substitute_simplified(self.value, changes)
     if b.loop in value.ranges or window not in value.ranges:
       return None
-    merged = Axis(simplify(a.place + b.place * ratio), window, size, a.needed + (b.needed - 1) * ratio)
+    merged = TileAxis(simplify(a.place + b.place * ratio), window, size, a.needed + (b.needed - 1) * ratio)
     later = max(a, b, key=self.axes.index)
     axes = [merged if x is later else x for x in self.axes if x is later or (x is not a and x is not b)]
     return Tile(value, tuple(axes)), changes
@@ -340,7 +340,7 @@ class Tile:
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
     # written out, each block has a mask that is known, and the loop around is the innermost
-    written = blocks <= WRITTEN_OUT and not target.has_local
+    written = blocks <= MOST_UNROLLED and not target.has_local
     rest = AxisType.UPCAST if written and not turned else AxisType.LOOP
     loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
     value = self.value
@@ -350,7 +350,7 @@ class Tile:
     gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
     if target.has_local and any(lane in gate.ranges for gate in gates):
       return self  # lanes of which only some may happen are branches there
-    return Tile(value, (*self.axes[:-1], Axis(last.place, loop, blocks * lanes, last.needed)))
+    return Tile(value, (*self.axes[:-1], TileAxis(last.place, loop, blocks * lanes, last.needed)))
 
   def _turned(self, lanes: int) -> bool:
     """Whether what is read is adjacent along another axis, in whole blocks: the pass vectorize turns these."""
@@ -361,13 +361,13 @@ class Tile:
     others = [a for a in self.axes[:-1] if _plain_loop(a) and a.size % TURNED[0] == 0 == lanes % TURNED[0]]
     return any(all(stride(u.src[0].src[1], a.loop) == 1 for u in loads) for a in others)
 
-  def _gated(self, axis: Axis) -> bool:
+  def _gated(self, axis: TileAxis) -> bool:
     """Whether not all places along an axis are read."""
     gates = [u.src[0].src[2] for u in loads_of(self.value) if len(u.src[0].src) > 2]
     return any(axis.loop in gate.ranges for gate in gates)
 
 
-def _plain_loop(axis: Axis) -> bool:
+def _plain_loop(axis: TileAxis) -> bool:
   return axis.loop.op is Ops.RANGE and kind(axis.loop) is AxisType.LOOP and axis.loop.src[0].op is Ops.CONST
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
 from tiny_codegen.kernel.loops import extent, kind, stride
-from tiny_codegen.kernel.sum_of_products import Contraction, Operand
+from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.remainder_tile import lanes_left, rows_of_last
-from tiny_codegen.lower.transpose_in_registers import LEAST
+from tiny_codegen.lower.transpose_in_registers import LEAST_ROWS
 from tiny_codegen.lower.vectorize import WIDE
 from tiny_codegen.target import KEPT, Target
 from tiny_codegen.tiling.shape import Shape, of_loops
@@ -21,7 +21,7 @@ from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, b
 from tiny_uop import AxisType, UOp
 
 
-class Plan(Shape):
+class TileCost(Shape):
   """What such a tile costs."""
 
   def tilings(self, most: float = math.inf) -> Iterator[Tiling]:
@@ -193,7 +193,7 @@ class Plan(Shape):
     )
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
-    """Cycles for filling near memory; None where it does not fit, or is for nothing."""
+    """Cycles for filling local memory; None where it does not fit, or is for nothing."""
     room = self.target.limits.shared_memory
     cycles, near = 0.0, 0.0
     if lanes_from is not Lanes.DIRECT:
@@ -261,7 +261,7 @@ class Plan(Shape):
 
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
-    one (see `llvm_ahead`), with so much near memory in all."""
+    one (see `llvm_ahead`), with so much local memory in all."""
     room = near + 2 * self._window_bytes() <= self.target.caches.second * ROOM
     as_it_is = not self.rows_of.computed or bool(self.rows_of.gates)
     return self.cost.prefetched if room and as_it_is and self.c.length >= LEAST_STEPS else 1.0
@@ -363,7 +363,7 @@ class Plan(Shape):
       streams = touched > KEPT and self.lanes * itemsize % CACHE_LINE == 0
       piece = int(self.c.outputs) if streams else self.lanes * panels
       return outputs / self.width + self._pieces(outputs, itemsize, piece)
-    if self._along_rows() and self.rows >= LEAST:
+    if self._along_rows() and self.rows >= LEAST_ROWS:
       # the tiles of a row follow each other soon enough, and the next row, too
       turning = self.cost.store_transposed
       if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % self.cost.same_sets == 0:
@@ -408,7 +408,7 @@ class Plan(Shape):
     )
 
 
-def rate(c: Contraction, target: Target) -> float:
+def rate(c: SumOfProducts, target: Target) -> float:
   """Vectors that are multiplied and added in a cycle."""
   if c.instruction is not None:
     return target.cost.multiply_adds * dict(target.dot_products)[c.instruction.plain]

@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.kernel.dependences import meeting_loops, updates
-from tiny_codegen.kernel.loops import extent
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.dependences import carried_loops, updates
+from tiny_codegen.kernel.loops import extent, rebuild
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, PtrDType, UOp
 from tiny_uop.graph import rebuild
 
-LEAST, LEAST_OF_WINDOW, BLOCK = 2048, 8192, 1024
+LONG_SUM, LONG_WINDOW, BLOCK = 2048, 8192, 1024
 """Terms of a sum that is worth blocks, over one loop and over several; and of a block, about: 32 lanes of so many
 floats are 128 KiB."""
 
 
-def in_turn(root: UOp, opt: Opt, blocks: UOp) -> UOp:
+def block_sum(root: UOp, opt: Opt, blocks: UOp) -> UOp:
   """The kernel with a loop of its sum around all others. Raises KernelOptError where it is no kernel for that."""
   if not extent(blocks):  # a sum of no terms would never be stored
     raise opt_error(opt, f"the extent {blocks.src[0].render()} of loop {blocks.arg[0]} is not known to be 1 or more")
@@ -56,17 +56,17 @@ def _store_of(root: UOp, opt: Opt) -> UOp:
   if any(u.op is Ops.LOAD and u.src[0].src[0] is memory for u in root.toposort):
     raise opt_error(opt, "the kernel reads what it writes")
   if any(u.op is Ops.STAGE for u in root.toposort):
-    raise opt_error(opt, "what is in near memory would be for all blocks: BLOCK before STAGE")
+    raise opt_error(opt, "what is in local memory would be for all blocks: BLOCK before STAGE")
   counted = rebuild(root, lambda _, u: u.replace(arg=Accumulate(Ops.ADD)) if u.op is Ops.STORE else None)
-  if meeting := meeting_loops(updates(counted)):
+  if meeting := carried_loops(updates(counted)):
     raise opt_error(opt, f"iterations of loops {[r.arg[0] for r in meeting]} may store the same element")
   return store
 
 
-def block_of(found: Contraction) -> Opt | None:
+def block_of(found: SumOfProducts) -> Opt | None:
   """How to take a long sum in blocks: some iterations of its outermost loop that has enough. None for a sum that is not
   long, or has no such divisor."""
-  least = LEAST if len(found.reduce.src) == 2 else LEAST_OF_WINDOW
+  least = LONG_SUM if len(found.reduce.src) == 2 else LONG_WINDOW
   if found.length < least or found.instruction is not None:
     return None
   inside = found.length

@@ -9,15 +9,15 @@ from __future__ import annotations
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import extent
-from tiny_codegen.kernel.sum_of_products import Contraction
-from tiny_codegen.tiling.cost import Plan, rate
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
+from tiny_codegen.tiling.cost import TileCost, rate
 from tiny_codegen.tiling.tiles import Lanes, Rows, divides
 from tiny_uop import Ops, UOp
 
-REGISTERS = 8
+TILE_REGISTERS = 8
 
 
-def depth_of(c: Contraction, rows_are_direct: bool, rows_of: object = None) -> UOp | None:
+def depth_of(c: SumOfProducts, rows_are_direct: bool, rows_of: object = None) -> UOp | None:
   """The loop of the sum that goes through the words of a tile: which the rows' operand is adjacent along, if it is read
   from memory; None if there is none."""
   if not isinstance(c.instruction, MatrixProduct):
@@ -30,8 +30,8 @@ def depth_of(c: Contraction, rows_are_direct: bool, rows_of: object = None) -> U
   return loops[-1] if loops else None
 
 
-class MatrixPlan(Plan):
-  """A Plan whose rows and vectors are those of tiles."""
+class MatrixTileCost(TileCost):
+  """A TileCost whose rows and vectors are those of tiles."""
 
   @property
   def how(self) -> MatrixProduct:
@@ -41,7 +41,7 @@ class MatrixPlan(Plan):
 
   def _has_registers(self) -> bool:
     across = self.rows // self.how.rows
-    return across * self.vectors + across + self.vectors <= REGISTERS
+    return across * self.vectors + across + self.vectors <= TILE_REGISTERS
 
   def _takes_rows(self) -> bool:
     size = int(self.row_loop.src[0].vmax)

@@ -1,4 +1,4 @@
-"""How threads share the loops of a tiled contraction."""
+"""How threads share the loops of a tiled sum of products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tiny_uop.records import dataclass
 
 @dataclass(frozen=True)
 class Sharing:
-  """How threads share the output loops of a tiled contraction: a loop, and how many iterations at a time."""
+  """How threads share the output loops of a tiled sum of products: a loop, and how many iterations at a time."""
 
   cost: float
   loop: int

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
 from tiny_codegen.kernel.loops import extent, stride
-from tiny_codegen.kernel.sum_of_products import Contraction, Operand
+from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.remainder_tile import rows_left
 from tiny_codegen.lower.skip_padding_taps import has_room, share_inside
 from tiny_codegen.target import Target
@@ -40,7 +40,7 @@ def of_loops(compute: Callable[[T], float]) -> Callable[[T], float]:
 class Shape:
   """One size of register tile over one choice of loops. `known` and `taps` are what those over the same loops share."""
 
-  c: Contraction
+  c: SumOfProducts
   target: Target
   lanes_of: Operand
   rows_of: Operand
@@ -232,7 +232,7 @@ class Shape:
 
   @of_loops
   def _window_bytes(self) -> float:
-    """Near memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
+    """Local memory for one pass over the row loop: a summed loop that slides over the rows adds little."""
     loops = {*self.summed, self.row_loop} & self.rows_of.loops
     steps = {r: self.rows_of.step(r) or 0 for r in loops}
     step = steps.get(self.row_loop, 0)

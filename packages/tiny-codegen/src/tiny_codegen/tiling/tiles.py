@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tiny_codegen.kernel.sum_of_products import Contraction, Operand
+from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
@@ -16,24 +16,24 @@ class Lanes(Enum):
   """Where the operand with the lanes is read from."""
 
   DIRECT = "memory"
-  PANEL = "near memory, a panel at a time, in the outermost loop"
-  SOME = "near memory, several panels at a time, in the outermost loop"
-  WHOLE = "near memory, all panels"
+  PANEL = "local memory, a panel at a time, in the outermost loop"
+  SOME = "local memory, several panels at a time, in the outermost loop"
+  WHOLE = "local memory, all panels"
 
 
 class Rows(Enum):
   """Where the operand with the rows is read from."""
 
   DIRECT = "memory"
-  WINDOW = "near memory: what all rows of the row loop read, which may overlap"
-  IMAGE = "near memory: what all rows of all its loops but the outermost read"
-  TILE = "near memory: what one register tile reads, for the panels at hand"
-  BLOCK = "near memory: what several register tiles read, for several panels"
+  WINDOW = "local memory: what all rows of the row loop read, which may overlap"
+  IMAGE = "local memory: what all rows of all its loops but the outermost read"
+  TILE = "local memory: what one register tile reads, for the panels at hand"
+  BLOCK = "local memory: what several register tiles read, for several panels"
 
 
 @dataclass(frozen=True)
 class Tiling:
-  """A way to tile a contraction. `cycles` is the estimate for one core."""
+  """A way to tile a sum of products. `cycles` is the estimate for one core."""
 
   cycles: float
   lanes_of: Operand
@@ -49,21 +49,21 @@ class Tiling:
   steps: int = 1  # that are
   images: int = 1  # that are packed together, where rows are from an IMAGE
 
-  def image_loops(self, c: Contraction) -> list[UOp]:
+  def image_loops(self, c: SumOfProducts) -> list[UOp]:
     """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""
     return [r for r in c.own_loops(self.rows_of) if r is not self.outermost(c)]
 
-  def outermost(self, c: Contraction) -> UOp:
+  def outermost(self, c: SumOfProducts) -> UOp:
     """The loop over images."""
     return farthest(c, self.rows_of)
 
 
-def farthest(c: Contraction, operand: Operand) -> UOp:
+def farthest(c: SumOfProducts, operand: Operand) -> UOp:
   """Of the loops that move only this operand that which moves it farthest."""
   return max(c.own_loops(operand), key=lambda r: abs(operand.step(r) or 1 << 62))
 
 
-def row_by_row(c: Contraction, operand: Operand, row_loop: UOp) -> bool:
+def row_by_row(c: SumOfProducts, operand: Operand, row_loop: UOp) -> bool:
   """Whether an operand has the steps of the sum next to each other, and rows far apart: it is packed in this order."""
   last, step = c.reduce.src[-1], abs(operand.step(row_loop) or 0)
   return operand.step(last) == 1 and step >= int(last.src[0].vmax) > 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tiny_codegen import cpu_target
 from tiny_codegen.kernel.loops import clauses, number
-from tiny_codegen.lower.skip_padding_taps import share_inside, shortened, taps_inside
+from tiny_codegen.lower.skip_padding_taps import share_inside, shorten_loops, steps_inside
 from tiny_codegen.opt.apply import apply_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify
 
@@ -61,12 +61,12 @@ def test_just_those_inside_are_left(**sizes: Any) -> None:
     [at * stride + (taps - 1 - t if flipped else t) * dilation - padding for t in range(taps)] for at in range(count)
   ]
   wanted = [[t for t, row in enumerate(of_place) if 0 <= row < size] for of_place in rows]
-  if not (found := taps_inside(root, TARGET)):
+  if not (found := steps_inside(root, TARGET)):
     assert all(len(left) in (0, taps) for left in wanted) or size <= dilation * taps + stride, "gates of a simpler kind"
     return
   ((_, inside),) = found.items()
   (y,) = [r for r in root.src[0].src[1:] if r.arg[0] == 1]
-  still = [g for g in gates(shortened(root, found)) if any(r.arg[1] is AxisType.REDUCE for r in g.ranges)]
+  still = [g for g in gates(shorten_loops(root, found)) if any(r.arg[1] is AxisType.REDUCE for r in g.ranges)]
   assert not still or size <= dilation * taps + stride, "taps have no gates"
   for at, left in enumerate(wanted):
     first, number = (evaluate(u, {y: at}) for u in (inside.first, inside.count))
@@ -125,7 +125,7 @@ def masked(rows: int = 6, length: int = 6) -> UOp:
 
 
 def test_other_masks_stay(run_kernel: Any) -> None:
-  assert taps_inside(masked(), TARGET) == {}
+  assert steps_inside(masked(), TARGET) == {}
   (got, *_) = run_kernel(masked(), (garbage(6), np.ones((6, 6), np.float32), np.full(6, np.inf, np.float32)))
   assert np.isnan(got[:5]).all() and np.isposinf(got[5])
 
@@ -159,4 +159,4 @@ def test_how_much_is_inside_of_an_image_whose_size_is_a_variable(stride: int, pa
 def test_a_tile_that_fills_the_registers_keeps_its_loops(rows: int, cut: bool) -> None:
   """Of 16, twelve accumulators leave too few for a loop that may have no iterations."""
   root = apply_opts(window(outputs=rows), (Opt(OptOps.UPCAST, 0, rows),), TARGET)
-  assert bool(taps_inside(root, TARGET)) is cut
+  assert bool(steps_inside(root, TARGET)) is cut

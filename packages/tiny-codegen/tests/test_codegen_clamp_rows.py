@@ -62,7 +62,7 @@ def test_a_smaller_last_tile_of_shared_loops(opts: tuple[Opt, ...], run_kernel: 
 
 
 def test_what_is_computed_once_keeps_its_memory() -> None:
-  """The last block of a loop gets near memory of its own; what was computed in the same memory before does not."""
+  """The last block of a loop gets local memory of its own; what was computed in the same memory before does not."""
   place, r = dtypes.float32.ptr(8, AddrSpace.LOCAL), loop(8, 0)
   memory, own = UOp.alloc(0, place), UOp.alloc(1, place)
   once = memory.index(UOp.const(dtypes.index, 0)).load()

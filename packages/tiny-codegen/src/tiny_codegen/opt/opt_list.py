@@ -1,4 +1,4 @@
-"""Optimisations that have been chosen for a kernel, one after the other."""
+"""OptList: optimisations that have been chosen for a kernel, one after the other."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tiny_uop import Opt, UOp
 
 
 @dataclass
-class Choices:
-  """Choices made so far, and the kernel with them applied."""
+class OptList:
+  """The Opts that have been chosen so far, and the kernel with them applied."""
 
   root: UOp
   target: Target
   opts: list[Opt] = field(default_factory=list)
 
   def take(self, *opts: Opt) -> bool:
-    """Apply choices if all of them fit."""
+    """Apply Opts if all of them fit."""
     root = self.root
     try:
       for opt in opts:

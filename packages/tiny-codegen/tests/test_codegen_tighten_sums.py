@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.simplify import hoist_masks
 from tiny_codegen.lower.tighten_sums import tighten_sums
 from tiny_uop import AddrSpace, AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
@@ -78,7 +78,7 @@ def test_a_mask_from_memory_says_nothing() -> None:
   flags = param(3, ROWS * LENGTH, dtypes.bool)
   root = product(lambda i, k: flags.index(i * LENGTH + k).load(), ())
   assert tighten_sums(root) is root
-  assert Contraction.of(root) is None
+  assert SumOfProducts.of(root) is None
 
 
 def test_what_adds_something_is_no_mask() -> None:
@@ -90,7 +90,7 @@ def test_what_adds_something_is_no_mask() -> None:
 
 
 def test_masked_products_are_products() -> None:
-  found = Contraction.of(product(MASKS["causal"], None))
+  found = SumOfProducts.of(product(MASKS["causal"], None))
   assert found is not None
   assert {o.slot for o in found.operands} == {1, 2}
 

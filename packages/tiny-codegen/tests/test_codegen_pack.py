@@ -13,11 +13,11 @@ from codegen_prefetches import elements
 
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, build_program, cpu_target, run_passes
 from tiny_codegen.kernel.loops import in_register
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.prefetch import AHEAD, Program, gaps, packed_buffer
 from tiny_codegen.opt.neighbours import opts_of
 from tiny_codegen.tiling.choose import _plans
-from tiny_codegen.tiling.cost import Plan
+from tiny_codegen.tiling.cost import TileCost
 from tiny_codegen.tiling.tiles import Lanes
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp, simplify
 from tiny_uop.context import Context
@@ -38,7 +38,7 @@ def product(images: int = 2, outputs: int = 9, length: int = 8, size: int = 64, 
 
 
 def tiles(outputs: int, size: int, steps: int = 1) -> tuple[Opt, ...]:
-  """Tiles of ROWS rows, and panels of LANES lanes in near memory."""
+  """Tiles of ROWS rows, and panels of LANES lanes in local memory."""
   padded = [Opt(OptOps.PADTO, 2, LANES)] * (size % LANES > 0) + [Opt(OptOps.PADTO, 1, ROWS)] * (outputs % ROWS > 0)
   shapes = [Opt(OptOps.VECTOR, 2, LANES), Opt(OptOps.UPCAST, 1, ROWS), Opt(OptOps.SWAP, 1, 2)]
   unrolled = [Opt(OptOps.UNROLL, 3, steps)] * (steps > 1)
@@ -46,7 +46,7 @@ def tiles(outputs: int, size: int, steps: int = 1) -> tuple[Opt, ...]:
 
 
 def packing(root: UOp, opts: Sequence[Opt]) -> list[bool]:
-  """Of each store to near memory, whether it is made in the loop of a sum."""
+  """Of each store to local memory, whether it is made in the loop of a sum."""
   linear = run_passes(root, PassContext(TARGET.target, tuple(opts)))
   loops: list[UOp] = []
   found = []
@@ -112,11 +112,11 @@ def test_what_other_loops_read_as_well_is_packed_before() -> None:
 def test_the_estimate_knows(columns: bool, outputs: int) -> None:
   """Of each tiling, whether the first tile will pack."""
   root = simplify(product(2, outputs, 64, 192, columns))
-  found = Contraction.of(root)
+  found = SumOfProducts.of(root)
   assert found is not None
   asked = 0
   for plan in _plans(found, TARGET.target):
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, TileCost)
     if plan.vectors != 2 or plan.rows not in (4, 6):
       continue
     for tiling in plan.tilings():

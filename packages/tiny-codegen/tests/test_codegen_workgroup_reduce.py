@@ -40,7 +40,7 @@ class Waves(Renderer):
     LLVM_DTYPES,
     LLVM_OPS,
     has_local=True,
-    wave=WAVE,
+    subgroup=WAVE,
     limits=Limits(max_local=(64, 64, 64), max_workgroup=256, shared_memory=16384),
   )
 
@@ -141,7 +141,7 @@ def test_values_that_are_emulated_go_through_memory() -> None:
 
 def test_no_waves_no_exchange() -> None:
   device = Waves()
-  device.target = replace(device.target, wave=0)
+  device.target = replace(device.target, subgroup=0)
   program = run("reduce_rows", (3, 16), opts_of((OptOps.GROUP, 1, 8)), device)
   assert count(program, Ops.SHUFFLE) == 0 and count(program, Ops.BARRIER) == 1
 
@@ -159,7 +159,7 @@ def masked(rows: int, columns: int) -> UOp:
 
 
 def test_a_sum_is_not_skipped_where_threads_meet_in_it() -> None:
-  """Each thread has a column of its own, and fills a part of near memory: all have to come to the barrier."""
+  """Each thread has a column of its own, and fills a part of local memory: all have to come to the barrier."""
   opts = [Opt(OptOps.LOCAL, 1, 4), Opt(OptOps.SPLIT, 2, 2), Opt(OptOps.STAGE, 1, (4,))]
   program = compile_kernel(masked(3, 8), Waves(), opts)
   assert count(program, Ops.BARRIER) > 0
@@ -174,7 +174,7 @@ def test_a_sum_is_not_skipped_where_threads_meet_in_it() -> None:
 def chosen(name: str, sizes: tuple[int, ...]) -> list[Opt]:
   device = Waves()
   limits = replace(device.target.limits, max_local=(1024,) * 3, max_workgroup=1024)
-  device.target = replace(device.target, limits=limits, wave=32)
+  device.target = replace(device.target, limits=limits, subgroup=32)
   return list(choose_opts(before_opts(CASES[name](*sizes).kernel), device.target))
 
 

@@ -9,7 +9,7 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import PASSES, LLVMRenderer, PassContext, cpu_target, run_passes
-from tiny_codegen.kernel.sum_of_products import Contraction
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.reduce import by_loops, products
 from tiny_codegen.tiling.choose import ranked_tilings
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
@@ -110,7 +110,7 @@ def test_order_of_a_sum_is_the_same(run_kernel: Any) -> None:
 
 def test_what_the_estimate_writes_out() -> None:
   """All taps of a window that fit into registers beside the accumulators; of long sums so many steps as divide them."""
-  found = Contraction.of(
+  found = SumOfProducts.of(
     run_passes(window(1, written=0).replace(arg=KernelInfo("w")), PassContext(WIDE.target), passes=PASSES[:4])
   )
   assert found is not None
