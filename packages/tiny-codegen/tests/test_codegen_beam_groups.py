@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_kernels import CASES
-from test_codegen_shared_reduce import WAVE, Waves, run
+from test_codegen_workgroup_reduce import WAVE, Waves, run
 from workgroup_machine import Thread, run_group
 
 from tiny_codegen import build_program, compile_kernel

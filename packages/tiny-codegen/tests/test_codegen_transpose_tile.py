@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_codegen_shared_reduce import Waves, shared_memory
+from test_codegen_workgroup_reduce import Waves, shared_memory
 from workgroup_machine import run_workgroups
 
 from tiny_codegen import compile_kernel
