@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.estimates import as_index, estimate
-from tiny_codegen.kernel.loops import number
+from tiny_codegen.kernel.loops import element_of, memory_of, number, pointer_type
 from tiny_codegen.opt.beam import Measure, listed
 from tiny_codegen.opt.optimise import as_written
 from tiny_codegen.opt.search_results import Notes, search_opts
@@ -21,7 +21,6 @@ from tiny_uop import (
   Opt,
   ParamInfo,
   ProgramInfo,
-  PtrDType,
   UOp,
   print_uop,
   reads_what_was_there,
@@ -84,7 +83,7 @@ def program_of(kernel: UOp, linear: UOp, renderer: Renderer) -> UOp:
     source = rendering.gives(UOp(Ops.SOURCE, arg=renderer.render(linear, info)))
   with span("pass", "estimate", linear) as counting:
     estimates = counting.gives(UOp(Ops.GROUP, src=estimate(linear)))
-  sizes = (_global_size(linear), _local_size(linear), estimates)
+  sizes = (_size(linear, "gidx"), _size(linear, "lidx"), estimates)
   return UOp(Ops.PROGRAM, src=(kernel, linear, source, *sizes), arg=info)
 
 
@@ -128,26 +127,18 @@ def program_info(linear: UOp, target: str) -> ProgramInfo:
   read = {memory_of(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
   params = []
   for u in sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg)):
-    assert isinstance(u.dtype, PtrDType)
-    params.append(ParamInfo(u.arg, u.dtype.base, u.dtype.size, u in written, u in read))
+    params.append(ParamInfo(u.arg, element_of(u), pointer_type(u).size, u in written, u in read))
   names = sorted({str(u.arg[0]) for u in nodes if u.op is Ops.VARIABLE})
   name = linear.arg.name if isinstance(linear.arg, KernelInfo) else "kernel"
   return ProgramInfo(name, target, tuple(params), tuple(names))
 
 
-def _global_size(linear: UOp) -> UOp:
+def _size(linear: UOp, counter: str) -> UOp:
+  """The extents of the hardware counters `gidx` or `lidx`; a THREAD loop counts as the first `gidx`."""
   sizes = [number(1)] * 3
   for u in linear.src:
-    if u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD:
+    if u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD and counter == "gidx":
       sizes[0] = as_index(u.src[0])
-    elif u.op is Ops.SPECIAL and u.arg.startswith("gidx"):
-      sizes[int(u.arg[4:])] = as_index(u.src[0])
-  return UOp(Ops.GROUP, src=tuple(sizes))
-
-
-def _local_size(linear: UOp) -> UOp:
-  sizes = [number(1)] * 3
-  for u in linear.src:
-    if u.op is Ops.SPECIAL and u.arg.startswith("lidx"):
+    elif u.op is Ops.SPECIAL and u.arg.startswith(counter):
       sizes[int(u.arg[4:])] = as_index(u.src[0])
   return UOp(Ops.GROUP, src=tuple(sizes))

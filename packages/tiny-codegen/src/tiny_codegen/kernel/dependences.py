@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tiny_codegen.kernel.loops import clauses, in_order, terms
+from tiny_codegen.kernel.loops import clauses, in_order, own_loops, terms
 from tiny_uop import Accumulate, Ops, UOp, stored_to
 from tiny_uop.records import dataclass
 
@@ -56,7 +56,7 @@ def loops_around(root: UOp) -> dict[UOp, tuple[UOp, ...]]:
     if effect.op is Ops.STORE:
       found.setdefault(effect, loops)
     elif effect.op is Ops.END:
-      enter(effect.src[0], (*loops, *[r for r in effect.src[1:] if r.op is Ops.RANGE]))
+      enter(effect.src[0], (*loops, *own_loops(effect)))
     elif effect.op in (Ops.GROUP, Ops.SINK, Ops.BARRIER):
       for s in effect.src:
         enter(s, loops)

@@ -6,9 +6,8 @@ import math
 
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.instructions.matrix_product import steps_of
-from tiny_codegen.kernel.loops import number
-from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, dtypes, simplify, sint
-from tiny_uop.graph import memory_of
+from tiny_codegen.kernel.loops import memory_of, nbytes_of, number, space_of
+from tiny_uop import AddrSpace, GroupOp, Ops, UOp, dtypes, simplify, sint
 
 COUNTED = GroupOp.ALU - {Ops.WHERE}
 
@@ -41,7 +40,7 @@ def estimate(linear: UOp) -> tuple[UOp, UOp]:
       ops = ops + runs * (2 * math.prod(u.arg.dims) // u.arg.threads)
     elif u.op in (Ops.LOAD, Ops.STORE):
       pointer = memory_of(u.src[0])
-      if isinstance(pointer.dtype, PtrDType) and pointer.dtype.space is AddrSpace.GLOBAL:
+      if space_of(pointer) is AddrSpace.GLOBAL:
         moved = u.dtype.itemsize if u.op is Ops.LOAD else u.src[1].dtype.itemsize
         key = (pointer, u.op)
         touched[key] = touched.get(key, 0) + runs * moved
@@ -55,8 +54,7 @@ def _as_uop(work: sint) -> UOp:
 def _bytes(touched: dict[tuple[UOp, Ops], sint]) -> sint:
   total: sint = 0
   for (pointer, _), moved in touched.items():
-    assert isinstance(pointer.dtype, PtrDType)
-    most = pointer.dtype.size * pointer.dtype.base.itemsize
+    most = nbytes_of(pointer)
     total = total + (min(moved, most) if isinstance(moved, int) else -(-simplify(moved)).maximum(number(-most)))
   return total
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import and_
 
-from tiny_codegen.kernel.loops import clauses
+from tiny_codegen.kernel.loops import all_of, clauses, rebuild
 from tiny_uop import Ops, UOp
 from tiny_uop.graph import rebuild
 
@@ -21,7 +19,7 @@ def stored_gates(root: UOp) -> list[UOp]:
 def under(load: UOp, gates: Sequence[UOp], offset: UOp | None = None) -> UOp:
   """A gated load under these gates alone, at another offset if one is given. Without any it needs no alternative."""
   pointer, place = load.src[0].src[:2]
-  index = pointer.index(place if offset is None else offset, *([reduce(and_, gates)] if gates else []))
+  index = pointer.index(place if offset is None else offset, all_of(gates))
   return load.replace(src=(index, *load.src[1:]) if gates else (index,))
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import and_
 
 from tiny_codegen.instructions.dot_product import BITS, WORD
-from tiny_codegen.kernel.loops import clauses, number, stride, substitute_simplified, terms
-from tiny_uop import DType, Ops, PtrDType, UOp, simplify
+from tiny_codegen.kernel.loops import all_of, clauses, number, pointer_type, stride, substitute_simplified, terms
+from tiny_uop import DType, Ops, UOp, simplify
 from tiny_uop.records import dataclass
 
 
@@ -37,13 +35,12 @@ def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, count: int) -> UOp
   whole = [_of_words(clause, loop, blocks, count) for gate in gates for clause in clauses(gate)]
   if pointer.op is not Ops.PARAM or readers != [place] or None in whole:
     return None
-  assert isinstance(pointer.dtype, PtrDType)
+  kind = pointer_type(pointer)
   at = _divided(substitute_simplified(offset, {loop: blocks * count}), count)
-  if at is None or pointer.dtype.size % count:
+  if at is None or kind.size % count:
     return None
-  words = UOp.param(pointer.arg, WORD.ptr(pointer.dtype.size // count, pointer.dtype.space))
-  known = [clause for clause in whole if clause is not None]
-  return words.index(at, *([reduce(and_, known)] if known else [])).load()
+  words = UOp.param(pointer.arg, WORD.ptr(kind.size // count, kind.space))
+  return words.index(at, all_of(clause for clause in whole if clause is not None)).load()
 
 
 def _of_words(clause: UOp, loop: UOp, blocks: UOp, count: int) -> UOp | None:
@@ -115,8 +112,7 @@ class Neighbours:
     start, terms = {self.loop: number(0)}, WORD.bits // self.first.dtype.bits
     ends = [simplify(place.substitute(start) * terms + loop) < size for place, size in self.ends]
     pointer, offset, *_ = self.first.src[0].src
-    gates = [*self.conditions, *ends]
-    return pointer.index(simplify(offset.substitute(start) + loop), *([reduce(and_, gates)] if gates else [])).load()
+    return pointer.index(simplify(offset.substitute(start) + loop), all_of([*self.conditions, *ends])).load()
 
 
 def _end(conditions: Sequence[UOp], loop: UOp) -> tuple[UOp, int] | None:

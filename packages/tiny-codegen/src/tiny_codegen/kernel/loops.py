@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
-from tiny_uop.graph import operands
+from tiny_uop import AddrSpace, AxisType, DType, Ops, PtrDType, UOp, dtypes, simplify
 from tiny_uop.symbolic import simplify_substituted
 
 CLOSERS = frozenset({Ops.REDUCE, Ops.END})
@@ -64,6 +63,14 @@ def clauses(condition: UOp) -> list[UOp]:
   return list(operands(condition, Ops.AND))
 
 
+def all_of(conditions: Iterable[UOp]) -> UOp | None:
+  """The condition that all of these hold; None for none."""
+  found: UOp | None = None
+  for condition in conditions:
+    found = condition if found is None else found & condition
+  return found
+
+
 def stride(offset: UOp, loop: UOp) -> int | None:
   """By how much `offset` grows from one iteration of `loop` to the next; None where that is not a known constant."""
   total = 0
@@ -81,10 +88,37 @@ def stride(offset: UOp, loop: UOp) -> int | None:
   return total
 
 
+def memory_of(place: UOp) -> UOp:
+  """The buffer of an address, the PARAM or ALLOC."""
+  while place.op in (Ops.INDEX, Ops.AFTER):
+    place = place.src[0]
+  return place
+
+
+def pointer_type(place: UOp) -> PtrDType:
+  """The type of a buffer, or of an address in one."""
+  assert isinstance(place.dtype, PtrDType)
+  return place.dtype
+
+
+def element_of(place: UOp) -> DType:
+  """The type of the elements of a buffer, or of the one at an address."""
+  return pointer_type(place).base
+
+
+def space_of(u: UOp) -> AddrSpace | None:
+  """The memory that a node points into; None for a node that is no pointer."""
+  return u.dtype.space if isinstance(u.dtype, PtrDType) else None
+
+
+def nbytes_of(buffer: UOp) -> int:
+  """Bytes of a PARAM or ALLOC."""
+  return pointer_type(buffer).size * pointer_type(buffer).base.itemsize
+
+
 def in_register(store: UOp) -> bool:
   """Whether a LOAD or STORE is of a register."""
-  pointer = store.src[0].dtype
-  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
+  return space_of(store.src[0]) is AddrSpace.REG
 
 
 def synchronised_loops(root: UOp) -> frozenset[UOp]:

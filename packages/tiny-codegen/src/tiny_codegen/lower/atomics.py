@@ -12,11 +12,10 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, carried_loops, loops_without, updates
-from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, number, rebuild
+from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, number, pointer_type, rebuild
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
-from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp, stored_to
-from tiny_uop.graph import rebuild
+from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, UOp, stored_to
 
 PARALLEL = THREADS | {AxisType.GLOBAL, AxisType.THREAD}
 FEW_THREADS = 64
@@ -66,21 +65,19 @@ def may_share(update: Update, target: Target) -> bool:
 
 def has_atomic(store: UOp, target: Target) -> bool:
   """Whether a target can make the update of a STORE as one step."""
-  pointer = store.src[0].dtype
-  assert isinstance(pointer, PtrDType)
+  pointer = pointer_type(store.src[0])
   return target.has_atomic(pointer.space, store.arg.op, store.src[1].dtype.scalar())
 
 
 def _demand(update: Update, loop: UOp, target: Target) -> bool:
   """Whether threads that a kernel has given itself have to update memory atomically."""
-  what, space = kind(loop), update.store.src[0].dtype
-  assert isinstance(space, PtrDType)
+  what, memory = kind(loop), pointer_type(update.store.src[0])
   alone = what in (AxisType.GLOBAL, AxisType.LOCAL, AxisType.GROUP) and not target.has_local
-  if not update.accumulates or alone or space.space is AddrSpace.REG:
+  if not update.accumulates or alone or memory.space is AddrSpace.REG:
     return False
-  if space.space is AddrSpace.LOCAL and what not in THREADS:
+  if memory.space is AddrSpace.LOCAL and what not in THREADS:
     return False
-  name = f"{update.store.arg.op.name} to {space.base.name} in {space.space.name} memory"
+  name = f"{update.store.arg.op.name} to {memory.base.name} in {memory.space.name} memory"
   if not update.store.arg.atomic:
     raise KernelError(
       f"threads of {what.name} loop {loop.arg[0]} may meet in a STORE that accumulates by {name}: say atomic=True, "
@@ -124,10 +121,9 @@ def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], tar
   if free >= FEW_THREADS or any(kind(r) is not AxisType.LOOP for r in update.loops):
     return None
   place, value = store.src
-  assert isinstance(place.dtype, PtrDType)
   first = next_loop_id(root)
   terms = {r: UOp.range(r.src[0], first + 1 + n, AxisType.REDUCE) for n, r in enumerate(update.loops)}
-  element = UOp.range(number(place.dtype.size), first, AxisType.LOOP)
+  element = UOp.range(number(pointer_type(place).size), first, AxisType.LOOP)
   here = place.src[1].eq(element)
   here = here if len(place.src) < 3 else place.src[2] & here
   taken = here.where(value, identity(store.arg.op, value.dtype)).substitute(dict(terms))

@@ -7,9 +7,8 @@ program is laid out.
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import number
-from tiny_uop import ASYNC, Ops, PtrDType, UOp, simplify
-from tiny_uop.graph import rebuild
+from tiny_codegen.kernel.loops import number, pointer_type, rebuild
+from tiny_uop import ASYNC, Ops, UOp, simplify
 
 
 def lower_gates(root: UOp) -> UOp:
@@ -34,13 +33,13 @@ def _lower(u: UOp) -> UOp | None:
   if u.op is Ops.STORE:
     return UOp(Ops.GROUP) if known is False else None
   alternative = u.src[1] if len(u.src) > 1 else UOp.const(u.dtype, 0)
-  assert isinstance(pointer.dtype, PtrDType)
-  lanes = u.dtype.count // pointer.dtype.base.count
-  if pointer.dtype.size < 1 or known is False:
+  kind = pointer_type(pointer)
+  lanes = u.dtype.count // kind.base.count
+  if kind.size < 1 or known is False:
     return alternative
   if gate.dtype.count > 1:
     return u.replace(src=(u.src[0], alternative))
-  if pointer.dtype.size < lanes:  # a wide load does not even fit at element 0
+  if kind.size < lanes:  # a wide load does not even fit at element 0
     return pointer.index(offset, gate.broadcast(lanes)).load(alternative, u.dtype)
   safe = simplify(gate.where(offset, number(0)))
   loaded = pointer.index(safe).load(dtype=u.dtype)

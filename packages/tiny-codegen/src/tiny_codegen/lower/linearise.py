@@ -13,8 +13,9 @@ import heapq
 from collections.abc import Iterator
 
 from tiny_codegen.errors import KernelError
+from tiny_codegen.kernel.loops import in_register
 from tiny_codegen.kernel.regions import Region, Regions
-from tiny_uop import AddrSpace, Ops, PtrDType, UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes
 
 Item = UOp | Region
 # these only order others
@@ -72,7 +73,7 @@ class Layout:
     home = self.homes[u]
     if u.op not in (Ops.RANGE, Ops.END):
       self.inside[home].append(u)
-      writes = u.op is Ops.STORE and u not in self.read_again and _space(u.src[0]) is not AddrSpace.REG
+      writes = u.op is Ops.STORE and u not in self.read_again and not in_register(u)
       self.rank[u] = (writes, self.order[u])
       self.needs.setdefault(u, set())
       if writes:
@@ -145,8 +146,3 @@ class Layout:
       stuck = ", ".join(repr(item if isinstance(item, UOp) else item.loop) for item in items if waiting[item])
       name = region.loop.arg[0] if region.loop is not None else "the kernel"
       raise KernelError(f"in loop {name} these need each other, so no order of loops computes them: {stuck}")
-
-
-def _space(pointer: UOp) -> AddrSpace:
-  dtype = pointer.dtype
-  return dtype.space if isinstance(dtype, PtrDType) else AddrSpace.GLOBAL

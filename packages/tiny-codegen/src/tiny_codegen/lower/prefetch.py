@@ -26,7 +26,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
-from tiny_codegen.kernel.loops import extent, in_register, kind, stride, terms
+from tiny_codegen.kernel.loops import (
+  element_of,
+  extent,
+  in_register,
+  kind,
+  memory_of,
+  nbytes_of,
+  space_of,
+  stride,
+  terms,
+)
 from tiny_codegen.target import CacheSizes, Target
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp
 from tiny_uop.graph import memory_of
@@ -164,27 +174,17 @@ class Program:
       if u.op is Ops.RANGE:
         loops = (*loops, u)
         begins.append(place + 1)
-    sizes = {u: u.dtype.size * u.dtype.base.itemsize for u in linear if isinstance(u.dtype, PtrDType)}
+    sizes = {u: nbytes_of(u) for u in linear if isinstance(u.dtype, PtrDType)}
     stored = {memory_of(u.src[0]) for u in linear if u.op is Ops.STORE}
-    self.packed = {u: size for u, size in sizes.items() if u.op is Ops.ALLOC and _space(u) is AddrSpace.LOCAL}
+    self.packed = {u: size for u, size in sizes.items() if u.op is Ops.ALLOC and space_of(u) is AddrSpace.LOCAL}
     self.written = {u: size for u, size in sizes.items() if u.op is Ops.PARAM and u in stored}
     self.read = {u: size for u, size in sizes.items() if u.op is Ops.PARAM and u not in stored}
-
-
-def _space(u: UOp) -> AddrSpace:
-  assert isinstance(u.dtype, PtrDType)
-  return u.dtype.space
-
-
-def _itemsize(pointer: UOp) -> int:
-  assert isinstance(pointer.dtype, PtrDType)
-  return pointer.dtype.base.itemsize
 
 
 def packed_buffer(index: UOp) -> UOp | None:
   """The packed buffer that is addressed."""
   memory = memory_of(index)
-  return memory if memory.op is Ops.ALLOC and _space(memory) is AddrSpace.LOCAL else None
+  return memory if memory.op is Ops.ALLOC and space_of(memory) is AddrSpace.LOCAL else None
 
 
 def _is_sum(loop: UOp) -> bool:
@@ -245,7 +245,7 @@ def _lines(first: int, behind: int) -> tuple[int, ...]:
 
 def _element(pointer: UOp, offset: UOp, byte: int) -> UOp:
   """The INDEX of the element that has a byte, so far behind the element at an offset."""
-  return pointer.index(_plus(offset, offset.const_like(byte // _itemsize(pointer))))
+  return pointer.index(_plus(offset, offset.const_like(byte // element_of(pointer).itemsize)))
 
 
 # *** results ***
@@ -266,9 +266,9 @@ def _results(program: Program) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp
       rows, r = list(_rows(stores)), loop.counter
       spread = all(count * 2 <= _size(r) for *_, count in rows)
       for pointer, offset, byte, step, count in rows:
-        first, step = r.const_like(0) if offset is None else offset, step // _itemsize(pointer)
+        first, step = r.const_like(0) if offset is None else offset, step // element_of(pointer).itemsize
         if not spread or count == 1:
-          lines = [_element(pointer, first, byte + n * step * _itemsize(pointer)) for n in range(count)]
+          lines = [_element(pointer, first, byte + n * step * element_of(pointer).itemsize) for n in range(count)]
           before.setdefault(r, []).extend(line.prefetch("write") for line in lines)
         else:
           row = r.alu(Ops.CMPLT, r.const_like(count - 1)).where(r, r.const_like(count - 1))
@@ -333,7 +333,7 @@ def _lines_with_gaps(loop: UOp, reads: Sequence[UOp]) -> Iterator[UOp]:
     step = stride(offset, loop) if offset is not None else None
     if offset is None or step is None:
       continue
-    pieces, step = joined(spans, GAP), step * _itemsize(pointer)
+    pieces, step = joined(spans, GAP), step * element_of(pointer).itemsize
     if abs(step) >= CACHE_LINE and abs(step) > pieces[-1][1] - pieces[0][0]:
       for byte in itertools.chain(*[_lines(first, behind) for first, behind in pieces]):
         yield _element(pointer, offset, AHEAD * step + byte).prefetch()
@@ -394,11 +394,11 @@ class _Packing:
   @property
   def nbytes(self) -> int:
     """Bytes that are read."""
-    return sum(read.count for read in self.reads) * _itemsize(self.pointer) * _sizes(self.own)
+    return sum(read.count for read in self.reads) * element_of(self.pointer).itemsize * _sizes(self.own)
 
   def pieces(self, along: UOp) -> list[tuple[int, int]]:
     """The first byte, and the one behind, of each piece of memory that one iteration of a loop of the nest reads."""
-    return joined(itertools.chain(*[read.spans(along, _itemsize(self.pointer)) for read in self.reads]), GAP)
+    return joined(itertools.chain(*[read.spans(along, element_of(self.pointer).itemsize) for read in self.reads]), GAP)
 
 
 def _panels(program: Program) -> dict[UOp, tuple[UOp, list[UOp]]]:
@@ -506,7 +506,7 @@ def _next_panel(packing: _Packing, inside: tuple[UOp, ...], count: int) -> tuple
   along, depth, rows = walk
   if rows * len(packing.pieces(along)) * _most(sums) < LEAST_STEPS:
     return sums[-1], []
-  loop, step, itemsize = sums[depth], rows * packing.reads[0].steps[along], _itemsize(packing.pointer)
+  loop, step, itemsize = sums[depth], rows * packing.reads[0].steps[along], element_of(packing.pointer).itemsize
   lines, many = _panel_lines(packing, along, rows), _sizes(tiles)
   each = -(-len(lines) // many)
   if not lines or each > MOST_PANEL_LINES * rows * _most(sums[depth + 1 :]) or many > SELDOM * len(lines):
@@ -568,7 +568,7 @@ def _following(around: tuple[UOp, ...]) -> dict[UOp, UOp]:
 
 def _panel_lines(packing: _Packing, along: UOp, rows: int) -> list[int]:
   """A byte of each cache line that one iteration of the sum walks over, from where the packing begins."""
-  itemsize, pieces, read = _itemsize(packing.pointer), packing.pieces(along), packing.reads[0]
+  itemsize, pieces, read = element_of(packing.pointer).itemsize, packing.pieces(along), packing.reads[0]
   # a piece that may begin anywhere in a line can end in one more: by how much do the loops move it?
   moves = [read.steps[along], *[stride(term, r) or 1 for term in read.rest for r in term.ranges or (term,)]]
   whole = all(byte % CACHE_LINE == 0 for byte in (*[first for first, _ in pieces], *[itemsize * n for n in moves]))

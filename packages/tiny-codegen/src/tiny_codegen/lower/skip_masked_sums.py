@@ -7,10 +7,7 @@ there; where it cannot, the loop of the sum gets no iterations.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
-
-from tiny_codegen.kernel.loops import IN_TILE, extent, kind, number, stride, synchronised_loops, users_of
+from tiny_codegen.kernel.loops import IN_TILE, all_of, extent, kind, number, stride, synchronised_loops, users_of
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 from tiny_uop.graph import users_of
 
@@ -54,8 +51,7 @@ def _closed_elsewhere(loop: UOp, total: UOp, users: dict[UOp, list[UOp]]) -> boo
 def _possible(condition: UOp, own: frozenset[UOp]) -> UOp | None:
   """Whether a comparison of positions can hold in any iteration of the loops inside a tile; None if that is unknown."""
   if condition.op is Ops.AND:
-    parts = [p for p in (_possible(s, own) for s in condition.src) if p is not None]
-    return reduce(and_, parts) if parts else None
+    return all_of(p for p in (_possible(s, own) for s in condition.src) if p is not None)
   if condition.op is not Ops.CMPLT or condition.src[0].dtype.kind != "index" or condition.ranges & own:
     return None
   low, high = bound(condition.src[0], least=True), bound(condition.src[1], least=False)

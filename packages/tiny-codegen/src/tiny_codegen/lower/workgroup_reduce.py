@@ -10,11 +10,13 @@ target has no such exchange, or not for these values, all partial sums go throug
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tiny_codegen.kernel.loops import (
   REPLICATED,
   THREADS,
+  all_of,
   extent,
   in_order,
   kind,
@@ -115,10 +117,10 @@ class SharedReduces:
     shared = sorted([*threads, *[r for r in others if kind(r) in THREADS]], key=lambda r: -self.strides[r])
     places = (*[r for r in others if r not in vectors and r not in shared], *shared, *vectors)
     sizes = tuple([int(r.src[0].arg) for r in places])
-    memory = UOp.alloc(self.alloc_id, partial.dtype.ptr(_product(sizes), AddrSpace.LOCAL))
+    memory = UOp.alloc(self.alloc_id, partial.dtype.ptr(math.prod(sizes), AddrSpace.LOCAL))
     around = loops_around(partial, places)
     ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if around else memory
-    first = _all([lane.eq(0) for lane in lanes])
+    first = all_of(lane.eq(0) for lane in lanes)
     # the barrier closes the threads' loops: what comes after it is not inside of them
     written = ready.index(row_major(places, sizes), first).store(partial).end(*threads, *lanes).barrier()
     again = {r: UOp.range(r.src[0], self.loop_id + n, _adding_up(r)) for n, r in enumerate(threads)}
@@ -129,20 +131,6 @@ class SharedReduces:
 
 def _adding_up(loop: UOp) -> AxisType:
   return AxisType.UNROLL if int(loop.src[0].arg) <= MOST_UNROLLED else AxisType.REDUCE
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-  total = 1
-  for size in sizes:
-    total *= size
-  return total
-
-
-def _all(conditions: list[UOp]) -> UOp | None:
-  found: UOp | None = None
-  for condition in conditions:
-    found = condition if found is None else found & condition
-  return found
 
 
 def _is_grouped(u: UOp) -> bool:

@@ -9,12 +9,23 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import loops_around
-from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, memory_of, own_loops, rebuild
+from tiny_codegen.kernel.loops import (
+  CLOSERS,
+  all_of,
+  extent,
+  in_order,
+  in_register,
+  kind,
+  memory_of,
+  nbytes_of,
+  own_loops,
+  rebuild,
+  space_of,
+)
 from tiny_codegen.kernel.threads import HardwareAxis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
 from tiny_codegen.target import Target
-from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, PtrDType, UOp
-from tiny_uop.graph import memory_of, rebuild
+from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, UOp
 
 RECOMPUTED = 16
 """Iterations of a reduction that each workgroup may do again rather than wait for others."""
@@ -65,9 +76,7 @@ def _length(reduce: UOp) -> int:
 
 
 def _too_much_memory(root: UOp, target: Target) -> str:
-  pointers = [u.dtype for u in root.toposort if u.op is Ops.ALLOC]
-  near = [d for d in pointers if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL]
-  total = sum(d.size * d.base.itemsize for d in near)
+  total = sum(nbytes_of(u) for u in root.toposort if u.op is Ops.ALLOC and space_of(u) is AddrSpace.LOCAL)
   if total <= target.limits.shared_memory:
     return ""
   return f"{total} bytes of local memory for a workgroup, the target has {target.limits.shared_memory}"
@@ -80,7 +89,7 @@ def _store_once(root: UOp, axes: list[HardwareAxis]) -> UOp:
   groups = global_axes(root)
 
   def change(u: UOp, new: UOp) -> UOp | None:
-    if u.op is Ops.STORE and isinstance(u.arg, Accumulate) and not _is_own(u):
+    if u.op is Ops.STORE and isinstance(u.arg, Accumulate) and not in_register(u):
       return _gated_to_first(new, [axis for axis in (*axes, *groups) if set(axis).isdisjoint(around.get(u, ()))])
     if u.op is Ops.STORE and memory_of(u.src[0]).op is Ops.PARAM:
       return _gated_to_first(new, [axis for axis in axes if u.ranges.isdisjoint(axis)])
@@ -92,15 +101,4 @@ def _store_once(root: UOp, axes: list[HardwareAxis]) -> UOp:
 def _gated_to_first(store: UOp, axes: list[HardwareAxis]) -> UOp:
   pointer, offset, *gates = store.src[0].src
   more = [axis[0].eq(0) for axis in axes if extent(axis[0]) != 1]
-  if not more:
-    return store
-  gate, *others = [*gates, *more]
-  for other in others:
-    gate = gate & other
-  return store.replace(src=(pointer.index(offset, gate), store.src[1]))
-
-
-def _is_own(store: UOp) -> bool:
-  """Whether each thread has this memory for itself."""
-  pointer = store.src[0].dtype
-  return isinstance(pointer, PtrDType) and pointer.space is AddrSpace.REG
+  return store.replace(src=(pointer.index(offset, all_of([*gates, *more])), store.src[1])) if more else store

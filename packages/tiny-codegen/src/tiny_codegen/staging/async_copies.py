@@ -20,11 +20,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tiny_codegen.instructions.tensor_core import TensorCore
-from tiny_codegen.kernel.loops import factor, next_alloc_id, next_loop_id, number
+from tiny_codegen.kernel.loops import (
+  element_of,
+  factor,
+  next_alloc_id,
+  next_loop_id,
+  number,
+  rebuild,
+  space_of,
+)
 from tiny_codegen.staging.refilled import Fill, in_registers, stores_of
 from tiny_codegen.target import Target
-from tiny_uop import ASYNC, AddrSpace, DType, Ops, PtrDType, UOp, dtypes, simplify
-from tiny_uop.graph import rebuild
+from tiny_uop import ASYNC, AddrSpace, Ops, UOp, dtypes, simplify
 
 MOST_COPIES = 4
 FEWEST = 3
@@ -49,7 +56,7 @@ def is_copy(store: UOp, target: Target) -> bool:
     return False
   source = value.src[0]
   element = value.dtype.scalar().itemsize
-  far = isinstance(source.dtype, PtrDType) and source.dtype.space is AddrSpace.GLOBAL
+  far = space_of(source) is AddrSpace.GLOBAL
   zeros = len(value.src) < 2 or (value.src[1].op is Ops.CONST and value.src[1].arg == 0)
   return far and zeros and all(factor(place.src[1]) * element % size == 0 for place in (source, store.src[0]))
 
@@ -59,7 +66,9 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: T
   pending = int(count >= MOST_COPIES and _products_alone(root, loop))
   root = _with_pending(root, loop, pending) if pending else root
   ahead, last = count - 1 - pending, simplify(loop.src[0] - 1)
-  near = {fill: UOp.alloc(fill.memory.arg, _element(fill).ptr(count * fill.size, AddrSpace.LOCAL)) for fill in fills}
+  near = {
+    fill: UOp.alloc(fill.memory.arg, element_of(fill.memory).ptr(count * fill.size, AddrSpace.LOCAL)) for fill in fills
+  }
   fresh = next_loop_id(root)
   before: UOp | None = None
   for step in range(ahead):
@@ -113,11 +122,6 @@ def _with_pending(root: UOp, loop: UOp, pending: int) -> UOp:
     return u.replace(arg=replace(u.arg, pending=pending)) if _of_near_memory(u) and loop in u.ranges else None
 
   return rebuild(root, change)
-
-
-def _element(fill: Fill) -> DType:
-  assert isinstance(fill.memory.dtype, PtrDType)
-  return fill.memory.dtype.base
 
 
 def _asynchronous(stores: UOp, gate: UOp | None, target: Target) -> UOp:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
-from operator import and_
 
-from tiny_codegen.kernel.loops import THREADS, extent, in_order, kind, number, stride
+from tiny_codegen.kernel.loops import THREADS, all_of, extent, in_order, kind, memory_of, number, space_of, stride
 from tiny_codegen.kernel.threads import HardwareAxis, loops_around
-from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, dtypes, simplify
+from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes, simplify
 
 MOST_UNROLLED = 8  # reads of a thread
 
@@ -25,7 +23,7 @@ def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: 
     [axis for axis in threads if value.ranges.isdisjoint(axis)],
   )
   offset, value = (simplify(u.substitute(changes)) for u in (offset, value))
-  store = ready.index(offset, *needed).store(value)
+  store = ready.index(offset, needed).store(value)
   inside = list(dict.fromkeys([r for loop in loops for r in in_order(changes.get(loop, loop).ranges)]))
   own = in_reading_order([r for r in inside if kind(r) not in THREADS], value)
   done = store.end(*[r for r in inside if kind(r) in THREADS], *own)
@@ -36,11 +34,8 @@ def is_fill(u: UOp) -> bool:
   """Whether a node is local memory with a fill that the threads of a workgroup do not share yet."""
   if u.op is not Ops.AFTER or u.src[0].op is not Ops.ALLOC or len(u.src) != 2 or u.src[1].op is not Ops.END:
     return False
-  space, store = u.dtype.space if isinstance(u.dtype, PtrDType) else None, u.src[1].src[0]
-  if space is not AddrSpace.LOCAL or store.op is not Ops.STORE:
-    return False
-  memory = store.src[0].src[0]
-  return (memory.src[0] if memory.op is Ops.AFTER else memory) is u.src[0]
+  store = u.src[1].src[0]
+  return space_of(u) is AddrSpace.LOCAL and store.op is Ops.STORE and memory_of(store.src[0]) is u.src[0]
 
 
 def shared_fill(u: UOp, threads: Sequence[HardwareAxis]) -> UOp:
@@ -58,7 +53,7 @@ def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
   return loops if None in steps.values() else sorted(loops, key=lambda r: -abs(steps[r] or 0))
 
 
-def _divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+def _divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, UOp], UOp | None]:
   """What takes the place of loops so that threads share their iterations, neighbours next to each other, and the
   condition, if there is one, that the threads meet which have something to do.
 
@@ -69,15 +64,15 @@ def _divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, 
   sizes, counts = [extent(r) for r in loops], [extent(axis[0]) for axis in idle]
   amount, total = math.prod([n or 0 for n in counts]), math.prod([n or 0 for n in sizes])
   if not idle or not amount or not total:
-    return {}, []
+    return {}, None
   if total % amount and total > amount:
     return _each_divided(loops, idle)
   thread, step = number(0), 1
   for axis, count in zip(idle, counts):  # the first axis is the one whose threads are neighbours
     thread, step = thread + axis[0] * step, step * (count or 1)
   times = max(total // amount, 1)
-  needed = [simplify(thread < total)] if total < amount else []
-  thread = thread.minimum(total - 1) if needed else thread
+  needed = simplify(thread < total) if total < amount else None
+  thread = thread if needed is None else thread.minimum(total - 1)
   # written out, so that all of them are on their way at once
   rest = AxisType.UPCAST if times <= MOST_UNROLLED else AxisType.LOOP
   place = thread if times == 1 else UOp.range(times, loops[0].arg[0], rest) * amount + thread
@@ -88,7 +83,7 @@ def _divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, 
   return ({**changes, loops[0]: simplify(place)} if loops else {}), needed
 
 
-def _each_divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, UOp], list[UOp]]:
+def _each_divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[UOp, UOp], UOp | None]:
   changes: dict[UOp, UOp] = {}
   needed: list[UOp] = []
   left = {r: r for r in loops}
@@ -104,4 +99,4 @@ def _each_divided(loops: list[UOp], idle: Sequence[HardwareAxis]) -> tuple[dict[
     part = simplify((rest if extent(rest) != 1 else number(0)) * amount + axis[0])
     changes[loop] = simplify(changes.get(loop, loop).substitute({whole: part}))
     left[loop] = rest
-  return changes, [reduce(and_, needed)] if needed else []
+  return changes, all_of(needed)

@@ -19,11 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.kernel.loops import kind, next_alloc_id, next_loop_id, number
+from tiny_codegen.kernel.loops import (
+  element_of,
+  kind,
+  nbytes_of,
+  next_alloc_id,
+  next_loop_id,
+  number,
+  space_of,
+)
 from tiny_codegen.staging.async_copies import MOST_COPIES, copies_that_fit, in_stages, is_copy
 from tiny_codegen.staging.refilled import COPIES, Fill, in_registers, stores_of
 from tiny_codegen.target import Target
-from tiny_uop import AddrSpace, AxisType, Ops, PtrDType, UOp, simplify
+from tiny_uop import AddrSpace, AxisType, Ops, UOp, simplify
 
 
 def double_buffer(root: UOp, target: Target) -> UOp:
@@ -36,7 +44,7 @@ def double_buffer(root: UOp, target: Target) -> UOp:
     fills = [fill for fill in found if fill.loop is loop]
     if not _is_sum(nodes, loop, fills):
       continue
-    near = {u: _bytes(u) for u in nodes if u.op is Ops.ALLOC and _is_near(u)}
+    near = {u: nbytes_of(u) for u in nodes if u.op is Ops.ALLOC and space_of(u) is AddrSpace.LOCAL}
     one = sum(near[fill.memory] for fill in fills)
     count = copies_that_fit(sum(near.values()), one, min(int(loop.src[0].vmax), MOST_COPIES), target)
     if count >= COPIES and any(is_copy(s, target) for fill in fills for s in stores_of(fill.stores)):
@@ -46,15 +54,6 @@ def double_buffer(root: UOp, target: Target) -> UOp:
   return root
 
 
-def _is_near(u: UOp) -> bool:
-  return isinstance(u.dtype, PtrDType) and u.dtype.space is AddrSpace.LOCAL
-
-
-def _bytes(u: UOp) -> int:
-  assert isinstance(u.dtype, PtrDType)
-  return u.dtype.size * u.dtype.base.itemsize
-
-
 def _is_sum(nodes: Sequence[UOp], loop: UOp, fills: Sequence[Fill]) -> bool:
   """Whether a loop does nothing but add to accumulators what it finds in local memory and memory that is read only, and
   fills are what the loop itself reads there."""
@@ -62,15 +61,11 @@ def _is_sum(nodes: Sequence[UOp], loop: UOp, fills: Sequence[Fill]) -> bool:
     return False
   ends = [u for u in nodes if u.op is Ops.END and loop in u.src[1:]]
   accumulates = all(
-    u.src[1] is loop and u.src[0].op is Ops.STORE and _space(u.src[0].src[0]) is AddrSpace.REG for u in ends
+    u.src[1] is loop and u.src[0].op is Ops.STORE and space_of(u.src[0].src[0]) is AddrSpace.REG for u in ends
   )
   users = [u for u in nodes for fill in fills if fill.filled in u.src]
-  far = all(_space(u.src[0]) is AddrSpace.GLOBAL for fill in fills for u in fill.stores.toposort if u.op is Ops.LOAD)
+  far = all(space_of(u.src[0]) is AddrSpace.GLOBAL for fill in fills for u in fill.stores.toposort if u.op is Ops.LOAD)
   return accumulates and far and all(u.op is Ops.INDEX for u in users)
-
-
-def _space(pointer: UOp) -> AddrSpace | None:
-  return pointer.dtype.space if isinstance(pointer.dtype, PtrDType) else None
 
 
 def _twice(root: UOp, loop: UOp, fills: Sequence[Fill]) -> UOp:
@@ -80,8 +75,7 @@ def _twice(root: UOp, loop: UOp, fills: Sequence[Fill]) -> UOp:
   copies: dict[Fill, UOp] = {}
   firsts, nexts = [], []
   for fill in fills:
-    assert isinstance(fill.memory.dtype, PtrDType)
-    both = UOp.alloc(fill.memory.arg, fill.memory.dtype.base.ptr(COPIES * fill.size, AddrSpace.LOCAL))
+    both = UOp.alloc(fill.memory.arg, element_of(fill.memory).ptr(COPIES * fill.size, AddrSpace.LOCAL))
     copies[fill] = both
     firsts.append(fill.copy(both, number(0), number(0), fresh))
     fresh = max(fresh, next_loop_id(firsts[-1]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.kernel.loops import in_order, kind
-from tiny_uop import AddrSpace, Ops, PtrDType, UOp, simplify
+from tiny_codegen.kernel.loops import in_order, kind, own_loops, pointer_type, space_of
+from tiny_uop import AddrSpace, Ops, UOp, simplify
 from tiny_uop.records import dataclass
 
 COPIES = 2
@@ -30,7 +30,7 @@ class Fill:
       return None
     barrier = u.src[1]
     pointers = {s.src[0].src[0] for s in stores_of(barrier.src[0])} if len(barrier.src) == 1 else set()
-    if len(pointers) != 1 or not isinstance(u.dtype, PtrDType) or u.dtype.space is not AddrSpace.LOCAL:
+    if len(pointers) != 1 or space_of(u) is not AddrSpace.LOCAL:
       return None
     (ready,) = pointers
     if ready.op is not Ops.AFTER or ready.src[0] is not u.src[0] or len(ready.src) != 2:
@@ -44,12 +44,11 @@ class Fill:
   @property
   def size(self) -> int:
     """Elements of one copy."""
-    assert isinstance(self.memory.dtype, PtrDType)
-    return self.memory.dtype.size
+    return pointer_type(self.memory).size
 
   def copy(self, pointer: UOp, step: UOp, place: UOp, first_id: int) -> UOp:
     """The stores of iteration `step`, to copy `place` of what `pointer` points to, in loops of their own."""
-    own = in_order(r for u in self.stores.toposort if u.op is Ops.END for r in u.src[1:] if r.op is Ops.RANGE)
+    own = in_order(r for u in self.stores.toposort if u.op is Ops.END for r in own_loops(u))
     loops = {r: UOp.range(r.src[0], first_id + n, kind(r)) for n, r in enumerate(own)}
     changes: dict[UOp, UOp] = {}
     for s in stores_of(self.stores):
