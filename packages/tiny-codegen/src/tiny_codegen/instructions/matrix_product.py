@@ -16,8 +16,8 @@ class MatrixProduct(DotProduct):
   """A dot product that one instruction does for `rows` × `lanes` sums and `words` steps of each.
 
   As the `arg` of an `MMA(a, b, c)` whose sources are words it means what a DotProduct does, so that all that is known
-  of those holds: a sum of them is tiled and packed alike. The pass `matrices` then makes `MMA(A, B, C)` of tiles, which
-  are vectors of rows × words, of words × lanes and of rows × lanes elements, row by row.
+  of those holds: a sum of them is tiled and packed alike. The pass `matrix_tiles` then makes `MMA(A, B, C)` of tiles:
+  vectors of rows × words, of words × lanes and of rows × lanes elements, row by row.
   """
 
   rows: int = 16

@@ -21,7 +21,7 @@ Digit = tuple[int, int]
 
 @dataclass(frozen=True)
 class Update:
-  """A STORE, the loops around it (outermost first), and for those that are free of meeting the digit of the address."""
+  """A STORE, the loops around it (outermost first), and the digit of the address of each that carries no dependence."""
 
   store: UOp
   loops: tuple[UOp, ...]
@@ -75,7 +75,7 @@ def _outside(effect: UOp) -> tuple[UOp, ...]:
 
 def carried_loops(found: list[Update]) -> dict[UOp, list[Update]]:
   """For each loop in which iterations may meet, the STOREs that do."""
-  meeting: dict[UOp, list[Update]] = {}
+  carried: dict[UOp, list[Update]] = {}
   by_memory: dict[UOp, list[Update]] = {}
   for update in found:
     by_memory.setdefault(update.memory, []).append(update)
@@ -83,8 +83,8 @@ def carried_loops(found: list[Update]) -> dict[UOp, list[Update]]:
     for loop in dict.fromkeys(r for update in alike for r in update.loops):
       inside = [update for update in alike if loop in update.loops]
       if len({update.free.get(loop) for update in inside}) > 1 or loop not in inside[0].free:
-        meeting[loop] = [*meeting.get(loop, ()), *inside]
-  return meeting
+        carried[loop] = [*carried.get(loop, ()), *inside]
+  return carried
 
 
 def loops_without(found: list[Update]) -> list[UOp]:

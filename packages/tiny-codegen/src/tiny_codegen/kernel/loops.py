@@ -123,8 +123,8 @@ def in_register(store: UOp) -> bool:
 
 def synchronised_loops(root: UOp) -> frozenset[UOp]:
   """The loops in which threads wait for each other or exchange values, so that all of them have to run as often."""
-  meeting = [u for u in root.toposort if u.op in (Ops.BARRIER, Ops.SHUFFLE)]
-  return frozenset().union(*[u.ranges.union(s for s in u.src if s.op is Ops.RANGE) for u in meeting])
+  synchronising = [u for u in root.toposort if u.op in (Ops.BARRIER, Ops.SHUFFLE)]
+  return frozenset().union(*[u.ranges.union(s for s in u.src if s.op is Ops.RANGE) for u in synchronising])
 
 
 def replace_loop(root: UOp, loop: UOp, value: UOp, places: Callable[[UOp], tuple[UOp, ...]]) -> UOp:

@@ -22,16 +22,16 @@ HardwareAxis = tuple[UOp, ...]
 
 def thread_axes(root: UOp) -> list[HardwareAxis]:
   """The LOCAL and GROUP loops of a kernel, those together that the same threads run."""
-  meetings: dict[UOp, set[UOp]] = {}
+  inside_of: dict[UOp, set[UOp]] = {}
   for u in root.toposort:
     inside = u.src[0].ranges.union(u.src[1:]) if u.op in CLOSERS else u.ranges
     together = [r for r in inside if r.op is Ops.RANGE and kind(r) in THREADS]
     for loop in together:
-      meetings.setdefault(loop, set()).update(together)
+      inside_of.setdefault(loop, set()).update(together)
   axes: list[HardwareAxis] = []
-  for loop in in_order(meetings):
+  for loop in in_order(inside_of):
     for place, axis in enumerate(axes):
-      if extent(axis[0]) == extent(loop) and meetings[loop].isdisjoint(axis):
+      if extent(axis[0]) == extent(loop) and inside_of[loop].isdisjoint(axis):
         axes[place] = (*axis, loop)
         break
     else:

@@ -31,13 +31,13 @@ def order_loops(root: UOp, target: Target) -> UOp:
   found = updates(root)
   if not found:
     return root
-  meeting, outside = carried_loops(found), loops_without(found)
-  if (gathered := gather(root, meeting, found, target)) is not None:
+  carried, outside = carried_loops(found), loops_without(found)
+  if (gathered := gather(root, carried, found, target)) is not None:
     return gathered
   if not target.has_local:  # threads share a loop only if it is around the kernel's last effects
     outside = [r for r in outside if any(r in u.loops for u in found if u.accumulates)]
   ordered, atomic = dict.fromkeys(r for r in outside if kind(r) is AxisType.LOOP), set()
-  for loop, stores in meeting.items():
+  for loop, stores in carried.items():
     if kind(loop) in PARALLEL:
       atomic |= {u.store for u in stores if _demand(u, loop, target)}
     elif kind(loop) is AxisType.LOOP and loop not in ordered:
@@ -98,17 +98,17 @@ def choose_atomics(root: UOp) -> UOp:
   found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
   if not found:
     return root
-  meeting = {loop: {u.store for u in stores} for loop, stores in carried_loops(updates(root)).items()}
-  needed = set().union(*[stores for loop, stores in meeting.items() if loop.arg[1] in PARALLEL])
+  carried = {loop: {u.store for u in stores} for loop, stores in carried_loops(updates(root)).items()}
+  needed = set().union(*[stores for loop, stores in carried.items() if loop.arg[1] in PARALLEL])
   alone = {u.store for u in found} - needed
   return rebuild(root, lambda u, new: new.replace(arg=Accumulate(u.arg.op)) if u in alone else None)
 
 
-def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], target: Target) -> UOp | None:
+def gather(root: UOp, carried: dict[UOp, list[Update]], found: list[Update], target: Target) -> UOp | None:
   """On a device with workgroups, a kernel of one STORE that would be left with hardly any threads, the other way
   round: a thread for each element of the memory looks at all iterations, and combines those that come to it.
   """
-  if not target.has_local or not meeting or len(found) != 1 or len(root.src) != 1:
+  if not target.has_local or not carried or len(found) != 1 or len(root.src) != 1:
     return None
   (update,) = found
   store, memory = update.store, stored_to(update.store)
@@ -117,7 +117,7 @@ def gather(root: UOp, meeting: dict[UOp, list[Update]], found: list[Update], tar
     return None
   if not update.accumulates or store.arg.op not in IDENTITIES or may_share(update, target):
     return None
-  free = math.prod(int(r.src[0].vmax) for r in update.loops if r not in meeting)
+  free = math.prod(int(r.src[0].vmax) for r in update.loops if r not in carried)
   if free >= FEW_THREADS or any(kind(r) is not AxisType.LOOP for r in update.loops):
     return None
   place, value = store.src

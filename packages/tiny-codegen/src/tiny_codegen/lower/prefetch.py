@@ -416,7 +416,7 @@ def _panels(program: Program) -> dict[UOp, tuple[UOp, list[UOp]]]:
     known = [(packings[b], program.packed[b], n) for b, n in buffers.items() if b in packings]
     known = [k for k in known if loop.counter not in k[0].own]
     for packing, nbytes, count in (*known, *((p, p.nbytes, 1) for p in _read_as_it_is(reads, loops, large))):
-      # what a sum has packed on its way is not needed any longer when the next is asked for: see `first_tile`
+      # what a sum has packed on its way is not needed any longer when the next is asked for: see `staging/pack.py`
       copies = 1 if packing.memory in program.packed and any(map(_is_sum, packing.own)) else 2
       room = packed + copies * nbytes + direct <= second * ROOM
       if room and loop.around[: len(packing.around)] == packing.around:

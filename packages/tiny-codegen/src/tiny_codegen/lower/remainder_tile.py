@@ -68,5 +68,5 @@ def rows_left(size: int, rows: int) -> int:
 
 
 def rows_of_last(rows: int, narrower: int) -> int:
-  """The rows of register tiles of a last panel that is so many times narrower than others (see `paired`)."""
+  """The rows of register tiles of a last panel that is so many times narrower than others."""
   return 2 * rows if narrower >= NARROW and rows > 0 and 2 * rows <= MOST_ROWS else rows

@@ -17,10 +17,10 @@ LEAST_ITERATIONS = 16  # iterations that are worth a comparison
 
 def skip_masked_sums(root: UOp) -> UOp:
   """The kernel with loops of sums that run only where a lane of their tile needs the result."""
-  changes, meeting = {}, synchronised_loops(root)
+  changes, synchronised = {}, synchronised_loops(root)
   for total, condition in _conditions(root).items():
     loop = total.src[1]
-    if not meeting.isdisjoint(total.src[1:]):
+    if not synchronised.isdisjoint(total.src[1:]):
       continue  # of the threads that wait for each other in there, some would never come
     size = extent(loop)
     possible = _possible(condition, frozenset(total.src[1:]))

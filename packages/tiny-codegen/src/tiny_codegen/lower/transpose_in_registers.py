@@ -1,9 +1,9 @@
-"""Pass: what a register tile reads or writes across its vectors is read or written along them, and turned in registers.
+"""Pass: what a register tile reads or writes across its vectors is read or written along them, and transposed.
 
 The lanes of a tile's vectors may be far apart in memory while its rows are next to each other: in a convolution with
 lanes of channels, the rows are pixels. Lane by lane that is a scalar store for each element. Here the scalars of n rows
 that are adjacent become one vector of n, put together from one lane of each row's vector; a renderer that sees all
-the lanes of the same rows taken so turns the whole square in n·log2(n) shuffles. Loads go the same way.
+the lanes of the same rows taken so transposes the whole square in n·log2(n) shuffles. Loads go the same way.
 """
 
 from __future__ import annotations

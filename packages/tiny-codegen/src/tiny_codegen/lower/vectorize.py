@@ -35,15 +35,15 @@ def vectorize(root: UOp) -> UOp:
 
 def _one_at_a_time(root: UOp) -> UOp:
   """A value has one vector axis: where VECTOR loops meet, all but one are unrolled instead."""
-  while (meeting := _meeting(root)) is not None:
-    axis, closer = meeting
+  while (two := _two_axes(root)) is not None:
+    axis, closer = two
     unrolled = AxisType.UNROLL if closer is Ops.REDUCE else AxisType.UPCAST
     other = UOp.range(axis.src[0], axis.arg[0], unrolled)
     root = root.substitute({axis: other})
   return root
 
 
-def _meeting(root: UOp) -> tuple[UOp, Ops] | None:
+def _two_axes(root: UOp) -> tuple[UOp, Ops] | None:
   closed_by = {r: u.op for u in root.toposort if u.op in CLOSERS for r in u.src[1:]}
   for u in root.toposort:
     axes = [r for r in u.ranges if kind(r) is AxisType.VECTOR]
@@ -69,7 +69,7 @@ def _close(closer: UOp, axis: UOp) -> UOp:
 
 def _transposed(closer: UOp, axis: UOp) -> UOp | None:
   """A copy that writes along the lanes and reads along another loop, as blocks that are read in wide loads along that
-  loop and turned in registers: one load for each lane and none for each element."""
+  loop and transposed in registers: one load for each lane and none for each element."""
   if closer.op is not Ops.END or closer.src[0].op is not Ops.STORE or len(closer.src[0].src[0].src) > 2:
     return None
   if closer.src[0].arg is not None:

@@ -35,10 +35,10 @@ def fragment_order(core: TensorCore, depth: UOp) -> Callable[[Tile], Tile]:
     if tile.value.dtype is not core.dtype_in or size > BYTES_OF_WORD and along:
       return tile.skewed()
     if along or size == BYTES_OF_WORD // 2:
-      turned = tile.swizzled(2 * ROW_BYTES)
+      moved = tile.swizzled(2 * ROW_BYTES)
     else:
-      turned = tile.swizzled(4 * ROW_BYTES, every=4) if size == 1 else tile.skewed(2 * ROW_BYTES)
-    return turned if turned.swizzle or turned.skew else tile.skewed()
+      moved = tile.swizzled(4 * ROW_BYTES, every=4) if size == 1 else tile.skewed(2 * ROW_BYTES)
+    return moved if moved.swizzle or moved.skew else tile.skewed()
 
   return order
 

@@ -14,7 +14,7 @@ loop the next free id, so that a list of Opts means the same whatever comes afte
 | `GROUP(a, n)` | reduce loop `a` is shared by n threads of a workgroup, which add up in shared memory |
 | `PADTO(a, n)` | the extent of `a` is rounded up to a multiple of n; accesses beyond it are gated off |
 | `SPLIT(a, n)` | loop `a` becomes two: blocks of n iterations, and the n iterations of a block as the innermost loop |
-| `BLOCK(a, n)` | the sum over reduce loop `a` is taken n iterations at a time, in turn, around all other loops |
+| `BLOCK(a, n)` | the sum over reduce loop `a` is taken n iterations at a time, around all other loops |
 | `SWAP(a, b)` | loops `a` and `b` change places |
 | `MERGE(a, b)` | loops `a` and `b` become one, `a`, which has `b` inside; both belong to the same sums and effects |
 | `STAGE(slot, (a, b))` | reads of PARAM `slot`, and arithmetic on them alone, are kept in local memory for loops a, b |
@@ -135,8 +135,8 @@ def _refuse_carried(root: UOp, opt: Opt, loop: UOp) -> None:
   if opt.op in (OptOps.UPCAST, OptOps.VECTOR) and any(
     u.op is Ops.STORE and isinstance(u.arg, Accumulate) and u.arg.atomic for u in root.toposort
   ):
-    meeting = {r for r, found in carried_loops(updates(root)).items() if any(u.accumulates for u in found)}
-    if loop in meeting:
+    carried = {r for r, found in carried_loops(updates(root)).items() if any(u.accumulates for u in found)}
+    if loop in carried:
       raise _error(opt, f"iterations of loop {loop.arg[0]} may update the same element")
 
 

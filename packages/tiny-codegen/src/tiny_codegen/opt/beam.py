@@ -96,7 +96,7 @@ class _Search:
     return [*variations(self.root, opts, target), *[(*opts, opt) for opt in further]]
 
   def final(self, chosen: tuple[Opt, ...]) -> tuple[Opt, ...]:
-    """The best of the best, timed again in turn: what else the machine did should not decide. `chosen`, what there is
+    """The best of the best, timed again in turns: what else the machine did should not decide. `chosen`, what there is
     without a search, has to be beaten."""
     best = sorted([o for o in self.timed if o != chosen], key=self.time)[: FINALISTS - 1]
     for _ in range(ROUNDS):

@@ -34,8 +34,8 @@ def other_tilings(root: UOp, target: Target, count: int) -> list[tuple[Opt, ...]
     first, _, tiling = way
     kind = (*first, tiling.lane_loop, tiling.row_loop, tiling.lanes_from, tiling.rows_from)
     kinds.setdefault(kind, []).append(way)
-  in_turn = [way for turn in zip_longest(*kinds.values()) for way in turn if way is not None]
-  lists = (opts_of(root, target, way) for way in in_turn[: count * TRIED])
+  by_rank = [way for rank in zip_longest(*kinds.values()) for way in rank if way is not None]
+  lists = (opts_of(root, target, way) for way in by_rank[: count * TRIED])
   return list(islice(dict.fromkeys([opts for opts in lists if opts]), count))
 
 

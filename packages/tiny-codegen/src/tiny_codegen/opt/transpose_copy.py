@@ -1,9 +1,9 @@
 """Optimisations for a kernel that reads along one loop and writes along another: transposes, NCHW to NHWC and back.
 
-Lanes go along what is written, and as many rows of what is read are written out: a square, which the pass `turn` reads
-and writes in whole cache lines. Squares follow each other along what is read, a few pages' worth of lines, so that the
-next lines of these rows are fetched ahead while the stores of whole lines need not read what they overwrite
-(`render/llvm_streaming.py`).
+Lanes go along what is written, and as many rows of what is read are written out: a square, which the pass
+`transpose_in_registers` reads and writes in whole cache lines. Squares follow each other along what is read, a few pages'
+worth of lines, so that the next lines of these rows are fetched ahead. The stores of whole lines need not read what they
+overwrite (`render/llvm/streaming.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SQUARES = (8, 32)  # squares that follow each other along what is read, at least
 
 def transpose_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts, without THREAD; none for a kernel of another kind."""
-  found = turned_loops(root) if len(root.src) == 1 else None
+  found = transposed_loops(root) if len(root.src) == 1 else None
   if found is None:
     return ()
   along, across, widest = found
@@ -39,7 +39,7 @@ def transpose_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
   return (*opts, Opt(OptOps.UPCAST, inner, rows), Opt(OptOps.VECTOR, across.arg[0], lanes))
 
 
-def turned_loops(root: UOp) -> tuple[UOp, UOp, int] | None:
+def transposed_loops(root: UOp) -> tuple[UOp, UOp, int] | None:
   """(the loop along which a kernel reads, that along which it writes, bytes of the widest element); None for one that
   reads as it writes."""
   end, nodes = root.src[0], root.toposort

@@ -10,7 +10,7 @@ transpose in CUDA", 2009); rows there are one word longer than the square, so th
 from __future__ import annotations
 
 from tiny_codegen.kernel.loops import extent, next_loop_id, stride
-from tiny_codegen.opt.transpose_copy import turned_loops
+from tiny_codegen.opt.transpose_copy import transposed_loops
 from tiny_codegen.target import Target
 from tiny_uop import Ops, Opt, OptOps, UOp
 
@@ -21,7 +21,7 @@ MOST_THREADS = 256
 
 def transpose_tile(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts; none for a kernel of another kind."""
-  found = turned_loops(root) if len(root.src) == 1 else None
+  found = transposed_loops(root) if len(root.src) == 1 else None
   if found is None:
     return ()
   along, across, _ = found

@@ -13,7 +13,7 @@ WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT
           Ops.FLOORDIV: 6.0, Ops.FLOORMOD: 6.0,
           Ops.TRUNCDIV: 6.0, Ops.TRUNCMOD: 6.0}  # fmt: skip
 GATHER = 2.0
-TURNED = 0.4  # of a vector of lanes that are far apart, if their neighbours are read too: see transpose_in_registers.py
+TRANSPOSED = 0.4  # of a vector of lanes that are far apart, if their neighbours are read too
 COMBINE = 8.0  # the lanes of a reduction, at its end
 
 
@@ -30,7 +30,7 @@ class Cost:
   def __init__(self, root: UOp) -> None:
     self.nodes = root.toposort
     self.around = _nest(self.nodes)
-    self.turned = transposed_loads(u for u in self.nodes if u.op is Ops.LOAD)
+    self.transposed = transposed_loads(u for u in self.nodes if u.op is Ops.LOAD)
     # what is counted: (node, how often it runs without vectors, the loops it stands in)
     self.counted: list[tuple[UOp, float, frozenset[UOp]]] = []
     for u in self.nodes:
@@ -58,7 +58,7 @@ class Cost:
     for u, cost, inside in self.counted:
       for axis, lanes in axes.items():
         if axis in inside:
-          cost *= _share(u, axis, lanes, u in self.turned)
+          cost *= _share(u, axis, lanes, u in self.transposed)
           if u.op is Ops.REDUCE and axis in u.src[1:]:
             cost += self.runs(u.ranges) * COMBINE
           break
@@ -88,10 +88,10 @@ def _nest(nodes: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
   return around
 
 
-def _share(u: UOp, axis: UOp, lanes: float, turned: bool) -> float:
+def _share(u: UOp, axis: UOp, lanes: float, transposed: bool) -> float:
   """Instructions per iteration of the axis."""
   if u.op in (Ops.LOAD, Ops.STORE):
     step = stride(u.src[0].src[1], axis)
     if step != 1 and (step != 0 or u.op is Ops.STORE):
-      return TURNED if turned else GATHER
+      return TRANSPOSED if transposed else GATHER
   return 1 / lanes

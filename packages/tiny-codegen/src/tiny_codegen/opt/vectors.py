@@ -72,7 +72,7 @@ class Chooser(TilingChooser):
   side_by_side: int | None = None  # the loop over rows that are read so
 
   def take_transposed(self) -> bool:
-    """Read a copy that is turned in squares; False where it is none."""
+    """Read a copy that is transposed in squares; False where it is none."""
     opts = transpose_copy(self.root, self.target)
     return bool(opts) and self.take(*opts)
 

@@ -69,7 +69,7 @@ def choose_group_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
 
 def choose_with(chooser: GroupChooser) -> tuple[Opt, ...]:
   """What a chooser chooses."""
-  if not chooser.product() and not chooser.turned():
+  if not chooser.product() and not chooser.transpose():
     chooser.reductions()
     chooser.unroll()
     chooser.vectors()
@@ -102,8 +102,8 @@ class GroupChooser(OptList):
     """So many threads, or as many as the target has along one axis."""
     return min(amount, self.target.limits.max_workgroup // self.threads, self.target.limits.max_local[0])
 
-  def turned(self) -> bool:
-    """Read a copy that is turned in squares; False where it is none."""
+  def transpose(self) -> bool:
+    """Read a copy that is transposed in squares; False where it is none."""
     opts = transpose_tile(self.root, self.target)
     before = self.root, list(self.opts)
     if opts and self.take(*opts) and self._fits():

@@ -102,8 +102,8 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: T
         reads[u] = memory.after(there, *copies, *kept).index(at, *u.src[2:])
   root = root.substitute(reads)
   updates = {u: u.src[0].end(*u.src[2:]) for u in root.toposort if u.op is Ops.END and u.src[1] is loop}
-  turn = UOp.group(*copies, *computed, *updates.values()).end(loop)
-  through = turn.barrier(pending=0)  # nothing is on its way when somebody else uses the memory
+  iteration = UOp.group(*copies, *computed, *updates.values()).end(loop)
+  through = iteration.barrier(pending=0)  # nothing is on its way when somebody else uses the memory
   return root.substitute({u: UOp.group(once.end(loop), through) for u, once in updates.items()})
 
 

@@ -91,5 +91,5 @@ def _twice(root: UOp, loop: UOp, fills: Sequence[Fill]) -> UOp:
   root = root.substitute(reads)
   updates = {u: u.src[0].end(*u.src[2:]) for u in root.toposort if u.op is Ops.END and u.src[1] is loop}
   # nobody overwrites a copy that others still read, or reads one that is not all there
-  turn = UOp.group(*nexts, *updates.values()).barrier().end(loop)
-  return root.substitute({u: UOp.group(once.end(loop), turn) for u, once in updates.items()})
+  step = UOp.group(*nexts, *updates.values()).barrier().end(loop)
+  return root.substitute({u: UOp.group(once.end(loop), step) for u, once in updates.items()})

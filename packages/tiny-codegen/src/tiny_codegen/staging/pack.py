@@ -121,18 +121,18 @@ def _in_order(value: UOp, lanes: UOp) -> bool:
 
 
 def _masked(effect: UOp, read: UOp) -> bool:
-  """Whether something else than what is read decides whether it is needed. A tile that does not need it (see `skip`)
-  would pack nothing; and if no other tile needs it, nothing would be known to come after the first one."""
+  """Whether something else than what is read decides whether it is needed. A tile that does not need it would pack
+  nothing (see `skip_masked_sums`); and if no other tile needs it, nothing would be known to come after the first one."""
   wheres = [u for u in effect.toposort if u.op is Ops.WHERE]
   return any(read in u.toposort and read not in u.src[0].toposort for u in wheres)
 
 
 def _once(end: UOp, tiles: UOp, filled: UOp) -> bool:
   """Whether the first tile is computed once for each panel, where that matters: results that go on from what is there
-  do so once (see `in_turn`). It is computed again where the loop over tiles is around one over panels."""
-  in_turn = any(kind(r) is AxisType.ORDER for r in end.src[1:])
+  do so once (see `k_blocking`). It is computed again where the loop over tiles is around one over panels."""
+  ordered = any(kind(r) is AxisType.ORDER for r in end.src[1:])
   behind = end.src[end.src.index(tiles) + 1 :]
-  return not in_turn or not any(r in filled.ranges for r in behind)
+  return not ordered or not any(r in filled.ranges for r in behind)
 
 
 def _gates(u: UOp) -> set[UOp]:

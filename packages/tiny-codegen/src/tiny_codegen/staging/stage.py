@@ -233,8 +233,8 @@ class Tile:
     (row, column), size = counters, self.value.dtype.itemsize
     width, piece = self.swizzle // size, ROW_BYTES // size
     block, inside = column // width, column % width
-    turned = (inside // piece) ^ (row // self.every % (width // piece))
-    return simplify((block * self.sizes[0] + row) * width + turned * piece + inside % piece)
+    swizzled = (inside // piece) ^ (row // self.every % (width // piece))
+    return simplify((block * self.sizes[0] + row) * width + swizzled * piece + inside % piece)
 
   def canonical(self) -> UOp:
     """The value with loops numbered by their place in the tile: that of another STAGE which keeps the same."""
@@ -334,14 +334,14 @@ class Tile:
     # with masks for lanes of any size, if only some of their numbers are there
     words = words and (not self._gated(last) or target.has_masks) and last.size % lanes == 0
     every_second = lanes >= WIDE and not self._gated(last)
-    turned = self._turned(lanes) and not target.has_local
-    if lanes < 2 or not loads or not (words or turned or steps <= ({1, 2} if every_second else {1})):
+    transposed = self._transposed(lanes) and not target.has_local
+    if lanes < 2 or not loads or not (words or transposed or steps <= ({1, 2} if every_second else {1})):
       return self
     blocks = -(-last.size // lanes)
     lane = UOp.range(lanes, 1 + max(a.loop.arg[0] for a in self.axes), AxisType.VECTOR)
     # written out, each block has a mask that is known, and the loop around is the innermost
     written = blocks <= MOST_UNROLLED and not target.has_local
-    rest = AxisType.UPCAST if written and not turned else AxisType.LOOP
+    rest = AxisType.UPCAST if written and not transposed else AxisType.LOOP
     loop = lane if blocks == 1 else UOp.range(blocks, last.loop.arg[0], rest) * lanes + lane
     value = self.value
     if blocks * lanes > last.size == last.needed:
@@ -352,8 +352,8 @@ class Tile:
       return self  # lanes of which only some may happen are branches there
     return Tile(value, (*self.axes[:-1], TileAxis(last.place, loop, blocks * lanes, last.needed)))
 
-  def _turned(self, lanes: int) -> bool:
-    """Whether what is read is adjacent along another axis, in whole blocks: the pass vectorize turns these."""
+  def _transposed(self, lanes: int) -> bool:
+    """Whether what is read is adjacent along another axis, in whole blocks: the pass `vectorize` transposes these."""
     loads, last = loads_of(self.value), self.axes[-1]
     steps = {stride(u.src[0].src[1], last.loop) for u in loads}
     if last.size % lanes or not steps.isdisjoint((None, 0, 1)) or any(len(u.src[0].src) > 2 for u in loads):

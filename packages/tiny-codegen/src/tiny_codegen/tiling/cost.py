@@ -123,7 +123,7 @@ class TileCost(Shape):
 
   def _where_it_is(self, each: float) -> float:
     """Cycles of a step of the sum whose lanes are read from memory. Where steps are far apart, lines of the same sets
-    push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `llvm_ahead`)."""
+    push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `lower/prefetch.py`)."""
     near, nbytes = self.target.caches.first * self.cost.first_share, self.lanes * self.lanes_of.value.dtype.itemsize
     far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= self.cost.same_sets]
     spread, beyond = self.cost.scattered
@@ -261,7 +261,7 @@ class TileCost(Shape):
 
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
-    one (see `llvm_ahead`), with so much local memory in all."""
+    one (see `lower/prefetch.py`), with so much local memory in all."""
     room = near + 2 * self._window_bytes() <= self.target.caches.second * ROOM
     as_it_is = not self.rows_of.computed or bool(self.rows_of.gates)
     return self.cost.prefetched if room and as_it_is and self.c.length >= LEAST_STEPS else 1.0
@@ -321,7 +321,7 @@ class TileCost(Shape):
     ):
       return False  # more lines than a set has places
     if lanes_from is Lanes.WHOLE and any(kind(r) is AxisType.ORDER for r in self.lanes_of.loops):
-      return False  # each part that threads take would pack all panels, in every turn
+      return False  # each part that threads take would pack all panels, in every iteration
     if rows_from is Rows.IMAGE:
       return lanes_from is Lanes.PANEL and len(self.c.own_loops(self.rows_of)) > 1
     if lanes_from is Lanes.SOME:
@@ -365,12 +365,12 @@ class TileCost(Shape):
       return outputs / self.width + self._pieces(outputs, itemsize, piece)
     if self._along_rows() and self.rows >= LEAST_ROWS:
       # the tiles of a row follow each other soon enough, and the next row, too
-      turning = self.cost.store_transposed
+      each = self.cost.store_transposed
       if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % self.cost.same_sets == 0:
-        turning += self.cost.crowded_rows * self.rows.bit_count() / self.rows  # in runs of powers of two
+        each += self.cost.crowded_rows * self.rows.bit_count() / self.rows  # in runs of powers of two
       else:
-        turning += self.cost.short_rows / self.rows
-      return outputs * turning + self._pieces(outputs, itemsize, max(row_size, self.cost.neighbours))
+        each += self.cost.short_rows / self.rows
+      return outputs * each + self._pieces(outputs, itemsize, max(row_size, self.cost.neighbours))
     return outputs * self.cost.scatter + self._pieces(outputs, itemsize, self.rows)
 
   def _again(self, rows_from: Rows, panels: int) -> float:
@@ -386,7 +386,7 @@ class TileCost(Shape):
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
     """Cycles of memory for packing so many elements along a loop at a time, which are far apart if each step of the sum
-    moves by more than what is fetched ahead; or for turning it, where it is the sum whose steps are adjacent."""
+    moves by more than what is fetched ahead; or for transposing it, where it is the sum whose steps are adjacent."""
     step = operand.step(loop) or 0
     if step > self.cost.near_step and any(operand.step(r) == 1 for r in self.summed):
       each = self.cost.line_aside if piece > self.cost.sides else self.cost.line

@@ -28,19 +28,19 @@ def block_sum(root: UOp, opt: Opt, blocks: UOp) -> UOp:
     raise opt_error(opt, f"the extent {blocks.src[0].render()} of loop {blocks.arg[0]} is not known to be 1 or more")
   store = _store_of(root, opt)
   (reduce,) = [u for u in root.toposort if u.op is Ops.REDUCE]
-  turns = UOp.range(blocks.src[0], blocks.arg[0], AxisType.ORDER)
+  block = UOp.range(blocks.src[0], blocks.arg[0], AxisType.ORDER)
   rest = tuple([r for r in reduce.src[1:] if r is not blocks])
   index, value = store.src
   # what is read comes after what the kernel itself has done, and after nothing that there is a node for
-  before = index.src[0].after(UOp.group(), turns)
-  gate = turns > 0 if len(index.src) < 3 else index.src[2] & (turns > 0)
+  before = index.src[0].after(UOp.group(), block)
+  gate = block > 0 if len(index.src) < 3 else index.src[2] & (block > 0)
   left = before.index(index.src[1], gate).load(UOp.const(reduce.dtype, 0), reduce.dtype)
-  part = (reduce.src[0].reduce(Ops.ADD, *rest) if rest else reduce.src[0]).substitute({blocks: turns})
+  part = (reduce.src[0].reduce(Ops.ADD, *rest) if rest else reduce.src[0]).substitute({blocks: block})
   total = part + left
   made = value.substitute({reduce: total})
-  last = turns.eq(turns.const_like(int(turns.src[0].vmax) - 1))
+  last = block.eq(block.const_like(int(block.src[0].vmax) - 1))
   stored = index.store(total if made is total else last.where(made, total))
-  return root.with_src((stored.end(turns, *root.src[0].src[1:]),))
+  return root.with_src((stored.end(block, *root.src[0].src[1:]),))
 
 
 def _store_of(root: UOp, opt: Opt) -> UOp:
@@ -58,8 +58,8 @@ def _store_of(root: UOp, opt: Opt) -> UOp:
   if any(u.op is Ops.STAGE for u in root.toposort):
     raise opt_error(opt, "what is in local memory would be for all blocks: BLOCK before STAGE")
   counted = rebuild(root, lambda _, u: u.replace(arg=Accumulate(Ops.ADD)) if u.op is Ops.STORE else None)
-  if meeting := carried_loops(updates(counted)):
-    raise opt_error(opt, f"iterations of loops {[r.arg[0] for r in meeting]} may store the same element")
+  if carried := carried_loops(updates(counted)):
+    raise opt_error(opt, f"iterations of loops {[r.arg[0] for r in carried]} may store the same element")
   return store
 
 

@@ -36,8 +36,8 @@ def best_sharing(root: UOp, tiling: Tiling, cost: CostModel) -> Sharing | None:
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     cycles = lanes if _reads(stage, tiling.lanes_of.slot) else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
-    in_turn = any(kind(r) is AxisType.ORDER for r in stage.src[0].ranges)
-    if depths or in_turn:
+    ordered = any(kind(r) is AxisType.ORDER for r in stage.src[0].ranges)
+    if depths or ordered:
       packed.append((max(depths, default=-1), cycles / tiling.cycles))
   choices = []
   for depth, loop in enumerate(order):

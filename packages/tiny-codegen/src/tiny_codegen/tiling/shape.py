@@ -87,7 +87,7 @@ class Shape:
 
   @cached_property
   def inside(self) -> float:
-    """Which part of the steps of the sum is left where windows leave out what lies in padding: see `taps`."""
+    """Which part of the steps of the sum is left where windows leave out padding: see `skip_padding_taps`."""
     return math.prod(self._tap(r)[0] for r in self.summed if r is not self._all_written)
 
   @cached_property
@@ -174,7 +174,7 @@ class Shape:
     return rows_left(int(self.row_loop.src[0].vmax), self.rows)
 
   def _first_tile_packs(self, lanes_from: Lanes) -> bool:
-    """Whether panels are packed in the steps of a sum: see `first_tile`."""
+    """Whether panels are packed in the steps of a sum: see `staging/pack.py`."""
     return lanes_from is not Lanes.DIRECT and blocks(self.row_loop, self.rows) > 1 and bool(self._read_in_order())
 
   @of_loops

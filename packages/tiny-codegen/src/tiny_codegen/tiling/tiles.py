@@ -1,4 +1,4 @@
-"""Register tiles of a sum of products, and where their operands are read from: see `tiling`."""
+"""Register tiles of a sum of products, and where their operands are read from: see `choose.py`."""
 
 from __future__ import annotations
 
