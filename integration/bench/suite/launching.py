@@ -58,7 +58,7 @@ def operations_of(kernel: Any, binary: Any) -> int:
   """The operations of one launch; of a sum of products those that it needs: what is computed for nothing does not
   count."""
   from tiny_codegen.kernel.sum_of_products import SumOfProducts
-  from tiny_runtime import measure
+  from tiny_runtime.execution import measure
 
   if (found := SumOfProducts.of(kernel)) is not None:
     return int(2 * found.outputs * found.length)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.estimates import as_index, estimate
-from tiny_codegen.kernel.loops import element_of, memory_of, number, pointer_type
+from tiny_codegen.kernel.loops import element_of, number, pointer_type
 from tiny_codegen.opt.beam import Measure, listed
 from tiny_codegen.opt.optimise import as_written
 from tiny_codegen.opt.search_results import Notes, search_opts

@@ -6,8 +6,9 @@ import math
 
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.instructions.matrix_product import steps_of
-from tiny_codegen.kernel.loops import memory_of, nbytes_of, number, space_of
+from tiny_codegen.kernel.loops import nbytes_of, number, space_of
 from tiny_uop import AddrSpace, GroupOp, Ops, UOp, dtypes, simplify, sint
+from tiny_uop.graph import memory_of
 
 COUNTED = GroupOp.ALU - {Ops.WHERE}
 

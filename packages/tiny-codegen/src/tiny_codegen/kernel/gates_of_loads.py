@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.kernel.loops import all_of, clauses, rebuild
+from tiny_codegen.kernel.loops import all_of, clauses
 from tiny_uop import Ops, UOp
 from tiny_uop.graph import rebuild
 

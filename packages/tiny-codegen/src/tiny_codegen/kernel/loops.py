@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from tiny_uop import AddrSpace, AxisType, DType, Ops, PtrDType, UOp, dtypes, simplify
+from tiny_uop.graph import chain, operands
 from tiny_uop.symbolic import simplify_substituted
 
 CLOSERS = frozenset({Ops.REDUCE, Ops.END})
@@ -65,10 +66,8 @@ def clauses(condition: UOp) -> list[UOp]:
 
 def all_of(conditions: Iterable[UOp]) -> UOp | None:
   """The condition that all of these hold; None for none."""
-  found: UOp | None = None
-  for condition in conditions:
-    found = condition if found is None else found & condition
-  return found
+  listed = list(conditions)
+  return chain(Ops.AND, listed) if listed else None
 
 
 def stride(offset: UOp, loop: UOp) -> int | None:
@@ -86,13 +85,6 @@ def stride(offset: UOp, loop: UOp) -> int | None:
     else:
       return None
   return total
-
-
-def memory_of(place: UOp) -> UOp:
-  """The buffer of an address, the PARAM or ALLOC."""
-  while place.op in (Ops.INDEX, Ops.AFTER):
-    place = place.src[0]
-  return place
 
 
 def pointer_type(place: UOp) -> PtrDType:

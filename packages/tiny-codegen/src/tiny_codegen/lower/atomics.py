@@ -12,10 +12,11 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, carried_loops, loops_without, updates
-from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, number, pointer_type, rebuild
+from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, number, pointer_type
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, UOp, stored_to
+from tiny_uop.graph import rebuild
 
 PARALLEL = THREADS | {AxisType.GLOBAL, AxisType.THREAD}
 FEW_THREADS = 64

@@ -7,8 +7,9 @@ program is laid out.
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import number, pointer_type, rebuild
+from tiny_codegen.kernel.loops import number, pointer_type
 from tiny_uop import ASYNC, Ops, UOp, simplify
+from tiny_uop.graph import rebuild
 
 
 def lower_gates(root: UOp) -> UOp:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, rebuild, stride, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
 from tiny_codegen.lower.unroll import UNROLLED
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild

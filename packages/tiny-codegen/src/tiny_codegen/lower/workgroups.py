@@ -16,16 +16,15 @@ from tiny_codegen.kernel.loops import (
   in_order,
   in_register,
   kind,
-  memory_of,
   nbytes_of,
   own_loops,
-  rebuild,
   space_of,
 )
 from tiny_codegen.kernel.threads import HardwareAxis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, UOp
+from tiny_uop.graph import memory_of, rebuild
 
 RECOMPUTED = 16
 """Iterations of a reduction that each workgroup may do again rather than wait for others."""

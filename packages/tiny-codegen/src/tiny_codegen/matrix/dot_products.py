@@ -16,7 +16,7 @@ from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
 from tiny_codegen.kernel.interleave import interleaved
-from tiny_codegen.kernel.loops import clauses, kind, next_loop_id, rebuild
+from tiny_codegen.kernel.loops import clauses, kind, next_loop_id
 from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify

@@ -21,7 +21,6 @@ from tiny_codegen.kernel.loops import (
   loops_of,
   next_loop_id,
   number,
-  rebuild,
   substitute_simplified,
 )
 from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load

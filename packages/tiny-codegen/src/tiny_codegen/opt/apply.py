@@ -34,7 +34,7 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import carried_loops, updates
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, rebuild, replace_loop
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, replace_loop
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.workgroups import globals_from_loops

@@ -1,9 +1,9 @@
 """Optimisations for a kernel that reads along one loop and writes along another: transposes, NCHW to NHWC and back.
 
 Lanes go along what is written, and as many rows of what is read are written out: a square, which the pass
-`transpose_in_registers` reads and writes in whole cache lines. Squares follow each other along what is read, a few pages'
-worth of lines, so that the next lines of these rows are fetched ahead. The stores of whole lines need not read what they
-overwrite (`render/llvm/streaming.py`).
+`transpose_in_registers` reads and writes in whole cache lines. Squares follow each other along what is read, a few
+pages' worth of lines, so that the next lines of these rows are fetched ahead. The stores of whole lines need not read
+what they overwrite (`lower/stream_stores.py`).
 """
 
 from __future__ import annotations

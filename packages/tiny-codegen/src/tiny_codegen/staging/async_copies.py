@@ -20,18 +20,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tiny_codegen.instructions.tensor_core import TensorCore
-from tiny_codegen.kernel.loops import (
-  element_of,
-  factor,
-  next_alloc_id,
-  next_loop_id,
-  number,
-  rebuild,
-  space_of,
-)
+from tiny_codegen.kernel.loops import element_of, factor, next_alloc_id, next_loop_id, number, space_of
 from tiny_codegen.staging.refilled import Fill, in_registers, stores_of
 from tiny_codegen.target import Target
 from tiny_uop import ASYNC, AddrSpace, Ops, UOp, dtypes, simplify
+from tiny_uop.graph import rebuild
 
 MOST_COPIES = 4
 FEWEST = 3

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tiny_codegen.kernel.loops import THREADS, all_of, extent, in_order, kind, memory_of, number, space_of, stride
+from tiny_codegen.kernel.loops import THREADS, all_of, extent, in_order, kind, number, space_of, stride
 from tiny_codegen.kernel.threads import HardwareAxis, loops_around
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes, simplify
+from tiny_uop.graph import memory_of
 
 MOST_UNROLLED = 8  # reads of a thread
 

@@ -122,7 +122,7 @@ def _in_order(value: UOp, lanes: UOp) -> bool:
 
 def _masked(effect: UOp, read: UOp) -> bool:
   """Whether something else than what is read decides whether it is needed. A tile that does not need it would pack
-  nothing (see `skip_masked_sums`); and if no other tile needs it, nothing would be known to come after the first one."""
+  nothing (see `skip_masked_sums`); if no other tile needs it, nothing would be known to come after the first one."""
   wheres = [u for u in effect.toposort if u.op is Ops.WHERE]
   return any(read in u.toposort and read not in u.src[0].toposort for u in wheres)
 

@@ -12,7 +12,7 @@ import math
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.kernel.dependences import carried_loops, updates
-from tiny_codegen.kernel.loops import extent, rebuild
+from tiny_codegen.kernel.loops import extent
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, PtrDType, UOp
 from tiny_uop.graph import rebuild
