@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tiny_runtime.conformance.failure import Misbehaved
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import Difference, differences, unpack
-from tiny_runtime.ref.compiler import pointer_of
+from tiny_runtime.conformance.values import Difference, differences, small, unpack
+from tiny_runtime.ref.compiler import parameters, pointer_of
 from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
 from tiny_uop.truncate import FORMATS, Number, from_bits
 
@@ -22,7 +23,7 @@ def compare(
   target: Target,
   oracle: Target,
   kernel: UOp,
-  contents: Sequence[bytes],
+  contents: Sequence[bytes] | None = None,
   values: Mapping[str, int] | None = None,
   *,
   tolerance: float = 0,
@@ -30,7 +31,9 @@ def compare(
   offset: int | Sequence[int] = 0,
   look_at: str = "",
 ) -> list[bytes]:
-  """Run a kernel on both sides. Raises Misbehaved for buffers that differ; returns what they hold."""
+  """Run a kernel on both sides, over buffers with `contents` or, where none are given, `usual_contents`. Raises
+  Misbehaved for buffers that differ; returns what they hold."""
+  contents = usual_contents(kernel) if contents is None else contents
   got = target.run(kernel, contents, values, offset)
   want = oracle.run(kernel, contents, values)
   pointers = {int(u.arg): u.dtype for u in kernel.toposort if u.op is Ops.PARAM}
@@ -46,6 +49,14 @@ def compare(
       look_at if slot in written else "nothing in this kernel writes this buffer: addresses and the order of buffers",
     )
   return got
+
+
+def usual_contents(kernel: UOp) -> list[bytes]:
+  """Zeros where a kernel only writes; small integers, others in each buffer, where it reads."""
+  seeds = itertools.count()
+  return [
+    small(p.dtype, p.size, next(seeds)) if p.read else bytes(p.size * p.dtype.itemsize) for p in parameters(kernel)
+  ]
 
 
 def _slot(access: UOp) -> int:

@@ -13,8 +13,18 @@ INPUT = 1
 def elementwise(name: str, size: int, output: DType, inputs: Sequence[DType], build: Callable[..., UOp]) -> UOp:
   """`out[i] = build(in0[i], in1[i], …)` over `size` elements. Slot 0 is the output."""
   i = UOp.range(size, 0)
-  loads = [UOp.param(INPUT + k, dtype.ptr(size)).index(i).load() for k, dtype in enumerate(inputs)]
-  return kernel(name, UOp.param(0, output.ptr(size)).index(i).store(build(*loads)).end(i))
+  loads = [read(INPUT + k, dtype, size, i) for k, dtype in enumerate(inputs)]
+  return kernel(name, param(0, output, size).index(i).store(build(*loads)).end(i))
+
+
+def param(slot: int, dtype: DType, size: int) -> UOp:
+  """A buffer of so many elements."""
+  return UOp.param(slot, dtype.ptr(size))
+
+
+def read(slot: int, dtype: DType, size: int, place: UOp, *gate: UOp) -> UOp:
+  """An element of a buffer; 0 where the `gate`, if there is one, is false."""
+  return param(slot, dtype, size).index(place, *gate).load()
 
 
 def kernel(name: str, *effects: UOp) -> UOp:

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tiny_runtime.conformance.kernels import kernel
+from tiny_runtime.conformance.kernels import kernel, param, read
 from tiny_uop import AxisType, DType, Ops, UOp, dtypes
-
-
-def _read(slot: int, dtype: DType, size: int, place: UOp) -> UOp:
-  return UOp.param(slot, dtype.ptr(size)).index(place).load()
 
 
 def _reduced(size: int, number: int) -> UOp:
@@ -22,30 +18,30 @@ def _reduced(size: int, number: int) -> UOp:
 def matmul(m: int, n: int, k: int, dtype: DType, total: DType, out: DType, transposed: bool = False) -> UOp:
   """`out[m, n] = a[m, k] @ b[k, n]`, summed in `total`; b may be given as [n, k]."""
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), _reduced(k, 2)
-  a = _read(1, dtype, m * k, i * k + r)
-  b = _read(2, dtype, n * k, j * k + r if transposed else r * n + j)
+  a = read(1, dtype, m * k, i * k + r)
+  b = read(2, dtype, n * k, j * k + r if transposed else r * n + j)
   result = (a.cast(total) * b.cast(total)).reduce(Ops.ADD, r).cast(out)
-  return kernel("matmul", UOp.param(0, out.ptr(m * n)).index(i * n + j).store(result).end(i, j))
+  return kernel("matmul", param(0, out, m * n).index(i * n + j).store(result).end(i, j))
 
 
 def linear(m: int, n: int, k: int) -> UOp:
   """`relu(x @ w.T + bias)` of half precision, as a layer computes it."""
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), _reduced(k, 2)
   half, single = dtypes.float16, dtypes.float32
-  x, w = _read(1, half, m * k, i * k + r), _read(2, half, n * k, j * k + r)
-  total = (x.cast(single) * w.cast(single)).reduce(Ops.ADD, r) + _read(3, half, n, j).cast(single)
+  x, w = read(1, half, m * k, i * k + r), read(2, half, n * k, j * k + r)
+  total = (x.cast(single) * w.cast(single)).reduce(Ops.ADD, r) + read(3, half, n, j).cast(single)
   result = total.maximum(total.const_like(0.0)).cast(half)
-  return kernel("linear", UOp.param(0, half.ptr(m * n)).index(i * n + j).store(result).end(i, j))
+  return kernel("linear", param(0, half, m * n).index(i * n + j).store(result).end(i, j))
 
 
 def causal_values(heads: int, length: int, depth: int, dtype: DType) -> UOp:
   """Weights times values of causal attention, for each head: a row takes the values up to its own place."""
   h, i, j, r = UOp.range(heads, 0), UOp.range(length, 1), UOp.range(depth, 2), _reduced(length, 3)
-  weight = _read(1, dtype, heads * length * length, (h * length + i) * length + r)
-  value = _read(2, dtype, heads * length * depth, (h * length + r) * depth + j)
+  weight = read(1, dtype, heads * length * length, (h * length + i) * length + r)
+  value = read(2, dtype, heads * length * depth, (h * length + r) * depth + j)
   term = weight.cast(dtypes.float32) * value.cast(dtypes.float32)
   total = (r < i + 1).where(term, term.const_like(0.0)).reduce(Ops.ADD, r).cast(dtype)
-  place = UOp.param(0, dtype.ptr(heads * length * depth)).index((h * length + i) * depth + j)
+  place = param(0, dtype, heads * length * depth).index((h * length + i) * depth + j)
   return kernel("causal_values", place.store(total).end(h, i, j))
 
 
@@ -54,9 +50,9 @@ def convolution(channels: int, size: int, out_channels: int) -> UOp:
   o, y, x = UOp.range(out_channels, 0), UOp.range(size, 1), UOp.range(size, 2)
   c, dy, dx = _reduced(channels, 3), _reduced(3, 4), _reduced(3, 5)
   wide, single = size + 2, dtypes.float32
-  image = _read(1, single, channels * wide * wide, (c * wide + y + dy) * wide + x + dx)
-  weight = _read(2, single, out_channels * channels * 9, ((o * channels + c) * 3 + dy) * 3 + dx)
-  place = UOp.param(0, single.ptr(out_channels * size * size)).index((o * size + y) * size + x)
+  image = read(1, single, channels * wide * wide, (c * wide + y + dy) * wide + x + dx)
+  weight = read(2, single, out_channels * channels * 9, ((o * channels + c) * 3 + dy) * 3 + dx)
+  place = param(0, single, out_channels * size * size).index((o * size + y) * size + x)
   return kernel("convolution", place.store((image * weight).reduce(Ops.ADD, c, dy, dx)).end(o, y, x))
 
 
@@ -66,11 +62,11 @@ def softmax(rows: int, columns: int) -> UOp:
   single, size = dtypes.float32, rows * columns
 
   def at(column: UOp) -> UOp:
-    return _read(1, single, size, i * columns + column)
+    return read(1, single, size, i * columns + column)
 
   most = at(first).reduce(Ops.MAX, first)
   total = (at(second) - most).exp().reduce(Ops.ADD, second)
-  place = UOp.param(0, single.ptr(size)).index(i * columns + j)
+  place = param(0, single, size).index(i * columns + j)
   return kernel("softmax", place.store((at(j) - most).exp() / total).end(i, j))
 
 
@@ -80,61 +76,61 @@ def layer_norm(rows: int, columns: int) -> UOp:
   single, size = dtypes.float32, rows * columns
 
   def at(column: UOp) -> UOp:
-    return _read(1, single, size, i * columns + column)
+    return read(1, single, size, i * columns + column)
 
   mean = at(first).reduce(Ops.ADD, first) * (1.0 / columns)
   apart = at(second) - mean
   scale = ((apart * apart).reduce(Ops.ADD, second) * (1.0 / columns) + 1e-5).sqrt()
-  place = UOp.param(0, single.ptr(size)).index(i * columns + j)
+  place = param(0, single, size).index(i * columns + j)
   return kernel("layer_norm", place.store((at(j) - mean) / scale).end(i, j))
 
 
 def total(size: int, dtype: DType) -> UOp:
   """The sum of all elements."""
   r = _reduced(size, 0)
-  value = _read(1, dtype, size, r).cast(dtypes.float32).reduce(Ops.ADD, r)
-  return kernel("total", UOp.param(0, dtypes.float32.ptr(1)).index(UOp.const(dtypes.index, 0)).store(value))
+  value = read(1, dtype, size, r).cast(dtypes.float32).reduce(Ops.ADD, r)
+  return kernel("total", param(0, dtypes.float32, 1).index(UOp.const(dtypes.index, 0)).store(value))
 
 
 def sums(rows: int, columns: int, along: int) -> UOp:
   """Sums of rows (`along` 1) or of columns (0)."""
   i, r = UOp.range(rows if along else columns, 0), _reduced(columns if along else rows, 1)
   place = i * columns + r if along else r * columns + i
-  value = _read(1, dtypes.float32, rows * columns, place).reduce(Ops.ADD, r)
-  return kernel("sums", UOp.param(0, dtypes.float32.ptr(rows if along else columns)).index(i).store(value).end(i))
+  value = read(1, dtypes.float32, rows * columns, place).reduce(Ops.ADD, r)
+  return kernel("sums", param(0, dtypes.float32, rows if along else columns).index(i).store(value).end(i))
 
 
 def elementwise(size: int, dtype: DType) -> UOp:
   """`relu(a * b + c)`."""
   i = UOp.range(size, 0)
-  a, b, c = (_read(slot, dtype, size, i) for slot in (1, 2, 3))
+  a, b, c = (read(slot, dtype, size, i) for slot in (1, 2, 3))
   value = a * b + c
-  place = UOp.param(0, dtype.ptr(size)).index(i)
+  place = param(0, dtype, size).index(i)
   return kernel("elementwise", place.store(value.maximum(value.const_like(0))).end(i))
 
 
 def transpose(rows: int, columns: int) -> UOp:
   """A copy that is turned."""
   i, j, size = UOp.range(columns, 0), UOp.range(rows, 1), rows * columns
-  value = _read(1, dtypes.float32, size, j * columns + i)
-  return kernel("transpose", UOp.param(0, dtypes.float32.ptr(size)).index(i * rows + j).store(value).end(i, j))
+  value = read(1, dtypes.float32, size, j * columns + i)
+  return kernel("transpose", param(0, dtypes.float32, size).index(i * rows + j).store(value).end(i, j))
 
 
 def gelu(size: int) -> UOp:
   """Its usual approximation, which needs an exponential."""
   i = UOp.range(size, 0)
-  x = _read(1, dtypes.float32, size, i)
+  x = read(1, dtypes.float32, size, i)
   inner = (x + x * x * x * 0.044715) * 1.5957691216
-  return kernel("gelu", UOp.param(0, dtypes.float32.ptr(size)).index(i).store(x / ((-inner).exp() + 1.0)).end(i))
+  return kernel("gelu", param(0, dtypes.float32, size).index(i).store(x / ((-inner).exp() + 1.0)).end(i))
 
 
 def dequantised(m: int, n: int, k: int) -> UOp:
   """A matrix product with weights of 8 bits and a scale for each column."""
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), _reduced(k, 2)
   half, single = dtypes.float16, dtypes.float32
-  x, w = _read(1, half, m * k, i * k + r), _read(2, dtypes.int8, n * k, j * k + r)
-  value = (x.cast(single) * w.cast(half).cast(single)).reduce(Ops.ADD, r) * _read(3, single, n, j)
-  return kernel("dequantised", UOp.param(0, single.ptr(m * n)).index(i * n + j).store(value).end(i, j))
+  x, w = read(1, half, m * k, i * k + r), read(2, dtypes.int8, n * k, j * k + r)
+  value = (x.cast(single) * w.cast(half).cast(single)).reduce(Ops.ADD, r) * read(3, single, n, j)
+  return kernel("dequantised", param(0, single, m * n).index(i * n + j).store(value).end(i, j))
 
 
 _F32, _F16, _BF16, _S8, _S32 = dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.int32

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from tiny_runtime.conformance.comparing import compare
-from tiny_runtime.conformance.kernels import kernel
+from tiny_runtime.conformance.kernels import kernel, param, read
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level2_ops import require
-from tiny_runtime.conformance.test_level3_programs import REDUCED, F, I, param, small
+from tiny_runtime.conformance.test_level3_programs import REDUCED, F, I
 from tiny_runtime.conformance.test_level3_workgroups import program, threads_of
-from tiny_runtime.conformance.values import pack
+from tiny_runtime.conformance.values import pack, small
 from tiny_uop import ACCUMULATORS, AddrSpace, AxisType, DType, Ops, UOp, dtypes
 
 ORDER = "loops in which iterations may come to the same element: they run in order, each update after the one before"
@@ -29,7 +29,7 @@ def places(count: int, size: int, seed: int = 0, outside: int = 0) -> bytes:
 
 
 def place_of(slot: int, count: int, n: UOp) -> UOp:
-  return param(slot, I, count).index(n).load().cast(dtypes.index)
+  return read(slot, I, count, n).cast(dtypes.index)
 
 
 def values(op: Ops, dtype: DType, count: int) -> bytes:
@@ -44,7 +44,7 @@ def test_accumulate(target: Target, oracle: Target, op: Ops, dtype: DType) -> No
   require(target, dtype)
   n = UOp.range(100, 0)
   here = param(0, dtype, 7).index(place_of(1, 100, n))
-  sink = kernel("accumulate", here.accumulate(op, param(2, dtype, 100).index(n).load()).end(n))
+  sink = kernel("accumulate", here.accumulate(op, read(2, dtype, 100, n)).end(n))
   contents = [values(op, dtype, 7), places(100, 7), values(op, dtype, 100)]
   compare(target, oracle, sink, contents, look_at=ORDER)
 
@@ -58,7 +58,7 @@ def test_rows(target: Target, oracle: Target, columns: int, batch: int) -> None:
   row = place_of(1, batch * count, b * count + n)
   inside = (row >= 0) & (row < rows)
   here = param(0, F, batch * rows * columns).index((b * rows + row) * columns + d, inside)
-  value = param(2, F, batch * count * columns).index((b * count + n) * columns + d).load()
+  value = read(2, F, batch * count * columns, (b * count + n) * columns + d)
   sink = kernel("add_rows", here.accumulate(Ops.ADD, value).end(b, n, d))
   contents = [small(F, batch * rows * columns), places(batch * count, rows, 1, 3), small(F, batch * count * columns, 2)]
   compare(target, oracle, sink, contents, look_at=ORDER)
@@ -68,7 +68,7 @@ def test_large_enough_to_be_shared(target: Target, oracle: Target) -> None:
   count, rows, columns = 64, 50, 256
   n, d = UOp.range(count, 0), UOp.range(columns, 1)
   here = param(0, I, rows * columns).index(place_of(1, count, n) * columns + d)
-  sink = kernel("large", here.accumulate(Ops.ADD, param(2, I, count * columns).index(n * columns + d).load()).end(n, d))
+  sink = kernel("large", here.accumulate(Ops.ADD, read(2, I, count * columns, n * columns + d)).end(n, d))
   contents = [bytes(4 * rows * columns), places(count, rows), small(I, count * columns)]
   compare(target, oracle, sink, contents, look_at=ORDER)
 
@@ -77,7 +77,7 @@ def test_sums_of_floats_are_in_order(target: Target, oracle: Target) -> None:
   """Large numbers that cancel: in another order the small ones between them would be left, or not."""
   n = UOp.range(60, 0)
   here = param(0, F, 3).index(place_of(1, 60, n))
-  sink = kernel("in_order", here.accumulate(Ops.ADD, param(2, F, 60).index(n).load()).end(n))
+  sink = kernel("in_order", here.accumulate(Ops.ADD, read(2, F, 60, n)).end(n))
   numbers = [(1e8, 1.0, -1e8, 3.0)[k // 3 % 4] for k in range(60)]
   # a device with workgroups may turn the kernel round, and add up what comes to an element by itself
   tolerance = float("inf") if target.device.info.capabilities.local_memory else 0
@@ -97,7 +97,7 @@ def test_filled_and_accumulated(target: Target, oracle: Target) -> None:
 
 def test_several_updates_of_one_element(target: Target, oracle: Target) -> None:
   n = UOp.range(50, 0)
-  out, value = param(0, I, 4), param(2, I, 50).index(n).load()
+  out, value = param(0, I, 4), read(2, I, 50, n)
   first = out.index(place_of(1, 50, n)).accumulate(Ops.ADD, value)
   second = out.index(0).accumulate(Ops.ADD, value * 3)
   sink = kernel("twice", UOp.group(first, second).end(n))
@@ -113,7 +113,7 @@ def test_each_iteration_counts(target: Target, oracle: Target) -> None:
 
 def test_the_last_one_counts(target: Target, oracle: Target) -> None:
   n = UOp.range(80, 0)
-  value = param(2, F, 80).index(n).load()
+  value = read(2, F, 80, n)
   sink = kernel("last", param(0, F, 9).index(place_of(1, 80, n)).store(value).end(n))
   compare(target, oracle, sink, [small(F, 9), places(80, 9), pack(F, range(80))], look_at=ORDER)
 
@@ -140,7 +140,7 @@ def _by_all(threads: int, op: Ops, dtype: DType) -> tuple[UOp, list[bytes]]:
   count = 4 * threads or 9_000
   n = g * threads + t if threads else UOp.range(count, 0)
   here = param(0, dtype, 3).index(place_of(1, count, n))
-  update = here.accumulate(op, param(2, dtype, count).index(n).load(), atomic=True)
+  update = here.accumulate(op, read(2, dtype, count, n), atomic=True)
   sink = program("atomic", update.end(g, t)) if threads else kernel("atomic", update.end(n))
   return sink, [values(op, dtype, 3), places(count, 3), values(op, dtype, count)]
 
@@ -149,11 +149,11 @@ def _in_a_group(threads: int, op: Ops, dtype: DType) -> tuple[UOp, list[bytes]]:
   """Threads of each group combine in its memory, and one of them writes what has come of it."""
   g, t = UOp.range(2, 0, AxisType.GLOBAL), UOp.range(threads, 1, AxisType.LOCAL)
   near, count = UOp.alloc(0, dtype.ptr(2, AddrSpace.LOCAL)), 2 * threads
-  start = near.index(t, t < 2).store(param(3, dtype, 2).index(t, t < 2).load())
+  start = near.index(t, t < 2).store(read(3, dtype, 2, t, t < 2))
   ready = near.after(start.barrier())
   n = g * threads + t
   here = ready.index(place_of(1, count, n))
-  update = here.accumulate(op, param(2, dtype, count).index(n).load(), atomic=True)
+  update = here.accumulate(op, read(2, dtype, count, n), atomic=True)
   there = near.after(update.barrier()).index(t, t < 2).load()
   sink = program("atomic_near", param(0, dtype, 4).index(g * 2 + t, t < 2).store(there).end(g, t))
   return sink, [bytes(4 * dtype.itemsize), places(count, 2), values(op, dtype, count), values(op, dtype, 2)]

@@ -7,18 +7,19 @@ import random
 
 import pytest
 
+from tiny_runtime.conformance import standard
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import elementwise, kernel
+from tiny_runtime.conformance.kernels import elementwise, kernel, param, read
 from tiny_runtime.conformance.launching import Loaded
 from tiny_runtime.conformance.random_kernels import random_kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level1_memory import BEYOND, demand_bytes, fetch, noise, room
 from tiny_runtime.conformance.test_level2_ops import require
-from tiny_runtime.conformance.values import pack, small_integers, unpack
+from tiny_runtime.conformance.values import pack, small, unpack
 from tiny_runtime.errors import OutOfMemory
 from tiny_uop import AxisType, DType, Ops, UOp, dtypes, truncate
-from tiny_uop.truncate import Number
+from tiny_uop.truncate import FORMATS, Number
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 1000, 1024, 4099, 65537)
@@ -31,33 +32,22 @@ REDUCED = [d for d in dtypes.all if d.bits >= 16 or d.kind != "float"]
 REDUCTIONS = [(op, dtype) for op in (Ops.ADD, Ops.MUL, Ops.MAX) for dtype in REDUCED]
 
 
-def small(dtype: DType, size: int, seed: int = 0) -> bytes:
-  """Random small integers as elements of a type."""
-  return pack(dtype, random.Random(seed).choices(small_integers(dtype), k=size))
-
-
-def param(slot: int, dtype: DType, size: int) -> UOp:
-  return UOp.param(slot, dtype.ptr(size))
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes(target: Target, oracle: Target, size: int) -> None:
-  sink = elementwise(f"axpy{size}", size, F, [F, F], lambda a, b: a * 3.0 + b)
-  compare(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, size, 1)])
+  compare(target, oracle, elementwise(f"axpy{size}", size, F, [F, F], lambda a, b: a * 3.0 + b))
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=lambda d: str(d.name))
 @pytest.mark.parametrize("size", (1, 5, 67))
 def test_copy(target: Target, oracle: Target, dtype: DType, size: int) -> None:
   require(target, dtype)
-  sink = elementwise("copy", size, dtype, [dtype], lambda a: a)
-  compare(target, oracle, sink, [bytes(dtype.itemsize * size), small(dtype, size)])
+  compare(target, oracle, elementwise("copy", size, dtype, [dtype], lambda a: a))
 
 
 @pytest.mark.parametrize("offsets", ((4, 4), (8, 0), (0, 20), (64, 12), (4096, 256), FAR[:2], (0, FAR[2])), ids=str)
 def test_buffers_at_an_offset(target: Target, oracle: Target, offsets: tuple[int, int]) -> None:
   sink = elementwise("shifted", 50, F, [F], lambda a: a + 1.0)
-  compare(target, oracle, sink, [bytes(200), small(F, 50)], offset=offsets, look_at=OFFSETS)
+  compare(target, oracle, sink, offset=offsets, look_at=OFFSETS)
 
 
 def test_buffers_beyond_31_bits(target: Target) -> None:
@@ -109,7 +99,7 @@ def test_many_buffers(target: Target, oracle: Target) -> None:
     total = total * 3 + param(1 + n, I, 5).index(i).load()
   sink = kernel("many", param(0, I, 5).index(i).store(total).end(i))
   look_at = "all of the buffers come to the program, in the order of Binary.params"
-  compare(target, oracle, sink, [bytes(20), *(small(I, 5, n) for n in range(count))], look_at=look_at)
+  compare(target, oracle, sink, look_at=look_at)
 
 
 def test_far_elements(target: Target, oracle: Target) -> None:
@@ -117,7 +107,7 @@ def test_far_elements(target: Target, oracle: Target) -> None:
   count, step = 30, 3001
   i = UOp.range(count, 0)
   size = count * step
-  value = param(1, I, size).index(i * step + 1).load()
+  value = read(1, I, size, i * step + 1)
   sink = kernel("far", param(0, I, size).index(i * step).store(value).end(i))
   numbers = pack(I, range(size))
   compare(target, oracle, sink, [bytes(4 * size), numbers], look_at="how many bits an index has")
@@ -129,16 +119,13 @@ def test_narrow_buffers_at_an_odd_element(target: Target, oracle: Target, dtype:
   require(target, dtype)
   size = dtype.itemsize
   sink = elementwise("odd", 67, dtype, [dtype], lambda a: a + 1)
-  compare(target, oracle, sink, [bytes(67 * size), small(dtype, 67)], offset=(size, 3 * size), look_at=OFFSETS)
+  compare(target, oracle, sink, offset=(size, 3 * size), look_at=OFFSETS)
 
 
 @pytest.mark.parametrize(("rows", "columns"), ((1, 1), (3, 5), (16, 16), (33, 17)))
 def test_transpose(target: Target, oracle: Target, rows: int, columns: int) -> None:
-  i, j, n = UOp.range(columns, 0), UOp.range(rows, 1), rows * columns
-  sink = kernel(
-    "transpose", param(0, I, n).index(i * rows + j).store(param(1, I, n).index(j * columns + i).load()).end(i, j)
-  )
-  compare(target, oracle, sink, [bytes(4 * n), pack(I, range(n))])
+  n = rows * columns
+  compare(target, oracle, standard.transpose(rows, columns), [bytes(4 * n), pack(F, range(n))])
 
 
 @pytest.mark.parametrize(("op", "dtype"), REDUCTIONS, ids=[f"{op.name}-{d.name}" for op, d in REDUCTIONS])
@@ -146,7 +133,7 @@ def test_transpose(target: Target, oracle: Target, rows: int, columns: int) -> N
 def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size: int) -> None:
   require(target, dtype)
   r = UOp.range(size, 0, AxisType.REDUCE)
-  sink = kernel("reduce", param(0, dtype, 1).index(0).store(param(1, dtype, size).index(r).load().reduce(op, r)))
+  sink = kernel("reduce", param(0, dtype, 1).index(0).store(read(1, dtype, size, r).reduce(op, r)))
   data = small(dtype, size, size)
   if op is Ops.MUL and dtype.kind == "float":  # so that the product is exact in any order
     data = pack(dtype, random.Random(size).choices((-1.0, 1.0, 2.0, 0.5), k=size))
@@ -182,49 +169,32 @@ def test_reduce_extremes(target: Target, oracle: Target, dtype: DType) -> None:
 @pytest.mark.parametrize("columns", (1, 7, 64, 300))
 @pytest.mark.parametrize("by_row", (True, False), ids=("rows", "columns"))
 def test_reduce_axis(target: Target, oracle: Target, rows: int, columns: int, by_row: bool) -> None:
-  kept, gone = (rows, columns) if by_row else (columns, rows)
-  i, r = UOp.range(kept, 0), UOp.range(gone, 1, AxisType.REDUCE)
-  place = i * columns + r if by_row else r * columns + i
-  value = param(1, F, rows * columns).index(place).load()
-  sink = kernel("reduce_axis", param(0, F, kept).index(i).store(value.reduce(Ops.ADD, r)).end(i))
-  compare(target, oracle, sink, [bytes(4 * kept), small(F, rows * columns)])
+  compare(target, oracle, standard.sums(rows, columns, int(by_row)))
 
 
 @pytest.mark.parametrize(("m", "n", "k"), ((1, 1, 1), (3, 5, 7), (16, 16, 16), (33, 65, 40)))
 @pytest.mark.parametrize("dtype", (F, I, dtypes.float64), ids=lambda d: str(d.name))
 def test_matmul(target: Target, oracle: Target, m: int, n: int, k: int, dtype: DType) -> None:
   require(target, dtype)
-  i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
-  product = param(1, dtype, m * k).index(i * k + r).load() * param(2, dtype, k * n).index(r * n + j).load()
-  sink = kernel("matmul", param(0, dtype, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
-  size = dtype.itemsize
-  compare(target, oracle, sink, [bytes(size * m * n), small(dtype, m * k), small(dtype, k * n, 1)])
+  compare(target, oracle, standard.matmul(m, n, k, dtype, dtype, dtype))
 
 
 def test_softmax(target: Target, oracle: Target) -> None:
-  rows, columns = 5, 33
-  i, j = UOp.range(rows, 0), UOp.range(columns, 1)
-  r, s = UOp.range(columns, 2, AxisType.REDUCE), UOp.range(columns, 3, AxisType.REDUCE)
-  x = param(1, F, rows * columns)
-  highest = x.index(i * columns + r).load().reduce(Ops.MAX, r)
-  total = (x.index(i * columns + s).load() - highest).exp().reduce(Ops.ADD, s)
-  value = (x.index(i * columns + j).load() - highest).exp() / total
-  sink = kernel("softmax", param(0, F, rows * columns).index(i * columns + j).store(value).end(i, j))
-  compare(target, oracle, sink, [bytes(4 * rows * columns), small(F, rows * columns)], tolerance=32)
+  compare(target, oracle, standard.softmax(5, 33), tolerance=32)
 
 
 def test_reduce_inside_reduce(target: Target, oracle: Target) -> None:
   i = UOp.range(6, 0)
   r, s = UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
-  inner = param(1, I, 120).index(i * 20 + r * 4 + s).load().reduce(Ops.MAX, s)
+  inner = read(1, I, 120, i * 20 + r * 4 + s).reduce(Ops.MAX, s)
   sink = kernel("nested", param(0, I, 6).index(i).store((inner * inner).reduce(Ops.ADD, r)).end(i))
-  compare(target, oracle, sink, [bytes(24), small(I, 120)])
+  compare(target, oracle, sink)
 
 
 def test_reduce_over_two_loops(target: Target, oracle: Target) -> None:
   i, r, s = UOp.range(6, 0), UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
-  value = param(1, F, 120).index(i * 20 + r * 4 + s).load().reduce(Ops.ADD, r, s)
-  compare(target, oracle, kernel("two", param(0, F, 6).index(i).store(value).end(i)), [bytes(24), small(F, 120)])
+  value = read(1, F, 120, i * 20 + r * 4 + s).reduce(Ops.ADD, r, s)
+  compare(target, oracle, kernel("two", param(0, F, 6).index(i).store(value).end(i)))
 
 
 def test_gated_load(target: Target, oracle: Target) -> None:
@@ -234,12 +204,12 @@ def test_gated_load(target: Target, oracle: Target) -> None:
   for name, alternative in (("zero", None), ("minus", UOp.const(F, -3.5))):
     load = param(1, F, 10).index(place, gate).load(alternative)
     sink = kernel(f"pad_{name}", param(0, F, 20).index(i).store(load).end(i))
-    compare(target, oracle, sink, [bytes(80), small(F, 10)])
+    compare(target, oracle, sink)
 
 
 def test_gated_store(target: Target, oracle: Target) -> None:
   i = UOp.range(20, 0)
-  value = param(1, I, 20).index(i).load()
+  value = read(1, I, 20, i)
   sink = kernel("select", param(0, I, 20).index(i, value > 0).store(value * 10).end(i))
   compare(target, oracle, sink, [pack(I, [77] * 20), small(I, 20)])
 
@@ -248,17 +218,17 @@ def test_gated_convolution(target: Target, oracle: Target) -> None:
   size, taps = 30, 5
   i, r = UOp.range(size, 0), UOp.range(taps, 1, AxisType.REDUCE)
   place = i + r - 2
-  x = param(1, F, size).index(place, (place >= 0) & (place < size)).load()
-  value = (x * param(2, F, taps).index(r).load()).reduce(Ops.ADD, r)
+  x = read(1, F, size, place, (place >= 0) & (place < size))
+  value = (x * read(2, F, taps, r)).reduce(Ops.ADD, r)
   sink = kernel("convolve", param(0, F, size).index(i).store(value).end(i))
-  compare(target, oracle, sink, [bytes(4 * size), small(F, size), small(F, taps, 1)])
+  compare(target, oracle, sink)
 
 
 def test_gather(target: Target, oracle: Target) -> None:
   i = UOp.range(50, 0)
-  place = param(2, I, 50).index(i).load().cast(dtypes.index)
+  place = read(2, I, 50, i).cast(dtypes.index)
   gate = (place >= 0) & (place < 10)
-  sink = kernel("gather", param(0, F, 50).index(i).store(param(1, F, 10).index(place, gate).load()).end(i))
+  sink = kernel("gather", param(0, F, 50).index(i).store(read(1, F, 10, place, gate)).end(i))
   places = pack(I, [random.Random(3).randrange(-3, 13) for _ in range(50)])
   compare(target, oracle, sink, [bytes(200), small(F, 10), places])
 
@@ -266,29 +236,29 @@ def test_gather(target: Target, oracle: Target) -> None:
 def test_update_in_place(target: Target, oracle: Target) -> None:
   i = UOp.range(100, 0)
   here = param(0, F, 100).index(i)
-  sink = kernel("update", here.store(here.load() * 2.0 + param(1, F, 100).index(i).load()).end(i))
-  compare(target, oracle, sink, [small(F, 100), small(F, 100, 1)])
+  sink = kernel("update", here.store(here.load() * 2.0 + read(1, F, 100, i)).end(i))
+  compare(target, oracle, sink)
 
 
 def test_two_outputs(target: Target, oracle: Target) -> None:
   i = UOp.range(37, 0)
-  x = param(2, I, 37).index(i).load()
+  x = read(2, I, 37, i)
   both = UOp.group(param(0, I, 37).index(i).store(x + 1), param(1, I, 37).index(i).store(x * x))
-  compare(target, oracle, kernel("both", both.end(i)), [bytes(148), bytes(148), small(I, 37)])
+  compare(target, oracle, kernel("both", both.end(i)))
 
 
 def test_two_loops_one_after_the_other(target: Target, oracle: Target) -> None:
   i, j = UOp.range(20, 0), UOp.range(30, 1)
-  first = param(0, I, 20).index(i).store(param(2, I, 30).index(i).load() + 1).end(i)
-  second = param(1, I, 30).index(j).store(param(2, I, 30).index(j).load() * 2).end(j)
-  compare(target, oracle, kernel("sequence", first, second), [bytes(80), bytes(120), small(I, 30)])
+  first = param(0, I, 20).index(i).store(read(2, I, 30, i) + 1).end(i)
+  second = param(1, I, 30).index(j).store(read(2, I, 30, j) * 2).end(j)
+  compare(target, oracle, kernel("sequence", first, second))
 
 
 @pytest.mark.parametrize("n", (1, 2, 16, 31, 32))
 def test_variable_extent(target: Target, oracle: Target, n: int) -> None:
   size = UOp.variable("n", 1, 32)
   i = UOp.range(size, 0)
-  sink = kernel("variable", param(0, I, 32).index(i).store(param(1, I, 32).index(i).load() + 5).end(i))
+  sink = kernel("variable", param(0, I, 32).index(i).store(read(1, I, 32, i) + 5).end(i))
   compare(target, oracle, sink, [pack(I, [-1] * 32), small(I, 32)], {"n": n})
 
 
@@ -296,10 +266,10 @@ def test_variable_extent(target: Target, oracle: Target, n: int) -> None:
 def test_variables_in_offsets_and_values(target: Target, oracle: Target, start: int) -> None:
   first, scale = UOp.variable("start", 0, 24), UOp.variable("a_scale", -5, 5)
   i, r = UOp.range(8, 0), UOp.range(first + 1, 1, AxisType.REDUCE)
-  total = param(1, I, 32).index(r).load().reduce(Ops.ADD, r)
-  value = param(1, I, 32).index(first + i).load() * scale.cast(I) + total
+  total = read(1, I, 32, r).reduce(Ops.ADD, r)
+  value = read(1, I, 32, first + i) * scale.cast(I) + total
   sink = kernel("window", param(0, I, 8).index(i).store(value).end(i))
-  compare(target, oracle, sink, [bytes(32), small(I, 32)], {"start": start, "a_scale": -2}, look_at=INTEGERS)
+  compare(target, oracle, sink, values={"start": start, "a_scale": -2}, look_at=INTEGERS)
 
 
 def test_many_variables(target: Target, oracle: Target) -> None:
@@ -310,7 +280,7 @@ def test_many_variables(target: Target, oracle: Target) -> None:
     total = total + UOp.variable(name, -9, 9).cast(I) * 10**power
   sink = kernel("digits", param(0, I, 1).index(0).store(total))
   values = {name: (power + 1) * (-1) ** power for power, name in enumerate(names)}
-  compare(target, oracle, sink, [bytes(4)], values, look_at=INTEGERS)
+  compare(target, oracle, sink, values=values, look_at=INTEGERS)
 
 
 def test_more_variables(target: Target, oracle: Target) -> None:
@@ -318,7 +288,7 @@ def test_more_variables(target: Target, oracle: Target) -> None:
   for n in range(24):
     total = total * 3 + UOp.variable(f"v{n:02}", -1, 1).cast(I)
   sink = kernel("more", param(0, I, 1).index(0).store(total))
-  compare(target, oracle, sink, [bytes(4)], {f"v{n:02}": n % 3 - 1 for n in range(24)}, look_at=INTEGERS)
+  compare(target, oracle, sink, values={f"v{n:02}": n % 3 - 1 for n in range(24)}, look_at=INTEGERS)
 
 
 @pytest.mark.parametrize("value", (-1, 2**31 - 1, 2**31, 2**40 + 12345, -(2**35)))
@@ -326,65 +296,57 @@ def test_variables_beyond_32_bits(target: Target, oracle: Target, value: int) ->
   require(target, dtypes.int64)
   big = UOp.variable("big", -(2**50), 2**50)
   sink = kernel("big", param(0, dtypes.int64, 1).index(0).store(big.cast(dtypes.int64)))
-  compare(target, oracle, sink, [bytes(8)], {"big": value}, look_at=INTEGERS)
+  compare(target, oracle, sink, values={"big": value}, look_at=INTEGERS)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), ((4, 8, 6), (9, 5, 7)))
 def test_stage(target: Target, oracle: Target, m: int, n: int, k: int) -> None:
   """A tile of an operand in near memory: equal to reading it directly."""
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
-  row = (param(1, F, m * k).index(i * k + r).load() * 2.0).stage(r)
-  product = row * param(2, F, k * n).index(r * n + j).load()
+  row = (read(1, F, m * k, i * k + r) * 2.0).stage(r)
+  product = row * read(2, F, k * n, r * n + j)
   sink = kernel("staged", param(0, F, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
-  compare(target, oracle, sink, [bytes(4 * m * n), small(F, m * k), small(F, k * n, 1)])
+  compare(target, oracle, sink)
 
 
 @pytest.mark.parametrize("size", (1, 100))
 def test_constant(target: Target, oracle: Target, size: int) -> None:
-  i = UOp.range(size, 0)
-  sink = kernel("fill", param(0, F, size).index(i).store(UOp.const(F, 1.25)).end(i))
-  compare(target, oracle, sink, [bytes(4 * size)])
+  compare(target, oracle, elementwise("fill", size, F, [], lambda: UOp.const(F, 1.25)))
 
 
 def test_counter_as_value(target: Target, oracle: Target) -> None:
   i, j = UOp.range(7, 0), UOp.range(9, 1)
   sink = kernel("arange", param(0, I, 63).index(i * 9 + j).store((i * 100 + j).cast(I)).end(i, j))
-  compare(target, oracle, sink, [bytes(252)])
+  compare(target, oracle, sink)
 
 
 def test_sum_of_many(target: Target) -> None:
-  """A long reduction keeps its accuracy within a bound that any order of summation meets."""
-  size = 100_003
-  r = UOp.range(size, 0, AxisType.REDUCE)
-  sink = kernel("sum", param(0, F, 1).index(0).store(param(1, F, size).index(r).load().reduce(Ops.ADD, r)))
-  numbers: list[Number] = [random.Random(5).random() for _ in range(size)]
-  data = pack(F, numbers)
-  (got,) = unpack(F, target.run(sink, [bytes(4), data])[0])
-  want = sum(unpack(F, data))
-  demand(
-    abs(got - want) <= size * 2.0**-24 * want,
-    "a sum of 100003 floats is further off than any order of summation makes it",
-    expected=f"{want}, give or take {size * 2.0**-24 * want}",
-    got=got,
-    look_at="elements left out or counted twice; an accumulator that is narrower than float32",
-    kernel=sink,
-  )
+  demand_accurate_sum(target, F, 100_003)
 
 
 def test_sum_of_doubles(target: Target) -> None:
   """Of float64: accumulators have no fewer bits."""
   require(target, dtypes.float64)
-  size = 1003
+  demand_accurate_sum(target, dtypes.float64, 1003)
+
+
+def demand_accurate_sum(target: Target, dtype: DType, size: int) -> None:
+  """A long reduction keeps its accuracy within a bound that any order of summation meets."""
   r = UOp.range(size, 0, AxisType.REDUCE)
-  value = param(1, dtypes.float64, size).index(r).load().reduce(Ops.ADD, r)
-  sink = kernel("sum", param(0, dtypes.float64, 1).index(0).store(value))
+  sink = kernel("sum", param(0, dtype, 1).index(0).store(read(1, dtype, size, r).reduce(Ops.ADD, r)))
   numbers: list[Number] = [random.Random(5).random() for _ in range(size)]
-  (got,) = unpack(dtypes.float64, target.run(sink, [bytes(8), pack(dtypes.float64, numbers)])[0])
-  want = math.fsum(numbers)
-  bound = size * 2.0**-53 * want
-  what = "a sum of 1003 float64 numbers is further off than any order of summation makes it"
-  expected = f"{want}, give or take {bound}"
-  demand(abs(got - want) <= bound, what, expected=expected, got=got, look_at="an accumulator of float32", kernel=sink)
+  data = pack(dtype, numbers)
+  (got,) = unpack(dtype, target.run(sink, [bytes(dtype.itemsize), data])[0])
+  want = math.fsum(unpack(dtype, data))
+  bound = size * 2.0 ** -(FORMATS[dtype.name].mantissa + 1) * want
+  demand(
+    abs(got - want) <= bound,
+    f"a sum of {size} {dtype.name} numbers is further off than any order of summation makes it",
+    expected=f"{want}, give or take {bound}",
+    got=got,
+    look_at=f"elements left out or counted twice; an accumulator that is narrower than {dtype.name}",
+    kernel=sink,
+  )
 
 
 @pytest.mark.parametrize("seed", range(60))

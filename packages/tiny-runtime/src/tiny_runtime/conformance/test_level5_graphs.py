@@ -14,7 +14,7 @@ from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.launching import Loaded, demand_numbers, filled, numbers_in
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.test_level4_order import ATTEMPTS, SIZE, Stopwatch, in_one_of
+from tiny_runtime.conformance.test_level4_order import SIZE, Stopwatch, demand_in_time
 from tiny_runtime.contract import GraphCopy, GraphKernel, Memory
 from tiny_uop import UOp, dtypes
 
@@ -246,21 +246,19 @@ def test_waiting_and_time(calls: Calls) -> None:
   clock = Stopwatch(calls.target, calls.memories[y], calls.memories[x])
   call = calls.load(clock.long.kernel)((y, 0), (x, 0), steps=clock.steps)
   graph = calls.device.make_graph([call, call], calls.memories)
-  seen: list[tuple[float, float, float]] = []
 
-  def right() -> bool:
+  def run() -> tuple[float, float, float, float]:
     start = time.perf_counter()
     seconds = calls.device.run_graph(graph, (), (), True)
-    passed = time.perf_counter() - start
-    seen.append((passed, clock.read(), seconds))
-    return seen[-1][1] < 2 * clock.run() / 3 and passed / 20 < seconds < passed * 1.1 + 1e-3
+    return time.perf_counter() - start, clock.read(), seconds, clock.run()
 
-  demand(
-    in_one_of(ATTEMPTS, right),
-    "run_graph with wait=True: by the clock it took, reading a result after it took, and it says (seconds)",
-    expected="it takes as long as two launches do, reading takes next to nothing, and it says as much as the clock",
-    got=seen[-1],
-    look_at="with wait, run_graph waits for its calls; its seconds are seconds, of this run alone",
+  demand_in_time(
+    run,
+    lambda passed, left, said, one: left < 2 * one / 3 and passed / 20 < said < passed * 1.1 + 1e-3,
+    "run_graph with wait=True: by the clock it took, reading a result after it took, it says, and one launch takes"
+    " (seconds)",
+    "it takes as long as two launches do, reading takes next to nothing, and it says as much as the clock",
+    "with wait, run_graph waits for its calls; its seconds are seconds, of this run alone",
   )
 
 

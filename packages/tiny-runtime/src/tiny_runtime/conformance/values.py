@@ -62,6 +62,11 @@ def small_integers(dtype: DType) -> tuple[Number, ...]:
   return (0, 1, 2, 3) if dtype.kind == "uint" else tuple(truncate(dtype, v) for v in (-2, -1, 0, 1, 2, 3))
 
 
+def small(dtype: DType, size: int, seed: int = 0) -> bytes:
+  """Random small integers as elements of a type."""
+  return pack(dtype, random.Random(seed).choices(small_integers(dtype), k=size))
+
+
 def random_values(dtype: DType, count: int, seed: int) -> list[Number]:
   """Numbers drawn from a seed, half of them of any size, half of the others' order: integers by their length in bits,
   floats around 1."""
