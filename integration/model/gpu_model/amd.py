@@ -10,7 +10,7 @@ from tiny_runtime_amd.target import target
 def backend_of(name: str) -> LLVMBackend:
   """The plugin's compiler for an architecture, and the machine with waves of its size."""
   arch = Arch.parse(name)
-  return LLVMBackend(AMD, name, target(arch), arch.wave)
+  return LLVMBackend(AMD, name, target(arch), arch.subgroup_size)
 
 
 GFX1100, GFX1201, GFX942, GFX950 = map(backend_of, ("gfx1100", "gfx1201", "gfx942", "gfx950"))

@@ -36,7 +36,7 @@ def check(binary: Binary) -> None:
     "arguments": (kernel.argument_bytes, arguments),
     "what is wanted in registers": (kernel.wanted, ("kernel arguments",) if arguments else ()),
     "local memory, in the metadata": (about["group_segment_fixed_size"], kernel.local_bytes),
-    "wave": (kernel.wave, about["wavefront_size"]),
+    "wave": (kernel.subgroup_size, about["wavefront_size"]),
     "place of the descriptor": (kernel.place % 64, 0),
     "place of the code": (kernel.entry % 256, 0),
   }

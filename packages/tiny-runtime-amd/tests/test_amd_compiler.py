@@ -59,7 +59,7 @@ def test_descriptors_are_what_the_assembler_text_says(arch: Arch) -> None:
   assert kernel.local_bytes == directive(text, "group_segment_fixed_size") > 0
   assert kernel.argument_bytes == directive(text, "kernarg_size") == 16
   assert kernel.private_bytes == directive(text, "private_segment_fixed_size") == 0
-  assert kernel.wave == arch.wave and kernel.wanted == ("kernel arguments",)
+  assert kernel.subgroup_size == arch.subgroup_size and kernel.wanted == ("kernel arguments",)
   registers = directive(text, "next_free_vgpr")
   assert (kernel.rsrc1 & 63) == -(-registers // 8) - 1  # they are given out by the eight
   assert f"amdhsa_target: amdgcn-amd-amdhsa--{arch}" in text.replace("amdhsa.target:   ", "amdhsa_target: ")

@@ -106,7 +106,7 @@ def test_reads_after_a_store_see_it() -> None:
   assert ints(run(kernel, bytes(16), bytes(16))[1]) == [31, 21, 11, 1]
 
 
-def test_near_memory() -> None:
+def test_local_memory() -> None:
   from tiny_uop import AddrSpace
 
   near = UOp.alloc(0, I.ptr(4, AddrSpace.LOCAL))

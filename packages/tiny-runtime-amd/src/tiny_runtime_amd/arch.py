@@ -11,10 +11,11 @@ TRIPLE = "amdgcn-amd-amdhsa"
 
 @dataclass(frozen=True)
 class Arch:
-  """An architecture, by LLVM's name. `wave` threads run in step; a workgroup has up to `local_memory` bytes."""
+  """An architecture, by LLVM's name. `subgroup_size` threads run in step, a wave; a workgroup has up to `local_memory`
+  bytes."""
 
   name: str
-  wave: int
+  subgroup_size: int
   local_memory: int = 64 << 10
 
   @property

@@ -42,7 +42,7 @@ class Descriptor:
   preload: int
 
   @property
-  def wave(self) -> int:
+  def subgroup_size(self) -> int:
     """Threads that run in step."""
     return 32 if self.properties & WAVE32 else 64
 

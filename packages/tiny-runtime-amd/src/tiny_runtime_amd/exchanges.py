@@ -29,9 +29,9 @@ OTHER_HALF = (
 """From the lane whose number is 32 more; behind the last of 64 comes the first."""
 
 
-def exchanges(wave: int) -> tuple[Exchange, ...]:
+def exchanges(subgroup_size: int) -> tuple[Exchange, ...]:
   """Those of a wave of 32 threads (RDNA) or of 64 (CDNA)."""
-  if wave == 32:
+  if subgroup_size == 32:
     rows = [Exchange(1 << bit, (DPP.format(control=ROW_XMASK + (1 << bit)),)) for bit in range(4)]
     return (*rows, Exchange(16, (OTHER_ROW,)))
   return (

@@ -108,8 +108,8 @@ class AMDHardware:
   def kernel(self, binary: Binary) -> AMDKernel:
     """See Hardware."""
     kernel = AMDKernel.of(binary)
-    if kernel.descriptor.wave != self.arch.wave:
-      raise CompileError(f"kernel {kernel.name} is for waves of {kernel.descriptor.wave} threads", binary.source)
+    if (size := kernel.descriptor.subgroup_size) != self.arch.subgroup_size:
+      raise CompileError(f"kernel {kernel.name} is for waves of {size} threads", binary.source)
     if kernel.descriptor.private_bytes > self.private_bytes:
       self._more_scratch(kernel, binary)
     return kernel

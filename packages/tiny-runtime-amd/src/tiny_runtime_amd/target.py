@@ -35,7 +35,7 @@ def target(arch: Arch) -> LLVMTarget:
     max_vector_lanes=WIDEST,
     has_fma=True,
     has_local=True,
-    subgroup=arch.wave,
+    subgroup=arch.subgroup_size,
     limits=Limits(max_local=(MOST_THREADS,) * 3, max_workgroup=MOST_THREADS, shared_memory=arch.local_memory),
     tensor_cores=tuple([m.core for m in matrices]),
   )
@@ -62,7 +62,7 @@ def target(arch: Arch) -> LLVMTarget:
     group_size='"amdgpu-flat-work-group-size"="{threads},{threads}"',
     attributes=('"uniform-work-group-size"="true"', *[f'"amdgpu-no-{name}"' for name in _UNUSED]),
     matrices=matrices,
-    exchanges=exchanges(arch.wave),
+    exchanges=exchanges(arch.subgroup_size),
     scopes=("agent", "workgroup"),
   )  # fmt: skip
 

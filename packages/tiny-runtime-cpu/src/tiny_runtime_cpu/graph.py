@@ -94,7 +94,7 @@ class Graph:
       if limit != self._limit or pool.workers < self._workers:
         self._divide(pool, limit)
       if self._workers:
-        pool.places.settle()
+        pool.affinity.settle()
     self._function(self._header_address)
 
   def _divide(self, pool: Pool, limit: int) -> None:

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 
 from tiny_runtime.llvm import Processor, host_processor
+from tiny_runtime_cpu.amx_permission import permitted
 from tiny_runtime_cpu.caches import host_caches
 from tiny_runtime_cpu.machine import check_execution
-from tiny_runtime_cpu.permissions import permitted
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from functools import cache
 
 from tiny_runtime import cached_bytes
 from tiny_runtime.llvm import compile_object, llvm_version
+from tiny_runtime_cpu.affinity import Affinity
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
-from tiny_runtime_cpu.places import Places
 from tiny_uop.locks import shared_lock
 
 MAX_WORKERS = 1024
-STACK_BYTES = 8 << 20  # kernels keep near memory on the stack; macOS gives other threads 512 KiB by default
+STACK_BYTES = 8 << 20  # kernels keep packed buffers on the stack; macOS gives other threads 512 KiB by default
 
 # how a processor is told that this is a spin-wait, and how often before going to sleep: some 10 to 20 microseconds,
 # which is longer than the time between two launches of a captured graph and too short to cost power
@@ -110,7 +110,7 @@ class Pool:
     self._lock = shared_lock()
     self._making = False
     """Whether the thread that has the lock is making workers."""
-    self.places = Places()
+    self.affinity = Affinity()
     self._native: Functions | None = None
 
   def _open(self) -> None:
@@ -147,7 +147,7 @@ class Pool:
       set_mask = 3 if sys.platform == "darwin" else 2  # SIG_SETMASK
       workers = self._native.start(self._state, wanted, set_mask, STACK_BYTES)
       handles = (ctypes.c_uint64 * workers).from_address(self._native.handles(self._state))
-      self.places.deal(list(handles))
+      self.affinity.deal(list(handles))
       self.workers = workers
       if workers < wanted:
         self._most = workers  # do not ask again at every launch
@@ -163,7 +163,7 @@ class Pool:
       kernel_at(function)(buffers, integers, 0, extent, None, None)
     else:
       if threads > 1:
-        self.places.settle()
+        self.affinity.settle()
       self._native.run(self._state, function, buffers, integers, extent, chunks, threads)
 
   def close(self) -> None:
@@ -175,7 +175,7 @@ class Pool:
         return
       workers, self.workers = self.workers, 0
       if self._native is not None and workers:
-        self.places = Places()
+        self.affinity = Affinity()
         self._native.stop(self._state)
 
   def __del__(self) -> None:

@@ -60,7 +60,7 @@ def usual_contents(kernel: UOp) -> list[bytes]:
 
 
 def _slot(access: UOp) -> int:
-  """Slot of the buffer that a LOAD or STORE goes to; -1 for near memory."""
+  """Slot of the buffer that a LOAD or STORE goes to; -1 for local memory."""
   pointer = pointer_of(access.src[0])
   return int(pointer.arg) if pointer.op is Ops.PARAM else -1
 

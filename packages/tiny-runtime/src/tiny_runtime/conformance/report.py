@@ -16,7 +16,7 @@ NEXT = (
   "the backend object and the compiler; no hardware is needed. README of tiny-runtime, steps 1 and 3",
   "alloc, free, write and read. README of tiny-runtime, step 2",
   "compile, load and launch, one operation at a time. README of tiny-runtime, steps 3 and 4",
-  "what the compiler makes of loops, gates, near memory and variables. README of tiny-runtime, step 5",
+  "what the compiler makes of loops, gates, local memory and variables. README of tiny-runtime, step 5",
   "order of launches, errors, and what is given back. README of tiny-runtime, step 6",
   "the capability record: implement what it claims, or take the claim back. README of tiny-runtime, step 7",
 )

@@ -301,7 +301,7 @@ def test_variables_beyond_32_bits(target: Target, oracle: Target, value: int) ->
 
 @pytest.mark.parametrize(("m", "n", "k"), ((4, 8, 6), (9, 5, 7)))
 def test_stage(target: Target, oracle: Target, m: int, n: int, k: int) -> None:
-  """A tile of an operand in near memory: equal to reading it directly."""
+  """A tile of an operand in local memory: equal to reading it directly."""
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
   row = (read(1, F, m * k, i * k + r) * 2.0).stage(r)
   product = row * read(2, F, k * n, r * n + j)

@@ -308,7 +308,7 @@ class _Generator:
     return names[u]
 
   def _home(self, space: AddrSpace) -> _Scope:
-    """Where near memory is made: a workgroup shares its LOCAL memory, a thread has REG memory of its own."""
+    """Where local memory is made: a workgroup shares its LOCAL memory, a thread has REG memory of its own."""
     workgroup = next((scope for scope in self.scopes if scope.is_workgroup), None)
     return workgroup if workgroup is not None and space is AddrSpace.REG else self.scopes[0]
 
@@ -340,7 +340,7 @@ def is_local(loop: UOp) -> bool:
 
 def outside(verb: str, pointer: str, offset: int, size: int) -> NoReturn:
   """The error for an access outside a buffer."""
-  where = f"buffer {pointer[1:]}" if pointer[0] == "p" else "its near memory"
+  where = f"buffer {pointer[1:]}" if pointer[0] == "p" else "its local memory"
   raise IndexError(
     f"the kernel would {verb} element {offset} of {where}, which has {size} elements: its offset or its gate is wrong"
   )

@@ -28,7 +28,7 @@ def open_view(dtype: DType, data: memoryview) -> memoryview:
 
 
 def new_array(pointer: PtrDType) -> memoryview:
-  """Near memory: uninitialised, which here is all ones."""
+  """Local memory: uninitialised, which here is all ones."""
   return open_view(pointer.base, memoryview(bytearray(b"\xff") * (pointer.size * pointer.base.itemsize)))
 
 

@@ -1,4 +1,4 @@
-"""Features of the processor that a process may use only after it has asked the system for them.
+"""AMX permission: a process may use the matrix registers only after it has asked the system for them.
 
 The registers of AMX are 8 KiB that the system saves for each thread that uses them. Linux lets a process use them once
 it has asked (arch_prctl, ARCH_REQ_XCOMP_PERM; "Using XSTATE features in user space applications" in the kernel's

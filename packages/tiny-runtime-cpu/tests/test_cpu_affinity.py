@@ -57,13 +57,13 @@ def test_processors_other_than_the_callers_are_dealt_out(workers: Workers) -> No
   workers.ensure(len(allowed))
   dealt = workers.processors()
   assert sum(map(len, dealt)) == len(allowed) - 1 == len(set().union(*dealt))
-  assert allowed - set().union(*dealt) == {workers.pool.places.home}
+  assert allowed - set().union(*dealt) == {workers.pool.affinity.home}
 
 
 def test_one_worker_has_all_the_others(workers: Workers) -> None:
   workers.ensure(2)
   (dealt,) = workers.processors()
-  assert dealt == os.sched_getaffinity(0) - {workers.pool.places.home}
+  assert dealt == os.sched_getaffinity(0) - {workers.pool.affinity.home}
 
 
 def test_a_caller_that_moves_drives_the_worker_away(workers: Workers) -> None:
@@ -80,11 +80,11 @@ def test_a_narrower_mask_is_obeyed(workers: Workers) -> None:
   if len(os.sched_getaffinity(0)) < 3:
     pytest.skip("needs three processors")
   workers.ensure(2)
-  allowed = os.sched_getaffinity(0) - {workers.pool.places.home}
+  allowed = os.sched_getaffinity(0) - {workers.pool.affinity.home}
   os.sched_setaffinity(0, allowed)  # the caller has to move
   workers.launch()
   (dealt,) = workers.processors()
-  assert dealt == allowed - {workers.pool.places.home}
+  assert dealt == allowed - {workers.pool.affinity.home}
 
 
 def test_more_workers_than_processors_may_run_everywhere(workers: Workers) -> None:

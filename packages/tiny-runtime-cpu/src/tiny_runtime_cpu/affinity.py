@@ -1,4 +1,4 @@
-"""Which processors the workers of a pool may run on: any but the one of the thread that calls them.
+"""Affinity: the processors that the workers of a pool may run on. They are all but the one of the thread that calls.
 
 Linux may wake a worker on its caller's processor although others are idle. In a virtual machine that is the rule after
 a pause: a processor whose time the host has lent to others meanwhile does not count as idle. The worker then waits
@@ -27,8 +27,8 @@ def _system() -> ctypes.PyDLL | None:
   return process if all(hasattr(process, name) for name in _NEEDED) else None
 
 
-class Places:
-  """The processors of each worker. Knows nothing, and does nothing, until `deal` is called."""
+class Affinity:
+  """The processors of each worker. Does nothing until `deal` is called."""
 
   def __init__(self) -> None:
     self._handles: Sequence[int] = ()
