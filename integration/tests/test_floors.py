@@ -52,7 +52,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   ),
   "tiny-runtime": (
     ("errors", "binary", "settings", "counters", "plugins.known", "plugins.installed"),
-    ("contract", "private_files", "plugins.versions"),
+    ("contract", "handles", "private_files", "plugins.versions"),
     ("storage", "generated", "ref", "hcq", "plugins.plugin"),
     ("opened", "plugins"),
     ("devices", "compile_cache"),

@@ -61,26 +61,26 @@ class MetalDevice:
 
   def free(self, memory: Memory) -> None:
     """Release memory. Command buffers hold what they use until they are done."""
-    memory.check(0, memory.nbytes)
+    memory.at(0, memory.nbytes)
     self.used -= memory.nbytes
     self.messages.send(memory.handle, "release")
     memory.handle = memory.address = 0
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
     """Copy `data` in."""
-    memory.check(offset, data.nbytes)
+    memory.at(offset, data.nbytes)
     self.sync()
     memory.bytes()[offset : offset + data.nbytes] = data.cast("B")
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
     """Fill `out`."""
-    memory.check(offset, out.nbytes)
+    memory.at(offset, out.nbytes)
     self.sync()
     out.cast("B")[:] = memory.bytes()[offset : offset + out.nbytes]
 
   def view(self, memory: Memory) -> memoryview:
     """See the capability `host_mapped`."""
-    memory.check(0, memory.nbytes)
+    memory.at(0, memory.nbytes)
     return memory.bytes()
 
   def load(self, binary: Binary) -> Program:

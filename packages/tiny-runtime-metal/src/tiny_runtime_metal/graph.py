@@ -89,7 +89,7 @@ class Graph:
     (to, target), (of, source) = call.target, call.source
     written, read = (self.memories[to], target), (self.memories[of], source)
     for memory, offset in (written, read):
-      memory.check(offset, call.nbytes)
+      memory.at(offset, call.nbytes)
     if written[0] is not read[0] or abs(target - source) >= call.nbytes:
       return [self._bytes(written, read, call.nbytes)]
     apart = (self.spare.at_least(call.nbytes), 0)

@@ -52,7 +52,7 @@ class Call:
       )
     for place, ((memory, offset), need) in enumerate(zip(self.buffers, program.needs)):
       try:
-        memory.check(offset, need)
+        memory.at(offset, need)
       except ValueError as error:
         raise ValueError(f"buffer {place} of kernel {program.name}: {error}") from None
     if math.prod(self.threads) > program.threads:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
+from tiny_runtime.handles import AddressedMemory
 from tiny_runtime_nv.driver import NO_TIME, Driver
 
 PIECE = 4 << 20
@@ -13,21 +13,8 @@ PIECE = 4 << 20
 and writes it by itself, while this processor copies the piece before or after."""
 
 
-@dataclass(slots=True, eq=False)
-class Memory:
-  """One allocation."""
-
-  address: int
-  """0 once it has been freed."""
-  nbytes: int
-
-  def at(self, offset: int, nbytes: int) -> int:
-    """The address of byte `offset`. Raises ValueError if `nbytes` from there are not in here, or it was freed."""
-    if not self.address:
-      raise ValueError(f"this memory of {self.nbytes} bytes was freed")
-    if not 0 <= offset <= offset + nbytes <= self.nbytes:
-      raise ValueError(f"bytes [{offset}, {offset + nbytes}) are outside this memory of {self.nbytes} bytes")
-    return self.address + offset
+Memory = AddressedMemory
+"""One allocation."""
 
 
 class Staging:

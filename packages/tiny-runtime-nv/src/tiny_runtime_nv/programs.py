@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tiny_runtime import Binary, CompileError
+from tiny_runtime.handles import ProgramOfWords
 from tiny_runtime_nv.cuda_errors import NOT_THE_CODE, TOO_NEW
 from tiny_runtime_nv.driver import (
   LOG,
@@ -21,19 +22,15 @@ from tiny_runtime_nv.memory import Memory
 from tiny_runtime_nv.shared_memory import at_launch
 
 LOG_BYTES = 8192
-WORD = (1 << 64) - 1
 Sizes = tuple[int, int, int]
 
 
-class Program:
+class Program(ProgramOfWords):
   """A kernel that can be launched. Its module stays loaded for as long as this is held."""
 
   def __init__(self, driver: Driver, binary: Binary) -> None:
-    self.name = binary.entry
+    super().__init__(binary)
     self.driver = driver
-    self.needs = [p.size * p.dtype.itemsize for p in binary.params]
-    """Bytes of each buffer."""
-    self.integers = len(binary.variables)
     self.module = _module(driver, binary)
     self.function = driver.new("cuModuleGetFunction", self.module, binary.entry.encode())
     self.shared = at_launch(binary.code)
@@ -49,18 +46,8 @@ class Program:
 
   def pass_in(self, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> None:
     """Set the arguments of the next launch. Raises ValueError for those that do not fit the kernel."""
-    if len(buffers) != len(self.needs) or len(integers) != self.integers:
-      raise ValueError(
-        f"kernel {self.name} takes {len(self.needs)} buffers and {self.integers} integers, not {len(buffers)} and "
-        f"{len(integers)}"
-      )
-    words, number = self.words, 0
-    for (memory, offset), nbytes in zip(buffers, self.needs):
-      words[number] = memory.at(offset, nbytes)
-      number += 1
-    for integer in integers:
-      words[number] = integer & WORD
-      number += 1
+    for number, word in enumerate(self.words_of(buffers, integers)):
+      self.words[number] = word
 
   def limits(self) -> str:
     """What the driver says that a block of it may have."""

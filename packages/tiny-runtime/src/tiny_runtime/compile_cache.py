@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Compiler, Measure
-from tiny_runtime.errors import BackendError, Broken
-from tiny_runtime.plugins.plugin import describe, is_fault, shown
+from tiny_runtime.errors import Broken
+from tiny_runtime.plugins.plugin import attributed
 from tiny_runtime.plugins.versions import fingerprint
 from tiny_runtime.private_files import folder_in_use, key_path, read_payload, remove_unfit, write_payload
 from tiny_uop import UOp
@@ -91,14 +91,8 @@ def kernel_name(kernel: UOp) -> str:
 
 def compile_now(name: str, kernel: UOp, compiler: Compiler, measure: Measure | None) -> Binary:
   """Call the compiler, naming the kernel in whatever it raises."""
-  try:
+  with attributed(f"kernel {name}", f"compiler {compiler.key!r}"):
     binary: object = compiler.compile(kernel, measure)
-  except BackendError as error:
-    raise error.within(f"kernel {name}") from shown(error)
-  except BaseException as error:
-    if not is_fault(error):
-      raise
-    raise Broken(f"kernel {name}: compiler {compiler.key!r} raised {describe(error)}") from shown(error)
   if not isinstance(binary, Binary):
     raise Broken(f"kernel {name}: compiler {compiler.key!r} gave a {type(binary).__name__}, expected a Binary")
   return binary

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from inspect import getattr_static
 
 from tiny_runtime import contract
-from tiny_runtime.errors import BackendError, Broken, Unavailable, printable
+from tiny_runtime.errors import Broken, Unavailable, printable
 from tiny_runtime.opened import OpenDevice, in_order
 from tiny_runtime.plugins.discovery import find, plugins
 from tiny_runtime.plugins.known import DEFAULT_ORDER, FALLBACK, OWNERS
-from tiny_runtime.plugins.plugin import Plugin, State, describe, is_fault, shown
+from tiny_runtime.plugins.plugin import Plugin, State, attributed
 from tiny_runtime.storage import BUILT_IN
 from tiny_uop.context import DEBUG, DEVICE
 from tiny_uop.locks import PATIENCE, around_forks, shared_lock, undivided
@@ -162,16 +162,8 @@ class Devices:
       raise Unavailable(
         f"device {name!r} does not exist: {family} has {len(plugin.archs)}, numbered from 0", f"Use {family}"
       )
-    try:
+    with attributed(f"opening {name}", plugin.distribution, plugin.distribution):
       device = backend.open(index)
-    except BackendError as error:
-      raise error.within(f"opening {name} ({plugin.distribution})") from shown(error)
-    except BaseException as error:
-      if not is_fault(error):
-        raise
-      raise Broken(
-        f"opening {name}: {plugin.distribution} raised {describe(error)}, which the plugin contract does not allow"
-      ) from shown(error)
     lacking = [member for member in MEMBERS if getattr_static(device, member, None) is None]
     if lacking:
       raise Broken(
@@ -185,16 +177,8 @@ class Devices:
     return OpenDevice(name, device, compiler, plugin.distribution, self._forget, backend)
 
   def _compiler(self, plugin: Plugin, backend: contract.Backend, arch: str) -> contract.Compiler:
-    try:
+    with attributed(f"compiler of {plugin.name} for {arch!r}", plugin.distribution, plugin.distribution):
       return backend.compiler(arch)
-    except BackendError as error:
-      raise error.within(f"compiler of {plugin.name} for {arch!r} ({plugin.distribution})") from shown(error)
-    except BaseException as error:
-      if not is_fault(error):
-        raise
-      raise Broken(
-        f"compiler of {plugin.name} for {arch!r}: {plugin.distribution} raised {describe(error)}"
-      ) from shown(error)
 
   def _forget(self, device: OpenDevice) -> None:
     if self._opened.get(device.name) is device:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from tiny_runtime.conformance.failure import Misbehaved
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.values import Difference, differences, small, unpack
-from tiny_runtime.ref.compiler import parameters, pointer_of
+from tiny_runtime.ref.compiler import parameters
 from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop.graph import memory_of
 from tiny_uop.truncate import FORMATS, Number, from_bits
 
 SHOWN = 8
@@ -61,7 +62,7 @@ def usual_contents(kernel: UOp) -> list[bytes]:
 
 def _slot(access: UOp) -> int:
   """Slot of the buffer that a LOAD or STORE goes to; -1 for local memory."""
-  pointer = pointer_of(access.src[0])
+  pointer = memory_of(access.src[0])
   return int(pointer.arg) if pointer.op is Ops.PARAM else -1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tiny_runtime.errors import OutOfMemory
+from tiny_runtime.handles import AddressedMemory
 from tiny_runtime.hcq.hardware import Block, Hardware, Kind
 from tiny_runtime.hcq.timeline import Timeline
 
@@ -13,21 +14,14 @@ STEPS = 16
 """Sizes between two powers of two."""
 
 
-class Memory:
+class Memory(AddressedMemory):
   """One allocation: a handle of the contract."""
 
-  __slots__ = ("__weakref__", "address", "block", "nbytes")
+  __slots__ = ("block",)
 
   def __init__(self, block: Block, nbytes: int) -> None:
-    self.block, self.nbytes, self.address = block, nbytes, block.address
-
-  def at(self, offset: int, nbytes: int) -> int:
-    """The address of byte `offset`. Raises ValueError if `nbytes` from there are not in here, or it was freed."""
-    if not self.address:
-      raise ValueError(f"this memory of {self.nbytes} bytes was freed")
-    if not 0 <= offset <= offset + nbytes <= self.nbytes:
-      raise ValueError(f"bytes [{offset}, {offset + nbytes}) are outside this memory of {self.nbytes} bytes")
-    return self.address + offset
+    super().__init__(block.address, nbytes)
+    self.block = block
 
 
 class Pool:

@@ -10,7 +10,8 @@ import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType
@@ -302,6 +303,21 @@ def shown(error: BaseException) -> BaseException:
 
   text = "".join(tb.format_exception(error))
   return error if text == printable(text) else Broken("the plugin's own traceback:\n" + printable(text))
+
+
+@contextmanager
+def attributed(action: str, who: str, where: str = "") -> Iterator[None]:
+  """Errors that come out of a plugin say in what `action`, and `where`. Those that the contract does not allow become
+  Broken, and name `who` raised them."""
+  try:
+    yield
+  except BackendError as error:
+    raise error.within(f"{action} ({where})" if where else action) from shown(error)
+  except BaseException as error:
+    if not is_fault(error):
+      raise
+    broken = Broken(f"{action}: {who} raised {describe(error)}, which the plugin contract does not allow")
+    raise broken from shown(error)
 
 
 def describe(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Measure
 from tiny_runtime.errors import CompileError
 from tiny_runtime.ref.generate import Unsupported, generate
-from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop, reads_what_was_there
+from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop, read_params, written_params
 
 
 class RefCompiler:
@@ -34,24 +34,11 @@ class RefCompiler:
     )
 
 
-def pointer_of(index: UOp) -> UOp:
-  """The PARAM or ALLOC below an INDEX or a pointer."""
-  while index.op in (Ops.INDEX, Ops.AFTER):
-    index = index.src[0]
-  return index
-
-
 def parameters(kernel: UOp) -> tuple[ParamInfo, ...]:
   """The kernel's buffers in slot order."""
-  nodes = kernel.toposort
-  written = {pointer_of(u.src[0]) for u in nodes if u.op is Ops.STORE}
-  read = {pointer_of(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
-  found = sorted((u for u in nodes if u.op is Ops.PARAM), key=lambda u: int(u.arg))
-  result = []
-  for u in found:
-    assert isinstance(u.dtype, PtrDType)
-    result.append(ParamInfo(int(u.arg), u.dtype.base, u.dtype.size, u in written, u in read))
-  return tuple(result)
+  written, read = written_params(kernel), read_params(kernel)
+  buffers = {int(u.arg): u.dtype for u in kernel.toposort if u.op is Ops.PARAM and isinstance(u.dtype, PtrDType)}
+  return tuple([ParamInfo(n, d.base, d.size, n in written, n in read) for n, d in sorted(buffers.items())])
 
 
 def count_operations(kernel: UOp) -> UOp:
