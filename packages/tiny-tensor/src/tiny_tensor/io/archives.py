@@ -18,10 +18,7 @@ from tiny_uop import DType, dtypes
 _LOCAL = struct.Struct("<4s5H3I2H")
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
-_LOCATOR, _END64 = (
-  struct.Struct("<4sIQI"),
-  struct.Struct("<4sQ2H2I4Q"),
-)  # 4.3.15, 4.3.14: large numbers
+_LOCATOR, _END64 = struct.Struct("<4sIQI"), struct.Struct("<4sQ2H2I4Q")  # 4.3.15, 4.3.14: large numbers
 _STORED, _DEFLATED, _BZIP2, _LZMA = 0, 8, 12, 14
 _LARGE = 0xFFFFFFFF  # the number is in an extra field
 

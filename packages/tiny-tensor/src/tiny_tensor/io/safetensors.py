@@ -30,22 +30,11 @@ from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
 _DTYPES: dict[str, DType] = {
-  "BOOL": dtypes.bool,
-  "I8": dtypes.int8,
-  "U8": dtypes.uint8,
-  "I16": dtypes.int16,
-  "U16": dtypes.uint16,
-  "I32": dtypes.int32,
-  "U32": dtypes.uint32,
-  "I64": dtypes.int64,
-  "U64": dtypes.uint64,
-  "F8_E4M3": dtypes.fp8e4m3,
-  "F8_E5M2": dtypes.fp8e5m2,
-  "F16": dtypes.float16,
-  "BF16": dtypes.bfloat16,
-  "F32": dtypes.float32,
+  "BOOL": dtypes.bool, "I8": dtypes.int8, "U8": dtypes.uint8, "I16": dtypes.int16, "U16": dtypes.uint16,
+  "I32": dtypes.int32, "U32": dtypes.uint32, "I64": dtypes.int64, "U64": dtypes.uint64, "F8_E4M3": dtypes.fp8e4m3,
+  "F8_E5M2": dtypes.fp8e5m2, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32,
   "F64": dtypes.float64,
-}
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 _INDEX = ".index.json"

@@ -36,7 +36,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 class Names:
   """The names that one function reads, with their values. In slots: `get_state_dict` must not find weights here."""
 
-  __slots__ = ("_cells", "_contents", "_entries", "_queue", "_seen", "same")
+  __slots__ = ("_contents", "_entries", "_queue", "_seen", "same")
 
   catches: ClassVar[str] = (
     "a global, closure cell, attribute of these or of `self`, or an element of a list or dict so reached, that the "
@@ -45,8 +45,8 @@ class Names:
 
   def __init__(self, fxn: Any, bound: Any = None) -> None:
     """Of `fxn`, or of it as a method of `bound`."""
-    self._entries: list[tuple[Mapping[str, Any], str, Any, str]] = []
-    self._cells: list[tuple[types.CellType, Any, str]] = []
+    self._entries: list[tuple[Mapping[str, Any] | types.CellType, str, Any, str]] = []
+    """(namespace or closure cell, name in it, value, path) of each name."""
     self._contents: list[tuple[Any, tuple[Any, ...], str]] = []
     self._seen: set[tuple[int, Any]] = set()
     self._queue: deque[Callable[[], None]] = deque()
@@ -54,7 +54,7 @@ class Names:
       self._enter(fxn, "")
     else:
       self._enter_function(fxn, bound, "self")
-    while self._queue and len(self._entries) + len(self._cells) < MOST:
+    while self._queue and len(self._entries) < MOST:
       self._queue.popleft()()
     self._queue.clear()
     self._seen.clear()
@@ -63,7 +63,7 @@ class Names:
 
   def _compile(self) -> Callable[[], bool]:
     """All comparisons as one expression: they are a part of every replay, and a loop would take three times as long."""
-    known: dict[str, Any] = {"all": all, "len": len, "map": map, "is_": operator.is_}
+    known: dict[str, Any] = {"all": all, "len": len, "map": map, "is_": operator.is_, "content": _content}
     tests = []
 
     def constant(value: Any) -> str:
@@ -72,11 +72,11 @@ class Names:
 
     for namespace, name, value, _ in self._entries:
       where = constant(namespace)
-      tests.append(f"{name!r} not in {where}" if value is _ABSENT else f"{where}[{name!r}] is {constant(value)}")
-    for cell, value, _ in self._cells:
-      content = f"content({constant(cell)})" if value is _ABSENT else f"{constant(cell)}.cell_contents"
-      tests.append(f"{content} is {constant(value)}")
-    known["content"] = _content
+      if isinstance(namespace, types.CellType):
+        content = f"content({where})" if value is _ABSENT else f"{where}.cell_contents"
+        tests.append(f"{content} is {constant(value)}")
+      else:
+        tests.append(f"{name!r} not in {where}" if value is _ABSENT else f"{where}[{name!r}] is {constant(value)}")
     for container, values, _ in self._contents:
       where = constant(container)
       tests.append(f"len({where}) == {constant(len(container))}")
@@ -103,10 +103,7 @@ class Names:
   def _change(self) -> str | None:
     """The first change in words; None if there is none."""
     for namespace, name, value, path in self._entries:
-      if (now := namespace.get(name, _ABSENT)) is not value and not same_value(now, value):
-        return _changed(path, now, value)
-    for cell, value, path in self._cells:
-      if (now := _content(cell)) is not value and not same_value(now, value):
+      if (now := _look_up(namespace, name)) is not value and not same_value(now, value):
         return _changed(path, now, value)
     for container, values, path in self._contents:
       found = _flat(container)
@@ -122,10 +119,7 @@ class Names:
   def path_of(self, tensors: Iterable[Tensor]) -> str | None:
     """The name under which one of some tensors is read, if it is."""
     wanted = {id(t) for t in tensors}
-    named = [
-      *((value, path) for _, _, value, path in self._entries),
-      *((value, path) for _, value, path in self._cells),
-    ]
+    named = [(value, path) for _, _, value, path in self._entries]
     named += [(value, f"an element of {path}") for _, values, path in self._contents for value in values]
     return next((path for value, path in named if id(value) in wanted), None)
 
@@ -176,15 +170,12 @@ class Names:
         value = self._note(fxn.__globals__, first, first)
         self._queue.append(functools.partial(self._follow, value, attributes, first))
       elif kind == "cell" and first in cells:
-        value = _content(cells[first])
-        if (id(cells[first]), None) not in self._seen:
-          self._seen.add((id(cells[first]), None))
-          self._cells.append((cells[first], value, first))
+        value = self._note(cells[first], first, first)
         self._queue.append(functools.partial(self._follow, value, attributes, first))
 
-  def _note(self, namespace: Mapping[str, Any], name: str, path: str) -> Any:
-    """Notes one name in a namespace, and gives its value."""
-    value = namespace.get(name, _ABSENT)
+  def _note(self, namespace: Mapping[str, Any] | types.CellType, name: str, path: str) -> Any:
+    """Notes one name in a namespace or a closure cell, and gives its value."""
+    value = _look_up(namespace, name)
     if (id(namespace), name) not in self._seen:
       self._seen.add((id(namespace), name))
       self._entries.append((namespace, name, value, path))
@@ -267,6 +258,10 @@ def _class_attribute(value: Any, name: str) -> Any:
 def _flat(container: Any) -> Any:
   """The elements of a list, tuple or dict, as a list or tuple."""
   return [item for pair in container.items() for item in pair] if isinstance(container, dict) else container
+
+
+def _look_up(namespace: Mapping[str, Any] | types.CellType, name: str) -> Any:
+  return _content(namespace) if isinstance(namespace, types.CellType) else namespace.get(name, _ABSENT)
 
 
 def _content(cell: types.CellType) -> Any:

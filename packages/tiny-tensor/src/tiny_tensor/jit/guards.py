@@ -25,7 +25,7 @@ from tiny_tensor.jit.graphs import (
   waiting,
   written_slots,
 )
-from tiny_tensor.jit.outside import Arguments, Outside, Written
+from tiny_tensor.jit.outside import Arguments, Outside
 from tiny_tensor.jit.trace import Trace
 from tiny_tensor.pytree import leaves
 from tiny_tensor.tensor import Tensor
@@ -169,7 +169,7 @@ CAPTURE = (
   RunGuard("a tensor that the function reads and replaces; gradients that add up over calls", _replaced),
 )
 RETURN = (RunGuard("an argument that the function keeps", _argument_kept),)
-CALL: tuple[type[Guard], ...] = (Arguments, Written, Outside, Gradients, Trace)
+CALL: tuple[type[Guard], ...] = (Arguments, Outside, Gradients, Trace)
 if code_names is not None:
   CALL = (code_names.Names, *CALL)
 

@@ -1,4 +1,4 @@
-"""Guards of a call that is to be replayed: its arguments, and the tensors outside of the function (weights, state)."""
+"""Guards of a call that is to be replayed: its arguments, and the tensors outside the function (weights, state)."""
 
 from __future__ import annotations
 
@@ -36,25 +36,6 @@ class Arguments:
     return None
 
 
-class Written:
-  """Whether an argument is a tensor that the function also writes to by another name."""
-
-  catches: ClassVar[str] = "state that the function writes, given as an argument as well"
-
-  def __init__(self, run: Run[Any]) -> None:
-    self.state = frozenset(run.updated.difference(run.inputs.buffers))
-    """The buffers that are written and are no arguments."""
-
-  def failure(self, call: Sequence[UOp]) -> str | None:
-    """Names the shape of the argument. `call` are the buffers of the arguments."""
-    if self.state.isdisjoint(call):
-      return None
-    shape = (next(b for b in call if b in self.state).arg[1],)
-    return (
-      f"an argument, of shape {shape}, is a tensor that the function also writes to by another name: pass a clone()"
-    )
-
-
 class Outside:
   """The buffers that a program uses besides its arguments (weights, state), and the tensors that they belong to.
 
@@ -63,8 +44,8 @@ class Outside:
   """
 
   catches: ClassVar[str] = (
-    "weights that other tensors replace, when the old one is gone; weights whose `requires_grad` changes under a "
-    "`backward()`"
+    "state that the function writes, given as an argument as well; weights that other tensors replace, when the old "
+    "one is gone; weights whose `requires_grad` changes under a `backward()`"
   )
 
   def __init__(self, run: Run[Any], used: set[UOp]) -> None:
@@ -80,9 +61,16 @@ class Outside:
     self._trained = [(weakref.ref(t), gradient_wish(t.requires_grad, t.dtype)) for t in trained.values()]
     self.seen = Writes.count
     """There is something to look at if this is another number now, or `died` is raised."""
+    self.written = frozenset(run.updated.difference(run.inputs.buffers))
+    """The buffers that are written and are no arguments: a call whose arguments lie there is a failure."""
 
   def failure(self, call: Sequence[UOp]) -> str | None:
     """Carries out assignments to what a replay over the buffers `call` will read, and looks at all tensors."""
+    if twice := self.written.intersection(call):
+      shape = (next(b for b in call if b in twice).arg[1],)
+      return (
+        f"an argument, of shape {shape}, is a tensor that the function also writes to by another name: pass a clone()"
+      )
     carry_out_writes({*self._owners, *call})
     for buffer, owners in self._owners.items():
       alive = (t.uop for r in owners if (t := r()) is not None)

@@ -15,7 +15,7 @@ from tiny_tensor.jit.graphs import (
   variables_of,
   written_slots,
 )
-from tiny_tensor.jit.outside import Arguments, Outside, Written
+from tiny_tensor.jit.outside import Arguments, Outside
 from tiny_tensor.jit.results import Template
 from tiny_tensor.jit.run import Run
 from tiny_tensor.jit.values import require
@@ -47,8 +47,7 @@ class Program(Generic[R]):
     self._outside = Outside(run, used)
     self._overwritten = self._updated | self._gradients.buffers
     self._all_inputs = len(self._positions) == len(self._inputs)
-    self._written = Written(run)
-    self._state = self._written.state
+    self._state = self._outside.written
     self._writes_inputs = not self._updated.isdisjoint(self._inputs)
     self._only = self._results.only
     self.needs_tensors = self._results.needs_tensors
@@ -69,9 +68,7 @@ class Program(Generic[R]):
     """Replays over the buffers of other inputs, in their order, and other values of variables. `tensors` are the
     caller's, for results that are arguments."""
     outside = self._outside
-    if self._state and not self._state.isdisjoint(buffers):
-      require(self._written.failure(buffers))
-    if Writes.count != outside.seen or outside.died.raised:
+    if Writes.count != outside.seen or outside.died.raised or (self._state and not self._state.isdisjoint(buffers)):
       require(outside.failure(buffers))
     if self._overwritten:
       self._before(buffers)
