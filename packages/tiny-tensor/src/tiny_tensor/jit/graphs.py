@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from tiny_tensor.base import live_tensors
 from tiny_tensor.realize import buffer_under, is_holder, pieces_of, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
-from tiny_uop import Ops, UOp
+from tiny_uop import Ops, UOp, written_params
 
 
 def buffers_below(uop: UOp) -> tuple[UOp, ...]:
@@ -65,14 +65,7 @@ def carry_out_writes(to: Collection[UOp] | None = None) -> None:
 
 def written_slots(call: UOp) -> set[int]:
   """The positions of the arguments that a CALL writes."""
-  slots = {0} if call.src[0].op is Ops.COPY else set()
-  for store in (u for u in call.src[0].toposort if u.op is Ops.STORE):
-    pointer = store.src[0]
-    while pointer.op in (Ops.INDEX, Ops.AFTER):
-      pointer = pointer.src[0]
-    if pointer.op is Ops.PARAM:
-      slots.add(pointer.arg)
-  return slots
+  return {0} if call.src[0].op is Ops.COPY else written_params(call.src[0])
 
 
 def variables_of(calls: Iterable[UOp]) -> set[str]:
