@@ -37,24 +37,26 @@ class Below(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecomputeCost:
-  """Of the expression from a node down to memory, to values that surely get memory, and to reductions.
-
-  `leaves`: what it reads, None for more than MANY. `alu`: operations per element. `heavy`: among them expensive ones.
-  `positional`: an element's value depends on its position by more than what is read (`arange`). `closed`: a REDUCE
-  that needs no loop. `scattered`: the axes along which each term of a REDUCE goes to one element, where that pays.
-  `contraction`: a REDUCE that uses each thing it reads many times over, like a matrix product. `continues`: one whose
-  values another REDUCE, by the same operation, takes as they are.
-  """
+  """The expression from a node down to memory, to values that surely get memory, and to reductions."""
 
   leaves: frozenset[UOp] | None
+  """What it reads; None for more than MANY nodes."""
   alu: int = 0
+  """Operations per element."""
   heavy: bool = False
+  """Expensive operations are among them."""
   below: Below = Below.NONE
+  """Whether it contains a reduction."""
   positional: bool = False
+  """An element's value depends on its position by more than what is read, as in `arange`."""
   closed: bool = False
+  """A REDUCE that needs no loop."""
   contraction: bool = False
+  """A REDUCE that uses each element it reads many times over, as a matrix product does."""
   scattered: tuple[int, ...] = ()
+  """The axes along which each term of a REDUCE goes to one element, where that pays."""
   continues: bool = False
+  """A REDUCE whose values another REDUCE, by the same operation, takes as they are."""
 
   @property
   def loads(self) -> int:

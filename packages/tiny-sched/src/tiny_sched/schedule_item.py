@@ -1,4 +1,4 @@
-"""Items, the calls to be, and the regions in memory that they write and read."""
+"""Schedule items (each becomes a CALL of a kernel, or a copy), and the regions of buffers that they write and read."""
 
 from __future__ import annotations
 
@@ -64,28 +64,38 @@ def loop_over(size: sint, number: int, kind: AxisType = AxisType.LOOP) -> UOp:
 
 @dataclass(eq=False)
 class ScheduleItem:
-  """One call to be: a kernel, or a copy. `regions[0]` is written; `store` is its STORE, None for a temporary.
-
-  One that `scatters` accumulates in memory that the item `first` has filled, and reads it for that.
-  A kernel that is `given` has the memory of its PARAMs in `regions`, and may write several; `more` are the other
-  STOREs.
-  """
+  """One CALL to be: a kernel, or a copy."""
 
   number: int
+  """Its position in the schedule so far."""
   root: UOp
+  """The node that it computes."""
   device: str
+  """The device that it runs on."""
   store: UOp | None
+  """The STORE that it does; None where the result goes to a temporary."""
   regions: list[BufferRegion]
+  """The memory of its PARAMs: what it writes, then what it reads."""
   loops: tuple[UOp, ...] = ()
+  """A RANGE for each axis of the result, 0 for an axis of one element."""
   is_copy: bool = False
+  """A copy between regions, and no kernel."""
   body: UOp | None = None
+  """The effects of the kernel, in its loops; None for a copy, and for a kernel that is not made yet."""
   slots: dict[BufferRegion, int] = field(default_factory=dict)
+  """The PARAM number of each region that is read."""
   next_range: int = 0
+  """The number of the next RANGE."""
   contracts: bool = False
+  """It has a contraction: a sum of products that reads each element many times."""
   given: bool = False
+  """The kernel was made elsewhere and stays as it is."""
   more: tuple[UOp | None, ...] = ()
+  """The STOREs of the second and further results of a given kernel."""
   scatters: bool = False
+  """It accumulates in memory that `first` has filled, and so reads that memory as well."""
   first: ScheduleItem | None = None
+  """The item that fills the memory of one that scatters."""
 
   @property
   def stores(self) -> tuple[UOp | None, ...]:

@@ -12,7 +12,7 @@ Kind = Literal["bool", "int", "uint", "float", "void", "index"]
 
 
 class AddrSpace(Enum):
-  """Where a pointer points: device memory, memory shared by a workgroup (near memory on a CPU), or registers."""
+  """Where a pointer points: device memory, memory that a workgroup shares (a packed buffer on a CPU), or registers."""
 
   GLOBAL = "global"
   LOCAL = "local"

@@ -446,7 +446,7 @@ class UOp(Operators["UOp | float"], Node):
 
   @staticmethod
   def alloc(id: int, dtype: PtrDType) -> UOp:
-    """Near memory that lives for one kernel."""
+    """Memory, local or in registers, that lives for one kernel."""
     return UOp(Ops.ALLOC, dtype, (), id)
 
   def index(self, offset: UOp | int, gate: UOp | None = None) -> UOp:
@@ -494,7 +494,7 @@ class UOp(Operators["UOp | float"], Node):
     return UOp(Ops.REDUCE, self.dtype, (self, *ranges), (op, ())) if ranges else self
 
   def stage(self, *ranges: UOp, space: AddrSpace = AddrSpace.LOCAL, copies: int = 1) -> UOp:
-    """Equal to this value, kept in near memory over the tile of `ranges`."""
+    """Equal to this value, kept in local memory, or registers, over the tile of `ranges`."""
     return UOp(Ops.STAGE, self.dtype, (self, *ranges), Stage(space, copies))
 
   def barrier(self, *deps: UOp, pending: int | None = None) -> UOp:
@@ -503,7 +503,7 @@ class UOp(Operators["UOp | float"], Node):
     return UOp(Ops.BARRIER, dtypes.void, (self, *deps), pending)
 
   def shuffle(self, mask: int) -> UOp:
-    """This value of another thread of the wave: the one whose number is this one's with the bits of `mask` flipped."""
+    """This value of another thread of the subgroup: its number is this thread's with the bits of `mask` flipped."""
     return UOp(Ops.SHUFFLE, self.dtype, (self,), mask)
 
   def broadcast(self, count: int) -> UOp:

@@ -199,9 +199,9 @@ def _space(pointer: UOp) -> AddrSpace | None:
 
 
 def _copies(u: UOp) -> bool:
-  """An asynchronous STORE brings to near memory what a LOAD reads."""
-  near = _space(u.src[0]) is AddrSpace.LOCAL
-  return u.arg is None or (u.arg == ASYNC and near and u.src[1].op is Ops.LOAD)
+  """An asynchronous STORE copies what a LOAD reads to LOCAL memory."""
+  local = _space(u.src[0]) is AddrSpace.LOCAL
+  return u.arg is None or (u.arg == ASYNC and local and u.src[1].op is Ops.LOAD)
 
 
 def _accumulates(u: UOp) -> bool:

@@ -1,9 +1,9 @@
 """Which graphs are legal at which level. `check` raises SpecError, which names the node, the level and what is
 expected.
 
-The tables, one row per form that an operation can have, are in `spec_tables`; here are the questions about whole
-graphs. `SPEC=1` checks between stages (each stage calls `check_stage` on what it takes and gives); `SPEC=2` also after
-every rewrite, and it has every memory access proved to be in bounds (`bounds_proof`).
+`tables.py` has a row for each form of an operation; here are the questions about whole graphs. `SPEC=1` checks between
+stages: each stage calls `check_stage` (`stage.py`) on the graphs that it takes and gives. `SPEC=2` also checks after
+every rewrite (`UOp.checked`), and has every memory access proved to be in bounds (`tiny_uop.proof.bounds`).
 """
 
 from __future__ import annotations
