@@ -149,11 +149,13 @@ def _parser() -> argparse.ArgumentParser:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-  for name, run in (("check", _check), ("print", _print), ("simplify", _simplify), ("kernels", _kernels)):
-    command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
+  for run, add_options in (
+    (_check, _check_options), (_print, _print_options), (_simplify, _simplify_options), (_kernels, _kernels_options),
+  ):  # fmt: skip
+    command = commands.add_parser(run.__name__[1:], help=run.__doc__, description=run.__doc__)
     command.set_defaults(run=run)
     add_input_and_output(command)
-    _COMMAND_OPTIONS[name](command)
+    add_options(command)
   diff = commands.add_parser("diff", help=_diff.__doc__, description=_diff.__doc__)
   diff.set_defaults(run=_diff)
   diff.add_argument("first", metavar="FIRST", help="file with the first graph (-: standard input)")
@@ -192,19 +194,10 @@ def _kernels_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--take", metavar="N", help="write this kernel: its number in the list, or its name")
 
 
-_COMMAND_OPTIONS = {
-  "check": _check_options,
-  "print": _print_options,
-  "simplify": _simplify_options,
-  "kernels": _kernels_options,
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
   """The exit status: 0, 1 for input that is at fault, 2 for a command line that is; of diff 0, 1, 2 as of `diff`."""
   options = _parser().parse_args(arguments)
-  status = run_tool("tiny_uop", lambda: int(options.run(options)))
-  return status
+  return run_tool("tiny_uop", lambda: int(options.run(options)))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -173,13 +175,7 @@ def mistyped_field(record: Any) -> str | None:
   return None
 
 
-_hints_of: dict[type, dict[str, Any]] = {}
-
-
-def _hints(kind: type) -> dict[str, Any]:
-  if kind not in _hints_of:
-    _hints_of[kind] = get_type_hints(kind)
-  return _hints_of[kind]
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -142,15 +142,20 @@ def _and(u: UOp, a: Bounds, b: Bounds) -> Bounds:
   return (low, max(a[1], b[1]) if a[1] >= 0 or b[1] >= 0 else -1)
 
 
+def _any_bits(u: UOp, a: Bounds, b: Bounds) -> Bounds:
+  """What has no more bits than the operands."""
+  if u.dtype.kind != "index":
+    return dtype_bounds(u.dtype)
+  most = _mask(max(abs(a[0]), abs(a[1]), abs(b[0]), abs(b[1])))
+  return (-most - 1, most)
+
+
 def _or(u: UOp, a: Bounds, b: Bounds) -> Bounds:
   if u.dtype.kind == "bool":
     return (a[0] or b[0], a[1] or b[1])
   if a[0] >= 0 and b[0] >= 0:
     return (max(a[0], b[0]), _mask(max(a[1], b[1])))
-  if u.dtype.kind == "index":
-    most = _mask(max(abs(a[0]), abs(a[1]), abs(b[0]), abs(b[1])))
-    return (-most - 1, most)
-  return dtype_bounds(u.dtype)
+  return _any_bits(u, a, b)
 
 
 def _xor(u: UOp, a: Bounds, b: Bounds) -> Bounds:
@@ -160,10 +165,7 @@ def _xor(u: UOp, a: Bounds, b: Bounds) -> Bounds:
     return (~a[1], ~a[0])
   if a[0] >= 0 and b[0] >= 0:
     return (0, _mask(max(a[1], b[1])))
-  if u.dtype.kind == "index":
-    most = _mask(max(abs(a[0]), abs(a[1]), abs(b[0]), abs(b[1])))
-    return (-most - 1, most)
-  return dtype_bounds(u.dtype)
+  return _any_bits(u, a, b)
 
 
 def _shl(u: UOp, a: Bounds, b: Bounds) -> Bounds:

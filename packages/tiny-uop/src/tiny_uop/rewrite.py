@@ -170,17 +170,6 @@ class _Rewriter:
         stack.append(new)
     return done[root]
 
-  def substituted(
-    self, root: UOp, changes: Mapping[UOp, UOp], inside: Callable[[UOp], bool], change: Callable[[UOp], UOp]
-  ) -> UOp:
-    """See `substitute_rewritten`."""
-    done = {node: self.bottom_up(value) for node, value in changes.items()}
-    for node in root.walk(inside):
-      if node not in done:
-        new = change(node.with_src(tuple([done[s] for s in node.src]))) if inside(node) else node
-        done[node] = self.bottom_up(new)
-    return done[root]
-
 
 def graph_rewrite(
   root: UOp,
@@ -218,15 +207,18 @@ def substitute_rewritten(
   `inside` says which nodes have a key of `changes` below them, or are one; the walk goes no further. `change` is asked
   about each node that has got new sources. Observers see the rules on the substituted graph, which they can replay.
   """
-  if active():
-    plain: dict[UOp, UOp] = dict(changes)
+
+  def substituted(finish: Callable[[UOp], UOp]) -> UOp:
+    done = {node: finish(value) for node, value in changes.items()}
     for node in root.walk(inside):
-      if node not in plain:
-        plain[node] = change(node.with_src(tuple([plain[s] for s in node.src]))) if inside(node) else node
-    return graph_rewrite(plain[root], table, bottom_up=True, name=name)
-  return _watched(
-    root, table, name, lambda table: _Rewriter(table, None, None, name).substituted(root, changes, inside, change)
-  )
+      if node not in done:
+        new = change(node.with_src(tuple([done[s] for s in node.src]))) if inside(node) else node
+        done[node] = finish(new)
+    return done[root]
+
+  if active():
+    return graph_rewrite(substituted(lambda node: node), table, bottom_up=True, name=name)
+  return _watched(root, table, name, lambda table: substituted(_Rewriter(table, None, None, name).bottom_up))
 
 
 def _watched(root: UOp, table: PatternMatcher, name: str, run: Callable[[PatternMatcher], UOp]) -> UOp:

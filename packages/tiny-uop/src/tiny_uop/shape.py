@@ -142,35 +142,23 @@ def _pad(u: UOp) -> Shape:
   )
 
 
+_SCALARS = (Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.RANGE, Ops.SPECIAL, Ops.LOAD, Ops.EXTRACT, Ops.VECTORIZE)
+_SAME = (*GroupOp.Identity, Ops.FLIP, Ops.STAGE, Ops.COPY, Ops.AFTER, Ops.CUSTOM_GRADIENT)
 _RULES: dict[Ops, Callable[[Any], Shape | None]] = {
-  Ops.BUFFER: lambda u: (u.arg[1],),
-  Ops.BUFFER_VIEW: lambda u: (u.arg[1],),
-  Ops.RESHAPE: lambda u: u.geometry,
-  Ops.EXPAND: lambda u: u.geometry,
+  **dict.fromkeys((Ops.BUFFER, Ops.BUFFER_VIEW), lambda u: (u.arg[1],)),
+  **dict.fromkeys((Ops.RESHAPE, Ops.EXPAND), lambda u: u.geometry),
+  **dict.fromkeys(_SCALARS, lambda u: ()),
+  **dict.fromkeys(_SAME, lambda u: u.src[0]._shape),
+  **dict.fromkeys(GroupOp.Elementwise, _elementwise),
   Ops.PERMUTE: lambda u: tuple([u.src[0].shape[i] for i in u.arg]),
   Ops.PAD: _pad,
   Ops.SHRINK: lambda u: tuple([_difference(stop, start) for start, stop in pairs(u.geometry)]),
-  Ops.FLIP: lambda u: u.src[0]._shape,
   Ops.REDUCE: _reduce,
   Ops.BITCAST: _bitcast,
-  Ops.CONST: lambda u: (),
-  Ops.VARIABLE: lambda u: (),
-  Ops.BIND: lambda u: (),
-  Ops.RANGE: lambda u: (),
-  Ops.SPECIAL: lambda u: (),
-  Ops.LOAD: lambda u: (),
-  Ops.EXTRACT: lambda u: (),
-  Ops.VECTORIZE: lambda u: (),
-  Ops.STAGE: lambda u: u.src[0]._shape,
-  Ops.COPY: lambda u: u.src[0]._shape,
-  Ops.AFTER: lambda u: u.src[0]._shape,
-  Ops.CUSTOM_GRADIENT: lambda u: u.src[0]._shape,
   Ops.MULTI: _multi,
   # effects of kernels and schedules, values of tensor graphs
   Ops.BARRIER: lambda u: u.src[0]._shape if u.dtype is not dtypes.void and u.src else None,
   Ops.CALL: lambda u: (kernel_params(u.src[0])[u.arg].size,) if u.dtype is not dtypes.void else None,
-  **dict.fromkeys(GroupOp.Identity, lambda u: u.src[0]._shape),
-  **{op: _elementwise for op in GroupOp.Elementwise if op is not Ops.BITCAST},
 }
 
 

@@ -103,12 +103,6 @@ def _float_from_bits(form: Format, bits: int) -> float:
   return sign * math.ldexp(mantissa, max(exponent, 1) - form.bias - form.mantissa)
 
 
-def _wrap(dtype: DType, value: int) -> int:
-  bits = dtype.bits
-  value &= (1 << bits) - 1
-  return value - (1 << bits) if dtype.kind == "int" and value >> (bits - 1) else value
-
-
 def _to_int(value: Number) -> int:
   """Toward zero; NaN and infinities, for which a conversion is unspecified, give 0."""
   return 0 if isinstance(value, float) and not math.isfinite(value) else int(value)
@@ -191,4 +185,5 @@ def from_bits(dtype: DType, bits: int) -> Number:
     raise ValueError(f"bit pattern {bits:#x} does not fit the {width} bits of {dtype}")
   if scalar.kind == "float":
     return _float_from_bits(FORMATS[scalar.name], bits)
-  return bool(bits) if scalar.kind == "bool" else _wrap(scalar, bits)
+  number: Number = rounding(scalar)(bits)
+  return number

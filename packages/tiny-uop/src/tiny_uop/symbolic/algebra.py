@@ -12,12 +12,11 @@ from tiny_uop.dtype import DType, dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic import logic, sums
-from tiny_uop.symbolic.linear import is_const
+from tiny_uop.symbolic.linear import INTEGERS, is_const
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
-_INTS = (*dtypes.ints, dtypes.index)
 x, y, z, c, c2 = UPat.var("x"), UPat.var("y"), UPat.var("z"), UPat.cvar("c"), UPat.cvar("c2")
 true, minus_one = UPat.const(None, True), UPat.const(None, -1)
 
@@ -83,7 +82,7 @@ SELECTION = PatternMatcher([
        lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z),
        example=lambda s: s.b.where(s.i, s.b.where(s.j, 7)),
        near_miss=lambda s: s.b.where(s.i, s.c.where(s.j, 7))),
-  rule("max_by_bounds", UPat(Ops.MAX, _INTS, (x, y), name="u"), _max_by_bounds,
+  rule("max_by_bounds", UPat(Ops.MAX, INTEGERS, (x, y), name="u"), _max_by_bounds,
        example=lambda s: (s.p.maximum(0), s.n.maximum(7), s.p.maximum(s.var("k", 15, 20)),
                           s.value(dtypes.uint8, 6).maximum(255)),
        near_miss=lambda s: (s.p.maximum(1), s.n.maximum(s.m))),

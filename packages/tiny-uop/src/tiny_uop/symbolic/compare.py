@@ -11,7 +11,7 @@ from tiny_uop.bounds import fits
 from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import Linear, build, is_const, linear, order
+from tiny_uop.symbolic.linear import INTEGERS, Linear, build, is_const, linear, order
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -162,8 +162,7 @@ def _equal_quotient(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
   return inside if u.op is Ops.CMPEQ else inside.logical_not()
 
 
-_INTS = (*dtypes.ints, dtypes.index)
-x, y, i, j = UPat.var("x"), UPat.var("y"), UPat.var("x", _INTS), UPat.var("y", _INTS)
+x, y, i, j = UPat.var("x"), UPat.var("y"), UPat.var("x", INTEGERS), UPat.var("y", INTEGERS)
 c, c2 = UPat.cvar("c"), UPat.cvar("c2")
 _EQUAL = (Ops.CMPEQ, Ops.CMPNE)
 

@@ -12,16 +12,15 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from tiny_uop.bounds import fits
-from tiny_uop.dtype import DType, dtypes
+from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import Linear, build, is_const, linear, scaled
+from tiny_uop.symbolic.linear import INTEGERS, Linear, build, is_const, linear, scaled
 from tiny_uop.symbolic.quotient import Quotient, divided, much_nearer, nearest, partial, single_quotient
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
-_INTS = (*dtypes.ints, dtypes.index)
 _LIMIT = 64  # numerators of more summands are left alone
 
 
@@ -38,10 +37,6 @@ def _usable(u: UOp, x: UOp, c: UOp) -> Linear | None:
     return None
   form = linear(x, _LIMIT)
   return form if form.exact(u.dtype) else None
-
-
-def _all_exact(dtype: DType, *forms: Linear) -> bool:
-  return all(f.exact(dtype) for f in forms)
 
 
 def _divide(u: UOp, x: UOp, c: UOp) -> UOp | None:
@@ -98,7 +93,7 @@ def _remainder(u: UOp, x: UOp, c: UOp) -> UOp | None:
     high = divided(multiples, g)
     high.const += single
     rest.const -= single * g
-    if _all_exact(dtype, high, rest):
+    if high.exact(dtype) and rest.exact(dtype):
       return scaled(_make(Ops.FLOORMOD, u, high, d // g), g).alu(Ops.ADD, build(u, rest))
   return None
 
@@ -193,15 +188,15 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 zero = UPat.const(None, 0)
 
 RULES = PatternMatcher([
-  rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), _INTS, (x, UPat.const(None, 1))), lambda x: x,
+  rule("div_by_one", UPat((Ops.FLOORDIV, Ops.TRUNCDIV), INTEGERS, (x, UPat.const(None, 1))), lambda x: x,
        example=lambda s: (s.n // 1, s.i // 1, s.i.alu(Ops.TRUNCDIV, s.i.const_like(1))),
        near_miss=lambda s: (s.i // -1, 1 // s.i)),
-  rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), _INTS, (zero, y), name="u"),
+  rule("div_mod_of_zero", UPat((*_DIVISIONS, Ops.TRUNCDIV, Ops.TRUNCMOD), INTEGERS, (zero, y), name="u"),
        lambda u, y: u.const_like(0),
        example=lambda s: (0 // s.n, 0 % s.n, 0 // s.i, 0 % s.i, s.i.const_like(0).alu(Ops.TRUNCDIV, s.i),
                           s.i.const_like(0).alu(Ops.TRUNCMOD, s.i)),
        near_miss=lambda s: 1 // s.i),
-  rule("div_mod_by_itself", UPat(_DIVISIONS, _INTS, (x, x), name="u"),
+  rule("div_mod_by_itself", UPat(_DIVISIONS, INTEGERS, (x, x), name="u"),
        lambda u, x: u.const_like(int(u.op is Ops.FLOORDIV)) if _nonzero(x) else None,
        example=lambda s: (s.var("k", 1, 9) // s.var("k", 1, 9), s.var("k", -9, -1) % s.var("k", -9, -1),
                           s.var("k", 1, 9, dtypes.int8) // s.var("k", 1, 9, dtypes.int8)),
@@ -210,13 +205,13 @@ RULES = PatternMatcher([
        grows="a negation, for a divisor that the other rules know what to do with",
        example=lambda s: (s.n // -1, s.n // -3, s.n % -3, s.p % -4),
        near_miss=lambda s: (s.n // 3, s.n % 0, s.i // -3)),
-  rule("div_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div,
+  rule("div_div", UPat(Ops.FLOORDIV, INTEGERS, (UPat(Ops.FLOORDIV, None, (x, c)), c2), name="u"), _div_div,
        example=lambda s: (s.n // 2 // 3, s.i // 3 // 5, s.value(dtypes.uint8, 6) // 3 // 5),
        near_miss=lambda s: (s.n // 2 // -3, s.n // -2 // 3, s.i // 65536 // 65536, s.n % 5 // 3)),
-  rule("mod_div", UPat(Ops.FLOORDIV, _INTS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div,
+  rule("mod_div", UPat(Ops.FLOORDIV, INTEGERS, (UPat(Ops.FLOORMOD, None, (x, c)), c2)), _mod_div,
        example=lambda s: (s.n % 12 // 4, s.n % 12 // 3, s.i % 12 // 4, s.value(dtypes.uint8, 6) % 12 // 4),
        near_miss=lambda s: (s.n % 12 // 5, s.n % 4 // 4, s.n % -12 // 4, s.n % 12 // -4)),
-  rule("div_constant", UPat(Ops.FLOORDIV, _INTS, (x, c), name="u"), _divide,
+  rule("div_constant", UPat(Ops.FLOORDIV, INTEGERS, (x, c), name="u"), _divide,
        example=lambda s: (
          s.p // 16, (s.p - 32) // 16, s.var("k", 0, 9, dtypes.int32) // 10,              # one quotient by bounds
          (s.n * 4 + s.m) // 4, (s.n * -4 + s.m) // 4, (s.n * 8 + s.m * 4 - 7) // 4,      # multiples
@@ -231,7 +226,7 @@ RULES = PatternMatcher([
                             (s.n // 3 * 2 + s.m) // 5, (s.i // 3 + 2) // 5, (s.n // -3 + 2) // 5,
                             # a * 4 - 4 would wrap
                             (s.var("k", -32, 0, dtypes.int8) * 4 + s.var("l", 1, 4, dtypes.int8) - 1) // 4)),
-  rule("mod_constant", UPat(Ops.FLOORMOD, _INTS, (x, c), name="u"), _remainder,
+  rule("mod_constant", UPat(Ops.FLOORMOD, INTEGERS, (x, c), name="u"), _remainder,
        grows="a common factor moves out of the remainder, where it can meet others",
        example=lambda s: (
          s.p % 16, (s.p - 32) % 16, s.var("k", 0, 9, dtypes.int32) % 10,                 # one quotient by bounds

@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.bounds import fits
-from tiny_uop.dtype import DType
+from tiny_uop.dtype import DType, dtypes
 from tiny_uop.node import kept
 from tiny_uop.ops import Ops
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
+INTEGERS = (*dtypes.ints, dtypes.index)
+"""The types of which expressions are linear forms."""
 MAX_TERMS = 64  # sums of more are split, so that a pathological one costs linear time
 
 

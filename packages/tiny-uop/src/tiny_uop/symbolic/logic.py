@@ -9,7 +9,7 @@ from tiny_uop.dtype import dtypes
 from tiny_uop.graph import operands
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import is_const
+from tiny_uop.symbolic.linear import INTEGERS, is_const
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -32,7 +32,6 @@ def _mask(u: UOp, x: UOp, c: UOp) -> UOp | None:
   return x if mask & (mask + 1) == 0 and 0 <= x.vmin and x.vmax <= mask else None
 
 
-_INTS = (*dtypes.ints, dtypes.index)
 x, y, c, c2 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2")
 b = UPat.var("x", dtypes.bool)
 true, false = UPat.const(None, True), UPat.const(None, False)
@@ -88,20 +87,20 @@ RULES = PatternMatcher([
        lambda u, x, y: x.alu(_NEGATED[u.op], y),
        example=lambda s: (s.i.eq(s.j).logical_not(), s.f.ne(s.g).logical_not(), s.f.eq(s.f).logical_not()),
        near_miss=lambda s: ((s.i < s.j).logical_not(), s.i.eq(s.j).ne(s.b))),
-  rule("bits_or_xor_zero", UPat((Ops.OR, Ops.XOR), _INTS, [x, UPat.const(None, 0)]), lambda x: x,
+  rule("bits_or_xor_zero", UPat((Ops.OR, Ops.XOR), INTEGERS, [x, UPat.const(None, 0)]), lambda x: x,
        example=lambda s: (s.i | 0, s.n ^ 0, s.i.const_like(0) ^ s.i),
        near_miss=lambda s: (s.i | 1, s.i & 0)),
   rule("bits_xor_same", UPat(Ops.XOR, None, (x, x), name="u"), lambda u, x: u.const_like(0),
        example=lambda s: (s.i ^ s.i, s.b ^ s.b, s.n ^ s.n),
        near_miss=lambda s: s.i ^ s.j),
-  rule("bits_and_ones", UPat(Ops.AND, _INTS, [x, c]), lambda x, c: x if _all_ones(c) else None,
+  rule("bits_and_ones", UPat(Ops.AND, INTEGERS, [x, c]), lambda x, c: x if _all_ones(c) else None,
        example=lambda s: (s.i & -1, s.n & -1, s.value(dtypes.uint8, 6) & 255, s.i.const_like(-1) & s.i),
        near_miss=lambda s: (s.i & 255, s.value(dtypes.uint16, 6) & 255, s.n & 2**64 - 1)),
-  rule("bits_or_ones", UPat(Ops.OR, _INTS, [x, c], name="u"),
+  rule("bits_or_ones", UPat(Ops.OR, INTEGERS, [x, c], name="u"),
        lambda u, x, c: u.const_like(c.arg) if _all_ones(c) else None,
        example=lambda s: (s.i | -1, s.n | -1, s.value(dtypes.uint8, 6) | 255, s.i.const_like(-1) | s.i),
        near_miss=lambda s: (s.i | 255, s.value(dtypes.uint16, 6) | 255)),
-  rule("bits_mask", UPat(Ops.AND, _INTS, [x, c], name="u"), _mask,
+  rule("bits_mask", UPat(Ops.AND, INTEGERS, [x, c], name="u"), _mask,
        example=lambda s: (s.p & 15, s.p.const_like(15) & s.p, s.var("k", 0, 7, dtypes.int32) & 7),
        near_miss=lambda s: (s.p & 7, s.n & 15, s.p & 20, s.i & 15)),
   rule("bits_constant_last", UPat(_BITS, None, (c, x), name="u"),
@@ -112,7 +111,7 @@ RULES = PatternMatcher([
        lambda u, v, x, c, c2: x.alu(u.op, c.alu(u.op, c2)) if u.op is v.op else None,
        example=lambda s: (s.i & 12 & 6, s.i | 12 | 6, s.i ^ 12 ^ 6, s.n ^ 12 ^ 6),
        near_miss=lambda s: ((s.i & 12) | 6, s.i & s.j & 6)),
-  rule("shift_zero", UPat((Ops.SHL, Ops.SHR), _INTS, (x, UPat.const(None, 0))), lambda x: x,
+  rule("shift_zero", UPat((Ops.SHL, Ops.SHR), INTEGERS, (x, UPat.const(None, 0))), lambda x: x,
        example=lambda s: (s.i << 0, s.i >> 0, s.n << 0),
        near_miss=lambda s: (s.i << 1, s.i.const_like(0) << s.i)),
 ])  # fmt: skip

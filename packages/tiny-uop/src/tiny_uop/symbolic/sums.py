@@ -11,7 +11,7 @@ from tiny_uop.dtype import dtypes
 from tiny_uop.graph import chain
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import MAX_TERMS, Linear, build, is_const, linear, order
+from tiny_uop.symbolic.linear import INTEGERS, MAX_TERMS, Linear, build, is_const, linear, order
 from tiny_uop.symbolic.recombine import recombine
 
 if TYPE_CHECKING:
@@ -149,14 +149,13 @@ def _fixed_product(x: UOp, c: UOp, c2: UOp) -> UOp:
   return x.alu(Ops.MUL, c.const_like(c.arg * c2.arg))
 
 
-_INTS = (*dtypes.ints, dtypes.index)
 x, y, c, c2 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2")
 
 RULES = PatternMatcher([
-  rule("int_add_zero", UPat(Ops.ADD, _INTS, [x, UPat.const(None, 0)]), lambda x: x,
+  rule("int_add_zero", UPat(Ops.ADD, INTEGERS, [x, UPat.const(None, 0)]), lambda x: x,
        example=lambda s: (s.n + 0, s.i + 0, s.i.const_like(0) + s.i),
        near_miss=lambda s: (s.i + 1, s.f + 0.0)),
-  rule("int_mul_one", UPat(Ops.MUL, _INTS, [x, UPat.const(None, 1)]), lambda x: x,
+  rule("int_mul_one", UPat(Ops.MUL, INTEGERS, [x, UPat.const(None, 1)]), lambda x: x,
        example=lambda s: (s.n * 1, s.i * 1, s.i.const_like(1) * s.i),
        near_miss=lambda s: s.i * -1),
   rule("index_sum", UPat(Ops.ADD, dtypes.index, name="u"), _index_sum,
