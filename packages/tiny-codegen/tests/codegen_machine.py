@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tiny_codegen import LLVMRenderer, cpu_target
-from tiny_codegen.render.llvm.parts import ARGUMENTS as CLAIM
+from tiny_codegen.render.llvm.dynamic_schedule import ARGUMENTS as CLAIM
 from tiny_uop import UOp, evaluate
 
 llvm.initialize_native_target()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from codegen_elementwise import RENDERERS, apply, host, info_of
 
+from tiny_codegen.kernel.lazy_branches import LEAST, branches
 from tiny_codegen.render import LLVMRenderer, cpu_target
-from tiny_codegen.render.lazy import LEAST, branches
 from tiny_uop import DType, Ops, UOp, dtypes, evaluate
 
 AVX512 = ("+sse4.1", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl")

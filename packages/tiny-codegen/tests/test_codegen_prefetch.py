@@ -12,7 +12,7 @@ from codegen_prefetches import PACKED, PANEL, RESULT, prefetches
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tiny_codegen import CacheSizes, LLVMRenderer, build_program
+from tiny_codegen import CacheSizes, CRenderer, LLVMRenderer, build_program
 from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp
 
 LANES = 8
@@ -74,3 +74,14 @@ def test_programs_with_prefetches_compute_the_same(kernel: UOp) -> None:
 def test_there_are_such_programs_of_each_kind(kernel: UOp, kind: tuple[str, int]) -> None:
   assert prefetches(build_program(kernel, TARGET).src[1], kind)
   assert not prefetches(build_program(kernel, TARGET, skip=("prefetch",)).src[1], kind)
+
+
+def test_renderers_write_hints_or_nothing() -> None:
+  program = build_program(product(2, 2, 4, 32, 5, 1, False, 1), TARGET)
+  linear, info = program.src[1], program.arg
+  assert "call void @llvm.prefetch.p0(ptr" in TARGET.render(linear, info)
+  device = LLVMRenderer(replace(TARGET.llvm, convention="amdgpu_kernel"))
+  for renderer in (device, CRenderer()):
+    assert "llvm.prefetch" not in (text := renderer.render(linear, info)) and "__builtin_prefetch" not in text
+  with_none = LLVMRenderer(replace(HOST, target=replace(TARGET.target, has_prefetch=False)))
+  assert not prefetches(build_program(product(2, 2, 4, 32, 5, 1, False, 1), with_none).src[1], PANEL)

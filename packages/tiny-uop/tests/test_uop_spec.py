@@ -6,6 +6,7 @@ import pytest
 
 from tiny_uop import (
   ASYNC,
+  STREAMING,
   AddrSpace,
   AxisType,
   Context,
@@ -276,3 +277,34 @@ def test_copies_to_near_memory_may_take_their_time() -> None:
   whole = kernel(out.index(r).store(there.index(r).load()).end(r))
   spec.check(whole, "kernel")
   assert parse_uop(print_uop(whole)) is whole
+
+
+def instructions(*effects: UOp) -> UOp:
+  """A program of these effects in a loop."""
+  inside = [u for u in UOp.group(*effects).toposort if u.op not in (Ops.GROUP, Ops.RANGE)]
+  outside = [u for u in inside if i not in u.ranges]
+  inner = [u for u in inside if i in u.ranges]
+  return UOp(Ops.LINEAR, src=(*outside, i, *inner, effects[0].end(i)))
+
+
+def test_programs_ask_for_cache_lines() -> None:
+  gate, elsewhere = i < 3, near.index(UOp.const(i.dtype, 0))
+  store = out.index(i).store(value)
+  for asked in (inp.index(i + 16).prefetch(), inp.index(i, gate).prefetch("write", 2, elsewhere)):
+    whole = instructions(store, asked)
+    spec.check(whole, "program")
+    assert parse_uop(print_uop(whole)) is whole
+  place = inp.index(i)
+  for bad in (place.prefetch("fill"), place.prefetch("read", 0), place.prefetch(otherwise=elsewhere), value.prefetch()):
+    with pytest.raises(SpecError, match="a cache level"):
+      spec.check(instructions(store, bad), "program")
+  with pytest.raises(SpecError, match="illegal at the kernel level"):
+    spec.check(kernel(UOp.group(store, place.prefetch()).end(i)), "kernel")
+
+
+def test_stores_of_programs_go_past_caches() -> None:
+  spec.check(instructions(out.index(i).store(value).replace(arg=STREAMING)), "program")
+  with pytest.raises(SpecError):
+    spec.check(instructions(near.index(i).store(value).replace(arg=STREAMING)), "program")
+  with pytest.raises(SpecError):
+    spec.check(kernel(out.index(i).store(value).replace(arg=STREAMING).end(i)), "kernel")

@@ -42,7 +42,7 @@ class NVCompiler:
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary, whose code is PTX."""
     from tiny_codegen.render.c.dialect import function_name
-    from tiny_codegen.render.near_memory import places_at_launch
+    from tiny_codegen.render.shared_memory import places_at_launch
     from tiny_runtime_nv.tensor_cores import version_needed
     from tiny_runtime_nv.waits import waits_first
 

@@ -82,7 +82,7 @@ def _wgmma(dtype: DType, kind: str, n: int) -> NearInstruction:
   nothing = Fragment((), ())
   core = TensorCore((n, 64, 16), WARPGROUP, dtype, dtypes.float32, nothing, nothing, layout, NEAR)
   # behind the descriptors: add to what is there, multiply neither by -1
-  operands = "{c}, {a}, {b}, 1, 1, 1, {a_turned}, {b_turned};"
+  operands = "{c}, {a}, {b}, 1, 1, 1, {a_transposed}, {b_transposed};"
   product = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {operands}"
   wait = "wgmma.wait_group.sync.aligned {pending};"
   after = f"wgmma.commit_group.sync.aligned; {wait}"

@@ -14,7 +14,7 @@ from tiny_codegen.cost_model import CACHE_LINE
 from tiny_codegen.kernel.loops import factor
 from tiny_codegen.target import KEPT, Target
 from tiny_uop import STREAMING, Ops, PtrDType, UOp, reads_what_was_there
-from tiny_uop.graph import memory_of
+from tiny_uop.graph import memory_of, rebuild
 
 
 def stream_stores(linear: UOp, target: Target) -> UOp:
@@ -33,11 +33,7 @@ def stream_stores(linear: UOp, target: Target) -> UOp:
       loops.pop()
     elif u.op is Ops.STORE and u.arg is None and u.src[0].src[0] in written and _writes_lines(u, loops):
       streaming.add(u)
-  done: dict[UOp, UOp] = {}
-  for u in linear.toposort if streaming else ():
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    done[u] = new.replace(arg=STREAMING) if u in streaming else new
-  return done.get(linear, linear)
+  return rebuild(linear, lambda u, new: new.replace(arg=STREAMING) if u in streaming else None) if streaming else linear
 
 
 def _writes_lines(store: UOp, loops: list[UOp]) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from tiny_codegen.target import Target
-from tiny_uop import ProgramInfo, UOp
+from tiny_uop import Ops, ProgramInfo, UOp
 
 
 class Renderer(ABC):
@@ -21,6 +22,47 @@ class Renderer(ABC):
 
     Raises NotImplementedError, naming the instruction, for what `target` does not promise.
     """
+
+
+def numbers(linear: UOp, info: ProgramInfo) -> dict[UOp, int]:
+  """The number of each PARAM and VARIABLE of a program among the buffers, or integers, that it is called with. Raises
+  ValueError for one that its ProgramInfo does not list."""
+  slots, names = [p.slot for p in info.params], list(info.variables)
+  found: dict[UOp, int] = {}
+  for u in linear.toposort:
+    if u.op is Ops.PARAM:
+      if u.arg not in slots:
+        raise ValueError(f"{info.name} uses buffer slot {u.arg}, its ProgramInfo lists slots {sorted(slots)}")
+      found[u] = slots.index(u.arg)
+    elif u.op is Ops.VARIABLE:
+      if u.arg[0] not in names:
+        raise ValueError(f"{info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {names}")
+      found[u] = names.index(u.arg[0])
+  return found
+
+
+def hardware_counter(target: str, counters: Sequence[tuple[str, str]], special: UOp) -> str | None:
+  """How a target reads the counter of a SPECIAL; None for a target without any."""
+  if counters and special.arg not in dict(counters):
+    raise NotImplementedError(f"{target} has no counter {special.arg!r}: it has {[n for n, _ in counters]}")
+  return dict(counters).get(special.arg)
+
+
+def used_too_early(u: UOp) -> ValueError:
+  """The error for a value that a LINEAR uses before it lists it."""
+  return ValueError(f"{u!r} is used before it is computed: a LINEAR lists every value before its uses")
+
+
+def no_instruction(u: UOp) -> NotImplementedError:
+  """The error for an operation that programs do not have."""
+  return NotImplementedError(
+    f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
+  )
+
+
+def no_barrier(name: str, target: str) -> NotImplementedError:
+  """The error for a BARRIER of threads that are loops."""
+  return NotImplementedError(f"{name} has a barrier between threads, which {target} runs one after another")
 
 
 def no_tensor_core(target: str, mma: UOp) -> NotImplementedError:

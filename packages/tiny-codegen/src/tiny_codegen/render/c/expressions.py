@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tiny_codegen.kernel.overflow import cannot_overflow, guards, is_signed
 from tiny_codegen.render.c.dialect import CDialect
-from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
 from tiny_uop import DType, Ops, UOp, dtypes
 
 _INFIX = {

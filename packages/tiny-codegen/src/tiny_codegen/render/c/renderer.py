@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
+from tiny_codegen.render import base
+from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c.dialect import C99, CDialect, function_name
 from tiny_codegen.render.c.expressions import expression, literal
 from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
@@ -108,9 +109,7 @@ class _Program:
       elif (emit := _EMIT.get(u.op)) is not None:
         emit(self, u)
       elif u.op not in _NOTHING:
-        raise NotImplementedError(
-          f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
-        )
+        raise base.no_instruction(u)
     for _ in range(self.counters):
       self._close()
     if self.depth != 1:
@@ -124,8 +123,8 @@ class _Program:
     return "\n".join([*header, "", head, *body, *self._host_entry()])
 
   def _arguments(self) -> list[str]:
-    params = {u.arg: u for u in self.linear.toposort if u.op is Ops.PARAM}
-    made = []
+    used, made = base.numbers(self.linear, self.info), []
+    params = {u.arg: u for u in used if u.op is Ops.PARAM}
     for place, p in enumerate(self.info.params):
       qualifier = self.dialect.qualifier(AddrSpace.GLOBAL)
       # the program's pointer, not the caller's type: an emulated float is read as its bits
@@ -135,16 +134,12 @@ class _Program:
       made += parameters
       self.memory += [f"  {line}" for line in statements]
       if p.slot in params:
-        self.values[params.pop(p.slot)] = [f"p{p.slot}"]
-    if params:
-      raise ValueError(f"{self.info.name} uses buffer slots {sorted(params)}, which its ProgramInfo does not list")
-    names = {name: place for place, name in enumerate(self.info.variables)}
-    for u in self.linear.toposort:
+        self.values[params[p.slot]] = [f"p{p.slot}"]
+    for u, number in used.items():
       if u.op is Ops.VARIABLE:
-        if u.arg[0] not in names:
-          raise ValueError(f"{self.info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {list(names)}")
-        self.values[u] = [f"(({self.dialect.type_of(u.dtype)})n{names[u.arg[0]]})"]
-    parameters, statements = self.renderer.integers([f"n{n}" for n in range(len(names))], len(self.info.params))
+        self.values[u] = [f"(({self.dialect.type_of(u.dtype)})n{number})"]
+    integers = [f"n{number}" for number in range(len(self.info.variables))]
+    parameters, statements = self.renderer.integers(integers, len(self.info.params))
     self.memory += [f"  {line}" for line in statements]
     return [*made, *parameters]
 
@@ -159,8 +154,8 @@ class _Program:
 
   def _element(self, pointer: DType) -> str:
     """The type of one lane in memory: a bool takes a byte."""
-    base = pointer.base if isinstance(pointer, PtrDType) else pointer
-    return self.dialect.type_of(dtypes.uint8 if base.kind == "bool" else base)
+    element = pointer.base if isinstance(pointer, PtrDType) else pointer
+    return self.dialect.type_of(dtypes.uint8 if element.kind == "bool" else element)
 
   # *** pieces ***
 
@@ -184,7 +179,7 @@ class _Program:
       return [literal(self.dialect, u.dtype, v) for v in values]
     if u.op is Ops.AFTER:
       return self.lanes(u.src[0])
-    raise ValueError(f"{u!r} is used before it is computed: a LINEAR lists every value before its uses")
+    raise base.used_too_early(u)
 
   def _keep(self, u: UOp, values: list[str]) -> None:
     """Name the lanes of a value."""
@@ -227,12 +222,8 @@ class _Program:
   def special(self, u: UOp) -> None:
     """A hardware counter; in a language without any, a loop around all that follows."""
     name = self.dialect.type_of(u.dtype)
-    if (found := dict(self.dialect.counters).get(u.arg)) is not None:
+    if (found := base.hardware_counter(self.dialect.name, self.dialect.counters, u)) is not None:
       self._line(f"const {name} {u.arg} = {found};")
-    elif self.dialect.counters:
-      raise NotImplementedError(
-        f"{self.dialect.name} has no counter {u.arg!r}: it has {[n for n, _ in self.dialect.counters]}"
-      )
     else:
       self.counters += 1
       self._open(f"for ({name} {u.arg} = 0; {u.arg} < {self.lanes(u.src[0])[0]}; {u.arg}++) {{")
@@ -240,9 +231,7 @@ class _Program:
 
   def barrier(self, u: UOp) -> None:
     if self.counters:
-      raise NotImplementedError(
-        f"{self.info.name} has a barrier between threads, which {self.dialect.name} runs one after another"
-      )
+      raise base.no_barrier(self.info.name, self.dialect.name)
     if self.dialect.barrier:
       self._line(self.dialect.barrier)
 
@@ -259,18 +248,18 @@ class _Program:
     for each lane).
     """
     assert isinstance(index.dtype, PtrDType)
-    base = index.dtype.base
+    element = index.dtype.base
     gates = self.lanes(index.src[2]) if len(index.src) > 2 else []
     offsets = self.lanes(index.src[1])
-    if base.count > 1:
-      offsets = [f"({offset} * {base.count})" for offset in offsets]
+    if element.count > 1:
+      offsets = [f"({offset} * {element.count})" for offset in offsets]
     if len(offsets) == 1 and len(gates) > 1:  # lanes that are adjacent, but not all of them there
       offsets = [f"{offsets[0]}{f' + {lane}' if lane else ''}" for lane in range(lanes)]
     memory = index.src[0]
     while memory.op is Ops.AFTER:
       memory = memory.src[0]
     first = Place(
-      self.lanes(memory)[0], offsets[0], base.scalar(), lanes if len(offsets) == 1 else 1, index.dtype.space,
+      self.lanes(memory)[0], offsets[0], element.scalar(), lanes if len(offsets) == 1 else 1, index.dtype.space,
       memory.op is not Ops.PARAM or memory.arg in self.written,
     )  # fmt: skip
     return [replace(first, offset=offset) for offset in offsets], gates
@@ -326,7 +315,7 @@ class _Program:
     """The statement of an atomic STORE; a gate is an IF around it (`linearise`)."""
     known = self.dialect.target.has_atomic(place.space, u.arg.op, place.element)
     if not known or (found := dict(self.dialect.atomics).get(u.arg.op)) is None:
-      raise no_atomic(self.dialect.name, u)
+      raise base.no_atomic(self.dialect.name, u)
     kind = self.dialect.type_of(place.element)
     at, space = f"&{place.pointer}[{place.offset}]", self.dialect.qualifier(place.space)
     return found.format(place=at, value=value, type=kind, space=space) + ";"
@@ -341,7 +330,7 @@ class _Program:
   def tensor_core(self, u: UOp) -> None:
     """A call of the dialect's function: addresses of the lanes of the result, then the lanes of a, b and c."""
     if (function := dict(self.dialect.tensor_cores).get(u.arg)) is None:
-      raise no_tensor_core(self.dialect.name, u)
+      raise base.no_tensor_core(self.dialect.name, u)
     names = [f"v{self.count + lane}" for lane in range(u.dtype.count)]
     self.count += len(names)
     self._line(f"{self.dialect.type_of(u.dtype)} {', '.join(names)};")
@@ -352,7 +341,7 @@ class _Program:
   def shuffle(self, u: UOp) -> None:
     found = dict(self.dialect.exchanges).get(u.dtype.scalar())
     if found is None:
-      raise no_exchange(self.dialect.name, u)
+      raise base.no_exchange(self.dialect.name, u)
     self._keep(u, [found.format(value=lane, mask=u.arg) for lane in self.lanes(u.src[0])])
 
 

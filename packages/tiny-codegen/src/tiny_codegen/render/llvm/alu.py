@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tiny_codegen.kernel.overflow import cannot_overflow, guards, is_signed
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.instructions import Instruction, fitting
 from tiny_codegen.render.llvm.text import constant, suffix, value_type
-from tiny_codegen.render.overflow import cannot_overflow, guards, is_signed
 from tiny_uop import DType, Ops, UOp, dtypes
 
 _INT = {Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor", Ops.SHL: "shl"}

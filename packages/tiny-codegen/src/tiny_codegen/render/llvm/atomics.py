@@ -1,7 +1,7 @@
 """Atomic STOREs as LLVM IR: `atomicrmw`, of which nothing but that it is one step is asked (monotonic).
 
-A kernel's results are seen when it has ended, and what threads of a workgroup leave in near memory behind a BARRIER, so
-that no update has to order any other access.
+A kernel's results are seen when it has ended, and what threads leave in shared memory behind a BARRIER, so that no
+update has to order any other access.
 """
 
 from __future__ import annotations

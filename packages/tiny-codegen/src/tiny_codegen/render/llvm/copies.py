@@ -1,8 +1,8 @@
-"""Copies to near memory that go on while their thread does, as LLVM IR.
+"""Copies to shared memory that go on while their thread does, as LLVM IR.
 
 They want both addresses aligned. Where a buffer is not, the body for such buffers loads and stores instead: a copy may
-be there at once. Where tensor cores read near memory themselves there is one body, which looks at each copy: assemblers
-give the accumulators of each instruction registers of their own, and there are not enough for those of two bodies.
+be there at once. Where tensor cores read shared memory themselves there is one body, which looks at each copy: an
+assembler gives the accumulators of each instruction registers of their own, and has not enough for those of two bodies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALIGNED = re.compile(rf", align \d+{re.escape(WIDE)}(\d+)")
 
 @dataclass(frozen=True)
 class AsyncCopy:
-  """How a copy is written: `copy` takes the place in near memory and the place it comes from, `or_zeros` a number of
+  """How a copy is written: `copy` takes the place in shared memory and the place it comes from, `or_zeros` a number of
   bytes, too, beyond which there are zeros and nothing is read. `group` ends a group; `wait` takes a number of groups
   that need not be there yet."""
 
@@ -33,7 +33,7 @@ class AsyncCopy:
   wait: str
 
 
-def copy_to_near(body: Function, u: UOp, memory: Memory, copy: AsyncCopy, store: Callable[[], None]) -> None:
+def copy_to_shared(body: Function, u: UOp, memory: Memory, copy: AsyncCopy, store: Callable[[], None]) -> None:
   """Write an asynchronous STORE, for each of two bodies; `store` writes it as one that is not."""
   begin = len(body.lines)
   store()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tiny_codegen.render.base import used_too_early
 from tiny_codegen.render.llvm.instructions import Instruction
 from tiny_codegen.render.llvm.text import constant, value_type
 from tiny_uop import AxisType, Ops, UOp, dtypes
@@ -104,7 +105,7 @@ class Function:
       return constant(uop.dtype, uop.arg)
     if uop.op is Ops.AFTER:
       return self.operand(uop.src[0])
-    raise ValueError(f"{uop!r} is used before it is computed: a LINEAR lists every value before its uses")
+    raise used_too_early(uop)
 
   def open_loop(self, uop: UOp, first: str, extent: str) -> None:
     """Begin a loop whose counter, the value of `uop`, goes from `first` up to but not including `extent`."""

@@ -11,7 +11,7 @@ from tiny_codegen.render.llvm.text import Spaces, constant, memory_type, pointer
 from tiny_uop import STREAMING, AddrSpace, DType, Ops, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
 
-LOCAL_ALIGNMENT = 16  # of the least array in near memory
+LOCAL_ALIGNMENT = 16  # of the least array in shared memory
 WIDE = " ; wide "
 """Stands between the alignment of an access that is certain, and the one it has if its buffer is aligned."""
 PLAIN_ONLY, ALIGNED_ONLY = " ; where buffers are not aligned", " ; where buffers are aligned to "

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tiny_codegen.cost_model import CACHE_LINE
+from tiny_codegen.render.llvm.dynamic_schedule import ARGUMENTS as CLAIM
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PAIRED, PLAIN, PLAIN_ONLY, STREAMED, WIDE
-from tiny_codegen.render.llvm.parts import ARGUMENTS as CLAIM
 from tiny_codegen.render.llvm.target import LLVMTarget
 from tiny_codegen.render.llvm.text import pointer
 from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp

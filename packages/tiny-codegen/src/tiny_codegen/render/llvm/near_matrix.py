@@ -1,4 +1,4 @@
-"""Matrix instructions that read near memory themselves, and go on while their threads do, in LLVM IR."""
+"""Matrix instructions that read shared memory themselves, and go on while their threads do, in LLVM IR."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import Memory, address
 from tiny_codegen.render.llvm.text import value_type
 from tiny_uop import DType, Ops, UOp
+from tiny_uop.graph import users_of
 from tiny_uop.records import dataclass
 
 NEAR = (NearMatrix(), NearMatrix())
@@ -19,11 +20,10 @@ NEAR = (NearMatrix(), NearMatrix())
 class NearInstruction:
   """How such a tensor core is written in the target's assembler.
 
-  `product` is an instruction with {c} for the accumulators, {a} and {b} for descriptors of 64 bits, and {a_turned} and
-  {b_turned} for 1 where what is adjacent does not go along the sum, else 0; `before` and `after` stand around
+  `product` is an instruction with {c} for the accumulators, {a} and {b} for descriptors of 64 bits, and {a_transposed}
+  and {b_transposed} for 1 where what is adjacent does not go along the sum, else 0. `before` and `after` stand around
   those that add to the same accumulators, which wait until all but the last {pending} of such are there, as `wait` does
-  on its own. A descriptor is the address >> `shift`, of which `mask` is left, with the
-  bits that `descriptor` gives.
+  on its own. A descriptor is the address >> `shift`, of which `mask` is left, with the bits that `descriptor` gives.
   """
 
   core: TensorCore
@@ -37,11 +37,8 @@ class NearInstruction:
 
 
 def continued(linear: UOp) -> frozenset[UOp]:
-  """The MMAs of near memory whose result is nothing but what the next one adds to."""
-  users: dict[UOp, list[UOp]] = {}
-  for u in linear.src:
-    for s in u.src:
-      users.setdefault(s, []).append(u)
+  """The MMAs of shared memory whose result is nothing but what the next one adds to."""
+  users = users_of(linear.src)
   chained = {
     u.src[2] for u in linear.src
     if u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.near is not None and u.src[2].op is Ops.MMA
@@ -65,10 +62,8 @@ def near_product(body: Function, chain: Sequence[UOp], instruction: NearInstruct
     for source, near in zip(u.src[:2], u.arg.near, strict=True):
       places.append(f"${2 * count + len(descriptors)}")
       descriptors.append(_descriptor(body, source, near, instruction, memory))
-    turned = [int(not near.along_sum) for near in u.arg.near]
-    lines.append(
-      instruction.product.format(c=f"{{{names}}}", a=places[0], b=places[1], a_turned=turned[0], b_turned=turned[1])
-    )
+    flags = {f"{name}_transposed": int(not near.along_sum) for name, near in zip("ab", u.arg.near)}
+    lines.append(instruction.product.format(c=f"{{{names}}}", a=places[0], b=places[1], **flags))
   lines.append(instruction.after.format(pending=chain[-1].arg.pending))
   return _assembled(body, " ".join(lines), accumulators, descriptors, kind)
 

@@ -7,32 +7,33 @@ from dataclasses import replace
 from functools import partial
 
 from tiny_codegen.instructions.tensor_core import MatrixLoad, TensorCore
-from tiny_codegen.render.base import Renderer, no_atomic, no_exchange, no_tensor_core
-from tiny_codegen.render.lazy import branches
+from tiny_codegen.kernel.lazy_branches import branches
+from tiny_codegen.render import base
+from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.llvm.alu import elementwise
 from tiny_codegen.render.llvm.atomics import update
 from tiny_codegen.render.llvm.copies import (
   are_aligned,
   copied,
   copy_or_store,
-  copy_to_near,
+  copy_to_shared,
   either_way,
   wait_for_copies,
 )
 from tiny_codegen.render.llvm.dot import dot_product
+from tiny_codegen.render.llvm.dynamic_schedule import begin_chunk, end_chunk, prepares
 from tiny_codegen.render.llvm.function import Function, integer_from, is_thread_range
 from tiny_codegen.render.llvm.matrix import matrix_load, matrix_product
 from tiny_codegen.render.llvm.memory import address, load, store
 from tiny_codegen.render.llvm.module import Module, workgroup
 from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction, continued, near_product, there
-from tiny_codegen.render.llvm.parts import begin_part, end_part, prepares
 from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm.tiles import TileRegisters, begin_tiles, end_tiles
 from tiny_codegen.render.llvm.transpose import column, picked, rows_of_column, rows_of_lanes
 from tiny_codegen.render.llvm.zeros import Zeros
-from tiny_codegen.render.near_memory import alignment, places_at_launch, reads_near_memory
+from tiny_codegen.render.shared_memory import alignment, places_at_launch, reads_shared_memory
 from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
@@ -65,7 +66,7 @@ class _Program:
     self.zeros = Zeros(() if llvm.convention else linear.src)
     self.globals: list[str] = self.zeros.globals
     self.at_launch = places_at_launch(linear, llvm.static_local)[0]
-    self.tiles = reads_near_memory(linear)
+    self.tiles = reads_shared_memory(linear)
     self.registers = TileRegisters(linear.src)
     self.continued = continued(linear)
     self.one_body = bool(self.tiles and llvm.memory.aligned)
@@ -105,17 +106,8 @@ class _Program:
   # *** arguments ***
 
   def _bind_arguments(self) -> None:
-    slots = {p.slot: place for place, p in enumerate(self.info.params)}
-    names = {name: place for place, name in enumerate(self.info.variables)}
-    for u in self.linear.toposort:
-      if u.op is Ops.PARAM:
-        if u.arg not in slots:
-          raise ValueError(f"{self.info.name} uses buffer slot {u.arg}, its ProgramInfo lists slots {sorted(slots)}")
-        self.body.values[u] = f"%p{slots[u.arg]}"
-      elif u.op is Ops.VARIABLE:
-        if u.arg[0] not in names:
-          raise ValueError(f"{self.info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {list(names)}")
-        self.body.values[u] = integer_from(self.body, f"%n{names[u.arg[0]]}", u)
+    for u, number in base.numbers(self.linear, self.info).items():
+      self.body.values[u] = f"%p{number}" if u.op is Ops.PARAM else integer_from(self.body, f"%n{number}", u)
 
   # *** instructions ***
 
@@ -139,9 +131,7 @@ class _Program:
     elif (emit := _EMIT.get(u.op)) is not None:
       emit(self, u)
     else:
-      raise NotImplementedError(
-        f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
-      )
+      raise base.no_instruction(u)
 
   def _select_lazily(self, u: UOp) -> None:
     """A WHERE at which a branch stands that computes a side, of it and others, only if some lane takes it."""
@@ -216,24 +206,20 @@ class _Program:
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
-      ends = begin_part(self.body) if self.claims else ("%begin", "%end")
+      ends = begin_chunk(self.body) if self.claims else ("%begin", "%end")
       self.body.open_loop(u, *[integer_from(self.body, end, u) for end in ends])
 
   def end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):
       self.body.close_loop(counter)
       if self.claims and counter in self.shared:
-        end_part(self.body)
+        end_chunk(self.body)
       for place, product, how in self.pending.pop(counter, ()):
         there(self.body, place, product.dtype, how, self.llvm.memory)
 
   def special(self, u: UOp) -> None:
     """A hardware counter; on a target without any, a loop around all that follows."""
-    if (intrinsic := dict(self.llvm.counters).get(u.arg)) is None:
-      if self.llvm.counters:
-        raise NotImplementedError(
-          f"{self.llvm.name} has no counter {u.arg!r}: it has {[n for n, _ in self.llvm.counters]}"
-        )
+    if (intrinsic := base.hardware_counter(self.llvm.name, self.llvm.counters, u)) is None:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
       return
     size = u.src[0]
@@ -269,7 +255,7 @@ class _Program:
         way = (self.llvm.copies, self.aligned, partial(self._through_registers, u))
         copy_or_store(self.body, u, self.llvm.memory, *way)
       else:
-        copy_to_near(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
+        copy_to_shared(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
       return
     one = partial(store, self.body, u, self.llvm.memory)
     if self.one_body:
@@ -299,7 +285,7 @@ class _Program:
     pointer = u.src[0].dtype
     assert isinstance(pointer, PtrDType)
     if not self.llvm.target.has_atomic(pointer.space, u.arg.op, u.src[1].dtype):
-      raise no_atomic(self.llvm.name, u)
+      raise base.no_atomic(self.llvm.name, u)
     update(self.body, u, self.llvm.memory, self.llvm.scopes)
 
   def vectorize(self, u: UOp) -> None:
@@ -336,9 +322,7 @@ class _Program:
   def barrier(self, u: UOp) -> None:
     """One thread has always passed its own barrier; threads that are loops here cannot meet."""
     if not self.llvm.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
-      raise NotImplementedError(
-        f"{self.info.name} has a barrier between threads, which {self.llvm.name} runs one after another"
-      )
+      raise base.no_barrier(self.info.name, self.llvm.name)
     if u.arg is not None and self.llvm.copies is not None:
       wait_for_copies(self.body, u.arg, self.llvm.copies)
     for line in (*(self.llvm.near_fence if self.tiles else ()), *self.llvm.barrier):
@@ -349,18 +333,18 @@ class _Program:
       self.body.values[u] = dot_product(self.body, u, dot)
     elif isinstance(u.arg, TensorCore) and u.arg.near is not None:
       if u not in self.continued:
-        self._products_of_near_memory(u)
+        self._products_of_shared_memory(u)
     elif (matrix := next((m for m in self.llvm.matrices if m.core == u.arg), None)) is not None:
       self.body.values[u] = matrix_product(self.body, u, matrix)
     else:
-      raise no_tensor_core(self.llvm.name, u)
+      raise base.no_tensor_core(self.llvm.name, u)
 
   def shuffle(self, u: UOp) -> None:
     if (found := shuffled(self.body, u, self.llvm.exchanges)) is None:
-      raise no_exchange(self.llvm.name, u)
+      raise base.no_exchange(self.llvm.name, u)
     self.body.values[u] = found
 
-  def _products_of_near_memory(self, last: UOp) -> None:
+  def _products_of_shared_memory(self, last: UOp) -> None:
     """A chain of MMAs that add to the same accumulators, all of which is on its way before the first is waited for."""
     chain = [last]
     while chain[0].src[2] in self.continued:
@@ -368,7 +352,7 @@ class _Program:
     same = replace(last.arg, near=NEAR, pending=0)
     matrix = next((m for m in self.llvm.near_matrices if m.core == same), None)
     if matrix is None:
-      raise no_tensor_core(self.llvm.name, last)
+      raise base.no_tensor_core(self.llvm.name, last)
     if last.arg.pending:
       loop = next(r for r in reversed(self.body.open_loops) if r.op is Ops.RANGE)
       self.pending.setdefault(loop, []).append((chain[0].src[2].src[0], last, matrix))

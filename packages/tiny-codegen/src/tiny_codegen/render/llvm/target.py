@@ -32,7 +32,7 @@ class LLVMTarget:
 
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with `claims`, it has two
-  more arguments, by which it gets more of the loop that workers share (see `llvm_parts`). `spaces` numbers the
+  more arguments, by which it gets more of the loop that workers share (see `dynamic_schedule.py`). `spaces` numbers the
   address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
   the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the target are written,
   `instructions` are intrinsics for native ops that few processors have.
@@ -42,10 +42,10 @@ class LLVMTarget:
   `matrices` says how the tensor cores of the target are written, `exchanges` how threads of a wave exchange
   values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the
   LOADs of a warp (an intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in
-  vectors of up to so many bytes only where these are aligned (0: anywhere). `static_local`: of near memory a program
+  vectors of up to so many bytes only where these are aligned (0: anywhere). `static_local`: of shared memory a program
   may have so many bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`,
-  whose size the launch gives (`near_memory.places_at_launch` says how large it is).
-  `near_matrices` are the tensor cores that read near memory themselves; where a program has one, `near_fence` comes
+  whose size the launch gives (`shared_memory.places_at_launch` says how large it is).
+  `near_matrices` are the tensor cores that read shared memory themselves; where a program has one, `near_fence` comes
   before each barrier. `scopes` are those of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them.
   """
 
@@ -94,8 +94,8 @@ def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]
   return bits, 32 if wide else 16, "fma" in on, halves, LLVM_OPS if "sse4.1" in on else LLVM_OPS - {Ops.TRUNC}
 
 
-# near memory is on the stack of a thread, and packed tiles of less are not worth it: what the second level is cut to
-LEAST_NEAR, MOST_NEAR = 1 << 20, 2 << 20
+# bytes: packed buffers are on the stack of a thread, and smaller ones are not worth it; the second level is cut to this
+LEAST_PACKED, MOST_PACKED = 1 << 20, 2 << 20
 
 
 def usual_caches(vector_bits: int) -> CacheSizes:
@@ -145,7 +145,7 @@ def cpu_target(
     has_threads=True,
     has_prefetch=True,
     has_streaming=arch in ("x86_64", "amd64"),
-    limits=Limits(shared_memory=min(max(caches.second, LEAST_NEAR), MOST_NEAR)),
+    limits=Limits(shared_memory=min(max(caches.second, LEAST_PACKED), MOST_PACKED)),
     caches=caches,
     cost=cpu_cost(arch, cpu, bits),
     dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tiny_uop import GroupOp, Ops, UOp
+from tiny_uop.graph import users_of
 from tiny_uop.records import dataclass
 
 LEAST = 20
@@ -70,13 +71,11 @@ class _Program:
   def __init__(self, linear: Sequence[UOp]) -> None:
     self.place = {u: number for number, u in enumerate(linear)}
     self.block: dict[UOp, int] = {}
-    self.users: dict[UOp, list[UOp]] = {}
+    self.users = users_of(linear)
     count = 0
     for u in linear:
       count += u.op in _CONTROL
       self.block[u] = count
-      for s in dict.fromkeys(u.src):
-        self.users.setdefault(s, []).append(u)
 
   def branch(self, wheres: tuple[UOp, ...], side: int) -> Branch | None:
     """The branch of a side of WHEREs with one condition; None if it costs too little. It stands at the first of them:

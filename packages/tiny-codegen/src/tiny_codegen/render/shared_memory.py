@@ -1,4 +1,4 @@
-"""Where the arrays of near memory are that a workgroup gets when it is launched."""
+"""Where the arrays of shared memory are that a workgroup gets when it is launched."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ LINE = 64  # bytes that an array of at least so many is aligned to
 TILE = MATRIX * SWIZZLE  # the same of one that tensor cores read themselves
 
 
-def reads_near_memory(linear: UOp) -> bool:
-  """Whether tensor cores of a LINEAR read near memory themselves."""
+def reads_shared_memory(linear: UOp) -> bool:
+  """Whether tensor cores of a LINEAR read shared memory themselves."""
   return any(u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.near is not None for u in linear.src)
 
 
 def alignment(memory: UOp, tiles: bool = False) -> int:
-  """Bytes that an ALLOC begins at a multiple of. `tiles`: tensor cores read near memory themselves."""
+  """Bytes that an ALLOC begins at a multiple of. `tiles`: tensor cores read shared memory themselves."""
   assert isinstance(memory.dtype, PtrDType)
   if tiles and nbytes(memory) >= TILE:
     return TILE
@@ -31,10 +31,10 @@ def nbytes(memory: UOp) -> int:
 
 
 def places_at_launch(linear: UOp, static: int) -> tuple[dict[UOp, int], int]:
-  """(where the ALLOCs of near memory begin, in bytes, the bytes of all of them) of a LINEAR, if they are more than
+  """(where the ALLOCs of shared memory begin, in bytes, the bytes of all of them) of a LINEAR, if they are more than
   `static` bytes, which are what a program may have without asking; else nothing, and 0."""
   places: dict[UOp, int] = {}
-  end, tiles = 0, reads_near_memory(linear)
+  end, tiles = 0, reads_shared_memory(linear)
   for u in linear.src:
     if u.op is Ops.ALLOC and isinstance(u.dtype, PtrDType) and u.dtype.space is AddrSpace.LOCAL:
       align = alignment(u, tiles)

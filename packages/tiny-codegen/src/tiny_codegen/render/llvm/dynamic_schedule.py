@@ -1,4 +1,4 @@
-"""Parts of the loop that workers share, which a function claims one after the other.
+"""Dynamic scheduling: a worker claims chunk after chunk of the loop that workers share.
 
 What a kernel computes before that loop, as panels that all of its iterations read, each call of it computes anew. The
 entry point of a target with `claims` is therefore passed `int64_t claim(void* pool, int64_t range[2])`, and `pool`:
@@ -22,8 +22,8 @@ def prepares(linear: Sequence[UOp]) -> bool:
   return any(u.op is Ops.STORE for u in linear[:shared])
 
 
-def begin_part(body: Function) -> tuple[str, str]:
-  """Begin what is done for each part; gives its two ends."""
+def begin_chunk(body: Function) -> tuple[str, str]:
+  """Begin what is done for each chunk; gives its two ends."""
   body.entry.append("  %range = alloca [2 x i64], align 8")
   before = body.block
   body.emit("br label %part")
@@ -33,7 +33,7 @@ def begin_part(body: Function) -> tuple[str, str]:
   return "%first", "%last"
 
 
-def end_part(body: Function) -> None:
+def end_chunk(body: Function) -> None:
   """Go on with another one, if there is one."""
   alone = body.let("icmp eq ptr %claim, null")
   body.branch(alone, "over", "more")
