@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 
 def known_as(**names: str) -> Callable[[F], F]:
@@ -28,5 +29,20 @@ def known_as(**names: str) -> Callable[[F], F]:
 
     call.other_names = names  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+  return decorate
+
+
+def methods_known_as(**names: str) -> Callable[[C], C]:
+  """`known_as` for the public methods of a class that have such arguments."""
+
+  def decorate(owner: C) -> C:
+    for name, method in list(vars(owner).items()):
+      if callable(method) and not name.startswith("_"):
+        code = method.__code__
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if found := {theirs: ours for theirs, ours in names.items() if ours in arguments}:
+          setattr(owner, name, known_as(**found)(method))
+    return owner
 
   return decorate

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.base import Operand, TensorBase
@@ -50,7 +51,7 @@ class CompositeMixin(TensorBase):
     ratio = (small.isinf() | zero).where(1.0, small) / zero.where(1.0, large)
     length = large * (ratio.square() + 1).sqrt()
     length = (a.isinf() | b.isinf()).where(math.inf, length)
-    length = with_slopes(length, "hypot", (x, _hypot_slope), (y, _hypot_other))
+    length = with_slopes(length, "hypot", (x, SLOPES["hypot"]), (y, SLOPES["hypot_other"]))
     return length._as_dtype(self._pair(other)[0]._as_float().dtype)
 
   def xlogy(self, other: Operand) -> Self:
@@ -58,14 +59,14 @@ class CompositeMixin(TensorBase):
     x, y = (t._as_float() for t in self._pair(other))
     skip = x.eq(0) & ((y <= 0) | y.eq(math.inf))
     out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log()))
-    return with_slopes(out, "xlogy", (x, _xlogy_slope), (y, _xlogy_other))
+    return with_slopes(out, "xlogy", (x, _xlogy_slope), (y, SLOPES["xlogy_other"]))
 
   def xlog1py(self, other: Operand) -> Self:
     """`self * log(1 + other)`, 0 where `self` is 0, NaN where `other` is."""
     x, y = (t._as_float() for t in self._pair(other))
     skip = x.eq(0) & ((y <= -1) | y.eq(math.inf))
     out = y.isnan().where(math.nan, skip.where(0.0, x * skip.where(1.0, y).log1p()))
-    return with_slopes(out, "xlog1py", (x, _xlog1py_slope), (y, _xlog1py_other))
+    return with_slopes(out, "xlog1py", (x, _xlog1py_slope), (y, SLOPES["xlog1py_other"]))
 
   def logaddexp2(self, other: Operand) -> Self:
     """`log2(2**self + 2**other)` without overflow."""
@@ -78,7 +79,7 @@ class CompositeMixin(TensorBase):
     inside = x > 0
     value = x * inside.where(x, 1.0).log() * -1
     out = x.isnan().where(x, inside.where(value, (x < 0).where(-math.inf, 0.0)))
-    return with_slopes(out, "entr", (x, _entr_slope))
+    return with_slopes(out, "entr", (x, SLOPES["entr"]))
 
   def logit(self, eps: float | None = None) -> Self:
     """`log(x / (1 - x))`; x is limited to [eps, 1 - eps] first, if given. NaN outside [0, 1]."""
@@ -210,7 +211,7 @@ class CompositeMixin(TensorBase):
     least = (b < 0).where(dtypes.min(kind) + 1, bits.const_like(1))
     moved = a.eq(0).where(least, step).bitcast(a.dtype)
     out = (a.isnan() | b.isnan()).where(math.nan, a.eq(b).where(b, moved))
-    return with_slopes(out, "nextafter", (x, _differ))._flat_in(y)
+    return with_slopes(out, "nextafter", (x, SLOPES["differ"]))._flat_in(y)
 
   def gcd(self, other: Operand) -> Self:
     """The greatest common divisor of integers, never negative; that of 0 and 0 is 0. By Euclid's algorithm with the
@@ -268,13 +269,16 @@ class CompositeMixin(TensorBase):
 
 # Derivatives, by the function's value and its arguments.
 
-
-def _hypot_slope(length: E, x: E, y: E) -> E:
-  return x / length
-
-
-def _hypot_other(length: E, x: E, y: E) -> E:
-  return y / length
+SLOPES: dict[str, Callable[..., Any]] = {
+  "hypot": lambda length, x, y: x / length,
+  "hypot_other": lambda length, x, y: y / length,
+  "xlogy_other": lambda value, x, y: x / y,
+  "xlog1py_other": lambda value, x, y: x / (y + 1),
+  "entr": lambda value, x: x.log() * -1 - 1,
+  "logit_curve": lambda slope, x: (x * 2 - 1) * slope * slope,
+  "differ": lambda value, x: value.alu(Ops.CMPNE, x).cast(x.dtype),
+}
+"""Derivatives that are one expression: of the value of a function and its arguments."""
 
 
 def _xlogy_slope(value: E, x: E, y: E) -> E:
@@ -282,30 +286,14 @@ def _xlogy_slope(value: E, x: E, y: E) -> E:
   return skip.where(0.0, skip.where(1.0, y).log())
 
 
-def _xlogy_other(value: E, x: E, y: E) -> E:
-  return x / y
-
-
 def _xlog1py_slope(value: E, x: E, y: E) -> E:
   skip = x.eq(0) & (y <= -1)
   return skip.where(0.0, skip.where(0.0, y).log1p())
 
 
-def _xlog1py_other(value: E, x: E, y: E) -> E:
-  return x / (y + 1)
-
-
-def _entr_slope(value: E, x: E) -> E:
-  return x.log() * -1 - 1
-
-
 def _logit_slope(value: E, x: E) -> E:
   slope = ((x < 0) | (x > 1)).where(math.nan, (x * (x * -1 + 1)).reciprocal())
-  return with_slopes(slope, "logit_slope", (x, _logit_curve))
-
-
-def _logit_curve(slope: E, x: E) -> E:
-  return (x * 2 - 1) * slope * slope
+  return with_slopes(slope, "logit_slope", (x, SLOPES["logit_curve"]))
 
 
 def _sinc_slope(value: E, x: E) -> E:
@@ -314,7 +302,3 @@ def _sinc_slope(value: E, x: E) -> E:
   u = near.where(x, 0.0).square()
   far = near.where(1.0, x)
   return near.where(ap.polynomial(ap.sinc_rest, 0.0, 0.25, u) * x, (far.cos() - far.sin() / far) / far)
-
-
-def _differ(value: E, x: E) -> E:
-  return value.alu(Ops.CMPNE, x).cast(x.dtype)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.base import Operand, TensorBase, is_const
@@ -81,7 +82,7 @@ class MathMixin(TensorBase):
     core = x._small_asin(size, small)
     upper = _from_half_pi(core * 2)
     out = small.where(core, (x < 0).where(-upper, upper))
-    return with_slopes(out, "asin", (x, _asin_slope))._as_dtype(dtype)
+    return with_slopes(out, "asin", (x, SLOPES["asin"]))._as_dtype(dtype)
 
   def _small_asin(self, size: Self, small: Self) -> Self:
     """asin(self) where `small` holds, |self| <= 1/2, and asin(√((1-|self|)/2)) elsewhere. asin(x) for x > 1/2 is
@@ -98,7 +99,7 @@ class MathMixin(TensorBase):
     core = x._small_asin(size, small)
     upper = core * 2
     out = small.where(_from_half_pi(core), (x < 0).where(_from_half_pi(upper, 2), upper))
-    return with_slopes(out, "acos", (x, _acos_slope))._as_dtype(dtype)
+    return with_slopes(out, "acos", (x, SLOPES["acos"]))._as_dtype(dtype)
 
   def atan(self) -> Self:
     """Arc tangent."""
@@ -110,7 +111,7 @@ class MathMixin(TensorBase):
     reduced = size.isinf().where(0.0, reduced)
     core = ap.odd(ap.atan_rest, math.sqrt(2) - 1 + 1e-6, reduced)
     out = core + large.where(x.const_like(math.pi / 2), middle.where(x.const_like(math.pi / 4), 0.0))
-    return with_slopes((x < 0).where(out.mul(-1), out), "atan", (x, _atan_slope))._as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "atan", (x, SLOPES["atan"]))._as_dtype(dtype)
 
   def sinh(self) -> Self:
     """Hyperbolic sine."""
@@ -123,24 +124,24 @@ class MathMixin(TensorBase):
     # e^x overflows before e^x/2 does
     far = half * 0.5 * half - size.mul(-1).exp() * 0.5
     out = small.where(near, (x < 0).where(far.mul(-1), far))
-    return with_slopes(out, "sinh", (x, _sinh_slope))._as_dtype(dtype)
+    return with_slopes(out, "sinh", (x, SLOPES["sinh"]))._as_dtype(dtype)
 
   def cosh(self) -> Self:
     """Hyperbolic cosine."""
     x, dtype = self._with_precision()
     half = (x.abs() * 0.5).exp()
     out = half * 0.5 * half + x.abs().mul(-1).exp() * 0.5
-    return with_slopes(out, "cosh", (x, _cosh_slope))._as_dtype(dtype)
+    return with_slopes(out, "cosh", (x, SLOPES["cosh"]))._as_dtype(dtype)
 
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
     x, dtype = self._with_precision()
-    return with_slopes(exponentials.tanh(x), "tanh", (x, _tanh_slope))._as_dtype(dtype)
+    return with_slopes(exponentials.tanh(x), "tanh", (x, SLOPES["tanh"]))._as_dtype(dtype)
 
   def expm1(self) -> Self:
     """`exp(x) - 1`, accurate near 0."""
     x, dtype = self._with_precision()
-    return with_slopes(exponentials.expm1(x), "expm1", (x, _expm1_slope))._as_dtype(dtype)
+    return with_slopes(exponentials.expm1(x), "expm1", (x, SLOPES["expm1"]))._as_dtype(dtype)
 
   def _log1p_small(self) -> Self:
     """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
@@ -153,7 +154,7 @@ class MathMixin(TensorBase):
     x, dtype = self._with_precision()
     pole = x.eq(-1)
     out = pole.where(-math.inf, pole.where(0.0, x)._log1p_small())
-    return with_slopes(out, "log1p", (x, _log1p_slope))._as_dtype(dtype)
+    return with_slopes(out, "log1p", (x, SLOPES["log1p"]))._as_dtype(dtype)
 
   def atan2(self, other: Operand) -> Self:
     """The angle of the point (x = `other`, y = `self`) in radians, in [-π, π]; signs of zeros count."""
@@ -169,7 +170,7 @@ class MathMixin(TensorBase):
     out = steep.where(_from_half_pi(out), out)
     out = left.where(_from_half_pi(out, 2), out)
     out = (y.isnan() | x.isnan()).where(math.nan, below.where(out.mul(-1), out))
-    return with_slopes(out, "atan2", (y, _atan2_slope), (x, _atan2_turned))._as_dtype(dtype)
+    return with_slopes(out, "atan2", (y, SLOPES["atan2"]), (x, SLOPES["atan2_turned"]))._as_dtype(dtype)
 
   def _has_sign(self) -> Self:
     """Whether a float is negative, or -0.0."""
@@ -186,7 +187,7 @@ class MathMixin(TensorBase):
     # log(s + √(s²+1)) = log1p(s + s²/(1 + √(s²+1)))
     mid = (s + s * s / ((s * s + 1).sqrt() + 1))._log1p_small()
     out = big.where(big.where(size, 1.0).log() + math.log(2), mid)
-    return with_slopes((x < 0).where(out.mul(-1), out), "asinh", (x, _asinh_slope))._as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "asinh", (x, SLOPES["asinh"]))._as_dtype(dtype)
 
   def acosh(self) -> Self:
     """Inverse hyperbolic cosine; NaN below 1."""
@@ -203,7 +204,7 @@ class MathMixin(TensorBase):
     x, dtype = self._with_precision()
     size = (x < 0).where(x.mul(-1), x)
     out = (size * 2 / (size.mul(-1) + 1))._log1p_small() * 0.5
-    return with_slopes((x < 0).where(out.mul(-1), out), "atanh", (x, _atanh_slope))._as_dtype(dtype)
+    return with_slopes((x < 0).where(out.mul(-1), out), "atanh", (x, SLOPES["atanh"]))._as_dtype(dtype)
 
   def sigmoid(self) -> Self:
     """`1 / (1 + exp(-x))`, from the exponential that does not overflow."""
@@ -211,7 +212,7 @@ class MathMixin(TensorBase):
     positive = x >= 0
     e = positive.where(-x, x).exp()
     out = positive.where(1.0, e) / (e + 1)
-    return with_slopes(out, "sigmoid", (x, _sigmoid_slope))._as_dtype(dtype)
+    return with_slopes(out, "sigmoid", (x, SLOPES["sigmoid"]))._as_dtype(dtype)
 
   def erf(self) -> Self:
     """Error function."""
@@ -225,7 +226,7 @@ class MathMixin(TensorBase):
     q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
     far = (q + 1).alu(Ops.LDEXP, n).mul(-1) + 1
     out = small.where(near, (x < 0).where(-far, far))
-    return with_slopes(out, "erf", (x, _erf_slope))._as_dtype(dtype)
+    return with_slopes(out, "erf", (x, SLOPES["erf"]))._as_dtype(dtype)
 
   # *** powers ***
 
@@ -299,87 +300,39 @@ class MathMixin(TensorBase):
     # equal infinities have no difference
     gap = ((top == low) & top.isinf()).where(0.0, low - top)
     out = top + gap.exp()._log1p_small()
-    return with_slopes(out, "logaddexp", (a, _logaddexp_slope), (b, _logaddexp_other))
+    return with_slopes(out, "logaddexp", (a, _logaddexp_slope), (b, SLOPES["logaddexp_other"]))
 
 
 # Derivatives, by the function's value y and its arguments. They have derivatives of their own in turn, and are those of
-# PyTorch where a function has a kink or a pole, but NaN where its value is.
+# PyTorch where a function has a kink or a pole, but NaN where its value is. Those of inverse functions are of products
+# that do not cancel, whose own derivatives at 0 would be infinite times 0.
 
-
-def _tanh_slope(y: E, x: E) -> E:
-  return y * y * -1 + 1
-
-
-def _expm1_slope(y: E, x: E) -> E:
-  return y + 1
-
-
-def _erf_slope(y: E, x: E) -> E:
-  return (x * x * -1).exp() * (2 / math.sqrt(math.pi))
-
-
-def _sigmoid_slope(y: E, x: E) -> E:
-  return y - y * y
-
-
-# those of inverse functions are of products that do not cancel, whose own derivatives at 0 would be infinite times 0
-
-
-def _asin_slope(y: E, x: E) -> E:
-  return with_slopes(((x * -1 + 1) * (x + 1)).rsqrt(), "asin_slope", (x, _asin_curve))
-
-
-def _asin_curve(slope: E, x: E) -> E:
-  return x * slope * slope * slope
-
-
-def _acos_slope(y: E, x: E) -> E:
-  return _asin_slope(y, x) * -1
-
-
-def _atan_slope(y: E, x: E) -> E:
-  return (x * x + 1).reciprocal()
-
-
-def _sinh_slope(y: E, x: E) -> E:
-  return x.cosh()
-
-
-def _cosh_slope(y: E, x: E) -> E:
-  return x.sinh()
-
-
-def _asinh_slope(y: E, x: E) -> E:
-  return (x * x + 1).rsqrt()
+SLOPES: dict[str, Callable[..., Any]] = {
+  "tanh": lambda y, x: y * y * -1 + 1,
+  "expm1": lambda y, x: y + 1,
+  "erf": lambda y, x: (x * x * -1).exp() * (2 / math.sqrt(math.pi)),
+  "sigmoid": lambda y, x: y - y * y,
+  "asin": lambda y, x: with_slopes(((x * -1 + 1) * (x + 1)).rsqrt(), "asin_slope", (x, SLOPES["asin_curve"])),
+  "asin_curve": lambda slope, x: x * slope * slope * slope,
+  "acos": lambda y, x: SLOPES["asin"](y, x) * -1,
+  "atan": lambda y, x: (x * x + 1).reciprocal(),
+  "sinh": lambda y, x: x.cosh(),
+  "cosh": lambda y, x: x.sinh(),
+  "asinh": lambda y, x: (x * x + 1).rsqrt(),
+  "acosh_curve": lambda slope, x: x * slope * slope * slope * -1,
+  "atanh": lambda y, x: with_slopes(((x * -1 + 1) * (x + 1)).reciprocal(), "atanh_slope", (x, SLOPES["atanh_curve"])),
+  "atanh_curve": lambda slope, x: x * slope * slope * 2,
+  "log1p": lambda y, x: (x + 1).reciprocal(),
+  "atan2": lambda angle, y, x: x * _nearness(x, y),
+  "atan2_turned": lambda angle, y, x: y * -1 * _nearness(x, y),
+  "logaddexp_other": lambda y, a, b: _logaddexp_slope(y, b, a),
+}
+"""Derivatives that are one expression: of the value of a function and its arguments."""
 
 
 def _acosh_slope(y: E, x: E) -> E:
   slope = (x < 1).where(math.nan, ((x - 1) * (x + 1)).rsqrt())
-  return with_slopes(slope, "acosh_slope", (x, _acosh_curve))
-
-
-def _acosh_curve(slope: E, x: E) -> E:
-  return x * slope * slope * slope * -1
-
-
-def _atanh_slope(y: E, x: E) -> E:
-  return with_slopes(((x * -1 + 1) * (x + 1)).reciprocal(), "atanh_slope", (x, _atanh_curve))
-
-
-def _atanh_curve(slope: E, x: E) -> E:
-  return x * slope * slope * 2
-
-
-def _log1p_slope(y: E, x: E) -> E:
-  return (x + 1).reciprocal()
-
-
-def _atan2_slope(angle: E, y: E, x: E) -> E:
-  return x * _nearness(x, y)
-
-
-def _atan2_turned(angle: E, y: E, x: E) -> E:
-  return y * -1 * _nearness(x, y)
+  return with_slopes(slope, "acosh_slope", (x, SLOPES["acosh_curve"]))
 
 
 def _nearness(x: E, y: E) -> E:
@@ -391,10 +344,6 @@ def _nearness(x: E, y: E) -> E:
 def _logaddexp_slope(y: E, a: E, b: E) -> E:
   gap = (a.eq(b) & a.isinf()).where(0.0, a - b)
   return gap.sigmoid()
-
-
-def _logaddexp_other(y: E, a: E, b: E) -> E:
-  return _logaddexp_slope(y, b, a)
 
 
 def _pow_slope(y: E, x: E, exponent: E) -> E:

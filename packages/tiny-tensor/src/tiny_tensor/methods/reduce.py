@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tiny_tensor.base import Axis, DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.methods.windows import windows
-from tiny_tensor.naming import known_as
+from tiny_tensor.naming import methods_known_as
 from tiny_tensor.shapes import args_to_tuple, normalize_axes, normalize_axis, upper
 from tiny_uop import DType, Ops, UOp, dtypes, prod, sint
 
@@ -19,6 +19,7 @@ def accumulator_dtype(dtype: DType) -> DType:
   return dtypes.promote(dtype, dtypes.uint32 if dtypes.is_unsigned(dtype) else dtypes.int32)
 
 
+@methods_known_as(dim="axis", unbiased="correction")
 class ReduceMixin(TensorBase):
   """sum, prod, max, min, mean, variance and tests. `axis` is one axis, several, or None for all."""
 
@@ -30,7 +31,6 @@ class ReduceMixin(TensorBase):
     out = self._derive(self.uop.reduce_axes(op, axes)) if axes else self
     return out if keepdim else out.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
 
-  @known_as(dim="axis")
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Sum. bool and small integers are summed in 32 bits; float16 and bfloat16 in float32, then rounded back."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
@@ -47,7 +47,6 @@ class ReduceMixin(TensorBase):
     out = (product if mask is None else mask.where(product, 0)).sum(axis, dtype=dtype)
     return out._as_dtype(common) if dtype is None else out
 
-  @known_as(dim="axis")
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Product; dtypes as for `sum`."""
     accumulate = accumulator_dtype(self.dtype) if dtype is None else to_dtype(dtype)
@@ -59,24 +58,20 @@ class ReduceMixin(TensorBase):
     if any(isinstance(self.shape[a], int) and self.shape[a] == 0 for a in normalize_axes(axis, self.ndim)):
       raise ValueError(f"{what} of no elements: axis {axis} of shape {self.shape} has size 0")
 
-  @known_as(dim="axis")
   def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Maximum; NaN if any element is. Raises ValueError over no elements."""
     self._check_not_empty("max", axis)
     return self._reduce(Ops.MAX, axis, keepdim)
 
-  @known_as(dim="axis")
   def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Minimum; NaN if any element is. Raises ValueError over no elements."""
     self._check_not_empty("min", axis)
     return self._opposite()._reduce(Ops.MAX, axis, keepdim)._opposite()
 
-  @known_as(dim="axis")
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether any element is true (not zero)."""
     return self._as_bool()._reduce(Ops.MAX, axis, keepdim)
 
-  @known_as(dim="axis")
   def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether all elements are true (not zero)."""
     return self._as_bool().logical_not().any(axis, keepdim).logical_not()
@@ -85,7 +80,6 @@ class ReduceMixin(TensorBase):
     """Whether elements are not zero."""
     return self if dtypes.is_bool(self.dtype) else self.ne(0)
 
-  @known_as(dim="axis")
   def mean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """Arithmetic mean, a float; NaN over no elements."""
     if dtype is not None:
@@ -94,7 +88,6 @@ class ReduceMixin(TensorBase):
     n = prod(self.shape[a] for a in normalize_axes(axis, self.ndim))
     return x.sum(axis, keepdim).div(n)._as_dtype(kind)
 
-  @known_as(dim="axis", unbiased="correction")
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> Self:
     """Variance: squared deviations from the mean summed over `n - correction` (0 at least)."""
     x, dtype = self._with_precision()
@@ -104,17 +97,14 @@ class ReduceMixin(TensorBase):
     less = 1 if correction is None else correction
     return total.div(max(n - less, 0) if isinstance(n, int) else (x._operand(n) - less).maximum(0))._as_dtype(dtype)
 
-  @known_as(dim="axis", unbiased="correction")
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> tuple[Self, Self]:
     """Variance and mean."""
     return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
 
-  @known_as(dim="axis", unbiased="correction")
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> Self:
     """Standard deviation: the root of `var`."""
     return self.var(axis, keepdim, correction).sqrt()
 
-  @known_as(dim="axis", unbiased="correction")
   def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> tuple[Self, Self]:
     """Standard deviation and mean."""
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
@@ -138,7 +128,6 @@ class ReduceMixin(TensorBase):
     ones = self._wrap(const_uop(1, dtype, (n,), self.device), False)
     return windows(ones._pad_zeros([(n - 1, 0)]), (n,), (1,), (1,))._reduce(Ops.ADD, 1, False) - 1
 
-  @known_as(dim="axis")
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first maximum (of the first NaN, if there is one); in the flattened tensor without
     `axis`.
@@ -158,7 +147,6 @@ class ReduceMixin(TensorBase):
     backwards = x._along(place).mul(-1) + n
     return top.where(backwards, 0).max(place, keepdim).mul(-1) + n
 
-  @known_as(dim="axis")
   def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
     """int32 position of the first minimum (of the first NaN, if there is one)."""
     return self.detach()._opposite().argmax(axis, keepdim)
@@ -182,7 +170,6 @@ class ReduceMixin(TensorBase):
     top = self.detach().max(axis, keepdim=True)
     return top.isinf().where(0.0, top)
 
-  @known_as(dim="axis")
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """`log(sum(exp(self)))` without overflow."""
     x, dtype = self._with_precision()
@@ -190,7 +177,6 @@ class ReduceMixin(TensorBase):
     out = (x - top).exp().sum(axis, keepdim).log() + (top if keepdim else top.reshape(x.sum(axis).shape))
     return out._as_dtype(dtype)
 
-  @known_as(dim="axis")
   def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Exponentials that sum to 1 along `axis`, of x minus its maximum, so that none overflows. Same shape, a float."""
     if dtype is not None:
@@ -202,7 +188,6 @@ class ReduceMixin(TensorBase):
     # one division for a row
     return (e * e.sum(axis, keepdim=True).reciprocal())._as_dtype(result)
 
-  @known_as(dim="axis")
   def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Logarithm of `softmax`."""
     if dtype is not None:
@@ -213,7 +198,6 @@ class ReduceMixin(TensorBase):
     m = x - x.detach().max(axis, keepdim=True)
     return (m - m.exp().sum(axis, keepdim=True).log())._as_dtype(result)
 
-  @known_as(dim="axis")
   def softmin(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """`softmax` of the negated values."""
     return self._as_float(dtype).neg().softmax(axis)

@@ -10,7 +10,7 @@ from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
 from tiny_tensor.methods.reduce import accumulator_dtype
 from tiny_tensor.methods.sorting_network import side_by_side, slices
 from tiny_tensor.methods.windows import windows
-from tiny_tensor.naming import known_as
+from tiny_tensor.naming import methods_known_as
 from tiny_tensor.shapes import normalize_axis, upper
 from tiny_uop import Ops, UOp, dtypes, sint
 
@@ -22,6 +22,7 @@ BLOCK = 16
 MANY = 1 << 16
 
 
+@methods_known_as(dim="axis")
 class ScanMixin(TensorBase):
   """cumsum and its relatives."""
 
@@ -84,12 +85,10 @@ class ScanMixin(TensorBase):
     value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(self.dtype)}[op]
     return self.pad([None] * (self.ndim - 1) + [(count, 0) if front else (0, count)], value=value)
 
-  @known_as(dim="axis")
   def cumsum(self, axis: int = 0, dtype: DTypeLike | None = None) -> Self:
     """Running sum along `axis`: element i is the sum of those up to i. Same shape; dtypes as for `sum`."""
     return self._accumulated(Ops.ADD, axis, dtype)
 
-  @known_as(dim="axis")
   def cumprod(self, axis: int = 0, dtype: DTypeLike | None = None) -> Self:
     """Running product; dtypes as for `prod`."""
     return self._accumulated(Ops.MUL, axis, dtype)
@@ -101,13 +100,11 @@ class ScanMixin(TensorBase):
     out = self._as_dtype(accumulator_dtype(self.dtype))._scan(axis, op)
     return out._as_dtype(self.dtype) if dtypes.is_float(self.dtype) else out
 
-  @known_as(dim="axis")
   def cummax(self, axis: int = 0) -> tuple[Self, Self]:
     """Running maximum, and the int32 position of its last occurrence so far."""
     values = self._scan(axis, Ops.MAX)
     return values, self._positions_of(values, axis)
 
-  @known_as(dim="axis")
   def cummin(self, axis: int = 0) -> tuple[Self, Self]:
     """Running minimum, and the int32 position of its last occurrence so far."""
     values = self._opposite()._scan(axis, Ops.MAX)._opposite()
@@ -123,7 +120,6 @@ class ScanMixin(TensorBase):
     place = normalize_axis(axis, self.ndim)
     return here.where(self._along(place), 0)._scan(place, Ops.MAX)
 
-  @known_as(dim="axis")
   def logcumsumexp(self, axis: int = 0) -> Self:
     """Running `logsumexp`: every window against its own maximum."""
     x, dtype = self._with_precision()

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tiny_tensor.base import Axis, DTypeLike, Operand, TensorBase
-from tiny_tensor.naming import known_as
+from tiny_tensor.naming import methods_known_as
 from tiny_tensor.shapes import normalize_axes, normalize_axis
 from tiny_uop import dtypes
 
 
+@methods_known_as(dim="axis")
 class StatisticsMixin(TensorBase):
   """Reductions that are made of several."""
 
@@ -19,29 +20,24 @@ class StatisticsMixin(TensorBase):
 
   # *** extrema ***
 
-  @known_as(dim="axis")
   def amax(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """`max`."""
     return self.max(None if axis == () else axis, keepdim)
 
-  @known_as(dim="axis")
   def amin(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """`min`."""
     return self.min(None if axis == () else axis, keepdim)
 
-  @known_as(dim="axis")
   def aminmax(self, axis: Axis = None, keepdim: bool = False) -> tuple[Self, Self]:
     """(minimum, maximum)."""
     return self.min(axis, keepdim), self.max(axis, keepdim)
 
   # *** without NaN ***
 
-  @known_as(dim="axis")
   def nansum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`sum` in which NaN counts as 0."""
     return self.isnan().where(0, self).sum(axis, keepdim, dtype)
 
-  @known_as(dim="axis")
   def nanmean(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
     """`mean` of what is not NaN."""
     x = self._as_float(dtype)
@@ -74,7 +70,6 @@ class StatisticsMixin(TensorBase):
 
   # *** counts ***
 
-  @known_as(dim="axis")
   def count_nonzero(self, axis: Axis = None) -> Self:
     """How many elements are not zero."""
     return self._as_bool().sum(axis)
@@ -183,7 +178,6 @@ class StatisticsMixin(TensorBase):
 
   # *** norms ***
 
-  @known_as(dim="axis")
   def vector_norm(
     self, ord: float = 2, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None
   ) -> Self:

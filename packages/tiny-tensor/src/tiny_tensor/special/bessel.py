@@ -9,7 +9,8 @@ relative to the height of its wave.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.special import chebyshev as ap
@@ -25,7 +26,7 @@ NEAR_J, NEAR_K = 4.0, 2.0  # where the series in x² end
 def bessel_j0(x: Tensor) -> Tensor:
   """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
   x, dtype = x._with_precision()
-  return with_slopes(_first_kind(x, 0), "bessel_j0", (x, _j0_slope))._as_dtype(dtype)
+  return with_slopes(_first_kind(x, 0), "bessel_j0", (x, SLOPES["j0"]))._as_dtype(dtype)
 
 
 def bessel_j1(x: Tensor) -> Tensor:
@@ -39,13 +40,13 @@ def bessel_y0(x: Tensor) -> Tensor:
   value, whichever is larger.
   """
   x, dtype = x._with_precision()
-  return with_slopes(_second_kind(x, 0), "bessel_y0", (x, _y0_slope))._as_dtype(dtype)
+  return with_slopes(_second_kind(x, 0), "bessel_y0", (x, SLOPES["y0"]))._as_dtype(dtype)
 
 
 def bessel_y1(x: Tensor) -> Tensor:
   """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
   x, dtype = x._with_precision()
-  return with_slopes(_second_kind(x, 1), "bessel_y1", (x, _y1_slope))._as_dtype(dtype)
+  return with_slopes(_second_kind(x, 1), "bessel_y1", (x, SLOPES["y1"]))._as_dtype(dtype)
 
 
 def modified_bessel_i0(x: Tensor) -> Tensor:
@@ -63,25 +64,25 @@ def modified_bessel_k0(x: Tensor) -> Tensor:
   that of exp(-x).
   """
   x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, _k0_slope))._as_dtype(dtype)
+  return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, SLOPES["k0"]))._as_dtype(dtype)
 
 
 def modified_bessel_k1(x: Tensor) -> Tensor:
   """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
   x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, _k1_slope))._as_dtype(dtype)
+  return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, SLOPES["k1"]))._as_dtype(dtype)
 
 
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
   """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
   x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, _k0e_slope))._as_dtype(dtype)
+  return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, SLOPES["k0e"]))._as_dtype(dtype)
 
 
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
   """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
   x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, _k1e_slope))._as_dtype(dtype)
+  return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, SLOPES["k1e"]))._as_dtype(dtype)
 
 
 def spherical_bessel_j0(x: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ def airy_ai(x: Tensor) -> Tensor:
   wave |x|^(-1/4)/√π below.
   """
   x, dtype = x._with_precision()
-  return with_slopes(_airy(x, 0), "airy_ai", (x, _airy_slope))._as_dtype(dtype)
+  return with_slopes(_airy(x, 0), "airy_ai", (x, SLOPES["airy"]))._as_dtype(dtype)
 
 
 def _less_zero(x: Tensor, zero: tuple[float, float]) -> Tensor:
@@ -194,38 +195,23 @@ def _airy(x: Tensor, derivative: int) -> Tensor:
 
 # Derivatives, by the function's value y and its argument x.
 
-
-def _j0_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.bessel_j1() * -1
+SLOPES: dict[str, Callable[..., Any]] = {
+  "j0": lambda y, x: x.bessel_j1() * -1,
+  "y0": lambda y, x: x.bessel_y1() * -1,
+  "y1": lambda y, x: x.bessel_y0() - y / x,
+  "k0": lambda y, x: x.modified_bessel_k1() * -1,
+  "k1": lambda y, x: x.modified_bessel_k0() * -1 - y / x,
+  "k0e": lambda y, x: y - x.scaled_modified_bessel_k1(),
+  "k1e": lambda y, x: y - y / x - x.scaled_modified_bessel_k0(),
+  "airy": lambda y, x: with_slopes(_airy(x, 1), "airy_ai_slope", (x, SLOPES["airy_curve"])),
+  "airy_curve": lambda y, x: x * x.airy_ai(),
+}
+"""Derivatives that are one expression: of the value of a function and its arguments."""
 
 
 def _j1_slope(y: Tensor, x: Tensor) -> Tensor:
   zero = x.eq(0)
   return zero.where(0.5, x.bessel_j0() - y / zero.where(1.0, x))
-
-
-def _y0_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.bessel_y1() * -1
-
-
-def _y1_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.bessel_y0() - y / x
-
-
-def _k0_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.modified_bessel_k1() * -1
-
-
-def _k1_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.modified_bessel_k0() * -1 - y / x
-
-
-def _k0e_slope(y: Tensor, x: Tensor) -> Tensor:
-  return y - x.scaled_modified_bessel_k1()
-
-
-def _k1e_slope(y: Tensor, x: Tensor) -> Tensor:
-  return y - y / x - x.scaled_modified_bessel_k0()
 
 
 def spherical_rest(u: float) -> float:
@@ -238,11 +224,3 @@ def _spherical_slope(y: Tensor, x: Tensor) -> Tensor:
   inner, outer = small.where(x, 0.0), small.where(1.0, x)
   near = ap.polynomial(spherical_rest, 0.0, 1.0, inner * inner) * inner
   return small.where(near, (outer.cos() - y) / outer)
-
-
-def _airy_slope(y: Tensor, x: Tensor) -> Tensor:
-  return with_slopes(_airy(x, 1), "airy_ai_slope", (x, _airy_curve))
-
-
-def _airy_curve(y: Tensor, x: Tensor) -> Tensor:
-  return x * x.airy_ai()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import with_slopes
 from tiny_tensor.special import chebyshev as ap
@@ -72,7 +72,7 @@ def erfc(x: Tensor) -> Tensor:
   out = far.where((x < 0).where(tail * -1 + 2, tail), far.where(0.0, x).erf() * -1 + 1)
   out = size.eq(math.inf).where((x < 0).where(2.0, x.const_like(0)), out)
   out = x.isnan().where(x.detach(), out)
-  return with_slopes(out, "erfc", (x, _erfc_slope))._as_dtype(dtype)
+  return with_slopes(out, "erfc", (x, SLOPES["erfc"]))._as_dtype(dtype)
 
 
 def erfcx(x: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def erfcx(x: Tensor) -> Tensor:
   t = far.where(x, 1.0).reciprocal()
   near = far.where(0.0, x)
   out = far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
-  return with_slopes(out, "erfcx", (x, _erfcx_slope))._as_dtype(dtype)
+  return with_slopes(out, "erfcx", (x, SLOPES["erfcx"]))._as_dtype(dtype)
 
 
 def erfinv(x: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def erfinv(x: Tensor) -> Tensor:
   far = ap.polynomial(erfinv_by_root, math.sqrt(6.0), 6.1, root)
   edge = (x < 0).where(-math.inf, x.const_like(math.inf))
   out = inside.where(s * middle.where(near, far), x.abs().eq(1).where(edge, math.nan))
-  return with_slopes(out, "erfinv", (x, _erfinv_slope))._as_dtype(dtype)
+  return with_slopes(out, "erfinv", (x, SLOPES["erfinv"]))._as_dtype(dtype)
 
 
 def ndtr(x: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def lgamma(x: Tensor) -> Tensor:
   pole = (x <= 0) & part.eq(0)
   out = pole.where(math.inf, reflect.where(mirrored, value))
   out = x.eq(-math.inf).where(math.inf, out)
-  return with_slopes(out, "lgamma", (x, _lgamma_slope))._as_dtype(dtype)
+  return with_slopes(out, "lgamma", (x, SLOPES["lgamma"]))._as_dtype(dtype)
 
 
 def digamma(x: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def digamma(x: Tensor) -> Tensor:
   pole = (x < 0) & x.eq(x.trunc())
   out = pole.where(math.nan, reflect.where(mirrored, value))
   out = x.eq(0).where(x.detach().reciprocal() * -1, out)
-  return with_slopes(out, "digamma", (x, _digamma_slope))._as_dtype(dtype)
+  return with_slopes(out, "digamma", (x, SLOPES["digamma"]))._as_dtype(dtype)
 
 
 def trigamma(x: Tensor) -> Tensor:
@@ -219,13 +219,13 @@ def i0(x: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 0."""
   x, dtype = x._with_precision()
   out = _grown(x, _scaled_bessel(x, 0), x.abs())
-  return with_slopes(out, "i0", (x, _i0_slope))._as_dtype(dtype)
+  return with_slopes(out, "i0", (x, SLOPES["i0"]))._as_dtype(dtype)
 
 
 def i0e(x: Tensor) -> Tensor:
   """`i0(x) * exp(-|x|)`."""
   x, dtype = x._with_precision()
-  return with_slopes(_scaled_bessel(x, 0), "i0e", (x, _i0e_slope))._as_dtype(dtype)
+  return with_slopes(_scaled_bessel(x, 0), "i0e", (x, SLOPES["i0e"]))._as_dtype(dtype)
 
 
 def i1(x: Tensor) -> Tensor:
@@ -299,33 +299,16 @@ BESSEL = (bessel_pair(0), bessel_pair(1))
 
 # Derivatives, by the function's value y and its argument x.
 
-
-def _erfc_slope(y: Tensor, x: Tensor) -> Tensor:
-  return (x * x * -1).exp() * (-2 / math.sqrt(math.pi))
-
-
-def _erfcx_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x * y * 2 - 2 / math.sqrt(math.pi)
-
-
-def _erfinv_slope(y: Tensor, x: Tensor) -> Tensor:
-  return (y * y).exp() * (math.sqrt(math.pi) / 2)
-
-
-def _lgamma_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.digamma()
-
-
-def _digamma_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.trigamma()
-
-
-def _i0_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.i1()
-
-
-def _i0e_slope(y: Tensor, x: Tensor) -> Tensor:
-  return x.i1e() - x.sign() * y
+SLOPES: dict[str, Callable[..., Any]] = {
+  "erfc": lambda y, x: (x * x * -1).exp() * (-2 / math.sqrt(math.pi)),
+  "erfcx": lambda y, x: x * y * 2 - 2 / math.sqrt(math.pi),
+  "erfinv": lambda y, x: (y * y).exp() * (math.sqrt(math.pi) / 2),
+  "lgamma": lambda y, x: x.digamma(),
+  "digamma": lambda y, x: x.trigamma(),
+  "i0": lambda y, x: x.i1(),
+  "i0e": lambda y, x: x.i1e() - x.sign() * y,
+}
+"""Derivatives that are one expression: of the value of a function and its arguments."""
 
 
 def _i1_slope(y: Tensor, x: Tensor) -> Tensor:
