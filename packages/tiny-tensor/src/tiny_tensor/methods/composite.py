@@ -276,7 +276,7 @@ SLOPES: dict[str, Callable[..., Any]] = {
   "xlog1py_other": lambda value, x, y: x / (y + 1),
   "entr": lambda value, x: x.log() * -1 - 1,
   "logit_curve": lambda slope, x: (x * 2 - 1) * slope * slope,
-  "differ": lambda value, x: value.alu(Ops.CMPNE, x).cast(x.dtype),
+  "differ": lambda value, x: value.ne(x)._as_dtype(x.dtype),
 }
 """Derivatives that are one expression: of the value of a function and its arguments."""
 
