@@ -1,4 +1,4 @@
-"""What every part of Tensor builds on: the UOp it stands for, dtype and shape, operands and broadcasting."""
+"""`TensorBase`, under all method families: the UOp of a tensor, its dtype and shape, operands and broadcasting."""
 
 from __future__ import annotations
 

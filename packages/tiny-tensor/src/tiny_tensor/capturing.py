@@ -1,4 +1,4 @@
-"""What a `TinyJit` has to hear of from the frontend while its function runs, and of assignments in between."""
+"""The record of a run for `TinyJit`: random draws, reads of values, schedules; and a count of assignments."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Constants into memory by the host: a few bytes need no kernel."""
+"""Constants that the host writes to memory: a few bytes need no kernel."""
 
 from __future__ import annotations
 

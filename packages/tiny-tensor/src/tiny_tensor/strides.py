@@ -1,4 +1,4 @@
-"""Views of a buffer as strides: what others are told of a tensor's memory. Offsets and strides count elements."""
+"""Views of a buffer as offset and strides, in elements."""
 
 from __future__ import annotations
 

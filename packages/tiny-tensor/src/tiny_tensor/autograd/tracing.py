@@ -1,4 +1,4 @@
-"""What holds while a transform (`vmap`, `grad`, `jvp`, `checkpoint`, …) calls the function that it was given.
+"""The state of a call under a transform (`vmap`, `grad`, `jvp`, `checkpoint`, …): placeholders and arguments.
 
 Two things stand for arguments. A *placeholder* is a BUFFER without memory: `vmap` calls its function with one example's
 shape, and nothing can be computed from it. An *argument* is the caller's value under a node of its own, so that the

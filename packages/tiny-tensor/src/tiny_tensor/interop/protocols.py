@@ -1,4 +1,4 @@
-"""What other libraries ask of an array: its namespace, NumPy's protocol, Python's numbers."""
+"""Protocols of arrays: the Array API standard, DLPack, NumPy's, and Python's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where values are: `to`, and `shard`, which spreads them over several devices."""
+"""Devices: `to` copies a tensor to another one, `shard` spreads it over several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements taken, added and counted by index or by value."""
+"""Gather and scatter-add by index, search in ascending values, unique elements and counts."""
 
 from __future__ import annotations
 

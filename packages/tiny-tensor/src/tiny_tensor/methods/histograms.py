@@ -1,4 +1,4 @@
-"""How many elements lie between edges."""
+"""Histograms: how many elements lie between edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between the brackets of `t[...]`, made explicit: one record per axis."""
+"""The index of `t[...]` as one record per axis."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def checked(name: str, *tensors: T) -> tuple[T, ...]:
 
 
 class JoinMixin(TensorBase):
-  """Tensors put side by side or surrounded."""
+  """Concatenation and padding."""
 
   __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Copies with other values at places that tensors name, and elements by their place in the flattened tensor."""
+"""Masked and indexed updates: copies with new values where a mask holds, or at indices into the flattened tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of joined and padded tensors: what lies in one piece is a part of that piece, without the others."""
+"""Slices of joined and padded tensors: a slice that lies in one piece is a slice of that piece alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements by their rank: medians and quantiles. NaN counts as greater than every number."""
+"""Order statistics: the k-th value, medians and quantiles. NaN counts as greater than every number."""
 
 from __future__ import annotations
 

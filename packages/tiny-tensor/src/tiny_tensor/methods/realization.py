@@ -1,4 +1,4 @@
-"""Computing and looking: realize, schedule, data, numpy, tolist, item, printing."""
+"""Realization: `realize` and `schedule`, and values as `data`, `numpy`, `tolist`, `item` and text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RealizationMixin(TensorBase):
-  """What makes lazy graphs into values."""
+  """Lazy graphs to values."""
 
   __slots__ = ()
 

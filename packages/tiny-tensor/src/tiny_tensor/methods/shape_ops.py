@@ -1,4 +1,4 @@
-"""Pieces, piles and turns: what is made of views, cat and pad."""
+"""Shape operations made of views, `cat` and `pad`: moving axes, splitting, stacking, rotating, scattering slices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tiny_tensor.shapes import args_to_tuple, broadcast_shape, normalize_axis
 
 
 class ShapeOpsMixin(TensorBase):
-  """Splitting, stacking and turning by PyTorch's (and NumPy's) names."""
+  """Splitting, stacking and rotating by PyTorch's (and NumPy's) names."""
 
   __slots__ = ()
 
@@ -165,7 +165,7 @@ class ShapeOpsMixin(TensorBase):
     """The matrix with all elements on a diagonal."""
     return self.ravel().diag_embed(offset)
 
-  # *** pieces ***
+  # *** splitting ***
 
   def tensor_split(self, indices_or_sections: int | Sequence[int] | Self, dim: int = 0) -> tuple[Self, ...]:
     """As many pieces of (almost) equal size, or those between the positions given, which are cut like slices."""
@@ -203,7 +203,7 @@ class ShapeOpsMixin(TensorBase):
       raise ValueError(f"{pieces} pieces of axis {axis} of shape {self.shape} are not equal")
     return self.tensor_split(pieces, axis)
 
-  # *** piles: called as `a.hstack(b, c)` or `Tensor.hstack(a, b, c)` ***
+  # *** stacking: called as `a.hstack(b, c)` or `Tensor.hstack(a, b, c)` ***
 
   def hstack(self, *others: Self) -> Self:
     """Side by side: along axis 1, vectors along 0."""

@@ -1,4 +1,4 @@
-"""Statistics: extrema without NaN's company, moments, histograms, differences and areas, norms."""
+"""Statistics: extrema, reductions without NaN, mode, differences, areas, covariances, norms."""
 
 from __future__ import annotations
 
