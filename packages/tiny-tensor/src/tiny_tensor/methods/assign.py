@@ -6,6 +6,7 @@ new contents, as in PyTorch. A tensor that is not computed yet just stands for a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
@@ -14,7 +15,7 @@ from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.rules import FORMULAS, view_chain
 from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, only_stored, together
 from tiny_tensor.capturing import note_write
-from tiny_tensor.methods.index_parse import Gather
+from tiny_tensor.methods.index_parse import Gather, gathers_of
 from tiny_tensor.realize import (
   HOLDERS,
   buffer_for,
@@ -207,14 +208,14 @@ class AssignMixin(TensorBase):
       changed[key] = x
       self.assign(changed)
       return
-    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self._kept(entries)) if isinstance(e, Gather)]
-    result = self[key] if not gathers else self._view_of(entries)._gather_axes(gathers, self._front(gathers))
+    gathers, front = gathers_of(entries)
+    result = self[key] if not gathers else self._view_of(entries)._gather_axes(gathers, front)
     value = self._value_for(x, result.shape, part=True)
     if 0 in result.shape:
       return
     self._in_buffer()
     view = self._view_of(entries)
-    new = view._written(gathers, value, self._front(gathers)).uop if gathers else value.uop
+    new = view._written(gathers, value, front).uop if gathers else value.uop
     if not write_through(self, view.uop, new):
       raise IndexError(f"cannot write to every so many elements of an axis of symbolic size: {key}")
 
@@ -230,46 +231,33 @@ class AssignMixin(TensorBase):
     old = self.to(None) if only_stored(self.uop) else self
     return cast(Self, mask).reshape((*mask.shape, *(1,) * len(rest))).where(value, old)
 
-  def _front(self, gathers: Sequence[tuple[int, Self]]) -> bool:
-    """Whether the axes of index tensors go to the front."""
-    axes = [axis for axis, _ in gathers]
-    return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))
-
   def _written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
     """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""
     axes = [axis for axis, _ in gathers]
     rest = [i for i in range(self.ndim) if i not in axes]
     shape = broadcast_shape(*(g.shape for _, g in gathers))
     sizes = [int(self.shape[a]) for a in axes]
+    total = self.numel()
+    counted = dtypes.int32 if isinstance(total, int) and total < 1 << 30 else dtypes.int64
     linear: Self | None = None
     for (_, index), size in zip(gathers, sizes, strict=True):
-      wide = index._as_dtype(dtypes.int32 if self._numel_below_31() else dtypes.int64)
+      wide = index._as_dtype(counted)
       wide = (wide < 0).where(wide + size, wide)
       # a place outside names nothing
       wide = ((wide < 0) | (wide >= size)).where(-(1 << 30), wide)
       linear = wide if linear is None else linear * size + wide
     assert linear is not None
-    count = 1
-    for s in shape:
-      count *= int(s)
+    count, places = math.prod(map(int, shape)), math.prod(sizes)
     at = 0 if front else axes[0]
     k = len(shape)
     lead = value.ndim - k
     v = value.permute(*range(at), *range(at + k, at + k + lead - at), *range(at, at + k))
     v = v.reshape((*v.shape[:lead], count))
-    places = 1
-    for s in sizes:
-      places *= s
     hot = linear.broadcast_to(shape).reshape((1, count)) == self._count_up(places, linear.dtype).unsqueeze(-1)
     x = self.permute(*rest, *axes)
     flat = x.reshape((*x.shape[: len(rest)], places))._write_hot(v, hot).reshape(x.shape)
     order = [*rest, *axes]
     return flat.permute(*[order.index(i) for i in range(self.ndim)])
-
-  def _numel_below_31(self) -> bool:
-    """Whether int32 counts the elements."""
-    n = self.numel()
-    return isinstance(n, int) and n < 1 << 30
 
   def __delitem__(self, key: Any) -> None:
     """Not possible: TypeError."""

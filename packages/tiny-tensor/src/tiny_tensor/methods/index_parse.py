@@ -177,3 +177,11 @@ def resolve(entries: Sequence[Any], shape: Shape) -> list[Entry]:
       raise IndexError(f"{entry!r} cannot index axis {axis}: use an integer, slice, None, ... or an integer tensor")
     axis += 1
   return out
+
+
+def gathers_of(entries: Sequence[Entry]) -> tuple[list[tuple[int, Any]], bool]:
+  """The axis in the view and the tensor of each index that is one; and whether their axes go to the front, as they do
+  where other axes are between them (NumPy, PyTorch)."""
+  in_view = [e for e in entries if not isinstance(e, Pick)]
+  found = [(axis, e.index) for axis, e in enumerate(in_view) if isinstance(e, Gather)]
+  return found, any(b != a + 1 for (a, _), (b, _) in zip(found, found[1:]))

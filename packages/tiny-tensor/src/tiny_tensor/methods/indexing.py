@@ -12,12 +12,12 @@ from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, together
 from tiny_tensor.methods.index_parse import (
   Entry,
-  Gather,
   NewAxis,
   Pick,
   Span,
   as_entries,
   expand_ellipsis,
+  gathers_of,
   resolve,
   single_index,
 )
@@ -79,12 +79,13 @@ class IndexingMixin(TensorBase):
     """
     entries = self._parse_index(key)
     view = self._view_of(entries)
-    gathers = [(axis, cast(Self, e.index)) for axis, e in enumerate(self._kept(entries)) if isinstance(e, Gather)]
+    gathers, front = gathers_of(entries)
     if not gathers:
       return view
-    view, *indices = together([view, *[g for _, g in gathers]])
+    tensors: list[Self] = [view, *[g for _, g in gathers]]
+    view, *indices = together(tensors)
     gathers = [(axis, index) for (axis, _), index in zip(gathers, indices, strict=True)]
-    return view._gather_axes(gathers, not_adjacent([axis for axis, _ in gathers]))
+    return view._gather_axes(gathers, front)
 
   def __iter__(self) -> Iterator[Self]:
     """The tensors along the first axis. Raises TypeError for a 0-d tensor."""
@@ -92,10 +93,6 @@ class IndexingMixin(TensorBase):
       raise TypeError("a 0-d tensor cannot be iterated over")
     for i in range(len(self)):
       yield self[i] if isinstance(self.shape[0], int) else self._select_axis(0, i, i + 1).reshape(self.shape[1:])
-
-  def _kept(self, entries: list[Entry]) -> list[Entry]:
-    """The entries that leave an axis in the view."""
-    return [e for e in entries if not isinstance(e, Pick)]
 
   def _view_of(self, entries: list[Entry]) -> Self:
     """The part of the index that is movement: integers, slices, new axes. Axes with a tensor stay whole."""
@@ -283,8 +280,3 @@ def index_dtype(dtype: DType, size: int) -> DType:
   if size >= 1 << 31:
     return dtypes.int64
   return dtype if dtype in (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64) else dtypes.int32
-
-
-def not_adjacent(axes: list[int]) -> bool:
-  """Indices by tensors that have other axes between them put their own in front (NumPy, PyTorch)."""
-  return any(b != a + 1 for a, b in zip(axes, axes[1:], strict=False))

@@ -152,18 +152,22 @@ def lgamma(x: Tensor) -> Tensor:
   return with_slopes(out, "lgamma", (x, SLOPES["lgamma"]))._as_dtype(dtype)
 
 
+def _stepped(z: Tensor, term: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+  """z + 8 for z below 8 else z, and the sum of term(z) … term(z+7), 0 from 8 on."""
+  small = z < FAR
+  inner = small.where(z, 1.0)
+  total = term(inner + 0)
+  for k in range(1, FAR):
+    total = total + term(inner + k)
+  return small.where(z + FAR, z), small.where(total, 0.0)
+
+
 def digamma(x: Tensor) -> Tensor:
   """ψ, the derivative of log Γ; NaN at negative whole numbers, ∓inf at ±0."""
   x, dtype = x._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
-  small = z < FAR
-  inner, total = small.where(z, 1.0), None
-  for k in range(FAR):
-    step = (inner + k).reciprocal()
-    total = step if total is None else total + step
-  assert total is not None
-  z, shift = small.where(z + FAR, z), small.where(total, 0.0)
+  z, shift = _stepped(z, lambda x: x.reciprocal())
   t = z.reciprocal()
   value = z.log() - t * 0.5 - ap.polynomial(digamma_rest, 0.0, 1 / FAR**2, t * t) * t * t - shift
   turned = (x - x.round()) * math.pi
@@ -179,13 +183,7 @@ def trigamma(x: Tensor) -> Tensor:
   x, dtype = x._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
-  small = z < FAR
-  inner, total = small.where(z, 1.0), None
-  for k in range(FAR):
-    step = (inner + k).square().reciprocal()
-    total = step if total is None else total + step
-  assert total is not None
-  z, shift = small.where(z + FAR, z), small.where(total, 0.0)
+  z, shift = _stepped(z, lambda x: x.square().reciprocal())
   t = z.reciprocal()
   value = t + t * t * 0.5 + ap.polynomial(trigamma_rest, 0.0, 1 / FAR**2, t * t) * t * t * t + shift
   # away from 0 where it is not needed: its reciprocal has derivatives
