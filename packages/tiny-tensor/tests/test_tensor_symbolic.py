@@ -33,6 +33,12 @@ def bound(value: int, name: str = "n", low: int = 1, high: int = LARGEST) -> UOp
 
 
 Use = Callable[[Any], Tensor]
+
+
+def padded_convolution(stride: int, padding: int) -> Use:
+  return lambda n: counted(1, 2, 7, 5)[:, :, : n + 3].conv2d(counted(3, 2, 3, 3), stride=stride, padding=padding)
+
+
 USES: dict[str, Use] = {
   "first axis": lambda n: counted(4, 3)[:n] + 1,
   "last axis": lambda n: counted(3, 4)[:, :n] * 2,
@@ -72,9 +78,7 @@ USES: dict[str, Use] = {
   "strided convolution": lambda n: counted(1, 2, 7)[:, :, : n + 3].conv2d(counted(3, 2, 3), stride=2),
   "dilated convolution": lambda n: counted(1, 1, 9)[:, :, : n + 5].conv2d(counted(1, 1, 3), dilation=2, padding=1),
   **{
-    f"padded convolution, stride {stride}, padding {padding}": lambda n, stride=stride, padding=padding: counted(
-      1, 2, 7, 5
-    )[:, :, : n + 3].conv2d(counted(3, 2, 3, 3), stride=stride, padding=padding)
+    f"padded convolution, stride {stride}, padding {padding}": padded_convolution(stride, padding)
     for stride in (1, 2)
     for padding in (1, 2)
   },
