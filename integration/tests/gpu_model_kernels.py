@@ -20,7 +20,7 @@ from tiny_runtime.conformance.standard import (
   transpose,
 )
 from tiny_runtime.conformance.target import Target, reference
-from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime.conformance.values import small
 from tiny_runtime.contract import Backend
 from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, PtrDType, UOp, dtypes
 

@@ -26,7 +26,7 @@ from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKerne
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.standard import matmul
 from tiny_runtime.conformance.target import Target, reference
-from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime.conformance.values import small
 from tiny_runtime_nv import CUDA, Arch, NVCompiler
 from tiny_runtime_nv.cuda_graph import copy_nodes
 from tiny_runtime_nv.device import CUDADevice

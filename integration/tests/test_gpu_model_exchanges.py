@@ -15,7 +15,7 @@ from gpu_model.metal import BACKEND
 from gpu_model.toolchain import compiler
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.target import Target, reference
-from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime.conformance.values import small
 from tiny_runtime.contract import Backend
 from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, PtrDType, UOp, dtypes
 

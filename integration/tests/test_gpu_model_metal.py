@@ -17,7 +17,7 @@ from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.target import Target, reference
-from tiny_runtime.conformance.test_level3_programs import small
+from tiny_runtime.conformance.values import small
 from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
