@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tiny_sched.memo import simplify, simplify_gate
+from tiny_sched.memo import memoised, simplify, simplify_gate
 from tiny_uop import Ops, Shape, UOp, dtypes, sint
 
 Index: TypeAlias = "tuple[UOp, ...]"
@@ -49,6 +49,7 @@ def plus(a: UOp, b: sint) -> UOp:
   return simplify(a + b) if a.op is Ops.CONST else a + b
 
 
+@memoised
 def _strides(shape: Shape) -> list[sint]:
   """By how many elements the neighbours along each axis of a row-major array are apart."""
   strides: list[sint] = [1]

@@ -37,7 +37,9 @@ def _is_no_kernel(u: UOp) -> bool:
 def cut_into_kernels(sink: UOp) -> UOp:
   """The graph is cut into kernels, in an order that can run; each temporary is a BUFFER of its own."""
   try:
-    kernels = [kernel_of(item) for item in merge_kernels(ordered(*rangeify(value_nodes(sink))))]
+    # what nodes know of themselves is used again by the steps that follow, so the context stays until the last one
+    context = rangeify(value_nodes(sink))
+    kernels = [kernel_of(item) for item in merge_kernels(ordered(context.items, context.versions))]
   finally:
     clear_memos()
   for kernel in kernels:

@@ -59,8 +59,8 @@ class Context:
   """Of each given kernel, known by the sources of its CALLs, the CALLs by the number of the result."""
 
 
-def rangeify(nodes: Sequence[UOp]) -> tuple[list[ScheduleItem], BufferVersions]:
-  """The items of a tensor graph, sources before users, with their bodies built; and the versions that they read."""
+def rangeify(nodes: Sequence[UOp]) -> Context:
+  """The context of a tensor graph once its items have their bodies; they are in order, sources before users."""
   c = Context(nodes, CostTable(nodes), BufferVersions(nodes))
   find_homes(c)
   for u in reversed(c.nodes):
@@ -75,7 +75,8 @@ def rangeify(nodes: Sequence[UOp]) -> tuple[list[ScheduleItem], BufferVersions]:
       if not item.is_copy:
         finish_kernel(c, item)
   order = {u: i for i, u in enumerate(c.nodes)}
-  return sorted(c.items, key=lambda item: order[item.root if item.store is None else item.store]), c.versions
+  c.items.sort(key=lambda item: order[item.root if item.store is None else item.store])
+  return c
 
 
 # *** homes: values that a STORE puts in a buffer anyway are read from there by all others ***
