@@ -23,11 +23,12 @@ class Loaded:
     self.target, self.kernel = target, kernel
     self.binary = binary or target.compile(kernel)
     self.program = target.device.load(self.binary)
+    self.sizes = None if self.binary.variables else self.binary.sizes({})
 
   def call(self, *places: tuple[Any, int], **values: int) -> GraphKernel:
     """A launch as a call of a graph: its buffers in slot order, each (memory or its position, byte offset)."""
     used, integers = (places[p.slot] for p in self.binary.params), (values[name] for name in self.binary.variables)
-    return GraphKernel(self.program, tuple(used), tuple(integers), *self.binary.sizes(values)[:2])
+    return GraphKernel(self.program, tuple(used), tuple(integers), *(self.sizes or self.binary.sizes(values))[:2])
 
   def __call__(self, *memories: Memory | tuple[Memory, int], wait: bool = False, **values: int) -> float | None:
     call = self.call(*[memory if isinstance(memory, tuple) else (memory, 0) for memory in memories], **values)

@@ -214,11 +214,11 @@ def test_launches_leave_nothing(target: Target) -> None:
 
 def test_programs_leave_nothing(target: Target) -> None:
   """One that nobody holds any more is unloaded: its pages and files with it."""
-  binary = target.compile(add(7))
+  kernel, binary = add(7), target.compile(add(7))
   with memories(target, [0] * 64, range(64)) as (out, source):
 
     def once() -> None:
-      Loaded(target, add(7), binary)(out, source, wait=True)
+      Loaded(target, kernel, binary)(out, source, wait=True)
 
     look_at = "what load makes is released when the program is dropped (weakref.finalize): mappings, modules, files"
     demand_nothing_left(once, 50, 3000, 1024, "load, launch, and dropping the program", look_at)
