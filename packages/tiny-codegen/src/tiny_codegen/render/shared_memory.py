@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tiny_codegen.instructions.tensor_core import MATRIX, SWIZZLE, TensorCore
-from tiny_uop import AddrSpace, Ops, PtrDType, UOp
+from tiny_codegen.kernel.loops import element_of, nbytes_of, space_of
+from tiny_uop import AddrSpace, Ops, UOp
 
 LINE = 64  # bytes that an array of at least so many is aligned to
 TILE = MATRIX * SWIZZLE  # the same of one that tensor cores read themselves
@@ -16,18 +17,11 @@ def reads_shared_memory(linear: UOp) -> bool:
 
 def alignment(memory: UOp, tiles: bool = False) -> int:
   """Bytes that an ALLOC begins at a multiple of. `tiles`: tensor cores read shared memory themselves."""
-  assert isinstance(memory.dtype, PtrDType)
-  if tiles and nbytes(memory) >= TILE:
+  if tiles and nbytes_of(memory) >= TILE:
     return TILE
-  if nbytes(memory) >= LINE:
+  if nbytes_of(memory) >= LINE:
     return LINE
-  return max(16, 1 << (memory.dtype.base.itemsize - 1).bit_length())
-
-
-def nbytes(memory: UOp) -> int:
-  """Of an ALLOC."""
-  assert isinstance(memory.dtype, PtrDType)
-  return memory.dtype.size * memory.dtype.base.itemsize
+  return max(16, 1 << (element_of(memory).itemsize - 1).bit_length())
 
 
 def places_at_launch(linear: UOp, static: int) -> tuple[dict[UOp, int], int]:
@@ -36,8 +30,8 @@ def places_at_launch(linear: UOp, static: int) -> tuple[dict[UOp, int], int]:
   places: dict[UOp, int] = {}
   end, tiles = 0, reads_shared_memory(linear)
   for u in linear.src:
-    if u.op is Ops.ALLOC and isinstance(u.dtype, PtrDType) and u.dtype.space is AddrSpace.LOCAL:
+    if u.op is Ops.ALLOC and space_of(u) is AddrSpace.LOCAL:
       align = alignment(u, tiles)
       places[u] = -(-end // align) * align
-      end = places[u] + nbytes(u)
+      end = places[u] + nbytes_of(u)
   return (places, end) if end > static > 0 else ({}, 0)

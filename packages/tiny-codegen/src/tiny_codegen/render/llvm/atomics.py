@@ -6,10 +6,11 @@ update has to order any other access.
 
 from __future__ import annotations
 
+from tiny_codegen.kernel.loops import space_of
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import Memory, address
 from tiny_codegen.render.llvm.text import value_type
-from tiny_uop import AddrSpace, Ops, PtrDType, UOp
+from tiny_uop import AddrSpace, Ops, UOp
 
 _OPERATIONS = {Ops.ADD: "add", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
 
@@ -19,9 +20,7 @@ def update(body: Function, store: UOp, memory: Memory, scopes: tuple[str, str]) 
   anybody."""
   index, value = store.src
   place = " ".join(address(body, index, memory))
-  pointer = index.dtype
-  assert isinstance(pointer, PtrDType)
-  scope = scopes[pointer.space is AddrSpace.LOCAL]
+  scope = scopes[space_of(index) is AddrSpace.LOCAL]
   among = f' syncscope("{scope}")' if scope else ""
   size = value.dtype.itemsize
   body.emit(

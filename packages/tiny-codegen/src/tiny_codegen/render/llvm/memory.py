@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.kernel.loops import factor
+from tiny_codegen.kernel.loops import element_of, factor, pointer_type
 from tiny_codegen.render.llvm.alu import convert
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import Spaces, constant, memory_type, pointer, suffix, value_type
-from tiny_uop import STREAMING, AddrSpace, DType, Ops, PtrDType, UOp, dtypes
+from tiny_uop import STREAMING, AddrSpace, DType, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
 LOCAL_ALIGNMENT = 16  # of the least array in shared memory
@@ -49,19 +49,17 @@ def address(
   """(type, operand) of the address of an element, or of one at another offset; for a vector of offsets a vector of
   addresses, and the type of one."""
   place, offset = index.src[1].dtype, offset or body.operand(index.src[1])
-  assert isinstance(index.dtype, PtrDType)
-  kind, flags = pointer(index.dtype.space, memory.spaces), " inbounds" if inbounds else ""
+  kind, flags = pointer(pointer_type(index).space, memory.spaces), " inbounds" if inbounds else ""
   if place.kind == "uint" and place.bits < 64:  # GEP reads its offset as signed
     wide = dtypes.int64.vec(place.count)
     offset, place = convert(body, offset, place, wide), wide
-  element, base = memory_type(index.dtype.base), body.operand(index.src[0])
+  element, base = memory_type(element_of(index)), body.operand(index.src[0])
   return kind, body.let(f"getelementptr{flags} {element}, {kind} {base}, {value_type(place)} {offset}")
 
 
 def _alignment(index: UOp, stored: DType, memory: Memory) -> str:
   """What is said of an access to a value and those next to it: how far it is aligned."""
-  element, pointed = stored.scalar().itemsize, index.dtype
-  assert isinstance(pointed, PtrDType)
+  element, pointed = stored.scalar().itemsize, pointer_type(index)
   plain = f", align {element}"
   if not memory.device or pointed.space is AddrSpace.REG or (stored.count == 1 and not memory.aligned):
     return plain
@@ -205,8 +203,7 @@ def load(body: Function, u: UOp, memory: Memory) -> str:
     return _plain_load(body, u, memory)
   if gate.dtype.count > 1:
     return _masked_load(body, u, gate, memory)
-  assert isinstance(index.dtype, PtrDType)
-  if index.dtype.size * index.dtype.base.count < u.dtype.count:
+  if pointer_type(index).size * element_of(index).count < u.dtype.count:
     return _branch_load(body, u, gate, memory)
   kind, flag, value = value_type(place.dtype), body.operand(gate), value_type(u.dtype)
   safe = body.let(f"select i1 {flag}, {kind} {body.operand(place)}, {kind} 0")

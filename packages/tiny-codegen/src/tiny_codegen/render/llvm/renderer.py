@@ -8,6 +8,7 @@ from functools import partial
 
 from tiny_codegen.instructions.tensor_core import MatrixLoad, TensorCore
 from tiny_codegen.kernel.lazy_branches import branches
+from tiny_codegen.kernel.loops import pointer_type
 from tiny_codegen.render import base
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.llvm.alu import elementwise
@@ -282,9 +283,7 @@ class _Program:
 
   def atomic(self, u: UOp) -> None:
     """An update by several threads; a gate is an IF around it already (`linearise`)."""
-    pointer = u.src[0].dtype
-    assert isinstance(pointer, PtrDType)
-    if not self.llvm.target.has_atomic(pointer.space, u.arg.op, u.src[1].dtype):
+    if not self.llvm.target.has_atomic(pointer_type(u.src[0]).space, u.arg.op, u.src[1].dtype):
       raise base.no_atomic(self.llvm.name, u)
     update(self.body, u, self.llvm.memory, self.llvm.scopes)
 

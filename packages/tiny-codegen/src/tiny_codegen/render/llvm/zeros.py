@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tiny_codegen.kernel.loops import element_of
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import memory_type, value_type
-from tiny_uop import Ops, PtrDType, UOp
+from tiny_uop import Ops, UOp
 
 NAME = "@zeros"
 LARGEST = 8
@@ -46,8 +47,7 @@ class Zeros:
   def load(self, body: Function, u: UOp) -> str:
     """What such a LOAD reads."""
     buffer, offset = u.src[0].src[:2]
-    assert isinstance(buffer.dtype, PtrDType)
-    element = memory_type(buffer.dtype.base)
+    element = memory_type(element_of(buffer))
     choice = self.loads[u]
     place = self.places.get(choice) or choice.place(body)
     address = body.let(
