@@ -87,14 +87,15 @@ def test_rows_that_are_wrong_or_missed_say_so() -> None:
 
 def test_a_page_gets_the_table_and_keeps_the_rest(tmp_path: Path) -> None:
   (workload,) = (w for w in all_workloads() if w.name == "matmul 1024")
-  row = Row(workload, {"ours": Figures(slices=[0.01], shares=[0.6], best=0.01, error=1e-7)})
+  lanes = {"ours": 0.6, "numpy": 0.3, "torch": 0.5}
+  row = Row(workload, {n: Figures(slices=[0.01], shares=[s], best=0.01, error=1e-7) for n, s in lanes.items()})
   page = tmp_path / "page.md"
   page.write_text(f"# Before\n\n{markdown.BEGIN}\nold\n{markdown.END}\n\nafter\n")
   for _ in range(2):
     markdown.write(page, [row], "a machine")
   text = page.read_text()
   assert text.startswith("# Before\n") and text.endswith("after\n") and "old" not in text
-  assert "| matmul 1024 | 215 GFLOPS | 60% | ≥ 0.80 of roof | MISSED, at 75% |  |" in text
+  assert "| matmul 1024 | 215 GFLOPS | 60% | torch 215 GFLOPS | ≥ 0.80 of roof, MISSED, at 75% |" in text
   assert text.count("a machine.") == text.count("0 of 1 goals reached.") == 1
   page.write_text(f"{markdown.END} {markdown.BEGIN}")
   with pytest.raises(ValueError, match="the other way round"):

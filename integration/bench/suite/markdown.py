@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from suite.measuring import Row
@@ -12,18 +13,29 @@ BEGIN, END = "<!-- results: bench.py --markdown writes them -->", "<!-- end of r
 
 def results(rows: list[Row], where: str) -> str:
   """The machine, a table with a line for each row, and how many goals were reached."""
-  lines = [f"{where}.", "", "| workload | ours | of roof | goal | | others |", "|---|---|---|---|---|---|"]
+  lines = [f"{where}.", "", "| workload | ours | of roof | fastest other | goal |", "|---|---|---|---|---|"]
   for row in rows:
     ours = row.lanes["ours"]
     mine = rate(row.workload, ours.seconds) if ours.measured else "–"
-    others = [
-      f"{LANE_NAMES.get(lane, lane)} {rate(row.workload, figures.seconds)}"
-      for lane, figures in row.lanes.items()
-      if lane != "ours" and figures.measured
-    ]
-    cells = (row.workload.name, mine, percent(ours.share), str(row.workload.goal), verdict(row), ", ".join(others))
+    other = fastest(row, "")
+    theirs = f"{LANE_NAMES.get(other, other)} {rate(row.workload, row.lanes[other].seconds)}" if other else ""
+    cells = (row.workload.name, mine, percent(ours.share), theirs, f"{row.workload.goal}, {verdict(row)}")
     lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join([*lines, "", f"{summary(rows).splitlines()[0]}."])
+  ratios = [
+    row.ratio(lane) for row in rows if row.workload.name.startswith("conv ") and (lane := fastest(row, "torch"))
+  ]
+  known = [ratio for ratio in ratios if ratio is not None]
+  said = f"{summary(rows).splitlines()[0]}."
+  if known:
+    mean = math.exp(sum(map(math.log, known)) / len(known))
+    said += f" Convolutions: {mean:.2f} times as fast as PyTorch in its faster layout (geometric mean)."
+  return "\n".join([*lines, "", said])
+
+
+def fastest(row: Row, library: str) -> str | None:
+  """The fastest lane that is not ours, of those whose names begin with `library`; None if none was measured."""
+  lanes = [n for n, f in row.lanes.items() if not n.startswith("ours") and n.startswith(library) and f.measured]
+  return max(lanes, key=row.speed, default=None)
 
 
 def write(path: Path, rows: list[Row], where: str) -> None:
