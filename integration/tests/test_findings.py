@@ -1,0 +1,95 @@
+"""Dead code (vulture) and doubled code (pylint's symilar) in the sources of the packages.
+
+A finding is an error unless `accepted_findings.toml` lists it with a reason. What is listed there and is not found any
+more is an error, too.
+
+Code that only tests use is dead. Public names are not: users call them, and `test_document_names.py` asks for their
+docstrings.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents.public_names import imported, public_objects
+from documents.reference import modules
+from vulture import Vulture
+
+ROOT = Path(__file__).parents[2]
+ACCEPTED = tomllib.loads(Path(__file__).with_name("accepted_findings.toml").read_text("utf-8"))
+LEAST_LINES = 6  # of two places that are the same, without comments, docstrings and imports
+
+
+def sources() -> list[Path]:
+  return sorted((ROOT / "packages").glob("*/src/**/*.py"))
+
+
+def module_of(path: Path) -> str:
+  """`tiny_uop/dtype.py`, of a path or of the text of one."""
+  return path.as_posix().partition("/src/")[2]
+
+
+def dead(users: list[Path], public: set[str]) -> Iterator[tuple[str, str]]:
+  """(module, name) of what the sources define and neither they, nor `users`, nor users of `public` names use."""
+  finder = Vulture()
+  finder.scavenge(map(str, [*sources(), *users]))
+  for name in public:
+    finder.scan(f"_.{name}")
+  for found in finder.get_unused_code(min_confidence=60):
+    if (module := module_of(Path(found.filename))) and module.startswith("tiny_"):
+      yield module, found.name
+
+
+def doubled(paths: list[Path]) -> Iterator[tuple[str, ...]]:
+  """The modules that have the same lines, once for each run of lines."""
+  command = [sys.executable, "-c", "from pylint import run_symilar; run_symilar()", "--ignore-comments"]
+  command += ["--ignore-docstrings", "--ignore-imports", "--duplicates", str(LEAST_LINES), *map(str, paths)]
+  report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+  assert f"TOTAL lines={0 if not paths else ''}" in report, report
+  for group in re.findall(r"similar lines in \d+ files\n((?:==.+\n)+)", report):
+    yield tuple(sorted(module_of(Path(line)) or Path(line).name for line in re.findall(r"==(.+):\[", group)))
+
+
+def differences(found: set[str], kind: str) -> str:
+  listed = {f"{row['where']}: {name}" for row in ACCEPTED[kind] for name in row["what"].split()}
+  lines = [f"  {line}: use it, delete it, or list it with a reason" for line in sorted(found - listed)]
+  lines += [f"  {line}: listed, and not found any more; take it off the list" for line in sorted(listed - found)]
+  return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def public() -> set[str]:
+  return {name.rpartition(".")[2] for module in modules() for name, _ in public_objects(imported(module))}
+
+
+def test_no_code_is_dead(public: set[str]) -> None:
+  users = [p for p in sorted((ROOT / "integration").glob("**/*.py")) if "tests" not in p.parts]
+  wrong = differences({f"{module}: {name}" for module, name in dead(users, public)}, "dead")
+  assert not wrong, f"dead code:\n{wrong}"
+
+
+def test_no_code_is_there_twice() -> None:
+  wrong = differences({f"{group[0]}: {' '.join(group[1:])}".replace(" ", "+").replace(":+", ": ")
+                       for group in doubled(sources())}, "doubled")  # fmt: skip
+  assert not wrong, f"the same {LEAST_LINES} lines or more:\n{wrong}"
+
+
+def test_every_listed_finding_has_a_reason() -> None:
+  assert all(len(row["reason"]) > 10 for rows in ACCEPTED.values() for row in rows)
+
+
+def test_what_is_dead_or_doubled_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  folder = tmp_path / "packages" / "tiny-example" / "src" / "tiny_example"
+  folder.mkdir(parents=True)
+  body = "".join(f"  x{n} = x + {n}\n" for n in range(8)) + "  return x0, x1, x2, x3, x4, x5, x6, x7\n"
+  for name in ("one", "two"):
+    (folder / f"{name}.py").write_text(f"def {name}(x):\n{body}")
+  monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+  assert set(dead([], {"two"})) == {("tiny_example/one.py", "one")}
+  assert list(doubled(sources())) == [("tiny_example/one.py", "tiny_example/two.py")]
