@@ -188,13 +188,16 @@ class CostTable:
     # a reduction that is only broadcast stays one per row
     users = Counter([s for u in nodes if u.op is not Ops.EXPAND for s in u.src])
     continued = {_continued(u) for u in nodes if u.op is Ops.REDUCE}
+    # places that a sum picks elements by are read from memory; other tables are computed where they are wanted
+    places = {s for u in nodes if u.op in GroupOp.Compare for s in u.src}
     for u in nodes:
       if u.op in _NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
       cost = self.compute(u)
       cost = self.costs[u] = replace(cost, continues=True) if u in continued else cost
-      likely = users[u] > 1 and (cost.below is Below.FULL or (is_alu(u) and cost.is_dear and not cost.is_table))
+      dear = is_alu(u) and cost.is_dear and (u in places or not cost.is_table)
+      likely = users[u] > 1 and (cost.below is Below.FULL or dear)
       self.seen[u] = self.end(u) if likely else cost
 
   def end(self, u: UOp, below: Below = Below.NONE) -> RecomputeCost:

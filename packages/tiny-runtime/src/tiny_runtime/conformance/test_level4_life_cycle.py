@@ -10,6 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,10 +254,11 @@ def test_devices_leave_nothing(target: Target) -> None:
 
 def test_programs_are_told_apart(target: Target) -> None:
   """Two kernels may have one name, and one place in memory one after the other."""
+  kernels = [elementwise("same", 64, I, [I], lambda a, n=n: a + n) for n in range(10, 30)]
+  binaries = [target.compile(kernel) for kernel in kernels]
   with memories(target, [0] * 64, range(64)) as (out, source):
-    for amount in range(10, 30):
-      same = elementwise("same", 64, I, [I], lambda a, amount=amount: a + amount)
-      Loaded(target, same)(out, source)
+    for amount, same, binary in zip(range(10, 30), kernels, binaries):
+      Loaded(target, same, replace(binary))(out, source)  # a copy, which lies where the one before it did
       look_at = "load makes a program of each binary: it keeps none by name, size or address (id) of another"
       demand_numbers(target, out, range(amount, amount + 64), f"the kernel `same` that adds {amount}", look_at, same)
 
