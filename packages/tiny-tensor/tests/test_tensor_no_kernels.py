@@ -100,7 +100,8 @@ def test_what_is_in_a_buffer_is_realised_without_a_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, None])
 def test_what_is_in_buffers_of_several_devices_is_in_order(axis: int | None) -> None:
-  t = Tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]).shard((Device.DEFAULT, f"{Device.DEFAULT}:1"), axis).realize()
+  two = Device.DEFAULT, f"{Device.DEFAULT}:1"
+  t = Tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]).shard(two, axis).realize()
   for part in (t, t.reshape(3, 2, 2), t.reshape(1, 3, 4), t.cast(t.dtype), t.detach()):
     assert kernels(lambda part=part: part.contiguous().realize()) == 0  # type: ignore[misc]
     assert part.contiguous().tolist() == part.tolist()
