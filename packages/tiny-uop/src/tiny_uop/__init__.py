@@ -41,6 +41,7 @@ from tiny_uop.uop import Devices, UOp, new_buffer_id
 
 if TYPE_CHECKING:
   from tiny_uop import spec
+  from tiny_uop.passes import Pass
   from tiny_uop.pattern import PatternMatcher, Rule, UPat, rule
   from tiny_uop.proof.bounds import BoundsError, check_bounds
   from tiny_uop.rewrite import RewriteLoop, graph_rewrite
@@ -53,9 +54,9 @@ __all__ = [
   "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
   "CustomGradient", "DType", "Devices", "DiffLine",
   "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
-  "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError",
-  "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",
-  "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
+  "Pass", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding",
+  "SpecError", "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu",
+  "getenv", "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
   "read_params", "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec", "stored_to",
   "truncate", "value_nodes", "written_params",
 ]  # fmt: skip
@@ -63,7 +64,7 @@ __all__ = [
 # what hardly a program asks for, and rewriting: who only builds graphs does without
 __getattr__ = lazy_names(
   __name__, BoundsError="proof.bounds", check_bounds="proof.bounds", DiffLine="text.diff", diff_graphs="text.diff",
-  ParseError="text.parse", parse_uop="text.parse", PatternMatcher="pattern", Rule="pattern", UPat="pattern",
-  rule="pattern", RewriteLoop="rewrite", graph_rewrite="rewrite", spec="", SpecError="spec",
+  ParseError="text.parse", parse_uop="text.parse", Pass="passes", PatternMatcher="pattern", Rule="pattern",
+  UPat="pattern", rule="pattern", RewriteLoop="rewrite", graph_rewrite="rewrite", spec="", SpecError="spec",
   simplify="symbolic.simplify",
 )  # fmt: skip

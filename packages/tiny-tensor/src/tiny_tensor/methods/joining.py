@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from tiny_tensor.autograd.custom_gradient import with_gradient
 from tiny_tensor.base import Operand, Scalar, TensorBase, const_uop, together
@@ -195,10 +195,6 @@ class JoinMixin(TensorBase):
     """bool `(…, n)`: whether an element equals 0, 1, …, n-1."""
     x = self if self.dtype.bits >= 32 else self._as_dtype(dtypes.int32)
     return x.unsqueeze(-1) == self._count_up(n, x.dtype)
-
-  if TYPE_CHECKING:
-
-    def item(self) -> Scalar: ...  # in realization.py
 
   def _filled(self, shape: Sequence[sint], value: Operand, dtype: Any = None) -> Self:
     """A constant on the device of `self`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
 from tiny_tensor.methods.einsum_notation import parse_einsum, rearrange_sides
@@ -139,10 +139,6 @@ class MatmulMixin(TensorBase):
     # the mask once more, where it says how far each sum goes
     seen = scores.const_like(True, dtypes.bool).tril().unsqueeze(-2)
     return weights.unsqueeze(-2)._sum_of_products(value.transpose(-1, -2).unsqueeze(-3), -1, mask=seen)
-
-  if TYPE_CHECKING:
-
-    def dropout(self, p: float = 0.5) -> Self: ...  # in random.py
 
   def rearrange(self, formula: str, **sizes: int) -> Self:
     """einops notation: `x.rearrange("b (h d) t -> b h t d", h=8)`, with `...` and `1`. ValueError if it does not
