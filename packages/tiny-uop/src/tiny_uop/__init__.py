@@ -52,13 +52,12 @@ if TYPE_CHECKING:
 
 __all__ = [
   "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
-  "CustomGradient", "DType", "Devices", "DiffLine",
-  "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError",
-  "Pass", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding",
-  "SpecError", "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu",
-  "getenv", "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
-  "read_params", "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec", "stored_to",
-  "truncate", "value_nodes", "written_params",
+  "CustomGradient", "DType", "Devices", "DiffLine", "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops",
+  "Opt", "OptOps", "ParamInfo", "ParseError", "Pass", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop",
+  "Rule", "Samples", "Shape", "Sharding", "SpecError", "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes",
+  "evaluate", "even_bounds", "exec_alu", "getenv", "graph_rewrite", "is_kernel", "kernel_params", "live_nodes",
+  "new_buffer_id", "parse_uop", "print_uop", "prod", "read_params", "reads_what_was_there", "register_arg", "rule",
+  "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "value_nodes", "written_params",
 ]  # fmt: skip
 
 # what hardly a program asks for, and rewriting: who only builds graphs does without
