@@ -9,6 +9,7 @@ says whether the module has the same numbers, and fails where it has others.
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,21 +31,29 @@ from tiny_tensor.special.chebyshev import Series
 '''
 
 NODES = 64
-TOLERANCE = mp.mpf(2) ** -56  # relative to the largest coefficient
+TOLERANCE = mp.mpf("2e-16")  # relative to the largest coefficient: what is below it does not count in float64
+DIGITS = 1 << 8  # a coefficient has the digits that say it to so small a part of what counts
+WIDTH = 120  # of a line
 ORDERS = 11  # terms of the expansion for large a of the incomplete gamma function
 LEAST = 20  # what a counts as large for float64; TEMME[k] is multiplied by a power of 1/a
 POWERS = 120  # of a Taylor series of radius 2√π, on [-1, 1]
 
 
 def coefficients(f: Function, low: Any, high: Any, least: Any = None) -> list[float]:
-  """Chebyshev coefficients of `f` on [low, high], up to the last that is not below `least`."""
+  """Chebyshev coefficients of `f` on [low, high], up to the last that is not below `least`, in digits that count."""
   angles = [mp.pi * (2 * i + 1) / (2 * NODES) for i in range(NODES)]
   values = [f(low + (high - low) * (mp.cos(a) + 1) / 2) for a in angles]
   out = [2 * mp.fsum(v * mp.cos(a * k) for v, a in zip(values, angles, strict=True)) / NODES for k in range(NODES)]
   out[0] /= 2
   least = TOLERANCE * max(map(abs, out)) if least is None else least
   assert max(map(abs, out[-4:])) < least, "not smooth enough for so few nodes"
-  return [float(c) for c in out[: 1 + max(k for k in range(NODES) if abs(out[k]) >= least)]]
+  return [shortest(c, least / DIGITS) for c in out[: 1 + max(k for k in range(NODES) if abs(out[k]) >= least)]]
+
+
+def shortest(number: Any, error: Any) -> float:
+  """The float of the fewest digits that is this near to a number."""
+  near = (float(mp.nstr(number, digits)) for digits in range(1, 17))
+  return next((f for f in near if abs(f - number) <= error), float(number))
 
 
 # *** Bessel functions, for x up to 4 by u = x², beyond by u = (4/x)² ***
@@ -191,7 +200,7 @@ def tables() -> dict[str, list[tuple[Any, Any, list[float]]]]:
   terms = []
   for k, taylor in enumerate(temme()):
     f = partial(mp.polyval, taylor[::-1])
-    terms.append((-1, 1, coefficients(f, mp.mpf(-1), mp.mpf(1), TOLERANCE / 3 * mp.mpf(LEAST) ** k)))
+    terms.append((-1, 1, coefficients(f, mp.mpf(-1), mp.mpf(1), TOLERANCE / 48 * mp.mpf(LEAST) ** k)))
   return made | {"TEMME": terms}
 
 
@@ -209,9 +218,8 @@ def module() -> str:
   for name, several in made.items():
     texts = []
     for low, high, values in several:
-      rows = [values[at : at + 4] for at in range(0, len(values), 4)]
-      lines = "".join(f"    {', '.join(map(repr, row))},\n" for row in rows)
-      texts.append(f"Series(\n  {float(low)!r},\n  {float(high)!r},\n  (\n{lines}  ),\n)")
+      lines = textwrap.fill(", ".join(map(repr, values)), WIDTH, initial_indent="  ", subsequent_indent="  ")
+      texts.append(f"Series({float(low)!r}, {float(high)!r}, (\n{lines},\n))")
     joined = texts[0] if len(texts) == 1 else "(\n" + "".join(f"{text},\n" for text in texts) + ")"
     parts.append(f"{name} = {joined}  # fmt: skip\n")
   return "".join(parts)
