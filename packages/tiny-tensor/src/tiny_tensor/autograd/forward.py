@@ -13,9 +13,8 @@ from typing import TypeAlias
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.custom_gradient import derivative_of, inputs_of, pulled_back
 from tiny_tensor.autograd.reverse import pullback
-from tiny_tensor.autograd.rules import FORMULAS, of_reduce, sum_to, view_chain
+from tiny_tensor.autograd.rules import FORMULAS, moved, moved_back, of_reduce, sum_to, view_chain
 from tiny_uop import GroupOp, Ops, UOp, dtypes
-from tiny_uop.records import dataclass
 
 Tangents: TypeAlias = "Sequence[UOp | None]"
 Rule: TypeAlias = "Callable[[UOp, Tangents], UOp | None]"  # (node, tangent of each source) → tangent of the node
@@ -36,10 +35,6 @@ def same(n: UOp, ts: Tangents) -> UOp | None:
 def unchanged(n: UOp, ts: Tangents) -> UOp | None:
   """The value is that of the first source."""
   return ts[0]
-
-
-def of_cast(n: UOp, ts: Tangents) -> UOp | None:
-  return None if ts[0] is None else ts[0].cast(n.dtype)
 
 
 def of_reduction(n: UOp, ts: Tangents) -> UOp | None:
@@ -68,13 +63,8 @@ def of_after(n: UOp, ts: Tangents) -> UOp | None:
   out = n.const_like(0) if ts[0] is None else ts[0]
   for store, t in zip(n.src[1:], ts[1:], strict=True):
     chain = view_chain(store.src[0], n.src[0])
-    before = out
-    for move in chain:
-      before = move.with_src((before, *move.src[1:]))
-    change = -before if t is None else t - before
-    for move in reversed(chain):
-      change = FORMULAS[move.op](change, move)[0]  # type: ignore[assignment]  # movement has a gradient
-    out = out + change
+    before = moved(out, chain)
+    out = out + moved_back(-before if t is None else t - before, chain)
   return out
 
 
@@ -102,33 +92,21 @@ def of_custom_gradient(n: UOp, ts: Tangents) -> UOp | None:
   return tangent
 
 
-@dataclass(frozen=True, eq=False)
-class Forward:
-  """A row of the table. Its examples are those of the row of the same operation in `DERIVATIVES`."""
-
-  op: Ops
-  rule: Rule
-
-
-LINEAR = (*GroupOp.Movement, Ops.CONTIGUOUS, Ops.COPY)
-DIAGONAL = (
-  Ops.EXP2, Ops.EXP, Ops.LOG2, Ops.LOG, Ops.SIN, Ops.COS, Ops.LDEXP, Ops.SQRT, Ops.ADD, Ops.MUL, Ops.FDIV, Ops.MAX,
-  Ops.WHERE,
-)  # fmt: skip
-FORWARD = (
-  *(Forward(op, same) for op in LINEAR),
-  *(Forward(op, diagonal) for op in DIAGONAL),
-  Forward(Ops.CAST, of_cast),
-  Forward(Ops.TRUNC, lambda n, ts: None),
-  Forward(Ops.REDUCE, of_reduction),
-  Forward(Ops.CONTIGUOUS_BACKWARD, unchanged),
-  Forward(Ops.BARRIER, unchanged),
-  Forward(Ops.MULTI, of_multi),
-  Forward(Ops.STORE, lambda n, ts: ts[1]),
-  Forward(Ops.AFTER, of_after),
-  Forward(Ops.CUSTOM_GRADIENT, of_custom_gradient),
-)
-RULES: dict[Ops, Rule] = {row.op: row.rule for row in FORWARD}
+RULES: dict[Ops, Rule] = {
+  **dict.fromkeys((*GroupOp.Movement, Ops.CONTIGUOUS, Ops.COPY), same),
+  **dict.fromkeys((
+    Ops.EXP2, Ops.EXP, Ops.LOG2, Ops.LOG, Ops.SIN, Ops.COS, Ops.LDEXP, Ops.SQRT, Ops.ADD, Ops.MUL, Ops.FDIV, Ops.MAX,
+    Ops.WHERE), diagonal),
+  Ops.CAST: lambda n, ts: None if ts[0] is None else ts[0].cast(n.dtype),
+  Ops.TRUNC: lambda n, ts: None,
+  Ops.REDUCE: of_reduction,
+  Ops.CONTIGUOUS_BACKWARD: unchanged,
+  Ops.BARRIER: unchanged,
+  Ops.MULTI: of_multi,
+  Ops.STORE: lambda n, ts: ts[1],
+  Ops.AFTER: of_after,
+  Ops.CUSTOM_GRADIENT: of_custom_gradient,
+}  # fmt: skip
 
 
 def _sum(parts: Sequence[UOp]) -> UOp | None:

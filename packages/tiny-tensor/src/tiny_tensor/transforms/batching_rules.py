@@ -96,39 +96,14 @@ def _pieces(b: Batching, u: UOp) -> UOp:
 
 
 def _elementwise(b: Batching, u: UOp) -> UOp:
-  sources = []
-  for s in u.src:
-    if s not in b.mapped and s.shape == () and u.shape != ():
-      sources.append(s)  # constants stand without a shape
-    elif s.shape == () and u.shape != ():
-      sources.append(b.all(s).reshape((b.size, *(1,) * len(u.shape))).expand((b.size, *u.shape)))
-    else:
-      sources.append(b.all(s))
-  return UOp(u.op, u.dtype, tuple(sources), u.arg)
+  def source(s: UOp) -> UOp:
+    if s.shape != () or u.shape == ():
+      return b.all(s)
+    if s not in b.mapped:
+      return s  # constants stand without a shape
+    return b.mapped[s].reshape((b.size, *(1,) * len(u.shape))).expand((b.size, *u.shape))
 
-
-def _reshape(b: Batching, u: UOp) -> UOp:
-  return _pieces(b, u).reshape((b.size, *u.shape))
-
-
-def _expand(b: Batching, u: UOp) -> UOp:
-  return _pieces(b, u).expand((b.size, *u.shape))
-
-
-def _permute(b: Batching, u: UOp) -> UOp:
-  return _pieces(b, u).permute((0, *(i + 1 for i in u.arg)))
-
-
-def _pad(b: Batching, u: UOp) -> UOp:
-  return _pieces(b, u).pad(((0, 0), *pairs(u.geometry)))
-
-
-def _shrink(b: Batching, u: UOp) -> UOp:
-  return _pieces(b, u).shrink(((0, b.size), *pairs(u.geometry)))
-
-
-def _flip(b: Batching, u: UOp) -> UOp:
-  return _pieces(b, u).flip(tuple(i + 1 for i in u.arg))
+  return UOp(u.op, u.dtype, tuple(map(source, u.src)), u.arg)
 
 
 def _reduce(b: Batching, u: UOp) -> UOp:
@@ -152,10 +127,6 @@ def _buffer(b: Batching, u: UOp) -> UOp:
   if not isinstance(count, int):
     raise tracing.TransformError(f"writing in place under vmap needs a batch of known size, got {count.render()}")
   return UOp.new_buffer(str(u.device), count * u.arg[1], u.dtype).reshape((count, u.arg[1]))
-
-
-def _store(b: Batching, u: UOp) -> UOp:
-  return b.all(u.src[0]).store(b.all(u.src[1]))
 
 
 def _after(b: Batching, u: UOp) -> UOp:
@@ -246,22 +217,18 @@ class MappedPullback:
 
 RULES: dict[Ops, Rule] = {
   **dict.fromkeys(GroupOp.Elementwise, _elementwise),
-  Ops.RESHAPE: _reshape,
-  Ops.EXPAND: _expand,
-  Ops.PERMUTE: _permute,
-  Ops.PAD: _pad,
-  Ops.SHRINK: _shrink,
-  Ops.FLIP: _flip,
+  Ops.RESHAPE: lambda b, u: _pieces(b, u).reshape((b.size, *u.shape)),
+  Ops.EXPAND: lambda b, u: _pieces(b, u).expand((b.size, *u.shape)),
+  Ops.PERMUTE: lambda b, u: _pieces(b, u).permute((0, *(i + 1 for i in u.arg))),
+  Ops.PAD: lambda b, u: _pieces(b, u).pad(((0, 0), *pairs(u.geometry))),
+  Ops.SHRINK: lambda b, u: _pieces(b, u).shrink(((0, b.size), *pairs(u.geometry))),
+  Ops.FLIP: lambda b, u: _pieces(b, u).flip(tuple(i + 1 for i in u.arg)),
   Ops.REDUCE: _reduce,
-  Ops.CONTIGUOUS: _first,
-  Ops.CONTIGUOUS_BACKWARD: _first,
-  Ops.DETACH: _first,
-  Ops.COPY: _first,
-  Ops.BARRIER: _first,
+  **dict.fromkeys((Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.COPY, Ops.BARRIER), _first),
   Ops.MULTI: _multi,
   Ops.SINK: _together,
   Ops.BUFFER: _buffer,
-  Ops.STORE: _store,
+  Ops.STORE: lambda b, u: b.all(u.src[0]).store(b.all(u.src[1])),
   Ops.AFTER: _after,
   Ops.CUSTOM_GRADIENT: _custom_gradient,
   Ops.CALL: _call,

@@ -9,13 +9,14 @@ from typing import Any, TypeVar, cast, overload
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.custom_gradient import Grads, Pullback, with_gradient
 from tiny_tensor.autograd.reverse import pullback
+from tiny_tensor.autograd.rules import moved, view_chain
 from tiny_tensor.autograd.tracing import Frame
 from tiny_tensor.base import is_const
 from tiny_tensor.custom_kernel import checked_gradients
 from tiny_tensor.pytree import rebuild
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.transforms.batching_rules import written_buffer
-from tiny_uop import GroupOp, Ops, UOp, dtypes
+from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,10 +89,11 @@ class Recompute:
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
     given = [g for g in gs if g is not None]
-    again = {a: again_after(a, given) for a in inputs[: self.arguments]}
+    again = {a: after(a.src[0] if a.op is Ops.CUSTOM_GRADIENT else a, given) for a in inputs[: self.arguments]}
     values = [r.src[0] for r in results]
     inside = depending(values, inputs[: self.arguments])
-    again |= {b: new_memory(b) for b in dict.fromkeys(written_buffer(u) for u in inside if u.op is Ops.STORE)}
+    written = dict.fromkeys(written_buffer(u) for u in inside if u.op is Ops.STORE)
+    again |= {b: UOp.new_buffer(str(b.device), b.arg[1], b.dtype) for b in written}
     pairs = [(v.substitute(again), g) for v, g in zip(values, gs, strict=True) if g is not None]
     targets = [again.get(i, i) for i in inputs]
     made = pullback(pairs, targets)
@@ -105,27 +107,13 @@ class Recompute:
     return (*[None if g is None else after(g, sums) for g in found[: self.arguments]], *found[self.arguments :])
 
 
-def again_after(argument: UOp, before: Sequence[UOp]) -> UOp:
-  """The value of an argument, for what is to be computed after other values."""
-  return after(argument.src[0] if argument.op is Ops.CUSTOM_GRADIENT else argument, before)
-
-
 def after(value: UOp, before: Sequence[UOp]) -> UOp:
   """The value, later than others: below its movement operations, which it does not have to be copied for."""
-  moves = []
-  while value.op in GroupOp.Movement:
-    moves.append(value)
-    value = value.src[0]
+  moves = view_chain(value)
+  value = moves[0].src[0] if moves else value
   if value.op is not Ops.CONST:
     value = value.later_than(*dict.fromkeys([g.base for g in before if not is_const(g)]))
-  for move in reversed(moves):
-    value = move.with_src((value, *move.src[1:]))
-  return value
-
-
-def new_memory(buffer: UOp) -> UOp:
-  """Another BUFFER like this one."""
-  return UOp.new_buffer(str(buffer.device), buffer.arg[1], buffer.dtype)
+  return moved(value, moves)
 
 
 def checkpoint(f: F) -> F:
@@ -186,13 +174,8 @@ def function(fxn: Callable[..., Any] | None = None, *, grad_fxn: Callable[..., A
     return functools.partial(function, grad_fxn=grad_fxn)
   if grad_fxn is None:
     return fxn
-  pulls: dict[int, Given] = {}
-  name = tracing.name_of(fxn)
-
-  def pull(arguments: int) -> Given:
-    if arguments not in pulls:
-      pulls[arguments] = Given(name, grad_fxn, arguments)
-    return pulls[arguments]
+  # one object for each number, so that equal calls are one node
+  pull = functools.cache(functools.partial(Given, tracing.name_of(fxn), grad_fxn))
 
   @functools.wraps(fxn)
   def with_own_gradient(*args: Any, **kwargs: Any) -> Any:

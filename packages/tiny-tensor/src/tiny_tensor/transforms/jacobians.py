@@ -19,7 +19,7 @@ from tiny_tensor.base import const_uop
 from tiny_tensor.pytree import leaves, rebuild
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.transforms.batching_rules import Batching
-from tiny_uop import UOp, dtypes
+from tiny_uop import Shape, UOp, dtypes
 
 ArgNums = int | tuple[int, ...]
 
@@ -71,8 +71,9 @@ def _split(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
   return result
 
 
-def _zeros(t: Tensor) -> Tensor:
-  return t._wrap(const_uop(0.0, t.dtype, t.shape, t.uop.device), False)
+def _zeros(t: Tensor, shape: Shape | None = None) -> Tensor:
+  """Zeros as a tensor, or of another shape."""
+  return t._wrap(const_uop(0.0, t.dtype, t.shape if shape is None else shape, t.uop.device), False)
 
 
 def _like(trees: Sequence[Any], made: Sequence[Tensor], single: bool) -> Any:
@@ -198,11 +199,7 @@ def jacfwd(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
   `(*s, *a)`, in the containers of the result and, inside of these, of the arguments.
   """
 
-  @functools.wraps(f)
-  def jacobian(*args: Any, **kwargs: Any) -> Any:
-    numbers = _chosen(argnums, args, f"jacfwd({tracing.name_of(f)})")
-    call = Call("jacfwd", f, args, numbers, kwargs)
-    outputs = call.outputs(call.result)
+  def blocks(call: Call, outputs: list[Tensor]) -> list[list[Tensor]]:
     columns: list[list[Tensor]] = [[] for _ in outputs]
     for t, node in zip(call.tensors, call.nodes):
       direction, basis = _unknown(t, call.name), _basis(t)
@@ -211,24 +208,20 @@ def jacfwd(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
       for o, tangent, into in zip(outputs, tangents, columns, strict=True):
         made = None if tangent is None else batch([tangent])[0]
         if made is None:
-          into.append(_zeros_of(o, (*o.shape, *t.shape)))
+          into.append(_zeros(o, (*o.shape, *t.shape)))
           continue
         rows = o._derive(made, t)
         into.append(rows.permute(*range(1, rows.ndim), 0).reshape((*o.shape, *t.shape)))
-    return _jacobian(call, args, numbers, isinstance(argnums, int), columns)
+    return columns
 
-  return jacobian
+  return _jacobian("jacfwd", f, argnums, blocks)
 
 
 def jacrev(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
   """The Jacobian as `jacfwd` gives it, by reverse mode, mapped over the unit vectors of the results: for functions with
   few elements in the results."""
 
-  @functools.wraps(f)
-  def jacobian(*args: Any, **kwargs: Any) -> Any:
-    numbers = _chosen(argnums, args, f"jacrev({tracing.name_of(f)})")
-    call = Call("jacrev", f, args, numbers, kwargs)
-    outputs = call.outputs(call.result)
+  def blocks(call: Call, outputs: list[Tensor]) -> list[list[Tensor]]:
     rows: list[list[Tensor]] = []
     for o in outputs:
       direction, basis = _unknown(o, call.name), _basis(o)
@@ -238,21 +231,26 @@ def jacrev(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
       for t, node in zip(call.tensors, call.nodes):
         made = batch([found[node]])[0] if node in found else None
         shape = (*o.shape, *t.shape)
-        into.append(_zeros_of(t, shape) if made is None else t._derive(made, o).reshape(shape))
+        into.append(_zeros(t, shape) if made is None else t._derive(made, o).reshape(shape))
       rows.append(into)
-    return _jacobian(call, args, numbers, isinstance(argnums, int), rows)
+    return rows
+
+  return _jacobian("jacrev", f, argnums, blocks)
+
+
+def _jacobian(
+  what: str, f: Callable[..., Any], argnums: ArgNums, blocks: Callable[[Call, list[Tensor]], list[list[Tensor]]]
+) -> Callable[..., Any]:
+  """The Jacobian whose `blocks`, one list per result, go into the containers of results and arguments."""
+
+  @functools.wraps(f)
+  def jacobian(*args: Any, **kwargs: Any) -> Any:
+    numbers = _chosen(argnums, args, f"{what}({tracing.name_of(f)})")
+    call = Call(what, f, args, numbers, kwargs)
+    rest = iter(blocks(call, call.outputs(call.result)))
+    return rebuild(call.result, lambda _: _like([args[n] for n in numbers], next(rest), isinstance(argnums, int)))
 
   return jacobian
-
-
-def _zeros_of(like: Tensor, shape: tuple[Any, ...]) -> Tensor:
-  return like._wrap(const_uop(0.0, like.dtype, shape, like.uop.device), False)
-
-
-def _jacobian(call: Call, args: tuple[Any, ...], numbers: Sequence[int], single: bool, rows: list[list[Tensor]]) -> Any:
-  """The blocks, one list per result, in the containers of results and arguments."""
-  rest = iter(rows)
-  return rebuild(call.result, lambda _: _like([args[n] for n in numbers], next(rest), single))
 
 
 def hessian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
