@@ -16,7 +16,6 @@ from tiny_tensor.interop.pickling import PickleMixin
 from tiny_tensor.interop.protocols import InteropMixin
 from tiny_tensor.methods.activations import ActivationMixin
 from tiny_tensor.methods.assign import AssignMixin
-from tiny_tensor.methods.composite import CompositeMixin
 from tiny_tensor.methods.conv import ConvMixin
 from tiny_tensor.methods.creation import CreationMixin
 from tiny_tensor.methods.devices import DeviceMixin
@@ -36,7 +35,6 @@ from tiny_tensor.methods.math import MathMixin
 from tiny_tensor.methods.matmul import MatmulMixin
 from tiny_tensor.methods.movement import MovementMixin
 from tiny_tensor.methods.norm import NormMixin
-from tiny_tensor.methods.operators import OperatorMixin
 from tiny_tensor.methods.pool import PoolMixin
 from tiny_tensor.methods.products import ProductMixin
 from tiny_tensor.methods.quantiles import QuantileMixin
@@ -129,7 +127,6 @@ class Tensor(
   InteropMixin,
   ActivationMixin,
   AssignMixin,
-  CompositeMixin,
   ConvMixin,
   InterpolateMixin,
   PoolMixin,
@@ -150,7 +147,6 @@ class Tensor(
   MatmulMixin,
   MovementMixin,
   NormMixin,
-  OperatorMixin,
   ProductMixin,
   QuantileMixin,
   RandomMixin,

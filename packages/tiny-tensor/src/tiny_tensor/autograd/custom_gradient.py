@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from tiny_tensor.base import TensorBase, is_const
+from tiny_tensor.base import Operand, TensorBase, is_const
 from tiny_uop import CustomGradient, GroupOp, Ops, UOp
 from tiny_uop.records import dataclass
 
 T = TypeVar("T", bound=TensorBase)
+F = TypeVar("F", bound=Callable[..., Any])
 
 Grads: TypeAlias = "tuple[UOp | None, ...]"
 # (gradient of each result or None, inputs, results) → gradient of each input, None for none
@@ -130,6 +132,39 @@ def with_slopes(value: T, name: str, *inputs: tuple[T, Callable[..., T]], withou
   given = len(inputs) if without else None
   made = with_gradient((value.uop,), [x.uop for x in tensors], pullback, name, given=given)
   return value._derive(made[0], *tensors)
+
+
+def precise(slope: Callable[..., Any] | None = None) -> Callable[[F], F]:
+  """A function of a tensor that gets floats of 32 bits at least, whose result is rounded to the tensor's dtype once.
+  `slope(value, x)` is its derivative, where that of its graph is inexact or infinity times zero."""
+
+  def decorate(function: F) -> F:
+    @wraps(function)
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+      wide, dtype = x._with_precision()
+      value = function(wide, *args, **kwargs)
+      return (value if slope is None else with_slopes(value, function.__name__, (wide, slope)))._as_dtype(dtype)
+
+    return cast(F, call)
+
+  return decorate
+
+
+def precise_pair(*slopes: Callable[..., Any] | None) -> Callable[[Callable[[T, T], T]], Callable[[T, Operand], T]]:
+  """`precise` for functions of a tensor and an operand, which broadcast and promote. One whose slope is None has no
+  derivative: wanting one is a RuntimeError."""
+
+  def decorate(function: Callable[[T, T], T]) -> Callable[[T, Operand], T]:
+    @wraps(function)
+    def call(x: T, other: Operand) -> Any:
+      wide, dtypes = zip(*[t._with_precision() for t in x._pair(other)])
+      inputs = [(t, slope) for t, slope in zip(wide, slopes, strict=True) if slope is not None]
+      without = tuple([t for t, slope in zip(wide, slopes, strict=True) if slope is None])
+      return with_slopes(function(*wide), function.__name__, *inputs, without=without)._as_dtype(dtypes[0])
+
+    return call
+
+  return decorate
 
 
 class Unchanged:

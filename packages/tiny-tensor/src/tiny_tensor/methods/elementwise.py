@@ -1,16 +1,23 @@
-"""Arithmetic, comparison, bitwise operations and selection."""
+"""Arithmetic, comparison, bitwise operations, selection, parts of numbers, logic; Python's operators."""
 
 from __future__ import annotations
 
 import math
 import typing
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from tiny_tensor.autograd.custom_gradient import flat_in
+from tiny_tensor.autograd.custom_gradient import flat_in, with_slopes
 from tiny_tensor.base import DTypeLike, Operand, TensorBase, const_uop, is_const, python_number, to_dtype
 from tiny_tensor.methods import remainder
 from tiny_tensor.naming import known_as
-from tiny_uop import Ops, dtypes
+from tiny_uop import DType, Ops, dtypes
+from tiny_uop.dtype import FLOAT_LIMITS
+
+E = TypeVar("E", bound=TensorBase)
+
+
+def _differ(value: E, x: E) -> E:
+  return value.ne(x)._as_dtype(x.dtype)
 
 
 class ElementwiseMixin(TensorBase):
@@ -134,6 +141,8 @@ class ElementwiseMixin(TensorBase):
     out = (self > 0).where(up, (self < 0).where(down, zero))
     return (self != self).where(self.detach(), out)._flat_in(self) if dtypes.is_float(self.dtype) else out
 
+  sgn = sign
+
   def square(self) -> Self:
     """`self * self`."""
     return self * self
@@ -196,19 +205,25 @@ class ElementwiseMixin(TensorBase):
     """`self != x`."""
     return self._compare(Ops.CMPNE, x)
 
-  def __lt__(self, x: Operand) -> Self:
+  def lt(self, x: Operand) -> Self:
+    """`self < x`."""
     return self._compare(Ops.CMPLT, x)
 
-  def __gt__(self, x: Operand) -> Self:
+  def gt(self, x: Operand) -> Self:
+    """`self > x`."""
     return self._compare(Ops.CMPLT, x, reverse=True)
 
-  def __le__(self, x: Operand) -> Self:
+  def le(self, x: Operand) -> Self:
+    """`self <= x`."""
     a, b = self._pair(x)
     return (a < b) | (a == b) if dtypes.is_float(a.dtype) else (b < a).logical_not()
 
-  def __ge__(self, x: Operand) -> Self:
+  def ge(self, x: Operand) -> Self:
+    """`self >= x`."""
     a, b = self._pair(x)
     return b <= a
+
+  __lt__, __gt__, __le__, __ge__ = lt, gt, le, ge
 
   def __eq__(self, x: object) -> Self:  # type: ignore[override]
     return self.eq(x)  # type: ignore[arg-type]
@@ -351,10 +366,7 @@ class ElementwiseMixin(TensorBase):
       return self | typing.cast(Self, bound.isnan())
     return self
 
-  @known_as(min="min_", max="max_")
-  def clip(self, min_: Operand | None = None, max_: Operand | None = None) -> Self:
-    """`clamp`."""
-    return self.clamp(min_, max_)
+  clip = clamp
 
   def masked_fill(self, mask: Self, value: Operand) -> Self:
     """`value` where `mask` holds; the dtype stays."""
@@ -369,12 +381,176 @@ class ElementwiseMixin(TensorBase):
     """The magnitude of `self` with the sign of `other`; -0.0 counts as negative."""
     a, b = self._pair(other)
     a, b = a._as_float(), b._as_float()
-    negative = (b < 0) | (b.eq(0) & (b.const_like(1).alu(Ops.FDIV, b) < 0))
     size = a.isnan().where(a, a.abs())
-    return negative.where(size.mul(-1), size)._flat_in(b)
+    return b._has_sign().where(size.mul(-1), size)._flat_in(b)
+
+  # *** parts and limits ***
+
+  def frac(self) -> Self:
+    """What is behind the point, with the sign of x."""
+    return self - self.trunc().detach()
+
+  def positive(self) -> Self:
+    """Itself. Raises TypeError for bool."""
+    if dtypes.is_bool(self.dtype):
+      raise TypeError("positive takes numbers, got bool")
+    return self
+
+  def nan_to_num(self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Self:
+    """Numbers in the place of NaN (0), +inf and -inf (the largest and the least of the dtype)."""
+    if not dtypes.is_float(self.dtype):
+      return self
+    most, least = FLOAT_LIMITS[self.dtype.name][0], -FLOAT_LIMITS[self.dtype.name][0]
+    out = self.isnan().where(0.0 if nan is None else nan, self)
+    out = self.eq(math.inf).where(most if posinf is None else posinf, out)
+    return self.eq(-math.inf).where(least if neginf is None else neginf, out)
+
+  def heaviside(self, values: Operand) -> Self:
+    """0 below 0, 1 above, `values` at 0."""
+    x, at_zero = self._pair(values)
+    return x.eq(0).where(at_zero, (x > 0)._as_dtype(x.dtype)).detach()
+
+  def clamp_min(self, min_: Operand) -> Self:
+    """Limited from below."""
+    return self.clamp(min_, None)
+
+  def clamp_max(self, max_: Operand) -> Self:
+    """Limited from above."""
+    return self.clamp(None, max_)
+
+  def fmax(self, other: Operand) -> Self:
+    """The larger of two elements; of NaN and a number the number. Equal ones: the gradient is that of `self`."""
+    a, b = self._pair(other)
+    return ((a >= b) | b.isnan()).where(a, b)
+
+  def fmin(self, other: Operand) -> Self:
+    """The smaller of two elements; of NaN and a number the number. Equal ones: the gradient is that of `self`."""
+    a, b = self._pair(other)
+    return ((a <= b) | b.isnan()).where(a, b)
+
+  # *** tests and logic ***
+
+  def signbit(self) -> Self:
+    """Whether the sign is set: negative numbers, -0.0, and NaN with a sign."""
+    if not dtypes.is_float(self.dtype):
+      return self < 0
+    return self._bits_of() < 0
+
+  def _bits_of(self) -> Self:
+    """The bits of floats as signed integers."""
+    return self.detach().bitcast(f"int{self.dtype.bits}")
+
+  def frexp(self) -> tuple[Self, Self]:
+    """(m, e), a float and int32, with `self = m 2**e` and 0.5 <= |m| < 1; 0, infinities and NaN are (itself, 0)."""
+    dtype = self._as_float().dtype
+    x = self._as_float() if dtype == dtypes.float64 else self._as_float()._as_dtype(dtypes.float32)
+    digits, places = (52, 11) if dtype == dtypes.float64 else (23, 8)
+    bias, most = (1 << (places - 1)) - 2, (1 << places) - 1
+    # below the least normal number the exponent's field does not say how small a number is
+    bits = x._bits_of()
+    tiny = bits.rshift(digits).bitwise_and(most).eq(0)
+    lifted = tiny.where((x * 2.0**64)._bits_of(), bits).rshift(digits).bitwise_and(most)
+    plain = lifted.eq(0) | lifted.eq(most)
+    exponent = plain.where(0, lifted - tiny.where(bias + 64, bias))._as_dtype(dtypes.int32)
+    return x.alu(Ops.LDEXP, (exponent * -1)._as_dtype(x.dtype))._as_dtype(dtype), exponent
+
+  def nextafter(self, other: Operand) -> Self:
+    """The next number of the dtype from `self` toward `other`; `other` where they are equal, NaN where either is. The
+    gradient is that of `self`, and 0 where they are equal.
+    """
+    x, y = (t._as_float() for t in self._pair(other))
+    a, b = x.detach(), y.detach()
+    bits = a._bits_of()
+    # the bits of a float count its magnitude
+    away = (a < b) ^ (bits < 0)
+    step = bits + away.where(1, -1)._as_dtype(bits.dtype)
+    least = (b < 0).where(dtypes.min(bits.dtype) + 1, bits.const_like(1))
+    moved = a.eq(0).where(least, step).bitcast(a.dtype)
+    out = (a.isnan() | b.isnan()).where(math.nan, a.eq(b).where(b, moved))
+    return with_slopes(out, "nextafter", (x, _differ))._flat_in(y)
+
+  def gcd(self, other: Operand) -> Self:
+    """The greatest common divisor of integers, never negative; that of 0 and 0 is 0. By Euclid's algorithm with the
+    remainder of least magnitude, which takes log(N) / log(1 + √2) steps at most (Dupré, 1846). TypeError for floats.
+    """
+    a, b = self._pair(other)
+    if not dtypes.is_int(a.dtype):
+      raise TypeError(f"gcd takes integers, got {a.dtype.name}")
+    # a magnitude has one bit less than a signed integer, but for that of the least one
+    wide = dtypes.uint64 if a.dtype.bits > 32 else dtypes.uint32
+    x, y = (t._magnitude(wide) for t in (a, b))
+    for _ in range(math.ceil(a.dtype.bits * math.log(2) / math.log(1 + math.sqrt(2))) + 1):
+      done = y.eq(0)
+      rest = x.alu(Ops.FLOORMOD, done.where(1, y))
+      x, y = done.where(x, y), done.where(0, (y - rest < rest).where(y - rest, rest))
+    return x._as_dtype(a.dtype)
+
+  def _magnitude(self, dtype: DType) -> Self:
+    """Absolute values of integers, in an unsigned dtype that holds all of them."""
+    if dtypes.is_unsigned(self.dtype):
+      return self._as_dtype(dtype)
+    x = self._as_dtype(dtype)
+    return (self < 0).where(x.const_like(0) - x, x)
+
+  def lcm(self, other: Operand) -> Self:
+    """The least common multiple of integers, never negative; 0 where either is. TypeError for floats."""
+    a, b = self._pair(other)
+    common = a.gcd(b)
+    return (a.floordiv(common.eq(0).where(1, common)) * b).abs()
+
+  def isposinf(self) -> Self:
+    """Whether an element is +inf."""
+    return self.isinf(detect_negative=False)
+
+  def isneginf(self) -> Self:
+    """Whether an element is -inf."""
+    return self.isinf(detect_positive=False)
+
+  def isreal(self) -> Self:
+    """True: there are no complex numbers."""
+    return self.const_like(True, dtypes.bool)
+
+  def logical_and(self, other: Operand) -> Self:
+    """Whether both are true (not zero)."""
+    return self.ne(0) & self._operand(other).ne(0)
+
+  def logical_or(self, other: Operand) -> Self:
+    """Whether one is true (not zero)."""
+    return self.ne(0) | self._operand(other).ne(0)
+
+  def logical_xor(self, other: Operand) -> Self:
+    """Whether just one is true (not zero)."""
+    return self.ne(0) ^ self._operand(other).ne(0)
 
   def __neg__(self) -> Self:
     return self.neg()
 
   def __invert__(self) -> Self:
     return self.bitwise_not()
+
+
+# operator of two operands, as `__…__`, `__r…__` (`1 + a`) and `__i…__` (`a += b`) have it → the method that it calls
+OPERATORS = {
+  "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod", "pow": "pow",
+  "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "lshift",
+  "rshift": "rshift",
+}  # fmt: skip
+
+
+def _define(operator: str, method: str) -> None:
+  def plain(self: Any, x: Operand) -> Any:
+    return getattr(self, method)(x)
+
+  def reflected(self: Any, x: Operand) -> Any:
+    return getattr(self, method)(x, reverse=True)
+
+  def assigning(self: Any, x: Operand) -> Any:
+    return self.assign(getattr(self, method)(x))
+
+  for prefix, function in (("", plain), ("r", reflected), ("i", assigning)):
+    function.__name__ = f"__{prefix}{operator}__"
+    setattr(ElementwiseMixin, function.__name__, function)
+
+
+for _operator, _method in OPERATORS.items():
+  _define(_operator, _method)

@@ -31,8 +31,8 @@ class SpecialMixin(TensorBase):
   bessel_j1 = bessel.bessel_j1
   bessel_y0 = bessel.bessel_y0
   bessel_y1 = bessel.bessel_y1
-  modified_bessel_i0 = bessel.modified_bessel_i0
-  modified_bessel_i1 = bessel.modified_bessel_i1
+  modified_bessel_i0 = functions.i0
+  modified_bessel_i1 = functions.i1
   modified_bessel_k0 = bessel.modified_bessel_k0
   modified_bessel_k1 = bessel.modified_bessel_k1
   scaled_modified_bessel_k0 = bessel.scaled_modified_bessel_k0

@@ -9,11 +9,9 @@ relative to the height of its wave.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tiny_tensor.autograd.custom_gradient import with_slopes
-from tiny_tensor.special import chebyshev as ap
+from tiny_tensor.autograd.custom_gradient import precise
 from tiny_tensor.special import series, table
 from tiny_uop import truncate
 
@@ -23,83 +21,81 @@ if TYPE_CHECKING:
 NEAR_J, NEAR_K = 4.0, 2.0  # where the series in x² end
 
 
+def _j1_slope(y: Tensor, x: Tensor) -> Tensor:
+  zero = x.eq(0)
+  return zero.where(0.5, x.bessel_j0() - y / zero.where(1.0, x))
+
+
+@precise(lambda y, x: x.bessel_j1() * -1)
 def bessel_j0(x: Tensor) -> Tensor:
   """J, the Bessel function of the first kind, of order 0; 0 at ±inf. Error: 4 eps of the wave √(2/(πx))."""
-  x, dtype = x._with_precision()
-  return with_slopes(_first_kind(x, 0), "bessel_j0", (x, SLOPES["j0"]))._as_dtype(dtype)
+  return _first_kind(x, 0)
 
 
+@precise(_j1_slope)
 def bessel_j1(x: Tensor) -> Tensor:
   """J of order 1; 0 at ±inf. Error: 4 eps of the wave √(2/(πx)), relative below 3.8."""
-  x, dtype = x._with_precision()
-  return with_slopes(_first_kind(x, 1), "bessel_j1", (x, _j1_slope))._as_dtype(dtype)
+  return _first_kind(x, 1)
 
 
+@precise(lambda y, x: x.bessel_y1() * -1)
 def bessel_y0(x: Tensor) -> Tensor:
   """Y, the Bessel function of the second kind, of order 0; -inf at 0, NaN below. Error: 4 eps of the wave or of the
   value, whichever is larger.
   """
-  x, dtype = x._with_precision()
-  return with_slopes(_second_kind(x, 0), "bessel_y0", (x, SLOPES["y0"]))._as_dtype(dtype)
+  return _second_kind(x, 0)
 
 
+@precise(lambda y, x: x.bessel_y0() - y / x)
 def bessel_y1(x: Tensor) -> Tensor:
   """Y of order 1; -inf at 0, NaN below. Error: 4 eps of the wave or of the value, whichever is larger."""
-  x, dtype = x._with_precision()
-  return with_slopes(_second_kind(x, 1), "bessel_y1", (x, SLOPES["y1"]))._as_dtype(dtype)
+  return _second_kind(x, 1)
 
 
-def modified_bessel_i0(x: Tensor) -> Tensor:
-  """`i0`."""
-  return x.i0()
-
-
-def modified_bessel_i1(x: Tensor) -> Tensor:
-  """`i1`."""
-  return x.i1()
-
-
+@precise(lambda y, x: x.modified_bessel_k1() * -1)
 def modified_bessel_k0(x: Tensor) -> Tensor:
   """K, the modified Bessel function of the second kind, of order 0; inf at 0, NaN below. Relative error: 7 eps, and
   that of exp(-x).
   """
-  x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 0, False), "modified_bessel_k0", (x, SLOPES["k0"]))._as_dtype(dtype)
+  return _decaying(x, 0, False)
 
 
+@precise(lambda y, x: x.modified_bessel_k0() * -1 - y / x)
 def modified_bessel_k1(x: Tensor) -> Tensor:
   """K of order 1; inf at 0, NaN below. Relative error: 7 eps, and that of exp(-x)."""
-  x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 1, False), "modified_bessel_k1", (x, SLOPES["k1"]))._as_dtype(dtype)
+  return _decaying(x, 1, False)
 
 
+@precise(lambda y, x: y - x.scaled_modified_bessel_k1())
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
   """`modified_bessel_k0(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-  x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 0, True), "scaled_modified_bessel_k0", (x, SLOPES["k0e"]))._as_dtype(dtype)
+  return _decaying(x, 0, True)
 
 
+@precise(lambda y, x: y - y / x - x.scaled_modified_bessel_k0())
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
   """`modified_bessel_k1(x) * exp(x)`, which does not become 0. Relative error: 7 eps."""
-  x, dtype = x._with_precision()
-  return with_slopes(_decaying(x, 1, True), "scaled_modified_bessel_k1", (x, SLOPES["k1e"]))._as_dtype(dtype)
+  return _decaying(x, 1, True)
 
 
 def spherical_bessel_j0(x: Tensor) -> Tensor:
   """sin(x)/x; 1 at 0, 0 at ±inf. Error: 2 eps of 1/x."""
-  x, dtype = x._with_precision()
-  plain = x.eq(0) | x.isinf()
-  safe = plain.where(1.0, x)
-  out = plain.where(x.eq(0).where(1.0, x.const_like(0)), safe.sin() / safe)
-  return with_slopes(out, "spherical_bessel_j0", (x, _spherical_slope))._as_dtype(dtype)
+  far = x.isinf()
+  return far.where(0.0, far.where(1.0, x)._sine_ratio())
 
 
+@precise(lambda slope, x: x * x.airy_ai())
+def airy_ai_slope(x: Tensor) -> Tensor:
+  """Ai'."""
+  return _airy(x, 1)
+
+
+@precise(lambda y, x: airy_ai_slope(x))
 def airy_ai(x: Tensor) -> Tensor:
   """The Airy function Ai; 0 at ±inf. With ζ = 2/3·|x|^(3/2), error: (5 + 1.2 ζ) eps, relative above -3.5 and of the
   wave |x|^(-1/4)/√π below.
   """
-  x, dtype = x._with_precision()
-  return with_slopes(_airy(x, 0), "airy_ai", (x, SLOPES["airy"]))._as_dtype(dtype)
+  return _airy(x, 0)
 
 
 def _less_zero(x: Tensor, zero: tuple[float, float]) -> Tensor:
@@ -191,36 +187,3 @@ def _airy(x: Tensor, derivative: int) -> Tensor:
   wave = endless.where(x.const_like(0), wave * width * math.sqrt(0.5 / math.pi))
   out = swinging.where(wave, far.where(endless.where(x.const_like(0), outer), inner))
   return x.isnan().where(x.detach(), out)
-
-
-# Derivatives, by the function's value y and its argument x.
-
-SLOPES: dict[str, Callable[..., Any]] = {
-  "j0": lambda y, x: x.bessel_j1() * -1,
-  "y0": lambda y, x: x.bessel_y1() * -1,
-  "y1": lambda y, x: x.bessel_y0() - y / x,
-  "k0": lambda y, x: x.modified_bessel_k1() * -1,
-  "k1": lambda y, x: x.modified_bessel_k0() * -1 - y / x,
-  "k0e": lambda y, x: y - x.scaled_modified_bessel_k1(),
-  "k1e": lambda y, x: y - y / x - x.scaled_modified_bessel_k0(),
-  "airy": lambda y, x: with_slopes(_airy(x, 1), "airy_ai_slope", (x, SLOPES["airy_curve"])),
-  "airy_curve": lambda y, x: x * x.airy_ai(),
-}
-"""Derivatives that are one expression: of the value of a function and its arguments."""
-
-
-def _j1_slope(y: Tensor, x: Tensor) -> Tensor:
-  zero = x.eq(0)
-  return zero.where(0.5, x.bessel_j0() - y / zero.where(1.0, x))
-
-
-def spherical_rest(u: float) -> float:
-  """The derivative of sin(x)/x, over x, by u = x²."""
-  return math.fsum((-1) ** (k + 1) * (2 * k + 2) * u**k / math.factorial(2 * k + 3) for k in range(12))
-
-
-def _spherical_slope(y: Tensor, x: Tensor) -> Tensor:
-  small = x.abs() < 1
-  inner, outer = small.where(x, 0.0), small.where(1.0, x)
-  near = ap.polynomial(spherical_rest, 0.0, 1.0, inner * inner) * inner
-  return small.where(near, (outer.cos() - y) / outer)

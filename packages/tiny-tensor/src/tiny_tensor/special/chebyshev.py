@@ -7,7 +7,7 @@ that a few give full precision (Trefethen, "Approximation Theory and Approximati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TypeVar
 
@@ -107,21 +107,22 @@ def odd(rest: Callable[[float], float], most: float, x: E, slope: float = 1.0) -
   return x + x * (more if slope == 1.0 else more + (slope - 1))
 
 
-def _series(f: Callable[[int], float]) -> Callable[[float], float]:
-  """u → Σ f(k)·u^k, for functions of which 30 terms are enough."""
-  terms = [f(k) for k in range(30)]
-  return lambda u: math.fsum(t * u**k for k, t in enumerate(terms))
+def series(terms: Iterable[float]) -> Callable[[float], float]:
+  """u → Σ terms[k]·u^k."""
+  found = tuple(terms)
+  return lambda u: math.fsum(t * u**k for k, t in enumerate(found))
 
 
-# (f(√u)/√u - slope)/u of odd functions, made once: the cache of coefficients goes by the function
-asin_rest = _series(lambda k: math.comb(2 * k + 2, k + 1) / (4 ** (k + 1) * (2 * k + 3)))
-atan_rest = _series(lambda k: (-1) ** (k + 1) / (2 * k + 3))
-sinh_rest = _series(lambda k: 1 / math.factorial(2 * k + 3))
-erf_rest = _series(lambda k: (-1) ** (k + 1) * 2 / math.sqrt(math.pi) / (math.factorial(k + 1) * (2 * k + 3)))
+# (f(√u)/√u - slope)/u of odd functions, made once: the cache of coefficients goes by the function. 30 terms are enough
+_K = range(30)
+asin_rest = series(math.comb(2 * k + 2, k + 1) / (4 ** (k + 1) * (2 * k + 3)) for k in _K)
+atan_rest = series((-1) ** (k + 1) / (2 * k + 3) for k in _K)
+sinh_rest = series(1 / math.factorial(2 * k + 3) for k in _K)
+erf_rest = series((-1) ** (k + 1) * 2 / math.sqrt(math.pi) / (math.factorial(k + 1) * (2 * k + 3)) for k in _K)
 # the derivative of sin(x)/x, over x, of u = x²
-sinc_rest = _series(lambda k: (-1) ** (k + 1) * (2 * k + 2) / math.factorial(2 * k + 3))
+sinc_rest = series((-1) ** (k + 1) * (2 * k + 2) / math.factorial(2 * k + 3) for k in _K)
 # (exp(r) - 1 - r)/r²
-exponential_rest = _series(lambda k: 1 / math.factorial(k + 2))
+exponential_rest = series(1 / math.factorial(k + 2) for k in _K)
 
 
 def erfc_scaled_log(z: float) -> float:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
+from operator import add, mul
 from typing import TYPE_CHECKING, Any
 
-from tiny_tensor.autograd.custom_gradient import with_slopes
+from tiny_tensor.autograd.custom_gradient import precise
 from tiny_tensor.special import chebyshev as ap
 
 if TYPE_CHECKING:
@@ -39,31 +41,26 @@ def erfinv_by_log(w: float) -> float:
   return -NormalDist().inv_cdf(-rest / 2) / math.sqrt(2) / x
 
 
-def stirling_rest(u: float) -> float:
-  """log Γ(z) - (z - 1/2) log z + z - log(2π)/2, times z, for u = 1/z² in [0, 1/64]: an asymptotic series."""
-  terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
-  return math.fsum(t * u**k for k, t in enumerate(terms))
+def erfinv_by_root(s: float) -> float:
+  """`erfinv_by_log` for s = √w, which grows like it."""
+  return erfinv_by_log(s * s)
 
 
-def digamma_rest(u: float) -> float:
-  """(log z - 1/(2z) - ψ(z))·z² for u = 1/z² in [0, 1/64]: an asymptotic series."""
-  terms = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
-  return math.fsum(t * u**k for k, t in enumerate(terms))
-
-
-def trigamma_rest(u: float) -> float:
-  """(ψ'(z) - 1/z - 1/(2z²))·z³ for u = 1/z² in [0, 1/64]: an asymptotic series."""
-  terms = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-  return math.fsum(t * u**k for k, t in enumerate(terms))
-
+# asymptotic series in u = 1/z² in [0, 1/64], of the functions of z that comments name
+# (log Γ(z) - (z - 1/2) log z + z - log(2π)/2)·z
+stirling_rest = ap.series((1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400))
+# (log z - 1/(2z) - ψ(z))·z²
+digamma_rest = ap.series((1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160))
+# (ψ'(z) - 1/z - 1/(2z²))·z³
+trigamma_rest = ap.series((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510))
 
 NONE = 1e-30  # in the place of 0: intervals that hold it are not scaled to [-1, 1]
 FAR = 8  # from here on the series of the gamma family are good for float64
 
 
+@precise(lambda y, x: (x * x * -1).exp() * (-2 / math.sqrt(math.pi)))
 def erfc(x: Tensor) -> Tensor:
   """1 - erf(x), accurate where that is small."""
-  x, dtype = x._with_precision()
   size = x.abs()
   far = size >= 1
   z = far.where(size, 1.0)
@@ -71,23 +68,21 @@ def erfc(x: Tensor) -> Tensor:
   tail = (z * z * -1).exp() * ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t
   out = far.where((x < 0).where(tail * -1 + 2, tail), far.where(0.0, x).erf() * -1 + 1)
   out = size.eq(math.inf).where((x < 0).where(2.0, x.const_like(0)), out)
-  out = x.isnan().where(x.detach(), out)
-  return with_slopes(out, "erfc", (x, SLOPES["erfc"]))._as_dtype(dtype)
+  return x.isnan().where(x.detach(), out)
 
 
+@precise(lambda y, x: x * y * 2 - 2 / math.sqrt(math.pi))
 def erfcx(x: Tensor) -> Tensor:
   """erfc(x)·exp(x²), which does not become 0."""
-  x, dtype = x._with_precision()
   far = x >= 1
   t = far.where(x, 1.0).reciprocal()
   near = far.where(0.0, x)
-  out = far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
-  return with_slopes(out, "erfcx", (x, SLOPES["erfcx"]))._as_dtype(dtype)
+  return far.where(ap.polynomial(erfcx_by_reciprocal, NONE, 1.0, t) * t, near.square().exp() * near.erfc())
 
 
+@precise(lambda y, x: (y * y).exp() * (math.sqrt(math.pi) / 2))
 def erfinv(x: Tensor) -> Tensor:
   """The inverse of erf: ±inf at ±1, NaN outside."""
-  x, dtype = x._with_precision()
   inside = x.abs() < 1
   s = inside.where(x, 0.0)
   w = (s * s * -1).log1p() * -1
@@ -96,8 +91,7 @@ def erfinv(x: Tensor) -> Tensor:
   root = middle.where(6.0, w).sqrt()
   far = ap.polynomial(erfinv_by_root, math.sqrt(6.0), 6.1, root)
   edge = (x < 0).where(-math.inf, x.const_like(math.inf))
-  out = inside.where(s * middle.where(near, far), x.abs().eq(1).where(edge, math.nan))
-  return with_slopes(out, "erfinv", (x, SLOPES["erfinv"]))._as_dtype(dtype)
+  return inside.where(s * middle.where(near, far), x.abs().eq(1).where(edge, math.nan))
 
 
 def ndtr(x: Tensor) -> Tensor:
@@ -123,21 +117,19 @@ def log_ndtr(x: Tensor) -> Tensor:
 # *** gamma ***
 
 
-def _raised(x: Tensor) -> tuple[Tensor, Tensor]:
-  """(z, p): z = x + 8 for x below 8 else x, and p = x (x+1) … (x+7), 1 from 8 on; Γ(x) = Γ(z)/p."""
-  small = x < FAR
-  inner = small.where(x, 1.0)
-  product = inner
-  for k in range(1, FAR):
-    product = product * (inner + k)
-  return small.where(x + FAR, x), small.where(product, 1.0)
+def _raised(z: Tensor, term: Callable[[Tensor], Tensor], join: Callable[[Any, Any], Any], none: float) -> Any:
+  """(z + 8 for z below 8 else z; term(z) … term(z+7) joined, `none` from 8 on)."""
+  small = z < FAR
+  inner = small.where(z, 1.0)
+  return small.where(z + FAR, z), small.where(reduce(join, [term(inner + k) for k in range(FAR)]), none)
 
 
+@precise(lambda y, x: x.digamma())
 def lgamma(x: Tensor) -> Tensor:
   """log |Γ(x)|; +inf at 0 and the negative whole numbers."""
-  x, dtype = x._with_precision()
   reflect = x < 0.5
-  z, product = _raised(reflect.where(x * -1 + 1, x))
+  # Γ(x) = Γ(x + 8)/(x (x+1) … (x+7))
+  z, product = _raised(reflect.where(x * -1 + 1, x), lambda x: x, mul, 1.0)
   t = z.reciprocal()
   value = (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi)
   value = value + ap.polynomial(stirling_rest, 0.0, 1 / FAR**2, t * t) * t - product.log()
@@ -148,47 +140,35 @@ def lgamma(x: Tensor) -> Tensor:
   mirrored = sine.log() * -1 + math.log(math.pi) - value
   pole = (x <= 0) & part.eq(0)
   out = pole.where(math.inf, reflect.where(mirrored, value))
-  out = x.eq(-math.inf).where(math.inf, out)
-  return with_slopes(out, "lgamma", (x, SLOPES["lgamma"]))._as_dtype(dtype)
+  return x.eq(-math.inf).where(math.inf, out)
 
 
-def _stepped(z: Tensor, term: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-  """z + 8 for z below 8 else z, and the sum of term(z) … term(z+7), 0 from 8 on."""
-  small = z < FAR
-  inner = small.where(z, 1.0)
-  total = term(inner + 0)
-  for k in range(1, FAR):
-    total = total + term(inner + k)
-  return small.where(z + FAR, z), small.where(total, 0.0)
-
-
+@precise(lambda y, x: x.trigamma())
 def digamma(x: Tensor) -> Tensor:
   """ψ, the derivative of log Γ; NaN at negative whole numbers, ∓inf at ±0."""
-  x, dtype = x._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
-  z, shift = _stepped(z, lambda x: x.reciprocal())
+  z, shift = _raised(z, lambda x: x.reciprocal(), add, 0.0)
   t = z.reciprocal()
   value = z.log() - t * 0.5 - ap.polynomial(digamma_rest, 0.0, 1 / FAR**2, t * t) * t * t - shift
   turned = (x - x.round()) * math.pi
   mirrored = value - (turned.cos() / turned.sin()) * math.pi
   pole = (x < 0) & x.eq(x.trunc())
   out = pole.where(math.nan, reflect.where(mirrored, value))
-  out = x.eq(0).where(x.detach().reciprocal() * -1, out)
-  return with_slopes(out, "digamma", (x, SLOPES["digamma"]))._as_dtype(dtype)
+  return x.eq(0).where(x.detach().reciprocal() * -1, out)
 
 
+@precise()
 def trigamma(x: Tensor) -> Tensor:
   """ψ', the derivative of digamma; +inf at 0 and the negative whole numbers. For positive x by its series."""
-  x, dtype = x._with_precision()
   reflect = x < 0.5
   z = reflect.where(x * -1 + 1, x)
-  z, shift = _stepped(z, lambda x: x.square().reciprocal())
+  z, shift = _raised(z, lambda x: x.square().reciprocal(), add, 0.0)
   t = z.reciprocal()
   value = t + t * t * 0.5 + ap.polynomial(trigamma_rest, 0.0, 1 / FAR**2, t * t) * t * t * t + shift
   # away from 0 where it is not needed: its reciprocal has derivatives
   sine = (reflect.where(x - x.round(), 0.5) * math.pi).sin()
-  return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value)._as_dtype(dtype)
+  return reflect.where(sine.square().reciprocal() * math.pi**2 - value, value)
 
 
 def polygamma(x: Tensor, n: int) -> Tensor:
@@ -213,30 +193,38 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
 # *** Bessel ***
 
 
+def _i1_slope(y: Tensor, x: Tensor) -> Tensor:
+  zero = x.eq(0)
+  return zero.where(0.5, x.i0() - y / zero.where(1.0, x))
+
+
+def _i1e_slope(y: Tensor, x: Tensor) -> Tensor:
+  zero = x.eq(0)
+  return zero.where(0.5, x.i0e() - y * (x.sign() + zero.where(1.0, x).reciprocal()))
+
+
+@precise(lambda y, x: x.i1())
 def i0(x: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 0."""
-  x, dtype = x._with_precision()
-  out = _grown(x, _scaled_bessel(x, 0), x.abs())
-  return with_slopes(out, "i0", (x, SLOPES["i0"]))._as_dtype(dtype)
+  return _grown(x, _scaled_bessel(x, 0), x.abs())
 
 
+@precise(lambda y, x: x.i1e() - x.sign() * y)
 def i0e(x: Tensor) -> Tensor:
   """`i0(x) * exp(-|x|)`."""
-  x, dtype = x._with_precision()
-  return with_slopes(_scaled_bessel(x, 0), "i0e", (x, SLOPES["i0e"]))._as_dtype(dtype)
+  return _scaled_bessel(x, 0)
 
 
+@precise(_i1_slope)
 def i1(x: Tensor) -> Tensor:
   """The modified Bessel function of the first kind, order 1."""
-  x, dtype = x._with_precision()
-  out = _grown(x, _scaled_bessel(x, 1), x)
-  return with_slopes(out, "i1", (x, _i1_slope))._as_dtype(dtype)
+  return _grown(x, _scaled_bessel(x, 1), x)
 
 
+@precise(_i1e_slope)
 def i1e(x: Tensor) -> Tensor:
   """`i1(x) * exp(-|x|)`."""
-  x, dtype = x._with_precision()
-  return with_slopes(_scaled_bessel(x, 1), "i1e", (x, _i1e_slope))._as_dtype(dtype)
+  return _scaled_bessel(x, 1)
 
 
 def _grown(x: Tensor, scaled: Tensor, limit: Tensor) -> Tensor:
@@ -247,7 +235,6 @@ def _grown(x: Tensor, scaled: Tensor, limit: Tensor) -> Tensor:
 
 def _scaled_bessel(x: Tensor, order: int) -> Tensor:
   """`I(x) exp(-|x|)` of order 0 or 1: by |x| up to 8, by 1/|x| beyond."""
-  x, dtype = x._with_precision()
   size = x.abs()
   near = size <= 8
   f, g = BESSEL[order]
@@ -257,12 +244,7 @@ def _scaled_bessel(x: Tensor, order: int) -> Tensor:
   outer = ap.polynomial(g, NONE, 1 / 8, far.reciprocal()) / far.sqrt()
   outer = outer if order == 0 else (x < 0).where(outer * -1, outer)
   out = near.where(inner if order == 0 else inner * near.where(x, 0.0) / (inside + 4), outer)
-  return x.isnan().where(x.detach(), out)._as_dtype(dtype)
-
-
-def erfinv_by_root(s: float) -> float:
-  """`erfinv_by_log` for s = √w, which grows like it."""
-  return erfinv_by_log(s * s)
+  return x.isnan().where(x.detach(), out)
 
 
 def _bessel(order: int, x: float) -> float:
@@ -293,27 +275,3 @@ def bessel_pair(order: int) -> tuple[Callable[[float], float], Callable[[float],
 
 # made once: the cache of coefficients goes by the function
 BESSEL = (bessel_pair(0), bessel_pair(1))
-
-
-# Derivatives, by the function's value y and its argument x.
-
-SLOPES: dict[str, Callable[..., Any]] = {
-  "erfc": lambda y, x: (x * x * -1).exp() * (-2 / math.sqrt(math.pi)),
-  "erfcx": lambda y, x: x * y * 2 - 2 / math.sqrt(math.pi),
-  "erfinv": lambda y, x: (y * y).exp() * (math.sqrt(math.pi) / 2),
-  "lgamma": lambda y, x: x.digamma(),
-  "digamma": lambda y, x: x.trigamma(),
-  "i0": lambda y, x: x.i1(),
-  "i0e": lambda y, x: x.i1e() - x.sign() * y,
-}
-"""Derivatives that are one expression: of the value of a function and its arguments."""
-
-
-def _i1_slope(y: Tensor, x: Tensor) -> Tensor:
-  zero = x.eq(0)
-  return zero.where(0.5, x.i0() - y / zero.where(1.0, x))
-
-
-def _i1e_slope(y: Tensor, x: Tensor) -> Tensor:
-  zero = x.eq(0)
-  return zero.where(0.5, x.i0e() - y * (x.sign() + zero.where(1.0, x).reciprocal()))

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tiny_tensor.autograd.custom_gradient import with_slopes
-from tiny_tensor.base import Operand
+from tiny_tensor.autograd.custom_gradient import precise_pair
 from tiny_tensor.special import series, table
 from tiny_uop.records import dataclass
 
@@ -38,48 +37,16 @@ SMALL = 1.5  # the continued fraction is slow below
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 
 
-def igamma(a: Tensor, other: Operand) -> Tensor:
-  """P(a, x), the lower incomplete gamma function over Γ(a), for x = `other`; NaN for negative ones.
-
-  From 0 at x = 0 to 1 at x = inf; 0 at a = inf, 1 at a = 0. Relative error: 30 eps, and 2 eps for each factor of e
-  that it is below 1. It has a gradient in x; wanting one in `a` is a RuntimeError.
-  """
-  return _incomplete(a, other, "igamma")
-
-
-def igammac(a: Tensor, other: Operand) -> Tensor:
-  """Q(a, x) = 1 - P(a, x), accurate where that is small: as `igamma`."""
-  return _incomplete(a, other, "igammac")
-
-
-def zeta(s: Tensor, other: Operand) -> Tensor:
-  """Hurwitz' zeta function Σ (q + k)^-s, k = 0, 1 …, for q = `other`.
-
-  inf at s = 1 and where q is 0 or a negative whole number; NaN for s < 1, and for negative q unless s is whole.
-  Relative error: 8 eps, and 2 eps times s·|log q|. It has a gradient in q; wanting one in s is a
-  RuntimeError.
-  """
-  s, q = (t._as_float() for t in s._pair(other))
-  s, dtype = s._with_precision()
-  q = q._with_precision()[0]
-  return with_slopes(_zeta(s, q), "zeta", (q, _zeta_slope), without=(s,))._as_dtype(dtype)
-
-
 # *** incomplete gamma functions ***
 
 
-def _incomplete(first: Tensor, other: Operand, name: str) -> Tensor:
-  a, x = (t._as_float() for t in first._pair(other))
-  a, dtype = a._with_precision()
-  x = x._with_precision()[0]
-  upper = name == "igammac"
+def _incomplete(a: Tensor, x: Tensor, upper: bool) -> Tensor:
   inside = (a > 0) & (x > 0) & a.isfinite() & x.isfinite()
   value = _ratio(inside.where(a, 1.0), inside.where(x, 1.0), upper)
   none, all_ = (a.eq(math.inf) | x.eq(0)), (x.eq(math.inf) | a.eq(0))
   legal = (a >= 0) & (x >= 0) & (none & all_).logical_not()
   ends = none.where(x.const_like(float(upper)), x.const_like(float(not upper)))
-  value = inside.where(value, legal.where(ends, math.nan))
-  return with_slopes(value, name, (x, _igammac_slope if upper else _igamma_slope), without=(a,))._as_dtype(dtype)
+  return inside.where(value, legal.where(ends, math.nan))
 
 
 def _ratio(a: Tensor, x: Tensor, upper: bool) -> Tensor:
@@ -166,14 +133,34 @@ def _igamma_slope(y: Tensor, x: Tensor, a: Tensor) -> Tensor:
   return inside.where(value, (x.isnan() | a.isnan() | (x < 0) | (a < 0)).where(math.nan, edges))
 
 
-def _igammac_slope(y: Tensor, x: Tensor, a: Tensor) -> Tensor:
-  return _igamma_slope(y, x, a) * -1
+@precise_pair(None, _igamma_slope)
+def igamma(a: Tensor, other: Tensor) -> Tensor:
+  """P(a, x), the lower incomplete gamma function over Γ(a), for x = `other`; NaN for negative ones.
+
+  From 0 at x = 0 to 1 at x = inf; 0 at a = inf, 1 at a = 0. Relative error: 30 eps, and 2 eps for each factor of e
+  that it is below 1. It has a gradient in x; wanting one in `a` is a RuntimeError.
+  """
+  return _incomplete(a, other, False)
+
+
+@precise_pair(None, lambda y, x, a: _igamma_slope(y, x, a) * -1)
+def igammac(a: Tensor, other: Tensor) -> Tensor:
+  """Q(a, x) = 1 - P(a, x), accurate where that is small: as `igamma`."""
+  return _incomplete(a, other, True)
 
 
 # *** zeta ***
 
 
-def _zeta(s: Tensor, q: Tensor) -> Tensor:
+@precise_pair(None, lambda y, q, s: (s + 1).zeta(q) * s * -1)
+def zeta(s: Tensor, other: Tensor) -> Tensor:
+  """Hurwitz' zeta function Σ (q + k)^-s, k = 0, 1 …, for q = `other`.
+
+  inf at s = 1 and where q is 0 or a negative whole number; NaN for s < 1, and for negative q unless s is whole.
+  Relative error: 8 eps, and 2 eps times s·|log q|. It has a gradient in q; wanting one in s is a
+  RuntimeError.
+  """
+  q = other
   ahead, whole = q > 0, s.eq(s.trunc())
   part = q - q.floor()
   legal = (s > 1) & (ahead | whole) & s.isfinite() & q.isfinite()
@@ -211,7 +198,3 @@ def _zeta_ahead(s: Tensor, q: Tensor) -> Tensor:
     series = series + factor * (BERNOULLI[j - 1] / math.factorial(2 * j))
   rest = (a.log2() * p * -1).exp2() * (a / (p - 1) + series + 0.5)
   return total + counts.where(rest, 0.0)
-
-
-def _zeta_slope(y: Tensor, q: Tensor, s: Tensor) -> Tensor:
-  return (s + 1).zeta(q) * s * -1
