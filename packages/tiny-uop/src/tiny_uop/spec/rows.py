@@ -46,7 +46,7 @@ def is_a(value: Any, kind: type) -> bool:
 
 
 def is_name(value: Any) -> bool:
-  """Whether an argument names a device."""
+  """Whether an argument names something: a device, a variable."""
   return type(value) is str and bool(value)
 
 
@@ -63,9 +63,3 @@ def void(u: UOp) -> bool:
 def waitable(sources: tuple[UOp, ...]) -> bool:
   """Whether sources are what one can wait for."""
   return all(void(s) or s.op in (Ops.RANGE, Ops.AFTER, Ops.INDEX) or isinstance(s.dtype, PtrDType) for s in sources)
-
-
-def shaped(u: UOp) -> bool:
-  """Whether the shapes of the sources agree."""
-  u.shape  # noqa: B018  # raises where the sources' shapes do not agree
-  return True

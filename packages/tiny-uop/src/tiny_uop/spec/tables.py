@@ -6,22 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.args import ACCUMULATORS, ASYNC, STREAMING, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
-from tiny_uop.dtype import AddrSpace, PtrDType, dtypes
+from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.spec.rows import (
-  Row,
-  alike,
-  are_names,
-  is_a,
-  is_integer,
-  is_name,
-  is_value,
-  row,
-  shaped,
-  void,
-  waitable,
-)
-from tiny_uop.spec.tensor_rows import TENSOR, is_sized
+from tiny_uop.spec.rows import Row, alike, are_names, is_a, is_integer, is_name, is_value, row, void, waitable
+from tiny_uop.spec.tensor_rows import REDUCED, TENSOR, is_sized
 from tiny_uop.truncate import truncate
 
 if TYPE_CHECKING:
@@ -37,12 +25,8 @@ def _compare(u: UOp) -> bool:
 
 def _where(u: UOp) -> bool:
   cond, a, b = u.src
-  return (
-    cond.dtype.kind == "bool"
-    and cond.dtype.count in (1, u.dtype.count)
-    and a.dtype is b.dtype is u.dtype
-    and is_value(u.dtype)
-  )
+  chooses = cond.dtype.kind == "bool" and cond.dtype.count in (1, u.dtype.count)
+  return chooses and a.dtype is b.dtype is u.dtype and is_value(u.dtype)
 
 
 def _cast(u: UOp) -> bool:
@@ -57,23 +41,16 @@ def _bitcast(u: UOp) -> bool:
 
 _FLOAT_UNARY = {*GroupOp.Transcendental, Ops.SQRT, Ops.TRUNC}
 _INT_BINARY = {Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.SHL, Ops.SHR}
+_BITS = {Ops.AND, Ops.OR, Ops.XOR}
 ELEMENTWISE = (
   row(_FLOAT_UNARY, "one float source of its dtype", lambda u: alike(u, 1) and u.dtype.kind == "float"),
   row({Ops.ADD, Ops.MUL, Ops.MAX}, "two sources of its dtype", lambda u: alike(u, 2)),
   row({Ops.FDIV, Ops.LDEXP}, "two float sources of its dtype", lambda u: alike(u, 2) and u.dtype.kind == "float"),
   row(_INT_BINARY, "two integer sources of its dtype", lambda u: alike(u, 2) and is_integer(u.dtype)),
-  row(
-    {Ops.AND, Ops.OR, Ops.XOR},
-    "two integer or bool sources of its dtype",
-    lambda u: alike(u, 2) and u.dtype.kind != "float",
-  ),
+  row(_BITS, "two integer or bool sources of its dtype", lambda u: alike(u, 2) and u.dtype.kind != "float"),
   row(GroupOp.Compare, "two sources of one dtype, and dtype bool", _compare),
   row(Ops.WHERE, "a bool and two sources of its dtype", _where),
-  row(
-    Ops.THREEFRY,
-    "two uint64 sources and dtype uint64",
-    lambda u: alike(u, 2) and u.dtype.scalar() is dtypes.uint64,
-  ),
+  row(Ops.THREEFRY, "two uint64 sources and dtype uint64", lambda u: alike(u, 2) and u.dtype.scalar() is dtypes.uint64),
   row(Ops.CAST, "one source with as many lanes", _cast),
 )
 LATE = (
@@ -84,7 +61,10 @@ LATE = (
 _SAME_SIZE = row(
   Ops.BITCAST, "one source of the same item size", lambda u: _bitcast(u) and u.dtype.itemsize == u.src[0].dtype.itemsize
 )
-_ANY_SIZE = row(Ops.BITCAST, "one source, whose last axis the item sizes divide", lambda u: _bitcast(u) and shaped(u))
+# asking for the shape raises where the item sizes do not divide it
+_ANY_SIZE = row(
+  Ops.BITCAST, "one source, whose last axis the item sizes divide", lambda u: _bitcast(u) and u.shape is not None
+)
 
 
 # *** leaves ***
@@ -99,37 +79,32 @@ def _constant(u: UOp) -> bool:
 
 def _variable(u: UOp) -> bool:
   name, low, high = u.arg
-  return (
-    not u.src
-    and is_integer(u.dtype)
-    and is_a(name, str)
-    and bool(name)
-    and is_a(low, int)
-    and is_a(high, int)
-    and low <= high
-  )
+  return not u.src and is_integer(u.dtype) and is_name(name) and is_a(low, int) and is_a(high, int) and low <= high
 
 
 def _bind(u: UOp) -> bool:
   variable, value = u.src
   _, low, high = variable.arg
-  return (
-    variable.op is Ops.VARIABLE
-    and value.op is Ops.CONST
-    and u.dtype is variable.dtype is value.dtype
-    and bool(low <= value.arg <= high)
-  )
+  typed = variable.op is Ops.VARIABLE and value.op is Ops.CONST and u.dtype is variable.dtype is value.dtype
+  return typed and bool(low <= value.arg <= high)
+
+
+def _over(u: UOp, *ops: Ops) -> bool:
+  return tuple(s.op for s in u.src) == ops
 
 
 def _natural_pair(arg: Any) -> bool:
-  first, second = arg
-  return is_a(first, int) and is_a(second, int) and first >= 0 and second >= 0
+  return len(arg) == 2 and all(is_a(n, int) and n >= 0 for n in arg)
+
+
+def _counter(u: UOp) -> bool:
+  (extent,) = u.src
+  return is_integer(u.dtype) and extent.dtype is u.dtype
 
 
 def _loop(u: UOp) -> bool:
   number, kind = u.arg
-  (extent,) = u.src
-  return is_a(number, int) and isinstance(kind, AxisType) and is_integer(u.dtype) and extent.dtype is u.dtype
+  return _counter(u) and is_a(number, int) and isinstance(kind, AxisType)
 
 
 def _pointer(u: UOp, *spaces: AddrSpace) -> bool:
@@ -141,27 +116,18 @@ _DEVICE_CONST = row(Ops.CONST, "no source but a DEVICE, and a number rounded to 
                     lambda u: all(s.op is Ops.DEVICE for s in u.src) and len(u.src) < 2 and _constant(u))  # fmt: skip
 _VARIABLE = row(Ops.VARIABLE, "an integer dtype and arg (name, min, max) with min <= max", _variable)
 _BIND = row(Ops.BIND, "a VARIABLE and a CONST within its bounds", _bind)
-_DEVICE = row(
-  Ops.DEVICE,
-  "no sources, dtype void and a name; at tensor level also several names",
-  lambda u: not u.src and void(u) and (is_name(u.arg) or are_names(u.arg)),
-)
-_BUFFER = row(
-  Ops.BUFFER,
-  "a DEVICE as source, of one name, and arg (id, size)",
-  lambda u: len(u.src) == 1 and u.src[0].op is Ops.DEVICE and is_name(u.src[0].arg) and _natural_pair(u.arg),
-)
+_DEVICE = row(Ops.DEVICE, "no sources, dtype void and a name; at tensor level also several names",
+              lambda u: not u.src and void(u) and (is_name(u.arg) or are_names(u.arg)))  # fmt: skip
+_BUFFER = row(Ops.BUFFER, "a DEVICE as source, of one name, and arg (id, size)",
+              lambda u: _over(u, Ops.DEVICE) and is_name(u.src[0].arg) and _natural_pair(u.arg))  # fmt: skip
 _BUFFER_VIEW = row(Ops.BUFFER_VIEW, "a BUFFER as source and arg (byte offset, size)",
-                   lambda u: u.src[0].op is Ops.BUFFER and len(u.src) == 1 and _natural_pair(u.arg))  # fmt: skip
-_PARAM = row(
-  Ops.PARAM, "a slot number and a GLOBAL pointer dtype", lambda u: _pointer(u, AddrSpace.GLOBAL) and u.arg >= 0
-)
+                   lambda u: _over(u, Ops.BUFFER) and _natural_pair(u.arg))  # fmt: skip
 _LOOPS = (
+  row(Ops.PARAM, "a slot number and a GLOBAL pointer dtype", lambda u: _pointer(u, AddrSpace.GLOBAL) and u.arg >= 0),
   row(Ops.ALLOC, "an id and a LOCAL or REG pointer dtype", lambda u: _pointer(u, AddrSpace.LOCAL, AddrSpace.REG)),
   row(Ops.RANGE, "an extent of its integer dtype and arg (id, AxisType)", _loop),
-  row(Ops.SPECIAL, "an extent of its integer dtype and a name",
-      lambda u: len(u.src) == 1 and u.src[0].dtype is u.dtype and is_integer(u.dtype) and is_a(u.arg, str)),
-)  # fmt: skip
+  row(Ops.SPECIAL, "an extent of its integer dtype and a name", lambda u: _counter(u) and is_a(u.arg, str)),
+)
 
 
 # *** kernel and program level ***
@@ -177,21 +143,20 @@ def _index(u: UOp) -> bool:
   return start and u.dtype is pointer.dtype and is_integer(offset.dtype) and offset.dtype.count == 1 and gated
 
 
+def _holds(address: UOp, dtype: DType) -> bool:
+  """Whether an INDEX is of memory for elements of a type."""
+  base = address.dtype
+  return address.op is Ops.INDEX and isinstance(base, PtrDType) and base.base.scalar() is dtype.scalar()
+
+
 def _load(u: UOp) -> bool:
   address, *alternative = u.src
-  base = address.dtype
-  return (
-    address.op is Ops.INDEX and isinstance(base, PtrDType) and base.base.scalar() is u.dtype.scalar()
-    and len(alternative) < 2 and all(a.dtype is u.dtype for a in alternative)
-  )  # fmt: skip
+  return _holds(address, u.dtype) and len(alternative) < 2 and all(a.dtype is u.dtype for a in alternative)
 
 
 def _store(u: UOp) -> bool:
   address, value = u.src
-  base = address.dtype
-  return (
-    void(u) and address.op is Ops.INDEX and isinstance(base, PtrDType) and base.base.scalar() is value.dtype.scalar()
-  )
+  return void(u) and _holds(address, value.dtype)
 
 
 def _space(pointer: UOp) -> AddrSpace | None:
@@ -226,11 +191,6 @@ def _closes(u: UOp) -> bool:
   return len(u.src) > 1 and all(r.op is Ops.RANGE for r in u.src[1:])
 
 
-def _kernel_reduce(u: UOp) -> bool:
-  op, axes = u.arg
-  return op in (Ops.ADD, Ops.MUL, Ops.MAX) and axes == () and u.src[0].dtype is u.dtype and _closes(u)
-
-
 _MEMORY = (
   row(Ops.INDEX, "a PARAM or ALLOC of its dtype (or its AFTER), one integer offset and possibly a bool gate", _index),
   row(Ops.LOAD, "an INDEX of its element type, and possibly an alternative of its dtype", _load),
@@ -253,7 +213,8 @@ _MEMORY = (
 _KERNEL = (
   row(Ops.STORE, "an INDEX, a value of its element type, and as arg an Accumulate with an operation of that type",
       lambda u: _store(u) and _accumulates(u)),
-  row(Ops.REDUCE, "a value of its dtype, RANGEs and arg (ADD, MUL or MAX, ())", _kernel_reduce),
+  row(Ops.REDUCE, "a value of its dtype, RANGEs and arg (ADD, MUL or MAX, ())",
+      lambda u: u.arg in [(op, ()) for op in REDUCED] and u.src[0].dtype is u.dtype and _closes(u)),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and waitable(u.src[:1]) and _closes(u)),
   row(Ops.STAGE, "a value of its dtype, RANGEs and a Stage",
       lambda u: u.src[0].dtype is u.dtype and isinstance(u.arg, Stage) and all(r.op is Ops.RANGE for r in u.src[1:])),
@@ -279,7 +240,7 @@ _PROGRAM = (
 
 
 def _copy_body(u: UOp) -> bool:
-  return u.op is Ops.COPY and [s.op for s in u.src] == [Ops.PARAM, Ops.PARAM] and [s.arg for s in u.src] == [0, 1]
+  return u.op is Ops.COPY and _over(u, Ops.PARAM, Ops.PARAM) and [s.arg for s in u.src] == [0, 1]
 
 
 _SCHEDULE = (
@@ -291,19 +252,13 @@ _SCHEDULE = (
 
 
 def _arguments(sources: tuple[UOp, ...]) -> bool:
-  kinds = [s.op for s in sources]
-  buffers = sum(k in (Ops.BUFFER, Ops.BUFFER_VIEW) for k in kinds)
-  return all(k in (Ops.BUFFER, Ops.BUFFER_VIEW) for k in kinds[:buffers]) and all(
-    k is Ops.BIND for k in kinds[buffers:]
-  )
+  bound = [s.op is Ops.BIND for s in sources]
+  memory = all(s.op in (Ops.BUFFER, Ops.BUFFER_VIEW, Ops.BIND) for s in sources)
+  return memory and bound == sorted(bound)
 
 
 def _table(*rows: Row) -> dict[Ops, tuple[Row, ...]]:
-  found: dict[Ops, list[Row]] = {}
-  for r in rows:
-    for op in r.ops:
-      found.setdefault(op, []).append(r)
-  return {op: tuple(forms) for op, forms in found.items()}
+  return {op: tuple([r for r in rows if op in r.ops]) for op in frozenset[Ops]().union(*[r.ops for r in rows])}
 
 
 def _with_shape(r: Row) -> Row:
@@ -311,10 +266,11 @@ def _with_shape(r: Row) -> Row:
 
 
 _TENSOR_ELEMENTWISE = tuple(_with_shape(r) for r in ELEMENTWISE)
+_SCALAR = (*ELEMENTWISE, *LATE, _SAME_SIZE, _PLAIN_CONST, _VARIABLE)
 LEVELS: dict[str, dict[Ops, tuple[Row, ...]]] = {
   "tensor": _table(*_TENSOR_ELEMENTWISE, _ANY_SIZE, _DEVICE_CONST, _VARIABLE, _BIND, _DEVICE, _BUFFER, *TENSOR),
   "schedule": _table(*_SCHEDULE, _PLAIN_CONST, _VARIABLE, _BIND, _DEVICE, _BUFFER, _BUFFER_VIEW),
-  "kernel": _table(*ELEMENTWISE, *LATE, _SAME_SIZE, _PLAIN_CONST, _VARIABLE, _PARAM, *_LOOPS, *_MEMORY, *_KERNEL),
-  "program": _table(*ELEMENTWISE, *LATE, _SAME_SIZE, _PLAIN_CONST, _VARIABLE, _PARAM, *_LOOPS, *_MEMORY, *_PROGRAM),
+  "kernel": _table(*_SCALAR, *_LOOPS, *_MEMORY, *_KERNEL),
+  "program": _table(*_SCALAR, *_LOOPS, *_MEMORY, *_PROGRAM),
 }
 """For each level the rows of each operation that may be there."""

@@ -7,41 +7,31 @@ from typing import TYPE_CHECKING, Any
 from tiny_uop.args import CustomGradient
 from tiny_uop.kernel import is_kernel, kernel_params, written_params
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.shape import pairs, prod, same_shape, same_size
+from tiny_uop.shape import all_known, pairs, prod, same_shape, same_size
 from tiny_uop.spec.rows import alike, are_names, is_a, is_integer, is_name, is_value, row, void
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 
+REDUCED = (Ops.ADD, Ops.MUL, Ops.MAX)
+"""The operations that a REDUCE combines with."""
+
+
 def _geometry(u: UOp) -> bool:
   """The parts common to movement: dtype, and one extra integer source per None in the argument."""
   extra = u.src[1:]
-  literal = all(a is None or is_a(a, int) for a in u.arg)
-  return (
-    u.dtype is u.src[0].dtype
-    and literal
-    and sum(a is None for a in u.arg) == len(extra)
-    and all(is_integer(e.dtype) for e in extra)
-  )
+  literal = all(a is None or is_a(a, int) for a in u.arg) and sum(a is None for a in u.arg) == len(extra)
+  return u.dtype is u.src[0].dtype and literal and all(is_integer(e.dtype) for e in extra)
 
 
 def _expand(u: UOp) -> bool:
-  old, new = u.src[0].shape, u.shape
-  return (
-    _geometry(u)
-    and len(old) == len(new)
-    and all(same_size(o, n) or same_size(o, 1) for o, n in zip(old, new, strict=True))
-  )
+  # sources of another rank raise
+  return _geometry(u) and all(same_size(o, n) or same_size(o, 1) for o, n in zip(u.src[0].shape, u.shape, strict=True))
 
 
 def _shrink(u: UOp) -> bool:
-  old, bounds = u.src[0].shape, pairs(u.geometry)
-  known = (
-    (a, b, s)
-    for (a, b), s in zip(bounds, old, strict=True)
-    if isinstance(a, int) and isinstance(b, int) and isinstance(s, int)
-  )
+  known = [(a, b, s) for (a, b), s in zip(pairs(u.geometry), u.src[0].shape, strict=True) if all_known((a, b, s))]
   return _geometry(u) and all(0 <= a <= b <= s for a, b, s in known)
 
 
@@ -55,7 +45,7 @@ def _axes(arg: Any, rank: int) -> bool:
 
 def _tensor_reduce(u: UOp) -> bool:
   op, axes = u.arg
-  return op in (Ops.ADD, Ops.MUL, Ops.MAX) and alike(u, 1) and _axes(axes, len(u.src[0].shape))
+  return op in REDUCED and alike(u, 1) and _axes(axes, len(u.src[0].shape))
 
 
 def _tensor_store(u: UOp) -> bool:
@@ -63,13 +53,9 @@ def _tensor_store(u: UOp) -> bool:
   target = view.base
   while target.op is Ops.BITCAST or target.op in GroupOp.Movement:
     target = target.src[0]
-  memory = target.src if target.op is Ops.MULTI else (target,)
-  return (
-    void(u)
-    and all(m.base.op in (Ops.BUFFER, Ops.AFTER) for m in memory)
-    and view.dtype is value.dtype
-    and same_shape(view.shape, value.shape)
-  )
+  pieces = target.src if target.op is Ops.MULTI else (target,)
+  in_memory = all(p.base.op in (Ops.BUFFER, Ops.AFTER) for p in pieces)
+  return void(u) and in_memory and view.dtype is value.dtype and same_shape(view.shape, value.shape)
 
 
 def is_sized(u: UOp) -> bool:
@@ -79,17 +65,9 @@ def is_sized(u: UOp) -> bool:
 
 
 def _own_gradient(u: UOp) -> bool:
-  value, bundle = u.src
-  rule = u.arg
-  results = bundle.src[rule.inputs :]
-  return (
-    isinstance(rule, CustomGradient)
-    and bundle.op is Ops.SINK
-    and u.dtype is value.dtype
-    and is_value(u.dtype)
-    and 0 <= rule.inputs
-    and 0 <= rule.output < len(results)
-  )
+  (value, bundle), rule = u.src, u.arg
+  numbered = isinstance(rule, CustomGradient) and 0 <= rule.inputs and 0 <= rule.output < len(bundle.src) - rule.inputs
+  return numbered and bundle.op is Ops.SINK and u.dtype is value.dtype and is_value(u.dtype)
 
 
 def _multi(u: UOp) -> bool:
@@ -109,16 +87,10 @@ def _tensor_call(u: UOp) -> bool:
   kernel, device, *inputs = u.src
   params, written = kernel_params(kernel), written_params(kernel)
   sizes = {n + len(written): (s.dtype, prod(s.shape)) for n, s in enumerate(inputs)}
-  return (
-    is_kernel(kernel)
-    and device.op is Ops.DEVICE
-    and is_name(device.arg)
-    and written == set(range(len(written)))
-    and is_a(u.arg, int)
-    and u.arg in written
-    and params[u.arg].base is u.dtype
-    and all(n in written or (p.base, p.size) == sizes.get(n) for n, p in params.items())
-  )
+  placed = is_kernel(kernel) and device.op is Ops.DEVICE and is_name(device.arg)
+  result = written == set(range(len(written))) and is_a(u.arg, int) and params[u.arg].base is u.dtype
+  fed = all(n in written or (p.base, p.size) == sizes.get(n) for n, p in params.items())
+  return placed and result and u.arg in written and fed
 
 
 TENSOR = (

@@ -121,17 +121,8 @@ def _check_order(linear: UOp) -> None:
 def check_nodes(root: UOp, stage: str = "") -> None:
   """Check that every node is legal at some level, tags allowed: what holds in the middle of a stage. `stage` is for the
   message."""
-  known = _ANY_LEVEL
   for node in root.toposort:
-    _check_node(node, "any", known.get(node.op, ()), stage)
+    _check_node(node, "any", _ANY_LEVEL[node.op], stage)
 
 
-def _merge() -> dict[Ops, tuple[Row, ...]]:
-  merged: dict[Ops, dict[Row, None]] = {}
-  for table in LEVELS.values():
-    for op, rows in table.items():
-      merged.setdefault(op, {}).update(dict.fromkeys(rows))
-  return {op: tuple(rows) for op, rows in merged.items()}
-
-
-_ANY_LEVEL = _merge()
+_ANY_LEVEL = {op: tuple(dict.fromkeys(r for table in LEVELS.values() for r in table.get(op, ()))) for op in Ops}
