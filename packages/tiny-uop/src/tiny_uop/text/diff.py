@@ -12,9 +12,9 @@ the first graph without those marked `-`, together with those marked `+`, are th
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Literal
 
 from tiny_uop.ops import Ops
@@ -48,54 +48,37 @@ def diff_graphs(a: UOp, b: UOp) -> list[DiffLine]:
   old, new = a.toposort, b.toposort
   partner = _align(old, new)
   numbers_a = {node: i for i, node in enumerate(old)}
-  numbers_b: dict[UOp, int] = {}
-  following = len(old)
-  for node in new:
-    if node in partner:
-      numbers_b[node] = numbers_a[partner[node]]
-    else:
-      numbers_b[node], following = following, following + 1
-  lines = list(_compare(old, new, partner, numbers_a, numbers_b))
+  following = count(len(old))
+  numbers_b = {node: numbers_a[partner[node]] if node in partner else next(following) for node in new}
+  lines = list(_compare(partner, numbers_a, numbers_b))
   shown = {s for line in lines if line.kind != " " for s in line.node.src}
   return [line for line in lines if line.kind != " " or line.node in shown or partner[line.node] in shown]
 
 
 def summarise(lines: Iterable[DiffLine]) -> str:
   """`2 removed, 1 added, 1 changed`."""
-  removed = added = changed = 0
-  for line in lines:
-    removed += line.kind == "-" and not line.changed
-    added += line.kind == "+" and not line.changed
-    changed += line.kind == "+" and line.changed
-  return f"{removed} removed, {added} added, {changed} changed"
+  of = Counter((line.kind, line.changed) for line in lines)
+  return f"{of['-', False]} removed, {of['+', False]} added, {of['+', True]} changed"
 
 
-def _compare(
-  old: tuple[UOp, ...],
-  new: tuple[UOp, ...],
-  partner: dict[UOp, UOp],
-  numbers_a: dict[UOp, int],
-  numbers_b: dict[UOp, int],
-) -> Iterator[DiffLine]:
+def _compare(partner: dict[UOp, UOp], numbers_a: dict[UOp, int], numbers_b: dict[UOp, int]) -> Iterator[DiffLine]:
   """Every node of both graphs, in the order of the second; removed ones before what followed them in the first."""
   kept = set(partner.values())
-  removed = deque(node for node in old if node not in kept)
-  for node in new:
-    mine = partner.get(node)
+  removed = deque(DiffLine("-", print_node(node, numbers_a), node) for node in numbers_a if node not in kept)
+  for node in numbers_b:
+    after, mine = print_node(node, numbers_b), partner.get(node)
     if mine is None:
-      yield DiffLine("+", print_node(node, numbers_b), node)
+      yield DiffLine("+", after, node)
       continue
-    while removed and numbers_a[removed[0]] < numbers_a[mine]:
-      gone = removed.popleft()
-      yield DiffLine("-", print_node(gone, numbers_a), gone)
-    before, after = print_node(mine, numbers_a), print_node(node, numbers_b)
+    while removed and numbers_a[removed[0].node] < numbers_a[mine]:
+      yield removed.popleft()
+    before = print_node(mine, numbers_a)
     if before == after:
       yield DiffLine(" ", after, node)
     else:
       yield DiffLine("-", before, mine, changed=True)
       yield DiffLine("+", after, node, changed=True)
-  for gone in removed:
-    yield DiffLine("-", print_node(gone, numbers_a), gone)
+  yield from removed
 
 
 # *** which node of the first graph corresponds to which of the second ***
@@ -139,14 +122,10 @@ class _Pairing:
 
   def anchor(self, rest_a: list[UOp], rest_b: list[UOp]) -> None:
     """Nodes whose argument names them: the only one in each graph with this operation, type and argument."""
-    found: dict[tuple[Any, ...], tuple[list[UOp], list[UOp]]] = defaultdict(lambda: ([], []))
-    for side, nodes in enumerate((rest_a, rest_b)):
-      for node in nodes:
-        if node.arg is not None:
-          found[self.heads[node]][side].append(node)
-    for a, b in found.values():
-      if len(a) == len(b) == 1:
-        self.pair(a[0], b[0])
+    counts = [Counter(self.heads[node] for node in nodes if node.arg is not None) for nodes in (rest_a, rest_b)]
+    alone = {head for head, count in counts[0].items() if count == counts[1][head] == 1}
+    left, right = ([n for n in nodes if self.heads[n] in alone] for nodes in (rest_a, rest_b))
+    self.match(left, right, self.heads.__getitem__)
 
   def descend(self, a: UOp, b: UOp) -> None:
     """From the roots down: what stands at the same place is paired, the most alike first."""
@@ -172,26 +151,23 @@ class _Pairing:
     found += self.match(left, below_right, _op)
     return found + self.match(left, right, lambda node: node.dtype)
 
-  def match(self, left: list[UOp], right: list[UOp], alike: Callable[[UOp], Any]) -> list[tuple[UOp, UOp]]:
-    """Pairs those for which `alike` is the same, in order."""
+  def match(
+    self, left: list[UOp], right: list[UOp], alike: Callable[[UOp], Any], of_right: Callable[[UOp], Any] | None = None
+  ) -> list[tuple[UOp, UOp]]:
+    """Pairs those for which `alike` (`of_right` on the right side, if given) is the same, in order."""
     waiting: dict[Any, deque[UOp]] = defaultdict(deque)
     for node in dict.fromkeys(left):
       if node not in self.taken:
         waiting[alike(node)].append(node)
     found: list[tuple[UOp, UOp]] = []
     for node in dict.fromkeys(right):
-      if node not in self.partner and (queue := waiting.get(alike(node))):
+      if node not in self.partner and (queue := waiting.get((of_right or alike)(node))):
         found.append((queue.popleft(), node))
         self.pair(*found[-1])
     return found
 
   def climb(self, rest_a: list[UOp], rest_b: list[UOp]) -> None:
     """From the leaves up: what is left is paired where operation, type, argument and sources are the same."""
-    waiting: dict[tuple[Any, ...], deque[UOp]] = defaultdict(deque)
-    for node in rest_a:
-      if node not in self.taken:
-        waiting[(self.heads[node], node.src)].append(node)
-    for node in rest_b:
-      if node not in self.partner and all(s in self.partner for s in node.src):
-        if queue := waiting.get((self.heads[node], tuple([self.partner[s] for s in node.src]))):
-          self.pair(queue.popleft(), node)
+    heads, partner = self.heads, self.partner
+    mine: Callable[[UOp], Any] = lambda node: (heads[node], tuple([partner.get(s) for s in node.src]))  # noqa: E731
+    self.match(rest_a, rest_b, lambda node: (heads[node], node.src), mine)

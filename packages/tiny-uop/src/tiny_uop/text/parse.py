@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -67,9 +68,7 @@ class _Line:
     return self.found() if match is None else match[0] if len(match[0]) <= _SHOWN else match[0][:_SHOWN] + "…"
 
   def space(self) -> None:
-    match = _SPACE.match(self.text, self.place)
-    assert match is not None
-    self.place = match.end()
+    self.take(_SPACE)
 
   def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
     match = pattern.match(self.text, self.place)
@@ -96,7 +95,7 @@ class _Line:
     self.space()
     start = self.place
     if self.accept("("):
-      return self.sequence(depth)
+      return tuple([self.literal(depth + 1) for _ in self.items(of_tuple=True)])
     if self.accept("@"):
       return self.dtype()
     if (match := self.take(_STRING)) is not None:
@@ -121,19 +120,19 @@ class _Line:
       self.fail(f"{text[:_SHOWN]} is beyond the range of float64: expected a smaller number, or inf", start)
     return value
 
-  def sequence(self, depth: int) -> tuple[Any, ...]:
-    items: list[Any] = []
+  def items(self, of_tuple: bool = False) -> Iterator[int]:
+    """The places where the items of a list begin, up to its `)`: each item is read before the next one is asked for."""
     self.space()
+    first = of_tuple
     while not self.accept(")"):
-      items.append(self.literal(depth + 1))
+      yield self.place
       self.space()
       if not self.accept(","):
-        if len(items) == 1:
+        if first:
           self.fail(f"expected ',' after the one item of a tuple, found {self.found()}")
-        self.expect(")")
-        break
+        return self.expect(")")
       self.space()
-    return tuple(items)
+      first = False
 
   def dtype(self) -> DType:
     start = self.place
@@ -150,21 +149,15 @@ class _Line:
   def record(self, name: str, start: int, depth: int) -> Any:
     kind: type[Any] | None = Ops if name == "Ops" else ARG_TYPES.get(name)
     if kind is None:
-      self.fail(
-        f"unknown word {name[:_SHOWN]!r}: expected {', '.join(_WORDS)}, Ops, "
-        f"or a registered class ({', '.join(sorted(ARG_TYPES))})",
-        start,
-      )
+      known = f"{', '.join(_WORDS)}, Ops, or a registered class ({', '.join(sorted(ARG_TYPES))})"
+      self.fail(f"unknown word {name[:_SHOWN]!r}: expected {known}", start)
     if issubclass(kind, Enum):
       if not self.accept("."):
         self.fail(f"expected '.', found {self.found()}")
       place = self.place
       member = self.take(_WORD)
       if member is None or member[0] not in kind.__members__:
-        self.fail(
-          f"{name} has no member {self.word(member)}: expected one of {', '.join(kind.__members__)}",
-          place,
-        )
+        self.fail(f"{name} has no member {self.word(member)}: expected one of {', '.join(kind.__members__)}", place)
       return kind.__members__[member[0]]
     assert is_dataclass(kind)
     self.expect("(")
@@ -179,23 +172,13 @@ class _Line:
 
   def fields(self, name: str, known: set[str], depth: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    self.space()
-    while not self.accept(")"):
-      start = self.place
-      word = self.take(_WORD)
-      if word is None or word[0] not in known or word[0] in values:
-        self.fail(
-          f"expected a field of {name} not yet given ({', '.join(sorted(known - values.keys()))}), "
-          f"found {self.word(word)}",
-          start,
-        )
+    for start in self.items():
+      word, left = self.take(_WORD), known - values.keys()
+      if word is None or word[0] not in left:
+        wanted = ", ".join(sorted(left))
+        self.fail(f"expected a field of {name} not yet given ({wanted}), found {self.word(word)}", start)
       self.expect("=")
       values[word[0]] = self.literal(depth + 1)
-      self.space()
-      if not self.accept(","):
-        self.expect(")")
-        break
-      self.space()
     return values
 
   # *** nodes ***
@@ -281,23 +264,6 @@ def _check_header(text: str, number: int) -> None:
     )  # fmt: skip
 
 
-class _Collisions:
-  """Counts different nodes with equal hashes. Integers hash to themselves, so that a text can be made whose nodes all
-  do, and building them would take time with the square of its length."""
-
-  def __init__(self) -> None:
-    self.seen: dict[int, UOp] = {}
-    self.count = 0
-
-  def add(self, node: UOp, number: int) -> None:
-    if self.seen.setdefault(hash((node.op, node.dtype, node.src, node.arg, node.tag)), node) is not node:
-      self.count += 1
-      if self.count > MAX_COLLISIONS:
-        raise ParseError(
-          f"more than {MAX_COLLISIONS} arguments have equal hashes: the text is made to be slow", number, 1
-        )
-
-
 def parse_node(text: str, nodes: dict[str, UOp], number: int = 1) -> UOp:
   """The node of one line, `%3 = ADD int32 (%0, %1)`, which is added to `nodes` (`{"0": …, "1": …}`, its sources).
 
@@ -328,7 +294,10 @@ def _parse(text: str, places: dict[UOp, int] | None) -> UOp:
   nodes: dict[str, UOp] = {}
   root: UOp | None = None
   header = False
-  collisions = _Collisions()
+  # Integers hash to themselves, so that a text can be made whose nodes all have equal hashes, and building them would
+  # take time with the square of its length: different nodes with equal hashes are counted.
+  hashes: dict[int, UOp] = {}
+  collisions = 0
   lines = text.split("\n")
   for number, line in enumerate(lines, 1):
     line = line.rstrip("\r \t")
@@ -340,7 +309,10 @@ def _parse(text: str, places: dict[UOp, int] | None) -> UOp:
       continue
     root = parse_node(line, nodes, number)
     if root.arg is not None:
-      collisions.add(root, number)
+      collisions += hashes.setdefault(hash((root.op, root.dtype, root.src, root.arg, root.tag)), root) is not root
+      if collisions > MAX_COLLISIONS:
+        reason = f"more than {MAX_COLLISIONS} arguments have equal hashes: the text is made to be slow"
+        raise ParseError(reason, number, 1)
     if places is not None:
       places.setdefault(root, number)
   if root is None:
