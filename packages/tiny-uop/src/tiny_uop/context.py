@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from contextlib import ContextDecorator
-from types import TracebackType
 from typing import ClassVar, Generic, TypeVar, overload
 
 T = TypeVar("T", int, str)
@@ -139,9 +138,7 @@ class Context(ContextDecorator):
       ContextVar.registry[name].value = value
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     for name, value in self._saved.pop().items():
       ContextVar.registry[name].value = value
 

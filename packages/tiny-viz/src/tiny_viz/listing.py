@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tiny_uop.observe import MatchCount, brief_change, format_match_stats
+from tiny_uop.observe import brief_change, format_match_stats
+from tiny_uop.observe.stats import grouped
 from tiny_viz.graphs import Graphs
 from tiny_viz.terminal import Style
 from tiny_viz.trace import RuleInfo, SpanInfo, Step, Trace, printable
@@ -135,17 +136,8 @@ def path_of(trace: Trace, step: Step) -> str:
 
 def stats_listing(trace: Trace, by: str) -> list[str]:
   """How often each rule, or the rules of each table, matched, and the time that took."""
-  groups: dict[tuple[str, str], list[MatchCount]] = {}
-  for rule, count in trace.stats:
-    groups.setdefault(_group(rule, by), []).append(count)
-  rows = [
-    MatchCount(
-      name, where, sum(c.matches for c in counts), sum(c.attempts for c in counts),
-      sum(c.match_seconds for c in counts), sum(c.seconds for c in counts),
-    )
-    for (name, where), counts in groups.items()
-  ]  # fmt: skip
-  return format_match_stats(sorted(rows, key=lambda r: (-r.seconds, r.name)), by).splitlines()
+  rows = grouped((_group(rule, by), count) for rule, count in trace.stats)
+  return format_match_stats(rows, by).splitlines()
 
 
 def pass_times(trace: Trace, style: Style) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import DEBUG, TRACK_MATCH_STATS, VIZ
@@ -36,9 +35,7 @@ class _Unseen(Span):
   def __enter__(self) -> Span:
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     pass
 
 

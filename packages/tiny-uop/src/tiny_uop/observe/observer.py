@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tiny_uop.records import dataclass
@@ -78,9 +77,7 @@ class Span:
       observer.begin(self)
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     self.seconds = perf_counter() - self.started
     here.span = self.parent
     for observer in self.observers:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tiny_uop.context import TRACK_MATCH_STATS
 from tiny_uop.locks import shared_lock
@@ -43,66 +43,53 @@ class MatchCount:
     return f"{share:.2f} {counts} -- {times} -- {self.name}{'  ' + self.where if self.where else ''}"
 
 
-@dataclass(slots=True)
-class _Tally:
-  matches: int = 0
-  attempts: int = 0
-  match_seconds: float = 0.0
-  seconds: float = 0.0
-
-  def add(self, other: _Tally) -> None:
-    self.matches += other.matches
-    self.attempts += other.attempts
-    self.match_seconds += other.match_seconds
-    self.seconds += other.seconds
-
-
 class MatchStats(Observer):
   """Counts attempts. Attach it with `observing(MatchStats())` to count those of a block."""
 
   def __init__(self) -> None:
-    self._tallies: dict[tuple[str, Rule], _Tally] = {}
+    self._tallies: dict[tuple[str, Rule], list[Any]] = {}
+    """The figures of a MatchCount."""
     self._lock = shared_lock()
 
   def tried(self, table: str, rule: Rule, seconds: float, matched: bool) -> None:
     with self._lock:
-      tally = self._tallies.get((table, rule))
-      if tally is None:
-        tally = self._tallies[table, rule] = _Tally()
-      tally.attempts += 1
-      tally.seconds += seconds
+      tally = self._tallies.setdefault((table, rule), [0, 0, 0.0, 0.0])
+      tally[1] += 1
+      tally[3] += seconds
       if matched:
-        tally.matches += 1
-        tally.match_seconds += seconds
+        tally[0] += 1
+        tally[2] += seconds
 
   def tallies(self) -> list[tuple[str, Rule, MatchCount]]:
     """One entry per table and rule that was tried, in the order in which they first were."""
     with self._lock:
-      return [(table, rule, _count(rule.name, rule.where, t)) for (table, rule), t in list(self._tallies.items())]
+      return [(table, rule, MatchCount(rule.name, rule.where, *t)) for (table, rule), t in list(self._tallies.items())]
 
   def by_rule(self) -> list[MatchCount]:
     """One row per rule, that which took longest first."""
-    return self._grouped(lambda table, rule: (rule.name, rule.where))
+    return grouped(((rule.name, rule.where), count) for _, rule, count in self.tallies())
 
   def by_table(self) -> list[MatchCount]:
     """One row per table (the `name` given to `graph_rewrite`), that which took longest first."""
-    return self._grouped(lambda table, rule: (table, ""))
-
-  def _grouped(self, key: Callable[[str, Rule], tuple[str, str]]) -> list[MatchCount]:
-    groups: dict[tuple[str, str], _Tally] = {}
-    with self._lock:
-      for (table, rule), tally in list(self._tallies.items()):
-        groups.setdefault(key(table, rule), _Tally()).add(tally)
-    rows = [_count(name, where, tally) for (name, where), tally in groups.items()]
-    return sorted(rows, key=lambda row: (-row.seconds, row.name))
+    return grouped(((table, ""), count) for table, _, count in self.tallies())
 
   def clear(self) -> None:
     """Count from 0 again."""
     self._tallies = {}
 
 
-def _count(name: str, where: str, tally: _Tally) -> MatchCount:
-  return MatchCount(name, where, tally.matches, tally.attempts, tally.match_seconds, tally.seconds)
+def grouped(counts: Iterable[tuple[tuple[str, str], MatchCount]]) -> list[MatchCount]:
+  """One row per (name, where), with the sum of its counts, that which took longest first."""
+  groups: dict[tuple[str, str], list[MatchCount]] = {}
+  for key, count in counts:
+    groups.setdefault(key, []).append(count)
+  rows = [_sum(name, where, of_key) for (name, where), of_key in groups.items()]
+  return sorted(rows, key=lambda row: (-row.seconds, row.name))
+
+
+def _sum(name: str, where: str, counts: list[MatchCount]) -> MatchCount:
+  matches, attempts = sum(c.matches for c in counts), sum(c.attempts for c in counts)
+  return MatchCount(name, where, matches, attempts, sum(c.match_seconds for c in counts), sum(c.seconds for c in counts))
 
 
 HEADING = "share  matches / attempts  --  ms in matches / in all -- "
@@ -111,11 +98,8 @@ HEADING = "share  matches / attempts  --  ms in matches / in all -- "
 def format_match_stats(rows: Iterable[MatchCount], what: str) -> str:
   """A report: a heading, a line per row, and the sum. `what` says what a row is: `"rule"` or `"table"`."""
   rows = list(rows)
-  whole = _Tally()
-  for row in rows:
-    whole.add(_Tally(row.matches, row.attempts, row.match_seconds, row.seconds))
-  lines = [row.line(whole.seconds) for row in (*rows, _count(f"all {len(rows)} {what}s", "", whole))]
-  return "\n".join([HEADING + what, *lines]) + "\n"
+  whole = _sum(f"all {len(rows)} {what}s", "", rows)
+  return "\n".join([HEADING + what, *[row.line(whole.seconds) for row in (*rows, whole)]]) + "\n"
 
 
 _process: MatchStats | None = None
