@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
-from tiny_uop.evaluate import exec_alu
+from tiny_uop.evaluate import exec_alu, lanes_of
 from tiny_uop.ops import Ops
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def bounds(u: UOp) -> Bounds:
 
 
 def _constant(u: UOp) -> Bounds:
-  lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+  lanes = lanes_of(u.arg, 1)
   if any(lane != lane for lane in lanes):
     return dtype_bounds(u.dtype)
   return (min(lanes), max(lanes))

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.dtype import DType, PtrDType
+from tiny_uop.dtype import DType, PtrDType, dtypes
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.truncate import Number, from_bits, rounding, to_bits
+from tiny_uop.truncate import Number, from_bits, rounding, to_bits, truncate
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -164,7 +164,7 @@ def exec_alu(op: Ops, dtype: DType, args: Sequence[Value], source: DType | None 
     result: Value = function(*args)
     return result
   lanes = max(len(arg) for arg in args if isinstance(arg, tuple))
-  columns = [arg if isinstance(arg, tuple) else (arg,) * lanes for arg in args]
+  columns = [lanes_of(arg, lanes) for arg in args]
   return tuple([function(*row) for row in zip(*columns, strict=True)])
 
 
@@ -189,6 +189,21 @@ def scalar_function(op: Ops, dtype: DType, source: DType | None = None) -> Calla
     )
   finish, exact = rounding(dtype), function
   return lambda *args: finish(exact(*args))
+
+
+def lanes_of(value: Any, count: int) -> tuple[Any, ...]:
+  """The lanes of a vector of `count`, whose value may be written as one lane that they all have."""
+  return value if isinstance(value, tuple) else (value,) * count
+
+
+def packed(lanes: Sequence[Any]) -> Any:
+  """The value with these lanes: a tuple, or for one lane a scalar."""
+  return tuple(lanes) if len(lanes) > 1 else lanes[0]
+
+
+def identity_of(op: Ops, dtype: DType) -> Number:
+  """What a reduction by ADD, MUL or MAX over no elements gives."""
+  return dtypes.min(dtype) if op is Ops.MAX else truncate(dtype, int(op is Ops.MUL))
 
 
 def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = None) -> Value:
@@ -230,10 +245,9 @@ def _node_value(node: UOp, values: dict[UOp, Value]) -> Value | None:
   if node.op is Ops.VECTORIZE:
     return tuple(s for s in sources if not isinstance(s, tuple))
   if node.op is Ops.EXTRACT:
-    vector = sources[0] if isinstance(sources[0], tuple) else (sources[0],) * node.src[0].dtype.count
-    lanes = node.arg if isinstance(node.arg, tuple) else (node.arg,)
-    picked = tuple(vector[lane] for lane in lanes)
-    return picked[0] if len(picked) == 1 else picked
+    vector = lanes_of(sources[0], node.src[0].dtype.count)
+    picked: Value = packed([vector[lane] for lane in lanes_of(node.arg, 1)])
+    return picked
   return None
 
 

@@ -88,8 +88,8 @@ def grouped(counts: Iterable[tuple[tuple[str, str], MatchCount]]) -> list[MatchC
 
 
 def _sum(name: str, where: str, counts: list[MatchCount]) -> MatchCount:
-  matches, attempts = sum(c.matches for c in counts), sum(c.attempts for c in counts)
-  return MatchCount(name, where, matches, attempts, sum(c.match_seconds for c in counts), sum(c.seconds for c in counts))
+  matching, seconds = sum(c.match_seconds for c in counts), sum(c.seconds for c in counts)
+  return MatchCount(name, where, sum(c.matches for c in counts), sum(c.attempts for c in counts), matching, seconds)
 
 
 HEADING = "share  matches / attempts  --  ms in matches / in all -- "

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from tiny_uop.bounds import fits
 from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.evaluate import lanes_of
 from tiny_uop.graph import memory_of
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.uop import UOp
@@ -71,9 +72,8 @@ class Exact:
   def _node(self, u: UOp) -> Lanes:
     sources = [self._lanes[s] for s in u.src]
     if u.op is Ops.CONST:
-      values = u.arg if isinstance(u.arg, tuple) else (u.arg,) * u.dtype.count
       kind = dtypes.bool if u.dtype.kind == "bool" else dtypes.index
-      return tuple([UOp.const(kind, v) for v in values])
+      return tuple([UOp.const(kind, v) for v in lanes_of(u.arg, u.dtype.count)])
     if u.op is Ops.BIND:
       return sources[0]
     if u.op is Ops.VARIABLE:

@@ -42,10 +42,10 @@ class Integers:
     }
 
   def symbol(self, name: str, dtype: DType) -> Any:
-    return self.z3.Int(name)
+    return self.z3.Const(name, self.sort(dtype))
 
   def constant(self, dtype: DType, value: int) -> Any:
-    return self.z3.IntVal(value)
+    return self.sort(dtype).cast(value)
 
   def sort(self, dtype: DType) -> Any:
     return self.z3.IntSort()
@@ -153,12 +153,6 @@ class BitVectors(Integers):
     rest = z3.SRem(x, y)
     down = z3.And(rest != 0, (rest < 0) != (y < 0))
     return z3.If(y == 0, 0, z3.If(down, x / y - 1, x / y))
-
-  def symbol(self, name: str, dtype: DType) -> Any:
-    return super().symbol(name, dtype) if dtype.kind == "index" else self.z3.BitVec(name, dtype.bits)
-
-  def constant(self, dtype: DType, value: int) -> Any:
-    return super().constant(dtype, value) if dtype.kind == "index" else self.z3.BitVecVal(value, dtype.bits)
 
   def sort(self, dtype: DType) -> Any:
     return super().sort(dtype) if dtype.kind == "index" else self.z3.BitVecSort(dtype.bits)

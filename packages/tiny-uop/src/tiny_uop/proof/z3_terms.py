@@ -19,10 +19,11 @@ from dataclasses import field
 from typing import Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.evaluate import lanes_of, packed
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.proof.z3_arithmetic import BitVectors, Integers, load_z3
 from tiny_uop.records import dataclass
-from tiny_uop.truncate import from_bits, to_bits
+from tiny_uop.truncate import from_bits, to_bits, truncate
 from tiny_uop.uop import UOp
 
 __all__ = ["Answer", "BitVectors", "Integers", "Terms", "load_z3"]
@@ -90,15 +91,13 @@ class Terms:
       if u not in self._terms:
         self._terms[u] = self._translate(u)
     for loop in root.ranges:
-      self.constraints.append(self._less(loop.dtype, self._terms[loop], self._terms[loop.src[0]]))
+      self.constraints.append(self.arithmetic.less(loop.dtype, self._terms[loop], self._terms[loop.src[0]]))
     return self._terms[root]
 
   def equal(self, x: UOp, y: UOp) -> Any:
     """The claim that two nodes of one dtype have the same value (floats: the same bits)."""
-    left, right = self.of(x), self.of(y)
-    if isinstance(left, tuple):
-      return self.z3.And(*[a == b for a, b in zip(left, right)])
-    return left == right
+    pairs = zip(lanes_of(self.of(x), 1), lanes_of(self.of(y), 1), strict=True)
+    return self.z3.And(*[a == b for a, b in pairs])
 
   def prove(self, claim: Any, timeout_ms: int = TIMEOUT_MS, show: Sequence[UOp] = ()) -> Answer:
     """Whether the claim holds for all values of the leaves within their bounds; with a counter-example come the values
@@ -118,9 +117,7 @@ class Terms:
     return Answer(False, found or {UOp.const(dtypes.bool, True): True}, not self.opaque, values)
 
   def _value(self, model: Any, u: UOp, term: Any) -> Any:
-    if isinstance(term, tuple):
-      return tuple(self._scalar(model, u.dtype.scalar(), t) for t in term)
-    return self._scalar(model, u.dtype, term)
+    return packed([self._scalar(model, u.dtype.scalar(), t) for t in lanes_of(term, 1)])
 
   def _scalar(self, model: Any, dtype: DType, term: Any) -> Any:
     value = model.eval(term, model_completion=True)
@@ -136,9 +133,7 @@ class Terms:
 
   def _translate(self, u: UOp) -> Any:
     if u.op is Ops.CONST:
-      lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,) * u.dtype.count
-      terms = tuple(self._constant(u.dtype.scalar(), lane) for lane in lanes)
-      return terms if u.dtype.count > 1 else terms[0]
+      return packed([self._constant(u.dtype.scalar(), lane) for lane in lanes_of(u.arg, u.dtype.count)])
     if u.op in _COUNTERS:
       return self._counter(u)
     sources = [self._terms[s] for s in u.src]
@@ -147,8 +142,7 @@ class Terms:
     if u.op is Ops.VECTORIZE:
       return tuple(sources)
     if u.op is Ops.EXTRACT:
-      picked = tuple(sources[0][lane] for lane in u.arg)
-      return picked if len(picked) > 1 else picked[0]
+      return packed([sources[0][lane] for lane in u.arg])
     if u.op in _MEMORY_OPS:
       return self._memory(u, sources)
     if u.op in GroupOp.Elementwise:
@@ -156,11 +150,7 @@ class Terms:
     return self._function(u, sources)
 
   def _constant(self, dtype: DType, value: Any) -> Any:
-    if dtype.kind == "bool":
-      return self.z3.BoolVal(value)
-    if dtype.kind == "float":
-      return self.z3.BitVecVal(to_bits(dtype, value), dtype.bits)
-    return self.arithmetic.constant(dtype, value)
+    return self._sort(dtype).cast(to_bits(dtype, value) if dtype.kind == "float" else truncate(dtype, value))
 
   def _counter(self, u: UOp) -> Any:
     name = f"{u.op.name}:{u.arg[0] if isinstance(u.arg, tuple) else u.arg}:{u.dtype.name}:{u.key.hex()[:8]}"
@@ -173,23 +163,18 @@ class Terms:
       # as it may have had no iterations; a hardware counter always runs.
       self.constraints.append(self._at_most(u.dtype, self.arithmetic.constant(u.dtype, 0), term))
       if u.op is Ops.SPECIAL or (u.src[0].op is Ops.CONST and u.src[0].arg > 0):
-        self.constraints.append(self._less(u.dtype, term, self._terms[u.src[0]]))
+        self.constraints.append(self.arithmetic.less(u.dtype, term, self._terms[u.src[0]]))
     self.leaves[u] = term
     return term
 
-  def _less(self, dtype: DType, x: Any, y: Any) -> Any:
-    return self.arithmetic.less(dtype, x, y)
-
   def _at_most(self, dtype: DType, x: Any, y: Any) -> Any:
-    return self.z3.Not(self._less(dtype, y, x))
+    return self.z3.Not(self.arithmetic.less(dtype, y, x))
 
   # *** elementwise ***
 
   def _lanes(self, u: UOp, sources: list[Any]) -> Any:
-    width = u.dtype.count
-    columns = [s if isinstance(s, tuple) else (s,) * width for s in sources]
-    terms = tuple(self._alu(u, list(row)) for row in zip(*columns, strict=True))
-    return terms if width > 1 else terms[0]
+    columns = [lanes_of(s, u.dtype.count) for s in sources]
+    return packed([self._alu(u, list(row)) for row in zip(*columns, strict=True)])
 
   def _alu(self, u: UOp, args: list[Any]) -> Any:
     z3, op, dtype = self.z3, u.op, u.src[-1].dtype.scalar()
@@ -201,14 +186,14 @@ class Terms:
       made = self._threefry(*args)
     elif op in GroupOp.Compare and dtype.kind != "float":
       x, y = args
-      less = z3.And(z3.Not(x), y) if dtype.kind == "bool" else self._less(dtype, x, y)
+      less = z3.And(z3.Not(x), y) if dtype.kind == "bool" else self.arithmetic.less(dtype, x, y)
       made = less if op is Ops.CMPLT else x == y if op is Ops.CMPEQ else x != y
     elif dtype.kind == "bool":
       made = self._logic(op, args)
     else:
       if op in (Ops.SHL, Ops.SHR) and dtype.kind != "index":
         zero, bits = self.arithmetic.constant(dtype, 0), self.arithmetic.constant(dtype, dtype.bits)
-        self.specified += [self._at_most(dtype, zero, args[1]), self._less(dtype, args[1], bits)]
+        self.specified += [self._at_most(dtype, zero, args[1]), self.arithmetic.less(dtype, args[1], bits)]
       made = None if dtype.kind == "float" else self.arithmetic.apply(op, dtype, args)
     return self._unknown(u, args) if made is None else made
 
@@ -270,14 +255,12 @@ class Terms:
       here, other = self._function(u, [*places[:2], sources[1]]), self._named("nothing", [], u.dtype)
     else:
       here = self._function(u, places[:2])
-      zeros = self._constant(u.dtype.scalar(), 0)
-      other = sources[1] if len(sources) > 1 else (zeros,) * u.dtype.count if u.dtype.count > 1 else zeros
+      other = sources[1] if len(sources) > 1 else self._constant(u.dtype.scalar(), 0)
       self.leaves[u] = here
     if gate is None:
       return here
-    if isinstance(here, tuple):
-      return tuple(self.z3.If(gate, x, y) for x, y in zip(here, other, strict=True))
-    return self.z3.If(gate, here, other)
+    pairs = zip(lanes_of(here, 1), lanes_of(other, u.dtype.count), strict=True)
+    return packed([self.z3.If(gate, x, y) for x, y in pairs])
 
   def _unknown(self, u: UOp, args: list[Any]) -> Any:
     self.opaque.add(u)
@@ -287,7 +270,7 @@ class Terms:
 
   def _function(self, u: UOp, sources: list[Any]) -> Any:
     """A function of the sources of which nothing is known: equal sources give equal results."""
-    args = [lane for s in sources for lane in (s if isinstance(s, tuple) else (s,))]
+    args = [lane for s in sources for lane in lanes_of(s, 1)]
     scalar = u.dtype.scalar()
     lanes = [self._named(f"{_function_name(u)}.{lane}", args, scalar) for lane in range(u.dtype.count)]
     for made in lanes:
@@ -295,8 +278,8 @@ class Terms:
     if u.op not in _MEMORY_OPS and u.op not in _PLACES:
       self.opaque.add(u)
     if u.op not in _MEMORY_OPS and _has_value(u.dtype):
-      self.leaves[u] = tuple(lanes) if len(lanes) > 1 else lanes[0]
-    return tuple(lanes) if len(lanes) > 1 else lanes[0]
+      self.leaves[u] = packed(lanes)
+    return packed(lanes)
 
   def _range_of(self, term: Any, dtype: DType) -> list[Any]:
     integer = dtype.kind in ("int", "uint") and not isinstance(dtype, PtrDType)

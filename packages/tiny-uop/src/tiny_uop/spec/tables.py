@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tiny_uop.args import ACCUMULATORS, ASYNC, STREAMING, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
+from tiny_uop.evaluate import lanes_of
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.spec.rows import Row, alike, are_names, is_a, is_integer, is_name, is_value, row, void, waitable
 from tiny_uop.spec.tensor_rows import REDUCED, TENSOR, is_sized
@@ -71,7 +72,7 @@ _ANY_SIZE = row(
 
 
 def _constant(u: UOp) -> bool:
-  lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
+  lanes = lanes_of(u.arg, 1)
   scalar = u.dtype.scalar()
   exact = all(isinstance(lane, (bool, int, float)) and repr(truncate(scalar, lane)) == repr(lane) for lane in lanes)
   return is_value(u.dtype) and exact and (not isinstance(u.arg, tuple) or len(lanes) == u.dtype.count > 1)

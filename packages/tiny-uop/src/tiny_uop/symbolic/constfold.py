@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tiny_uop.dtype import PtrDType, dtypes
-from tiny_uop.evaluate import exec_alu
+from tiny_uop.evaluate import exec_alu, lanes_of, packed
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 
@@ -41,9 +41,8 @@ _BOUNDED = frozenset({
 def _unpack(u: UOp) -> UOp | None:
   vector = u.src[0]
   if vector.op is Ops.CONST:
-    lanes = vector.arg if isinstance(vector.arg, tuple) else (vector.arg,) * vector.dtype.count
-    picked = tuple(lanes[i] for i in u.arg)
-    return u.const(u.dtype, picked if len(picked) > 1 else picked[0])
+    lanes = lanes_of(vector.arg, vector.dtype.count)
+    return u.const(u.dtype, packed([lanes[i] for i in u.arg]))
   if vector.op is Ops.VECTORIZE and len(u.arg) == 1:
     lane: UOp = vector.src[u.arg[0]]
     return lane

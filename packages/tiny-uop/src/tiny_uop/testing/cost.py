@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tiny_uop.evaluate import lanes_of
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.uop import UOp
 
@@ -41,8 +42,7 @@ def _power_of_two(u: UOp) -> bool:
   """Whether all lanes of a constant are ±2**k, k >= 0."""
   if u.op is not Ops.CONST:
     return False
-  lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
-  return all(n == int(n) != 0 and abs(int(n)) & (abs(int(n)) - 1) == 0 for n in lanes if math.isfinite(n))
+  return all(n == int(n) != 0 and abs(int(n)) & (abs(int(n)) - 1) == 0 for n in lanes_of(u.arg, 1) if math.isfinite(n))
 
 
 def cost(root: UOp) -> int:

@@ -6,10 +6,11 @@ Bits are compared, so -0.0 and 0.0 differ; all NaNs are alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.evaluate import lanes_of
 from tiny_uop.node import Node
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.proof.z3_terms import BitVectors, Integers, Terms, leaf_name
@@ -84,17 +85,13 @@ def _proved(before: UOp, after: UOp, arithmetic: Integers) -> bool:
   old = terms.of(before)
   assumed = terms.z3.And(*terms.specified) if terms.specified else terms.z3.BoolVal(True)
   new = terms.of(after)
-  equal = terms.z3.And(*[a == b for a, b in zip(_tuple(old), _tuple(new), strict=True)])
+  equal = terms.z3.And(*[a == b for a, b in zip(lanes_of(old, 1), lanes_of(new, 1), strict=True)])
   answer = terms.prove(terms.z3.Implies(assumed, equal), show=(before, after))
   floats = any(u.dtype.kind == "float" for u in answer.counterexample)
   if answer.counterexample and answer.certain and not floats:
     was, is_now = answer.values
     raise AssertionError(f"where {answer} the value {was} became {is_now}:{both(before, after)}")
   return answer.proved
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-  return value if isinstance(value, tuple) else (value,)
 
 
 # *** trying values ***
@@ -136,10 +133,8 @@ def _compare(before: UOp, after: UOp, draws: Draws, tolerance: float) -> int:
     expected = known[before]
     scale = _largest(known) * tolerance if tolerance else 0.0
     if not _same(expected, found, before.dtype, scale):
-      where = ", ".join(f"{_cell_name(leaf)} = {value}" for leaf, value in draws.chosen.items())
-      raise AssertionError(
-        f"where {where or 'nothing varies'} the value {expected} became {found}:{both(before, after)}"
-      )
+      where = ", ".join(f"{_cell_name(leaf)} = {value}" for leaf, value in draws.chosen.items()) or "nothing varies"
+      raise AssertionError(f"where {where} the value {expected} became {found}:{both(before, after)}")
   return tried
 
 
@@ -153,7 +148,7 @@ def _cell_name(leaf: Any) -> str:
 def _largest(known: dict[UOp, Any]) -> float:
   """The magnitude of the largest value on the way, of which rounding errors are a fraction."""
   floats = (u for u in known if u.op is not Ops.LOAD and _floating(u.dtype))
-  values = (abs(lane) for u in floats for lane in _tuple(known[u]))
+  values = (abs(lane) for u in floats for lane in lanes_of(known[u], 1))
   return max((v for v in values if math.isfinite(v)), default=1.0)
 
 
@@ -175,13 +170,8 @@ def _same(expected: Any, found: Any, dtype: DType, scale: float) -> bool:
     return expected.keys() == found.keys() and all(_same_number(v, found[k], None, scale) for k, v in expected.items())
   if isinstance(dtype, PtrDType):
     return bool(expected == found)
-  width = dtype.count
-  lanes, others = (v if isinstance(v, tuple) else (v,) * width for v in (expected, found))
-  return _same_lanes(lanes, others, dtype.scalar(), scale)
-
-
-def _same_lanes(expected: Iterable[Any], found: Iterable[Any], dtype: DType | None, scale: float) -> bool:
-  return all(_same_number(a, b, dtype, scale) for a, b in zip(expected, found, strict=True))
+  lanes = zip(lanes_of(expected, dtype.count), lanes_of(found, dtype.count), strict=True)
+  return all(_same_number(a, b, dtype.scalar(), scale) for a, b in lanes)
 
 
 def _same_number(a: Any, b: Any, dtype: DType | None, scale: float) -> bool:
@@ -204,16 +194,14 @@ def _check_tensors(before: UOp, after: UOp, changes: bool) -> None:
     raise AssertionError(f"shape {before.shape} became {after.shape}:{both(before, after)}")
   machine = Tensors(ordinary=changes)
   expected, found = machine.value(before), machine.value(after)
-  if isinstance(expected, dict):
-    pairs: Sequence[tuple[Any, Any, Any]] = [(place, v, found.get(place)) for place, v in expected.items()]
-    if expected.keys() != found.keys():
-      raise AssertionError(f"it writes to other places:{both(before, after)}")
-  else:
-    pairs = [(i, was, is_now) for i, (was, is_now) in enumerate(zip(expected, found, strict=True))]
+  if not isinstance(expected, dict):
+    expected, found = dict(enumerate(expected)), dict(enumerate(found))
+  if expected.keys() != found.keys():
+    raise AssertionError(f"it writes to other places:{both(before, after)}")
   largest = max((abs(v) for values in machine.buffers.values() for v in values if math.isfinite(v)), default=1.0)
   # a reduction of n ordinary floats is off by at most n roundings
   terms = max((len(v) for v in machine.buffers.values()), default=1)
   scale = _tolerance(before) * max(float(largest), 1.0) * terms if changes else 0.0
-  for place, was, is_now in pairs:
-    if not _same_number(was, is_now, None, scale):
-      raise AssertionError(f"element {place}: {was} became {is_now}:{both(before, after)}")
+  for place, was in expected.items():
+    if not _same_number(was, found[place], None, scale):
+      raise AssertionError(f"element {place}: {was} became {found[place]}:{both(before, after)}")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from tiny_uop.args import Accumulate
-from tiny_uop.dtype import DType, PtrDType, dtypes
-from tiny_uop.evaluate import exec_alu, scalar_function
+from tiny_uop.dtype import PtrDType, dtypes
+from tiny_uop.evaluate import exec_alu, identity_of, lanes_of, packed, scalar_function
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.testing.draws import Draws
 from tiny_uop.uop import UOp
 
-Cell = tuple[UOp, int]
-Writes = dict[Cell, Any]
 Known = dict[UOp, Any]
 Step = Callable[[Known], Any]
 
@@ -71,13 +69,12 @@ class Scalars:
     if isinstance(u.dtype, PtrDType) or op is Ops.LOAD or op is Ops.STORE:
       return self._memory(u, known)
     if op in (Ops.SINK, Ops.GROUP, Ops.BARRIER):
-      return {cell: value for s in u.src for cell, value in known[s].items()}
+      return merged([known[s] for s in u.src])
     if op is Ops.VECTORIZE:
       return tuple(known[s] for s in u.src)
     if op is Ops.EXTRACT:
-      vector = _lanes(known[u.src[0]], u.src[0].dtype)
-      picked = tuple(vector[lane] for lane in u.arg)
-      return picked if len(picked) > 1 else picked[0]
+      vector = lanes_of(known[u.src[0]], u.src[0].dtype.count)
+      return packed([vector[lane] for lane in u.arg])
     if op in (Ops.BIND, Ops.STAGE):
       return known[u.src[0]]
     raise NotImplementedError(f"{op.name} of dtype {u.dtype} has no value that could be compared")
@@ -103,12 +100,6 @@ class Scalars:
 
       return general
     function = scalar_function(op, dtype, source if op is Ops.BITCAST else None)
-    if len(sources) == 1:
-      (a,) = sources
-      return lambda known: function(known[a])
-    if len(sources) == 2:
-      a, b = sources
-      return lambda known: function(known[a], known[b])
     return lambda known: function(*[known[s] for s in sources])
 
   # *** loops ***
@@ -125,11 +116,10 @@ class Scalars:
     finally:
       self.loops = before
     if u.op is Ops.END:
-      return {cell: value for writes in results for cell, value in writes.items()}
-    op = u.arg[0]
-    total: Any = dtypes.min(u.dtype) if op is Ops.MAX else UOp.const(u.dtype, int(op is Ops.MUL)).arg
+      return merged(results)
+    total: Any = identity_of(u.arg[0], u.dtype)
     for value in results:
-      total = exec_alu(op, u.dtype, (total, value))
+      total = exec_alu(u.arg[0], u.dtype, (total, value))
     return total
 
   # *** memory ***
@@ -139,8 +129,7 @@ class Scalars:
       return (u, {})
     if u.op is Ops.AFTER:
       pointer, written = known[u.src[0]]
-      effects = [known[s] for s in u.src[1:] if isinstance(known[s], dict)]
-      return (pointer, {**written, **{cell: v for writes in effects for cell, v in writes.items()}})
+      return (pointer, merged([written, *[known[s] for s in u.src[1:] if isinstance(known[s], dict)]]))
     if u.op is Ops.INDEX:
       holds = known[u.src[2]] if len(u.src) == 3 else True
       return (*known[u.src[0]], known[u.src[1]]) if holds else None
@@ -150,37 +139,28 @@ class Scalars:
         raise NotImplementedError(
           "what a STORE accumulates depends on the iterations before: there is no value to compare"
         )
-      return self._written(address, _lanes(known[u.src[1]], u.src[1].dtype))
+      lanes = lanes_of(known[u.src[1]], u.src[1].dtype.count)
+      return {} if address is None else {(address[0], address[2] + i): lane for i, lane in enumerate(lanes)}
     if address is None:
       return known[u.src[1]] if len(u.src) > 1 else UOp.const(u.dtype, 0).arg
     pointer, written, offset = address
-    lanes = tuple(self._cell((pointer, offset + lane), written, u.dtype.scalar()) for lane in range(u.dtype.count))
-    return lanes if len(lanes) > 1 else lanes[0]
-
-  @staticmethod
-  def _written(address: Any, lanes: tuple[Any, ...]) -> Writes:
-    if address is None:
-      return {}
-    pointer, _, offset = address
-    return {(pointer, offset + i): lane for i, lane in enumerate(lanes)}
-
-  def _cell(self, cell: Cell, written: Writes, dtype: DType) -> Any:
-    leaf: Hashable = cell
-    return written[cell] if cell in written else self.draws.choose(leaf, dtype)
+    cells = [(pointer, offset + lane) for lane in range(u.dtype.count)]
+    return packed([written[c] if c in written else self.draws.choose(c, u.dtype.scalar()) for c in cells])
 
 
 def _check_specified(u: UOp, args: list[Any]) -> None:
   """Raises Unspecified for a number that its new type does not have, and for a shift by more bits than there are."""
   if u.op is Ops.CAST:
     scalar = u.dtype.scalar()
-    for lane in _lanes(args[0], u.src[0].dtype):
+    for lane in lanes_of(args[0], 1):
       if not math.isfinite(lane) or not dtypes.min(scalar) <= math.trunc(lane) <= dtypes.max(scalar):
         raise Unspecified(f"{lane} does not fit {scalar}")
   else:
     limit = u.dtype.bits if u.dtype.kind != "index" else math.inf
-    if not all(0 <= lane < limit for lane in _lanes(args[1], u.dtype)):
+    if not all(0 <= lane < limit for lane in lanes_of(args[1], 1)):
       raise Unspecified(f"shift of {u.dtype} by {args[1]}")
 
 
-def _lanes(value: Any, dtype: DType) -> tuple[Any, ...]:
-  return value if isinstance(value, tuple) else (value,) * dtype.count
+def merged(effects: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
+  """The writes of several effects, one after the other."""
+  return {cell: value for writes in effects for cell, value in writes.items()}

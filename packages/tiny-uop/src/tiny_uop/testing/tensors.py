@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_uop.dtype import DType, dtypes
-from tiny_uop.evaluate import evaluate, exec_alu
+from tiny_uop.evaluate import evaluate, exec_alu, identity_of
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import pairs, sint
 from tiny_uop.testing.draws import floats, integers
-from tiny_uop.truncate import Number, from_bits, to_bits
+from tiny_uop.testing.scalars import merged
+from tiny_uop.truncate import Number, from_bits, to_bits, truncate
 from tiny_uop.uop import UOp
 
 Flat = list[Any]
@@ -60,12 +61,12 @@ class Tensors:
     if op is Ops.STORE:
       return dict(zip(self._places(u.src[0]), self._spread(sources[1], self.shape(u.src[0]))))
     if op is Ops.GROUP:
-      return dict(_merged(sources))
+      return merged(sources)
     if op is Ops.SINK:
       roots = [s if isinstance(s, dict) else dict(enumerate(s)) for s in sources]
       return {(number, place): v for number, root in enumerate(roots) for place, v in root.items()}
     if op is Ops.AFTER:
-      written = dict(_merged(sources[1:]))
+      written = merged(sources[1:])
       return [written.get(place, old) for place, old in zip(self._places(u.src[0]), sources[0])]
     if op is Ops.MULTI:
       return self._joined(u, sources)
@@ -74,7 +75,7 @@ class Tensors:
     if op is Ops.REDUCE:
       return self._reduce(u, sources[0])
     if op in GroupOp.Movement:
-      return self._moved(u, sources[0], _zero(u.dtype))
+      return self._moved(u, sources[0], truncate(u.dtype, 0))
     if op is Ops.BITCAST:
       return _bitcast(sources[0], u.src[0].dtype, u.dtype)
     if op in GroupOp.Elementwise:
@@ -111,18 +112,16 @@ class Tensors:
     if u.op is Ops.RESHAPE:
       return values
     old, new = self.shape(u.src[0]), self.shape(u)
-    if u.op is Ops.PERMUTE:
-      axes = [[(i, axis) for i in range(n)] for n, axis in zip(new, u.arg)]
-      strides = _strides(old)
-      return [values[sum(i * strides[axis] for i, axis in place)] for place in itertools.product(*axes)]
+    strides = [_strides(old)[axis] for axis in (u.arg if u.op is Ops.PERMUTE else range(len(old)))]
     places = [self._axis(u, axis, size) for axis, size in enumerate(new)]
-    strides = _strides(old)
     picked = itertools.product(*([None if i is None else i * s for i in p] for p, s in zip(places, strides)))
     return [fill if None in place else values[sum(place)] for place in picked]  # type: ignore[arg-type]
 
   def _axis(self, u: UOp, axis: int, size: int) -> list[int | None]:
     """For each position along an axis of the result the one it comes from; None where it is padding."""
     old = self.size(u.src[0].shape[axis])
+    if u.op is Ops.PERMUTE:
+      return list(range(size))
     if u.op is Ops.EXPAND:
       return [0 if old == 1 else i for i in range(size)]
     if u.op is Ops.FLIP:
@@ -151,21 +150,12 @@ class Tensors:
   def _reduce(self, u: UOp, values: Flat) -> Flat:
     op, axes = u.arg
     old, new = self.shape(u.src[0]), self.shape(u)
-    start: Any = dtypes.min(u.dtype) if op is Ops.MAX else UOp.const(u.dtype, int(op is Ops.MUL)).arg
-    totals: Flat = [start] * math.prod(new)
+    totals: Flat = [identity_of(op, u.dtype)] * math.prod(new)
     strides = [0 if axis in axes else stride for axis, stride in enumerate(_strides(new))]
     targets = itertools.product(*([i * s for i in range(n)] for n, s in zip(old, strides)))
     for place, value in zip(map(sum, targets), values):
       totals[place] = exec_alu(op, u.dtype, (totals[place], value))
     return totals
-
-
-def _merged(effects: Iterable[Any]) -> Iterable[tuple[Any, Any]]:
-  return (item for writes in effects for item in writes.items())
-
-
-def _zero(dtype: DType) -> Any:
-  return UOp.const(dtype, 0).arg
 
 
 def _values(dtype: DType, rng: random.Random, ordinary: bool) -> list[Number]:
