@@ -1,10 +1,11 @@
 """Attention of several heads, and the layers of transformers (Vaswani et al., 2017)."""
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from tiny_tensor.naming import known_as
+from tiny_tensor.nn.functional.attention import multi_head_attention_forward
 from tiny_tensor.nn.linear import Linear
 from tiny_tensor.nn.norm import LayerNorm
 from tiny_tensor.nn.sequential import Dropout
@@ -36,15 +37,6 @@ class MultiheadAttention:
     if bias:
       self.out_proj.bias = Tensor.zeros(embed_dim).contiguous()
 
-  def projected(self, x: Tensor, part: int) -> Tensor:
-    """Queries (part 0), keys (1) or values (2) as `(batch, heads, length, embed_dim / heads)`."""
-    if x.ndim != 3 or x.shape[-1] != self.embed_dim:
-      raise ValueError(f"MultiheadAttention expects three axes, the last of {self.embed_dim}, got shape {x.shape}")
-    x = x if self.batch_first else x.transpose(0, 1)
-    rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
-    x = x.linear(self.in_proj_weight[rows].transpose(), None if self.in_proj_bias is None else self.in_proj_bias[rows])
-    return x.reshape(x.shape[0], x.shape[1], self.num_heads, -1).transpose(1, 2)
-
   def __call__(
     self,
     query: Tensor,
@@ -55,17 +47,19 @@ class MultiheadAttention:
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
   ) -> tuple[Tensor, Tensor | None]:
-    q, k, v = (self.projected(x, part) for part, x in enumerate((query, key, value)))
-    scores = q.matmul(k.transpose(-2, -1)) / math.sqrt(self.embed_dim // self.num_heads)
-    if is_causal:
-      scores = scores.const_like(True, dtypes.bool).tril().where(scores, -math.inf)
-    if attn_mask is not None:
-      scores = scores + added_mask(attn_mask.reshape(scores.shape) if attn_mask.ndim == 3 else attn_mask)
-    if key_padding_mask is not None:
-      scores = scores + added_mask(key_padding_mask).unsqueeze(1).unsqueeze(1)
-    weights = scores.softmax(-1).dropout(self.dropout)
-    out = self.out_proj(weights.matmul(v).transpose(1, 2).flatten(2))
-    return out if self.batch_first else out.transpose(0, 1), weights.mean(1) if need_weights else None
+    for x in (query, key, value):
+      if x.ndim != 3 or x.shape[-1] != self.embed_dim:
+        raise ValueError(f"MultiheadAttention expects three axes, the last of {self.embed_dim}, got shape {x.shape}")
+    if self.batch_first:
+      query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    if is_causal and attn_mask is not None:
+      attn_mask = added_mask(attn_mask) + added_mask(attn_mask._filled(attn_mask.shape, True, dtypes.bool).triu(1))
+    out, weights = multi_head_attention_forward(
+      query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, None, None, False,
+      self.dropout, self.out_proj.weight, self.out_proj.bias, Tensor.training, key_padding_mask, need_weights,
+      attn_mask, is_causal=is_causal,
+    )  # fmt: skip
+    return out.transpose(0, 1) if self.batch_first else out, weights
 
 
 def _gelu(x: Tensor) -> Tensor:
@@ -158,7 +152,8 @@ class TransformerDecoderLayer(_TransformerLayer):
 class _TransformerStack:
   """Copies of a layer one after the other, and a norm behind them. As in PyTorch, all begin with the same weights."""
 
-  def __init__(self, layer: _TransformerLayer, num_layers: int, norm: Callable[[Tensor], Tensor] | None) -> None:
+  @known_as(encoder_layer="layer", decoder_layer="layer")
+  def __init__(self, layer: _TransformerLayer, num_layers: int, norm: Activation | None = None) -> None:
     if num_layers < 1:
       raise ValueError(f"num_layers must be at least 1, got {num_layers}")
     self.layers = [copy.deepcopy(layer) for _ in range(num_layers)]
@@ -174,11 +169,6 @@ class _TransformerStack:
 class TransformerEncoder(_TransformerStack):
   """`num_layers` copies of a TransformerEncoderLayer, and `norm` behind them. The arguments of a call are a layer's."""
 
-  def __init__(
-    self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Callable[[Tensor], Tensor] | None = None
-  ) -> None:
-    super().__init__(encoder_layer, num_layers, norm)
-
   def __call__(
     self,
     src: Tensor,
@@ -191,11 +181,6 @@ class TransformerEncoder(_TransformerStack):
 
 class TransformerDecoder(_TransformerStack):
   """`num_layers` copies of a TransformerDecoderLayer, and `norm` behind them. The arguments of a call are a layer's."""
-
-  def __init__(
-    self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Callable[[Tensor], Tensor] | None = None
-  ) -> None:
-    super().__init__(decoder_layer, num_layers, norm)
 
   def __call__(
     self,

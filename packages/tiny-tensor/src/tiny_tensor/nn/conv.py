@@ -3,7 +3,7 @@
 import math
 
 from tiny_tensor.methods.windows import Sizes
-from tiny_tensor.nn.shared import same_padding, uniform
+from tiny_tensor.nn.shared import padding_by_name, uniform
 from tiny_tensor.tensor import Tensor
 
 
@@ -37,7 +37,11 @@ class _Conv:
     self.stride = _spatial(stride, self.axes, "stride")
     self.dilation = _spatial(dilation, self.axes, "dilation")
     self.groups = groups
-    self.padding = self._same_padding(padding) if isinstance(padding, str) else self._padding(padding)
+    if isinstance(padding, str):
+      padding = padding_by_name(padding, self.kernel_size, self.stride, self.dilation)
+    # 2 * axes numbers are (left, right) pairs, last axis first, as conv2d takes them
+    pairs = not isinstance(padding, int) and len(padding) == 2 * self.axes
+    self.padding = _spatial(padding, self.axes * (1 + pairs), "padding")
     shape = self._weight_shape(in_channels, out_channels)
     fan_in = shape[1] * math.prod(self.kernel_size)
     self.weight = uniform(shape, fan_in)
@@ -45,22 +49,6 @@ class _Conv:
 
   def _weight_shape(self, in_channels: int, out_channels: int) -> tuple[int, ...]:
     return (out_channels, in_channels // self.groups, *self.kernel_size)
-
-  def _padding(self, padding: Sizes) -> int | tuple[int, ...]:
-    # 2 * axes numbers are (left, right) pairs, last axis first, as conv2d takes them
-    if not isinstance(padding, int) and len(padding) == 2 * self.axes:
-      return tuple(padding)
-    return _spatial(padding, self.axes, "padding")
-
-  def _same_padding(self, padding: str) -> tuple[int, ...]:
-    """The padding that keeps the spatial size, as (left, right) pairs with the last axis first."""
-    if padding.lower() == "valid":
-      return (0,) * self.axes
-    if padding.lower() != "same":
-      raise ValueError(f"padding is {padding!r}: expected numbers, 'same' or 'valid'")
-    if any(s != 1 for s in self.stride):
-      raise ValueError(f"padding='same' needs stride 1, got stride {self.stride}")
-    return tuple(same_padding(self.kernel_size, self.dilation))
 
   def _check(self, x: Tensor, channels: int) -> None:
     if x.ndim != self.axes + 2 or x.shape[1] != channels:

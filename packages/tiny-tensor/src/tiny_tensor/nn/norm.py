@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tiny_tensor.naming import known_as
-from tiny_tensor.nn.shared import per_channel
+from tiny_tensor.nn.functional.normalisation import group_norm, layer_norm
 from tiny_tensor.tensor import Tensor
-from tiny_uop import dtypes, prod
+from tiny_uop import dtypes
 
 
 class BatchNorm:
@@ -75,13 +75,9 @@ class GroupNorm:
     self.bias: Tensor | None = Tensor.zeros(num_channels).contiguous() if affine else None
 
   def __call__(self, x: Tensor) -> Tensor:
-    name = type(self).__name__
     if x.ndim < 2 or (self.weight is not None and x.shape[1] != self.num_channels):
-      raise ValueError(f"{name} expects {self.num_channels} channels on axis 1, got shape {x.shape}")
-    if x.shape[1] % self.num_groups:
-      raise ValueError(f"{name} makes {self.num_groups} groups of the channels on axis 1, got shape {x.shape}")
-    grouped = x.reshape(x.shape[0], self.num_groups, x.shape[1] // self.num_groups * prod(x.shape[2:]))
-    return per_channel(grouped.layernorm(eps=self.eps).reshape(x.shape), self.weight, self.bias)
+      raise ValueError(f"{type(self).__name__} expects {self.num_channels} channels on axis 1, got shape {x.shape}")
+    return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
 class InstanceNorm(GroupNorm):
@@ -99,17 +95,12 @@ class LayerNorm:
     self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not self.normalized_shape:
       raise ValueError("normalized_shape is empty: LayerNorm needs at least one axis")
-    self.axis, self.eps = tuple(range(-len(self.normalized_shape), 0)), eps
+    self.eps = eps
     self.weight: Tensor | None = Tensor.ones(*self.normalized_shape).contiguous() if elementwise_affine else None
     self.bias: Tensor | None = Tensor.zeros(*self.normalized_shape).contiguous() if elementwise_affine else None
 
   def __call__(self, x: Tensor) -> Tensor:
-    if tuple(x.shape[-len(self.normalized_shape) :]) != self.normalized_shape:
-      raise ValueError(
-        f"LayerNorm expects the last axes to be {self.normalized_shape}, got an input of shape {x.shape}"
-      )
-    x = x.layernorm(axis=self.axis, eps=self.eps)
-    return x if self.weight is None or self.bias is None else x * self.weight + self.bias
+    return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class LayerNorm2d(LayerNorm):

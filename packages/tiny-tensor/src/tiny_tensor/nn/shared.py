@@ -13,8 +13,15 @@ def uniform(shape: tuple[int, ...], fan: int) -> Tensor:
   return Tensor.uniform(*shape, low=-bound, high=bound).contiguous()
 
 
-def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
-  """Padding that keeps the sizes of a convolution with stride 1, as `pad_pairs`: an odd one has more behind."""
+def padding_by_name(padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+  """Padding of a convolution as pairs (before, after), the last axis first: with "same" that which keeps the sizes, of
+  which an odd one has more behind; none with "valid". ValueError for other names, and "same" with a stride."""
+  if padding.lower() not in ("same", "valid"):
+    raise ValueError(f"padding is {padding!r}: expected numbers, 'same' or 'valid'")
+  if padding.lower() == "valid":
+    return [0] * (2 * len(kernel))
+  if any(s != 1 for s in stride):
+    raise ValueError(f"padding='same' needs stride 1, got {', '.join(map(str, stride))}")
   total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
   return [x for t in reversed(total) for x in (t // 2, t - t // 2)]
 

@@ -66,38 +66,34 @@ def multi_head_attention_forward(
     key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
   if query.ndim != 3 or key.ndim != 3 or value.ndim != 3:
     raise ValueError(f"attention takes (length, n, embed) or (length, embed), got {query.shape} and {key.shape}")
-  length, n, embed = (int(s) for s in query.shape)
-  if embed != embed_dim_to_check or num_heads < 1 or embed % num_heads:
+  length, n, embed = query.shape
+  if embed != embed_dim_to_check or num_heads < 1 or embed_dim_to_check % num_heads:
     raise ValueError(
       f"queries of size {embed} should have {embed_dim_to_check}, and {num_heads} heads should divide it"
     )
   if key.shape[:2] != value.shape[:2]:
     raise ValueError(f"keys of shape {key.shape} and values of shape {value.shape} differ in length or number")
-  if use_separate_proj_weight:
-    weights = [q_proj_weight, k_proj_weight, v_proj_weight]
-  else:
+  weights = [q_proj_weight, k_proj_weight, v_proj_weight]
+  if not use_separate_proj_weight:
     weights = [None] * 3 if in_proj_weight is None else list(in_proj_weight.chunk(3, 0))
   biases = [None] * 3 if in_proj_bias is None else list(in_proj_bias.chunk(3, 0))
-  projected = []
-  for x, w, b in zip((query, key, value), weights, biases, strict=True):
+  heads = []
+  for x, w, b, more, static in zip(
+    (query, key, value), weights, biases, (None, bias_k, bias_v), (None, static_k, static_v), strict=True
+  ):
     if w is None:
       raise ValueError("attention needs in_proj_weight, or with use_separate_proj_weight all three weights")
-    projected.append(x.linear(w.transpose(0, 1), b))
-  further = 0
-  if bias_k is not None and bias_v is not None:
-    for i, extra in ((1, bias_k), (2, bias_v)):
-      projected[i] = projected[i].cat(extra.reshape((1, 1, embed)).expand((1, n, embed)), dim=0)
-    further += 1
-  q, k, v = (x.reshape((int(x.shape[0]), n, num_heads, -1)).permute(1, 2, 0, 3) for x in projected)
-  k, v = (
-    x if static is None else static.reshape((n, num_heads, *static.shape[-2:]))
-    for x, static in ((k, static_k), (v, static_v))
-  )
+    x = x.transpose(0, 1).linear(w.transpose(0, 1), b)
+    if more is not None and bias_k is not None and bias_v is not None:
+      x = x.cat(more.reshape((1, 1, embed)).expand((n, 1, embed)), dim=1)
+    x = x.reshape((n, x.shape[1], num_heads, -1)).transpose(1, 2)
+    heads.append(x if static is None else static.reshape((n, num_heads, *static.shape[-2:])))
+  q, k, v = heads
+  further = int(bias_k is not None and bias_v is not None) + add_zero_attn
   if add_zero_attn:
     k, v = (x._pad_zeros([(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (k, v))
-    further += 1
-  seen = int(k.shape[2])
-  scores = q.matmul(k.transpose(-2, -1)) / (embed // num_heads) ** 0.5
+  seen = k.shape[2]
+  scores = q.matmul(k.transpose(-2, -1)) / (embed_dim_to_check // num_heads) ** 0.5
   if attn_mask is None and is_causal:
     attn_mask = scores._filled((length, seen - further), True, dtypes.bool).triu(1)
   if attn_mask is not None:
@@ -109,8 +105,8 @@ def multi_head_attention_forward(
   if training and dropout_p:
     with Tensor.train():
       shares = shares.dropout(dropout_p)
-  out = shares.matmul(v).permute(2, 0, 1, 3).reshape((length, n, embed))
-  out = out.linear(out_proj_weight.transpose(0, 1), out_proj_bias)
+  out = shares.matmul(v).transpose(1, 2).flatten(2).linear(out_proj_weight.transpose(0, 1), out_proj_bias)
+  out = out.transpose(0, 1)
   given = (shares.mean(1) if average_attn_weights else shares) if need_weights else None
   if single:
     return out.squeeze(1), None if given is None else given.squeeze(0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tiny_tensor.methods.windows import Sizes, pad_last, windows
 from tiny_tensor.nn.functional.axes import batched, for_axes, pad_pairs
-from tiny_tensor.nn.shared import same_padding
+from tiny_tensor.nn.shared import padding_by_name
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 
@@ -44,18 +44,14 @@ def _conv(
   "same" or "valid"."""
   if weight.ndim != axes + 2:
     raise ValueError(f"conv{axes}d takes a weight of {axes + 2} axes, got shape {weight.shape}")
-  gaps = as_tuple(dilation, axes)
+  steps, gaps = as_tuple(stride, axes), as_tuple(dilation, axes)
   if isinstance(padding, str):
-    if padding not in ("same", "valid"):
-      raise ValueError(f"padding must be numbers, 'same' or 'valid', got {padding!r}")
-    if padding == "same" and any(s != 1 for s in as_tuple(stride, axes)):
-      raise ValueError(f"padding='same' needs stride 1, got {stride}")
-    pads = same_padding([int(k) for k in weight.shape[2:]], gaps) if padding == "same" else [0] * (2 * axes)
+    pads = padding_by_name(padding, [int(k) for k in weight.shape[2:]], steps, gaps)
   else:
-    if any(p < 0 for p in as_tuple(padding, axes)):
-      raise ValueError(f"conv{axes}d: padding must not be negative, got {padding}")
     pads = pad_pairs(padding, axes)
-  return batched(input, axes, lambda x: x.conv2d(weight, bias, groups, stride, gaps, pads))
+    if min(pads, default=0) < 0:
+      raise ValueError(f"conv{axes}d: padding must not be negative, got {padding}")
+  return batched(input, axes, lambda x: x.conv2d(weight, bias, groups, steps, gaps, pads))
 
 
 conv1d, conv2d, conv3d = for_axes("conv{}d", _conv)

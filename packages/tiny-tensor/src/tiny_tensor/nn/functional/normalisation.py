@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tiny_tensor.nn.shared import per_channel
 from tiny_tensor.tensor import Tensor
+from tiny_uop import prod
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
 
@@ -44,13 +45,11 @@ def group_norm(
   input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
   """Over groups of channels (axis 1) and all positions of each sample; weight and bias `(channels,)`."""
-  n, channels = (int(s) for s in input.shape[:2])
+  n, channels, *sizes = input.shape
   if num_groups < 1 or channels % num_groups:
-    raise ValueError(f"num_groups={num_groups} must divide the {channels} channels of shape {input.shape}")
-  if input.numel() == 0:
-    out = input
-  else:
-    out = input.reshape((n, num_groups, -1)).layernorm(-1, eps).reshape(input.shape)
+    raise ValueError(f"group_norm makes {num_groups} groups of the channels on axis 1, got shape {input.shape}")
+  grouped = input.reshape((n, num_groups, channels // num_groups * prod(sizes)))
+  out = input if 0 in input.shape else grouped.layernorm(-1, eps).reshape(input.shape)
   return per_channel(out, weight, bias)
 
 
@@ -71,19 +70,23 @@ def batch_norm(
     return input
   if input.ndim < 2:
     raise ValueError(f"batch_norm takes an input of shape (n, c, size…), got {input.shape}")
-  axes = tuple(axis for axis in range(input.ndim) if axis != 1)
   if not training:
     if running_mean is None or running_var is None:
       raise ValueError("batch_norm without training needs running_mean and running_var")
     return input.batchnorm(weight, bias, running_mean, (running_var + eps).rsqrt())
-  mean = input.mean(axes)
-  var = input.var(axes, correction=0)
+  axes = tuple(axis for axis in range(input.ndim) if axis != 1)
+  mean, var = input.mean(axes), input.var(axes, correction=0)
   if running_mean is not None and running_var is not None:
-    count = int(input.numel()) // max(int(input.shape[1]), 1)
-    unbiased = var.detach() * (count / max(count - 1, 1))
-    running_mean.assign(running_mean * (1 - momentum) + mean.detach() * momentum)
-    running_var.assign(running_var * (1 - momentum) + unbiased * momentum)
+    count = input.numel() // input.shape[1]
+    unbiased = count / max(count - 1, 1) if isinstance(count, int) else count / (count - 1)
+    move_statistics(running_mean, running_var, mean.detach(), var.detach() * unbiased, momentum)
   return input.batchnorm(weight, bias, mean, (var + eps).rsqrt())
+
+
+def move_statistics(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
+  """Assigns the running statistics to move towards others by `momentum`."""
+  for running, new in ((running_mean, mean), (running_var, var)):
+    running.assign(running * (1 - momentum) + new * momentum)
 
 
 def instance_norm(
@@ -101,9 +104,8 @@ def instance_norm(
     return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
   axes = tuple(range(2, input.ndim))
   if running_mean is not None and running_var is not None:
-    mean, var = input.detach().mean(axes).mean(0), input.detach().var(axes).mean(0)
-    running_mean.assign(running_mean * (1 - momentum) + mean * momentum)
-    running_var.assign(running_var * (1 - momentum) + var * momentum)
+    each = input.detach()
+    move_statistics(running_mean, running_var, each.mean(axes).mean(0), each.var(axes).mean(0), momentum)
   return per_channel(input.layernorm(axes, eps), weight, bias)
 
 
