@@ -97,7 +97,7 @@ def die(inner):
   return call
 
 if sys.argv[3] == "writing":
-  safetensors.write_tensor = die(safetensors.write_tensor)
+  safetensors.files.write_tensor = die(safetensors.files.write_tensor)
 else:
   os.replace = die(os.replace)
 tensors = {f"layer.{i}": Tensor([2.0 + i] * 10) for i in range(5)} | {"n": Tensor([7], dtype="uint8")}

@@ -4,23 +4,19 @@ import bz2
 import itertools
 import lzma
 import struct
+import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tiny_tensor.io.files import as_bytes, tensor_at, whole_bytes
+from tiny_tensor.io.files import BytesReader, as_bytes, tensor_at, whole_bytes
 from tiny_tensor.io.tar_members import members, unpacked
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
-# APPNOTE.TXT of PKWARE: 4.3.7 the header in front of a file, 4.3.12 its entry in the directory, 4.3.16 the end of that
-_LOCAL = struct.Struct("<4s5H3I2H")
-_ENTRY = struct.Struct("<4s6H3I5H2I")
-_END = struct.Struct("<4s4H2IH")
-_LOCATOR, _END64 = struct.Struct("<4sIQI"), struct.Struct("<4sQ2H2I4Q")  # 4.3.15, 4.3.14: large numbers
-_STORED, _DEFLATED, _BZIP2, _LZMA = 0, 8, 12, 14
-_LARGE = 0xFFFFFFFF  # the number is in an extra field
+# APPNOTE.TXT of PKWARE, 4.3.7, the header in front of a file: magic, flags, lengths of its name and extra fields
+_LOCAL = struct.Struct("<4s2xH18x2H")
+_END = struct.Struct("<20xH")  # 4.3.16, the end of the directory: the length of the comment that follows
 
 
 def most_unpacked(packed: int) -> int:
@@ -62,23 +58,22 @@ def zip_files(t: Tensor, limit: int | None = None) -> dict[str, ArchiveFile]:
   found: dict[str, ArchiveFile] = {}
   spans: list[tuple[int, int, str]] = []
   left = most = most_unpacked(len(data)) if limit is None else limit
-  for entry in _directory(data):
-    name, at = entry.name, entry.at
+  for entry in _entries(data):
+    name, at = entry.filename, entry.header_offset
     if name in found:
       raise ValueError(f"the zip archive has {name!r} twice, the second at byte {at}")
     begin = _content(data, entry)
-    packed = data[begin : begin + entry.packed]
-    spans.append((at, begin + entry.packed, name))
-    if entry.method == _STORED:
-      if entry.size != entry.packed:
-        raise ValueError(f"{entry} is stored, yet of {entry.size} bytes in {entry.packed}")
+    packed = data[begin : begin + entry.compress_size]
+    spans.append((at, begin + entry.compress_size, name))
+    if entry.compress_type == zipfile.ZIP_STORED:
+      if entry.file_size != entry.compress_size:
+        raise ValueError(f"{_named(entry)} is stored, yet of {entry.file_size} bytes in {entry.compress_size}")
       found[name] = ArchiveFile(at, packed, t, begin)
     else:
-      left -= entry.size
+      left -= entry.file_size
       if left < 0:
-        raise ValueError(
-          f"{entry} unpacks to {entry.size} bytes: the {len(data)} bytes of the archive become more than {most}"
-        )
+        size = f"the {len(data)} bytes of the archive become more than {most}"
+        raise ValueError(f"{_named(entry)} unpacks to {entry.file_size} bytes: {size}")
       found[name] = ArchiveFile(at, memoryview(_unpacked(packed, entry)))
   spans.sort()
   for (_, end, name), (begin, _, other) in itertools.pairwise(spans):
@@ -89,139 +84,73 @@ def zip_files(t: Tensor, limit: int | None = None) -> dict[str, ArchiveFile]:
   return found
 
 
-class _Entry(NamedTuple):
-  """An entry of the directory: name, offset of the header, method of packing, sizes in bytes, checksum."""
-
-  name: str
-  at: int
-  method: int
-  packed: int
-  size: int
-  checksum: int
-
-  def __str__(self) -> str:
-    return f"{self.name!r} at byte {self.at} of the zip archive"
-
-
-def _directory(data: memoryview) -> Iterator[_Entry]:
-  """The entries of the directory."""
-  begin, end, count, shift = _directory_place(data)
-  at = begin
-  for _ in range(count):
-    if at + _ENTRY.size > end:
-      raise ValueError(f"not a valid zip archive: its directory ends at byte {end}, in the entry at byte {at}")
-    magic, _, _, flags, method, _, _, checksum, packed, size, name, extra, comment, _, _, _, offset = (
-      _ENTRY.unpack_from(data, at)
-    )
-    if magic != b"PK\x01\x02":
-      raise ValueError(f"not a valid zip archive: expected an entry of its directory at byte {at}, found {magic!r}")
-    text = at + _ENTRY.size
-    if text + name + extra + comment > end:
-      raise ValueError(f"not a valid zip archive: the entry at byte {at} ends after its directory, at byte {end}")
-    raw = bytes(data[text : text + name])
-    try:
-      named = raw.decode("utf-8" if flags & 0x800 else "cp437")
-    except UnicodeDecodeError as error:
-      raise ValueError(f"not a valid zip archive: the name at byte {text} is no UTF-8: {error}") from None
-    if _LARGE in (packed, size, offset):
-      packed, size, offset = _large(data, text + name, text + name + extra, [size, packed, offset], at)
-    if flags & 1:
-      raise ValueError(f"{named!r} at byte {offset + shift} of the zip archive is encrypted")
-    yield _Entry(named, offset + shift, method, packed, size, checksum)
-    at = text + name + extra + comment
-  if at != end:
-    raise ValueError(f"not a valid zip archive: its directory has {count} entries to byte {at}, expected {end}")
+def _entries(data: memoryview) -> list[zipfile.ZipInfo]:
+  """The entries of the directory, which Python's `zipfile` reads."""
+  end = tail = max(len(data) - _END.size - 0xFFFF, 0)
+  last, at = bytes(data[tail:]), len(data) - tail
+  while (at := last.rfind(b"PK\x05\x06", 0, at)) >= 0:  # it takes a comment that has the same letters for the end
+    end = tail + at + _END.size
+    if end <= len(data) and end + _END.unpack_from(last, at)[0] == len(data):
+      break
+  try:
+    with zipfile.ZipFile(BytesReader(data[:end])) as archive:
+      return archive.infolist()
+  except (zipfile.BadZipFile, NotImplementedError, OSError, UnicodeDecodeError, struct.error) as error:
+    raise ValueError(f"not a valid zip archive of {len(data)} bytes: {error}") from None
 
 
-def _directory_place(data: memoryview) -> tuple[int, int, int, int]:
-  """(begin, end, entries) of the directory, and what all offsets lack: something may precede an archive."""
-  size = len(data)
-  tail = bytes(data[max(size - _END.size - 0xFFFF, 0) :])
-  at = len(tail)
-  while (at := tail.rfind(b"PK\x05\x06", 0, at)) >= 0:  # a comment, which may have the same letters, comes last
-    if at + _END.size <= len(tail):
-      _, disk, first, here, count, length, offset, comment = _END.unpack_from(tail, at)
-      if at + _END.size + comment == len(tail):
-        break
-  else:
-    raise ValueError(f"not a valid zip archive of {size} bytes: it has no end of a directory")
-  end = size - len(tail) + at
-  before = end - _LOCATOR.size
-  if before >= 0 and bytes(data[before : before + 4]) == b"PK\x06\x07":
-    # the larger record lies before its locator; where it claims to be does not count what precedes the archive
-    end = before - _END64.size
-    if end < 0 or bytes(data[end : end + 4]) != b"PK\x06\x06":
-      raise ValueError(f"not a valid zip archive: expected the end of a directory at byte {end}")
-    _, _, _, _, disk, first, here, count, length, offset = _END64.unpack_from(data, end)
-  if disk or first or here != count:
-    raise ValueError("not a valid zip archive: it is a part of one in several files")
-  begin = end - length
-  if begin < offset or begin < 0:
-    raise ValueError(f"not a valid zip archive: a directory of {length} bytes at byte {offset} ends at byte {end}")
-  if count * _ENTRY.size > length:
-    raise ValueError(f"not a valid zip archive: a directory of {length} bytes has no {count} entries")
-  return begin, end, count, begin - offset
+def _named(entry: zipfile.ZipInfo) -> str:
+  return f"{entry.filename!r} at byte {entry.header_offset} of the zip archive"
 
 
-def _large(data: memoryview, at: int, end: int, numbers: list[int], entry: int) -> tuple[int, int, int]:
-  """(packed, size, offset), those that do not fit in 32 bits from the extra fields (4.5.3)."""
-  while at + 4 <= end:
-    kind, length = struct.unpack_from("<2H", data, at)
-    at += 4
-    if kind == 1 and at + length <= end:
-      wanted = [i for i, number in enumerate(numbers) if number == _LARGE]
-      if length < 8 * len(wanted):
-        break
-      for place, i in enumerate(wanted):
-        (numbers[i],) = struct.unpack_from("<Q", data, at + 8 * place)
-      return numbers[1], numbers[0], numbers[2]
-    at += length
-  raise ValueError(f"not a valid zip archive: the entry at byte {entry} lacks its large numbers")
-
-
-def _content(data: memoryview, entry: _Entry) -> int:
+def _content(data: memoryview, entry: zipfile.ZipInfo) -> int:
   """The offset of a file's content, after its header."""
-  at = entry.at
-  if at + _LOCAL.size > len(data):
-    raise ValueError(f"{entry}: it lies outside of its {len(data)} bytes")
-  fields = _LOCAL.unpack_from(data, at)
-  if fields[0] != b"PK\x03\x04":
-    raise ValueError(f"{entry}: expected the header of a file, found {fields[0]!r}")
-  if fields[2] & 1:
-    raise ValueError(f"{entry} is encrypted")
-  begin = at + _LOCAL.size + int(fields[-2]) + int(fields[-1])
-  if begin + entry.packed > len(data):
-    raise ValueError(f"{entry} ends at byte {begin + entry.packed}, the archive has {len(data)} bytes: it is truncated")
+  at, what = entry.header_offset, _named(entry)
+  if not 0 <= at <= len(data) - _LOCAL.size:
+    raise ValueError(f"{what}: it lies outside of its {len(data)} bytes")
+  magic, flags, name, extra = _LOCAL.unpack_from(data, at)
+  if magic != b"PK\x03\x04":
+    raise ValueError(f"{what}: expected the header of a file, found {magic!r}")
+  if (flags | entry.flag_bits) & 1:
+    raise ValueError(f"{what} is encrypted")
+  begin: int = at + _LOCAL.size + name + extra
+  if begin + entry.compress_size > len(data):
+    raise ValueError(
+      f"{what} ends at byte {begin + entry.compress_size}, the archive has {len(data)} bytes: it is truncated"
+    )
   return begin
 
 
-def _unpacked(packed: memoryview, entry: _Entry) -> bytes:
+def _unpacked(packed: memoryview, entry: zipfile.ZipInfo) -> bytes:
+  size, what = entry.file_size, _named(entry)
   try:
     engine, rest = _engine(packed, entry)
-    content: bytes = engine.decompress(rest, entry.size + 1)
+    content: bytes = engine.decompress(rest, size + 1)
   except (zlib.error, lzma.LZMAError, OSError, EOFError, struct.error) as error:
-    raise ValueError(f"{entry} cannot be unpacked: {type(error).__name__}: {error}") from None
-  if len(content) != entry.size:
-    raise ValueError(f"{entry} unpacks to {len(content)} bytes or more, expected {entry.size}")
-  if not engine.eof and entry.method != _LZMA:  # whose streams need not have an end
-    raise ValueError(f"{entry} cannot be unpacked: it does not end after {entry.size} bytes")
-  if zlib.crc32(content) != entry.checksum:
-    raise ValueError(f"{entry} cannot be unpacked: its checksum is another than stated")
+    raise ValueError(f"{what} cannot be unpacked: {type(error).__name__}: {error}") from None
+  if len(content) != size:
+    raise ValueError(f"{what} unpacks to {len(content)} bytes or more, expected {size}")
+  if not engine.eof and entry.compress_type != zipfile.ZIP_LZMA:  # whose streams need not have an end
+    raise ValueError(f"{what} cannot be unpacked: it does not end after {size} bytes")
+  if zlib.crc32(content) != entry.CRC:
+    raise ValueError(f"{what} cannot be unpacked: its checksum is another than stated")
   return content
 
 
-def _engine(packed: memoryview, entry: _Entry) -> tuple[Any, memoryview]:
+def _engine(packed: memoryview, entry: zipfile.ZipInfo) -> tuple[Any, memoryview]:
   """The decompressor for a file, and the bytes that it gets."""
-  if entry.method == _DEFLATED:
+  method = entry.compress_type
+  if method == zipfile.ZIP_DEFLATED:
     return zlib.decompressobj(-zlib.MAX_WBITS), packed
-  if entry.method == _BZIP2:
+  if method == zipfile.ZIP_BZIP2:
     return bz2.BZ2Decompressor(), packed
-  if entry.method != _LZMA:
-    raise ValueError(f"{entry} is packed by method {entry.method}: known are deflate (8), bzip2 (12) and LZMA (14)")
+  if method != zipfile.ZIP_LZMA:
+    raise ValueError(f"{_named(entry)} is packed by method {method}: known are deflate (8), bzip2 (12) and LZMA (14)")
   _, length, first, window = struct.unpack_from("<2HBI", packed)  # 5.8.8; nothing is looked for beyond the output
   high, lc = divmod(first, 9)
   pb, lp = divmod(high, 5)
-  options = {"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb, "dict_size": max(min(window, entry.size), 4096)}
+  dict_size = max(min(window, entry.file_size), 4096)
+  options = {"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb, "dict_size": dict_size}
   return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[options]), packed[4 + length :]
 
 

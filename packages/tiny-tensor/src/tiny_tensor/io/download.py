@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -108,7 +108,9 @@ def fetch(
         _download(url, file, progress, timeout, limit, headers or {})
     _check_digest(found, url, sha256)
     if gunzip:
-      found = _gunzip(found, Path(folder) / "unpacked", url, limit)
+      packed, found = found, Path(folder) / "unpacked"
+      with packed.open("rb") as source, found.open("wb") as target:
+        target.writelines(gunzipped(source, limit, repr(url)))
     if ours:  # whatever the umask is
       found.chmod(0o600)
     os.replace(found, path)
@@ -146,47 +148,29 @@ def _digest(path: Path) -> str:
 
 
 def _check_digest(path: Path, url: str, sha256: str | None) -> None:
-  if sha256 is None:
-    return
-  if (found := _digest(path)) != sha256.lower():
+  if sha256 is not None and (found := _digest(path)) != sha256.lower():
     raise ValueError(
       f"{url!r} has the SHA-256 digest {found}, expected {sha256.lower()}: it is damaged or another file"
     )
 
 
-def _gunzip(packed: Path, path: Path, url: str, limit: int) -> Path:
-  with packed.open("rb") as source, path.open("wb") as target:
-    for piece in gunzipped(source, limit, repr(url)):
-      target.write(piece)
-  return path
-
-
 def gunzipped(source: IO[bytes], limit: int, what: str) -> Iterator[bytes]:
   """The contents of a gzip file in pieces. ValueError, with `what` and the offset, for a damaged or too large one."""
-  size = read = 0
-  engine = None  # of the present member: several may follow each other
-  while piece := source.read(PIECE):
-    read += len(piece)
-    more = True
-    while piece or more:
-      if engine is None and not piece:
-        break
-      engine = engine or zlib.decompressobj(31)
-      try:
-        out = engine.decompress(piece, UNPACKED)  # a few bytes can stand for a thousand times as many
-      except zlib.error as error:
-        raise ValueError(f"{what} is no valid gzip file: {error}, before byte {read}") from None
-      size += len(out)
+  import gzip
+
+  size, file = 0, gzip.GzipFile(fileobj=source)
+  try:
+    while piece := file.read(UNPACKED):  # a few bytes can stand for a thousand times as many
+      size += len(piece)
       if size > limit:
         raise ValueError(f"{what} unpacks to more than {limit} bytes: raise `limit` if that is meant to be")
-      if out:
-        yield out
-      more = len(out) == UNPACKED
-      piece = engine.unconsumed_tail
-      if engine.eof:
-        piece, engine = engine.unused_data.lstrip(b"\0"), None  # some writers pad with zeros
-  if engine is not None or not read:
-    raise ValueError(f"{what} is no whole gzip file: it ends at byte {read}, in the middle")
+      yield piece
+    if not source.tell():
+      raise EOFError("there are no bytes")
+  except EOFError as error:
+    raise ValueError(f"{what} is no whole gzip file: it ends at byte {source.tell()}, in the middle: {error}") from None
+  except (gzip.BadGzipFile, zlib.error) as error:
+    raise ValueError(f"{what} is no valid gzip file: in a header, or before byte {source.tell()}: {error}") from None
 
 
 def _download(
@@ -211,7 +195,12 @@ def _download(
         bar.done = done
         if total > limit:
           raise ValueError(f"{url!r} has {total} bytes, more than {limit}: raise `limit` if that is meant to be")
-        done = _copy(response, file, done, limit, url, bar.advance)
+        while piece := response.read1(PIECE):
+          file.write(piece)
+          done += len(piece)
+          if done > limit:
+            raise ValueError(f"{url!r} sends more than {limit} bytes: raise `limit` if that is meant to be")
+          bar.advance(len(piece))
         if done >= total:
           bar.close()
           return
@@ -229,18 +218,6 @@ def _download(
     file.seek(done)
     file.truncate()
   raise OSError(f"cannot fetch {url!r}, after {ATTEMPTS} attempts: {trouble}")
-
-
-def _copy(
-  response: HTTPResponse, file: IO[bytes], done: int, limit: int, url: str, advance: Callable[[int], None]
-) -> int:
-  while piece := response.read1(PIECE):
-    file.write(piece)
-    done += len(piece)
-    if done > limit:
-      raise ValueError(f"{url!r} sends more than {limit} bytes: raise `limit` if that is meant to be")
-    advance(len(piece))
-  return done
 
 
 def _mark(response: HTTPResponse) -> str:

@@ -27,14 +27,11 @@ _MOST_INDEX = (1 << 63) - 1
 _MOST_ROWS = 1 << 24
 
 
-class TensorIO(io.RawIOBase):
-  """A tensor of bytes as a binary file to read, as in `zipfile.ZipFile(TensorIO(t))`."""
+class BytesReader(io.RawIOBase):
+  """Bytes as a binary file to read, without a copy."""
 
-  def __init__(self, t: Tensor) -> None:
-    if t.ndim != 1 or t.dtype is not dtypes.uint8:
-      raise ValueError(f"TensorIO needs a 1-d tensor of uint8, got {t.dtype.name} of shape {t.shape}")
-    self._data = whole_bytes(t)
-    self._at = 0
+  def __init__(self, data: memoryview) -> None:
+    self._data, self._at = data, 0
 
   def readable(self) -> bool:
     """True."""
@@ -70,10 +67,11 @@ class TensorIO(io.RawIOBase):
     return self.read(max(limit - start, 0))
 
   def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-    """Moves to a position and gives it back. Raises ValueError for one before the beginning."""
+    """Moves to a position and gives it back. Raises io.UnsupportedOperation, which is a ValueError and an OSError, for
+    one before the beginning."""
     at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._data)}[whence]
     if at < 0:
-      raise ValueError(f"cannot seek to byte {at}, before the beginning")
+      raise io.UnsupportedOperation(f"cannot seek to byte {at}, before the beginning")
     self._at = at
     return at
 
@@ -82,8 +80,17 @@ class TensorIO(io.RawIOBase):
     return self._at
 
   def write(self, data: "ReadableBuffer") -> int:
-    """Raises io.UnsupportedOperation: tensors are read only here."""
-    raise io.UnsupportedOperation("a TensorIO is for reading")
+    """Raises io.UnsupportedOperation: it is for reading."""
+    raise io.UnsupportedOperation(f"a {type(self).__name__} is for reading")
+
+
+class TensorIO(BytesReader):
+  """A tensor of bytes as a binary file to read, as in `zipfile.ZipFile(TensorIO(t))`."""
+
+  def __init__(self, t: Tensor) -> None:
+    if t.ndim != 1 or t.dtype is not dtypes.uint8:
+      raise ValueError(f"TensorIO needs a 1-d tensor of uint8, got {t.dtype.name} of shape {t.shape}")
+    super().__init__(whole_bytes(t))
 
 
 def whole_bytes(t: Tensor) -> memoryview:

@@ -10,19 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tiny_tensor.io import files
 from tiny_tensor.io.archives import ArchiveFile, zip_files
-from tiny_tensor.io.files import (
-  are_sizes,
-  check_shape,
-  in_memory,
-  known_shape,
-  map_file,
-  short,
-  valid,
-  whole_bytes,
-  write_tensor,
-  written_whole,
-)
 from tiny_tensor.io.numpy_pickles import NUMPY_DTYPES
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
@@ -39,19 +28,19 @@ def npy_load(fn: str | Path) -> Tensor:
   Raises ValueError, with the file and the offset, where it is truncated, longer than stated, or of other dtypes:
   objects (pickles), structures, text, complex numbers.
   """
-  whole = map_file(fn)
-  with valid(".npy", fn):
-    return _array(ArchiveFile(0, whole_bytes(whole), whole))
+  whole = files.map_file(fn)
+  with files.valid(".npy", fn):
+    return _array(ArchiveFile(0, files.whole_bytes(whole), whole))
 
 
 def npz_load(fn: str | Path) -> dict[str, Tensor]:
   """The arrays in a `.npz` file by name: views of the mapped file, or unpacked where it is compressed. See npy_load."""
-  whole = map_file(fn)
-  with valid(".npz", fn):
-    files = zip_files(whole)
-    if wrong := [name for name in files if not name.endswith(".npy")]:
+  whole = files.map_file(fn)
+  with files.valid(".npz", fn):
+    found = zip_files(whole)
+    if wrong := [name for name in found if not name.endswith(".npy")]:
       raise ValueError(f"it has {wrong[0]!r}, expected files NAME.npy only")
-    return {name.removesuffix(".npy"): _named(name, file) for name, file in files.items()}
+    return {name.removesuffix(".npy"): _named(name, file) for name, file in found.items()}
 
 
 def _named(name: str, file: ArchiveFile) -> Tensor:
@@ -81,18 +70,18 @@ def _array(file: ArchiveFile) -> Tensor:
   dtype = NUMPY_DTYPES.get(descr[1:]) if isinstance(descr, str) and descr[:1] in ("<", ">", "|", "=") else None
   if dtype is None:
     reason = "; objects are pickles, which could run anything" if isinstance(descr, str) and "O" in descr else ""
-    raise ValueError(f"{place} has the dtype {short(descr)}, expected numbers: {', '.join(NUMPY_DTYPES)}{reason}")
+    raise ValueError(f"{place} has the dtype {files.short(descr)}, expected numbers: {', '.join(NUMPY_DTYPES)}{reason}")
   start += length
-  expected = check_shape(place, shape) * dtype.itemsize
+  expected = files.check_shape(place, shape) * dtype.itemsize
   if expected != size - start:
     raise ValueError(f"{dtype.name} of shape {shape} at byte {start} takes {expected} bytes, there are {size - start}")
   order = shape[::-1] if fortran else shape
   if descr[0] == ">" and dtype.itemsize > 1 and expected:
-    data = in_memory(file.tensor(start, dtypes.uint8, (expected,)))
+    data = files.in_memory(file.tensor(start, dtypes.uint8, (expected,)))
     t = data.reshape(-1, dtype.itemsize).flip(1).contiguous().bitcast(dtype).reshape(order)
   else:
     t = file.tensor(start, dtype, order)
-  return in_memory(t).permute(*reversed(range(len(shape)))) if fortran and len(shape) > 1 else t
+  return files.in_memory(t).permute(*reversed(range(len(shape)))) if fortran and len(shape) > 1 else t
 
 
 # as NumPy writes it, which is read without Python's parser
@@ -112,12 +101,12 @@ def _parse(text: bytes, place: str) -> tuple[Any, bool, tuple[int, ...]]:
   except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
     raise ValueError(f"{place} is no Python literal: {error}") from None
   if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
-    raise ValueError(f"{place} must have descr, fortran_order and shape, got {short(header)}")
+    raise ValueError(f"{place} must have descr, fortran_order and shape, got {files.short(header)}")
   shape, fortran = header["shape"], header["fortran_order"]
-  if not are_sizes(shape):
-    raise ValueError(f"{place} has the shape {short(shape)}, expected a tuple of numbers, 0 or more")
+  if not files.are_sizes(shape):
+    raise ValueError(f"{place} has the shape {files.short(shape)}, expected a tuple of numbers, 0 or more")
   if type(fortran) is not bool:
-    raise ValueError(f"{place} has fortran_order {short(fortran)}, expected True or False")
+    raise ValueError(f"{place} has fortran_order {files.short(fortran)}, expected True or False")
   return header["descr"], fortran, shape
 
 
@@ -125,7 +114,7 @@ def _header(name: str, t: Tensor) -> bytes:
   if t.dtype not in _NAMES:
     raise TypeError(f"{name} is {t.dtype.name}, which NumPy lacks: cast it to float32, or save it with safe_save")
   order = "<" if t.dtype.itemsize > 1 else "|"
-  text = repr({"descr": order + _NAMES[t.dtype], "fortran_order": False, "shape": known_shape(t)}).encode()
+  text = repr({"descr": order + _NAMES[t.dtype], "fortran_order": False, "shape": files.known_shape(t)}).encode()
   length = -(-(10 + len(text) + 1) // _ALIGNMENT) * _ALIGNMENT - 10
   return _MAGIC + b"\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1) + b"\n"
 
@@ -133,17 +122,17 @@ def _header(name: str, t: Tensor) -> bytes:
 def npy_save(t: Tensor, fn: str | Path) -> None:
   """Writes a tensor to a `.npy` file, whole or not at all. Raises TypeError for bfloat16 and fp8, which NumPy lacks."""
   header = _header("the tensor", t)
-  with written_whole(fn) as file:
+  with files.written_whole(fn) as file:
     file.write(header)
-    write_tensor(file, t)
+    files.write_tensor(file, t)
 
 
 def npz_save(tensors: Mapping[str, Tensor], fn: str | Path, compressed: bool = False) -> None:
   """Writes tensors to a `.npz` file by name, whole or not at all. TypeError for bfloat16 and fp8, which NumPy lacks."""
   headers = {name: _header(repr(name), t) for name, t in tensors.items()}
   how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-  with written_whole(fn) as file, zipfile.ZipFile(file, "w", how) as archive:
+  with files.written_whole(fn) as file, zipfile.ZipFile(file, "w", how) as archive:
     for name, t in tensors.items():
       with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         member.write(headers[name])
-        write_tensor(member, t)
+        files.write_tensor(member, t)

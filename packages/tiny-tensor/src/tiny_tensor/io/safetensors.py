@@ -5,27 +5,13 @@ A file is trusted with nothing: every number of the header is checked against th
 """
 
 import contextlib
-import itertools
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.io.files import (
-  are_sizes,
-  as_bytes,
-  called,
-  check_shape,
-  first_repeated,
-  known_shape,
-  short,
-  tensor_at,
-  valid,
-  whole_bytes,
-  write_tensor,
-  written_whole,
-)
+from tiny_tensor.io import files
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -53,8 +39,8 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
   for name, t in tensors.items():
     if name == "__metadata__":
       raise ValueError("a tensor cannot be named '__metadata__' in a safetensors file")
-    end = offset + math.prod(known_shape(t)) * t.dtype.itemsize
-    header[name] = {"dtype": _NAMES[t.dtype], "shape": list(known_shape(t)), "data_offsets": [offset, end]}
+    end = offset + math.prod(files.known_shape(t)) * t.dtype.itemsize
+    header[name] = {"dtype": _NAMES[t.dtype], "shape": list(files.known_shape(t)), "data_offsets": [offset, end]}
     offset = end
   text = json.dumps(header, separators=(",", ":")).encode()
   return text + b" " * (-len(text) % _ALIGNMENT)
@@ -89,18 +75,18 @@ def _save_file(tensors: Mapping[str, Tensor], fn: Path, metadata: Mapping[str, s
   # widest types first, so that every tensor is aligned to its own size, as in the reference implementation
   ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
   header = _header(ordered, metadata)
-  with written_whole(fn) as file:
+  with files.written_whole(fn) as file:
     file.write(len(header).to_bytes(8, "little"))
     file.write(header)
     for t in ordered.values():
-      write_tensor(file, t)
+      files.write_tensor(file, t)
 
 
 def _save_shards(tensors: Mapping[str, Tensor], index: Path, metadata: Mapping[str, str] | None, most: int) -> None:
   groups: list[dict[str, Tensor]] = [{}]
   size = total = 0
   for name, t in tensors.items():
-    nbytes = math.prod(known_shape(t)) * t.dtype.itemsize
+    nbytes = math.prod(files.known_shape(t)) * t.dtype.itemsize
     if groups[-1] and size + nbytes > most:
       groups.append({})
       size = 0
@@ -115,7 +101,7 @@ def _save_shards(tensors: Mapping[str, Tensor], index: Path, metadata: Mapping[s
       written.append(name)
     places = {name: file for file, group in zip(names, groups, strict=True) for name in group}
     content = {"metadata": {**(metadata or {}), "total_size": total}, "weight_map": places}
-    with written_whole(index) as file:
+    with files.written_whole(index) as file:
       file.write(json.dumps(content, indent=2).encode())
   except BaseException:
     for name in written:
@@ -128,14 +114,10 @@ def _save_shards(tensors: Mapping[str, Tensor], index: Path, metadata: Mapping[s
 
 def _new_names(index: Path, count: int) -> list[str]:
   """Names of files that do not exist: what an old index names has to stay until the new one is there."""
-  stem = index.name.removesuffix(_INDEX)
-  stem, suffix = (stem.removesuffix(".safetensors"), ".safetensors")
-  for attempt in itertools.count():
-    middle = f".{attempt}" if attempt else ""
-    names = [f"{stem}{middle}-{n:05}-of-{count:05}{suffix}" for n in range(1, count + 1)]
-    if not any(index.with_name(name).exists() for name in names):
-      return names
-  raise AssertionError("counting does not end")
+  stem = index.name.removesuffix(_INDEX).removesuffix(".safetensors")
+  middles = ("", *(f".{attempt}" for attempt in range(1, 1 << 16)))
+  tried = ([f"{stem}{m}-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)] for m in middles)
+  return next(names for names in tried if not any(index.with_name(name).exists() for name in names))
 
 
 def _listed(index: Path) -> set[str]:
@@ -149,7 +131,7 @@ def _listed(index: Path) -> set[str]:
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   made = dict(pairs)
   if len(made) != len(pairs):
-    raise ValueError(f"name {first_repeated(name for name, _ in pairs)!r:.200} occurs twice")
+    raise ValueError(f"name {files.first_repeated(name for name, _ in pairs)!r:.200} occurs twice")
   return made
 
 
@@ -184,24 +166,24 @@ def _parse(head: bytes, size: int) -> dict[str, Any]:
 def _span(name: str, entry: Any, size: int) -> tuple[int, int, str]:
   """The span of a tensor in the data: (begin, end, name). Checks its entry."""
   if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {short(entry)}")
+    raise ValueError(f"tensor {name!r} must have dtype, shape and data_offsets, got {files.short(entry)}")
   dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
   if not isinstance(dtype, str) or dtype not in _DTYPES:
-    raise ValueError(f"tensor {name!r} has unknown dtype {short(dtype)}; known are {', '.join(_DTYPES)}")
-  if not are_sizes(shape, list):
-    raise ValueError(f"tensor {name!r} has shape {short(shape)}: expected a list of numbers, 0 or more")
-  if not are_sizes(offsets, list) or len(offsets) != 2:
-    raise ValueError(f"tensor {name!r} has data_offsets {short(offsets)}: expected [begin, end]")
+    raise ValueError(f"tensor {name!r} has unknown dtype {files.short(dtype)}; known are {', '.join(_DTYPES)}")
+  if not files.are_sizes(shape, list):
+    raise ValueError(f"tensor {name!r} has shape {files.short(shape)}: expected a list of numbers, 0 or more")
+  if not files.are_sizes(offsets, list) or len(offsets) != 2:
+    raise ValueError(f"tensor {name!r} has data_offsets {files.short(offsets)}: expected [begin, end]")
   begin, end = offsets
-  expected = check_shape(f"tensor {name!r}", tuple(shape)) * _DTYPES[dtype].itemsize
+  expected = files.check_shape(f"tensor {name!r}", tuple(shape)) * _DTYPES[dtype].itemsize
   if end - begin != expected:
     raise ValueError(
       f"tensor {name!r}, {dtype} of shape {tuple(shape)}, takes {expected} bytes, but its data_offsets "
-      f"{short(offsets)} span {short(end - begin)}"
+      f"{files.short(offsets)} span {files.short(end - begin)}"
     )
   if end > size:
     raise ValueError(
-      f"tensor {name!r} ends at byte {short(end)} of the data, of which the file has {size}: it is truncated"
+      f"tensor {name!r} ends at byte {files.short(end)} of the data, of which the file has {size}: it is truncated"
     )
   return begin, end, name
 
@@ -212,12 +194,12 @@ def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, A
 
   Raises ValueError, naming the file and what is wrong, where it is not a whole and valid safetensors file.
   """
-  whole, name = as_bytes(t), called(t)
+  whole, name = files.as_bytes(t), files.called(t)
   size = int(whole.shape[0])
   if size < 8:
     raise ValueError(f"{name} is not a safetensors file: it has {size} bytes, the length of the header alone takes 8")
   # the header is read through the mapping that the tensors will use: another file may take this name at any time
-  mapped = whole_bytes(whole)
+  mapped = files.whole_bytes(whole)
   length = int.from_bytes(mapped[:8], "little")
   if length > min(size - 8, _LONGEST_HEADER):
     raise ValueError(
@@ -225,7 +207,7 @@ def safe_load_metadata(t: Tensor | str | Path) -> tuple[Tensor, int, dict[str, A
       f"of {size - 8} that follow and {_LONGEST_HEADER} at most; it is truncated or of another format"
     )
   head = bytes(mapped[8 : 8 + length])
-  with valid("safetensors", t):
+  with files.valid("safetensors", t):
     return whole, 8 + length, _parse(head, size - 8 - length)
 
 
@@ -243,7 +225,7 @@ def safe_load(fn: Tensor | str | Path) -> dict[str, Tensor]:
 
 
 def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
-  return tensor_at(whole, start + entry["data_offsets"][0], _DTYPES[entry["dtype"]], tuple(entry["shape"]))
+  return files.tensor_at(whole, start + entry["data_offsets"][0], _DTYPES[entry["dtype"]], tuple(entry["shape"]))
 
 
 def _places(index: Path) -> dict[str, str]:
@@ -258,7 +240,7 @@ def _places(index: Path) -> dict[str, str]:
   for name, file in places.items():
     # a name with a folder in it would make an index read any file of the machine
     if not isinstance(file, str) or Path(file).name != file or "\\" in file:
-      raise ValueError(f"{str(index)!r} places {name!r} in {short(file)}: expected the name of a file next to it")
+      raise ValueError(f"{str(index)!r} places {name!r} in {files.short(file)}: expected the name of a file next to it")
   return places
 
 

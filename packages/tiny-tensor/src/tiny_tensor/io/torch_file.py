@@ -11,20 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tiny_tensor.io import files
 from tiny_tensor.io.archives import zip_files
-from tiny_tensor.io.files import (
-  MOST_AXES,
-  TensorIO,
-  are_sizes,
-  as_bytes,
-  check_shape,
-  in_memory,
-  part_of,
-  short,
-  tensor_at,
-  valid,
-  whole_bytes,
-)
 from tiny_tensor.io.numpy_pickles import NUMPY_NAMES
 from tiny_tensor.io.pickles import Costly, PickleReader
 from tiny_tensor.naming import known_as
@@ -44,8 +32,8 @@ _DTYPE_NAMES = {d.name: d for d in dtypes.all if not d.name.startswith("fp8")} |
 
 
 def _naturals(values: Any, what: str) -> tuple[int, ...]:
-  if not are_sizes(values) or len(values) > MOST_AXES:
-    raise ValueError(f"{what} {short(values)}: expected a tuple of numbers, 0 or more, {MOST_AXES} at most")
+  if not files.are_sizes(values) or len(values) > files.MOST_AXES:
+    raise ValueError(f"{what} {files.short(values)}: expected a tuple of numbers, 0 or more, {files.MOST_AXES} at most")
   return tuple(values)
 
 
@@ -65,7 +53,7 @@ def _cost(arguments: tuple[Any, ...]) -> int:
   """The time of `_rebuild`, in bytes of a pickle that take as long: strided elements are found by a graph of many
   nodes."""
   match arguments:
-    case (_, _, tuple(shape), tuple(strides), *_) if len(shape) == len(strides) <= MOST_AXES and all(
+    case (_, _, tuple(shape), tuple(strides), *_) if len(shape) == len(strides) <= files.MOST_AXES and all(
       type(v) is int for v in (*shape, *strides)
     ):
       return 64 * (1 + len(shape)) if 0 not in shape and _covering(shape, strides) is None else 0
@@ -84,10 +72,10 @@ def _strided(flat: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[i
       place = place + (Tensor.arange(size, dtype=dtypes.int64) * stride).reshape(
         *(-1 if i == j else 1 for j in range(len(shape)))
       )
-    return in_memory(flat)[place.expand(*shape)]
+    return files.in_memory(flat)[place.expand(*shape)]
   if axes == sorted(axes) and count == math.prod(shape):
-    return part_of(flat, offset, count, shape)
-  part = in_memory(flat[offset : offset + count]).reshape(*(shape[i] for i in axes))
+    return files.part_of(flat, offset, count, shape)
+  part = files.in_memory(flat[offset : offset + count]).reshape(*(shape[i] for i in axes))
   part = part.permute(*(axes.index(i) for i in sorted(axes))) if axes else part
   return part.reshape(*(shape[i] if i in axes else 1 for i in range(len(shape)))).expand(*shape)
 
@@ -100,7 +88,7 @@ def _rebuild(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tenso
   shape, strides = _naturals(shape, "a tensor has the shape"), _naturals(strides, "a tensor has the strides")
   if len(shape) != len(strides):
     raise ValueError(f"a tensor of shape {shape} has the strides {strides}: expected as many")
-  check_shape("a tensor", shape)
+  files.check_shape("a tensor", shape)
   last = offset + sum((s - 1) * stride for s, stride in zip(shape, strides, strict=True))
   if 0 not in shape and last >= flat.numel():
     raise ValueError(
@@ -116,7 +104,7 @@ def _rebuild_typed(
   """`torch._utils._rebuild_tensor_v3`: the storage has bytes, the dtype says what they are."""
   if not isinstance(dtype, DType) or not isinstance(flat, Tensor) or flat.dtype is not dtypes.uint8:
     raise ValueError(
-      f"a tensor of {short(dtype)} is to be made of {short(flat)}, expected a dtype and a storage of bytes"
+      f"a tensor of {files.short(dtype)} is to be made of {files.short(flat)}, expected a dtype and a storage of bytes"
     )
   if flat.numel() % dtype.itemsize:
     raise ValueError(f"a storage of {flat.numel()} bytes holds no whole number of {dtype.name}")
@@ -135,7 +123,9 @@ def _size(sizes: Any) -> tuple[int, ...]:
 
 def _device(kind: Any, index: Any = None) -> str:
   if not isinstance(kind, str) or not isinstance(index, (int, type(None))):
-    raise ValueError(f"a device is {short(kind)} with the number {short(index)}, expected a name and a number")
+    raise ValueError(
+      f"a device is {files.short(kind)} with the number {files.short(index)}, expected a name and a number"
+    )
   return kind if index is None else f"{kind}:{index}"
 
 
@@ -169,7 +159,7 @@ def _storage_id(identity: Any) -> tuple[DType, str, int, Any]:
   match identity:
     case ("storage", _Storage(dtype=dtype), str(key), _, int(count), *rest) if 0 <= count < 1 << 63 and len(rest) <= 1:
       return dtype, key, count, rest[0] if rest else None
-  raise ValueError(f"persistent id {short(identity)}: expected ('storage', class, key, place, elements)")
+  raise ValueError(f"persistent id {files.short(identity)}: expected ('storage', class, key, place, elements)")
 
 
 @known_as(fn="t")
@@ -182,29 +172,29 @@ def torch_load(t: Tensor | str | Path) -> Any:
   device text. The pickle in the file may make containers, numbers, text and tensors: ValueError, with the name of
   what it asks for, the file and the offset, for anything else, and for a file that is truncated or contradicts itself.
   """
-  whole = as_bytes(t)
-  head = bytes(whole_bytes(whole)[:4])
-  with valid("PyTorch", t):
+  whole = files.as_bytes(t)
+  head = bytes(files.whole_bytes(whole)[:4])
+  with files.valid("PyTorch", t):
     return _load_zip(whole) if head == b"PK\x03\x04" else _load_legacy(whole)
 
 
 def _load_zip(whole: Tensor) -> Any:
-  files = zip_files(whole)
-  pickled = [name for name in files if name.count("/") == 1 and name.endswith("/data.pkl")]
+  archive = zip_files(whole)
+  pickled = [name for name in archive if name.count("/") == 1 and name.endswith("/data.pkl")]
   if len(pickled) != 1:
     raise ValueError(f"the zip archive has {len(pickled)} files NAME/data.pkl, expected one")
   folder = pickled[0].removesuffix("data.pkl")
-  order = bytes(files[f"{folder}byteorder"].data) if f"{folder}byteorder" in files else b"little"
+  order = bytes(archive[f"{folder}byteorder"].data) if f"{folder}byteorder" in archive else b"little"
   if order != b"little":
-    raise ValueError(f"its numbers are {short(order)}-endian: only little-endian files are read")
+    raise ValueError(f"its numbers are {files.short(order)}-endian: only little-endian files are read")
   storages: dict[str, Tensor] = {}
 
   def storage(identity: Any) -> Tensor:
     dtype, key, count, _ = _storage_id(identity)
     if key not in storages:
-      if f"{folder}data/{key}" not in files:
+      if f"{folder}data/{key}" not in archive:
         raise ValueError(f"storage {key!r} is not in the archive")
-      file = files[f"{folder}data/{key}"]
+      file = archive[f"{folder}data/{key}"]
       if len(file.data) != count * dtype.itemsize:
         raise ValueError(
           f"storage {key!r}, {count} of {dtype.name}, takes {count * dtype.itemsize} bytes, "
@@ -213,7 +203,7 @@ def _load_zip(whole: Tensor) -> Any:
       storages[key] = file.tensor(0, dtype, (count,))
     return _checked(storages[key], dtype, key)
 
-  return PickleReader(io.BytesIO(files[pickled[0]].data), _NAMES, storage).load()
+  return PickleReader(io.BytesIO(archive[pickled[0]].data), _NAMES, storage).load()
 
 
 def _checked(flat: Tensor, dtype: DType, key: str) -> Tensor:
@@ -223,16 +213,16 @@ def _checked(flat: Tensor, dtype: DType, key: str) -> Tensor:
 
 
 def _load_legacy(whole: Tensor) -> Any:
-  file = TensorIO(whole)
+  file = files.TensorIO(whole)
 
   def read(storage: Callable[[Any], Any] = _storage_id) -> Any:
     return PickleReader(file, _NAMES, storage).load()
 
-  if bytes(whole_bytes(whole)[:1]) != b"\x80" or read() != _MAGIC:
+  if bytes(files.whole_bytes(whole)[:1]) != b"\x80" or read() != _MAGIC:
     raise ValueError("it begins neither as a zip archive nor with the number of the format before PyTorch 1.6")
   protocol, system = read(), read()
   if protocol != _PROTOCOL or not isinstance(system, dict) or system.get("little_endian") is not True:
-    raise ValueError(f"protocol {short(protocol)} of {short(system)}: expected {_PROTOCOL}, little-endian")
+    raise ValueError(f"protocol {files.short(protocol)} of {files.short(system)}: expected {_PROTOCOL}, little-endian")
   start = file.tell()
   sizes: dict[str, tuple[DType, int]] = {}
 
@@ -255,7 +245,7 @@ def _load_legacy(whole: Tensor) -> Any:
 
 
 def _legacy_storages(
-  whole: Tensor, file: TensorIO, keys: Any, sizes: dict[str, tuple[DType, int]]
+  whole: Tensor, file: files.TensorIO, keys: Any, sizes: dict[str, tuple[DType, int]]
 ) -> dict[str, Tensor]:
   """The storages behind the pickles: of each the count of its elements, and these."""
   if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or set(sizes) - set(keys):
@@ -264,7 +254,7 @@ def _legacy_storages(
   for key in keys:
     at = file.tell()
     if key not in sizes:
-      raise ValueError(f"storage {short(key)} at byte {at} has no tensor, so that its dtype is not known")
+      raise ValueError(f"storage {files.short(key)} at byte {at} has no tensor, so that its dtype is not known")
     dtype, expected = sizes[key]
     count = int.from_bytes(file.read(8), "little")
     end = at + 8 + count * dtype.itemsize
@@ -273,6 +263,6 @@ def _legacy_storages(
         f"storage {key!r} at byte {at} has {count} elements and ends at byte {end}; expected {expected} elements, "
         f"the file has {whole.numel()} bytes"
       )
-    flats[key] = tensor_at(whole, at + 8, dtype, (count,))
+    flats[key] = files.tensor_at(whole, at + 8, dtype, (count,))
     file.seek(end)
   return flats
