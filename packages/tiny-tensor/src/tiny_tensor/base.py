@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, Union, cast
+from weakref import ref
 
 from tiny_runtime import Device
+from tiny_tensor.live import changed, enter
 from tiny_tensor.shapes import Shape, broadcast_shape, upper
 from tiny_uop import Devices, DType, Ops, UOp, dtypes, prod, same_shape, sint
 
@@ -27,15 +28,6 @@ T = TypeVar("T", bound="TensorBase")
 
 # What shows the contents of its source, only otherwise arranged.
 ALIASES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH})
-
-# Every live tensor, oldest first: realising a graph replaces computed nodes by buffers in all of them.
-_live: dict[weakref.ref[TensorBase], None] = {}
-_reference, _forget = weakref.ref, _live.pop
-
-
-def live_tensors() -> list[TensorBase]:
-  """Every live tensor, oldest first."""
-  return [t for r in list(_live) if (t := r()) is not None]
 
 
 def to_dtype(dtype: DTypeLike) -> DType:
@@ -93,11 +85,12 @@ def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: Devices | 
 class TensorBase:
   """A lazily computed array. `uop` is the graph that computes it; methods build graphs and nothing else."""
 
-  __slots__ = ("__weakref__", "_contents", "_history", "grad", "requires_grad", "uop")
+  __slots__ = ("__weakref__", "_contents", "_entry", "_history", "grad", "requires_grad", "uop")
   uop: UOp
   # The same object in a tensor and its views. Graphs do not tell a view from an equal tensor made independently, since
   # equal nodes are one node and get one buffer; a write has to be seen in views and must not be in the other.
   _contents: object
+  _entry: ref[TensorBase]
   grad: Self | None
   requires_grad: bool | None
   _history: bool  # computed from a tensor that requires a gradient
@@ -172,15 +165,24 @@ class TensorBase:
   def _wrap(cls, uop: UOp, requires_grad: bool | None = None, history: bool = False) -> Self:
     """A tensor that stands for `uop`, a tensor-level graph."""
     self = object.__new__(cls)
-    self.uop, self.requires_grad, self._history, self.grad = uop, requires_grad, history, None
-    self._contents = object()  # begin_life, without the call
-    _live[_reference(self, _forget)] = None
+    # as `__setattr__`, without asking for the name
+    _set_uop(self, uop)
+    _set_requires_grad(self, requires_grad)
+    _set_history(self, history)
+    _set_grad(self, None)
+    _set_contents(self, object())
+    enter(self)
     return self
+
+  def __setattr__(self, name: str, value: object) -> None:
+    object.__setattr__(self, name, value)
+    if name == "uop":
+      changed(self)
 
   def _begin_life(self) -> None:
     """What every new tensor starts with: contents of its own, and a place among the live tensors."""
     self._contents = object()
-    _live[_reference(self, _forget)] = None
+    enter(self)
 
   def _derive(self, uop: UOp, *parents: TensorBase) -> Self:
     """The tensor for `uop`, computed from `self` and `parents`, whose need for gradients it inherits."""
@@ -288,6 +290,11 @@ class TensorBase:
     """An elementwise op over operands that already agree in shape and dtype."""
     uop = UOp(op, dtype or self.dtype, (self.uop, *(o.uop for o in others)))
     return self._derive(uop, *others)
+
+
+_set_uop, _set_requires_grad, _set_history, _set_grad, _set_contents = [
+  TensorBase.__dict__[name].__set__ for name in ("uop", "requires_grad", "_history", "grad", "_contents")
+]
 
 
 def spread(uop: UOp, shape: Shape) -> UOp:

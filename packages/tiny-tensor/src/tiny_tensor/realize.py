@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Sequence
 from tiny_runtime import Device
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
-from tiny_tensor.base import ALIASES, TensorBase, live_tensors, only_stored
+from tiny_tensor.base import ALIASES, TensorBase, only_stored
 from tiny_tensor.capturing import record_run
 from tiny_tensor.host_constants import can_fill, constant_of, fill
+from tiny_tensor.live import nodes_above, tensors_at
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
 from tiny_uop.locks import undivided
@@ -258,28 +259,16 @@ def stale_readers(assignments: set[UOp], outputs: Collection[UOp]) -> list[UOp]:
   overwritten = {a.src[0].base for a in assignments}
   if not overwritten:
     return []
-  affected: dict[UOp, bool] = {}
-  found = []
-  for graph in dict.fromkeys(t.uop for t in live_tensors() if t.uop not in outputs):
-    for u in graph.walk(lambda n: n not in affected):
-      if u not in affected:
-        affected[u] = reads_stale(u, overwritten, affected, assignments)
-    # a view of the buffer shares its contents: it is to see the new ones
-    if affected[graph] and storage(graph, across=True) not in overwritten:
-      found.append(graph)
-  return found
 
+  def reads_stale(reader: UOp, node: UOp) -> bool:
+    if reader.op is AFTER:
+      # it goes on from its buffer's contents, whichever they are by then; what counts is what it stores
+      return reader not in assignments and node in reader.src[1:]
+    return reader.op is not Ops.STORE or node is reader.src[1]
 
-def reads_stale(u: UOp, overwritten: set[UOp], affected: dict[UOp, bool], assignments: set[UOp]) -> bool:
-  """Whether a node's value depends on overwritten contents, given that of its sources."""
-  if u in overwritten:
-    return True
-  if u.op is Ops.AFTER:
-    # it goes on from its buffer's contents, whichever they are by then; what counts is what it stores
-    return u not in assignments and any(affected[s] for s in u.src[1:])
-  if u.op is Ops.STORE:
-    return affected[u.src[1]]
-  return any(affected[s] for s in u.src)
+  graphs = dict.fromkeys(t.uop for t in tensors_at(nodes_above(overwritten, reads_stale)))
+  # a view of the buffer shares its contents: it is to see the new ones
+  return [u for u in graphs if u not in outputs and storage(u, across=True) not in overwritten]
 
 
 class Substitution:
@@ -304,28 +293,36 @@ def apply(plan: Plan) -> None:
   """
   if not plan.finished:
     return
-  tensors = live_tensors()
-  leaves = {t.uop for t in tensors if t.requires_grad is True and not t._history}
-  arguments = tracing.running_arguments()
+  changing = {*plan.finished, *(root for copies in plan.copies.values() for root in copies)}
   every = Substitution(plan.finished)
   safe: Substitution | None = None
-  for t in tensors:
+  arguments = tracing.running_arguments()
+  new = []
+  for t in tensors_at(nodes_above(changing)):
+    uop = t.uop
     if (copies := plan.copies.get(t._contents)) is not None:
-      t.uop = t.uop.substitute(copies)
-    followed = bool(arguments) and depends(t.uop, arguments)
-    if followed or (t._history and leaves and t.uop not in plan.outputs):
+      uop = uop.substitute(copies)
+    follows = t._history and uop not in plan.outputs
+    if follows or (arguments and any(u in arguments for u in uop.walk(lambda u: u.op is not Ops.DETACH))):
       if safe is None:
-        kept = leaves | arguments
-        keep = {u: b for u, b in plan.finished.items() if u.op is Ops.AFTER or u in leaves or not depends(u, kept)}
-        safe = Substitution(keep)
-      t.uop = safe(t.uop)
+        kept = way_back(plan.finished, arguments)
+        safe = Substitution({u: b for u, b in plan.finished.items() if u not in kept})
+      new.append((t, safe(uop)))
     else:
-      t.uop = every(t.uop)
+      new.append((t, every(uop)))
+  for t, uop in new:
+    t.uop = uop
 
 
-def depends(root: UOp, leaves: set[UOp]) -> bool:
-  """Whether a gradient of `root` would reach one of `leaves`."""
-  return any(u in leaves for u in root.walk(lambda n: n.op is not Ops.DETACH and n not in leaves))
+def way_back(finished: Iterable[UOp], arguments: set[UOp]) -> set[UOp]:
+  """Those of `finished` through which a gradient has to pass to reach a leaf or one of `arguments`."""
+  nodes = list(UOp.sink(*finished).walk(lambda u: u.op is not Ops.DETACH))
+  leaves = {t.uop for t in tensors_at(nodes) if t.requires_grad is True and not t._history}
+  leading: set[UOp] = leaves | arguments
+  for u in nodes:
+    if u.op is not Ops.DETACH and not leading.isdisjoint(u.src):
+      leading.add(u)
+  return {u for u in finished if u in leading and u not in leaves and u.op is not AFTER}
 
 
 def graph_plan(tensors: Sequence[TensorBase], by_host: bool = False) -> Plan:

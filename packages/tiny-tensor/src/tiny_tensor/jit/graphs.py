@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Collection, Iterable
 
-from tiny_tensor.base import live_tensors
+from tiny_tensor.live import live_tensors
 from tiny_tensor.realize import buffer_under, is_holder, pieces_of, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, written_params

@@ -13,8 +13,9 @@ from typing import Any, Self, cast
 from tiny_runtime import Device
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.rules import FORMULAS, view_chain
-from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, live_tensors, only_stored, together
+from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, only_stored, together
 from tiny_tensor.capturing import note_write
+from tiny_tensor.live import tensors_above
 from tiny_tensor.methods.index_parse import Gather, gathers_of
 from tiny_tensor.realize import (
   HOLDERS,
@@ -57,12 +58,19 @@ def write(target: TensorBase, view: UOp, base: UOp, value: UOp) -> None:
     for memory in pieces_of(buffer_under(base)):
       tracing.check_write(memory.base, value)
   new = {target._contents: stored(base, view, value)}
-  for t in live_tensors():
+  for t in sharing(base):
     if t.uop.op in SHARING and storage(t.uop, across=True) is base:
       if t._contents not in new:
         buffer = buffer_for(base)[0]
         new[t._contents] = stored(buffer, buffer, base)
       t.uop = t.uop.substitute({base: new[t._contents]})
+
+
+def sharing(uop: UOp) -> list[TensorBase]:
+  """The live tensors that are views of what `uop` is a view of, oldest first, those in another dtype too."""
+  while uop.op in ALIASES or uop.op is Ops.BITCAST:
+    uop = uop.src[0]
+  return tensors_above([uop], lambda reader, _: reader.op in ALIASES or reader.op is Ops.BITCAST)
 
 
 def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
@@ -95,16 +103,9 @@ def write_file(target: TensorBase, view: UOp, value: UOp) -> None:
   if tracing.active():
     tracing.check_write(buffer_under(base), value)
   new = stored(base, whole, source.copy_to(device))
-  for t in live_tensors():
-    if t.uop.device == device and shows(t.uop, base):
+  for t in sharing(base):
+    if t.uop.device == device:
       t.uop = t.uop.substitute({base: new})
-
-
-def shows(uop: UOp, base: UOp) -> bool:
-  """Whether a graph is a view of `base`, maybe in another dtype."""
-  while uop is not base and (uop.op in ALIASES or uop.op is Ops.BITCAST):
-    uop = uop.src[0]
-  return uop is base
 
 
 def in_new_buffer(t: TensorBase) -> None:
@@ -183,7 +184,7 @@ class AssignMixin(TensorBase):
     zero somewhere in the program, would otherwise get each other's gradients.
     """
     base = storage(self.uop)
-    others = [t for t in live_tensors() if t._contents is not self._contents]
+    others = () if base is None else (t for t in sharing(base) if t._contents is not self._contents)
     if 0 not in self.shape and (base is None or any(storage(t.uop) is base for t in others)):
       note_write()
       buffer, view = buffer_for(self.uop)

@@ -6,8 +6,9 @@ from typing import Any, Self, cast
 
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.reverse import gradients
-from tiny_tensor.base import TensorBase, const_uop, is_const, live_tensors
+from tiny_tensor.base import TensorBase, const_uop, is_const
 from tiny_tensor.capturing import record_backward
+from tiny_tensor.live import tensors_at
 from tiny_tensor.realize import buffer_under, is_realized, storage
 from tiny_uop import dtypes, same_shape
 
@@ -64,8 +65,7 @@ class GradientMixin(TensorBase):
     """
     record_backward()
     start = self._start_gradient(gradient)
-    nodes = set(self.uop.toposort)
-    wanted: list[Any] = [t for t in live_tensors() if t.requires_grad is True and t.uop in nodes]
+    wanted: list[Any] = [t for t in tensors_at(self.uop.toposort) if t.requires_grad is True]
     found = gradients(self.uop, start.uop, [t.uop for t in wanted])
     reached = [t for t in wanted if t.uop in found]
     if all(t is self and self._history for t in reached):

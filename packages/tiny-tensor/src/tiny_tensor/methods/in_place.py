@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from tiny_tensor.base import TensorBase, live_tensors
+from tiny_tensor.base import TensorBase
 from tiny_tensor.capturing import note_write
-from tiny_tensor.methods.assign import write_through
+from tiny_tensor.methods.assign import sharing, write_through
 from tiny_tensor.realize import storage
 from tiny_uop import DType, Ops, UOp, dtypes
 
@@ -45,7 +45,7 @@ def check_may_change(target: TensorBase, name: str) -> None:
   if not target.requires_grad:
     return
   own = not target._history
-  if own or any(t._contents is target._contents and t.requires_grad and not t._history for t in live_tensors()):
+  if own or any(t._contents is target._contents and t.requires_grad and not t._history for t in sharing(target.uop)):
     what = "a leaf that requires a gradient" if own else "a view of a leaf that requires a gradient"
     raise RuntimeError(
       f"{name} would change {what}: its gradient would be that of other values. Change w.detach(), or assign to it"

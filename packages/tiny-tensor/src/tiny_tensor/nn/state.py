@@ -114,7 +114,7 @@ def load_state_dict(
     state_dict.clear()
   for name, t in common.items():
     t.assign(values.pop(name))
-    if realize:
+    if realize:  # one by one: the values of all at once may not fit in memory
       t.realize()
   if verbose:
     count, size = len(common), sum(t.numel() * t.dtype.itemsize for t in common.values())

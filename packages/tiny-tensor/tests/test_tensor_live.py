@@ -1,0 +1,130 @@
+"""What a step costs does not depend on how many tensors live: counted in instructions of Python, not in seconds."""
+
+import gc
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_tensor import Context, Tensor, nn
+from tiny_tensor.live import live_tensors, nodes_above, tensors_at
+
+
+def instructions(step: Callable[[], object]) -> int:
+  """How many bytecode instructions a call executes."""
+  count = 0
+
+  def trace(frame: FrameType, event: str, arg: object) -> Any:
+    nonlocal count
+    frame.f_trace_opcodes, frame.f_trace_lines = True, False
+    count += event == "opcode"
+    return trace
+
+  before = sys.gettrace()
+  gc.disable()  # finalisers run Python too
+  sys.settrace(trace)
+  try:
+    step()
+  finally:
+    sys.settrace(before)
+    gc.enable()
+  return count
+
+
+def in_memory(i: int) -> Tensor:
+  return Tensor(np.full((2,), i, np.float32))
+
+
+SOURCE = Tensor([1.0, 2.0], device="REF").realize()
+# what lives beside: computed, waiting to be computed (each from memory of its own, or all from the same), a view
+OTHERS: dict[str, Callable[[int], Tensor]] = {
+  "computed": in_memory,
+  "lazy": lambda i: in_memory(i) * 2,
+  "lazy, of one": lambda i: SOURCE + i,
+  "constants": lambda i: Tensor.zeros(2) + 1,
+  "assigned to": lambda i: in_memory(i).assign(Tensor([3.0, 4.0])),
+}
+
+
+def realize() -> None:
+  (SOURCE * 3 + 1).realize()
+
+
+def assign() -> None:
+  (t := in_memory(1)).assign(t + 1).realize()
+  t[0] = 5
+  t.add_(1).realize()
+
+
+def differentiate() -> None:
+  x = in_memory(2).requires_grad_()
+  (x * x).sum().backward()
+  assert x.grad is not None
+  x.grad.realize()
+
+
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize("step", [realize, assign, differentiate], ids=lambda f: f.__name__)
+def test_no_step_looks_at_all_live_tensors(others: str, step: Callable[[], None]) -> None:
+  with Context(DEVICE="REF"):
+    kept: list[Tensor] = []
+    counts = []
+    for size in (10, 1000, 4000):
+      kept += [OTHERS[others](i) for i in range(size - len(kept))]
+      for _ in range(2):  # those that are new are filed once, and what is compiled is compiled
+        step()
+      counts.append(instructions(step))
+    assert max(counts) < 1.02 * min(counts), counts
+
+
+@pytest.mark.nightly
+def test_ten_thousand_live_tensors() -> None:
+  with Context(DEVICE="REF"):
+    counts = []
+    for size in (10, 10_000):
+      kept = [in_memory(i) for i in range(size)]
+      for _ in range(2):
+        realize()
+      counts.append(instructions(realize))
+      del kept
+    assert max(counts) < 1.02 * min(counts), counts
+
+
+def test_loading_a_state_dict_is_linear() -> None:
+  def load(count: int) -> int:
+    model = [Tensor.zeros(2).contiguous().realize() for _ in range(count)]
+    values = {str(i): Tensor(np.full(2, i, np.float64)) for i in range(count)}
+    loaded = instructions(lambda: nn.state.load_state_dict(model, values, verbose=False))
+    assert model[-1].tolist() == [count - 1] * 2
+    return loaded
+
+  with Context(DEVICE="REF"):
+    load(4)
+    small, large = load(40), load(400)
+    assert large < 11 * small, (small, large)
+
+
+def test_dead_tensors_and_graphs_leave_nothing() -> None:
+  with Context(DEVICE="REF"):
+    x = in_memory(1)
+    gc.collect()
+    before = len(live_tensors())
+    for _ in range(100):
+      y = x.detach()
+      assert set(map(id, tensors_at([y.uop]))) == {id(y)}
+      (y + 1).realize()
+    del y
+    assert len(live_tensors()) == before
+    assert len(nodes_above([x.uop.base])) <= 3  # the memory, the view of it, nothing of the sums
+
+
+def test_a_graph_given_by_hand_is_known() -> None:
+  with Context(DEVICE="REF"):
+    x, y = in_memory(1), in_memory(2)
+    (x + y).realize()
+    y.uop = (x * 2).uop
+    x.assign(Tensor([7.0, 7.0])).realize()
+    assert y.tolist() == [2, 2]
