@@ -22,19 +22,7 @@ It has all functions of the standard, `linalg` (without `eig` and `eigvals`), an
 * Every NaN is greater than all numbers when sorting.
 """
 
-from tiny_tensor.array_api import (
-  constants,
-  creation,
-  data_types,
-  elementwise,
-  info,
-  linalg,
-  manipulation,
-  products,
-  searching,
-  sets,
-  statistics,
-)
+from tiny_tensor.array_api import linalg
 from tiny_tensor.array_api.constants import *
 from tiny_tensor.array_api.creation import *
 from tiny_tensor.array_api.data_types import *
@@ -49,7 +37,7 @@ from tiny_tensor.array_api.statistics import *
 __array_api_version__ = "2024.12"
 """The revision of the standard."""
 
-_MODULES = (
-  constants, creation, data_types, elementwise, info, manipulation, products, searching, sets, statistics,
-)  # fmt: skip
-__all__ = sorted({"__array_api_version__", "linalg", *(name for module in _MODULES for name in module.__all__)})
+_PUBLIC = {
+  name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, type(linalg))
+}
+__all__ = sorted({"__array_api_version__", "__array_namespace_info__", "linalg", *_PUBLIC})

@@ -123,9 +123,7 @@ def _size(sizes: Any) -> tuple[int, ...]:
 
 def _device(kind: Any, index: Any = None) -> str:
   if not isinstance(kind, str) or not isinstance(index, (int, type(None))):
-    raise ValueError(
-      f"a device is {files.short(kind)} with the number {files.short(index)}, expected a name and a number"
-    )
+    raise ValueError(f"a device is (name, number) {files.short((kind, index))}, expected text and an integer")
   return kind if index is None else f"{kind}:{index}"
 
 

@@ -13,23 +13,10 @@ from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
 __all__ = [
-  "TensorIO",
-  "get_parameters",
-  "get_state_dict",
-  "ggml_data_to_tensor",
-  "gguf_load",
-  "load_state_dict",
-  "npy_load",
-  "npy_save",
-  "npz_load",
-  "npz_save",
-  "safe_load",
-  "safe_load_metadata",
-  "safe_save",
-  "tar_extract",
-  "torch_load",
+  "TensorIO", "get_parameters", "get_state_dict", "ggml_data_to_tensor", "gguf_load", "load_state_dict", "npy_load",
+  "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load",
   "zip_extract",
-]
+]  # fmt: skip
 
 
 def _children(obj: object) -> Iterator[tuple[str, object]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tiny_tensor.methods.windows import Sizes
 from tiny_tensor.nn.functional.axes import for_axes
+from tiny_tensor.nn.functional.pooling import maxima_at
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
@@ -62,21 +62,13 @@ def _fractional(
   if samples.shape != (n, c, axes):
     raise ValueError(f"{name}: _random_samples have shape {samples.shape}, expected {(n, c, axes)}")
   # PyTorch's order: of two axes the last one first
-  order = [1, 0] if axes == 2 else list(range(axes))
-  flat = x._filled((n, c, *(1,) * (2 * axes)), 0, dtypes.int32)
-  for axis in range(axes):
-    starts = _starts(samples[..., order[axis]], old[axis], kernel[axis], new[axis])
-    place = starts.unsqueeze(-1) + starts._count_up(kernel[axis])
-    shape = [n, c, *(1,) * (2 * axes)]
-    shape[2 + axis], shape[2 + axes + axis] = new[axis], kernel[axis]
-    flat = flat * old[axis] + place.reshape(shape)
-  windows = flat.reshape((n, c, math.prod(new), math.prod(kernel)))
-  seen = x.flatten(2).gather(-1, windows.flatten(2)).reshape(windows.shape)
-  out_shape = (*input.shape[:-axes], *new)
-  out = seen.max(-1).reshape(out_shape)
-  if not return_indices:
-    return out
-  return out, windows.gather(-1, seen.argmax(-1, keepdim=True)).reshape(out_shape)
+  order = [1, 0] if axes == 2 else range(axes)
+  starts = [_starts(samples[..., o], *sizes) for o, *sizes in zip(order, old, kernel, new, strict=True)]
+  places = [begin.unsqueeze(-1) + begin._count_up(k) for begin, k in zip(starts, kernel, strict=True)]
+  found = maxima_at(x, places, None, return_indices)
+  if input.ndim != axes + 1:
+    return found
+  return tuple(t.squeeze(0) for t in found) if return_indices else found.squeeze(0)
 
 
 fractional_max_pool2d, fractional_max_pool3d = for_axes("fractional_max_pool{}d", _fractional, (2, 3))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_tensor.methods.windows import Sizes
 from tiny_tensor.nn.functional.axes import for_axes, pad_pairs
 from tiny_tensor.shapes import as_tuple
 from tiny_tensor.tensor import Tensor
+from tiny_uop import prod
 
 __all__ = [
   "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
@@ -44,9 +45,8 @@ def _max(
   kernel = as_tuple(kernel_size, axes)
   _check_padding(padding, kernel)
   pads = pad_pairs(padding, axes)
-  if return_indices:
-    return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices=True)
-  return input.max_pool2d(kernel, _steps(stride), dilation, pads, ceil_mode)
+  pool: Any = input.max_pool2d
+  return pool(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices)
 
 
 max_pool1d, max_pool2d, max_pool3d = for_axes("max_pool{}d", _max)
@@ -122,42 +122,48 @@ def adaptive_avg(axes: int, input: Tensor, output_size: Any) -> Tensor:
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_axes("adaptive_avg_pool{}d", adaptive_avg)
 
 
-def _adaptive_max(axes: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-  """Maxima of `output_size` windows of (almost) equal size, and their int32 positions with `return_indices`."""
+def maxima_at(input: Tensor, places: Sequence[Tensor], fits: Sequence[Tensor] | None, return_indices: bool) -> Any:
+  """Maxima of windows over the last axes. `places` has for each of them int32 `(…, windows, taps)`, `fits` bool of the
+  same shape, whether a place counts. With `return_indices` also int32 positions in the flattened axes."""
   # the windows of all axes at once, so that the first of equal maxima is that of the window and not of an axis
-  old, new = [int(s) for s in input.shape[-axes:]], _sizes(input, output_size, axes)
-  spans = [_bounds(s, n) for s, n in zip(old, new, strict=True)]
-  wide = [max((b - a for a, b in bounds), default=1) for bounds in spans]
-  inside: list[bool] = []
-  places: list[int] = []
-  starts = [[]] if axes == 0 else [[a] for a in spans[0]]
-  for bounds in spans[1:]:
-    starts = [[*s, b] for s in starts for b in bounds]
-  for window in starts:
-    for tap in range(math.prod(wide)):
-      at, flat, fits = tap, 0, True
-      offsets: list[int] = []
-      for w in reversed(wide):
-        offsets.insert(0, at % w)
-        at //= w
-      for (a, b), offset, size in zip(window, offsets, old, strict=True):
-        fits &= a + offset < b
-        flat = flat * size + min(a + offset, size - 1)
-      inside.append(fits)
-      places.append(flat)
-  shape = (math.prod(new), math.prod(wide))
-  lead = tuple(int(s) for s in input.shape[:-axes])
-  if 0 in (*lead, *shape):
-    empty = input._filled((*lead, *new), 0)
-    return (empty, empty.int()) if return_indices else empty
-  index = Tensor(places, device=input.device).reshape(shape)
-  mask = Tensor(inside, device=input.device).reshape(shape)
-  seen = mask.where(input.flatten(len(lead))[(slice(None),) * len(lead) + (index,)], -math.inf)
-  out = seen.max(-1).reshape((*lead, *new))
+  axes = len(places)
+  lead, old = input.shape[:-axes], input.shape[-axes:]
+
+  def across(parts: Sequence[Tensor], join: Callable[[Tensor, int, Tensor], Tensor]) -> Tensor:
+    out: Tensor | None = None
+    for axis, part in enumerate(parts):
+      shape = [1] * (2 * axes)
+      shape[axis], shape[axes + axis] = (int(s) for s in part.shape[-2:])
+      part = part.reshape((*part.shape[:-2], *shape))
+      out = part if out is None else join(out, axis, part)
+    assert out is not None
+    count = out.ndim - 2 * axes
+    return out.flatten(count + axes).flatten(count, count + axes - 1).broadcast_to((*lead, *map(prod, sizes)))
+
+  sizes = ([int(p.shape[-2]) for p in places], [int(p.shape[-1]) for p in places])
+  index = across(places, lambda flat, axis, place: flat * int(old[axis]) + place)
+  seen = input.flatten(len(lead)).gather(-1, index.flatten(-2)).reshape(index.shape)
+  if fits is not None:
+    seen = across(fits, lambda all_fit, axis, fit: all_fit & fit).where(seen, -math.inf)
+  out = seen.max(-1).reshape((*lead, *sizes[0]))
   if not return_indices:
     return out
-  chosen = index.broadcast_to(seen.shape).gather(-1, seen.argmax(-1, keepdim=True)).squeeze(-1)
-  return out, chosen.reshape((*lead, *new))
+  return out, index.gather(-1, seen.argmax(-1, keepdim=True)).reshape(out.shape)
+
+
+def _adaptive_max(axes: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+  """Maxima of `output_size` windows of (almost) equal size, and their int32 positions with `return_indices`."""
+  new = _sizes(input, output_size, axes)
+  if 0 in (*input.shape, *new):
+    empty = input._filled((*input.shape[:-axes], *new), 0)
+    return (empty, empty.int()) if return_indices else empty
+  places, fits = [], []
+  for size, count in zip(input.shape[-axes:], new, strict=True):
+    bounds = _bounds(int(size), count)
+    taps = range(max(b - a for a, b in bounds))
+    places.append(Tensor([[min(a + t, int(size) - 1) for t in taps] for a, _ in bounds], device=input.device))
+    fits.append(Tensor([[a + t < b for t in taps] for a, b in bounds], device=input.device))
+  return maxima_at(input, places, fits, return_indices)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_axes("adaptive_max_pool{}d", _adaptive_max)

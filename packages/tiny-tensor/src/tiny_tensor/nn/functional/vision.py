@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -109,12 +111,13 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
   """Positions at which `grid_sample` reads each pixel of images of shape `size (n, c, h, w)`: matrices `(n, 2, 3)` →
   `(n, h, w, 2)`."""
-  axes = []
-  for n in (int(size[3]), int(size[2])):
-    step = theta._count_up(n)._as_dtype(theta.dtype)
-    axes.append(step * (2 / max(n - 1, 1)) - 1 if align_corners else (step * 2 + 1) / n - 1)
-  x, y = axes
   rows, cols = int(size[2]), int(size[3])
+
+  def along(n: int) -> Tensor:
+    step = theta._count_up(n)._as_dtype(theta.dtype)
+    return step * (2 / max(n - 1, 1)) - 1 if align_corners else (step * 2 + 1) / n - 1
+
+  x, y = along(cols), along(rows)
   ones = theta._filled((rows, cols), 1)
   base = x.unsqueeze(0).expand(rows, cols).stack(y.unsqueeze(1).expand(rows, cols), ones, dim=-1)
   out = base.reshape((1, rows * cols, 3)).matmul(theta.transpose(1, 2))
@@ -140,30 +143,18 @@ def grid_sample(
     raise ValueError(f"grid_sample: mode 'bicubic' is for images, got shape {input.shape}")
   corners = bool(align_corners)
   # the last coordinate is of the first spatial axis
-  positions = [_unnormal(grid[..., axes - 1 - a], int(input.shape[2 + a]), corners) for a in range(axes)]
   taps: list[list[tuple[Tensor, Tensor]]] = []  # for each axis: position, weight
-  for position, size in zip(positions, input.shape[2:], strict=True):
-    if mode != "bicubic":
-      position = _inside(position, int(size), padding_mode, corners)
-    taps.append(_taps(position, mode))
+  for axis, size in enumerate(map(int, input.shape[2:])):
+    position = grid[..., axes - 1 - axis] + 1
+    position = position * ((size - 1) / 2) if corners else (position * size - 1) * 0.5
+    taps.append(_taps(position if mode == "bicubic" else _inside(position, size, padding_mode, corners), mode))
   out: Tensor | None = None
-  chosen: list[tuple[list[Tensor], Tensor | None]] = [([], None)]
-  for axis_taps in taps:
-    chosen = [
-      ([*at, position], weight if before is None else before * weight)
-      for at, before in chosen
-      for position, weight in axis_taps
-    ]
-  for at, weight in chosen:
-    assert weight is not None
-    value = _read(input, at, padding_mode, corners) * weight.unsqueeze(1)
+  for combination in itertools.product(*taps):
+    at, weights = zip(*combination, strict=True)
+    value = _read(input, at, padding_mode, corners) * functools.reduce(Tensor.mul, weights).unsqueeze(1)
     out = value if out is None else out + value
   assert out is not None
   return out
-
-
-def _unnormal(position: Tensor, size: int, corners: bool) -> Tensor:
-  return (position + 1) * ((size - 1) / 2) if corners else ((position + 1) * size - 1) * 0.5
 
 
 def _inside(position: Tensor, size: int, padding_mode: str, corners: bool) -> Tensor:
@@ -189,18 +180,16 @@ def _taps(position: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
   return [(low + i, weight) for i, weight in zip((-1, 0, 1, 2), t._cubic_weights(), strict=True)]
 
 
-def _read(input: Tensor, at: list[Tensor], padding_mode: str, corners: bool) -> Tensor:
+def _read(input: Tensor, at: Sequence[Tensor], padding_mode: str, corners: bool) -> Tensor:
   """`(n, c, size'…)` of whole positions, 0 outside."""
   n, c = (int(s) for s in input.shape[:2])
   sizes = [int(s) for s in input.shape[2:]]
-  flat = valid = None
-  for position, size in zip(at, sizes, strict=True):
-    position = _inside(position, size, padding_mode, corners)
-    ok = (position >= 0) & (position <= size - 1)
-    whole = ok.where(position, 0).int()
-    flat = whole if flat is None else flat * size + whole
-    valid = ok if valid is None else valid & ok
-  assert flat is not None and valid is not None
+  positions = [_inside(position, size, padding_mode, corners) for position, size in zip(at, sizes, strict=True)]
+  inside = [(p >= 0) & (p <= size - 1) for p, size in zip(positions, sizes, strict=True)]
+  whole = [ok.where(p, 0).int() for p, ok in zip(positions, inside, strict=True)]
+  valid, flat = functools.reduce(Tensor.bitwise_and, inside), whole[0]
+  for size, place in zip(sizes[1:], whole[1:], strict=True):
+    flat = flat * size + place
   index = flat.reshape((n, 1, -1)).expand(n, c, flat.numel() // n)
   found = input.flatten(2).gather(2, index).reshape((n, c, *flat.shape[1:]))
   return valid.unsqueeze(1).where(found, 0)
