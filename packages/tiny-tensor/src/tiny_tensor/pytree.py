@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -47,3 +47,9 @@ def rebuild(tree: Any, new: Callable[[Any], Any]) -> Any:
       object.__setattr__(made, field.name, rebuild(getattr(tree, field.name), new))  # also of a frozen one
     return made
   return new(tree)
+
+
+def refilled(tree: Any, values: Iterable[Any]) -> Any:
+  """The same containers with these values in place of the leaves, in their order."""
+  rest = iter(values)
+  return rebuild(tree, lambda _: next(rest))

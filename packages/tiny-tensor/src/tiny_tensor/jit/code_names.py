@@ -145,7 +145,7 @@ class Names:
       self._enter_function(value.__func__, value.__self__, path.rpartition(".")[0] or "self")
     elif isinstance(value, types.FunctionType):
       self._enter_function(value, None, path)
-    elif isinstance(call := _class_attribute(value, "__call__"), types.FunctionType):
+    elif isinstance(call := (_holder(type(value), "__call__") or {}).get("__call__"), types.FunctionType):
       inner = getattr(value, "fxn", None) if type(value).__module__.startswith(_FRONTEND) else None
       if inner is not None:  # a TinyJit
         self._enter(inner, path)
@@ -191,9 +191,7 @@ class Names:
       if isinstance(own, (dict, types.MappingProxyType)) and name in own:
         value = self._note(own, name, path)
         continue
-      family = value.__mro__ if isinstance(value, type) else type(value).__mro__
-      shared = next((vars(c) for c in family if name in vars(c)), None)
-      if shared is None:
+      if (shared := _holder(value if isinstance(value, type) else type(value), name)) is None:
         return
       found = shared[name]
       if isinstance(found, property):
@@ -250,9 +248,9 @@ def _is_of_frontend(value: Any) -> bool:
   return isinstance(value, (types.ModuleType, type)) and str(module).partition(".")[0] in _FRONTEND
 
 
-def _class_attribute(value: Any, name: str) -> Any:
-  """The attribute that the class of an object has under a name."""
-  return next((vars(c)[name] for c in type(value).__mro__ if name in vars(c)), None)
+def _holder(kind: type, name: str) -> Mapping[str, Any] | None:
+  """The attributes of the first class of a family that has one of a name; None if none has."""
+  return next((vars(c) for c in kind.__mro__ if name in vars(c)), None)
 
 
 def _flat(container: Any) -> Any:

@@ -2,9 +2,11 @@
 
 import weakref
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from tiny_tensor.live import live_tensors
-from tiny_tensor.realize import buffer_under, is_holder, pieces_of, realize_tensors, storage
+from tiny_tensor.pytree import leaves
+from tiny_tensor.realize import buffer_under, is_holder, is_realized, pieces_of, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, written_params
 
@@ -37,18 +39,15 @@ def all_tensors() -> list[Tensor]:
   return [t for t in live_tensors() if isinstance(t, Tensor)]
 
 
-def nodes_of(tensors: Iterable[Tensor]) -> set[UOp]:
-  """Everything in the graphs of tensors."""
-  seen: set[UOp] = set()
-  for t in tensors:
-    if t.uop not in seen:
-      seen.update(t.uop.toposort)
-  return seen
+def tensors_in(tree: Any) -> list[Tensor]:
+  """The tensors in a container, in order; one that is in it twice comes twice."""
+  return [leaf for _, leaf in leaves(tree, "") if isinstance(leaf, Tensor)]
 
 
-def looked_at() -> set[UOp]:
-  """The BUFFERs that live tensors may read."""
-  return {u for u in nodes_of(all_tensors()) if u.op is Ops.BUFFER}
+def realize_lazy(tensors: Iterable[Tensor]) -> None:
+  """Realises those of the tensors that are not."""
+  if lazy := [t for t in tensors if not is_realized(t.uop)]:
+    realize_tensors(lazy)
 
 
 def waiting() -> list[Tensor]:

@@ -12,19 +12,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tiny_tensor.jit import graphs
 from tiny_tensor.jit.gradients import Gradients
-from tiny_tensor.jit.graphs import (
-  all_tensors,
-  any_below,
-  argument_buffer,
-  buffers_below,
-  holders,
-  variables_of,
-  waiting,
-  written_slots,
-)
 from tiny_tensor.jit.outside import Arguments, Outside
 from tiny_tensor.jit.trace import Trace
 from tiny_tensor.pytree import leaves
@@ -37,17 +28,6 @@ except ImportError:  # this file, which reads bytecode, can be left out
 
 if TYPE_CHECKING:
   from tiny_tensor.jit.run import Run
-
-
-class Guard(Protocol):
-  """A guard of a call: it compares what it recorded at the capture with a call."""
-
-  catches: ClassVar[str]
-  """The difference that it finds, as the README says it."""
-
-  def failure(self, call: Any) -> str | None:
-    """The message of the error; None if the replay gives what the function would give. `call` is what the guard looks
-    at: its arguments, its buffers, or nothing."""
 
 
 class RunGuard(NamedTuple):
@@ -67,7 +47,7 @@ def _no_tensor(run: Run[Any]) -> str | None:
       continue
     if not isinstance(leaf, Tensor):
       return f"{path} is the {type(leaf).__name__} {leaf!r}, which a replay would not compute again: return Tensors"
-    if not buffers_below(leaf.uop):
+    if not graphs.buffers_below(leaf.uop):
       return f"{path}, of shape {leaf.shape}, has no buffer after it was realised: {leaf.uop!r}"
   return None
 
@@ -79,7 +59,7 @@ def _no_kernel(run: Run[Any]) -> str | None:
 
 
 def _not_realised(run: Run[Any]) -> str | None:
-  if not (left := waiting()):
+  if not (left := graphs.waiting()):
     return None
   return (
     f"the function assigns to a tensor of {left[0].numel()} elements that nothing realises: "
@@ -89,14 +69,14 @@ def _not_realised(run: Run[Any]) -> str | None:
 
 def _kept(run: Run[Any]) -> str | None:
   """A tensor made in the function lives on without being returned: replays would not update it."""
-  allowed = {id(leaf) for _, leaf in leaves(run.result, "") if isinstance(leaf, Tensor)} | run.gradients
+  allowed = {id(t) for t in graphs.tensors_in(run.result)} | run.gradients
   # what the arguments hold at the next replay, and what the function draws, is another value every time
   changed = run.created | {buffer for buffer, _ in run.draws} | set(run.inputs.buffers)
 
   def kept() -> list[Tensor]:
-    made = [t for t in all_tensors() if t not in run.before and id(t) not in allowed]
+    made = [t for t in graphs.all_tensors() if t not in run.before and id(t) not in allowed]
     found = [t for t in made if any(u in changed for u in t.uop.toposort)]
-    return found + [t for t in all_tensors() if t in run.before and any_below(t.uop, run.created)]
+    return found + [t for t in graphs.all_tensors() if t in run.before and graphs.any_below(t.uop, run.created)]
 
   if kept():
     gc.collect()  # it may only wait for the collector
@@ -111,14 +91,14 @@ def _kept(run: Run[Any]) -> str | None:
 def _view_written(run: Run[Any]) -> str | None:
   """An argument that was copied is written: the caller would not see it."""
   for call in run.calls if run.inputs.copies else ():
-    for argument in (call.src[1 + slot] for slot in written_slots(call)):
-      if argument_buffer(argument) in run.inputs.copies:
+    for argument in (call.src[1 + slot] for slot in graphs.written_slots(call)):
+      if graphs.argument_buffer(argument) in run.inputs.copies:
         return f"the function assigns to an argument of {argument.size} elements that is a view: pass all of its buffer"
   return None
 
 
 def _hidden_variable(run: Run[Any]) -> str | None:
-  if not (hidden := variables_of(run.calls) - run.inputs.variables.keys()):
+  if not (hidden := graphs.variables_of(run.calls) - run.inputs.variables.keys()):
     return None
   return (
     f"variable {', '.join(sorted(hidden))} is bound inside the function or around it: pass it as an argument, "
@@ -128,10 +108,10 @@ def _hidden_variable(run: Run[Any]) -> str | None:
 
 def _replaced(run: Run[Any]) -> str | None:
   """The function reads a tensor and puts another in its place: replays would read the first."""
-  now, arguments = holders(), set(run.inputs.buffers)
+  now, arguments = graphs.holders(), set(run.inputs.buffers)
   gone = [b for b in run.used if b in run.held and b not in now and b not in arguments]
   for t, before in run.gradients_before:
-    below = buffers_below(before.uop) if before is not None and t.grad is not before else ()
+    below = graphs.buffers_below(before.uop) if before is not None and t.grad is not before else ()
     gone += [buffer for buffer in below if buffer in run.used]
   if not gone:
     return None
@@ -169,7 +149,7 @@ CAPTURE = (
   RunGuard("a tensor that the function reads and replaces; gradients that add up over calls", _replaced),
 )
 RETURN = (RunGuard("an argument that the function keeps", _argument_kept),)
-CALL: tuple[type[Guard], ...] = (Arguments, Outside, Gradients, Trace)
+CALL: tuple[Any, ...] = (Arguments, Outside, Gradients, Trace)
 if code_names is not None:
   CALL = (code_names.Names, *CALL)
 

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tiny_tensor.capturing import JitError
-from tiny_tensor.jit.graphs import binds_in, buffers_below, is_whole
+from tiny_tensor.jit.graphs import binds_in, buffers_below, is_whole, realize_lazy
 from tiny_tensor.jit.values import Bound, Described, Structure, Value, gradient_wish, short
 from tiny_tensor.methods.devices import placement
 from tiny_tensor.pytree import nodes, parts, rebuild
-from tiny_tensor.realize import is_realized
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.context import DEVICE
@@ -66,9 +65,7 @@ class Inputs:
       self.described["the order of **kwargs"] = Value(", ".join(others))
     self._owners: dict[UOp, str] = {}
     self._copied = copied
-    lazy = [leaf for _, leaf in found if isinstance(leaf, Tensor) and not is_realized(leaf.uop)]
-    if lazy:
-      lazy[0].realize(*lazy[1:])
+    realize_lazy(leaf for _, leaf in found if isinstance(leaf, Tensor))
     replaced = {id(leaf): self._tensor(path, leaf) for path, leaf in found if isinstance(leaf, Tensor)}
     for path, leaf in found:
       if not isinstance(leaf, Tensor):

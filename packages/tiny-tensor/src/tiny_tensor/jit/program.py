@@ -6,15 +6,8 @@ from typing import Generic, NoReturn, SupportsIndex, TypeVar
 
 from tiny_runtime import Capture, CapturedGraph, buffer_of
 from tiny_tensor.capturing import Writes
+from tiny_tensor.jit import graphs
 from tiny_tensor.jit.gradients import Gradients
-from tiny_tensor.jit.graphs import (
-  argument_buffer,
-  buffers_below,
-  compute_readers,
-  looked_at,
-  variables_of,
-  written_slots,
-)
 from tiny_tensor.jit.outside import Arguments, Outside
 from tiny_tensor.jit.results import Template
 from tiny_tensor.jit.run import Run
@@ -33,14 +26,14 @@ class Program(Generic[R]):
     self.trace, self.arguments = run.trace, Arguments(run)
     self._inputs = run.inputs.buffers
     self._draws = run.draws
-    self._variables = variables_of(run.calls)
+    self._variables = graphs.variables_of(run.calls)
     self._results = Template(run)
     self._gradients = Gradients(run.outside_gradients)
     schedules = run.schedules
     if prune:
-      outputs = [buffer for uop in self._results.computed for buffer in buffers_below(uop)]
+      outputs = [buffer for uop in self._results.computed for buffer in graphs.buffers_below(uop)]
       schedules = reached(run, {*outputs, *self._gradients.buffers})
-    used = {u for linear in schedules for call in linear.src for u in map(argument_buffer, call.src[1:])}
+    used = {u for linear in schedules for call in linear.src for u in map(graphs.argument_buffer, call.src[1:])}
     self._positions = [i for i, buffer in enumerate(self._inputs) if buffer in used]
     self._updated = run.updated
     self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
@@ -52,7 +45,7 @@ class Program(Generic[R]):
     self._only = self._results.only
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
-    self._graph = CapturedGraph(schedules, given, self._results.computed, schedules.created - looked_at())
+    self._graph = CapturedGraph(schedules, given, self._results.computed, schedules.created - graphs.holders().keys())
 
   def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
     raise TypeError(
@@ -88,9 +81,9 @@ class Program(Generic[R]):
     kept, unshared = self._gradients.buffers, self._gradients.unshared()
     if self._writes_inputs:  # another one every time: what was looked at has to be looked at again
       new = dict(zip(self._inputs, given, strict=True))
-      holders = compute_readers({new.get(b, b) for b in self._overwritten}, weakref.WeakSet(), kept)
+      holders = graphs.compute_readers({new.get(b, b) for b in self._overwritten}, weakref.WeakSet(), kept)
     else:
-      holders = compute_readers(self._overwritten, self._unaffected, kept)
+      holders = graphs.compute_readers(self._overwritten, self._unaffected, kept)
     if len(holders) != len(unshared):
       self._gradients.give_copies(holders, unshared)
 
@@ -104,10 +97,10 @@ def reached(run: Run[R], outputs: Collection[UOp]) -> Capture:
   while count != len(kept):  # what is written by a call that is kept is written by all that do
     count = len(kept)
     for call in run.calls:
-      arguments = [argument_buffer(a) for a in call.src[1:]]
+      arguments = [graphs.argument_buffer(a) for a in call.src[1:]]
       if any(a.op is Ops.BIND for a in arguments) or not changing.isdisjoint(arguments):
         kept.add(call)
-        changing |= {arguments[slot] for slot in written_slots(call)}
+        changing |= {arguments[slot] for slot in graphs.written_slots(call)}
   linears = [linear.with_src(tuple([call for call in linear.src if call in kept])) for linear in run.schedules]
-  written = {argument_buffer(call.src[1 + slot]) for call in kept for slot in written_slots(call)}
+  written = {graphs.argument_buffer(call.src[1 + slot]) for call in kept for slot in graphs.written_slots(call)}
   return Capture.part([linear for linear in linears if linear.src], run.created & written)

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tiny_tensor.jit.graphs import any_below, binds_in, buffers_below
 from tiny_tensor.jit.run import Run
@@ -14,11 +14,23 @@ from tiny_uop import Ops, UOp
 R = TypeVar("R")
 
 
+class _Replay(NamedTuple):
+  """What the results of one replay are made of: the graphs that it computed, its buffers, the caller's tensors (not
+  looked at unless `Template.needs_tensors`), and how BINDs, and BUFFERs of arguments, of the capture change."""
+
+  made: Sequence[UOp]
+  buffers: Sequence[UOp]
+  tensors: Sequence[Tensor]
+  binds: dict[UOp, UOp]
+  changes: dict[UOp, UOp]
+  contents: dict[int, object]
+
+
 class _Computed:
   """A tensor that every replay makes. Those with the same `contents` are views of each other."""
 
   def __init__(self, places: dict[UOp, int], t: Tensor) -> None:
-    self.uop, self.places, self._contents = t.uop, places, id(t._contents)
+    self.uop, self.places, self.contents = t.uop, places, id(t._contents)
     """`places`: where what the tensor consists of is among the graphs that a replay computes; itself, or its pieces."""
     self.requires_grad, self._history = t.requires_grad, t._history
 
@@ -28,6 +40,12 @@ class _Computed:
       return made[place]
     return self.uop.substitute({part: made[place] for part, place in self.places.items()})
 
+  def tensor(self, replay: _Replay) -> Tensor:
+    """The tensor of a replay."""
+    made = Tensor._wrap(self.of(replay.made).substitute(replay.binds), self.requires_grad, self._history)
+    made._contents = replay.contents[self.contents]
+    return made
+
 
 class _Argument:
   """The caller's tensor itself (`uop` None), or a view of it."""
@@ -35,14 +53,32 @@ class _Argument:
   def __init__(self, index: int, uop: UOp | None) -> None:
     self.index, self.uop = index, uop
 
+  def tensor(self, replay: _Replay) -> Tensor:
+    """The caller's tensor, or a view of it; of the copy that the function got, if the caller's is a view itself."""
+    given = replay.tensors[self.index]
+    if self.uop is None:
+      return given
+    view = Tensor._wrap(self.uop.substitute(replay.changes), given.requires_grad)
+    if replay.buffers[self.index] in buffers_below(given.uop):
+      view._contents = given._contents
+    return view
+
 
 class _Outside:
   """A tensor that existed before the call, or a view of one. It is not held: `get_state_dict` of an object that has a
   TinyJit must not find it there."""
 
   def __init__(self, t: Tensor, existed: bool) -> None:
-    self.tensor = weakref.ref(t) if existed else None
+    self.reference = weakref.ref(t) if existed else None
     self.uop, self._contents, self.requires_grad = t.uop, t._contents, t.requires_grad
+
+  def tensor(self, replay: _Replay) -> Tensor:
+    """The tensor that the function gave, or another view of what it was one of."""
+    if self.reference is not None and (t := self.reference()) is not None:
+      return t
+    view = Tensor._wrap(self.uop.substitute(replay.changes), self.requires_grad)
+    view._contents = self._contents
+    return view
 
 
 class Template(Generic[R]):
@@ -53,26 +89,23 @@ class Template(Generic[R]):
     self.computed: list[UOp] = []
     self._seen: dict[int, Any] = {}
     self._tree = rebuild(run.result, lambda leaf: self._leaf(leaf, run))
-    self._contents = {leaf._contents for _, leaf in leaves(self._tree, "") if isinstance(leaf, _Computed)}
+    found = [leaf for _, leaf in leaves(self._tree, "") if leaf is not None]
+    self._contents = {leaf.contents for leaf in found if isinstance(leaf, _Computed)}
     self._gradients: list[tuple[int, _Computed]] = []
     """Of arguments: the place of the tensor, and its gradient."""
     first = {id(t): place for place, t in reversed(list(enumerate(run.inputs.tensors)))}
     for place, t in enumerate(run.inputs.tensors):
       if t.grad is not None and any_below(t.grad.uop, run.created) and place == first[id(t)]:
         self._gradients.append((place, self._computed(t.grad)))
-    of_arguments = any(isinstance(leaf, _Argument) for _, leaf in leaves(self._tree, ""))
-    self.needs_tensors = of_arguments or bool(self._gradients)
+    self.needs_tensors = bool(self._gradients) or any(isinstance(leaf, _Argument) for leaf in found)
     """Whether `make` looks at the caller's tensors, not only at their buffers."""
-    self.bound = {str(variable.arg[0]): bind for uop in self._graphs() for bind, variable in binds_in(uop).items()}
+    graphs = [*self.computed, *[leaf.uop for leaf in found if not isinstance(leaf, _Computed) and leaf.uop is not None]]
+    self.bound = {str(variable.arg[0]): bind for uop in graphs for bind, variable in binds_in(uop).items()}
     """The BINDs in the shapes of results."""
     tree = self._tree
     simple = isinstance(tree, _Computed) and tree.uop in tree.places and not self._gradients and not self.bound
     self.only: _Computed | None = tree if simple else None
     """The result, if it is one tensor, the first of `computed`: `make` does more than that needs."""
-
-  def _graphs(self) -> list[UOp]:
-    others = [leaf.uop for _, leaf in leaves(self._tree, "") if isinstance(leaf, (_Argument, _Outside))]
-    return [*self.computed, *[uop for uop in others if uop is not None]]
 
   def _leaf(self, leaf: Any, run: Run[R]) -> Any:
     """The placeholder in the tree for a result."""
@@ -106,42 +139,15 @@ class Template(Generic[R]):
     (not looked at unless `needs_tensors`)."""
     binds = {bind: bind.src[0].bind(variables[name]) for name, bind in self.bound.items() if name in variables}
     changes = {**binds, **dict(zip(self._inputs, buffers, strict=True))}
-    contents = {number: object() for number in self._contents}
-    done: dict[int, Tensor] = {}
+    replay = _Replay(made, buffers, tensors, binds, changes, {number: object() for number in self._contents})
+    done: dict[Any, Tensor | None] = {None: None}  # a result that is there twice is one tensor
 
     def result(leaf: Any) -> Tensor | None:
-      if leaf is None:
-        return None
-      if id(leaf) not in done:
-        if isinstance(leaf, _Computed):
-          done[id(leaf)] = Tensor._wrap(leaf.of(made).substitute(binds), leaf.requires_grad, leaf._history)
-          done[id(leaf)]._contents = contents[leaf._contents]
-        elif isinstance(leaf, _Argument):
-          done[id(leaf)] = _of_argument(leaf, tensors[leaf.index], buffers[leaf.index], changes)
-        else:
-          done[id(leaf)] = _outside(leaf, changes)
-      return done[id(leaf)]
+      if leaf not in done:
+        done[leaf] = leaf.tensor(replay)
+      return done[leaf]
 
     results: R = rebuild(self._tree, result)
     for place, gradient in self._gradients:
       tensors[place].grad = Tensor._wrap(gradient.of(made))
     return results
-
-
-def _of_argument(leaf: _Argument, given: Tensor, buffer: UOp, changes: dict[UOp, UOp]) -> Tensor:
-  """The caller's tensor, or a view of it; of the copy that the function got, if the caller's is a view itself."""
-  if leaf.uop is None:
-    return given
-  view = Tensor._wrap(leaf.uop.substitute(changes), given.requires_grad)
-  if buffer in buffers_below(given.uop):
-    view._contents = given._contents
-  return view
-
-
-def _outside(leaf: _Outside, changes: dict[UOp, UOp]) -> Tensor:
-  """The tensor that the function gave, or another view of what it was one of."""
-  if leaf.tensor is not None and (t := leaf.tensor()) is not None:
-    return t
-  view = Tensor._wrap(leaf.uop.substitute(changes), leaf.requires_grad)
-  view._contents = leaf._contents
-  return view

@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tiny_runtime import capture
 from tiny_tensor import capturing
 from tiny_tensor.capturing import JitError
-from tiny_tensor.jit.graphs import (
-  Alive,
-  all_tensors,
-  any_below,
-  argument_buffer,
-  buffers_below,
-  carry_out_writes,
-  holders,
-  updated_by,
-)
+from tiny_tensor.jit import graphs
 from tiny_tensor.jit.inputs import Inputs
 from tiny_tensor.jit.trace import trace
-from tiny_tensor.pytree import leaves, rebuild
-from tiny_tensor.realize import is_realized, realize_tensors
+from tiny_tensor.pytree import rebuild
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops
 
@@ -40,23 +30,22 @@ class Run(Generic[R]):
   def __init__(
     self, fxn: Callable[..., R], inputs: Inputs, guards: "Sequence[RunGuard]" = (), after: "Sequence[RunGuard]" = ()
   ) -> None:
-    carry_out_writes()
+    graphs.carry_out_writes()
     self.inputs = inputs
-    self.before = Alive()
-    self.held = holders()
+    self.before = graphs.Alive()
+    self.held = graphs.holders()
     self.gradients_before = [(t, t.grad) for t in _tensors(inputs)]
-    had = {id(t) for t in all_tensors() if t.grad is not None}
+    had = {id(t) for t in graphs.all_tensors() if t.grad is not None}
     with capturing.recording(refuse_reads=bool(guards)) as recorded, capture() as self.schedules:
       self.result = fxn(*inputs.args, **inputs.kwargs)
-      self._finish_results()
-      self._finish_gradients()
+      self._finish()
     self.refused, self.draws, self.differentiated = recorded.refused, recorded.draws, recorded.differentiated
     self.created = self.schedules.created
     self.calls = [call for linear in self.schedules for call in linear.src]
-    arguments = (argument_buffer(a) for call in self.calls for a in call.src[1:])
+    arguments = (graphs.argument_buffer(a) for call in self.calls for a in call.src[1:])
     self.used = {u for u in arguments if u.op is Ops.BUFFER}
-    self.updated = updated_by(self.calls) - self.created
-    made = [t for t in all_tensors() if t.grad is not None and any_below(t.grad.uop, self.created)]
+    self.updated = graphs.updated_by(self.calls) - self.created
+    made = [t for t in graphs.all_tensors() if t.grad is not None and graphs.any_below(t.grad.uop, self.created)]
     self.gradients = {id(t.grad) for t in made}
     """The ids of the gradients that were computed in the run."""
     given = {id(t) for t in (*inputs.tensors, *_tensors(inputs))}
@@ -88,22 +77,15 @@ class Run(Generic[R]):
         copies.append(weakref.ref(t))
     return rebuild(result, lambda leaf: caller.get(id(leaf), leaf)), copies
 
-  def _finish_results(self) -> None:
-    """Realises what the function returns without having done so."""
-    tensors = {id(leaf): leaf for _, leaf in leaves(self.result, "the result") if isinstance(leaf, Tensor)}
-    lazy = [t for t in tensors.values() if not is_realized(t.uop)]
-    if lazy:
-      realize_tensors(lazy)
-
-  def _finish_gradients(self) -> None:
-    """Realises gradients that were made and not needed in the run: they are seen outside."""
-    made = {id(t) for t in all_tensors() if t not in self.before}
-    lazy = [g for t in all_tensors() if (g := t.grad) is not None and id(g) in made and not is_realized(g.uop)]
-    if lazy:
-      realize_tensors(lazy)
+  def _finish(self) -> None:
+    """Realises what the function returns without having done so; and gradients that were made and not needed in the
+    run: they are seen outside."""
+    graphs.realize_lazy({id(t): t for t in graphs.tensors_in(self.result)}.values())
+    made = {id(t) for t in graphs.all_tensors() if t not in self.before}
+    graphs.realize_lazy([g for t in graphs.all_tensors() if (g := t.grad) is not None and id(g) in made])
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:
   """The tensors that the function gets, in the order of `inputs.tensors`."""
-  found = [leaf for _, leaf in leaves((inputs.args, inputs.kwargs), "") if isinstance(leaf, Tensor)]
-  return [t for t in found if id(t) in inputs.given for _ in range(len(buffers_below(t.uop)) or 1)]
+  found = graphs.tensors_in((inputs.args, inputs.kwargs))
+  return [t for t in found if id(t) in inputs.given for _ in range(len(graphs.buffers_below(t.uop)) or 1)]

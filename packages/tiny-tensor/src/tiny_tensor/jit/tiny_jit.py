@@ -31,10 +31,6 @@ MOST_RUNS = 4
 """The most calls that may all differ before TinyJit gives up: lazy state makes the first one or two unlike the rest."""
 
 
-def _nobody() -> None:
-  """The object of a function that is no method."""
-
-
 class _Seen:
   """The call before: its arguments, its trace, and the state that it updated."""
 
@@ -77,7 +73,7 @@ class TinyJit(Generic[P, R]):
 
   def __init__(self, fxn: Callable[P, R], prune: bool = False) -> None:
     self.fxn, self.prune = fxn, prune
-    self._watched: tuple[Any, Callable[[], Any]] = (fxn, _nobody)
+    self._watched: tuple[Any, Callable[[], Any]] = (fxn, lambda: None)
     """Whose code is looked at, and the object that it is a method of."""
     self._names = named_parameters(fxn)
     self._lock = shared_lock()

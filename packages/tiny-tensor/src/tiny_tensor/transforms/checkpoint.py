@@ -13,7 +13,7 @@ from tiny_tensor.autograd.rules import moved, view_chain
 from tiny_tensor.autograd.tracing import Frame
 from tiny_tensor.base import is_const
 from tiny_tensor.custom_kernel import checked_gradients
-from tiny_tensor.pytree import rebuild
+from tiny_tensor.pytree import rebuild, refilled
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.transforms.batching_rules import written_buffer
 from tiny_uop import Ops, UOp, dtypes
@@ -49,8 +49,7 @@ def called(
     [o.uop for o in outputs], (*arguments, *around), pull(len(arguments)), name, transparent=transparent,
     given=None if transparent else len(arguments),
   )  # fmt: skip
-  rest = iter([o._derive(m) for o, m in zip(outputs, made, strict=True)])
-  return rebuild(result, lambda _: next(rest))
+  return refilled(result, [o._derive(m) for o, m in zip(outputs, made, strict=True)])
 
 
 def depending(roots: Sequence[UOp], leaves: Iterable[UOp]) -> dict[UOp, None]:

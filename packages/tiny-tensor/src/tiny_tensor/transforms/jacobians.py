@@ -16,7 +16,7 @@ from tiny_tensor.autograd.forward import push_forward
 from tiny_tensor.autograd.reverse import pullback
 from tiny_tensor.autograd.tracing import Frame
 from tiny_tensor.base import const_uop
-from tiny_tensor.pytree import leaves, rebuild
+from tiny_tensor.pytree import leaves, rebuild, refilled
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.transforms.batching_rules import Batching
 from tiny_uop import Shape, UOp, dtypes
@@ -161,8 +161,8 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fals
   result, aux = _split(call.result, has_aux, call.name)
   outputs = call.outputs(result)
   found = push_forward([o.uop for o in outputs], {n: t.uop for n, t in zip(call.nodes, given, strict=True)})
-  made = iter([_zeros(o) if t is None else o._derive(t, *given) for o, t in zip(outputs, found, strict=True)])
-  tangent = rebuild(result, lambda _: next(made))
+  made = [_zeros(o) if t is None else o._derive(t, *given) for o, t in zip(outputs, found, strict=True)]
+  tangent = refilled(result, made)
   return (result, tangent, aux) if has_aux else (result, tangent)
 
 

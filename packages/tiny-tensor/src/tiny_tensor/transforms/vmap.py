@@ -9,7 +9,7 @@ from typing import Any
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.tracing import Frame, TransformError
 from tiny_tensor.placement import DeviceLike
-from tiny_tensor.pytree import leaves, rebuild
+from tiny_tensor.pytree import leaves, refilled
 from tiny_tensor.shapes import normalize_axis
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.transforms.batching_rules import Batching
@@ -101,8 +101,7 @@ def _examples(frame: Frame, args: tuple[Any, ...], in_axes: Any) -> tuple[dict[U
     raise ValueError(
       f"{frame.name} maps over axes of different sizes: {', '.join(f'{p}: {s}' for p, s in sizes.items())}"
     )
-  rest = iter(called)
-  return values, size, rebuild(args, lambda _: next(rest))
+  return values, size, refilled(args, called)
 
 
 def _draw(
@@ -146,5 +145,4 @@ def _results(frame: Frame, result: Any, out_axes: Any, batch: Batching) -> Any:
     order = list(range(1, each.ndim))
     order.insert(at, 0)
     made.append(each.permute(order))
-  rest = iter(made)
-  return rebuild(result, lambda _: next(rest))
+  return refilled(result, made)
