@@ -3,6 +3,7 @@
     hatch run engine-bench                      # ours alone
     hatch run oracle:engine-bench               # against tinygrad, which that environment has
     hatch run engine-bench --json out/engine.json
+    hatch run engine-bench --models resnet18    # the first call of a ResNet-18 alone
 
 The graphs are those of `engine_models.py`: loss and gradients of all weights of ResNet-50 (32 images of 224²) and of a
 16-layer Llama-style transformer (4 texts of 512 tokens). Each measurement is a process of its own, ours and theirs in
@@ -23,6 +24,12 @@ brackets, the median. What the figures are:
 * miss and hit: another process schedules graphs built anew, the schedule cache emptied or not; the best of five.
   With planning it is all of `Tensor.schedule_linear`, and alone it is `tiny_sched.schedule`. The process is warm after
   the first, so this miss is faster than the cold one above.
+
+Then the first calls of the programs in `first_calls.py`, each in a new process on one processor, in CPU seconds of that
+process and of the compilers that it starts, so that what others on the machine do hardly counts. Weights and inputs are
+in the library's memory before; the result is read at the end of the call, and compared with one in float64. "warm" is a
+process that finds what the cold one before it has put on disk (`XDG_CACHE_HOME`, torch.compile's
+`TORCHINDUCTOR_CACHE_DIR`). Modules are there as bytecode, as pip leaves them. tinygrad runs on its device CPU here.
 """
 
 from __future__ import annotations
@@ -34,19 +41,24 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine_models import MODELS, Library, builder
+from first_calls import FIRST, measure_first
+from suite.lanes import LANES
 
 Figures = dict[str, float]
 REPEATS, FEW_REPEATS = 5, 2  # of misses and hits; of small models
 INSTALL = "tinygrad is not installed: `pip install tinygrad==0.14.0`, or `hatch run oracle:engine-bench`"
 SECONDS = ("graph", "to source", "schedule", "codegen", "again")
-TARGETS = {"to source": 1 / 3, "hit": 1 / 20, "memory over imports": 1.0}
+PEERS = ("tinygrad", "torch compiled", "torch")
+TARGETS = {"to source": 0.12, "hit": 1 / 20, "memory over imports": 1.0}
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
@@ -163,11 +175,12 @@ def measure_tinygrad_schedule(model: str, small: bool) -> Figures:
   return {"schedule": seconds, "distinct": len({call.src[0] for call in linear.src})}
 
 
-MEASURES = {
+MEASURES: dict[str, Callable[[str, bool], Figures]] = {
   "ours": measure_ours,
   "ours cache": measure_cache,
   "tinygrad": measure_tinygrad,
   "tinygrad schedule": measure_tinygrad_schedule,
+  **{f"first {lane}": partial(measure_first, lane) for lane in ("ours", *PEERS)},
 }
 
 
@@ -192,9 +205,9 @@ def measure(runner: Runner, what: str, model: str, small: bool) -> Figures:
   return figures
 
 
-def has_tinygrad(python: str) -> bool:
-  """Whether an interpreter can import tinygrad."""
-  code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tinygrad') is None)"
+def has(python: str, module: str) -> bool:
+  """Whether an interpreter can import a module."""
+  code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
   return subprocess.run([python, "-c", code]).returncode == 0
 
 
@@ -208,6 +221,41 @@ def rounds_of(model: str, count: int, small: bool, theirs: Runner | None) -> dic
       figures = parts | measure(theirs, "tinygrad", model, small)
       runs["tinygrad"].append({**figures, "codegen": figures["to source"] - figures["schedule"]})
   return runs
+
+
+def first_rounds(name: str, count: int, small: bool, pythons: dict[str, str]) -> dict[str, list[Figures]]:
+  """The figures of every round, for each lane with a cold and a warm cache; of a lane that fails, its message is
+  printed and there are none."""
+  runs: dict[str, list[Figures]] = {}
+  settings = {"PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1", "CPU_COUNT": "1"}
+  measure(Runner(environment=tuple(settings.items())), "first ours", name, True)  # writes bytecode
+  for _ in range(count):
+    for lane, python in pythons.items():
+      with tempfile.TemporaryDirectory() as cache:
+        places = {"XDG_CACHE_HOME": cache, "TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "inductor")}
+        runner = Runner(python, tuple((settings | places | dict(LANES[lane].environment)).items()))
+        try:
+          for kind in ("cold", "warm"):
+            figures = measure(runner, f"first {lane}", name, small)
+            runs.setdefault(f"{lane}, {kind}", []).append(figures)
+        except RuntimeError as error:
+          if lane == "ours":
+            raise
+          print(f"{lane} cannot run {name}: {str(error).strip().splitlines()[-1]}")
+  return runs
+
+
+def show_first(name: str, runs: dict[str, list[Figures]]) -> None:
+  """Prints the table of a program's first calls."""
+  row = FIRST[name]
+  print(f"\n{f'first call, {name}':<28}{'CPU s':>8} (median)   prepare   import  goal")
+  for lane, figures in runs.items():
+    least = summary(figures)
+    first = least["first call"]
+    goal = {"ours, cold": row.cold, "ours, warm": row.warm}.get(lane)
+    verdict = "" if goal is None else f"  ≤ {goal:.2f} (Zen 4): {'met' if first['min'] <= goal else 'missed'}"
+    others = "".join(f"{least[part]['min']:>9.2f}" for part in ("prepare", "import"))
+    print(f"{lane:<28}{first['min']:>8.3f} ({first['median']:.3f}) {others}{verdict}")
 
 
 def summary(runs: list[Figures]) -> dict[str, dict[str, float]]:
@@ -253,10 +301,10 @@ def show(model: str, runs: dict[str, list[Figures]]) -> None:
 def arguments() -> argparse.Namespace:
   """What the command line says."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+  parser.add_argument("--models", nargs="+", choices=(*MODELS, *FIRST), default=(*MODELS, *FIRST))
   parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: 3)")
   parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-  parser.add_argument("--ours-only", action="store_true", help="leave tinygrad out, which takes minutes")
+  parser.add_argument("--ours-only", action="store_true", help="leave others out, which take minutes")
   parser.add_argument(
     "--tinygrad-python", default=sys.executable, metavar="PYTHON", help="an interpreter that has tinygrad"
   )
@@ -273,7 +321,7 @@ def main() -> int:
     print(json.dumps(MEASURES[args.measure](args.models[0], args.small)))
     return 0
   theirs = None
-  if not args.ours_only and has_tinygrad(args.tinygrad_python):
+  if not args.ours_only and has(args.tinygrad_python, "tinygrad"):
     settings = {"DEV": "NULL", "CACHELEVEL": "0", "PARALLEL": str(args.tinygrad_workers)}
     theirs = Runner(args.tinygrad_python, tuple(settings.items()))
   if theirs is None and not args.ours_only:
@@ -281,8 +329,16 @@ def main() -> int:
   print(f"least of {args.rounds} rounds (median)")
   results = {}
   for model in args.models:
-    results[model] = rounds_of(model, args.rounds, args.small, theirs)
-    show(model, results[model])
+    if model in FIRST:
+      pythons = {"ours": sys.executable}
+      if not args.ours_only:
+        pythons |= {lane: sys.executable for lane in PEERS if has(sys.executable, LANES[lane].library)}
+        pythons |= {} if theirs is None else {"tinygrad": theirs.python}
+      results[model] = first_rounds(model, args.rounds, args.small, pythons)
+      show_first(model, results[model])
+    else:
+      results[model] = rounds_of(model, args.rounds, args.small, theirs)
+      show(model, results[model])
   if args.json:
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -50,8 +50,16 @@ class Library(ABC):
 
   # *** functions ***
 
+  def swapped(self, x: Tensor, a: int, b: int) -> Tensor:
+    """With two axes exchanged."""
+    return x.transpose(a, b)
+
   @abstractmethod
   def relu(self, x: Tensor) -> Tensor: ...
+
+  @abstractmethod
+  def gelu(self, x: Tensor) -> Tensor:
+    """By the tanh form (Hendrycks & Gimpel, 2016)."""
 
   @abstractmethod
   def softmax(self, x: Tensor) -> Tensor:
@@ -62,8 +70,8 @@ class Library(ABC):
     """Over the last axis, without weights."""
 
   @abstractmethod
-  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal scaled dot-product attention over `(batch, heads, length, width)`."""
+  def attention(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    """Scaled dot-product attention over `(batch, heads, length, width)`."""
 
   @abstractmethod
   def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -139,3 +140,61 @@ def mlp(lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
     if number < layers - 1:
       x = lib.relu(x)
   return x
+
+
+# *** MiniLM (Wang et al. 2020): the encoder of BERT (Devlin et al. 2019), small ***
+
+
+@dataclass(frozen=True)
+class BertSize:
+  """Sizes of an encoder; those of all-MiniLM-L6-v2."""
+
+  layers: int = 6
+  width: int = 384
+  heads: int = 12
+  hidden: int = 1536
+  vocabulary: int = 30522
+
+
+def bert_weights(rng: np.random.Generator, size: BertSize, tokens: int) -> Weights:
+  """Random weights, for texts of so many tokens."""
+  w = {"words": gaussian(rng, size.vocabulary, size.width), "places": gaussian(rng, tokens, size.width)}
+  norms = ["embedded"]
+  for layer in range(size.layers):
+    linears = dict.fromkeys(("query", "key", "value", "out"), (size.width, size.width))
+    linears |= {"up": (size.width, size.hidden), "down": (size.hidden, size.width)}
+    for name, shape in linears.items():
+      w[f"{layer}.{name}"] = gaussian(rng, *shape, scale=shape[0] ** -0.5)
+      w[f"{layer}.{name}.bias"] = gaussian(rng, shape[1], scale=0.1)
+    norms += [f"{layer}.attended", f"{layer}.fed"]
+  for name in norms:
+    w[name], w[f"{name}.bias"] = 1 + gaussian(rng, size.width, scale=0.1), gaussian(rng, size.width, scale=0.1)
+  return w
+
+
+def bert(lib: Library, w: Mapping[str, Tensor], ids: Tensor, size: BertSize) -> Tensor:
+  """Numbers of tokens `(batch, tokens)` → a vector for each text, the mean over its tokens."""
+  batch, tokens = ids.shape
+
+  def linear(x: Tensor, name: str) -> Tensor:
+    return x @ w[name] + w[f"{name}.bias"]
+
+  def normed(x: Tensor, name: str) -> Tensor:
+    return lib.layer_norm(x) * w[name] + w[f"{name}.bias"]
+
+  def heads(x: Tensor) -> Tensor:
+    return lib.swapped(x.reshape(batch, tokens, size.heads, size.width // size.heads), 1, 2)
+
+  x = normed(w["words"][ids] + w["places"], "embedded")
+  for layer in range(size.layers):
+    q, k, v = (heads(linear(x, f"{layer}.{name}")) for name in ("query", "key", "value"))
+    attended = lib.swapped(lib.attention(q, k, v, causal=False), 1, 2).reshape(batch, tokens, size.width)
+    x = normed(x + linear(attended, f"{layer}.out"), f"{layer}.attended")
+    x = normed(x + linear(lib.gelu(linear(x, f"{layer}.up")), f"{layer}.down"), f"{layer}.fed")
+  return x.mean(1)
+
+
+def bert_flops(size: BertSize, batch: int, tokens: int) -> float:
+  """Operations of the matrix products."""
+  each = 4 * size.width**2 + 2 * size.width * size.hidden + 2 * tokens * size.width
+  return 2.0 * batch * tokens * size.layers * each

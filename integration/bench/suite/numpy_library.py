@@ -27,8 +27,14 @@ class Numpy(Library):
   def product_int8(self, a: Tensor, b: Tensor) -> Tensor:
     return a.astype(np.int32) @ b.astype(np.int32) if a.dtype == np.int8 else a @ b
 
+  def swapped(self, x: Tensor, a: int, b: int) -> Tensor:
+    return x.swapaxes(a, b)
+
   def relu(self, x: Tensor) -> Tensor:
     return np.maximum(x, 0)
+
+  def gelu(self, x: Tensor) -> Tensor:
+    return x * 0.5 * (1 + np.tanh(x.dtype.type((2 / np.pi) ** 0.5) * (x + x.dtype.type(0.044715) * x * x * x)))
 
   def softmax(self, x: Tensor) -> Tensor:
     e = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -40,11 +46,12 @@ class Numpy(Library):
     centred /= np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-5)
     return centred
 
-  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+  def attention(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
     length = q.shape[-2]
     scores = q @ k.swapaxes(-1, -2) / q.dtype.type(np.sqrt(q.shape[-1]))
-    hidden = np.where(np.tri(length, dtype=bool), 0, -np.inf).astype(q.dtype)
-    return self.softmax(scores + hidden) @ v
+    if causal:
+      scores = scores + np.where(np.tri(length, dtype=bool), 0, -np.inf).astype(q.dtype)
+    return self.softmax(scores) @ v
 
   def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
     """A matrix product for each position in the window."""

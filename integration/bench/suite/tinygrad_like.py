@@ -50,14 +50,17 @@ class TinygradLike(Library):
   def relu(self, x: Tensor) -> Tensor:
     return x.relu()
 
+  def gelu(self, x: Tensor) -> Tensor:
+    return x.gelu()
+
   def softmax(self, x: Tensor) -> Tensor:
     return x.softmax(-1)
 
   def layer_norm(self, x: Tensor) -> Tensor:
     return x.layernorm()
 
-  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return q.scaled_dot_product_attention(k, v, is_causal=True)
+  def attention(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    return q.scaled_dot_product_attention(k, v, is_causal=causal)
 
   def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
     return x.conv2d(w, stride=stride, padding=padding)

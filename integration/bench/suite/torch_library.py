@@ -50,14 +50,17 @@ class Torch(Library):
   def relu(self, x: Tensor) -> Tensor:
     return x.relu()
 
+  def gelu(self, x: Tensor) -> Tensor:
+    return self.functional.gelu(x, approximate="tanh")
+
   def softmax(self, x: Tensor) -> Tensor:
     return x.softmax(-1)
 
   def layer_norm(self, x: Tensor) -> Tensor:
     return self.functional.layer_norm(x, x.shape[-1:])
 
-  def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return self.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+  def attention(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    return self.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
   def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
     return self.functional.conv2d(x, w, stride=stride, padding=padding)

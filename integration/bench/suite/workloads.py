@@ -147,6 +147,19 @@ def mnist(batch: int) -> Workload:
   )  # fmt: skip
 
 
+def minilm(batch: int, tokens: int, size: models.BertSize) -> Workload:
+  """Texts to vectors."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    return (rng.integers(0, size.vocabulary, (batch, tokens)).astype(np.int32),)
+
+  return Workload(
+    f"MiniLM, {batch}×{tokens} tokens", "models", partial(models.bert, size=size), inputs, Goal("peers", 1, ("torch",)),
+    models.bert_flops(size, batch, tokens), FMA, weights=partial(models.bert_weights, size=size, tokens=tokens),
+    tolerance=1e-4,
+  )  # fmt: skip
+
+
 def mlp() -> Workload:
   """One captured call of a very small network: what a call costs."""
   sizes = (64, 64, 64, 10)
