@@ -8,12 +8,13 @@ is outside every interval). A vector's bounds hold for every lane.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.dtype import DType, PtrDType, dtypes
-from tiny_uop.evaluate import exec_alu, lanes_of
-from tiny_uop.ops import Ops
+from tiny_uop.evaluate import exec_alu, lanes_of, trunc_div
+from tiny_uop.ops import GroupOp, Ops
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -51,14 +52,6 @@ def _fit(dtype: DType, low: int, high: int) -> Bounds:
   return (low, high) if fits(dtype, low, high) else dtype_bounds(dtype)
 
 
-def _add(u: UOp, a: Bounds, b: Bounds) -> Bounds:
-  return _fit(u.dtype, a[0] + b[0], a[1] + b[1])
-
-
-def _sub(u: UOp, a: Bounds, b: Bounds) -> Bounds:
-  return _fit(u.dtype, a[0] - b[1], a[1] - b[0])
-
-
 def _products(a: Bounds, b: Bounds) -> Bounds:
   products = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
   return min(products), max(products)
@@ -74,10 +67,6 @@ def _mul(u: UOp, a: Bounds, b: Bounds) -> Bounds:
 def _mulacc(u: UOp, a: Bounds, b: Bounds, c: Bounds) -> Bounds:
   low, high = _products(a, b)
   return _fit(u.dtype, low + c[0], high + c[1])
-
-
-def _neg(u: UOp, a: Bounds) -> Bounds:
-  return _fit(u.dtype, -a[1], -a[0])
 
 
 def _divisors(b: Bounds) -> list[int]:
@@ -97,10 +86,6 @@ def _quotients(divide: Callable[[int, int], int]) -> Callable[[UOp, Bounds, Boun
   return rule
 
 
-def _trunc(n: int, d: int) -> int:
-  return -(abs(n) // abs(d)) if (n < 0) != (d < 0) else abs(n) // abs(d)
-
-
 def _floormod(u: UOp, a: Bounds, b: Bounds) -> Bounds:
   if b[0] == b[1] and b[0] != 0:
     d = b[0]
@@ -114,13 +99,8 @@ def _floormod(u: UOp, a: Bounds, b: Bounds) -> Bounds:
 
 def _truncmod(u: UOp, a: Bounds, b: Bounds) -> Bounds:
   # the sign of the dividend; smaller than the divisor in magnitude and no larger than the dividend
-  most = max(abs(b[0]), abs(b[1])) - 1
-  most = max(most, 0)
+  most = max(abs(b[0]) - 1, abs(b[1]) - 1, 0)
   return (max(a[0], -most) if a[0] < 0 else 0, min(a[1], most) if a[1] > 0 else 0)
-
-
-def _max(u: UOp, a: Bounds, b: Bounds) -> Bounds:
-  return (max(a[0], b[0]), max(a[1], b[1]))
 
 
 def _where(u: UOp, cond: Bounds, a: Bounds, b: Bounds) -> Bounds:
@@ -168,22 +148,17 @@ def _xor(u: UOp, a: Bounds, b: Bounds) -> Bounds:
   return _any_bits(u, a, b)
 
 
-def _shl(u: UOp, a: Bounds, b: Bounds) -> Bounds:
-  if not 0 <= b[0] <= b[1] < 64:
-    return dtype_bounds(u.dtype)
-  return _fit(u.dtype, min(a[0] << b[0], a[0] << b[1]), max(a[1] << b[0], a[1] << b[1]))
+def _shifts(shift: Callable[[int, int], int]) -> Callable[[UOp, Bounds, Bounds], Bounds]:
+  def rule(u: UOp, a: Bounds, b: Bounds) -> Bounds:
+    if not 0 <= b[0] <= b[1] < 64:
+      return dtype_bounds(u.dtype)
+    return _fit(u.dtype, min(shift(a[0], n) for n in b), max(shift(a[1], n) for n in b))
 
-
-def _shr(u: UOp, a: Bounds, b: Bounds) -> Bounds:
-  if not 0 <= b[0] <= b[1] < 64:
-    return dtype_bounds(u.dtype)
-  return (min(a[0] >> b[0], a[0] >> b[1]), max(a[1] >> b[0], a[1] >> b[1]))
+  return rule
 
 
 def _cmplt(u: UOp, a: Bounds, b: Bounds) -> Bounds:
-  if u.src[0] is u.src[1]:
-    return (False, False)
-  return (a[1] < b[0], a[0] < b[1])
+  return (False, False) if u.src[0] is u.src[1] else (a[1] < b[0], a[0] < b[1])
 
 
 def _cmpeq(u: UOp, a: Bounds, b: Bounds) -> Bounds:
@@ -207,35 +182,32 @@ def _cast(u: UOp, a: Bounds) -> Bounds:
 
 
 _RULES: dict[Ops, Callable[..., Bounds]] = {
-  Ops.ADD: _add,
-  Ops.SUB: _sub,
+  Ops.ADD: lambda u, a, b: _fit(u.dtype, a[0] + b[0], a[1] + b[1]),
+  Ops.SUB: lambda u, a, b: _fit(u.dtype, a[0] - b[1], a[1] - b[0]),
   Ops.MUL: _mul,
   Ops.MULACC: _mulacc,
-  Ops.NEG: _neg,
-  Ops.FLOORDIV: _quotients(lambda n, d: n // d),
-  Ops.TRUNCDIV: _quotients(_trunc),
+  Ops.NEG: lambda u, a: _fit(u.dtype, -a[1], -a[0]),
+  Ops.FLOORDIV: _quotients(operator.floordiv),
+  Ops.TRUNCDIV: _quotients(trunc_div),
   Ops.FLOORMOD: _floormod,
   Ops.TRUNCMOD: _truncmod,
-  Ops.MAX: _max,
+  Ops.MAX: lambda u, a, b: (max(a[0], b[0]), max(a[1], b[1])),
   Ops.WHERE: _where,
   Ops.AND: _and,
   Ops.OR: _or,
   Ops.XOR: _xor,
-  Ops.SHL: _shl,
-  Ops.SHR: _shr,
+  Ops.SHL: _shifts(operator.lshift),
+  Ops.SHR: _shifts(operator.rshift),
   Ops.CMPLT: _cmplt,
   Ops.CMPEQ: _cmpeq,
   Ops.CMPNE: _cmpne,
   Ops.CAST: _cast,
 }
-_COMPARE = frozenset({Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
-_BOOLEAN = frozenset({Ops.AND, Ops.OR, Ops.XOR, Ops.WHERE, Ops.CMPNE, Ops.CMPEQ, Ops.CMPLT, Ops.CAST, Ops.MAX})
-# these give one of the values, or the value, of their sources
-_SAME = frozenset({
-  Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.DETACH, Ops.CUSTOM_GRADIENT, Ops.BARRIER,
-  Ops.STAGE, Ops.EXTRACT, Ops.BIND,
-  Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP,
-})  # fmt: skip
+_BOOLEAN = GroupOp.Compare | {Ops.AND, Ops.OR, Ops.XOR, Ops.WHERE, Ops.CAST, Ops.MAX}
+# these give one of the values, or the value, of their sources; what a BIND binds must not be folded into the structure,
+# which is the key of caches
+_SAME = GroupOp.Identity | (GroupOp.Movement - {Ops.PAD})
+_SAME |= {Ops.CUSTOM_GRADIENT, Ops.BARRIER, Ops.STAGE, Ops.EXTRACT, Ops.BIND}
 
 
 def bounds(u: UOp) -> Bounds:
@@ -247,7 +219,7 @@ def bounds(u: UOp) -> Bounds:
   if isinstance(dtype, PtrDType) or dtype.kind == "void":
     return (0, 0)
   if (rule := _RULES.get(op)) is not None:
-    if op in _COMPARE and u.src[0].dtype.kind == "float":
+    if op in GroupOp.Compare and u.src[0].dtype.kind == "float":
       return _float_compare(u)
     if dtype.kind == "float" or (dtype.kind == "bool" and op not in _BOOLEAN):
       return dtype_bounds(dtype)
@@ -258,9 +230,6 @@ def bounds(u: UOp) -> Bounds:
     return (0, max(u.src[0]._bounds[1] - 1, 0))
   if dtype.kind == "float":
     return dtype_bounds(dtype)
-  if op is Ops.BIND:
-    # the value must not be folded into the structure, which is the key of caches
-    return u.src[0]._bounds
   if op in _SAME:
     return u.src[0]._bounds
   if op is Ops.VECTORIZE:
@@ -280,8 +249,6 @@ def _constant(u: UOp) -> Bounds:
 
 def _float_compare(u: UOp) -> Bounds:
   """Comparisons of floats are known only between constants: NaN is in no interval."""
-  a, b = u.src
-  if a.op is Ops.CONST and b.op is Ops.CONST and not isinstance(a.arg, tuple) and not isinstance(b.arg, tuple):
-    result = exec_alu(u.op, dtypes.bool, (a.arg, b.arg))
-    return (result, result)
-  return (False, True)
+  if any(s.op is not Ops.CONST or isinstance(s.arg, tuple) for s in u.src):
+    return (False, True)
+  return (exec_alu(u.op, dtypes.bool, [s.arg for s in u.src]),) * 2

@@ -154,15 +154,27 @@ _FORMATS: dict[str, str] = {
   "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
 
-# largest finite value and number of significand bits (the hidden one included) of each float type
-FLOAT_LIMITS: dict[str, tuple[float, int]] = {
-  "fp8e4m3": (448.0, 4),
-  "fp8e5m2": (57344.0, 3),
-  "float16": (65504.0, 11),
-  "bfloat16": (float.fromhex("0x1.fep127"), 8),
-  "float32": (float.fromhex("0x1.fffffep127"), 24),
-  "float64": (float.fromhex("0x1.fffffffffffffp1023"), 53),
+# number of significand bits (the hidden one included) and largest exponent of the float types with infinities
+_FLOATS = {"fp8e5m2": (3, 15), "float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
+# largest finite value and number of significand bits of each float type
+FLOAT_LIMITS = {"fp8e4m3": (448.0, 4)} | {
+  n: ((2 - 2.0 ** (1 - bits)) * 2.0**e, bits) for n, (bits, e) in _FLOATS.items()
 }
+
+
+def _ends(dtype: DType) -> tuple[int | float | bool, int | float | bool]:
+  """The least and the greatest value of a type."""
+  kind, bits = dtype.kind, dtype.bits
+  if kind == "float":
+    most = FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else math.inf
+    return -most, most
+  if kind == "bool":
+    return False, True
+  if kind == "uint":
+    return 0, (1 << bits) - 1
+  if kind == "void":
+    raise TypeError(f"{dtype!r} has no least and no greatest value")
+  return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 class dtypes:
@@ -240,28 +252,12 @@ class dtypes:
   @staticmethod
   def min(dtype: DType) -> builtins.int | builtins.float | builtins.bool:
     """The least value of a type: -inf for floats (the least finite value for fp8e4m3, which has no infinity)."""
-    if dtype.kind == "float":
-      return -FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else -math.inf
-    if dtype.kind == "bool":
-      return False
-    if dtype.kind in ("int", "index"):
-      return -(1 << (dtype.bits - 1))
-    if dtype.kind == "uint":
-      return 0
-    raise TypeError(f"{dtype!r} has no least value")
+    return _ends(dtype)[0]
 
   @staticmethod
   def max(dtype: DType) -> builtins.int | builtins.float | builtins.bool:
     """The greatest value of a type: inf for floats (448 for fp8e4m3)."""
-    if dtype.kind == "float":
-      return FLOAT_LIMITS["fp8e4m3"][0] if dtype.scalar() is dtypes.fp8e4m3 else math.inf
-    if dtype.kind == "bool":
-      return True
-    if dtype.kind in ("int", "index"):
-      return (1 << (dtype.bits - 1)) - 1
-    if dtype.kind == "uint":
-      return (1 << dtype.bits) - 1
-    raise TypeError(f"{dtype!r} has no greatest value")
+    return _ends(dtype)[1]
 
   @staticmethod
   def from_py(x: object) -> DType:
@@ -302,13 +298,11 @@ class dtypes:
         return False
       limit, digits = FLOAT_LIMITS[target.name]
       if source.kind != "float":
-        return source.bits - (source.kind == "int") <= digits and limit >= 2.0 ** (source.bits - (source.kind == "int"))
+        bits = source.bits - (source.kind == "int")
+        return bits <= digits and limit >= 2.0**bits
+      largest, needed = FLOAT_LIMITS[source.name]
       # fp8e4m3 is the one type without infinities, so nothing else fits in it
-      return (
-        target is not dtypes.fp8e4m3
-        and FLOAT_LIMITS[source.name][0] <= limit
-        and FLOAT_LIMITS[source.name][1] <= digits
-      )
+      return target is not dtypes.fp8e4m3 and largest <= limit and needed <= digits
     if target.kind in ("bool", "void"):
       return False
     return int(dtypes.min(source)) >= int(dtypes.min(target)) and int(dtypes.max(source)) <= int(dtypes.max(target))

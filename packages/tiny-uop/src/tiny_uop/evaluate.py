@@ -42,24 +42,21 @@ def threefry(counter: int, key: int) -> int:
   return x1 << 32 | x0
 
 
-def _trunc_div(a: int, b: int) -> int:
-  if b == 0:
-    return 0
-  quotient = abs(a) // abs(b)
+def trunc_div(a: int, b: int) -> int:
+  """The quotient of integers, toward zero; of division by 0, 0."""
+  quotient = abs(a) // abs(b) if b else 0
   return -quotient if (a < 0) != (b < 0) else quotient
 
 
 def _trunc_mod(a: int, b: int) -> int:
   # x % 0 is 0 by definition, not a - 0 * b
-  return 0 if b == 0 else a - _trunc_div(a, b) * b
+  return 0 if b == 0 else a - trunc_div(a, b) * b
 
 
 def _float_div(a: float, b: float) -> float:
   if b != 0:
     return a / b
-  if a == 0 or a != a or b != b:
-    return math.nan
-  return math.copysign(math.inf, a) * math.copysign(1.0, b)
+  return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
 def _ldexp(x: float, n: float) -> float:
@@ -77,46 +74,34 @@ def _maximum(a: Any, b: Any) -> Any:
   return a if a >= b else b
 
 
-def _safe(function: Callable[[float], float], domain: Callable[[float], float]) -> Callable[[float], float]:
-  """`function` with IEEE results where Python raises: `domain` outside the domain, infinity where it overflows."""
+def _safe(function: Callable[[float], float], at_zero: float = math.nan) -> Callable[[float], float]:
+  """`function` with IEEE results where Python raises: NaN outside the domain, infinity where it overflows."""
 
   def wrapped(x: float) -> float:
     try:
       return function(x)
     except ValueError:
-      return domain(x)
+      return at_zero if x == 0 else math.nan
     except OverflowError:
       return math.inf
 
   return wrapped
 
 
-def _log_domain(x: float) -> float:
-  return -math.inf if x == 0 else math.nan
-
-
-def _nan(x: float) -> float:
-  return math.nan
-
-
 def _float_trunc(x: float) -> float:
   return math.copysign(float(math.trunc(x)), x) if math.isfinite(x) else x
-
-
-def _mulacc(a: Any, b: Any, c: Any) -> Any:
-  return a * b + c
 
 
 # The value of each operation before it is rounded to the dtype. ADD, MUL, MAX, NEG on bool are in `_BOOLEAN`.
 _FUNCTIONS: dict[Ops, Callable[..., Any]] = {
   Ops.NEG: operator.neg,
-  Ops.EXP2: _safe(math.exp2, _nan),
-  Ops.LOG2: _safe(math.log2, _log_domain),
-  Ops.EXP: _safe(math.exp, _nan),
-  Ops.LOG: _safe(math.log, _log_domain),
-  Ops.SIN: _safe(math.sin, _nan),
-  Ops.COS: _safe(math.cos, _nan),
-  Ops.SQRT: _safe(math.sqrt, _nan),
+  Ops.EXP2: _safe(math.exp2),
+  Ops.LOG2: _safe(math.log2, -math.inf),
+  Ops.EXP: _safe(math.exp),
+  Ops.LOG: _safe(math.log, -math.inf),
+  Ops.SIN: _safe(math.sin),
+  Ops.COS: _safe(math.cos),
+  Ops.SQRT: _safe(math.sqrt),
   Ops.TRUNC: _float_trunc,
   Ops.ADD: operator.add,
   Ops.SUB: operator.sub,
@@ -125,7 +110,7 @@ _FUNCTIONS: dict[Ops, Callable[..., Any]] = {
   Ops.LDEXP: _ldexp,
   Ops.FLOORDIV: lambda a, b: a // b if b else 0,
   Ops.FLOORMOD: lambda a, b: a % b if b else 0,
-  Ops.TRUNCDIV: _trunc_div,
+  Ops.TRUNCDIV: trunc_div,
   Ops.TRUNCMOD: _trunc_mod,
   Ops.MAX: _maximum,
   Ops.CMPLT: operator.lt,
@@ -136,7 +121,7 @@ _FUNCTIONS: dict[Ops, Callable[..., Any]] = {
   Ops.XOR: operator.xor,
   Ops.THREEFRY: threefry,
   Ops.WHERE: lambda cond, a, b: a if cond else b,
-  Ops.MULACC: _mulacc,
+  Ops.MULACC: lambda a, b, c: a * b + c,
 }
 _BOOLEAN: dict[Ops, Callable[..., Any]] = {
   Ops.ADD: operator.or_,

@@ -49,10 +49,8 @@ class UPat(Operators[Any]):
     name: str | None = None,
     more: bool = False,
   ) -> None:
-    self.op: frozenset[Ops] | None = None if op is None else frozenset({op} if isinstance(op, Ops) else op)
-    self.dtype: frozenset[DType] | None = (
-      None if dtype is None else frozenset(dtype if isinstance(dtype, tuple) else (dtype,))
-    )
+    self.op = None if op is None else frozenset({op} if isinstance(op, Ops) else op)
+    self.dtype = None if dtype is None else frozenset(dtype if isinstance(dtype, tuple) else {dtype})
     self.src, self.arg, self.name, self.more = src, arg, name, more
 
   @staticmethod
@@ -95,22 +93,19 @@ class UPat(Operators[Any]):
 
   def __repr__(self) -> str:
     ops = "any" if self.op is None else "|".join(sorted(o.name for o in self.op))
-    inner = (
-      ""
-      if self.src is None
-      else f"({', '.join(map(repr, self.src))})"
-      if not isinstance(self.src, UPat)
-      else f"(*{self.src!r})"
-    )
+    children = ", ".join(map(repr, self._children()))
+    inner = "" if self.src is None else f"(*{children})" if isinstance(self.src, UPat) else f"({children})"
     value = f"={self.arg!r}" if self.arg is not _ANY and self.arg is not _SCALAR else ""
     return f"{self.name + ':' if self.name else ''}{ops}{value}{inner}"
+
+  def _children(self) -> Sequence[UPat]:
+    return () if self.src is None else (self.src,) if isinstance(self.src, UPat) else self.src
 
   def captures(self) -> Iterator[str]:
     """The names in this pattern."""
     if self.name is not None:
       yield self.name
-    children = () if self.src is None else (self.src,) if isinstance(self.src, UPat) else self.src
-    for child in children:
+    for child in self._children():
       yield from child.captures()
 
 
@@ -168,10 +163,8 @@ def rule(
   that the pattern does not capture.
   """
   wanted = set(parameters(replacement)) - {"ctx"}
-  if missing := wanted - set(pattern.captures()):
-    raise TypeError(
-      f"rule {name!r}: the replacement takes {sorted(missing)}, which the pattern {pattern!r} does not capture"
-    )
+  if missing := sorted(wanted - set(pattern.captures())):
+    raise TypeError(f"rule {name!r}: the replacement takes {missing}, which the pattern {pattern!r} does not capture")
   return Rule(name, pattern, replacement, _several(example), _several(near_miss), changes, grows, _row())
 
 
@@ -202,7 +195,9 @@ class _Compiler:
   def __init__(self, row: Rule) -> None:
     self.row = row
     self.lines: list[str] = ["def match(u, ctx):"]
-    self.names: dict[str, Any] = {"_same": _same_literal, "_replace": row.replacement}
+    self.names: dict[str, Any] = {
+      "_same": _same_literal, "_replace": row.replacement, "_permutations": itertools.permutations,
+    }  # fmt: skip
     self.bound: dict[str, str] = {}
     self.fresh = 0
     self.depth = 1
@@ -210,13 +205,16 @@ class _Compiler:
   def emit(self, line: str) -> None:
     self.lines.append(" " * self.depth + line)
 
-  def check(self, condition: str) -> None:
-    self.emit(f"if {condition}:")
+  def block(self, head: str) -> None:
+    """What follows stands inside of this."""
+    self.emit(f"{head}:")
     self.depth += 1
 
+  def check(self, condition: str) -> None:
+    self.block(f"if {condition}")
+
   def constant(self, value: Any) -> str:
-    self.fresh += 1
-    name = f"k{self.fresh}"
+    name = self.local()
     self.names[name] = value
     return name
 
@@ -227,9 +225,8 @@ class _Compiler:
   def node(self, pattern: UPat, place: str) -> list[tuple[UPat, str]]:
     """Checks of one node; gives back the children still to be checked."""
     if pattern.op is not None and place != "u":
-      test = (
-        f"is {self.constant(next(iter(pattern.op)))}" if len(pattern.op) == 1 else f"in {self.constant(pattern.op)}"
-      )
+      one = len(pattern.op) == 1
+      test = f"is {self.constant(*pattern.op)}" if one else f"in {self.constant(pattern.op)}"
       self.check(f"{place}.op {test}")
     if pattern.name is not None:
       if pattern.name in self.bound:
@@ -258,13 +255,9 @@ class _Compiler:
     self.check(f"len({place}.src) {'>=' if pattern.more else '=='} {len(src)}")
     locals_ = [self.local() for _ in src]
     if isinstance(src, list) and len(src) == 2 and self.order_matters(src):
-      a, b = locals_
-      self.emit(f"for {a}, {b} in ({place}.src, {place}.src[::-1]):")
-      self.depth += 1
+      self.block(f"for {', '.join(locals_)} in ({place}.src, {place}.src[::-1])")
     elif isinstance(src, list) and len(src) > 2:
-      self.names["_permutations"] = itertools.permutations
-      self.emit(f"for {', '.join(locals_)} in _permutations({place}.src):")
-      self.depth += 1
+      self.block(f"for {', '.join(locals_)} in _permutations({place}.src)")
     else:
       for i, name in enumerate(locals_):
         self.emit(f"{name} = {place}.src[{i}]")

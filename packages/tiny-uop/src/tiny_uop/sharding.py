@@ -7,6 +7,7 @@ gets there: tiny-sched makes a graph per device of it, and copies where the sour
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.ops import GroupOp, Ops
@@ -68,9 +69,15 @@ def regrouped(old: Shape, new: Shape, axis: int, bounds: Sequence[int]) -> tuple
         return (i, tuple(bounds)) if size == bounds[-1] else None
       if not isinstance(inside, int) or not isinstance(within, int) or not within:
         return None
-      places = [divmod(b * inside, within) for b in bounds]
-      return None if any(rest for _, rest in places) else (i, tuple([place for place, _ in places]))
+      places = _exactly(bounds, inside, within)
+      return None if places is None else (i, places)
   return None
+
+
+def _exactly(bounds: Sequence[int], factor: int, divisor: int) -> tuple[int, ...] | None:
+  """Each of the bounds times `factor / divisor`; None where one of them is no integer then."""
+  scaled = [divmod(b * factor, divisor) for b in bounds]
+  return None if any(rest for _, rest in scaled) else tuple([place for place, _ in scaled])
 
 
 def is_local(u: UOp) -> bool:
@@ -116,8 +123,8 @@ def _bitcast(u: UOp) -> Sharding | None:
   s, old, new = u.src[0]._sharding, u.src[0].dtype.itemsize, u.dtype.itemsize
   if s is None or s.axis is None or old == new or s.axis != len(u.shape) - 1:
     return s
-  scaled = [divmod(b * old, new) for b in s.bounds]
-  return s.along(None) if any(rest for _, rest in scaled) else s.along(s.axis, [place for place, _ in scaled])
+  scaled = _exactly(s.bounds, old, new)
+  return s.along(None) if scaled is None else s.along(s.axis, scaled)
 
 
 def _reshape(u: UOp, s: Sharding, axis: int) -> Sharding:
@@ -150,28 +157,19 @@ def _moved(u: UOp) -> Sharding | None:
   return s if s is None or s.axis is None else _MOVED[u.op](u, s, s.axis)
 
 
-def _placed(u: UOp) -> Sharding | None:
-  return Sharding(u.device) if isinstance(u.device, tuple) else None
-
-
 def _multi(u: UOp) -> Sharding:
   assert isinstance(u.device, tuple)
-  bounds = [0]
-  if u.arg is not None:
-    for s in u.src:
-      bounds.append(bounds[-1] + int(s.shape[u.arg]))
-  return Sharding(u.device, u.arg, tuple(bounds) if u.arg is not None else ())
-
-
-def _first(u: UOp) -> Sharding | None:
-  return u.src[0]._sharding
+  ends = accumulate([int(s.shape[u.arg]) for s in u.src], initial=0) if u.arg is not None else ()
+  return Sharding(u.device, u.arg, tuple(ends))
 
 
 _RULES: dict[Ops, Callable[[Any], Sharding | None]] = {
   Ops.MULTI: _multi,
-  **dict.fromkeys((Ops.CONST, Ops.COPY, Ops.BUFFER), _placed),
+  **dict.fromkeys(
+    (Ops.CONST, Ops.COPY, Ops.BUFFER), lambda u: Sharding(u.device) if isinstance(u.device, tuple) else None
+  ),
   **dict.fromkeys(_MOVED, _moved),
-  **dict.fromkeys((*GroupOp.Identity, Ops.CUSTOM_GRADIENT, Ops.BARRIER, Ops.AFTER), _first),
+  **dict.fromkeys((*GroupOp.Identity, Ops.CUSTOM_GRADIENT, Ops.BARRIER, Ops.AFTER), lambda u: u.src[0]._sharding),
   **dict.fromkeys(GroupOp.Elementwise, _elementwise),
   Ops.BITCAST: _bitcast,
 }

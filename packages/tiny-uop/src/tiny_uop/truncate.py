@@ -13,7 +13,7 @@ from functools import cache, partial
 from struct import Struct
 from typing import Any, NamedTuple
 
-from tiny_uop.dtype import DType
+from tiny_uop.dtype import DType, dtypes
 
 Number = bool | int | float
 _SINGLE = Struct("<f")
@@ -43,14 +43,7 @@ class Format(NamedTuple):
     return top + (1 << self.mantissa) - 1 if self.finite else top + (1 << (self.mantissa - 1))
 
 
-FORMATS = {
-  "float16": Format(5, 10),
-  "bfloat16": Format(8, 7),
-  "float32": Format(8, 23),
-  "float64": Format(11, 52),
-  "fp8e4m3": Format(4, 3, finite=True),
-  "fp8e5m2": Format(5, 2),
-}
+FORMATS = {d.name: Format(*dtypes.finfo(d), finite=d is dtypes.fp8e4m3) for d in dtypes.floats}
 
 
 def _round_shift(value: int, shift: int) -> int:
@@ -72,21 +65,16 @@ def _magnitude_bits(form: Format, value: int, scale: int) -> int:
 
 
 def _float_to_bits(form: Format, value: Number) -> int:
-  sign = 0
-  if isinstance(value, float):
-    if math.isnan(value):
-      return form.nan
-    sign = int(math.copysign(1.0, value) < 0)
-    if math.isinf(value):
-      magnitude = form.largest + 1
-    elif value == 0:
-      magnitude = 0
-    else:
-      numerator, denominator = abs(value).as_integer_ratio()
-      magnitude = _magnitude_bits(form, numerator, 1 - denominator.bit_length())
+  sign = math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
+  if value != value:
+    return form.nan
+  if value in (math.inf, -math.inf):
+    magnitude = form.largest + 1
+  elif value == 0:
+    magnitude = 0
   else:
-    sign = int(value < 0)
-    magnitude = _magnitude_bits(form, abs(int(value)), 0) if value else 0
+    numerator, denominator = abs(value).as_integer_ratio()
+    magnitude = _magnitude_bits(form, numerator, 1 - denominator.bit_length())
   if magnitude > form.largest:
     magnitude = form.nan if form.finite else form.largest + 1
   return (sign << (form.exponent + form.mantissa)) | magnitude
@@ -143,8 +131,7 @@ def rounding(dtype: DType) -> Callable[[Any], Any]:
     return lambda value: value if type(value) is int else _to_int(value)
   if kind not in ("int", "uint"):
     return partial(_no_constant, dtype)
-  low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if kind == "int" else (0, (1 << bits) - 1)
-  mask = (1 << bits) - 1
+  low, high, mask = int(dtypes.min(dtype)), int(dtypes.max(dtype)), (1 << bits) - 1
 
   def to_integer(value: Number) -> int:
     if type(value) is int and low <= value <= high:

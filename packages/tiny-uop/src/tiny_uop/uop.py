@@ -159,7 +159,7 @@ class UOp(Operators["UOp | float"], Node):
     """The graph with every node that is a key of `changes` replaced; replacements are not searched again."""
     if not changes:
       return self
-    done: dict[UOp, UOp] = dict(changes)
+    done = dict(changes)
     for node in self.walk(lambda u: u not in changes):
       if node not in done:
         done[node] = node.with_src(tuple([done[s] for s in node.src]))
@@ -249,19 +249,15 @@ class UOp(Operators["UOp | float"], Node):
 
   def __le__(self, other: UOp | float) -> UOp:
     # not (other < self) would be true for NaN
-    if self.dtype.kind == "float":
-      return (self < other) | self.eq(other)
-    return (self > other).logical_not()
+    return (self < other) | self.eq(other) if self.dtype.kind == "float" else (self > other).logical_not()
 
   def __ge__(self, other: UOp | float) -> UOp:
-    if self.dtype.kind == "float":
-      return (self > other) | self.eq(other)
-    return (self < other).logical_not()
+    return (self > other) | self.eq(other) if self.dtype.kind == "float" else (self < other).logical_not()
 
   def minimum(self, other: UOp | float) -> UOp:
     """Elementwise minimum, made of the maximum of the complements."""
     right = self._other(other)
-    if self.dtype.kind == "float" or self.dtype.kind == "index":
+    if self.dtype.kind in ("float", "index"):
       return -((-self).maximum(-right))
     return ~((~self).maximum(~right))
 
@@ -375,18 +371,21 @@ class UOp(Operators["UOp | float"], Node):
     whole = all(same_size(a, 0) and same_size(b, s) for (a, b), s in zip(bounds, shape, strict=True))
     return self if whole else self._move(Ops.SHRINK, flat)
 
+  def _axes(self, verb: str, axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes of this value, each once and in order."""
+    rank, chosen = len(self.shape), tuple(sorted(set(axes)))
+    if chosen and not 0 <= chosen[0] <= chosen[-1] < rank:
+      raise ValueError(f"cannot {verb} axes {tuple(axes)} of a value with {rank} axes")
+    return chosen
+
   def flip(self, axes: Sequence[int]) -> UOp:
     """Reverse axes."""
-    rank, chosen = len(self.shape), tuple(sorted(set(axes)))
-    if any(not 0 <= a < rank for a in chosen):
-      raise ValueError(f"cannot flip axes {tuple(axes)} of a value with {rank} axes")
+    chosen = self._axes("flip", axes)
     return UOp(Ops.FLIP, self.dtype, (self,), chosen) if chosen else self
 
   def reduce_axes(self, op: Ops, axes: Sequence[int]) -> UOp:
     """Combine along axes with ADD, MUL or MAX; they stay with size 1."""
-    rank, chosen = len(self.shape), tuple(sorted(set(axes)))
-    if any(not 0 <= a < rank for a in chosen):
-      raise ValueError(f"cannot reduce axes {tuple(axes)} of a value with {rank} axes")
+    chosen = self._axes("reduce", axes)
     return UOp(Ops.REDUCE, self.dtype, (self,), (op, chosen)) if chosen else self
 
   def contiguous(self) -> UOp:
@@ -430,14 +429,12 @@ class UOp(Operators["UOp | float"], Node):
   @staticmethod
   def range(extent: sint, id: int, kind: AxisType = AxisType.LOOP, dtype: DType = dtypes.index) -> UOp:
     """A loop counter in `[0, extent)`; `id` tells loops of one kernel apart."""
-    size = extent if isinstance(extent, UOp) else UOp.const(dtype, extent)
-    return UOp(Ops.RANGE, dtype, (size,), (id, kind))
+    return UOp(Ops.RANGE, dtype, (_as_uop(extent, dtype),), (id, kind))
 
   @staticmethod
   def special(extent: sint, name: str, dtype: DType = dtypes.index) -> UOp:
     """A hardware counter in `[0, extent)`."""
-    size = extent if isinstance(extent, UOp) else UOp.const(dtype, extent)
-    return UOp(Ops.SPECIAL, dtype, (size,), name)
+    return UOp(Ops.SPECIAL, dtype, (_as_uop(extent, dtype),), name)
 
   @staticmethod
   def param(slot: int, dtype: PtrDType) -> UOp:
@@ -462,10 +459,8 @@ class UOp(Operators["UOp | float"], Node):
 
   def store(self, value: UOp | float) -> UOp:
     """Write `value` through this INDEX, or at tensor level through this view."""
-    if not isinstance(value, UOp):
-      base = self.dtype.base if isinstance(self.dtype, PtrDType) else self.dtype
-      value = UOp.const(base, value)
-    return UOp(Ops.STORE, dtypes.void, (self, value))
+    base = self.dtype.base if isinstance(self.dtype, PtrDType) else self.dtype
+    return UOp(Ops.STORE, dtypes.void, (self, _as_uop(value, base)))
 
   def prefetch(self, access: str = "read", level: int = 1, otherwise: UOp | None = None) -> UOp:
     """Ask for the cache line of this INDEX, which will be read or written: into the caches from `level` on. Where its
@@ -569,6 +564,10 @@ class UOp(Operators["UOp | float"], Node):
     # as a flat list: pickling a deep graph node by node would exhaust the stack
     nodes = [(u.op, u.dtype, tuple([place[s] for s in u.src]), u.arg, u.tag) for u in place]
     return (_unpickled, (nodes, process_name()))
+
+
+def _as_uop(value: UOp | float, dtype: DType) -> UOp:
+  return value if isinstance(value, UOp) else UOp.const(dtype, value)
 
 
 # *** the identity of BUFFERs, in this process and in others ***

@@ -6,6 +6,7 @@ arithmetic, and division by constants, of any size.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,14 @@ def load_z3() -> Any:
   return z3
 
 
-Binary = Callable[[Any, Any], Any]
+Operation = Callable[..., Any]
+_PLAIN: dict[Ops, Operation] = {
+  Ops.NEG: operator.neg,
+  Ops.ADD: operator.add,
+  Ops.SUB: operator.sub,
+  Ops.MUL: operator.mul,
+  Ops.MULACC: lambda x, y, z: x * y + z,
+}
 
 
 class Integers:
@@ -30,10 +38,8 @@ class Integers:
 
   def __init__(self) -> None:
     self.z3 = z3 = load_z3()
-    self.binary: dict[Ops, Binary] = {
-      Ops.ADD: lambda x, y: x + y,
-      Ops.SUB: lambda x, y: x - y,
-      Ops.MUL: lambda x, y: x * y,
+    self.integer: dict[Ops, Operation] = {
+      **_PLAIN,
       Ops.MAX: lambda x, y: z3.If(x >= y, x, y),
       Ops.FLOORDIV: self.floor_div,
       Ops.FLOORMOD: self.floor_mod,
@@ -55,8 +61,7 @@ class Integers:
 
   def number(self, x: Any, dtype: DType) -> int:
     """The Python value of a solved term."""
-    value: int = x.as_long()
-    return value
+    return int(x.as_long())
 
   def in_type(self, x: Any, dtype: DType) -> list[Any]:
     """What holds for every value of the type."""
@@ -73,13 +78,9 @@ class Integers:
 
   def apply(self, op: Ops, dtype: DType, args: list[Any]) -> Any | None:
     """The term, or None where this theory has none."""
-    if op is Ops.NEG:
-      return self.wrap(-args[0], dtype)
-    if op is Ops.MULACC:
-      return self.wrap(args[0] * args[1] + args[2], dtype)
     if op in (Ops.SHL, Ops.SHR, Ops.AND, Ops.OR, Ops.XOR):
       return self.bitwise(op, dtype, *args)
-    operation = self.binary.get(op)
+    operation = self.integer.get(op)
     return None if operation is None else self.wrap(operation(*args), dtype)
 
   def floor_div(self, x: Any, y: Any) -> Any:
@@ -123,30 +124,28 @@ class BitVectors(Integers):
   def __init__(self) -> None:
     super().__init__()
     z3 = self.z3
-    same: dict[Ops, Binary] = {
-      Ops.ADD: lambda x, y: x + y,
-      Ops.SUB: lambda x, y: x - y,
-      Ops.MUL: lambda x, y: x * y,
-      Ops.AND: lambda x, y: x & y,
-      Ops.OR: lambda x, y: x | y,
-      Ops.XOR: lambda x, y: x ^ y,
-      Ops.SHL: lambda x, y: x << y,
+    bits: dict[Ops, Operation] = {
+      **_PLAIN,
+      Ops.AND: operator.and_,
+      Ops.OR: operator.or_,
+      Ops.XOR: operator.xor,
+      Ops.SHL: operator.lshift,
     }
-    unsigned: dict[Ops, Binary] = {
+    unsigned: dict[Ops, Operation] = {
       Ops.SHR: z3.LShR,
       Ops.MAX: lambda x, y: z3.If(z3.UGE(x, y), x, y),
       **dict.fromkeys((Ops.FLOORDIV, Ops.TRUNCDIV), lambda x, y: z3.If(y == 0, 0, z3.UDiv(x, y))),
       **dict.fromkeys((Ops.FLOORMOD, Ops.TRUNCMOD), lambda x, y: z3.If(y == 0, 0, z3.URem(x, y))),
     }
-    signed: dict[Ops, Binary] = {
-      Ops.SHR: lambda x, y: x >> y,
+    signed: dict[Ops, Operation] = {
+      Ops.SHR: operator.rshift,
       Ops.MAX: lambda x, y: z3.If(x >= y, x, y),
       Ops.TRUNCDIV: lambda x, y: z3.If(y == 0, 0, x / y),
       Ops.TRUNCMOD: lambda x, y: z3.If(y == 0, 0, z3.SRem(x, y)),
       Ops.FLOORDIV: self._floor_div,
       Ops.FLOORMOD: lambda x, y: z3.If(y == 0, 0, x % y),  # the remainder with the divisor's sign
     }
-    self.tables: dict[str, dict[Ops, Binary]] = {"uint": {**same, **unsigned}, "int": {**same, **signed}}
+    self.tables = {"uint": {**bits, **unsigned}, "int": {**bits, **signed}}
 
   def _floor_div(self, x: Any, y: Any) -> Any:
     z3 = self.z3
@@ -161,8 +160,7 @@ class BitVectors(Integers):
     return self.z3.ULT(x, y) if dtype.kind == "uint" else x < y
 
   def number(self, x: Any, dtype: DType) -> int:
-    value: int = x.as_signed_long() if dtype.kind == "int" else x.as_long()
-    return value
+    return int(x.as_signed_long() if dtype.kind == "int" else x.as_long())
 
   def in_type(self, x: Any, dtype: DType) -> list[Any]:
     return []
@@ -181,9 +179,5 @@ class BitVectors(Integers):
   def apply(self, op: Ops, dtype: DType, args: list[Any]) -> Any | None:
     if dtype.kind == "index":
       return super().apply(op, dtype, args)
-    if op is Ops.NEG:
-      return -args[0]
-    if op is Ops.MULACC:
-      return args[0] * args[1] + args[2]
     operation = self.tables[dtype.kind].get(op)
     return None if operation is None else operation(*args)
