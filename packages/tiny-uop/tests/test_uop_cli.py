@@ -14,7 +14,7 @@ import pytest
 
 from tiny_uop import KernelInfo, Ops, PatternMatcher, UOp, dtypes, parse_uop, print_uop, symbolic
 from tiny_uop.__main__ import main
-from tiny_uop.symbolic.tables import TABLES
+from tiny_uop.symbolic.simplify import TABLES
 
 Tool = Callable[..., tuple[int, str, str]]
 i = UOp.range(16, 0)

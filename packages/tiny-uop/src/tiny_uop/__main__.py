@@ -21,7 +21,7 @@ from tiny_uop.command_line import (
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
 from tiny_uop.rewrite import graph_rewrite
-from tiny_uop.symbolic.tables import TABLES
+from tiny_uop.symbolic.simplify import TABLES
 from tiny_uop.text.diff import diff_graphs, summarise
 from tiny_uop.text.print import print_uop
 from tiny_uop.text.readable import readable

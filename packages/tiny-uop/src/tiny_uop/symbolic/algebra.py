@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tiny_uop.bounds import fits
-from tiny_uop.dtype import DType, dtypes
+from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic import logic, sums
@@ -25,19 +25,15 @@ FLOATS = PatternMatcher([
        example=lambda s: (s.f * 1.0, s.f.const_like(1) * s.f, s.value(dtypes.fp8e4m3, 6) * 1.0),
        near_miss=lambda s: s.f * -1.0),
   rule("float_div_one", UPat(Ops.FDIV, dtypes.floats, (x, UPat.const(None, 1))), lambda x: x,
-       example=lambda s: s.f / 1.0,
-       near_miss=lambda s: (1.0 / s.f, s.f / s.f)),
+       example=lambda s: s.f / 1.0, near_miss=lambda s: (1.0 / s.f, s.f / s.f)),
   # x + 0.0 is not x for x = -0.0
   rule("float_add_minus_zero", UPat(Ops.ADD, dtypes.floats, [x, c]),
        lambda x, c: x if str(c.arg) == "-0.0" else None,
-       example=lambda s: (s.f + -0.0, s.f.const_like(-0.0) + s.f),
-       near_miss=lambda s: (s.f + 0.0, s.f + 1.0)),
+       example=lambda s: (s.f + -0.0, s.f.const_like(-0.0) + s.f), near_miss=lambda s: (s.f + 0.0, s.f + 1.0)),
   rule("float_neg_neg", UPat(Ops.MUL, dtypes.floats, (UPat(Ops.MUL, None, (x, minus_one)), minus_one)), lambda x: x,
-       example=lambda s: s.f * -1.0 * -1.0,
-       near_miss=lambda s: s.f * 2.0 * 0.5),  # overflows
+       example=lambda s: s.f * -1.0 * -1.0, near_miss=lambda s: s.f * 2.0 * 0.5),  # overflows
   rule("trunc_trunc", UPat(Ops.TRUNC, dtypes.floats, (UPat(Ops.TRUNC, name="x"),)), lambda x: x,
-       example=lambda s: s.f.trunc().trunc(),
-       near_miss=lambda s: s.f.sqrt().trunc()),
+       example=lambda s: s.f.trunc().trunc(), near_miss=lambda s: s.f.sqrt().trunc()),
 ])  # fmt: skip
 
 
@@ -63,8 +59,7 @@ SELECTION = PatternMatcher([
        example=lambda s: (s.b.const_like(True).where(s.f, s.g), s.b.const_like(False).where(s.i, s.j)),
        near_miss=lambda s: s.b.where(s.f, s.g)),
   rule("where_same", UPat(Ops.WHERE, None, (cond, x, x)), lambda cond, x: x,
-       example=lambda s: (s.b.where(s.f, s.f), s.b.where(s.n, s.n)),
-       near_miss=lambda s: s.b.where(s.f, s.g)),
+       example=lambda s: (s.b.where(s.f, s.f), s.b.where(s.n, s.n)), near_miss=lambda s: s.b.where(s.f, s.g)),
   rule("where_bool", UPat(Ops.WHERE, dtypes.bool, (cond, x, y)), _where_bool,
        example=lambda s: (s.b.where(s.c.const_like(True), False), s.b.where(s.c.const_like(False), True),
                           s.b.where(s.c, False), s.b.where(s.c.const_like(True), s.c)),
@@ -76,12 +71,10 @@ SELECTION = PatternMatcher([
        near_miss=lambda s: (s.b.where(s.f, s.g), s.b.ne(s.c).where(s.f, s.g))),
   rule("where_where_then", UPat(Ops.WHERE, None, (cond, UPat(Ops.WHERE, None, (cond, x, y)), z)),
        lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z),
-       example=lambda s: s.b.where(s.b.where(s.i, s.j), 7),
-       near_miss=lambda s: s.b.where(s.c.where(s.i, s.j), 7)),
+       example=lambda s: s.b.where(s.b.where(s.i, s.j), 7), near_miss=lambda s: s.b.where(s.c.where(s.i, s.j), 7)),
   rule("where_where_else", UPat(Ops.WHERE, None, (cond, x, UPat(Ops.WHERE, None, (cond, y, z)))),
        lambda cond, x, y, z: cond.alu(Ops.WHERE, x, z),
-       example=lambda s: s.b.where(s.i, s.b.where(s.j, 7)),
-       near_miss=lambda s: s.b.where(s.i, s.c.where(s.j, 7))),
+       example=lambda s: s.b.where(s.i, s.b.where(s.j, 7)), near_miss=lambda s: s.b.where(s.i, s.c.where(s.j, 7))),
   rule("max_by_bounds", UPat(Ops.MAX, INTEGERS, (x, y), name="u"), _max_by_bounds,
        example=lambda s: (s.p.maximum(0), s.n.maximum(7), s.p.maximum(s.var("k", 15, 20)),
                           s.value(dtypes.uint8, 6).maximum(255)),
@@ -92,29 +85,25 @@ SELECTION = PatternMatcher([
 # *** conversions ***
 
 
-def _integer(dtype: DType) -> bool:
-  return dtype.kind in ("int", "uint", "index")
-
-
 def _cast_cast(u: UOp, v: UOp, x: UOp) -> UOp | None:
   """A conversion through a type that loses nothing on the way, or less than the target does."""
   source, middle, target = x.dtype.scalar(), v.dtype.scalar(), u.dtype.scalar()
   lossless = dtypes.can_lossless_cast(source, middle)
-  if _integer(source) and _integer(middle):
+  if dtypes.is_int(source) and dtypes.is_int(middle):
     lossless = fits(middle, x.vmin, x.vmax)
     # wrapping twice is wrapping once to the narrower
-    narrowing = _integer(target) and target.kind != "index" and (middle.kind == "index" or target.bits <= middle.bits)
+    narrowing = (
+      dtypes.is_int(target) and target.kind != "index" and (middle.kind == "index" or target.bits <= middle.bits)
+    )
     lossless = lossless or narrowing
   return x.cast(u.dtype) if lossless else None
 
 
 CONVERSIONS = PatternMatcher([
   rule("cast_same", UPat(Ops.CAST, None, (x,), name="u"), lambda u, x: x if u.dtype is x.dtype else None,
-       example=lambda s: (s.f.alu(Ops.CAST), s.n.alu(Ops.CAST)),
-       near_miss=lambda s: s.i.cast(dtypes.uint32)),
+       example=lambda s: (s.f.alu(Ops.CAST), s.n.alu(Ops.CAST)), near_miss=lambda s: s.i.cast(dtypes.uint32)),
   rule("bitcast_same", UPat(Ops.BITCAST, None, (x,), name="u"), lambda u, x: x if u.dtype is x.dtype else None,
-       example=lambda s: s.f.alu(Ops.BITCAST),
-       near_miss=lambda s: s.i.bitcast(dtypes.uint32)),
+       example=lambda s: s.f.alu(Ops.BITCAST), near_miss=lambda s: s.i.bitcast(dtypes.uint32)),
   rule("bitcast_bitcast", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (x,), name="v"),), name="u"),
        # at tensor level a change of item size moves the last axis; equal sizes never do
        lambda u, v, x: x.bitcast(u.dtype) if x.dtype.itemsize == v.dtype.itemsize == u.dtype.itemsize else None,

@@ -48,37 +48,32 @@ def _difference(comparison: UOp) -> Linear:
 @kept
 def _fact(clause: UOp) -> Fact | None:
   clause, holds = _unnegated(clause)
-  if (
-    clause.op not in (Ops.CMPLT, Ops.CMPEQ)
-    or clause.src[0].dtype is not dtypes.index
-    or (clause.op is Ops.CMPEQ and not holds)
-  ):
+  if clause.op not in (Ops.CMPLT, Ops.CMPEQ) or clause.src[0].dtype is not dtypes.index:
     return None
-  form = _difference(clause)
-  if not form.terms:
+  difference = _difference(clause)
+  if not difference.terms or (clause.op is Ops.CMPEQ and not holds):
     return None
-  const, form = form.const, Linear(form.terms)
-  if next(iter(form.terms.values())) < 0:  # one sign for x < y and y < x, so that facts about one form meet
-    form = Linear({t: -c for t, c in form.terms.items()})
-    const, flipped = -const, True
-  else:
-    flipped = False
+  form, sign = _one_sign(difference)
   low, high = form.bounds()
+  value = -sign * difference.const
   if clause.op is Ops.CMPEQ:
-    return form, max(low, -const), min(high, -const)
-  # not flipped: form + const < 0 (or >= 0 where it does not hold); flipped: form + const > 0 (or <= 0)
-  if not flipped:
-    return (form, low, min(high, -const - 1)) if holds else (form, max(low, -const), high)
-  return (form, max(low, -const + 1), high) if holds else (form, low, min(high, -const))
+    return form, max(low, value), min(high, value)
+  # form < value (or >= where it does not hold); of the other sign form > value (or <=)
+  if sign > 0:
+    return (form, low, min(high, value - 1)) if holds else (form, max(low, value), high)
+  return (form, max(low, value + 1), high) if holds else (form, low, min(high, value))
+
+
+def _one_sign(form: Linear) -> tuple[Linear, int]:
+  """The terms, the first with a positive coefficient, and the sign that they had: facts about x < y and y < x meet."""
+  sign = -1 if form.terms and next(iter(form.terms.values())) < 0 else 1
+  return Linear({t: c * sign for t, c in form.terms.items()}), sign
 
 
 def facts(conditions: list[UOp]) -> list[Fact] | None:
   """What comparisons say, one entry per form; None when they contradict each other."""
   merged: dict[frozenset[tuple[UOp, int]], Fact] = {}
-  for clause in conditions:
-    if (fact := _fact(clause)) is None:
-      continue
-    form, low, high = fact
+  for form, low, high in filter(None, map(_fact, conditions)):
     key = frozenset(form.terms.items())
     if key in merged:
       low, high = max(low, merged[key][1]), min(high, merged[key][2])
@@ -109,8 +104,7 @@ def _residue(clause: UOp) -> Residue | None:
   if x.dtype is not dtypes.index or not is_const(divisor) or divisor.arg <= 0 or (clause.op is Ops.CMPLT and value):
     return None
   form = linear(x)
-  sign = -1 if form.terms and next(iter(form.terms.values())) < 0 else 1
-  without_const = Linear({t: c * sign for t, c in form.terms.items()})
+  without_const, sign = _one_sign(form)
   return without_const, int(divisor.arg), sign * (value - form.const) % int(divisor.arg)
 
 

@@ -16,12 +16,10 @@ from tiny_uop.symbolic.linear import INTEGERS, Linear, build, is_const, linear, 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
-_LIMIT = 64
-
 
 def _difference(x: UOp, y: UOp) -> Linear | None:
   """x - y, where neither side wraps."""
-  left, right = linear(x, _LIMIT), linear(y, _LIMIT)
+  left, right = linear(x), linear(y)
   if not left.exact(x.dtype) or not right.exact(y.dtype):
     return None
   left.add_form(right, -1)
@@ -131,7 +129,7 @@ def _less_remainder(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
   d, limit = int(c.arg), int(c2.arg)
   if not 0 < limit < d:
     return None
-  low, high = linear(x, _LIMIT).bounds()
+  low, high = linear(x).bounds()
   # it holds in [m*d, m*d + limit): the least and the greatest m for which that meets the bounds
   first, last = _ceil(low - limit + 1, d), high // d
   if first == last:
@@ -146,7 +144,7 @@ def _equal_remainder(u: UOp, x: UOp, c: UOp, c2: UOp) -> UOp | None:
   d = int(c.arg)
   if not 0 <= c2.arg < d:
     return None
-  low, high = linear(x, _LIMIT).bounds()
+  low, high = linear(x).bounds()
   least = low + (c2.arg - low) % d
   if least > high:
     return u.const_like(u.op is Ops.CMPNE)

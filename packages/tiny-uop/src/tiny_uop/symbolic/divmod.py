@@ -21,8 +21,6 @@ from tiny_uop.symbolic.quotient import Quotient, divided, much_nearer, nearest, 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
-_LIMIT = 64  # numerators of more summands are left alone
-
 
 def _make(op: Ops, like: UOp, form: Linear, divisor: int) -> UOp:
   numerator = build(like, form)
@@ -35,7 +33,7 @@ def _usable(u: UOp, x: UOp, c: UOp) -> Linear | None:
   """The numerator's form, where it is exact and the divisor positive."""
   if c.arg <= 0 or x.op is Ops.CONST:
     return None
-  form = linear(x, _LIMIT)
+  form = linear(x)
   return form if form.exact(u.dtype) else None
 
 
@@ -57,7 +55,7 @@ def _unwrapped(form: Linear, divisor: int) -> Linear:
   result = Linear(const=form.const % divisor)
   for term, coefficient in form.terms.items():
     if term.op is Ops.FLOORMOD and is_const(term.src[1]) and coefficient * term.src[1].arg % divisor == 0:
-      inner = linear(term.src[0], _LIMIT)
+      inner = linear(term.src[0])
       if inner.exact(term.dtype):
         result.add_form(inner, coefficient)
         continue
@@ -132,15 +130,10 @@ def _contains(term: UOp, factor: UOp) -> UOp | None:
     return term.const_like(1)
   if term.op is not Ops.MUL:
     return None
-  for this, other in ((0, 1), (1, 0)):
-    if (inner := _contains(term.src[this], factor)) is not None:
-      return other_factor(inner, term.src[other])
+  for part, other in (term.src, term.src[::-1]):
+    if (inner := _contains(part, factor)) is not None:
+      return other if is_const(inner) and inner.arg == 1 else inner.alu(Ops.MUL, other)
   return None
-
-
-def other_factor(inner: UOp, other: UOp) -> UOp:
-  """inner * other, without a MUL by 1."""
-  return other if inner.op is Ops.CONST and inner.arg == 1 else inner.alu(Ops.MUL, other)
 
 
 def _by_symbol(u: UOp, x: UOp, y: UOp) -> UOp | None:
@@ -149,7 +142,7 @@ def _by_symbol(u: UOp, x: UOp, y: UOp) -> UOp | None:
   if is_const(y) or not _nonzero(y):
     return None
   quotient, rest = Linear(), Linear()
-  form = linear(x, _LIMIT)
+  form = linear(x)
   rest.const = form.const
   for term, coefficient in form.terms.items():
     part = _contains(term, y)
@@ -176,10 +169,8 @@ def _below(rest: Linear, y: UOp) -> bool:
     return True
   if rest.const == 0 and len(rest.terms) == 1:
     ((term, coefficient),) = rest.terms.items()
-    if coefficient == 1:
-      return (term.op in (Ops.RANGE, Ops.SPECIAL) and term.src[0] is y) or (
-        term.op is Ops.FLOORMOD and term.src[1] is y and y.vmin > 0
-      )
+    counter = term.op in (Ops.RANGE, Ops.SPECIAL) and term.src[0] is y
+    return coefficient == 1 and (counter or (term.op is Ops.FLOORMOD and term.src[1] is y and y.vmin > 0))
   return False
 
 

@@ -26,6 +26,10 @@ def _absorb(u: UOp) -> UOp | None:
   return right if left in islice(operands(right, u.op), _LONGEST) else None
 
 
+def _all_ones(c: UOp) -> bool:
+  return bool(c.arg == (dtypes.max(c.dtype) if c.dtype.kind == "uint" else -1))
+
+
 def _mask(u: UOp, x: UOp, c: UOp) -> UOp | None:
   """x & (2**k - 1) where x is in [0, 2**k)."""
   mask = c.arg
@@ -41,17 +45,13 @@ negation = UPat(Ops.CMPNE, None, (b, true))
 
 RULES = PatternMatcher([
   rule("bool_add_is_or", UPat((Ops.ADD, Ops.MAX), dtypes.bool, (x, y)), lambda x, y: x.alu(Ops.OR, y),
-       example=lambda s: (s.b + s.c, s.b.maximum(s.c)),
-       near_miss=lambda s: s.i + s.j),
+       example=lambda s: (s.b + s.c, s.b.maximum(s.c)), near_miss=lambda s: s.i + s.j),
   rule("bool_mul_is_and", UPat(Ops.MUL, dtypes.bool, (x, y)), lambda x, y: x.alu(Ops.AND, y),
-       example=lambda s: s.b * s.c,
-       near_miss=lambda s: s.i * s.j),
+       example=lambda s: s.b * s.c, near_miss=lambda s: s.i * s.j),
   rule("and_true", UPat(Ops.AND, dtypes.bool, [x, true]), lambda x: x,
-       example=lambda s: (s.b & True, s.b.const_like(True) & s.b),
-       near_miss=lambda s: (s.b & False, s.i & 1)),
+       example=lambda s: (s.b & True, s.b.const_like(True) & s.b), near_miss=lambda s: (s.b & False, s.i & 1)),
   rule("or_false", UPat(Ops.OR, dtypes.bool, [x, false]), lambda x: x,
-       example=lambda s: (s.b | False, s.b.const_like(False) | s.b),
-       near_miss=lambda s: s.b | True),
+       example=lambda s: (s.b | False, s.b.const_like(False) | s.b), near_miss=lambda s: s.b | True),
   rule("and_or_same", UPat((Ops.AND, Ops.OR, Ops.MAX), None, (x, x)), lambda x: x,
        example=lambda s: (s.b & s.b, s.i | s.i, s.i.maximum(s.i), s.f.maximum(s.f)),
        near_miss=lambda s: (s.b & s.c, s.i ^ s.i)),
@@ -65,34 +65,27 @@ RULES = PatternMatcher([
        example=lambda s: ((s.b & s.c) & s.b, s.b & (s.c & s.b), (s.i | s.j) | s.i),
        near_miss=lambda s: (s.b & s.c, (s.b | s.c) & s.b)),
   rule("xor_true_is_not", UPat(Ops.XOR, dtypes.bool, [x, true]), lambda x: x.logical_not(),
-       example=lambda s: (s.b ^ True, s.b.const_like(True) ^ s.b),
-       near_miss=lambda s: (s.b ^ s.c, s.i ^ 1)),
+       example=lambda s: (s.b ^ True, s.b.const_like(True) ^ s.b), near_miss=lambda s: (s.b ^ s.c, s.i ^ 1)),
   rule("bool_ne_true_last", UPat((Ops.CMPNE, Ops.CMPEQ), None, (UPat.cvar("c", dtypes.bool), b), name="u"),
        lambda u, x, c: None if is_const(x) else x.alu(u.op, c),
        example=lambda s: (s.b.const_like(True).ne(s.b), s.b.const_like(False).eq(s.b)),
        near_miss=lambda s: (s.b.ne(True), s.b.const_like(True).ne(False))),
   rule("bool_ne_false", UPat(Ops.CMPNE, None, (b, false)), lambda x: x,
-       example=lambda s: s.b.ne(False),
-       near_miss=lambda s: (s.b.ne(True), s.i.ne(0))),
+       example=lambda s: s.b.ne(False), near_miss=lambda s: (s.b.ne(True), s.i.ne(0))),
   rule("bool_eq_true", UPat(Ops.CMPEQ, None, (b, true)), lambda x: x,
-       example=lambda s: s.b.eq(True),
-       near_miss=lambda s: (s.b.eq(False), s.i.eq(1))),
+       example=lambda s: s.b.eq(True), near_miss=lambda s: (s.b.eq(False), s.i.eq(1))),
   rule("bool_eq_false", UPat(Ops.CMPEQ, None, (b, false)), lambda x: x.logical_not(),
-       example=lambda s: s.b.eq(False),
-       near_miss=lambda s: (s.b.eq(True), s.i.eq(0))),
+       example=lambda s: s.b.eq(False), near_miss=lambda s: (s.b.eq(True), s.i.eq(0))),
   rule("not_not", UPat(Ops.CMPNE, None, (UPat(Ops.CMPNE, None, (b, true)), true)), lambda x: x,
-       example=lambda s: s.b.logical_not().logical_not(),
-       near_miss=lambda s: s.b.ne(s.c).logical_not()),
+       example=lambda s: s.b.logical_not().logical_not(), near_miss=lambda s: s.b.ne(s.c).logical_not()),
   rule("not_compare", UPat(Ops.CMPNE, None, (UPat((Ops.CMPNE, Ops.CMPEQ), None, (x, y), name="u"), true)),
        lambda u, x, y: x.alu(_NEGATED[u.op], y),
        example=lambda s: (s.i.eq(s.j).logical_not(), s.f.ne(s.g).logical_not(), s.f.eq(s.f).logical_not()),
        near_miss=lambda s: ((s.i < s.j).logical_not(), s.i.eq(s.j).ne(s.b))),
   rule("bits_or_xor_zero", UPat((Ops.OR, Ops.XOR), INTEGERS, [x, UPat.const(None, 0)]), lambda x: x,
-       example=lambda s: (s.i | 0, s.n ^ 0, s.i.const_like(0) ^ s.i),
-       near_miss=lambda s: (s.i | 1, s.i & 0)),
+       example=lambda s: (s.i | 0, s.n ^ 0, s.i.const_like(0) ^ s.i), near_miss=lambda s: (s.i | 1, s.i & 0)),
   rule("bits_xor_same", UPat(Ops.XOR, None, (x, x), name="u"), lambda u, x: u.const_like(0),
-       example=lambda s: (s.i ^ s.i, s.b ^ s.b, s.n ^ s.n),
-       near_miss=lambda s: s.i ^ s.j),
+       example=lambda s: (s.i ^ s.i, s.b ^ s.b, s.n ^ s.n), near_miss=lambda s: s.i ^ s.j),
   rule("bits_and_ones", UPat(Ops.AND, INTEGERS, [x, c]), lambda x, c: x if _all_ones(c) else None,
        example=lambda s: (s.i & -1, s.n & -1, s.value(dtypes.uint8, 6) & 255, s.i.const_like(-1) & s.i),
        near_miss=lambda s: (s.i & 255, s.value(dtypes.uint16, 6) & 255, s.n & 2**64 - 1)),
@@ -112,10 +105,5 @@ RULES = PatternMatcher([
        example=lambda s: (s.i & 12 & 6, s.i | 12 | 6, s.i ^ 12 ^ 6, s.n ^ 12 ^ 6),
        near_miss=lambda s: ((s.i & 12) | 6, s.i & s.j & 6)),
   rule("shift_zero", UPat((Ops.SHL, Ops.SHR), INTEGERS, (x, UPat.const(None, 0))), lambda x: x,
-       example=lambda s: (s.i << 0, s.i >> 0, s.n << 0),
-       near_miss=lambda s: (s.i << 1, s.i.const_like(0) << s.i)),
+       example=lambda s: (s.i << 0, s.i >> 0, s.n << 0), near_miss=lambda s: (s.i << 1, s.i.const_like(0) << s.i)),
 ])  # fmt: skip
-
-
-def _all_ones(c: UOp) -> bool:
-  return bool(c.arg == -1 or (c.dtype.kind == "uint" and c.arg == (1 << c.dtype.bits) - 1))

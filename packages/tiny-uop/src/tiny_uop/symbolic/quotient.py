@@ -21,7 +21,6 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 _MOST_DIVISORS = 1 << 20  # larger divisors are tried by the factors that they share with coefficients only
-_LONGEST = 64  # summands
 
 
 def single_quotient(form: Linear, divisor: int) -> int | None:
@@ -176,7 +175,7 @@ class Quotient:
       if term.op is Ops.FLOORDIV and coefficient == 1 and is_const(term.src[1]) and term.src[1].arg > 0:
         inner, outer = int(term.src[1].arg), self.numerator.copy()
         del outer.terms[term]
-        numerator = linear(term.src[0], _LONGEST)
+        numerator = linear(term.src[0])
         numerator.add_form(outer, inner)
         self.numerator, self.divisor = numerator, self.divisor * inner
         return True

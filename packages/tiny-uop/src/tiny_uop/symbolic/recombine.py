@@ -13,8 +13,8 @@ from tiny_uop.symbolic.quotient import Quotient, divided
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
-_PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
-_LONGEST = 64  # summands
+PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
+"""What has a counterpart with which it makes a whole."""
 
 
 def _positive_divisor(term: UOp) -> int:
@@ -38,10 +38,10 @@ def _whole(quotient: UOp, remainder: UOp) -> Linear | None:
   y, m = remainder.src[0], _positive_divisor(remainder)
   x, d = quotient.src[0], _positive_divisor(quotient)
   if x is y and d == m:
-    return linear(x, _LONGEST)
-  numerator, operand = linear(x, _LONGEST), linear(y, _LONGEST)
+    return linear(x)
+  numerator, operand = linear(x), linear(y)
   if not numerator.exact(x.dtype) or not operand.exact(x.dtype):
-    return linear(y, _LONGEST) if y.op is Ops.FLOORDIV and y.src[0] is x and _positive_divisor(y) * m == d else None
+    return linear(y) if y.op is Ops.FLOORDIV and y.src[0] is x and _positive_divisor(y) * m == d else None
   of_remainder = Quotient(operand, m, x.dtype)
   if of_remainder.divisor == d and _same_residue(numerator, of_remainder.numerator, d):
     numerator.add_form(of_remainder.numerator, -1)
@@ -81,7 +81,7 @@ def _find_remainders(form: Linear) -> tuple[UOp, UOp, Linear] | None:
       if low is high or form.terms[high] != form.terms[low] * a or not fits(high.dtype, 0, a * m):
         continue
       whole = Linear()
-      whole.add_form(linear(high.src[0], _LONGEST), a)
+      whole.add_form(linear(high.src[0]), a)
       if not whole.exact(high.dtype) or not any(t.op is Ops.FLOORDIV for t in whole.terms):
         continue
       whole.add(low, 1)
@@ -95,7 +95,7 @@ def _find_remainders(form: Linear) -> tuple[UOp, UOp, Linear] | None:
 
 def recombine(form: Linear) -> None:
   """Replace pairs in `form` until there are none."""
-  if sum(t.op in _PAIRED for t in form.terms) < 2:
+  if sum(t.op in PAIRED for t in form.terms) < 2:
     return
   while (found := _find(form) or _find_remainders(form)) is not None:
     first, second, whole = found

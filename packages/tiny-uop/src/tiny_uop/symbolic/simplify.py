@@ -6,18 +6,35 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher
 from tiny_uop.rewrite import graph_rewrite, substitute_rewritten
-from tiny_uop.symbolic import valid
+from tiny_uop.symbolic import algebra, compare, constfold, divmod, logic, positions, sums, valid
 from tiny_uop.symbolic.valid import PLAIN
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
-__all__ = ["PLAIN", "SYMBOLIC", "simplify", "simplify_substituted"]
+__all__ = ["PLAIN", "SYMBOLIC", "TABLES", "simplify", "simplify_substituted"]
 
 # every rule, those that look at gates last: they are the slow ones
 SYMBOLIC = PLAIN + valid.RULES
-
+# whole ones first, then their parts in the order in which their rules are tried
+TABLES: dict[str, PatternMatcher] = {
+  "simplify": SYMBOLIC,
+  "plain": PLAIN,
+  "constants": constfold.RULES,
+  "algebra": algebra.RULES,
+  "sums": sums.RULES,
+  "floats": algebra.FLOATS,
+  "logic": logic.RULES,
+  "selection": algebra.SELECTION,
+  "conversions": algebra.CONVERSIONS,
+  "positions": positions.RULES,
+  "divmod": divmod.RULES,
+  "compare": compare.RULES,
+  "gates": valid.RULES,
+}
+"""The tables by name: what `python -m tiny_uop simplify --table` runs."""
 _DONE = frozenset({Ops.CONST, Ops.VARIABLE, Ops.DEVICE, Ops.BUFFER, Ops.PARAM})
 
 

@@ -12,7 +12,7 @@ from tiny_uop.graph import chain
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
 from tiny_uop.symbolic.linear import INTEGERS, MAX_TERMS, Linear, build, is_const, linear, order
-from tiny_uop.symbolic.recombine import recombine
+from tiny_uop.symbolic.recombine import PAIRED, recombine
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 def _base(term: UOp) -> UOp:
   return term.src[0] if term.op is Ops.MUL and is_const(term.src[1]) else term
-
-
-_PAIRED = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
 
 
 def _in_order(u: UOp) -> bool:
@@ -37,7 +34,7 @@ def _in_order(u: UOp) -> bool:
   if right.op is Ops.CONST:
     return bool(right.arg != 0)
   before, after = _base(last), _base(right)
-  if after.op in _PAIRED or before is after:
+  if after.op in PAIRED or before is after:
     return False
   return order(before) < order(after)
 
@@ -145,19 +142,13 @@ def _expand_symbolic(u: UOp) -> UOp | None:
   return build(u, result)
 
 
-def _fixed_product(x: UOp, c: UOp, c2: UOp) -> UOp:
-  return x.alu(Ops.MUL, c.const_like(c.arg * c2.arg))
-
-
 x, y, c, c2 = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("c2")
 
 RULES = PatternMatcher([
   rule("int_add_zero", UPat(Ops.ADD, INTEGERS, [x, UPat.const(None, 0)]), lambda x: x,
-       example=lambda s: (s.n + 0, s.i + 0, s.i.const_like(0) + s.i),
-       near_miss=lambda s: (s.i + 1, s.f + 0.0)),
+       example=lambda s: (s.n + 0, s.i + 0, s.i.const_like(0) + s.i), near_miss=lambda s: (s.i + 1, s.f + 0.0)),
   rule("int_mul_one", UPat(Ops.MUL, INTEGERS, [x, UPat.const(None, 1)]), lambda x: x,
-       example=lambda s: (s.n * 1, s.i * 1, s.i.const_like(1) * s.i),
-       near_miss=lambda s: s.i * -1),
+       example=lambda s: (s.n * 1, s.i * 1, s.i.const_like(1) * s.i), near_miss=lambda s: s.i * -1),
   rule("index_sum", UPat(Ops.ADD, dtypes.index, name="u"), _index_sum,
        example=lambda s: (
          s.n + s.m, s.n.const_like(1) + s.n, s.m + (s.n + 1), s.range(4, 1) * 8 + s.range(4, 0),  # order
@@ -171,21 +162,18 @@ RULES = PatternMatcher([
                           s.n * s.m, s.n * 2 * s.m, (s.n + 1) * s.m, (s.n + 2) * (s.n + s.m)),
        near_miss=lambda s: (s.n * 3, s.m * s.n, (s.range(4, 0) + 1) * s.range(4, 1))),  # in loops it would cost work
   rule("int_constant_last", UPat(Ops.MUL, dtypes.ints, (c, x)), lambda x, c: None if is_const(x) else x.alu(Ops.MUL, c),
-       example=lambda s: s.i.const_like(3) * s.i,
-       near_miss=lambda s: (s.i * 3, s.i.const_like(3) * s.i.const_like(4))),
+       example=lambda s: s.i.const_like(3) * s.i, near_miss=lambda s: (s.i * 3, s.i.const_like(3) * s.i.const_like(4))),
   rule("int_sum", UPat(Ops.ADD, dtypes.ints, name="u"), _fixed_sum,
        example=lambda s: (s.i.const_like(3) + s.i, s.i + 1 + 2, s.i + s.i, s.i * 3 + s.j + s.i, s.i * 3 + s.i * -3,
                           s.value(dtypes.uint8, 6) * 255 + s.value(dtypes.uint8, 6),
                           s.value(dtypes.int8, 6) // 4 * 4 + s.value(dtypes.int8, 6) % 4),
        near_miss=lambda s: (s.i + 3, s.j + s.i, s.i * 3 + s.j, s.i // 4 * 4 + s.j % 4, s.i // 4 * 3 + s.i % 4)),
-  rule("int_mul_mul", UPat(Ops.MUL, dtypes.ints, (UPat(Ops.MUL, None, (x, c)), c2)), _fixed_product,
-       example=lambda s: (s.i * 3 * 5, s.i * (1 << 20) * (1 << 20)),
-       near_miss=lambda s: s.i * s.j * 5),
+  rule("int_mul_mul", UPat(Ops.MUL, dtypes.ints, (UPat(Ops.MUL, None, (x, c)), c2)),
+       lambda x, c, c2: x.alu(Ops.MUL, c.const_like(c.arg * c2.arg)),
+       example=lambda s: (s.i * 3 * 5, s.i * (1 << 20) * (1 << 20)), near_miss=lambda s: s.i * s.j * 5),
   rule("index_neg", UPat(Ops.NEG, dtypes.index, (x,)), lambda x: x * -1,
-       example=lambda s: s.n.alu(Ops.NEG),
-       near_miss=lambda s: s.i.alu(Ops.NEG)),
+       example=lambda s: s.n.alu(Ops.NEG), near_miss=lambda s: s.i.alu(Ops.NEG)),
   rule("index_sub", UPat(Ops.SUB, dtypes.index, (x, y)), lambda x, y: x + y * -1,
        grows="a difference is a sum until the last step of code generation",
-       example=lambda s: s.n.alu(Ops.SUB, s.m),
-       near_miss=lambda s: s.i.alu(Ops.SUB, s.j)),
+       example=lambda s: s.n.alu(Ops.SUB, s.m), near_miss=lambda s: s.i.alu(Ops.SUB, s.j)),
 ])  # fmt: skip
