@@ -27,7 +27,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 def running() -> list[threading.Thread]:
-  return [t for t in threading.enumerate() if t.name == "DataLoader"]
+  return [t for t in threading.enumerate() if t.name.startswith("DataLoader")]
 
 
 def lists(loader: DataLoader) -> list[Any]:

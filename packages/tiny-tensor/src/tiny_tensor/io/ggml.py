@@ -18,37 +18,9 @@ _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 _E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice the values of the 4-bit float
 
 
-def _q4_0(b: Tensor) -> Tensor:
-  return (halves(b[:, 2:]) - 8) * float_at(b, 0)
-
-
-def _q4_1(b: Tensor) -> Tensor:
-  return halves(b[:, 4:]) * float_at(b, 0) + float_at(b, 2)
-
-
 def _q5(b: Tensor, at: int) -> Tensor:
   """Halves of bytes, and before them the fifth bits, one after another."""
   return halves(b[:, at + 4 :]) + fields(b[:, at : at + 4], 1).flatten(1) * 16
-
-
-def _q5_0(b: Tensor) -> Tensor:
-  return (_q5(b, 2) - 16) * float_at(b, 0)
-
-
-def _q5_1(b: Tensor) -> Tensor:
-  return _q5(b, 4) * float_at(b, 0) + float_at(b, 2)
-
-
-def _q8_0(b: Tensor) -> Tensor:
-  return signed(b[:, 2:]) * float_at(b, 0)
-
-
-def _q8_1(b: Tensor) -> Tensor:
-  return signed(b[:, 4:]) * float_at(b, 0)
-
-
-def _q8_k(b: Tensor) -> Tensor:
-  return signed(b[:, 4:260]) * float_at(b, 0, dtypes.float32)
 
 
 def _pairs(x: Tensor) -> Tensor:
@@ -99,10 +71,6 @@ def _q6_k(b: Tensor) -> Tensor:
   return ((low + high * 16 - 32) * scale).flatten(1)
 
 
-def _iq4_nl(b: Tensor) -> Tensor:
-  return table(_IQ4, halves(b[:, 2:])) * float_at(b, 0)
-
-
 def _iq4_xs(b: Tensor) -> Tensor:
   scales = fields(b[:, 4:8], 4).flatten(1) + fields(b[:, 2:4], 2).flatten(1) * 16 - 32
   index = fields(b[:, 8:].reshape(-1, 8, 16), 4, dim=2).reshape(-1, 8, 32)
@@ -118,10 +86,6 @@ def _trits(x: Tensor, count: int) -> Tensor:
 
 def _tq1_0(b: Tensor) -> Tensor:
   return Tensor.cat(_trits(b[:, :32], 5), _trits(b[:, 32:48], 5), _trits(b[:, 48:52], 4), dim=1) * float_at(b, 52)
-
-
-def _tq2_0(b: Tensor) -> Tensor:
-  return (_pairs(b[:, :64]).flatten(1) - 1) * float_at(b, 64)
 
 
 def _mxfp4(b: Tensor) -> Tensor:
@@ -157,23 +121,23 @@ def _plain(name: str, dtype: DType) -> Format:
 FORMATS: dict[int, Format] = {
   0: _plain("F32", dtypes.float32),
   1: _plain("F16", dtypes.float16),
-  2: Format("Q4_0", 32, 18, decode=_q4_0),
-  3: Format("Q4_1", 32, 20, decode=_q4_1),
-  6: Format("Q5_0", 32, 22, decode=_q5_0),
-  7: Format("Q5_1", 32, 24, decode=_q5_1),
-  8: Format("Q8_0", 32, 34, decode=_q8_0),
-  9: Format("Q8_1", 32, 36, decode=_q8_1),
+  2: Format("Q4_0", 32, 18, decode=lambda b: (halves(b[:, 2:]) - 8) * float_at(b, 0)),
+  3: Format("Q4_1", 32, 20, decode=lambda b: halves(b[:, 4:]) * float_at(b, 0) + float_at(b, 2)),
+  6: Format("Q5_0", 32, 22, decode=lambda b: (_q5(b, 2) - 16) * float_at(b, 0)),
+  7: Format("Q5_1", 32, 24, decode=lambda b: _q5(b, 4) * float_at(b, 0) + float_at(b, 2)),
+  8: Format("Q8_0", 32, 34, decode=lambda b: signed(b[:, 2:]) * float_at(b, 0)),
+  9: Format("Q8_1", 32, 36, decode=lambda b: signed(b[:, 4:]) * float_at(b, 0)),
   10: Format("Q2_K", 256, 84, decode=_q2_k),
   11: Format("Q3_K", 256, 110, decode=_q3_k),
   12: Format("Q4_K", 256, 144, decode=_q4_k),
   13: Format("Q5_K", 256, 176, decode=_q5_k),
   14: Format("Q6_K", 256, 210, decode=_q6_k),
-  15: Format("Q8_K", 256, 292, decode=_q8_k),
+  15: Format("Q8_K", 256, 292, decode=lambda b: signed(b[:, 4:260]) * float_at(b, 0, dtypes.float32)),
   16: Format("IQ2_XXS", 256, 66, decode=indexed.iq2_xxs),
   17: Format("IQ2_XS", 256, 74, decode=indexed.iq2_xs),
   18: Format("IQ3_XXS", 256, 98, decode=indexed.iq3_xxs),
   19: Format("IQ1_S", 256, 50, decode=indexed.iq1_s),
-  20: Format("IQ4_NL", 32, 18, decode=_iq4_nl),
+  20: Format("IQ4_NL", 32, 18, decode=lambda b: table(_IQ4, halves(b[:, 2:])) * float_at(b, 0)),
   21: Format("IQ3_S", 256, 110, decode=indexed.iq3_s),
   22: Format("IQ2_S", 256, 82, decode=indexed.iq2_s),
   23: Format("IQ4_XS", 256, 136, decode=_iq4_xs),
@@ -185,7 +149,7 @@ FORMATS: dict[int, Format] = {
   29: Format("IQ1_M", 256, 56, decode=indexed.iq1_m),
   30: _plain("BF16", dtypes.bfloat16),
   34: Format("TQ1_0", 256, 54, decode=_tq1_0),
-  35: Format("TQ2_0", 256, 66, decode=_tq2_0),
+  35: Format("TQ2_0", 256, 66, decode=lambda b: (_pairs(b[:, :64]).flatten(1) - 1) * float_at(b, 64)),
   39: Format("MXFP4", 32, 17, decode=_mxfp4),
   40: Format("NVFP4", 64, 36, decode=_nvfp4),
 }

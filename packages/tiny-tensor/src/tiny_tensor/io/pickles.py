@@ -82,11 +82,14 @@ _CALL = 16  # what a call counts for besides what it copies
 class PickleReader:
   """Reads one pickle from `file`, which is left behind its end.
 
-  `names` has the globals that may occur, by "module name"; `persistent` makes the object of a persistent id.
+  `names` has the globals that may occur, by "module name"; `persistent` makes the object of a persistent id, of which
+  there are none where it is None.
   ValueError, with the offset in `file`, for everything else.
   """
 
-  def __init__(self, file: TensorIO | BytesIO, names: Mapping[str, Any], persistent: Callable[[Any], Any]) -> None:
+  def __init__(
+    self, file: TensorIO | BytesIO, names: Mapping[str, Any], persistent: Callable[[Any], Any] | None = None
+  ) -> None:
     self.file, self.names, self.persistent = file, names, persistent
     self.stack: list[Any] = []
     self.memo: dict[int, Any] = {}
@@ -174,6 +177,8 @@ class PickleReader:
         raise ValueError(f"it asks for {short(attribute)} of {short(module)}, expected two names")
       stack.append(self.known(f"{module} {attribute}"))
     elif name in ("BINPERSID", "PERSID"):
+      if self.persistent is None:
+        raise ValueError("there are no persistent ids in such files")
       stack.append(self.persistent(stack.pop() if name == "BINPERSID" else argument))
     elif name == "REDUCE":
       arguments, function = stack.pop(), stack.pop()

@@ -7,7 +7,6 @@ not built in: give `sha256` where they have to be the ones you know.
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tiny_tensor.io.archives import most_unpacked, tar_extract
 from tiny_tensor.io.download import fetch, gunzipped
@@ -112,7 +111,7 @@ def mnist(
       raise ValueError(f"{names[0]!r} has {images.dtype.name} of shape {images.shape}, expected images of bytes")
     if labels.shape != images.shape[:1] or labels.dtype is not dtypes.uint8:
       raise ValueError(f"{names[1]!r} has {labels.dtype.name} of shape {labels.shape} for {images.shape[0]} images")
-    _check_labels(labels, 10, names[1])
+    _check_labels(bytes(whole_bytes(labels)) if labels.numel() else b"", 10, names[1])
     parts += [images.reshape(images.shape[0], 1, *images.shape[1:]).to(device), labels.to(device)]
   return parts[0], parts[1], parts[2], parts[3]
 
@@ -129,11 +128,10 @@ def _idx_file(place: str | Path, name: str, digests: Mapping[str, str], progress
   raise FileNotFoundError(f"the folder {str(place)!r} has neither {packed!r} nor {name!r}")
 
 
-def _check_labels(labels: Tensor, classes: int, name: str) -> None:
-  raw = bytes(whole_bytes(labels)) if labels.numel() else b""
-  if raw and max(raw) >= classes:
-    at = next(i for i, label in enumerate(raw) if label >= classes)
-    raise ValueError(f"{name!r} has the label {raw[at]} at place {at}, expected 0 to {classes - 1}")
+def _check_labels(labels: bytes, classes: int, name: str, place: str = "at place") -> None:
+  if max(labels, default=0) >= classes:
+    at = next(i for i, label in enumerate(labels) if label >= classes)
+    raise ValueError(f"{name!r} has the label {labels[at]} {place} {at}, expected 0 to {classes - 1}")
 
 
 # *** CIFAR ***
@@ -177,23 +175,19 @@ def cifar(
 
 def _cifar_file(files: Mapping[str, Tensor], name: str, classes: int, coarse: bool) -> tuple[bytes, bytes]:
   """(pixels, labels) of one file, which there may be as records or as a pickle."""
-  if f"{name}.bin" in files:
-    content, name = files[f"{name}.bin"], f"{name}.bin"
-    pixels, labels = _records(
-      whole_bytes(content), name, 1 if classes == 10 else 2, 0 if classes == 10 or coarse else 1
-    )
-  elif name in files:
-    pixels, labels = _pickled(
-      files[name], name, "labels" if classes == 10 else "coarse_labels" if coarse else "fine_labels"
-    )
+  # (label bytes of a record, the one that counts), and the key of a pickle
+  kinds, key = ((1, 0), "labels") if classes == 10 else ((2, 0), "coarse_labels") if coarse else ((2, 1), "fine_labels")
+  records = f"{name}.bin"
+  if records not in files and name not in files:
+    raise FileNotFoundError(f"CIFAR-{classes} has neither {records!r} nor {name!r} in {', '.join(sorted(files))}")
+  if records in files:
+    name = records
+    pixels, labels = _records(whole_bytes(files[name]), name, *kinds)
   else:
-    raise FileNotFoundError(f"CIFAR-{classes} has neither {name + '.bin'!r} nor {name!r} in {', '.join(sorted(files))}")
-  most = 20 if coarse else classes
+    pixels, labels = _pickled(files[name], name, key)
   if not labels:
     raise ValueError(f"{name!r} has no images")
-  if max(labels) >= most:
-    at = next(i for i, label in enumerate(labels) if label >= most)
-    raise ValueError(f"{name!r} has the label {labels[at]} for image {at}, expected 0 to {most - 1}")
+  _check_labels(labels, 20 if coarse else classes, name, "for image")
   return pixels, labels
 
 
@@ -211,12 +205,8 @@ def _records(content: memoryview, name: str, labels: int, which: int) -> tuple[b
 
 def _pickled(content: Tensor, name: str, key: str) -> tuple[bytes, bytes]:
   """(pixels, labels) of a pickled dict with `data` and lists of labels."""
-
-  def persistent(_: Any) -> Any:
-    raise ValueError("there are no persistent ids in these files")
-
   try:
-    found = PickleReader(TensorIO(content), NUMPY_NAMES, persistent).load()
+    found = PickleReader(TensorIO(content), NUMPY_NAMES).load()
   except ValueError as error:
     raise ValueError(f"{name!r} is not a file of CIFAR's Python version: {error}") from None
   named = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
 from tiny_tensor.io.files import known_shape, stored_bytes
@@ -33,7 +34,8 @@ class _Rows:
       self.raw, self._keeper = stored_bytes(data)
     else:
       shape, self.dtype = tuple(int(s) for s in data.shape), array_dtype(data)
-      self._keeper = data if data.flags.c_contiguous and data.dtype.byteorder != ">" else _plain_copy(data)
+      plain = data.flags.c_contiguous and data.dtype.byteorder != ">"
+      self._keeper = data if plain else data.astype(data.dtype.newbyteorder("<"), order="C")
       self.raw = memoryview(self._keeper.tobytes() if 0 in shape or not shape else self._keeper).cast("B")
     if not shape:
       raise ValueError("a data set is an array of rows, got one of no axes")
@@ -46,11 +48,6 @@ class _Rows:
     if len(places) > 1 and places[-1] - places[0] == len(places) - 1 and isinstance(places, range):
       return bytes(self.raw[places[0] * size : (places[-1] + 1) * size])
     return b"".join([self.raw[i * size : (i + 1) * size] for i in places])
-
-
-def _plain_copy(data: Any) -> Any:
-  """A NumPy array in C order, little-endian."""
-  return data.astype(data.dtype.newbyteorder("<"), order="C")
 
 
 class _Arrays:
@@ -182,41 +179,18 @@ class DataLoader:
     return _prefetched(source.gather, batches, self.prefetch, lambda gathered: source.collate(gathered, device))
 
 
-class _Failed:
-  """An error that waits for whoever asks for its batch."""
-
-  def __init__(self, error: BaseException) -> None:
-    self.error = error
-
-
 def _prefetched(
   gather: Callable[[Sequence[int]], Any], batches: Sequence[Sequence[int]], early: int, finish: Callable[[Any], Any]
 ) -> Iterator[Any]:
   """`finish(gather(batch))` of each batch; `gather` runs in a thread, up to `early` batches before their use."""
-  done: SimpleQueue[Any] = SimpleQueue()
-  room, stopped = threading.Semaphore(early), threading.Event()
-
-  def work() -> None:
-    for places in batches:
-      room.acquire()
-      if stopped.is_set():
-        return
-      try:
-        done.put(gather(places))
-      except BaseException as error:
-        done.put(_Failed(error))
-        return
-
-  thread = threading.Thread(target=work, name="DataLoader", daemon=True)
-  thread.start()
-  try:
-    for _ in batches:
-      gathered = done.get()
-      room.release()
-      if isinstance(gathered, _Failed):
-        raise gathered.error
-      yield finish(gathered)
-  finally:
-    stopped.set()
-    room.release()
-    thread.join()
+  with ThreadPoolExecutor(1, "DataLoader") as pool:
+    rest = iter(batches)
+    gathered = deque(pool.submit(gather, places) for places in itertools.islice(rest, early))
+    try:
+      while gathered:
+        found = gathered.popleft().result()
+        gathered.extend(pool.submit(gather, places) for places in itertools.islice(rest, 1))
+        yield finish(found)
+    finally:
+      for waiting in gathered:
+        waiting.cancel()
