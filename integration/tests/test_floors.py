@@ -65,7 +65,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("shapes", "naming", "capturing", "pytree", "variable", "live", "io.download"),
     ("base", "placement"),
     ("host", "host_constants", "strides"),
-    ("autograd",),
+    ("autograd", "sequence"),
     ("realize", "custom_kernel", "special", "linalg"),
     ("methods", "interop"),
     ("tensor",),

@@ -280,3 +280,8 @@ def test_a_kernel_that_accumulates() -> None:
   rows = [[3, 1, 3, 0], [0, 0, 9, 2]]
   assert count(Tensor(rows[0])).tolist() == [1, 1, 0, 2]
   assert vmap(count)(Tensor(rows)).tolist() == [[1, 1, 0, 2], [2, 0, 1, 0]]
+
+
+def test_an_input_that_is_a_constant_once_it_is_simplified() -> None:
+  x = Tensor.eye(1).reshape(1).pad(((0, 2),))
+  assert times(Tensor([1.0, 2.0, 3.0]), x).tolist() == [1.0, 0.0, 0.0]

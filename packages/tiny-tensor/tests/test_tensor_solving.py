@@ -110,13 +110,13 @@ def test_singular_matrices(value: Any) -> None:
   assert np.isnan(Tensor([[1.0, 2.0], [2.0, 1.0]]).cholesky().numpy()[1, 1])
 
 
-def test_as_many_kernels_for_large_matrices_as_for_small_ones() -> None:
+def test_few_kernels_whatever_the_size() -> None:
   def kernels(make: Callable[[Tensor], Tensor], n: int) -> int:
     return len({item.ast for item in make(Tensor(positive(n, 10))).schedule()})
 
   makes: list[Callable[[Tensor], Tensor]] = [Tensor.inverse, Tensor.det, Tensor.cholesky, lambda a: a.qr()[0]]
   for make in makes:
-    assert kernels(make, 12) == kernels(make, 7) <= 14
+    assert kernels(make, 12) <= 7 and kernels(make, 7) <= 7
 
 
 def test_second_derivatives() -> None:
@@ -129,6 +129,44 @@ def test_second_derivatives() -> None:
   inverse = np.linalg.inv(a.astype(np.float64))
   np.testing.assert_allclose(first.numpy(), inverse.T, rtol=1e-4)
   np.testing.assert_allclose(second, -(inverse @ weight @ inverse).T, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [31, 32, 33])
+def test_matrices_of_several_blocks(n: int) -> None:
+  """float64, whose blocks have 16 rows: elimination, substitution, factors."""
+  a, b = data(n, n).astype(np.float64), data(n, 5).astype(np.float64)
+  x = Tensor(a).solve(Tensor(b)).numpy()
+  np.testing.assert_allclose(a @ x, b, atol=1e-10)
+  packed, pivots = Tensor(a).lu_factor()
+  p, lower, upper = (t.numpy() for t in packed.lu_unpack(pivots))
+  np.testing.assert_allclose(p @ lower @ upper, a, atol=1e-12)
+  np.testing.assert_allclose(Tensor(upper).solve_triangular(Tensor(b), upper=True).numpy(), np.linalg.solve(upper, b))
+  even = a @ a.T + np.eye(n)
+  lower = Tensor(np.tril(even)).cholesky().numpy()
+  np.testing.assert_allclose(lower @ lower.T, even, atol=1e-11)
+
+
+def test_matrices_on_several_devices() -> None:
+  a = data(4, 3, 3)
+  for axis in (0, 1, None):
+    x = Tensor(a).shard(("REF", "REF:1"), axis)
+    assert x.det().device == ("REF", "REF:1")
+    np.testing.assert_allclose(x.inverse().numpy(), np.linalg.inv(a), rtol=1e-3, atol=1e-4)
+  piece = Tensor(a).shard(("REF", "REF:1"), 0).inverse().uop.sharding
+  assert piece is not None and piece.bounds == (0, 2, 4)
+
+
+def test_derivatives_of_factors() -> None:
+  """Of log det, by Cholesky's factor and by the pivots: the inverse."""
+  a = positive(4, 4.0)
+  x = Tensor(a, requires_grad=True)
+  inverse = np.linalg.inv(a.astype(np.float64))
+  by_root = (x.cholesky().diagonal().log() * 2).sum().gradient(x)[0].numpy()
+  np.testing.assert_allclose(by_root, inverse, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(x.slogdet()[1].gradient(x)[0].numpy(), inverse.T, rtol=1e-4, atol=1e-4)
+  lower = Tensor(np.tril(a), requires_grad=True)
+  first = lower.solve_triangular(Tensor(data(4, 1)), upper=False).sum().gradient(lower)[0]
+  np.testing.assert_array_equal(np.triu(first.numpy(), 1), 0)
 
 
 WRONG: list[tuple[Callable[[], Any], str]] = [

@@ -53,6 +53,8 @@ class Context:
   """The STORE into the home of a node that has no temporary."""
   forced: set[UOp] = field(default_factory=set)
   """Nodes that get memory whatever it costs: a copy, a BITCAST or a given kernel reads them there."""
+  devices: dict[UOp, str] = field(default_factory=dict)
+  """Where a given kernel wants nodes that are computed from constants, and so have no device."""
   finished_at: dict[UOp, list[ScheduleItem]] = field(default_factory=dict)
   """The items whose bodies can be made once the values of a node, or of the source of a STORE, are there."""
   results: dict[tuple[UOp, ...], dict[int, UOp]] = field(default_factory=dict)
@@ -160,6 +162,7 @@ def start_given(c: Context, call: UOp) -> None:
   for s in inputs:
     item.regions.append(run_of_memory(c, s, ALIGNMENT))
     check_device(item, s, item.regions[-1])
+    c.devices[item.regions[-1].base] = item.device
 
 
 def check_device(item: ScheduleItem, u: UOp, region: BufferRegion) -> None:
@@ -294,7 +297,7 @@ def give_memory(c: Context, u: UOp) -> None:
   if u.op is Ops.COPY:
     start_copy(c, u, region, None)
     return
-  device = u.device
+  device = u.device or c.devices.get(u)
   if device is None and u in c.demands:
     device = c.items[next(iter(c.demands[u].values())).kernel].device
   if not isinstance(device, str):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tiny_tensor.autograd.custom_gradient import with_gradient
 from tiny_tensor.base import DTypeLike, Operand
 from tiny_tensor.linalg.derivatives import OfPseudoInverse
-from tiny_tensor.linalg.solving import square_size
+from tiny_tensor.linalg.solving import LOWER, UPPER, equations, square_size
 from tiny_tensor.shapes import Shape, normalize_axes, normalize_axis
 from tiny_uop import dtypes, prod
 
@@ -20,24 +20,6 @@ if TYPE_CHECKING:
 def inv(a: Tensor) -> Tensor:
   """`inverse`."""
   return a.inverse()
-
-
-def slogdet(a: Tensor) -> tuple[Tensor, Tensor]:
-  """(sign of the determinant, logarithm of its magnitude), from the pivots: without overflow. 0 and -inf for
-  singular matrices.
-  """
-  n = square_size(a, "slogdet")
-  x, dtype = a._with_precision()
-  if n == 0:
-    return x._filled(x.shape[:-2], 1)._as_dtype(dtype), x._filled(x.shape[:-2], 0)._as_dtype(dtype)
-  # rows scaled to a largest element of 1, so that nothing overflows
-  size = x.detach().abs().max(-1, keepdim=True)
-  size = size.eq(0).where(1.0, size)
-  q, r = (x / size).qr()
-  pivots = r.diagonal(0, -2, -1)
-  # the determinant of an orthogonal matrix is 1 or -1
-  sign = q.detach().det().sign() * pivots.detach().sign().prod(-1)
-  return sign._as_dtype(dtype), (pivots.abs().log() + size.squeeze(-1).log()).sum(-1)._as_dtype(dtype)
 
 
 def logdet(a: Tensor) -> Tensor:
@@ -219,14 +201,14 @@ def solve_triangular(
   one = matrix.eye(n, dtype=matrix.dtype, device=matrix.device)
   a = a + (one if unitriangular else one * matrix)
   if not left:
-    return a.transpose(-2, -1).solve(b.transpose(-2, -1)).transpose(-2, -1)
-  return a.solve(b.reshape((*(1,) * (a.ndim - b.ndim), *b.shape)))
+    return equations(a.transpose(-2, -1), b.transpose(-2, -1), LOWER if upper else UPPER).transpose(-2, -1)
+  return equations(a, b.reshape((*(1,) * (a.ndim - b.ndim), *b.shape)), UPPER if upper else LOWER)
 
 
 def cholesky_solve(b: Tensor, L: Tensor, upper: bool = False) -> Tensor:
   """x with `(L Lᵀ) x = b`; L is upper triangular with `upper`, and the matrix LᵀL then."""
-  a = L.triu() if upper else L.tril()
-  return (a.transpose(-2, -1).matmul(a) if upper else a.matmul(a.transpose(-2, -1))).solve(b)
+  a = L.triu().transpose(-2, -1) if upper else L.tril()
+  return equations(a.transpose(-2, -1), equations(a, b, LOWER), UPPER)
 
 
 def cholesky_inverse(a: Tensor, upper: bool = False) -> Tensor:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
-from tiny_tensor.linalg.solving import solved, square_size
+from tiny_tensor.linalg.solving import LOWER, UPPER, solved, square_size
+from tiny_tensor.linalg.triangles import eliminated, permuted
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import DType, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -36,13 +37,13 @@ class Factored:
     lower_turned, upper_turned = lower.transpose(-2, -1), upper.transpose(-2, -1)
     into_lower, into_upper = into[0].tril(-1), into[0].triu()
     if m > k:
-      tail = solved(upper, into[1].transpose(-2, -1)).transpose(-2, -1)
+      tail = solved(upper, into[1].transpose(-2, -1), UPPER).transpose(-2, -1)
       into_upper = into_upper - square[1].transpose(-2, -1).matmul(tail).triu()
     if n > k:
-      tail = solved(lower_turned, into[2])
+      tail = solved(lower_turned, into[2], UPPER)
       into_lower = into_lower - tail.matmul(square[2].transpose(-2, -1)).tril(-1)
     middle = lower_turned.matmul(into_lower).tril(-1) + into_upper.matmul(upper_turned).triu()
-    head = solved(upper, solved(lower_turned, middle).transpose(-2, -1)).transpose(-2, -1)
+    head = solved(upper, solved(lower_turned, middle, UPPER).transpose(-2, -1), UPPER).transpose(-2, -1)
     out = head if m == n else head.cat(tail, dim=-2 if m > k else -1)
     return (_permutation(pivots, m, out.dtype).matmul(out).uop,)
 
@@ -60,55 +61,16 @@ def lu_factor(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor]:
   k = min(int(s) for s in a.shape[-2:])
   if 0 in a.shape:
     return x._as_dtype(dtype), x._filled((*a.shape[:-2], k), 0, dtypes.int32)
-  packed, pivots = _factored(x.detach(), pivot)
+  packed, steps = eliminated(x.detach(), pivot)
+  pivots = steps + 1
   own = with_gradient((packed.uop, pivots.uop), (x.uop,), Factored(a._wrap), "lu")[0]
   return x._derive(own)._as_dtype(dtype), pivots
 
 
-def _factored(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor]:
-  """`lu_factor` of detached floats. What a step works on is turned to the first row and column after each."""
-  m, n = (int(s) for s in a.shape[-2:])
-  lead, steps = a.shape[:-2], min(m, n)
-  rest = a.contiguous()
-  rows, columns = (a._filled((size,), 1, dtypes.int32).contiguous() for size in (m, n))
-  pivots = a._filled((*lead, steps), 0, dtypes.int32).contiguous()
-  top, left = a._count_up(m).eq(0), a._count_up(n).eq(0)
-  for _ in range(steps):
-    column = rest._select_axis(rest.ndim - 1, 0, 1)
-    size = (rows > 0).where(column.squeeze(-1).abs(), -1)
-    place = size.argmax(-1, keepdim=True) if pivot else size._filled((*lead, 1), 0, dtypes.int32)
-    chosen = a._count_up(m).eq(place.contiguous()).unsqueeze(-1)
-    row = chosen.where(rest, 0).sum(-2, keepdim=True).contiguous()
-    first = top.unsqueeze(-1)
-    swapped = first.where(row, chosen.where(rest._select_axis(rest.ndim - 2, 0, 1), rest))
-    head = row._select_axis(row.ndim - 1, 0, 1)
-    below = (rows > 0).unsqueeze(-1) & first.logical_not()
-    factor = swapped._select_axis(rest.ndim - 1, 0, 1) / head.eq(0).where(1, head)
-    ahead = below & (columns > 0)
-    rest = ahead.where(left.where(factor, swapped - factor * row), swapped).roll((-1, -1), (-2, -1)).contiguous()
-    rows = rows._pad_zeros([(0, 1)])._select_axis(0, 1, m + 1).contiguous()
-    columns = columns._pad_zeros([(0, 1)])._select_axis(0, 1, n + 1).contiguous()
-    pivots = pivots._select_axis(pivots.ndim - 1, 1, steps).cat(place, dim=-1).contiguous()
-  return rest.roll((steps, steps), (-2, -1)).contiguous(), (pivots + a._count_up(steps) + 1).contiguous()
-
-
-def _exchanged_rows(a: Tensor, m: int) -> Tensor:
-  """Which of `m` rows is where, int32 `(…, m)`, after the exchanges that pivots, itself `(…, k)`, stand for."""
-  k = int(a.shape[-1])
-  steps = (a - (a._count_up(k) + 1)).contiguous()
-  order = a._count_up(m).broadcast_to((*a.shape[:-1], m)).contiguous()
-  for _ in range(k):
-    chosen = a._count_up(m).eq(steps._select_axis(steps.ndim - 1, 0, 1))
-    picked = chosen.where(order, 0).sum(-1, keepdim=True)
-    swapped = chosen.where(order._select_axis(order.ndim - 1, 0, 1), order)
-    order = a._count_up(m).eq(0).where(picked, swapped).roll(-1, -1).contiguous()
-    steps = steps.roll(-1, -1).contiguous()
-  return order.roll(k, -1)
-
-
 def _permutation(a: Tensor, m: int, dtype: DType) -> Tensor:
   """The matrices P `(…, m, m)` of the exchanges that pivots, itself `(…, k)`, stand for: `P x` undoes them."""
-  return (_exchanged_rows(a, m).unsqueeze(-2) == a._count_up(m).unsqueeze(-1))._as_dtype(dtype)
+  order = permuted((a - 1)._as_dtype(dtypes.int32), m)
+  return (order.unsqueeze(-2) == a._count_up(m).unsqueeze(-1))._as_dtype(dtype)
 
 
 def lu(a: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
@@ -166,5 +128,5 @@ def lu_solve(right: Tensor, LU: Tensor, pivots: Tensor, *, left: bool = True, ad
   p, lower, upper = LU.lu_unpack(pivots)
   p, lower, upper = (t.broadcast_to((*lead, n, n)) for t in (p, lower, upper))
   if adjoint:
-    return p.matmul(solved(lower.transpose(-2, -1), solved(upper.transpose(-2, -1), b)))
-  return solved(upper, solved(lower, p.transpose(-2, -1).matmul(b)))
+    return p.matmul(solved(lower.transpose(-2, -1), solved(upper.transpose(-2, -1), b, LOWER), UPPER))
+  return solved(upper, solved(lower, p.transpose(-2, -1).matmul(b), LOWER), UPPER)

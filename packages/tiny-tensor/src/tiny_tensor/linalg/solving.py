@@ -1,8 +1,4 @@
-"""Linear equations, determinants and triangular factors of matrices in the last two axes.
-
-Every loop turns its matrix by one row or column per step, so that what a step works on is always in the first column:
-its kernels are the same in every step, and as few are compiled for a large matrix as for a small one.
-"""
+"""Linear equations, determinants and triangular factors of matrices in the last two axes, with their derivatives."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import is_const
+from tiny_tensor.linalg.triangles import eliminated, equated, root
 from tiny_tensor.shapes import broadcast_shape
 from tiny_uop import UOp, dtypes
 from tiny_uop.records import dataclass
@@ -19,20 +16,53 @@ if TYPE_CHECKING:
   from tiny_tensor.tensor import Tensor
 
 
+UPPER, LOWER, SQUARE = "upper", "lower", "square"
+_TURNED = {UPPER: LOWER, LOWER: UPPER, SQUARE: SQUARE}
+
+
 @dataclass(frozen=True)
-class Turned:
-  """The derivatives of equations and of determinants, by equations with the matrix turned over."""
+class OfSolution:
+  """The derivative of equations, by equations with the matrix turned over. `shape`: what counts of the matrix."""
 
   wrap: Callable[[UOp], Any]
-  what: str
+  shape: str
 
   def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
     assert gs[0] is not None, "a function of one result"
     a, g, y = (self.wrap(u) for u in (inputs[0], gs[0], results[0]))
-    if self.what == "solution":
-      into_b = solved(a.transpose(-2, -1), g)
-      return into_b.matmul(y.transpose(-2, -1)).mul(-1).uop, into_b.uop
-    return (((g * y).reshape((*a.shape[:-2], 1, 1)) * a.inverse().transpose(-2, -1)).uop,)
+    into_b = solved(a.transpose(-2, -1), g, _TURNED[self.shape])
+    return into_b.matmul(y.transpose(-2, -1)).mul(-1).uop, into_b.uop
+
+
+@dataclass(frozen=True)
+class OfDeterminant:
+  """The derivative of determinants, g det A⁻ᵀ, or of the logarithms of their magnitudes."""
+
+  wrap: Callable[[UOp], Any]
+  logarithm: bool
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "a function of one result"
+    a, g, y = (self.wrap(u) for u in (inputs[0], gs[0], results[0]))
+    factor = (g if self.logarithm else g * y).reshape((*a.shape[:-2], 1, 1))
+    return ((factor * a.inverse().transpose(-2, -1)).uop,)
+
+
+@dataclass(frozen=True)
+class OfCholesky:
+  """The derivative of L: the even part of L⁻ᵀ P L⁻¹, where P is the lower triangle of Lᵀ gL, its diagonal halved
+  (Murray, "Differentiation of the Cholesky decomposition", 2016)."""
+
+  wrap: Callable[[UOp], Any]
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "a function of one result"
+    lower, g = self.wrap(results[0]), self.wrap(gs[0])
+    turned = lower.transpose(-2, -1)
+    product = turned.matmul(g.tril())
+    half = solved(turned, (product.tril() + product.tril(-1)) * 0.5, UPPER)
+    out = solved(turned, half.transpose(-2, -1), UPPER)
+    return (((out + out.transpose(-2, -1)) * 0.5).uop,)
 
 
 def square_size(a: Tensor, what: str) -> int:
@@ -50,14 +80,19 @@ def check_regular(a: Tensor, what: str) -> None:
 
 def solve(matrix: Tensor, b: Tensor) -> Tensor:
   """x with `matrix @ x = b`, for `b` of shape `(…, n, k)`, or of vectors `(n,)` or `(…, n)` as in PyTorch. Leading
-  axes broadcast. By Gauss–Jordan elimination with partial pivoting, in at least float32.
+  axes broadcast. By elimination with partial pivoting, in at least float32.
 
   The residual is a small multiple of n·eps·|matrix|·|x|; the error is as much greater as the matrix is
   ill-conditioned. Whether a matrix is singular is not known before it is computed: x then has inf or NaN, or
   (where rounding hides it) huge elements. Raises ValueError for other shapes, and for a constant matrix.
   """
-  n = square_size(matrix, "solve")
   check_regular(matrix, "solve")
+  return equations(matrix, b, SQUARE)
+
+
+def equations(matrix: Tensor, b: Tensor, shape: str) -> Tensor:
+  """`solve`, with what counts of the matrix."""
+  n = square_size(matrix, "solve")
   vectors = b.ndim == 1 or (b.ndim == matrix.ndim - 1 and b.shape == matrix.shape[:-1])
   right = b.unsqueeze(-1) if vectors else b
   if right.shape[-2] != n:
@@ -67,49 +102,21 @@ def solve(matrix: Tensor, b: Tensor) -> Tensor:
   wide = dtypes.promote(a.dtype, right.dtype)
   lead = broadcast_shape(matrix.shape[:-2], right.shape[:-2])
   a = a._as_dtype(wide).broadcast_to((*lead, n, n))
-  x = solved(a, right._as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])))
+  x = solved(a, right._as_dtype(wide).broadcast_to((*lead, n, right.shape[-1])), shape)
   return (x.squeeze(-1) if vectors else x)._as_dtype(dtypes.promote(dtype, right.dtype))
 
 
-def solved(a: Tensor, b: Tensor) -> Tensor:
+def solved(a: Tensor, b: Tensor, shape: str = SQUARE) -> Tensor:
   """`solve` for operands of one dtype that agree in their leading axes, with the derivative of the equations."""
   if 0 in b.shape:
     return b
-  x = _eliminated(a, b)[0]
-  own = with_gradient((x.uop,), (a.uop, b.uop), Turned(a._wrap, "solution"), "solve")[0]
-  return x._derive(own)
-
-
-def _eliminated(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-  """(a⁻¹ b, the determinants): each step takes the free row with the greatest first element as the pivot's, clears
-  the first column elsewhere, and turns the columns by one. In place of the column it puts which row it was.
-  """
-  n, width = int(a.shape[-1]), int(b.shape[-1])
-  both = a.cat(b, dim=-1).contiguous()
-  free = a._filled(a.shape[:-1], 1).contiguous()
-  det = a._filled((*a.shape[:-2], 1), 1).contiguous()
-  for _ in range(n):
-    column = both._select_axis(both.ndim - 1, 0, 1)
-    size = (free > 0).where(column.detach().squeeze(-1).abs(), -1.0)
-    chosen = size._along(size.ndim - 1).eq(size.argmax(-1, keepdim=True)).contiguous()
-    hot = chosen.unsqueeze(-1)
-    row = hot.where(both, 0).sum(-2, keepdim=True).contiguous()
-    pivot = row._select_axis(row.ndim - 1, 0, 1)
-    scaled = row / pivot
-    cleared = hot.where(scaled, both - column * scaled)
-    parts = cleared.split([1, n - 1, width], dim=-1)
-    both = parts[1].cat(hot._as_dtype(both.dtype), parts[2], dim=-1).contiguous()
-    free = chosen.where(0.0, free).contiguous()
-    det = (det * pivot.squeeze(-1)).contiguous()
-  order, right = both.split([n, width], dim=-1)
-  return order.detach().transpose(-2, -1).matmul(right), det.squeeze(-1) * _permutation_sign(order)
-
-
-def _permutation_sign(a: Tensor) -> Tensor:
-  """1 or -1 for matrices with one 1 in each row and column: even or odd permutations."""
-  place = a.detach().argmax(-2)
-  pairs = (place.unsqueeze(-1) > place.unsqueeze(-2)).where(1, 0).triu(1)
-  return pairs.sum((-2, -1)).mod(2).eq(0).where(1.0, -1.0)._as_dtype(a.dtype)
+  x, y = a.detach(), b.detach()
+  if shape is LOWER:  # backwards it is an upper one
+    x = equated(x.flip((-2, -1)), y.flip(-2), True).flip(-2)
+  else:
+    x = equated(x, y, shape is UPPER)
+  own = with_gradient((x.uop,), (a.uop, b.uop), OfSolution(a._wrap, shape), "solve")[0]
+  return a._derive(own, b)
 
 
 def inverse(a: Tensor) -> Tensor:
@@ -125,31 +132,45 @@ def det(a: Tensor) -> Tensor:
   x, dtype = a._with_precision()
   if n == 0:
     return x._filled(x.shape[:-2], 1)._as_dtype(dtype)
-  found = _eliminated(x, x._select_axis(x.ndim - 1, 0, 0))[1]
-  # past a pivot of 0 there is nothing but NaN
-  found = (found.isnan() & x.isfinite().all((-2, -1))).where(0.0, found)
-  own = with_gradient((found.uop,), (x.uop,), Turned(a._wrap, "determinant"), "det")[0]
-  return found._derive(own)._as_dtype(dtype)
+  pivots, sign = _pivots(x)
+  own = with_gradient(((pivots.prod(-1) * sign).uop,), (x.uop,), OfDeterminant(a._wrap, False), "det")[0]
+  return x._derive(own)._as_dtype(dtype)
+
+
+def slogdet(a: Tensor) -> tuple[Tensor, Tensor]:
+  """(sign of the determinant, logarithm of its magnitude), from the pivots: without overflow. 0 and -inf for
+  singular matrices.
+  """
+  n = square_size(a, "slogdet")
+  x, dtype = a._with_precision()
+  if n == 0:
+    return x._filled(x.shape[:-2], 1)._as_dtype(dtype), x._filled(x.shape[:-2], 0)._as_dtype(dtype)
+  pivots, sign = _pivots(x)
+  size = pivots.abs().log().sum(-1)
+  own = with_gradient((size.uop,), (x.uop,), OfDeterminant(a._wrap, True), "slogdet")[0]
+  return (pivots.sign().prod(-1) * sign)._as_dtype(dtype), x._derive(own)._as_dtype(dtype)
+
+
+def _pivots(a: Tensor) -> tuple[Tensor, Tensor]:
+  """(the diagonal of U, -1 or 1 for the exchanges of rows) of `a = P L U`."""
+  packed, steps = eliminated(a.detach(), True)
+  odd = steps.ne(steps._count_up(int(steps.shape[-1]))).sum(-1).mod(2)
+  return packed.diagonal(0, -2, -1), odd.eq(0).where(1.0, -1.0)._as_dtype(a.dtype)
 
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
-  """L, lower triangular, with `L @ Lᵀ = a`, for symmetric positive definite matrices; for others L has NaN. Only
-  differences of rounding come from the upper triangle. With `upper`, Lᵀ. Raises ValueError where not square.
+  """L, lower triangular, with `L @ Lᵀ = a`, for symmetric positive definite matrices; for others L has NaN. Only the
+  lower triangle is read. With `upper`, Lᵀ. The gradient is that of symmetric matrices, and symmetric. Raises ValueError
+  where not square.
   """
   n = square_size(a, "cholesky")
   if upper:
     return a.cholesky().transpose(-2, -1)
   x, dtype = a._with_precision()
-  # the gradient is that of symmetric matrices, and symmetric
-  even = (x + x.transpose(-2, -1)) * 0.5
-  x = even + (x - even).detach()
-  rest, lower = x.contiguous(), x.const_like(0).contiguous()
-  for _ in range(n):
-    column = rest._select_axis(rest.ndim - 1, 0, 1)
-    column = (column / column._select_axis(column.ndim - 2, 0, 1).sqrt()).contiguous()
-    rest = (rest - column * column.transpose(-2, -1)).roll((-1, -1), (-2, -1)).contiguous()
-    lower = lower._select_axis(lower.ndim - 1, 1, n).cat(column, dim=-1).roll(-1, -2).contiguous()
-  return lower.tril()._as_dtype(dtype)
+  if n == 0 or 0 in a.shape:
+    return x._as_dtype(dtype)
+  own = with_gradient((root(x.detach()).uop,), (x.uop,), OfCholesky(a._wrap), "cholesky")[0]
+  return x._derive(own)._as_dtype(dtype)
 
 
 # *** least squares ***
@@ -167,8 +188,8 @@ def lstsq(a: Tensor, b: Tensor) -> Tensor:
   small = min(m, n)
   basis, triangle = q._select_axis(q.ndim - 1, 0, small), r._select_axis(r.ndim - 2, 0, small)
   if m >= n:
-    return triangle.solve(basis.transpose(-2, -1).matmul(b._as_float()))
-  return basis.matmul(triangle.transpose(-2, -1).solve(b))
+    return equations(triangle, basis.transpose(-2, -1).matmul(b._as_float()), UPPER)
+  return basis.matmul(equations(triangle.transpose(-2, -1), b, LOWER))
 
 
 def qr(a: Tensor, mode: str = "complete") -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ class LinalgMixin(TensorBase):
   newton_schulz = rotations.newton_schulz
 
   inv = functions.inv
-  slogdet = functions.slogdet
+  slogdet = solving.slogdet
   logdet = functions.logdet
   matrix_power = functions.matrix_power
   multi_dot = functions.multi_dot
