@@ -119,16 +119,36 @@ class ConvMixin(TensorBase):
     steps, gaps, extra = as_tuple(stride, axes), as_tuple(dilation, axes), as_tuple(output_padding, axes)
     kernel = [number(k, CHANNELS) for k in weight.shape[2:]]
     per_in, per_out = channels // groups, number(weight.shape[1], CHANNELS)
-    w = weight.flip(*range(2, 2 + axes)).reshape((groups, per_in, per_out, *kernel)).transpose(1, 2)
-    w = w.reshape((groups * per_out, per_in, *kernel))
-    x = self
-    for axis, step in enumerate(steps, start=2):
-      if step > 1:  # step-1 zeros between the elements
-        n = x.shape[axis]
-        x = x.unsqueeze(axis + 1)._pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(x.ndim + 1)])
-        x = x.flatten(axis, axis + 1)._select_axis(axis, 0, (n - 1) * step + 1)
-    pads = [
-      ((k - 1) * d - before, (k - 1) * d - after + e)
-      for k, d, (before, after), e in zip(kernel, gaps, padding_of(padding, axes), extra, strict=True)
-    ]
-    return pad_last(x, pads).conv2d(w, bias, groups=groups, dilation=gaps)
+    around = padding_of(padding, axes)
+    if all(step == 1 for step in steps):
+      w = weight.flip(*range(2, 2 + axes)).reshape((groups, per_in, per_out, *kernel)).transpose(1, 2)
+      whole = [(k - 1) * d for k, d in zip(kernel, gaps)]
+      pads = [(n - before, n - after + e) for n, (before, after), e in zip(whole, around, extra, strict=True)]
+      w = w.reshape((groups * per_out, per_in, *kernel))
+      return pad_last(self, pads).conv2d(w, bias, groups=groups, dilation=gaps)
+    # Place i·step + r of the result takes tap j·step + r of element i - j: a convolution without stride, with a channel
+    # for each r (Shi et al., 2016), where zeros between the elements would be multiplied as well.
+    spread = weight
+    for axis, gap in enumerate(gaps, start=2):
+      spread = spread._spaced(axis, gap)
+    sizes = [(k - 1) * d + 1 for k, d in zip(kernel, gaps)]
+    taps = [-(-size // step) for size, step in zip(sizes, steps)]
+    spread = pad_last(spread, [(0, t * step - size) for t, step, size in zip(taps, steps, sizes)])
+    split = [n for pair in zip(taps, steps) for n in pair]
+    spread = spread.reshape((groups, per_in, per_out, *split)).flip(*range(3, 3 + 2 * axes, 2))
+    order = (0, 2, *range(4, 4 + 2 * axes, 2), 1, *range(3, 3 + 2 * axes, 2))
+    w = spread.permute(*order).reshape((groups * per_out * math.prod(steps), per_in, *taps))
+    y = pad_last(self, [(t - 1, t - 1) for t in taps]).conv2d(w, groups=groups).contiguous()
+    places = y.shape[2:]
+    y = y.reshape((y.shape[0], groups * per_out, *steps, *places))
+    y = y.permute(0, 1, *(a for i in range(axes) for a in (2 + axes + i, 2 + i)))
+    y = y.reshape((y.shape[0], groups * per_out, *(n * step for n, step in zip(places, steps))))
+    ends = [size - t * step for size, t, step in zip(sizes, taps, steps)]  # beyond the last tap
+    y = pad_last(y, [(-before, end - after + e) for (before, after), end, e in zip(around, ends, extra, strict=True)])
+    return y if bias is None else y + bias.reshape((1, -1, *(1,) * axes))
+
+  def _spaced(self, axis: int, step: int) -> Self:
+    """The elements along an axis with `step - 1` zeros between them."""
+    n = self.shape[axis]
+    x = self.unsqueeze(axis + 1)._pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(self.ndim + 1)])
+    return x.flatten(axis, axis + 1)._select_axis(axis, 0, (n - 1) * step + 1)
