@@ -143,10 +143,7 @@ def _kernels(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
-    prog="python -m tiny_uop",
-    description=__doc__,
-    epilog=_EPILOG,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
+    prog="python -m tiny_uop", description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
   for run, add_options in (

@@ -89,11 +89,9 @@ def _decoded(data: bytes) -> str:
   try:
     return data.decode("utf-8")
   except UnicodeDecodeError as error:
-    before = data[: error.start]
-    column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1
-    raise ParseError(
-      f"byte {data[error.start]:#04x} is not UTF-8: expected the textual form", before.count(b"\n") + 1, column
-    ) from error
+    lines = data[: error.start].decode("utf-8").split("\n")
+    reason = f"byte {data[error.start]:#04x} is not UTF-8: expected the textual form"
+    raise ParseError(reason, len(lines), len(lines[-1]) + 1) from error
 
 
 def write_text(text: str, path: str | None) -> None:

@@ -14,15 +14,6 @@ from typing import ClassVar, Generic, TypeVar, overload
 T = TypeVar("T", int, str)
 
 
-def _convert(name: str, text: str, kind: type[T]) -> T:
-  try:
-    return kind(text)
-  except ValueError:
-    raise ValueError(
-      f"environment variable {name}={text!r} is not an {kind.__name__}; set it to an {kind.__name__} or unset it"
-    ) from None
-
-
 @overload
 def getenv(key: str) -> int: ...
 
@@ -37,9 +28,12 @@ def getenv(key: str, default: int | str = 0) -> int | str:
   Raises ValueError where the text does not convert.
   """
   text = os.environ.get(key, "")
-  if text == "":
-    return default
-  return _convert(key, text, int) if isinstance(default, int) else text
+  if text == "" or isinstance(default, str):
+    return text or default
+  try:
+    return int(text)
+  except ValueError:
+    raise ValueError(f"environment variable {key}={text!r} is not an int; set it to an int or unset it") from None
 
 
 class ContextVar(Generic[T]):
@@ -56,10 +50,8 @@ class ContextVar(Generic[T]):
   value: T
 
   def __init__(self, name: str, default: T, doc: str) -> None:
-    if name in ContextVar.registry:
-      raise ValueError(
-        f"ContextVar {name!r} exists already ({ContextVar.registry[name].doc!r}); import it instead of making another"
-      )
+    if (other := ContextVar.registry.get(name)) is not None:
+      raise ValueError(f"ContextVar {name!r} exists already ({other.doc!r}); import it instead of making another")
     self.name, self.default, self.doc = name, default, doc
     self.value = getenv(name, default)
     ContextVar.registry[name] = self

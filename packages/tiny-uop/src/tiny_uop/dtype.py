@@ -322,9 +322,8 @@ class dtypes:
     scalar, _, lanes = name.rpartition("x")
     if scalar in _scalars and lanes.isdecimal() and lanes.isascii() and 1 < builtins.int(lanes) <= 65536:
       return _scalars[scalar].vec(builtins.int(lanes))
-    raise ValueError(
-      f"unknown dtype {name!r}: expected one of {', '.join(_scalars)}, a vector as float32x4, or a pointer"
-    )
+    known = ", ".join(_scalars)
+    raise ValueError(f"unknown dtype {name!r}: expected one of {known}, a vector as float32x4, or a pointer")
 
 
 _scalars: dict[str, DType] = {t.name: t for t in vars(dtypes).values() if type(t) is DType}

@@ -169,9 +169,8 @@ def scalar_function(op: Ops, dtype: DType, source: DType | None = None) -> Calla
   elif function is None:
     function = _FUNCTIONS.get(op)
   if function is None:
-    raise ValueError(
-      f"{op} is not an elementwise operation; exec_alu knows {', '.join(sorted(o.name for o in GroupOp.Elementwise))}"
-    )
+    known = ", ".join(sorted(o.name for o in GroupOp.Elementwise))
+    raise ValueError(f"{op} is not an elementwise operation; exec_alu knows {known}")
   finish, exact = rounding(dtype), function
   return lambda *args: finish(exact(*args))
 
@@ -251,7 +250,6 @@ def _leaf_error(root: UOp, values: dict[UOp, Value]) -> Exception:
     if node not in values:
       if node.op in (Ops.VARIABLE, Ops.RANGE, Ops.SPECIAL):
         return KeyError(f"no value for {node.op.name} {node.arg!r}: put it in env")
-      return ValueError(
-        f"{node.op.name} of dtype {node.dtype} has no Python value: give one in env, or evaluate a part without it"
-      )
+      what = f"{node.op.name} of dtype {node.dtype}"
+      return ValueError(f"{what} has no Python value: give one in env, or evaluate a part without it")
   return ValueError(f"{root.op.name} of dtype {root.dtype} has no Python value")

@@ -52,11 +52,7 @@ Observer = Callable[[Pass, UOp], None]
 
 
 def run_passes(
-  root: UOp,
-  passes: Sequence[Pass],
-  context: object = None,
-  skip: Collection[str] = (),
-  observe: Observer | None = None,
+  root: UOp, passes: Sequence[Pass], context: object = None, skip: Collection[str] = (), observe: Observer | None = None
 ) -> UOp:
   """The graph after `passes`, but those that `skip` names; `observe` sees the result of each. Raises ValueError for a
   graph that a pass does not take."""

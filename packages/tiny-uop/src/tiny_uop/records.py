@@ -36,12 +36,10 @@ else:
 def _special(cls: type) -> bool:
   """Whether a class is more than fields with or without a default."""
   own, kinds = cls.__dict__, " ".join(map(str, cls.__dict__.get("__annotations__", {}).values()))
-  return (
-    not own.keys().isdisjoint(("__init__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__slots__"))
-    or any(hasattr(base, "__dataclass_fields__") for base in cls.__bases__)
-    or any(isinstance(value, dataclasses.Field) for value in own.values())
-    or any(kind in kinds for kind in ("ClassVar", "InitVar", "KW_ONLY"))
-  )
+  methods = own.keys() & {"__init__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__slots__"}
+  derived = any(hasattr(base, "__dataclass_fields__") for base in cls.__bases__)
+  described = any(isinstance(value, dataclasses.Field) for value in own.values())
+  return bool(methods) or derived or described or any(kind in kinds for kind in ("ClassVar", "InitVar", "KW_ONLY"))
 
 
 def _compiled(cls: type, eq: bool) -> dict[str, Callable[..., Any]]:

@@ -137,9 +137,8 @@ def _multi(u: UOp) -> Shape | None:
 
 
 def _pad(u: UOp) -> Shape:
-  return tuple(
-    [simple_size(s + before + after) for s, (before, after) in zip(u.src[0].shape, pairs(u.geometry), strict=True)]
-  )
+  sizes = zip(u.src[0].shape, pairs(u.geometry), strict=True)
+  return tuple([simple_size(s + before + after) for s, (before, after) in sizes])
 
 
 _SCALARS = (Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.RANGE, Ops.SPECIAL, Ops.LOAD, Ops.EXTRACT, Ops.VECTORIZE)

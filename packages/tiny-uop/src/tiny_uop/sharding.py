@@ -111,9 +111,8 @@ def _elementwise(u: UOp) -> Sharding | None:
     if other is None or other == found:
       continue
     if found is not None and other.devices != found.devices:
-      raise ValueError(
-        f"{u.op.name} of values on {', '.join(found.devices)} and on {', '.join(other.devices)}: copy one of them first"
-      )
+      these, those = ", ".join(found.devices), ", ".join(other.devices)
+      raise ValueError(f"{u.op.name} of values on {these} and on {those}: copy one of them first")
     if found is None or found.axis is None:
       found = other
   return found
@@ -165,9 +164,7 @@ def _multi(u: UOp) -> Sharding:
 
 _RULES: dict[Ops, Callable[[Any], Sharding | None]] = {
   Ops.MULTI: _multi,
-  **dict.fromkeys(
-    (Ops.CONST, Ops.COPY, Ops.BUFFER), lambda u: Sharding(u.device) if isinstance(u.device, tuple) else None
-  ),
+  **dict.fromkeys((Ops.CONST, Ops.COPY, Ops.BUFFER), lambda u: Sharding(d) if type(d := u.device) is tuple else None),
   **dict.fromkeys(_MOVED, _moved),
   **dict.fromkeys((*GroupOp.Identity, Ops.CUSTOM_GRADIENT, Ops.BARRIER, Ops.AFTER), lambda u: u.src[0]._sharding),
   **dict.fromkeys(GroupOp.Elementwise, _elementwise),

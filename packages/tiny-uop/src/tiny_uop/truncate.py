@@ -143,9 +143,8 @@ def rounding(dtype: DType) -> Callable[[Any], Any]:
 
 
 def _no_constant(dtype: DType, value: Number) -> Number:
-  raise TypeError(
-    f"a value of dtype {dtype} cannot be a constant: {value!r}; constants are bool, int, uint, float or index"
-  )
+  wanted = "constants are bool, int, uint, float or index"
+  raise TypeError(f"a value of dtype {dtype} cannot be a constant: {value!r}; {wanted}")
 
 
 def to_bits(dtype: DType, value: Number) -> int:

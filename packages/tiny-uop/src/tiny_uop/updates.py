@@ -12,9 +12,8 @@ def updates(operations: str, types: Iterable[str], spaces: str = "GLOBAL LOCAL")
   return frozenset(f"{s} {op} {kind}" for kind in types for op in operations.split() for s in spaces.split())
 
 
-HOST_UPDATES = updates("ADD MAX AND OR XOR", [d.name for d in dtypes.ints], "GLOBAL") | updates(
-  "ADD", ("float32", "float64"), "GLOBAL"
-)
+HOST_UPDATES = updates("ADD MAX AND OR XOR", [d.name for d in dtypes.ints], "GLOBAL")
+HOST_UPDATES |= updates("ADD", ("float32", "float64"), "GLOBAL")
 """What a processor does as one step, by instructions or in a loop that LLVM makes."""
 GPU_UPDATES = updates("ADD MAX AND OR XOR", ("int32", "uint32", "int64", "uint64")) | updates("ADD", ("float32",))
 """What a GPU does as one step, unless it says otherwise."""

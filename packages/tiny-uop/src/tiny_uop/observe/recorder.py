@@ -313,10 +313,9 @@ def save_trace() -> Path | None:
     if recorder is None or path is None:
       return None
     _saved += 1
-  what = f"{recorder.rewrites} rewrite{'' if recorder.rewrites == 1 else 's'}" + (
-    ", cut off at VIZ_LIMIT" if recorder.truncated else ""
-  )
-  print(f"trace    {what}: python -m tiny_viz {path}", file=sys.stderr)
+  what = f"{recorder.rewrites} rewrite{'' if recorder.rewrites == 1 else 's'}"
+  cut = ", cut off at VIZ_LIMIT" if recorder.truncated else ""
+  print(f"trace    {what}{cut}: python -m tiny_viz {path}", file=sys.stderr)
   return path
 
 

@@ -59,13 +59,11 @@ LATE = (
   row({Ops.NEG}, "one source of its dtype", lambda u: alike(u, 1)),
   row({Ops.MULACC}, "three sources of its dtype", lambda u: alike(u, 3)),
 )
-_SAME_SIZE = row(
-  Ops.BITCAST, "one source of the same item size", lambda u: _bitcast(u) and u.dtype.itemsize == u.src[0].dtype.itemsize
-)
+_SAME_SIZE = row(Ops.BITCAST, "one source of the same item size",
+                 lambda u: _bitcast(u) and u.dtype.itemsize == u.src[0].dtype.itemsize)  # fmt: skip
 # asking for the shape raises where the item sizes do not divide it
-_ANY_SIZE = row(
-  Ops.BITCAST, "one source, whose last axis the item sizes divide", lambda u: _bitcast(u) and u.shape is not None
-)
+_ANY_SIZE = row(Ops.BITCAST, "one source, whose last axis the item sizes divide",
+                lambda u: _bitcast(u) and u.shape is not None)  # fmt: skip
 
 
 # *** leaves ***

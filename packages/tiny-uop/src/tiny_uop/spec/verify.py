@@ -31,9 +31,8 @@ class SpecError(ValueError):
     arg = "" if node.arg is None else f" arg={node.arg!r}"
     tag = "" if node.tag is None else f" tag={node.tag!r}"
     after = f" after {stage!r}" if stage else ""
-    super().__init__(
-      f"illegal at the {level} level{after}: {node.op.name} {node.dtype} ({sources}){arg}{tag}; expected {expected}"
-    )
+    found = f"{node.op.name} {node.dtype} ({sources}){arg}{tag}"
+    super().__init__(f"illegal at the {level} level{after}: {found}; expected {expected}")
     self.node, self.level, self.expected = node, level, expected
 
 

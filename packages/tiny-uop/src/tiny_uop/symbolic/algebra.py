@@ -92,10 +92,8 @@ def _cast_cast(u: UOp, v: UOp, x: UOp) -> UOp | None:
   if dtypes.is_int(source) and dtypes.is_int(middle):
     lossless = fits(middle, x.vmin, x.vmax)
     # wrapping twice is wrapping once to the narrower
-    narrowing = (
-      dtypes.is_int(target) and target.kind != "index" and (middle.kind == "index" or target.bits <= middle.bits)
-    )
-    lossless = lossless or narrowing
+    narrower = middle.kind == "index" or target.bits <= middle.bits
+    lossless = lossless or (target.kind in ("int", "uint") and narrower)
   return x.cast(u.dtype) if lossless else None
 
 

@@ -41,10 +41,10 @@ class RuleCase:
     """Raises AssertionError, which names the rule: see `rule_cases` for what has to hold."""
     after = self.rewritten()
     try:
-      if self.kind == "near_miss":
-        _check_left_alone(self.root, after)
-      else:
+      if self.kind == "example":
         self._check_example(after)
+      elif after is not None:
+        raise AssertionError(f"it is rewritten:{both(self.root, after)}")
     except AssertionError as wrong:
       raise AssertionError(f"rule {self.row.name!r}, {self.kind.replace('_', ' ')} {self.number}: {wrong}") from None
 
@@ -58,9 +58,8 @@ class RuleCase:
     _check_legal(plain_before, plain_after)
     check_same_value(plain_before, plain_after, row.changes, self.samples)
     if not row.grows and (new := cost(after)) > (old := cost(before)):
-      raise AssertionError(
-        f"cost {old} became {new}; a row that makes graphs larger says why in grows={both(before, after)}"
-      )
+      why = "a row that makes graphs larger says why in grows="
+      raise AssertionError(f"cost {old} became {new}; {why}{both(before, after)}")
 
 
 def rule_cases(
@@ -89,22 +88,14 @@ def rule_cases(
         raise ValueError(f"rule {row.name!r} has no {what}: add {what}=lambda s: … to its row (see tiny_uop.Samples)")
   cases: list[RuleCase] = []
   for row in rows:
-    cases += [
-      RuleCase(row, "example", number, u, context, meaning, samples) for number, u in enumerate(_graphs(row.examples))
-    ]
-    cases += [RuleCase(row, "near_miss", number, u, context) for number, u in enumerate(_graphs(row.near_misses))]
+    cases += [RuleCase(row, "example", i, u, context, meaning, samples) for i, u in _graphs(row.examples)]
+    cases += [RuleCase(row, "near_miss", i, u, context) for i, u in _graphs(row.near_misses)]
   return cases
 
 
-def _graphs(builders: Iterable[Example]) -> Iterator[UOp]:
-  for build in builders:
-    made = build(Samples())
-    yield from made if isinstance(made, tuple) else (made,)
-
-
-def _check_left_alone(before: UOp, after: UOp | None) -> None:
-  if after is not None:
-    raise AssertionError(f"it is rewritten:{both(before, after)}")
+def _graphs(builders: Iterable[Example]) -> Iterator[tuple[int, UOp]]:
+  built = [build(Samples()) for build in builders]
+  return enumerate(u for made in built for u in (made if isinstance(made, tuple) else (made,)))
 
 
 def _check_legal(before: UOp, after: UOp) -> None:

@@ -136,9 +136,7 @@ class Scalars:
     address = known[u.src[0]]
     if u.op is Ops.STORE:
       if isinstance(u.arg, Accumulate):
-        raise NotImplementedError(
-          "what a STORE accumulates depends on the iterations before: there is no value to compare"
-        )
+        raise NotImplementedError("what a STORE accumulates depends on earlier iterations: no value can be compared")
       lanes = lanes_of(known[u.src[1]], u.src[1].dtype.count)
       return {} if address is None else {(address[0], address[2] + i): lane for i, lane in enumerate(lanes)}
     if address is None:

@@ -141,9 +141,7 @@ class Tensors:
       return self._places(view.src[0])
     if view.op is Ops.MULTI:
       return self._joined(view, [self._places(s) for s in view.src])
-    raise NotImplementedError(
-      f"memory through {view!r} cannot be compared; expected movement over a BUFFER or an AFTER"
-    )
+    raise NotImplementedError(f"memory through {view!r} cannot be compared; expected movement over a BUFFER or AFTER")
 
   # *** reductions ***
 

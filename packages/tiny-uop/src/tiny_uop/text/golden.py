@@ -61,9 +61,8 @@ class GoldenCase:
     if UPDATE_GOLDEN.get() == "1":
       self.path.write_text(self.given + MARK + result, encoding="utf-8")
     elif result != self.expected:
-      raise AssertionError(
-        f"{self.path.name} expects something else (UPDATE_GOLDEN=1 rewrites it):\n{_difference(self.expected, result)}"
-      )
+      difference = _difference(self.expected, result)
+      raise AssertionError(f"{self.path.name} expects something else (UPDATE_GOLDEN=1 rewrites it):\n{difference}")
 
 
 def golden_cases(directory: Path, pattern: str = "*.uop") -> list[GoldenCase]:
@@ -99,9 +98,8 @@ def _difference(expected: str, result: str) -> str:
   try:
     lines = diff_graphs(parse_uop(expected), parse_uop(result))
   except ParseError:
-    return "\n".join(
-      difflib.unified_diff(expected.splitlines(), result.splitlines(), "expected", "result", lineterm="")
-    )
+    old, new = expected.splitlines(), result.splitlines()
+    return "\n".join(difflib.unified_diff(old, new, "expected", "result", lineterm=""))
   return "\n".join([summarise(lines), *map(str, lines)]) if lines else "the same graph in another form of text"
 
 

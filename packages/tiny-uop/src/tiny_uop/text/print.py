@@ -71,10 +71,8 @@ def _print_registered(value: Any, depth: int) -> str:
         raise TypeError(f"{value!r} cannot stand in an argument: {mistake}")
       inner = ", ".join([f"{f.name}={print_literal(getattr(value, f.name), depth + 1)}" for f in fields(value)])
       return f"{name}({inner})"
-  raise TypeError(
-    f"{value!r} of type {name} cannot stand in an argument: use a number, bool, str, None, DType, tuple, "
-    "or an enum or frozen dataclass registered with tiny_uop.register_arg"
-  )
+  legal = "a number, bool, str, None, DType, tuple, or an enum or frozen dataclass registered with register_arg"
+  raise TypeError(f"{value!r} of type {name} cannot stand in an argument: use {legal}")
 
 
 def print_node(node: UOp, number: Mapping[UOp, int]) -> str:
