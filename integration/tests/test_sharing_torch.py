@@ -7,9 +7,10 @@ import threading
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tiny_tensor import Tensor, dtypes
+from tiny_tensor import Tensor, dtypes, nn
 from tiny_tensor.interop import dlpack
 
 torch: Any = pytest.importorskip("torch")  # only in the environment `oracle`
@@ -108,3 +109,24 @@ def test_from_several_threads() -> None:
     thread.join()
   gc.collect()
   assert sums == [30.0] * 150 and not dlpack._exported
+
+
+def test_data_of_torch() -> None:
+  for x in (
+    torch.arange(6.0).reshape(2, 3).T,
+    torch.ones(2, requires_grad=True) * 2,
+    torch.tensor(3),
+    torch.zeros(0, 2),
+  ):
+    made = Tensor(x)
+    assert made.tolist() == x.tolist() and made.shape == tuple(x.shape) and str(made.dtype) == str(x.dtype)[6:]
+  half = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+  assert Tensor(half).dtype.name == "bfloat16" and Tensor([half, half], dtype="float32").tolist() == [[1.5, -2]] * 2
+  source = torch.ones(2)
+  copied = Tensor(source)
+  source += 1
+  assert copied.tolist() == [1, 1]
+  layer = nn.Linear(2, 3)
+  theirs = torch.nn.Linear(2, 3)
+  layer.load_state_dict(theirs.state_dict())
+  np.testing.assert_array_equal(layer.weight.numpy(), theirs.weight.detach().numpy())

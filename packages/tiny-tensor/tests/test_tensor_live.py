@@ -76,7 +76,8 @@ def test_no_step_looks_at_all_live_tensors(others: str, step: Callable[[], None]
       kept += [OTHERS[others](i) for i in range(size - len(kept))]
       for _ in range(2):  # those that are new are filed once, and what is compiled is compiled
         step()
-      counts.append(instructions(step))
+      # the least of some: now and then, what is scheduled is printed and parsed on the side (conftest.py)
+      counts.append(min(instructions(step) for _ in range(3)))
     assert max(counts) < 1.02 * min(counts), counts
 
 
@@ -88,7 +89,7 @@ def test_ten_thousand_live_tensors() -> None:
       kept = [in_memory(i) for i in range(size)]
       for _ in range(2):
         realize()
-      counts.append(instructions(realize))
+      counts.append(min(instructions(realize) for _ in range(3)))
       del kept
     assert max(counts) < 1.02 * min(counts), counts
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tiny_runtime import Device, GlobalCounters
+from tiny_tensor.pytorch_names import of_torch
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Context, UOp, dtypes, getenv
 from tiny_uop.lazy import lazy_names
@@ -21,6 +22,6 @@ __all__ = [
 
 # what not every program needs is imported when it is first used
 __getattr__ = lazy_names(
-  __name__, nn="", func="", fetch="io.download", TransformError="func", checkpoint="func", function="func", jvp="func",
-  vmap="func", JitError="jit", TinyJit="jit", Variable="variable",
+  __name__, of_torch, nn="", func="", fetch="io.download", TransformError="func", checkpoint="func", function="func",
+  jvp="func", vmap="func", JitError="jit", TinyJit="jit", Variable="variable",
 )  # fmt: skip

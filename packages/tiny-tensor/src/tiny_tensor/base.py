@@ -95,6 +95,7 @@ class TensorBase:
   requires_grad: bool | None
   _history: bool  # computed from a tensor that requires a gradient
   training: ClassVar[bool] = False
+  _recording: ClassVar[bool] = True  # False in `no_grad`
 
   if TYPE_CHECKING:
     # What the families of methods (`methods/`) use of each other, by what it takes and gives. Each is defined in one of
@@ -188,6 +189,8 @@ class TensorBase:
     """The tensor for `uop`, computed from `self` and `parents`, whose need for gradients it inherits."""
     needs = [self.requires_grad, *[p.requires_grad for p in parents]]
     wanted = True in needs and dtypes.is_float(uop.dtype)
+    if wanted and not TensorBase._recording:
+      uop, wanted, needs = uop.detach(), False, [False]
     known = needs.count(False) == len(needs)
     derived = self._wrap(uop, True if wanted else (False if known else None), wanted)
     while uop is not self.uop and uop.op in ALIASES:

@@ -24,9 +24,11 @@ _fresh: dict[ref[TensorBase], None] = {}
 _number = count().__next__
 
 
-def _forget(entry: ref[TensorBase]) -> None:
-  _live.pop(entry, None)
-  _fresh.pop(entry, None)
+def _forget(
+  entry: ref[TensorBase], live: dict[ref[TensorBase], int] = _live, fresh: dict[ref[TensorBase], None] = _fresh
+) -> None:
+  live.pop(entry, None)  # arguments, because globals go first when the process ends
+  fresh.pop(entry, None)
 
 
 def enter(t: TensorBase) -> None:

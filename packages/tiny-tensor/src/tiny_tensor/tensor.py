@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import CustomKernelMixin
@@ -161,11 +161,12 @@ class Tensor(
 ):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
-  `Tensor(data)` takes a number, nested lists or tuples (of numbers, arrays or bytes), bytes (uint8, or of `dtype`), a
-  NumPy array, a `pathlib.Path` (the bytes of the file, mapped; with `device` copied there), None (no elements) or a
-  tensor-level UOp. dtypes are inferred as bool, `dtypes.default_int` and `dtypes.default_float` unless given. Several
-  devices get the same values each; `shard` makes pieces. Raises ValueError for ragged lists, OverflowError for integers
-  that do not fit in the default, TypeError for other data.
+  `Tensor(data)` takes a number, nested lists or tuples (of numbers, arrays, Tensors or bytes), bytes (uint8, or of
+  `dtype`), a NumPy array, a tensor of PyTorch or another library (what has `__dlpack__`; it is copied), a range, a
+  `pathlib.Path` (the bytes of the file, mapped; with `device` copied there), None (no elements) or a tensor-level UOp.
+  dtypes are inferred as bool, `dtypes.default_int` and `dtypes.default_float` unless given. Several devices get the
+  same values each; `shard` makes pieces. Raises ValueError for ragged lists, OverflowError for integers that do not fit
+  in the default, TypeError for other data.
   """
 
   __slots__ = ()
@@ -183,6 +184,13 @@ class Tensor(
     self.uop, self.requires_grad, self._history, self.grad = uop, None, False, None
     self._begin_life()
     self.requires_grad_(requires_grad)
+
+  if not TYPE_CHECKING:  # type checkers know all names that there are
+
+    def __getattr__(self, name):
+      from tiny_tensor.pytorch_names import tensor_attribute
+
+      return tensor_attribute(self, name)
 
   @classmethod
   @contextmanager
@@ -241,6 +249,11 @@ class Tensor(
     return self._as_bool()
 
 
+def is_foreign(data: Any) -> bool:
+  """Whether `data` is a tensor of another library, whose memory DLPack shows."""
+  return hasattr(data, "__dlpack__") and not hasattr(data, "__array_interface__") and not isinstance(data, TensorBase)
+
+
 def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   """The graph for constructor arguments."""
   if isinstance(data, TensorBase):
@@ -252,6 +265,15 @@ def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
     if device is not None:
       uop = Tensor._wrap(uop).to(device).uop
     return uop if dtype is None else uop.cast(dtype)
+  if is_foreign(data):
+    return data_uop(Tensor.from_dlpack(data.detach() if hasattr(data, "detach") else data, copy=True), device, dtype)
+  if isinstance(data, range):
+    data = list(data)
+  first = data
+  while isinstance(first, (list, tuple)) and first:
+    first = first[0]
+  if first is not data and (isinstance(first, TensorBase) or is_foreign(first)):
+    return data_uop(Tensor.stack(*[Tensor(part) for part in data]), device, dtype)
   if data is None:
     return const_uop(0, dtype or dtypes.default_float, (0,), canonical(device))
   if isinstance(data, (bool, int, float)) and not hasattr(data, "__array_interface__"):

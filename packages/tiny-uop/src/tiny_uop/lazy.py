@@ -10,9 +10,12 @@ from typing import Any
 from tiny_uop.locks import undivided
 
 
-def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
+def lazy_names(
+  package: str, instead: Callable[[str], str | None] = lambda name: None, /, **modules: str
+) -> Callable[[str], Any]:
   """The `__getattr__` of a package's `__init__.py` (PEP 562): `name="module"` is `from package.module import name`, and
-  `name=""` the module `package.name` itself. It is asked for each name once.
+  `name=""` the module `package.name` itself. It is asked for each name once. `instead` may say what to write for a name
+  that is not there.
 
   Type checkers want the same imports under `if TYPE_CHECKING:`. Raises ValueError for a name that is its module's: to
   import the module anywhere would put it in the place of what is named so in it.
@@ -22,7 +25,8 @@ def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
 
   def __getattr__(name: str) -> Any:
     if name not in modules:
-      raise AttributeError(f"module {package!r} has no attribute {name!r}")
+      advice = None if name.startswith("_") else instead(name)
+      raise AttributeError(f"module {package!r} has no attribute {name!r}" + (f". Here: {advice}" if advice else ""))
     with undivided:
       module = import_module(f"{package}.{modules[name] or name}")
     found = getattr(module, name) if modules[name] else module

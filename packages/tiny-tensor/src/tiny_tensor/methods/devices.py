@@ -41,6 +41,14 @@ class DeviceMixin(TensorBase):
       return self._derive(self.uop.copy_to(here[0]).copy_to(name))  # pieces are put together where kernels run
     return self._derive(self.uop.copy_to(name))
 
+  def cpu(self) -> Self:
+    """`to("CPU")`."""
+    return self.to("CPU")
+
+  def cuda(self, index: int = 0) -> Self:
+    """`to("CUDA")`, or the CUDA device with a number."""
+    return self.to(f"CUDA:{index}")
+
   def to_(self, device: DeviceLike) -> Self:
     """`to`, in place. The gradient moves along."""
     return self._become(self.to(device), lambda grad: grad.to(device))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self, cast
 
 from tiny_tensor.autograd import tracing
@@ -17,6 +19,20 @@ class GradientMixin(TensorBase):
   """Gradients of tensors with respect to tensors."""
 
   __slots__ = ()
+
+  @staticmethod
+  @contextmanager
+  def no_grad() -> Iterator[None]:
+    """In `with Tensor.no_grad():`, and functions that have it as a decorator, results require no gradient and pass
+    none on, and methods in place may change leaves. Memory needs it not: a graph that nobody holds is freed.
+
+    It is about `requires_grad` and `backward`; `gradient` of what requires nothing, and `func`, look through it.
+    """
+    before, TensorBase._recording = TensorBase._recording, False
+    try:
+      yield
+    finally:
+      TensorBase._recording = before
 
   def _start_gradient(self, gradient: Self | None) -> Self:
     """The gradient to begin with: 1 for one element."""

@@ -42,13 +42,14 @@ class InPlace:
 
 def check_may_change(target: TensorBase, name: str) -> None:
   """Raises RuntimeError for a leaf that requires a gradient, or a view of one."""
-  if not target.requires_grad:
+  if not target.requires_grad or not TensorBase._recording:
     return
   own = not target._history
   if own or any(t._contents is target._contents and t.requires_grad and not t._history for t in sharing(target.uop)):
     what = "a leaf that requires a gradient" if own else "a view of a leaf that requires a gradient"
     raise RuntimeError(
-      f"{name} would change {what}: its gradient would be that of other values. Change w.detach(), or assign to it"
+      f"{name} would change {what}: its gradient would be that of other values. Do so in `with Tensor.no_grad():`, or "
+      "assign to it"
     )
 
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tiny_runtime import Buffer, buffer_of
+from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, is_const, is_whole, only_stored
 from tiny_tensor.capturing import check_readable
@@ -182,6 +183,19 @@ class RealizationMixin(TensorBase):
     state = "realized" if is_realized(self.uop) else f"lazy {self.uop.op.name}"
     extra = f", requires_grad={self.requires_grad}" if self.requires_grad else ""
     return f"<Tensor {self.shape} {self.dtype.name} on {placement(self.uop)}, {state}{extra}>"
+
+  def __str__(self) -> str:
+    """The values as NumPy shows them, computed for that; as `repr` without NumPy, in transforms and while `TinyJit`
+    captures."""
+    if tracing.active() or ((recording := capturing.current()) is not None and recording.refuse_reads):
+      return repr(self)
+    try:
+      return str(self.numpy())
+    except ImportError:
+      return repr(self)
+
+  def __format__(self, spec: str) -> str:
+    return format(self.item(), spec) if spec else str(self)
 
   def allclose(self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close; see isclose."""

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tiny_tensor.pytorch_names import of_torch_nn
 from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
   from tiny_tensor.nn.conv import *
   from tiny_tensor.nn.embedding import *
   from tiny_tensor.nn.linear import *
+  from tiny_tensor.nn.module import *
   from tiny_tensor.nn.norm import *
   from tiny_tensor.nn.recurrent import *
   from tiny_tensor.nn.sequential import *
@@ -27,6 +29,7 @@ _NAMES = {
   "conv": ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d"),
   "embedding": ("Embedding", "EmbeddingBag"),
   "linear": ("Linear",),
+  "module": ("Module", "ModuleDict", "ModuleList", "Parameter"),
   "norm": (
     "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm", "LayerNorm",
     "LayerNorm2d", "RMSNorm",
@@ -44,4 +47,4 @@ _NAMES = {
 }  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)
-__getattr__ = lazy_names(__name__, **_MODULES)
+__getattr__ = lazy_names(__name__, of_torch_nn, **_MODULES)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from tiny_tensor.naming import known_as
 from tiny_tensor.nn.functional.attention import multi_head_attention_forward
 from tiny_tensor.nn.linear import Linear
+from tiny_tensor.nn.module import Module
 from tiny_tensor.nn.norm import LayerNorm
 from tiny_tensor.nn.sequential import Dropout
 from tiny_tensor.nn.shared import added_mask
@@ -16,7 +17,7 @@ from tiny_uop import dtypes
 Activation = Callable[[Tensor], Tensor]
 
 
-class MultiheadAttention:
+class MultiheadAttention(Module):
   """Queries `(length, batch, embed_dim)` look at keys and values `(seen, batch, embed_dim)`; with `batch_first` the
   batch is the first axis. Gives the output, of the queries' shape, and the weights `(batch, length, seen)`, the mean of
   those of the heads (None unless `need_weights`).
@@ -69,7 +70,7 @@ def _gelu(x: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Activation] = {"relu": Tensor.relu, "gelu": _gelu}
 
 
-class _TransformerLayer:
+class _TransformerLayer(Module):
   """Attention to the sequence itself, with `reads_memory` also to another one, and a network of two layers at each
   position."""
 
@@ -149,7 +150,7 @@ class TransformerDecoderLayer(_TransformerLayer):
     return self.around(x, self.norm3, self.feed_forward)
 
 
-class _TransformerStack:
+class _TransformerStack(Module):
   """Copies of a layer one after the other, and a norm behind them. As in PyTorch, all begin with the same weights."""
 
   @known_as(encoder_layer="layer", decoder_layer="layer")

@@ -3,6 +3,7 @@
 import math
 
 from tiny_tensor.methods.windows import Sizes
+from tiny_tensor.nn.module import Module
 from tiny_tensor.nn.shared import padding_by_name, uniform
 from tiny_tensor.tensor import Tensor
 
@@ -15,7 +16,7 @@ def _spatial(value: Sizes, axes: int, name: str) -> tuple[int, ...]:
   return sizes
 
 
-class _Conv:
+class _Conv(Module):
   """A convolution over any number of spatial axes; the public classes set `axes`."""
 
   axes: int

@@ -1,11 +1,12 @@
 """Tables of vectors, looked up by number."""
 
 from tiny_tensor.nn.functional.embeddings import embedding_bag
+from tiny_tensor.nn.module import Module
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
 
-class Embedding:
+class Embedding(Module):
   """idx `(…)` of integers in `[0, vocab_size)` → `(…, embed_size)`. An index outside the range gives a row of zeros."""
 
   def __init__(self, vocab_size: int, embed_size: int) -> None:
@@ -22,7 +23,7 @@ class Embedding:
     return hot.unsqueeze(-1).where(self.weight, 0).sum(axis=-2, dtype=self.weight.dtype)
 
 
-class EmbeddingBag:
+class EmbeddingBag(Module):
   """Sums, means or maxima of rows of a table: numbers `(bags, length)`, or `(n,)` and the offsets at which bags begin,
   → `(bags, embedding_dim)`. The arguments of both are those of `nn.functional.embedding_bag`. `weight` is normal.
   """

@@ -1,10 +1,11 @@
 """The fully connected layer."""
 
+from tiny_tensor.nn.module import Module
 from tiny_tensor.nn.shared import uniform
 from tiny_tensor.tensor import Tensor
 
 
-class Linear:
+class Linear(Module):
   """`y = x @ weight.T + bias`: x `(…, in_features)` → `(…, out_features)`.
 
   `weight` is `(out_features, in_features)`; both start uniform in ±1/√in_features.

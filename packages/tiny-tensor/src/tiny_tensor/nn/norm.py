@@ -4,16 +4,18 @@ from collections.abc import Sequence
 
 from tiny_tensor.naming import known_as
 from tiny_tensor.nn.functional.normalisation import group_norm, layer_norm
+from tiny_tensor.nn.module import Module
+from tiny_tensor.realize import is_realized
 from tiny_tensor.tensor import Tensor
-from tiny_uop import dtypes
+from tiny_uop import Ops, dtypes
 
 
-class BatchNorm:
+class BatchNorm(Module):
   """Normalises each channel (axis 1) over the batch and all other axes (Ioffe & Szegedy, 2015).
 
   x `(batch, channels, …)` → the same shape. With `Tensor.training` the statistics are those of the batch and the
   running ones move towards them by `momentum`: these are assignments, which an optimiser that was given all the
-  layer's tensors realises. Otherwise the running statistics are used, if tracked.
+  layer's tensors realises, or the next batch. Otherwise the running statistics are used, if tracked.
   """
 
   @known_as(sz="num_features")
@@ -51,6 +53,8 @@ class BatchNorm:
       count = x.numel() // x.shape[1]
       unbiased = count / max(count - 1, 1) if isinstance(count, int) else count / (count - 1)
       keep = 1 - self.momentum
+      if not is_realized(self.running_mean.uop) and self.running_mean.uop.op is not Ops.CONTIGUOUS:
+        self.running_mean.realize(self.running_var, self.num_batches_tracked)  # since the last batch nobody did
       self.running_mean.assign(keep * self.running_mean + self.momentum * mean.detach())
       self.running_var.assign(keep * self.running_var + self.momentum * unbiased * var.detach())
       self.num_batches_tracked.assign(self.num_batches_tracked + 1)
@@ -61,7 +65,7 @@ BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 """The same class: it takes inputs of any number of axes."""
 
 
-class GroupNorm:
+class GroupNorm(Module):
   """Normalises groups of channels of each sample over all their positions (Wu & He, 2018). x `(batch, channels, …)`.
 
   Without `affine` there may be any number of channels that `num_groups` divides.
@@ -88,7 +92,7 @@ class InstanceNorm(GroupNorm):
     self.num_features = num_features
 
 
-class LayerNorm:
+class LayerNorm(Module):
   """Normalises over the last axes, whose shape is `normalized_shape` (Ba et al., 2016)."""
 
   def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True) -> None:
@@ -110,7 +114,7 @@ class LayerNorm2d(LayerNorm):
     return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class RMSNorm:
+class RMSNorm(Module):
   """Divides by the root of the mean square over the last axis (Zhang & Sennrich, 2019). x `(…, dim)`."""
 
   def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True) -> None:

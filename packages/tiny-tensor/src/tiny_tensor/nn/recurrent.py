@@ -1,10 +1,11 @@
 """Recurrent cells."""
 
+from tiny_tensor.nn.module import Module
 from tiny_tensor.nn.shared import uniform
 from tiny_tensor.tensor import Tensor
 
 
-class LSTMCell:
+class LSTMCell(Module):
   """One step of a long short-term memory (Hochreiter & Schmidhuber, 1997).
 
   x `(batch, input_size)` and optionally (h, c), each `(batch, hidden_size)`, → the new (h, c). The gates lie
@@ -28,7 +29,7 @@ class LSTMCell:
     return o.sigmoid() * c.tanh(), c
 
 
-class _Recurrent:
+class _Recurrent(Module):
   """Layers of cells along a sequence. A cell is a subclass that defines `gates` (rows of a weight per hidden unit),
   `states` (how many tensors it hands on) and `cell`.
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from tiny_tensor.nn.module import Module
 from tiny_tensor.tensor import Tensor
 
 
-class Sequential(list[Callable[[Tensor], Tensor]]):
+class Sequential(Module, list[Callable[[Tensor], Tensor]]):
   """Calls its layers one after the other. Any function from Tensor to Tensor is a layer.
 
   A list of them: the tensors are called `0.weight`, `2.bias` …, as PyTorch calls them.
@@ -20,7 +21,7 @@ class Sequential(list[Callable[[Tensor], Tensor]]):
     return x
 
 
-class Dropout:
+class Dropout(Module):
   """With `Tensor.training`, zeroes each element with probability `p` and divides the others by `1 - p`."""
 
   def __init__(self, p: float = 0.5) -> None:

@@ -1,6 +1,7 @@
 """The tensors of a model by name, and the files they are kept in."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
 
 from tiny_tensor.io.archives import tar_extract, zip_extract
 from tiny_tensor.io.files import TensorIO
@@ -19,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _children(obj: object) -> Iterator[tuple[str, object]]:
+def children_of(obj: object) -> Iterator[tuple[str, object]]:
   """The named parts of a container or of any object with attributes."""
   if isinstance(obj, Mapping):
     yield from ((str(name), value) for name, value in obj.items())
@@ -44,7 +45,7 @@ def get_state_dict(obj: object, prefix: str = "", tensor_type: type = Tensor) ->
       found[path] = value  # type: ignore[assignment]
     elif id(value) not in open_objects:
       open_objects.add(id(value))
-      for name, child in _children(value):
+      for name, child in children_of(value):
         visit(child, f"{path}.{name}" if path else name)
       open_objects.discard(id(value))
 
@@ -57,8 +58,9 @@ def get_parameters(obj: object) -> list[Tensor]:
   return list(get_state_dict(obj).values())
 
 
-def _fit(name: str, value: Tensor, target: Tensor) -> Tensor:
-  """`value` in the place of `target`: on its device and in its floating point type."""
+def _fit(name: str, data: Any, target: Tensor) -> Tensor:
+  """`data` in the place of `target`: on its device and in its floating point type."""
+  value = data if isinstance(data, Tensor) else Tensor(data)
   # a scalar is kept as () by some writers and as (1,) by others
   if (value.shape or (1,)) != (target.shape or (1,)):
     raise ValueError(f"shape mismatch for {name!r}: the model has {target.shape}, the state dict has {value.shape}")
@@ -72,13 +74,14 @@ def _fit(name: str, value: Tensor, target: Tensor) -> Tensor:
 
 def load_state_dict(
   model: object,
-  state_dict: dict[str, Tensor],
+  state_dict: MutableMapping[str, Any],
   strict: bool = True,
   verbose: bool = True,
   consume: bool = False,
   realize: bool = True,
 ) -> list[Tensor]:
-  """Assigns the tensors of `state_dict` to those of the same name in `model`, and gives the latter back.
+  """Assigns the tensors of `state_dict` to those of the same name in `model`, and gives the latter back. What `Tensor`
+  takes will do as a tensor: arrays of NumPy, tensors of PyTorch.
 
   Everything is checked before anything is assigned, so an error leaves the model as it was. Raises KeyError where a
   name is missing on either side (with `strict`; an extra `num_batches_tracked` is left out), ValueError for another

@@ -9,6 +9,7 @@ from inspect import Signature, signature
 from typing import Any, ClassVar
 
 from tiny_tensor.nn import functional as F
+from tiny_tensor.nn.module import Module
 from tiny_tensor.tensor import Tensor
 
 
@@ -22,7 +23,7 @@ class _Signature:
     return Signature([p.replace(kind=p.KEYWORD_ONLY) for p in found] if kind.by_name else found)
 
 
-class Stateless:
+class Stateless(Module):
   """A function of Tensors with arguments that are given when it is made. TypeError for those that it does not take.
 
   The class statement of a layer names its function: `class ReLU(Stateless, function=F.relu)`.
