@@ -62,7 +62,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("conformance",),
   ),
   "tiny-tensor": (
-    ("shapes", "naming", "capturing", "pytree", "variable", "live", "io.download"),
+    ("shapes", "naming", "capturing", "pytree", "variable", "live", "pytorch_names", "io.download"),
     ("base", "placement"),
     ("host", "host_constants", "strides"),
     ("autograd", "sequence"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any
+
+from tiny_uop import DType, dtypes
 
 ALIASES = {
   "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
@@ -105,11 +108,9 @@ def tensor_attribute(t: Any, name: str) -> Any:
 
 def of_torch(name: str) -> str | None:
   """What to write for `torch.NAME`."""
-  from tiny_tensor.tensor import Tensor
-  from tiny_uop import DType, dtypes
-
   if name in TOP:
     return TOP[name]
+  Tensor = import_module("tiny_tensor.tensor").Tensor  # by name, here and below: they stand above this module
   if hasattr(Tensor, ALIASES.get(name, name)):
     return f"Tensor.{ALIASES.get(name, name)}"
   return f"dtypes.{name}" if isinstance(getattr(dtypes, name, None), DType) else None
@@ -117,13 +118,12 @@ def of_torch(name: str) -> str | None:
 
 def of_torch_nn(name: str) -> str | None:
   """What to write for `torch.nn.NAME`."""
-  from tiny_tensor.nn import functional
-
   if name in NN:
     return NN[name]
   if name.startswith("Lazy"):
     return f"nn.{name[4:]}, with all its sizes"
   if re.search(r"Pad[123]d$", name):
     return "lambda x: x.pad(padding, mode)"
+  F = import_module("tiny_tensor.nn.functional")
   snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-  return f"lambda x: nn.functional.{snake}(x, …)" if name != snake and hasattr(functional, snake) else None
+  return f"lambda x: nn.functional.{snake}(x, …)" if name != snake and hasattr(F, snake) else None
