@@ -7,7 +7,7 @@ that picks the one `k` equal to an expression is a load there (indexing by a ten
 from __future__ import annotations
 
 from tiny_sched.conditions import Interval, conjuncts, interval_of, together
-from tiny_sched.memo import simplify
+from tiny_sched.index import simplify
 from tiny_sched.value_rules import tidy
 from tiny_uop import Ops, UOp, dtypes
 

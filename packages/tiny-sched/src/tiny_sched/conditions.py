@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tiny_sched.index import ZERO
-from tiny_sched.memo import simplify
+from tiny_sched.index import ZERO, simplify
 from tiny_uop import Ops, UOp, dtypes
 from tiny_uop.graph import chain, operands
 from tiny_uop.records import dataclass

@@ -1,18 +1,50 @@
-"""Index arithmetic: multi-axis positions and flat offsets, as `index` expressions."""
+"""Index arithmetic: multi-axis positions and flat offsets, as `index` expressions; and what is memoised of it.
+
+Indices and bodies repeat from kernel to kernel, so functions of them are memoised for one schedule.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
-from tiny_sched.memo import memoised, simplify, simplify_gate
 from tiny_uop import Ops, Shape, UOp, dtypes, sint
+from tiny_uop import simplify as _simplify
+from tiny_uop.symbolic import simplify_gate as _simplify_gate
 
 Index: TypeAlias = "tuple[UOp, ...]"
 Gate: TypeAlias = "UOp | None"
 
 ZERO = UOp.const(dtypes.index, 0)
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_memories: list[dict[Any, Any]] = []
+
+
+def memoised(compute: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
+  """The function, computing each result once per schedule. It never gives None."""
+  known: dict[tuple[*Ts], T] = {}
+  _memories.append(known)
+
+  def lookup(*key: *Ts) -> T:
+    found = known.get(key)
+    if found is None:
+      found = known[key] = compute(*key)
+    return found
+
+  lookup.__doc__ = compute.__doc__
+  return lookup
+
+
+def clear_memos() -> None:
+  """Drops what is memoised, which keeps graphs alive."""
+  for known in _memories:
+    known.clear()
+
+
+simplify = memoised(_simplify)
+simplify_gate = memoised(_simplify_gate)
 
 
 def as_uop(size: sint) -> UOp:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tiny_sched.index import ZERO, known
-from tiny_sched.memo import memoised, simplify
+from tiny_sched.index import ZERO, known, memoised, simplify
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.graph import rebuild
 

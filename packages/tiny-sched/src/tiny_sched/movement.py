@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tiny_sched.index import ZERO, Gate, Index, as_uop, both, flatten, is_empty, known, plus, unflatten
-from tiny_sched.memo import memoised, simplify
+from tiny_sched.index import (
+  ZERO,
+  Gate,
+  Index,
+  as_uop,
+  both,
+  flatten,
+  is_empty,
+  known,
+  memoised,
+  plus,
+  simplify,
+  unflatten,
+)
 from tiny_uop import Ops, Shape, UOp, dtypes, prod, sint
 from tiny_uop.shape import same_size
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from tiny_sched.index import ZERO, flatten
-from tiny_sched.memo import simplify
+from tiny_sched.index import ZERO, flatten, simplify
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_sched.versions import BufferVersions
 from tiny_uop import Ops, UOp

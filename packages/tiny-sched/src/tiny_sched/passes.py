@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tiny_sched.calls import calls_of
 from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, on_several_devices, roots_on_devices
 from tiny_sched.graph_rules import GRAPH_RULES
-from tiny_sched.kernels import kernel_of
-from tiny_sched.memo import clear_memos
+from tiny_sched.index import clear_memos
+from tiny_sched.kernels import calls_of, kernel_of
 from tiny_sched.memory import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered

@@ -12,9 +12,8 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from tiny_sched.fusion import Demand, materialise
-from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never
+from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never, simplify
 from tiny_sched.lowering import ElementAccess, Lowering, lower_element
-from tiny_sched.memo import simplify
 from tiny_sched.memory import ALIGNMENT
 from tiny_sched.movement import source_index
 from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu, is_reinterpretation

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from tiny_sched.collapse import gate_loads
 from tiny_sched.conditions import conjuncts, interval_of, together
-from tiny_sched.index import ZERO, largest_size
-from tiny_sched.memo import simplify
+from tiny_sched.index import ZERO, largest_size, simplify
 from tiny_uop import AxisType, Ops, Shape, UOp, dtypes
 from tiny_uop.records import dataclass
 

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import get_args
 
 from tiny_uop import spec
 from tiny_uop.args import KernelInfo
@@ -146,49 +147,33 @@ def _parser() -> argparse.ArgumentParser:
     prog="python -m tiny_uop", description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-  for run, add_options in (
-    (_check, _check_options), (_print, _print_options), (_simplify, _simplify_options), (_kernels, _kernels_options),
-  ):  # fmt: skip
-    command = commands.add_parser(run.__name__[1:], help=run.__doc__, description=run.__doc__)
+  made = {run: commands.add_parser(run.__name__[1:], help=run.__doc__, description=run.__doc__)
+          for run in (_check, _print, _simplify, _kernels, _diff)}  # fmt: skip
+  for run, command in made.items():
     command.set_defaults(run=run)
-    add_input_and_output(command)
-    add_options(command)
-  diff = commands.add_parser("diff", help=_diff.__doc__, description=_diff.__doc__)
-  diff.set_defaults(run=_diff)
-  diff.add_argument("first", metavar="FIRST", help="file with the first graph (-: standard input)")
-  diff.add_argument("second", metavar="SECOND", help="file with the second graph")
-  diff.add_argument("-o", "--output", metavar="FILE", help="file to write (default, or -: standard output)")
+    if run is not _diff:
+      add_input_and_output(command)
+  option = made[_check].add_argument
+  option("--level", choices=get_args(spec.Level), help="level to check against (default: by the root)")
+  option("--bounds", action="store_true", help="prove that memory accesses are in bounds (with z3: tiny-uop[proof])")
+  option = made[_print].add_argument
+  option("--render", action="store_true", help="formulas and loops for people, which do not parse back")
+  option = made[_simplify].add_argument
+  option("--table", action="append", default=[], metavar="NAME",
+         help="run the rules of this table (see --list-tables), or of a table of another package, "
+         "package.module:TABLE; may be repeated (default: simplify)")  # fmt: skip
+  option("--rule", action="append", default=[], metavar="NAME",
+         help="run only this rule of the tables; may be repeated")  # fmt: skip
+  option("--list-tables", action="store_true", help="list the tables and exit")
+  option("--list-rules", action="store_true", help="list the rules that would run, and exit")
+  option("--top-down", action="store_true", help="try a node before its sources (default: after them)")
+  option = made[_kernels].add_argument
+  option("--take", metavar="N", help="write this kernel: its number in the list, or its name")
+  option = made[_diff].add_argument
+  option("first", metavar="FIRST", help="file with the first graph (-: standard input)")
+  option("second", metavar="SECOND", help="file with the second graph")
+  option("-o", "--output", metavar="FILE", help="file to write (default, or -: standard output)")
   return parser
-
-
-def _check_options(parser: argparse.ArgumentParser) -> None:
-  levels = ["tensor", "schedule", "kernel", "program"]
-  parser.add_argument("--level", choices=levels, help="level to check against (default: by the root)")
-  parser.add_argument(
-    "--bounds", action="store_true", help="prove that memory accesses are in bounds (with z3: tiny-uop[proof])"
-  )
-
-
-def _print_options(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument("--render", action="store_true", help="formulas and loops for people, which do not parse back")
-
-
-def _simplify_options(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument(
-    "--table", action="append", default=[], metavar="NAME",
-    help="run the rules of this table (see --list-tables), or of a table of another package, "
-    "package.module:TABLE; may be repeated (default: simplify)",
-  )  # fmt: skip
-  parser.add_argument(
-    "--rule", action="append", default=[], metavar="NAME", help="run only this rule of the tables; may be repeated"
-  )
-  parser.add_argument("--list-tables", action="store_true", help="list the tables and exit")
-  parser.add_argument("--list-rules", action="store_true", help="list the rules that would run, and exit")
-  parser.add_argument("--top-down", action="store_true", help="try a node before its sources (default: after them)")
-
-
-def _kernels_options(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument("--take", metavar="N", help="write this kernel: its number in the list, or its name")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

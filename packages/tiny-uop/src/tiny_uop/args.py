@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tiny_uop.dtype import AddrSpace, DType
-from tiny_uop.ops import Ops
+from tiny_uop.ops import Named, Ops
 from tiny_uop.records import dataclass
 
 
-class AxisType(Enum):
+class AxisType(Named):
   """What a loop is for. The scheduler makes LOOP and REDUCE; the optimiser makes the others of them.
 
   The iterations of an ORDER loop happen one after another: each may change what the ones before have left in memory.
@@ -30,11 +29,6 @@ class AxisType(Enum):
   UPCAST = "upcast"
   UNROLL = "unroll"
   VECTOR = "vector"
-
-  __hash__ = object.__hash__
-
-  def __repr__(self) -> str:
-    return f"AxisType.{self.name}"
 
 
 ASYNC = "async"
@@ -59,7 +53,7 @@ class Accumulate:
   atomic: bool = False
 
 
-class OptOps(Enum):
+class OptOps(Named):
   """The optimisations that codegen knows; see tiny-codegen."""
 
   UPCAST = "upcast"
@@ -76,11 +70,6 @@ class OptOps(Enum):
   MERGE = "merge"
   STAGE = "stage"
   NOLOCALS = "nolocals"
-
-  __hash__ = object.__hash__
-
-  def __repr__(self) -> str:
-    return f"OptOps.{self.name}"
 
 
 @dataclass(frozen=True)

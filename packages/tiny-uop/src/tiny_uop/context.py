@@ -44,7 +44,6 @@ class ContextVar(Generic[T]):
 
   registry: ClassVar[dict[str, ContextVar[int] | ContextVar[str]]] = {}
   __slots__ = ("default", "doc", "name", "value")
-  name: str
   default: T
   doc: str
   value: T

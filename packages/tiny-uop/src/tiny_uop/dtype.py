@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import builtins
 import math
-from enum import Enum
 from typing import ClassVar, Literal
 from weakref import WeakValueDictionary
+
+from tiny_uop.ops import Named
 
 Kind = Literal["bool", "int", "uint", "float", "void", "index"]
 
 
-class AddrSpace(Enum):
+class AddrSpace(Named):
   """Where a pointer points: device memory, memory that a workgroup shares (a packed buffer on a CPU), or registers."""
 
   GLOBAL = "global"
   LOCAL = "local"
   REG = "reg"
-
-  def __repr__(self) -> str:
-    return f"AddrSpace.{self.name}"
 
 
 class DType:

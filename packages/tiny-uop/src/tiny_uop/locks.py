@@ -40,6 +40,12 @@ def around_forks(before: Callable[[], None], after: Callable[[bool], None]) -> N
   _around.append((before, after))
 
 
+def in_child(action: Callable[[], None]) -> Callable[[], None]:
+  """Decorator: the function is called in each forked child."""
+  around_forks(lambda: None, lambda child: action() if child else None)
+  return action
+
+
 class _Undivided:
   """Work that a fork waits for. Threads do it at the same time, and inside of itself."""
 

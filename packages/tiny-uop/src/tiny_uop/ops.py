@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class Ops(Enum):
+class Named(Enum):
+  """An enumeration whose members are printed as in a program: `Ops.ADD`."""
+
+  # members are singletons: hashing and equality by identity is several times faster than by name
+  __hash__ = object.__hash__
+
+  def __repr__(self) -> str:
+    return f"{type(self).__name__}.{self.name}"
+
+
+class Ops(Named):
   """What a node does. See the package README for sources, argument and meaning of each."""
 
   # structure
@@ -92,12 +102,6 @@ class Ops(Enum):
   # elementwise: ternary
   WHERE = auto()
   MULACC = auto()
-
-  # members are singletons: hashing and equality by identity is several times faster than by name
-  __hash__ = object.__hash__
-
-  def __repr__(self) -> str:
-    return f"Ops.{self.name}"
 
 
 class GroupOp:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from tiny_uop.args import Accumulate, AxisType, Stage
 from tiny_uop.bounds import bounds
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
-from tiny_uop.locks import shared_lock
+from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.node import Node, cached, recursive
 from tiny_uop.operators import Operators
 from tiny_uop.ops import GroupOp, Ops
@@ -625,10 +625,7 @@ def _unpickled(nodes: list[tuple[Ops, DType, tuple[int, ...], Any, Any]], proces
   return made[-1] if process == process_name() else with_own_buffers(made[-1], process)
 
 
-def _in_child() -> None:
+@in_child
+def _forget_name() -> None:
   global _process_name
   _process_name = ""
-
-
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_in_child)

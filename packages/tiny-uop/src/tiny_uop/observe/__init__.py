@@ -4,9 +4,9 @@ own."""
 from typing import TYPE_CHECKING
 
 from tiny_uop.lazy import lazy_names
-from tiny_uop.observe.brief import brief, brief_change
 from tiny_uop.observe.hub import active, observed, observing, span, tracing
 from tiny_uop.observe.observer import Observer, Rewrite, Span
+from tiny_uop.observe.printer import brief, brief_change
 
 if TYPE_CHECKING:
   from tiny_uop.observe.recorder import TRACE_VERSION, Recorder, save_trace

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_uop.context import VIZ_FILE, VIZ_LIMIT
-from tiny_uop.locks import shared_lock
+from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.observe.observer import Observer, Rewrite, Span
 from tiny_uop.observe.stats import MatchStats
 from tiny_uop.text.print import IR_VERSION, print_literal
@@ -319,12 +319,9 @@ def save_trace() -> Path | None:
   return path
 
 
-def _in_child() -> None:
+@in_child
+def _abandon_all() -> None:
   global _process, _saved
   _process, _saved = None, 0
   for recorder in list(_recorders):
     recorder.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_in_child)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tiny_uop.context import TRACK_MATCH_STATS
-from tiny_uop.locks import shared_lock
+from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.observe.observer import Observer
 from tiny_uop.records import dataclass
 
@@ -116,14 +115,10 @@ def process_stats() -> MatchStats:
     return _process
 
 
-def _in_child() -> None:
-  # a child process counts for itself
+@in_child
+def _count_for_itself() -> None:
   if _process is not None:
     _process.clear()
-
-
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_in_child)
 
 
 def print_match_stats(file: TextIO | None = None) -> None:
