@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from tiny_tensor.array_api.operands import Array, shape_tuple
 from tiny_tensor.base import Scalar
-from tiny_tensor.host import shape_of_nested
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
 
@@ -32,7 +31,6 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: str | None = Non
   if copy is False:
     raise ValueError(f"asarray copies a {type(obj).__name__}: use from_dlpack to share its memory")
   if isinstance(obj, (list, tuple)) and has_arrays(obj):
-    shape_of_nested(without_arrays(obj))
     return asarray(joined(obj), dtype=dtype, device=device)
   if isinstance(obj, (bytes, bytearray)) or not hasattr(obj, "__array_interface__"):
     obj = plain_data(obj)
@@ -66,13 +64,6 @@ def buffer_dtype(view: memoryview) -> DType:
 def has_arrays(obj: Any) -> bool:
   """Whether nested sequences hold arrays somewhere."""
   return isinstance(obj, Tensor) or (isinstance(obj, (list, tuple)) and any(map(has_arrays, obj)))
-
-
-def without_arrays(obj: Any) -> Any:
-  """Nested sequences with zeros in the place of arrays, to look at their shape."""
-  if isinstance(obj, Tensor):
-    return Tensor.zeros(*obj.shape).tolist()
-  return [without_arrays(o) for o in obj] if isinstance(obj, (list, tuple)) else obj
 
 
 def joined(obj: Any) -> Array:

@@ -174,19 +174,14 @@ class Unchanged:
     return tuple(gs)
 
 
-class Flat:
+def _flat(gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
   """The pullback of the first input, which does not change with the others, save in steps: their gradients are 0."""
-
-  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    return (gs[0], *[i.const_like(0) for i in inputs[1:]])
-
-
-_FLAT = Flat()
+  return (gs[0], *[i.const_like(0) for i in inputs[1:]])
 
 
 def flat_in(value: UOp, *others: UOp) -> UOp:
   """The value, which depends on others, with derivatives 0: what conditions and rounding hide, or folding removed."""
-  return with_gradient((value,), (value, *others), _FLAT, "flat", transparent=True)[0]
+  return with_gradient((value,), (value, *others), _flat, "flat", transparent=True)[0]
 
 
 def is_zero(uop: UOp) -> bool:

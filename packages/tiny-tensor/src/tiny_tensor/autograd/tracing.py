@@ -113,34 +113,35 @@ def is_placeholder(u: UOp) -> bool:
   return u in _placeholders
 
 
+def _unknown_in(nodes: Iterable[UOp]) -> str | None:
+  """What the first placeholder among nodes is."""
+  if not _placeholders:
+    return None
+  return next((_placeholders[u] for u in nodes if u.op is Ops.BUFFER and u in _placeholders), None)
+
+
 def check_known(nodes: Iterable[UOp]) -> None:
   """Raises TransformError where a graph that is to be computed has a placeholder in it."""
-  if not _placeholders:
-    return
-  for u in nodes:
-    if u.op is Ops.BUFFER and u in _placeholders:
-      raise TransformError(
-        f"a value was asked for (by realize, item, numpy, tolist, a mask as an index, or a branch) that depends on "
-        f"{_placeholders[u]}: there it stands for every example at once. Use where() for the branch; return the Tensor "
-        "and look at it outside"
-      )
+  if (what := _unknown_in(nodes)) is not None:
+    raise TransformError(
+      "a value was asked for (by realize, item, numpy, tolist, a mask as an index, or a branch) that depends on "
+      f"{what}: there it stands for every example at once. Use where() for the branch; return the Tensor and look at "
+      "it outside"
+    )
 
 
 def check_count(root: UOp) -> None:
   """Raises TransformError where a graph whose true elements are to be counted, for a shape, is not known."""
-  if not _placeholders:
-    return
-  for u in root.walk():
-    if u.op is Ops.BUFFER and u in _placeholders:
-      raise TransformError(
-        f"how many elements a mask picks depends on {_placeholders[u]}: each example would have another shape. Choose "
-        "with mask.where(values, other), which keeps the shape; t[mask] = number is possible, too"
-      )
+  if (what := _unknown_in(root.walk())) is not None:
+    raise TransformError(
+      f"how many elements a mask picks depends on {what}: each example would have another shape. Choose with "
+      "mask.where(values, other), which keeps the shape; t[mask] = number is possible, too"
+    )
 
 
 def depends_on_placeholder(root: UOp) -> bool:
   """Whether a graph is not known."""
-  return bool(_placeholders) and any(u.op is Ops.BUFFER and u in _placeholders for u in root.walk())
+  return _unknown_in(root.walk()) is not None
 
 
 def depends_on(root: UOp, leaf: UOp) -> bool:

@@ -226,6 +226,13 @@ def tensor_at(whole: Tensor, offset: int, dtype: DType, shape: tuple[int, ...]) 
   return part_of(whole, offset, size, shape, dtype)
 
 
+def from_bytes(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str | None = None) -> Tensor:
+  """A tensor of the bytes of its elements in order, which may be none."""
+  if not raw:
+    return Tensor.empty(*shape, dtype=dtype, device=device)
+  return Tensor(raw, dtype=dtype, device=device).reshape(shape)
+
+
 def part_of(flat: Tensor, begin: int, count: int, shape: tuple[int, ...], dtype: DType | None = None) -> Tensor:
   """`flat[begin : begin + count].bitcast(dtype).reshape(shape)`, where that is right, without asking what an index can
   be: models have thousands of tensors."""

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from tiny_tensor.host import FORMATS
-from tiny_tensor.io.files import are_sizes, byteswapped, check_shape, short
+from tiny_tensor.io.files import are_sizes, byteswapped, check_shape, from_bytes, short
 from tiny_tensor.io.pickles import Stateful
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType
@@ -38,8 +38,7 @@ class NumpyType(Stateful):
 
   def tensor(self, raw: bytes, shape: tuple[int, ...]) -> Tensor:
     """The elements of an array, in order."""
-    raw = byteswapped(raw, self.dtype.itemsize) if self.order == ">" else raw
-    return Tensor(raw, dtype=self.dtype).reshape(shape) if raw else Tensor.empty(*shape, dtype=self.dtype)
+    return from_bytes(byteswapped(raw, self.dtype.itemsize) if self.order == ">" else raw, self.dtype, shape)
 
 
 def _type(value: Any) -> NumpyType:

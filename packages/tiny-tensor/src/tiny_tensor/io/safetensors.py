@@ -221,11 +221,11 @@ def safe_load(fn: Tensor | str | Path) -> dict[str, Tensor]:
   if not isinstance(fn, Tensor) and Path(fn).suffix == ".json":
     return _load_shards(Path(fn))
   whole, start, header = safe_load_metadata(fn)
-  return {name: _view(whole, start, entry) for name, entry in header.items() if name != "__metadata__"}
-
-
-def _view(whole: Tensor, start: int, entry: dict[str, Any]) -> Tensor:
-  return files.tensor_at(whole, start + entry["data_offsets"][0], _DTYPES[entry["dtype"]], tuple(entry["shape"]))
+  return {
+    name: files.tensor_at(whole, start + e["data_offsets"][0], _DTYPES[e["dtype"]], tuple(e["shape"]))
+    for name, e in header.items()
+    if name != "__metadata__"
+  }
 
 
 def _places(index: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tiny_tensor.naming import known_as
+from tiny_tensor.nn.functional.activations import gelu, relu
 from tiny_tensor.nn.functional.attention import multi_head_attention_forward
 from tiny_tensor.nn.linear import Linear
 from tiny_tensor.nn.module import Module
@@ -63,11 +64,7 @@ class MultiheadAttention(Module):
     return out.transpose(0, 1) if self.batch_first else out, weights
 
 
-def _gelu(x: Tensor) -> Tensor:
-  return x.gelu("none")
-
-
-ACTIVATIONS: dict[str, Activation] = {"relu": Tensor.relu, "gelu": _gelu}
+ACTIVATIONS: dict[str, Activation] = {"relu": relu, "gelu": gelu}
 
 
 class _TransformerLayer(Module):

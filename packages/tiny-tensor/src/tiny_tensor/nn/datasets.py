@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tiny_tensor.io.archives import most_unpacked, tar_extract
 from tiny_tensor.io.download import fetch, gunzipped
-from tiny_tensor.io.files import TensorIO, byteswapped, check_shape, map_file, tensor_at, valid, whole_bytes
+from tiny_tensor.io.files import TensorIO, byteswapped, check_shape, from_bytes, map_file, tensor_at, valid, whole_bytes
 from tiny_tensor.io.numpy_pickles import NUMPY_NAMES
 from tiny_tensor.io.pickles import PickleReader
 from tiny_tensor.nn.loader import DataLoader
@@ -83,8 +83,8 @@ def _idx(whole: Tensor, size: int) -> Tensor:
   start = expected - math.prod(shape) * dtype.itemsize
   if dtype.itemsize == 1:
     return tensor_at(whole, start, dtype, shape)
-  raw = byteswapped(bytes(whole_bytes(whole)[start:]), dtype.itemsize)  # the files are big-endian
-  return Tensor(raw, dtype=dtype).reshape(shape) if raw else Tensor.empty(*shape, dtype=dtype)
+  # the files are big-endian
+  return from_bytes(byteswapped(bytes(whole_bytes(whole)[start:]), dtype.itemsize), dtype, shape)
 
 
 def mnist(

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
-from tiny_tensor.io.files import known_shape, stored_bytes
+from tiny_tensor.io.files import from_bytes, known_shape, stored_bytes
 from tiny_tensor.methods.random import STREAM
 from tiny_tensor.tensor import Tensor, array_dtype
-from tiny_uop import DType
 
 
 @runtime_checkable
@@ -68,14 +67,8 @@ class _Arrays:
   def collate(self, gathered: Any, device: str | None) -> Any:
     """The tensors of a gathered batch, made in the thread that asks for it."""
     pieces, count = gathered
-    made = [_tensor(raw, r.dtype, (count, *r.shape), device) for raw, r in zip(pieces, self.rows, strict=True)]
+    made = [from_bytes(raw, r.dtype, (count, *r.shape), device) for raw, r in zip(pieces, self.rows, strict=True)]
     return tuple(made) if len(made) > 1 else made[0]
-
-
-def _tensor(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str | None) -> Tensor:
-  if not raw:
-    return Tensor.empty(*shape, dtype=dtype, device=device)
-  return Tensor(raw, dtype=dtype, device=device).reshape(shape)
 
 
 class _Items:
@@ -110,7 +103,7 @@ def _stack(values: Sequence[Any], device: str | None) -> Tensor:
     rows = [_Rows(v.reshape(1, *v.shape)) for v in values]
     if len({(r.shape, r.dtype) for r in rows}) != 1:
       raise ValueError(f"the items of a batch differ in shape or dtype: {sorted({str(r.shape) for r in rows})}")
-    return _tensor(b"".join(r.raw for r in rows), rows[0].dtype, (len(rows), *rows[0].shape), device)
+    return from_bytes(b"".join(r.raw for r in rows), rows[0].dtype, (len(rows), *rows[0].shape), device)
   return Tensor(list(values), device=device)
 
 

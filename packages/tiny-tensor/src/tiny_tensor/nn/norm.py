@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tiny_tensor.naming import known_as
-from tiny_tensor.nn.functional.normalisation import group_norm, layer_norm
+from tiny_tensor.nn.functional.normalisation import group_norm, layer_norm, move_statistics
 from tiny_tensor.nn.module import Module
 from tiny_tensor.realize import is_realized
 from tiny_tensor.tensor import Tensor
@@ -52,11 +52,9 @@ class BatchNorm(Module):
     if self.track_running_stats and Tensor.training:
       count = x.numel() // x.shape[1]
       unbiased = count / max(count - 1, 1) if isinstance(count, int) else count / (count - 1)
-      keep = 1 - self.momentum
       if not is_realized(self.running_mean.uop) and self.running_mean.uop.op is not Ops.CONTIGUOUS:
         self.running_mean.realize(self.running_var, self.num_batches_tracked)  # since the last batch nobody did
-      self.running_mean.assign(keep * self.running_mean + self.momentum * mean.detach())
-      self.running_var.assign(keep * self.running_var + self.momentum * unbiased * var.detach())
+      move_statistics(self.running_mean, self.running_var, mean.detach(), unbiased * var.detach(), self.momentum)
       self.num_batches_tracked.assign(self.num_batches_tracked + 1)
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 

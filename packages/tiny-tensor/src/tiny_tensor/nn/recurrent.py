@@ -24,9 +24,14 @@ class LSTMCell(Module):
     if hc is None:
       hc = (Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device),) * 2
     gates = x.linear(self.weight_ih.transpose(), self.bias_ih) + hc[0].linear(self.weight_hh.transpose(), self.bias_hh)
-    i, f, g, o = gates.chunk(4, dim=1)
-    c = f.sigmoid() * hc[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
+    return _lstm(gates, hc[1])
+
+
+def _lstm(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+  """The next h and c."""
+  i, f, g, o = gates.chunk(4, -1)
+  c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+  return o.sigmoid() * c.tanh(), c
 
 
 class _Recurrent(Module):
@@ -68,21 +73,15 @@ class _Recurrent(Module):
     """The next states, the hidden one first, from what the input and the hidden state give each gate."""
     raise NotImplementedError(f"{type(self).__name__} does not define cell()")
 
-  def weight(self, name: str) -> Tensor | None:
-    """A weight by name, None for a bias that is left out."""
-    found: Tensor | None = getattr(self, name, None)
-    return found
-
   def pass_over(self, x: Tensor, name: str, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer one way: the hidden states `(length, batch, hidden)` and the last states."""
-    into, across = self.weight("weight_ih" + name), self.weight("weight_hh" + name)
-    assert into is not None and across is not None
+    into, across = ((getattr(self, f"weight_{w}{name}"), getattr(self, f"bias_{w}{name}", None)) for w in ("ih", "hh"))
     # of all steps at once; only the rest has to wait for the step before
-    given = x.linear(into.transpose(), self.weight("bias_ih" + name)).contiguous()
+    given = x.linear(into[0].transpose(), into[1]).contiguous()
     seen = []
     steps = range(int(x.shape[0]))
     for t in reversed(steps) if name.endswith("_reverse") else steps:
-      handed = state[0].linear(across.transpose(), self.weight("bias_hh" + name))
+      handed = state[0].linear(across[0].transpose(), across[1])
       state = tuple(s.contiguous() for s in self.cell(given[t], handed, state))
       seen.append(state[0])
     return Tensor.stack(*(seen[::-1] if name.endswith("_reverse") else seen)), state
@@ -147,9 +146,7 @@ class LSTM(_Recurrent):
 
   def cell(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The next h and c."""
-    i, f, g, o = (x + h).chunk(4, -1)
-    c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
+    return _lstm(x + h, state[1])
 
   def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     seen, (h, c) = self.run(x, hc)

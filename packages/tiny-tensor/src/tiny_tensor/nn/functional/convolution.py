@@ -98,18 +98,19 @@ def fold(
 ) -> Tensor:
   """The transpose of `unfold`: columns added up where their windows overlap, to images of `output_size`."""
   size, kernel = as_tuple(output_size, 2), as_tuple(kernel_size, 2)
-  taps = kernel[0] * kernel[1]
-  single = input.ndim == 2
-  x = input.unsqueeze(0) if single else input
-  n, channels = int(x.shape[0]), int(x.shape[1]) // taps
   pads, gaps, steps = as_tuple(padding, 2), as_tuple(dilation, 2), as_tuple(stride, 2)
+  taps = kernel[0] * kernel[1]
   room = [s + 2 * p - d * (k - 1) - 1 for s, p, d, k in zip(size, pads, gaps, kernel, strict=True)]
-  # each tap of the window is a channel that goes to its own place
-  x = x.reshape((n * channels, taps, *[r // t + 1 for r, t in zip(room, steps, strict=True)]))
-  weight = Tensor.eye(taps, dtype=x.dtype, device=x.device).reshape((taps, 1, *kernel))
-  spare = [r % t for r, t in zip(room, steps, strict=True)]
-  out = conv_transpose2d(x, weight, None, stride, padding, spare, 1, dilation).reshape((n, channels, *size))
-  return out.squeeze(0) if single else out
+  counts, spare = zip(*((r // t + 1, r % t) for r, t in zip(room, steps, strict=True)), strict=True)
+
+  def images(x: Tensor) -> Tensor:
+    n, channels = int(x.shape[0]), int(x.shape[1]) // taps
+    # each tap of the window is a channel that goes to its own place
+    weight = Tensor.eye(taps, dtype=x.dtype, device=x.device).reshape((taps, 1, *kernel))
+    x = x.reshape((n * channels, taps, *counts))
+    return conv_transpose2d(x, weight, None, stride, padding, spare, 1, dilation).reshape((n, channels, *size))
+
+  return batched(input, 1, images)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

@@ -19,15 +19,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _check_padding(padding: Sizes, kernel: Sequence[int]) -> None:
-  """ValueError for negative padding, and for more than half a window."""
-  if any(not 0 <= 2 * p <= k for p, k in zip(as_tuple(padding, len(kernel)), kernel, strict=True)):
-    raise ValueError(f"padding {padding} must not be negative, and at most half of the window {tuple(kernel)}")
-
-
-def _steps(stride: Sizes | None) -> Sizes | None:
-  """PyTorch's way to leave the stride out is also an empty tuple."""
-  return None if stride is None or stride == () or stride == [] else stride
+def _window(
+  axes: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes
+) -> tuple[tuple[int, ...], Sizes | None, list[int]]:
+  """Window, stride (None, or an empty tuple: the window) and padding as the methods of Tensor take them. ValueError for
+  negative padding, and for more than half a window."""
+  kernel, pads = as_tuple(kernel_size, axes), as_tuple(padding, axes)
+  if any(not 0 <= 2 * p <= k for p, k in zip(pads, kernel, strict=True)):
+    raise ValueError(f"padding {padding} must not be negative, and at most half of the window {kernel}")
+  return kernel, None if stride in (None, (), []) else stride, pad_pairs(pads, axes)
 
 
 def _max(
@@ -42,11 +42,9 @@ def _max(
 ) -> Any:
   """Maximum of each window of `(n, c, size…)`. With `return_indices` also its int32 position in the flattened spatial
   axes."""
-  kernel = as_tuple(kernel_size, axes)
-  _check_padding(padding, kernel)
-  pads = pad_pairs(padding, axes)
+  kernel, steps, pads = _window(axes, kernel_size, stride, padding)
   pool: Any = input.max_pool2d
-  return pool(kernel, _steps(stride), dilation, pads, ceil_mode, return_indices)
+  return pool(kernel, steps, dilation, pads, ceil_mode, return_indices)
 
 
 max_pool1d, max_pool2d, max_pool3d = for_axes("max_pool{}d", _max)
@@ -64,14 +62,12 @@ def _avg(
 ) -> Tensor:
   """Mean of each window of `(n, c, size…)`. Padding counts as zeros unless `count_include_pad` is False;
   `divisor_override` takes the place of the size of the window."""
-  kernel = as_tuple(kernel_size, axes)
-  _check_padding(padding, kernel)
+  kernel, steps, pads = _window(axes, kernel_size, stride, padding)
   if divisor_override == 0:
     raise ValueError("divisor_override must not be 0")
-  pads = pad_pairs(padding, axes)
   if divisor_override is None:
-    return input.avg_pool2d(kernel, _steps(stride), 1, pads, ceil_mode, count_include_pad)
-  seen = input._pool_windows(kernel, _steps(stride), 1, pads, ceil_mode, 0.0)
+    return input.avg_pool2d(kernel, steps, 1, pads, ceil_mode, count_include_pad)
+  seen = input._pool_windows(kernel, steps, 1, pads, ceil_mode, 0.0)
   return seen.sum(tuple(range(seen.ndim - axes, seen.ndim))) / divisor_override
 
 
@@ -179,8 +175,8 @@ def _unpool(
   output_size: Sequence[int] | None = None,
 ) -> Tensor:
   """Elements put back at the positions that max pooling gave, zeros elsewhere."""
-  kernel = as_tuple(kernel_size, axes)
-  return input.max_unpool2d(indices, kernel, _steps(stride), 1, pad_pairs(padding, axes), output_size)
+  kernel, steps, pads = _window(axes, kernel_size, stride, padding)
+  return input.max_unpool2d(indices, kernel, steps, 1, pads, output_size)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = for_axes("max_unpool{}d", _unpool)

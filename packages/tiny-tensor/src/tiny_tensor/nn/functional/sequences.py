@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ def ctc_loss(
   # the end is the last label, or the blank behind it
   place = alphas._count_up(int(alphas.shape[-1]))
   ends = (place == (counts * 2).unsqueeze(-1)) | (place == (counts * 2 - 1).unsqueeze(-1))
-  loss = _sum_of_exponentials([ends.where(alphas, -math.inf)]) * -1
+  loss = _log_sum(ends.where(alphas, -math.inf), last=True) * -1
   if zero_infinity:
     loss = loss.eq(math.inf).where(0.0, loss)
   if reduction == "mean":
@@ -80,18 +81,15 @@ def _padded(targets: Tensor, given: Lengths, counts: Tensor, n: int) -> Tensor:
   return targets[(starts.unsqueeze(-1) + counts._count_up(most)).clamp(0, total - 1)]
 
 
-def _sum_of_exponentials(terms: Sequence[Tensor]) -> Tensor:
-  """The logarithm of the sum of exponentials over several tensors, or the last axis of one; -inf, without a gradient,
+def _log_sum(*terms: Tensor, last: bool = False) -> Tensor:
+  """The logarithm of the sum of exponentials over several tensors, and over the `last` axis; -inf, without a gradient,
   where all are."""
-  top = terms[0].detach().max(-1, keepdim=True) if len(terms) == 1 else terms[0].detach()
-  for t in terms[1:]:
-    top = top.maximum(t.detach())
+  top = functools.reduce(Tensor.maximum, [t.detach() for t in terms])
+  top = top.max(-1, keepdim=True) if last else top
   none = top.eq(-math.inf)
   top = none.where(0.0, top)
-  total = (terms[0] - top).exp()
-  for t in terms[1:]:
-    total = total + (t - top).exp()
-  if len(terms) == 1:
+  total = sum([(t - top).exp() for t in terms[1:]], (terms[0] - top).exp())
+  if last:
     total, none, top = total.sum(-1), none.squeeze(-1), top.squeeze(-1)
   return none.where(-math.inf, none.where(1.0, total).log() + top)
 
@@ -106,16 +104,10 @@ def _forward(logs: Tensor, labels: Tensor, times: Tensor, blank: int, steps: int
   before = labels._filled((n, 2), blank).cat(symbols, dim=-1)[:, :size]
   skips = (symbols.ne(blank) & symbols.ne(before)).contiguous()
   said = logs.gather(2, symbols.unsqueeze(0).broadcast_to((steps, n, size))).contiguous()
-  first = symbols._count_up(size) < 2
-  if steps == 0:
-    return (symbols._count_up(size).eq(0)).where(logs._filled((n, size), 0.0), -math.inf)
-  never = first.eq(2).where(0.0, said[0].const_like(-math.inf))
-  alphas = first.where(said[0], -math.inf).contiguous()
-  running = times.eq(0).unsqueeze(-1)
-  alphas = running.where(symbols._count_up(size).eq(0).where(0.0, never), alphas).contiguous()
-  for step in range(1, steps):
+  # nothing is said before the first step, which may begin with a blank or the first label
+  alphas = symbols._count_up(size).eq(0).where(logs._filled((n, size), 0.0), -math.inf)
+  for step in range(steps):
     one = alphas.pad((1, 0), value=-math.inf)[:, :size]
     two = skips.where(alphas.pad((2, 0), value=-math.inf)[:, :size], -math.inf)
-    moved = _sum_of_exponentials([alphas, one, two]) + said[step]
-    alphas = (times > step).unsqueeze(-1).where(moved, alphas).contiguous()
+    alphas = (times > step).unsqueeze(-1).where(_log_sum(alphas, one, two) + said[step], alphas).contiguous()
   return alphas
