@@ -33,7 +33,7 @@ Change = Callable[[Target], Target]
 
 def without_near(given: Target) -> Target:
   """mma.sync in the place of wgmma."""
-  return replace(given, tensor_cores=tuple([core for core in given.tensor_cores if core.near is None]))
+  return replace(given, tensor_cores=tuple([core for core in given.tensor_cores if core.shared is None]))
 
 
 def without_copies(given: Target) -> Target:
@@ -50,7 +50,9 @@ def columns(number: int) -> Change:
   """wgmma of so many columns only."""
 
   def change(given: Target) -> Target:
-    return replace(given, tensor_cores=tuple([c for c in given.tensor_cores if c.near is None or c.dims[0] == number]))
+    return replace(
+      given, tensor_cores=tuple([c for c in given.tensor_cores if c.shared is None or c.dims[0] == number])
+    )
 
   return change
 

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tiny_codegen import LLVMRenderer, cpu_target
-from tiny_codegen.render.llvm.dynamic_schedule import ARGUMENTS as CLAIM
+from tiny_codegen.render.llvm.function import ARGUMENTS as CLAIM
 from tiny_uop import UOp, evaluate
 
 llvm.initialize_native_target()
@@ -25,12 +25,14 @@ def tiles_are_allowed() -> bool:
   return sys.platform == "linux" and bool(ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0)
 
 
-def host_renderer(claims: bool = False) -> LLVMRenderer:
+def host_renderer(dynamic_scheduling: bool = False) -> LLVMRenderer:
   """The renderer for the processor the tests run on."""
   features = llvm.get_host_cpu_features()
   usable = {name: on and (not name.startswith("amx-") or tiles_are_allowed()) for name, on in features.items()}
   listed = [f"{'+' if on else '-'}{name}" for name, on in sorted(usable.items())]
-  return LLVMRenderer(cpu_target(llvm.get_default_triple(), llvm.get_host_cpu_name(), listed, claims=claims))
+  return LLVMRenderer(
+    cpu_target(llvm.get_default_triple(), llvm.get_host_cpu_name(), listed, dynamic_scheduling=dynamic_scheduling)
+  )
 
 
 class Machine:

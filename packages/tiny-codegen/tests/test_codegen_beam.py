@@ -9,9 +9,8 @@ import pytest
 from codegen_kernels import CASES, check
 
 from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
-from tiny_codegen.opt.beam import beam_search, before_opts
+from tiny_codegen.opt.beam import beam_search, before_opts, read, written
 from tiny_codegen.opt.neighbours import other_tilings, variations
-from tiny_codegen.opt.search_results import read, written
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_uop import Context, Opt, OptOps, UOp
 

@@ -17,8 +17,7 @@ from tiny_codegen import build_program, compile_kernel
 from tiny_codegen.opt import beam as search
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.beam import before_opts, candidates
-from tiny_codegen.opt.neighbours import variations
-from tiny_codegen.opt.workgroup_neighbours import other_choices
+from tiny_codegen.opt.neighbours import other_choices, variations
 from tiny_uop import AddrSpace, Context, Ops, Opt, OptOps, PtrDType, UOp
 
 SECTOR, BARRIER = 32, 4  # bytes; and sectors that may be read while threads wait for each other

@@ -10,7 +10,8 @@ import pytest
 from codegen_kernels import CASES, check, data, garbage, kernel, loop, over, param
 
 from tiny_codegen import PASSES, LLVMRenderer, PassContext, compile_kernel, run_passes
-from tiny_codegen.kernel.loops import kind, with_memory
+from tiny_codegen.kernel.loops import kind
+from tiny_codegen.kernel.memory import with_memory
 from tiny_uop import AddrSpace, AxisType, Ops, Opt, OptOps, UOp, dtypes
 from tiny_uop.context import SPEC, Context
 

@@ -14,7 +14,7 @@ from workgroup_machine import run_workgroups
 
 from tiny_codegen import Limits, Renderer, Target, compile_kernel
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
-from tiny_codegen.staging.async_copies import copies_that_fit
+from tiny_codegen.staging.double_buffer import copies_that_fit
 from tiny_uop import ASYNC, AddrSpace, Context, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp
 
 TARGET = Target(

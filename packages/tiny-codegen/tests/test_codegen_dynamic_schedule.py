@@ -15,7 +15,7 @@ PACKED = (Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.STAGE, 2, (1, 2)), Opt(OptOps.TH
 
 @pytest.fixture(scope="module")
 def claiming() -> LLVMRenderer:
-  return host_renderer(claims=True)
+  return host_renderer(dynamic_scheduling=True)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 8])

@@ -12,7 +12,7 @@ from codegen_kernels import data, garbage, kernel, loop, over, param
 from codegen_prefetches import elements
 
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, build_program, cpu_target, run_passes
-from tiny_codegen.kernel.loops import in_register
+from tiny_codegen.kernel.memory import in_register
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.prefetch import AHEAD, Program, gaps, packed_buffer
 from tiny_codegen.opt.neighbours import opts_of

@@ -12,7 +12,7 @@ from codegen_kernels import data, garbage, loop, over, param
 from codegen_prefetches import PANEL, elements, prefetches
 
 from tiny_codegen import CacheSizes, LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.kernel.loops import stride
+from tiny_codegen.kernel.expressions import stride
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")

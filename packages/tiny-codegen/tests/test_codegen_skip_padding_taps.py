@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import cpu_target
-from tiny_codegen.kernel.loops import clauses, number
+from tiny_codegen.kernel.expressions import clauses, number
 from tiny_codegen.lower.skip_padding_taps import share_inside, shorten_loops, steps_inside
 from tiny_codegen.opt.apply import apply_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate, simplify

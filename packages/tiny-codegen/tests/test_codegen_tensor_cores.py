@@ -19,8 +19,8 @@ from tiny_codegen import (
   KernelOptError,
   Limits,
   MatrixLoad,
-  NearMatrix,
   Renderer,
+  SharedOperand,
   Target,
   TensorCore,
   compile_kernel,
@@ -268,7 +268,7 @@ def test_padding_is_no_part_of_the_sum() -> None:
 # *** local memory ***
 
 
-def near_arrays(program: UOp) -> list[PtrDType]:
+def shared_arrays(program: UOp) -> list[PtrDType]:
   """The types of arrays in local memory."""
   types = [u.dtype for u in program.src[1].src if u.op is Ops.ALLOC]
   return [d for d in types if isinstance(d, PtrDType) and d.space is AddrSpace.LOCAL]
@@ -283,13 +283,13 @@ def test_operands_in_near_memory(transposed: bool, waves: tuple[int, int]) -> No
   opts += [Opt(OptOps.STAGE, 2, order), Opt(OptOps.TC, 5, (0, 3, 4))]
   opts += [Opt(OptOps.LOCAL, loop, n) for loop, n in zip((3, 4), waves) if n > 1]
   program = run(half_matmul(64, 32, 48, transposed, epilogue=True), opts, M16N8K16)
-  assert len(near_arrays(program)) == 2
+  assert len(shared_arrays(program)) == 2
 
 
 def test_what_is_widened_is_kept_narrow() -> None:
   opts = [Opt(OptOps.SPLIT, 2, 16), Opt(OptOps.STAGE, 1, (0, 3)), Opt(OptOps.TC, 3, 0)]
   program = run(half_matmul(16, 8, 32), opts, M16N8K16)
-  near = near_arrays(program)
+  near = shared_arrays(program)
   # 16 rows of 16 numbers, 32 bytes, and 16 bytes between them: eight rows that are read at once meet in no bank
   assert [d.base for d in near] == [dtypes.float16] and near[0].size == 2 * 16 * 24  # and there are two copies
 
@@ -457,13 +457,13 @@ def test_what_is_no_matrix_is_loaded_by_each_thread() -> None:
 # *** tensor cores that read local memory themselves ***
 
 # PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", matrix D, of one warp
-NEAR = TensorCore(
+SHARED = TensorCore(
   (64, 16, 16), 32, dtypes.float16, dtypes.float32, Fragment((), ()), Fragment((), ()),
-  c=Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0), (8, 0, 8))), near=(NearMatrix(), NearMatrix()),
+  c=Fragment(((4, 0, 2), (8, 1, 0)), ((2, 0, 1), (2, 8, 0), (8, 0, 8))), shared=(SharedOperand(), SharedOperand()),
 )  # fmt: skip
 
 
-def near_tiles(turned: bool, columns: int = 64) -> list[Opt]:
+def shared_tiles(turned: bool, columns: int = 64) -> list[Opt]:
   """Tiles of 16 (turned: 64) rows, and columns, of which 64 steps of the sum are in local memory."""
   sizes = (64 if turned else 16, columns, 64)
   split = [Opt(OptOps.SPLIT, axis, size) for axis, size in enumerate(sizes)]
@@ -478,12 +478,15 @@ def near_tiles(turned: bool, columns: int = 64) -> list[Opt]:
 def test_operands_that_the_core_reads_itself(turned: bool) -> None:
   """Along the sum, or along rows and columns, several blocks of them."""
   body, arrays, result = half_matmul(64, 128, 128, transposed=not turned)
-  opts = [*near_tiles(turned, columns=128), Opt(OptOps.TC, 5, (0, 3, 4)), Opt(OptOps.UPCAST, 4, 0)]
+  opts = [*shared_tiles(turned, columns=128), Opt(OptOps.TC, 5, (0, 3, 4)), Opt(OptOps.UPCAST, 4, 0)]
   with Context(SPEC=2):
-    program = compile_kernel(body, Tensors(NEAR), [*opts, Opt(OptOps.UNROLL, 5, 0)])
-  found = {u.arg.near for u in program.src[1].src if u.op is Ops.MMA}
+    program = compile_kernel(body, Tensors(SHARED), [*opts, Opt(OptOps.UNROLL, 5, 0)])
+  found = {u.arg.shared for u in program.src[1].src if u.op is Ops.MMA}
   assert found == {
-    (NearMatrix(not turned, 64 * 128 if turned else 16 * 128), NearMatrix(not turned, (64 if turned else 128) * 128))
+    (
+      SharedOperand(not turned, 64 * 128 if turned else 16 * 128),
+      SharedOperand(not turned, (64 if turned else 128) * 128),
+    )
   }
   flat: list[Any] = [a.ravel().astype(float) for a in arrays]
   run_workgroups(program, flat)
@@ -495,4 +498,4 @@ def test_operands_that_are_not_in_near_memory() -> None:
   short = [Opt(OptOps.SPLIT, 2, 16), Opt(OptOps.STAGE, 1, (3,)), Opt(OptOps.STAGE, 2, (3,)), tc(0, 0, 1, axis=3)]
   for opts in ([tc(0, 0, 1)], short):
     with pytest.raises(KernelOptError, match="a factor is not in local memory in rows of a multiple of 128 bytes"):
-      compile_kernel(body, Tensors(NEAR), opts)
+      compile_kernel(body, Tensors(SHARED), opts)

@@ -10,7 +10,7 @@ import pytest
 from codegen_kernels import CASES, Case, check, data, garbage, param
 
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
-from tiny_codegen.kernel.loops import factor
+from tiny_codegen.kernel.expressions import factor
 from tiny_codegen.lower import stream_stores
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts

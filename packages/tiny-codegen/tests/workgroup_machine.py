@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_codegen import Fragment, NearMatrix, TensorCore
+from tiny_codegen import Fragment, SharedOperand, TensorCore
 from tiny_uop import AddrSpace, GroupOp, Ops, PtrDType, UOp, evaluate, exec_alu
 from tiny_uop.evaluate import scalar_function
 from tiny_uop.truncate import rounding
@@ -156,7 +156,7 @@ class Thread:
     return space[pointer], offset
 
 
-def near_matrix(near: NearMatrix, threads: Sequence[Thread], source: UOp, lines: int, depth: int) -> Any:
+def shared_operand(operand: SharedOperand, threads: Sequence[Thread], source: UOp, lines: int, depth: int) -> Any:
   """What a tensor core reads from local memory itself: `lines` rows of A, or columns of B, by `depth` steps."""
   places = [thread.place(source) for thread in threads]
   assert len({offset for _, offset in places}) == 1, "threads give different places"
@@ -166,8 +166,8 @@ def near_matrix(near: NearMatrix, threads: Sequence[Thread], source: UOp, lines:
   width, piece = 128 // size, 16 // size
   made = np.full((lines, depth), np.nan)
   for line, step in itertools.product(range(lines), range(depth)):
-    along, row = (step, line) if near.along_sum else (line, step)
-    at = start + along // width * (near.block // size) + row * width + along % width
+    along, row = (step, line) if operand.along_sum else (line, step)
+    at = start + along // width * (operand.block // size) + row * width + along % width
     number, inside = divmod(at, width)
     made[line, step] = array[number * width + (inside // piece ^ number % 8) * piece + inside % piece]
   return made
@@ -179,9 +179,9 @@ def multiply(mma: UOp, threads: Sequence[Thread]) -> list[Any]:
   n, m, k = core.dims
 
   def matrix(source: int, layout: Fragment, rows: int, columns: int) -> Any:
-    if core.near is not None and source < 2:
+    if core.shared is not None and source < 2:
       # rows of A, columns of B
-      found = near_matrix(core.near[source], threads, mma.src[source], (rows, columns)[source], k)
+      found = shared_operand(core.shared[source], threads, mma.src[source], (rows, columns)[source], k)
       return found if source == 0 else found.T
     made = np.full((rows, columns), np.nan)
     made[places(layout, len(threads))] = [thread.lanes(mma.src[source]) for thread in threads]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tiny_codegen import NearMatrix, compile_kernel
+from tiny_codegen import SharedOperand, compile_kernel
 from tiny_runtime import CompileError
 from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sums
 from tiny_runtime_nv import ARCHS, Arch, NVCompiler
 from tiny_runtime_nv.target import PTXRenderer
-from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER, TF32, TURING, near_descriptor
+from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER, TF32, TURING, shared_descriptor
 from tiny_runtime_nv.waits import waits_first
 from tiny_uop import DType, KernelInfo, Opt, OptOps, UOp, dtypes
 
@@ -202,8 +202,8 @@ def test_layouts_of_a_warpgroup_are_those_of_the_ptx_manual() -> None:
 
 def test_descriptors_of_shared_memory() -> None:
   """PTX ISA, "Matrix Descriptor Format": leading and stride dimension's offsets in units of 16 bytes, swizzling 1."""
-  for near, leading in ((NearMatrix(True, 8192), 1), (NearMatrix(False, 8192), 512)):
-    bits = near_descriptor(near)
+  for operand, leading in ((SharedOperand(True, 8192), 1), (SharedOperand(False, 8192), 512)):
+    bits = shared_descriptor(operand)
     assert bits & 0x3FFF == 0 and bits >> 16 & 0x3FFF == leading and bits >> 32 & 0x3FFF == 64
     assert bits >> 49 & 7 == 0 and bits >> 62 == 1
 

@@ -4,7 +4,7 @@ from tiny_codegen.compile import PassContext, build_program, compile_kernel, run
 from tiny_codegen.cost_model import CostModel
 from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.instructions.dot_product import DotProduct
-from tiny_codegen.instructions.tensor_core import Fragment, MatrixLoad, NearMatrix, TensorCore
+from tiny_codegen.instructions.tensor_core import Fragment, MatrixLoad, SharedOperand, TensorCore
 from tiny_codegen.pipeline import PASSES
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.render.c.dialect import C99, CDialect, function_name
@@ -15,30 +15,8 @@ from tiny_codegen.target import CacheSizes, Limits, Target
 from tiny_uop.passes import Pass
 
 __all__ = [
-  "C99",
-  "PASSES",
-  "CDialect",
-  "CRenderer",
-  "CacheSizes",
-  "CostModel",
-  "Limits",
-  "Target",
-  "DotProduct",
-  "Fragment",
-  "KernelError",
-  "KernelOptError",
-  "LLVMRenderer",
-  "LLVMTarget",
-  "MatrixLoad",
-  "NearMatrix",
-  "Pass",
-  "PassContext",
-  "Place",
-  "Renderer",
-  "TensorCore",
-  "build_program",
-  "compile_kernel",
-  "cpu_target",
-  "function_name",
+  "C99", "CDialect", "CRenderer", "CacheSizes", "CostModel", "DotProduct", "Fragment", "KernelError", "KernelOptError",
+  "LLVMRenderer", "LLVMTarget", "Limits", "MatrixLoad", "PASSES", "Pass", "PassContext", "Place", "Renderer",
+  "SharedOperand", "Target", "TensorCore", "build_program", "compile_kernel", "cpu_target", "function_name",
   "run_passes",
-]
+]  # fmt: skip

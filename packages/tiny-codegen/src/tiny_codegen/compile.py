@@ -7,28 +7,15 @@ from collections.abc import Collection, Sequence
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.estimates import as_index, estimate
-from tiny_codegen.kernel.loops import element_of, number, pointer_type
-from tiny_codegen.opt.beam import Measure, listed
+from tiny_codegen.kernel.expressions import number
+from tiny_codegen.kernel.memory import element_of, pointer_type
+from tiny_codegen.opt.beam import Measure, Notes, listed, search_opts
 from tiny_codegen.opt.optimise import as_written
-from tiny_codegen.opt.search_results import Notes, search_opts
 from tiny_codegen.pipeline import OPTIONAL, PASSES
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.target import Target
-from tiny_uop import (
-  AxisType,
-  KernelInfo,
-  Ops,
-  Opt,
-  ParamInfo,
-  ProgramInfo,
-  UOp,
-  print_uop,
-  reads_what_was_there,
-  spec,
-)
-from tiny_uop import (
-  passes as uop_passes,
-)
+from tiny_uop import AxisType, KernelInfo, Ops, Opt, ParamInfo, ProgramInfo, UOp, print_uop, reads_what_was_there, spec
+from tiny_uop import passes as uop_passes
 from tiny_uop.context import BEAM, DEBUG
 from tiny_uop.graph import memory_of
 from tiny_uop.observe import span

@@ -26,7 +26,7 @@ def renderer_for(arch: Arch) -> LLVMRenderer:
 
   features = [f for f in arch.features.split(",") if f]
   caches = CacheSizes.parse(arch.caches) if arch.caches else None
-  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features, caches=caches, claims=True))
+  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features, caches=caches, dynamic_scheduling=True))
 
 
 @dataclass(frozen=True)

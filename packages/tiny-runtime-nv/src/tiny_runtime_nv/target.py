@@ -12,7 +12,7 @@ from tiny_codegen.render.llvm.shuffle import Exchange
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_nv.arch import TRIPLE, Arch
 from tiny_runtime_nv.shared_memory import STATIC
-from tiny_runtime_nv.tensor_cores import matrix_instructions, near_instructions
+from tiny_runtime_nv.tensor_cores import matrix_instructions, shared_matrix_instructions
 from tiny_uop import Ops, ProgramInfo, UOp, dtypes
 from tiny_uop.updates import GPU_UPDATES
 
@@ -49,7 +49,7 @@ def target(arch: Arch, tf32: bool = False) -> LLVMTarget:
     ),
     async_copy=COPIES.nbytes if arch.capability >= (8, 0) else 0,
     matrix_loads=True,
-    tensor_cores=(*[m.core for m in matrices], *[m.core for m in near_instructions(arch)]),
+    tensor_cores=(*[m.core for m in matrices], *[m.core for m in shared_matrix_instructions(arch)]),
   )
   return LLVMTarget(
     name=arch.name,
@@ -74,8 +74,8 @@ def target(arch: Arch, tf32: bool = False) -> LLVMTarget:
     ]),
     aligned=WIDEST,
     static_local=STATIC,
-    near_matrices=near_instructions(arch),
-    near_fence=('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()',),
+    shared_matrices=shared_matrix_instructions(arch),
+    proxy_fence=('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()',),
     matrix_load="llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{matrices}{transposed}.b16.p3",
     copies=COPIES if arch.capability >= (8, 0) else None,
   )  # fmt: skip

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny_codegen import Fragment, NearMatrix, TensorCore
-from tiny_codegen.render.llvm.matrix import MatrixInstruction
-from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction
+from tiny_codegen import Fragment, SharedOperand, TensorCore
+from tiny_codegen.render.llvm.matrix import SHARED, MatrixInstruction, SharedMatrixInstruction
 from tiny_runtime_nv.arch import Arch
 from tiny_uop import DType, Ops, UOp, dtypes
 
@@ -65,7 +64,7 @@ SWIZZLE_128 = 1 << 62
 """Bits 63-62 of a descriptor, "Matrix Descriptor Format": swizzling of 128 bytes."""
 
 
-def near_descriptor(near: NearMatrix) -> int:
+def shared_descriptor(operand: SharedOperand) -> int:
   """A matrix descriptor without its address ("Matrix Descriptor Format": offsets in bytes >> 4).
 
   Bits 16-29, the leading dimension's offset: from one block of 128 bytes by all rows to the next, which matters only
@@ -73,20 +72,20 @@ def near_descriptor(near: NearMatrix) -> int:
   dimension's: from 8 rows of 128 bytes to the next 8. Bits 49-51, the base's offset, are 0: 8 rows begin at multiples
   of 1024 bytes.
   """
-  leading = 1 if near.along_sum else near.block >> 4
+  leading = 1 if operand.along_sum else operand.block >> 4
   return leading << 16 | (8 * 128 >> 4) << 32 | SWIZZLE_128
 
 
-def _wgmma(dtype: DType, kind: str, n: int) -> NearInstruction:
+def _wgmma(dtype: DType, kind: str, n: int) -> SharedMatrixInstruction:
   layout = Fragment(ROWS_OF_WARPS, ((2, 0, 1), (2, 8, 0), (n // 8, 0, 8)))
   nothing = Fragment((), ())
-  core = TensorCore((n, 64, 16), WARPGROUP, dtype, dtypes.float32, nothing, nothing, layout, NEAR)
+  core = TensorCore((n, 64, 16), WARPGROUP, dtype, dtypes.float32, nothing, nothing, layout, SHARED)
   # behind the descriptors: add to what is there, multiply neither by -1
   operands = "{c}, {a}, {b}, 1, 1, 1, {a_transposed}, {b_transposed};"
   product = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {operands}"
   wait = "wgmma.wait_group.sync.aligned {pending};"
   after = f"wgmma.commit_group.sync.aligned; {wait}"
-  return NearInstruction(core, product, "wgmma.fence.sync.aligned;", after, wait, 4, 0x3FFF, near_descriptor)
+  return SharedMatrixInstruction(core, product, "wgmma.fence.sync.aligned;", after, wait, 4, 0x3FFF, shared_descriptor)
 
 
 HOPPER = tuple([
@@ -113,7 +112,7 @@ AMPERE = (BFLOAT16, FLOAT16, _bytes(dtypes.int8, "s8", False), _bytes(dtypes.uin
 TURING = (FLOAT16_SHORT, _bytes(dtypes.int8, "s8", True), _bytes(dtypes.uint8, "u8", True))
 
 
-def near_instructions(arch: Arch) -> tuple[NearInstruction, ...]:
+def shared_matrix_instructions(arch: Arch) -> tuple[SharedMatrixInstruction, ...]:
   """Those of an architecture that read shared memory themselves."""
   return HOPPER if arch.name == "sm_90a" else ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tiny_uop import DType, UOp, dtypes
+from tiny_uop import DType, Samples, UOp, dtypes
 
 SIGNED = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
 UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
@@ -69,3 +69,14 @@ def power_of_two(exponent: UOp, dtype: DType) -> UOp:
 
 NAN = math.nan
 INFINITY = math.inf
+
+
+# *** what the examples of the rules share ***
+
+
+MADE_OF_OTHERS = "a decomposition: made of what the target has"  # why the graph grows
+
+
+def place_in(s: Samples, dtype: DType, gate: UOp | None = None) -> UOp:
+  """The address of an element, which has a neighbour, of memory of this type."""
+  return UOp.param(9, dtype.ptr(8)).index(s.var("offset", 0, 6), gate)

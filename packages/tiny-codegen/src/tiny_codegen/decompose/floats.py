@@ -8,8 +8,7 @@ BITCASTs between a format and its bits meet and cancel.
 
 from __future__ import annotations
 
-from tiny_codegen.decompose.arithmetic import NAN, UNSIGNED, to
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS, place_in
+from tiny_codegen.decompose.arithmetic import MADE_OF_OTHERS, NAN, UNSIGNED, place_in, to
 from tiny_codegen.decompose.float_formats import decode, encode, sticky_double, to_odd_single
 from tiny_codegen.target import Target
 from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule

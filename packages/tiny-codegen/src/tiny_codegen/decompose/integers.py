@@ -6,7 +6,7 @@ would trap on, unless bounds rule it out.
 
 from __future__ import annotations
 
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS
+from tiny_codegen.decompose.arithmetic import MADE_OF_OTHERS
 from tiny_codegen.target import Target
 from tiny_uop import Ops, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_codegen.decompose.arithmetic import magnitude, reinterpret, to, unsigned_bits
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS
+from tiny_codegen.decompose.arithmetic import MADE_OF_OTHERS, magnitude, reinterpret, to, unsigned_bits
 from tiny_uop import Ops, UOp, UPat, dtypes, rule
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tiny_codegen.decompose import coefficients as fitted
 from tiny_codegen.decompose.arithmetic import (
   INFINITY,
+  MADE_OF_OTHERS,
   NAN,
   horner,
   reinterpret,
@@ -23,7 +24,6 @@ from tiny_codegen.decompose.arithmetic import (
   unsigned_bits,
   whole_near,
 )
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS
 from tiny_codegen.decompose.sine import cosine, sine
 from tiny_codegen.target import Target
 from tiny_uop import DType, Ops, Samples, UOp, UPat, dtypes, rule, truncate

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tiny_codegen.decompose import halves as h
-from tiny_codegen.decompose.arithmetic import to
-from tiny_codegen.decompose.examples import MADE_OF_OTHERS, place_in
+from tiny_codegen.decompose.arithmetic import MADE_OF_OTHERS, place_in, to
 from tiny_codegen.decompose.halves import Halves
 from tiny_uop import DType, GroupOp, Ops, PtrDType, Samples, UOp, UPat, dtypes, rule
 

@@ -71,8 +71,8 @@ SWIZZLE = 128
 
 @register_arg
 @dataclass(frozen=True)
-class NearMatrix:
-  """An operand that a tensor core reads from local memory itself, from the place on that its source points to.
+class SharedOperand:
+  """An operand that a tensor core reads from shared memory itself, from the place on that its source points to.
 
   What is adjacent there goes along the sum (`along_sum`), or along the rows of A or the columns of B. It stands in
   blocks of 128 bytes by all of the other direction; from one block to the next are `block` bytes. Of the eight pieces
@@ -91,9 +91,9 @@ class TensorCore:
 
   `dims` is (N, M, K): A is M × K, B is K × N, C and D are M × N. `dtype_in` is the type of A and B, `dtype_out` that of
   C and D. `a`, `b` and `c` (which D shares) say where fragments stand. Raises ValueError where they do not cover the
-  matrices: each place of A and B by at least one thread, each place of C by exactly one. `near`: A and B are no values
-  but places in local memory, and nobody has fragments of them. Of those, `pending`: so many turns of a loop around a
-  program's MMA may still be on their way when its threads go on; all of them are there behind the loop.
+  matrices: each place of A and B by at least one thread, each place of C by exactly one. `shared`: A and B are no
+  values but places in shared memory, and nobody has fragments of them. Of those, `pending`: so many iterations of a
+  loop around a program's MMA may still be on their way when its threads go on; all of them are there behind the loop.
   """
 
   dims: tuple[int, int, int]
@@ -103,13 +103,13 @@ class TensorCore:
   a: Fragment
   b: Fragment
   c: Fragment
-  near: tuple[NearMatrix, NearMatrix] | None = None
+  shared: tuple[SharedOperand, SharedOperand] | None = None
   pending: int = 0
 
   def __post_init__(self) -> None:
     n, m, k = self.dims
     fragments = (("a", self.a, m, k), ("b", self.b, k, n), ("c", self.c, m, n))
-    for name, fragment, rows, columns in fragments if self.near is None else fragments[2:]:
+    for name, fragment, rows, columns in fragments if self.shared is None else fragments[2:]:
       threads = math.prod(size for size, _, _ in fragment.threads)
       if threads != self.threads:
         raise ValueError(f"{self}: fragment {name} is spread over {threads} threads, expected {self.threads}")

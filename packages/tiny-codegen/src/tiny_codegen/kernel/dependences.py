@@ -9,9 +9,11 @@ column of `(index[n] * 768 + column)`; n is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tiny_codegen.kernel.loops import clauses, in_order, own_loops, terms
+from tiny_codegen.kernel.expressions import terms
+from tiny_codegen.kernel.loops import in_order, own_loops
+from tiny_codegen.kernel.memory import gates_of
 from tiny_uop import Accumulate, Ops, UOp, stored_to
 from tiny_uop.records import dataclass
 
@@ -108,7 +110,7 @@ def _is_read(store: UOp) -> bool:
 def _digits(store: UOp, loops: tuple[UOp, ...]) -> dict[UOp, Digit]:
   place = store.src[0]
   parts = [_part(term) for term in terms(place.src[1])]
-  known = Bounds(place.src[2] if len(place.src) > 2 else None)
+  known = Bounds(gates_of(store))
   digits = {loop: _digit(loop, parts, known) for loop in loops}
   return {loop: digit for loop, digit in digits.items() if digit is not None}
 
@@ -143,12 +145,12 @@ def _digit(loop: UOp, parts: list[tuple[int, UOp | None]], known: Bounds) -> Dig
 
 
 class Bounds:
-  """Bounds of values where a gate holds."""
+  """Bounds of values where gates hold."""
 
-  def __init__(self, gate: UOp | None) -> None:
+  def __init__(self, gates: Iterable[UOp]) -> None:
     self.low: dict[UOp, int] = {}
     self.high: dict[UOp, int] = {}
-    for value, least, most in _limits(gate):
+    for value, least, most in _limits(gates):
       if least is not None:
         self.low[value] = max(least, self.low.get(value, least))
       if most is not None:
@@ -161,9 +163,9 @@ class Bounds:
     return min(ends), max(ends)
 
 
-def _limits(gate: UOp | None) -> Iterator[tuple[UOp, int | None, int | None]]:
+def _limits(gates: Iterable[UOp]) -> Iterator[tuple[UOp, int | None, int | None]]:
   """(value, its least, its most) from clauses that compare it with a number."""
-  for clause in clauses(gate) if gate is not None else ():
+  for clause in gates:
     holds = True
     while clause.op in (Ops.CMPNE, Ops.XOR) and clause.src[1].op is Ops.CONST and clause.src[1].arg is True:
       clause, holds = clause.src[0], not holds

@@ -6,7 +6,8 @@ import math
 
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.instructions.matrix_product import steps_of
-from tiny_codegen.kernel.loops import nbytes_of, number, space_of
+from tiny_codegen.kernel.expressions import number
+from tiny_codegen.kernel.memory import nbytes_of, space_of
 from tiny_uop import AddrSpace, GroupOp, Ops, UOp, dtypes, simplify, sint
 from tiny_uop.graph import memory_of
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import BITS, WORD
-from tiny_codegen.kernel.loops import all_of, clauses, number, pointer_type, stride, substitute_simplified, terms
+from tiny_codegen.kernel.expressions import all_of, number, stride, terms
+from tiny_codegen.kernel.loops import substitute_simplified
+from tiny_codegen.kernel.memory import gates_of, pointer_type
 from tiny_uop import DType, Ops, UOp, simplify
 from tiny_uop.records import dataclass
 
@@ -30,9 +32,9 @@ def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, count: int) -> UOp
   if value.op is not Ops.LOAD or len(value.src) > 1 or stride(value.src[0].src[1], loop) != 1:
     return None
   place = value.src[0]
-  pointer, offset, *gates = place.src
+  pointer, offset = place.src[:2]
   readers = [u for u in root.toposort if pointer in u.src]
-  whole = [_of_words(clause, loop, blocks, count) for gate in gates for clause in clauses(gate)]
+  whole = [_of_words(clause, loop, blocks, count) for clause in gates_of(value)]
   if pointer.op is not Ops.PARAM or readers != [place] or None in whole:
     return None
   kind = pointer_type(pointer)
@@ -47,14 +49,8 @@ def _of_words(clause: UOp, loop: UOp, blocks: UOp, count: int) -> UOp | None:
   """A condition that holds for all numbers of a word or for none, as one of words; None if it is none."""
   if loop not in clause.ranges:
     return clause
-  if (
-    clause.op is Ops.CMPLT
-    and clause.src[0] is loop
-    and clause.src[1].op is Ops.CONST
-    and clause.src[1].arg % count == 0
-  ):
-    return simplify(blocks < clause.src[1].arg // count)
-  return None
+  known = clause.op is Ops.CMPLT and clause.src[0] is loop and clause.src[1].op is Ops.CONST
+  return simplify(blocks < clause.src[1].arg // count) if known and clause.src[1].arg % count == 0 else None
 
 
 def _divided(offset: UOp, by: int) -> UOp | None:
@@ -95,7 +91,7 @@ class Neighbours:
       distance = simplify(part.src[0].src[1] - first.src[1])
       if part.src[0].src[0] is not first.src[0] or distance.op is not Ops.CONST or distance.arg != at:
         return None
-    gates = [_clauses(part) for part in parts]
+    gates = [gates_of(part) for part in parts]
     common = [c for c in gates[0] if all(c in others for others in gates)]
     own = [[c for c in listed if c not in common] for listed in gates]
     ends = [_end([c] * count, loop) for c in common if loop in c.ranges]
@@ -148,7 +144,3 @@ def _parts(word: UOp) -> list[UOp] | None:
   bits = found[0].dtype.bits if 0 in found else WORD.bits
   places = sorted(found)
   return [found[n] for n in places] if bits in BITS and places == list(range(0, WORD.bits, bits)) else None
-
-
-def _clauses(load: UOp) -> list[UOp]:
-  return clauses(load.src[0].src[2]) if len(load.src[0].src) > 2 else []

@@ -6,7 +6,9 @@ from dataclasses import field
 from functools import cached_property
 
 from tiny_codegen.instructions.dot_product import DotProduct
-from tiny_codegen.kernel.loops import clauses, extent, iterations, kind, stride, terms
+from tiny_codegen.kernel.expressions import stride, terms
+from tiny_codegen.kernel.loops import extent, iterations, kind
+from tiny_codegen.kernel.memory import gate_of, gates_of
 from tiny_uop import AxisType, Ops, PtrDType, UOp
 from tiny_uop.records import dataclass
 
@@ -38,13 +40,12 @@ class Operand:
   @cached_property
   def computed(self) -> bool:
     """Whether there is more to it than loading: arithmetic, a conversion, or a gate."""
-    return self.value.op is not Ops.LOAD or len(self.value.src[0].src) > 2
+    return self.value.op is not Ops.LOAD or gate_of(self.value) is not None
 
   @cached_property
   def gates(self) -> frozenset[UOp]:
     """What has to hold for it to be loaded, if there is no more to it than that; none for an expression."""
-    gated = self.value.op is Ops.LOAD and len(self.value.src[0].src) > 2
-    return frozenset(clauses(self.value.src[0].src[2])) if gated else frozenset()
+    return frozenset(gates_of(self.value) if self.value.op is Ops.LOAD else ())
 
   def step(self, loop: UOp) -> int | None:
     """By how many elements the main load moves with the loop."""

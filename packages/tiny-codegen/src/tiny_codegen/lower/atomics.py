@@ -12,7 +12,9 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, carried_loops, loops_without, updates
-from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, number, pointer_type
+from tiny_codegen.kernel.expressions import number
+from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id
+from tiny_codegen.kernel.memory import pointer_type
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, UOp, stored_to

@@ -8,8 +8,9 @@ and the row counts to `size - 1` at most, which does not change from one step of
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.gates_of_loads import under
-from tiny_codegen.kernel.loops import clauses, extent, kind, number, stride
+from tiny_codegen.kernel.expressions import number, stride
+from tiny_codegen.kernel.loops import extent, kind
+from tiny_codegen.kernel.memory import gates_of, under
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, simplify
 
@@ -21,8 +22,8 @@ def clamp_rows(root: UOp, target: Target) -> UOp:
     return root
   changes = {}
   for u in root.toposort:
-    if u.op is Ops.STORE and len(u.src[0].src) == 3 and any(s.op is Ops.REDUCE for s in u.src[1].toposort):
-      gates = [g for g in clauses(u.src[0].src[2]) if _rows(g)]
+    if u.op is Ops.STORE and any(s.op is Ops.REDUCE for s in u.src[1].toposort):
+      gates = [g for g in gates_of(u) if _rows(g)]
       value = _without(u.src[1], gates) if gates else u.src[1]
       if value is not u.src[1]:
         changes[u] = u.replace(src=(u.src[0], value, *u.src[2:]))
@@ -44,7 +45,7 @@ def _without(value: UOp, gates: list[UOp]) -> UOp:
   # what AFTER waits for is not part of the value: it fills memory that others may read, too
   for u in value.walk(lambda u: u.op is not Ops.AFTER):
     new = u if u.op is Ops.AFTER else u.with_src(tuple([done[s] for s in u.src]))
-    if new.op is Ops.LOAD and len(new.src[0].src) == 3 and any(_summed(r) for r in new.ranges):
+    if new.op is Ops.LOAD and any(_summed(r) for r in new.ranges):
       new = _opened(new, gates)
     done[u] = new
   return done[value]
@@ -57,15 +58,12 @@ def _summed(loop: UOp) -> bool:
 
 def _opened(load: UOp, gates: list[UOp]) -> UOp:
   """A load without the gates whose rows its place is linear in."""
-  offset, condition = load.src[0].src[1:]
-  kept = []
-  for clause in clauses(condition):
+  offset, kept = load.src[0].src[1], []
+  for clause in gates_of(load):
     place = _at_most(offset, clause) if clause in gates else None
-    if place is None:
-      kept.append(clause)
-    else:
-      offset = place
-  return load if len(kept) == len(clauses(condition)) else under(load, kept, offset)
+    kept += [clause] if place is None else []
+    offset = offset if place is None else place
+  return load if kept == gates_of(load) else under(load, kept, offset)
 
 
 def _at_most(offset: UOp, gate: UOp) -> UOp | None:

@@ -7,7 +7,8 @@ program is laid out.
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import number, pointer_type
+from tiny_codegen.kernel.expressions import number
+from tiny_codegen.kernel.memory import pointer_type
 from tiny_uop import ASYNC, Ops, UOp, simplify
 from tiny_uop.graph import rebuild
 

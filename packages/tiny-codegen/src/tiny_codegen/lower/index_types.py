@@ -11,6 +11,9 @@ from tiny_codegen.target import Target
 from tiny_uop import DType, Ops, UOp, dtypes
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+EITHER_WIDTH = frozenset({Ops.INDEX, Ops.STORE, Ops.LOAD, Ops.END, Ops.AFTER, Ops.REDUCE, Ops.SINK, Ops.GROUP,
+                          Ops.BARRIER, Ops.EXTRACT})  # fmt: skip
+"""Addresses and effects, which take offsets of either width."""
 
 
 def lower_index(root: UOp, target: Target) -> UOp:
@@ -44,19 +47,7 @@ def _lower(u: UOp, src: tuple[UOp, ...]) -> UOp:
   chosen = dtypes.int64 if wide else dtypes.int32
   if u.op is Ops.CAST:
     return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.replace(src=src)
-  if u.op in (
-    Ops.INDEX,
-    Ops.STORE,
-    Ops.LOAD,
-    Ops.END,
-    Ops.AFTER,
-    Ops.REDUCE,
-    Ops.SINK,
-    Ops.GROUP,
-    Ops.BARRIER,
-    Ops.EXTRACT,
-  ):
-    # addresses and effects take offsets of either width
+  if u.op in EITHER_WIDTH:
     dtype = src[0].dtype.scalar().vec(u.dtype.count) if u.op is Ops.EXTRACT and _is_index(u) else u.dtype
     return u.replace(dtype=dtype, src=src)
   matched = tuple([n.cast(_as(s.dtype, chosen)) if _is_index(s) else n for s, n in zip(u.src, src)])

@@ -6,8 +6,9 @@ is longer, so more of it can be vectorised and shared between threads.
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, replace_loop, stride
-from tiny_codegen.lower.simplify import drop_single, without
+from tiny_codegen.kernel.expressions import stride
+from tiny_codegen.kernel.loops import LOOP_LISTS, extent, kind, replace_loop
+from tiny_codegen.lower.simplify import drop_single
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 
 DIVISIONS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
@@ -27,7 +28,7 @@ def merge_loops(root: UOp) -> UOp:
 
 
 def _next_pair(root: UOp, refused: set[tuple[UOp, UOp]]) -> tuple[UOp, UOp] | None:
-  closers = [u for u in root.toposort if u.op in CLOSERS or u.op is Ops.STAGE]
+  closers = [u for u in root.toposort if u.op in LOOP_LISTS]
   offsets = [u.src[1] for u in root.toposort if u.op is Ops.INDEX]
   for closer in closers:
     for outer, inner in zip(closer.src[1:], closer.src[2:]):
@@ -60,9 +61,7 @@ def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -
 def _merge(root: UOp, outer: UOp, inner: UOp) -> UOp | None:
   size = inner.src[0]
   whole = UOp.range(simplify(outer.src[0] * size), outer.arg[0], kind(outer))
-  merged = replace_loop(root, inner, whole % size, without(inner))
-  merged = replace_loop(merged, outer, whole // size, lambda u: tuple([whole if r is outer else r for r in u.src[1:]]))
-  merged = simplify(merged)
+  merged = simplify(replace_loop(replace_loop(root, inner, whole % size), outer, whole // size, (whole,)))
   return merged if _divisions(merged) <= _divisions(root) else None
 
 

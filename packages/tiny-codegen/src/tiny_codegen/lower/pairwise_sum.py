@@ -14,7 +14,8 @@ import math
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.instructions.tensor_core import TensorCore
-from tiny_codegen.kernel.loops import extent, kind, next_loop_id, number, substitute_simplified
+from tiny_codegen.kernel.expressions import number
+from tiny_codegen.kernel.loops import extent, kind, next_loop_id, substitute_simplified
 from tiny_codegen.lower.reduce import by_loops, is_tile, products
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.graph import rebuild

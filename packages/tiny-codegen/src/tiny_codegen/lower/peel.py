@@ -8,21 +8,12 @@ whole, and the copy runs only where the partial one is among them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tiny_codegen.instructions.matrix_product import MatrixProduct
-from tiny_codegen.kernel.loops import (
-  CLOSERS,
-  IN_TILE,
-  clauses,
-  extent,
-  kind,
-  next_loop_id,
-  number,
-  own_memory,
-  stride,
-  substitute_simplified,
-  terms,
-  with_memory,
-)
+from tiny_codegen.kernel.expressions import clauses, number, stride, terms
+from tiny_codegen.kernel.loops import CLOSERS, IN_TILE, extent, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.memory import gate_of, gates_of, own_memory, with_memory
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.remainder_tile import lanes_left, rows_left, with_remainder_tiles
 from tiny_codegen.lower.separate import separate
@@ -118,18 +109,18 @@ def _guarded(root: UOp, loop: UOp, gate: UOp) -> bool:
       effects = [
         s for s in u.src[0].toposort if s.op is Ops.STORE and loop in s.ranges and memory_of(s.src[0]) not in own
       ]
-      if any(len(s.src[0].src) < 3 or not _among(gate, s.src[0].src[2], loop) for s in effects):
+      if not all(_among(gate, gates_of(s), loop) for s in effects):
         return False
     elif u.op is Ops.REDUCE and loop in u.src[1:]:
       condition, otherwise = _choice(u.src[0])
-      if not _among(gate, condition, loop) or otherwise is not identity(u.arg[0], u.dtype):
+      if not _among(gate, clauses(condition), loop) or otherwise is not identity(u.arg[0], u.dtype):
         return False
   return True
 
 
-def _among(gate: UOp, condition: UOp, loop: UOp) -> bool:
-  """Whether a condition holds only where the gate does, or the same one of other lanes."""
-  return any(_alike(gate, clause, loop) for clause in clauses(condition))
+def _among(gate: UOp, conditions: Iterable[UOp], loop: UOp) -> bool:
+  """Whether conditions hold only where the gate does, or the same one of other lanes."""
+  return any(_alike(gate, clause, loop) for clause in conditions)
 
 
 def _alike(gate: UOp, other: UOp, loop: UOp) -> bool:
@@ -147,9 +138,10 @@ def _choice(value: UOp) -> tuple[UOp, UOp]:
   """(condition, what the value is where it does not hold) of a WHERE or of a gated load."""
   if value.op is Ops.WHERE:
     return value.src[0], value.src[2]
-  if value.op is Ops.LOAD and value.src[0].op is Ops.INDEX and len(value.src[0].src) == 3:
-    return value.src[0].src[2], value.src[1] if len(value.src) == 2 else UOp.const(value.dtype, 0)
-  return TRUE, value
+  gate = gate_of(value) if value.op is Ops.LOAD else None
+  if gate is None:
+    return TRUE, value
+  return gate, value.src[1] if len(value.src) == 2 else UOp.const(value.dtype, 0)
 
 
 def _only_last(gate: UOp, loop: UOp) -> bool:

@@ -26,7 +26,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
-from tiny_codegen.kernel.loops import element_of, extent, in_register, kind, nbytes_of, space_of, stride, terms
+from tiny_codegen.kernel.expressions import stride, terms
+from tiny_codegen.kernel.loops import extent, kind
+from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
 from tiny_codegen.target import CacheSizes, Target
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp
 from tiny_uop.graph import memory_of

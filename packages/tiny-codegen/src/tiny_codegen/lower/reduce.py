@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import DotProduct
-from tiny_codegen.kernel.loops import in_order, next_alloc_id
+from tiny_codegen.kernel.loops import in_order
+from tiny_codegen.kernel.memory import next_alloc_id
 from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes
 
 TOGETHER, LANES_TOGETHER = 8, 64  # sums in one loop, and numbers in them: more are a register tile

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.kernel.loops import extent, kind, number, own_memory, substitute_simplified
+from tiny_codegen.kernel.expressions import number
+from tiny_codegen.kernel.loops import extent, kind, substitute_simplified
+from tiny_codegen.kernel.memory import own_memory
 from tiny_uop import AxisType, Ops, UOp
 
 # of a vector: those of 128 bits that are left over take as long as fewer

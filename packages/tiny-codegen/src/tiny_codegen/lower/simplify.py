@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tiny_codegen.kernel.loops import CLOSERS, extent, replace_loop
+from tiny_codegen.kernel.loops import LOOP_LISTS, extent, replace_loop
 from tiny_codegen.lower.reduce import identity
 from tiny_uop import Ops, UOp, simplify
 from tiny_uop.graph import rebuild
@@ -19,18 +17,13 @@ def drop_single(root: UOp) -> UOp:
   """The kernel without loops of exactly one iteration."""
   singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
   for loop in singles:
-    zero = UOp.const(loop.dtype, 0)
-    root = replace_loop(root, loop, zero, without(loop))
+    root = replace_loop(root, loop, UOp.const(loop.dtype, 0))
   return simplify(_without_empty(root)) if singles else root
-
-
-def without(loop: UOp) -> Callable[[UOp], tuple[UOp, ...]]:
-  return lambda closer: tuple([r for r in closer.src[1:] if r is not loop])
 
 
 def _without_empty(root: UOp) -> UOp:
   """An END, REDUCE or STAGE of no loops is its source."""
-  return rebuild(root, lambda u, new: new.src[0] if u.op in (*CLOSERS, Ops.STAGE) and len(u.src) == 1 else None)
+  return rebuild(root, lambda u, new: new.src[0] if u.op in LOOP_LISTS and len(u.src) == 1 else None)
 
 
 def hoist_masks(root: UOp) -> UOp:

@@ -7,7 +7,8 @@ there; where it cannot, the loop of the sum gets no iterations.
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import IN_TILE, all_of, extent, kind, number, stride, synchronised_loops
+from tiny_codegen.kernel.expressions import all_of, number, stride
+from tiny_codegen.kernel.loops import IN_TILE, extent, kind, synchronised_loops
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 from tiny_uop.graph import users_of
 

@@ -16,16 +16,9 @@ import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 
-from tiny_codegen.kernel.loops import (
-  clauses,
-  extent,
-  in_order,
-  kind,
-  next_loop_id,
-  number,
-  stride,
-  substitute_simplified,
-)
+from tiny_codegen.kernel.expressions import number, stride
+from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, dtypes, evaluate, simplify
@@ -117,7 +110,7 @@ def _inside(total: UOp, loop: UOp, tile: Collection[UOp] = ()) -> Inside | None:
     return None
   first, last, gates = number(0), number(size), []
   for load in _factors(total.src[0]):
-    for clause in clauses(load.src[0].src[2]) if len(load.src[0].src) == 3 else ():
+    for clause in gates_of(load):
       limit = _limit(clause, loop, load.src[0].src[1], frozenset((*total.src[1:], *tile)))
       if limit is not None:
         from_there, place = limit

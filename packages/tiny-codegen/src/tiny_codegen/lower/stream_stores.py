@@ -11,7 +11,7 @@ renderer writes the body of such a kernel twice, and its entry point looks at th
 from __future__ import annotations
 
 from tiny_codegen.cost_model import CACHE_LINE
-from tiny_codegen.kernel.loops import factor
+from tiny_codegen.kernel.expressions import factor
 from tiny_codegen.target import KEPT, Target
 from tiny_uop import STREAMING, Ops, PtrDType, UOp, reads_what_was_there
 from tiny_uop.graph import memory_of, rebuild

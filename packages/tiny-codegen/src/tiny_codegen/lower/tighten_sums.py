@@ -8,16 +8,8 @@ of them have. `first < k` is the same from the other side, and so are greatest v
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import (
-  clauses,
-  extent,
-  kind,
-  next_loop_id,
-  number,
-  stride,
-  substitute_simplified,
-  synchronised_loops,
-)
+from tiny_codegen.kernel.expressions import clauses, number, stride
+from tiny_codegen.kernel.loops import extent, kind, next_loop_id, substitute_simplified, synchronised_loops
 from tiny_codegen.lower.simplify import is_masked
 from tiny_codegen.lower.skip_masked_sums import bound
 from tiny_uop import AxisType, Ops, UOp, simplify

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tiny_codegen.kernel.loops import terms
+from tiny_codegen.kernel.expressions import terms
+from tiny_codegen.kernel.memory import gate_of
 from tiny_codegen.target import Target
 from tiny_uop import Ops, UOp
 from tiny_uop.graph import rebuild
@@ -111,8 +112,7 @@ def _place(index: UOp) -> tuple[Place, int]:
   """(what a place shares with its neighbours, its distance from there)."""
   summands = terms(index.src[1])
   constant = sum(int(t.arg) for t in summands if t.op is Ops.CONST)
-  gate = index.src[2] if len(index.src) > 2 else None
-  return (index.src[0], gate, frozenset(t for t in summands if t.op is not Ops.CONST)), constant
+  return (index.src[0], gate_of(index), frozenset(t for t in summands if t.op is not Ops.CONST)), constant
 
 
 def _runs(positions: Iterable[int], most: int) -> Iterator[list[int]]:

@@ -12,8 +12,10 @@ import itertools
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
+from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, number, stride, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, substitute_simplified
+from tiny_codegen.kernel.memory import gate_of
 from tiny_codegen.lower.unroll import UNROLLED
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild
@@ -162,6 +164,10 @@ class Lanes:
     along = UOp.range(count, self.axis.arg[0], AxisType.VECTOR)
     return Lanes(along, count).of(words.along(along)).bitcast(WORD.vec(self.count))
 
+  def _place(self, place: UOp, pointer: UOp, lane: int) -> UOp:
+    """The place of one lane."""
+    return pointer.index(*[self._lane(s, lane) for s in place.src[1:]])
+
   def _lane(self, u: UOp, lane: int) -> UOp:
     return substitute_simplified(u, {self.axis: UOp.const(dtypes.index, lane)}) if self.axis in u.ranges else u
 
@@ -178,7 +184,7 @@ class Lanes:
     return first
 
   def _gate(self, place: UOp) -> UOp | None:
-    return self.done[place.src[2]] if len(place.src) > 2 else None
+    return None if (gate := gate_of(place)) is None else self.done[gate]
 
   def _load(self, u: UOp) -> UOp:
     place, pointer = u.src[0], self.done[u.src[0].src[0]]
@@ -214,8 +220,7 @@ class Lanes:
     return UOp(Ops.VECTORIZE, u.dtype.vec(count), tuple(lanes))
 
   def _scalar_load(self, u: UOp, pointer: UOp, lane: int) -> UOp:
-    place = u.src[0]
-    at = pointer.index(self._lane(place.src[1], lane), self._lane(place.src[2], lane) if len(place.src) > 2 else None)
+    at = self._place(u.src[0], pointer, lane)
     return at.load(self._lane(u.src[1], lane) if len(u.src) > 1 else None, u.dtype)
 
   def _store(self, u: UOp) -> UOp:
@@ -227,7 +232,6 @@ class Lanes:
     value = self.done[u.src[1]]
     stores = []
     for lane in range(self.count):
-      gate = self._lane(place.src[2], lane) if len(place.src) > 2 else None
       single = value.extract(lane) if value.dtype.count > 1 else value
-      stores.append(u.replace(src=(pointer.index(self._lane(offset, lane), gate), single)))
+      stores.append(u.replace(src=(self._place(place, pointer, lane), single)))
     return UOp.group(*stores)

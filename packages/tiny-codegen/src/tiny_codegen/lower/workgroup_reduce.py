@@ -13,18 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tiny_codegen.kernel.loops import (
-  REPLICATED,
-  THREADS,
-  all_of,
-  extent,
-  in_order,
-  kind,
-  next_alloc_id,
-  next_loop_id,
-  row_major,
-  substitute_simplified,
-)
+from tiny_codegen.kernel.expressions import all_of, row_major
+from tiny_codegen.kernel.loops import REPLICATED, THREADS, extent, in_order, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.memory import next_alloc_id
 from tiny_codegen.kernel.threads import HardwareAxis, loops_around, strides
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes

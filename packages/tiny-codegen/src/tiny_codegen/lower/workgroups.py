@@ -9,17 +9,9 @@ import math
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import loops_around
-from tiny_codegen.kernel.loops import (
-  CLOSERS,
-  all_of,
-  extent,
-  in_order,
-  in_register,
-  kind,
-  nbytes_of,
-  own_loops,
-  space_of,
-)
+from tiny_codegen.kernel.expressions import all_of
+from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, own_loops
+from tiny_codegen.kernel.memory import in_register, nbytes_of, space_of
 from tiny_codegen.kernel.threads import HardwareAxis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
 from tiny_codegen.target import Target

@@ -15,8 +15,10 @@ import math
 from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
+from tiny_codegen.kernel.expressions import clauses
 from tiny_codegen.kernel.interleave import interleaved
-from tiny_codegen.kernel.loops import clauses, kind, next_loop_id
+from tiny_codegen.kernel.loops import kind, next_loop_id
+from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
@@ -96,8 +98,7 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
 
 def _conditions(value: UOp) -> set[UOp]:
   """What has to hold for a LOAD to read memory, and not to be 0."""
-  gated = value.op is Ops.LOAD and len(value.src) == 1 and len(value.src[0].src) > 2
-  return set(clauses(value.src[0].src[2])) if gated else set()
+  return set(gates_of(value)) if value.op is Ops.LOAD and len(value.src) == 1 else set()
 
 
 def _zero(instruction: DotProduct) -> UOp:

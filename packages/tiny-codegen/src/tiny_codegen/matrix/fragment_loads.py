@@ -13,7 +13,8 @@ from tiny_codegen.instructions.tensor_core import (
   MatrixLoad,
   TensorCore,
 )
-from tiny_codegen.kernel.loops import factor, stride
+from tiny_codegen.kernel.expressions import factor, stride
+from tiny_codegen.kernel.memory import gate_of
 from tiny_codegen.staging.stage import Tile
 from tiny_uop import AddrSpace, Ops, PtrDType, UOp, simplify, sint
 
@@ -58,7 +59,7 @@ def matrix_load(
   them, and one of the directions adjacent in local memory. `at(x, row, column)` is x at a place of the fragment; `tile`
   is what is read, if that is known.
   """
-  if operand.op is not Ops.LOAD or len(operand.src[0].src) > 2 or operand.arg is not None:
+  if operand.op is not Ops.LOAD or gate_of(operand) is not None or operand.arg is not None:
     return None
   pointer, size = operand.src[0].dtype, operand.dtype.itemsize
   matrices = _matrices(layout, PIECE_BYTES // size)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tiny_codegen.kernel.loops import extent, kind, number, stride
+from tiny_codegen.kernel.expressions import number, stride
+from tiny_codegen.kernel.loops import extent, kind
 from tiny_uop import AxisType, Ops, UOp, simplify
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct, TileRows
-from tiny_codegen.kernel.loops import extent, in_order, kind, next_alloc_id, next_loop_id, number, replace_loop, stride
+from tiny_codegen.kernel.expressions import number, stride
+from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, replace_loop
+from tiny_codegen.kernel.memory import next_alloc_id
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, simplify
 from tiny_uop.graph import rebuild
@@ -133,11 +135,7 @@ def _loop(size: int, id: int, what: AxisType) -> UOp:
 
 def _apart(root: UOp, loop: UOp, outer: UOp, inner: UOp, size: int) -> UOp:
   """The kernel with a loop as two, where it still is in use: inside of all others, which the sum is computed for."""
-
-  def places(u: UOp) -> tuple[UOp, ...]:
-    return (*[r for r in u.src[1:] if r is not loop], *[r for r in (outer, inner) if r.op is Ops.RANGE])
-
-  return replace_loop(root, loop, outer * size + inner, places)
+  return replace_loop(root, loop, outer * size + inner, inside=[r for r in (outer, inner) if r.op is Ops.RANGE])
 
 
 def _step(load: UOp, loop: UOp) -> int | None:

@@ -12,17 +12,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, NearMatrix, TensorCore
+from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, SharedOperand, TensorCore
+from tiny_codegen.kernel.expressions import clauses, number
 from tiny_codegen.kernel.loops import (
-  CLOSERS,
+  LOOP_LISTS,
   THREADS,
-  clauses,
   kind,
   loops_of,
+  named_loop,
   next_loop_id,
-  number,
   substitute_simplified,
 )
+from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
 from tiny_codegen.matrix.mask_limits import limited_loops
 from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
@@ -61,7 +62,7 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
     with_tiles, tiles = keep_tiles(root, target, order=_order(core, depth, target))
     product = product_of(with_tiles, opt, loops)
     reason = _misfit(product, core, target)
-    reason = reason or (_not_near(product, core, tiles) if core.near is not None else None)
+    reason = reason or (_not_shared(product, core, tiles) if core.shared is not None else None)
     if reason is None:
       return _apply(with_tiles, product, core, target, tiles)
     misfits.append(f"{core}: {reason}")
@@ -70,7 +71,7 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
 
 def _order(core: TensorCore, depth: UOp | None, target: Target) -> Callable[[Tile], Tile] | None:
   """How tiles of the operands of a tensor core stand in local memory; None: with rows a little apart."""
-  if core.near is not None:
+  if core.shared is not None:
     return Tile.swizzled
   if depth is None or not target.matrix_loads or core.threads != LANES:
     return None
@@ -120,21 +121,15 @@ def _gates_of_staged(factor: UOp) -> set[UOp]:
   while is_widening(factor):
     factor = factor.src[0]
   load = factor.src[0] if factor.op is Ops.STAGE else factor
-  if factor.op is not Ops.STAGE or load.op is not Ops.LOAD or len(load.src) > 1 or len(load.src[0].src) < 3:
-    return set()
-  return set(clauses(load.src[0].src[2]))
+  staged = factor.op is Ops.STAGE and load.op is Ops.LOAD and len(load.src) == 1
+  return set(gates_of(load)) if staged else set()
 
 
 # *** recognition ***
 
 
 def product_of(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
-  loops = loops_of(root)
-  depth = loops.get(-1 if opt.axis is None else opt.axis)
-  if depth is None:
-    raise opt_error(opt, f"the kernel has no loop {opt.axis}; its loops are {list(loops)}")
-  if kind(depth) is not AxisType.REDUCE:
-    raise opt_error(opt, f"loop {opt.axis} is a {kind(depth).name} loop, expected a REDUCE loop")
+  depth = named_loop(root, opt, AxisType.REDUCE)
   closers = closers_of(root, depth)
   if len(closers) != 1 or closers[0].op is not Ops.REDUCE:
     names = ", ".join(u.op.name for u in closers)
@@ -156,7 +151,7 @@ def product_of(root: UOp, opt: Opt, wanted: tuple[int, ...]) -> Product:
 
 
 def closers_of(root: UOp, loop: UOp) -> list[UOp]:
-  return [u for u in root.toposort if (u.op in CLOSERS or u.op is Ops.STAGE) and loop in u.src[1:]]
+  return [u for u in root.toposort if u.op in LOOP_LISTS and loop in u.src[1:]]
 
 
 def _factors(reduce: UOp) -> tuple[tuple[UOp, UOp], tuple[UOp, ...]] | None:
@@ -243,7 +238,7 @@ def _is_padded(value: UOp) -> bool:
   return value.op is Ops.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0
 
 
-def _not_near(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str | None:
+def _not_shared(product: Product, core: TensorCore, tiles: dict[UOp, Tile]) -> str | None:
   """Why a tensor core that reads its operands from local memory cannot, None if it can."""
   if product.gates or any(product.masks):
     return "what is summed is gated, expected operands that are 0 where there is nothing"
@@ -305,20 +300,20 @@ def _apply(root: UOp, product: Product, core: TensorCore, target: Target, tiles:
       operand = gate.where(operand, operand.const_like(0))
     return masked([substitute_simplified(operand, at) for at in places])
 
-  def near(value: UOp, side: UOp) -> tuple[UOp, NearMatrix]:
+  def in_place(value: UOp, side: UOp) -> tuple[UOp, SharedOperand]:
     operand = exactly_as(value, core.dtype_in)
     assert operand is not None
     tile = tiles[operand]
     starts = {side: splits[side].start, product.depth: splits[product.depth].start}
     along_sum = tile.axes[-1].place is product.depth
-    return substitute_simplified(operand.src[0], starts), NearMatrix(along_sum, tile.sizes[0] * SWIZZLE)
+    return substitute_simplified(operand.src[0], starts), SharedOperand(along_sum, tile.sizes[0] * SWIZZLE)
 
-  if core.near is None:
+  if core.shared is None:
     a = fragment(product.a, core.a, product.rows, product.depth, product.masks[0])
     b = fragment(product.b, core.b, product.depth, product.columns, product.masks[1])
   else:
-    (a, of_a), (b, of_b) = near(product.a, product.rows), near(product.b, product.columns)
-    core = replace(core, near=(of_a, of_b))
+    (a, of_a), (b, of_b) = in_place(product.a, product.rows), in_place(product.b, product.columns)
+    core = replace(core, shared=(of_a, of_b))
   dtype = core.dtype_out.vec(core.c.count)
   tile = UOp(Ops.MMA, dtype, (a, b, UOp.const(dtype, 0)), core)
   total = tile.reduce(Ops.ADD, *split_loops(product.reduce, splits))

@@ -34,7 +34,17 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import carried_loops, updates
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, next_loop_id, replace_loop
+from tiny_codegen.kernel.loops import (
+  CLOSERS,
+  LOOP_LISTS,
+  extent,
+  kind,
+  loops_of,
+  named_loop,
+  next_loop_id,
+  replace_loop,
+)
+from tiny_codegen.kernel.memory import gated
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.workgroups import globals_from_loops
@@ -66,14 +76,6 @@ def apply_opt(root: UOp, opt: Opt, target: Target) -> UOp:
   return _APPLY[opt.op](root, opt, target)
 
 
-def _loop(root: UOp, opt: Opt, axis: int | None = None) -> UOp:
-  wanted = opt.axis if axis is None else axis
-  loops = loops_of(root)
-  if wanted not in loops:
-    raise _error(opt, f"the kernel has no loop {wanted}; its loops are {list(loops)}")
-  return loops[wanted]
-
-
 def _amount(opt: Opt) -> int:
   if opt.arg is None:
     return 0
@@ -99,22 +101,13 @@ def _split(root: UOp, opt: Opt, loop: UOp, inner_kind: AxisType) -> tuple[UOp, U
   outer = UOp.range(simplify(loop.src[0] // amount), loop.arg[0], kind(loop))
   inner = UOp.range(amount, next_loop_id(root), inner_kind)
   if extent(outer) == 1:
-
-    def places(u: UOp) -> tuple[UOp, ...]:
-      return (*[r for r in u.src[1:] if r is not loop], inner)
-
-    return replace_loop(root, loop, inner, places), inner
-
-  def split_places(u: UOp) -> tuple[UOp, ...]:
-    return (*[outer if r is loop else r for r in u.src[1:]], inner)
-
-  return replace_loop(root, loop, outer * amount + inner, split_places), inner
+    return replace_loop(root, loop, inner, inside=(inner,)), inner
+  return replace_loop(root, loop, outer * amount + inner, (outer,), (inner,)), inner
 
 
 def _write_out(root: UOp, opt: Opt, target: Target) -> UOp:
-  loop, (inner, wanted) = _loop(root, opt), INNER[opt.op]
-  if kind(loop) is not wanted:
-    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a {wanted.name} loop")
+  inner, wanted = INNER[opt.op]
+  loop = named_loop(root, opt, wanted)
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and not target.has_local:
     raise _error(opt, "the target has no workgroups")
   if opt.op is OptOps.LOCAL and any(u.op is Ops.STAGE and loop in u.src[1:] for u in root.toposort):
@@ -141,18 +134,14 @@ def _refuse_carried(root: UOp, opt: Opt, loop: UOp) -> None:
 
 
 def _in_two(root: UOp, opt: Opt, target: Target) -> UOp:
-  loop = _loop(root, opt)
-  if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
-    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
+  loop = named_loop(root, opt, AxisType.LOOP, AxisType.REDUCE)
   if _amount(opt) < 2:
     raise _error(opt, "expected a block of 2 or more iterations")
   return _split(root, opt, loop, kind(loop))[0]
 
 
 def _block(root: UOp, opt: Opt, target: Target) -> UOp:
-  loop = _loop(root, opt)
-  if kind(loop) is not AxisType.REDUCE:
-    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a REDUCE loop")
+  loop = named_loop(root, opt, AxisType.REDUCE)
   if target.has_local:
     raise _error(opt, "workgroups share the loops of this target, which have no order")
   if _amount(opt) < 1:
@@ -165,9 +154,7 @@ def _block(root: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _vector(root: UOp, opt: Opt, target: Target) -> UOp:
-  loop = _loop(root, opt)
-  if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
-    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP or REDUCE loop")
+  loop = named_loop(root, opt, AxisType.LOOP, AxisType.REDUCE)
   if any(u.op is Ops.MMA and not isinstance(u.arg, DotProduct) and loop in u.ranges for u in root.toposort):
     raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
   _refuse_carried(root, opt, loop)
@@ -178,13 +165,11 @@ def _vector(root: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _thread(root: UOp, opt: Opt, target: Target) -> UOp:
-  loop = _loop(root, opt)
   if not target.has_threads:
     raise _error(opt, "the target has no threads that share a loop")
   if any(kind(r) is AxisType.THREAD for r in loops_of(root).values()):
     raise _error(opt, "the kernel has a THREAD loop already")
-  if kind(loop) is not AxisType.LOOP:
-    raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop, expected a LOOP loop")
+  loop = named_loop(root, opt, AxisType.LOOP)
   if not all(effect.op is Ops.END and loop in effect.src[1:] for effect in root.src):
     raise _error(opt, f"loop {opt.axis} is not around all effects of the kernel")
   if loop.src[0].ranges:
@@ -194,21 +179,24 @@ def _thread(root: UOp, opt: Opt, target: Target) -> UOp:
     root, block = _split(root, opt, loop, AxisType.LOOP)
     loop = loops_of(root).get(loop.arg[0], block)
   shared = UOp.range(loop.src[0], loop.arg[0], AxisType.THREAD)
+  # a block of iterations stays next to the loop it was cut from
+  first = [r for r in (shared, block) if r is not None and r is not loop]
 
-  def places(u: UOp) -> tuple[UOp, ...]:
-    if u.op is not Ops.END:
-      return tuple([shared if r is loop else r for r in u.src[1:]])
-    # a block of iterations stays next to the loop it was cut from
-    first = [r for r in (shared, block) if r is not None and r is not loop]
-    return (*first, *[r for r in u.src[1:] if r is not loop and r is not block])
+  def change(_: UOp, u: UOp) -> UOp | None:
+    inside = [r for r in u.src[1:] if r not in first]
+    return u.replace(src=(u.src[0], *first, *inside)) if u.op is Ops.END and shared in u.src else None
 
-  return replace_loop(root, loop, shared, places)
+  return rebuild(replace_loop(root, loop, shared, (shared,)), change)
+
+
+def _pair(root: UOp, opt: Opt) -> tuple[UOp, UOp]:
+  if not isinstance(opt.arg, int):
+    raise _error(opt, "expected the id of the other loop as the argument")
+  return named_loop(root, opt), named_loop(root, opt, axis=opt.arg)
 
 
 def _swap(root: UOp, opt: Opt, target: Target) -> UOp:
-  if not isinstance(opt.arg, int):
-    raise _error(opt, "expected the id of the other loop as the argument")
-  a, b = _loop(root, opt), _loop(root, opt, opt.arg)
+  a, b = _pair(root, opt)
   if AxisType.THREAD in (kind(a), kind(b)):
     raise _error(opt, "a THREAD loop stays outermost")
 
@@ -224,24 +212,21 @@ def _swap(root: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _merge(root: UOp, opt: Opt, target: Target) -> UOp:
-  if not isinstance(opt.arg, int):
-    raise _error(opt, "expected the id of the other loop as the argument")
-  a, b = _loop(root, opt), _loop(root, opt, opt.arg)
+  a, b = _pair(root, opt)
   if a is b or kind(a) is not kind(b) or kind(a) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loops {a.arg} and {b.arg} are no two LOOP or REDUCE loops")
   sizes = extent(a), extent(b)
   if sizes[0] is None or sizes[1] is None:
     raise _error(opt, "the extent of a loop is symbolic")
-  closers = [u for u in root.toposort if u.op in CLOSERS or u.op is Ops.STAGE]
+  closers = [u for u in root.toposort if u.op in LOOP_LISTS]
   if any((a in u.src[1:]) != (b in u.src[1:]) for u in closers):
     raise _error(opt, f"an END, REDUCE or STAGE names one of loops {opt.axis} and {opt.arg} without the other")
   merged = UOp.range(sizes[0] * sizes[1], a.arg[0], kind(a))
-  root = replace_loop(root, b, merged % sizes[1], lambda u: tuple([r for r in u.src[1:] if r is not b]))
-  return replace_loop(root, a, merged // sizes[1], lambda u: tuple([merged if r is a else r for r in u.src[1:]]))
+  return replace_loop(replace_loop(root, b, merged % sizes[1]), a, merged // sizes[1], (merged,))
 
 
 def _pad(root: UOp, opt: Opt, target: Target) -> UOp:
-  loop, amount = _loop(root, opt), _amount(opt)
+  loop, amount = named_loop(root, opt), _amount(opt)
   if kind(loop) not in (AxisType.LOOP, AxisType.REDUCE):
     raise _error(opt, f"loop {opt.axis} is a {kind(loop).name} loop: pad it before it is split or shared")
   if amount < 1:
@@ -251,13 +236,11 @@ def _pad(root: UOp, opt: Opt, target: Target) -> UOp:
   if padded.src[0] is size:
     return root
   valid = padded < size
-  root = replace_loop(root, loop, padded, lambda u: tuple([padded if r is loop else r for r in u.src[1:]]))
+  root = replace_loop(root, loop, padded, (padded,))
 
   def change(_: UOp, u: UOp) -> UOp | None:
-    if u.op is Ops.LOAD and padded in u.src[0].src[1].ranges:
-      return u.replace(src=(_gated(u.src[0], valid), *u.src[1:]))
-    if u.op is Ops.STORE and padded in u.ranges:
-      return u.replace(src=(_gated(u.src[0], valid), u.src[1]))
+    if (u.op is Ops.LOAD and padded in u.src[0].src[1].ranges) or (u.op is Ops.STORE and padded in u.ranges):
+      return gated(u, valid)
     if u.op is Ops.REDUCE and padded in u.src[1:]:
       return u.replace(src=(valid.where(u.src[0], identity(u.arg[0], u.dtype)), *u.src[1:]))
     return None
@@ -265,13 +248,9 @@ def _pad(root: UOp, opt: Opt, target: Target) -> UOp:
   return rebuild(root, change)
 
 
-def _gated(place: UOp, gate: UOp) -> UOp:
-  return place.src[0].index(place.src[1], gate if len(place.src) < 3 else gate & place.src[2])
-
-
 def _stage(root: UOp, opt: Opt, target: Target) -> UOp:
   ids = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
-  tile = tuple([_loop(root, opt, i) for i in ids])
+  tile = tuple([named_loop(root, opt, axis=i) for i in ids])
   if opt.axis is None:
     if len(tile) != 2 or tile[0].src[0] is not tile[1].src[0]:
       raise _error(opt, f"expected two loops of one extent, got {ids}")

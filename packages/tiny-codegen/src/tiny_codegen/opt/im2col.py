@@ -34,15 +34,14 @@ def as_one_product(chooser: OptList, found: SumOfProducts) -> SumOfProducts:
     merges += _merges(loops, TILE_SIDE, along)
     scattered = scattered or (not rows and not along and _row(operand, summed) > 0)
   merges += _merges(summed, TILE_STEPS, scattered)
-  before = chooser.root, list(chooser.opts)
-  if not merges or not chooser.take(*merges):
-    return found
-  chooser.root = simplify(chooser.root)
-  merged = SumOfProducts.of(chooser.root)
-  if merged is not None:
-    return merged
-  chooser.root, chooser.opts = before
-  return found
+
+  def merge() -> bool:
+    taken = chooser.take(*merges)
+    chooser.root = simplify(chooser.root)
+    return taken and SumOfProducts.of(chooser.root) is not None
+
+  merged = SumOfProducts.of(chooser.root) if merges and chooser.attempt(merge) else None
+  return found if merged is None else merged
 
 
 def longest(loops: Sequence[UOp], operand: Operand | None = None) -> UOp | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tiny_codegen.errors import KernelOptError
-from tiny_codegen.opt.apply import apply_opt
+from tiny_codegen.errors import KernelError, KernelOptError
+from tiny_codegen.kernel.loops import extent, loops_of, next_loop_id
+from tiny_codegen.lower.workgroups import lower_workgroups
+from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.target import Target
-from tiny_uop import Opt, UOp
+from tiny_uop import Opt, OptOps, UOp
 
 
 @dataclass
@@ -20,12 +24,31 @@ class OptList:
 
   def take(self, *opts: Opt) -> bool:
     """Apply Opts if all of them fit."""
-    root = self.root
     try:
-      for opt in opts:
-        root = apply_opt(root, opt, self.target)
+      self.root = apply_opts(self.root, opts, self.target)
     except KernelOptError:
       return False
-    self.root = root
     self.opts += opts
+    return True
+
+  def attempt(self, choose: Callable[[], bool]) -> bool:
+    """What `choose` gives. Where that is False, nothing of what it has taken stays."""
+    before = self.root, list(self.opts)
+    if choose():
+      return True
+    self.root, self.opts = before
+    return False
+
+  def split(self, op: OptOps, loop: int, amount: int) -> int | None:
+    """Take n iterations of a loop, padded if need be, inside; the id of the loop they become, None if that fails."""
+    size, inner = extent(loops_of(self.root)[loop]), next_loop_id(self.root)
+    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
+    return inner if self.take(*padding, Opt(op, loop, amount)) else None
+
+  def fits(self) -> bool:
+    """Whether what is staged fits into shared memory, and the threads into a workgroup."""
+    try:
+      lower_workgroups(lower_stage(self.root, self.target), self.target)
+    except KernelError:
+      return False
     return True

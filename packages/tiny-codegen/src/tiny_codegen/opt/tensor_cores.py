@@ -8,15 +8,15 @@ part of the result in registers, which is what limits the size of a tile.
 
 from __future__ import annotations
 
-from tiny_codegen.errors import KernelError
+from functools import partial
+
 from tiny_codegen.instructions.tensor_core import SWIZZLE, TensorCore
-from tiny_codegen.kernel.loops import extent, loops_of, next_loop_id, stride
+from tiny_codegen.kernel.expressions import stride
+from tiny_codegen.kernel.loops import extent, loops_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
-from tiny_codegen.lower.workgroups import lower_workgroups
 from tiny_codegen.matrix.tensor_cores import made_of
 from tiny_codegen.opt.im2col import longest
 from tiny_codegen.opt.opt_list import OptList
-from tiny_codegen.staging.stage import lower_stage
 from tiny_uop import Opt, OptOps, UOp
 from tiny_uop.records import dataclass
 
@@ -40,7 +40,7 @@ SHAPES = (
   TileShape(16, 16, (1, 1)),
 )
 """Largest first: each reads less memory for its work than the next."""
-NEAR_SHAPES = (
+SHARED_SHAPES = (
   TileShape(128, 256, (2, 1)),
   TileShape(128, 128, (2, 1)),
   TileShape(128, 64, (2, 1)),
@@ -69,14 +69,12 @@ def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
   # device busy with large tiles
   own = {made_of(operand.value) for operand in operands}
   cores = sorted(
-    enumerate(chooser.target.tensor_cores), key=lambda each: (own != {each[1].dtype_in}, each[1].near is None)
+    enumerate(chooser.target.tensor_cores), key=lambda each: (own != {each[1].dtype_in}, each[1].shared is None)
   )
   for place, core in cores:
     for shape in _shapes(core, int(rows.src[0].vmax), int(columns.src[0].vmax), found):
-      before = chooser.root, list(chooser.opts)
-      if _tile(chooser, place, core, shape, (rows, columns, depth), operands):
+      if chooser.attempt(partial(_tile, chooser, place, core, shape, (rows, columns, depth), operands)):
         return True
-      chooser.root, chooser.opts = before
   return False
 
 
@@ -97,10 +95,10 @@ def _shapes(core: TensorCore, rows: int, columns: int, found: SumOfProducts) -> 
   def padded(shape: TileShape) -> float:
     return (-(-rows // shape.rows) * shape.rows) * (-(-columns // shape.columns) * shape.columns) / (rows * columns)
 
-  shapes = SHAPES if core.near is None else [s for s in NEAR_SHAPES if s.columns == n]
+  shapes = SHAPES if core.shared is None else [s for s in SHARED_SHAPES if s.columns == n]
   fitting = [s for s in shapes if s.rows % (m * s.subgroups[0]) == 0 and s.columns % (n * s.subgroups[1]) == 0]
   good = [s for s in fitting if padded(s) <= WASTE]
-  if not good and core.near is None:
+  if not good and core.shared is None:
     good = sorted(fitting, key=padded)[:1]
   others = found.outputs / (rows * columns)
 
@@ -108,7 +106,7 @@ def _shapes(core: TensorCore, rows: int, columns: int, found: SumOfProducts) -> 
     return others * -(-rows // shape.rows) * -(-columns // shape.columns)
 
   busy = [s for s in good if groups(s) >= ENOUGH]
-  return busy or (good[::-1] if core.near is None else [])
+  return busy or (good[::-1] if core.shared is None else [])
 
 
 def _tile(
@@ -120,18 +118,17 @@ def _tile(
   operands: tuple[Operand, ...],
 ) -> bool:
   """Take the Opts of one shape; False where one of them does not fit."""
-  depth = max(core.dims[2], (SECTORS if core.near is None else SWIZZLE) // core.dtype_in.itemsize)
+  depth = max(core.dims[2], (SECTORS if core.shared is None else SWIZZLE) // core.dtype_in.itemsize)
   size = int(loops[2].src[0].vmax)
   while -(-size // depth) * depth > WASTE * size:
-    if core.near is not None:
+    if core.shared is not None:
       return False  # which wants whole rows
     if depth <= core.dims[2]:
       break
     depth //= 2
   inner = []
   for loop, amount in zip(loops, (shape.rows, shape.columns, depth)):
-    new = _split(chooser, loop.arg[0], amount)
-    if new is None:
+    if (new := chooser.split(OptOps.SPLIT, loop.arg[0], amount)) is None:
       return False
     inner.append(new)
   rows, columns, steps = inner
@@ -148,20 +145,4 @@ def _tile(
   for op, side in ((OptOps.UPCAST, rows), (OptOps.UPCAST, columns), (OptOps.UNROLL, steps)):
     if side in loops_of(chooser.root) and not chooser.take(Opt(op, side, 0)):
       return False
-  return _fits(chooser)
-
-
-def _split(chooser: OptList, loop: int, amount: int) -> int | None:
-  """Take n iterations of a loop inside, padded if need be; their loop, None if that fails."""
-  found = loops_of(chooser.root)[loop]
-  size, inner = extent(found), next_loop_id(chooser.root)
-  padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
-  return inner if chooser.take(*padding, Opt(OptOps.SPLIT, loop, amount)) else None
-
-
-def _fits(chooser: OptList) -> bool:
-  try:
-    lower_workgroups(lower_stage(chooser.root, chooser.target), chooser.target)
-  except KernelError:
-    return False
-  return True
+  return chooser.fits()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.kernel.loops import extent, kind, loops_of, next_loop_id
+from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.register_tiles import in_tiles
 from tiny_codegen.opt.dot_products import best_ways
@@ -37,14 +37,11 @@ class TilingChooser(OptList):
 
   def take_tiling(self, first: Sequence[Opt], found: SumOfProducts, tiling: Tiling) -> bool:
     """Tile the sum of products that the kernel is after some choices in a given way; False where that does not fit."""
-    before = self.root, list(self.opts)
-    if self.take(*first) and self._tile(found, tiling) and self._fits():
-      self.tiling = tiling
-      return True
-    self.root, self.opts = before
-    return False
+    taken = self.attempt(lambda: self.take(*first) and self._tile(found, tiling) and self.fits())
+    self.tiling = tiling if taken else self.tiling
+    return taken
 
-  def _fits(self) -> bool:
+  def fits(self) -> bool:
     """Whether what is to be packed fits into local memory, of which the tiling has only an estimate, and is there in
     tiles, where matrix instructions want it so."""
     try:
@@ -55,8 +52,8 @@ class TilingChooser(OptList):
 
   def _tile(self, found: SumOfProducts, tiling: Tiling) -> bool:
     lane_loop, row_loop = tiling.lane_loop.arg[0], tiling.row_loop.arg[0]
-    vectors = self._split(OptOps.VECTOR, lane_loop, tiling.lanes)
-    rows = None if vectors is None else self._split(OptOps.UPCAST, row_loop, tiling.rows)
+    vectors = self.split(OptOps.VECTOR, lane_loop, tiling.lanes)
+    rows = None if vectors is None else self.split(OptOps.UPCAST, row_loop, tiling.rows)
     if vectors is None or rows is None:
       return False
     panels = [r.arg[0] for r in found.end.src[1:] if r in tiling.lanes_of.loops]
@@ -71,7 +68,7 @@ class TilingChooser(OptList):
       self._reorder([*shared, *others, *own, row_loop])
     elif outside:
       if tiling.images > 1:
-        image = self._split(OptOps.SPLIT, tiling.outermost(found).arg[0], tiling.images)
+        image = self.split(OptOps.SPLIT, tiling.outermost(found).arg[0], tiling.images)
         if image is None:
           return False
         images, outside = (image,), [image, *outside]
@@ -81,7 +78,7 @@ class TilingChooser(OptList):
       self._reorder([*panels, *others, row_loop])
     summed = tuple([r.arg[0] for r in found.reduce.src[1:]])
     if tiling.written is not None and tiling.steps > 1:  # before anything is packed, so that this has a place for them
-      written = self._split(OptOps.UNROLL, loop := tiling.written.arg[0], tiling.steps)
+      written = self.split(OptOps.UNROLL, loop := tiling.written.arg[0], tiling.steps)
       if written is None:
         return False
       at = summed.index(loop) + 1
@@ -109,7 +106,7 @@ class TilingChooser(OptList):
 
   def _several(self, tiling: Tiling, lane_loop: int, outside: list[int], summed: tuple[int, ...]) -> bool:
     """Some panels at a time, as the innermost loop."""
-    panel = self._split(OptOps.SPLIT, lane_loop, tiling.panels)
+    panel = self.split(OptOps.SPLIT, lane_loop, tiling.panels)
     if panel is None:
       return False
     self._reorder([*outside, panel])
@@ -130,13 +127,6 @@ class TilingChooser(OptList):
     if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)) and sharing.block > 1:
       self._reorder([inside if i == sharing.loop else i for i in before])
 
-  def _split(self, op: OptOps, loop: int, amount: int) -> int | None:
-    """Take n iterations of a loop, padded if need be, inside; the id of the loop they become, None if that fails."""
-    size = extent(loops_of(self.root)[loop])
-    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
-    inner = next_loop_id(self.root)
-    return inner if self.take(*padding, Opt(op, loop, amount)) else None
-
   def _reorder(self, wanted: list[int]) -> None:
     """SWAP output loops until they are in an order."""
     for place in range(len(wanted)):
@@ -147,8 +137,8 @@ class TilingChooser(OptList):
 
   def _block(self, tiling: Tiling, tile: tuple[int, ...], summed: tuple[int, ...]) -> bool:
     """Several panels for several rows at a time, with both operands in local memory."""
-    panel = self._split(OptOps.SPLIT, tiling.lane_loop.arg[0], PANELS)
-    block = None if panel is None else self._split(OptOps.SPLIT, tiling.row_loop.arg[0], ROW_BLOCKS)
+    panel = self.split(OptOps.SPLIT, tiling.lane_loop.arg[0], PANELS)
+    block = None if panel is None else self.split(OptOps.SPLIT, tiling.row_loop.arg[0], ROW_BLOCKS)
     if panel is None or block is None:
       return False
     return self.take(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tiny_codegen.kernel.loops import CLOSERS, iterations, stride
+from tiny_codegen.kernel.expressions import stride
+from tiny_codegen.kernel.loops import CLOSERS, iterations
 from tiny_codegen.lower.transpose_in_registers import transposed_loads
 from tiny_uop import AxisType, GroupOp, Ops, UOp
 

@@ -1,6 +1,6 @@
 """Hand-written choice of optimisations, for a processor with vectors and threads.
 
-A sum of products of two operands is tiled as `choose.py` finds best, a transpose as `transpose_copy.py` does. Other
+A sum of products of two operands is tiled as `choose.py` finds best, a transpose as `transpose.py` does. Other
 kernels get
 
 1. short loops that pick one of several values written out;
@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, stride
+from tiny_codegen.kernel.expressions import stride
+from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of
 from tiny_codegen.opt.tiles import TilingChooser
-from tiny_codegen.opt.transpose_copy import transpose_copy
+from tiny_codegen.opt.transpose import transpose_copy
 from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
 from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins

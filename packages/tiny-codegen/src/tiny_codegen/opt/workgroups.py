@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tiny_codegen.errors import KernelError
-from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, next_loop_id, stride
+from tiny_codegen.kernel.expressions import stride
+from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, next_loop_id
+from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
-from tiny_codegen.lower.workgroups import RECOMPUTED, lower_workgroups
+from tiny_codegen.lower.workgroups import RECOMPUTED
 from tiny_codegen.opt.im2col import as_one_product
 from tiny_codegen.opt.opt_list import OptList
 from tiny_codegen.opt.tensor_cores import use_tensor_core
-from tiny_codegen.opt.transpose_tile import transpose_tile
+from tiny_codegen.opt.transpose import transpose_tile
 from tiny_codegen.opt.vector_cost import nodes_of_body
-from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, Opt, OptOps, UOp
 from tiny_uop.records import dataclass
@@ -85,12 +85,6 @@ class GroupChooser(OptList):
   """In a workgroup, so far."""
   sizes: Sizes = Sizes()
 
-  def split(self, op: OptOps, loop: int, amount: int) -> bool:
-    """Take n iterations of a loop inside, padded if need be."""
-    size = extent(loops_of(self.root)[loop])
-    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
-    return self.take(*padding, Opt(op, loop, amount))
-
   def outputs(self) -> list[UOp]:
     """Output loops around all effects."""
     ends = self.root.src
@@ -105,11 +99,7 @@ class GroupChooser(OptList):
   def transpose(self) -> bool:
     """Read a copy that is transposed in squares; False where it is none."""
     opts = transpose_tile(self.root, self.target)
-    before = self.root, list(self.opts)
-    if opts and self.take(*opts) and self._fits():
-      return True
-    self.root, self.opts = before
-    return False
+    return bool(opts) and self.attempt(lambda: self.take(*opts) and self.fits())
 
   # *** reductions ***
 
@@ -146,7 +136,7 @@ class GroupChooser(OptList):
     """Elements that each thread may read, or write, in one access along a loop; 1 where they are not beside each
     other."""
     nodes = [u for u in self.root.toposort if u.op in (Ops.LOAD, Ops.STORE) and loop in u.ranges]
-    adjacent = all(stride(u.src[0].src[1], loop) == 1 and len(u.src[0].src) == 2 for u in nodes)
+    adjacent = all(stride(u.src[0].src[1], loop) == 1 and not gates_of(u) for u in nodes)
     values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in nodes]
     return min([self.target.lanes(dtype) for dtype in values], default=1) if adjacent else 1
 
@@ -230,7 +220,7 @@ class GroupChooser(OptList):
     values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in accesses]
     lanes = min(self.target.lanes(dtype) for dtype in values)
     steps = {stride(u.src[0].src[1], loop) for u in accesses}
-    gated = any(loop in u.src[0].src[2].ranges for u in accesses if len(u.src[0].src) > 2)
+    gated = any(loop in gate.ranges for u in accesses for gate in gates_of(u))
     if lanes > 1 and steps <= {0, 1} and 1 in steps and not gated and (extent(loop) or 1) % lanes == 0:
       self.take(Opt(OptOps.VECTOR, loop.arg[0], lanes))
 
@@ -242,7 +232,7 @@ class GroupChooser(OptList):
       loop = self._adjacent(free)
       amount = self.most(threads_for(int(loop.src[0].vmax), self._room(free)))
       free.remove(loop)
-      if amount > 1 and self.split(OptOps.LOCAL, loop.arg[0], amount):
+      if amount > 1 and self.split(OptOps.LOCAL, loop.arg[0], amount) is not None:
         self.threads *= amount
 
   def _room(self, free: list[UOp]) -> int:
@@ -271,22 +261,19 @@ class GroupChooser(OptList):
     found = SumOfProducts.of(self.root)
     if found is None:
       return False
-    before = self.root, list(self.opts)
-    if self.target.tensor_cores and use_tensor_core(self, as_one_product(self, found)):
+    cores = self.target.tensor_cores
+    if cores and self.attempt(lambda: use_tensor_core(self, as_one_product(self, found))):
       return True
-    self.root, self.opts = before
     sides = [self._side(found, operand) for operand in found.operands]
     if sides[0] is None or sides[1] is None:
       return False
     # the side that is adjacent in the result comes first: neighbouring threads write neighbouring elements
     first = self._adjacent([sides[0], sides[1]])
-    before = self.root, list(self.opts)
-    for loop in sorted((sides[0], sides[1]), key=lambda r: r is not first):
-      if not self._tile(loop.arg[0], found):
-        self.root, self.opts = before
-        return False
-    self._near(found)
-    return True
+    loops = sorted((sides[0], sides[1]), key=lambda r: r is not first)
+    tiled = self.attempt(lambda: all(self._tile(loop.arg[0], found) for loop in loops))
+    if tiled:
+      self._keep_operands(found)
+    return tiled
 
   def _side(self, found: SumOfProducts, operand: Operand) -> UOp | None:
     """The loop of an operand that one side of the tiles goes along."""
@@ -298,36 +285,25 @@ class GroupChooser(OptList):
     sides, registers = self.sizes.sides, self.sizes.registers
     enough = found.outputs / (sides[0] * registers[0]) ** 2 >= MANY
     side = next(s for s in sides if (s <= size and (enough or s < sides[0])) or s == sides[-1])
-    if not self.split(OptOps.LOCAL, loop, side):
+    if self.split(OptOps.LOCAL, loop, side) is None:
       return False
     self.threads *= side
     rest = extent(loops_of(self.root).get(loop, self.root)) if loop in loops_of(self.root) else 1
     for rows in registers:
       if rest is not None and (rest % rows == 0 or rest >= 8 * rows):
-        return self.split(OptOps.UPCAST, loop, rows)
+        return self.split(OptOps.UPCAST, loop, rows) is not None
     return True
 
-  def _near(self, found: SumOfProducts) -> None:
+  def _keep_operands(self, found: SumOfProducts) -> None:
     """Both operands in shared memory, for some steps of the sum."""
     summed = [r.arg[0] for r in found.reduce.src[1:]]
     loop = max(summed, key=lambda i: int(loops_of(self.root)[i].src[0].vmax))
     size = extent(loops_of(self.root)[loop])
     steps = next((s for s in self.sizes.steps if size is not None and size % s == 0 and size > s), None)
-    if steps is None:
-      return
-    before, inner = (self.root, list(self.opts)), next_loop_id(self.root)
-    staged = self.take(
-      Opt(OptOps.SPLIT, loop, steps), *[Opt(OptOps.STAGE, operand.slot, (inner,)) for operand in found.operands]
-    )
-    if staged and not self._fits():
-      self.root, self.opts = before
-
-  def _fits(self) -> bool:
-    try:
-      lower_workgroups(lower_stage(self.root, self.target), self.target)
-    except KernelError:
-      return False
-    return True
+    if steps is not None:
+      inner = (next_loop_id(self.root),)
+      opts = [Opt(OptOps.SPLIT, loop, steps), *[Opt(OptOps.STAGE, o.slot, inner) for o in found.operands]]
+      self.attempt(lambda: self.take(*opts) and self.fits())
 
 
 def threads_for(size: int, most: int) -> int:

@@ -8,14 +8,6 @@ from tiny_codegen.render.llvm.target import LLVMTarget, cpu_target
 from tiny_codegen.target import Target
 
 __all__ = [
-  "C99",
-  "CDialect",
-  "CRenderer",
-  "Target",
-  "LLVMRenderer",
-  "LLVMTarget",
-  "Place",
-  "Renderer",
-  "cpu_target",
+  "C99", "CDialect", "CRenderer", "LLVMRenderer", "LLVMTarget", "Place", "Renderer", "Target", "cpu_target",
   "function_name",
-]
+]  # fmt: skip

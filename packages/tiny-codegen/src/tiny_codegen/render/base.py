@@ -24,6 +24,19 @@ class Renderer(ABC):
     """
 
 
+class Writer:
+  """Writes instructions one by one: its method `visit_load` those of LOAD, and so on."""
+
+  def visit(self, u: UOp) -> None:
+    """Write an instruction. Raises NotImplementedError for one that programs do not have."""
+    write = getattr(self, f"visit_{u.op.name.lower()}", None)
+    if write is None:
+      raise NotImplementedError(
+        f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
+      )
+    write(u)
+
+
 def numbers(linear: UOp, info: ProgramInfo) -> dict[UOp, int]:
   """The number of each PARAM and VARIABLE of a program among the buffers, or integers, that it is called with. Raises
   ValueError for one that its ProgramInfo does not list."""
@@ -51,13 +64,6 @@ def hardware_counter(target: str, counters: Sequence[tuple[str, str]], special: 
 def used_too_early(u: UOp) -> ValueError:
   """The error for a value that a LINEAR uses before it lists it."""
   return ValueError(f"{u!r} is used before it is computed: a LINEAR lists every value before its uses")
-
-
-def no_instruction(u: UOp) -> NotImplementedError:
-  """The error for an operation that programs do not have."""
-  return NotImplementedError(
-    f"{u.op.name} is no instruction of a program: {u!r} should have been lowered before rendering"
-  )
 
 
 def no_barrier(name: str, target: str) -> NotImplementedError:

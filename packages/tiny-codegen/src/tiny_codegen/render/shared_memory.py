@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_codegen.instructions.tensor_core import MATRIX, SWIZZLE, TensorCore
-from tiny_codegen.kernel.loops import element_of, nbytes_of, space_of
+from tiny_codegen.kernel.memory import element_of, nbytes_of, space_of
 from tiny_uop import AddrSpace, Ops, UOp
 
 LINE = 64  # bytes that an array of at least so many is aligned to
@@ -12,7 +12,7 @@ TILE = MATRIX * SWIZZLE  # the same of one that tensor cores read themselves
 
 def reads_shared_memory(linear: UOp) -> bool:
   """Whether tensor cores of a LINEAR read shared memory themselves."""
-  return any(u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.near is not None for u in linear.src)
+  return any(u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.shared is not None for u in linear.src)
 
 
 def alignment(memory: UOp, tiles: bool = False) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tiny_codegen.kernel.loops import THREADS, all_of, extent, in_order, kind, number, space_of, stride
+from tiny_codegen.kernel.expressions import all_of, number, stride
+from tiny_codegen.kernel.loops import THREADS, extent, in_order, kind
+from tiny_codegen.kernel.memory import space_of
 from tiny_codegen.kernel.threads import HardwareAxis, loops_around
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import memory_of

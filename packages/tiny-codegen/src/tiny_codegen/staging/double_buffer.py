@@ -1,37 +1,114 @@
 """Pass: local memory that is filled again in each iteration of a sum's loop is there several times.
 
-Twice, where threads go through registers:
-
-While the threads of a workgroup compute with one copy, what the next iteration needs is on its way from memory; it is
-written to the other copy when they are through. So a read from memory has a whole iteration's time, and an iteration
-needs one barrier, not two.
+Twice, where threads go through registers: while the threads of a workgroup compute with one copy, what the next
+iteration needs is on its way from memory; it is written to the other copy when they are through. So a read from memory
+has a whole iteration's time, and an iteration needs one barrier, not two.
 
     fill(near, 0); barrier                       # before the loop
     for k: next = read(k + 1); total += near[k % 2]; near[(k + 1) % 2] = next; barrier
 
 The last iteration reads what it has already, which costs nothing that counts and needs no branch.
 
-Where the target copies to local memory while threads go on (`Target.async_copy`), up to four times: see
-`async_copies.py`.
+Up to four times, where the target copies to local memory while threads go on (`Target.async_copy`, NVIDIA's cp.async).
+Of c copies one is read and the others are on their way:
+
+    for s < c - 1: copy(near[s], s); a group ends                 # before the loop
+    for k: wait until all groups but the last c - 2 are there; barrier
+           copy(near[(k + c - 1) % c], k + c - 1); total += near[k % c]
+
+The one barrier of an iteration says that all threads have what they wait for, and that nobody reads any more what is
+copied to next: the step before. Nothing goes through registers but what has to be computed, which is stored as it is
+read an iteration before. Behind the last step zeros are copied, for which nothing is read.
+
+Where tensor cores read local memory themselves, and there are four copies, what they multiply in one step may be on its
+way while the next one begins: then the copy of the step before the last is what is copied to, one step less ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from tiny_codegen.kernel.loops import (
-  element_of,
-  kind,
-  nbytes_of,
-  next_alloc_id,
-  next_loop_id,
-  number,
-  space_of,
-)
-from tiny_codegen.staging.async_copies import MOST_COPIES, copies_that_fit, in_stages, is_copy
-from tiny_codegen.staging.refilled import COPIES, Fill, in_registers, stores_of
+from tiny_codegen.instructions.tensor_core import TensorCore
+from tiny_codegen.kernel.expressions import factor, number
+from tiny_codegen.kernel.loops import in_order, kind, next_loop_id, own_loops
+from tiny_codegen.kernel.memory import element_of, nbytes_of, next_alloc_id, pointer_type, space_of
 from tiny_codegen.target import Target
-from tiny_uop import AddrSpace, AxisType, Ops, UOp, simplify
+from tiny_uop import ASYNC, AddrSpace, AxisType, Ops, UOp, dtypes, simplify
+from tiny_uop.graph import rebuild
+from tiny_uop.records import dataclass
+
+COPIES = 2
+"""Of local memory, where threads go through registers; and the fewest that are of use."""
+
+
+@dataclass(frozen=True)
+class Fill:
+  """Local memory `filled`, which the effect `stores` fills in each iteration of `loop`."""
+
+  filled: UOp
+  memory: UOp
+  stores: UOp
+  ready: UOp
+  """The pointer that is stored through: `memory`, once all threads have read it."""
+  loop: UOp
+
+  @staticmethod
+  def of(u: UOp) -> Fill | None:
+    """What a node is, as the passes `stage` and `unroll` leave it; None for anything else."""
+    if u.op is not Ops.AFTER or u.src[0].op is not Ops.ALLOC or len(u.src) != 2 or u.src[1].op is not Ops.BARRIER:
+      return None
+    barrier = u.src[1]
+    pointers = {s.src[0].src[0] for s in stores_of(barrier.src[0])} if len(barrier.src) == 1 else set()
+    if len(pointers) != 1 or space_of(u) is not AddrSpace.LOCAL:
+      return None
+    (ready,) = pointers
+    if ready.op is not Ops.AFTER or ready.src[0] is not u.src[0] or len(ready.src) != 2:
+      return None
+    before = ready.src[1]
+    loops = before.src if before.op is Ops.BARRIER else ()
+    if len(loops) != 1 or loops[0].op is not Ops.RANGE or int(loops[0].src[0].vmax) < COPIES:
+      return None
+    return Fill(u, u.src[0], barrier.src[0], ready, loops[0])
+
+  @property
+  def size(self) -> int:
+    """Elements of one copy."""
+    return pointer_type(self.memory).size
+
+  def copy(self, pointer: UOp, step: UOp, place: UOp, first_id: int) -> UOp:
+    """The stores of iteration `step`, to copy `place` of what `pointer` points to, in loops of their own."""
+    own = in_order(r for u in self.stores.toposort if u.op is Ops.END for r in own_loops(u))
+    loops = {r: UOp.range(r.src[0], first_id + n, kind(r)) for n, r in enumerate(own)}
+    changes: dict[UOp, UOp] = {}
+    for s in stores_of(self.stores):
+      index, value = s.src
+      at = simplify(index.src[1] + place * self.size)
+      changes[s] = pointer.index(at, *index.src[2:]).store(simplify(value.substitute({self.loop: step})))
+    return self.stores.substitute(changes).substitute(loops)
+
+
+def stores_of(effect: UOp) -> list[UOp]:
+  """The STOREs of an effect that is nothing else, in loops or written out; none for others."""
+  if effect.op is Ops.STORE:
+    return [effect]
+  inside = effect.src if effect.op is Ops.GROUP else effect.src[:1] if effect.op is Ops.END else ()
+  found = [stores_of(s) for s in inside]
+  return [s for stores in found for s in stores] if found and all(found) else []
+
+
+def in_registers(effects: Sequence[UOp], loop: UOp, alloc_id: int) -> tuple[list[UOp], list[UOp]]:
+  """(effects that store what has been kept in registers, the effects that keep it): whoever comes after the latter
+  finds the values on their way already. What is stored in loops of its own stays as it is."""
+  changes: dict[UOp, UOp] = {}
+  kept: list[UOp] = []
+  for effect in effects:
+    for store in stores_of(effect) if not any(u.op is Ops.END for u in effect.toposort) else ():
+      place, value = store.src
+      register = UOp.alloc(alloc_id + len(kept), value.dtype.ptr(1, AddrSpace.REG))
+      kept.append(register.after(loop).index(0).store(value))
+      changes[store] = place.store(register.after(kept[-1]).index(0).load(dtype=value.dtype))
+  return [effect.substitute(changes) for effect in effects], kept
 
 
 def double_buffer(root: UOp, target: Target) -> UOp:
@@ -72,24 +149,135 @@ def _twice(root: UOp, loop: UOp, fills: Sequence[Fill]) -> UOp:
   last = loop.src[0] - 1
   following = simplify(-(-(loop + 1)).maximum(-last))  # or the last one again
   fresh = next_loop_id(root)
-  copies: dict[Fill, UOp] = {}
-  firsts, nexts = [], []
+  copies, firsts, nexts = _allocated(fills, COPIES), [], []
   for fill in fills:
-    both = UOp.alloc(fill.memory.arg, element_of(fill.memory).ptr(COPIES * fill.size, AddrSpace.LOCAL))
-    copies[fill] = both
-    firsts.append(fill.copy(both, number(0), number(0), fresh))
+    firsts.append(fill.copy(copies[fill], number(0), number(0), fresh))
     fresh = max(fresh, next_loop_id(firsts[-1]))
-    nexts.append(fill.copy(both.after(loop), following, (loop + 1) % COPIES, fresh))
+    nexts.append(fill.copy(copies[fill].after(loop), following, (loop + 1) % COPIES, fresh))
     fresh = max(fresh, next_loop_id(nexts[-1]))
   started = UOp.group(*firsts).barrier()
   nexts, kept = in_registers(nexts, loop, next_alloc_id(root))
+  root = _reading(root, loop, copies, COPIES, (started, *kept))
+  # nobody overwrites a copy that others still read, or reads one that is not all there
+  return _in_each(root, loop, nexts, lambda iteration: iteration.barrier().end(loop))
+
+
+def _allocated(fills: Sequence[Fill], count: int) -> dict[Fill, UOp]:
+  """Memory for so many copies of what each of them fills."""
+  sizes = {fill: element_of(fill.memory).ptr(count * fill.size, AddrSpace.LOCAL) for fill in fills}
+  return {fill: UOp.alloc(fill.memory.arg, size) for fill, size in sizes.items()}
+
+
+def _reading(root: UOp, loop: UOp, copies: Mapping[Fill, UOp], count: int, ready: Sequence[UOp]) -> UOp:
+  """The kernel that reads, of so many copies, the one of its iteration, which is there when some effects are."""
   reads: dict[UOp, UOp] = {}
   for u in root.toposort:
-    for fill, both in copies.items():
+    for fill, memory in copies.items():
       if u.op is Ops.INDEX and u.src[0] is fill.filled:
-        reads[u] = both.after(started, *kept).index(simplify(u.src[1] + loop % COPIES * fill.size), *u.src[2:])
-  root = root.substitute(reads)
+        at = simplify(u.src[1] + loop % count * fill.size)
+        reads[u] = memory.after(*ready).index(at, *u.src[2:])
+  return root.substitute(reads)
+
+
+def _in_each(root: UOp, loop: UOp, effects: Sequence[UOp], ended: Callable[[UOp], UOp]) -> UOp:
+  """The kernel with more effects in each iteration of a loop, all of which is `ended`."""
   updates = {u: u.src[0].end(*u.src[2:]) for u in root.toposort if u.op is Ops.END and u.src[1] is loop}
-  # nobody overwrites a copy that others still read, or reads one that is not all there
-  step = UOp.group(*nexts, *updates.values()).barrier().end(loop)
-  return root.substitute({u: UOp.group(once.end(loop), step) for u, once in updates.items()})
+  through = ended(UOp.group(*effects, *updates.values()))
+  return root.substitute({u: UOp.group(once.end(loop), through) for u, once in updates.items()})
+
+
+# *** copies that go on while threads do ***
+
+
+MOST_COPIES = 4
+FEWEST = 3
+"""Copies from which on a workgroup keeps itself busy: rather than fewer for two of them, more for one."""
+
+
+def copies_that_fit(needed: int, one: int, most: int, target: Target) -> int:
+  """How many copies of local memory to have: `needed` bytes are there with one, each further one takes `one`. Two
+  workgroups should fit on a processor, if that leaves copies enough."""
+  for room in (target.limits.shared_memory_for_all // 2, target.limits.shared_memory):
+    fitting = min(most, 1 + (room - needed) // one) if room >= needed else 0
+    if fitting >= min(FEWEST, most):
+      return fitting
+  return fitting
+
+
+def is_copy(store: UOp, target: Target) -> bool:
+  """Whether a STORE into local memory may be a copy: it brings a piece of memory, both ends aligned if their buffers
+  are, or zeros."""
+  value, size = store.src[1], target.async_copy
+  if not size or value.op is not Ops.LOAD or value.dtype.itemsize != size:
+    return False
+  source = value.src[0]
+  element = value.dtype.scalar().itemsize
+  far = space_of(source) is AddrSpace.GLOBAL
+  zeros = len(value.src) < 2 or (value.src[1].op is Ops.CONST and value.src[1].arg == 0)
+  return far and zeros and all(factor(place.src[1]) * element % size == 0 for place in (source, store.src[0]))
+
+
+def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: Target) -> UOp:
+  """The kernel with `count` copies of what is filled in each iteration of a loop."""
+  pending = int(count >= MOST_COPIES and _products_alone(root, loop))
+  root = _with_pending(root, loop, pending) if pending else root
+  ahead, last = count - 1 - pending, simplify(loop.src[0] - 1)
+  near, fresh = _allocated(fills, count), next_loop_id(root)
+  before: UOp | None = None
+  for step in range(ahead):
+    stores = []
+    for fill in fills:
+      pointer = near[fill] if before is None else near[fill].after(before)
+      stores.append(fill.copy(pointer, number(step), number(step), fresh))
+      fresh = max(fresh, next_loop_id(stores[-1]))
+    group = UOp.group(*[_asynchronous(s, None, target) for s in stores])
+    before = group.barrier(pending=ahead - 1) if step + 1 < ahead else group
+  assert before is not None
+  there = UOp(Ops.BARRIER, dtypes.void, (loop, before), ahead - 1)
+  # what is computed on the way is the last step's again behind the last; what is copied is not even read
+  following, behind = loop + ahead, simplify(-(-(loop + ahead)).maximum(-last))
+  copies, computed = [], []
+  for fill in fills:
+    copied = all(is_copy(s, target) for s in stores_of(fill.stores))
+    source = following if copied else behind
+    stores_of_step = fill.copy(near[fill].after(there), source, following % count, fresh)
+    fresh = max(fresh, next_loop_id(stores_of_step))
+    if copied:
+      copies.append(_asynchronous(stores_of_step, following < last + 1, target))
+    else:
+      computed.append(stores_of_step)
+  computed, kept = in_registers(computed, loop, next_alloc_id(root))
+  root = _reading(root, loop, near, count, (there, *copies, *kept))
+  # nothing is on its way when somebody else uses the memory
+  return _in_each(root, loop, [*copies, *computed], lambda iteration: iteration.end(loop).barrier(pending=0))
+
+
+def _products_alone(root: UOp, loop: UOp) -> bool:
+  """Whether what a loop adds to accumulators are products of tensor cores that read local memory, and nothing else."""
+  added = [u for u in root.toposort if u.op is Ops.END and u.src[1] is loop]
+  return all(len(u.src) == 2 and _of_shared_memory(u.src[0].src[-1]) for u in added)
+
+
+def _of_shared_memory(u: UOp) -> bool:
+  return u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.shared is not None
+
+
+def _with_pending(root: UOp, loop: UOp, pending: int) -> UOp:
+  def change(_: UOp, u: UOp) -> UOp | None:
+    return u.replace(arg=replace(u.arg, pending=pending)) if _of_shared_memory(u) and loop in u.ranges else None
+
+  return rebuild(root, change)
+
+
+def _asynchronous(stores: UOp, gate: UOp | None, target: Target) -> UOp:
+  """The same stores, as copies that happen where `gate` holds, and are zeros elsewhere."""
+  changes: dict[UOp, UOp] = {}
+  for s in stores_of(stores):
+    if is_copy(s, target):
+      index, value = s.src
+      pointer, offset, *gates = value.src[0].src
+      if gate is not None:
+        gates = [gates[0] & gate] if gates else [gate]
+      load = pointer.index(offset, *gates).load(dtype=value.dtype)
+      changes[s] = UOp(Ops.STORE, dtypes.void, (index, load), ASYNC)
+  return stores.substitute(changes)

@@ -12,18 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiny_codegen.kernel.loops import (
-  IN_TILE,
-  extent,
-  in_order,
-  kind,
-  next_loop_id,
-  number,
-  own_memory,
-  stride,
-  substitute_simplified,
-  with_memory,
-)
+from tiny_codegen.kernel.expressions import number, stride
+from tiny_codegen.kernel.loops import IN_TILE, extent, in_order, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.memory import gates_of, own_memory, with_memory
 from tiny_uop import Accumulate, AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -137,8 +128,7 @@ def _once(end: UOp, tiles: UOp, filled: UOp) -> bool:
 
 def _gates(u: UOp) -> set[UOp]:
   """The loops that decide whether something is read or written."""
-  gates = [index.src[2] for index in u.toposort if index.op is Ops.INDEX and len(index.src) > 2]
-  return {r for gate in gates for r in gate.ranges}
+  return {r for index in u.toposort if index.op is Ops.INDEX for gate in gates_of(index) for r in gate.ranges}
 
 
 def _apart(place: UOp, loops: list[UOp]) -> bool:

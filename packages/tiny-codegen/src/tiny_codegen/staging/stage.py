@@ -15,19 +15,10 @@ from functools import lru_cache
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.instructions.tensor_core import ROW_BYTES, SWIZZLE
-from tiny_codegen.kernel.gates_of_loads import gate_loads, stored_gates, without_gate
+from tiny_codegen.kernel.expressions import row_major, stride
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import (
-  REPLICATED,
-  THREADS,
-  in_order,
-  kind,
-  next_alloc_id,
-  next_loop_id,
-  row_major,
-  stride,
-  substitute_simplified,
-)
+from tiny_codegen.kernel.loops import REPLICATED, THREADS, in_order, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.memory import gate_loads, gates_of, next_alloc_id, stored_gates, without_gate
 from tiny_codegen.kernel.threads import HardwareAxis, thread_axes
 from tiny_codegen.lower.skip_padding_taps import shorten_loops, steps_inside
 from tiny_codegen.lower.vectorize import TURNED, WIDE
@@ -177,7 +168,7 @@ class Tile:
   skew: int = 0
   """Elements between one row and the next."""
   swizzle: int = 0
-  """Bytes of the blocks that rows are cut into, whose pieces change places from row to row: see `NearMatrix`."""
+  """Bytes of the blocks that rows are cut into, whose pieces change places from row to row: see `SharedOperand`."""
   every: int = 1
   """Rows after which they do."""
 
@@ -219,8 +210,8 @@ class Tile:
     return replace(self, skew=WORD // size if size <= WORD and row % (2 * WORD) == 0 else 1 if size > WORD else 0)
 
   def swizzled(self, least: int = SWIZZLE, every: int = 0) -> Tile:
-    """The same in the order of a `NearMatrix`, in blocks of 128 bytes or of less, whose pieces change places after so
-    many rows (0: as fill 128 bytes); itself where rows are no multiples of `least` bytes."""
+    """The same in the order of a `SharedOperand`, in blocks of 128 bytes or of less, whose pieces change places after
+    so many rows (0: as fill 128 bytes); itself where rows are no multiples of `least` bytes."""
     width = next((w for w in (SWIZZLE, SWIZZLE // 2, SWIZZLE // 4) if w >= least and self.row_bytes % w == 0), 0)
     if not width or len(self.axes) != 2:
       return self
@@ -332,8 +323,8 @@ class Tile:
     # every second element takes two loads: see the pass vectorize
     words = Neighbours.of(self.value, last.loop) is not None
     # with masks for lanes of any size, if only some of their numbers are there
-    words = words and (not self._gated(last) or target.has_masks) and last.size % lanes == 0
-    every_second = lanes >= WIDE and not self._gated(last)
+    words = words and (not _is_gated(self.value, last.loop) or target.has_masks) and last.size % lanes == 0
+    every_second = lanes >= WIDE and not _is_gated(self.value, last.loop)
     transposed = self._transposed(lanes) and not target.has_local
     if lanes < 2 or not loads or not (words or transposed or steps <= ({1, 2} if every_second else {1})):
       return self
@@ -347,8 +338,7 @@ class Tile:
     if blocks * lanes > last.size == last.needed:
       value = gate_loads(value, last.loop, last.loop < last.size)
     value = substitute_simplified(value, {last.loop: loop})
-    gates = [u.src[0].src[2] for u in loads_of(value) if len(u.src[0].src) > 2]
-    if target.has_local and any(lane in gate.ranges for gate in gates):
+    if target.has_local and _is_gated(value, lane):
       return self  # lanes of which only some may happen are branches there
     return Tile(value, (*self.axes[:-1], TileAxis(last.place, loop, blocks * lanes, last.needed)))
 
@@ -356,19 +346,19 @@ class Tile:
     """Whether what is read is adjacent along another axis, in whole blocks: the pass `vectorize` transposes these."""
     loads, last = loads_of(self.value), self.axes[-1]
     steps = {stride(u.src[0].src[1], last.loop) for u in loads}
-    if last.size % lanes or not steps.isdisjoint((None, 0, 1)) or any(len(u.src[0].src) > 2 for u in loads):
+    if last.size % lanes or not steps.isdisjoint((None, 0, 1)) or any(map(gates_of, loads)):
       return False
     others = [a for a in self.axes[:-1] if _plain_loop(a) and a.size % TURNED[0] == 0 == lanes % TURNED[0]]
     return any(all(stride(u.src[0].src[1], a.loop) == 1 for u in loads) for a in others)
 
-  def _gated(self, axis: TileAxis) -> bool:
-    """Whether not all places along an axis are read."""
-    gates = [u.src[0].src[2] for u in loads_of(self.value) if len(u.src[0].src) > 2]
-    return any(axis.loop in gate.ranges for gate in gates)
-
 
 def _plain_loop(axis: TileAxis) -> bool:
   return axis.loop.op is Ops.RANGE and kind(axis.loop) is AxisType.LOOP and axis.loop.src[0].op is Ops.CONST
+
+
+def _is_gated(value: UOp, loop: UOp) -> bool:
+  """Whether not all iterations of a loop read memory."""
+  return any(loop in gate.ranges for load in loads_of(value) for gate in gates_of(load))
 
 
 def loads_of(value: UOp) -> list[UOp]:

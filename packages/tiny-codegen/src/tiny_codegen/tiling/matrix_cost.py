@@ -9,6 +9,7 @@ from __future__ import annotations
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import extent
+from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.tiling.cost import TileCost, rate
 from tiny_codegen.tiling.tiles import Lanes, Rows, divides
@@ -109,7 +110,7 @@ class MatrixTileCost(TileCost):
     """Packed rows have the words of a tile next to each other."""
     if self._in_words():
       return self.cost.copy
-    gated = any(len(u.src[0].src) > 2 for u in self.rows_of.loads)
+    gated = any(map(gates_of, self.rows_of.loads))
     squares = self.rows_of.step(self.row_loop) == 1 and divides(self.row_loop, self.rows) and not gated
     return self.cost.transpose if squares else self.cost.gather
 

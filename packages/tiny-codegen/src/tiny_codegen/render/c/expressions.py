@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.kernel.overflow import cannot_overflow, guards, is_signed
+from tiny_codegen.kernel.expressions import cannot_overflow, guards, is_signed
 from tiny_codegen.render.c.dialect import CDialect
 from tiny_uop import DType, Ops, UOp, dtypes
 

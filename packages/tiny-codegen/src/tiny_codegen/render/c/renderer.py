@@ -7,11 +7,10 @@ second forbids fusing that MULACC does not ask for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tiny_codegen.render import base
-from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.base import Renderer, Writer
 from tiny_codegen.render.c.dialect import C99, CDialect, function_name
 from tiny_codegen.render.c.expressions import expression, literal
 from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
@@ -83,7 +82,7 @@ class CRenderer(Renderer):
     return [f"{place.lane(lane)} = {value};" for lane, value in enumerate(values)]
 
 
-class _Program:
+class _Program(Writer):
   """One program on its way to text."""
 
   def __init__(self, renderer: CRenderer, linear: UOp, info: ProgramInfo) -> None:
@@ -106,10 +105,8 @@ class _Program:
     for u in self.linear.src:
       if u.op in GroupOp.Elementwise:
         self._elementwise(u)
-      elif (emit := _EMIT.get(u.op)) is not None:
-        emit(self, u)
       elif u.op not in _NOTHING:
-        raise base.no_instruction(u)
+        self.visit(u)
     for _ in range(self.counters):
       self._close()
     if self.depth != 1:
@@ -199,14 +196,14 @@ class _Program:
 
   # *** instructions ***
 
-  def alloc(self, u: UOp) -> None:
+  def visit_alloc(self, u: UOp) -> None:
     assert isinstance(u.dtype, PtrDType)
     size = u.dtype.size * u.dtype.base.count
     aligned = f" {self.dialect.aligned}" if self.dialect.aligned and size > 1 else ""
     self.memory.append(f"  {self.dialect.qualifier(u.dtype.space)}{self._element(u.dtype)} m{u.arg}[{size}]{aligned};")
     self.values[u] = [f"m{u.arg}"]
 
-  def loop(self, u: UOp) -> None:
+  def visit_range(self, u: UOp) -> None:
     name, counter = self.dialect.type_of(u.dtype), f"i{self.count}"
     self.count += 1
     first, last = (
@@ -215,11 +212,11 @@ class _Program:
     self.values[u] = [counter]
     self._open(f"for ({name} {counter} = {first}; {counter} < {last}; {counter}++) {{")
 
-  def end(self, u: UOp) -> None:
+  def visit_end(self, u: UOp) -> None:
     for _ in u.src[1:]:
       self._close()
 
-  def special(self, u: UOp) -> None:
+  def visit_special(self, u: UOp) -> None:
     """A hardware counter; in a language without any, a loop around all that follows."""
     name = self.dialect.type_of(u.dtype)
     if (found := base.hardware_counter(self.dialect.name, self.dialect.counters, u)) is not None:
@@ -229,17 +226,17 @@ class _Program:
       self._open(f"for ({name} {u.arg} = 0; {u.arg} < {self.lanes(u.src[0])[0]}; {u.arg}++) {{")
     self.values[u] = [str(u.arg)]
 
-  def barrier(self, u: UOp) -> None:
+  def visit_barrier(self, u: UOp) -> None:
     if self.counters:
       raise base.no_barrier(self.info.name, self.dialect.name)
     if self.dialect.barrier:
       self._line(self.dialect.barrier)
 
-  def begin_if(self, u: UOp) -> None:
+  def visit_if(self, u: UOp) -> None:
     self.conditions.append(u.src[0])
     self._open(f"if ({self.lanes(u.src[0])[0]}) {{")
 
-  def end_if(self, u: UOp) -> None:
+  def visit_endif(self, u: UOp) -> None:
     self.conditions.pop()
     self._close()
 
@@ -264,7 +261,7 @@ class _Program:
     )  # fmt: skip
     return [replace(first, offset=offset) for offset in offsets], gates
 
-  def load(self, u: UOp) -> None:
+  def visit_load(self, u: UOp) -> None:
     places, gates = self._places(u.src[0], u.dtype.count)
     read = [self.renderer.load(place, f"w{self.count}_{n}") for n, place in enumerate(places)]
     statements = [line for lines, _ in read for line in lines]
@@ -294,7 +291,7 @@ class _Program:
     self._close()
     self.values[u] = names
 
-  def store(self, u: UOp) -> None:
+  def visit_store(self, u: UOp) -> None:
     values = self.lanes(u.src[1])
     places, gates = self._places(u.src[0], len(values))
     if isinstance(u.arg, Accumulate):
@@ -320,14 +317,14 @@ class _Program:
     at, space = f"&{place.pointer}[{place.offset}]", self.dialect.qualifier(place.space)
     return found.format(place=at, value=value, type=kind, space=space) + ";"
 
-  def vectorize(self, u: UOp) -> None:
+  def visit_vectorize(self, u: UOp) -> None:
     self.values[u] = [self.lanes(s)[0] for s in u.src]
 
-  def extract(self, u: UOp) -> None:
+  def visit_extract(self, u: UOp) -> None:
     lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
     self.values[u] = [self.lanes(u.src[0])[lane] for lane in lanes]
 
-  def tensor_core(self, u: UOp) -> None:
+  def visit_mma(self, u: UOp) -> None:
     """A call of the dialect's function: addresses of the lanes of the result, then the lanes of a, b and c."""
     if (function := dict(self.dialect.tensor_cores).get(u.arg)) is None:
       raise base.no_tensor_core(self.dialect.name, u)
@@ -338,25 +335,8 @@ class _Program:
     self._line(f"{function}({', '.join([*(f'&{name}' for name in names), *passed])});")
     self.values[u] = names
 
-  def shuffle(self, u: UOp) -> None:
+  def visit_shuffle(self, u: UOp) -> None:
     found = dict(self.dialect.exchanges).get(u.dtype.scalar())
     if found is None:
       raise base.no_exchange(self.dialect.name, u)
     self._keep(u, [found.format(value=lane, mask=u.arg) for lane in self.lanes(u.src[0])])
-
-
-_EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
-  Ops.ALLOC: _Program.alloc,
-  Ops.RANGE: _Program.loop,
-  Ops.END: _Program.end,
-  Ops.SPECIAL: _Program.special,
-  Ops.BARRIER: _Program.barrier,
-  Ops.MMA: _Program.tensor_core,
-  Ops.SHUFFLE: _Program.shuffle,
-  Ops.IF: _Program.begin_if,
-  Ops.ENDIF: _Program.end_if,
-  Ops.LOAD: _Program.load,
-  Ops.STORE: _Program.store,
-  Ops.VECTORIZE: _Program.vectorize,
-  Ops.EXTRACT: _Program.extract,
-}

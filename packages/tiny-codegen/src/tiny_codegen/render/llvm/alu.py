@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiny_codegen.kernel.overflow import cannot_overflow, guards, is_signed
+from tiny_codegen.kernel.expressions import cannot_overflow, guards, is_signed
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.instructions import Instruction, fitting
 from tiny_codegen.render.llvm.text import constant, suffix, value_type

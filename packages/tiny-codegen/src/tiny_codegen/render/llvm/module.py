@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tiny_codegen.cost_model import CACHE_LINE
-from tiny_codegen.render.llvm.dynamic_schedule import ARGUMENTS as CLAIM
+from tiny_codegen.render.llvm.function import ARGUMENTS as CLAIM
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PAIRED, PLAIN, PLAIN_ONLY, STREAMED, WIDE
 from tiny_codegen.render.llvm.target import LLVMTarget
@@ -119,7 +119,7 @@ class Module:
 
   def _part(self) -> list[str]:
     """Arguments that say what of the loop that workers share is to be done."""
-    return ["i64 %begin", "i64 %end", *(CLAIM if self.llvm.claims else ())]
+    return ["i64 %begin", "i64 %end", *(CLAIM if self.llvm.dynamic_scheduling else ())]
 
   def _call(self, which: str, passed: Iterable[str]) -> str:
     return f"  call void @{self.info.name}.body{which}({', '.join(passed)})"

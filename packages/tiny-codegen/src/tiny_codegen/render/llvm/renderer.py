@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from tiny_codegen.instructions.tensor_core import MatrixLoad, TensorCore
 from tiny_codegen.kernel.lazy_branches import branches
-from tiny_codegen.kernel.loops import pointer_type
+from tiny_codegen.kernel.memory import pointer_type
 from tiny_codegen.render import base
-from tiny_codegen.render.base import Renderer
+from tiny_codegen.render.base import Renderer, Writer
 from tiny_codegen.render.llvm.alu import elementwise
-from tiny_codegen.render.llvm.atomics import update
 from tiny_codegen.render.llvm.copies import (
   are_aligned,
   copied,
@@ -22,12 +21,18 @@ from tiny_codegen.render.llvm.copies import (
   wait_for_copies,
 )
 from tiny_codegen.render.llvm.dot import dot_product
-from tiny_codegen.render.llvm.dynamic_schedule import begin_chunk, end_chunk, prepares
-from tiny_codegen.render.llvm.function import Function, integer_from, is_thread_range
-from tiny_codegen.render.llvm.matrix import matrix_load, matrix_product
-from tiny_codegen.render.llvm.memory import address, load, store
+from tiny_codegen.render.llvm.function import Function, begin_chunk, end_chunk, integer_from, is_thread_range, prepares
+from tiny_codegen.render.llvm.matrix import (
+  SHARED,
+  SharedMatrixInstruction,
+  continued,
+  matrix_load,
+  matrix_product,
+  shared_product,
+  there,
+)
+from tiny_codegen.render.llvm.memory import address, load, store, update
 from tiny_codegen.render.llvm.module import Module, workgroup
-from tiny_codegen.render.llvm.near_matrix import NEAR, NearInstruction, continued, near_product, there
 from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
@@ -37,7 +42,9 @@ from tiny_codegen.render.llvm.zeros import Zeros
 from tiny_codegen.render.shared_memory import alignment, places_at_launch, reads_shared_memory
 from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
 
-_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR})
+# arguments are bound before the first instruction; an address is made where it is used: only there is it known how much
+# is read and what a gate does
+_NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE})
 
 
 class LLVMRenderer(Renderer):
@@ -56,7 +63,7 @@ class LLVMRenderer(Renderer):
     return _Program(self.llvm, linear, info).text()
 
 
-class _Program:
+class _Program(Writer):
   """One program on its way to text."""
 
   def __init__(self, llvm: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
@@ -73,9 +80,11 @@ class _Program:
     self.one_body = bool(self.tiles and llvm.memory.aligned)
     self.copied = copied(linear) if self.one_body and llvm.copies is not None else frozenset()
     self.aligned = ""  # whether all buffers are, where there is one body
-    self.pending: dict[UOp, list[tuple[UOp, UOp, NearInstruction]]] = {}  # loop → place, MMA, how to wait for it
+    self.pending: dict[
+      UOp, list[tuple[UOp, UOp, SharedMatrixInstruction]]
+    ] = {}  # loop → place, MMA, how to wait for it
     self.shared = [u for u in linear.src if is_thread_range(u)]
-    self.claims = llvm.claims and prepares(linear.src)
+    self.dynamic = llvm.dynamic_scheduling and prepares(linear.src)
     if len(self.shared) > 1:
       raise NotImplementedError(
         f"{info.name} has {len(self.shared)} THREAD loops: one at most is shared between workers"
@@ -129,10 +138,8 @@ class _Program:
     elif u.op in GroupOp.Elementwise:
       self.body.values[u] = elementwise(self.body, u)
       self.zeros.gate(self.body, u)
-    elif (emit := _EMIT.get(u.op)) is not None:
-      emit(self, u)
     else:
-      raise base.no_instruction(u)
+      self.visit(u)
 
   def _select_lazily(self, u: UOp) -> None:
     """A WHERE at which a branch stands that computes a side, of it and others, only if some lane takes it."""
@@ -175,10 +182,7 @@ class _Program:
       merged = f"phi {value_type(v.dtype)} [ {made}, %{last} ], [ {otherwise}, %{before} ]"
       self.body.values[v] = self.body.let(merged)
 
-  def argument(self, u: UOp) -> None:
-    """PARAM and VARIABLE: bound before the first instruction."""
-
-  def alloc(self, u: UOp) -> None:
+  def visit_alloc(self, u: UOp) -> None:
     assert isinstance(u.dtype, PtrDType)
     array = f"[{u.dtype.size} x {memory_type(u.dtype.base)}]"
     align = alignment(u, self.tiles)
@@ -203,22 +207,22 @@ class _Program:
       self.globals.append(f"{name} = external {space} global [0 x i8], align {align}")
     return self.body.let(f"getelementptr inbounds i8, ptr {space} {name}, i32 {self.at_launch[u]}")
 
-  def loop(self, u: UOp) -> None:
+  def visit_range(self, u: UOp) -> None:
     if u not in self.shared:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
     else:
-      ends = begin_chunk(self.body) if self.claims else ("%begin", "%end")
+      ends = begin_chunk(self.body) if self.dynamic else ("%begin", "%end")
       self.body.open_loop(u, *[integer_from(self.body, end, u) for end in ends])
 
-  def end(self, u: UOp) -> None:
+  def visit_end(self, u: UOp) -> None:
     for counter in reversed(u.src[1:]):
       self.body.close_loop(counter)
-      if self.claims and counter in self.shared:
+      if self.dynamic and counter in self.shared:
         end_chunk(self.body)
       for place, product, how in self.pending.pop(counter, ()):
         there(self.body, place, product.dtype, how, self.llvm.memory)
 
-  def special(self, u: UOp) -> None:
+  def visit_special(self, u: UOp) -> None:
     """A hardware counter; on a target without any, a loop around all that follows."""
     if (intrinsic := base.hardware_counter(self.llvm.name, self.llvm.counters, u)) is None:
       self.body.open_loop(u, "0", self.body.operand(u.src[0]))
@@ -228,10 +232,7 @@ class _Program:
     made, kind = self.body.call(intrinsic, "i32", flags=known), scalar_type(u.dtype)
     self.body.values[u] = made if kind == "i32" else self.body.let(f"zext i32 {made} to {kind}")
 
-  def index(self, u: UOp) -> None:
-    """An address is made where it is used: only there is it known how much is read and what a gate does."""
-
-  def load(self, u: UOp) -> None:
+  def visit_load(self, u: UOp) -> None:
     if u in self.copied:
       return  # it goes past registers, if it can
     if u in self.zeros.loads:
@@ -246,7 +247,7 @@ class _Program:
     one = partial(load, self.body, u, self.llvm.memory)
     self.body.values[u] = either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
 
-  def store(self, u: UOp) -> None:
+  def visit_store(self, u: UOp) -> None:
     if isinstance(u.arg, Accumulate):
       self.atomic(u)
       return
@@ -264,7 +265,7 @@ class _Program:
     else:
       one()
 
-  def prefetch(self, u: UOp) -> None:
+  def visit_prefetch(self, u: UOp) -> None:
     """A hint, which devices are not given."""
     if self.llvm.convention:
       return
@@ -287,7 +288,7 @@ class _Program:
       raise base.no_atomic(self.llvm.name, u)
     update(self.body, u, self.llvm.memory, self.llvm.scopes)
 
-  def vectorize(self, u: UOp) -> None:
+  def visit_vectorize(self, u: UOp) -> None:
     kind = value_type(u.dtype)
     if (square := rows_of_column(u)) is not None:
       made = column(self.body, *square)
@@ -299,7 +300,7 @@ class _Program:
       made = self.body.vector(kind, scalar_type(u.dtype), map(self.body.operand, u.src))
     self.body.values[u] = made
 
-  def extract(self, u: UOp) -> None:
+  def visit_extract(self, u: UOp) -> None:
     source, kind = u.src[0], value_type(u.src[0].dtype)
     lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
     value = self.body.operand(source)
@@ -307,30 +308,30 @@ class _Program:
       value = self.body.lane(kind, value, lanes[0]) if len(lanes) == 1 else self.body.shuffle(kind, value, lanes)
     self.body.values[u] = value
 
-  def begin_if(self, u: UOp) -> None:
+  def visit_if(self, u: UOp) -> None:
     number = self.body.fresh("")
     self.body.values[u] = f"fi{number}"
     self.body.branch(self.body.operand(u.src[0]), f"if{number}", f"fi{number}")
     self.body.label(f"if{number}")
 
-  def end_if(self, u: UOp) -> None:
+  def visit_endif(self, u: UOp) -> None:
     label = self.body.operand(u.src[0])
     self.body.emit(f"br label %{label}")
     self.body.label(label)
 
-  def barrier(self, u: UOp) -> None:
+  def visit_barrier(self, u: UOp) -> None:
     """One thread has always passed its own barrier; threads that are loops here cannot meet."""
     if not self.llvm.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
       raise base.no_barrier(self.info.name, self.llvm.name)
     if u.arg is not None and self.llvm.copies is not None:
       wait_for_copies(self.body, u.arg, self.llvm.copies)
-    for line in (*(self.llvm.near_fence if self.tiles else ()), *self.llvm.barrier):
+    for line in (*(self.llvm.proxy_fence if self.tiles else ()), *self.llvm.barrier):
       self.body.emit(line)
 
-  def tensor_core(self, u: UOp) -> None:
+  def visit_mma(self, u: UOp) -> None:
     if (dot := next((d for d in self.llvm.dots if d.product == u.arg), None)) is not None:
       self.body.values[u] = dot_product(self.body, u, dot)
-    elif isinstance(u.arg, TensorCore) and u.arg.near is not None:
+    elif isinstance(u.arg, TensorCore) and u.arg.shared is not None:
       if u not in self.continued:
         self._products_of_shared_memory(u)
     elif (matrix := next((m for m in self.llvm.matrices if m.core == u.arg), None)) is not None:
@@ -338,7 +339,7 @@ class _Program:
     else:
       raise base.no_tensor_core(self.llvm.name, u)
 
-  def shuffle(self, u: UOp) -> None:
+  def visit_shuffle(self, u: UOp) -> None:
     if (found := shuffled(self.body, u, self.llvm.exchanges)) is None:
       raise base.no_exchange(self.llvm.name, u)
     self.body.values[u] = found
@@ -348,32 +349,11 @@ class _Program:
     chain = [last]
     while chain[0].src[2] in self.continued:
       chain.insert(0, chain[0].src[2])
-    same = replace(last.arg, near=NEAR, pending=0)
-    matrix = next((m for m in self.llvm.near_matrices if m.core == same), None)
+    same = replace(last.arg, shared=SHARED, pending=0)
+    matrix = next((m for m in self.llvm.shared_matrices if m.core == same), None)
     if matrix is None:
       raise base.no_tensor_core(self.llvm.name, last)
     if last.arg.pending:
       loop = next(r for r in reversed(self.body.open_loops) if r.op is Ops.RANGE)
       self.pending.setdefault(loop, []).append((chain[0].src[2].src[0], last, matrix))
-    self.body.values[last] = near_product(self.body, chain, matrix, self.llvm.memory)
-
-
-_EMIT: dict[Ops, Callable[[_Program, UOp], None]] = {
-  Ops.PARAM: _Program.argument,
-  Ops.VARIABLE: _Program.argument,
-  Ops.ALLOC: _Program.alloc,
-  Ops.RANGE: _Program.loop,
-  Ops.END: _Program.end,
-  Ops.SPECIAL: _Program.special,
-  Ops.INDEX: _Program.index,
-  Ops.LOAD: _Program.load,
-  Ops.STORE: _Program.store,
-  Ops.PREFETCH: _Program.prefetch,
-  Ops.VECTORIZE: _Program.vectorize,
-  Ops.EXTRACT: _Program.extract,
-  Ops.IF: _Program.begin_if,
-  Ops.ENDIF: _Program.end_if,
-  Ops.BARRIER: _Program.barrier,
-  Ops.MMA: _Program.tensor_core,
-  Ops.SHUFFLE: _Program.shuffle,
-}
+    self.body.values[last] = shared_product(self.body, chain, matrix, self.llvm.memory)

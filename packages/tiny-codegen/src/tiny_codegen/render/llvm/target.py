@@ -8,9 +8,8 @@ from tiny_codegen.cost_model import cpu_cost
 from tiny_codegen.render.llvm.copies import AsyncCopy
 from tiny_codegen.render.llvm.dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm.instructions import AVX512, Instruction
-from tiny_codegen.render.llvm.matrix import MatrixInstruction
+from tiny_codegen.render.llvm.matrix import MatrixInstruction, SharedMatrixInstruction
 from tiny_codegen.render.llvm.memory import Memory
-from tiny_codegen.render.llvm.near_matrix import NearInstruction
 from tiny_codegen.render.llvm.shuffle import Exchange
 from tiny_codegen.render.llvm.tiles import TileInstruction, x86_matrix_products
 from tiny_codegen.target import CacheSizes, Limits, Target
@@ -31,22 +30,22 @@ class LLVMTarget:
   """A processor. Empty strings leave the choice to whoever compiles the text.
 
   `convention` is the calling convention of a kernel on a device ("amdgpu_kernel"); without one the program gets the
-  host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with `claims`, it has two
-  more arguments, by which it gets more of the loop that workers share (see `dynamic_schedule.py`). `spaces` numbers the
-  address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to intrinsics that return i32; `barrier` lists
-  the instructions of a BARRIER. `dots` and `tiles` say how the dot products of the target are written,
-  `instructions` are intrinsics for native ops that few processors have.
+  host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with
+  `dynamic_scheduling`, it has two more arguments, by which it gets more of the loop that workers share (see
+  `function.py`). `spaces` numbers the address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to
+  intrinsics that return i32; `barrier` lists the instructions of a BARRIER. `dots` and `tiles` say how the dot
+  products of the target are written, `instructions` are intrinsics for native ops that few processors have.
 
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
-  {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer to.
-  `matrices` says how the tensor cores of the target are written, `exchanges` how threads of a wave exchange
-  values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the
-  LOADs of a warp (an intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in
-  vectors of up to so many bytes only where these are aligned (0: anywhere). `static_local`: of shared memory a program
-  may have so many bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`,
-  whose size the launch gives (`shared_memory.places_at_launch` says how large it is).
-  `near_matrices` are the tensor cores that read shared memory themselves; where a program has one, `near_fence` comes
-  before each barrier. `scopes` are those of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them.
+  {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer
+  to. `matrices` says how the tensor cores of the target are written, `exchanges` how threads of a wave exchange
+  values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the LOADs of a warp (an
+  intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in vectors of up to so
+  many bytes only where these are aligned (0: anywhere). `static_local`: of shared memory a program may have so many
+  bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`, whose size the
+  launch gives (`shared_memory.places_at_launch` says how large it is). `shared_matrices` are the tensor cores that
+  read shared memory themselves; where a program has one, `proxy_fence` comes before each barrier. `scopes` are those
+  of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them.
   """
 
   name: str
@@ -62,7 +61,7 @@ class LLVMTarget:
   dots: tuple[DotInstruction, ...] = ()
   tiles: tuple[TileInstruction, ...] = ()
   instructions: tuple[Instruction, ...] = ()
-  claims: bool = False
+  dynamic_scheduling: bool = False
   group_size: str = ""
   attributes: tuple[str, ...] = ()
   metadata: tuple[str, ...] = ()
@@ -72,8 +71,8 @@ class LLVMTarget:
   static_local: int = 0
   copies: AsyncCopy | None = None
   matrix_load: str = ""
-  near_matrices: tuple[NearInstruction, ...] = ()
-  near_fence: tuple[str, ...] = ()
+  shared_matrices: tuple[SharedMatrixInstruction, ...] = ()
+  proxy_fence: tuple[str, ...] = ()
   scopes: tuple[str, str] = ("", "")
 
   @property
@@ -110,10 +109,10 @@ def cpu_target(
   features: Iterable[str] = (),
   name: str = "llvm",
   caches: CacheSizes | None = None,
-  claims: bool = False,
+  dynamic_scheduling: bool = False,
 ) -> LLVMTarget:
   """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …) and cache sizes (None:
-  `usual_caches`). `claims`: as in LLVMTarget.
+  `usual_caches`). `dynamic_scheduling`: as in LLVMTarget.
 
   What it can do follows from these alone, so the result is the same on every machine. An unknown architecture
   gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
@@ -159,7 +158,7 @@ def cpu_target(
     dots=dots,
     tiles=tiles,
     instructions=instructions,
-    claims=claims,
+    dynamic_scheduling=dynamic_scheduling,
   )
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tiny_codegen.kernel.loops import element_of
+from tiny_codegen.kernel.memory import element_of
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import memory_type, value_type
 from tiny_uop import Ops, UOp
