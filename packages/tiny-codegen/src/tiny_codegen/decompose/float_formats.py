@@ -45,12 +45,8 @@ def decode(bits: UOp, dtype: DType) -> UOp:
   normal = reinterpret((size << shift) + ((127 - form.bias) << 23), dtypes.float32)
   small = to(size, dtypes.float32) * 2.0 ** (1 - form.bias - form.mantissa)
   value = unsigned_bits((size < (1 << form.mantissa)).where(small, normal))
-  if form.finite:
-    special = size > form.largest
-    value = special.where(value.const_like(0x7FC00000), value)
-  else:
-    special = size > form.largest
-    value = special.where((size << shift) | _INFINITY, value)
+  special = value.const_like(0x7FC00000) if form.finite else (size << shift) | _INFINITY
+  value = (size > form.largest).where(special, value)
   return reinterpret(value | sign, dtypes.float32)
 
 

@@ -86,10 +86,14 @@ def _store(index: UOp, value: UOp) -> UOp | None:
   return UOp.group(*effects)
 
 
-def _pairs(u: UOp) -> list[Halves] | None:
-  """The halves of all sources, once all have been split."""
-  found = [_split(s) for s in u.src]
-  return None if any(f is None for f in found) else [f for f in found if f is not None]
+def _of_halves(replacement: Callable[..., UOp]) -> Callable[[UOp], UOp | None]:
+  """A rule's replacement of a node and the halves of its sources, once all have been split."""
+
+  def replaced(u: UOp) -> UOp | None:
+    found = [_split(s) for s in u.src]
+    return None if None in found else replacement(u, *found)
+
+  return replaced
 
 
 _COMPUTE: dict[Ops, Callable[[Halves, Halves, bool], Halves]] = {
@@ -107,20 +111,18 @@ _COMPUTE: dict[Ops, Callable[[Halves, Halves, bool], Halves]] = {
 }
 
 
-def _compute(u: UOp) -> UOp | None:
-  if (pairs := _pairs(u)) is None:
-    return None
-  return _join(_COMPUTE[u.op](pairs[0], pairs[1], u.dtype.kind == "int"), u)
+@_of_halves
+def _compute(u: UOp, a: Halves, b: Halves) -> UOp:
+  return _join(_COMPUTE[u.op](a, b, u.dtype.kind == "int"), u)
 
 
-def _negate(u: UOp) -> UOp | None:
-  return None if (pairs := _pairs(u)) is None else _join(h.negate(pairs[0]), u)
+@_of_halves
+def _negate(u: UOp, a: Halves) -> UOp:
+  return _join(h.negate(a), u)
 
 
-def _compare(u: UOp) -> UOp | None:
-  if (pairs := _pairs(u)) is None:
-    return None
-  a, b = pairs
+@_of_halves
+def _compare(u: UOp, a: Halves, b: Halves) -> UOp:
   if u.op is Ops.CMPLT:
     return h.less(a, b, u.src[0].dtype.kind == "int")
   return h.equal(a, b) if u.op is Ops.CMPEQ else h.equal(a, b).logical_not()
@@ -131,19 +133,17 @@ def _where(u: UOp, c: UOp, a: UOp, b: UOp) -> UOp | None:
   return None if yes is None or no is None else _join(h.select(c, yes, no), u)
 
 
-def _lanes(u: UOp) -> UOp | None:
+@_of_halves
+def _lanes(u: UOp, *pairs: Halves) -> UOp:
   """VECTORIZE of split scalars."""
-  if u.arg == HALVES or (pairs := _pairs(u)) is None:
-    return None
   kind = dtypes.uint32.vec(u.dtype.count)
-  return _join(Halves(*(UOp(Ops.VECTORIZE, kind, tuple([p[word] for p in pairs])) for word in (0, 1))), u)
+  return _join(Halves(*(UOp(Ops.VECTORIZE, kind, words) for words in zip(*pairs))), u)
 
 
-def _extract(u: UOp) -> UOp | None:
-  if (pairs := _pairs(u)) is None:
-    return None
+@_of_halves
+def _extract(u: UOp, value: Halves) -> UOp:
   lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
-  return _join(Halves(*(half.extract(*lanes) for half in pairs[0])), u)
+  return _join(Halves(*(half.extract(*lanes) for half in value)), u)
 
 
 def _widen(u: UOp, x: UOp) -> UOp | None:
@@ -173,9 +173,10 @@ def _narrow(u: UOp, x: UOp) -> UOp | None:
   return to(top, dtypes.float64) * 2.0**32 + to(split.low, dtypes.float64)
 
 
-def _retype(u: UOp, x: UOp) -> UOp | None:
+@_of_halves
+def _retype(u: UOp, value: Halves) -> UOp:
   """BITCAST between the two 64-bit types."""
-  return None if (split := _split(x)) is None else _join(split, u)
+  return _join(value, u)
 
 
 _x = UPat.var("x")
@@ -230,7 +231,7 @@ WIDE_RULES = (
        near_miss=(lambda s: _whole(s, 0) * _pair(s, 0), lambda s: s.i * s.j)),
   rule("split_negation", UPat(Ops.NEG, _WIDE, name="u"), _negate, grows=MADE_OF_OTHERS,
        example=lambda s: _pair(s, 0).alu(Ops.NEG), near_miss=lambda s: _whole(s, 0).alu(Ops.NEG)),
-  rule("split_compare", UPat(GroupOp.Compare, None, (UPat.var("x", _WIDE), UPat.var("y")), name="u"), _compare,
+  rule("split_compare", UPat(GroupOp.Compare, None, (UPat(None, _WIDE), UPat()), name="u"), _compare,
        grows=MADE_OF_OTHERS,
        example=lambda s: tuple([_pair(s, 0, d).alu(op, _pair(s, 2, d)) for op in _COMPARE for d in _WIDE]),
        near_miss=lambda s: _whole(s, 0) < _pair(s, 0)),
@@ -251,6 +252,6 @@ WIDE_RULES = (
   rule("split_narrow", UPat(Ops.CAST, None, (UPat.var("x", _WIDE),), name="u"), _narrow, grows=MADE_OF_OTHERS,
        example=lambda s: tuple([_pair(s, 0, d).cast(to) for d in _WIDE for to in _NARROWER]),
        near_miss=lambda s: _whole(s, 0).cast(dtypes.int8)),
-  rule("split_bitcast", UPat(Ops.BITCAST, _WIDE, (UPat.var("x", _WIDE),), name="u"), _retype,
+  rule("split_bitcast", UPat(Ops.BITCAST, _WIDE, (UPat(None, _WIDE),), name="u"), _retype,
        example=lambda s: _pair(s, 0).bitcast(dtypes.uint64), near_miss=lambda s: _whole(s, 0).bitcast(dtypes.uint64)),
 )  # fmt: skip

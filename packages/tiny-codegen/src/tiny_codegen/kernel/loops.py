@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from tiny_codegen.errors import opt_error
@@ -50,6 +51,11 @@ def kind(loop: UOp) -> AxisType:
 def extent(loop: UOp) -> int | None:
   """The number of iterations of a RANGE, None where it is symbolic."""
   return int(loop.src[0].arg) if loop.src[0].op is Ops.CONST else None
+
+
+def size_of(loop: UOp) -> int:
+  """The number of iterations of a RANGE, at most."""
+  return int(loop.src[0].vmax)
 
 
 def in_order(loops: Iterable[UOp]) -> list[UOp]:
@@ -110,7 +116,4 @@ def _dependencies_that_are_loops(u: UOp) -> UOp:
 
 def iterations(loops: Iterable[UOp]) -> float:
   """How often a loop nest runs, at most."""
-  total = 1.0
-  for loop in loops:
-    total *= max(int(loop.src[0].vmax), 1)
-  return total
+  return math.prod([max(size_of(loop), 1) for loop in loops], start=1.0)

@@ -61,6 +61,11 @@ class Operand:
       for term in terms(self.main.src[0].src[1])
     )
 
+  @property
+  def itemsize(self) -> int:
+    """Bytes of a value."""
+    return self.value.dtype.itemsize
+
   @cached_property
   def elements(self) -> float:
     """Values that it has."""

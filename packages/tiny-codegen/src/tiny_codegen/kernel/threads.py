@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from tiny_codegen.errors import KernelError
-from tiny_codegen.kernel.loops import CLOSERS, THREADS, extent, in_order, kind, loops_of
+from tiny_codegen.kernel.loops import CLOSERS, THREADS, extent, in_order, kind, loops_of, size_of
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp
 
@@ -49,11 +49,11 @@ def on_hardware(axes: Sequence[HardwareAxis], limits: Sequence[int]) -> list[lis
   first of them fastest. None where they do not fit."""
   places: list[list[HardwareAxis]] = [[] for _ in range(HARDWARE_AXES)]
   for axis in axes:
-    size = int(axis[0].src[0].vmax)
+    size = size_of(axis[0])
     free = next((p for p in range(HARDWARE_AXES) if not places[p] and size <= limits[p]), None)
     if free is None:
       known = all(extent(a[0]) is not None for a in (*places[0], axis))
-      if not known or size * math.prod(int(a[0].src[0].vmax) for a in places[0]) > limits[0]:
+      if not known or size * math.prod(size_of(a[0]) for a in places[0]) > limits[0]:
         return None
     places[free or 0].append(axis)
   return places
@@ -65,7 +65,7 @@ def strides(axes: Sequence[HardwareAxis], limits: Sequence[int]) -> dict[UOp, in
   step = 1
   for axis in (a for shared in on_hardware(axes, limits) or () for a in shared):
     found |= dict.fromkeys(axis, step)
-    step *= int(axis[0].src[0].vmax)
+    step *= size_of(axis[0])
   return found
 
 
@@ -97,11 +97,11 @@ def counters(axes: Sequence[HardwareAxis], limits: Sequence[int], prefix: str) -
 def check_workgroup(root: UOp, target: Target) -> str:
   """Why a kernel's workgroups are too large for a target; empty if they are not."""
   axes = thread_axes(root)
-  threads = math.prod(int(a[0].src[0].vmax) for a in axes)
+  threads = math.prod(size_of(a[0]) for a in axes)
   if threads > target.limits.max_workgroup:
     return f"{threads} threads in a workgroup, the target has up to {target.limits.max_workgroup}"
   if on_hardware(axes, target.limits.max_local) is None:
-    sizes = "×".join(str(int(a[0].src[0].vmax)) for a in axes)
+    sizes = "×".join(str(size_of(a[0])) for a in axes)
     return f"workgroups of {sizes} threads, the target has up to {'×'.join(map(str, target.limits.max_local))}"
   for loop in (r for u in root.toposort if u.op is Ops.MMA for r in u.ranges if r.op is Ops.RANGE):
     if any(kind(r) in THREADS for r in loop.src[0].ranges):

@@ -13,7 +13,7 @@ import math
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import Update, carried_loops, loops_without, updates
 from tiny_codegen.kernel.expressions import number
-from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id
+from tiny_codegen.kernel.loops import THREADS, kind, next_loop_id, size_of
 from tiny_codegen.kernel.memory import pointer_type
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
@@ -120,7 +120,7 @@ def gather(root: UOp, carried: dict[UOp, list[Update]], found: list[Update], tar
     return None
   if not update.accumulates or store.arg.op not in IDENTITIES or may_share(update, target):
     return None
-  free = math.prod(int(r.src[0].vmax) for r in update.loops if r not in carried)
+  free = math.prod(size_of(r) for r in update.loops if r not in carried)
   if free >= FEW_THREADS or any(kind(r) is not AxisType.LOOP for r in update.loops):
     return None
   place, value = store.src

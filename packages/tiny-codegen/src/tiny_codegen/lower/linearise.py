@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import in_order
@@ -19,30 +18,23 @@ from tiny_codegen.kernel.memory import in_register
 from tiny_uop import Ops, UOp, dtypes
 
 
-@dataclass(eq=False)
 class Region:
-  """One loop with what stands directly inside it; the root region has no loop."""
+  """One loop with what stands directly inside it; the root region has no loop, and is its own parent."""
 
-  loop: UOp | None
-  parent: Region | None
-  depth: int
-  ends: list[UOp] = field(default_factory=list)
+  def __init__(self, loop: UOp | None = None, parent: Region | None = None) -> None:
+    self.loop, self.parent, self.ends = loop, parent or self, list[UOp]()
+    self.depth: int = 0 if parent is None else parent.depth + 1
 
   def chain(self) -> list[Region]:
     """This region and those around it, innermost first."""
-    found: list[Region] = []
-    region: Region | None = self
-    while region is not None:
-      found.append(region)
-      region = region.parent
-    return found
+    return [self] if self.loop is None else [self, *self.parent.chain()]
 
 
 class Regions:
   """The loop tree of a kernel in which each RANGE is one loop (see `separate`)."""
 
   def __init__(self, root: UOp) -> None:
-    self.root = Region(None, None, 0)
+    self.root = Region()
     self.of_loop: dict[UOp, Region] = {}
     self._outside: dict[UOp, set[UOp]] = {}
     self._ends: dict[UOp, list[UOp]] = {}
@@ -81,7 +73,7 @@ class Regions:
       raise KernelError(f"loop {loop.arg[0]} is inside itself: the ENDs of this kernel order their loops differently")
     around = [self._region(r, (*path, loop)) for r in in_order(self._outside[loop])]
     parent = self._innermost(around, f"loop {loop.arg[0]}")
-    region = self.of_loop[loop] = Region(loop, parent, parent.depth + 1)
+    region = self.of_loop[loop] = Region(loop, parent)
     return region
 
   def _innermost(self, regions: list[Region], what: str) -> Region:
@@ -100,9 +92,7 @@ class Regions:
     if u.op is Ops.RANGE:
       return self.of_loop[u]
     if u.op is Ops.END:
-      parent = self.of_loop[u.src[1]].parent
-      assert parent is not None
-      return parent
+      return self.of_loop[u.src[1]].parent
     loops = u.ranges
     if (loop := self._inside.get(u)) is not None:
       loops |= {loop}
@@ -131,10 +121,7 @@ def _with_ifs(instructions: Iterator[UOp]) -> Iterator[UOp]:
     if open_if is not None and open_if.src[0] is not gate:
       yield UOp(Ops.ENDIF, dtypes.void, (open_if,))
       open_if = None
-    if gate is None:
-      yield u
-      continue
-    if open_if is None:
+    if gate is not None and open_if is None:
       # the address tells it from other IFs on the same condition
       open_if = UOp(Ops.IF, dtypes.void, (gate, u.src[0]))
       yield open_if
@@ -155,7 +142,6 @@ class Layout:
     self.rank: dict[Item, tuple[bool, int]] = {}
     self.read_again = {s for u in self.order if u.op is Ops.AFTER for s in u.src[1:] if s.op is Ops.STORE}
     for loop, region in self.regions.of_loop.items():
-      assert region.parent is not None
       self.inside.setdefault(region.parent, []).append(region)
       self.inside.setdefault(region, [])
       self.needs[region] = set()
@@ -175,12 +161,7 @@ class Layout:
           self.rank[region] = (True, self.rank[region][1])
     user = self._item(u)
     for s in u.src:
-      self._need(user, home if u.op is not Ops.RANGE else self._around(home), s)
-
-  @staticmethod
-  def _around(region: Region) -> Region:
-    assert region.parent is not None
-    return region.parent
+      self._need(user, home if u.op is not Ops.RANGE else home.parent, s)
 
   def _item(self, u: UOp) -> Item:
     """What stands for a node in the region around it."""
@@ -192,12 +173,12 @@ class Layout:
     """Lift user and source to the innermost region around both: there one has to come after the other."""
     need, need_home = self._item(source), self.homes[source]
     if isinstance(need, Region) and source.op is Ops.RANGE:
-      need_home = self._around(need)
+      need_home = need.parent
     while home is not need_home:
       if home.depth > need_home.depth:
-        user, home = home, self._around(home)
+        user, home = home, home.parent
       else:
-        need, need_home = need_home, self._around(need_home)
+        need, need_home = need_home, need_home.parent
     if user is not need:
       self.needs.setdefault(user, set()).add(need)
 
@@ -227,16 +208,14 @@ class Layout:
     ready = [(*self.rank[item], place, item) for place, item in enumerate(items) if not waiting[item]]
     places = {item: place for place, item in enumerate(items)}
     heapq.heapify(ready)
-    count = 0
     while ready:
       item = heapq.heappop(ready)[3]
-      count += 1
       yield item
       for user in users.get(item, ()):
         waiting[user] -= 1
         if not waiting[user]:
           heapq.heappush(ready, (*self.rank[user], places[user], user))
-    if count != len(items):
+    if any(waiting.values()):
       stuck = ", ".join(repr(item if isinstance(item, UOp) else item.loop) for item in items if waiting[item])
       name = region.loop.arg[0] if region.loop is not None else "the kernel"
       raise KernelError(f"in loop {name} these need each other, so no order of loops computes them: {stuck}")

@@ -15,7 +15,7 @@ import math
 from tiny_codegen.instructions.matrix_product import MatrixProduct
 from tiny_codegen.instructions.tensor_core import TensorCore
 from tiny_codegen.kernel.expressions import number
-from tiny_codegen.kernel.loops import extent, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.loops import extent, kind, next_loop_id, size_of, substitute_simplified
 from tiny_codegen.lower.reduce import by_loops, is_tile, products
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.graph import rebuild
@@ -69,12 +69,9 @@ def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
 
 
 def _is_long(loops: tuple[UOp, ...], lengths: Lengths) -> bool:
-  return math.prod(map(_most, loops)) > lengths.most and bool(loops) and all(kind(r) is AxisType.REDUCE for r in loops)
-
-
-def _most(loop: UOp) -> int:
-  """Iterations of a loop; the most there may be, as of taps that are inside of an image."""
-  return int(loop.src[0].vmax)
+  return (
+    math.prod(map(size_of, loops)) > lengths.most and bool(loops) and all(kind(r) is AxisType.REDUCE for r in loops)
+  )
 
 
 def _power_of_two(size: float) -> int:
@@ -100,7 +97,7 @@ class Blocks:
     self, value: UOp, loop: UOp, inner: tuple[UOp, ...], op: Ops, lengths: Lengths
   ) -> tuple[UOp, tuple[UOp, ...]]:
     """(a value, the loops that are left to sum it over) once `loop` is around `inner`."""
-    count, taken = extent(loop) or 0, max(math.prod(map(_most, inner)), 1)
+    count, taken = extent(loop) or 0, max(math.prod(map(size_of, inner)), 1)
     if count * taken <= lengths.most:
       return value, (loop, *inner)
     size = _power_of_two((lengths.block if count * taken < lengths.many else lengths.block_of_many) / taken)

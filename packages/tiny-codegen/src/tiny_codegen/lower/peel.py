@@ -19,10 +19,9 @@ from tiny_codegen.lower.remainder_tile import lanes_left, rows_left, with_remain
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, dtypes, simplify
-from tiny_uop.graph import memory_of
+from tiny_uop.graph import memory_of, rebuild
 
 TRUE = UOp.const(dtypes.bool, True)
-# what stands inside one block
 # each peeled loop doubles the code inside it
 MOST_PEELED = 3
 
@@ -164,8 +163,7 @@ def _parts(offset: UOp, loop: UOp, block: int) -> tuple[UOp, UOp]:
   """The offset without `loop * block`, as where the loop starts and the place within a block."""
   start, lanes = number(0), number(0)
   for term in terms(simplify(offset - loop * block)):
-    written_out = term.ranges and all(kind(r) in IN_TILE for r in term.ranges)
-    if written_out:
+    if term.ranges and all(kind(r) in IN_TILE for r in term.ranges):
       lanes = lanes + term
     else:
       start = start + term
@@ -192,48 +190,39 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
   open_gates = dict.fromkeys(same, TRUE)
   memory = own_memory(root, loop)
   shorter = _narrow(same, loop, last_value, fresh + 1) if guarded else {}
-  done: dict[UOp, UOp] = {}
-  for u in root.toposort:
-    new = u.with_src(tuple([done[s] for s in u.src]))
-    if u.op in CLOSERS and loop in u.src[1:]:
-      body, others = new.src[0], tuple([r for r in u.src[1:] if r is not loop])
-      loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
-      inside = substitute_simplified(body.substitute(open_gates), {loop: main})
-      # lanes that go on after this loop cannot be fewer inside of it
-      narrow = {lanes: fewer for lanes, fewer in shorter.items() if lanes not in u.ranges}
-      others = tuple([narrow.get(r, r) for r in others])
-      last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
-      free = fresh + 1 + len(shorter)
-      if main.op is not Ops.RANGE:
-        last = _own_sums(last, free)
-      others = (*others, *last_loops)
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    if u.op not in CLOSERS or loop not in u.src[1:]:
+      return None
+    body = new.src[0]
+    loops = tuple([main if r is loop else r for r in u.src[1:] if r is not loop or main.op is Ops.RANGE])
+    inside = substitute_simplified(body.substitute(open_gates), {loop: main})
+    # lanes that go on after this loop cannot be fewer inside of it
+    narrow = {lanes: fewer for lanes, fewer in shorter.items() if lanes not in u.ranges}
+    others = (*[narrow.get(r, r) for r in u.src[1:] if r is not loop], *last_loops)
+    last = substitute_simplified(with_memory(body, loop, memory).substitute(narrow), {loop: last_value})
+    if main.op is not Ops.RANGE:
+      last = _own_sums(last, fresh + 1 + len(shorter))
+    if u.op is Ops.END:
       times = min([(extent(old) or 0) // (extent(r) or 1) for old, r in narrow.items()], default=1)
-      ended = (
-        with_remainder_tiles(last, others, times if rows else 1, max(fresh, next_loop_id(last)))
-        if u.op is Ops.END
-        else last
-      )
-      new = _both(new, inside, loops, ended, others)
-    done[u] = new
-  return done[root]
+      last = with_remainder_tiles(last, others, times if rows else 1, max(fresh, next_loop_id(last)))
+    return _both(new, inside, loops, last, others)
+
+  return rebuild(root, change)
 
 
 def _narrow(gates: list[UOp], loop: UOp, last: UOp, first: int) -> dict[UOp, UOp]:
   """Shorter loops over lanes for the last block, where half of them or more are beyond the end; or over rows."""
-  sizes = [size for gate in gates if (size := _narrower(gate, loop, last)) is not None]
-  return {r: UOp.range(size, first + n, kind(r)) for n, (r, size) in enumerate(dict(sizes).items())}
-
-
-def _narrower(gate: UOp, loop: UOp, last: UOp) -> tuple[UOp, int] | None:
-  """The lanes or rows of a gate, and how many the last block has; None where it has as many as others."""
-  lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
-  inside = lanes or [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
-  left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(inside, number(0))}))
-  if len(inside) != 1 or left.op is not Ops.CONST or stride(gate.src[0], inside[0]) != 1:
-    return None
-  whole = extent(inside[0]) or 1
-  size = lanes_left(left.arg, whole) if lanes else int(left.arg)
-  return (inside[0], size) if size < whole else None
+  sizes: dict[UOp, int] = {}
+  for gate in gates:
+    lanes = [r for r in gate.ranges if kind(r) is AxisType.VECTOR]
+    inside = lanes or [r for r in gate.ranges if kind(r) is AxisType.UPCAST]
+    left = simplify((gate.src[1] - gate.src[0]).substitute({loop: last, **dict.fromkeys(inside, number(0))}))
+    if len(inside) == 1 and left.op is Ops.CONST and stride(gate.src[0], inside[0]) == 1:
+      whole = extent(inside[0]) or 1
+      size = lanes_left(left.arg, whole) if lanes else int(left.arg)
+      sizes |= {inside[0]: size} if size < whole else {}
+  return {r: UOp.range(size, first + n, kind(r)) for n, (r, size) in enumerate(sizes.items())}
 
 
 def _own_sums(body: UOp, first: int) -> UOp:

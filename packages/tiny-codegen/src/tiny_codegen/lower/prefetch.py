@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
 from tiny_codegen.kernel.expressions import stride, terms
-from tiny_codegen.kernel.loops import extent, kind
+from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
 from tiny_codegen.target import CacheSizes, Target
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp
@@ -194,7 +194,7 @@ def _sizes(loops: Iterable[UOp]) -> int:
 
 def _most(loops: Iterable[UOp]) -> int:
   """Iterations of a loop nest, at most: a window that leaves out padding has fewer."""
-  return math.prod(int(r.src[0].vmax) for r in loops)
+  return math.prod(size_of(r) for r in loops)
 
 
 # *** pieces of memory ***

@@ -28,9 +28,7 @@ def with_remainder_tiles(body: UOp, loops: tuple[UOp, ...], narrower: int, fresh
   """The END of `loops` over the body of a panel that is so many times narrower than others. `fresh`: the first free
   number of a loop."""
   rows = math.prod(extent(r) or 0 for r in loops if kind(r) is AxisType.UPCAST)
-  if rows_of_last(rows, narrower) == rows:
-    return body.end(*loops)
-  tiles = next((r for r in loops if _is_over_tiles(body, r)), None)
+  tiles = next((r for r in loops if _is_over_tiles(body, r)), None) if rows_of_last(rows, narrower) != rows else None
   if tiles is None:
     return body.end(*loops)
   count = extent(tiles) or 0

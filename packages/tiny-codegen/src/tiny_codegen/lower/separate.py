@@ -28,16 +28,11 @@ def separate(root: UOp) -> UOp:
     root = new
 
 
-def _below(closer: UOp, below: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
-  return below[closer.src[0]]
-
-
 def _closers_below(root: UOp) -> dict[UOp, frozenset[UOp]]:
   """For every node the closers it needs."""
   below: dict[UOp, frozenset[UOp]] = {}
-  empty: frozenset[UOp] = frozenset()
   for u in root.toposort:
-    found = empty
+    found: frozenset[UOp] = frozenset()
     for s in u.src:
       other = below[s]
       if other and other is not found and not other <= found:
@@ -53,9 +48,8 @@ def _ranks(root: UOp) -> dict[UOp, int]:
   for u in below:
     if u.op in CLOSERS:
       own = set(u.src[1:])
-      ranks[u] = max(
-        (ranks[c] + 1 for c in _below(u, below) if c is not u and not own.isdisjoint(c.src[1:])), default=0
-      )
+      waited_for = [c for c in below[u.src[0]] if not own.isdisjoint(c.src[1:])]
+      ranks[u] = max([ranks[c] + 1 for c in waited_for], default=0)
   return ranks
 
 

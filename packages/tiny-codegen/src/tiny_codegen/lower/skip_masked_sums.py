@@ -7,8 +7,10 @@ there; where it cannot, the loop of the sum gets no iterations.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tiny_codegen.kernel.expressions import all_of, number, stride
-from tiny_codegen.kernel.loops import IN_TILE, extent, kind, synchronised_loops
+from tiny_codegen.kernel.loops import IN_TILE, extent, in_order, kind, synchronised_loops
 from tiny_uop import AxisType, GroupOp, Ops, UOp, simplify
 from tiny_uop.graph import users_of
 
@@ -61,9 +63,10 @@ def _possible(condition: UOp, own: frozenset[UOp]) -> UOp | None:
   return low < high
 
 
-def bound(position: UOp, least: bool) -> UOp | None:
-  """The least or greatest value that a position has over the loops inside a tile; None if it is not linear in them."""
-  for loop in sorted((r for r in position.ranges if kind(r) in IN_TILE), key=lambda r: int(r.arg[0])):
+def bound(position: UOp, least: bool, tile: Collection[UOp] | None = None) -> UOp | None:
+  """The least or greatest value that a position has over the loops inside a register tile, or over those of another
+  one; None if it is not linear in them."""
+  for loop in in_order(r for r in position.ranges if (kind(r) in IN_TILE if tile is None else r in tile)):
     step, size = stride(position, loop), extent(loop)
     if step is None or size is None:
       return None

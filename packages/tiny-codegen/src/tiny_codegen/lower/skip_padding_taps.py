@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from tiny_codegen.kernel.expressions import number, stride
-from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, size_of, substitute_simplified
 from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.target import Target
@@ -54,30 +54,22 @@ def has_room(accumulators: int, target: Target) -> bool:
 def steps_inside(root: UOp, target: Target) -> dict[UOp, Inside]:
   """By loops of sums: what is to be left of them."""
   sums = [u for u in root.toposort if u.op is Ops.REDUCE]
-  totals = [u for u in sums if has_room(_accumulators(u, target), target)]
-  shared = [r for u in sums for r in u.src[1:]]
-  found: dict[UOp, Inside] = {}
-  for total in totals:
-    for loop in total.src[1:]:
-      inside = _inside(total, loop) if shared.count(loop) == 1 else None
-      if inside is not None:
-        found[loop] = inside
-  return found
+  loops = [r for u in sums for r in u.src[1:]]
+  alone = [(u, r) for u in sums if has_room(_accumulators(u, target), target) for r in u.src[1:] if loops.count(r) == 1]
+  return {loop: inside for total, loop in alone if (inside := _inside(total, loop)) is not None}
 
 
 def share_inside(total: UOp, loop: UOp, tile: Collection[UOp]) -> tuple[float, tuple[UOp, ...]]:
   """(which part of the iterations of a loop is left, the gates that go), if `tile` are the loops of a register tile."""
   inside = _inside(total, loop, tile)
-  if inside is None:
-    return 1.0, ()
-  return _mean(inside.count) / int(loop.src[0].arg), inside.gates
+  return (1.0, ()) if inside is None else (_mean(inside.count) / int(loop.src[0].arg), inside.gates)
 
 
 @lru_cache(maxsize=8)
 def _mean(count: UOp) -> float:
   """The mean of a number over the loops that it depends on, at the largest values of variables."""
   around, largest = in_order(count.ranges), {v: int(v.vmax) for v in count.variables}
-  places = itertools.product(*[range(int(r.src[0].vmax)) for r in around])
+  places = itertools.product(*[range(size_of(r)) for r in around])
   counts = [evaluate(count, {**largest, **dict(zip(around, place))}) for place in itertools.islice(places, PLACES)]
   return sum(int(n) for n in counts if isinstance(n, int)) / len(counts)
 
@@ -97,9 +89,9 @@ def shorten_loops(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
 
 def _accumulators(total: UOp, target: Target) -> int:
   """Vector registers that a sum takes for all rows and lanes of its tile."""
-  sizes = {r: extent(r) or 1 for r in total.ranges if kind(r) in (AxisType.UPCAST, AxisType.VECTOR)}
-  rows = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.UPCAST)
-  lanes = math.prod(size for r, size in sizes.items() if kind(r) is AxisType.VECTOR)
+  rows, lanes = (
+    math.prod(extent(r) or 1 for r in total.ranges if kind(r) is what) for what in (AxisType.UPCAST, AxisType.VECTOR)
+  )
   return rows * -(-lanes // target.lanes(total.dtype))
 
 
@@ -125,9 +117,7 @@ def _factors(term: UOp) -> list[UOp]:
   """The loads, as they are or staged, of which a term is a product, and which are zero where their gate says so."""
   if term.op is Ops.MUL:
     return [load for s in term.src for load in _factors(s)]
-  if term.op is Ops.CAST and term.dtype.kind == term.src[0].dtype.kind == "float":
-    return _factors(term.src[0])
-  if term.op is Ops.STAGE:
+  if term.op is Ops.STAGE or (term.op is Ops.CAST and term.dtype.kind == term.src[0].dtype.kind == "float"):
     return _factors(term.src[0])
   zero = term.op is Ops.LOAD and (len(term.src) == 1 or term.src[1] is identity(Ops.ADD, term.dtype))
   return [term] if zero else []

@@ -50,14 +50,9 @@ def _alone(root: UOp, total: UOp) -> bool:
 def _part(total: UOp) -> Part | None:
   """The part of a loop that a clause of the mask lets through, if it is the same for all rows and lanes but for few
   iterations; None if there is none."""
-  for clause in clauses(total.src[0].src[0]):
-    if clause.op is not Ops.CMPLT or clause.src[0].dtype.kind != "index":
-      continue
-    for loop in total.src[1:]:
-      part = _part_of(clause, loop, frozenset(total.src[1:]))
-      if part is not None:
-        return part
-  return None
+  compared = [c for c in clauses(total.src[0].src[0]) if c.op is Ops.CMPLT and c.src[0].dtype.kind == "index"]
+  parts = (_part_of(clause, loop, frozenset(total.src[1:])) for clause in compared for loop in total.src[1:])
+  return next((part for part in parts if part is not None), None)
 
 
 def _part_of(clause: UOp, loop: UOp, summed: frozenset[UOp]) -> Part | None:
@@ -94,7 +89,8 @@ def _cut(total: UOp, part: Part, fresh: int) -> UOp:
   else:  # from the end, so that bounds of the place are plain to see
     many = UOp.range(simplify(number(size - part.spread) - some), fresh + 1, AxisType.REDUCE)
     place = number(size - 1) - many
-  sums = [_over(value if _is_only_clause(total) else masked, loop, place, many, rest, total)]
+  only_clause = masked.src[0].op is not Ops.AND
+  sums = [_over(value if only_clause else masked, loop, place, many, rest, total)]
   if part.spread:
     sums.append(_over(masked, loop, some + few, few, rest, total))
   return sums[0] if len(sums) == 1 else sums[0].alu(total.arg[0], sums[1])
@@ -103,7 +99,3 @@ def _cut(total: UOp, part: Part, fresh: int) -> UOp:
 def _over(value: UOp, loop: UOp, place: UOp, new: UOp, rest: tuple[UOp, ...], total: UOp) -> UOp:
   """A value summed over another loop, from which the old one's place follows."""
   return total.replace(src=(substitute_simplified(value, {loop: place}), new, *rest))
-
-
-def _is_only_clause(total: UOp) -> bool:
-  return total.src[0].src[0].op is not Ops.AND

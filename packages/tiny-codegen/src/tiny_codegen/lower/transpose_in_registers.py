@@ -14,7 +14,7 @@ from tiny_codegen.kernel.expressions import terms
 from tiny_codegen.kernel.memory import gate_of
 from tiny_codegen.target import Target
 from tiny_uop import Ops, UOp
-from tiny_uop.graph import rebuild
+from tiny_uop.graph import operands, rebuild
 
 LEAST_ROWS = 4  # rows: with fewer there is nothing to gain
 # what two accesses share that may become one: the pointer, the gate, the terms of the offset without the constant
@@ -37,12 +37,12 @@ def _stores(root: UOp, most: int) -> UOp:
 
 
 def _group(group: UOp, most: int) -> UOp | None:
-  effects = list(_flat(group))
+  effects = list(operands(group, Ops.GROUP))
   lanes: dict[tuple[Place, object], dict[int, UOp]] = {}
   for store in effects:
-    if store.op is Ops.STORE and store.arg is None and (taken := _lane_of_vector(store.src[1])) is not None:
+    if store.op is Ops.STORE and store.arg is None and store.src[1].op is Ops.EXTRACT:
       place, at = _place(store.src[0])
-      lanes.setdefault((place, taken), {})[at] = store
+      lanes.setdefault((place, store.src[1].arg), {})[at] = store
   wide: dict[UOp, UOp | None] = {}  # what stands in place of a store: its run's first one is the vector's
   for along in lanes.values():
     for run in _runs(along, most):
@@ -57,20 +57,6 @@ def _group(group: UOp, most: int) -> UOp | None:
   return UOp.group(*[e for e in new if e is not None])
 
 
-def _flat(group: UOp) -> Iterator[UOp]:
-  for s in group.src:
-    if s.op is Ops.GROUP:
-      yield from _flat(s)
-    else:
-      yield s
-
-
-def _lane_of_vector(value: UOp) -> object | None:
-  """Which lane of a vector it is; None for any other value."""
-  lane: object = value.arg if value.op is Ops.EXTRACT else None
-  return lane
-
-
 # *** loads ***
 
 
@@ -78,9 +64,8 @@ def _loads(root: UOp, most: int) -> UOp:
   """Scalar loads that fill lanes, with runs of neighbours as lanes of one vector."""
   lanes: dict[tuple[Place, int], dict[int, UOp]] = {}
   for vector in root.toposort:
-    if (
-      vector.op is Ops.VECTORIZE and len(set(vector.src)) == len(vector.src) >= LEAST_ROWS
-    ):  # and no scalar that is spread
+    # and no scalar that is spread
+    if vector.op is Ops.VECTORIZE and len(set(vector.src)) == len(vector.src) >= LEAST_ROWS:
       for lane, load in enumerate(vector.src):
         if load.op is Ops.LOAD and len(load.src) == 1:  # without a gate, and so without an alternative
           place, at = _place(load.src[0])

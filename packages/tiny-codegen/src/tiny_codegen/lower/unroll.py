@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 
+from tiny_codegen.kernel.expressions import number
 from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
-from tiny_uop import AxisType, Ops, UOp, dtypes
-from tiny_uop.graph import rebuild
+from tiny_uop import AxisType, Ops, UOp
+from tiny_uop.graph import chain, rebuild
 
 UNROLLED = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 
@@ -27,15 +28,8 @@ def unroll(root: UOp) -> UOp:
 def _write_out(closer: UOp) -> UOp:
   axes = [r for r in closer.src[1:] if kind(r) in UNROLLED]
   others = tuple([r for r in closer.src[1:] if kind(r) not in UNROLLED])
-  values = itertools.product(*[range(int(r.src[0].arg)) for r in axes])
-  bodies = []
-  for value in values:
-    constants = {axis: UOp.const(dtypes.index, v) for axis, v in zip(axes, value)}
-    bodies.append(substitute_simplified(closer.src[0], constants))
+  values = itertools.product(*[[number(v) for v in range(int(r.src[0].arg))] for r in axes])
+  bodies = [substitute_simplified(closer.src[0], dict(zip(axes, value))) for value in values]
   if closer.op is Ops.END:
     return UOp.group(*bodies).end(*others)
-  op = closer.arg[0]
-  total = bodies[0]
-  for body in bodies[1:]:
-    total = total.alu(op, body)
-  return total.reduce(op, *others)
+  return chain(closer.arg[0], bodies).reduce(closer.arg[0], *others)

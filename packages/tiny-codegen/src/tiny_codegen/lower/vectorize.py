@@ -18,7 +18,7 @@ from tiny_codegen.kernel.loops import CLOSERS, extent, kind, substitute_simplifi
 from tiny_codegen.kernel.memory import gate_of
 from tiny_codegen.lower.unroll import UNROLLED
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
-from tiny_uop.graph import rebuild
+from tiny_uop.graph import chain, rebuild
 
 WIDE = 8  # lanes from which on two vectors with every second element in them are better than as many elements
 TURNED = (16, 8, 4)  # sizes of the squares that are transposed in registers
@@ -118,10 +118,7 @@ def combine_lanes(vector: UOp, op: Ops) -> UOp:
   while count > 1 and count % 2 == 0:
     count //= 2
     vector = vector.extract(*range(count)).alu(op, vector.extract(*range(count, 2 * count)))
-  result = vector.extract(0) if count > 1 else vector
-  for lane in range(1, count):
-    result = result.alu(op, vector.extract(lane))
-  return result
+  return chain(op, [vector.extract(lane) for lane in range(count)]) if count > 1 else vector
 
 
 class Lanes:

@@ -10,7 +10,7 @@ import math
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.dependences import loops_around
 from tiny_codegen.kernel.expressions import all_of
-from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, own_loops
+from tiny_codegen.kernel.loops import CLOSERS, extent, in_order, kind, own_loops, size_of
 from tiny_codegen.kernel.memory import in_register, nbytes_of, space_of
 from tiny_codegen.kernel.threads import HardwareAxis, check_workgroup, counters, global_axes, on_hardware, thread_axes
 from tiny_codegen.lower.workgroup_reduce import SharedReduces
@@ -63,7 +63,7 @@ def globals_from_loops(root: UOp, target: Target) -> UOp:
 
 
 def _length(reduce: UOp) -> int:
-  return math.prod(max(int(r.src[0].vmax), 1) for r in reduce.src[1:])
+  return math.prod(max(size_of(r), 1) for r in reduce.src[1:])
 
 
 def _too_much_memory(root: UOp, target: Target) -> str:

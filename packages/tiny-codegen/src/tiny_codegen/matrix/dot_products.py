@@ -17,9 +17,9 @@ from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
 from tiny_codegen.kernel.expressions import clauses
 from tiny_codegen.kernel.interleave import interleaved
-from tiny_codegen.kernel.loops import kind, next_loop_id
+from tiny_codegen.kernel.loops import kind, next_loop_id, size_of
 from tiny_codegen.kernel.memory import gates_of
-from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, made_of, product_of, split_loops
+from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, first_fitting, made_of, product_of, split_loops
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild
@@ -41,13 +41,8 @@ def use_dot_product(root: UOp, opt: Opt, target: Target) -> UOp:
     names = ", ".join(map(str, listed))
     raise opt_error(opt, f"expected the place of an instruction, or (place, loop, loop); the target has {names}")
   product = product_of(root, opt, tuple(arg[1:]))
-  misfits = []
-  for instruction in listed if place is None else listed[place : place + 1]:
-    made = _apply(root, product, instruction)
-    if isinstance(made, UOp):
-      return made
-    misfits.append(f"{instruction}: {made}")
-  raise opt_error(opt, "; ".join(misfits))
+  tried = listed if place is None else listed[place : place + 1]
+  return first_fitting(opt, ((instruction, _apply(root, product, instruction)) for instruction in tried))
 
 
 def fitting(product: Product, instruction: DotProduct) -> tuple[UOp, UOp, DotProduct] | None:
@@ -61,11 +56,9 @@ def fitting(product: Product, instruction: DotProduct) -> tuple[UOp, UOp, DotPro
     if first is not None and second is not None:
       return first, second, instruction
   first, second = exactly_as(product.a, dtypes.int8), exactly_as(product.b, types[1])
-  if (
-    not isinstance(instruction, MatrixProduct) and types[0] is dtypes.uint8 and first is not None and second is not None
-  ):
-    return first, second, DotProduct(*types, instruction.dtype_out, 128)
-  return None
+  if isinstance(instruction, MatrixProduct) or types[0] is not dtypes.uint8 or first is None or second is None:
+    return None
+  return first, second, DotProduct(*types, instruction.dtype_out, 128)
 
 
 def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
@@ -91,7 +84,8 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
     return interleaved(root, value, product.depth, simplify(split.start // instruction.terms), dtype)
 
   a, b = words(first, first.dtype), words(second, second.dtype)
-  terms = UOp(Ops.MMA, computed.dtype_out, (a ^ SIGN_BITS if computed.offset else a, b, _zero(computed)), computed)
+  zero = UOp.const(computed.dtype_out, 0)
+  terms = UOp(Ops.MMA, computed.dtype_out, (a ^ SIGN_BITS if computed.offset else a, b, zero), computed)
   total = terms.reduce(Ops.ADD, *split_loops(product.reduce, {product.depth: split}))
   return root.substitute({product.reduce: total.bitcast(product.reduce.dtype)})
 
@@ -101,10 +95,6 @@ def _conditions(value: UOp) -> set[UOp]:
   return set(gates_of(value)) if value.op is Ops.LOAD and len(value.src) == 1 else set()
 
 
-def _zero(instruction: DotProduct) -> UOp:
-  return UOp.const(instruction.dtype_out, 0)
-
-
 def lower_offsets(root: UOp, target: Target) -> UOp:
   """The kernel without offsets in dot products: a sum of its own takes away what they add, in loops of its own, so that
   it is outside of those that only the operand with the offset depends on."""
@@ -112,10 +102,8 @@ def lower_offsets(root: UOp, target: Target) -> UOp:
 
   def change(_: UOp, u: UOp) -> UOp | None:
     nonlocal fresh
-    product = u.src[0] if u.op is Ops.REDUCE else None
-    if product is None or product.op is not Ops.MMA or not isinstance(product.arg, DotProduct):
-      return None
-    if not product.arg.offset:
+    product = u.src[0] if u.op is Ops.REDUCE else u
+    if product is u or not isinstance(product.arg, DotProduct) or not product.arg.offset:
       return None
     a, b, c = product.src
     plain = product.arg.plain
@@ -123,7 +111,7 @@ def lower_offsets(root: UOp, target: Target) -> UOp:
     fresh += len(own)
     too_much = UOp(Ops.MMA, c.dtype, (SIGN_BITS, b.substitute(own), c), plain).reduce(Ops.ADD, *own.values())
     inside = _inside(ends, too_much)
-    near = math.prod([int(r.src[0].vmax) for r in inside]) * target.max_vector_lanes * c.dtype.itemsize
+    near = math.prod([size_of(r) for r in inside]) * target.max_vector_lanes * c.dtype.itemsize
     if inside and near <= target.limits.shared_memory * SHARE:
       too_much = too_much.stage(*inside)
     return UOp(Ops.MMA, c.dtype, (a, b, c), plain).reduce(Ops.ADD, *u.src[1:]) - too_much

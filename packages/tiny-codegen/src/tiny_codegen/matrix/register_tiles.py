@@ -95,16 +95,8 @@ class MatrixTiles:
       return UOp(Ops.LOAD, u.dtype.vec(count), (place,), TileRows(_step(u, loop) or 0))
 
     kind_of_tile = how.dtype_out.vec(how.rows * how.lanes)
-    product = UOp(
-      Ops.MMA,
-      kind_of_tile,
-      (
-        tile(a, self.rows, how.rows * how.words),
-        tile(b, self.depth, how.words * how.lanes),
-        UOp.const(kind_of_tile, 0),
-      ),
-      how,
-    )
+    factors = tile(a, self.rows, how.rows * how.words), tile(b, self.depth, how.words * how.lanes)
+    product = UOp(Ops.MMA, kind_of_tile, (*factors, UOp.const(kind_of_tile, 0)), how)
     over = [r for s in self.total.src[1:] for r in ((steps,) if s is self.depth else (s,)) if r.op is Ops.RANGE]
     summed = product.reduce(Ops.ADD, *over)
     memory = UOp.alloc(next_alloc_id(root), how.dtype_out.ptr(math.prod(sizes), AddrSpace.LOCAL))

@@ -8,15 +8,16 @@ instruction itself add to the accumulator; every store is written out for the el
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, SharedOperand, TensorCore
-from tiny_codegen.kernel.expressions import clauses, number
+from tiny_codegen.kernel.expressions import clauses, number, stride
 from tiny_codegen.kernel.loops import (
   LOOP_LISTS,
   THREADS,
+  extent,
   kind,
   loops_of,
   named_loop,
@@ -24,8 +25,8 @@ from tiny_codegen.kernel.loops import (
   substitute_simplified,
 )
 from tiny_codegen.kernel.memory import gates_of
+from tiny_codegen.lower.skip_masked_sums import bound
 from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
-from tiny_codegen.matrix.mask_limits import limited_loops
 from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
@@ -57,15 +58,26 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
   """
   cores, loops = _candidates(root, opt, target)
   root = without_gates(root)
-  depth, misfits = loops_of(root).get(-1 if opt.axis is None else opt.axis), []
-  for core in cores:
+  depth = loops_of(root).get(-1 if opt.axis is None else opt.axis)
+
+  def made(core: TensorCore) -> UOp | str:
     with_tiles, tiles = keep_tiles(root, target, order=_order(core, depth, target))
     product = product_of(with_tiles, opt, loops)
     reason = _misfit(product, core, target)
     reason = reason or (_not_shared(product, core, tiles) if core.shared is not None else None)
-    if reason is None:
-      return _apply(with_tiles, product, core, target, tiles)
-    misfits.append(f"{core}: {reason}")
+    return reason or _apply(with_tiles, product, core, target, tiles)
+
+  return first_fitting(opt, ((core, made(core)) for core in cores))
+
+
+def first_fitting(opt: Opt, tried: Iterable[tuple[object, UOp | str]]) -> UOp:
+  """The kernel with the first instruction that can be used; of others there is a reason instead. Raises
+  KernelOptError."""
+  misfits = []
+  for instruction, made in tried:
+    if isinstance(made, UOp):
+      return made
+    misfits.append(f"{instruction}: {made}")
   raise opt_error(opt, "; ".join(misfits))
 
 
@@ -344,3 +356,41 @@ def split_loops(closer: UOp, splits: dict[UOp, Split]) -> list[UOp]:
 
 def _vector(values: list[UOp]) -> UOp:
   return values[0] if len(values) == 1 else UOp(Ops.VECTORIZE, values[0].dtype.vec(len(values)), tuple(values))
+
+
+# *** masks ***
+# How far the sum of a tile goes whose terms a mask of positions hides: no further than any of its rows needs.
+#
+# The mask `k < row + 1` of causal attention, in steps of 32 for tiles of 128 rows `step * 32 + k < tile * 128 + row +
+# 1`, can hold only where `step * 32 < tile * 128 + 128`: there are no more steps than that. All threads of a workgroup
+# have to take as many, so loops that the limit depends on are not for threads (`check_workgroup`).
+
+
+def limited_loops(loops: Sequence[UOp], tile: Collection[UOp], masks: Sequence[UOp]) -> dict[UOp, UOp]:
+  """For each of the `loops` of a sum that a mask ends early, the same with fewer iterations; `tile` are the loops over
+  what is computed together."""
+  changes: dict[UOp, UOp] = {}
+  for mask in masks:
+    for loop in loops:
+      size = extent(loop)
+      most = _most(mask, loop, tile) if loop not in tile and loop not in changes and size is not None else None
+      if size is not None and most is not None and most.ranges.isdisjoint(loops):
+        needed = simplify(most.maximum(number(0)).minimum(number(size)))
+        if extent(shorter := UOp.range(needed, *loop.arg)) != size:
+          changes[loop] = shorter
+  return changes
+
+
+def _most(mask: UOp, loop: UOp, tile: Collection[UOp]) -> UOp | None:
+  """The iterations after which a mask holds nowhere in a tile; None where that is unknown."""
+  if mask.op is not Ops.CMPLT or mask.src[0].dtype.kind != "index":
+    return None
+  left, right = mask.src
+  step = stride(simplify(left - right), loop)
+  if step is None or step <= 0:
+    return None
+  limit = simplify(right - left + loop * step)  # loop * step < limit
+  most = bound(limit, least=False, tile=tile)
+  if most is None or any(kind(r) is not AxisType.LOOP for r in most.ranges):
+    return None
+  return simplify((most + (step - 1)) // step)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.kernel.loops import extent
+from tiny_codegen.kernel.loops import extent, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.opt.opt_list import OptList
 from tiny_uop import Opt, OptOps, UOp, simplify
@@ -46,11 +46,8 @@ def as_one_product(chooser: OptList, found: SumOfProducts) -> SumOfProducts:
 
 def longest(loops: Sequence[UOp], operand: Operand | None = None) -> UOp | None:
   """The longest of some loops: of several the one along which an operand lies in memory, or the outermost."""
-  return max(
-    loops,
-    key=lambda r: (int(r.src[0].vmax), operand is not None and operand.adjacent(r), -r.arg[0]),
-    default=None,
-  )
+  adjacent = {r for r in loops if operand is not None and operand.adjacent(r)}
+  return max(loops, key=lambda r: (size_of(r), r in adjacent, -r.arg[0]), default=None)
 
 
 def _row(operand: Operand, loops: Sequence[UOp]) -> int:

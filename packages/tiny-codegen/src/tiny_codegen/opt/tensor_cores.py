@@ -12,7 +12,7 @@ from functools import partial
 
 from tiny_codegen.instructions.tensor_core import SWIZZLE, TensorCore
 from tiny_codegen.kernel.expressions import stride
-from tiny_codegen.kernel.loops import extent, loops_of
+from tiny_codegen.kernel.loops import extent, loops_of, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.matrix.tensor_cores import made_of
 from tiny_codegen.opt.im2col import longest
@@ -58,7 +58,7 @@ def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
   sides = [_side(found, operand) for operand in found.operands]
   if sides[0] is None or sides[1] is None:
     return False
-  depth = max(found.reduce.src[1:], key=lambda r: int(r.src[0].vmax))
+  depth = max(found.reduce.src[1:], key=lambda r: size_of(r))
   if any((extent(r) or 0) < LEAST_SIZE for r in (sides[0], sides[1], depth)):
     return False
   # columns are what neighbouring threads write: the loop that is adjacent in the result
@@ -72,7 +72,7 @@ def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
     enumerate(chooser.target.tensor_cores), key=lambda each: (own != {each[1].dtype_in}, each[1].shared is None)
   )
   for place, core in cores:
-    for shape in _shapes(core, int(rows.src[0].vmax), int(columns.src[0].vmax), found):
+    for shape in _shapes(core, size_of(rows), size_of(columns), found):
       if chooser.attempt(partial(_tile, chooser, place, core, shape, (rows, columns, depth), operands)):
         return True
   return False
@@ -119,7 +119,7 @@ def _tile(
 ) -> bool:
   """Take the Opts of one shape; False where one of them does not fit."""
   depth = max(core.dims[2], (SECTORS if core.shared is None else SWIZZLE) // core.dtype_in.itemsize)
-  size = int(loops[2].src[0].vmax)
+  size = size_of(loops[2])
   while -(-size // depth) * depth > WASTE * size:
     if core.shared is not None:
       return False  # which wants whole rows

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field
 
 from tiny_codegen.kernel.expressions import stride
-from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of
+from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, size_of
 from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.transpose import transpose_copy
 from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
@@ -121,7 +121,7 @@ class Chooser(TilingChooser):
     self.side_by_side = self._streams()
     cost = Cost(self.root)
     nodes = cost.nodes
-    sizes = {r: int(r.src[0].vmax) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
+    sizes = {r: size_of(r) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
     native = {r: self._native(nodes, r) for r in sizes}
     # a short loop fills part of a register
     native = {r: min(n, 1 << max(sizes[r] - 1, 1).bit_length()) for r, n in native.items()}
@@ -291,7 +291,7 @@ class Chooser(TilingChooser):
       return
     common = [r for r in ends[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in ends)]
     movable = [r for place, r in enumerate(common) if self._movable(r, frozenset(common[:place]), nodes)]
-    long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -int(r.src[0].vmax))
+    long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -size_of(r))
     for loop in long:
       if (piece := self._piece(loop)) and self.take(
         Opt(OptOps.SPLIT, loop.arg[0], piece), Opt(OptOps.THREAD, loop.arg[0], 0)

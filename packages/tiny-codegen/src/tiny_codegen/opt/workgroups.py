@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tiny_codegen.kernel.expressions import stride
-from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, next_loop_id
+from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, next_loop_id, size_of
 from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.workgroups import RECOMPUTED
@@ -118,7 +118,7 @@ class GroupChooser(OptList):
     last = self._adjacent(again) if again else None
     lanes = min(self._lanes(loop) for loop in (*loops, *([last] if last is not None else [])))
     terms = max(iterations(u.src[1:]) for u, _ in shared)
-    length = max(int(loop.src[0].vmax) for loop in loops)
+    length = max(size_of(loop) for loop in loops)
     if any((extent(loop) or 1) % lanes for loop in loops):
       lanes = 1
     amount = self._group_size(length // lanes, terms / lanes, results, lanes if again else 0)
@@ -145,13 +145,13 @@ class GroupChooser(OptList):
     loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD]
     loops = [r for r in reduce.src[1:] if kind(r) is AxisType.REDUCE and not r.src[0].ranges]
     adjacent = [r for r in loops if any(stride(u.src[0].src[1], r) == 1 for u in loads)]
-    long = [r for r in loops if int(r.src[0].vmax) >= (SHORT if self.target.subgroup else WARP)]
+    long = [r for r in loops if size_of(r) >= (SHORT if self.target.subgroup else WARP)]
     if any(r in long for r in adjacent):
-      return max((r for r in adjacent if r in long), key=lambda r: int(r.src[0].vmax))
-    long = [r for r in long if int(r.src[0].vmax) >= WARP]
+      return max((r for r in adjacent if r in long), key=lambda r: size_of(r))
+    long = [r for r in long if size_of(r) >= WARP]
     if not long or not (again or results * WARP < BUSY):
       return None
-    return max(long, key=lambda r: int(r.src[0].vmax))
+    return max(long, key=lambda r: size_of(r))
 
   def _columns(self, reduces: list[UOp], outputs: list[UOp], results: float) -> bool:
     """LOCAL and GROUP for sums whose terms are far apart, while those of neighbouring sums are beside each other:
@@ -230,7 +230,7 @@ class GroupChooser(OptList):
     free = [r for r in self.outputs() if all(r in u.ranges for u in reduces)]
     while free and self.threads * 2 <= self.sizes.wanted:
       loop = self._adjacent(free)
-      amount = self.most(threads_for(int(loop.src[0].vmax), self._room(free)))
+      amount = self.most(threads_for(size_of(loop), self._room(free)))
       free.remove(loop)
       if amount > 1 and self.split(OptOps.LOCAL, loop.arg[0], amount) is not None:
         self.threads *= amount
@@ -277,8 +277,8 @@ class GroupChooser(OptList):
 
   def _side(self, found: SumOfProducts, operand: Operand) -> UOp | None:
     """The loop of an operand that one side of the tiles goes along."""
-    loops = [r for r in found.own_loops(operand) if int(r.src[0].vmax) >= SIDES[-1]]
-    return max(loops, key=lambda r: int(r.src[0].vmax), default=None)
+    loops = [r for r in found.own_loops(operand) if size_of(r) >= SIDES[-1]]
+    return max(loops, key=lambda r: size_of(r), default=None)
 
   def _tile(self, loop: int, found: SumOfProducts) -> bool:
     size = int(loops_of(self.root)[loop].src[0].vmax)

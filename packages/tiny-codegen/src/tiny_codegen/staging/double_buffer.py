@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from tiny_codegen.instructions.tensor_core import TensorCore
 from tiny_codegen.kernel.expressions import factor, number
-from tiny_codegen.kernel.loops import in_order, kind, next_loop_id, own_loops
+from tiny_codegen.kernel.loops import in_order, kind, next_loop_id, own_loops, size_of
 from tiny_codegen.kernel.memory import element_of, nbytes_of, next_alloc_id, pointer_type, space_of
 from tiny_codegen.target import Target
 from tiny_uop import ASYNC, AddrSpace, AxisType, Ops, UOp, dtypes, simplify
@@ -67,7 +67,7 @@ class Fill:
       return None
     before = ready.src[1]
     loops = before.src if before.op is Ops.BARRIER else ()
-    if len(loops) != 1 or loops[0].op is not Ops.RANGE or int(loops[0].src[0].vmax) < COPIES:
+    if len(loops) != 1 or loops[0].op is not Ops.RANGE or size_of(loops[0]) < COPIES:
       return None
     return Fill(u, u.src[0], barrier.src[0], ready, loops[0])
 
@@ -123,7 +123,7 @@ def double_buffer(root: UOp, target: Target) -> UOp:
       continue
     near = {u: nbytes_of(u) for u in nodes if u.op is Ops.ALLOC and space_of(u) is AddrSpace.LOCAL}
     one = sum(near[fill.memory] for fill in fills)
-    count = copies_that_fit(sum(near.values()), one, min(int(loop.src[0].vmax), MOST_COPIES), target)
+    count = copies_that_fit(sum(near.values()), one, min(size_of(loop), MOST_COPIES), target)
     if count >= COPIES and any(is_copy(s, target) for fill in fills for s in stores_of(fill.stores)):
       return double_buffer(in_stages(root, loop, fills, count, target), target)
     if target.limits.has_room(sum(near.values()), sum(near.values()) + one):

@@ -17,7 +17,7 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.instructions.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.kernel.expressions import row_major, stride
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import REPLICATED, THREADS, in_order, kind, next_loop_id, substitute_simplified
+from tiny_codegen.kernel.loops import REPLICATED, THREADS, in_order, kind, next_loop_id, size_of, substitute_simplified
 from tiny_codegen.kernel.memory import gate_loads, gates_of, next_alloc_id, stored_gates, without_gate
 from tiny_codegen.kernel.threads import HardwareAxis, thread_axes
 from tiny_codegen.lower.skip_padding_taps import shorten_loops, steps_inside
@@ -184,7 +184,7 @@ class Tile:
       same = AxisType.VECTOR if kind(loop) is AxisType.VECTOR else AxisType.LOOP
       # threads of a workgroup each fill their own part
       filling = loop if kind(loop) in THREADS else UOp.range(loop.src[0], loop_id + place, same)
-      size = max(int(loop.src[0].vmax), 1)
+      size = max(size_of(loop), 1)
       axes.append(TileAxis(loop, filling, size, size))
     own = {a.place: a.loop for a in axes if a.place is not a.loop}
     tile = Tile(value.substitute(own), tuple(axes))._windows(loop_id + len(axes), [g.substitute(own) for g in gates])

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator
 
 from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.kernel.loops import size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.target import Target
 from tiny_codegen.tiling.cost import TileCost, rate
@@ -75,6 +76,6 @@ def dot_cycles(c: SumOfProducts, target: Target) -> float:
   if not summed:
     return math.inf
   width = min(target.lanes(o.value.dtype) for o in c.operands)
-  size = int(summed[0].src[0].vmax)
+  size = size_of(summed[0])
   outputs = c.outputs
   return outputs * (c.length * blocks(summed[0], width) * width / size / (width * rate(c, target)) * 1.25 + 8)

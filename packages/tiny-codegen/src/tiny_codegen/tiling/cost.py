@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM, CostModel
 from tiny_codegen.kernel.expressions import stride
-from tiny_codegen.kernel.loops import extent, kind
+from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.remainder_tile import lanes_left, rows_left, rows_of_last
 from tiny_codegen.lower.skip_padding_taps import has_room, share_inside
 from tiny_codegen.lower.transpose_in_registers import LEAST_ROWS
 from tiny_codegen.lower.vectorize import WIDE
-from tiny_codegen.target import KEPT, Target
+from tiny_codegen.target import KEPT, CacheSizes, Target
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, farthest, row_by_row
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
@@ -65,13 +65,27 @@ class TileCost:
     return self.target.cost
 
   @property
+  def caches(self) -> CacheSizes:
+    return self.target.caches
+
+  @property
+  def near(self) -> float:
+    """Bytes of the first cache level that a panel may take to stay there."""
+    return self.caches.first * self.cost.first_share
+
+  @property
   def lanes(self) -> int:
     return self.width * self.vectors
 
   @property
+  def row_bytes(self) -> int:
+    """Bytes of the lanes of one step of the sum."""
+    return self.lanes * self.lanes_of.itemsize
+
+  @property
   def panel(self) -> float:
     """Bytes of one packed panel."""
-    return self.lanes * self.c.length * self.lanes_of.value.dtype.itemsize
+    return self.lanes * self.c.length * self.lanes_of.itemsize
 
   @cached_property
   def written(self) -> tuple[UOp, int]:
@@ -85,7 +99,7 @@ class TileCost:
       return last, self._part(last)
     # where multiply-adds do not spread scalars themselves, one that is being spread has a register, too
     spare = self.cost.spare_registers + (not self.target.has_masks)
-    taps = int(last.src[0].vmax)
+    taps = size_of(last)
     if taps <= self.cost.window_steps and tile + taps * self.vectors + spare <= self.target.vector_registers:
       return last, taps
     apart = [r for r in self.summed[-2::-1] if extent(r) is not None and not self._slides(r)]
@@ -121,12 +135,12 @@ class TileCost:
 
   def _apart(self, loop: UOp) -> int:
     """Steps of a loop that are written out which share no elements: all of a window's, if they are not too many."""
-    size, tile = int(loop.src[0].vmax), self.rows * self.vectors
+    size, tile = size_of(loop), self.rows * self.vectors
     return size if size <= self.cost.window_steps and size * tile <= self.cost.window_written_out else self._part(loop)
 
   def _part(self, loop: UOp) -> int:
     """Steps of a long loop that are written out."""
-    size, tile = int(loop.src[0].vmax), self.rows * self.vectors
+    size, tile = size_of(loop), self.rows * self.vectors
     return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= self.cost.written_out), 1)
 
   @property
@@ -138,8 +152,18 @@ class TileCost:
   def _slides(self, loop: UOp) -> int | None:
     """The same for another loop of the sum."""
     row, step = (abs(self.rows_of.step(r) or 0) for r in (self.row_loop, loop))
-    slides = 0 < step <= row < step * int(loop.src[0].vmax) and row % step == 0
+    slides = 0 < step <= row < step * size_of(loop) and row % step == 0
     return row // step if slides else None
+
+  @property
+  def lane_size(self) -> int:
+    """Iterations of the loop that becomes lanes."""
+    return size_of(self.lane_loop)
+
+  @property
+  def row_size(self) -> int:
+    """Iterations of the loop that becomes rows."""
+    return size_of(self.row_loop)
 
   @property
   def outermost(self) -> UOp:
@@ -154,7 +178,7 @@ class TileCost:
   def _short(self) -> float:
     """How many times as much as its elements a row of a window costs to be packed: vectors have more lanes than are
     needed, and each row is an iteration of its own."""
-    last, row = int(self.summed[-1].src[0].vmax), int(self.row_loop.src[0].vmax)
+    last, row = size_of(self.summed[-1]), self.row_size
     size = row if self.slide is None else (row - 1) * self.slide + last
     return self._in_vectors(size)
 
@@ -165,7 +189,7 @@ class TileCost:
   @of_loops
   def _others(self) -> float:
     """Iterations of the loops around that move only the lanes' operand, but for the one with the lanes."""
-    return math.prod(int(r.src[0].vmax) for r in self.c.own_loops(self.lanes_of) if r is not self.lane_loop)
+    return math.prod(size_of(r) for r in self.c.own_loops(self.lanes_of) if r is not self.lane_loop)
 
   @of_loops
   def _overlap(self) -> float:
@@ -174,12 +198,12 @@ class TileCost:
 
   @of_loops
   def _image_bytes(self) -> float:
-    images = int(self.outermost.src[0].vmax)
-    return self.rows_of.elements / self._overlap() / images * self.rows_of.value.dtype.itemsize
+    images = size_of(self.outermost)
+    return self.rows_of.elements / self._overlap() / images * self.rows_of.itemsize
 
   def _left(self) -> int:
     """The rows of the last tile if it is a smaller one, or 0."""
-    return rows_left(int(self.row_loop.src[0].vmax), self.rows)
+    return rows_left(self.row_size, self.rows)
 
   def _first_tile_packs(self, lanes_from: Lanes) -> bool:
     """Whether panels are packed in the steps of a sum: see `staging/pack.py`."""
@@ -217,7 +241,7 @@ class TileCost:
 
   def _run(self, operand: Operand) -> int:
     """Steps of the sum that are next to each other in an operand, one after the other."""
-    run, steps = 1, {operand.step(r): int(r.src[0].vmax) for r in self.summed}
+    run, steps = 1, {operand.step(r): size_of(r) for r in self.summed}
     while run in steps:
       run *= steps.pop(run)
     return run
@@ -227,15 +251,15 @@ class TileCost:
 
   def _sets(self, nbytes: int) -> float:
     """Which part of the sets of the first cache level lines are in that a panel reads from where they are."""
-    itemsize = self.lanes_of.value.dtype.itemsize
+    itemsize = self.lanes_of.itemsize
     step = math.gcd(*[(self.lanes_of.step(r) or 0) * itemsize for r in self.summed], self.cost.way)
     return min(max(nbytes, CACHE_LINE) / step, 1.0)
 
   @of_loops
   def _taps(self) -> float:
     """Steps of the sum that read the rows of a tile from one cache line, more or less."""
-    near = CACHE_LINE // self.rows_of.value.dtype.itemsize
-    return math.prod(int(r.src[0].vmax) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
+    near = CACHE_LINE // self.rows_of.itemsize
+    return math.prod(size_of(r) for r in self.summed if 0 < abs(self.rows_of.step(r) or 0) < near)
 
   @of_loops
   def _window_bytes(self) -> float:
@@ -243,11 +267,11 @@ class TileCost:
     loops = {*self.summed, self.row_loop} & self.rows_of.loops
     steps = {r: self.rows_of.step(r) or 0 for r in loops}
     step = steps.get(self.row_loop, 0)
-    slides = [r for r in self.summed if r in loops and steps[r] <= step <= steps[r] * (int(r.src[0].vmax) - 1)]
+    slides = [r for r in self.summed if r in loops and steps[r] <= step <= steps[r] * (size_of(r) - 1)]
     span = 1.0
     for loop in loops.difference(slides):
-      span *= int(loop.src[0].vmax)
-    return span * 1.25 * self.rows_of.value.dtype.itemsize
+      span *= size_of(loop)
+    return span * 1.25 * self.rows_of.itemsize
 
   @of_loops
   def _along_lanes(self) -> bool:
@@ -290,10 +314,10 @@ class TileCost:
     return self.rows * self.vectors + self.vectors + 1 <= self.target.vector_registers
 
   def _takes_rows(self) -> bool:
-    return self.rows <= int(self.row_loop.src[0].vmax)
+    return self.rows <= self.row_size
 
   def _takes_lanes(self) -> bool:
-    return self.lanes < 2 * int(self.lane_loop.src[0].vmax)
+    return self.lanes < 2 * self.lane_size
 
   def _panels(self, lanes_from: Lanes) -> list[int]:
     """How many panels may be between two steps to other rows."""
@@ -302,19 +326,19 @@ class TileCost:
       return [every if lanes_from is Lanes.WHOLE else 1]
     if not divides(self.lane_loop, self.lanes):
       return []  # `peel` leaves gates in such loops
-    row = self.lanes * self.lanes_of.value.dtype.itemsize
-    shared = self.c.outputs / (int(self.lane_loop.src[0].vmax) * int(self.row_loop.src[0].vmax))
+    row = self.row_bytes
+    shared = self.c.outputs / (self.lane_size * self.row_size)
     return [
       n
       for n in range(2, min(every // 2, self.cost.panels_row // row) + 1)
       if every % n == 0
-      and n * self.panel <= self.target.caches.second * self.cost.panels_share
+      and n * self.panel <= self.caches.second * self.cost.panels_share
       and every // n * shared >= self.cost.shared_passes
     ]
 
   def _images(self, rows_from: Rows) -> list[int]:
     """How many images may be packed together: panels are packed once for all of them."""
-    count = int(self.outermost.src[0].vmax) if rows_from is Rows.IMAGE else 1
+    count = size_of(self.outermost) if rows_from is Rows.IMAGE else 1
     return [
       n for n in (1, 2, 4) if n == 1 or (count % n == 0 and count // n >= self.cost.shared_images and self._together(n))
     ]
@@ -324,15 +348,14 @@ class TileCost:
     packing panels that are larger than it, and is worth it if some has to come from beyond."""
     pair = images == 2 and self.panel > self._image_bytes()
     share = self.cost.two_images_share if pair else self.cost.images_share
-    return images * self._image_bytes() + self.panel <= self.target.caches.second * share
+    return images * self._image_bytes() + self.panel <= self.caches.second * share
 
   def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
-    lane_waste = self._computed_lanes() / int(self.lane_loop.src[0].vmax)
-    row_waste = self._computed_rows() / int(self.row_loop.src[0].vmax)
+    lane_waste = self._computed_lanes() / self.lane_size
+    row_waste = self._computed_rows() / self.row_size
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
     each = self._step(self.vectors, self.rows)
-    near = self.target.caches.first * self.cost.first_share
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
         each += self.lanes * self.cost.gather
@@ -341,17 +364,17 @@ class TileCost:
       each *= self.cost.computed if self.lanes_of.computed else 1.0
     else:
       delivered = self._delivered(lanes_from, rows_from)
-      nbytes = self.lanes * self.lanes_of.value.dtype.itemsize
+      nbytes = self.row_bytes
       each = max(each, nbytes / delivered) + (nbytes / self.cost.second_idle_bytes if delivered < math.inf else 0.0)
       each *= self._outside(self.panel) * self._partial()
     each += self._streaming_rows(lanes_from) / self.cost.second_idle_bytes
     packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
-    if packed is not None and packed() > near:
+    if packed is not None and packed() > self.near:
       streams = lanes_from is not Lanes.DIRECT and self._delivered(lanes_from, rows_from) < math.inf
-      panel = self.lanes * self.lanes_of.value.dtype.itemsize if streams else 0
+      panel = self.row_bytes if streams else 0
       each = max(each, (panel + CACHE_LINE / self._taps()) / self.cost.second_bytes)
     if rows_from is Rows.WINDOW:
-      each *= self._from_second() if self._window_bytes() > near and not self._one_window() else 1.0
+      each *= self._from_second() if self._window_bytes() > self.near and not self._one_window() else 1.0
       each *= self._leaving(self._window_bytes())
     elif rows_from is Rows.IMAGE:
       each *= self._from_second() * self._leaving(self._image_bytes())
@@ -363,20 +386,20 @@ class TileCost:
   def _where_it_is(self, each: float) -> float:
     """Cycles of a step of the sum whose lanes are read from memory. Where steps are far apart, lines of the same sets
     push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `lower/prefetch.py`)."""
-    near, nbytes = self.target.caches.first * self.cost.first_share, self.lanes * self.lanes_of.value.dtype.itemsize
+    nbytes = self.row_bytes
     far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= self.cost.same_sets]
     spread, beyond = self.cost.scattered
-    if any((self.lanes_of.step(r) or 0) * self.lanes_of.value.dtype.itemsize % CACHE_LINE for r in self.summed):
+    if any((self.lanes_of.step(r) or 0) * self.lanes_of.itemsize % CACHE_LINE for r in self.summed):
       each *= self.cost.crossing
     if not far:
-      if self.panel > near * self._sets(nbytes):
+      if self.panel > self.near * self._sets(nbytes):
         each = max(each, nbytes / self.cost.second_bytes) + nbytes / self.cost.second_idle_bytes
-      return each * (spread if self.panel > near else 1.0)
+      return each * (spread if self.panel > self.near else 1.0)
     crowded = nbytes <= CACHE_LINE or any(step % (self.cost.same_sets // 2) == 0 for step in far)
     if crowded or self.c.length < self.cost.prefetched_steps:
-      return each * (beyond if self.panel > near else spread)
-    if 2 * self.panel > near:  # what lies far apart shares sets with all else, so that some of it is pushed out
-      out = self.cost.far_lines if self.panel > near else self._waits()
+      return each * (beyond if self.panel > self.near else spread)
+    if 2 * self.panel > self.near:  # what lies far apart shares sets with all else, so that some of it is pushed out
+      out = self.cost.far_lines if self.panel > self.near else self._waits()
       each = max(each, nbytes / self.cost.second_bytes) + nbytes / self.cost.second_idle_bytes * out
     return each * self._outside(2 * self.panel)
 
@@ -394,7 +417,7 @@ class TileCost:
 
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
-    size = int(self.lane_loop.src[0].vmax)
+    size = self.lane_size
     whole, last = divmod(size, self.lanes)
     left = lanes_left(size, self.lanes)
     rows = rows_of_last(self.rows, self.lanes // left) if last else self.rows
@@ -403,7 +426,7 @@ class TileCost:
 
   def _computed_rows(self) -> float:
     """Of all tiles, as many as take as long: the last one may be smaller, and its rows dearer."""
-    size = int(self.row_loop.src[0].vmax)
+    size = self.row_size
     left = self._left()
     if not left:
       return blocks(self.row_loop, self.rows) * self.rows * (self.cost.clamped_rows if size % self.rows else 1.0)
@@ -411,25 +434,23 @@ class TileCost:
 
   def _partial(self) -> float:
     """What packed lanes cost of which some are beyond the end, if they are so few that the block is no narrower."""
-    beyond = -int(self.lane_loop.src[0].vmax) % self.lanes
+    beyond = -self.lane_size % self.lanes
     return 1.0 + self.cost.partial_panel / blocks(self.lane_loop, self.lanes) if 0 < beyond < self.lanes // 2 else 1.0
 
   def _streaming_rows(self, lanes_from: Lanes) -> float:
     """Bytes of rows for a step that come from beyond the first level: none if a tile of them stays for other panels."""
-    nbytes = self.rows * self.rows_of.value.dtype.itemsize / self._overlap()
-    stays = nbytes * self.c.length <= self.target.caches.first * self.cost.first_share
+    nbytes = self.rows * self.rows_of.itemsize / self._overlap()
+    stays = nbytes * self.c.length <= self.near
     return 0.0 if stays and lanes_from in (Lanes.SOME, Lanes.WHOLE) else nbytes
 
   def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
     """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
     one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
-    if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * self.cost.panels_share:
-      if one and self._whole() > self.target.caches.second:
+    if lanes_from is Lanes.WHOLE and self._whole() > self.caches.second * self.cost.panels_share:
+      if one and self._whole() > self.caches.second:
         return self.cost.beyond_second_bytes
       return self.cost.filled_second_bytes if one else self.cost.last_bytes
-    return (
-      math.inf if one and self.panel <= self.target.caches.first * self.cost.first_share else self.cost.second_bytes
-    )
+    return math.inf if one and self.panel <= self.near else self.cost.second_bytes
 
   def _packing(self, lanes_from: Lanes, rows_from: Rows, panels: int, images: int = 1) -> float | None:
     """Cycles for filling local memory; None where it does not fit, or is for nothing."""
@@ -442,8 +463,8 @@ class TileCost:
       if lanes_from is Lanes.WHOLE and self.lanes_of.loops <= {self.lane_loop, *self.summed}:
         moving *= self.cost.each_thread
       cycles += moving
-      if lanes_from is Lanes.WHOLE and self._whole() > self.target.caches.second * self.cost.panels_share:
-        cycles += 2 * self._moved(self.lanes_of) * self.lanes_of.value.dtype.itemsize / CACHE_LINE * self.cost.line
+      if lanes_from is Lanes.WHOLE and self._whole() > self.caches.second * self.cost.panels_share:
+        cycles += 2 * self._moved(self.lanes_of) * self.lanes_of.itemsize / CACHE_LINE * self.cost.line
       together = PANELS if rows_from is Rows.BLOCK else panels
       # in the steps of a sum, memory's time passes unnoticed
       waiting = self.cost.packed_in_first_tile if self._first_tile_packs(lanes_from) else 1.0
@@ -455,7 +476,7 @@ class TileCost:
       filling *= self.cost.copy_masked if self._masked(self.rows_of, self.row_loop) else 1.0
       if rows_from is Rows.WINDOW:
         near += self._window_bytes()
-        size = int(self.row_loop.src[0].vmax)
+        size = self.row_size
         # the loops of a window that the row loop does not slide along read their part again for every place
         reading = self._reading(self.rows_of, self.row_loop, size) * overlap**0.5
         reading *= self._asked(near) if lanes_from is Lanes.WHOLE else 1.0
@@ -463,9 +484,9 @@ class TileCost:
       else:
         near += self._image_bytes() * images
         # panels that are packed again come from a nearer cache
-        cycles += (cycles + 3 * moving) / 4 * (int(self.outermost.src[0].vmax) / images - 1) + filling / overlap
+        cycles += (cycles + 3 * moving) / 4 * (size_of(self.outermost) / images - 1) + filling / overlap
     elif rows_from is Rows.TILE:
-      nbytes = self.rows * self.c.length * self.rows_of.value.dtype.itemsize
+      nbytes = self.rows * self.c.length * self.rows_of.itemsize
       near += nbytes
       filling = self._moved(self.rows_of) * self._moving_tile() * self._sliding()
       filling *= self._computed(self.rows_of)
@@ -475,7 +496,7 @@ class TileCost:
       panels_passed = 1.0 if lanes_from is Lanes.WHOLE else blocks(self.lane_loop, self.lanes) / panels
       cycles += filling * self._others() * panels_passed
     elif rows_from is Rows.BLOCK:  # along the rows or along the sum, whichever is adjacent
-      near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.value.dtype.itemsize
+      near += self.rows * ROW_BLOCKS * self.c.length * self.rows_of.itemsize
       filling = self._moved(self.rows_of) * self.cost.copy_block + self._reading(
         self.rows_of, self.row_loop, self.rows * ROW_BLOCKS
       )
@@ -493,15 +514,13 @@ class TileCost:
 
   def _outside(self, nbytes: float) -> float:
     """What it costs to read so many bytes again and again, of which the second cache level has only a part."""
-    outside = min(
-      max(nbytes / self.target.caches.second - self.cost.panels_share, 0.0) / (1.0 - self.cost.panels_share), 1.0
-    )
+    outside = min(max(nbytes / self.caches.second - self.cost.panels_share, 0.0) / (1.0 - self.cost.panels_share), 1.0)
     return 1.0 + outside * (self.cost.beyond[0] - 1.0)
 
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
     one (see `lower/prefetch.py`), with so much local memory in all."""
-    room = near + 2 * self._window_bytes() <= self.target.caches.second * ROOM
+    room = near + 2 * self._window_bytes() <= self.caches.second * ROOM
     as_it_is = not self.rows_of.computed or bool(self.rows_of.gates)
     return self.cost.prefetched if room and as_it_is and self.c.length >= LEAST_STEPS else 1.0
 
@@ -536,7 +555,7 @@ class TileCost:
     of the window read, once, in whole vectors."""
     if self.slide is None:
       return 1.0
-    taps = int(self.summed[-1].src[0].vmax)
+    taps = size_of(self.summed[-1])
     size = (self.rows - 1) * self.slide + taps
     return self._in_vectors(size) * size / (self.rows * taps)
 
@@ -580,12 +599,12 @@ class TileCost:
     the lines stay in the cache for the next rows."""
     steps = {r: self.rows_of.step(r) or 0 for r in self.summed}
     row, (spread, beyond) = abs(self.rows_of.step(self.row_loop) or 1 << 62), self.cost.scattered
-    span = max(s * int(r.src[0].vmax) for r, s in steps.items()) * self.rows_of.value.dtype.itemsize
+    span = max(s * size_of(r) for r, s in steps.items()) * self.rows_of.itemsize
     if row > 4 or any(s < 4 * self.rows * self.vectors for s in steps.values()):
       # a window with a stride uses a part of each line, if for all its taps
-      strided = row > 1 and self.slide is not None and span > self.target.caches.second * self.cost.two_images_share
-      return 1.0 + (self.cost.beyond[1] - 1.0) / int(self.summed[-1].src[0].vmax) if strided else 1.0
-    small = self.target.caches.second * self.cost.small_share
+      strided = row > 1 and self.slide is not None and span > self.caches.second * self.cost.two_images_share
+      return 1.0 + (self.cost.beyond[1] - 1.0) / size_of(self.summed[-1]) if strided else 1.0
+    small = self.caches.second * self.cost.small_share
     return 1.0 if span <= small / 2 else spread if span <= 4 * small else beyond
 
   def _waits(self) -> float:
@@ -595,7 +614,7 @@ class TileCost:
   def _storing(self, panels: int) -> float:
     """Cycles for writing the results."""
     outputs = self.c.outputs
-    itemsize, row_size = self.c.reduce.dtype.itemsize, int(self.row_loop.src[0].vmax)
+    itemsize, row_size = self.c.reduce.dtype.itemsize, self.row_size
     if self._along_lanes():
       # whole lines of what goes past the caches are not read, so that it does not matter where they are
       touched = outputs * itemsize + self.lanes_of.nbytes + self.rows_of.nbytes
@@ -614,13 +633,13 @@ class TileCost:
 
   def _again(self, rows_from: Rows, panels: int) -> float:
     """Cycles for rows that are read from memory again for other panels."""
-    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.target.caches.second * self.cost.small_share:
+    if rows_from is not Rows.DIRECT or self.rows_of.nbytes <= self.caches.second * self.cost.small_share:
       return 0.0
     nbytes, times = self.rows_of.nbytes, blocks(self.lane_loop, self.lanes) / panels
     shared = self.lanes_of.loops & self.rows_of.loops - set(self.summed)
-    together = nbytes / math.prod(int(r.src[0].vmax) for r in shared)
+    together = nbytes / math.prod(size_of(r) for r in shared)
     # each row is a piece of its own
-    starts = nbytes / self.rows_of.value.dtype.itemsize / self.c.length if together > self.target.caches.second else 0.0
+    starts = nbytes / self.rows_of.itemsize / self.c.length if together > self.caches.second else 0.0
     return times * (self.cost.line_again * nbytes / CACHE_LINE + starts * self._others() * self.cost.piece_cycles)
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:
@@ -629,12 +648,12 @@ class TileCost:
     step = operand.step(loop) or 0
     if step > self.cost.near_step and any(operand.step(r) == 1 for r in self.summed):
       each = self.cost.line_aside if piece > self.cost.sides else self.cost.line
-      return operand.nbytes / CACHE_LINE * each if operand.nbytes > self.target.caches.second else 0.0
+      return operand.nbytes / CACHE_LINE * each if operand.nbytes > self.caches.second else 0.0
     if not 1 <= step <= self.cost.near_step or not any(
       (operand.step(r) or 0) >= self.cost.same_sets for r in self.summed
     ):
       return 0.0
-    itemsize = operand.value.dtype.itemsize
+    itemsize = operand.itemsize
     return self._pieces(operand.nbytes / itemsize, itemsize, piece * step)
 
   def _pieces(self, elements: float, itemsize: int, piece: int) -> float:
@@ -642,7 +661,7 @@ class TileCost:
     nbytes = elements * itemsize
     return (
       elements / piece * self.cost.piece_cycles + nbytes / CACHE_LINE * self.cost.line
-      if nbytes > self.target.caches.second
+      if nbytes > self.caches.second
       else 0.0
     )
 

@@ -12,7 +12,7 @@ import math
 
 from tiny_codegen.errors import opt_error
 from tiny_codegen.kernel.dependences import carried_loops, updates
-from tiny_codegen.kernel.loops import extent
+from tiny_codegen.kernel.loops import extent, size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, PtrDType, UOp
 from tiny_uop.graph import rebuild
@@ -38,7 +38,7 @@ def block_sum(root: UOp, opt: Opt, blocks: UOp) -> UOp:
   part = (reduce.src[0].reduce(Ops.ADD, *rest) if rest else reduce.src[0]).substitute({blocks: block})
   total = part + left
   made = value.substitute({reduce: total})
-  last = block.eq(block.const_like(int(block.src[0].vmax) - 1))
+  last = block.eq(block.const_like(size_of(block) - 1))
   stored = index.store(total if made is total else last.where(made, total))
   return root.with_src((stored.end(block, *root.src[0].src[1:]),))
 

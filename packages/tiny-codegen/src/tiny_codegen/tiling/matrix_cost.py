@@ -45,7 +45,7 @@ class MatrixTileCost(TileCost):
     return across * self.vectors + across + self.vectors <= TILE_REGISTERS
 
   def _takes_rows(self) -> bool:
-    size = int(self.row_loop.src[0].vmax)
+    size = self.row_size
     return self.rows == self.how.rows or (size > self.rows // 2 and (size % self.rows == 0 or not self._as_they_are()))
 
   def _takes_lanes(self) -> bool:
@@ -55,8 +55,8 @@ class MatrixTileCost(TileCost):
     return 0  # all tiles are whole
 
   def _streaming_rows(self, lanes_from: Lanes) -> float:
-    nbytes = self.rows * self.rows_of.value.dtype.itemsize
-    stays = nbytes * self.c.length + self.panel <= self.target.caches.first
+    nbytes = self.rows * self.rows_of.itemsize
+    stays = nbytes * self.c.length + self.panel <= self.caches.first
     several = lanes_from in (Lanes.SOME, Lanes.WHOLE)
     return 0.0 if stays and several else nbytes * self.cost.second_idle_bytes / self.cost.matrix_rows_beyond
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
-from tiny_codegen.kernel.loops import extent, kind
+from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.sum_of_products import Operand
 from tiny_codegen.lower.remainder_tile import lanes_left, rows_left
 from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling
@@ -72,10 +72,10 @@ def _beyond(tiling: Tiling, loop: UOp, block: int) -> float:
   """The part that is computed for nothing where threads share a loop over panels, so that the last one is as wide as
   the others unless it is in a block; or over tiles, of which the last one then has as many rows."""
   if loop.arg[0] == tiling.lane_loop.arg[0] and block == 1:
-    size = int(tiling.lane_loop.src[0].vmax)
+    size = size_of(tiling.lane_loop)
     return (tiling.lanes - lanes_left(size, tiling.lanes)) / size
   if loop.arg[0] == tiling.row_loop.arg[0]:
-    size = int(tiling.row_loop.src[0].vmax)
+    size = size_of(tiling.row_loop)
     return -size % tiling.rows / size if rows_left(size, tiling.rows) else 0.0
   return 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tiny_codegen.kernel.loops import size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
@@ -66,13 +67,13 @@ def farthest(c: SumOfProducts, operand: Operand) -> UOp:
 def row_by_row(c: SumOfProducts, operand: Operand, row_loop: UOp) -> bool:
   """Whether an operand has the steps of the sum next to each other, and rows far apart: it is packed in this order."""
   last, step = c.reduce.src[-1], abs(operand.step(row_loop) or 0)
-  return operand.step(last) == 1 and step >= int(last.src[0].vmax) > 1
+  return operand.step(last) == 1 and step >= size_of(last) > 1
 
 
 def blocks(loop: UOp, amount: int) -> int:
   """Iterations of a loop, so many at a time."""
-  return -(-int(loop.src[0].vmax) // amount)
+  return -(-size_of(loop) // amount)
 
 
 def divides(loop: UOp, amount: int) -> bool:
-  return int(loop.src[0].vmax) % amount == 0
+  return size_of(loop) % amount == 0

@@ -8,28 +8,10 @@ from tiny_codegen.kernel.expressions import cannot_overflow, guards, is_signed
 from tiny_codegen.render.c.dialect import CDialect
 from tiny_uop import DType, Ops, UOp, dtypes
 
-_INFIX = {
-  Ops.ADD: "+",
-  Ops.SUB: "-",
-  Ops.MUL: "*",
-  Ops.FDIV: "/",
-  Ops.AND: "&",
-  Ops.OR: "|",
-  Ops.XOR: "^",
-  Ops.SHL: "<<",
-}
-_BOOL = {
-  Ops.ADD: "|",
-  Ops.MUL: "&",
-  Ops.MAX: "|",
-  Ops.AND: "&",
-  Ops.OR: "|",
-  Ops.XOR: "^",
-  Ops.CMPNE: "!=",
-  Ops.CMPEQ: "==",
-  Ops.CMPLT: "<",
-}
+_BITS = {Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^"}
 _COMPARE = {Ops.CMPLT: "<", Ops.CMPNE: "!=", Ops.CMPEQ: "=="}
+_BOOL = {**_BITS, **_COMPARE, Ops.ADD: "|", Ops.MUL: "&", Ops.MAX: "|"}
+_INFIX = {**_BITS, Ops.ADD: "+", Ops.SUB: "-", Ops.MUL: "*", Ops.FDIV: "/", Ops.SHL: "<<"}
 
 
 def suffix(dtype: DType) -> str:
@@ -73,10 +55,15 @@ def _wrapping(dialect: CDialect, u: UOp, a: str, b: str) -> str:
   which C promotes.
   """
   name, symbol = dialect.type_of(u.dtype), _INFIX[u.op]
-  if u.op in (Ops.AND, Ops.OR, Ops.XOR) or cannot_overflow(u) or _shifts_nothing_out(u):
+  if u.op in _BITS or cannot_overflow(u) or _shifts_nothing_out(u):
     return f"({a} {symbol} {b})" if u.dtype.bits >= 32 else f"({name})({a} {symbol} {b})"
-  wide = dialect.type_of(dtypes.uint64 if u.dtype.bits == 64 else dtypes.uint32)
+  wide = _unsigned(dialect, u.dtype)
   return f"({name})(({wide}){a} {symbol} ({wide}){b})"
+
+
+def _unsigned(dialect: CDialect, dtype: DType) -> str:
+  """The type in which arithmetic wraps."""
+  return dialect.type_of(dtypes.uint64 if dtype.bits == 64 else dtypes.uint32)
 
 
 def _shifts_nothing_out(u: UOp) -> bool:
@@ -94,8 +81,7 @@ def _divide(dialect: CDialect, u: UOp, a: str, b: str) -> str:
   if u.src[1].vmin == 0 == u.src[1].vmax:
     return "0"  # compilers object to a division by a literal zero
   if check.minus_one:
-    wide = dialect.type_of(dtypes.uint64 if u.dtype.bits == 64 else dtypes.uint32)
-    negated = f"({name})(0 - ({wide}){a})" if u.op is Ops.TRUNCDIV else "0"
+    negated = f"({name})(0 - ({_unsigned(dialect, u.dtype)}){a})" if u.op is Ops.TRUNCDIV else "0"
     text = f"({b} == -1 ? {negated} : {text})"
   return f"({b} == 0 ? 0 : {text})" if check.zero else text
 
@@ -167,12 +153,9 @@ def expression(dialect: CDialect, u: UOp, operands: list[str]) -> str:
   if u.op is Ops.WHERE:
     return f"({operands[0]} ? {operands[1]} : {operands[2]})"
   if u.op is Ops.NEG:
-    wide = dialect.type_of(dtypes.uint64 if u.dtype.bits == 64 else dtypes.uint32)
-    return (
-      f"(-{operands[0]})"
-      if not (is_signed(u.dtype) or u.dtype.kind == "uint")
-      else f"({dialect.type_of(u.dtype)})(0 - ({wide}){operands[0]})"
-    )
+    wraps = is_signed(u.dtype) or u.dtype.kind == "uint"
+    zero = f"({dialect.type_of(u.dtype)})(0 - ({_unsigned(dialect, u.dtype)})" if wraps else "(-"
+    return f"{zero}{operands[0]})"
   if len(operands) == 2:
     return _binary(dialect, u, *operands)
   if u.dtype.kind != "float":

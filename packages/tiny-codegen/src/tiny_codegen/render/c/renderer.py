@@ -14,6 +14,7 @@ from tiny_codegen.render.base import Renderer, Writer
 from tiny_codegen.render.c.dialect import C99, CDialect, function_name
 from tiny_codegen.render.c.expressions import expression, literal
 from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, ProgramInfo, PtrDType, UOp, dtypes
+from tiny_uop.graph import memory_of
 from tiny_uop.records import dataclass
 
 _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops.INDEX, Ops.PARAM, Ops.VARIABLE,
@@ -180,11 +181,15 @@ class _Program(Writer):
 
   def _keep(self, u: UOp, values: list[str]) -> None:
     """Name the lanes of a value."""
-    name, self.values[u] = self.dialect.type_of(u.dtype), []
-    for value in values:
-      self._line(f"const {name} v{self.count} = {value};")
-      self.values[u].append(f"v{self.count}")
-      self.count += 1
+    kind, names = self.dialect.type_of(u.dtype), self._named(u, len(values))
+    for name, value in zip(names, values):
+      self._line(f"const {kind} {name} = {value};")
+
+  def _named(self, u: UOp, count: int) -> list[str]:
+    """New variables for the lanes of a value."""
+    self.values[u] = [f"v{self.count + lane}" for lane in range(count)]
+    self.count += count
+    return self.values[u]
 
   def _elementwise(self, u: UOp) -> None:
     operands = [self.lanes(s) for s in u.src]
@@ -252,9 +257,7 @@ class _Program(Writer):
       offsets = [f"({offset} * {element.count})" for offset in offsets]
     if len(offsets) == 1 and len(gates) > 1:  # lanes that are adjacent, but not all of them there
       offsets = [f"{offsets[0]}{f' + {lane}' if lane else ''}" for lane in range(lanes)]
-    memory = index.src[0]
-    while memory.op is Ops.AFTER:
-      memory = memory.src[0]
+    memory = memory_of(index)
     first = Place(
       self.lanes(memory)[0], offsets[0], element.scalar(), lanes if len(offsets) == 1 else 1, index.dtype.space,
       memory.op is not Ops.PARAM or memory.arg in self.written,
@@ -280,8 +283,7 @@ class _Program(Writer):
 
   def _read_if(self, u: UOp, gate: str, statements: list[str], values: list[str], other: list[str]) -> None:
     """A load of which nothing may be read unless its one gate is open."""
-    names = [f"v{self.count + lane}" for lane in range(len(values))]
-    self.count += len(names)
+    names = self._named(u, len(values))
     self._line(
       f"{self.dialect.type_of(u.dtype)} {', '.join(f'{name} = {value}' for name, value in zip(names, other))};"
     )
@@ -289,7 +291,6 @@ class _Program(Writer):
     for line in [*statements, *(f"{name} = {value};" for name, value in zip(names, values))]:
       self._line(line)
     self._close()
-    self.values[u] = names
 
   def visit_store(self, u: UOp) -> None:
     values = self.lanes(u.src[1])
@@ -328,12 +329,10 @@ class _Program(Writer):
     """A call of the dialect's function: addresses of the lanes of the result, then the lanes of a, b and c."""
     if (function := dict(self.dialect.tensor_cores).get(u.arg)) is None:
       raise base.no_tensor_core(self.dialect.name, u)
-    names = [f"v{self.count + lane}" for lane in range(u.dtype.count)]
-    self.count += len(names)
+    names = self._named(u, u.dtype.count)
     self._line(f"{self.dialect.type_of(u.dtype)} {', '.join(names)};")
     passed = [lane for s in u.src for lane in self.lanes(s)]
     self._line(f"{function}({', '.join([*(f'&{name}' for name in names), *passed])});")
-    self.values[u] = names
 
   def visit_shuffle(self, u: UOp) -> None:
     found = dict(self.dialect.exchanges).get(u.dtype.scalar())

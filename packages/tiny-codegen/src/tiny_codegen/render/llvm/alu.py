@@ -10,11 +10,20 @@ from tiny_codegen.render.llvm.instructions import Instruction, fitting
 from tiny_codegen.render.llvm.text import constant, suffix, value_type
 from tiny_uop import DType, Ops, UOp, dtypes
 
-_INT = {Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor", Ops.SHL: "shl"}
-_BOOL = {Ops.ADD: "or", Ops.MUL: "and", Ops.MAX: "or", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
-_FLOAT = {Ops.ADD: "fadd", Ops.SUB: "fsub", Ops.MUL: "fmul", Ops.FDIV: "fdiv"}
-_COMPARE_INT = {Ops.CMPNE: "icmp ne", Ops.CMPEQ: "icmp eq"}
-_COMPARE_FLOAT = {Ops.CMPLT: "fcmp olt", Ops.CMPNE: "fcmp une", Ops.CMPEQ: "fcmp oeq"}
+_BITS = {Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
+_COMPARE = {Ops.CMPNE: "icmp ne", Ops.CMPEQ: "icmp eq"}
+_INT = {**_BITS, Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.SHL: "shl"}
+# by the kind of the sources
+_BINARY = {
+  "bool": {**_BITS, **_COMPARE, Ops.CMPLT: "icmp ult", Ops.ADD: "or", Ops.MUL: "and", Ops.MAX: "or"},
+  "int": {**_INT, **_COMPARE, Ops.CMPLT: "icmp slt", Ops.SHR: "ashr"},
+  "uint": {**_INT, **_COMPARE, Ops.CMPLT: "icmp ult", Ops.SHR: "lshr"},
+  "float": {
+    Ops.ADD: "fadd", Ops.SUB: "fsub", Ops.MUL: "fmul", Ops.FDIV: "fdiv",
+    Ops.CMPLT: "fcmp olt", Ops.CMPNE: "fcmp une", Ops.CMPEQ: "fcmp oeq",
+  },
+}  # fmt: skip
+_BINARY["index"] = _BINARY["int"]
 _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
 
 
@@ -67,27 +76,13 @@ def _is_magnitude(u: UOp) -> bool:
 def _binary(body: Function, u: UOp) -> str:
   operands, source = u.src, u.src[0].dtype
   kind, (a, b) = value_type(source), (body.operand(s) for s in operands)
-  if u.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ):
-    if source.kind == "float":
-      return body.let(f"{_COMPARE_FLOAT[u.op]} {kind} {a}, {b}")
-    return body.let(f"{_COMPARE_INT.get(u.op) or ('icmp slt' if is_signed(source) else 'icmp ult')} {kind} {a}, {b}")
-  if source.kind == "bool":
-    if u.op not in _BOOL:
-      raise _unsupported(u)
-    return body.let(f"{_BOOL[u.op]} {kind} {a}, {b}")
+  if (name := _BINARY[source.kind].get(u.op)) is not None:
+    return body.let(f"{name}{' nsw' if cannot_overflow(u) else ''} {kind} {a}, {b}")
   if u.op is Ops.MAX:
     return _maximum(body, u, a, b)
-  if source.kind == "float":
-    if u.op not in _FLOAT:
-      raise _unsupported(u)
-    return body.let(f"{_FLOAT[u.op]} {kind} {a}, {b}")
-  if u.op in (Ops.TRUNCDIV, Ops.TRUNCMOD):
+  if u.op in (Ops.TRUNCDIV, Ops.TRUNCMOD) and source.kind in ("int", "uint", "index"):
     return _divide(body, u, a, b)
-  if u.op is Ops.SHR:
-    return body.let(f"{'ashr' if is_signed(source) else 'lshr'} {kind} {a}, {b}")
-  if u.op not in _INT:
-    raise _unsupported(u)
-  return body.let(f"{_INT[u.op]}{' nsw' if cannot_overflow(u) else ''} {kind} {a}, {b}")
+  raise _unsupported(u)
 
 
 def _unary(body: Function, u: UOp) -> str:

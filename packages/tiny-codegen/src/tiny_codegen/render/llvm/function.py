@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tiny_codegen.render.base import used_too_early
@@ -67,6 +67,26 @@ class Function:
   def cast_bits(self, kind: str, value: str, wanted: str) -> str:
     """A value of one type as another one of as many bits."""
     return value if kind == wanted else self.let(f"bitcast {kind} {value} to {wanted}")
+
+  def pieces(self, kind: str, value: str, piece: str, bits: int, count: int) -> list[str]:
+    """A value of type `kind` as so many of type `piece`, each of so many bits."""
+    if count == 1:
+      return [self.cast_bits(kind, value, piece)]
+    words = f"<{count} x i{bits}>"
+    value = self.cast_bits(kind, value, words)
+    parts = [self.lane(words, value, n) for n in range(count)]
+    return [self.cast_bits(f"i{bits}", part, piece) for part in parts]
+
+  def joined(self, kind: str, parts: Iterable[str], piece: str, bits: int, count: int) -> str:
+    """The inverse of `pieces`."""
+    if count == 1:
+      return self.cast_bits(piece, next(iter(parts)), kind)
+    words, one = f"<{count} x i{bits}>", f"i{bits}"
+    return self.cast_bits(words, self.vector(words, one, (self.cast_bits(piece, p, one) for p in parts)), kind)
+
+  def members(self, kind: str, value: str, count: int) -> Iterator[str]:
+    """The members of a struct."""
+    return (self.let(f"extractvalue {kind} {value}, {n}") for n in range(count))
 
   def lane(self, kind: str, value: str, lane: int) -> str:
     """A lane of a vector of type `kind`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from tiny_codegen.instructions.tensor_core import MatrixLoad, SharedOperand, TensorCore
@@ -44,7 +43,7 @@ def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> st
     arguments += split[argument] if argument in split else [(kind, value)]
   piece = instruction.pieces[2][0]
   count = len(split["c"])
-  made = body.call(instruction.name, piece if count == 1 else f"{{ {', '.join([piece] * count)} }}", *arguments)
+  made = body.call(instruction.name, _struct(piece, count), *arguments)
   return _joined(body, made, piece, count, u.dtype)
 
 
@@ -52,8 +51,7 @@ def matrix_load(body: Function, u: UOp, place: tuple[str, str], name: str) -> st
   """The operand that holds what a thread gets of a MatrixLoad, whose rows begin at a place (type, operand)."""
   load: MatrixLoad = u.arg
   name = name.format(matrices=load.matrices, transposed=".trans" if load.transposed else "")
-  struct = "i32" if load.matrices == 1 else f"{{ {', '.join(['i32'] * load.matrices)} }}"
-  return _joined(body, body.call(name, struct, place), "i32", load.matrices, u.dtype)
+  return _joined(body, body.call(name, _struct("i32", load.matrices), place), "i32", load.matrices, u.dtype)
 
 
 def _bits(dtype: DType) -> int:
@@ -62,25 +60,19 @@ def _bits(dtype: DType) -> int:
 
 def _pieces(body: Function, u: UOp, piece: str, bits: int) -> list[tuple[str, str]]:
   """A fragment as (type, operand) of its pieces."""
-  count, kind = _bits(u.dtype) // bits, value_type(u.dtype)
-  assert count * bits == _bits(u.dtype), f"{u.dtype} does not divide into pieces of {bits} bits"
-  value = body.operand(u)
-  if count == 1:
-    return [(piece, body.cast_bits(kind, value, piece))]
-  words = f"<{count} x i{bits}>"
-  value = body.cast_bits(kind, value, words)
-  parts = [body.lane(words, value, n) for n in range(count)]
-  return [(piece, body.cast_bits(f"i{bits}", part, piece)) for part in parts]
+  count, rest = divmod(_bits(u.dtype), bits)
+  assert not rest, f"{u.dtype} does not divide into pieces of {bits} bits"
+  return [(piece, part) for part in body.pieces(value_type(u.dtype), body.operand(u), piece, bits, count)]
 
 
 def _joined(body: Function, made: str, piece: str, count: int, dtype: DType) -> str:
-  kind = value_type(dtype)
-  if count == 1:
-    return body.cast_bits(piece, made, kind)
-  bits = math.prod((dtype.count, dtype.scalar().bits)) // count
-  struct, words, whole = f"{{ {', '.join([piece] * count)} }}", f"<{count} x i{bits}>", f"i{bits}"
-  parts = (body.cast_bits(piece, body.let(f"extractvalue {struct} {made}, {n}"), whole) for n in range(count))
-  return body.cast_bits(words, body.vector(words, whole, parts), kind)
+  parts = [made] if count == 1 else body.members(_struct(piece, count), made, count)
+  return body.joined(value_type(dtype), parts, piece, _bits(dtype) // count, count)
+
+
+def _struct(piece: str, count: int) -> str:
+  """The type of so many results."""
+  return piece if count == 1 else f"{{ {', '.join([piece] * count)} }}"
 
 
 # *** matrix instructions that read shared memory themselves, and go on while their threads do ***
@@ -162,7 +154,7 @@ def _assembled(body: Function, text: str, accumulators: Sequence[str], descripto
   passed = [*(f"float {a}" for a in accumulators), *(f"i64 {d}" for d in descriptors)]
   struct = f"{{ {', '.join(['float'] * count)} }}"
   made = body.let(f'call {struct} asm sideeffect "{text}", "{",".join(constraints)}"({", ".join(passed)})')
-  return body.vector(kind, "float", (body.let(f"extractvalue {struct} {made}, {n}") for n in range(count)))
+  return body.vector(kind, "float", body.members(struct, made, count))
 
 
 def _descriptor(body: Function, place: str, operand: SharedOperand, instruction: SharedMatrixInstruction) -> str:

@@ -52,12 +52,7 @@ def _together(u: UOp) -> int:
 def _words(body: Function, u: UOp) -> list[str]:
   kind, value = value_type(u.dtype), body.operand(u)
   if total := _together(u):
-    count = total // WORD
-    if count == 1:
-      return [body.cast_bits(kind, value, "i32")]
-    vector = f"<{count} x i32>"
-    whole = body.cast_bits(kind, value, vector)
-    return [body.lane(vector, whole, n) for n in range(count)]
+    return body.pieces(kind, value, "i32", WORD, total // WORD)
   one, words = scalar_type(u.dtype), []
   for lane in range(u.dtype.count):
     scalar = value if u.dtype.count == 1 else body.lane(kind, value, lane)
@@ -69,10 +64,7 @@ def _words(body: Function, u: UOp) -> list[str]:
 def _value(body: Function, u: UOp, words: list[str]) -> str:
   kind = value_type(u.dtype)
   if _together(u):
-    if len(words) == 1:
-      return body.cast_bits("i32", words[0], kind)
-    vector = f"<{len(words)} x i32>"
-    return body.cast_bits(vector, body.vector(vector, "i32", words), kind)
+    return body.joined(kind, words, "i32", WORD, len(words))
   one = scalar_type(u.dtype)
   narrow = one if one[0] == "i" else f"i{u.dtype.scalar().bits}"
   lanes = (body.cast_bits(narrow, body.let(f"trunc i32 {word} to {narrow}"), one) for word in words)
