@@ -163,25 +163,12 @@ def _instruction(body: Function, u: UOp, found: Instruction) -> str:
   wide, kind = found.dtype, value_type(found.dtype)
   lanes = -(-u.dtype.count // wide.count) * wide.count
   joined, total = u.dtype.scalar().vec(lanes), "poison"
-  operands = [_widened(body, u.dtype, body.operand(s), joined) for s in u.src]
+  operands = [body.part(body.operand(s), u.dtype, 0, lanes)[1] for s in u.src]
   for first in range(0, lanes, wide.count):
     piece = [o if lanes == wide.count else _piece(body, joined, o, wide, first) for o in operands]
     total_or_piece = body.call(found.name, kind, *((kind, p) for p in piece), *found.extra)
     total = total_or_piece if lanes == wide.count else _insert(body, joined, total, wide, total_or_piece, first)
-  if u.dtype.count == lanes:
-    return total
-  if u.dtype.count == 1:
-    return body.lane(kind, total, 0)
-  return body.shuffle(value_type(joined), total, range(u.dtype.count))
-
-
-def _widened(body: Function, dtype: DType, value: str, wide: DType) -> str:
-  """A value with at least as many lanes; those that it lacks are anything."""
-  if dtype.count >= wide.count:
-    return value
-  if dtype.count == 1:
-    return body.vector(value_type(wide), value_type(dtype), [value])
-  return body.shuffle(value_type(dtype), value, [i if i < dtype.count else None for i in range(wide.count)])
+  return body.first(total, joined, u.dtype.count)
 
 
 def _piece(body: Function, dtype: DType, value: str, piece: DType, first: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny_codegen.instructions.dot_product import WORD, DotProduct
 from tiny_codegen.render.llvm.function import Function
-from tiny_codegen.render.llvm.text import scalar_type, value_type
+from tiny_codegen.render.llvm.text import value_type
 from tiny_uop import DType, UOp, dtypes
 from tiny_uop.records import dataclass
 
@@ -82,7 +82,7 @@ def dot_product(body: Function, u: UOp, instruction: DotInstruction) -> str:
   while start < lanes:
     # the largest that is filled, or else the smallest, which is then partly empty
     count, name = next((n for n in instruction.names if n[0] <= lanes - start), instruction.names[-1])
-    a, b, c = (_part(body, x, s.dtype, start, count) for x, s in zip(operands, u.src, strict=True))
+    a, b, c = (body.part(x, s.dtype, start, count) for x, s in zip(operands, u.src, strict=True))
     if not instruction.words:
       a, b = (_terms(body, x, d, count) for x, d in ((a, u.arg.dtype_a), (b, u.arg.dtype_b)))
     if instruction.adds:
@@ -91,18 +91,6 @@ def dot_product(body: Function, u: UOp, instruction: DotInstruction) -> str:
       parts.append((body.let(f"add {c[0]} {c[1]}, {body.call(name, c[0], a, b)}"), count))
     start += count
   return _joined(body, parts, u.dtype)
-
-
-def _part(body: Function, value: str, dtype: DType, start: int, count: int) -> tuple[str, str]:
-  """(type, operand) of `count` lanes of a value, those beyond its end being any."""
-  scalar = dtype.scalar()
-  whole = value_type(scalar.vec(count))
-  if dtype.count == 1:
-    return whole, body.vector(whole, scalar_type(scalar), [value])
-  if dtype.count == count:
-    return whole, value
-  lanes = [start + lane if start + lane < dtype.count else None for lane in range(count)]
-  return whole, body.shuffle(value_type(dtype), value, lanes)
 
 
 def _terms(body: Function, words: tuple[str, str], dtype: DType, count: int) -> tuple[str, str]:
@@ -115,10 +103,6 @@ def _joined(body: Function, parts: list[tuple[str, int]], dtype: DType) -> str:
   scalar, (made, count) = dtype.scalar(), parts[0]
   for part, added in parts[1:]:
     # both have to be of one size to be put side by side
-    _, other = _part(body, part, scalar.vec(added), 0, count)
-    kind = value_type(scalar.vec(count))
+    kind, other = body.part(part, scalar.vec(added), 0, count)
     made, count = body.shuffle(kind, made, range(count + added), other), count + added
-  kind = value_type(scalar.vec(count))
-  if dtype.count == 1:
-    return body.lane(kind, made, 0)
-  return made if count == dtype.count else body.shuffle(kind, made, range(dtype.count))
+  return body.first(made, scalar.vec(count), dtype.count)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tiny_codegen.render.base import used_too_early
 from tiny_codegen.render.llvm.instructions import Instruction
 from tiny_codegen.render.llvm.text import constant, value_type
-from tiny_uop import AxisType, Ops, UOp, dtypes
+from tiny_uop import AxisType, DType, Ops, UOp, dtypes
 
 
 @dataclass
@@ -107,6 +107,23 @@ class Function:
     """These lanes (None: any) of a vector of type `kind`, or of two side by side."""
     mask = ["i32 poison" if lane is None else f"i32 {lane}" for lane in lanes]
     return self.let(f"shufflevector {kind} {value}, {kind} {other}, <{len(mask)} x i32> <{', '.join(mask)}>")
+
+  def part(self, value: str, dtype: DType, start: int, count: int) -> tuple[str, str]:
+    """(type, operand) of `count` lanes of a value, those beyond its end being any."""
+    scalar = dtype.scalar()
+    whole = value_type(scalar.vec(count))
+    if dtype.count == 1:
+      return whole, self.vector(whole, value_type(scalar), [value])
+    if dtype.count == count:
+      return whole, value
+    lanes = [start + lane if start + lane < dtype.count else None for lane in range(count)]
+    return whole, self.shuffle(value_type(dtype), value, lanes)
+
+  def first(self, value: str, dtype: DType, count: int) -> str:
+    """The first lanes of a vector."""
+    if count == 1:
+      return self.lane(value_type(dtype), value, 0)
+    return value if count == dtype.count else self.shuffle(value_type(dtype), value, range(count))
 
   def label(self, name: str) -> None:
     """Begin a block."""

@@ -93,33 +93,32 @@ def _alternative(body: Function, load: UOp) -> str:
   return body.operand(load.src[1]) if len(load.src) > 1 else constant(load.dtype, 0)
 
 
-def _gather(body: Function, load: UOp, gate: UOp | None, memory: Memory) -> str:
-  stored = _byte(load.dtype)
+def _masked(index: UOp, stored: DType, kind: str) -> tuple[str, str]:
+  """(what the name of a masked access ends with, the type of its addresses), if `kind` is that of an address."""
+  space = f"p{kind[len('ptr addrspace(') : -1] if 'addrspace' in kind else 0}"
+  scattered = index.src[1].dtype.count > 1
+  return (
+    f"{suffix(stored)}.{f'v{stored.count}' if scattered else ''}{space}",
+    f"<{stored.count} x {kind}>" if scattered else kind,
+  )
+
+
+def _masked_load(body: Function, load: UOp, gate: UOp | None, memory: Memory) -> str:
+  """Of adjacent elements, or of any (gather)."""
+  stored, gathered = _byte(load.dtype), load.src[0].src[1].dtype.count > 1
   count, kind = stored.count, value_type(stored)
-  one, addresses = address(body, load.src[0], memory, gate is None)
+  one, place = address(body, load.src[0], memory, gate is None)
   other = convert(body, _alternative(body, load), load.dtype, stored)
-  name = f"llvm.masked.gather.{suffix(stored)}.v{count}{_pointer_suffix(one)}"
-  loaded = body.call(name, kind, (f"<{count} x {one}>", addresses), ("i32", str(stored.scalar().itemsize)),
-                     (value_type(dtypes.bool.vec(count)), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
-  return _from_memory(body, loaded, load.dtype)
-
-
-def _pointer_suffix(kind: str) -> str:
-  return f"p{kind[len('ptr addrspace(') : -1] if 'addrspace' in kind else 0}"
-
-
-def _masked_load(body: Function, load: UOp, gate: UOp, memory: Memory) -> str:
-  stored = _byte(load.dtype)
-  kind, mask = value_type(stored), dtypes.bool.vec(stored.count)
-  place = address(body, load.src[0], memory, False)
-  other = convert(body, _alternative(body, load), load.dtype, stored)
-  if (first := _first_lanes(gate)) is not None:
-    return _from_memory(body, _load_first(body, " ".join(place), stored, first, other), load.dtype)
-  name = f"llvm.masked.load.{suffix(stored)}.{_pointer_suffix(place[0])}"
+  first = None if gathered or gate is None else _first_lanes(gate)
+  if first is not None:
+    return _from_memory(body, _load_first(body, f"{one} {place}", stored, first, other), load.dtype)
+  name, addresses = _masked(load.src[0], stored, one)
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
-  loaded = body.call(name, kind, place, ("i32", str(stored.scalar().itemsize)),
-                     (value_type(mask), body.operand(gate)), (kind, other))  # fmt: skip
-  return _from_memory(body, _pinned(body, loaded, stored) if body.pin_masked_loads else loaded, load.dtype)
+  loaded = body.call(f"llvm.masked.{'gather' if gathered else 'load'}.{name}", kind, (addresses, place),
+                     ("i32", str(stored.scalar().itemsize)),
+                     (value_type(dtypes.bool.vec(count)), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
+  pinned = body.pin_masked_loads and not gathered
+  return _from_memory(body, _pinned(body, loaded, stored) if pinned else loaded, load.dtype)
 
 
 def _first_lanes(gate: UOp) -> int | None:
@@ -198,12 +197,10 @@ def load(body: Function, u: UOp, memory: Memory) -> str:
   """
   index, gate = u.src[0], _gate(u.src[0])
   place = index.src[1]
-  if place.dtype.count > 1:
-    return _gather(body, u, gate, memory)
+  if place.dtype.count > 1 or (gate is not None and gate.dtype.count > 1):
+    return _masked_load(body, u, gate, memory)
   if gate is None:
     return _plain_load(body, u, memory)
-  if gate.dtype.count > 1:
-    return _masked_load(body, u, gate, memory)
   if pointer_type(index).size * element_of(index).count < u.dtype.count:
     return _branch_load(body, u, gate, memory)
   kind, flag, value = value_type(place.dtype), body.operand(gate), value_type(u.dtype)
@@ -219,20 +216,15 @@ def _masked_store(body: Function, index: UOp, value: str, stored: DType, gate: U
   first = None if scattered or gate is None else _first_lanes(gate)
   if first is not None and first & (first - 1) == 0:
     return _store_first(body, f"{one} {place}", value, stored, first)
-  how = f"scatter.{suffix(stored)}.v{count}" if scattered else f"store.{suffix(stored)}."
-  pointers = f"<{count} x {one}>" if scattered else one
-  body.call(f"llvm.masked.{how}{_pointer_suffix(one)}", "void", (kind, value), (pointers, place),
+  name, addresses = _masked(index, stored, one)
+  body.call(f"llvm.masked.{'scatter' if scattered else 'store'}.{name}", "void", (kind, value), (addresses, place),
             ("i32", str(stored.scalar().itemsize)), (value_type(mask), _everywhere(body, gate, count)))  # fmt: skip
 
 
 def _store_first(body: Function, place: str, value: str, stored: DType, count: int) -> None:
   """The first lanes of a vector written as a shorter vector: under a mask of one lane of 16 bits, LLVM (22.1) writes 32
   of them."""
-  part = value_type(stored.scalar().vec(count))
-  if count == 1:
-    lanes = body.lane(value_type(stored), value, 0)
-  else:
-    lanes = body.shuffle(value_type(stored), value, range(count))
+  part, lanes = value_type(stored.scalar().vec(count)), body.first(value, stored, count)
   body.emit(f"store {part} {lanes}, {place}, align {stored.scalar().itemsize}")
 
 
