@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tiny_tensor.array_api.operands import Array, Axis, check_kind
+from tiny_tensor.array_api.operands import Array, Axis, check_kind, of_one
 from tiny_tensor.array_api.products import matmul, matrix_transpose, tensordot, vecdot
 from tiny_tensor.linalg.solving import square_size
 from tiny_tensor.shapes import broadcast_shape
@@ -65,10 +65,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
   return x1.broadcast_to(shape).cross(x2.broadcast_to(shape), axis)
 
 
-def det(x: Array, /) -> Array:
-  """The determinant."""
-  check_kind("det", "real floating", x)
-  return x.det()
+det = of_one(Tensor.det, "The determinant.", kind="real floating")
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
@@ -100,10 +97,7 @@ def eigvalsh(x: Array, /) -> Array:
   return eigh(x).eigenvalues
 
 
-def inv(x: Array, /) -> Array:
-  """The inverse."""
-  check_kind("inv", "real floating", x)
-  return x.inverse()
+inv = of_one(Tensor.inverse, "The inverse.", "inv", "real floating")
 
 
 def matrix_norm(

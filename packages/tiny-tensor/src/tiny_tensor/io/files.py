@@ -3,6 +3,7 @@
 import io
 import math
 import os
+import re
 import sys
 import tempfile
 from array import array
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 MOST_AXES = 64
 _MOST_INDEX = (1 << 63) - 1
 _MOST_ROWS = 1 << 24
+_NEWLINE = re.compile(b"\n")  # which is searched for in memory without a copy of it
 
 
 class BytesReader(io.RawIOBase):
@@ -57,13 +59,10 @@ class BytesReader(io.RawIOBase):
 
   def readline(self, size: int | None = -1) -> bytes:
     """Up to and with the next newline."""
-    start, most = self._at, 1 << 12  # a line is searched for in pieces: it may be the whole of a large file
+    start = self._at
     limit = len(self._data) if size is None or size < 0 else min(len(self._data), start + size)
-    for at in range(start, limit, most):
-      found = bytes(self._data[at : min(at + most, limit)]).find(b"\n")
-      if found >= 0:
-        limit = at + found + 1
-        break
+    if (found := _NEWLINE.search(self._data, start, limit)) is not None:
+      limit = found.end()
     return self.read(max(limit - start, 0))
 
   def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

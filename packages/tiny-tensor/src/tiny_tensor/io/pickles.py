@@ -12,31 +12,28 @@ import pickletools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 from tiny_tensor.io.files import TensorIO, short
 
 
-class _Mark:
-  """Marks the beginning of a group of operands on the stack."""
-
-
+@dataclass(slots=True)
 class Global:
   """A name that a pickle asks for, and what it stands for here: a function to call, or a value where it is none."""
 
-  __slots__ = ("name", "value")
-
-  def __init__(self, name: str, value: Any) -> None:
-    self.name, self.value = name, value
+  name: str
+  value: Any
 
 
+@dataclass
 class Costly:
   """A function of the table of which some calls take long: `cost`, given the arguments, says how many bytes of a
   pickle take as long."""
 
-  def __init__(self, function: Callable[..., Any], cost: Callable[[tuple[Any, ...]], int]) -> None:
-    self.function, self.cost = function, cost
+  function: Callable[..., Any]
+  cost: Callable[[tuple[Any, ...]], int]
 
   def __call__(self, *arguments: Any) -> Any:
     return self.function(*arguments)
@@ -54,9 +51,11 @@ class Stateful:
     return self
 
 
-_MARK = _Mark()
-_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set, "EMPTY_TUPLE": tuple}
+_MARK = object()  # the beginning of a group of operands on the stack
+_NEW: dict[str, Callable[[], Any]] = {
+  "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_LIST": list, "EMPTY_DICT": dict,
+  "EMPTY_SET": set, "EMPTY_TUPLE": tuple,
+}  # fmt: skip
 _VALUES = {
   "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
   "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
@@ -121,10 +120,8 @@ class PickleReader:
     stack = self.stack
     if name in _VALUES:
       stack.append(argument)
-    elif name in _CONSTANTS:
-      stack.append(_CONSTANTS[name])
-    elif name in _EMPTY:
-      stack.append(_EMPTY[name]())
+    elif name in _NEW:
+      stack.append(_NEW[name]())
     elif name in ("PROTO", "FRAME"):
       pass
     elif name == "MARK":
@@ -151,7 +148,8 @@ class PickleReader:
     stack = self.stack
     if name in ("TUPLE1", "TUPLE2", "TUPLE3"):
       count = int(name[-1])
-      self.need(count)
+      if len(stack) < count:
+        raise ValueError(f"it needs {count} operands")
       stack[-count:] = [tuple(_plain(v) for v in stack[-count:])]
     elif name in ("TUPLE", "LIST", "FROZENSET"):
       values = [_plain(v) for v in self.group()]
@@ -196,11 +194,6 @@ class PickleReader:
     items = self.stack[start + 1 :]
     del self.stack[start:]
     return items
-
-  def need(self, count: int) -> None:
-    """Checks that there are operands."""
-    if len(self.stack) < count or any(v is _MARK for v in self.stack[-count:]):
-      raise ValueError(f"it needs {count} operands")
 
   def target(self, kind: type) -> Any:
     """The container on top that items are added to."""

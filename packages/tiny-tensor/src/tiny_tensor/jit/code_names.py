@@ -164,14 +164,16 @@ class Names:
     me = code.co_varnames[0] if bound is not None and code.co_argcount else None
     for kind, names in _chains(code):
       first, *attributes = names
+      where, value = first, bound
       if first == me and kind != "global":
-        self._queue.append(functools.partial(self._follow, bound, attributes, path))
+        where = path
       elif kind == "global" and (first in fxn.__globals__ or not hasattr(builtins, first)):
         value = self._note(fxn.__globals__, first, first)
-        self._queue.append(functools.partial(self._follow, value, attributes, first))
       elif kind == "cell" and first in cells:
         value = self._note(cells[first], first, first)
-        self._queue.append(functools.partial(self._follow, value, attributes, first))
+      else:
+        continue
+      self._queue.append(functools.partial(self._follow, value, attributes, where))
 
   def _note(self, namespace: Mapping[str, Any] | types.CellType, name: str, path: str) -> Any:
     """Notes one name in a namespace or a closure cell, and gives its value."""

@@ -25,19 +25,17 @@ class Step:
   line: str
 
 
-class _Names:
-  """The parts that the buffers of one call play."""
+class _Parts(dict[UOp, tuple[Any, ...]]):
+  """The parts that the BUFFERs of one call play."""
 
   def __init__(self, inputs: Sequence[UOp], draws: Sequence[UOp], created: frozenset[UOp]) -> None:
-    self.known: dict[UOp, tuple[Any, ...]] = {buffer: ("draw", n) for n, buffer in enumerate(draws)}
-    self.known |= {buffer: ("argument", n) for n, buffer in enumerate(inputs)}
+    super().__init__({buffer: ("draw", n) for n, buffer in enumerate(draws)})
+    self |= {buffer: ("argument", n) for n, buffer in enumerate(inputs)}
     self.created = created
 
-  def part(self, buffer: UOp) -> tuple[Any, ...]:
-    """The part that a BUFFER plays."""
-    if buffer not in self.known:
-      self.known[buffer] = self._new(buffer)
-    return self.known[buffer]
+  def __missing__(self, buffer: UOp) -> tuple[Any, ...]:
+    self[buffer] = part = self._new(buffer)
+    return part
 
   def _new(self, buffer: UOp) -> tuple[Any, ...]:
     device, (number, size) = str(buffer.device), buffer.arg
@@ -46,17 +44,15 @@ class _Names:
       return ("file", *what)
     if storage is not None:
       return ("data", *what, hashlib.blake2b(buffer_of(buffer).look(), digest_size=16).hexdigest())
-    if buffer in self.created:
-      return ("new", *what, len(self.known))
-    return ("outside", *what, number)
+    return ("new", *what, len(self)) if buffer in self.created else ("outside", *what, number)
 
   def argument(self, uop: UOp) -> tuple[Any, ...]:
     """One argument of a CALL."""
     if uop.op is Ops.BIND:
       return ("variable", str(uop.src[0].arg[0]))
     if uop.op is Ops.BUFFER_VIEW:
-      return (*self.part(uop.src[0]), "from", *uop.arg, uop.dtype.name)
-    return self.part(uop)
+      return (*self[uop.src[0]], "from", *uop.arg, uop.dtype.name)
+    return self[uop]
 
 
 class Trace(tuple[Step, ...]):
@@ -72,9 +68,9 @@ class Trace(tuple[Step, ...]):
 
 def trace(schedules: Capture, recorded: Recording, inputs: Sequence[UOp]) -> Trace:
   """The trace of one run of a function."""
-  names = _Names(inputs, [buffer for buffer, _ in recorded.draws], schedules.created)
+  parts = _Parts(inputs, [buffer for buffer, _ in recorded.draws], schedules.created)
   return Trace(
-    Step(call.src[0], tuple(map(names.argument, call.src[1:])), recorded.lines.get(linear, "an unknown line"))
+    Step(call.src[0], tuple(map(parts.argument, call.src[1:])), recorded.lines.get(linear, "an unknown line"))
     for linear in schedules
     for call in linear.src
   )
