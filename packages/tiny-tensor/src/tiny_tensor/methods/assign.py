@@ -119,6 +119,7 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
 
   Through a view that moves elements between devices all of the storage is written, with the old contents elsewhere.
   """
+  view = attached(view)
   if only_stored(view):
     write_file(target, view, value)
   elif (base := writable_storage(view)) is not None:
@@ -132,6 +133,20 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
   else:
     return False
   return True
+
+
+def attached(view: UOp) -> UOp:
+  """A view of memory without its DETACHs, which are no places in it."""
+  base = storage(view, across=True)
+  for u in [] if base is None else [u for u in view.walk(lambda u: u is not base) if u.op is Ops.DETACH]:
+    view = view.substitute({u: u.src[0]})
+  return view
+
+
+def check_places(target: TensorBase, name: str) -> None:
+  """Raises RuntimeError for a view of memory in which elements share a place."""
+  if storage(target.uop) is not None and 0 not in target.shape:
+    raise RuntimeError(f"{name}: several elements of {target!r} are the same place in memory: clone() it first")
 
 
 class AssignMixin(TensorBase):
@@ -168,13 +183,15 @@ class AssignMixin(TensorBase):
     if value.uop is self.uop:
       return self
     if not write_through(self, self.uop, value.uop):
+      check_places(self, "assign")
       note_write()
       self.uop = value.uop
     return self
 
   def _in_buffer(self) -> None:
     """Give the tensor storage that can be written, with its present contents."""
-    if writable_storage(self.uop) is None and not only_stored(self.uop):
+    if writable_storage(attached(self.uop)) is None and not only_stored(self.uop):
+      check_places(self, "an assignment to elements")
       in_new_buffer(self)
 
   def _own_storage(self) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from tiny_tensor.base import TensorBase
 from tiny_tensor.capturing import note_write
-from tiny_tensor.methods.assign import sharing, write_through
+from tiny_tensor.methods.assign import check_places, sharing, write_through
 from tiny_tensor.realize import storage
-from tiny_uop import DType, Ops, UOp, dtypes
+from tiny_uop import DType, dtypes
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -63,8 +63,8 @@ def become(target: T, value: TensorBase, name: str) -> T:
   if storage(target.uop) is None:
     note_write()
     target.uop = made.uop
-  elif not write_through(target, attached(target.uop), made.uop):
-    raise RuntimeError(f"{name}: several elements of {target!r} are the same place in memory: clone() it first")
+  elif not write_through(target, target.uop, made.uop):
+    check_places(target, name)
   if made.requires_grad and not target.requires_grad:
     target.requires_grad = target._history = True
   return target
@@ -73,15 +73,6 @@ def become(target: T, value: TensorBase, name: str) -> T:
 def category(dtype: DType) -> int:
   """0 for bool, 1 for integers, 2 for floats: PyTorch writes no result to a lower one."""
   return 2 if dtypes.is_float(dtype) else int(not dtypes.is_bool(dtype))
-
-
-def attached(view: UOp) -> UOp:
-  """A view of memory without its DETACHs, which are no places in it."""
-  base = storage(view)
-  detached = [u for u in view.walk(lambda u: u is not base) if u.op is Ops.DETACH]
-  for u in detached:
-    view = view.substitute({u: u.src[0]})
-  return view
 
 
 class InPlaceMixin(TensorBase):

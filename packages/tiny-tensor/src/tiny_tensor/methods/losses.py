@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Self, TypeVar
 
-from tiny_tensor.base import TensorBase
+from tiny_runtime import Device
+from tiny_tensor import capturing
+from tiny_tensor.autograd import tracing
+from tiny_tensor.base import TensorBase, only_stored
+from tiny_tensor.host import unpack
+from tiny_tensor.realize import storage
+from tiny_tensor.strides import run_of
+from tiny_uop import Ops, dtypes, sint
 
 T = TypeVar("T", bound=TensorBase)
+UNCHANGED = frozenset({Ops.CAST, Ops.CONTIGUOUS, Ops.COPY, Ops.DETACH, Ops.RESHAPE})  # numbers and their order
 
 
 class LossMixin(TensorBase):
@@ -89,6 +97,7 @@ def _classes_last(x: T, Y: T, what: str) -> T:
 def _of_classes(logs: T, Y: T, weight: T | None, ignore_index: int | None, reduction: str, label_smoothing: float) -> T:
   """The loss of log-probabilities `(…, classes)` at class numbers `(…)`. The mean is weighted by what counts."""
   check_smoothing(label_smoothing)
+  check_labels(Y, logs.shape[-1], ignore_index)
   hot = Y._hot(logs.shape[-1])
   weights = None if weight is None else hot.where(weight, 0).sum(-1)
   loss = -hot.where(logs, 0).sum(-1)
@@ -107,3 +116,29 @@ def check_smoothing(value: float) -> None:
   """Raises ValueError outside [0, 1]."""
   if not 0.0 <= value <= 1.0:
     raise ValueError(f"label_smoothing must be between 0 and 1, got {value}")
+
+
+def check_labels(labels: TensorBase, classes: sint, ignore_index: int | None) -> None:
+  """Raises IndexError for a class number that is none, and not `ignore_index`.
+
+  Only labels that lie in memory of the host are looked at, or a cast or copy of such: for that nothing is computed, and
+  no device is waited for. In functions that are transformed, and while TinyJit captures, none are.
+  """
+  uop = labels.uop
+  while uop.op in UNCHANGED:
+    uop = uop.src[0]
+  memory, recording = storage(uop), capturing.current()
+  if tracing.active() or (recording is not None and recording.refuse_reads) or not dtypes.is_int(uop.dtype):
+    return
+  if (
+    memory is None or memory.op is not Ops.BUFFER or not (uop is memory or run_of(uop)) or not isinstance(classes, int)
+  ):
+    return
+  if not (only_stored(memory) or Device.opened(str(memory.device)).capabilities.host_mapped):
+    return
+  values = list(unpack(labels._wrap(uop)._read()[0], uop.dtype))
+  if wrong := [n for n in set(values) if not 0 <= n < classes and n != ignore_index]:
+    raise IndexError(
+      f"label {wrong[0]} at position {values.index(wrong[0])} of {len(values)} is none of {classes} classes: expected "
+      f"0 … {classes - 1}" + ("" if ignore_index is None else f", or {ignore_index} for what does not count")
+    )
