@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from tiny_sched.normalise import Normal, normalise
 from tiny_sched.passes import PASSES
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
   return parser
 
 
-def _with_buffers(root: UOp, normal: Normal) -> UOp:
+def _with_buffers(normal: Normal, root: UOp) -> UOp:
   """A graph between two passes, over the buffers and values of the input."""
   if root.op is Ops.LINEAR:
     return instantiate(root, normal)
@@ -66,10 +67,7 @@ def _run(options: argparse.Namespace) -> int:
   graph = read_graph(options.input)
   _check(graph, passes[0])
   normal = normalise(graph.root)
-
-  def with_buffers(root: UOp) -> UOp:
-    return _with_buffers(root, normal)
-
+  with_buffers = partial(_with_buffers, normal)
   root = normal.sink
   with span("schedule", "schedule", root) as work:
     for step in passes:

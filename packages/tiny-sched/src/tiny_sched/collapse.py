@@ -11,8 +11,6 @@ from tiny_sched.index import simplify
 from tiny_sched.value_rules import tidy
 from tiny_uop import Ops, UOp, dtypes
 
-_INTEGER_KINDS = ("int", "uint", "index")
-
 
 def _is_zero(u: UOp) -> bool:
   return u.op is Ops.CONST and type(u.arg) is not tuple and u.arg == 0
@@ -74,7 +72,7 @@ def sum_over(value: UOp, k: UOp) -> UOp | None:
   """Σ of `value` over the loop `k` without the loop, or None where none is known. For bool, the disjunction."""
   if k not in value.ranges:
     return _times(value, k.src[0])
-  op, src, exact = value.op, value.src, value.dtype.kind in _INTEGER_KINDS
+  op, src, exact = value.op, value.src, dtypes.is_int(value.dtype)
   if op is Ops.WHERE:
     cond, yes, no = src
     if _is_zero(no):

@@ -36,10 +36,9 @@ def pieces_of(x: UOp, s: Sharding) -> list[UOp]:
     return [gathered(x, s.region(i, x.shape), d) for i, d in enumerate(s.devices)]
   const = scalar_of(x)
   if const is None and x.device is not None:
-    raise ValueError(
-      f"{x!r} is on {x.device} and is used with values on {', '.join(s.devices)}: copy one of them with COPY first"
-    )
-  x = x if const is None else const.filling(x.shape) if x.shape else const
+    where = f"on {x.device} and is used with values on {', '.join(s.devices)}"
+    raise ValueError(f"{x!r} is {where}: copy one of them with COPY first")
+  x = x if const is None else const.filling(x.shape)
   return [x.shrink(s.region(i, x.shape)) if x.shape else x for i in range(len(s.devices))]
 
 
@@ -123,21 +122,21 @@ def _moved_whole(x: UOp, u: UOp) -> UOp | None:
   return multi(layout(u), [u.with_src((whole, *u.src[1:])) for whole in everywhere(x)])
 
 
+def _across(u: UOp) -> Sharding | None:
+  """How the result of a movement lies that takes elements from one device to another; None for other movements."""
+  return None if u.tag is not None or is_local(u) or layout(u).axis is None else layout(u)
+
+
 def _shrink_across(x: UOp, u: UOp) -> UOp | None:
-  after = layout(u)
-  if u.tag is not None or is_local(u) or after.axis is None:
+  if (after := _across(u)) is None:
     return None
-  starts = [start for start, _ in pairs(u.geometry)]
-  made = []
-  for i, d in enumerate(after.devices):
-    region = [(a + first, b + first) for (a, b), first in zip(after.region(i, u.shape), starts)]
-    made.append(gathered(x, region, d))
-  return multi(after, made)
+  starts = u.geometry[::2]
+  regions = [[(a + n, b + n) for (a, b), n in zip(after.region(i, u.shape), starts)] for i in range(len(after.devices))]
+  return multi(after, [gathered(x, region, d) for region, d in zip(regions, after.devices)])
 
 
 def _flip_across(x: UOp, u: UOp) -> UOp | None:
-  after = layout(u)
-  if is_local(u) or after.axis is None:
+  if (after := _across(u)) is None or after.axis is None:
     return None
   size, made = after.bounds[-1], []
   for i, d in enumerate(after.devices):
@@ -148,8 +147,7 @@ def _flip_across(x: UOp, u: UOp) -> UOp | None:
 
 
 def _pad_across(x: UOp, u: UOp) -> UOp | None:
-  after = layout(u)
-  if is_local(u) or after.axis is None:
+  if (after := _across(u)) is None or after.axis is None:
     return None
   axis, size = after.axis, int(x.shape[after.axis])
   around = list(pairs(u.geometry))
@@ -164,9 +162,8 @@ def _pad_across(x: UOp, u: UOp) -> UOp | None:
       made.append(zero.filling(after.part_shape(i, u.shape)))
       continue
     region = [(low, high) if a == axis else whole for a, whole in enumerate(_whole(x))]
-    made.append(
-      gathered(x, region, d).pad([(low - start, stop - high) if a == axis else p for a, p in enumerate(around)])
-    )
+    padding = [(low - start, stop - high) if a == axis else p for a, p in enumerate(around)]
+    made.append(gathered(x, region, d).pad(padding))
   return multi(after, made)
 
 
@@ -174,9 +171,7 @@ def _pad_across(x: UOp, u: UOp) -> UOp | None:
 
 
 def _reduce_here(x: UOp, u: UOp) -> UOp | None:
-  if layout(x).axis in u.arg[1]:
-    return None
-  return multi(layout(u), [u.with_src((piece,)) for piece in x.src])
+  return None if layout(x).axis in u.arg[1] else multi(layout(u), [u.with_src((piece,)) for piece in x.src])
 
 
 def _reduce_across(x: UOp, u: UOp) -> UOp | None:
@@ -222,10 +217,8 @@ def _barrier(u: UOp) -> UOp | None:
 def _store(v: UOp, x: UOp, u: UOp) -> UOp | None:
   s = layout(v)
   if any(p.base.op not in (Ops.BUFFER, Ops.AFTER) for p in v.src):
-    raise ValueError(
-      f"STORE through a view of a value on {', '.join(s.devices)} that moves elements between devices: store a value "
-      "for all of it"
-    )
+    view = f"a view of a value on {', '.join(s.devices)} that moves elements between devices"
+    raise ValueError(f"STORE through {view}: store a value for all of it")
   if x.op is Ops.MULTI and layout(x) == s:
     return None
   return u.with_src((v, multi(s, [_on(d, piece) for piece, d in zip(pieces_of(x, s), s.devices)])))

@@ -91,11 +91,9 @@ def _materialise_alu(
 
 def _is_widened(u: UOp) -> bool:
   """Whether a float is a narrower one exactly: what gets memory, if anything does, is the narrower one."""
-  return (
-    u.op is Ops.CAST
-    and u.dtype.kind == u.src[0].dtype.kind == "float"
-    and (u.dtype is not u.src[0].dtype and dtypes.can_lossless_cast(u.src[0].dtype, u.dtype))
-  )
+  if u.op is not Ops.CAST or not u.dtype.kind == u.src[0].dtype.kind == "float":
+    return False
+  return u.dtype is not u.src[0].dtype and dtypes.can_lossless_cast(u.src[0].dtype, u.dtype)
 
 
 def materialise(

@@ -8,6 +8,7 @@ from tiny_sched.index import is_empty, known, largest_size
 from tiny_sched.value_rules import VALUE_RULES
 from tiny_sched.views import chain_view
 from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule, same_shape
+from tiny_uop.evaluate import identity_of
 from tiny_uop.observe import observed
 
 _x = UPat.var("x")
@@ -33,10 +34,6 @@ def scalar_of(u: UOp) -> UOp | None:
   return u.replace(src=()) if u.op is Ops.CONST else None
 
 
-def _filled(const: UOp, shape: tuple[int | UOp, ...]) -> UOp:
-  return const if not shape else const.reshape((1,) * len(shape)).expand(shape)
-
-
 def _same_shape(x: UOp, u: UOp) -> UOp | None:
   return x if same_shape(x.shape, u.shape) else None
 
@@ -53,16 +50,11 @@ def _elementwise_const(u: UOp) -> UOp | None:
   )
   if simpler is None:
     return None
-  return simpler if simpler in u.src else _filled(simpler, u.shape) if simpler.op is Ops.CONST else None
-
-
-def identity_of(op: Ops, u: UOp) -> UOp:
-  """What a reduction over no elements gives."""
-  return UOp.const(u.dtype, dtypes.min(u.dtype) if op is Ops.MAX else int(op is Ops.MUL))
+  return simpler if simpler in u.src else simpler.filling(u.shape) if simpler.op is Ops.CONST else None
 
 
 def _reduce_nothing(x: UOp, u: UOp) -> UOp | None:
-  return _filled(identity_of(u.arg[0], u), u.shape) if is_empty(x.shape) and not is_empty(u.shape) else None
+  return u.const_like(identity_of(u.arg[0], u.dtype)) if is_empty(x.shape) and not is_empty(u.shape) else None
 
 
 def _reduce_ones(x: UOp, u: UOp) -> UOp | None:
@@ -101,10 +93,8 @@ def _split_reduce(x: UOp, u: UOp) -> UOp | None:
     rest = tuple(a if a < axis else a + 1 for a in axes if a != axis)
     cut = _piece(x, axis, 0, parts * length).reshape((*x.shape[:axis], parts, length, *x.shape[axis + 1 :]))
     rows = cut.reduce_axes(op, (axis + 1, *rest)).contiguous()
-    whole = rows.reduce_axes(op, (axis,)).reshape(u.shape)
-    return (
-      whole if parts * length == size else whole.alu(op, _piece(x, axis, parts * length, size).reduce_axes(op, axes))
-    )
+    whole, done = rows.reduce_axes(op, (axis,)).reshape(u.shape), parts * length
+    return whole if done == size else whole.alu(op, _piece(x, axis, done, size).reduce_axes(op, axes))
   return None
 
 
@@ -135,7 +125,7 @@ def _copy_of_bitcast(x: UOp, b: UOp, d: UOp) -> UOp | None:
 
 def _copy_here(x: UOp, u: UOp) -> UOp | None:
   if (const := scalar_of(x)) is not None:
-    return _filled(const, u.shape)
+    return const.filling(u.shape)
   return x if x.device in (None, u.device) and x.op is not Ops.CONTIGUOUS else None
 
 
@@ -155,11 +145,8 @@ def _store_reshaped(v: UOp, x: UOp, u: UOp) -> UOp | None:
 _reshape = UPat(Ops.RESHAPE, src=(_x,), more=True)
 _moved = UPat(GroupOp.Movement, src=(_x,), more=True)
 _device, _target = UPat(Ops.DEVICE, name="d"), UPat.var("v")
-_copy, _flip, _bitcast = (
-  UPat(Ops.COPY, name="c"),
-  UPat(Ops.FLIP, src=(_x,), name="i"),
-  UPat(Ops.BITCAST, src=(_x,), name="b"),
-)
+_copy, _flip = UPat(Ops.COPY, name="c"), UPat(Ops.FLIP, src=(_x,), name="i")
+_bitcast = UPat(Ops.BITCAST, src=(_x,), name="b")
 
 
 def _as_is(op: Ops, x: UOp, arg: Any) -> UOp:

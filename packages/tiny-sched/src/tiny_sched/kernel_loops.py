@@ -68,10 +68,8 @@ def _roots(nodes: Sequence[UOp]) -> Iterator[UOp]:
   for u in nodes:
     if u.dtype.kind == "index" and u.op in (Ops.ADD, Ops.MUL, Ops.RANGE):
       continue  # part of a longer expression
-    if u.op in (Ops.REDUCE, Ops.END):
-      yield from (s for s in u.src[:1] if s.dtype.kind == "index")
-    else:
-      yield from (s for s in u.src if s.dtype.kind == "index")
+    used = u.src[:1] if u.op in (Ops.REDUCE, Ops.END) else u.src
+    yield from (s for s in used if s.dtype.kind == "index")
 
 
 def _mergeable(outer: UOp, inner: UOp, forms: Sequence[Terms]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from tiny_sched.collapse import reduce_over
 from tiny_sched.index import ZERO, Gate, Index, both, known, never
@@ -33,14 +34,12 @@ class Lowering:
   ranges: tuple[UOp, ...] = ()
 
 
-def _only(values: Sequence[UOp]) -> UOp:
-  return values[0]
+_only: Build = itemgetter(0)
 
 
 def alu(op: UOp, values: Sequence[UOp]) -> UOp:
   """The elementwise node `op` over scalar values, with constants folded."""
-  node = UOp(op.op, op.dtype, tuple(values), op.arg)
-  return tidy(node)
+  return tidy(UOp(op.op, op.dtype, tuple(values), op.arg))
 
 
 def _elementwise(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
@@ -76,18 +75,12 @@ def _both_hold(outer: UOp, inner: UOp) -> UOp:
 def _reduce(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:
   op, axes = node.arg
   source = node.src[0]
-  inner, ranges = list(index), []
+  inner = list(index)
   for axis in axes:
-    size = source.shape[axis]
-    if known(size) == 1:
-      inner[axis] = ZERO
-      continue
-    ranges.append(new_range(size))
-    inner[axis] = ranges[-1]
-  opened = tuple(ranges)
-  return Lowering(
-    (ElementAccess(source, tuple(inner), gate),), lambda values: reduce_over(op, values[0], opened), opened
-  )
+    inner[axis] = new_range(source.shape[axis]) if known(source.shape[axis]) != 1 else ZERO
+  opened = tuple([inner[axis] for axis in axes if inner[axis] is not ZERO])
+  access = ElementAccess(source, tuple(inner), gate)
+  return Lowering((access,), lambda values: reduce_over(op, values[0], opened), opened)
 
 
 def _identity(node: UOp, index: Index, gate: Gate, new_range: NewRange) -> Lowering:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tiny_sched.index import (
   ZERO,
@@ -25,24 +25,20 @@ _NEVER = UOp.const(dtypes.bool, False)
 
 
 @memoised
-def _groups(out: Shape, source: Shape) -> tuple[tuple[slice, slice], ...]:
-  """The runs of axes that a RESHAPE mixes, see `_runs`."""
-  return tuple(_runs(out, source))
-
-
-@memoised
 def _ones(shape: Shape) -> tuple[int, ...]:
   """The axes of size 1."""
   return tuple([axis for axis, size in enumerate(shape) if known(size) == 1])
 
 
-def _runs(out: Shape, source: Shape) -> Iterator[tuple[slice, slice]]:
+@memoised
+def _runs(out: Shape, source: Shape) -> list[tuple[slice, slice]]:
   """The finest runs of axes of two shapes that hold the same number of elements, in order.
 
   RESHAPE mixes axes only within a run. A run ends where the axes up to there have as many elements on both sides,
   whatever the values of variables are; an axis of size 1 that the other side lacks is a run by itself.
   """
   i = j = 0
+  runs: list[tuple[slice, slice]] = []
   while i < len(out) or j < len(source):
     start_i, start_j = i, j
     one_i, one_j = known(out[i]) == 1 if i < len(out) else None, known(source[j]) == 1 if j < len(source) else None
@@ -52,7 +48,8 @@ def _runs(out: Shape, source: Shape) -> Iterator[tuple[slice, slice]]:
       j += 1
     else:
       i, j = _next_run(out, source, i, j)
-    yield slice(start_i, i), slice(start_j, j)
+    runs.append((slice(start_i, i), slice(start_j, j)))
+  return runs
 
 
 def _next_run(out: Shape, source: Shape, i: int, j: int) -> tuple[int, int]:
@@ -71,7 +68,7 @@ def _next_run(out: Shape, source: Shape, i: int, j: int) -> tuple[int, int]:
 def _reshape(node: UOp, index: Index) -> tuple[Index, Gate]:
   out, source = node.shape, node.src[0].shape
   result: list[UOp] = []
-  for here, there in _groups(out, source):
+  for here, there in _runs(out, source):
     sizes, positions = source[there], index[here]
     if len(positions) == 1 and len(sizes) == 1:
       result.append(positions[0])
@@ -79,10 +76,6 @@ def _reshape(node: UOp, index: Index) -> tuple[Index, Gate]:
       flat = flatten(positions, out[here])
       result.extend((simplify(flat),) if len(sizes) == 1 else unflatten(flat, sizes))
   return tuple(result), None
-
-
-def _expand(node: UOp, index: Index) -> tuple[Index, Gate]:
-  return index, None  # axes of size 1 are put to 0 for all operations alike
 
 
 def _permute(node: UOp, index: Index) -> tuple[Index, Gate]:
@@ -136,7 +129,7 @@ def _pad(node: UOp, index: Index) -> tuple[Index, Gate]:
 
 MOVES: dict[Ops, Callable[[UOp, Index], tuple[Index, Gate]]] = {
   Ops.RESHAPE: _reshape,
-  Ops.EXPAND: _expand,
+  Ops.EXPAND: lambda node, index: (index, None),  # axes of size 1 are put to 0 for all operations alike
   Ops.PERMUTE: _permute,
   Ops.SHRINK: _shrink,
   Ops.FLIP: _flip,

@@ -167,22 +167,18 @@ def start_given(c: Context, call: UOp) -> None:
 def check_device(item: ScheduleItem, u: UOp, region: BufferRegion) -> None:
   """Raises ValueError where a kernel would read a node in the memory of another device."""
   if region.base.device not in (None, item.device):
-    raise ValueError(
-      f"a kernel on {item.device} cannot read {u!r} on {region.base.device}: copy one of them with COPY first"
-    )
+    where = f"a kernel on {item.device} cannot read {u!r} on {region.base.device}"
+    raise ValueError(f"{where}: copy one of them with COPY first")
 
 
 def run_of_memory(c: Context, u: UOp, alignment: int = 1) -> BufferRegion:
-  """The run of memory that a node is, at a multiple of `alignment` bytes. One that is none gets memory."""
+  """The run of memory that a node is, at a multiple of `alignment` bytes. One that is none gets memory; of a BITCAST to
+  another item size its source does, for it is the bytes of that."""
   view = c.costs.views.get(u)
   if view is None or view.byte_offset % alignment:
-    c.forced.add(u)
-    view = View(u, 0, largest_size(u.shape))
-  return region_at(c, view, u)
-
-
-def region_at(c: Context, view: View, u: UOp) -> BufferRegion:
-  """The region of a view: of a buffer, or of a node that has or gets one."""
+    holder = u.src[0] if is_reinterpretation(u) else u
+    c.forced.add(holder)
+    view = View(holder, 0, largest_size(u.shape))
   if view.base.op is Ops.BUFFER:
     return BufferRegion(view.base, view.byte_offset, view.size, u.dtype, c.versions.version_of(u))
   if (home := c.homes.get(view.base)) is not None:
@@ -212,7 +208,7 @@ def decide(c: Context, u: UOp) -> None:
     if demands and u.op is Ops.BARRIER:
       barrier_regions(c, u)
     elif demands:
-      reinterpreted_region(c, u)
+      run_of_memory(c, u)
     return
   if not demands and u not in c.forced:
     return
@@ -228,15 +224,6 @@ def decide(c: Context, u: UOp) -> None:
     compute_inside(c, u, key, demand)
 
 
-def reinterpreted_region(c: Context, u: UOp) -> BufferRegion:
-  """The memory of a BITCAST to another item size: the bytes of its source, which have to exist."""
-  view = c.costs.views[u]
-  if view is None:
-    c.forced.add(u.src[0])
-    view = View(u.src[0], 0, largest_size(u.shape))
-  return region_at(c, view, u)
-
-
 def barrier_regions(c: Context, u: UOp) -> list[BufferRegion]:
   """Sees to it that the value of a BARRIER has memory. The regions of what comes before it: a kernel that reads the
   value lists them among its own, and so has to wait for them.
@@ -246,12 +233,8 @@ def barrier_regions(c: Context, u: UOp) -> list[BufferRegion]:
     value = value.src[0]
   if value.op not in MEMORY:
     c.forced.add(u.src[0])
-  regions = []
-  for s in before:
-    if c.costs.costs[s].leaves == frozenset() or is_empty(s.shape):
-      continue  # there is nothing to wait for
-    regions.append(run_of_memory(c, s))
-  return regions
+  # what reads nothing, or is nothing, need not be waited for
+  return [run_of_memory(c, s) for s in before if c.costs.costs[s].leaves != frozenset() and not is_empty(s.shape)]
 
 
 def must_materialise(c: Context, u: UOp, demands: dict[Key, Demand]) -> bool:
@@ -346,7 +329,7 @@ def load_of(c: Context, item: ScheduleItem, access: ElementAccess) -> UOp:
   if u in c.homes:
     region, offset = c.homes[u], flatten(access.index, u.shape)
   elif is_reinterpretation(u):
-    region, offset = reinterpreted_region(c, u), flatten(access.index, u.shape)
+    region, offset = run_of_memory(c, u), flatten(access.index, u.shape)
   else:
     base, version = c.versions.base_of(u)
     region, offset = BufferRegion.whole(base, version), offset_in(c, u, access.index)

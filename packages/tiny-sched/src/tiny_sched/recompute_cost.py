@@ -146,7 +146,7 @@ def lowered(u: UOp, ends: Callable[[UOp], bool]) -> tuple[UOp, tuple[UOp, ...], 
 
 def is_closed_form(value: UOp, opened: Lowering) -> bool:
   """Whether the loops of a sum have vanished."""
-  return not any(r in set(value.toposort) for r in opened.ranges)
+  return set(value.toposort).isdisjoint(opened.ranges)
 
 
 def scattered_axes(u: UOp, value: UOp, index: tuple[UOp, ...]) -> tuple[int, ...]:

@@ -85,9 +85,8 @@ def check_roots(sink: UOp) -> None:
     raise ValueError(f"schedule takes a SINK of AFTER and STORE nodes, got {sink!r}")
   for root in sink.src:
     if root.op not in (Ops.AFTER, Ops.STORE):
-      raise ValueError(
-        f"root {root!r} of the graph has no buffer: expected AFTER(buffer, STORE(buffer, value)) or a STORE"
-      )
+      wanted = "AFTER(buffer, STORE(buffer, value)) or a STORE"
+      raise ValueError(f"root {root!r} of the graph has no buffer: expected {wanted}")
 
 
 def build(sink: UOp) -> UOp:
@@ -143,7 +142,6 @@ def instantiate(template: UOp, given: Given) -> UOp:
 def bound(variable: UOp, given: Given) -> UOp:
   """The BIND of a VARIABLE of a normalised graph. Raises ValueError where it has none."""
   if variable not in given.binds:
-    raise ValueError(
-      f"variable {variable.arg[0]!r} has no value: bind it with .bind(value) before the graph is scheduled"
-    )
+    name = variable.arg[0]
+    raise ValueError(f"variable {name!r} has no value: bind it with .bind(value) before the graph is scheduled")
   return given.binds[variable]

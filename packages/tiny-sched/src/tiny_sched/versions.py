@@ -69,12 +69,10 @@ class BufferVersions:
     for effect in u.src[1:]:
       if effect.op is not Ops.STORE:
         raise ValueError(f"AFTER waits for {effect!r}: at tensor level only a STORE is an effect")
-      other = self.base_of(effect.src[0])[0]
-      if other is base:
-        stores |= self._after[effect].stores
-        last = (*last, *self._after[effect].last)
-      else:
+      if (other := self.base_of(effect.src[0])[0]) is not base:
         raise ValueError(f"AFTER of {base!r} waits for a STORE into another buffer, {other!r}")
+      stores |= self._after[effect].stores
+      last = (*last, *self._after[effect].last)
     self._of[u] = (base, Version(stores, last))
 
   def under(self, after: UOp) -> UOp:

@@ -22,7 +22,7 @@ class View:
 def run_of(shape: Shape, start: tuple[int, ...], stop: tuple[int, ...]) -> tuple[int, int] | None:
   """(offset, size) in elements of a box in a row-major array, if it is one run of memory."""
   sizes = [known(s) for s in shape]
-  offset, size, whole = 0, 1, True
+  offset, size = 0, 1
   for axis in range(len(shape)):
     total, length = sizes[axis], stop[axis] - start[axis]
     if total is None:
@@ -31,15 +31,13 @@ def run_of(shape: Shape, start: tuple[int, ...], stop: tuple[int, ...]) -> tuple
       return None  # an outer axis already has several entries
     offset = offset * total + start[axis]
     size *= length
-    whole = whole and length == total
   return offset, size
 
 
 def _shrink(u: UOp, view: View) -> View | None:
-  bounds = [known(b) for b in u.geometry]
-  if any(b is None for b in bounds):
+  flat = [b for b in map(known, u.geometry) if b is not None]
+  if len(flat) < len(u.geometry):
     return None
-  flat = [b for b in bounds if b is not None]
   run = run_of(u.src[0].shape, tuple(flat[::2]), tuple(flat[1::2]))
   return None if run is None else View(view.base, view.byte_offset + run[0] * u.dtype.itemsize, run[1])
 

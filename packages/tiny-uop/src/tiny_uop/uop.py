@@ -197,8 +197,10 @@ class UOp(Operators["UOp | float"], Node):
 
   def filling(self, shape: Shape) -> UOp:
     """A tensor-level scalar repeated to a shape."""
+    if not shape:
+      return self
     arg, extra = split_geometry(shape)
-    one = UOp(Ops.RESHAPE, self.dtype, (self,), (1,) * len(arg)) if arg else self
+    one = UOp(Ops.RESHAPE, self.dtype, (self,), (1,) * len(arg))
     return one if arg == one.arg else UOp(Ops.EXPAND, self.dtype, (one, *extra), arg)
 
   @staticmethod
