@@ -83,9 +83,7 @@ def _simplify(options: argparse.Namespace) -> int:
 
 def _rules(tables: Sequence[str], rules: Sequence[str]) -> PatternMatcher:
   """The rules of some tables; if any are named, only these."""
-  chosen = PatternMatcher([])
-  for name in tables or ["simplify"]:
-    chosen += _table(name)
+  chosen = sum(map(_table, tables or ["simplify"]), PatternMatcher([]))
   if not rules:
     return chosen
   check_names(rules, [rule.name for rule in chosen.rules], "rule")
@@ -133,12 +131,11 @@ def _kernels(options: argparse.Namespace) -> int:
     lines = [f"{i:3} {k.arg.name}  {len(k.toposort)} nodes, called {calls.count(k)}×\n" for i, k in enumerate(kernels)]
     write_text("".join(lines), options.output)
     return 0
-  names = [str(i) for i in range(len(kernels))]
-  check_names([options.take], [*names, *[k.arg.name for k in kernels]], "kernel")
-  taken = (
-    kernels[int(options.take)] if options.take in names else next(k for k in kernels if k.arg.name == options.take)
-  )
-  write_text(print_uop(taken), options.output)
+  known = {str(i): k for i, k in enumerate(kernels)}
+  for k in kernels:
+    known.setdefault(k.arg.name, k)
+  check_names([options.take], known, "kernel")
+  write_text(print_uop(known[options.take]), options.output)
   return 0
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 from tiny_uop import spec
 from tiny_uop.passes import Pass
@@ -71,15 +72,10 @@ def read_graph(path: str | None) -> Graph:
   for a file that cannot be read."""
   name = STDIN if path in (None, "-") else str(path)
   try:
-    if name is STDIN:
-      data = sys.stdin.buffer.read()
-    else:
-      with open(name, "rb") as file:
-        data = file.read()
+    data = sys.stdin.buffer.read() if name is STDIN else Path(name).read_bytes()
+    root, lines = parse_lines(_decoded(data))
   except OSError as error:
     raise UsageError(f"{name}: {error.strerror}") from error
-  try:
-    root, lines = parse_lines(_decoded(data))
   except ParseError as error:
     raise InputError(f"{name}:{error.line}:{error.column}: {error.reason}") from error
   return Graph(root, name, lines)
@@ -100,8 +96,7 @@ def write_text(text: str, path: str | None) -> None:
     sys.stdout.write(text)
     return
   try:
-    with open(str(path), "w", encoding="utf-8") as file:
-      file.write(text)
+    Path(str(path)).write_text(text, encoding="utf-8")
   except OSError as error:
     raise UsageError(f"{path}: {error.strerror}") from error
 

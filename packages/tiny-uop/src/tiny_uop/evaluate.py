@@ -200,16 +200,10 @@ def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = N
   given: Mapping[Any, Value] = env or {}
   values: dict[UOp, Value] = {}
   for node in uop.toposort:
-    if node in given:
-      values[node] = _checked(node, given[node])
-    elif node.op is Ops.VARIABLE:
-      if node.arg[0] not in given:
-        continue  # an error only where something needs it: see `_leaf_error`
-      values[node] = _checked(node, given[node.arg[0]])
-    else:
-      value = _node_value(node, values)
-      if value is not None:
-        values[node] = value
+    key = node.arg[0] if node.op is Ops.VARIABLE and node not in given else node
+    value = _checked(node, given[key]) if key in given else _node_value(node, values)
+    if value is not None:  # what has none is an error only where something needs it: see `_leaf_error`
+      values[node] = value
   if uop in values:
     return values[uop]
   raise _leaf_error(uop, values)

@@ -172,8 +172,7 @@ class Recorder(Observer):
   def _node(self, root: UOp) -> int:
     """The number of a node, which is written if it has not been, after its sources."""
     nodes, known = self._nodes, self._known
-    found = nodes.get(root)
-    if found is not None:
+    if (found := nodes.get(root)) is not None:
       return found
     for node in root.walk(lambda u: u not in nodes):
       if node in nodes:
@@ -220,23 +219,16 @@ class Recorder(Observer):
     return True
 
   def _header(self) -> dict[str, Any]:
-    return {
-      "tiny-trace": TRACE_VERSION,
-      "ir": IR_VERSION,
-      "program": sys.argv,
-      "process": os.getpid(),
-      "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
+    now, pid = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), os.getpid()
+    return {"tiny-trace": TRACE_VERSION, "ir": IR_VERSION, "program": sys.argv, "process": pid, "started": now}
 
   def _fail(self, error: OSError) -> None:
     self._closed = True
     if self._file is not None:
       self._file.discard()
       self._file = None
-    warnings.warn(
-      f"no trace is saved: {self.path}: {error.strerror}; set VIZ_FILE to a file that can be written",
-      RuntimeWarning, stacklevel=2,
-    )  # fmt: skip
+    why = f"no trace is saved: {self.path}: {error.strerror}; set VIZ_FILE to a file that can be written"
+    warnings.warn(why, RuntimeWarning, stacklevel=2)
 
   # *** its end ***
 
@@ -309,8 +301,7 @@ def save_trace() -> Path | None:
   global _process, _saved
   with _making:
     recorder, _process = _process, None
-    path = recorder.save() if recorder is not None else None
-    if recorder is None or path is None:
+    if recorder is None or (path := recorder.save()) is None:
       return None
     _saved += 1
   what = f"{recorder.rewrites} rewrite{'' if recorder.rewrites == 1 else 's'}"

@@ -199,11 +199,8 @@ class Terms:
 
   def _logic(self, op: Ops, args: list[Any]) -> Any | None:
     z3 = self.z3
-    if op in (Ops.AND, Ops.MUL):
-      return z3.And(*args)
-    if op in (Ops.OR, Ops.ADD, Ops.MAX):
-      return z3.Or(*args)
-    return z3.Xor(*args) if op is Ops.XOR else None
+    make = {Ops.AND: z3.And, Ops.MUL: z3.And, Ops.OR: z3.Or, Ops.ADD: z3.Or, Ops.MAX: z3.Or, Ops.XOR: z3.Xor}.get(op)
+    return None if make is None else make(*args)
 
   def _cast(self, x: Any, source: DType, target: DType) -> Any | None:
     if source is target:

@@ -107,8 +107,7 @@ class Scalars:
   def _loops(self, u: UOp) -> Any:
     loops = u.src[1:]
     extents = [self.value(r.src[0]) for r in loops]
-    before = dict(self.loops)
-    results = []
+    before, results = dict(self.loops), []
     try:
       for counters in itertools.product(*map(range, extents)):
         self.loops.update(zip(loops, counters))

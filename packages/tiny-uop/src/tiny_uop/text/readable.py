@@ -10,6 +10,7 @@ kernel row_sums
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tiny_uop.args import AxisType, KernelInfo
@@ -70,13 +71,8 @@ class _Writer:
   def __init__(self, root: UOp) -> None:
     self.root, self.nodes = root, root.toposort
     self.texts: dict[UOp, Formula] = {}
-    self.uses: dict[UOp, int] = {}
+    self.uses = Counter(s for node in self.nodes if node.op is not Ops.LINEAR for s in node.src)
     self.named_so_far = 0
-    for node in self.nodes:
-      if node.op is Ops.LINEAR:
-        continue
-      for source in node.src:
-        self.uses[source] = self.uses.get(source, 0) + 1
 
   def lines(self) -> Iterator[str]:
     yield from self.declarations(set(self.nodes))
@@ -94,7 +90,7 @@ class _Writer:
     level, text = self.text(node)
     if node is self.root or node.op in _LEAVES or node.op in _IN_PLACE:
       return None
-    if self.uses.get(node, 0) < 2 and len(text) <= _WIDTH and not (in_order and node.op is Ops.LOAD):
+    if self.uses[node] < 2 and len(text) <= _WIDTH and not (in_order and node.op is Ops.LOAD):
       return None
     name = f"t{self.named_so_far}"
     self.named_so_far += 1
@@ -103,17 +99,10 @@ class _Writer:
 
   def text(self, node: UOp) -> Formula:
     """A node as a formula over named and short ones."""
-    stack = [node]
-    while stack:
-      top = stack[-1]
-      missing = [s for s in top.src if s not in self.texts]
-      if top not in self.texts and missing:
-        stack += missing
-        continue
-      if top not in self.texts:
-        level, text = formula(top, [self.texts[s] for s in top.src])
-        self.texts[top] = (level, text) if len(text) <= _LIMIT else (ATOM, "...")
-      stack.pop()
+    for u in node.walk(lambda u: u not in self.texts):
+      if u not in self.texts:
+        level, text = formula(u, [self.texts[s] for s in u.src])
+        self.texts[u] = (level, text) if len(text) <= _LIMIT else (ATOM, "...")
     return self.texts[node]
 
   def declarations(self, nodes: set[UOp]) -> Iterator[str]:
