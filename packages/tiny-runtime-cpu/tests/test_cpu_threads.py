@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_runtime.conformance.random_kernels import random_kernel
+from tiny_runtime.conformance.kernels import random_kernel
 from tiny_runtime.conformance.target import Target, reference
 from tiny_runtime_cpu import BACKEND
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes

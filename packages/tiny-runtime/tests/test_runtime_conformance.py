@@ -17,7 +17,7 @@ import pytest
 from tiny_runtime.conformance import operations
 from tiny_runtime.conformance.comparing import pattern
 from tiny_runtime.conformance.expectations import Expectations, matches
-from tiny_runtime.conformance.random_kernels import random_kernel
+from tiny_runtime.conformance.kernels import random_kernel
 from tiny_runtime.conformance.values import differences, edge_values, ulps
 from tiny_uop import DType, GroupOp, Ops, dtypes, parse_uop
 

@@ -61,7 +61,7 @@ def fill() -> None:
 
 def search(amount: float) -> KernelSearch:
   path = entry_path(kernel(amount), "key", "searches") if CACHELEVEL >= 2 else None
-  return KernelSearch(lambda binary: 0.0, "add", Counting(), path)
+  return KernelSearch(lambda binary: 0.0, "add", path)
 
 
 def files(folder: Path) -> list[Path]:

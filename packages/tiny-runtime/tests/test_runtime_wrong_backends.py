@@ -46,12 +46,12 @@ def device(name: str, files: str, keyword: str, case: str, *says: str) -> Wrong:
 
 
 def graphs(name: str, keyword: str, case: str, *says: str) -> Wrong:
-  return Wrong(f"wrong_backends.graphs:{name}", "level5_peer_graphs", keyword, case, says)
+  return Wrong(f"wrong_backends.graphs:{name}", "level5_graphs", keyword, case, says)
 
 
 OPS, PROGRAMS, GROUPS = "level2_ops", "level3_programs", "level3_workgroups"
 MEMORY, LIFE, ORDER, CLAIMS = "level1_memory", "level4_life_cycle", "level4_order", "level5_capabilities"
-PACKAGE, PEERS, BETWEEN = "level0_package", "level5_peers", "level5_interruptions"
+PACKAGE, PEERS, BETWEEN = "level0_package", "level5_peers", "level5_capabilities"
 
 WRONG = [
   compiler("RECIPROCAL", OPS, "FDIV", "test_op[FDIV-float32]", "no reciprocal estimate", "for 1.0"),
@@ -140,7 +140,7 @@ RIGHT = (
     "",
     (),
   ),
-  Wrong("wrong_backends.graphs:SEVERAL", "level5_graphs level5_peer_graphs", "", "", ()),
+  Wrong("wrong_backends.graphs:SEVERAL", "level5_graphs", "", "", ()),
 )
 
 

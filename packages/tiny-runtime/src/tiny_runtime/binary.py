@@ -37,19 +37,11 @@ class Binary:
   def of(cls, program: UOp, code: bytes, entry: str = "") -> Binary:
     """The binary of a PROGRAM, as tiny-codegen gives it, that was made into `code`. `entry`: its name there, if it is
     not the kernel's."""
-    _, _, source, global_size, local_size, estimates = program.src
+    _, _, source, grid, group, estimates = program.src
     info: ProgramInfo = program.arg
-    return cls(
-      code=code,
-      entry=entry or info.name,
-      global_size=global_size.src,
-      local_size=local_size.src,
-      params=info.params,
-      variables=info.variables,
-      ops=estimates.src[0],
-      nbytes=estimates.src[1],
-      source=str(source.arg),
-    )
+    ops, nbytes = estimates.src[:2]
+    name = entry or info.name
+    return cls(code, name, grid.src, group.src, info.params, info.variables, ops, nbytes, str(source.arg))
 
   def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Global size, local size, operations and bytes of a launch, for these values of the variables."""
@@ -90,19 +82,10 @@ class Binary:
       raise ValueError("not a serialised Binary: no header line")
     try:
       header = json.loads(line)
-      return cls(
-        code=code,
-        entry=header["entry"],
-        global_size=tuple(parse_uop(text) for text in header["global_size"]),
-        local_size=tuple(parse_uop(text) for text in header["local_size"]),
-        params=tuple(
-          ParamInfo(slot, dtypes.parse(name), size, written, read)
-          for slot, name, size, written, read in header["params"]
-        ),
-        variables=tuple(header["variables"]),
-        ops=parse_uop(header["ops"]),
-        nbytes=parse_uop(header["nbytes"]),
-        source=header["source"],
-      )
+      grid, group = (tuple([parse_uop(text) for text in header[name]]) for name in ("global_size", "local_size"))
+      params = tuple([ParamInfo(slot, dtypes.parse(name), *rest) for slot, name, *rest in header["params"]])
+      ops, nbytes = parse_uop(header["ops"]), parse_uop(header["nbytes"])
+      entry, variables, source = header["entry"], tuple(header["variables"]), header["source"]
+      return cls(code, entry, grid, group, params, variables, ops, nbytes, source)
     except (KeyError, TypeError, AttributeError) as error:
       raise ValueError(f"not a serialised Binary: {type(error).__name__}: {error}") from error

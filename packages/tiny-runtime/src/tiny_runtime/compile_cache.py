@@ -50,21 +50,21 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", time
   key = entry_key(compiler, distribution)
   level = int(CACHELEVEL)
   if level >= 1 and (binary := _memory.get(kernel, {}).get(key)) is not None:
-    report("memory", name, compiler)
+    report("memory", name)
     return binary
   path = entry_path(kernel, key) if level >= 2 else None
   # from DEBUG=3 on, the compiler prints what it does, so it has to do it; and for whoever watches
   found = read_entry(path) if path is not None and DEBUG < 3 and not active() else None
   if found is not None:
-    report("disk", name, compiler)
+    report("disk", name)
     binary = found
   else:
     start = time.perf_counter()
     kept = entry_path(kernel, key, "searches") if timer is not None and level >= 2 else None
-    search = None if timer is None else KernelSearch(timer, name, compiler, kept)
+    search = None if timer is None else KernelSearch(timer, name, kept)
     with span("compile", name, kernel):
       binary = compile_now(name, kernel, compiler, search)
-    report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name, compiler)
+    report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name)
     if path is not None:
       write_payload(path, binary.to_bytes())
   if level >= 1:
@@ -98,7 +98,7 @@ def compile_now(name: str, kernel: UOp, compiler: Compiler, measure: Measure | N
   return binary
 
 
-def report(what: str, name: str, compiler: Compiler) -> None:
+def report(what: str, name: str) -> None:
   """One line about where a kernel came from, with DEBUG=1."""
   if DEBUG >= 1:
     print(f"kernel   {name:<32} {what}", file=sys.stderr)
@@ -118,8 +118,8 @@ class KernelSearch:
   """The contract's `Measure` for one kernel. Results of searches are kept beside the binaries, and longer of use: with
   DEBUG=3 or a profile compilers run, but need not search."""
 
-  def __init__(self, timer: Timer, name: str, compiler: Compiler, path: Path | None) -> None:
-    self.timer, self.name, self.compiler, self.path = timer, name, compiler, path
+  def __init__(self, timer: Timer, name: str, path: Path | None) -> None:
+    self.timer, self.name, self.path = timer, name, path
 
   def __call__(self, binary: Binary) -> float:
     """See Measure."""
@@ -128,7 +128,7 @@ class KernelSearch:
   def recall(self) -> str | None:
     """See Measure."""
     payload = None if self.path is None else read_payload(self.path)
-    report("no search of it is on disk" if payload is None else "a search of it is on disk", self.name, self.compiler)
+    report("no search of it is on disk" if payload is None else "a search of it is on disk", self.name)
     return None if payload is None else payload.decode(errors="replace")
 
   def remember(self, found: str) -> None:

@@ -152,14 +152,9 @@ class Device(Protocol):
     when the driver's part of it is to be released."""
 
   def launch(
-    self,
-    program: Program,
-    buffers: Sequence[tuple[Memory, int]],
-    integers: Sequence[int],
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...],
-    wait: bool,
-  ) -> float | None:
+    self, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...], wait: bool,
+  ) -> float | None:  # fmt: skip
     """Run a program after all launches before it.
 
     `buffers` are (memory, byte offset) in the order of `Binary.params`: element 0 of the buffer is at that byte, which
@@ -236,11 +231,7 @@ class Graphs(Protocol):
     programs and memories alive and does not free them while it may be run. Two positions may name one memory."""
 
   def run_graph(
-    self,
-    graph: Graph,
-    memories: Sequence[tuple[int, Memory]],
-    kernels: Sequence[tuple[int, GraphKernel]],
-    wait: bool,
+    self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]], wait: bool
   ) -> float | None:
     """Run all calls, after all launches before. First change the graph, for this and later runs: `memories` are
     (position, the memory to use there), `kernels` (index of a call, the same program and buffers with other integers

@@ -1,8 +1,7 @@
 """`OpenDevice`: an open device with its compiler, its loaded programs and its lock.
 
 All calls of shared code into a plugin's `Device` go through here. It lets one thread in at a time, as the contract
-promises, and
-turns whatever the plugin raises into the closed list of errors.
+promises, and turns whatever the plugin raises into the closed list of errors.
 """
 
 from __future__ import annotations
@@ -17,20 +16,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import (
-  Backend,
-  Compiler,
-  Device,
-  Graph,
-  GraphCopy,
-  GraphKernel,
-  Graphs,
-  HostImport,
-  HostMapped,
-  Memory,
-  Peers,
-  Program,
-)  # fmt: skip
+from tiny_runtime.contract import Backend, Compiler, Device, Graph, GraphCopy, GraphKernel, Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugins.plugin import describe, is_fault, shown
@@ -92,14 +78,9 @@ class OpenDevice:
   for storage."""
 
   def __init__(
-    self,
-    name: str,
-    device: Device,
-    compiler: Compiler | None = None,
-    distribution: str = "",
-    on_lost: Callable[[OpenDevice], None] | None = None,
-    backend: Backend | None = None,
-  ) -> None:
+    self, name: str, device: Device, compiler: Compiler | None = None, distribution: str = "",
+    on_lost: Callable[[OpenDevice], None] | None = None, backend: Backend | None = None,
+  ) -> None:  # fmt: skip
     self.name = name
     self.device = device
     self.compiler = compiler
@@ -118,12 +99,12 @@ class OpenDevice:
     """New memory; a zero-size buffer still gets a handle. Raises OutOfMemory after trying to make room."""
     action = f"allocating {nbytes} bytes on {self.name}"
     try:
-      memory = self._call(action, lambda: self.device.alloc(max(1, nbytes)))
+      memory = self._call(action, self.device.alloc, max(1, nbytes))
     except OutOfMemory:
       for holder in list(spare):
         holder.give_up()
       gc.collect()  # buffers may hang in reference cycles
-      memory = self._call(action, lambda: self.device.alloc(max(1, nbytes)))
+      memory = self._call(action, self.device.alloc, max(1, nbytes))
     GlobalCounters.hold(nbytes)
     return memory
 
@@ -140,47 +121,33 @@ class OpenDevice:
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
     """Copy bytes in."""
-    self._call(f"writing {data.nbytes} bytes to {self.name}", lambda: self.device.write(memory, offset, data))
+    self._call(f"writing {data.nbytes} bytes to {self.name}", self.device.write, memory, offset, data)
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
     """Copy bytes out."""
-    self._call(f"reading {out.nbytes} bytes from {self.name}", lambda: self.device.read(memory, offset, out))
+    self._call(f"reading {out.nbytes} bytes from {self.name}", self.device.read, memory, offset, out)
 
   def view(self, memory: Memory) -> memoryview:
     """All of `memory` as bytes, after all launches. Only where `capabilities.host_mapped`."""
-
-    def look() -> memoryview:
-      assert isinstance(self.device, HostMapped)
-      self.device.sync()
-      return self.device.view(memory)
-
-    return self._call(f"mapping memory of {self.name}", look)
+    action = f"mapping memory of {self.name}"
+    self._call(action, self.device.sync)
+    return self._call(action, self.device.view, memory)  # type: ignore[attr-defined]  # claimed
 
   def adopt(self, data: memoryview) -> Memory:
     """Memory of this process as the device's; released as any other. Only where `capabilities.host_import`."""
-
-    def take() -> Memory:
-      assert isinstance(self.device, HostImport)
-      return self.device.adopt(data)
-
-    memory = self._call(f"adopting {data.nbytes} bytes on {self.name}", take)
+    action = f"adopting {data.nbytes} bytes on {self.name}"
+    memory = self._call(action, self.device.adopt, data)  # type: ignore[attr-defined]  # claimed
     GlobalCounters.hold(data.nbytes)
     return memory
 
   def load(self, binary: Binary) -> Program:
     """Make a binary launchable."""
-    return self._call(f"loading kernel {binary.entry} on {self.name}", lambda: self.device.load(binary))
+    return self._call(f"loading kernel {binary.entry} on {self.name}", self.device.load, binary)
 
   def launch(
-    self,
-    name: str,
-    program: Program,
-    buffers: Sequence[tuple[Memory, int]],
-    integers: Sequence[int],
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...],
-    wait: bool,
-  ) -> float | None:
+    self, name: str, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...], wait: bool,
+  ) -> float | None:  # fmt: skip
     """Run a program called `name`. This is the hot path: no closures."""
     with self._lock:
       if self.lost:
@@ -197,31 +164,26 @@ class OpenDevice:
     self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory], others: Sequence[OpenDevice] = ()
   ) -> Graph:
     """Prepare a list of calls. Only where `capabilities.graphs`; with calls of `others`, `shares_graphs` with each."""
-    device = self.device
-    assert isinstance(device, Graphs)
-    action = f"preparing a graph of {len(calls)} launches on {self.name}"
+    action, make = f"preparing a graph of {len(calls)} launches on {self.name}", self.device.make_graph  # type: ignore[attr-defined]  # claimed
     if not others:
-      return self._call(action, device.make_graph, calls, memories)
+      return self._call(action, make, calls, memories)
     with self._together(others, action):
-      return device.make_graph(calls, memories)
+      return make(calls, memories)
 
   def run_graph(
-    self,
-    graph: Graph,
-    memories: Sequence[tuple[int, Memory]],
-    kernels: Sequence[tuple[int, GraphKernel]],
+    self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]],
     others: Sequence[OpenDevice] = (),
-  ) -> None:
+  ) -> None:  # fmt: skip
     """Run a graph with these changes. A hot path, as `launch` is: `with` would take twice as long."""
     if others:
       with self._together(others, f"a captured graph on {self.name} and {', '.join(other.name for other in others)}"):
-        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
+        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # claimed
       return
     lock = self._lock
     lock.acquire()
     try:
       if not self.lost:
-        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # see make_graph
+        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # claimed
         return
     except BaseException as error:
       raise self._translate(error, f"a captured graph on {self.name}") from shown(error)
@@ -233,11 +195,8 @@ class OpenDevice:
 
   def shares_graphs(self, other: OpenDevice) -> bool:
     """Whether one graph may have calls of both devices."""
-    return (
-      self.capabilities.graphs and self.capabilities.peer_graphs
-      and other.capabilities.graphs and other.capabilities.peer_graphs
-      and self.reaches(other) and other.reaches(self)
-    )  # fmt: skip
+    claimed = all(record.graphs and record.peer_graphs for record in (self.capabilities, other.capabilities))
+    return claimed and self.reaches(other) and other.reaches(self)
 
   def reaches(self, source: OpenDevice) -> bool:
     """Whether `copy_from` can be used: both devices, or the one that they are, claim `peers`, are of one backend, and
@@ -250,9 +209,8 @@ class OpenDevice:
       return False
     found = self._reached.get(source)
     if found is None:
-      assert isinstance(self.device, Peers)
       with self._together((source,), f"asking {self.name} whether it reaches {source.name}"):
-        found = self._reached[source] = bool(self.device.reaches(source.device))
+        found = self._reached[source] = bool(self.device.reaches(source.device))  # type: ignore[attr-defined]  # claimed
     return found
 
   def copy_from(

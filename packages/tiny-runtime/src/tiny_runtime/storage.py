@@ -39,14 +39,9 @@ class Storage:
     self._refuse(f"kernel {binary.entry}")
 
   def launch(
-    self,
-    program: Program,
-    buffers: Sequence[tuple[Memory, int]],
-    integers: Sequence[int],
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...],
-    wait: bool,
-  ) -> float | None:
+    self, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...], wait: bool,
+  ) -> float | None:  # fmt: skip
     """Always raises Unavailable."""
     self._refuse("a kernel")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tiny_runtime.conformance.failure import Misbehaved
-from tiny_runtime.conformance.target import Target
+from tiny_runtime.conformance.target import Offsets, Target
 from tiny_runtime.conformance.values import Difference, differences, small, unpack
 from tiny_runtime.ref.compiler import parameters
 from tiny_uop import DType, Ops, PtrDType, UOp, dtypes
@@ -16,22 +16,15 @@ from tiny_uop.truncate import FORMATS, Number, from_bits
 
 SHOWN = 8
 """Differences that a message lists."""
+UNWRITTEN = "nothing in this kernel writes this buffer: addresses and the order of buffers"
 LONGEST_SHIFTED = 1024
 """Elements of a buffer of which it is asked whether all of them are in other places."""
 
 
 def compare(
-  target: Target,
-  oracle: Target,
-  kernel: UOp,
-  contents: Sequence[bytes] | None = None,
-  values: Mapping[str, int] | None = None,
-  *,
-  tolerance: float = 0,
-  signed_zeros: bool = False,
-  offset: int | Sequence[int] = 0,
-  look_at: str = "",
-) -> list[bytes]:
+  target: Target, oracle: Target, kernel: UOp, contents: Sequence[bytes] | None = None,
+  values: Mapping[str, int] | None = None, *, tolerance: float = 0, offset: Offsets = 0, look_at: str = "",
+) -> list[bytes]:  # fmt: skip
   """Run a kernel on both sides, over buffers with `contents` or, where none are given, `usual_contents`. Raises
   Misbehaved for buffers that differ; returns what they hold."""
   contents = usual_contents(kernel) if contents is None else contents
@@ -41,14 +34,9 @@ def compare(
   written = {_slot(u) for u in kernel.toposort if u.op is Ops.STORE}
   for slot, pointer in sorted(pointers.items()):
     assert isinstance(pointer, PtrDType)
-    check(
-      Case(target, kernel, contents, slot, pointer.base, offset, values),
-      unpack(pointer.base, got[slot]),
-      unpack(pointer.base, want[slot]),
-      tolerance,
-      signed_zeros,
-      look_at if slot in written else "nothing in this kernel writes this buffer: addresses and the order of buffers",
-    )
+    case = Case(target, kernel, contents, slot, pointer.base, offset, values)
+    likely = look_at if slot in written else UNWRITTEN
+    check(case, unpack(pointer.base, got[slot]), unpack(pointer.base, want[slot]), tolerance, look_at=likely)
   return got
 
 
@@ -75,20 +63,16 @@ class Case:
   contents: Sequence[bytes]
   slot: int
   dtype: DType
-  offset: int | Sequence[int] = 0
+  offset: Offsets = 0
   values: Mapping[str, int] | None = None
   operands: Sequence[Sequence[Number]] = ()
   """What each element was computed from, where kernels are elementwise."""
 
 
 def check(
-  case: Case,
-  got: Sequence[Number],
-  want: Sequence[Number],
-  tolerance: float = 0,
-  signed_zeros: bool = False,
+  case: Case, got: Sequence[Number], want: Sequence[Number], tolerance: float = 0, signed_zeros: bool = False,
   look_at: str = "",
-) -> None:
+) -> None:  # fmt: skip
   """Raise Misbehaved where the elements of a buffer are not those of the reference."""
   found = differences(case.dtype, got, want, tolerance, signed_zeros)
   if not found:

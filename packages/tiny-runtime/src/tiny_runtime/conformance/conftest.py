@@ -13,7 +13,7 @@ from tiny_runtime.conformance.failure import Misbehaved
 from tiny_runtime.conformance.report import LEVELS, level_of
 from tiny_runtime.conformance.target import Target, find_target, reference
 from tiny_runtime.errors import BackendError
-from tiny_uop import print_uop
+from tiny_uop import DType, print_uop
 
 _KEY = pytest.StashKey[Target]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
@@ -126,3 +126,11 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 def oracle() -> Target:
   """The reference backend."""
   return reference()
+
+
+@pytest.fixture(autouse=True)
+def types_of_the_case(request: pytest.FixtureRequest) -> None:
+  """Skips a case whose parameters have data types that the device does not claim."""
+  parameters = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
+  if types := [value for value in parameters if isinstance(value, DType)]:
+    _target(request.config).needs_types(*types)

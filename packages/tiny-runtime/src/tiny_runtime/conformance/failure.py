@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tiny_uop import Ops, UOp, print_uop
 from tiny_uop.text.readable import readable
@@ -18,26 +19,14 @@ class Misbehaved(AssertionError):
   """A backend did not do what the contract says. `str(error)` is the message, for the author of the backend."""
 
   def __init__(
-    self,
-    what: str,
-    *,
-    expected: object = _NOT_GIVEN,
-    got: object = _NOT_GIVEN,
-    details: Sequence[str] = (),
-    look_at: str = "",
-    kernel: UOp | None = None,
-    source: str = "",
-  ) -> None:
+    self, what: str, *, expected: object = _NOT_GIVEN, got: object = _NOT_GIVEN, details: Sequence[str] = (),
+    look_at: str = "", kernel: UOp | None = None, source: str = "",
+  ) -> None:  # fmt: skip
     super().__init__(what)
-    self.what = what
-    self.kernel = kernel
-    self.source = source
-    self.facts = [
-      *(() if expected is _NOT_GIVEN else (f"expected: {_text(expected)}",)),
-      *(() if got is _NOT_GIVEN else (f"got:      {_text(got)}",)),
-      *details,
-      *((f"look at:  {look_at}",) if look_at else ()),
-    ]
+    self.what, self.kernel, self.source = what, kernel, source
+    told = (("expected: ", expected), ("got:      ", got))
+    self.facts = [label + _text(value) for label, value in told if value is not _NOT_GIVEN]
+    self.facts += [*details, *([f"look at:  {look_at}"] if look_at else [])]
 
   def __str__(self) -> str:
     lines = [self.what, *(f"  {fact}" for fact in self.facts)]
@@ -48,18 +37,21 @@ class Misbehaved(AssertionError):
     return "\n".join(lines)
 
 
-def demand(
-  holds: bool,
-  what: str,
-  *,
-  expected: object = _NOT_GIVEN,
-  got: object = _NOT_GIVEN,
-  look_at: str = "",
-  kernel: UOp | None = None,
-) -> None:
-  """Raise Misbehaved where something does not hold. `what` says what is wrong then."""
+def demand(holds: bool, what: str, **told: Any) -> None:
+  """Raise Misbehaved, which says `what` is wrong and what else it is `told`, where something does not hold."""
   if not holds:
-    raise Misbehaved(what, expected=expected, got=got, look_at=look_at, kernel=kernel)
+    raise Misbehaved(what, **told)
+
+
+def demand_raises(kind: type[Exception], call: Callable[[], object], what: str, **told: Any) -> Exception:
+  """The error that a call raises. Raises Misbehaved where that is none of its kind, or there is none."""
+  try:
+    got = call()
+  except kind as error:
+    return error
+  except Exception as error:
+    raise Misbehaved(f"{what} raised another error", expected=kind.__name__, **told) from error
+  raise Misbehaved(f"{what} raised nothing: an error is swallowed", expected=kind.__name__, got=got, **told)
 
 
 def describe(kernel: UOp) -> str:

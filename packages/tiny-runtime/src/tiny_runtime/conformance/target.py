@@ -16,10 +16,26 @@ from tiny_runtime.errors import BackendError, CompileError, Unavailable
 from tiny_runtime.plugins.discovery import find
 from tiny_runtime.ref import BACKEND as REF
 from tiny_runtime.ref.compiler import parameters
-from tiny_uop import UOp, dtypes
+from tiny_uop import DType, UOp, dtypes
 
 GUARD = 64
 """Bytes behind every buffer that have to be the same after a launch; so do those in front of one at an offset."""
+
+
+PARAMS = (
+  "Binary.params: (slot, bytes, written, read) are not those of the kernel, by which the runtime knows what a launch"
+  " needs and changes"
+)
+PARAM_INFO = (
+  "one ParamInfo for each PARAM that the program has; `written`: it has a STORE; `read`: what was there before matters,"
+  " as where a STORE accumulates"
+)
+BOUNDS = (
+  "bounds: how launch sizes are rounded up, vectors at the end of a buffer, gates of stores; and whether launch adds"
+  " the byte offset of each buffer to its address, once"
+)
+Offsets = int | Sequence[int]
+"""Where buffers begin in their memory, in bytes: all of them, or each."""
 
 
 @dataclass
@@ -54,9 +70,11 @@ class Target:
     """The compiler for the first device."""
     return self.backend.compiler(self.arch)
 
-  def claims(self, *dtype_names: str) -> bool:
-    """Whether the device claims all of these data types."""
-    return self.device.info.capabilities.dtypes.issuperset(dtype_names)
+  def needs_types(self, *types: DType) -> None:
+    """Skip a test where the device does not claim these data types."""
+    names = dict.fromkeys(dtype.name for dtype in types)
+    if not self.device.info.capabilities.dtypes.issuperset(names):
+      pytest.skip(f"{self.name} does not claim {', '.join(names)}")
 
   def needs(self, claim: str) -> None:
     """Skip a test where the device does not claim a capability."""
@@ -85,24 +103,12 @@ class Target:
     # types that a target lacks are others in memory, of the same size
     expected, got = ([(p.slot, p.size * p.dtype.itemsize, p.written, p.read) for p in each] for each in
                      (parameters(kernel), binary.params))  # fmt: skip
-    demand(
-      set(got) <= set(expected) and all(each in got for each in expected if each[2]),
-      "Binary.params: (slot, bytes, written, read) are not those of the kernel, by which the runtime knows what a"
-      " launch needs and changes",
-      expected=expected,
-      got=got,
-      look_at="one ParamInfo for each PARAM that the program has; `written`: it has a STORE; `read`: what was there"
-      " before matters, as where a STORE accumulates",
-      kernel=kernel,
-    )
+    fits = set(got) <= set(expected) and all(each in got for each in expected if each[2])
+    demand(fits, PARAMS, expected=expected, got=got, look_at=PARAM_INFO, kernel=kernel)
     return binary
 
   def run(
-    self,
-    kernel: UOp,
-    contents: Sequence[bytes],
-    values: Mapping[str, int] | None = None,
-    offset: int | Sequence[int] = 0,
+    self, kernel: UOp, contents: Sequence[bytes], values: Mapping[str, int] | None = None, offset: Offsets = 0
   ) -> list[bytes]:
     """Compile and launch a kernel over buffers with these contents, in slot order; returns what they hold afterwards.
 
@@ -123,11 +129,7 @@ class Target:
       raise
 
   def run_binary(
-    self,
-    binary: Binary,
-    contents: Sequence[bytes],
-    values: Mapping[str, int] | None = None,
-    offset: int | Sequence[int] = 0,
+    self, binary: Binary, contents: Sequence[bytes], values: Mapping[str, int] | None = None, offset: Offsets = 0
   ) -> list[bytes]:
     """The same with a binary."""
     device, numbers = self.device, dict(values or {})
@@ -137,14 +139,8 @@ class Target:
     try:
       for slot, (handle, start, data) in enumerate(zip(memory, offsets, contents)):
         device.write(handle, 0, memoryview(guard(slot, start) + data + guard(slot, GUARD)))
-      device.launch(
-        program,
-        [(memory[p.slot], offsets[p.slot]) for p in binary.params],
-        [numbers[name] for name in binary.variables],
-        grid,
-        group,
-        True,
-      )
+      buffers = [(memory[p.slot], offsets[p.slot]) for p in binary.params]
+      device.launch(program, buffers, [numbers[name] for name in binary.variables], grid, group, True)
       found = [self._contents(slot, *each) for slot, each in enumerate(zip(memory, offsets, contents))]
       for param in binary.params:
         if param.dtype is dtypes.bool and param.written:
@@ -161,33 +157,22 @@ class Target:
     end = start + len(data)
     for what, place, expected in (("before", 0, guard(slot, start)), ("behind", end, guard(slot, GUARD))):
       got = bytes(found[place : place + len(expected)])
-      if got == expected:
-        continue
-      wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
-      if wrong:
-        distance = start - wrong[0] if what == "before" else wrong[0]
-        demand(
-          False,
+      if wrong := [n for n in range(len(expected)) if got[n] != expected[n]]:
+        first, distance = wrong[0], start - wrong[0] if what == "before" else wrong[0]
+        raise Misbehaved(
           f"the launch changed {len(wrong)} bytes outside of its buffers: {distance} bytes {what} the buffer of"
           f" PARAM {slot}, which has {len(data)} bytes at offset {start} of its memory",
-          expected=expected[wrong[0] :][:16].hex(" "),
-          got=got[wrong[0] :][:16].hex(" "),
-          look_at="bounds: how launch sizes are rounded up, vectors at the end of a buffer, gates of stores; and"
-          " whether launch adds the byte offset of each buffer to its address, once",
-        )
+          expected=expected[first:][:16].hex(" "), got=got[first:][:16].hex(" "), look_at=BOUNDS,
+        )  # fmt: skip
     return bytes(found[start:end])
 
 
 def _demand_bools(slot: int, data: bytes) -> None:
   """A bool is a byte that is 0 or 1."""
-  wrong = [place for place, byte in enumerate(data) if byte > 1]
-  demand(
-    not wrong,
-    f"{len(wrong)} elements of PARAM {slot}, bools, are bytes that are neither 0 nor 1",
-    expected="1 where it is true",
-    got=[data[place] for place in wrong[:8]],
-    look_at="how a bool is stored: all ones, or what was compared, is no number that other kernels can add up",
-  )
+  wrong = [byte for byte in data if byte > 1]
+  what = f"{len(wrong)} elements of PARAM {slot}, bools, are bytes that are neither 0 nor 1"
+  look_at = "how a bool is stored: all ones, or what was compared, is no number that other kernels can add up"
+  demand(not wrong, what, expected="1 where it is true", got=wrong[:8], look_at=look_at)
 
 
 def guard(slot: int, size: int) -> bytes:

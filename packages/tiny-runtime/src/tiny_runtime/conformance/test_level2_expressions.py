@@ -8,16 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import pytest
 
 from tiny_runtime.conformance.comparing import Case, check
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import elementwise, kernel
+from tiny_runtime.conformance.kernels import kernel
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.test_level2_ops import Columns, require
+from tiny_runtime.conformance.test_level2_ops import Build, Columns
 from tiny_runtime.conformance.values import edge_values, pack, random_values, unpack
 from tiny_uop import DType, Ops, UOp, dtypes, exec_alu, truncate
 from tiny_uop.truncate import Number, to_bits
@@ -39,8 +39,6 @@ SOME = (
 )
 ALGEBRA = f"no algebra on floats: operations are done in the order that is written, each rounded (no fast-math). {RULE}"
 LITERAL = "how constants are written: all digits, signs of zeros, infinities and NaN, integers of 64 bits"
-
-Build = Callable[..., UOp]
 
 SUMS: dict[str, Build] = {
   "a*b+c": lambda a, b, c: a * b + c,
@@ -110,39 +108,24 @@ def operands(dtype: DType, count: int) -> list[tuple[Number, Number, Number]]:
   return rows
 
 
-def rows_of(
-  build: Build, kinds: Sequence[DType], rows: Sequence[Sequence[Number]]
-) -> Iterator[tuple[UOp, dict[UOp, Number]]]:
-  """An expression over leaves, and the values of the leaves, for each row."""
-  leaves = [UOp.param(1 + n, dtype.ptr(1)).index(0).load() for n, dtype in enumerate(kinds)]
-  whole = build(*leaves)
-  for row in rows:
-    yield whole, dict(zip(leaves, row))
-
-
 def demand_allowed(
   target: Target, name: str, build: Build, dtype: DType, kinds: Sequence[DType], rows: Sequence[Sequence[Number]]
 ) -> None:
   """Raise Misbehaved where an element is nothing that the rule about rounding allows."""
-  require(target, dtype, *kinds)
   fuses = target.device.info.capabilities.fused_multiply_add
-  sink = elementwise("products", len(rows), dtype, kinds, build)
-  columns = Columns(sink, dtype, kinds, list(zip(*rows)))
-  got = columns.run(target)
-  kinds_seen: dict[str, int] = {}
-  for place, (value, (whole, values)) in enumerate(zip(got, rows_of(build, kinds, rows))):
+  columns = Columns("products", dtype, kinds, list(zip(*rows)), build)
+  sink, kinds_seen = columns.kernel, dict[str, int]()
+  leaves = [UOp.param(1 + n, dtype.ptr(1)).index(0).load() for n, dtype in enumerate(kinds)]
+  whole = build(*leaves)
+  for place, (value, row) in enumerate(zip(columns.run(target), rows)):
+    values = dict(zip(leaves, row))
     twice, either = allowed(whole, values, False), allowed(whole, values, True)
     may = either if fuses else twice
-    if not _among(dtype, value, may):
-      contracted = _among(dtype, value, either)
-      demand(
-        False,
-        f"element {place} of {name} ({dtype}), for {', '.join(repr(v) for v in rows[place])}",
-        expected=" or ".join(sorted(map(repr, may))),
-        got=value,
-        look_at=CONTRACTS if contracted else NEITHER,
-        kernel=sink,
-      )
+    what, look_at = f"element {place} of {name} ({dtype}), for {', '.join(map(repr, row))}", NEITHER
+    if _among(dtype, value, either):
+      look_at = CONTRACTS
+    expected = " or ".join(sorted(map(repr, may)))
+    demand(_among(dtype, value, may), what, expected=expected, got=value, look_at=look_at, kernel=sink)
     if len(either) == 2 and _products(whole) == 1:
       kinds_seen.setdefault("rounded" if _among(dtype, value, twice) else "fused", place)
   if len(kinds_seen) > 1:
@@ -180,22 +163,18 @@ def test_a_product_that_is_converted_is_rounded(target: Target, narrow: DType, w
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_no_algebra(target: Target, oracle: Target, name: str, dtype: DType) -> None:
   """What is equal for real numbers is not for floats: nothing is reordered, cancelled, or taken for finite."""
-  require(target, dtype)
   edges = edge_values(dtype)
   rows: list[tuple[Number, ...]] = [
     (x, y, edges[(3 * n) % len(edges)]) for n, x in enumerate(edges) for y in edges[::3]
   ]
   rows += zip(*(random_values(dtype, 100, seed) for seed in range(3)))
-  sink = elementwise("expression", len(rows), dtype, [dtype] * 3, EXPRESSIONS[name])
-  columns = Columns(sink, dtype, [dtype] * 3, list(zip(*rows)))
-  case = Case(target, sink, columns.contents, 0, dtype, operands=columns.operands)
-  check(case, columns.run(target), columns.run(oracle), signed_zeros=True, look_at=ALGEBRA)
+  columns = Columns("expression", dtype, [dtype] * 3, list(zip(*rows)), EXPRESSIONS[name])
+  columns.compare(target, columns.run(oracle), ALGEBRA)
 
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=lambda d: str(d.name))
 def test_constants(target: Target, dtype: DType) -> None:
   """A constant is the number that it is."""
-  require(target, dtype)
   values = [*edge_values(dtype), *random_values(dtype, 24, 0)]
   if dtype.kind == "float":
     values += [truncate(dtype, v) for v in (1 / 3, 1e-7, 123456.789, 16777217.0)]

@@ -7,10 +7,9 @@ import random
 import pytest
 
 from tiny_runtime.conformance.comparing import compare
-from tiny_runtime.conformance.kernels import kernel, param, read
+from tiny_runtime.conformance.kernels import I, kernel, param, read
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.test_level2_ops import require
-from tiny_runtime.conformance.test_level3_programs import REDUCED, F, I
+from tiny_runtime.conformance.test_level3_programs import REDUCED, F
 from tiny_runtime.conformance.test_level3_workgroups import program, threads_of
 from tiny_runtime.conformance.values import pack, small
 from tiny_uop import ACCUMULATORS, AddrSpace, AxisType, DType, Ops, UOp, dtypes
@@ -41,7 +40,6 @@ def values(op: Ops, dtype: DType, count: int) -> bytes:
 
 @pytest.mark.parametrize(("op", "dtype"), UPDATES, ids=[f"{op.name}-{d.name}" for op, d in UPDATES])
 def test_accumulate(target: Target, oracle: Target, op: Ops, dtype: DType) -> None:
-  require(target, dtype)
   n = UOp.range(100, 0)
   here = param(0, dtype, 7).index(place_of(1, 100, n))
   sink = kernel("accumulate", here.accumulate(op, read(2, dtype, 100, n)).end(n))

@@ -10,18 +10,24 @@ import pytest
 from tiny_runtime.conformance import standard
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import elementwise, kernel, param, read
-from tiny_runtime.conformance.launching import Loaded
-from tiny_runtime.conformance.random_kernels import random_kernel
+from tiny_runtime.conformance.kernels import (
+  I,
+  Loaded,
+  demand_bytes,
+  elementwise,
+  kernel,
+  memories,
+  param,
+  random_kernel,
+  read,
+)  # fmt: skip
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.test_level1_memory import BEYOND, demand_bytes, fetch, noise, room
-from tiny_runtime.conformance.test_level2_ops import require
+from tiny_runtime.conformance.test_level1_memory import BEYOND, large_memory, noise
 from tiny_runtime.conformance.values import pack, small, unpack
-from tiny_runtime.errors import OutOfMemory
 from tiny_uop import AxisType, DType, Ops, UOp, dtypes, truncate
 from tiny_uop.truncate import FORMATS, Number
 
-F, I = dtypes.float32, dtypes.int32  # noqa: E741
+F = dtypes.float32
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 1000, 1024, 4099, 65537)
 FAR = (1 << 16) + 4, (1 << 20) + 12, (1 << 24) + 64
 OFFSETS = "launch gets (memory, byte offset) per buffer: the kernel's element 0 is at that byte, of each on its own"
@@ -40,34 +46,25 @@ def test_sizes(target: Target, oracle: Target, size: int) -> None:
 @pytest.mark.parametrize("dtype", dtypes.all, ids=lambda d: str(d.name))
 @pytest.mark.parametrize("size", (1, 5, 67))
 def test_copy(target: Target, oracle: Target, dtype: DType, size: int) -> None:
-  require(target, dtype)
   compare(target, oracle, elementwise("copy", size, dtype, [dtype], lambda a: a))
 
 
 @pytest.mark.parametrize("offsets", ((4, 4), (8, 0), (0, 20), (64, 12), (4096, 256), FAR[:2], (0, FAR[2])), ids=str)
 def test_buffers_at_an_offset(target: Target, oracle: Target, offsets: tuple[int, int]) -> None:
-  sink = elementwise("shifted", 50, F, [F], lambda a: a + 1.0)
-  compare(target, oracle, sink, offset=offsets, look_at=OFFSETS)
+  compare(target, oracle, elementwise("shifted", 50, F, [F], lambda a: a + 1.0), offset=offsets, look_at=OFFSETS)
 
 
 def test_buffers_beyond_31_bits(target: Target) -> None:
   """Byte offsets that take 32 bits and more, on devices that have the memory."""
-  size, device = max(BEYOND) + 1000, target.device
-  if device.info.memory == 0:
-    pytest.skip(f"{target.name} does not say how much memory it has")
-  room(target, size)
-  program = Loaded(target, elementwise("beyond", 5, F, [F], lambda a: a + 1.0))
+  memory, device = large_memory(target, max(BEYOND) + 1000), target.device
   try:
-    memory = device.alloc(size)
-  except OutOfMemory as error:
-    pytest.skip(f"there is no room for {size} bytes: {error}")
-  try:
+    program = Loaded(target, elementwise("beyond", 5, F, [F], lambda a: a + 1.0))
     for place in (1 << 31, 1 << 32):
       device.write(memory, place + 400, memoryview(pack(F, range(5))))
       device.write(memory, place, memoryview(bytes(20)))
       program((memory, place), (memory, place + 400), wait=True)
-      got = fetch(target, memory, place, 20)
-      demand_bytes(got, pack(F, range(1, 6)), f"a launch over buffers at byte {place} and behind", OFFSETS)
+      what = f"a launch over buffers at byte {place} and behind"
+      demand_bytes(target, memory, pack(F, range(1, 6)), what, OFFSETS, place)
   finally:
     device.free(memory)
 
@@ -76,18 +73,14 @@ def test_windows_of_one_memory(target: Target, oracle: Target) -> None:
   """Buffers are places in memories: several of them in one, of which one is written, as in an arena."""
   sink = elementwise("windows", 50, F, [F, F], lambda a, b: a * 4.0 + b)
   contents = [bytes(200), small(F, 50), small(F, 50, 1)]
-  places, program, device = (512, 0, 1024), Loaded(target, sink), target.device
-  memory = device.alloc(2048)
-  before = bytearray(noise(2048, 7))
+  places, program, expected = (512, 0, 1024), Loaded(target, sink), bytearray(noise(2048, 7))
   for place, data in zip(places[1:], contents[1:]):
-    before[place : place + 200] = data
-  device.write(memory, 0, memoryview(bytes(before)))
-  program(*((memory, place) for place in places), wait=True)
-  expected, got = bytearray(before), bytearray(2048)
-  expected[512:712] = oracle.run(sink, contents)[0]
-  device.read(memory, 0, memoryview(got))
-  device.free(memory)
-  demand_bytes(bytes(got), bytes(expected), "a launch over three places in one memory of which one is written", OFFSETS)
+    expected[place : place + 200] = data
+  with memories(target, bytes(expected)) as (memory,):
+    program(*((memory, place) for place in places), wait=True)
+    expected[512:712] = oracle.run(sink, contents)[0]
+    what = "a launch over three places in one memory of which one is written"
+    demand_bytes(target, memory, expected, what, OFFSETS)
 
 
 def test_many_buffers(target: Target, oracle: Target) -> None:
@@ -116,7 +109,6 @@ def test_far_elements(target: Target, oracle: Target) -> None:
 @pytest.mark.parametrize("dtype", (dtypes.uint8, dtypes.int16), ids=lambda d: str(d.name))
 def test_narrow_buffers_at_an_odd_element(target: Target, oracle: Target, dtype: DType) -> None:
   """The least alignment that a view of a buffer can have is that of its elements."""
-  require(target, dtype)
   size = dtype.itemsize
   sink = elementwise("odd", 67, dtype, [dtype], lambda a: a + 1)
   compare(target, oracle, sink, offset=(size, 3 * size), look_at=OFFSETS)
@@ -131,7 +123,6 @@ def test_transpose(target: Target, oracle: Target, rows: int, columns: int) -> N
 @pytest.mark.parametrize(("op", "dtype"), REDUCTIONS, ids=[f"{op.name}-{d.name}" for op, d in REDUCTIONS])
 @pytest.mark.parametrize("size", (1, 3, 16, 37))
 def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size: int) -> None:
-  require(target, dtype)
   r = UOp.range(size, 0, AxisType.REDUCE)
   sink = kernel("reduce", param(0, dtype, 1).index(0).store(read(1, dtype, size, r).reduce(op, r)))
   data = small(dtype, size, size)
@@ -143,15 +134,11 @@ def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size:
 @pytest.mark.parametrize("dtype", REDUCED, ids=lambda d: str(d.name))
 def test_reduce_extremes(target: Target, oracle: Target, dtype: DType) -> None:
   """The maximum of the lowest numbers is one of them; of a NaN and others, NaN; sums have all bits of their type."""
-  require(target, dtype)
   low: Number = -math.inf if dtype.kind == "float" else dtypes.min(dtype)
   rows = [[low] * 6, [low, low, truncate(dtype, -2), low, low, low]]
   if dtype.kind == "float":
-    rows += [
-      [math.nan, 1.0, 2.0, 1.0, 2.0, 3.0],
-      [1.0, 2.0, 1.0, 2.0, 3.0, math.nan],
-      [-1.0, -2.0, -1.5, -3.0, -2.0, -1.0],
-    ]
+    rows += [[math.nan, 1.0, 2.0, 1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 2.0, 3.0, math.nan]]
+    rows += [[-1.0, -2.0, -1.5, -3.0, -2.0, -1.0]]
   else:
     rows += [[dtypes.max(dtype), 0, 0, 0, 0, 0], [truncate(dtype, -3)] * 6]
   i, r = UOp.range(len(rows), 0), UOp.range(6, 1, AxisType.REDUCE)
@@ -175,7 +162,6 @@ def test_reduce_axis(target: Target, oracle: Target, rows: int, columns: int, by
 @pytest.mark.parametrize(("m", "n", "k"), ((1, 1, 1), (3, 5, 7), (16, 16, 16), (33, 65, 40)))
 @pytest.mark.parametrize("dtype", (F, I, dtypes.float64), ids=lambda d: str(d.name))
 def test_matmul(target: Target, oracle: Target, m: int, n: int, k: int, dtype: DType) -> None:
-  require(target, dtype)
   compare(target, oracle, standard.matmul(m, n, k, dtype, dtype, dtype))
 
 
@@ -187,8 +173,7 @@ def test_reduce_inside_reduce(target: Target, oracle: Target) -> None:
   i = UOp.range(6, 0)
   r, s = UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
   inner = read(1, I, 120, i * 20 + r * 4 + s).reduce(Ops.MAX, s)
-  sink = kernel("nested", param(0, I, 6).index(i).store((inner * inner).reduce(Ops.ADD, r)).end(i))
-  compare(target, oracle, sink)
+  compare(target, oracle, kernel("nested", param(0, I, 6).index(i).store((inner * inner).reduce(Ops.ADD, r)).end(i)))
 
 
 def test_reduce_over_two_loops(target: Target, oracle: Target) -> None:
@@ -203,8 +188,7 @@ def test_gated_load(target: Target, oracle: Target) -> None:
   gate = (i >= 5) & (i < 15)
   for name, alternative in (("zero", None), ("minus", UOp.const(F, -3.5))):
     load = param(1, F, 10).index(place, gate).load(alternative)
-    sink = kernel(f"pad_{name}", param(0, F, 20).index(i).store(load).end(i))
-    compare(target, oracle, sink)
+    compare(target, oracle, kernel(f"pad_{name}", param(0, F, 20).index(i).store(load).end(i)))
 
 
 def test_gated_store(target: Target, oracle: Target) -> None:
@@ -220,8 +204,7 @@ def test_gated_convolution(target: Target, oracle: Target) -> None:
   place = i + r - 2
   x = read(1, F, size, place, (place >= 0) & (place < size))
   value = (x * read(2, F, taps, r)).reduce(Ops.ADD, r)
-  sink = kernel("convolve", param(0, F, size).index(i).store(value).end(i))
-  compare(target, oracle, sink)
+  compare(target, oracle, kernel("convolve", param(0, F, size).index(i).store(value).end(i)))
 
 
 def test_gather(target: Target, oracle: Target) -> None:
@@ -236,8 +219,7 @@ def test_gather(target: Target, oracle: Target) -> None:
 def test_update_in_place(target: Target, oracle: Target) -> None:
   i = UOp.range(100, 0)
   here = param(0, F, 100).index(i)
-  sink = kernel("update", here.store(here.load() * 2.0 + read(1, F, 100, i)).end(i))
-  compare(target, oracle, sink)
+  compare(target, oracle, kernel("update", here.store(here.load() * 2.0 + read(1, F, 100, i)).end(i)))
 
 
 def test_two_outputs(target: Target, oracle: Target) -> None:
@@ -293,7 +275,7 @@ def test_more_variables(target: Target, oracle: Target) -> None:
 
 @pytest.mark.parametrize("value", (-1, 2**31 - 1, 2**31, 2**40 + 12345, -(2**35)))
 def test_variables_beyond_32_bits(target: Target, oracle: Target, value: int) -> None:
-  require(target, dtypes.int64)
+  target.needs_types(dtypes.int64)
   big = UOp.variable("big", -(2**50), 2**50)
   sink = kernel("big", param(0, dtypes.int64, 1).index(0).store(big.cast(dtypes.int64)))
   compare(target, oracle, sink, values={"big": value}, look_at=INTEGERS)
@@ -316,8 +298,7 @@ def test_constant(target: Target, oracle: Target, size: int) -> None:
 
 def test_counter_as_value(target: Target, oracle: Target) -> None:
   i, j = UOp.range(7, 0), UOp.range(9, 1)
-  sink = kernel("arange", param(0, I, 63).index(i * 9 + j).store((i * 100 + j).cast(I)).end(i, j))
-  compare(target, oracle, sink)
+  compare(target, oracle, kernel("arange", param(0, I, 63).index(i * 9 + j).store((i * 100 + j).cast(I)).end(i, j)))
 
 
 def test_sum_of_many(target: Target) -> None:
@@ -326,7 +307,7 @@ def test_sum_of_many(target: Target) -> None:
 
 def test_sum_of_doubles(target: Target) -> None:
   """Of float64: accumulators have no fewer bits."""
-  require(target, dtypes.float64)
+  target.needs_types(dtypes.float64)
   demand_accurate_sum(target, dtypes.float64, 1003)
 
 
@@ -339,14 +320,10 @@ def demand_accurate_sum(target: Target, dtype: DType, size: int) -> None:
   (got,) = unpack(dtype, target.run(sink, [bytes(dtype.itemsize), data])[0])
   want = math.fsum(unpack(dtype, data))
   bound = size * 2.0 ** -(FORMATS[dtype.name].mantissa + 1) * want
-  demand(
-    abs(got - want) <= bound,
-    f"a sum of {size} {dtype.name} numbers is further off than any order of summation makes it",
-    expected=f"{want}, give or take {bound}",
-    got=got,
-    look_at=f"elements left out or counted twice; an accumulator that is narrower than {dtype.name}",
-    kernel=sink,
-  )
+  what = f"a sum of {size} {dtype.name} numbers is further off than any order of summation makes it"
+  expected = f"{want}, give or take {bound}"
+  look_at = f"elements left out or counted twice; an accumulator that is narrower than {dtype.name}"
+  demand(abs(got - want) <= bound, what, expected=expected, got=got, look_at=look_at, kernel=sink)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from tiny_runtime.conformance.comparing import compare
-from tiny_runtime.conformance.kernels import param, read
+from tiny_runtime.conformance.kernels import I, param, read
 from tiny_runtime.conformance.target import Target
 from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
-F, I = dtypes.float32, dtypes.int32  # noqa: E741
+F = dtypes.float32
 BARRIER = (
   "barriers, and that all threads of a workgroup share one array in local memory, of the size that the kernel says"
 )
@@ -54,8 +54,7 @@ def test_reverse_in_a_group(target: Target, oracle: Target, groups: int, wanted:
   near = shared(threads)
   written = near.index(t).store(read(1, I, size, place))
   value = near.after(written.barrier()).index(t * -1 + (threads - 1)).load()
-  sink = program("reverse", param(0, I, size).index(place).store(value).end(g, t))
-  compare(target, oracle, sink, look_at=BARRIER)
+  compare(target, oracle, program("reverse", param(0, I, size).index(place).store(value).end(g, t)), look_at=BARRIER)
 
 
 def test_barriers_in_a_loop(target: Target, oracle: Target) -> None:

@@ -11,13 +11,24 @@ from contextlib import contextmanager
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import elementwise, kernel
-from tiny_runtime.conformance.launching import I, Loaded, demand_numbers, filled, memories, numbers_in
+from tiny_runtime.conformance.kernels import (
+  I,
+  Loaded,
+  demand_numbers,
+  elementwise,
+  fetch,
+  filled,
+  kernel,
+  memories,
+  numbers_in,
+)  # fmt: skip
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
 from tiny_uop import AxisType, Ops, UOp
 
 SIZE = 512
+NEW, COUNTS, ONES = [0] * SIZE, range(SIZE), [1] * SIZE
+"""Contents of memories."""
 PENDING = 20
 """Launches that are on their way when it matters."""
 READ = (1, 4, 16, 64, 256, 1024, 1 << 14, 1 << 18)
@@ -25,6 +36,10 @@ READ = (1, 4, 16, 64, 256, 1024, 1 << 14, 1 << 18)
 LONG = 0.03
 """Seconds: long beside what everything around a launch takes."""
 ATTEMPTS = 4
+ARGUMENTS = (
+  "the memory in which arguments travel to the device is used again before the launch has read it; or offsets and"
+  " integers of another launch are used"
+)
 
 
 def param(slot: int, size: int = SIZE) -> UOp:
@@ -43,7 +58,7 @@ def pending(target: Target, extra: int = 0) -> Iterator[list[Memory]]:
   """Launches that write 64 more than the second memory has to the first, on their way; the memories, with `extra`
   numbers behind."""
   more = [0] * extra
-  with memories(target, [0] * SIZE + more, [*range(SIZE), *more], [1] * SIZE) as held:
+  with memories(target, NEW + more, [*COUNTS, *more], ONES) as held:
     slow = Loaded(target, slow_copy())
     for _ in range(PENDING):
       slow(*held)
@@ -53,12 +68,11 @@ def pending(target: Target, extra: int = 0) -> Iterator[list[Memory]]:
 
 def test_launches_happen_in_order(target: Target) -> None:
   """Each one sees what the one before it wrote."""
-  here = UOp.range(SIZE, 0)
+  here, expected = UOp.range(SIZE, 0), 0
   place = param(0).index(here)
   double = Loaded(target, kernel("double", place.store(place.load() * 2).end(here)))
   increment = Loaded(target, kernel("increment", place.store(place.load() + 1).end(here)))
-  expected = 0
-  with memories(target, [0] * SIZE) as (memory,):
+  with memories(target, NEW) as (memory,):
     for step in range(PENDING):
       (increment if step % 2 else double)(memory)
       expected = expected + 1 if step % 2 else expected * 2
@@ -67,7 +81,7 @@ def test_launches_happen_in_order(target: Target) -> None:
 
 
 def test_read_waits_for_launches(target: Target) -> None:
-  with memories(target, [0] * SIZE, range(SIZE), [1] * SIZE) as (out, source, ones):
+  with memories(target, NEW, COUNTS, ONES) as (out, source, ones):
     slow = Loaded(target, slow_copy())
     for n in range(PENDING):
       slow(out, source, ones)
@@ -102,9 +116,7 @@ def test_reads_and_writes_of_any_place_wait(target: Target, place: int) -> None:
   """They wait at an offset as at the beginning."""
   look_at = "read and write wait for launches, whatever the offset"
   with pending(target) as held:
-    out = bytearray(4)
-    target.device.read(held[0], 4 * place, memoryview(out))
-    found = int.from_bytes(out, sys.byteorder, signed=True)
+    found = int.from_bytes(fetch(target, held[0], 4 * place, 4), sys.byteorder, signed=True)
     what = f"a read at byte {4 * place} after launches"
     demand(found == place + 64, what, expected=place + 64, got=found, look_at=look_at)
   with pending(target) as held:
@@ -141,7 +153,7 @@ def test_sequences_may_be_reused(target: Target) -> None:
   """Those that launch is given: buffers and integers."""
   n, i = UOp.variable("n", 0, 1000), UOp.range(SIZE, 0)
   add = Loaded(target, kernel("add_n", param(0).index(i).store(param(1).index(i).load() + n.cast(I)).end(i)))
-  with pending(target) as held, memories(target, [0] * SIZE) as (out,):
+  with pending(target) as held, memories(target, NEW) as (out,):
     call = add.call((out, 0), (held[0], 0), n=5)
     buffers, integers = list(call.buffers), list(call.integers)
     target.device.launch(add.program, buffers, integers, call.global_size, call.local_size, False)
@@ -182,15 +194,14 @@ def test_arguments_belong_to_their_launch(target: Target) -> None:
     for k in range(PENDING):
       program((out, 64 * k), (source, 64 * (PENDING - 1 - k)), n=k, m=2 * k)
     expected = [16 * (PENDING - 1 - k) + i + 1002 * k for k in range(PENDING) for i in range(16)]
-    look_at = "the memory in which arguments travel to the device is used again before the launch has read it; or"
-    look_at += " offsets and integers of another launch are used"
-    what = "20 launches of one program with arguments of their own"
-    demand_numbers(target, out, expected, what, look_at, program.kernel)
+    demand_numbers(
+      target, out, expected, "20 launches of one program with arguments of their own", ARGUMENTS, program.kernel
+    )
 
 
 def test_a_buffer_may_be_given_twice(target: Target) -> None:
   program = Loaded(target, elementwise("twice", SIZE, I, [I, I], lambda a, b: a * 10 + b))
-  with memories(target, [0] * SIZE, range(SIZE)) as (out, source):
+  with memories(target, NEW, COUNTS) as (out, source):
     program(out, source, source)
     look_at = "buffers are told apart by position: the same memory may come twice, where it is only read"
     demand_numbers(target, out, [11 * k for k in range(SIZE)], "one memory as both inputs", look_at, program.kernel)
@@ -198,7 +209,7 @@ def test_a_buffer_may_be_given_twice(target: Target) -> None:
 
 def test_sync_and_wait_with_nothing_to_do(target: Target) -> None:
   target.device.sync()
-  with memories(target, [0] * SIZE, range(SIZE), [1] * SIZE) as (out, source, ones):
+  with memories(target, NEW, COUNTS, ONES) as (out, source, ones):
     slow = Loaded(target, slow_copy())
     slow(out, source, ones)
     target.device.sync()
@@ -243,7 +254,7 @@ class Stopwatch:
 
 def test_waiting_and_time(target: Target) -> None:
   """`sync`, and `launch` with `wait`, return when everything is done; the seconds of a launch are seconds."""
-  with memories(target, [0] * SIZE, [1] * SIZE) as (out, source):
+  with memories(target, NEW, ONES) as (out, source):
     clock = Stopwatch(target, out, source)
 
     def launched(wait: bool) -> tuple[float, float, float]:
@@ -275,13 +286,9 @@ def test_waiting_and_time(target: Target) -> None:
 
 
 def demand_in_time(
-  measure: Callable[[], tuple[float, ...]],
-  right: Callable[..., bool],
-  what: str,
-  expected: str,
-  look_at: str,
+  measure: Callable[[], tuple[float, ...]], right: Callable[..., bool], what: str, expected: str, look_at: str,
   kernel: UOp | None = None,
-) -> None:
+) -> None:  # fmt: skip
   """Raise Misbehaved where what is measured is not right in one of ATTEMPTS: it depends on a clock, and so on what else
   the machine does."""
   for _ in range(ATTEMPTS):

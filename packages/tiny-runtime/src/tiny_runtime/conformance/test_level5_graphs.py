@@ -1,4 +1,5 @@
-"""Level 5: the capability `graphs`. Graphs give what the same launches give one by one, also after changes."""
+"""Level 5: the capabilities `graphs` and `peer_graphs`. Graphs give what the same launches give one by one, also after
+changes."""
 
 from __future__ import annotations
 
@@ -11,14 +12,22 @@ from typing import Any
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import elementwise, kernel
-from tiny_runtime.conformance.launching import Loaded, demand_numbers, filled, numbers_in
+from tiny_runtime.conformance.kernels import I, Loaded, demand_numbers, elementwise, filled, kernel, numbers_in
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.test_level4_order import SIZE, Stopwatch, demand_in_time
+from tiny_runtime.conformance.test_level4_order import (
+  COUNTS,
+  NEW,
+  ONES,
+  PENDING,
+  SIZE,
+  Stopwatch,
+  demand_in_time,
+)
+from tiny_runtime.conformance.test_level5_peers import BYTES, Pair, copy, paired
+from tiny_runtime.conformance.values import pack, unpack
 from tiny_runtime.contract import GraphCopy, GraphKernel, Memory
-from tiny_uop import UOp, dtypes
+from tiny_uop import UOp
 
-I = dtypes.int32  # noqa: E741
 ORDER = "the calls of a graph run in order, after all launches before; each sees what those before it wrote"
 CHANGES = "changes given to run_graph hold for this run and later ones, each for its own position"
 COPIES = "GraphCopy is memmove: byte offsets, any size, the two places may overlap"
@@ -52,11 +61,21 @@ class Calls:
     """A kernel as a function of its buffers, each (position, byte offset), in slot order, and of its variables."""
     return Loaded(self.target, sink).call
 
-  def run(self, calls: Sequence[GraphKernel | GraphCopy]) -> Any:
-    """Make a graph of the calls and run it; gives the graph."""
+  def launch(self, call: GraphKernel) -> None:
+    """Launch a call by itself."""
+    buffers = [(self.memories[position], offset) for position, offset in call.buffers]
+    self.device.launch(call.program, buffers, call.integers, call.global_size, call.local_size, False)
+
+  def make(self, *calls: GraphKernel | GraphCopy) -> Callable[..., float | None]:
+    """A graph of the calls: what runs it, with other memories in some positions, as (position, memory)."""
     graph = self.device.make_graph(calls, self.memories)
-    self.device.run_graph(graph, (), (), False)
-    return graph
+    return lambda *changed, kernels=(), wait=False: self.device.run_graph(graph, changed, kernels, wait)
+
+  def run(self, *calls: GraphKernel | GraphCopy) -> Callable[..., float | None]:
+    """The same, run once."""
+    again = self.make(*calls)
+    again()
+    return again
 
 
 @pytest.fixture
@@ -77,9 +96,9 @@ def affine(size: int, factor: int, summand: int) -> UOp:
 def test_calls_run_in_order(calls: Calls) -> None:
   x, t, y = calls.memory([1, 2, 3, 4]), calls.memory([0] * 4), calls.memory([0] * 4)
   double, plus = calls.load(affine(4, 2, 0)), calls.load(affine(4, 1, 7))
-  graph = calls.run([double((t, 0), (x, 0)), plus((y, 0), (t, 0)), double((t, 0), (y, 0)), plus((x, 0), (t, 0))])
+  again = calls.run(double((t, 0), (x, 0)), plus((y, 0), (t, 0)), double((t, 0), (y, 0)), plus((x, 0), (t, 0)))
   calls.expect("four launches", {y: [9, 11, 13, 15], x: [25, 29, 33, 37]})
-  calls.device.run_graph(graph, (), (), False)
+  again()
   calls.expect("the same four launches once more", {y: [57, 65, 73, 81]})
 
 
@@ -92,17 +111,15 @@ def test_long_graphs_equal_launches_one_by_one(calls: Calls) -> None:
   picks = [(chosen.randrange(len(kernels) + 1), *chosen.sample(range(6), 3)) for _ in range(200)]
 
   def chain(memories: list[int]) -> list[GraphKernel]:
+    places = [(position, 0) for position in memories]
     return [
-      add(*((memories[m], 0) for m in (out, a, b)))
-      if k == len(kernels)
-      else kernels[k]((memories[out], 0), (memories[a], 0))
+      kernels[k](places[out], places[a]) if k < len(kernels) else add(places[out], places[a], places[b])
       for k, out, a, b in picks
     ]
 
-  calls.run(chain(graph))
+  calls.run(*chain(graph))
   for call in chain(eager):
-    buffers = [(calls.memories[position], offset) for position, offset in call.buffers]
-    calls.device.launch(call.program, buffers, call.integers, call.global_size, call.local_size, False)
+    calls.launch(call)
   for by_graph, one_by_one in zip(graph, eager):
     calls.expect("200 launches, against the same one by one", {by_graph: calls.values(one_by_one)})
 
@@ -110,41 +127,35 @@ def test_long_graphs_equal_launches_one_by_one(calls: Calls) -> None:
 def test_other_memories(calls: Calls) -> None:
   x, y, other, out = calls.memory([1, 2]), calls.memory([0, 0]), calls.memory([30, 40]), calls.memory([5, 5])
   plus, twice = calls.load(affine(2, 1, 1)), calls.load(affine(2, 2, 0))
-  graph = calls.run([plus((y, 0), (x, 0)), twice((x, 0), (y, 0)), plus((y, 0), (x, 0))])
+  again = calls.run(plus((y, 0), (x, 0)), twice((x, 0), (y, 0)), plus((y, 0), (x, 0)))
   calls.expect("the first run", {x: [4, 6], y: [5, 7]})
   memories = calls.memories
-  calls.device.run_graph(graph, [(x, memories[other])], (), False)
+  again((x, memories[other]))
   calls.expect("with another memory for x", {x: [4, 6], y: [63, 83], other: [62, 82]}, CHANGES)
-  calls.device.run_graph(graph, [(y, memories[out])], (), False)  # the first change stays
+  again((y, memories[out]))  # the first change stays
   calls.expect("with another for y as well", {x: [4, 6], y: [63, 83], other: [126, 166], out: [127, 167]}, CHANGES)
-  calls.device.run_graph(graph, [(x, memories[x]), (y, memories[y])], (), False)
+  again((x, memories[x]), (y, memories[y]))
   calls.expect("with the first ones again", {x: [10, 14], y: [11, 15], other: [126, 166], out: [127, 167]}, CHANGES)
 
 
 def test_one_memory_in_two_positions(calls: Calls) -> None:
   x, y, z = calls.memory([1, 2]), calls.memory([10, 20]), calls.memory([0, 0])
   add = calls.load(elementwise("graph_sum", 2, I, [I, I], lambda a, b: a + b))
-  graph = calls.run([add((z, 0), (x, 0), (y, 0))])
-  calls.device.run_graph(graph, [(y, calls.memories[x])], (), False)
+  again = calls.run(add((z, 0), (x, 0), (y, 0)))
+  again((y, calls.memories[x]))
   calls.expect("y replaced by x's memory", {z: [2, 4]}, CHANGES)
-  calls.device.run_graph(graph, [(x, calls.memories[y])], (), False)  # the other position stays as it is
+  again((x, calls.memories[y]))  # the other position stays as it is
   calls.expect("x replaced by y's memory", {z: [11, 22]}, CHANGES)
 
 
 def test_offsets_and_copies(calls: Calls) -> None:
   x, y = calls.memory(range(16)), calls.memory([0] * 16)
   plus = calls.load(affine(4, 1, 100))
-  graph = calls.run(
-    [
-      plus((y, 16), (x, 32)),
-      GraphCopy((y, 0), (x, 4), 12),
-      GraphCopy((y, 48), (y, 16), 16),
-      GraphCopy((y, 8), (y, 4), 8),
-    ]
-  )
+  copies = GraphCopy((y, 0), (x, 4), 12), GraphCopy((y, 48), (y, 16), 16), GraphCopy((y, 8), (y, 4), 8)
+  again = calls.run(plus((y, 16), (x, 32)), *copies)
   want = [1, 2, 2, 3, 108, 109, 110, 111, 0, 0, 0, 0, 108, 109, 110, 111]
   calls.expect("a launch and copies, at byte offsets", {y: want}, COPIES)
-  calls.device.run_graph(graph, [(x, calls.memories[y])], (), False)
+  again((x, calls.memories[y]))
   first = [want[1], want[2], want[2], want[3], 100, 100, 100, 100]
   calls.expect("the same within one memory", {y: [*first, 0, 0, 0, 0, 100, 100, 100, 100]}, COPIES)
 
@@ -152,7 +163,7 @@ def test_offsets_and_copies(calls: Calls) -> None:
 @pytest.mark.parametrize("nbytes", [4, 4096, 1 << 22])
 def test_copies_of_any_size(calls: Calls, nbytes: int) -> None:
   x, y = calls.memory(range(nbytes // 4)), calls.memory([0] * (nbytes // 4))
-  calls.run([GraphCopy((y, 0), (x, 0), nbytes)])
+  calls.run(GraphCopy((y, 0), (x, 0), nbytes))
   calls.expect(f"a copy of {nbytes} bytes", {y: range(nbytes // 4)}, COPIES)
 
 
@@ -161,7 +172,7 @@ def test_far_offsets(calls: Calls) -> None:
   size, far = 1 << 19, 1 << 18
   x, y = calls.memory(range(size)), calls.memory([0] * size)
   plus = calls.load(affine(4, 1, 100))
-  calls.run([plus((y, 4 * far), (x, 4 * far + 64)), GraphCopy((y, 4 * far + 1024), (x, 8 * far - 16), 16)])
+  calls.run(plus((y, 4 * far), (x, 4 * far + 64)), GraphCopy((y, 4 * far + 1024), (x, 8 * far - 16), 16))
   expected = [0] * size
   expected[far : far + 4] = range(far + 116, far + 120)
   expected[far + 256 : far + 260] = range(size - 4, size)
@@ -184,9 +195,9 @@ def test_sequences_may_be_reused(calls: Calls) -> None:
 def test_copies_within_one_memory(calls: Calls) -> None:
   size = 1 << 20
   x, y = calls.memory(range(size)), calls.memory([0] * size)
-  graph = calls.run([GraphCopy((y, 4), (x, 0), 4 * (size - 1))])
+  again = calls.run(GraphCopy((y, 4), (x, 0), 4 * (size - 1)))
   calls.expect("a copy between two memories", {y: [0, *range(size - 1)]}, COPIES)
-  calls.device.run_graph(graph, [(y, calls.memories[x])], (), False)  # now they overlap
+  again((y, calls.memories[x]))  # now they overlap
   calls.expect("a copy that overlaps itself", {x: [0, *range(size - 1)]}, COPIES)
 
 
@@ -202,15 +213,15 @@ def test_other_variables(calls: Calls) -> None:
   def made(length: int) -> GraphKernel:
     return prefix((y, 0), (x, 0), n=length)
 
-  graph = calls.run([copy((y, 0), (z, 0)), made(5), copy((z, 0), (y, 0))])
+  again = calls.run(copy((y, 0), (z, 0)), made(5), copy((z, 0), (y, 0)))
   calls.expect("a launch of 5 elements", {z: [*range(5, 10)] + [0] * 27})
   for length in (32, 1, 0, 17):
     before = calls.values(z)
-    calls.device.run_graph(graph, (), [(1, made(length))], False)
+    again(kernels=[(1, made(length))])
     expected = [k + length for k in range(length)] + before[length:]
     calls.expect(f"the same launch with {length} elements", {z: expected}, CHANGES)
   before = calls.values(z)
-  calls.device.run_graph(graph, (), (), False)  # the last values stay
+  again()  # the last values stay
   calls.expect("the last variables, which stay", {z: before}, CHANGES)
 
 
@@ -218,23 +229,20 @@ def test_kernels_that_use_all_of_the_device(calls: Calls) -> None:
   size = 1 << 18
   x, y = calls.memory(range(size)), calls.memory([0] * size)
   forth, back, small = calls.load(affine(size, 3, 1)), calls.load(affine(size, 1, -1)), calls.load(affine(1, 5, 0))
-  calls.run([forth((y, 0), (x, 0)), small((x, 0), (y, 0)), back((y, 0), (y, 0))])
+  calls.run(forth((y, 0), (x, 0)), small((x, 0), (y, 0)), back((y, 0), (y, 0)))
   calls.expect("large launches around a small one", {x: [5, *range(1, size)], y: range(0, 3 * size, 3)})
 
 
 def test_order_with_launches_and_seconds(calls: Calls) -> None:
   x, y = calls.memory([1]), calls.memory([0])
   plus = calls.load(affine(1, 1, 1))
-  graph = calls.device.make_graph([plus((y, 0), (x, 0)), plus((x, 0), (y, 0))], calls.memories)
-  other = calls.device.make_graph([plus((x, 0), (x, 0))], calls.memories)
   call = plus((x, 0), (x, 0))
+  both, other = calls.make(plus((y, 0), (x, 0)), plus((x, 0), (y, 0))), calls.make(call)
   for _ in range(3):
-    calls.device.launch(
-      call.program, [(calls.memories[x], 0)] * len(call.buffers), (), call.global_size, call.local_size, False
-    )
-    calls.device.run_graph(graph, (), (), False)
-    calls.device.run_graph(other, (), (), False)
-  seconds = calls.device.run_graph(graph, (), (), True)
+    calls.launch(call)
+    both()
+    other()
+  seconds = both(wait=True)
   calls.expect("graphs and launches in turn", {x: [1 + 3 * 4 + 2]})
   right = isinstance(seconds, float) and 0 <= seconds < 60
   demand(right, "run_graph with wait=True", expected="the seconds that it took", got=seconds)
@@ -245,12 +253,12 @@ def test_waiting_and_time(calls: Calls) -> None:
   x, y = calls.memory([1] * SIZE), calls.memory([0] * SIZE)
   clock = Stopwatch(calls.target, calls.memories[y], calls.memories[x])
   call = calls.load(clock.long.kernel)((y, 0), (x, 0), steps=clock.steps)
-  graph = calls.device.make_graph([call, call], calls.memories)
+  twice = calls.make(call, call)
 
   def run() -> tuple[float, float, float, float]:
     start = time.perf_counter()
-    seconds = calls.device.run_graph(graph, (), (), True)
-    return time.perf_counter() - start, clock.read(), seconds, clock.run()
+    seconds = twice(wait=True)
+    return time.perf_counter() - start, clock.read(), seconds or 0.0, clock.run()
 
   demand_in_time(
     run,
@@ -264,7 +272,7 @@ def test_waiting_and_time(calls: Calls) -> None:
 
 def test_a_graph_without_calls(calls: Calls) -> None:
   x = calls.memory([3])
-  calls.run([])
+  calls.run()
   calls.expect("a graph without calls", {x: [3]})
 
 
@@ -272,6 +280,93 @@ def test_dropped_graphs_leave_the_device_usable(calls: Calls) -> None:
   x, y = calls.memory([1, 2]), calls.memory([0, 0])
   plus = calls.load(affine(2, 1, 1))
   for _ in range(50):
-    calls.run([plus((y, 0), (x, 0)), plus((x, 0), (y, 0))])
+    calls.run(plus((y, 0), (x, 0)), plus((x, 0), (y, 0)))
   gc.collect()
   calls.expect("50 graphs, each dropped at once", {x: [101, 102]}, "what belongs to a graph that nobody holds any more")
+
+
+# *** graphs of several devices: the capability `peer_graphs` ***
+
+BETWEEN = (
+  "calls of one device, or over one memory, run in order, and after all launches so far on all devices of a graph"
+)
+
+
+@pytest.fixture(scope="module")
+def graphs(target: Target) -> Iterator[Pair]:
+  """Two devices that share graphs."""
+  yield from paired(target, "peer_graphs")
+
+
+def graph_of(pair: Pair, calls: Sequence[GraphKernel | GraphCopy], held: Sequence[Memory]) -> Callable[..., None]:
+  """A graph of the first device's: what runs it, with other memories in some positions."""
+  device: Any = pair.one.device
+  graph = device.make_graph(calls, held)
+  return lambda *changed, wait=False: device.run_graph(graph, changed, (), wait)
+
+
+def test_a_value_goes_to_and_fro(graphs: Pair) -> None:
+  """Each device computes with what the other sent, several times; what comes after a run waits for it."""
+  here, there = graphs.slow()
+  step: list[GraphKernel | GraphCopy] = [
+    here.call((1, 0), (0, 0), (2, 0)), GraphCopy((3, 0), (1, 0), BYTES),
+    there.call((4, 0), (3, 0), (5, 0)), GraphCopy((0, 0), (4, 0), BYTES),
+  ]  # fmt: skip
+  with graphs.memories([COUNTS, NEW, ONES], [NEW, NEW, ONES]) as (one, two):
+    run = graph_of(graphs, step * 3, [*one, *two])
+    for runs in (1, 2, 3):
+      run(wait=runs == 2)
+      what, expected = (
+        f"a value that went to and fro 3 times in each of {runs} runs",
+        range(384 * runs, SIZE + 384 * runs),
+      )
+      demand_numbers(graphs.two, two[1], expected, what, BETWEEN, here.kernel)
+      demand_numbers(graphs.one, one[0], expected, what, BETWEEN, here.kernel)
+
+
+def test_it_comes_after_launches_of_every_device(graphs: Pair) -> None:
+  _, there = graphs.slow()
+  with graphs.memories([NEW], [NEW, COUNTS, ONES]) as ((got,), (out, source, ones)):
+    run = graph_of(graphs, [GraphCopy((0, 0), (1, 0), BYTES)], [got, out])
+    for _ in range(PENDING):
+      there(out, source, ones)
+    run()
+    what = "a graph copied what the other device held before an earlier launch"
+    demand_numbers(graphs.one, got, range(64, SIZE + 64), what, BETWEEN, there.kernel)
+
+
+def test_what_comes_later_on_every_device_waits_for_it(graphs: Pair) -> None:
+  here, there = graphs.slow()
+  with graphs.memories([NEW, NEW, COUNTS, ONES], [COUNTS, NEW, ONES]) as (one, (given, after, more)):
+    got, out, source, ones = one
+    run = graph_of(graphs, [GraphCopy((0, 0), (1, 0), BYTES), GraphCopy((1, 0), (2, 0), BYTES)], [got, given, out])
+    for _ in range(PENDING):
+      here(out, source, ones)
+    run()
+    there(after, given, more)
+    graphs.two.device.write(given, 0, memoryview(bytes(BYTES)))
+    graphs.two.device.sync()
+    what = "a launch on the other device, behind a graph, did not see what it wrote there"
+    demand_numbers(graphs.two, after, range(128, SIZE + 128), what, BETWEEN, there.kernel)
+    what = "a graph copied what was written on the other device after it"
+    demand_numbers(graphs.one, got, COUNTS, what, BETWEEN, there.kernel)
+
+
+def test_other_memories_and_places(graphs: Pair) -> None:
+  """On both sides; and copies of parts, also within either device."""
+  look_at = "changes given to run_graph hold for this run and later ones, for memories of every device"
+  first, second = range(100, SIZE + 100), range(200, SIZE + 200)
+  calls = [GraphCopy((0, 8), (1, 4), 40), GraphCopy((0, 9), (0, 8), 39), GraphCopy((1, 0), (1, 16), 16)]
+  with graphs.memories([NEW, COUNTS], [first, second]) as ((out, other), (source, another)):
+    run = graph_of(graphs, calls, [out, source])
+    run()
+    run((0, other), (1, another))
+    for to, held, memory, given in ((out, NEW, source, first), (other, COUNTS, another, second)):
+      expected = bytearray(pack(I, held))
+      expected[8:48] = pack(I, given)[4:44]
+      expected[9:48] = bytes(expected[8:47])
+      what = "copies of parts, between two devices and in one"
+      demand_numbers(graphs.one, to, [int(n) for n in unpack(I, bytes(expected))], what, look_at)
+      demand_numbers(graphs.two, memory, [*given[4:8], *given[4:]], "a copy in the other device", look_at)
+    copy(graphs.one, out, graphs.two, source, BYTES)
+    run((0, out), (1, source))

@@ -32,22 +32,8 @@ def _float_edges(dtype: DType) -> tuple[Number, ...]:
   smallest_normal = from_bits(dtype, 1 << form.mantissa)
   largest = from_bits(dtype, form.largest)
   epsilon = 2.0**-form.mantissa
-  positive = [
-    1.0,
-    1.0 + epsilon,
-    0.5,
-    1.5,
-    2.0,
-    3.0,
-    7.0,
-    0.1,
-    10.0,
-    math.pi,
-    100.0,
-    from_bits(dtype, 1),
-    smallest_normal,
-  ]
-  positive += [from_bits(dtype, (1 << form.mantissa) - 1), largest, float(largest) / 2]
+  positive = [1.0, 1.0 + epsilon, 0.5, 1.5, 2.0, 3.0, 7.0, 0.1, 10.0, math.pi, 100.0, from_bits(dtype, 1)]
+  positive += [smallest_normal, from_bits(dtype, (1 << form.mantissa) - 1), largest, float(largest) / 2]
   values = [0.0, -0.0, *positive, *(-v for v in positive), math.nan]
   if not form.finite:
     values += [math.inf, -math.inf]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tiny_runtime.buffer import Buffer, buffer_of
@@ -18,19 +18,13 @@ from tiny_uop.ops import GroupOp
 _active = threading.local()
 
 
-class Capture(Sequence[UOp]):
+class Capture(list[UOp]):
   """The schedules that ran in a `with capture()` block, in order; and which buffers came to life in it."""
 
-  def __init__(self) -> None:
-    self._linears: list[UOp] = []
-    self._created: set[UOp] = set()
+  def __init__(self, linears: Iterable[UOp] = (), created: Iterable[UOp] = ()) -> None:
+    super().__init__(linears)
+    self._created = set(created)
     self._known: set[UOp] = set()
-
-  def __len__(self) -> int:
-    return len(self._linears)
-
-  def __getitem__(self, index: int) -> UOp:  # type: ignore[override]  # slices are not needed
-    return self._linears[index]
 
   @property
   def linears(self) -> Capture:
@@ -42,16 +36,14 @@ class Capture(Sequence[UOp]):
     """The BUFFERs that were empty before the block and written in it."""
     return frozenset(self._created)
 
-  @staticmethod
-  def part(linears: Sequence[UOp], created: Collection[UOp]) -> Capture:
+  @classmethod
+  def part(cls, linears: Sequence[UOp], created: Collection[UOp]) -> Capture:
     """What is left of a capture without some of its calls: these schedules, and the buffers that come to life there."""
-    made = Capture()
-    made._linears, made._created = list(linears), set(created)
-    return made
+    return cls(linears, created)
 
   def record(self, linear: UOp, launches: Sequence[Launch]) -> None:
     """Called by `run` before it launches."""
-    self._linears.append(linear)
+    self.append(linear)
     for call, launch in zip(linear.src, launches):
       written = launch.writes()
       for slot, uop in enumerate(buffers_of(call)):
@@ -73,14 +65,12 @@ def capture() -> Iterator[Capture]:
   try:
     yield made
   finally:
-    stack.remove(made)
+    stack[:] = [capture for capture in stack if capture is not made]
 
 
 def recording() -> list[Capture]:
   """The captures open in this thread."""
-  stack: list[Capture] | None = getattr(_active, "stack", None)
-  if stack is None:
-    stack = _active.stack = []
+  stack: list[Capture] = _active.__dict__.setdefault("stack", [])
   return stack
 
 
@@ -105,11 +95,7 @@ class CapturedGraph:
   """
 
   def __init__(
-    self,
-    linears: Capture | Sequence[UOp],
-    inputs: Sequence[UOp],
-    outputs: Sequence[UOp] = (),
-    temporaries: Collection[UOp] = (),
+    self, linears: Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = (), temporaries: Collection[UOp] = ()
   ) -> None:
     self.linears = tuple(linears)  # keeps every buffer of the graph alive
     self.inputs = tuple(inputs)
@@ -131,9 +117,8 @@ class CapturedGraph:
     self._pieces_by_launch = [(piece, n) for piece in self._pieces for n in range(len(piece.launches))]
     self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
     self._results = ResultPool({uop: self._places[uop] for uop in fresh}, self.outputs)
-    written = {
-      base_of(buffers_of(call)[slot]) for call, launch in zip(calls, self._launches) for slot in launch.writes()
-    }
+    used = zip(map(buffers_of, calls), self._launches)
+    written = {base_of(buffers[slot]) for buffers, launch in used for slot in launch.writes()}
     self._written_inputs = [n for n, uop in enumerate(self.inputs) if uop in written]
     self._kept_written = written - set(self.inputs) - set(fresh)
     binds = [uop for call in calls for uop in call.src if uop.op is Ops.BIND]
@@ -228,12 +213,9 @@ class CapturedGraph:
         piece.bound(index)
 
   def _places_of(self, uop: UOp, calls: Sequence[UOp]) -> list[Place]:
-    return [
-      (piece, index, slot, used if used is not uop else None)
-      for call, (piece, index) in zip(calls, self._pieces_by_launch)
-      for slot, used in enumerate(buffers_of(call))
-      if base_of(used) is uop
-    ]
+    launches = zip(calls, self._pieces_by_launch)
+    uses = ((place, slot, used) for call, place in launches for slot, used in enumerate(buffers_of(call)))
+    return [(*place, slot, used if used is not uop else None) for place, slot, used in uses if base_of(used) is uop]
 
   def _check_inputs(self, calls: Sequence[UOp]) -> None:
     used = {base_of(uop) for call in calls for uop in buffers_of(call)}
@@ -242,9 +224,7 @@ class CapturedGraph:
         raise ValueError(f"inputs and outputs of a captured graph are BUFFERs, got {uop!r}; realize it first")
     for uop in self.inputs:
       if uop not in used:
-        raise ValueError(
-          f"input {uop!r} is not used by the captured schedules, so another one could not take its place"
-        )
+        raise ValueError(f"input {uop!r} is not used by the captured schedules, so another could not take its place")
     if len(set(self.inputs)) != len(self.inputs):
       raise ValueError("the same BUFFER is given as two inputs; give it once")
 

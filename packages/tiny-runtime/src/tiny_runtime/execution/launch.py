@@ -31,7 +31,7 @@ class Loaded:
     self.program = program
     self.name = binary.entry
     sizes = (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes)
-    self._fixed = binary.sizes({}) if not any(size.variables for size in sizes) else None
+    self._fixed = None if any(size.variables for size in sizes) else binary.sizes({})
 
   def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Global size, local size, operations and bytes for these values of the variables."""
@@ -150,20 +150,15 @@ class CopyLaunch:
 
   def __init__(self, target: Buffer, source: Buffer) -> None:
     self.buffers = [target, source]
-    self.check()
+    if target.nbytes != source.nbytes:
+      raise ValueError(
+        f"cannot copy {source!r} ({source.nbytes} bytes) to {target!r} ({target.nbytes} bytes): the sizes differ"
+      )
 
   @property
   def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """As those of a kernel: no grid, no operations, and the bytes read and written."""
     return (), (), 0, 2 * self.buffers[0].nbytes
-
-  def check(self) -> None:
-    """Raise ValueError if the sizes differ."""
-    target, source = self.buffers
-    if target.nbytes != source.nbytes:
-      raise ValueError(
-        f"cannot copy {source!r} ({source.nbytes} bytes) to {target!r} ({target.nbytes} bytes): the sizes differ"
-      )
 
   def bind(self, values: Mapping[str, int]) -> None:
     """A copy has no variables."""
@@ -199,7 +194,10 @@ class CopyLaunch:
       read = source.to_read()
       seconds = target.opened.copy_from(target.to_write(), source.opened, read, nbytes, timed) or 0.0
     else:
-      self._through_the_host(target, source)
+      # the source's lock is given back before the target's is taken, so two copies in opposite directions cannot block
+      # each other
+      data = source.look()
+      target.opened.write(*target.to_write(), data)
       if wait:
         target.opened.sync()
       seconds = time.perf_counter() - start if timed else 0.0
@@ -218,19 +216,6 @@ class CopyLaunch:
     if target.device == source.device or not all(device.capabilities.kernels for device in self.devices()):
       return ""
     return ", peer" if direct else ", by host"
-
-  @staticmethod
-  def _through_the_host(target: Buffer, source: Buffer) -> None:
-    # the source's lock is given back before the target's is taken, so two copies in opposite directions cannot block
-    # each other
-    memory, offset = source.to_read()
-    if source.opened.capabilities.host_mapped:
-      data = source.opened.view(memory)[offset : offset + source.nbytes]
-    else:
-      data = memoryview(bytearray(source.nbytes))
-      source.opened.read(memory, offset, data)
-    memory, offset = target.to_write()
-    target.opened.write(memory, offset, data)
 
 
 Launch = KernelLaunch | CopyLaunch

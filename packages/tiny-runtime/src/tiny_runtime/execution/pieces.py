@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Protocol
 
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
@@ -15,48 +14,30 @@ from tiny_runtime.opened import OpenDevice
 from tiny_uop.context import DEBUG
 
 
-class Piece(Protocol):
-  """Launches that follow each other."""
+class Piece:
+  """Launches that follow each other, launched one by one: copies between devices that share no graph, and devices
+  without graphs."""
 
-  @property
-  def launches(self) -> Sequence[Launch]:
+  def __init__(self, launches: Sequence[Launch]) -> None:
+    self.launches = launches
     """The launches, in order."""
 
   def run(self) -> None:
     """Run them with the buffers and values that they have now."""
-
-  def replaced(self, index: int, slot: int) -> None:
-    """Another Buffer is in `launches[index].buffers[slot]` now."""
-
-  def bound(self, index: int) -> None:
-    """`launches[index]` has other integers and sizes now."""
-
-  def reset(self) -> None:
-    """Forget what is known about the buffers: a run failed."""
-
-
-class LoopPiece:
-  """Launched one by one: copies between devices that share no graph, and devices without graphs."""
-
-  def __init__(self, launches: Sequence[Launch]) -> None:
-    self.launches = launches
-
-  def run(self) -> None:
-    """See Piece."""
     for launch in self.launches:
       launch.run()
 
   def replaced(self, index: int, slot: int) -> None:
-    """Every run looks at all buffers."""
+    """Another Buffer is in `launches[index].buffers[slot]` now. Here every run looks at all buffers."""
 
   def bound(self, index: int) -> None:
-    """Every run looks at all sizes."""
+    """`launches[index]` has other integers and sizes now. Here every run looks at all sizes."""
 
   def reset(self) -> None:
-    """Nothing is kept."""
+    """Forget what is known about the buffers: a run failed. Here nothing is kept."""
 
 
-class DevicePiece(LoopPiece):
+class DevicePiece(Piece):
   """One submission to a device with graphs. `others` are the devices that share it.
 
   Where a buffer cannot be used (it was freed, or an input was never written), the launches are run one by one, so that
@@ -94,8 +75,7 @@ class DevicePiece(LoopPiece):
       memories = self._memories()
       if memories is None:
         return super().run()
-      kernels = tuple(self._rebound.items()) if self._rebound else ()
-      self.opened.run_graph(self._graph, memories, kernels, self.others)
+      self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()), self.others)
       self._changed.clear()
       self._rebound.clear()
     else:
@@ -179,11 +159,8 @@ def cut(launches: Sequence[Launch]) -> list[Piece]:
   pieces: list[Piece] = []
   for opened, group in groupby(launches, lambda launch: _device_of(launch, lead)):
     own = list(group)
-    if opened is None:
-      pieces.append(LoopPiece(own))
-      continue
-    devices = dict.fromkeys(device for launch in own for device in launch.devices())
-    pieces.append(DevicePiece(opened, own, [device for device in devices if device is not opened]))
+    others = dict.fromkeys(device for launch in own for device in launch.devices() if device is not opened)
+    pieces.append(Piece(own) if opened is None else DevicePiece(opened, own, [*others]))
   return pieces
 
 

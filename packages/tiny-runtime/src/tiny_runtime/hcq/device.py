@@ -172,14 +172,9 @@ class QueueDevice:
     return program
 
   def launch(
-    self,
-    program: Program,
-    buffers: Sequence[tuple[Memory, int]],
-    integers: Sequence[int],
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...],
-    wait: bool,
-  ) -> float | None:
+    self, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...], wait: bool,
+  ) -> float | None:  # fmt: skip
     """Put a kernel into the queue. With `wait`, the seconds that the device counted. Raises ValueError for arguments
     that do not fit the program, and sizes that the device does not take."""
     launch = program.call(buffers, integers, global_size, local_size)
@@ -213,11 +208,7 @@ class QueueDevice:
     return graph
 
   def run_graph(
-    self,
-    graph: Graph,
-    memories: Sequence[tuple[int, Memory]],
-    kernels: Sequence[tuple[int, GraphKernel]],
-    wait: bool,
+    self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]], wait: bool
   ) -> float | None:
     """See the capability `Graphs`."""
     if self.lost is not None:

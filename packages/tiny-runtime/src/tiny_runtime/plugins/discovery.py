@@ -100,11 +100,10 @@ def entry_points(found: Iterable[Distribution]) -> Iterator[tuple[str, str, str,
 
 def check_name(plugin: Plugin) -> None:
   """Refuse names that a user could not type as `NAME:index`, and those of built-in storage."""
-  report = f"Report it to the authors of {plugin.package}"
   if not NAME.fullmatch(plugin.name):
-    plugin.fail(State.BROKEN, f"{plugin.name!r} is not a device name; expected capital letters, digits and _", report)
+    plugin.broken(f"{plugin.name!r} is not a device name; expected capital letters, digits and _")
   elif plugin.name in BUILT_IN:
-    plugin.fail(State.BROKEN, f"the name {plugin.name} is taken by tiny-runtime itself", report)
+    plugin.broken(f"the name {plugin.name} is taken by tiny-runtime itself")
 
 
 def one_of(claims: list[Plugin]) -> Plugin:
@@ -119,11 +118,11 @@ def one_of(claims: list[Plugin]) -> Plugin:
     who, what = (" and ".join(texts) for texts in zip(*((p.distribution, p.value) for p in claims)))
     plugin = Plugin(name, who, what)
     todo = ", or ".join(f"pip uninstall {p.package}" for p in claims)
-    plugin.fail(State.BROKEN, "several packages claim the name", f"Uninstall all but one of them: {todo}")
+    plugin.broken("several packages claim the name", f"Uninstall all but one of them: {todo}")
     return plugin
   for claim in claims:
     if claim is not owners[0]:
       reason = f"it claims the name {name}, which is that of {owners[0].package}, and is not used"
-      claim.fail(State.BROKEN, reason, f"Uninstall it: pip uninstall {claim.package}")
+      claim.broken(reason, f"Uninstall it: pip uninstall {claim.package}")
       owners[0].refused.append(claim)
   return owners[0]

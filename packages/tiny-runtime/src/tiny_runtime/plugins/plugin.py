@@ -89,6 +89,10 @@ class Plugin:
     self.backend, self.traceback = None, ""
     self.add_traceback("".join(tb.format_exception(error)) if error is not None else "")
 
+  def broken(self, reason: str, what_to_do: str = "", error: BaseException | None = None) -> None:
+    """The same for something that the plugin's authors have to mend."""
+    self.fail(State.BROKEN, reason, what_to_do or f"Report it to the authors of {self.package}", error)
+
   def record(self, state: State, reason: str = "", what_to_do: str = "", archs: Sequence[str] = ()) -> None:
     """Record a state, in words that are safe to print."""
     self.state, self.reason, self.what_to_do = state, printable(reason), printable(what_to_do)
@@ -147,7 +151,6 @@ class Plugin:
 
   def _import(self) -> None:
     module_name, _, attribute = self.value.partition(":")
-    reinstall = f"Reinstall it: pip install --force-reinstall {self.package}"
     try:
       found: object = importlib.import_module(module_name)
       for part in attribute.split(".") if attribute else ():
@@ -156,17 +159,12 @@ class Plugin:
         found = found()
     except ModuleNotFoundError as error:
       missing = error.name or str(error)
-      own = module_name == missing or module_name.startswith(missing + ".")
-      if own:
-        self.fail(State.BROKEN, f"its module {missing!r} is missing", reinstall, error)
+      reinstall = f"Reinstall it: pip install --force-reinstall {self.package}"
+      if module_name == missing or module_name.startswith(missing + "."):
+        self.broken(f"its module {missing!r} is missing", reinstall, error)
       else:
-        self.fail(
-          State.BROKEN,
-          f"it needs the module {missing!r}, which is not installed",
-          f"{reinstall}, or install {missing!r}",
-          error,
-        )
-      return
+        todo = f"{reinstall}, or install {missing!r}"
+        self.broken(f"it needs the module {missing!r}, which is not installed", todo, error)
     except BaseException as error:
       if is_users(error):
         raise  # nothing is recorded, the next request tries again
@@ -175,40 +173,28 @@ class Plugin:
           f"device {self.name} is needed while {module!r} is being imported, which its plugin {self.distribution} "
           "needs: it can be used once that is done"
         ) from error
-      self.fail(
-        State.BROKEN,
-        f"loading it raised {describe(error)}",
-        f"Report it to the authors of {self.package}",
-        error,
-      )
-      return
-    self._check(found)
+      self.broken(f"loading it raised {describe(error)}", error=error)
+    else:
+      self._check(found)
 
   def _check(self, found: object) -> None:
-    report = f"Report it to the authors of {self.package}"
     lacking = [name for name in MEMBERS if inspect.getattr_static(found, name, None) is None]
     if lacking:
-      self.fail(
-        State.BROKEN,
-        f"it is of type {type(found).__name__}, not a Backend: it has no {', '.join(lacking)}",
-        report,
-      )
+      self.broken(f"it is of type {type(found).__name__}, not a Backend: it has no {', '.join(lacking)}")
       return
     assert isinstance(found, Backend)
     try:
       api: object = found.api
       ir: object = found.ir
     except Exception as error:
-      self.fail(State.BROKEN, f"reading its versions raised {describe(error)}", report, error)
+      self.broken(f"reading its versions raised {describe(error)}", error=error)
       return
     if not _is_pair(api):
-      self.fail(State.BROKEN, f"its api is {api!r}, expected (major, minor)", report)
+      self.broken(f"its api is {api!r}, expected (major, minor)")
     elif not _is_pair(ir) or ir[0] > ir[1]:
-      self.fail(State.BROKEN, f"its ir is {ir!r}, expected (lowest, highest) version of the IR", report)
-    elif api[0] != API[0]:
-      self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", api[0] > API[0], self.package))
-    elif api[1] > API[1]:
-      self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", True, self.package))
+      self.broken(f"its ir is {ir!r}, expected (lowest, highest) version of the IR")
+    elif api[0] != API[0] or api[1] > API[1]:
+      self.fail(State.INCOMPATIBLE, *other_version(f"{api[0]}.{api[1]}", api > API, self.package))
     elif not ir[0] <= IR_VERSION <= ir[1]:
       known = f"version {ir[0]}" if ir[0] == ir[1] else f"versions {ir[0]} to {ir[1]}"
       reason = f"it understands {known} of the IR, this tiny-uop has {IR_VERSION}"
@@ -220,7 +206,6 @@ class Plugin:
           self.backend = found
 
   def _ask(self, backend: Backend) -> None:
-    report = f"Report it to the authors of {self.package}"
     try:
       found: object = backend.probe()
     except Unavailable as error:
@@ -228,12 +213,12 @@ class Plugin:
     except BaseException as error:
       if is_users(error):
         raise
-      self.fail(State.BROKEN, f"probe() raised {describe(error)}", report, error)
+      self.broken(f"probe() raised {describe(error)}", error=error)
       return
     if isinstance(found, Unavailable):
       self.record(State.UNAVAILABLE, found.reason, found.what_to_do)
     elif isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(arch, str) for arch in found):
-      self.fail(State.BROKEN, f"probe() gave {found!r}, expected a sequence of arch names or Unavailable", report)
+      self.broken(f"probe() gave {found!r}, expected a sequence of arch names or Unavailable")
     elif not found:
       self.record(State.UNAVAILABLE, "it found no device")
     else:

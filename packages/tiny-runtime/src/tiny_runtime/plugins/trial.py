@@ -40,9 +40,8 @@ class Trial:
     self.answer = folder / f"{plugin.name}.json"
     self.output = folder / f"{plugin.name}.txt"
     with self.output.open("wb") as output:
-      self.process = (
-        Forked(self, output.fileno()) if fork else start("one", plugin.name, str(self.answer), output=output.fileno())
-      )
+      to = output.fileno()
+      self.process = Forked(self, to) if fork else start("one", plugin.name, str(self.answer), output=to)
 
   def finish(self, seconds: float) -> bool:
     """Wait up to `seconds` and record in the plugin what came of it. Whether the process did not end by itself, or in
@@ -57,7 +56,7 @@ class Trial:
         with suppress(ProcessLookupError):
           os.killpg(self.process.pid, signal.SIGKILL)
       wait(self.process, None)
-      plugin.fail(State.BROKEN, "its probe did not finish in time and was ended", f"{report}, or uninstall it")
+      plugin.broken("its probe did not finish in time and was ended", f"{report}, or uninstall it")
       return True
     try:
       answer = json.loads(self.answer.read_text())
@@ -65,7 +64,7 @@ class Trial:
         raise ValueError("it was ended after it had answered")
     except (OSError, ValueError):
       how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended the process with status {code}"
-      plugin.fail(State.BROKEN, f"its probe {how}", f"{report}, with the output below")
+      plugin.broken(f"its probe {how}", f"{report}, with the output below")
       plugin.add_traceback(self.output.read_text(errors="replace"))
       return True
     plugin.record(State(answer["state"]), answer["reason"], answer["what_to_do"], answer["archs"])
@@ -120,17 +119,11 @@ def wait(process: Popen[bytes] | Forked, seconds: float | None) -> int | None:
 def answer_here(plugin: Plugin, answer: Path) -> None:
   """The other process's part: load and probe a plugin, open its first device, and write what came of it."""
   plugin.probe()
-  fields = {
-    "state": plugin.state.value,
-    "reason": plugin.reason,
-    "what_to_do": plugin.what_to_do,
-    "traceback": plugin.traceback,
-    "archs": plugin.archs,
-  }
+  fields = {name: getattr(plugin, name) for name in ("reason", "what_to_do", "traceback", "archs")}
   if plugin.backend is not None and plugin.state is State.READY:
     with suppress(Exception, SystemExit):  # an error is no crash: who opens the device is told
       plugin.backend.open(0).close()
-  write_json(answer, fields)
+  write_json(answer, {"state": plugin.state.value, **fields})
 
 
 def write_json(path: Path, content: object) -> None:
@@ -184,7 +177,7 @@ def try_first(found: Sequence[Plugin]) -> None:
       write_payload(paths[plugin.name], PASSED)
       continue
     reason, what_to_do, traceback = failed[plugin.name]
-    plugin.fail(State.BROKEN, reason, what_to_do)
+    plugin.broken(reason, what_to_do)
     plugin.add_traceback(traceback)
 
 

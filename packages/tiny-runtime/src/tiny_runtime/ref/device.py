@@ -53,16 +53,9 @@ class RefDevice:
   def __init__(self) -> None:
     names = frozenset(d.name for d in dtypes.all)
     capabilities = Capabilities(
-      dtypes=names,
-      local_memory=1 << 16,
-      max_local_size=1024,
-      atomics=ATOMICS,
-      host_mapped=True,
-      host_import=True,
-      peers=True,
-      survives_fork=True,
-      reentrant=True,
-    )
+      dtypes=names, local_memory=1 << 16, max_local_size=1024, atomics=ATOMICS, host_mapped=True, host_import=True,
+      peers=True, survives_fork=True, reentrant=True,
+    )  # fmt: skip
     self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0
 
@@ -124,14 +117,9 @@ class RefDevice:
     return RefProgram(binary, generate(parse_uop(binary.code.decode())).call)
 
   def launch(
-    self,
-    program: RefProgram,
-    buffers: Sequence[tuple[RefMemory, int]],
-    integers: Sequence[int],
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...],
-    wait: bool,
-  ) -> float | None:
+    self, program: RefProgram, buffers: Sequence[tuple[RefMemory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...], wait: bool,
+  ) -> float | None:  # fmt: skip
     """Run it. Raises ValueError for wrong arguments; IndexError, naming the buffer and the element, for an access
     outside a buffer."""
     binary = program.binary

@@ -80,7 +80,7 @@ class _Generator:
     for effect in self.kernel.src:
       self.effect(effect)
     body = self.scopes[0].lines or ["pass"]
-    source = "\n".join([f"def kernel({', '.join(arguments)}):", *(f"  {line}" for line in body)]) + "\n"
+    source = "\n".join(block(f"def kernel({', '.join(arguments)}):", body)) + "\n"
     filename = f"<REF kernel {next(_serial)}>"
     try:
       exec(compile(source, filename, "exec"), self.namespace)
@@ -130,7 +130,7 @@ class _Generator:
       outer.lines.extend(self._threads(names, extents, lines))
       return
     for name, extent in reversed(list(zip(names, extents))):
-      lines = [f"for {name} in range({extent}):", *(f"  {line}" for line in lines)]
+      lines = block(f"for {name} in range({extent}):", lines)
     outer.lines.extend(lines)
 
   def _threads(self, names: list[str], extents: list[str], lines: list[str]) -> list[str]:
@@ -138,9 +138,8 @@ class _Generator:
     self.namespace["run_workgroup"] = run_workgroup
     thread = f"thread{next(self.counter)}"
     each = " ".join(f"for {name} in range({extent})" for name, extent in zip(names, extents))
-    arguments = ", ".join(names)
-    head = f"def {thread}({arguments}):"
-    return [head, *(f"  {line}" for line in lines), f"run_workgroup([{thread}({arguments}) {each}])"]
+    call = f"{thread}({', '.join(names)})"
+    return [*block(f"def {call}:", lines), f"run_workgroup([{call} {each}])"]
 
   def at_depth(self, depth: int, body: Callable[[], None]) -> None:
     """Write `body` at the end of an outer scope; what is already written in the inner ones comes after it."""
@@ -206,11 +205,7 @@ class _Generator:
       self.namespace["encode"] = encode
       stored = f"encode({self._object(base)}, {stored})"
     lines = [*self._check(target, pointer, offset, "write"), f"{element} = {stored}"]
-    out = self.scopes[-1].lines
-    if gate:
-      out.extend([f"if {gate}:", *(f"  {line}" for line in lines)])
-    else:
-      out.extend(lines)
+    self.scopes[-1].lines.extend(block(f"if {gate}:", lines) if gate else lines)
 
   # *** values ***
 
@@ -229,19 +224,15 @@ class _Generator:
   def _write(self, u: UOp) -> None:
     depth = self.depth(u.ranges, u)
     if isinstance(u.dtype, PtrDType) and u.op is not Ops.LOAD:
-      if u.op is not Ops.INDEX:
-        self.scopes[depth].names[u] = self.pointer(u)
-      else:
-        self.scopes[depth].names[u] = ""
-      return
-    if u.op is Ops.CONST and not isinstance(u.arg, tuple):
-      self.scopes[depth].names[u] = constant(u.dtype, u.arg, self.namespace)
+      name = "" if u.op is Ops.INDEX else self.pointer(u)
+    elif u.op is Ops.CONST and not isinstance(u.arg, tuple):
+      name = constant(u.dtype, u.arg, self.namespace)
     elif u.op is Ops.STAGE:
-      self.scopes[depth].names[u] = self.value(u.src[0])
+      name = self.value(u.src[0])
     else:
       name = f"v{next(self.counter)}"
       self.at_depth(depth, lambda: self._assign(u, name))
-      self.scopes[depth].names[u] = name
+    self.scopes[depth].names[u] = name
 
   def _assign(self, u: UOp, name: str) -> None:
     if u.op is Ops.REDUCE:
@@ -275,7 +266,7 @@ class _Generator:
     lines = [*self._check(target, pointer, offset, "read"), f"{name} = {element}"]
     if gate:
       alternative = self.value(u.src[1]) if len(u.src) > 1 else constant(base, identity(Ops.ADD, base), self.namespace)
-      lines = [f"if {gate}:", *(f"  {line}" for line in lines), "else:", f"  {name} = {alternative}"]
+      lines = [*block(f"if {gate}:", lines), "else:", f"  {name} = {alternative}"]
     self.scopes[-1].lines.extend(lines)
 
   def _decoded(self, base: DType, element: str) -> str:
@@ -331,6 +322,11 @@ class _Generator:
     name = f"o{value.name}" if not isinstance(value, PtrDType) else f"o{next(self.counter)}"
     self.namespace[name] = value
     return name
+
+
+def block(head: str, lines: list[str]) -> list[str]:
+  """Lines that stand under another one."""
+  return [head, *(f"  {line}" for line in lines)]
 
 
 def is_local(loop: UOp) -> bool:
