@@ -54,6 +54,12 @@ def demand_raises(kind: type[Exception], call: Callable[[], object], what: str, 
   raise Misbehaved(f"{what} raised nothing: an error is swallowed", expected=kind.__name__, got=got, **told)
 
 
+def demand_seconds(seconds: float | None, what: str, look_at: str = "") -> None:
+  """Raise Misbehaved where the time that a call gave with `wait` is none that it can have taken."""
+  right = isinstance(seconds, float) and 0 < seconds < 60
+  demand(right, f"{what} with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)
+
+
 def describe(kernel: UOp) -> str:
   """A kernel as formulas; where memory is written and read in a certain order, which these leave out, as text of the
   IR."""

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.conformance.failure import demand
 from tiny_runtime.conformance.target import Target
-from tiny_runtime.conformance.values import pack, small_integers, unpack
+from tiny_runtime.conformance.values import pack, small_integers
 from tiny_runtime.contract import GraphKernel, Memory
 from tiny_uop import AxisType, DType, KernelInfo, Ops, UOp, dtypes
 
 INPUT = 1
 """Slot of the first input where there is one output."""
 I = dtypes.int32  # noqa: E741
-Contents = Sequence[int] | bytes | bytearray
-"""Of a memory: int32 numbers, or bytes."""
 
 
 def elementwise(name: str, size: int, output: DType, inputs: Sequence[DType], build: Callable[..., UOp]) -> UOp:
   """`out[i] = build(in0[i], in1[i], …)` over `size` elements. Slot 0 is the output."""
   i = UOp.range(size, 0)
   loads = [read(INPUT + k, dtype, size, i) for k, dtype in enumerate(inputs)]
-  return kernel(name, param(0, output, size).index(i).store(build(*loads)).end(i))
+  return kernel(name, write(0, output, size, i, build(*loads)).end(i))
 
 
 def param(slot: int, dtype: DType, size: int) -> UOp:
@@ -36,6 +32,11 @@ def param(slot: int, dtype: DType, size: int) -> UOp:
 def read(slot: int, dtype: DType, size: int, place: UOp, *gate: UOp) -> UOp:
   """An element of a buffer; 0 where the `gate`, if there is one, is false."""
   return param(slot, dtype, size).index(place, *gate).load()
+
+
+def write(slot: int, dtype: DType, size: int, place: UOp | int, value: UOp | float, *gate: UOp) -> UOp:
+  """Write a value into an element of a buffer; where the `gate`, if there is one, is true."""
+  return param(slot, dtype, size).index(place, *gate).store(value)
 
 
 def kernel(name: str, *effects: UOp) -> UOp:
@@ -64,73 +65,6 @@ class Loaded:
     call = self.call(*[memory if isinstance(memory, tuple) else (memory, 0) for memory in memories], **values)
     launch = self.target.device.launch
     return launch(self.program, call.buffers, call.integers, call.global_size, call.local_size, wait)
-
-
-@contextmanager
-def memories(target: Target, *contents: Contents) -> Iterator[list[Memory]]:
-  """New memories with these contents; freed at the end, those that the list still has."""
-  held = [filled(target, each) for each in contents]
-  try:
-    yield held
-  finally:
-    target.device.sync()
-    for memory in held:
-      target.device.free(memory)
-
-
-def filled(target: Target, contents: Contents) -> Memory:
-  """New memory with these contents."""
-  data = contents if isinstance(contents, (bytes, bytearray)) else pack(I, contents)
-  memory = target.device.alloc(len(data))
-  target.device.write(memory, 0, memoryview(data))
-  return memory
-
-
-def fetch(target: Target, memory: Memory, offset: int, size: int) -> bytes:
-  """The bytes of a place in a memory."""
-  out = bytearray(size)
-  target.device.read(memory, offset, memoryview(out))
-  return bytes(out)
-
-
-def numbers_in(target: Target, memory: Memory, count: int) -> list[int]:
-  """The first int32 numbers of a memory."""
-  return [int(number) for number in unpack(I, fetch(target, memory, 0, 4 * count))]
-
-
-def demand_numbers(
-  target: Target, memory: Memory, expected: Sequence[int], what: str, look_at: str, kernel: UOp | None = None
-) -> None:
-  """Raise Misbehaved, which says `what`, where a memory does not hold these numbers."""
-  got = numbers_in(target, memory, len(expected))
-  wrong = [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]
-  if wrong:
-    what = f"{what}: {len(wrong)} of {len(expected)} numbers are wrong, the first at {wrong[0]}"
-    shown = slice(wrong[0], wrong[0] + 8)
-    demand(False, what, expected=list(expected[shown]), got=got[shown], look_at=look_at, kernel=kernel)
-
-
-def demand_bytes(
-  target: Target, memory: Memory, expected: bytes | bytearray, what: str, look_at: str, offset: int = 0
-) -> None:
-  """Raise Misbehaved where a memory does not hold these bytes; it says where they differ first and how many do."""
-  got = fetch(target, memory, offset, len(expected))
-  if got == expected:
-    return
-  wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
-  first, last, count = wrong[0], wrong[-1], len(wrong)
-  together = last - first + 1 == count
-  where = f"bytes {first} to {last}" if together else f"{count} bytes, the first is {first}"
-  if together and last == len(expected) - 1 and count < len(expected):
-    look_at = f"sizes that are no multiple of a word: the last {count} bytes are lost. {look_at}"
-  shown, what = slice(first, first + 16), f"{what}: {where} of {len(expected)} are wrong"
-  demand(False, what, expected=expected[shown].hex(" "), got=got[shown].hex(" "), look_at=look_at)
-
-
-def demand_seconds(seconds: float | None, what: str, look_at: str = "") -> None:
-  """Raise Misbehaved where the time that a call gave with `wait` is none that it can have taken."""
-  right = isinstance(seconds, float) and 0 < seconds < 60
-  demand(right, f"{what} with wait=True", expected="between 0 and 60 seconds", got=seconds, look_at=look_at)
 
 
 # *** drawn at random ***

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tiny_runtime.conformance.kernels import kernel, param, read
+from tiny_runtime.conformance.kernels import kernel, read, write
 from tiny_uop import AxisType, DType, Ops, UOp, dtypes
 
 
@@ -21,7 +21,7 @@ def matmul(m: int, n: int, k: int, dtype: DType, total: DType, out: DType, trans
   a = read(1, dtype, m * k, i * k + r)
   b = read(2, dtype, n * k, j * k + r if transposed else r * n + j)
   result = (a.cast(total) * b.cast(total)).reduce(Ops.ADD, r).cast(out)
-  return kernel("matmul", param(0, out, m * n).index(i * n + j).store(result).end(i, j))
+  return kernel("matmul", write(0, out, m * n, i * n + j, result).end(i, j))
 
 
 def linear(m: int, n: int, k: int) -> UOp:
@@ -31,7 +31,7 @@ def linear(m: int, n: int, k: int) -> UOp:
   x, w = read(1, half, m * k, i * k + r), read(2, half, n * k, j * k + r)
   total = (x.cast(single) * w.cast(single)).reduce(Ops.ADD, r) + read(3, half, n, j).cast(single)
   result = total.maximum(total.const_like(0.0)).cast(half)
-  return kernel("linear", param(0, half, m * n).index(i * n + j).store(result).end(i, j))
+  return kernel("linear", write(0, half, m * n, i * n + j, result).end(i, j))
 
 
 def causal_values(heads: int, length: int, depth: int, dtype: DType) -> UOp:
@@ -41,8 +41,8 @@ def causal_values(heads: int, length: int, depth: int, dtype: DType) -> UOp:
   value = read(2, dtype, heads * length * depth, (h * length + r) * depth + j)
   term = weight.cast(dtypes.float32) * value.cast(dtypes.float32)
   total = (r < i + 1).where(term, term.const_like(0.0)).reduce(Ops.ADD, r).cast(dtype)
-  place = param(0, dtype, heads * length * depth).index((h * length + i) * depth + j)
-  return kernel("causal_values", place.store(total).end(h, i, j))
+  place = (h * length + i) * depth + j
+  return kernel("causal_values", write(0, dtype, heads * length * depth, place, total).end(h, i, j))
 
 
 def convolution(channels: int, size: int, out_channels: int) -> UOp:
@@ -52,8 +52,8 @@ def convolution(channels: int, size: int, out_channels: int) -> UOp:
   wide, single = size + 2, dtypes.float32
   image = read(1, single, channels * wide * wide, (c * wide + y + dy) * wide + x + dx)
   weight = read(2, single, out_channels * channels * 9, ((o * channels + c) * 3 + dy) * 3 + dx)
-  place = param(0, single, out_channels * size * size).index((o * size + y) * size + x)
-  return kernel("convolution", place.store((image * weight).reduce(Ops.ADD, c, dy, dx)).end(o, y, x))
+  value, place = (image * weight).reduce(Ops.ADD, c, dy, dx), (o * size + y) * size + x
+  return kernel("convolution", write(0, single, out_channels * size * size, place, value).end(o, y, x))
 
 
 def softmax(rows: int, columns: int) -> UOp:
@@ -66,8 +66,7 @@ def softmax(rows: int, columns: int) -> UOp:
 
   most = at(first).reduce(Ops.MAX, first)
   total = (at(second) - most).exp().reduce(Ops.ADD, second)
-  place = param(0, single, size).index(i * columns + j)
-  return kernel("softmax", place.store((at(j) - most).exp() / total).end(i, j))
+  return kernel("softmax", write(0, single, size, i * columns + j, (at(j) - most).exp() / total).end(i, j))
 
 
 def layer_norm(rows: int, columns: int) -> UOp:
@@ -81,15 +80,14 @@ def layer_norm(rows: int, columns: int) -> UOp:
   mean = at(first).reduce(Ops.ADD, first) * (1.0 / columns)
   apart = at(second) - mean
   scale = ((apart * apart).reduce(Ops.ADD, second) * (1.0 / columns) + 1e-5).sqrt()
-  place = param(0, single, size).index(i * columns + j)
-  return kernel("layer_norm", place.store((at(j) - mean) / scale).end(i, j))
+  return kernel("layer_norm", write(0, single, size, i * columns + j, (at(j) - mean) / scale).end(i, j))
 
 
 def total(size: int, dtype: DType) -> UOp:
   """The sum of all elements."""
   r = _reduced(size, 0)
   value = read(1, dtype, size, r).cast(dtypes.float32).reduce(Ops.ADD, r)
-  return kernel("total", param(0, dtypes.float32, 1).index(UOp.const(dtypes.index, 0)).store(value))
+  return kernel("total", write(0, dtypes.float32, 1, UOp.const(dtypes.index, 0), value))
 
 
 def sums(rows: int, columns: int, along: int) -> UOp:
@@ -97,7 +95,7 @@ def sums(rows: int, columns: int, along: int) -> UOp:
   i, r = UOp.range(rows if along else columns, 0), _reduced(columns if along else rows, 1)
   place = i * columns + r if along else r * columns + i
   value = read(1, dtypes.float32, rows * columns, place).reduce(Ops.ADD, r)
-  return kernel("sums", param(0, dtypes.float32, rows if along else columns).index(i).store(value).end(i))
+  return kernel("sums", write(0, dtypes.float32, rows if along else columns, i, value).end(i))
 
 
 def elementwise(size: int, dtype: DType) -> UOp:
@@ -105,15 +103,14 @@ def elementwise(size: int, dtype: DType) -> UOp:
   i = UOp.range(size, 0)
   a, b, c = (read(slot, dtype, size, i) for slot in (1, 2, 3))
   value = a * b + c
-  place = param(0, dtype, size).index(i)
-  return kernel("elementwise", place.store(value.maximum(value.const_like(0))).end(i))
+  return kernel("elementwise", write(0, dtype, size, i, value.maximum(value.const_like(0))).end(i))
 
 
 def transpose(rows: int, columns: int) -> UOp:
   """A copy that is turned."""
   i, j, size = UOp.range(columns, 0), UOp.range(rows, 1), rows * columns
   value = read(1, dtypes.float32, size, j * columns + i)
-  return kernel("transpose", param(0, dtypes.float32, size).index(i * rows + j).store(value).end(i, j))
+  return kernel("transpose", write(0, dtypes.float32, size, i * rows + j, value).end(i, j))
 
 
 def gelu(size: int) -> UOp:
@@ -121,7 +118,7 @@ def gelu(size: int) -> UOp:
   i = UOp.range(size, 0)
   x = read(1, dtypes.float32, size, i)
   inner = (x + x * x * x * 0.044715) * 1.5957691216
-  return kernel("gelu", param(0, dtypes.float32, size).index(i).store(x / ((-inner).exp() + 1.0)).end(i))
+  return kernel("gelu", write(0, dtypes.float32, size, i, x / ((-inner).exp() + 1.0)).end(i))
 
 
 def dequantised(m: int, n: int, k: int) -> UOp:
@@ -130,7 +127,7 @@ def dequantised(m: int, n: int, k: int) -> UOp:
   half, single = dtypes.float16, dtypes.float32
   x, w = read(1, half, m * k, i * k + r), read(2, dtypes.int8, n * k, j * k + r)
   value = (x.cast(single) * w.cast(half).cast(single)).reduce(Ops.ADD, r) * read(3, single, n, j)
-  return kernel("dequantised", param(0, single, m * n).index(i * n + j).store(value).end(i, j))
+  return kernel("dequantised", write(0, single, m * n, i * n + j, value).end(i, j))
 
 
 _F32, _F16, _BF16, _S8, _S32 = dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.int32

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ import pytest
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.conformance.failure import Misbehaved, demand, describe
+from tiny_runtime.conformance.values import pack, unpack
 from tiny_runtime.contract import Backend, Compiler, Device, Memory
 from tiny_runtime.errors import BackendError, CompileError, Unavailable
 from tiny_runtime.plugins.discovery import find
@@ -34,6 +36,8 @@ BOUNDS = (
   "bounds: how launch sizes are rounded up, vectors at the end of a buffer, gates of stores; and whether launch adds"
   " the byte offset of each buffer to its address, once"
 )
+Contents = Sequence[int] | bytes | bytearray
+"""Of a memory: int32 numbers, or bytes."""
 Offsets = int | Sequence[int]
 """Where buffers begin in their memory, in bytes: all of them, or each."""
 
@@ -152,11 +156,10 @@ class Target:
 
   def _contents(self, slot: int, memory: Memory, start: int, data: bytes) -> bytes:
     """What a buffer holds, after a look at what is around it."""
-    found = bytearray(start + len(data) + GUARD)
-    self.device.read(memory, 0, memoryview(found))
     end = start + len(data)
+    found = self.fetch(memory, 0, end + GUARD)
     for what, place, expected in (("before", 0, guard(slot, start)), ("behind", end, guard(slot, GUARD))):
-      got = bytes(found[place : place + len(expected)])
+      got = found[place : place + len(expected)]
       if wrong := [n for n in range(len(expected)) if got[n] != expected[n]]:
         first, distance = wrong[0], start - wrong[0] if what == "before" else wrong[0]
         raise Misbehaved(
@@ -164,7 +167,61 @@ class Target:
           f" PARAM {slot}, which has {len(data)} bytes at offset {start} of its memory",
           expected=expected[first:][:16].hex(" "), got=got[first:][:16].hex(" "), look_at=BOUNDS,
         )  # fmt: skip
-    return bytes(found[start:end])
+    return found[start:end]
+
+  # *** memory, for cases about bytes, order and time rather than about results ***
+
+  @contextmanager
+  def memories(self, *contents: Contents) -> Iterator[list[Memory]]:
+    """New memories with these contents; freed at the end, those that the list still has."""
+    held = [self.filled(each) for each in contents]
+    try:
+      yield held
+    finally:
+      self.device.sync()
+      for memory in held:
+        self.device.free(memory)
+
+  def filled(self, contents: Contents) -> Memory:
+    """New memory with these contents."""
+    data = contents if isinstance(contents, (bytes, bytearray)) else pack(dtypes.int32, contents)
+    memory = self.device.alloc(len(data))
+    self.device.write(memory, 0, memoryview(data))
+    return memory
+
+  def fetch(self, memory: Memory, offset: int, size: int) -> bytes:
+    """The bytes of a place in a memory."""
+    out = bytearray(size)
+    self.device.read(memory, offset, memoryview(out))
+    return bytes(out)
+
+  def numbers_in(self, memory: Memory, count: int) -> list[int]:
+    """The first int32 numbers of a memory."""
+    return [int(number) for number in unpack(dtypes.int32, self.fetch(memory, 0, 4 * count))]
+
+  def demand_numbers(
+    self, memory: Memory, expected: Sequence[int], what: str, look_at: str, kernel: UOp | None = None
+  ) -> None:
+    """Raise Misbehaved, which says `what`, where a memory does not hold these numbers."""
+    got = self.numbers_in(memory, len(expected))
+    if wrong := [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]:
+      what = f"{what}: {len(wrong)} of {len(expected)} numbers are wrong, the first at {wrong[0]}"
+      shown = slice(wrong[0], wrong[0] + 8)
+      raise Misbehaved(what, expected=list(expected[shown]), got=got[shown], look_at=look_at, kernel=kernel)
+
+  def demand_bytes(self, memory: Memory, expected: bytes | bytearray, what: str, look_at: str, offset: int = 0) -> None:
+    """Raise Misbehaved where a memory does not hold these bytes; it says where they differ first and how many do."""
+    got = self.fetch(memory, offset, len(expected))
+    if got == expected:
+      return
+    wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
+    first, last, count = wrong[0], wrong[-1], len(wrong)
+    together = last - first + 1 == count
+    where = f"bytes {first} to {last}" if together else f"{count} bytes, the first is {first}"
+    if together and last == len(expected) - 1 and count < len(expected):
+      look_at = f"sizes that are no multiple of a word: the last {count} bytes are lost. {look_at}"
+    shown, what = slice(first, first + 16), f"{what}: {where} of {len(expected)} are wrong"
+    raise Misbehaved(what, expected=expected[shown].hex(" "), got=got[shown].hex(" "), look_at=look_at)
 
 
 def _demand_bools(slot: int, data: bytes) -> None:

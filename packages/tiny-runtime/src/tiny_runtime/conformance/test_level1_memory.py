@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import demand_bytes, filled, memories
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
 from tiny_runtime.errors import OutOfMemory
@@ -52,20 +51,20 @@ def large_memory(target: Target, size: int) -> Memory:
 def test_round_trip(target: Target, size: int) -> None:
   room(target, size)
   data = noise(size, size)
-  with memories(target, data) as (memory,):
+  with target.memories(data) as (memory,):
     what = f"{size} bytes were written and read back"
-    demand_bytes(target, memory, data, what, "write and read copy exactly data.nbytes bytes")
+    target.demand_bytes(memory, data, what, "write and read copy exactly data.nbytes bytes")
 
 
 def test_parts(target: Target) -> None:
   data, look_at = bytearray(noise(1000, 1)), "offset and data.nbytes count bytes; any of them are allowed, also 0 bytes"
-  with memories(target, data) as (memory,):
+  with target.memories(data) as (memory,):
     for offset, size in PLACES:
       data[offset : offset + size] = part = noise(size, offset)
       target.device.write(memory, offset, memoryview(data)[offset : offset + size])
       what = f"{size} bytes were written at byte {offset} of 1000"
-      demand_bytes(target, memory, data, f"{what}, then all were read", f"write: {look_at} and odd places")
-      demand_bytes(target, memory, part, f"{what}, then these were read", f"read: {look_at} and odd places", offset)
+      target.demand_bytes(memory, data, f"{what}, then all were read", f"write: {look_at} and odd places")
+      target.demand_bytes(memory, part, f"{what}, then these were read", f"read: {look_at} and odd places", offset)
 
 
 def at_places(target: Target, memory: Memory, size: int, places: tuple[int, ...]) -> None:
@@ -76,7 +75,7 @@ def at_places(target: Target, memory: Memory, size: int, places: tuple[int, ...]
   for place, data in reversed(kept.items()):
     look_at = "offsets of write and read have as many bits as the size of the memory needs"
     what = f"2 bytes were written at byte {place} of {size}, others elsewhere, then these were read"
-    demand_bytes(target, memory, data, what, look_at, place)
+    target.demand_bytes(memory, data, what, look_at, place)
   target.device.free(memory)
 
 
@@ -97,19 +96,19 @@ def test_places_beyond_31_bits(target: Target) -> None:
 def test_data_may_be_reused_after_write(target: Target, size: int) -> None:
   data = bytearray(noise(size, 2))
   before = bytes(data)
-  with memories(target, data) as (memory,):
+  with target.memories(data) as (memory,):
     data[:] = bytes([before[0] ^ 255]) * size
     what = "data was changed after write had returned"
-    demand_bytes(target, memory, before, what, "write has copied the data, or what it needs of it, when it returns")
+    target.demand_bytes(memory, before, what, "write has copied the data, or what it needs of it, when it returns")
 
 
 def test_memories_keep_their_contents(target: Target) -> None:
   """Reading one leaves it and others as they are."""
   pieces = [noise(100, seed) for seed in range(3)]
   look_at = "staging buffers that read or write leave behind"
-  with memories(target, *pieces) as held:
+  with target.memories(*pieces) as held:
     for memory, data in [*zip(held, pieces)] * 2:
-      demand_bytes(target, memory, data, "one of three memories was read twice", look_at)
+      target.demand_bytes(memory, data, "one of three memories was read twice", look_at)
 
 
 def test_read_only_and_other_formats_are_accepted(target: Target) -> None:
@@ -126,15 +125,15 @@ def test_read_only_and_other_formats_are_accepted(target: Target) -> None:
 def test_allocations_do_not_overlap(target: Target) -> None:
   sizes = [size for size in (1, 5, 64, 100, 4096, 70000) for _ in range(5)]
   pieces = [noise(size, seed) for seed, size in enumerate(sizes)]
-  with memories(target, *pieces) as held:
+  with target.memories(*pieces) as held:
     for memory, data in zip(held, pieces):
       what = "one of 30 memories lost what was written to it"
-      demand_bytes(target, memory, data, what, "alloc gave out bytes that are in use")
+      target.demand_bytes(memory, data, what, "alloc gave out bytes that are in use")
     for place in range(0, len(pieces), 2):
       target.device.free(held[place])
     for place in range(0, len(pieces), 2):
       pieces[place] = pieces[place][::-1]
-      held[place] = filled(target, pieces[place])
+      held[place] = target.filled(pieces[place])
     for memory, data in zip(held, pieces):
       what = "a memory was changed after others were freed and allocated again"
-      demand_bytes(target, memory, data, what, "free gave back more than it should, or alloc gave out what is in use")
+      target.demand_bytes(memory, data, what, "free gave back more than it should, or alloc gave out what is in use")

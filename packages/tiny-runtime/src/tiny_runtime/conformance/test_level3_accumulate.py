@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tiny_runtime.conformance.comparing import compare
-from tiny_runtime.conformance.kernels import I, kernel, param, read
+from tiny_runtime.conformance.kernels import I, kernel, param, read, write
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level3_programs import REDUCED, F
 from tiny_runtime.conformance.test_level3_workgroups import program, threads_of
@@ -89,7 +89,7 @@ def test_filled_and_accumulated(target: Target, oracle: Target) -> None:
   bins = param(0, I, 8)
   empty = bins.after(bins.index(i).store(0).end(i))
   counted = bins.after(empty.index(place_of(2, 100, n)).accumulate(Ops.ADD, 1).end(n))
-  sink = kernel("count", param(1, I, 8).index(j).store(counted.index(j).load() * 10).end(j))
+  sink = kernel("count", write(1, I, 8, j, counted.index(j).load() * 10).end(j))
   compare(target, oracle, sink, [pack(I, [77] * 8), bytes(32), places(100, 8)], look_at=ORDER)
 
 
@@ -112,7 +112,7 @@ def test_each_iteration_counts(target: Target, oracle: Target) -> None:
 def test_the_last_one_counts(target: Target, oracle: Target) -> None:
   n = UOp.range(80, 0)
   value = read(2, F, 80, n)
-  sink = kernel("last", param(0, F, 9).index(place_of(1, 80, n)).store(value).end(n))
+  sink = kernel("last", write(0, F, 9, place_of(1, 80, n), value).end(n))
   compare(target, oracle, sink, [small(F, 9), places(80, 9), pack(F, range(80))], look_at=ORDER)
 
 
@@ -153,5 +153,5 @@ def _in_a_group(threads: int, op: Ops, dtype: DType) -> tuple[UOp, list[bytes]]:
   here = ready.index(place_of(1, count, n))
   update = here.accumulate(op, read(2, dtype, count, n), atomic=True)
   there = near.after(update.barrier()).index(t, t < 2).load()
-  sink = program("atomic_near", param(0, dtype, 4).index(g * 2 + t, t < 2).store(there).end(g, t))
+  sink = program("atomic_near", write(0, dtype, 4, g * 2 + t, there, t < 2).end(g, t))
   return sink, [bytes(4 * dtype.itemsize), places(count, 2), values(op, dtype, count), values(op, dtype, 2)]

@@ -10,17 +10,7 @@ import pytest
 from tiny_runtime.conformance import standard
 from tiny_runtime.conformance.comparing import compare
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import (
-  I,
-  Loaded,
-  demand_bytes,
-  elementwise,
-  kernel,
-  memories,
-  param,
-  random_kernel,
-  read,
-)  # fmt: skip
+from tiny_runtime.conformance.kernels import I, Loaded, elementwise, kernel, param, random_kernel, read, write
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level1_memory import BEYOND, large_memory, noise
 from tiny_runtime.conformance.values import pack, small, unpack
@@ -64,7 +54,7 @@ def test_buffers_beyond_31_bits(target: Target) -> None:
       device.write(memory, place, memoryview(bytes(20)))
       program((memory, place), (memory, place + 400), wait=True)
       what = f"a launch over buffers at byte {place} and behind"
-      demand_bytes(target, memory, pack(F, range(1, 6)), what, OFFSETS, place)
+      target.demand_bytes(memory, pack(F, range(1, 6)), what, OFFSETS, place)
   finally:
     device.free(memory)
 
@@ -76,11 +66,11 @@ def test_windows_of_one_memory(target: Target, oracle: Target) -> None:
   places, program, expected = (512, 0, 1024), Loaded(target, sink), bytearray(noise(2048, 7))
   for place, data in zip(places[1:], contents[1:]):
     expected[place : place + 200] = data
-  with memories(target, bytes(expected)) as (memory,):
+  with target.memories(bytes(expected)) as (memory,):
     program(*((memory, place) for place in places), wait=True)
     expected[512:712] = oracle.run(sink, contents)[0]
     what = "a launch over three places in one memory of which one is written"
-    demand_bytes(target, memory, expected, what, OFFSETS)
+    target.demand_bytes(memory, expected, what, OFFSETS)
 
 
 def test_many_buffers(target: Target, oracle: Target) -> None:
@@ -90,7 +80,7 @@ def test_many_buffers(target: Target, oracle: Target) -> None:
   total = UOp.const(I, 0)
   for n in range(count):
     total = total * 3 + param(1 + n, I, 5).index(i).load()
-  sink = kernel("many", param(0, I, 5).index(i).store(total).end(i))
+  sink = kernel("many", write(0, I, 5, i, total).end(i))
   look_at = "all of the buffers come to the program, in the order of Binary.params"
   compare(target, oracle, sink, look_at=look_at)
 
@@ -101,7 +91,7 @@ def test_far_elements(target: Target, oracle: Target) -> None:
   i = UOp.range(count, 0)
   size = count * step
   value = read(1, I, size, i * step + 1)
-  sink = kernel("far", param(0, I, size).index(i * step).store(value).end(i))
+  sink = kernel("far", write(0, I, size, i * step, value).end(i))
   numbers = pack(I, range(size))
   compare(target, oracle, sink, [bytes(4 * size), numbers], look_at="how many bits an index has")
 
@@ -124,7 +114,7 @@ def test_transpose(target: Target, oracle: Target, rows: int, columns: int) -> N
 @pytest.mark.parametrize("size", (1, 3, 16, 37))
 def test_reduce_all(target: Target, oracle: Target, op: Ops, dtype: DType, size: int) -> None:
   r = UOp.range(size, 0, AxisType.REDUCE)
-  sink = kernel("reduce", param(0, dtype, 1).index(0).store(read(1, dtype, size, r).reduce(op, r)))
+  sink = kernel("reduce", write(0, dtype, 1, 0, read(1, dtype, size, r).reduce(op, r)))
   data = small(dtype, size, size)
   if op is Ops.MUL and dtype.kind == "float":  # so that the product is exact in any order
     data = pack(dtype, random.Random(size).choices((-1.0, 1.0, 2.0, 0.5), k=size))
@@ -144,7 +134,7 @@ def test_reduce_extremes(target: Target, oracle: Target, dtype: DType) -> None:
   i, r = UOp.range(len(rows), 0), UOp.range(6, 1, AxisType.REDUCE)
   value = param(2, dtype, 6 * len(rows)).index(i * 6 + r).load()
   ops = [Ops.MAX] if dtype.kind == "float" else [Ops.MAX, Ops.ADD]
-  stores = [param(n, dtype, len(rows)).index(i).store(value.reduce(op, r)) for n, op in enumerate(ops)]
+  stores = [write(n, dtype, len(rows), i, value.reduce(op, r)) for n, op in enumerate(ops)]
   contents = [bytes(dtype.itemsize * len(rows))] * 2 + [pack(dtype, [number for row in rows for number in row])]
   look_at = (
     "what a reduction begins with: the lowest number of the type, infinities included; NaN; an accumulator too narrow"
@@ -173,13 +163,13 @@ def test_reduce_inside_reduce(target: Target, oracle: Target) -> None:
   i = UOp.range(6, 0)
   r, s = UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
   inner = read(1, I, 120, i * 20 + r * 4 + s).reduce(Ops.MAX, s)
-  compare(target, oracle, kernel("nested", param(0, I, 6).index(i).store((inner * inner).reduce(Ops.ADD, r)).end(i)))
+  compare(target, oracle, kernel("nested", write(0, I, 6, i, (inner * inner).reduce(Ops.ADD, r)).end(i)))
 
 
 def test_reduce_over_two_loops(target: Target, oracle: Target) -> None:
   i, r, s = UOp.range(6, 0), UOp.range(5, 1, AxisType.REDUCE), UOp.range(4, 2, AxisType.REDUCE)
   value = read(1, F, 120, i * 20 + r * 4 + s).reduce(Ops.ADD, r, s)
-  compare(target, oracle, kernel("two", param(0, F, 6).index(i).store(value).end(i)))
+  compare(target, oracle, kernel("two", write(0, F, 6, i, value).end(i)))
 
 
 def test_gated_load(target: Target, oracle: Target) -> None:
@@ -188,13 +178,13 @@ def test_gated_load(target: Target, oracle: Target) -> None:
   gate = (i >= 5) & (i < 15)
   for name, alternative in (("zero", None), ("minus", UOp.const(F, -3.5))):
     load = param(1, F, 10).index(place, gate).load(alternative)
-    compare(target, oracle, kernel(f"pad_{name}", param(0, F, 20).index(i).store(load).end(i)))
+    compare(target, oracle, kernel(f"pad_{name}", write(0, F, 20, i, load).end(i)))
 
 
 def test_gated_store(target: Target, oracle: Target) -> None:
   i = UOp.range(20, 0)
   value = read(1, I, 20, i)
-  sink = kernel("select", param(0, I, 20).index(i, value > 0).store(value * 10).end(i))
+  sink = kernel("select", write(0, I, 20, i, value * 10, value > 0).end(i))
   compare(target, oracle, sink, [pack(I, [77] * 20), small(I, 20)])
 
 
@@ -204,14 +194,14 @@ def test_gated_convolution(target: Target, oracle: Target) -> None:
   place = i + r - 2
   x = read(1, F, size, place, (place >= 0) & (place < size))
   value = (x * read(2, F, taps, r)).reduce(Ops.ADD, r)
-  compare(target, oracle, kernel("convolve", param(0, F, size).index(i).store(value).end(i)))
+  compare(target, oracle, kernel("convolve", write(0, F, size, i, value).end(i)))
 
 
 def test_gather(target: Target, oracle: Target) -> None:
   i = UOp.range(50, 0)
   place = read(2, I, 50, i).cast(dtypes.index)
   gate = (place >= 0) & (place < 10)
-  sink = kernel("gather", param(0, F, 50).index(i).store(read(1, F, 10, place, gate)).end(i))
+  sink = kernel("gather", write(0, F, 50, i, read(1, F, 10, place, gate)).end(i))
   places = pack(I, [random.Random(3).randrange(-3, 13) for _ in range(50)])
   compare(target, oracle, sink, [bytes(200), small(F, 10), places])
 
@@ -225,14 +215,14 @@ def test_update_in_place(target: Target, oracle: Target) -> None:
 def test_two_outputs(target: Target, oracle: Target) -> None:
   i = UOp.range(37, 0)
   x = read(2, I, 37, i)
-  both = UOp.group(param(0, I, 37).index(i).store(x + 1), param(1, I, 37).index(i).store(x * x))
+  both = UOp.group(write(0, I, 37, i, x + 1), write(1, I, 37, i, x * x))
   compare(target, oracle, kernel("both", both.end(i)))
 
 
 def test_two_loops_one_after_the_other(target: Target, oracle: Target) -> None:
   i, j = UOp.range(20, 0), UOp.range(30, 1)
-  first = param(0, I, 20).index(i).store(read(2, I, 30, i) + 1).end(i)
-  second = param(1, I, 30).index(j).store(read(2, I, 30, j) * 2).end(j)
+  first = write(0, I, 20, i, read(2, I, 30, i) + 1).end(i)
+  second = write(1, I, 30, j, read(2, I, 30, j) * 2).end(j)
   compare(target, oracle, kernel("sequence", first, second))
 
 
@@ -240,7 +230,7 @@ def test_two_loops_one_after_the_other(target: Target, oracle: Target) -> None:
 def test_variable_extent(target: Target, oracle: Target, n: int) -> None:
   size = UOp.variable("n", 1, 32)
   i = UOp.range(size, 0)
-  sink = kernel("variable", param(0, I, 32).index(i).store(read(1, I, 32, i) + 5).end(i))
+  sink = kernel("variable", write(0, I, 32, i, read(1, I, 32, i) + 5).end(i))
   compare(target, oracle, sink, [pack(I, [-1] * 32), small(I, 32)], {"n": n})
 
 
@@ -250,7 +240,7 @@ def test_variables_in_offsets_and_values(target: Target, oracle: Target, start: 
   i, r = UOp.range(8, 0), UOp.range(first + 1, 1, AxisType.REDUCE)
   total = read(1, I, 32, r).reduce(Ops.ADD, r)
   value = read(1, I, 32, first + i) * scale.cast(I) + total
-  sink = kernel("window", param(0, I, 8).index(i).store(value).end(i))
+  sink = kernel("window", write(0, I, 8, i, value).end(i))
   compare(target, oracle, sink, values={"start": start, "a_scale": -2}, look_at=INTEGERS)
 
 
@@ -260,7 +250,7 @@ def test_many_variables(target: Target, oracle: Target) -> None:
   total = UOp.const(I, 0)
   for power, name in enumerate(names):
     total = total + UOp.variable(name, -9, 9).cast(I) * 10**power
-  sink = kernel("digits", param(0, I, 1).index(0).store(total))
+  sink = kernel("digits", write(0, I, 1, 0, total))
   values = {name: (power + 1) * (-1) ** power for power, name in enumerate(names)}
   compare(target, oracle, sink, values=values, look_at=INTEGERS)
 
@@ -269,7 +259,7 @@ def test_more_variables(target: Target, oracle: Target) -> None:
   total = UOp.const(I, 0)
   for n in range(24):
     total = total * 3 + UOp.variable(f"v{n:02}", -1, 1).cast(I)
-  sink = kernel("more", param(0, I, 1).index(0).store(total))
+  sink = kernel("more", write(0, I, 1, 0, total))
   compare(target, oracle, sink, values={f"v{n:02}": n % 3 - 1 for n in range(24)}, look_at=INTEGERS)
 
 
@@ -277,7 +267,7 @@ def test_more_variables(target: Target, oracle: Target) -> None:
 def test_variables_beyond_32_bits(target: Target, oracle: Target, value: int) -> None:
   target.needs_types(dtypes.int64)
   big = UOp.variable("big", -(2**50), 2**50)
-  sink = kernel("big", param(0, dtypes.int64, 1).index(0).store(big.cast(dtypes.int64)))
+  sink = kernel("big", write(0, dtypes.int64, 1, 0, big.cast(dtypes.int64)))
   compare(target, oracle, sink, values={"big": value}, look_at=INTEGERS)
 
 
@@ -287,8 +277,7 @@ def test_stage(target: Target, oracle: Target, m: int, n: int, k: int) -> None:
   i, j, r = UOp.range(m, 0), UOp.range(n, 1), UOp.range(k, 2, AxisType.REDUCE)
   row = (read(1, F, m * k, i * k + r) * 2.0).stage(r)
   product = row * read(2, F, k * n, r * n + j)
-  sink = kernel("staged", param(0, F, m * n).index(i * n + j).store(product.reduce(Ops.ADD, r)).end(i, j))
-  compare(target, oracle, sink)
+  compare(target, oracle, kernel("staged", write(0, F, m * n, i * n + j, product.reduce(Ops.ADD, r)).end(i, j)))
 
 
 @pytest.mark.parametrize("size", (1, 100))
@@ -298,7 +287,7 @@ def test_constant(target: Target, oracle: Target, size: int) -> None:
 
 def test_counter_as_value(target: Target, oracle: Target) -> None:
   i, j = UOp.range(7, 0), UOp.range(9, 1)
-  compare(target, oracle, kernel("arange", param(0, I, 63).index(i * 9 + j).store((i * 100 + j).cast(I)).end(i, j)))
+  compare(target, oracle, kernel("arange", write(0, I, 63, i * 9 + j, (i * 100 + j).cast(I)).end(i, j)))
 
 
 def test_sum_of_many(target: Target) -> None:
@@ -314,7 +303,7 @@ def test_sum_of_doubles(target: Target) -> None:
 def demand_accurate_sum(target: Target, dtype: DType, size: int) -> None:
   """A long reduction keeps its accuracy within a bound that any order of summation meets."""
   r = UOp.range(size, 0, AxisType.REDUCE)
-  sink = kernel("sum", param(0, dtype, 1).index(0).store(read(1, dtype, size, r).reduce(Ops.ADD, r)))
+  sink = kernel("sum", write(0, dtype, 1, 0, read(1, dtype, size, r).reduce(Ops.ADD, r)))
   numbers: list[Number] = [random.Random(5).random() for _ in range(size)]
   data = pack(dtype, numbers)
   (got,) = unpack(dtype, target.run(sink, [bytes(dtype.itemsize), data])[0])

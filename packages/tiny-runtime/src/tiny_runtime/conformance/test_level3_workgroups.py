@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tiny_runtime.conformance.comparing import compare
-from tiny_runtime.conformance.kernels import I, param, read
+from tiny_runtime.conformance.kernels import I, param, read, write
 from tiny_runtime.conformance.target import Target
 from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
@@ -54,7 +54,7 @@ def test_reverse_in_a_group(target: Target, oracle: Target, groups: int, wanted:
   near = shared(threads)
   written = near.index(t).store(read(1, I, size, place))
   value = near.after(written.barrier()).index(t * -1 + (threads - 1)).load()
-  compare(target, oracle, program("reverse", param(0, I, size).index(place).store(value).end(g, t)), look_at=BARRIER)
+  compare(target, oracle, program("reverse", write(0, I, size, place, value).end(g, t)), look_at=BARRIER)
 
 
 def test_barriers_in_a_loop(target: Target, oracle: Target) -> None:
@@ -66,7 +66,7 @@ def test_barriers_in_a_loop(target: Target, oracle: Target) -> None:
   empty = near.after(UOp(Ops.BARRIER, dtypes.void, (g, t, r)))
   filled = empty.index(t).store(x.index((g * tiles + r) * threads + t).load()).barrier()
   value = near.after(filled).index(t * -1 + (threads - 1)).load() * (r + 1).cast(I)
-  out = param(0, I, 3 * threads).index(g * threads + t).store(value.reduce(Ops.ADD, r))
+  out = write(0, I, 3 * threads, g * threads + t, value.reduce(Ops.ADD, r))
   compare(target, oracle, program("tiles", out.end(g, t)), look_at=BARRIER)
 
 
@@ -79,8 +79,7 @@ def test_sum_as_a_tree(target: Target, oracle: Target) -> None:
   while half:
     both = state.index(t, t < half).load() + state.index(t + half, t < half).load()
     state, half = near.after(state.index(t, t < half).store(both).barrier()), half // 2
-  sink = program("tree", param(0, I, 4).index(g, t.eq(0)).store(state.index(0).load()).end(g, t))
-  compare(target, oracle, sink, look_at=BARRIER)
+  compare(target, oracle, program("tree", write(0, I, 4, g, state.index(0).load(), t.eq(0)).end(g, t)), look_at=BARRIER)
 
 
 def test_two_arrays_and_two_axes(target: Target, oracle: Target) -> None:
@@ -92,7 +91,7 @@ def test_two_arrays_and_two_axes(target: Target, oracle: Target) -> None:
   second = row.index(b, a.eq(0)).store(read(2, I, side, b))
   done = UOp.group(first, second).barrier()
   value = tile.after(done).index(b * side + a).load() * 10 + row.after(done).index(a).load()
-  sink = program("square", param(0, I, size).index((g * side + a) * side + b).store(value).end(g, a, b))
+  sink = program("square", write(0, I, size, (g * side + a) * side + b, value).end(g, a, b))
   compare(target, oracle, sink, look_at=BARRIER)
 
 
@@ -104,7 +103,7 @@ def test_all_of_the_local_memory(target: Target, oracle: Target) -> None:
   near = shared(count * threads)
   filled = near.index(i * threads + t).store((g * 1000 + i + t).cast(I)).end(i).barrier()
   total = near.after(filled).index(r * threads + (threads - 1 - t)).load().reduce(Ops.ADD, r)
-  sink = program("full", param(0, I, 2 * threads).index(g * threads + t).store(total).end(g, t))
+  sink = program("full", write(0, I, 2 * threads, g * threads + t, total).end(g, t))
   compare(target, oracle, sink, look_at=f"local_memory is claimed as {4 * count * threads} bytes")
 
 
@@ -118,7 +117,7 @@ def test_groups_and_threads_on_every_axis(target: Target, oracle: Target, axes: 
   place, size = UOp.const(dtypes.index, 0), 1
   for (outer, inner), g, t in zip(counts, groups, threads):
     place, size = place * (outer * inner) + g * inner + t, size * outer * inner
-  sink = program("places", param(0, I, size).index(place).store(place.cast(I) + 7).end(*groups, *threads))
+  sink = program("places", write(0, I, size, place, place.cast(I) + 7).end(*groups, *threads))
   compare(target, oracle, sink, look_at=COUNTERS)
 
 
@@ -128,7 +127,7 @@ def test_a_sum_by_a_group(target: Target, oracle: Target, size: int) -> None:
   threads = threads_of(target, 16, 4)
   i, r = UOp.range(6, 0), UOp.range(size, 1, AxisType.REDUCE)
   total = read(1, F, 6 * size, i * size + r).reduce(Ops.ADD, r)
-  store = param(0, F, 6).index(i).store(total).end(i)
+  store = write(0, F, 6, i, total).end(i)
   sink = UOp.sink(store, arg=KernelInfo("group_sum", (Opt(OptOps.GROUP, 1, threads),)))
   compare(target, oracle, sink, look_at=BARRIER)
 
@@ -138,6 +137,6 @@ def test_a_matrix_product_by_groups(target: Target, oracle: Target) -> None:
   threads_of(target, 16, 64)
   i, j, r = UOp.range(8, 0), UOp.range(12, 1), UOp.range(10, 2, AxisType.REDUCE)
   product = read(1, F, 80, i * 10 + r) * read(2, F, 120, r * 12 + j)
-  store = param(0, F, 96).index(i * 12 + j).store(product.reduce(Ops.ADD, r)).end(i, j)
+  store = write(0, F, 96, i * 12 + j, product.reduce(Ops.ADD, r)).end(i, j)
   sink = UOp.sink(store, arg=KernelInfo("group_product", (Opt(OptOps.LOCAL, 0, 4), Opt(OptOps.LOCAL, 1, 4))))
   compare(target, oracle, sink, look_at=COUNTERS)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime.conformance.failure import Misbehaved, demand, demand_raises
-from tiny_runtime.conformance.kernels import Loaded, demand_numbers, demand_seconds, elementwise, filled, memories
+from tiny_runtime.conformance.failure import Misbehaved, demand, demand_raises, demand_seconds
+from tiny_runtime.conformance.kernels import Loaded, elementwise
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level0_package import compile_in_threads
 from tiny_runtime.errors import OutOfMemory, Unavailable
@@ -36,10 +36,10 @@ def add(amount: int, size: int = 64) -> UOp:
 
 def works(target: Target, after: str) -> None:
   """One small kernel."""
-  with memories(target, [0] * 64, range(64)) as (out, source):
+  with target.memories([0] * 64, range(64)) as (out, source):
     Loaded(target, add(1))(out, source, wait=True)
     look_at = "what was just done has left the device in another state than before"
-    demand_numbers(target, out, range(1, 65), f"after {after}, a small kernel gave wrong results", look_at, add(1))
+    target.demand_numbers(out, range(1, 65), f"after {after}, a small kernel gave wrong results", look_at, add(1))
 
 
 def piece(target: Target) -> int:
@@ -183,7 +183,7 @@ def demand_nothing_left(
 def test_launches_leave_nothing(target: Target) -> None:
   """In the process's memory, in which drivers are too: arguments, events, commands that are done."""
   loaded = Loaded(target, add(7))
-  with memories(target, [0] * 64, range(64)) as (out, source):
+  with target.memories([0] * 64, range(64)) as (out, source):
 
     def some() -> None:
       for _ in range(20):
@@ -199,7 +199,7 @@ def test_launches_leave_nothing(target: Target) -> None:
 def test_programs_leave_nothing(target: Target) -> None:
   """One that nobody holds any more is unloaded: its pages and files with it."""
   kernel, binary = add(7), target.compile(add(7))
-  with memories(target, [0] * 64, range(64)) as (out, source):
+  with target.memories([0] * 64, range(64)) as (out, source):
 
     def once() -> None:
       Loaded(target, kernel, binary)(out, source, wait=True)
@@ -239,11 +239,11 @@ def test_programs_are_told_apart(target: Target) -> None:
   """Two kernels may have one name, and one place in memory one after the other."""
   kernels = [elementwise("same", 64, I, [I], lambda a, n=n: a + n) for n in range(10, 30)]
   binaries = [target.compile(kernel) for kernel in kernels]
-  with memories(target, [0] * 64, range(64)) as (out, source):
+  with target.memories([0] * 64, range(64)) as (out, source):
     for amount, same, binary in zip(range(10, 30), kernels, binaries):
       Loaded(target, same, replace(binary))(out, source)  # a copy, which lies where the one before it did
       look_at = "load makes a program of each binary: it keeps none by name, size or address (id) of another"
-      demand_numbers(target, out, range(amount, amount + 64), f"the kernel `same` that adds {amount}", look_at, same)
+      target.demand_numbers(out, range(amount, amount + 64), f"the kernel `same` that adds {amount}", look_at, same)
 
 
 def test_nothing_is_kept(target: Target) -> None:
@@ -252,7 +252,7 @@ def test_nothing_is_kept(target: Target) -> None:
 
   def rounds(count: int) -> int:
     for _ in range(count):
-      with memories(target, [0] * 64, range(64)) as (out, source):
+      with target.memories([0] * 64, range(64)) as (out, source):
         Loaded(target, add(7), binary)(out, source, wait=True)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
@@ -279,12 +279,12 @@ def test_many_programs(target: Target) -> None:
   for _ in range(200):
     target.device.load(binary)
   gc.collect()
-  with memories(target, [0] * 64, range(64)) as (out, source):
+  with target.memories([0] * 64, range(64)) as (out, source):
     loaded = [Loaded(target, add(k)) for k in range(20)]
     for k, program in enumerate(loaded):
       program(out, source)
       look_at = "programs are told apart by what load returned, not by name; one is dropped only when nobody holds it"
-      demand_numbers(target, out, range(k, k + 64), f"with 20 programs loaded, number {k}", look_at, program.kernel)
+      target.demand_numbers(out, range(k, k + 64), f"with 20 programs loaded, number {k}", look_at, program.kernel)
 
 
 def test_calls_from_several_threads(target: Target) -> None:
@@ -332,7 +332,7 @@ def test_close_gives_memory_back(target: Target) -> None:
 
 
 def test_launch_returns_its_time(target: Target) -> None:
-  with memories(target, [0] * 4096, [1] * 4096) as (out, source):
+  with target.memories([0] * 4096, [1] * 4096) as (out, source):
     seconds = Loaded(target, add(1, 4096))(out, source, wait=True)
   # whether they are seconds, a longer kernel tells: test_waiting_and_time
   look_at = "launch with wait=True returns the seconds that the kernel took, as a float; DEBUG=2 and BEAM live on it"
@@ -345,11 +345,11 @@ def test_another_device_has_memory_of_its_own(target: Target) -> None:
     pytest.skip("there is one device")
   other = target.again(len(found) - 1)
   try:
-    held = [(side, filled(side, [number] * 16), number) for number, side in enumerate((target, other))]
+    held = [(side, side.filled([number] * 16), number) for number, side in enumerate((target, other))]
     for side, memory, number in held:
       what = f"device {side.index} holds other numbers after the other was written to"
       look_at = "open(index) gives a device that shares no memory with that of another index"
-      demand_numbers(side, memory, [number] * 16, what, look_at)
+      side.demand_numbers(memory, [number] * 16, what, look_at)
       side.device.free(memory)
     works(other, "opening it beside the first device")
   finally:

@@ -11,17 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import (
-  I,
-  Loaded,
-  demand_numbers,
-  elementwise,
-  fetch,
-  filled,
-  kernel,
-  memories,
-  numbers_in,
-)  # fmt: skip
+from tiny_runtime.conformance.kernels import I, Loaded, elementwise, kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
 from tiny_uop import AxisType, Ops, UOp
@@ -58,7 +48,7 @@ def pending(target: Target, extra: int = 0) -> Iterator[list[Memory]]:
   """Launches that write 64 more than the second memory has to the first, on their way; the memories, with `extra`
   numbers behind."""
   more = [0] * extra
-  with memories(target, NEW + more, [*COUNTS, *more], ONES) as held:
+  with target.memories(NEW + more, [*COUNTS, *more], ONES) as held:
     slow = Loaded(target, slow_copy())
     for _ in range(PENDING):
       slow(*held)
@@ -72,16 +62,16 @@ def test_launches_happen_in_order(target: Target) -> None:
   place = param(0).index(here)
   double = Loaded(target, kernel("double", place.store(place.load() * 2).end(here)))
   increment = Loaded(target, kernel("increment", place.store(place.load() + 1).end(here)))
-  with memories(target, NEW) as (memory,):
+  with target.memories(NEW) as (memory,):
     for step in range(PENDING):
       (increment if step % 2 else double)(memory)
       expected = expected + 1 if step % 2 else expected * 2
     look_at = "launches run in the order in which they were made, and read waits for all of them"
-    demand_numbers(target, memory, [expected] * SIZE, "20 launches, each on what the one before left", look_at)
+    target.demand_numbers(memory, [expected] * SIZE, "20 launches, each on what the one before left", look_at)
 
 
 def test_read_waits_for_launches(target: Target) -> None:
-  with memories(target, NEW, COUNTS, ONES) as (out, source, ones):
+  with target.memories(NEW, COUNTS, ONES) as (out, source, ones):
     slow = Loaded(target, slow_copy())
     for n in range(PENDING):
       slow(out, source, ones)
@@ -89,7 +79,7 @@ def test_read_waits_for_launches(target: Target) -> None:
       if n % 5 == 4:
         expected = range(128 * (n + 1), SIZE + 128 * (n + 1))
         look_at = "read waits for all launches so far before it copies; what it gives is stale"
-        demand_numbers(target, source, expected, "read after launches that nobody waited for", look_at, slow.kernel)
+        target.demand_numbers(source, expected, "read after launches that nobody waited for", look_at, slow.kernel)
 
 
 @pytest.mark.parametrize("count", READ)
@@ -98,7 +88,7 @@ def test_reads_of_any_size_wait(target: Target, count: int) -> None:
   with pending(target, max(count - SIZE, 0)) as held:
     expected = [*range(64, min(count, SIZE) + 64), *[0] * (count - SIZE)]
     look_at = "read waits for launches, whatever its size: also where few bytes, or many, go another way"
-    demand_numbers(target, held[0], expected, f"a read of {4 * count} bytes after launches", look_at)
+    target.demand_numbers(held[0], expected, f"a read of {4 * count} bytes after launches", look_at)
 
 
 @pytest.mark.parametrize("count", READ)
@@ -108,7 +98,7 @@ def test_writes_of_any_size_wait(target: Target, count: int) -> None:
     target.device.write(held[1], 0, memoryview(bytes(b"\xff" * (4 * count))))
     look_at = "write waits for launches, whatever its size: also where few bytes, or many, go another way"
     what = f"a launch saw what a write of {4 * count} bytes after it had written"
-    demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
+    target.demand_numbers(held[0], range(64, SIZE + 64), what, look_at)
 
 
 @pytest.mark.parametrize("place", (1, SIZE // 2, SIZE - 1))
@@ -116,13 +106,13 @@ def test_reads_and_writes_of_any_place_wait(target: Target, place: int) -> None:
   """They wait at an offset as at the beginning."""
   look_at = "read and write wait for launches, whatever the offset"
   with pending(target) as held:
-    found = int.from_bytes(fetch(target, held[0], 4 * place, 4), sys.byteorder, signed=True)
+    found = int.from_bytes(target.fetch(held[0], 4 * place, 4), sys.byteorder, signed=True)
     what = f"a read at byte {4 * place} after launches"
     demand(found == place + 64, what, expected=place + 64, got=found, look_at=look_at)
   with pending(target) as held:
     target.device.write(held[1], 4 * place, memoryview(b"\xff" * 4))
     what = f"a launch saw what a write at byte {4 * place} after it had written"
-    demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
+    target.demand_numbers(held[0], range(64, SIZE + 64), what, look_at)
 
 
 @pytest.mark.parametrize("extra", (0, 1 << 18))
@@ -134,9 +124,9 @@ def test_frees_of_any_size_wait(target: Target, extra: int) -> None:
 def demand_free_waits(target: Target, extra: int, what: str) -> None:
   with pending(target, extra) as held:
     target.device.free(held.pop(1))
-    held.append(filled(target, [-1] * (SIZE + extra)))  # likely the same place
+    held.append(target.filled([-1] * (SIZE + extra)))  # likely the same place
     look_at = "free waits for the launches that use the memory, or puts it aside until they are done"
-    demand_numbers(target, held[0], range(64, SIZE + 64), what, look_at)
+    target.demand_numbers(held[0], range(64, SIZE + 64), what, look_at)
 
 
 def test_programs_are_there_until_launches_are_done(target: Target) -> None:
@@ -146,20 +136,20 @@ def test_programs_are_there_until_launches_are_done(target: Target) -> None:
     for amount in range(5):
       Loaded(target, elementwise(f"other_{amount}", SIZE, I, [I], lambda a, amount=amount: a * 0 - amount - 1))
     look_at = "a launch on its way holds its program: code is unloaded when it is done"
-    demand_numbers(target, held[0], range(64, SIZE + 64), "launches of a program that was dropped", look_at)
+    target.demand_numbers(held[0], range(64, SIZE + 64), "launches of a program that was dropped", look_at)
 
 
 def test_sequences_may_be_reused(target: Target) -> None:
   """Those that launch is given: buffers and integers."""
   n, i = UOp.variable("n", 0, 1000), UOp.range(SIZE, 0)
   add = Loaded(target, kernel("add_n", param(0).index(i).store(param(1).index(i).load() + n.cast(I)).end(i)))
-  with pending(target) as held, memories(target, NEW) as (out,):
+  with pending(target) as held, target.memories(NEW) as (out,):
     call = add.call((out, 0), (held[0], 0), n=5)
     buffers, integers = list(call.buffers), list(call.integers)
     target.device.launch(add.program, buffers, integers, call.global_size, call.local_size, False)
     buffers[:], integers[:] = [(held[2], 0)] * len(buffers), [77]
     look_at = "launch has taken what it needs of buffers and integers when it returns: they may be reused"
-    demand_numbers(target, out, range(69, SIZE + 69), "lists given to launch were changed afterwards", look_at)
+    target.demand_numbers(out, range(69, SIZE + 69), "lists given to launch were changed afterwards", look_at)
 
 
 @pytest.mark.parametrize("count", (1 << 15, 1 << 21))
@@ -170,14 +160,14 @@ def test_data_of_a_write_behind_launches_may_be_reused(target: Target, count: in
     target.device.write(held[1], 0, memoryview(data))
     data[:] = bytes(len(data))
     look_at = "a write that is queued has a copy of the data"
-    demand_numbers(target, held[1], [1] * count, f"the {4 * count} bytes of a write were changed afterwards", look_at)
+    target.demand_numbers(held[1], [1] * count, f"the {4 * count} bytes of a write were changed afterwards", look_at)
 
 
 def test_write_waits_for_launches(target: Target) -> None:
   with pending(target) as held:
     target.device.write(held[1], 0, memoryview(bytes(4 * SIZE)))
     look_at = "write waits for all launches so far (or is queued behind them): they have to see the old contents"
-    demand_numbers(target, held[0], range(64, SIZE + 64), "a launch saw what was written after it", look_at)
+    target.demand_numbers(held[0], range(64, SIZE + 64), "a launch saw what was written after it", look_at)
 
 
 def test_free_waits_for_launches(target: Target) -> None:
@@ -190,31 +180,31 @@ def test_arguments_belong_to_their_launch(target: Target) -> None:
   n, m = UOp.variable("n", 0, 1000), UOp.variable("m", 0, 1000)
   value = param(1, 16).index(i).load() + n.cast(I) * 1000 + m.cast(I)
   program = Loaded(target, kernel("arguments", param(0, 16).index(i).store(value).end(i)))
-  with memories(target, [0] * 16 * PENDING, range(16 * PENDING)) as (out, source):
+  with target.memories([0] * 16 * PENDING, range(16 * PENDING)) as (out, source):
     for k in range(PENDING):
       program((out, 64 * k), (source, 64 * (PENDING - 1 - k)), n=k, m=2 * k)
     expected = [16 * (PENDING - 1 - k) + i + 1002 * k for k in range(PENDING) for i in range(16)]
-    demand_numbers(
-      target, out, expected, "20 launches of one program with arguments of their own", ARGUMENTS, program.kernel
+    target.demand_numbers(
+      out, expected, "20 launches of one program with arguments of their own", ARGUMENTS, program.kernel
     )
 
 
 def test_a_buffer_may_be_given_twice(target: Target) -> None:
   program = Loaded(target, elementwise("twice", SIZE, I, [I, I], lambda a, b: a * 10 + b))
-  with memories(target, NEW, COUNTS) as (out, source):
+  with target.memories(NEW, COUNTS) as (out, source):
     program(out, source, source)
     look_at = "buffers are told apart by position: the same memory may come twice, where it is only read"
-    demand_numbers(target, out, [11 * k for k in range(SIZE)], "one memory as both inputs", look_at, program.kernel)
+    target.demand_numbers(out, [11 * k for k in range(SIZE)], "one memory as both inputs", look_at, program.kernel)
 
 
 def test_sync_and_wait_with_nothing_to_do(target: Target) -> None:
   target.device.sync()
-  with memories(target, NEW, COUNTS, ONES) as (out, source, ones):
+  with target.memories(NEW, COUNTS, ONES) as (out, source, ones):
     slow = Loaded(target, slow_copy())
     slow(out, source, ones)
     target.device.sync()
     target.device.sync()
-    demand_numbers(target, out, range(64, SIZE + 64), "a launch, then sync twice", "sync", slow.kernel)
+    target.demand_numbers(out, range(64, SIZE + 64), "a launch, then sync twice", "sync", slow.kernel)
 
 
 def long_kernel() -> UOp:
@@ -248,13 +238,13 @@ class Stopwatch:
   def read(self) -> float:
     """Seconds of reading the result."""
     start = time.perf_counter()
-    numbers_in(self.target, self.out, 1)
+    self.target.numbers_in(self.out, 1)
     return time.perf_counter() - start
 
 
 def test_waiting_and_time(target: Target) -> None:
   """`sync`, and `launch` with `wait`, return when everything is done; the seconds of a launch are seconds."""
-  with memories(target, NEW, ONES) as (out, source):
+  with target.memories(NEW, ONES) as (out, source):
     clock = Stopwatch(target, out, source)
 
     def launched(wait: bool) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import I, Loaded, demand_numbers, elementwise, filled, memories, numbers_in
+from tiny_runtime.conformance.kernels import I, Loaded, elementwise
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level4_order import SIZE, pending
 from tiny_runtime.conformance.values import pack
@@ -95,7 +95,7 @@ def test_persistent(target: Target) -> None:
   device = target.device
   target.needs("persistent")
   memory = device.alloc(64)
-  numbers_in(target, memory, 16)  # which is an error on others
+  target.numbers_in(memory, 16)  # which is an error on others
   device.free(memory)
 
 
@@ -103,7 +103,7 @@ def test_host_mapped(target: Target) -> None:
   device = target.device
   target.needs("host_mapped")
   program = add(target, 1)
-  with memories(target, [0] * 16, [0] * 16) as (result, source):
+  with target.memories([0] * 16, [0] * 16) as (result, source):
     before = device.view(result)  # type: ignore[attr-defined]  # claimed
     view = device.view(source)  # type: ignore[attr-defined]
     shape = (view.nbytes, view.format, view.readonly)
@@ -111,7 +111,7 @@ def test_host_mapped(target: Target) -> None:
     view.cast("i")[:] = memoryview(bytearray(64)).cast("i")
     view[:4] = (41).to_bytes(4, "little")
     look_at = "view is the memory itself, not a copy of it"
-    demand_numbers(target, source, [41, *[0] * 15], "what was written through a view", look_at)
+    target.demand_numbers(source, [41, *[0] * 15], "what was written through a view", look_at)
     program(result, source)
     device.sync()
     got = before.cast("i").tolist()
@@ -119,8 +119,8 @@ def test_host_mapped(target: Target) -> None:
     what = "a view taken before a launch does not show what it wrote"
     demand(got == [42, *[1] * 15], what, expected=[42, *[1] * 15], got=got, look_at=look_at)
     del before, view
-  again = filled(target, [5])
-  demand_numbers(target, again, [5], "memory after views were dropped", "what a view keeps")
+  again = target.filled([5])
+  target.demand_numbers(again, [5], "memory after views were dropped", "what a view keeps")
   device.free(again)
 
 
@@ -160,9 +160,9 @@ def test_host_import(target: Target) -> None:
   data.cast("i")[:] = memoryview(bytearray(64)).cast("i")
   source = device.adopt(data)  # type: ignore[attr-defined]  # claimed
   own[4:8] = (41).to_bytes(4, "little")
-  with memories(target, [0] * 16) as (result,):
+  with target.memories([0] * 16) as (result,):
     program(result, source)
-    demand_numbers(target, result, [42, *[1] * 15], "what the host wrote to adopted memory before a launch", look_at)
+    target.demand_numbers(result, [42, *[1] * 15], "what the host wrote to adopted memory before a launch", look_at)
     program(source, result)
     device.sync()
   got, expected = data.cast("i").tolist(), [43, *[2] * 15]
@@ -216,9 +216,9 @@ class Interrupting:
     target = self.target
     where = f"in {frame.f_code.co_qualname}, at line {frame.f_lineno} of {frame.f_code.co_filename}"
     try:
-      with memories(target, [0] * COUNT, [self.count] * COUNT) as (result, source):
+      with target.memories([0] * COUNT, [self.count] * COUNT) as (result, source):
         self.program(result, source)
-        demand_numbers(target, result, [self.count + 3] * COUNT, "what came in between", "")
+        target.demand_numbers(result, [self.count + 3] * COUNT, "what came in between", "")
     except Exception as error:  # of a device that is wrong, any
       self.errors.append(f"{where}: {type(error).__name__}: {error}")
 
@@ -228,7 +228,7 @@ def test_reentrant(target: Target) -> None:
   target.needs("reentrant")
   look_at = "what a method notes in the device between its steps; or take the claim `reentrant` back"
   interrupted, one = Interrupting(target), add(target, 1)
-  with memories(target) as held:
+  with target.memories() as held:
     for size in (4 * COUNT, 4 * COUNT, 1 << 20):
       memory = interrupted(lambda: device.alloc(size))  # noqa: B023  # called at once
       held.append(memory)
@@ -236,20 +236,20 @@ def test_reentrant(target: Target) -> None:
     for memory, numbers in ((source, [7] * COUNT), (result, [0] * COUNT)):
       data = memoryview(pack(I, numbers))
       interrupted(lambda: device.write(memory, 0, data))  # noqa: B023
-    demand_numbers(target, source, [7] * COUNT, "a write that was interrupted", look_at)
+    target.demand_numbers(source, [7] * COUNT, "a write that was interrupted", look_at)
     two = add(target, 2)
     program = interrupted(lambda: device.load(two.binary))
     interrupted(lambda: one(result, source))
     call = two.call((source, 0), (result, 0))
     interrupted(lambda: device.launch(program, call.buffers, [], call.global_size, call.local_size, False))
     interrupted(device.sync)
-    got = interrupted(lambda: numbers_in(target, source, COUNT))
+    got = interrupted(lambda: target.numbers_in(source, COUNT))
     demand(got == [10] * COUNT, "what was interrupted", expected=[10] * COUNT, got=got, look_at=look_at)
-    demand_numbers(target, result, [8] * COUNT, "what was interrupted", look_at)
+    target.demand_numbers(result, [8] * COUNT, "what was interrupted", look_at)
     while held:
       interrupted(lambda: device.free(held.pop()))
-    held.append(filled(target, [5] * COUNT))
-    demand_numbers(target, held[0], [5] * COUNT, "memory after that", look_at)
+    held.append(target.filled([5] * COUNT))
+    target.demand_numbers(held[0], [5] * COUNT, "memory after that", look_at)
   wrong = interrupted.errors
   demand(not wrong, f"a call in the middle of another one of the same thread failed, {wrong[:1]}", look_at=look_at)
 
@@ -259,24 +259,24 @@ def test_survives_fork(target: Target) -> None:
   if not hasattr(os, "fork"):
     pytest.skip("this system has no fork")
   program, look_at = add(target, 1), "what is left in a forked child; or take the claim `survives_fork` back"
-  with memories(target, [0] * COUNT, [41] * COUNT) as (result, source):
+  with target.memories([0] * COUNT, [41] * COUNT) as (result, source):
     program(result, source)
 
     def go_on() -> None:
-      demand_numbers(target, result, [42] * COUNT, "a result of the parent", look_at)
+      target.demand_numbers(result, [42] * COUNT, "a result of the parent", look_at)
       program(source, result)
-      demand_numbers(target, source, [43] * COUNT, "memory of the parent, after a launch in the child", look_at)
-      with memories(target, [0] * COUNT) as (new,):
+      target.demand_numbers(source, [43] * COUNT, "memory of the parent, after a launch in the child", look_at)
+      with target.memories([0] * COUNT) as (new,):
         add(target, 2)(new, source)
-        demand_numbers(target, new, [45] * COUNT, "new memory, and a program that was loaded in the child", look_at)
+        target.demand_numbers(new, [45] * COUNT, "new memory, and a program that was loaded in the child", look_at)
       target.device.sync()
 
     for _ in range(2):
       said = in_child(go_on)
       demand(not said, f"in a forked child: {said}", look_at=look_at)
-      demand_numbers(target, source, [41] * COUNT, "memory of the parent after a child wrote to its own", look_at)
+      target.demand_numbers(source, [41] * COUNT, "memory of the parent after a child wrote to its own", look_at)
     program(source, result)
-    demand_numbers(target, source, [43] * COUNT, "a launch in the parent after forks", look_at)
+    target.demand_numbers(source, [43] * COUNT, "a launch in the parent after forks", look_at)
 
 
 def in_child(work: Callable[[], None]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import I, Loaded, demand_numbers, elementwise, filled, kernel, numbers_in
+from tiny_runtime.conformance.kernels import I, Loaded, elementwise, kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level4_order import (
   COUNTS,
@@ -44,18 +44,18 @@ class Calls:
 
   def memory(self, values: Sequence[int]) -> int:
     """A new memory with these contents; its position."""
-    self.memories.append(filled(self.target, values))
+    self.memories.append(self.target.filled(values))
     self.sizes.append(len(values))
     return len(self.memories) - 1
 
   def values(self, position: int) -> list[int]:
     """What a memory holds now."""
-    return numbers_in(self.target, self.memories[position], self.sizes[position])
+    return self.target.numbers_in(self.memories[position], self.sizes[position])
 
   def expect(self, what: str, contents: Mapping[int, Sequence[int]], look_at: str = ORDER) -> None:
     """Raise Misbehaved where a memory, named by its position, does not hold these numbers."""
     for position, expected in contents.items():
-      demand_numbers(self.target, self.memories[position], expected, f"{what}, memory {position}", look_at)
+      self.target.demand_numbers(self.memories[position], expected, f"{what}, memory {position}", look_at)
 
   def load(self, sink: UOp) -> Callable[..., GraphKernel]:
     """A kernel as a function of its buffers, each (position, byte offset), in slot order, and of its variables."""
@@ -320,8 +320,8 @@ def test_a_value_goes_to_and_fro(graphs: Pair) -> None:
         f"a value that went to and fro 3 times in each of {runs} runs",
         range(384 * runs, SIZE + 384 * runs),
       )
-      demand_numbers(graphs.two, two[1], expected, what, BETWEEN, here.kernel)
-      demand_numbers(graphs.one, one[0], expected, what, BETWEEN, here.kernel)
+      graphs.two.demand_numbers(two[1], expected, what, BETWEEN, here.kernel)
+      graphs.one.demand_numbers(one[0], expected, what, BETWEEN, here.kernel)
 
 
 def test_it_comes_after_launches_of_every_device(graphs: Pair) -> None:
@@ -332,7 +332,7 @@ def test_it_comes_after_launches_of_every_device(graphs: Pair) -> None:
       there(out, source, ones)
     run()
     what = "a graph copied what the other device held before an earlier launch"
-    demand_numbers(graphs.one, got, range(64, SIZE + 64), what, BETWEEN, there.kernel)
+    graphs.one.demand_numbers(got, range(64, SIZE + 64), what, BETWEEN, there.kernel)
 
 
 def test_what_comes_later_on_every_device_waits_for_it(graphs: Pair) -> None:
@@ -347,9 +347,9 @@ def test_what_comes_later_on_every_device_waits_for_it(graphs: Pair) -> None:
     graphs.two.device.write(given, 0, memoryview(bytes(BYTES)))
     graphs.two.device.sync()
     what = "a launch on the other device, behind a graph, did not see what it wrote there"
-    demand_numbers(graphs.two, after, range(128, SIZE + 128), what, BETWEEN, there.kernel)
+    graphs.two.demand_numbers(after, range(128, SIZE + 128), what, BETWEEN, there.kernel)
     what = "a graph copied what was written on the other device after it"
-    demand_numbers(graphs.one, got, COUNTS, what, BETWEEN, there.kernel)
+    graphs.one.demand_numbers(got, COUNTS, what, BETWEEN, there.kernel)
 
 
 def test_other_memories_and_places(graphs: Pair) -> None:
@@ -366,7 +366,7 @@ def test_other_memories_and_places(graphs: Pair) -> None:
       expected[8:48] = pack(I, given)[4:44]
       expected[9:48] = bytes(expected[8:47])
       what = "copies of parts, between two devices and in one"
-      demand_numbers(graphs.one, to, [int(n) for n in unpack(I, bytes(expected))], what, look_at)
-      demand_numbers(graphs.two, memory, [*given[4:8], *given[4:]], "a copy in the other device", look_at)
+      graphs.one.demand_numbers(to, [int(n) for n in unpack(I, bytes(expected))], what, look_at)
+      graphs.two.demand_numbers(memory, [*given[4:8], *given[4:]], "a copy in the other device", look_at)
     copy(graphs.one, out, graphs.two, source, BYTES)
     run((0, out), (1, source))

@@ -9,15 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tiny_runtime.conformance.failure import demand
-from tiny_runtime.conformance.kernels import (
-  Loaded,
-  demand_bytes,
-  demand_numbers,
-  demand_seconds,
-  filled,
-  memories,
-)
+from tiny_runtime.conformance.failure import demand, demand_seconds
+from tiny_runtime.conformance.kernels import Loaded
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level4_order import COUNTS, NEW, ONES, PENDING, SIZE, pending, slow_copy
 from tiny_runtime.contract import Memory
@@ -47,7 +40,7 @@ class Pair:
   @contextmanager
   def memories(self, one: Contents, two: Contents) -> Iterator[tuple[list[Memory], list[Memory]]]:
     """New memories of both, that hold these numbers."""
-    with memories(self.one, *one) as ones, memories(self.two, *two) as twos:
+    with self.one.memories(*one) as ones, self.two.memories(*two) as twos:
       yield ones, twos
 
   def slow(self) -> tuple[Loaded, Loaded]:
@@ -106,13 +99,13 @@ def test_contents(pair: Pair, nbytes: int, to: int, of: int) -> None:
   """Any number of bytes from any place to any other, and none around them."""
   data = random.Random(nbytes).randbytes(of + nbytes + 16)
   for here, there in ((pair.one, pair.two), (pair.two, pair.one)):
-    with memories(there, data) as (source,), memories(here, b"\x5a" * (to + nbytes + 16)) as (memory,):
+    with there.memories(data) as (source,), here.memories(b"\x5a" * (to + nbytes + 16)) as (memory,):
       copy(here, memory, there, source, nbytes, to, of)
       expected = b"\x5a" * to + data[of : of + nbytes] + b"\x5a" * 16
       what = f"{nbytes} bytes from byte {of} of one device to byte {to} of the other"
-      demand_bytes(here, memory, expected, what, "copy_from: both offsets count bytes, and so does nbytes")
+      here.demand_bytes(memory, expected, what, "copy_from: both offsets count bytes, and so does nbytes")
       what = f"the source of {nbytes} bytes, after copying them"
-      demand_bytes(there, source, data, what, "copy_from changes one side")
+      there.demand_bytes(source, data, what, "copy_from changes one side")
 
 
 @pytest.mark.parametrize(("nbytes", "to", "of"), [(40, 0, 64), (90, 1, 0), (90, 0, 1), (100, 13, 5), (64, 32, 0)])
@@ -121,18 +114,18 @@ def test_within_one_device(target: Target, nbytes: int, to: int, of: int) -> Non
   before = bytes(range(128))
   after, apart = bytearray(before), bytearray(128)
   after[to : to + nbytes] = apart[to : to + nbytes] = before[of : of + nbytes]
-  with memories(target, before, bytes(128)) as (memory, other):
+  with target.memories(before, bytes(128)) as (memory, other):
     copy(target, other, target, memory, nbytes, to, of)
     copy(target, memory, target, memory, nbytes, to, of)
-    demand_bytes(target, other, apart, f"{nbytes} bytes of one memory from {of} to {to} of another", MEMMOVE)
-    demand_bytes(target, memory, after, f"{nbytes} bytes from byte {of} of a memory to its byte {to}", MEMMOVE)
+    target.demand_bytes(other, apart, f"{nbytes} bytes of one memory from {of} to {to} of another", MEMMOVE)
+    target.demand_bytes(memory, after, f"{nbytes} bytes from byte {of} of a memory to its byte {to}", MEMMOVE)
 
 
 def test_it_comes_after_launches_of_the_source(pair: Pair) -> None:
-  with memories(pair.one, NEW) as (got,), pending(pair.two) as (out, *_):
+  with pair.one.memories(NEW) as (got,), pending(pair.two) as (out, *_):
     copy(pair.one, got, pair.two, out, BYTES)
     what = "what was copied is what the source held before a launch that came earlier"
-    demand_numbers(pair.one, got, range(64, SIZE + 64), what, LOOK_AT, slow_copy())
+    pair.one.demand_numbers(got, range(64, SIZE + 64), what, LOOK_AT, slow_copy())
 
 
 def test_it_comes_after_launches_of_the_target(pair: Pair) -> None:
@@ -141,9 +134,9 @@ def test_it_comes_after_launches_of_the_target(pair: Pair) -> None:
     slow(seen, out, ones)
     copy(pair.one, out, pair.two, sevens, BYTES)
     what = "a launch on the target overwrote what was copied after it"
-    demand_numbers(pair.one, out, [7] * SIZE, what, LOOK_AT, slow.kernel)
+    pair.one.demand_numbers(out, [7] * SIZE, what, LOOK_AT, slow.kernel)
     what = "a launch on the target saw what was copied after it"
-    demand_numbers(pair.one, seen, range(128, SIZE + 128), what, LOOK_AT, slow.kernel)
+    pair.one.demand_numbers(seen, range(128, SIZE + 128), what, LOOK_AT, slow.kernel)
 
 
 def test_launches_of_the_target_come_after_it(pair: Pair) -> None:
@@ -153,14 +146,14 @@ def test_launches_of_the_target_come_after_it(pair: Pair) -> None:
     copy(pair.one, copied, pair.two, source, BYTES)
     here(out, copied, ones)
     what = "a launch on the target read what was there before a copy that came earlier"
-    demand_numbers(pair.one, out, range(128, SIZE + 128), what, LOOK_AT, here.kernel)
+    pair.one.demand_numbers(out, range(128, SIZE + 128), what, LOOK_AT, here.kernel)
 
 
 @pytest.mark.parametrize("by", ("launch", "write", "free"))
 def test_what_changes_the_source_comes_after_it(pair: Pair, by: str) -> None:
   """The copy has to wait for a launch on the target, and the source's next step for the copy."""
   _, there = pair.slow()
-  with memories(pair.two, [5] * SIZE, NEW, ONES) as held, pending(pair.one) as (out, *_):
+  with pair.two.memories([5] * SIZE, NEW, ONES) as held, pending(pair.one) as (out, *_):
     copy(pair.one, out, pair.two, held[0], BYTES)
     if by == "launch":
       there(*held)
@@ -168,10 +161,10 @@ def test_what_changes_the_source_comes_after_it(pair: Pair, by: str) -> None:
       pair.two.device.write(held[0], 0, memoryview(bytes(BYTES)))
     else:
       pair.two.device.free(held.pop(0))
-      held.append(filled(pair.two, [-1] * SIZE))  # likely the same place
+      held.append(pair.two.filled([-1] * SIZE))  # likely the same place
     pair.two.device.sync()
     what = f"a {by} on the source, which came after a copy, changed what was copied"
-    demand_numbers(pair.one, out, [5] * SIZE, what, LOOK_AT)
+    pair.one.demand_numbers(out, [5] * SIZE, what, LOOK_AT)
 
 
 def test_back_and_forth(pair: Pair) -> None:
@@ -184,7 +177,7 @@ def test_back_and_forth(pair: Pair) -> None:
       there(two[1], two[0], two[2])
       copy(pair.one, one[0], pair.two, two[1], BYTES)
     expected = range(128 * PENDING, SIZE + 128 * PENDING)
-    demand_numbers(pair.one, one[0], expected, f"a value that went to and fro {PENDING} times", LOOK_AT)
+    pair.one.demand_numbers(one[0], expected, f"a value that went to and fro {PENDING} times", LOOK_AT)
 
 
 def test_many_without_waiting(pair: Pair) -> None:
@@ -193,7 +186,7 @@ def test_many_without_waiting(pair: Pair) -> None:
   with pair.memories([[0] * count], [range(count)]) as ((out,), (source,)):
     for n in range(count):
       copy(pair.one, out, pair.two, source, 4, 4 * n, 4 * (count - 1 - n))
-    demand_numbers(pair.one, out, range(count - 1, -1, -1), f"{count} copies of one number each", LOOK_AT)
+    pair.one.demand_numbers(out, range(count - 1, -1, -1), f"{count} copies of one number each", LOOK_AT)
 
 
 def test_it_returns_its_time(pair: Pair) -> None:
@@ -208,10 +201,10 @@ def test_the_other_is_closed_and_opened_again(pair: Pair) -> None:
   for value in (3, 4):
     other = opened_beside(pair.one)
     demand(Pair(pair.one, other).reach(), "a device that was opened again is not reached any more", look_at=look_at)
-    with memories(pair.one, NEW) as (out,):
-      copy(pair.one, out, other, filled(other, [value] * SIZE), BYTES)
+    with pair.one.memories(NEW) as (out,):
+      copy(pair.one, out, other, other.filled([value] * SIZE), BYTES)
       other.device.close()  # with what was not freed
-      demand_numbers(pair.one, out, [value] * SIZE, "what was copied before the other device was closed", look_at)
+      pair.one.demand_numbers(out, [value] * SIZE, "what was copied before the other device was closed", look_at)
 
 
 def test_from_several_threads(pair: Pair) -> None:
