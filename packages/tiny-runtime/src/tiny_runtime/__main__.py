@@ -23,14 +23,11 @@ from tiny_runtime.plugins.trial import try_all
 from tiny_runtime.settings import TRIAL_SECONDS
 from tiny_uop.context import DEVICE, NO_COLOR
 
-MARKS = {
-  State.READY: "✓",
-  State.UNAVAILABLE: "–",
-  State.BROKEN: "✗",
-  State.INCOMPATIBLE: "✗",
-  State.FOUND: "?",
-}
-COLORS = {State.READY: "32", State.UNAVAILABLE: "33", State.BROKEN: "31", State.INCOMPATIBLE: "31", State.FOUND: "0"}
+STYLES = {
+  State.READY: ("✓", "32"), State.UNAVAILABLE: ("–", "33"), State.BROKEN: ("✗", "31"), State.INCOMPATIBLE: ("✗", "31"),
+  State.FOUND: ("?", "0"),
+}  # fmt: skip
+"""The mark of a row, and its colour on a terminal."""
 
 
 def default_of(found: list[Plugin]) -> str:
@@ -72,8 +69,9 @@ def render(found: list[Plugin], width: int, color: bool, verbose: bool) -> str:
   if rows:
     lines.append("  " + columns(head))
   for plugin, row in zip(found, rows):
-    text = f"{MARKS[plugin.state]} {columns(row)}"
-    lines.append(f"\x1b[{COLORS[plugin.state]}m{text}\x1b[0m" if color else text)
+    mark, hue = STYLES[plugin.state]
+    text = f"{mark} {columns(row)}"
+    lines.append(f"\x1b[{hue}m{text}\x1b[0m" if color else text)
     failed = plugin.state in (State.BROKEN, State.INCOMPATIBLE)
     why = f"{plugin.value}: {plugin.reason}" if failed else plugin.reason
     for label, note in (("why", why), ("do ", plugin.what_to_do)):

@@ -98,10 +98,6 @@ class Forked:
     pid, status = os.waitpid(self.pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if pid else None
 
-  def kill(self) -> None:
-    """End it."""
-    os.kill(self.pid, signal.SIGKILL)
-
 
 def wait(process: Popen[bytes] | Forked, seconds: float | None) -> int | None:
   """The exit status of a process that ends within so many seconds (None: at any time), minus the signal if that ended
