@@ -133,11 +133,9 @@ class Buffer:
   def to_read(self) -> tuple[Memory, int]:
     """(memory, byte offset) for reading. Raises RuntimeError if nothing was ever written, or it was freed."""
     base = self.base
-    if base._state != "written":
-      if not self.is_written():
-        what = "was freed" if base._state == "freed" else "was never written to"
-        raise RuntimeError(f"{self!r} {what}, so there is nothing to read")
-      self.allocate()
+    if base._state != "written" and not self.is_written():
+      what = "was freed" if base._state == "freed" else "was never written to"
+      raise RuntimeError(f"{self!r} {what}, so there is nothing to read")
     if base._opened is None or base._opened.lost:
       self.allocate()
     return base._memory, self.offset

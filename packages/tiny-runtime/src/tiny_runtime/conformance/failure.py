@@ -43,6 +43,11 @@ def demand(holds: bool, what: str, **told: Any) -> None:
     raise Misbehaved(what, **told)
 
 
+def demand_equal(got: object, expected: object, what: str, **told: Any) -> None:
+  """The same where something is not what it should be."""
+  demand(got == expected, what, expected=expected, got=got, **told)
+
+
 def demand_raises(kind: type[Exception], call: Callable[[], object], what: str, **told: Any) -> Exception:
   """The error that a call raises. Raises Misbehaved where that is none of its kind, or there is none."""
   try:

@@ -24,18 +24,6 @@ class BeyondContract(Exception):
   """Shared code asked for something that the contract does not have. Not an AttributeError: nothing may catch it."""
 
 
-class Opaque:
-  """A handle. It can be held, compared by identity and given back to its device."""
-
-  __slots__ = ("_hidden", "__weakref__")
-
-  def __init__(self, hidden: Any) -> None:
-    self._hidden = hidden
-
-  def __getattr__(self, name: str) -> NoReturn:
-    raise BeyondContract(f"a handle is opaque: there is no {name!r}, whatever the backend's own object has")
-
-
 class _Only:
   __slots__ = ("_hidden",)
 
@@ -49,9 +37,18 @@ class _Only:
     raise BeyondContract(f"{type(self).__name__} has no {name!r} in the contract; it has {', '.join(contract)}")
 
 
+class Opaque(_Only):
+  """A handle. It can be held, compared by identity and given back to its device."""
+
+  __slots__ = ("__weakref__",)
+
+  def __getattr__(self, name: str) -> NoReturn:
+    raise BeyondContract(f"a handle is opaque: there is no {name!r}, whatever the backend's own object has")
+
+
 def _inner(value: Any) -> Any:
   """What is behind wrappers: of one, of those in a sequence, of a graph's call."""
-  if isinstance(value, (Opaque, _Only)):
+  if isinstance(value, _Only):
     return value._hidden
   if isinstance(value, GraphKernel):
     return replace(value, program=value.program._hidden)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.conformance.failure import Misbehaved, demand, demand_raises
+from tiny_runtime.conformance.failure import Misbehaved, demand, demand_equal, demand_raises
 from tiny_runtime.conformance.kernels import elementwise, kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import API, Compiler
@@ -107,7 +107,7 @@ def test_entry_point_names_the_backend(target: Target) -> None:
   if plugin is None:
     pytest.skip(f"{target.origin} is not installed under the name {target.name}")
   look_at = "the table tiny_runtime.backends.v1 in pyproject.toml; after a change, install again"
-  demand(plugin.value == target.origin, "the entry point", expected=target.origin, got=plugin.value, look_at=look_at)
+  demand_equal(plugin.value, target.origin, "the entry point", look_at=look_at)
 
 
 def test_import_is_quiet(target: Target) -> None:
@@ -133,7 +133,7 @@ def test_compiler_key_is_stable(target: Target) -> None:
   key, again = target.compiler.key, target.backend.compiler(target.arch).key
   demand(isinstance(key, str) and bool(key), "the compiler's key", expected="a string that is not empty", got=key)
   look_at = "key names target, flags and versions, nothing that is new each time (ids, times)"
-  demand(key == again, "two compilers for one arch have two keys", expected=key, got=again, look_at=look_at)
+  demand_equal(again, key, "two compilers for one arch have two keys", look_at=look_at)
 
 
 def test_compiler_pickles(target: Target) -> None:
@@ -229,7 +229,7 @@ def test_binary_survives_serialisation(target: Target) -> None:
   binary = target.compile(sample())
   again = Binary.from_bytes(binary.to_bytes())
   look_at = "the fields of Binary have the types that it declares: tuples, bytes, UOps"
-  demand(again == binary, "a binary changed on its way through bytes", expected=binary, got=again, look_at=look_at)
+  demand_equal(again, binary, "a binary changed on its way through bytes", look_at=look_at)
 
 
 def test_binary_describes_the_kernel(target: Target) -> None:
@@ -238,9 +238,8 @@ def test_binary_describes_the_kernel(target: Target) -> None:
   expected = [(0, f, 16, True, False), (1, f, 16, False, True), (2, f, 16, False, True)]
   got = [(p.slot, p.dtype, p.size, p.written, p.read) for p in binary.params]
   what = "Binary.params: (slot, dtype, size, written, read)"
-  demand(got == expected, what, expected=expected, got=got, look_at="one ParamInfo per PARAM", kernel=sample())
-  variables = binary.variables
-  demand(variables == ("n",), "Binary.variables", expected=("n",), got=variables, kernel=sample())
+  demand_equal(got, expected, what, look_at="one ParamInfo per PARAM", kernel=sample())
+  demand_equal(binary.variables, ("n",), "Binary.variables", kernel=sample())
   lacking = [name for name in ("code", "entry", "source") if not getattr(binary, name)]
   demand(not lacking, f"Binary: {', '.join(lacking)} is empty", look_at="`source` is text for people", kernel=sample())
 

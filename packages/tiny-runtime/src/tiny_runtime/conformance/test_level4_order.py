@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tiny_runtime.conformance.failure import demand
+from tiny_runtime.conformance.failure import demand, demand_equal
 from tiny_runtime.conformance.kernels import I, Loaded, elementwise, kernel
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.contract import Memory
@@ -108,7 +108,7 @@ def test_reads_and_writes_of_any_place_wait(target: Target, place: int) -> None:
   with pending(target) as held:
     found = int.from_bytes(target.fetch(held[0], 4 * place, 4), sys.byteorder, signed=True)
     what = f"a read at byte {4 * place} after launches"
-    demand(found == place + 64, what, expected=place + 64, got=found, look_at=look_at)
+    demand_equal(found, place + 64, what, look_at=look_at)
   with pending(target) as held:
     target.device.write(held[1], 4 * place, memoryview(b"\xff" * 4))
     what = f"a launch saw what a write at byte {4 * place} after it had written"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tiny_runtime.conformance.failure import demand
+from tiny_runtime.conformance.failure import demand, demand_equal
 from tiny_runtime.conformance.kernels import I, Loaded, elementwise
 from tiny_runtime.conformance.target import Target
 from tiny_runtime.conformance.test_level4_order import SIZE, pending
@@ -70,10 +70,10 @@ def test_record_is_consistent(target: Target) -> None:
   demand(both, what, got=(record.local_memory, record.max_local_size), look_at=look_at)
   if target.name in plugins():
     what = "info.name is not the name of the entry point, by which users ask for the device"
-    demand(info.name == target.name, what, expected=target.name, got=info.name)
+    demand_equal(info.name, target.name, what)
   what = "info.arch is not the arch that probe gave, so kernels would be compiled for another device"
-  demand(info.arch == target.arch, what, expected=target.arch, got=info.arch)
-  demand(target.device.info == info, "info changes while the device is open", expected=info, got=target.device.info)
+  demand_equal(info.arch, target.arch, what)
+  demand_equal(target.device.info, info, "info changes while the device is open")
 
 
 @pytest.mark.parametrize("claim", METHODS)
@@ -99,18 +99,16 @@ def test_host_mapped(target: Target) -> None:
   with target.memories([0] * 16, [0] * 16) as (result, source):
     before = device.view(result)  # type: ignore[attr-defined]  # claimed
     view = device.view(source)  # type: ignore[attr-defined]
-    shape = (view.nbytes, view.format, view.readonly)
-    demand(shape == (64, "B", False), "view: (nbytes, format, readonly)", expected=(64, "B", False), got=shape)
+    demand_equal((view.nbytes, view.format, view.readonly), (64, "B", False), "view: (nbytes, format, readonly)")
     view.cast("i")[:] = memoryview(bytearray(64)).cast("i")
     view[:4] = (41).to_bytes(4, "little")
     look_at = "view is the memory itself, not a copy of it"
     target.demand_numbers(source, [41, *[0] * 15], "what was written through a view", look_at)
     program(result, source)
     device.sync()
-    got = before.cast("i").tolist()
     look_at = f"{look_at}; after sync, what launches wrote is there"
     what = "a view taken before a launch does not show what it wrote"
-    demand(got == [42, *[1] * 15], what, expected=[42, *[1] * 15], got=got, look_at=look_at)
+    demand_equal(before.cast("i").tolist(), [42, *[1] * 15], what, look_at=look_at)
     del before, view
   again = target.filled([5])
   target.demand_numbers(again, [5], "memory after views were dropped", "what a view keeps")
@@ -125,7 +123,7 @@ def test_host_mapped_shows_what_launches_wrote_after_sync(target: Target) -> Non
     target.device.sync()
     got, expected = view.cast("i").tolist(), list(range(64, SIZE + 64))
     look_at = "sync waits for all launches, also where memory of the device is memory of the host"
-    demand(got == expected, "what a view shows after launches and sync", expected=expected, got=got, look_at=look_at)
+    demand_equal(got, expected, "what a view shows after launches and sync", look_at=look_at)
     del view
 
 
@@ -158,10 +156,9 @@ def test_host_import(target: Target) -> None:
     target.demand_numbers(result, [42, *[1] * 15], "what the host wrote to adopted memory before a launch", look_at)
     program(source, result)
     device.sync()
-  got, expected = data.cast("i").tolist(), [43, *[2] * 15]
-  demand(got == expected, "what a launch wrote to adopted memory", expected=expected, got=got, look_at=look_at)
-  around = bytes(own[:4]) + bytes(own[68:])
-  demand(around == bytes(64), "what lies around adopted memory", expected=bytes(64), got=around)
+  what = "what a launch wrote to adopted memory"
+  demand_equal(data.cast("i").tolist(), [43, *[2] * 15], what, look_at=look_at)
+  demand_equal(bytes(own[:4]) + bytes(own[68:]), bytes(64), "what lies around adopted memory")
   device.free(source)
   del source
   data.release()
@@ -237,7 +234,7 @@ def test_reentrant(target: Target) -> None:
     interrupted(lambda: device.launch(program, call.buffers, [], call.global_size, call.local_size, False))
     interrupted(device.sync)
     got = interrupted(lambda: target.numbers_in(source, COUNT))
-    demand(got == [10] * COUNT, "what was interrupted", expected=[10] * COUNT, got=got, look_at=look_at)
+    demand_equal(got, [10] * COUNT, "what was interrupted", look_at=look_at)
     target.demand_numbers(result, [8] * COUNT, "what was interrupted", look_at)
     while held:
       interrupted(lambda: device.free(held.pop()))

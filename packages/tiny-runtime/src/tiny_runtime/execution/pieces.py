@@ -56,14 +56,14 @@ class DevicePiece(Piece):
     # positions stand for the buffers of the capture: one that replaces an input may be in other places too
     known: dict[Buffer, int] = {}
     self._positions = [[known.setdefault(b.base, len(known)) for b in launch.buffers] for launch in launches]
-    first: dict[int, bool] = {}
+    self._read_first: dict[int, bool] = {}
+    self._written: set[int] = set()
     for launch, positions in zip(launches, self._positions):
       for slot in launch.reads():
-        first.setdefault(positions[slot], True)
+        self._read_first.setdefault(positions[slot], True)
       for slot in launch.writes():
-        first.setdefault(positions[slot], False)
-    self._read_first = first
-    self._written = {p[slot] for launch, p in zip(launches, self._positions) for slot in launch.writes()}
+        self._read_first.setdefault(positions[slot], False)
+        self._written.add(positions[slot])
     self._totals = self._sum()
 
   def run(self) -> None:
@@ -137,16 +137,13 @@ class DevicePiece(Piece):
     found = []
     try:
       for position, buffer in self._changed.items():
-        memory = buffer.written_memory()
-        if memory is not None:
-          found.append((position, memory))
-          continue
-        if self._read_first.get(position):
-          memory, _ = buffer.to_read()
-        if position in self._written:
-          memory, _ = buffer.to_write()
-        elif position not in self._read_first:
-          memory = buffer.allocate().memory
+        if (memory := buffer.written_memory()) is None:
+          if self._read_first.get(position):
+            memory, _ = buffer.to_read()
+          if position in self._written:
+            memory, _ = buffer.to_write()
+          elif position not in self._read_first:
+            memory = buffer.allocate().memory
         found.append((position, memory))
     except RuntimeError:
       return None

@@ -18,9 +18,9 @@ from tiny_runtime.hcq.hardware import (
   Work,
   three,
 )
-from tiny_runtime.hcq.host_ring import HostRing
 from tiny_runtime.hcq.programs import Program
 from tiny_runtime.hcq.ring import Ring
+from tiny_runtime.hcq.staging import HostRing
 from tiny_runtime.hcq.timeline import Timeline
 from tiny_runtime.settings import QUEUE_TIMEOUT
 

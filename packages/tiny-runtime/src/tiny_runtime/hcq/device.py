@@ -14,11 +14,10 @@ from tiny_runtime.contract import GraphCopy, GraphKernel
 from tiny_runtime.errors import DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq.graph import Copies, Graph, Instance
 from tiny_runtime.hcq.hardware import Block, Command, Dispatch, Hardware, Kind, Launch, Signal, Wait, Work
-from tiny_runtime.hcq.host_ring import HostRing
 from tiny_runtime.hcq.peers import Promises, connect, copy_between, peer_hardware
 from tiny_runtime.hcq.pool import Memory, Pool
 from tiny_runtime.hcq.programs import Program
-from tiny_runtime.hcq.staging import Staging
+from tiny_runtime.hcq.staging import HostRing, Staging
 from tiny_runtime.hcq.timeline import COPY, Timeline
 
 ARGUMENTS, STAGING = 1 << 20, 16 << 20
