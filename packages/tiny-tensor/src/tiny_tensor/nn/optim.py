@@ -5,8 +5,8 @@ trained; their pending assignments are realised with the step. The state is made
 capture a step.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike, canonical
@@ -39,7 +39,9 @@ def _realize(tensors: Sequence[Tensor]) -> None:
 
 def _check_training() -> None:
   if not Tensor.training:
-    raise RuntimeError("Tensor.training is False while an optimiser steps: wrap the step in `with Tensor.train():`")
+    raise RuntimeError(
+      "Tensor.training is False while an optimiser steps: wrap the step in `with Tensor.train():`, or call net.train()"
+    )
 
 
 class Optimizer:
@@ -50,6 +52,8 @@ class Optimizer:
   is for the scheduler to say.
   """
 
+  initial_lr: float | None = None
+  """The rate that schedules start from, once there is one."""
   per_parameter: ClassVar[tuple[str, ...]] = ()
   """The names of attributes that hold one tensor of state for each parameter: it lies where the parameter does."""
 
@@ -90,6 +94,19 @@ class Optimizer:
     """Forgets the gradients."""
     for p in self.params:
       p.grad = None
+
+  def state_dict(self) -> dict[str, Tensor]:
+    """The rate, the counters and the state of each parameter by name: not the parameters."""
+    from tiny_tensor.nn.state import get_state_dict
+
+    kept = {name: value for name, value in vars(self).items() if name not in ("params", "buffers")}
+    return get_state_dict(kept)
+
+  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    """Goes on from a `state_dict`. Raises what `nn.state.load_state_dict` does."""
+    from tiny_tensor.nn.state import load_state_dict
+
+    load_state_dict(self.state_dict(), dict(state_dict), verbose=False)
 
   def step(self) -> None:
     """Updates the parameters and realises them, the state and the buffers together."""
@@ -176,6 +193,85 @@ class SGD(Optimizer):
     return list(self.b)
 
 
+class RMSprop(Optimizer):
+  """Steps divided by the root of a running mean of squared gradients (Tieleman & Hinton, 2012), as in PyTorch: `alpha`
+  is what the mean keeps, `centered` takes the squared mean gradient off it, `weight_decay` is L2; with `maximize` steps
+  go up.
+  """
+
+  per_parameter = ("v", "b", "m")
+
+  def __init__(
+    self,
+    params: Iterable[Tensor],
+    lr: float = 0.01,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    centered: bool = False,
+    maximize: bool = False,
+    device: DeviceLike = None,
+  ) -> None:
+    super().__init__(params, lr, device)
+    self.alpha, self.eps, self.weight_decay, self.momentum = alpha, eps, weight_decay, momentum
+    self.maximize, self.v = maximize, self.moments()
+    self.b, self.m = self.moments() if momentum else [], self.moments() if centered else []
+
+  def update(self, grads: list[Tensor]) -> list[Tensor]:
+    """p ← p - lr b, where b ← momentum b + g / (√(v - m²) + eps), v and m are running means of g² and g."""
+    for i, (p, g, v) in enumerate(zip(self.params, grads, self.v)):
+      old, g = p.detach(), -g if self.maximize else g
+      if self.weight_decay:
+        g = g + self.weight_decay * old
+      v.assign(self.alpha * v + (1 - self.alpha) * (g * g))
+      spread = v
+      if self.m:
+        self.m[i].assign(self.alpha * self.m[i] + (1 - self.alpha) * g)
+        spread = v - self.m[i] * self.m[i]
+      change = g / (spread.sqrt() + self.eps)
+      if self.momentum:
+        change = self.b[i].assign(self.momentum * self.b[i] + change)
+      p.assign((old - self.lr.to(p.device) * change).cast(p.dtype))
+    return [*self.v, *self.b, *self.m]
+
+
+class Adagrad(Optimizer):
+  """Steps divided by the root of the sum of all squared gradients (Duchi et al., 2011), as in PyTorch: the rate falls
+  as `lr / (1 + steps lr_decay)`, `weight_decay` is L2; with `maximize` steps go up.
+  """
+
+  per_parameter = ("v",)
+
+  def __init__(
+    self,
+    params: Iterable[Tensor],
+    lr: float = 0.01,
+    lr_decay: float = 0.0,
+    weight_decay: float = 0.0,
+    initial_accumulator_value: float = 0.0,
+    eps: float = 1e-10,
+    maximize: bool = False,
+    device: DeviceLike = None,
+  ) -> None:
+    super().__init__(params, lr, device)
+    self.lr_decay, self.weight_decay, self.eps, self.maximize = lr_decay, weight_decay, eps, maximize
+    self.steps = self.scalar(0.0)
+    self.v = [(v + initial_accumulator_value).contiguous() for v in self.moments()]
+
+  def update(self, grads: list[Tensor]) -> list[Tensor]:
+    """p ← p - lr / (1 + steps lr_decay) g / (√v + eps), where v is the sum of g²."""
+    rate = self.lr / (1 + self.steps * self.lr_decay)
+    for p, g, v in zip(self.params, grads, self.v):
+      old, g = p.detach(), -g if self.maximize else g
+      if self.weight_decay:
+        g = g + self.weight_decay * old
+      v.assign(v + g * g)
+      p.assign((old - rate.to(p.device) * g / (v.sqrt() + self.eps)).cast(p.dtype))
+    self.steps.assign(self.steps + 1)
+    return [self.steps, *self.v]
+
+
 class AdamW(Optimizer):
   """Adam with decoupled weight decay (Loshchilov & Hutter, 2019): each step also takes `lr * weight_decay` of a weight
   off it, whatever its gradient."""
@@ -192,9 +288,12 @@ class AdamW(Optimizer):
     weight_decay: float = 0.01,
     device: DeviceLike = None,
     fused: bool = False,
+    betas: tuple[float, float] | None = None,
   ) -> None:
+    """`betas` is (b1, b2)."""
     super().__init__(params, lr, device, fused)
-    self.b1, self.b2, self.eps, self.weight_decay = b1, b2, eps, weight_decay
+    self.b1, self.b2 = betas or (b1, b2)
+    self.eps, self.weight_decay = eps, weight_decay
     # b1 and b2 to the power of the number of steps: what m and v still owe to the zeros that they start with
     self.b1_t, self.b2_t = self.scalar(1.0), self.scalar(1.0)
     self.m, self.v = self.moments(), self.moments()
@@ -233,8 +332,9 @@ class Adam(AdamW):
     eps: float = 1e-8,
     device: DeviceLike = None,
     fused: bool = False,
+    betas: tuple[float, float] | None = None,
   ) -> None:
-    super().__init__(params, lr, b1, b2, eps, 0.0, device, fused)
+    super().__init__(params, lr, b1, b2, eps, 0.0, device, fused, betas)
 
 
 def _trust(weight: Tensor, change: Tensor, decay: float = 0.0) -> Tensor:
