@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor
-from tiny_tensor.methods.in_place import InPlaceMixin
+from tiny_tensor.methods.assign import AssignMixin
 
 torch: Any = pytest.importorskip("torch")  # only in the environment `oracle`
 
@@ -49,7 +49,7 @@ GIVEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
   "scatter": (F, (0, WHERE, G)), "scatter_add": (F, (0, WHERE, G)), "scatter_reduce": (F, (0, WHERE, G, "amax")),
 }  # fmt: skip
 
-NAMES = sorted(name[:-1] for name in vars(InPlaceMixin) if name.endswith("_") and not name.startswith("_"))
+NAMES = sorted(name[:-1] for name in vars(AssignMixin) if name.endswith("_") and not name.startswith("_"))
 RANDOM = {"uniform", "normal", "bernoulli"}
 EXTRA: dict[str, tuple[Any, tuple[Any, ...]]] = {"copy": (F, (VECTOR,)), "zero": (F, ())}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit, dtypes
-from tiny_tensor.methods.in_place import InPlaceMixin
+from tiny_tensor.methods.assign import AssignMixin
 from tiny_tensor.realize import is_realized
 
 
@@ -18,7 +18,7 @@ def _on_the_reference_device() -> Iterator[None]:
 
 
 def test_every_name_is_that_of_a_method() -> None:
-  names = [name for name in vars(InPlaceMixin) if name.endswith("_") and not name.startswith("_")]
+  names = [name for name in vars(AssignMixin) if name.endswith("_") and not name.startswith("_")]
   assert len(names) > 100
   given = {"copy_", "zero_", "uniform_", "normal_", "bernoulli_"}  # the others are made of the table
   assert [n for n in names if n not in given and not callable(getattr(Tensor, n[:-1], None))] == []

@@ -181,3 +181,16 @@ def test_a_value_for_a_part_may_have_more_axes_of_size_1(key: Any) -> None:
   assert t.tolist() == expected.tolist()
   with pytest.raises(ValueError, match="cannot write shape"):
     t.assign(Tensor.ones(1, 2, 3))
+
+
+# *** places outside ***
+
+
+@pytest.mark.parametrize("places", [([5], [1]), ([1], [9]), ([-4, 1], [1, 2])], ids=str)
+def test_what_is_written_outside_is_nowhere(places: Any) -> None:
+  t, expected = Tensor.zeros(3, 4).contiguous(), np.zeros((3, 4))
+  t[tuple(Tensor(p) for p in places)] = 1
+  for row, column in zip(*places, strict=True):
+    if -3 <= row < 3 and -4 <= column < 4:
+      expected[row, column] = 1
+  assert t.tolist() == expected.tolist()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
   import numpy
 
   from tiny_tensor.custom_kernel import Kernel
-  from tiny_tensor.methods.index_parse import Entry
+  from tiny_tensor.methods.indexing import Entry
 
 Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = Union["TensorBase", bool, int, float, UOp]
@@ -134,10 +134,11 @@ class TensorBase:
     gather = isclose = isinf = lerp = log_softmax = matmul = movedim = nonzero = pad = realize = _of_its_own
     repeat_interleave = requires_grad_ = roll = round = scatter = scatter_reduce = searchsorted = _of_its_own
     shard_like = shrink = softmax = squeeze = to = transpose = tril = unsqueeze = where = _of_its_own
+    vector_norm = _of_its_own
     _alike = _along = _as_float = _bits = _count_up = _filled = _filled_up = _flat_in = _float_pow = _of_its_own
     _gather_axes = _hot = _in_pieces_of = _index_vector = _pad_zeros = _ranked = _reduce = _reduced = _of_its_own
     _select_axis = _sum_of_products = _view_of = _write_hot = _of_its_own
-    meshgrid = split = _several
+    meshgrid = split = unravel_index = _several
     _pair = sort = topk = _two
 
     def __eq__(self, x: object) -> Self: ...  # type: ignore[override]

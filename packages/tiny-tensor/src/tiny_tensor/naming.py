@@ -1,13 +1,37 @@
-"""Arguments under two names: the system's, and PyTorch's."""
+"""Methods as rows of a table; arguments under two names: the system's, and PyTorch's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
+
+
+class _Row:
+  """Stands for a method in the body of a class: `make` gives it, by its name."""
+
+  def __init__(self, make: Callable[[str], Any]) -> None:
+    self.make = make
+
+  def __set_name__(self, owner: type, name: str) -> None:
+    method = self.make(name)
+    method.__name__, method.__qualname__ = name, f"{owner.__name__}.{name}"
+    setattr(owner, name, method)
+
+
+def unary(doc: str, function: Callable[[Any], Any]) -> Callable[[T], T]:
+  """A method without arguments as a row: `deg2rad = unary("Degrees as radians.", lambda x: x * (math.pi / 180))`."""
+  function.__doc__ = doc
+  return cast("Callable[[T], T]", _Row(lambda name: function))
+
+
+def by_name(make: Callable[[str], Any]) -> Any:
+  """A method that `make` makes of its name, for several rows."""
+  return _Row(make)
 
 
 def known_as(**names: str) -> Callable[[F], F]:

@@ -14,39 +14,29 @@ from tiny_tensor.custom_kernel import CustomKernelMixin
 from tiny_tensor.host import BYTES, FORMATS, flatten_nested, infer_dtype, is_block, pack, plain, shape_of_nested
 from tiny_tensor.interop.pickling import PickleMixin
 from tiny_tensor.interop.protocols import InteropMixin
-from tiny_tensor.methods.activations import ActivationMixin
 from tiny_tensor.methods.assign import AssignMixin
 from tiny_tensor.methods.conv import ConvMixin
 from tiny_tensor.methods.creation import CreationMixin
 from tiny_tensor.methods.devices import DeviceMixin
 from tiny_tensor.methods.elementwise import ElementwiseMixin
-from tiny_tensor.methods.gather import GatherMixin
+from tiny_tensor.methods.functions import FunctionMixin
+from tiny_tensor.methods.gather_scatter import GatherScatterMixin
 from tiny_tensor.methods.gradient import GradientMixin
 from tiny_tensor.methods.hashing import HashMixin
-from tiny_tensor.methods.histograms import HistogramMixin
-from tiny_tensor.methods.in_place import InPlaceMixin
 from tiny_tensor.methods.indexing import IndexingMixin
-from tiny_tensor.methods.interpolate import InterpolateMixin
 from tiny_tensor.methods.joining import JoinMixin
-from tiny_tensor.methods.linalg import LinalgMixin
-from tiny_tensor.methods.losses import LossMixin
-from tiny_tensor.methods.masked_update import MaskedUpdateMixin
 from tiny_tensor.methods.math import MathMixin
 from tiny_tensor.methods.matmul import MatmulMixin
 from tiny_tensor.methods.movement import MovementMixin
-from tiny_tensor.methods.norm import NormMixin
-from tiny_tensor.methods.pool import PoolMixin
-from tiny_tensor.methods.products import ProductMixin
+from tiny_tensor.methods.neural import NeuralMixin
 from tiny_tensor.methods.quantiles import QuantileMixin
 from tiny_tensor.methods.random import RandomMixin
 from tiny_tensor.methods.realization import RealizationMixin
 from tiny_tensor.methods.reduce import ReduceMixin
 from tiny_tensor.methods.scan import ScanMixin
-from tiny_tensor.methods.scatter import ScatterMixin
-from tiny_tensor.methods.shape_ops import ShapeOpsMixin
 from tiny_tensor.methods.sort import SortMixin
-from tiny_tensor.methods.special import SpecialMixin
 from tiny_tensor.methods.statistics import StatisticsMixin
+from tiny_tensor.naming import unary
 from tiny_tensor.placement import DeviceLike, canonical, data_buffer
 from tiny_uop import Devices, DType, UOp, dtypes
 
@@ -109,15 +99,10 @@ def blocks_data(
   return buffer, shape, dtype or kind
 
 
-def file_size(path: str) -> builtins.int:
-  """Bytes in a file. Raises FileNotFoundError."""
-  return os.stat(path).st_size
-
-
 def file_uop(path: os.PathLike[str], dtype: DType | None) -> UOp:
   """All of a file, mapped: bytes, or elements of `dtype`."""
   found = os.path.abspath(path)
-  raw = UOp.new_buffer(f"DISK:{found}", file_size(found), dtypes.uint8)
+  raw = UOp.new_buffer(f"DISK:{found}", os.stat(found).st_size, dtypes.uint8)
   return raw if dtype is None else raw.bitcast(dtype)
 
 
@@ -125,38 +110,27 @@ class Tensor(
   CustomKernelMixin,
   PickleMixin,
   InteropMixin,
-  ActivationMixin,
+  NeuralMixin,
   AssignMixin,
   ConvMixin,
-  InterpolateMixin,
-  PoolMixin,
   CreationMixin,
   DeviceMixin,
   ElementwiseMixin,
-  GatherMixin,
+  GatherScatterMixin,
   GradientMixin,
   HashMixin,
-  HistogramMixin,
-  InPlaceMixin,
   IndexingMixin,
   JoinMixin,
-  LinalgMixin,
-  LossMixin,
-  MaskedUpdateMixin,
+  FunctionMixin,
   MathMixin,
   MatmulMixin,
   MovementMixin,
-  NormMixin,
-  ProductMixin,
   QuantileMixin,
   RandomMixin,
   RealizationMixin,
   ReduceMixin,
   ScanMixin,
-  ScatterMixin,
-  ShapeOpsMixin,
   SortMixin,
-  SpecialMixin,
   StatisticsMixin,
 ):
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
@@ -216,37 +190,14 @@ class Tensor(
 
   # *** dtype shorthands: last, since their names hide the built-in types in the rest of the class ***
 
-  def float(self) -> Tensor:
-    """Cast to float32."""
-    return self._as_dtype(dtypes.float32)
-
-  def double(self) -> Tensor:
-    """Cast to float64."""
-    return self._as_dtype(dtypes.float64)
-
-  def half(self) -> Tensor:
-    """Cast to float16."""
-    return self._as_dtype(dtypes.float16)
-
-  def bfloat16(self) -> Tensor:
-    """Cast to bfloat16."""
-    return self._as_dtype(dtypes.bfloat16)
-
-  def int(self) -> Tensor:
-    """Cast to int32."""
-    return self._as_dtype(dtypes.int32)
-
-  def short(self) -> Tensor:
-    """Cast to int16."""
-    return self._as_dtype(dtypes.int16)
-
-  def long(self) -> Tensor:
-    """Cast to int64."""
-    return self._as_dtype(dtypes.int64)
-
-  def bool(self) -> Tensor:
-    """Whether elements are not zero."""
-    return self._as_bool()
+  float = unary("Cast to float32.", lambda x: x._as_dtype(dtypes.float32))
+  double = unary("Cast to float64.", lambda x: x._as_dtype(dtypes.float64))
+  half = unary("Cast to float16.", lambda x: x._as_dtype(dtypes.float16))
+  bfloat16 = unary("Cast to bfloat16.", lambda x: x._as_dtype(dtypes.bfloat16))
+  int = unary("Cast to int32.", lambda x: x._as_dtype(dtypes.int32))
+  short = unary("Cast to int16.", lambda x: x._as_dtype(dtypes.int16))
+  long = unary("Cast to int64.", lambda x: x._as_dtype(dtypes.int64))
+  bool = unary("Whether elements are not zero.", lambda x: x._as_bool())
 
 
 def is_foreign(data: Any) -> bool:

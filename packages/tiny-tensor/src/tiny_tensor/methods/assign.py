@@ -1,4 +1,4 @@
-"""Writing in place: `assign` and `t[...] = v`.
+"""Writing in place: `assign`, `t[...] = v`, and PyTorch's methods that end in `_`.
 
 A tensor that is a view of a buffer writes through it, and every live tensor that is a view of the same buffer sees the
 new contents, as in PyTorch. A tensor that is not computed yet just stands for another graph from then on.
@@ -7,8 +7,8 @@ new contents, as in PyTorch. A tensor that is not computed yet just stands for a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Self, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tiny_runtime import Device
 from tiny_tensor.autograd import tracing
@@ -16,7 +16,8 @@ from tiny_tensor.autograd.rules import FORMULAS, view_chain
 from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, only_stored, together
 from tiny_tensor.capturing import note_write
 from tiny_tensor.live import tensors_above
-from tiny_tensor.methods.index_parse import Gather, gathers_of
+from tiny_tensor.methods.indexing import Gather, from_front, gathers_of
+from tiny_tensor.naming import by_name
 from tiny_tensor.realize import (
   HOLDERS,
   buffer_for,
@@ -29,7 +30,7 @@ from tiny_tensor.realize import (
 )
 from tiny_tensor.shapes import broadcast_shape
 from tiny_tensor.strides import bytes_of, every_so_many
-from tiny_uop import Ops, UOp, dtypes, prod, same_shape
+from tiny_uop import DType, Ops, UOp, dtypes, prod, same_shape
 
 SHARING = HOLDERS | ALIASES | {Ops.MULTI}
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
@@ -135,6 +136,66 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
   return True
 
 
+T = TypeVar("T", bound=TensorBase)
+
+
+def in_place(own_name: str) -> Callable[..., Any]:
+  """The method `name_`: what the method `name` gives is written to the tensor."""
+  name = own_name.removesuffix("_")
+
+  def method(self: T, *args: Any, **kwargs: Any) -> T:
+    check_may_change(self, own_name)
+    return become(self, getattr(self, name)(*args, **kwargs), own_name)
+
+  method.__doc__ = (
+    f"`{name}`, whose result is written to this tensor, which is given back. Raises RuntimeError for a leaf that "
+    "requires a gradient and a view of one, TypeError or ValueError where dtype or shape of the result do not fit."
+  )
+  return method
+
+
+if TYPE_CHECKING:
+
+  def written(self: T, *args: Any, **kwargs: Any) -> T: ...
+else:
+  written = by_name(in_place)
+
+
+def check_may_change(target: TensorBase, name: str) -> None:
+  """Raises RuntimeError for a leaf that requires a gradient, or a view of one."""
+  if not target.requires_grad or not TensorBase._recording:
+    return
+  own = not target._history
+  if own or any(t._contents is target._contents and t.requires_grad and not t._history for t in sharing(target.uop)):
+    what = "a leaf that requires a gradient" if own else "a view of a leaf that requires a gradient"
+    raise RuntimeError(
+      f"{name} would change {what}: its gradient would be that of other values. Do so in `with Tensor.no_grad():`, or "
+      "assign to it"
+    )
+
+
+def become(target: T, value: TensorBase, name: str) -> T:
+  """Write a value to a tensor; gives back the tensor."""
+  if value.shape != target.shape:
+    raise ValueError(f"{name} gives shape {value.shape}, which does not fit in this tensor, of shape {target.shape}")
+  if category(value.dtype) > category(target.dtype):
+    raise TypeError(f"{name} gives {value.dtype.name}, which this tensor, of {target.dtype.name}, cannot hold: cast it")
+  made = value._as_dtype(target.dtype)
+  if storage(target.uop) is None:
+    note_write()
+    target.uop = made.uop
+  elif not write_through(target, target.uop, made.uop):
+    check_places(target, name)
+  if made.requires_grad and not target.requires_grad:
+    target.requires_grad = target._history = True
+  return target
+
+
+def category(dtype: DType) -> int:
+  """0 for bool, 1 for integers, 2 for floats: PyTorch writes no result to a lower one."""
+  return 2 if dtypes.is_float(dtype) else int(not dtypes.is_bool(dtype))
+
+
 def attached(view: UOp) -> UOp:
   """A view of memory without its DETACHs, which are no places in it."""
   base = storage(view, across=True)
@@ -150,7 +211,7 @@ def check_places(target: TensorBase, name: str) -> None:
 
 
 class AssignMixin(TensorBase):
-  """assign and __setitem__."""
+  """assign, __setitem__, and the methods that have a form in place, by name."""
 
   __slots__ = ()
 
@@ -252,31 +313,64 @@ class AssignMixin(TensorBase):
   def _written(self, gathers: Sequence[tuple[int, Self]], value: Self, front: bool) -> Self:
     """`self` with `value` (of the shape that indexing gives) at the places that index tensors name."""
     axes = [axis for axis, _ in gathers]
-    rest = [i for i in range(self.ndim) if i not in axes]
     shape = broadcast_shape(*(g.shape for _, g in gathers))
     sizes = [int(self.shape[a]) for a in axes]
     total = self.numel()
     counted = dtypes.int32 if isinstance(total, int) and total < 1 << 30 else dtypes.int64
-    linear: Self | None = None
+    linear: Any = 0
+    outside: Any = False
     for (_, index), size in zip(gathers, sizes, strict=True):
-      wide = index._as_dtype(counted)
-      wide = (wide < 0).where(wide + size, wide)
-      # a place outside names nothing
-      wide = ((wide < 0) | (wide >= size)).where(-(1 << 30), wide)
-      linear = wide if linear is None else linear * size + wide
-    assert linear is not None
-    count, places = math.prod(map(int, shape)), math.prod(sizes)
-    at = 0 if front else axes[0]
-    k = len(shape)
-    lead = value.ndim - k
-    v = value.permute(*range(at), *range(at + k, at + k + lead - at), *range(at, at + k))
-    v = v.reshape((*v.shape[:lead], count))
-    hot = linear.broadcast_to(shape).reshape((1, count)) == self._count_up(places, linear.dtype).unsqueeze(-1)
-    x = self.permute(*rest, *axes)
-    flat = x.reshape((*x.shape[: len(rest)], places))._write_hot(v, hot).reshape(x.shape)
-    order = [*rest, *axes]
-    return flat.permute(*[order.index(i) for i in range(self.ndim)])
+      wide = from_front(index, size)._as_dtype(counted)
+      linear, outside = wide + linear * size, (wide < 0) | (wide >= size) | outside
+    linear = outside.where(-1, linear)  # which names nothing
+    at, k, lead = 0 if front else axes[0], len(shape), self.ndim - len(axes)
+    v = value.movedim(range(at, at + k), range(lead, lead + k))
+    v = v.reshape((*v.shape[:lead], math.prod(map(int, shape))))
+    places = self._count_up(math.prod(sizes), linear.dtype).unsqueeze(-1)
+    hot = linear.broadcast_to(shape).reshape((1, v.shape[-1])) == places
+    x = self.movedim(axes, range(lead, self.ndim))
+    out = x.reshape((*x.shape[:lead], math.prod(sizes)))._write_hot(v, hot).reshape(x.shape)
+    return out.movedim(range(lead, self.ndim), axes)
 
   def __delitem__(self, key: Any) -> None:
     """Not possible: TypeError."""
     raise TypeError("elements of a tensor cannot be deleted: use a slice or a mask to make a smaller one")
+
+  abs_ = acos_ = acosh_ = add_ = addbmm_ = addcdiv_ = addcmul_ = addmm_ = addmv_ = addr_ = asin_ = asinh_ = written
+  atan_ = atan2_ = atanh_ = baddbmm_ = bitwise_and_ = bitwise_not_ = bitwise_or_ = bitwise_xor_ = ceil_ = written
+  clamp_ = clamp_max_ = clamp_min_ = clip_ = copysign_ = cos_ = cosh_ = cumprod_ = cumsum_ = deg2rad_ = written
+  digamma_ = div_ = eq_ = erf_ = erfc_ = erfinv_ = exp_ = exp2_ = expm1_ = fill_ = float_power_ = floor_ = written
+  fmod_ = frac_ = gcd_ = ge_ = gt_ = heaviside_ = hypot_ = i0_ = igamma_ = igammac_ = index_add_ = written
+  index_copy_ = index_fill_ = index_put_ = index_reduce_ = lcm_ = ldexp_ = le_ = lerp_ = lgamma_ = log_ = written
+  log10_ = log1p_ = log2_ = logical_and_ = logical_not_ = logical_or_ = logical_xor_ = logit_ = lt_ = written
+  masked_fill_ = masked_scatter_ = mul_ = mvlgamma_ = nan_to_num_ = ne_ = neg_ = nextafter_ = polygamma_ = written
+  pow_ = put_ = rad2deg_ = reciprocal_ = relu_ = renorm_ = round_ = rsqrt_ = scatter_ = written
+  scatter_add_ = scatter_reduce_ = sgn_ = sigmoid_ = sign_ = sin_ = sinc_ = sinh_ = sqrt_ = square_ = sub_ = written
+  tan_ = tanh_ = tril_ = triu_ = trunc_ = xlogy_ = written
+
+  def copy_(self, src: Self | Any) -> Self:
+    """Write the values of `src`, on whatever device and of whatever dtype, repeated along axes of size 1."""
+    check_may_change(self, "copy_")
+    value: Self = src if isinstance(src, type(self)) else type(self)(src, device=self.device)  # type: ignore[call-arg]
+    moved = value.shard_like(self) if value.shape == self.shape else value.to(self.device)
+    return become(self, moved._as_dtype(self.dtype).broadcast_to(self.shape), "copy_")
+
+  def zero_(self) -> Self:
+    """Write zeros."""
+    self.fill_(0)
+    return self
+
+  def uniform_(self, low: float = 0.0, high: float = 1.0) -> Self:
+    """Write random numbers, uniform in [low, high)."""
+    check_may_change(self, "uniform_")
+    return become(self, self.rand_like() * (high - low) + low, "uniform_")
+
+  def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
+    """Write random numbers, normal with a mean and a standard deviation."""
+    check_may_change(self, "normal_")
+    return become(self, self.randn_like() * std + mean, "normal_")
+
+  def bernoulli_(self, p: float = 0.5) -> Self:
+    """Write ones with probability `p`, and zeros."""
+    check_may_change(self, "bernoulli_")
+    return become(self, (self.rand_like(dtype=dtypes.float32) < p)._as_dtype(self.dtype), "bernoulli_")

@@ -1,18 +1,20 @@
-"""Convolution and its transpose over any number of spatial axes, by windows as views."""
+"""Convolution, pooling and resampling over any number of spatial axes, by windows as views."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Self
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import DTypeLike, TensorBase
 from tiny_tensor.methods.windows import Sizes, pad_last, padding_of, windows
-from tiny_tensor.shapes import as_tuple, number
-from tiny_uop import UOp
+from tiny_tensor.shapes import as_tuple, greatest, least, number
+from tiny_uop import DType, UOp, dtypes, sint
 from tiny_uop.records import dataclass
-from tiny_uop.shape import all_known
+from tiny_uop.shape import all_known, prod
 
 CHANNELS = "channels and kernels of convolutions"
 SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
@@ -48,8 +50,13 @@ class SlideBack:
     return back.uop, along.sum(0).reshape(w.shape).uop
 
 
+def window_of(size: Sizes) -> tuple[int, ...]:
+  """A window: one number is for two axes, several are one for each axis, however many."""
+  return (size, size) if isinstance(size, int) else tuple(int(s) for s in size)
+
+
 class ConvMixin(TensorBase):
-  """conv2d and conv_transpose2d. The layout is (batch, channels, spatial axes…)."""
+  """conv2d, the poolings, interpolate and their relatives. The layout is (batch, channels, spatial axes…)."""
 
   __slots__ = ()
 
@@ -152,3 +159,182 @@ class ConvMixin(TensorBase):
     n = self.shape[axis]
     x = self.unsqueeze(axis + 1)._pad_zeros([(0, step - 1 if i == axis + 1 else 0) for i in range(self.ndim + 1)])
     return x.flatten(axis, axis + 1)._select_axis(axis, 0, (n - 1) * step + 1)
+
+  def _pool_windows(
+    self, kernel: Sequence[int], stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil_mode: bool, value: float,
+    behind: float | None = None,
+  ) -> Self:  # fmt: skip
+    """`(…, out…, kernel…)`, padded by `value`; with `ceil_mode` padded behind, by the same or by `behind`, so that a
+    last window begun inside is kept.
+    """
+    axes, x = len(kernel), self
+    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
+    pads: list[tuple[sint, sint]] = [*padding_of(padding, axes)]
+    if self.ndim < axes:
+      raise ValueError(f"pooling over {axes} axes needs as many in shape {self.shape}")
+    if ceil_mode:
+      each = zip(self.shape[-axes:], kernel, steps, gaps, padding_of(padding, axes), strict=True)
+      more = [extra_padding(s, k, t, d, b, a) for s, k, t, d, (b, a) in each]
+      if behind is not None:
+        x, pads, value = pad_last(x, pads, value), [(0, 0)] * axes, behind
+      pads = [(b, a + extra) for (b, a), extra in zip(pads, more, strict=True)]
+    return windows(pad_last(x, pads, value), tuple(kernel), steps, gaps)
+
+  def max_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+  ) -> Any:
+    """Maximum of each window; `stride` defaults to the window. With `return_indices` a pair: also its position in the
+    flattened spatial axes.
+    """
+    kernel = window_of(kernel_size)
+    axes = len(kernel)
+    last = tuple(range(-axes, 0))
+    x = self._pool_windows(kernel, stride, dilation, padding, ceil_mode, dtypes.min(self.dtype))
+    if not return_indices:
+      return x.max(last)
+    spatial = self.shape[-axes:]
+    places = self._count_up(prod(spatial)).reshape(spatial)
+    where = places._pool_windows(kernel, stride, dilation, padding, ceil_mode, -1).flatten(-axes)
+    index = x.flatten(-axes).argmax(-1)._hot(where.shape[-1]).where(where, 0).sum(-1)
+    return x.max(last), index
+
+  def avg_pool2d(
+    self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+  ) -> Self:
+    """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode
+    adds never counts.
+    """
+    kernel = window_of(kernel_size)
+    x = self._pool_windows(kernel, stride, dilation, padding, ceil_mode, 0.0)
+    last = tuple(range(-len(kernel), 0))
+    if not ceil_mode and (count_include_pad or not any(map(any, padding_of(padding, len(kernel))))):
+      return x.mean(last)
+    spatial = self.shape[-len(kernel) :]
+    ones = self._filled(spatial, 1, dtypes.float32)
+    counted = ones._pool_windows(kernel, stride, dilation, padding, ceil_mode, float(count_include_pad), 0.0)
+    total = x.sum(last)
+    return total / counted.sum(last)._as_dtype(total.dtype)
+
+  def max_unpool2d(
+    self,
+    indices: Self,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+  ) -> Self:
+    """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
+    kernel = window_of(kernel_size)
+    axes = len(kernel)
+    steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
+    if output_size is None:
+      output_size = [
+        (number(s, "axes of max_unpool2d") - 1) * t - b - a + d * (k - 1) + 1
+        for s, t, k, d, (b, a) in zip(self.shape[-axes:], steps, kernel, gaps, padding_of(padding, axes), strict=True)
+      ]
+    spatial = tuple(int(s) for s in output_size)[-axes:]
+    lead = self.shape[: self.ndim - axes]
+    # overlapping windows may name a position twice, with equal values: the last counts
+    values, places = (t.flatten(-axes) for t in (self, indices))
+    return self._filled((*lead, math.prod(spatial)), 0).scatter(-1, places, values).reshape((*lead, *spatial))
+
+  def interpolate(self, size: Sequence[int], mode: str = "linear", align_corners: bool = False) -> Self:
+    """Resample the last axes to `size` by "linear", "cubic", "nearest" or "nearest-exact" interpolation (PyTorch's).
+
+    The dtype stays. Integers are interpolated as floats, kept in range after each axis, and rounded at the end, halves
+    upwards.
+    """
+    if mode not in ("linear", "cubic", "nearest", "nearest-exact"):
+      raise ValueError(f"mode must be 'linear', 'cubic', 'nearest' or 'nearest-exact', got {mode!r}")
+    if align_corners and mode.startswith("nearest"):
+      raise ValueError("align_corners only goes with mode='linear' and 'cubic'")
+    return self._resampled([int(s) for s in size], mode, align_corners, [None] * len(size))
+
+  def _resampled(self, sizes: Sequence[int], mode: str, align_corners: bool, scales: Sequence[float | None]) -> Self:
+    """The last axes resampled, from the last to the first, in this dtype."""
+    out = self if mode.startswith("nearest") else self._as_dtype(self._resampling_dtype())
+    for axis, (new, scale) in reversed(list(enumerate(zip(sizes, scales, strict=True), start=self.ndim - len(sizes)))):
+      out = out._resample(axis, new, mode, align_corners, scale)
+      if mode == "cubic" and not dtypes.is_float(self.dtype):  # it goes beyond the values it is made of
+        out = out.clamp(float(dtypes.min(self.dtype)), float(dtypes.max(self.dtype)))
+    return out._rounded_to(self.dtype)
+
+  def _resampling_dtype(self) -> DType:
+    """The float in which elements are averaged: 32 bits at least, and 64 for integers that need them."""
+    wide = dtypes.is_int(self.dtype) and self.dtype.bits >= 32
+    return dtypes.float64 if wide else dtypes.promote(self.dtype, dtypes.float32)
+
+  def _rounded_to(self, dtype: DType) -> Self:
+    """Cast to `dtype`; floats to integers rounded, halves upwards, and kept in range."""
+    if not dtypes.is_float(self.dtype) or dtypes.is_float(dtype):
+      return self._as_dtype(dtype)
+    if dtypes.is_bool(dtype):
+      return self.ge(0.5)
+    low, high = dtypes.min(dtype), dtypes.max(dtype)
+    whole = (self + 0.5).floor().maximum(low)
+    # the greatest of 64 bits are no floats: what is beyond them is chosen after the cast
+    return (whole >= float(high)).where(self.const_like(high, dtype), whole._as_dtype(dtype))
+
+  def _resample(self, axis: int, new: int, mode: str, align_corners: bool, scale: float | None = None) -> Self:
+    """One axis of `interpolate`, as sums of at most four elements with weights. `scale` says how much longer the axis
+    becomes where that is not new / old. Of floats of 32 bits at least, but for the nearest element.
+    """
+    old = number(self.shape[axis], "axes that are resampled")
+    if old < 1 or new < 1:
+      raise ValueError(f"interpolate needs sizes of at least 1, got {old} resampled to {new}")
+    step = old / new if scale is None else 1 / scale
+    at = self._count_up(new)._as_dtype(dtypes.float64)
+    if mode.startswith("nearest"):
+      low = ((at + 0.5) * step if mode == "nearest-exact" else at * step).floor()
+      return self.transpose(axis, -1)._picked(low, old)._as_dtype(self.dtype).transpose(axis, -1)
+    # (at + 0.5) * step - 0.5 without a product in a sum: the element at or before a place is the same if they are fused
+    at = at * ((old - 1) / max(new - 1, 1)) if align_corners else (at + (0.5 - 0.5 / step)) * step
+    if mode == "linear":
+      at = at.clamp(0, old - 1)
+    low = at.floor()
+    share = (at - low)._as_dtype(self.dtype)
+    weights = [share.mul(-1) + 1, share] if mode == "linear" else share._cubic_weights()
+    x = self.transpose(axis, -1)
+    first = 0 if mode == "linear" else -1
+    terms = [x._picked(low + tap, old) * weight for tap, weight in enumerate(weights, start=first)]
+    return reduce(operator.add, terms).transpose(axis, -1)
+
+  def _picked(self, index: Self, size: int) -> Self:
+    """Elements of the last axis at whole positions; the first and the last one stand for those outside."""
+    return index.clamp(0, size - 1)._as_dtype(dtypes.int32)._hot(size).where(self.unsqueeze(-2), 0).sum(-1)
+
+  def _cubic_weights(self) -> list[Self]:
+    """Weights of the four elements around places that are `self`, in [0, 1), behind the second (Keys, 1981; with
+    a = -3/4, as PyTorch has it).
+    """
+    a = -0.75
+
+    def near(x: Self) -> Self:
+      return ((x * (a + 2) - (a + 3)) * x) * x + 1
+
+    def far(x: Self) -> Self:
+      return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(self + 1), near(self), near(self.mul(-1) + 1), far(self.mul(-1) + 2)]
+
+
+def extra_padding(size: sint, kernel: int, stride: int, dilation: int, before: int, after: int) -> sint:
+  """What ceil_mode adds behind an axis: windows are rounded up in number, but must start inside the input or the
+  padding before.
+  """
+  span, padded = dilation * (kernel - 1) + 1, size + before + after
+  last = least((padded - span + stride - 1) // stride, (size + before - 1) // stride)
+  return greatest(last * stride + span - padded, 0)

@@ -63,8 +63,7 @@ class CreationMixin(TensorBase):
       return cls._make((zeros + fill_value)._as_dtype(kind).uop, requires_grad)
     fill_value = plain(fill_value)
     kind = dtypes.from_py(fill_value) if dtype is None else to_dtype(dtype)
-    size = shape_of((shape,)) if isinstance(shape, (tuple, list)) else shape_of((shape,))
-    return cls._make(const_uop(fill_value, kind, size, canonical(device)), requires_grad)
+    return cls._make(const_uop(fill_value, kind, shape_of((shape,)), canonical(device)), requires_grad)
 
   @classmethod
   def zeros(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -149,10 +148,8 @@ class CreationMixin(TensorBase):
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     if kind == dtypes.bool:
       raise ValueError("linspace of bool makes no sense")
-    if steps == 1:
-      return cls.full((1,), start, kind, device, requires_grad)
-    if steps == 0:
-      return cls.full((0,), 0, kind, device, requires_grad)
+    if steps < 2:
+      return cls.full((steps,), start, kind, device, requires_grad)
     wide = dtypes.float32 if dtypes.is_float(kind) and kind != dtypes.float64 else dtypes.float64
     index, step = cls._counting(steps, wide, device), (stop - start) / (steps - 1)
     values = (index < steps // 2).where(index * step + start, (index * -1 + (steps - 1)) * -step + stop)

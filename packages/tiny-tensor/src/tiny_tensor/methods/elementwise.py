@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
 import typing
+from functools import reduce
 from typing import Any, Self, TypeVar
 
 from tiny_tensor.autograd.custom_gradient import flat_in, with_slopes
 from tiny_tensor.base import DTypeLike, Operand, TensorBase, const_uop, is_const, python_number, to_dtype
 from tiny_tensor.methods import remainder
-from tiny_tensor.naming import known_as
+from tiny_tensor.naming import known_as, unary
 from tiny_uop import DType, Ops, dtypes
 from tiny_uop.dtype import FLOAT_LIMITS
 
@@ -143,13 +145,8 @@ class ElementwiseMixin(TensorBase):
 
   sgn = sign
 
-  def square(self) -> Self:
-    """`self * self`."""
-    return self * self
-
-  def reciprocal(self) -> Self:
-    """`1 / self`."""
-    return self.div(1, reverse=True)
+  square = unary("`self * self`.", lambda x: x * x)
+  reciprocal = unary("`1 / self`.", lambda x: x.div(1, reverse=True))
 
   def _flat_in(self, *others: Self) -> Self:
     """Itself, which depends on other floats, with derivatives 0, though its graph does not show it."""
@@ -164,9 +161,7 @@ class ElementwiseMixin(TensorBase):
 
   # *** rounding ***
 
-  def trunc(self) -> Self:
-    """Rounded toward zero; integers stay."""
-    return self.alu(Ops.TRUNC) if dtypes.is_float(self.dtype) else self
+  trunc = unary("Rounded toward zero; integers stay.", lambda x: x.alu(Ops.TRUNC) if dtypes.is_float(x.dtype) else x)
 
   def floor(self) -> Self:
     """Rounded toward -inf."""
@@ -233,24 +228,15 @@ class ElementwiseMixin(TensorBase):
 
   __hash__ = TensorBase.__hash__
 
-  def isnan(self) -> Self:
-    """Whether an element is NaN."""
-    return self != self
+  isnan = unary("Whether an element is NaN.", lambda x: x != x)
 
   def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
     """Whether an element is +inf or -inf."""
-    if not dtypes.is_float(self.dtype):
-      return self.const_like(False, dtypes.bool)
-    found = self.const_like(False, dtypes.bool)
-    if detect_positive:
-      found = found | self.eq(math.inf)
-    if detect_negative:
-      found = found | self.eq(-math.inf)
-    return found
+    wanted = [v for v, wish in ((math.inf, detect_positive), (-math.inf, detect_negative)) if wish]
+    found = [self.eq(v) for v in wanted if dtypes.is_float(self.dtype)]
+    return reduce(operator.or_, found) if found else self.const_like(False, dtypes.bool)
 
-  def isfinite(self) -> Self:
-    """Whether an element is neither infinite nor NaN."""
-    return (self.isinf() | self.isnan()).logical_not()
+  isfinite = unary("Whether an element is neither infinite nor NaN.", lambda x: (x.isinf() | x.isnan()).logical_not())
 
   def isclose(self, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
     """`|self - other| <= atol + rtol * |other|`; infinities are close to themselves."""
@@ -386,9 +372,7 @@ class ElementwiseMixin(TensorBase):
 
   # *** parts and limits ***
 
-  def frac(self) -> Self:
-    """What is behind the point, with the sign of x."""
-    return self - self.trunc().detach()
+  frac = unary("What is behind the point, with the sign of x.", lambda x: x - x.trunc().detach())
 
   def positive(self) -> Self:
     """Itself. Raises TypeError for bool."""
@@ -498,17 +482,9 @@ class ElementwiseMixin(TensorBase):
     common = a.gcd(b)
     return (a.floordiv(common.eq(0).where(1, common)) * b).abs()
 
-  def isposinf(self) -> Self:
-    """Whether an element is +inf."""
-    return self.isinf(detect_negative=False)
-
-  def isneginf(self) -> Self:
-    """Whether an element is -inf."""
-    return self.isinf(detect_positive=False)
-
-  def isreal(self) -> Self:
-    """True: there are no complex numbers."""
-    return self.const_like(True, dtypes.bool)
+  isposinf = unary("Whether an element is +inf.", lambda x: x.isinf(detect_negative=False))
+  isneginf = unary("Whether an element is -inf.", lambda x: x.isinf(detect_positive=False))
+  isreal = unary("True: there are no complex numbers.", lambda x: x.const_like(True, dtypes.bool))
 
   def logical_and(self, other: Operand) -> Self:
     """Whether both are true (not zero)."""

@@ -1,31 +1,185 @@
-"""Reading with `t[...]`: views for integers and slices, one-hot sums (which the scheduler turns into loads) for
-tensors.
+"""Reading with `t[...]`: an index as one record per axis; views for integers and slices, one-hot sums (which the
+scheduler turns into loads) for tensors.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self, cast, overload
+from functools import reduce
+from typing import Any, Literal, Self, TypeVar, cast, overload
 
 from tiny_tensor.autograd import tracing
-from tiny_tensor.base import Scalar, TensorBase, together
-from tiny_tensor.methods.index_parse import (
-  Entry,
-  NewAxis,
-  Pick,
-  Span,
-  as_entries,
-  expand_ellipsis,
-  gathers_of,
-  resolve,
-  single_index,
-)
-from tiny_tensor.shapes import at_most, broadcast_shape, normalize_axis, upper
-from tiny_uop import DType, dtypes, sint
+from tiny_tensor.base import Scalar, TensorBase, python_number, together
+from tiny_tensor.shapes import Shape, at_most, broadcast_shape, greatest, least, lower, normalize_axis, upper
+from tiny_uop import UOp, dtypes, sint
+from tiny_uop.records import dataclass
+from tiny_uop.shape import simple_size
 
+T = TypeVar("T", bound=TensorBase)
 SHORT = 1 << 12
 """Elements up to which a search looks at all."""
+
+
+@dataclass(frozen=True)
+class Pick:
+  """An integer: the axis goes."""
+
+  start: sint
+
+
+@dataclass(frozen=True)
+class Span:
+  """A slice: `count` elements from `start`, `step` apart (negative: backwards). With symbolic bounds `stop` is the
+  end, and `count` how many elements are before it; with a negative step they are looked at from the end.
+  """
+
+  start: sint
+  count: sint
+  step: int
+  stop: sint | None = None
+
+
+@dataclass(frozen=True)
+class NewAxis:
+  """An axis that was not there: of size 1 for None and True, of size 0 for False."""
+
+  count: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+  """A tensor of integers: its shape takes the place of the axis."""
+
+  index: TensorBase
+
+
+Entry = Pick | Span | NewAxis | Gather
+
+
+def single_index(entry: Any) -> Any:
+  """A NumPy scalar, or an array of integers without axes, as the Python number; anything else as it is."""
+  if hasattr(entry, "__array_interface__") and entry.shape == () and entry.dtype.kind in "iu":
+    return int(entry)
+  return python_number(entry)
+
+
+def expand_ellipsis(entries: tuple[Any, ...], ndim: int, shape: Shape) -> tuple[Any, ...]:
+  """Full slices in the place of `...` and behind. Raises IndexError when there are too many indices."""
+  dots = [i for i, e in enumerate(entries) if e is Ellipsis]
+  if len(dots) > 1:
+    raise IndexError("an index can hold only one ellipsis (...)")
+  masks = [e.ndim for e in entries if isinstance(e, TensorBase) and dtypes.is_bool(e.dtype)]
+  used = len(entries) - len(dots) - sum(e is None for e in entries) + sum(masks) - len(masks)
+  if used > ndim:
+    raise IndexError(f"too many indices: {used} for a tensor of shape {shape} with {ndim} axes")
+  fill = (slice(None),) * (ndim - used)
+  at = dots[0] if dots else len(entries)
+  return entries[:at] + fill + entries[at + len(dots) :]
+
+
+def span_of(entry: slice, size: sint, axis: int) -> Span:
+  """A slice against an axis. Symbolic bounds must be in range for all values of their variables; numbers are cut off at
+  the ends of the axis, as in Python."""
+  if any(isinstance(v, UOp) for v in (entry.start, entry.stop, size)):
+    return symbolic_span(entry, size, axis)
+  for value in (entry.start, entry.stop, entry.step):
+    if value is not None and not hasattr(value, "__index__"):
+      raise TypeError(f"slice bounds are integers or None, got {entry} for axis {axis}")
+  if entry.step is not None and entry.step.__index__() == 0:
+    raise ValueError(f"slice step cannot be zero: {entry} for axis {axis}")
+  start, stop, step = entry.indices(int(size))
+  return Span(start, len(range(start, stop, step)), step)
+
+
+def symbolic_span(entry: slice, size: sint, axis: int) -> Span:
+  """`span_of` with a bound or a size that is an expression."""
+  step = 1 if entry.step is None else entry.step.__index__()
+  if step == 0 or (step < 0 and (entry.start is not None or entry.stop is not None)):
+    raise IndexError(f"{entry} for axis {axis}: a slice with symbolic bounds must have a positive step, or only a step")
+  first = 0 if entry.start is None else end_of(entry.start, size, axis)
+  last = size if entry.stop is None else end_of(entry.stop, size, axis)
+  # what comes of a number is in range, which could not be proved of the smaller of two sizes
+  low = first if isinstance(entry.start, UOp) else 0
+  check_symbolic(low, last if isinstance(entry.stop, UOp) or isinstance(last, int) else low, size, axis)
+  if entry.start is not None and entry.stop is not None:
+    last = greatest(first, last)
+  return Span(first, simple_size(last - first), step, last)
+
+
+def end_of(end: Any, size: sint, axis: int) -> sint:
+  """An end of a slice: an expression, or a number, counted from the end of the axis if it is negative, and never beyond
+  its ends."""
+  if isinstance(end, UOp):
+    return end
+  if not hasattr(end, "__index__"):
+    raise TypeError(f"slice bounds are integers or None, got {end!r} for axis {axis}")
+  number = end.__index__()
+  return greatest(0, number + size) if number < 0 else least(number, size)
+
+
+def check_symbolic(start: sint, stop: sint, size: sint, axis: int) -> None:
+  """Raises IndexError where [start, stop) can leave an axis: nothing checks it when a kernel runs."""
+  # every axis has a beginning, also one whose size is not seen to be 0 at least
+  if not all(
+    at_most(0, end) and at_most(end, size) for end in (start, stop) if not (isinstance(end, int) and end == 0)
+  ):
+    shown = [end.render() if isinstance(end, UOp) else str(end) for end in (start, stop, size)]
+    what = shown[0] if start is stop else f"{shown[0]} to {shown[1]}"
+    low, high = lower(simple_size(start)), upper(simple_size(stop))
+    raise IndexError(
+      f"{what} can reach from {low} to {high}, which is out of range for axis {axis} of size {shown[2]}: "
+      "give the variables bounds with which it cannot"
+    )
+
+
+def pick_of(entry: Any, size: sint, axis: int, shape: Shape) -> Pick:
+  """An integer against an axis. Raises IndexError naming index, axis and size."""
+  place = entry if isinstance(entry, UOp) else entry.__index__()
+  if not isinstance(entry, UOp) and place < 0:
+    place = place + size
+  if isinstance(place, UOp) or isinstance(size, UOp):
+    check_symbolic(place, place + 1, size, axis)
+  elif not 0 <= place < size:
+    raise IndexError(f"index {entry} is out of range for axis {axis} of size {size} in shape {shape}")
+  return Pick(place)
+
+
+def resolve(entries: Sequence[Any], shape: Shape) -> list[Entry]:
+  """Entries with tensors, ints, slices and None against a shape. Tensors here hold integers."""
+  out: list[Entry] = []
+  axis = 0
+  for entry in entries:
+    if entry is None or isinstance(entry, NewAxis):
+      out.append(entry or NewAxis())
+      continue
+    if isinstance(entry, slice):
+      out.append(span_of(entry, shape[axis], axis))
+    elif isinstance(entry, TensorBase):
+      if not dtypes.is_int(entry.dtype):
+        raise IndexError(f"a tensor used as an index must hold integers or bool, got {entry.dtype.name}")
+      out.append(Gather(entry))
+    elif isinstance(entry, UOp) or (hasattr(entry, "__index__") and not isinstance(entry, bool)):
+      out.append(pick_of(entry, shape[axis], axis, shape))
+    else:
+      raise IndexError(f"{entry!r} cannot index axis {axis}: use an integer, slice, None, ... or an integer tensor")
+    axis += 1
+  return out
+
+
+def gathers_of(entries: Sequence[Entry]) -> tuple[list[tuple[int, Any]], bool]:
+  """The axis in the view and the tensor of each index that is one; and whether their axes go to the front, as they do
+  where other axes are between them (NumPy, PyTorch)."""
+  in_view = [e for e in entries if not isinstance(e, Pick)]
+  found = [(axis, e.index) for axis, e in enumerate(in_view) if isinstance(e, Gather)]
+  return found, any(b != a + 1 for (a, _), (b, _) in zip(found, found[1:]))
+
+
+def from_front(index: T, size: sint) -> T:
+  """Positions counted from the front, in a dtype that holds them and the size of the axis."""
+  kind = index.dtype if index.dtype in (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64) else dtypes.int32
+  wide = index._as_dtype(dtypes.int64 if upper(size) >= 1 << 31 else kind)
+  return wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
 
 
 class IndexingMixin(TensorBase):
@@ -38,7 +192,7 @@ class IndexingMixin(TensorBase):
     entries = expand_ellipsis(
       tuple(
         self._index_tensor(e) if isinstance(e, (list, tuple, bool)) or hasattr(e, "__array_interface__") else e
-        for e in map(single_index, as_entries(key))
+        for e in map(single_index, key if isinstance(key, tuple) else (key,))
       ),
       self.ndim,
       self.shape,
@@ -167,24 +321,19 @@ class IndexingMixin(TensorBase):
     """
     shape = broadcast_shape(*(g.shape for _, g in gathers))
     axes = [axis for axis, _ in gathers]
-    rest = [i for i in range(self.ndim) if i not in axes]
-    x = self.permute(*rest, *axes)
-    lead, k = len(rest), len(shape)
+    lead, k = self.ndim - len(axes), len(shape)
+    x = self.movedim(axes, range(lead, self.ndim))
     x = x.reshape((*x.shape[:lead], *(1,) * k, *x.shape[lead:]))
-    hot: Self | None = None
+    here: list[Self] = []
     for place, (axis, index) in enumerate(gathers):
       size = self.shape[axis]
-      wide = index._as_dtype(index_dtype(index.dtype, upper(size)))
-      wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
-      wide = wide.broadcast_to(shape).reshape((*shape, *(1,) * len(axes)))
-      here = wide == self._count_up(size, wide.dtype).reshape([size if i == place else 1 for i in range(len(axes))])
-      hot = here if hot is None else hot & here
-    assert hot is not None
-    picked = hot.where(x, 0)
+      wide = from_front(index, size).broadcast_to(shape).reshape((*shape, *(1,) * len(axes)))
+      along = [size if i == place else 1 for i in range(len(axes))]
+      here.append(wide == self._count_up(size, wide.dtype).reshape(along))
+    picked = reduce(operator.and_, here).where(x, 0)
     out = picked.sum(tuple(range(lead + k, picked.ndim)), dtype=self.dtype)
     at = 0 if front else axes[0]
-    order = [*range(at), *range(lead, lead + k), *range(at, lead)]
-    return out.permute(*order)
+    return out.movedim(range(lead, lead + k), range(at, at + k))
 
   def gather(self, dim: int, index: Self) -> Self:
     """`out[i][j] = self[index[i][j]][j]` for dim 0: values along `dim` picked by `index`, of as many axes."""
@@ -199,9 +348,13 @@ class IndexingMixin(TensorBase):
       raise TypeError(f"gather needs an integer index, got {index.dtype.name}")
     size = self.shape[axis]
     x = self.shrink([None if k == axis else (0, i) for k, i in enumerate(index.shape)]).transpose(axis, -1)
-    wide = index._as_dtype(index_dtype(index.dtype, upper(size))).transpose(axis, -1)
-    wide = wide if dtypes.is_unsigned(index.dtype) else (wide < 0).where(wide + size, wide)
-    return wide._hot(size).where(x.unsqueeze(-2), 0).sum(-1, dtype=self.dtype).transpose(axis, -1)
+    return (
+      from_front(index.transpose(axis, -1), size)
+      ._hot(size)
+      .where(x.unsqueeze(-2), 0)
+      .sum(-1, dtype=self.dtype)
+      .transpose(axis, -1)
+    )
 
   @overload
   def nonzero(self, size: int | None = None, fill_value: Scalar = 0, as_tuple: Literal[False] = False) -> Self: ...
@@ -232,6 +385,10 @@ class IndexingMixin(TensorBase):
     # before the k-th that holds are all those up to which there are fewer than k
     return self._positions(flat.cumsum(0).contiguous()._count_below(self._count_up(count) + 1))
 
+  def argwhere(self) -> Self:
+    """`nonzero`."""
+    return self.nonzero()
+
   def _first_nonzero(self, flat: Self, size: int, fill_value: Scalar) -> Self:
     """The first `size` positions of this tensor where the flattened mask holds, and behind them `fill_value`."""
     if size < 0:
@@ -246,11 +403,8 @@ class IndexingMixin(TensorBase):
 
   def _positions(self, place: Self) -> Self:
     """Places in the flattened tensor as rows of indices, one for each axis."""
-    columns = []
-    for size in reversed([int(s) for s in self.shape]):
-      columns.append(place.mod(size))
-      place = place.floordiv(size)
-    return columns[-1].stack(*columns[-2::-1], dim=-1)
+    columns = place.unravel_index([int(s) for s in self.shape])
+    return columns[0].stack(*columns[1:], dim=-1)
 
   def _count_below(self, limits: Self) -> Self:
     """int32: how many elements of an ascending vector are less than each of a vector of limits, at most its last
@@ -273,10 +427,3 @@ class IndexingMixin(TensorBase):
       return x[m.nonzero().squeeze(1)]
     places = m.nonzero(size, -1).squeeze(1)
     return (places < 0).where(fill_value, x[places]) if x.numel() else self._filled((size,), fill_value, self.dtype)
-
-
-def index_dtype(dtype: DType, size: int) -> DType:
-  """A dtype that holds an index and the size of the axis."""
-  if size >= 1 << 31:
-    return dtypes.int64
-  return dtype if dtype in (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64) else dtypes.int32

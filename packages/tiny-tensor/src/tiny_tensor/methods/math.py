@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 
 from tiny_tensor.autograd.custom_gradient import precise, precise_pair, with_slopes
 from tiny_tensor.base import Operand, TensorBase, is_const
+from tiny_tensor.naming import unary
 from tiny_tensor.special import chebyshev as ap
 from tiny_tensor.special import exponentials
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, truncate
@@ -102,42 +103,20 @@ class MathMixin(TensorBase):
 
   __slots__ = ()
 
-  def exp(self) -> Self:
-    """e to the power of self."""
-    return self._as_float().alu(Ops.EXP)
-
-  def exp2(self) -> Self:
-    """2 to the power of self."""
-    return self._as_float().alu(Ops.EXP2)
-
-  def log(self) -> Self:
-    """Natural logarithm; -inf at 0, NaN below."""
-    return self._as_float().alu(Ops.LOG)
-
-  def log2(self) -> Self:
-    """Logarithm to base 2."""
-    return self._as_float().alu(Ops.LOG2)
-
-  def log10(self) -> Self:
-    """Logarithm to base 10."""
-    return self.log2() * math.log10(2)
-
-  def sqrt(self) -> Self:
-    """Square root; NaN below 0."""
-    return self._as_float().alu(Ops.SQRT)
+  exp = unary("e to the power of self.", lambda x: x._as_float().alu(Ops.EXP))
+  exp2 = unary("2 to the power of self.", lambda x: x._as_float().alu(Ops.EXP2))
+  log = unary("Natural logarithm; -inf at 0, NaN below.", lambda x: x._as_float().alu(Ops.LOG))
+  log2 = unary("Logarithm to base 2.", lambda x: x._as_float().alu(Ops.LOG2))
+  log10 = unary("Logarithm to base 10.", lambda x: x.log2() * math.log10(2))
+  sqrt = unary("Square root; NaN below 0.", lambda x: x._as_float().alu(Ops.SQRT))
 
   @precise()
   def rsqrt(self) -> Self:
     """`1 / sqrt(self)`."""
     return self.sqrt().reciprocal()
 
-  def sin(self) -> Self:
-    """Sine, of radians."""
-    return self._as_float().alu(Ops.SIN)
-
-  def cos(self) -> Self:
-    """Cosine, of radians."""
-    return self._as_float().alu(Ops.COS)
+  sin = unary("Sine, of radians.", lambda x: x._as_float().alu(Ops.SIN))
+  cos = unary("Cosine, of radians.", lambda x: x._as_float().alu(Ops.COS))
 
   @precise()
   def tan(self) -> Self:
@@ -428,10 +407,5 @@ class MathMixin(TensorBase):
     zero = self.eq(0)
     return zero.where(1.0, self.sin() / zero.where(1.0, self))
 
-  def deg2rad(self) -> Self:
-    """Degrees as radians."""
-    return self._as_float() * (math.pi / 180)
-
-  def rad2deg(self) -> Self:
-    """Radians as degrees."""
-    return self._as_float() * (180 / math.pi)
+  deg2rad = unary("Degrees as radians.", lambda x: x._as_float() * (math.pi / 180))
+  rad2deg = unary("Radians as degrees.", lambda x: x._as_float() * (180 / math.pi))

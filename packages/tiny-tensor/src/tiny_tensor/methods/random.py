@@ -22,7 +22,7 @@ from tiny_tensor.methods.creation import named
 from tiny_tensor.naming import known_as
 from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.shapes import shape_of, upper
-from tiny_uop import DType, Ops, dtypes
+from tiny_uop import DType, Ops, dtypes, sint
 from tiny_uop.locks import shared_lock
 
 MASK = (1 << 64) - 1
@@ -50,6 +50,12 @@ class Stream:
 
 
 STREAM = Stream()
+
+
+def _over_fan(variance: float, sizes: Sequence[sint]) -> float:
+  """√(variance/n) of n elements; 0 of none."""
+  fan = math.prod(map(upper, sizes))
+  return math.sqrt(variance / fan) if fan else 0.0
 
 
 class RandomMixin(TensorBase):
@@ -180,7 +186,7 @@ class RandomMixin(TensorBase):
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
     """Uniform in ±1/√n, n elements in all."""
     size = shape_of(shape)
-    bound = math.prod(map(upper, size)) ** -0.5 if 0 not in size else 0.0
+    bound = _over_fan(1, size)
     return cls.uniform(*size, low=-bound, high=bound, **kwargs)
 
   @classmethod
@@ -195,16 +201,14 @@ class RandomMixin(TensorBase):
   def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
     """Uniform in ±√3·√(2/(1+a²))/√fan_in, fan_in the product of all sizes but the first (He et al., 2015)."""
     size = shape_of(shape)
-    fan = math.prod(map(upper, size[1:]))
-    bound = math.sqrt(3.0) * math.sqrt(2.0 / (1 + a * a)) / math.sqrt(fan) if fan else 0.0
+    bound = _over_fan(6 / (1 + a * a), size[1:])
     return cls.uniform(*size, low=-bound, high=bound, **kwargs)
 
   @classmethod
   def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
     """Normal with standard deviation √(2/(1+a²))/√fan_in (He et al., 2015)."""
     size = shape_of(shape)
-    fan = math.prod(map(upper, size[1:]))
-    return cls.normal(*size, mean=0.0, std=math.sqrt(2.0 / (1 + a * a)) / math.sqrt(fan) if fan else 0.0, **kwargs)
+    return cls.normal(*size, mean=0.0, std=_over_fan(2 / (1 + a * a), size[1:]), **kwargs)
 
   @classmethod
   def randperm(cls, n: int, device: DeviceLike = None, dtype: DTypeLike = dtypes.int32, **kwargs: Any) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Self
 
 from tiny_tensor.base import Axis, DTypeLike, TensorBase, const_uop, to_dtype
@@ -204,10 +203,5 @@ class ReduceMixin(TensorBase):
 
   def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
     """Divided by the p-norm along `dim` (at least `eps`)."""
-    if p == 0:
-      norm = self._as_bool().sum(dim, keepdim=True)._as_dtype(self._as_float().dtype)
-    elif math.isinf(p):
-      norm = self.abs().max(dim, keepdim=True)
-    else:
-      norm = self.abs().pow(p).sum(dim, keepdim=True).pow(1 / p)
+    norm = self.vector_norm(p, dim, keepdim=True)
     return self / (norm < eps).where(eps, norm)

@@ -67,6 +67,14 @@ def _fourth(n: Any, t: Any) -> Any:
   return _sines(n * 2 + 1, t[0] * 0.5, t[1])
 
 
+def _method(doc: str, family: Family, shifted: bool = False) -> Callable[[Tensor, Operand], Tensor]:
+  def polynomial(x: Tensor, n: Operand) -> Tensor:
+    return _polynomial(x, n, family, shifted)
+
+  polynomial.__doc__ = doc
+  return polynomial
+
+
 T = Family("T", lambda x: x, _twice, (_first, _first))
 U = Family("U", lambda x: x * 2, _twice, (_second, _second))
 V = Family("V", lambda x: x * 2 - 1, _twice, (_third, _fourth))
@@ -76,65 +84,18 @@ HE = Family("He", lambda x: x, lambda x, p, before, k: x * p - before * k)
 L = Family("L", lambda x: x * -1 + 1, lambda x, p, before, k: ((x * -1 + (2 * k + 1)) * p - before * k) / (k + 1))
 P = Family("P", lambda x: x, lambda x, p, before, k: (x * p * (2 * k + 1) - before * k) / (k + 1))
 
-
-def chebyshev_polynomial_t(x: Tensor, n: Operand) -> Tensor:
-  """T, of the first kind: T(cos t) = cos(n·t)."""
-  return _polynomial(x, n, T)
-
-
-def chebyshev_polynomial_u(x: Tensor, n: Operand) -> Tensor:
-  """U, of the second kind: U(cos t) = sin((n + 1)·t)/sin(t)."""
-  return _polynomial(x, n, U)
-
-
-def chebyshev_polynomial_v(x: Tensor, n: Operand) -> Tensor:
-  """V, of the third kind: V(cos t) = cos((n + 1/2)·t)/cos(t/2)."""
-  return _polynomial(x, n, V)
-
-
-def chebyshev_polynomial_w(x: Tensor, n: Operand) -> Tensor:
-  """W, of the fourth kind: W(cos t) = sin((n + 1/2)·t)/sin(t/2)."""
-  return _polynomial(x, n, W)
-
-
-def shifted_chebyshev_polynomial_t(x: Tensor, n: Operand) -> Tensor:
-  """T at 2x - 1."""
-  return _polynomial(x, n, T, shifted=True)
-
-
-def shifted_chebyshev_polynomial_u(x: Tensor, n: Operand) -> Tensor:
-  """U at 2x - 1."""
-  return _polynomial(x, n, U, shifted=True)
-
-
-def shifted_chebyshev_polynomial_v(x: Tensor, n: Operand) -> Tensor:
-  """V at 2x - 1."""
-  return _polynomial(x, n, V, shifted=True)
-
-
-def shifted_chebyshev_polynomial_w(x: Tensor, n: Operand) -> Tensor:
-  """W at 2x - 1."""
-  return _polynomial(x, n, W, shifted=True)
-
-
-def hermite_polynomial_h(x: Tensor, n: Operand) -> Tensor:
-  """H, Hermite's polynomials of physicists, orthogonal with the weight exp(-x²)."""
-  return _polynomial(x, n, H)
-
-
-def hermite_polynomial_he(x: Tensor, n: Operand) -> Tensor:
-  """He, Hermite's polynomials of probability, orthogonal with the weight exp(-x²/2)."""
-  return _polynomial(x, n, HE)
-
-
-def laguerre_polynomial_l(x: Tensor, n: Operand) -> Tensor:
-  """L, Laguerre's polynomials."""
-  return _polynomial(x, n, L)
-
-
-def legendre_polynomial_p(x: Tensor, n: Operand) -> Tensor:
-  """P, Legendre's polynomials."""
-  return _polynomial(x, n, P)
+chebyshev_polynomial_t = _method("T, of the first kind: T(cos t) = cos(n·t).", T)
+chebyshev_polynomial_u = _method("U, of the second kind: U(cos t) = sin((n + 1)·t)/sin(t).", U)
+chebyshev_polynomial_v = _method("V, of the third kind: V(cos t) = cos((n + 1/2)·t)/cos(t/2).", V)
+chebyshev_polynomial_w = _method("W, of the fourth kind: W(cos t) = sin((n + 1/2)·t)/sin(t/2).", W)
+shifted_chebyshev_polynomial_t = _method("T at 2x - 1.", T, shifted=True)
+shifted_chebyshev_polynomial_u = _method("U at 2x - 1.", U, shifted=True)
+shifted_chebyshev_polynomial_v = _method("V at 2x - 1.", V, shifted=True)
+shifted_chebyshev_polynomial_w = _method("W at 2x - 1.", W, shifted=True)
+hermite_polynomial_h = _method("H, Hermite's polynomials of physicists, orthogonal with the weight exp(-x²).", H)
+hermite_polynomial_he = _method("He, Hermite's polynomials of probability, orthogonal with the weight exp(-x²/2).", HE)
+laguerre_polynomial_l = _method("L, Laguerre's polynomials.", L)
+legendre_polynomial_p = _method("P, Legendre's polynomials.", P)
 
 
 def _polynomial(self: Tensor, n: Operand, family: Family, shifted: bool = False) -> Tensor:
@@ -172,9 +133,7 @@ def _of_angle(x: Tensor, n: Tensor, family: Family) -> Tensor:
   t = bounded.where(bounded.where(size, 1.0).acos(), bounded.where(1.0, size).acosh())
   odd = ((n * 0.5).trunc() * 2).ne(n)
   right, left = family.angle
-  if right is left:
-    value = turned = right(n, (t, bounded))
-  else:
-    value, turned = right(n, (t, bounded)), left(n, (t, bounded))
+  value = right(n, (t, bounded))
+  turned = value if right is left else left(n, (t, bounded))
   out = (x < 0).where(odd.where(turned * -1, turned), value)
   return x.isnan().where(math.nan, out)

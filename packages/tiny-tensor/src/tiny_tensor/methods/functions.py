@@ -1,13 +1,17 @@
-"""Special functions as methods: `special/` has the functions."""
+"""Special functions and linear algebra as methods: `special/` and `linalg/` have the functions."""
 
 from __future__ import annotations
 
 from tiny_tensor.base import TensorBase
+from tiny_tensor.linalg import functions as matrices
+from tiny_tensor.linalg import lu, rotations, solving
 from tiny_tensor.special import bessel, functions, incomplete_gamma, polynomials
 
 
-class SpecialMixin(TensorBase):
-  """Functions of the error, gamma and Bessel families, and orthogonal polynomials."""
+class FunctionMixin(TensorBase):
+  """Functions of the error, gamma and Bessel families, orthogonal polynomials; equations, decompositions and norms of
+  matrices in the last two axes.
+  """
 
   __slots__ = ()
 
@@ -56,3 +60,42 @@ class SpecialMixin(TensorBase):
   hermite_polynomial_he = polynomials.hermite_polynomial_he
   laguerre_polynomial_l = polynomials.laguerre_polynomial_l
   legendre_polynomial_p = polynomials.legendre_polynomial_p
+
+  solve = solving.solve
+  inverse = solving.inverse
+  det = solving.det
+  cholesky = solving.cholesky
+  lstsq = solving.lstsq
+  qr = solving.qr
+
+  lu_factor = lu.lu_factor
+  lu_factor_ex = lu.lu_factor_ex
+  lu_unpack = lu.lu_unpack
+  lu_solve = lu.lu_solve
+  lu = lu.lu  # last: it hides the module
+
+  svd = rotations.svd
+  eigh = rotations.eigh
+  eigvalsh = rotations.eigvalsh
+  svd_lowrank = rotations.svd_lowrank
+  pca_lowrank = rotations.pca_lowrank
+  newton_schulz = rotations.newton_schulz
+
+  inv = matrices.inv
+  slogdet = solving.slogdet
+  logdet = matrices.logdet
+  matrix_power = matrices.matrix_power
+  multi_dot = matrices.multi_dot
+  matrix_exp = matrices.matrix_exp
+  svdvals = matrices.svdvals
+  pinv = matrices.pinv
+  matrix_rank = matrices.matrix_rank
+  nuclear_norm = matrices.nuclear_norm
+  matrix_norm = matrices.matrix_norm
+  cond = matrices.cond
+  solve_triangular = matrices.solve_triangular
+  cholesky_solve = matrices.cholesky_solve
+  cholesky_inverse = matrices.cholesky_inverse
+  tensorinv = matrices.tensorinv
+  tensorsolve = matrices.tensorsolve
+  vander = matrices.vander
