@@ -107,32 +107,11 @@ def file_uop(path: os.PathLike[str], dtype: DType | None) -> UOp:
 
 
 class Tensor(
-  CustomKernelMixin,
-  PickleMixin,
-  InteropMixin,
-  NeuralMixin,
-  AssignMixin,
-  ConvMixin,
-  CreationMixin,
-  DeviceMixin,
-  ElementwiseMixin,
-  GatherScatterMixin,
-  GradientMixin,
-  HashMixin,
-  IndexingMixin,
-  JoinMixin,
-  FunctionMixin,
-  MathMixin,
-  MatmulMixin,
-  MovementMixin,
-  QuantileMixin,
-  RandomMixin,
-  RealizationMixin,
-  ReduceMixin,
-  ScanMixin,
-  SortMixin,
+  CustomKernelMixin, PickleMixin, InteropMixin, NeuralMixin, AssignMixin, ConvMixin, CreationMixin, DeviceMixin,
+  ElementwiseMixin, GatherScatterMixin, GradientMixin, HashMixin, IndexingMixin, JoinMixin, FunctionMixin, MathMixin,
+  MatmulMixin, MovementMixin, QuantileMixin, RandomMixin, RealizationMixin, ReduceMixin, ScanMixin, SortMixin,
   StatisticsMixin,
-):
+):  # fmt: skip
   """A lazily computed n-dimensional array, on a device, that can be differentiated.
 
   `Tensor(data)` takes a number, nested lists or tuples (of numbers, arrays, Tensors or bytes), bytes (uint8, or of
@@ -147,12 +126,9 @@ class Tensor(
   training: ClassVar[builtins.bool] = False
 
   def __init__(
-    self,
-    data: Any = None,
-    device: DeviceLike = None,
-    dtype: DTypeLike | None = None,
+    self, data: Any = None, device: DeviceLike = None, dtype: DTypeLike | None = None,
     requires_grad: builtins.bool | None = None,
-  ) -> None:
+  ) -> None:  # fmt: skip
     kind = None if dtype is None else to_dtype(dtype)
     uop = data_uop(data, device, kind)
     self.uop, self.requires_grad, self._history, self.grad = uop, None, False, None

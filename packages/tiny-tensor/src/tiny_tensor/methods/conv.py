@@ -61,15 +61,9 @@ class ConvMixin(TensorBase):
   __slots__ = ()
 
   def conv2d(
-    self,
-    weight: Self,
-    bias: Self | None = None,
-    groups: int = 1,
-    stride: Sizes = 1,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    dtype: DTypeLike | None = None,
-  ) -> Self:
+    self, weight: Self, bias: Self | None = None, groups: int = 1, stride: Sizes = 1, dilation: Sizes = 1,
+    padding: Sizes = 0, dtype: DTypeLike | None = None,
+  ) -> Self:  # fmt: skip
     """Cross-correlation. `(n, c, size…)` with weight `(out, c/groups, kernel…)` → `(n, out, size'…)`.
 
     Works for any number of spatial axes. Raises ValueError naming the shapes when channels or groups do not fit.
@@ -103,15 +97,9 @@ class ConvMixin(TensorBase):
     return y + (bias if dtype is None else bias._as_dtype(y.dtype))
 
   def conv_transpose2d(
-    self,
-    weight: Self,
-    bias: Self | None = None,
-    groups: int = 1,
-    stride: Sizes = 1,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-  ) -> Self:
+    self, weight: Self, bias: Self | None = None, groups: int = 1, stride: Sizes = 1, dilation: Sizes = 1,
+    padding: Sizes = 0, output_padding: Sizes = 0,
+  ) -> Self:  # fmt: skip
     """The transpose of conv2d in its input. Weight is `(c, out/groups, kernel…)`.
 
     Size' = (size-1)*stride - 2*padding + dilation*(kernel-1) + 1 + output_padding.
@@ -181,14 +169,9 @@ class ConvMixin(TensorBase):
     return windows(pad_last(x, pads, value), tuple(kernel), steps, gaps)
 
   def max_pool2d(
-    self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-  ) -> Any:
+    self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0,
+    ceil_mode: bool = False, return_indices: bool = False,
+  ) -> Any:  # fmt: skip
     """Maximum of each window; `stride` defaults to the window. With `return_indices` a pair: also its position in the
     flattened spatial axes.
     """
@@ -205,14 +188,9 @@ class ConvMixin(TensorBase):
     return x.max(last), index
 
   def avg_pool2d(
-    self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-  ) -> Self:
+    self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+  ) -> Self:  # fmt: skip
     """Mean of each window. Padding counts as zeros, or with `count_include_pad=False` not at all; what ceil_mode
     adds never counts.
     """
@@ -228,14 +206,9 @@ class ConvMixin(TensorBase):
     return total / counted.sum(last)._as_dtype(total.dtype)
 
   def max_unpool2d(
-    self,
-    indices: Self,
-    kernel_size: Sizes = (2, 2),
-    stride: Sizes | None = None,
-    dilation: Sizes = 1,
-    padding: Sizes = 0,
-    output_size: Sequence[int] | None = None,
-  ) -> Self:
+    self, indices: Self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1,
+    padding: Sizes = 0, output_size: Sequence[int] | None = None,
+  ) -> Self:  # fmt: skip
     """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
     kernel = window_of(kernel_size)
     axes = len(kernel)

@@ -49,13 +49,9 @@ class CreationMixin(TensorBase):
 
   @classmethod
   def full(
-    cls,
-    shape: Sequence[sint] | sint,
-    fill_value: Scalar | UOp,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike = None,
-    requires_grad: bool | None = None,
-  ) -> Self:
+    cls, shape: Sequence[sint] | sint, fill_value: Scalar | UOp, dtype: DTypeLike | None = None,
+    device: DeviceLike = None, requires_grad: bool | None = None,
+  ) -> Self:  # fmt: skip
     """All elements `fill_value`; the dtype is that of the value unless given. Sizes and the value may be symbolic."""
     if isinstance(fill_value, UOp):
       kind = dtypes.default_int if dtype is None else to_dtype(dtype)
@@ -83,14 +79,9 @@ class CreationMixin(TensorBase):
   @classmethod
   @known_as(end="stop")
   def arange(
-    cls,
-    start: Scalar | UOp,
-    stop: Scalar | UOp | None = None,
-    step: Scalar = 1,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike = None,
-    requires_grad: bool | None = None,
-  ) -> Self:
+    cls, start: Scalar | UOp, stop: Scalar | UOp | None = None, step: Scalar = 1, dtype: DTypeLike | None = None,
+    device: DeviceLike = None, requires_grad: bool | None = None,
+  ) -> Self:  # fmt: skip
     """`start`, `start + step`, … before `stop`; `arange(n)` is 0 to n-1. An integer dtype if all three are integers.
     `start` and `stop` may be symbolic integers, next to integers.
     """
@@ -131,14 +122,9 @@ class CreationMixin(TensorBase):
 
   @classmethod
   def linspace(
-    cls,
-    start: Scalar,
-    stop: Scalar,
-    steps: int,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike = None,
+    cls, start: Scalar, stop: Scalar, steps: int, dtype: DTypeLike | None = None, device: DeviceLike = None,
     requires_grad: bool | None = None,
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """`steps` values from `start` to `stop`, both included: the first half counts from `start`, the other one back from
     `stop`, so that rounding grows toward the middle. Values of an integer dtype are truncated at the end.
     """
@@ -190,13 +176,9 @@ class CreationMixin(TensorBase):
 
   @classmethod
   def eye(
-    cls,
-    n: sint,
-    m: sint | None = None,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike = None,
+    cls, n: sint, m: sint | None = None, dtype: DTypeLike | None = None, device: DeviceLike = None,
     requires_grad: bool | None = None,
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """`(n, m)` with ones on the diagonal."""
     rows, columns = (s if isinstance(s, UOp) else operator.index(s) for s in (n, n if m is None else m))
     if any(isinstance(s, int) and s < 0 for s in (rows, columns)):

@@ -243,13 +243,9 @@ class GatherScatterMixin(TensorBase):
   # *** by value ***
 
   def searchsorted(
-    self,
-    values: Operand,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Self | None = None,
+    self, values: Operand, right: bool = False, side: str | None = None, sorter: Self | None = None,
     out_int32: bool = True,
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """int32 positions (int64 unless `out_int32`) at which `values` would go into the ascending last axis of `self`, so
     that it stays sorted: before equal elements, behind them with `right` (or `side` "right"). NaN is greater than every
     number. `sorter` are positions that put `self` in order, if it is not.

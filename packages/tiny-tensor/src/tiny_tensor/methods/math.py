@@ -9,10 +9,28 @@ from tiny_tensor.autograd.custom_gradient import precise, precise_pair, with_slo
 from tiny_tensor.base import Operand, TensorBase, is_const
 from tiny_tensor.naming import unary
 from tiny_tensor.special import chebyshev as ap
-from tiny_tensor.special import exponentials
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, truncate
 
 E = TypeVar("E", bound=TensorBase)
+
+
+# ln 2 in two parts; products of the first with whole numbers up to 2**10 are exact (Cody and Waite, 1980)
+_LN2 = {
+  32: (0.693359375, -2.12194440054690583e-4),
+  64: (float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")),
+}
+_MANTISSA = {32: 23, 64: 52}
+
+
+def reduced(x: E) -> tuple[E, E]:
+  """(q, n) with exp(x) = (1 + q)·2ⁿ, n whole and |q| < 0.42, as relatively exact as x: for |x| < 1000."""
+  bits = x.dtype.bits
+  high, low = _LN2[bits]
+  # where floats have no bits behind the point, adding rounds
+  large = 1.5 * 2.0 ** _MANTISSA[bits]
+  n = ((x * (1 / math.log(2)) + large) - large).detach()
+  r = (x - n * high) - n * low
+  return r * r * ap.polynomial(ap.exponential_rest, -0.35, 0.35, r) + r, n
 
 
 def _from_half_pi(x: E, times: int = 1) -> E:
@@ -186,12 +204,20 @@ class MathMixin(TensorBase):
   @precise(lambda y, x: y * y * -1 + 1)
   def tanh(self) -> Self:
     """Hyperbolic tangent."""
-    return exponentials.tanh(self)
+    # with e = exp(2x) - 1: e / (e + 2)
+    most = 9.5 if self.dtype.bits == 32 else 20.0
+    q, n = reduced(self.clamp(-most, most) * 2)
+    power = q.const_like(1).alu(Ops.LDEXP, n)
+    e = q * power + (power - 1)
+    return e / (e + 2)
 
   @precise(lambda y, x: y + 1)
   def expm1(self) -> Self:
     """`exp(x) - 1`, accurate near 0."""
-    return exponentials.expm1(self)
+    # q·2ⁿ + (2ⁿ - 1), in halves, since 2ⁿ may be as large as no number is
+    q, n = reduced(self.clamp(*((-18.0, 88.9) if self.dtype.bits == 32 else (-38.0, 709.9))))
+    half = q.const_like(0.5).alu(Ops.LDEXP, n)
+    return (q * half + (half - 0.5)) * 2
 
   def _log1p_small(self) -> Self:
     """log(1 + self) for self >= -0.5, accurate near 0: what the sum rounds away is put back to first order."""
@@ -265,7 +291,7 @@ class MathMixin(TensorBase):
     # from `most` on the rest is less than half a unit of 1
     most = 4.0 if self.dtype.bits == 32 else 6.0
     z = size.clamp(1.0, most)
-    q, n = exponentials.reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
+    q, n = reduced(ap.polynomial(ap.erfc_scaled_log, 1.0, most, z) - z * z)
     return small.where(near, self._odd_from((q + 1).alu(Ops.LDEXP, n).mul(-1) + 1))
 
   # *** powers ***

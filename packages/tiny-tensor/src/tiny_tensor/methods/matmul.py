@@ -188,14 +188,9 @@ class MatmulMixin(TensorBase):
     return total if dtype is not None else total._as_dtype(common)
 
   def scaled_dot_product_attention(
-    self,
-    key: Self,
-    value: Self,
-    attn_mask: Self | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
+    self, key: Self, value: Self, attn_mask: Self | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     enable_gqa: bool = False,
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """softmax(q·kᵀ/√d + mask)·v over `(…, length, d)` (Vaswani et al., 2017).
 
     `attn_mask` is added, or if bool says what may be seen. With `is_causal` a position sees itself and those before it;

@@ -510,8 +510,7 @@ class MovementMixin(TensorBase):
       raise ValueError(f"slice_scatter: src has shape {src.shape}, expected {expected}")
     if not count:
       return self
-    spaced = src.unsqueeze(axis + 1)._pad_zeros([(0, stride - 1 if i == axis + 1 else 0) for i in range(self.ndim + 1)])
-    row = spaced.flatten(axis, axis + 1)._select_axis(axis, 0, (count - 1) * stride + 1)
+    row = src._spaced(axis, stride)
     around = [(first, size - first - int(row.shape[axis])) if i == axis else (0, 0) for i in range(self.ndim)]
     place = self._along(axis)
     here = (place >= first) & (place < stop) & (place - first).mod(stride).eq(0)

@@ -137,13 +137,9 @@ class NeuralMixin(TensorBase):
     return _of_classes(self.log_softmax(-1), Y, None, ignore_index, reduction, label_smoothing)
 
   def cross_entropy(
-    self,
-    Y: Self,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    weight: Self | None = None,
+    self, Y: Self, reduction: str = "mean", label_smoothing: float = 0.0, weight: Self | None = None,
     ignore_index: int | None = None,
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """Cross-entropy of logits `(n, classes, …)` against class numbers `(n, …)` or probabilities of the same shape.
 
     `weight (classes,)`; the mean over class numbers is weighted and leaves out those equal to `ignore_index`.

@@ -114,13 +114,9 @@ class RandomMixin(TensorBase):
 
   @classmethod
   def rand(
-    cls,
-    *shape: Any,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike = None,
-    requires_grad: bool | None = None,
+    cls, *shape: Any, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool | None = None,
     contiguous: bool = True,
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """Uniform in [0, 1). Drawn once: unless `contiguous` is False the numbers are kept, not computed at each use."""
     kind = dtypes.default_float if dtype is None else to_dtype(dtype)
     if not dtypes.is_float(kind):

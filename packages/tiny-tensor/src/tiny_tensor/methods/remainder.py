@@ -9,12 +9,11 @@ All of it is arithmetic of the dtype itself, without loops: the same in each lan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from tiny_tensor.autograd.custom_gradient import Grads, flat_in, with_gradient
+from tiny_tensor.autograd.custom_gradient import precise_pair
 from tiny_tensor.base import TensorBase
-from tiny_uop import Ops, UOp, dtypes
+from tiny_uop import Ops, dtypes
 from tiny_uop.records import dataclass
 
 E = TypeVar("E", bound=TensorBase)
@@ -36,21 +35,24 @@ class Format:
 _FORMATS = {32: Format(24, 12, 127, 4), 64: Format(53, 27, 1023, 6)}
 
 
+def _one(rest: E, a: E, b: E) -> E:
+  return rest.const_like(1)
+
+
+@precise_pair(_one, lambda rest, a, b: (a / b).trunc().detach()._flat_in(a, b) * -1)
 def truncated(a: E, b: E) -> E:
   """C's `fmod(a, b)` for every a and b of one dtype: what is left of |a| after whole multiples of |b|, with the sign of
   a. NaN for an infinite a and for b = 0.
   """
-  x = _wide(a)
-  return _with_slope(_with_sign(_rest(x, _wide(b)), x)._as_dtype(a.dtype), a, b, _Truncated(a._wrap))
+  return _with_sign(_rest(a, b), a)
 
 
+@precise_pair(_one, lambda rest, a, b: floor_quotient(a, b) * -1)
 def floored(a: E, b: E) -> E:
   """Python's `a % b`: the remainder with the sign of b, of 0 too. A small one of the other sign may round to b."""
-  x, y = _wide(a), _wide(b)
-  size = _rest(x, y)
-  rest = _with_sign(size, x)
-  moved = size.eq(0).where(_with_sign(size, y), ((x < 0) ^ (y < 0)).where(rest + y, rest))
-  return _with_slope(moved._as_dtype(a.dtype), a, b, _Floored(a._wrap))
+  size = _rest(a, b)
+  rest = _with_sign(size, a)
+  return size.eq(0).where(_with_sign(size, b), ((a < 0) ^ (b < 0)).where(rest + b, rest))
 
 
 def floor_quotient(a: E, b: E) -> E:
@@ -63,38 +65,12 @@ def floor_quotient(a: E, b: E) -> E:
   whole = exact.floor()
   whole = (exact - whole > 0.5).where(whole + 1, whole)
   whole = exact.eq(0).where(_with_sign(exact.const_like(0), ratio), whole)
-  out = y.eq(0).where(ratio, whole)._as_dtype(a.dtype)
-  return a._derive(flat_in(out.uop.detach(), a.uop, b.uop), a, b)
+  return y.eq(0).where(ratio, whole)._as_dtype(a.dtype).detach()._flat_in(a, b)
 
 
 def _wide(x: E) -> E:
   """In float32 at least, where remainders of narrower floats are exact, too."""
   return x if x.dtype.bits >= 32 else x._as_dtype(dtypes.float32)
-
-
-@dataclass(frozen=True)
-class _Truncated:
-  """The pullback of a remainder a - b·q, where q changes in steps."""
-
-  wrap: Callable[[UOp], Any]
-
-  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
-    (g,), (a, b) = gs, inputs
-    return (None, None) if g is None else (g, g * self.quotient(a, b) * -1)
-
-  def quotient(self, a: UOp, b: UOp) -> UOp:
-    return flat_in((a / b).trunc().detach(), a, b)
-
-
-@dataclass(frozen=True)
-class _Floored(_Truncated):
-  def quotient(self, a: UOp, b: UOp) -> UOp:
-    quotient: UOp = floor_quotient(self.wrap(a), self.wrap(b)).uop
-    return quotient
-
-
-def _with_slope(out: E, a: E, b: E, pullback: _Truncated) -> E:
-  return a._derive(with_gradient((out.uop,), (a.uop, b.uop), pullback, "remainder")[0], b)
 
 
 def _rest(a: E, b: E) -> E:

@@ -56,12 +56,9 @@ class StatisticsMixin(TensorBase):
     return found if keepdim else (found[0].squeeze(axis), found[1].squeeze(axis))
 
   def nanquantile(
-    self,
-    q: float | Sequence[float] | Self,
-    dim: int | None = None,
-    keepdim: bool = False,
+    self, q: float | Sequence[float] | Self, dim: int | None = None, keepdim: bool = False,
     interpolation: str = "linear",
-  ) -> Self:
+  ) -> Self:  # fmt: skip
     """`quantile` of what is not NaN; NaN where there is nothing else."""
     if dim is None:
       out = self.ravel().nanquantile(q, 0, False, interpolation)
@@ -256,13 +253,9 @@ class StatisticsMixin(TensorBase):
     return hot.sum(-1)._as_dtype(self.dtype)
 
   def histogram(
-    self,
-    bins: int | Self = 100,
-    *,
-    range: Sequence[float] | None = None,
-    weight: Self | None = None,
+    self, bins: int | Self = 100, *, range: Sequence[float] | None = None, weight: Self | None = None,
     density: bool = False,
-  ) -> tuple[Self, Self]:
+  ) -> tuple[Self, Self]:  # fmt: skip
     """(sums of weights, or how many elements, `(bins,)`; edges `(bins + 1,)`) of all elements, of the dtype of `self`,
     a float. `bins` is a number of equal intervals in `range`, by default from the least to the greatest element, or
     ascending edges. With `density` sums are divided by the widths and by their total, so that the integral is 1.
@@ -275,13 +268,9 @@ class StatisticsMixin(TensorBase):
     return counts, edges[0]
 
   def histogramdd(
-    self,
-    bins: int | Sequence[int | Self],
-    *,
-    range: Sequence[float] | None = None,
-    weight: Self | None = None,
+    self, bins: int | Sequence[int | Self], *, range: Sequence[float] | None = None, weight: Self | None = None,
     density: bool = False,
-  ) -> tuple[Self, tuple[Self, ...]]:
+  ) -> tuple[Self, tuple[Self, ...]]:  # fmt: skip
     """`histogram` of points `(…, n)` in n dimensions: sums of shape `(bins of each dimension…)`, and edges for each.
 
     `bins` is a number for all dimensions, or a number or edges for each; `range` the bounds of one after the other;
