@@ -96,15 +96,14 @@ class RealizationMixin(TensorBase):
     shape = tuple(value_of(s) for s in self.shape)
     if 0 in shape:
       return None, 0, shape
-    x = self
+    x, nbytes = self, math.prod(shape) * self.dtype.itemsize
     tracing.check_known(self.uop.walk())
     if isinstance(place := self.uop.device, tuple):
       if not (is_realized(x.uop) or x._history or tracing.active() or is_const(x.uop)):
         x.realize()
       return x.detach().to(place[0])._computed()
     if (view := run_of(self.uop)) is not None:
-      buffer, offset = buffer_of(view[0]), view[1] * self.dtype.itemsize
-      return buffer.view(offset, math.prod(shape)), math.prod(shape) * self.dtype.itemsize, shape
+      return buffer_of(view[0]).view(view[1] * self.dtype.itemsize, math.prod(shape)), nbytes, shape
     if only_stored(self.uop) and not is_whole(self.uop):
       x = self.to(None)
     if not is_whole(x.uop):
@@ -114,10 +113,7 @@ class RealizationMixin(TensorBase):
       x.realize()
     if not is_whole(x.uop) and all(isinstance(s, int) for s in x.shape):
       x = x._wrap(x.uop.contiguous(), False).realize()
-    count = 1
-    for s in shape:
-      count *= s
-    return buffer_of(x.uop.base), count * self.dtype.itemsize, shape
+    return buffer_of(x.uop.base), nbytes, shape
 
   def _readable(self) -> Self:
     """Itself, or cast to float32 where Python has no such format (bfloat16, fp8)."""

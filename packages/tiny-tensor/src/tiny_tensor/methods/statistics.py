@@ -132,10 +132,7 @@ class StatisticsMixin(TensorBase):
     middle = self._select_axis(axis, min(1, n), n) + self._select_axis(axis, 0, max(n - 1, 0))
     if x is None:
       return middle * (dx / 2)
-    width = (
-      x.diff(dim=0).reshape([-1 if i == axis else 1 for i in range(self.ndim)]) if x.ndim == 1 else x.diff(dim=axis)
-    )
-    return middle * width / 2
+    return middle * (self._lying_along(axis, x.diff(dim=0)) if x.ndim == 1 else x.diff(dim=axis)) / 2
 
   # *** moments ***
 
@@ -155,9 +152,7 @@ class StatisticsMixin(TensorBase):
     if weights:
       w = weights[0] * weights[1] if len(weights) > 1 else weights[0]
       total = w.sum()
-      rest = total
-      if correction:
-        rest = total - correction if aweights is None else total - (w * aweights).sum() * correction / total
+      rest = total - correction * (1 if aweights is None else (w * aweights).sum() / total)
       centred = x - (x * w).sum(-1, keepdim=True) / total
       out = (centred * w).matmul(centred.transpose(0, 1)) / rest.clamp(0, None)
     else:
@@ -208,11 +203,7 @@ class StatisticsMixin(TensorBase):
     return none.where(0.0, root)
 
   def norm(
-    self,
-    p: float | str | None = "fro",
-    dim: Axis = None,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
+    self, p: float | str | None = "fro", dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None
   ) -> Self:
     """The p-norm of all elements, or over axes; "fro" is 2. "nuc" is the sum of singular values of matrices."""
     if p == "nuc":
