@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import DTypeLike, TensorBase
@@ -168,6 +168,16 @@ class ConvMixin(TensorBase):
       pads = [(b, a + extra) for (b, a), extra in zip(pads, more, strict=True)]
     return windows(pad_last(x, pads, value), tuple(kernel), steps, gaps)
 
+  @overload
+  def max_pool2d(
+    self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0,
+    ceil_mode: bool = False, return_indices: Literal[False] = False,
+  ) -> Self: ...  # fmt: skip
+  @overload
+  def max_pool2d(
+    self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0,
+    ceil_mode: bool = False, *, return_indices: Literal[True],
+  ) -> tuple[Self, Self]: ...  # fmt: skip
   def max_pool2d(
     self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0,
     ceil_mode: bool = False, return_indices: bool = False,
