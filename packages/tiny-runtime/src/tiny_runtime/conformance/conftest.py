@@ -16,7 +16,6 @@ from tiny_runtime.errors import BackendError
 from tiny_uop import DType, print_uop
 
 _KEY = pytest.StashKey[Target]()
-_EXPECTATIONS = pytest.StashKey[Expectations]()
 _HERE = Path(__file__).parent
 RAISED = (
   "{where}:\n{name} came out of the backend, where the contract has none: the last lines above that are in your files"
@@ -37,14 +36,11 @@ def _target(config: pytest.Config) -> Target:
 
 
 def _expectations(config: pytest.Config) -> Expectations:
-  if _EXPECTATIONS not in config.stash:
-    path = config.getoption("--expectations", None)
-    try:
-      found = Expectations.read(Path(path)) if path else Expectations.of_module(_target(config).origin)
-    except (OSError, ValueError) as error:
-      raise pytest.UsageError(f"expectations: {error}") from error
-    config.stash[_EXPECTATIONS] = found
-  return config.stash[_EXPECTATIONS]
+  path = config.getoption("--expectations", None)
+  try:
+    return Expectations.read(Path(path)) if path else Expectations.of_module(_target(config).origin)
+  except (OSError, ValueError) as error:
+    raise pytest.UsageError(f"expectations: {error}") from error
 
 
 def case_name(item: pytest.Item) -> str:
