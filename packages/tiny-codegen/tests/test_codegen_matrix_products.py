@@ -14,7 +14,7 @@ import pytest
 from test_codegen_dot_products import BYTES, NUMPY, numbers, optimised, product
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
-from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.instructions.dot_product import MatrixProduct
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.register_tiles import in_tiles, lower_matrices
 from tiny_codegen.opt.apply import apply_opts

@@ -12,7 +12,7 @@ from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 from tiny_codegen import Limits, cpu_target
 from tiny_codegen.kernel.loops import next_loop_id
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
-from tiny_codegen.lower.remainder_tile import rows_left
+from tiny_codegen.lower.peel import rows_left
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.neighbours import opts_of
 from tiny_codegen.opt.tiles import TilingChooser

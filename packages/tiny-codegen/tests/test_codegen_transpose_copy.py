@@ -10,7 +10,7 @@ import pytest
 from codegen_kernels import CASES, Case, check, data, garbage, param
 
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
-from tiny_codegen.kernel.expressions import factor
+from tiny_codegen.kernel.expressions import divisor
 from tiny_codegen.lower import stream_stores
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
@@ -88,8 +88,8 @@ def test_rows_that_are_no_whole_lines_do_not_stream() -> None:
 
 def test_factor() -> None:
   i, j, n = UOp.range(9, 0), UOp.range(9, 1), UOp.variable("n", 1, 9)
-  assert factor(i * 48 + j * 32) == 16 and factor(i * 48 + j) == 1 and factor((i * 4 + n * 6) * 8) == 16
-  assert factor(UOp.const(dtypes.index, 0)) == 0 and factor(i * 32 + 8) == 8
+  assert divisor(i * 48 + j * 32) == 16 and divisor(i * 48 + j) == 1 and divisor((i * 4 + n * 6) * 8) == 16
+  assert divisor(UOp.const(dtypes.index, 0)) == 0 and divisor(i * 32 + 8) == 8
 
 
 @pytest.mark.parametrize("offset", [0, 4, 32])

@@ -17,19 +17,7 @@ from tiny_codegen.render.llvm.renderer import LLVMRenderer
 from tiny_codegen.render.llvm.target import cpu_target
 from tiny_codegen.target import CacheSizes
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, print_uop
-from tiny_uop.command_line import (
-  Graph,
-  UsageError,
-  add_input_and_output,
-  add_pass_options,
-  check_names,
-  list_passes,
-  print_pass,
-  read_graph,
-  run_tool,
-  selected,
-  write_text,
-)
+from tiny_uop import command_line as cli
 from tiny_uop.observe import span
 from tiny_uop.passes import Pass
 
@@ -46,7 +34,7 @@ def parse_opt(text: str) -> Opt:
   found = _OPT.fullmatch(text.replace(" ", ""))
   if found is None or found[1].upper() not in OptOps.__members__:
     names = ", ".join(OptOps.__members__)
-    raise UsageError(f"{text!r} is no optimisation: expected NAME(axis) or NAME(axis,amount), NAME one of {names}")
+    raise cli.UsageError(f"{text!r} is no optimisation: expected NAME(axis) or NAME(axis,amount), NAME one of {names}")
   argument: int | tuple[int, ...] | None = None
   axis = None if found[2] in (None, "None") else int(found[2])
   if (amount := found[3]) not in (None, "None"):
@@ -72,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     epilog=_EPILOG,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  add_input_and_output(parser)
+  cli.add_input_and_output(parser)
   parser.add_argument("--kernel", metavar="N", help="compile only this kernel of a schedule: its number, or its name")
   parser.add_argument(
     "--emit", choices=["source", "program"], default="source", help="the source text, or the PROGRAM in textual form"
@@ -93,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     help="apply this optimisation instead of choosing; may be repeated",
   )
   opts.add_argument("--no-opt", action="store_true", help="apply no optimisations")
-  add_pass_options(parser)
+  cli.add_pass_options(parser)
   parser.add_argument(
     "--skip", action="append", default=[], metavar="PASS",
     help=f"leave out an optional pass ({', '.join(sorted(OPTIONAL))}); may be repeated",
@@ -107,14 +95,14 @@ def _renderer(options: argparse.Namespace) -> Renderer:
   try:
     caches = None if options.caches is None else CacheSizes.parse(options.caches)
   except ValueError as error:
-    raise UsageError(f"--caches: {error}") from None
+    raise cli.UsageError(f"--caches: {error}") from None
   features = tuple([f for f in options.features.split(",") if f])
   return LLVMRenderer(cpu_target(options.triple, options.cpu, features, caches=caches))
 
 
 def _opts(options: argparse.Namespace) -> tuple[Opt, ...] | None:
   if options.no_opt and options.opt:
-    raise UsageError("--no-opt and --opt exclude each other")
+    raise cli.UsageError("--no-opt and --opt exclude each other")
   return () if options.no_opt else tuple([parse_opt(o) for o in options.opt]) if options.opt else None
 
 
@@ -123,20 +111,20 @@ def _chosen(kernels: list[UOp], wanted: str | None) -> list[UOp]:
     return kernels
   if wanted.isdecimal():
     if int(wanted) >= len(kernels):
-      raise UsageError(f"there is no kernel {wanted}: the schedule has {len(kernels)}, numbered from 0")
+      raise cli.UsageError(f"there is no kernel {wanted}: the schedule has {len(kernels)}, numbered from 0")
     return [kernels[int(wanted)]]
-  check_names([wanted], [k.arg.name for k in kernels], "kernel")
+  cli.check_names([wanted], [k.arg.name for k in kernels], "kernel")
   return [k for k in kernels if k.arg.name == wanted][:1]
 
 
-def _kernels(graph: Graph, options: argparse.Namespace) -> list[UOp]:
+def _kernels(graph: cli.Graph, options: argparse.Namespace) -> list[UOp]:
   """The kernels to compile, or the one LINEAR of a program that is left to lower or render. All of them are legal."""
   root = graph.root
   if root.op is Ops.LINEAR and not any(s.op is Ops.CALL for s in root.src):
     graph.check("program")
     lowering = [p.name for p in PASSES if p.takes is Ops.LINEAR]
     if options.start_after not in [p.name for p in PASSES if p.gives == "program"] and options.only not in lowering:
-      raise UsageError(f"{graph.name} is a program already: --start-after {PASSES[-1].name} renders it")
+      raise cli.UsageError(f"{graph.name} is a program already: --start-after {PASSES[-1].name} renders it")
     return [root]
   kernels = _chosen(kernels_of(root), options.kernel)
   if root.op is Ops.LINEAR:
@@ -148,16 +136,16 @@ def _kernels(graph: Graph, options: argparse.Namespace) -> list[UOp]:
 
 def _run(options: argparse.Namespace) -> int:
   if options.passes:
-    write_text(list_passes(PASSES), options.output)
+    cli.write_text(cli.list_passes(PASSES), options.output)
     return 0
-  check_names(options.skip, sorted(OPTIONAL), "optional pass")
-  passes, opts = selected(PASSES, options, may_be_none=True), _opts(options)
+  cli.check_names(options.skip, sorted(OPTIONAL), "optional pass")
+  passes, opts = cli.selected(PASSES, options, may_be_none=True), _opts(options)
   renderer = _renderer(options)
-  kernels = _kernels(read_graph(options.input), options)
+  kernels = _kernels(cli.read_graph(options.input), options)
   if _is_text(options) and len(kernels) > 1:
-    raise UsageError(f"a text has one graph: choose one of the {len(kernels)} kernels with --kernel")
+    raise cli.UsageError(f"a text has one graph: choose one of the {len(kernels)} kernels with --kernel")
   written = [_compiled(kernel, renderer, PassContext(renderer.target, opts), passes, options) for kernel in kernels]
-  write_text("".join(written), options.output)
+  cli.write_text("".join(written), options.output)
   return 0
 
 
@@ -173,26 +161,26 @@ def _compiled(
   root = kernel
   with span("kernel", name, kernel) as work:
     for step in passes:
-      print_pass(options, "before", step, root, name)
+      cli.print_pass(options, "before", step, root, name)
       root = run_passes(root, context, options.skip, passes=(step,))
-      print_pass(options, "after", step, root, name)
+      cli.print_pass(options, "after", step, root, name)
     work.gives(root)
     if options.stop_after is not None or options.only is not None:
       return print_uop(root)
     if root.op is not Ops.LINEAR:
-      raise UsageError(f"{kernel.op.name} is no program: --start-after {PASSES[-1].name} takes what that pass gave")
+      raise cli.UsageError(f"{kernel.op.name} is no program: --start-after {PASSES[-1].name} takes what that pass gave")
     program = report(program_of(kernel, root, renderer))
   if options.emit == "source":
     return str(program.src[2].arg) + "\n"
   if kernel.op is not Ops.SINK:
-    raise UsageError("a PROGRAM records its kernel, which the input does not have: use --emit source")
+    raise cli.UsageError("a PROGRAM records its kernel, which the input does not have: use --emit source")
   return print_uop(program)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """The exit status: 0, 1 for input that is not legal or cannot be lowered, 2 for a command line that is wrong."""
   options = _parser().parse_args(arguments)
-  return run_tool("tiny_codegen", lambda: _run(options))
+  return cli.run_tool("tiny_codegen", lambda: _run(options))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.instructions.dot_product import DotProduct
-from tiny_codegen.instructions.matrix_product import steps_of
+from tiny_codegen.instructions.dot_product import DotProduct, steps_of
 from tiny_codegen.kernel.expressions import number
 from tiny_codegen.kernel.memory import nbytes_of, space_of
 from tiny_uop import AddrSpace, GroupOp, Ops, UOp, dtypes, simplify, sint

@@ -49,23 +49,23 @@ def stride(offset: UOp, loop: UOp) -> int | None:
   return total
 
 
-def factor(offset: UOp) -> int:
+def divisor(offset: UOp) -> int:
   """A number that divides an integer expression whatever its loops and variables are; 0 if it is 0."""
   if offset.op is Ops.CONST:
     return abs(int(offset.arg))
   if offset.op is Ops.MUL:
-    return factor(offset.src[0]) * factor(offset.src[1])
+    return divisor(offset.src[0]) * divisor(offset.src[1])
   if offset.op in (Ops.ADD, Ops.SUB):
-    return math.gcd(factor(offset.src[0]), factor(offset.src[1]))
+    return math.gcd(divisor(offset.src[0]), divisor(offset.src[1]))
   if offset.op is Ops.MULACC:
-    return math.gcd(factor(offset.src[0]) * factor(offset.src[1]), factor(offset.src[2]))
+    return math.gcd(divisor(offset.src[0]) * divisor(offset.src[1]), divisor(offset.src[2]))
   if offset.op is Ops.FLOORMOD:
-    return math.gcd(factor(offset.src[0]), factor(offset.src[1]))
+    return math.gcd(divisor(offset.src[0]), divisor(offset.src[1]))
   if offset.op is Ops.WHERE:
-    return math.gcd(factor(offset.src[1]), factor(offset.src[2]))
+    return math.gcd(divisor(offset.src[1]), divisor(offset.src[2]))
   if offset.op is Ops.SHL and offset.src[1].op is Ops.CONST:
-    return factor(offset.src[0]) << int(offset.src[1].arg)
-  return factor(offset.src[0]) if offset.op is Ops.CAST else 1
+    return divisor(offset.src[0]) << int(offset.src[1].arg)
+  return divisor(offset.src[0]) if offset.op is Ops.CAST else 1
 
 
 def row_major(counters: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:

@@ -116,11 +116,8 @@ class SumOfProducts:
   def own_loops(self, operand: Operand) -> list[UOp]:
     """Output loops of known extent that move this operand and not the other."""
     other = next(o for o in self.operands if o is not operand)
-    return [
-      r
-      for r in self.end.src[1:]
-      if kind(r) is AxisType.LOOP and r in operand.loops and r not in other.loops and extent(r) is not None
-    ]
+    own = operand.loops - other.loops
+    return [r for r in self.end.src[1:] if r in own and kind(r) is AxisType.LOOP and extent(r) is not None]
 
   @cached_property
   def instruction(self) -> DotProduct | None:

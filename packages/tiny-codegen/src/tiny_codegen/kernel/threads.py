@@ -109,6 +109,6 @@ def check_workgroup(root: UOp, target: Target) -> str:
   return ""
 
 
-def loops_around(value: UOp, inside: Sequence[UOp]) -> list[UOp]:
+def refilling_loops(value: UOp, inside: Sequence[UOp]) -> list[UOp]:
   """The loops that local memory is filled again in each iteration of. Hardware counters are no loops."""
   return in_order(r for r in value.ranges.difference(inside) if kind(r) not in COUNTERS)

@@ -39,12 +39,8 @@ def _next_pair(root: UOp, refused: set[tuple[UOp, UOp]]) -> tuple[UOp, UOp] | No
 
 def _mergeable(outer: UOp, inner: UOp, closers: list[UOp], offsets: list[UOp]) -> bool:
   size = extent(inner)
-  if (
-    size is None
-    or kind(outer) is not kind(inner)
-    or kind(outer) not in (AxisType.LOOP, AxisType.REDUCE, AxisType.ORDER)
-    or outer in inner.src[0].ranges
-  ):
+  alike = kind(outer) is kind(inner) and kind(outer) in (AxisType.LOOP, AxisType.REDUCE, AxisType.ORDER)
+  if size is None or not alike or outer in inner.src[0].ranges:
     return False
   for closer in closers:
     loops = closer.src[1:]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.instructions.dot_product import MatrixProduct
 from tiny_codegen.instructions.tensor_core import TensorCore
 from tiny_codegen.kernel.expressions import number
 from tiny_codegen.kernel.loops import extent, kind, next_loop_id, size_of, substitute_simplified

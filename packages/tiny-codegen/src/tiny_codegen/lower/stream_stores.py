@@ -11,7 +11,7 @@ renderer writes the body of such a kernel twice, and its entry point looks at th
 from __future__ import annotations
 
 from tiny_codegen.cost_model import CACHE_LINE
-from tiny_codegen.kernel.expressions import factor
+from tiny_codegen.kernel.expressions import divisor
 from tiny_codegen.target import KEPT, Target
 from tiny_uop import STREAMING, Ops, PtrDType, UOp, reads_what_was_there
 from tiny_uop.graph import memory_of, rebuild
@@ -40,5 +40,5 @@ def _writes_lines(store: UOp, loops: list[UOp]) -> bool:
   """Whether a STORE inside `loops` writes whole, aligned lines (if its buffer is aligned), each of them once."""
   offset, value = store.src[0].src[1], store.src[1].dtype
   size = value.scalar().itemsize
-  whole = value.count * size % CACHE_LINE == 0 and factor(offset) * size % CACHE_LINE == 0
+  whole = value.count * size % CACHE_LINE == 0 and divisor(offset) * size % CACHE_LINE == 0
   return whole and offset.ranges.issuperset(loops)

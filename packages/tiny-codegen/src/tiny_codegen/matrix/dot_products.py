@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.instructions.dot_product import WORD, DotProduct
-from tiny_codegen.instructions.matrix_product import MatrixProduct, steps_of
+from tiny_codegen.instructions.dot_product import WORD, DotProduct, MatrixProduct, steps_of
 from tiny_codegen.kernel.expressions import clauses
 from tiny_codegen.kernel.interleave import interleaved
 from tiny_codegen.kernel.loops import kind, next_loop_id, size_of

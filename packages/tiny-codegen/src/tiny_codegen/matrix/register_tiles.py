@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.instructions.matrix_product import MatrixProduct, TileRows
+from tiny_codegen.instructions.dot_product import MatrixProduct, TileRows
 from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, replace_loop
 from tiny_codegen.kernel.memory import next_alloc_id

@@ -12,8 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.instructions.tensor_core import SWIZZLE, Fragment, SharedOperand, TensorCore
-from tiny_codegen.kernel.expressions import clauses, number, stride
+from tiny_codegen.instructions.tensor_core import (
+  MATRIX,
+  PIECE_BYTES,
+  ROW_BYTES,
+  SWIZZLE,
+  Digit,
+  Fragment,
+  MatrixLoad,
+  SharedOperand,
+  TensorCore,
+)
+from tiny_codegen.kernel.expressions import clauses, divisor, number, stride
 from tiny_codegen.kernel.loops import (
   LOOP_LISTS,
   THREADS,
@@ -24,12 +34,11 @@ from tiny_codegen.kernel.loops import (
   next_loop_id,
   substitute_simplified,
 )
-from tiny_codegen.kernel.memory import gates_of
+from tiny_codegen.kernel.memory import gate_of, gates_of
 from tiny_codegen.lower.skip_masked_sums import bound
-from tiny_codegen.matrix.fragment_loads import LANES, fragment_order, matrix_load
 from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
 from tiny_codegen.target import Target
-from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify, sint
+from tiny_uop import AddrSpace, AxisType, DType, Ops, Opt, PtrDType, UOp, dtypes, simplify, sint
 from tiny_uop.graph import rebuild
 from tiny_uop.records import dataclass
 
@@ -394,3 +403,94 @@ def _most(mask: UOp, loop: UOp, tile: Collection[UOp]) -> UOp | None:
   if most is None or any(kind(r) is not AxisType.LOOP for r in most.ranges):
     return None
   return simplify((most + (step - 1)) // step)
+
+
+# *** fragments ***
+# Fragments of tensor cores that a warp loads from local memory together.
+
+
+LANES = 32
+BYTES_OF_WORD = 4
+Placing = Callable[[UOp, sint, sint], UOp]
+"""An operand at a row and a column of a fragment."""
+
+
+def fragment_order(core: TensorCore, depth: UOp) -> Callable[[Tile], Tile]:
+  """How a tile has to stand in local memory so that the threads of a warp read fragments of it, and copies of 16 bytes
+  write it, without two of them in one bank.
+
+  Loaded as matrices: eight rows of 16 bytes. Element by element, where what is adjacent does not go along the sum:
+  eight neighbours of each of four rows, which are next to each other, or for bytes four apart.
+  """
+
+  def order(tile: Tile) -> Tile:
+    size = tile.value.dtype.itemsize
+    along = bool(tile.axes) and tile.axes[-1].place is depth
+    if tile.value.dtype is not core.dtype_in or size > BYTES_OF_WORD and along:
+      return tile.skewed()
+    if along or size == BYTES_OF_WORD // 2:
+      moved = tile.swizzled(2 * ROW_BYTES)
+    else:
+      moved = tile.swizzled(4 * ROW_BYTES, every=4) if size == 1 else tile.skewed(2 * ROW_BYTES)
+    return moved if moved.swizzle or moved.skew else tile.skewed()
+
+  return order
+
+
+def matrix_load(
+  operand: UOp, layout: Fragment, thread: UOp, down: UOp, right: UOp, at: Placing, tile: Tile | None
+) -> UOp | None:
+  """A fragment of `operand`, over loops `down` and `right`, as a LOAD of all threads; None where it is no such thing.
+
+  Each thread's elements have to be pieces of 4 bytes along one direction, as the manual's figures for ldmatrix have
+  them, and one of the directions adjacent in local memory. `at(x, row, column)` is x at a place of the fragment; `tile`
+  is what is read, if that is known.
+  """
+  if operand.op is not Ops.LOAD or gate_of(operand) is not None or operand.arg is not None:
+    return None
+  pointer, size = operand.src[0].dtype, operand.dtype.itemsize
+  matrices = _matrices(layout, PIECE_BYTES // size)
+  if matrices is None or not isinstance(pointer, PtrDType) or pointer.space is not AddrSpace.LOCAL:
+    return None
+  by_columns, digits = matrices
+  along, across = (right, down) if by_columns else (down, right)
+  offset = operand.src[0].src[1]
+  if tile is not None and tile.swizzle:
+    place = tile.axes[-1].place
+    steps = (1 if place is along else None), (1 if place is across else None)
+  else:
+    steps = stride(offset, along), stride(offset, across)
+  if steps[0] == 1:
+    transposed = False
+  elif steps[1] == 1 and size == 2:
+    transposed = True
+  else:
+    return None
+  count = 1 << len(digits)
+  row, column = Fragment((), digits).place(0, thread // MATRIX % count)
+  # the rows that are loaded go across where they are not transposed, else along
+  if transposed == by_columns:
+    column = column + thread % MATRIX
+  else:
+    row = row + thread % MATRIX
+  index = simplify(at(operand.src[0], row, column))
+  if divisor(index.src[1]) * size % ROW_BYTES:
+    return None
+  return UOp(Ops.LOAD, operand.dtype.vec(layout.count), (index,), MatrixLoad(count, transposed))
+
+
+def _matrices(layout: Fragment, piece: int) -> tuple[bool, tuple[Digit, ...]] | None:
+  """(whether pieces of so many elements go along columns, the digits of the elements that count matrices) of a fragment
+  whose matrices are loaded whole; None for another."""
+  for by_columns in (True, False):
+
+    def towards(size: int, step: int, along: bool, by_columns: bool = by_columns) -> Digit:
+      return (size, 0, step) if along == by_columns else (size, step, 0)
+
+    inside = (towards(piece, 1, True),) if piece > 1 else ()
+    if layout.threads != (towards(4, piece, True), towards(MATRIX, 1, False)):
+      continue
+    digits = layout.elements[len(inside) :]
+    if layout.elements[: len(inside)] == inside and len(digits) <= 2 and all(size == 2 for size, _, _ in digits):
+      return by_columns, digits
+  return None

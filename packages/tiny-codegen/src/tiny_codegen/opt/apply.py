@@ -29,28 +29,20 @@ Behind the tensor cores the target's dot-product instructions are counted.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from tiny_codegen.errors import KernelError
+from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import carried_loops, updates
-from tiny_codegen.kernel.loops import (
-  CLOSERS,
-  LOOP_LISTS,
-  extent,
-  kind,
-  loops_of,
-  named_loop,
-  next_loop_id,
-  replace_loop,
-)
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, named_loop, next_loop_id, replace_loop
 from tiny_codegen.kernel.memory import gated
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
-from tiny_codegen.lower.workgroups import globals_from_loops
+from tiny_codegen.lower.workgroups import globals_from_loops, lower_workgroups
 from tiny_codegen.matrix.dot_products import use_dot_product
-from tiny_codegen.matrix.tensor_cores import use_tensor_core
-from tiny_codegen.staging.stage import keep_tiles, stage_operand, stage_twins
+from tiny_codegen.matrix.tensor_cores import closers_of, use_tensor_core
+from tiny_codegen.staging.stage import keep_tiles, lower_stage, stage_operand, stage_twins
 from tiny_codegen.target import Target
 from tiny_codegen.tiling.k_blocking import block_sum
 from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, UOp, simplify
@@ -218,8 +210,7 @@ def _merge(root: UOp, opt: Opt, target: Target) -> UOp:
   sizes = extent(a), extent(b)
   if sizes[0] is None or sizes[1] is None:
     raise _error(opt, "the extent of a loop is symbolic")
-  closers = [u for u in root.toposort if u.op in LOOP_LISTS]
-  if any((a in u.src[1:]) != (b in u.src[1:]) for u in closers):
+  if closers_of(root, a) != closers_of(root, b):
     raise _error(opt, f"an END, REDUCE or STAGE names one of loops {opt.axis} and {opt.arg} without the other")
   merged = UOp.range(sizes[0] * sizes[1], a.arg[0], kind(a))
   return replace_loop(replace_loop(root, b, merged % sizes[1]), a, merged // sizes[1], (merged,))
@@ -295,3 +286,46 @@ _APPLY: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
   OptOps.TC: _tensor_core,
   OptOps.NOLOCALS: _no_locals,
 }
+
+
+# *** Opts that have been chosen, one after the other ***
+
+
+@dataclass
+class OptList:
+  """The Opts that have been chosen so far, and the kernel with them applied."""
+
+  root: UOp
+  target: Target
+  opts: list[Opt] = field(default_factory=list)
+
+  def take(self, *opts: Opt) -> bool:
+    """Apply Opts if all of them fit."""
+    try:
+      self.root = apply_opts(self.root, opts, self.target)
+    except KernelOptError:
+      return False
+    self.opts += opts
+    return True
+
+  def attempt(self, choose: Callable[[], bool]) -> bool:
+    """What `choose` gives. Where that is False, nothing of what it has taken stays."""
+    before = self.root, list(self.opts)
+    if choose():
+      return True
+    self.root, self.opts = before
+    return False
+
+  def split(self, op: OptOps, loop: int, amount: int) -> int | None:
+    """Take n iterations of a loop, padded if need be, inside; the id of the loop they become, None if that fails."""
+    size, inner = extent(loops_of(self.root)[loop]), next_loop_id(self.root)
+    padding = [Opt(OptOps.PADTO, loop, amount)] if size is None or size % amount else []
+    return inner if self.take(*padding, Opt(op, loop, amount)) else None
+
+  def fits(self) -> bool:
+    """Whether what is staged fits into shared memory, and the threads into a workgroup."""
+    try:
+      lower_workgroups(lower_stage(self.root, self.target), self.target)
+    except KernelError:
+      return False
+    return True

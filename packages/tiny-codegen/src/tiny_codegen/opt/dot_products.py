@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tiny_codegen.errors import KernelOptError
-from tiny_codegen.instructions.dot_product import DotProduct
-from tiny_codegen.instructions.matrix_product import steps_of
+from tiny_codegen.instructions.dot_product import DotProduct, steps_of
 from tiny_codegen.kernel.loops import extent
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.tensor_cores import made_of

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tiny_codegen.kernel.loops import extent, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
-from tiny_codegen.opt.opt_list import OptList
+from tiny_codegen.opt.apply import OptList
 from tiny_uop import Opt, OptOps, UOp, simplify
 
 TILE_SIDE, TILE_STEPS = 64, 16  # of rows and columns, and of the sum

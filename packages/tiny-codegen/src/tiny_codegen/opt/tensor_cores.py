@@ -8,6 +8,7 @@ part of the result in registers, which is what limits the size of a tile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from tiny_codegen.instructions.tensor_core import SWIZZLE, TensorCore
@@ -15,8 +16,8 @@ from tiny_codegen.kernel.expressions import stride
 from tiny_codegen.kernel.loops import extent, loops_of, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.matrix.tensor_cores import made_of
+from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.im2col import longest
-from tiny_codegen.opt.opt_list import OptList
 from tiny_uop import Opt, OptOps, UOp
 from tiny_uop.records import dataclass
 
@@ -110,12 +111,7 @@ def _shapes(core: TensorCore, rows: int, columns: int, found: SumOfProducts) -> 
 
 
 def _tile(
-  chooser: OptList,
-  place: int,
-  core: TensorCore,
-  shape: TileShape,
-  loops: tuple[UOp, UOp, UOp],
-  operands: tuple[Operand, ...],
+  chooser: OptList, place: int, core: TensorCore, shape: TileShape, loops: Sequence[UOp], operands: Sequence[Operand]
 ) -> bool:
   """Take the Opts of one shape; False where one of them does not fit."""
   depth = max(core.dims[2], (SECTORS if core.shared is None else SWIZZLE) // core.dtype_in.itemsize)

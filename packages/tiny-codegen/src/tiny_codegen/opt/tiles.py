@@ -9,11 +9,11 @@ from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.register_tiles import in_tiles
+from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.dot_products import best_ways
-from tiny_codegen.opt.opt_list import OptList
 from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.tiling.choose import dot_cycles
-from tiny_codegen.tiling.matrix_cost import depth_of
+from tiny_codegen.tiling.cost import depth_of
 from tiny_codegen.tiling.parallel_loops import best_sharing
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, row_by_row
 from tiny_uop import AxisType, Opt, OptOps, simplify

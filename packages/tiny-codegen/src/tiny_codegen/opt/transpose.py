@@ -27,8 +27,7 @@ SQUARES = (8, 32)  # squares that follow each other along what is read, at least
 
 def transpose_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts, without THREAD; none for a kernel of another kind."""
-  found = transposed_loops(root) if len(root.src) == 1 else None
-  if found is None:
+  if (found := transposed_loops(root)) is None:
     return ()
   along, across, widest = found
   most = min(MOST_SIDE, CACHE_LINE // widest, target.max_vector_lanes)
@@ -50,13 +49,9 @@ def transpose_copy(root: UOp, target: Target) -> tuple[Opt, ...]:
 def transposed_loops(root: UOp) -> tuple[UOp, UOp, int] | None:
   """(the loop along which a kernel reads, that along which it writes, bytes of the widest element); None for one that
   reads as it writes."""
-  end, nodes = root.src[0], root.toposort
-  if (
-    end.op is not Ops.END
-    or end.src[0].op is not Ops.STORE
-    or end.src[0].arg is not None
-    or any(u.op is Ops.REDUCE for u in nodes)
-  ):
+  end, nodes = root.src[0] if len(root.src) == 1 else root, root.toposort
+  store = end.src[0] if end.op is Ops.END else end
+  if store.op is not Ops.STORE or store is end or store.arg is not None or any(u.op is Ops.REDUCE for u in nodes):
     return None
   offsets = [u.src[0].src[1] for u in nodes if u.op is Ops.LOAD]
   loops = [r for r in end.src[1:] if kind(r) is AxisType.LOOP and extent(r) is not None]
@@ -89,8 +84,7 @@ MOST_THREADS = 256
 
 def transpose_tile(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The Opts; none for a kernel of another kind."""
-  found = transposed_loops(root) if len(root.src) == 1 else None
-  if found is None:
+  if (found := transposed_loops(root)) is None:
     return ()
   along, across, _ = found
   sides = {loop: _side(extent(loop) or 0) for loop in (along, across)}

@@ -21,8 +21,8 @@ from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, next_l
 from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.workgroups import RECOMPUTED
+from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.im2col import as_one_product
-from tiny_codegen.opt.opt_list import OptList
 from tiny_codegen.opt.tensor_cores import use_tensor_core
 from tiny_codegen.opt.transpose import transpose_tile
 from tiny_codegen.opt.vector_cost import nodes_of_body

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tiny_codegen.kernel.expressions import all_of, number, stride
 from tiny_codegen.kernel.loops import THREADS, extent, in_order, kind
 from tiny_codegen.kernel.memory import space_of
-from tiny_codegen.kernel.threads import HardwareAxis, loops_around
+from tiny_codegen.kernel.threads import HardwareAxis, refilling_loops
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import memory_of
 
@@ -18,7 +18,7 @@ MOST_UNROLLED = 8  # reads of a thread
 def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[HardwareAxis]) -> UOp:
   """Local memory once `value` is at `offset` for all iterations of `loops`. `threads` are the axes of the workgroup:
   those that the value does not depend on would all write all of it, so they share the work."""
-  around = loops_around(value, loops)
+  around = refilling_loops(value, loops)
   # the threads that still read the last tile have to be through before it is overwritten
   ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if threads and around else memory.after(*around)
   changes, needed = _divided(

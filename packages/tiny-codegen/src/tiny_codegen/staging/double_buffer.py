@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tiny_codegen.instructions.tensor_core import TensorCore
-from tiny_codegen.kernel.expressions import factor, number
+from tiny_codegen.kernel.expressions import divisor, number
 from tiny_codegen.kernel.loops import in_order, kind, next_loop_id, own_loops, size_of
 from tiny_codegen.kernel.memory import element_of, nbytes_of, next_alloc_id, pointer_type, space_of
 from tiny_codegen.target import Target
@@ -214,7 +214,7 @@ def is_copy(store: UOp, target: Target) -> bool:
   element = value.dtype.scalar().itemsize
   far = space_of(source) is AddrSpace.GLOBAL
   zeros = len(value.src) < 2 or (value.src[1].op is Ops.CONST and value.src[1].arg == 0)
-  return far and zeros and all(factor(place.src[1]) * element % size == 0 for place in (source, store.src[0]))
+  return far and zeros and all(divisor(place.src[1]) * element % size == 0 for place in (source, store.src[0]))
 
 
 def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: Target) -> UOp:

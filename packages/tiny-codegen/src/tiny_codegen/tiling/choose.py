@@ -17,12 +17,11 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from tiny_codegen.instructions.matrix_product import MatrixProduct
+from tiny_codegen.instructions.dot_product import MatrixProduct
 from tiny_codegen.kernel.loops import size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.target import Target
-from tiny_codegen.tiling.cost import TileCost, rate
-from tiny_codegen.tiling.matrix_cost import MatrixTileCost
+from tiny_codegen.tiling.cost import MatrixTileCost, TileCost, rate
 from tiny_codegen.tiling.tiles import Tiling, blocks
 from tiny_uop import UOp
 

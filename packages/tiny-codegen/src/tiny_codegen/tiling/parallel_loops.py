@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.sum_of_products import Operand
-from tiny_codegen.lower.remainder_tile import lanes_left, rows_left
+from tiny_codegen.lower.peel import lanes_left, rows_left
 from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass

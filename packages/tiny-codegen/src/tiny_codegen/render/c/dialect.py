@@ -25,6 +25,8 @@ C_OPS = frozenset({
   Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.WHERE,
 })  # fmt: skip
 
+_ATOMIC = "__atomic_fetch_{}({{place}}, {{value}}, __ATOMIC_RELAXED)"
+
 
 def function_name(kernel: str) -> str:
   """The name of the function that a C-like language has for a kernel. A kernel may be called `double`, `main` or
@@ -105,11 +107,6 @@ C99 = CDialect(
     has_threads=True,
     limits=Limits(shared_memory=256 * 1024),
   ),
-  atomics=tuple(
-    [
-      (op, f"__atomic_fetch_{op.name.lower()}({{place}}, {{value}}, __ATOMIC_RELAXED)")
-      for op in (Ops.ADD, Ops.AND, Ops.OR, Ops.XOR)
-    ]
-  ),
+  atomics=tuple([(op, _ATOMIC.format(op.name.lower())) for op in (Ops.ADD, Ops.AND, Ops.OR, Ops.XOR)]),
 )
 """C for a processor, as any compiler takes it."""

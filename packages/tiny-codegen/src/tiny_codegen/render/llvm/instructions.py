@@ -22,12 +22,8 @@ def _scale(kind: str, dtype: DType, bits: int) -> Instruction:
   vector = dtype.vec(bits // dtype.bits)
   always = (f"i{max(8, vector.count)}", "-1")
   rounding = (("i32", "4"),) if bits == 512 else ()
-  return Instruction(
-    Ops.LDEXP,
-    vector,
-    f"llvm.x86.avx512.mask.scalef.{kind}.{bits}",
-    ((value_type(vector), "zeroinitializer"), always, *rounding),
-  )
+  extra = ((value_type(vector), "zeroinitializer"), always, *rounding)
+  return Instruction(Ops.LDEXP, vector, f"llvm.x86.avx512.mask.scalef.{kind}.{bits}", extra)
 
 
 AVX512 = tuple(

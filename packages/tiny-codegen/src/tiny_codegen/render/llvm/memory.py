@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tiny_codegen.kernel.expressions import factor
+from tiny_codegen.kernel.expressions import divisor
 from tiny_codegen.kernel.memory import element_of, pointer_type, space_of
 from tiny_codegen.render.llvm.alu import convert
 from tiny_codegen.render.llvm.function import Function
@@ -64,7 +64,7 @@ def _alignment(index: UOp, stored: DType, memory: Memory) -> str:
   plain = f", align {element}"
   if not memory.device or pointed.space is AddrSpace.REG or (stored.count == 1 and not memory.aligned):
     return plain
-  known = factor(index.src[1]) * pointed.base.itemsize
+  known = divisor(index.src[1]) * pointed.base.itemsize
   if stored.count == 1:
     size = math.gcd(known, memory.aligned)
     return f"{plain}{PAIRED}{size}" if pointed.space is AddrSpace.GLOBAL and size > element else plain

@@ -11,26 +11,11 @@ from tiny_codegen.kernel.lazy_branches import branches
 from tiny_codegen.kernel.memory import pointer_type
 from tiny_codegen.render import base
 from tiny_codegen.render.base import Renderer, Writer
+from tiny_codegen.render.llvm import copies
+from tiny_codegen.render.llvm import matrix as mma
 from tiny_codegen.render.llvm.alu import elementwise
-from tiny_codegen.render.llvm.copies import (
-  are_aligned,
-  copied,
-  copy_or_store,
-  copy_to_shared,
-  either_way,
-  wait_for_copies,
-)
 from tiny_codegen.render.llvm.dot import dot_product
 from tiny_codegen.render.llvm.function import Function, begin_chunk, end_chunk, integer_from, is_thread_range, prepares
-from tiny_codegen.render.llvm.matrix import (
-  SHARED,
-  SharedMatrixInstruction,
-  continued,
-  matrix_load,
-  matrix_product,
-  shared_product,
-  there,
-)
 from tiny_codegen.render.llvm.memory import address, load, store, update
 from tiny_codegen.render.llvm.module import Module, workgroup
 from tiny_codegen.render.llvm.shuffle import shuffled
@@ -76,13 +61,12 @@ class _Program(Writer):
     self.at_launch = places_at_launch(linear, llvm.static_local)[0]
     self.tiles = reads_shared_memory(linear)
     self.registers = TileRegisters(linear.src)
-    self.continued = continued(linear)
+    self.continued = mma.continued(linear)
     self.one_body = bool(self.tiles and llvm.memory.aligned)
-    self.copied = copied(linear) if self.one_body and llvm.copies is not None else frozenset()
+    self.copied = copies.copied(linear) if self.one_body and llvm.copies is not None else frozenset()
     self.aligned = ""  # whether all buffers are, where there is one body
-    self.pending: dict[
-      UOp, list[tuple[UOp, UOp, SharedMatrixInstruction]]
-    ] = {}  # loop → place, MMA, how to wait for it
+    # loop → place, MMA, how to wait for it
+    self.pending: dict[UOp, list[tuple[UOp, UOp, mma.SharedMatrixInstruction]]] = {}
     self.shared = [u for u in linear.src if is_thread_range(u)]
     self.dynamic = llvm.dynamic_scheduling and prepares(linear.src)
     if len(self.shared) > 1:
@@ -98,7 +82,7 @@ class _Program(Writer):
     if self.one_body:
       kind = pointer(AddrSpace.GLOBAL, self.llvm.spaces)
       buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
-      self.aligned = are_aligned(self.body, buffers, self.llvm.memory.aligned)
+      self.aligned = copies.are_aligned(self.body, buffers, self.llvm.memory.aligned)
     if self.registers:
       begin_tiles(self.body, self.globals)
     self._instructions(self.linear.src)
@@ -220,7 +204,7 @@ class _Program(Writer):
       if self.dynamic and counter in self.shared:
         end_chunk(self.body)
       for place, product, how in self.pending.pop(counter, ()):
-        there(self.body, place, product.dtype, how, self.llvm.memory)
+        mma.there(self.body, place, product.dtype, how, self.llvm.memory)
 
   def visit_special(self, u: UOp) -> None:
     """A hardware counter; on a target without any, a loop around all that follows."""
@@ -242,10 +226,10 @@ class _Program(Writer):
       if not self.llvm.matrix_load:
         raise NotImplementedError(f"{self.llvm.name} has no instruction that loads matrices: {u!r}")
       place = address(self.body, u.src[0], self.llvm.memory)
-      self.body.values[u] = matrix_load(self.body, u, place, self.llvm.matrix_load)
+      self.body.values[u] = mma.matrix_load(self.body, u, place, self.llvm.matrix_load)
       return
     one = partial(load, self.body, u, self.llvm.memory)
-    self.body.values[u] = either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
+    self.body.values[u] = copies.either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
 
   def visit_store(self, u: UOp) -> None:
     if isinstance(u.arg, Accumulate):
@@ -255,13 +239,13 @@ class _Program(Writer):
       at_once = partial(store, self.body, u, self.llvm.memory)
       if self.one_body:
         way = (self.llvm.copies, self.aligned, partial(self._through_registers, u))
-        copy_or_store(self.body, u, self.llvm.memory, *way)
+        copies.copy_or_store(self.body, u, self.llvm.memory, *way)
       else:
-        copy_to_shared(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
+        copies.copy_to_shared(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
       return
     one = partial(store, self.body, u, self.llvm.memory)
     if self.one_body:
-      either_way(self.body, self.aligned, None, one)
+      copies.either_way(self.body, self.aligned, None, one)
     else:
       one()
 
@@ -324,7 +308,7 @@ class _Program(Writer):
     if not self.llvm.barrier and any(loop.op is Ops.SPECIAL for loop in self.body.open_loops):
       raise base.no_barrier(self.info.name, self.llvm.name)
     if u.arg is not None and self.llvm.copies is not None:
-      wait_for_copies(self.body, u.arg, self.llvm.copies)
+      copies.wait_for_copies(self.body, u.arg, self.llvm.copies)
     for line in (*(self.llvm.proxy_fence if self.tiles else ()), *self.llvm.barrier):
       self.body.emit(line)
 
@@ -335,7 +319,7 @@ class _Program(Writer):
       if u not in self.continued:
         self._products_of_shared_memory(u)
     elif (matrix := next((m for m in self.llvm.matrices if m.core == u.arg), None)) is not None:
-      self.body.values[u] = matrix_product(self.body, u, matrix)
+      self.body.values[u] = mma.matrix_product(self.body, u, matrix)
     else:
       raise base.no_tensor_core(self.llvm.name, u)
 
@@ -349,11 +333,11 @@ class _Program(Writer):
     chain = [last]
     while chain[0].src[2] in self.continued:
       chain.insert(0, chain[0].src[2])
-    same = replace(last.arg, shared=SHARED, pending=0)
+    same = replace(last.arg, shared=mma.SHARED, pending=0)
     matrix = next((m for m in self.llvm.shared_matrices if m.core == same), None)
     if matrix is None:
       raise base.no_tensor_core(self.llvm.name, last)
     if last.arg.pending:
       loop = next(r for r in reversed(self.body.open_loops) if r.op is Ops.RANGE)
       self.pending.setdefault(loop, []).append((chain[0].src[2].src[0], last, matrix))
-    self.body.values[last] = shared_product(self.body, chain, matrix, self.llvm.memory)
+    self.body.values[last] = mma.shared_product(self.body, chain, matrix, self.llvm.memory)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.instructions.matrix_product import MatrixProduct, TileRows
+from tiny_codegen.instructions.dot_product import MatrixProduct, TileRows
 from tiny_codegen.kernel.memory import in_register
 from tiny_codegen.render.llvm.dot import S8, S32, U8, U32
 from tiny_codegen.render.llvm.function import Function
