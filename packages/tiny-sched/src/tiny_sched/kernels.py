@@ -30,7 +30,7 @@ def copy_body(target: BufferRegion, source: BufferRegion) -> UOp:
 
 
 def kernel_of(item: ScheduleItem) -> Kernel:
-  """The CALL to be of a item whose regions are final."""
+  """The CALL to be of an item whose regions are final."""
   regions = tuple([replace(p, version=None) for p in item.regions])
   if item.body is None:
     return Kernel(copy_body(regions[0], regions[1]), regions, (), item.device)

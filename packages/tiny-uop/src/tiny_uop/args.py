@@ -172,11 +172,8 @@ def _fits(value: Any, hint: Any) -> bool:
   if origin in (Union, UnionType):
     return any(_fits(value, part) for part in parts)
   if origin is tuple:
-    if not isinstance(value, tuple):
-      return False
-    if len(parts) == 2 and parts[1] is ...:
-      return all(_fits(v, parts[0]) for v in value)
-    return len(value) == len(parts) and all(_fits(v, part) for v, part in zip(value, parts))
+    kinds = parts[:1] * len(value) if isinstance(value, tuple) and parts[1:] == (...,) else parts
+    return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
   if not isinstance(hint, type) or origin is not None:
     return True
   # True is an int for Python, and an int would do for a float: a literal says which it is

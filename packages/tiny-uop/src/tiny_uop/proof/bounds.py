@@ -234,16 +234,13 @@ def _head(claim: Claim, where: str, verdict: str) -> list[str]:
   lanes, size, last = access.lanes, access.pointer.size, access.lanes - 1
   count = f" of {lanes} elements" if lanes > 1 else ""
   bounds = f"0 <= {offset} < {size}" if lanes == 1 else f"0 <= {offset} and {offset} + {last} < {size}"
-  lines = [
+  gates = ", ".join(dict.fromkeys(gate.render() for gate in claim.gates)) or "none"
+  return [
     f"{where}: {access.node.op.name}{count} at {memory}[{offset}] {verdict}",
     f"  expected: {bounds}, for {memory} has {size} elements of {access.pointer.base}",
+    f"  gate: {'for each element its own of ' if len(claim.gates) > 1 else ''}{gates}",
+    *[f"  inside: {condition.render()}" for condition in claim.conditions],
   ]
-  if claim.gates:
-    gates = ", ".join(dict.fromkeys(gate.render() for gate in claim.gates))
-    lines.append(f"  gate: {f'for each element its own of {gates}' if len(claim.gates) > 1 else gates}")
-  else:
-    lines.append("  gate: none")
-  return lines + [f"  inside: {condition.render()}" for condition in claim.conditions]
 
 
 def _unknown_message(claim: Claim, where: str, error: Exception) -> str:

@@ -84,8 +84,7 @@ class Exact:
       return tuple([s[0] for s in sources])
     if u.op is Ops.EXTRACT:
       return tuple([sources[0][lane] for lane in u.arg])
-    width = u.dtype.count
-    columns = [s if len(s) == width else s * width for s in sources]
+    columns = [s if len(s) == u.dtype.count else s * u.dtype.count for s in sources]
     return tuple([self._alu(u, row, lane) for lane, row in enumerate(zip(*columns, strict=True))])
 
   # *** elementwise ***
@@ -100,10 +99,9 @@ class Exact:
       if u.op in GroupOp.Convert:
         return x[0] if x[0].dtype is dtypes.bool else x[0].ne(0)
       return UOp(_LOGIC.get(u.op, u.op), dtypes.bool, x)
-    made = self._integer(u, x)
-    if made is None:
-      return self._fresh(f"{u.op.name.lower()} of lane {lane}" if u.dtype.count > 1 else u.op.name.lower(), u)
-    return _wrapped(made, scalar)
+    if (made := self._integer(u, x)) is not None:
+      return _wrapped(made, scalar)
+    return self._fresh(f"{u.op.name.lower()} of lane {lane}" if u.dtype.count > 1 else u.op.name.lower(), u)
 
   def _integer(self, u: UOp, x: Lanes) -> UOp | None:
     """The result before it wraps; None where there is no expression for it."""
@@ -116,10 +114,8 @@ class Exact:
   # *** leaves ***
 
   def _unknown_lanes(self, u: UOp) -> Lanes:
-    name = self._name(u)
-    if u.dtype.count == 1:
-      return (self._fresh(name, u),)
-    return tuple([self._fresh(f"{name}.{lane}", u) for lane in range(u.dtype.count)])
+    name, count = self._name(u), u.dtype.count
+    return tuple([self._fresh(f"{name}.{lane}" if count > 1 else name, u) for lane in range(count)])
 
   def _name(self, u: UOp) -> str:
     if u.op is not Ops.LOAD or u.src[0].op is not Ops.INDEX:

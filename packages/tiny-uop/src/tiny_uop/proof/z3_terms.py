@@ -261,32 +261,26 @@ class Terms:
 
   def _unknown(self, u: UOp, args: list[Any]) -> Any:
     self.opaque.add(u)
-    made = self._named(_function_name(u), args, u.dtype.scalar())
-    self.constraints += self._range_of(made, u.dtype.scalar())
-    return made
+    return self._named(_function_name(u), args, u.dtype.scalar())
 
   def _function(self, u: UOp, sources: list[Any]) -> Any:
     """A function of the sources of which nothing is known: equal sources give equal results."""
     args = [lane for s in sources for lane in lanes_of(s, 1)]
     scalar = u.dtype.scalar()
     lanes = [self._named(f"{_function_name(u)}.{lane}", args, scalar) for lane in range(u.dtype.count)]
-    for made in lanes:
-      self.constraints += self._range_of(made, scalar)
     if u.op not in _MEMORY_OPS and u.op not in _PLACES:
       self.opaque.add(u)
     if u.op not in _MEMORY_OPS and _has_value(u.dtype):
       self.leaves[u] = packed(lanes)
     return packed(lanes)
 
-  def _range_of(self, term: Any, dtype: DType) -> list[Any]:
-    integer = dtype.kind in ("int", "uint") and not isinstance(dtype, PtrDType)
-    return self.arithmetic.in_type(term, dtype) if integer else []
-
   def _named(self, name: str, args: list[Any], dtype: DType) -> Any:
+    """A function of that name, of which no more is known than the range of an integer type."""
     sorts = [a.sort() for a in args]
-    full = f"{name}({','.join(map(str, sorts))})"
-    function = self.z3.Function(full, *sorts, self._sort(dtype))
-    return function(*args)
+    made = self.z3.Function(f"{name}({','.join(map(str, sorts))})", *sorts, self._sort(dtype))(*args)
+    if dtype.kind in ("int", "uint") and not isinstance(dtype, PtrDType):
+      self.constraints += self.arithmetic.in_type(made, dtype)
+    return made
 
   def _sort(self, dtype: DType) -> Any:
     if not _has_value(dtype):

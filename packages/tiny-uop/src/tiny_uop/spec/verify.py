@@ -103,8 +103,7 @@ def _check_order(linear: UOp) -> None:
   place = {node: i for i, node in enumerate(linear.src)}
   open_blocks: list[UOp] = []
   for i, node in enumerate(linear.src):
-    late = next((s for s in node.src if place.get(s, -1) > i), None)
-    if late is not None:
+    if (late := next((s for s in node.src if place.get(s, -1) > i), None)) is not None:
       raise SpecError(node, "program", f"its source {late!r} (instruction {place[late]}) before it (instruction {i})")
     if node.op in (Ops.RANGE, Ops.IF):
       open_blocks.append(node)

@@ -67,8 +67,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _less(u: UOp, x: UOp, y: UOp) -> UOp | None:
-  form = _difference(x, y)
-  if form is None:
+  if (form := _difference(x, y)) is None:
     return None
   low, high = form.bounds()
   if high < 0 or low >= 0:
@@ -78,14 +77,13 @@ def _less(u: UOp, x: UOp, y: UOp) -> UOp | None:
   dtype = x.dtype
   if not left.terms:
     # 0 < x: not (x < 1)
-    flipped, limit = Linear(right.terms), Linear(const=1 - right.const)
-    compared = _emit(Ops.CMPLT, x, flipped, limit)
+    compared = _emit(Ops.CMPLT, x, Linear(right.terms), Linear(const=1 - right.const))
     return None if compared is None else compared.logical_not()
   if len(left.terms) == 1 and not right.terms:
     ((term, coefficient),) = left.terms.items()
     divided = term.op is Ops.FLOORDIV and is_const(term.src[1]) and term.src[1].arg > 0 and coefficient == 1
-    if divided and fits(dtype, *sorted((0, right.const * term.src[1].arg))):
-      return term.src[0].alu(Ops.CMPLT, x.const(dtype, right.const * term.src[1].arg))
+    if divided and fits(dtype, *sorted((0, limit := right.const * term.src[1].arg))):
+      return term.src[0].alu(Ops.CMPLT, x.const(dtype, limit))
   return _emit(Ops.CMPLT, x, left, right)
 
 

@@ -17,8 +17,7 @@ def _fold(u: UOp) -> UOp | None:
   for s in u.src:
     if s.op is not Ops.CONST:
       return None
-  value = exec_alu(u.op, u.dtype, [s.arg for s in u.src], u.src[0].dtype)
-  folded = u.const(u.dtype, value)
+  folded = u.const(u.dtype, exec_alu(u.op, u.dtype, [s.arg for s in u.src], u.src[0].dtype))
   # at tensor level a constant may name its device, which the result keeps
   device = next((s.src for s in u.src if s.src), ())
   return folded.replace(src=device) if device else folded

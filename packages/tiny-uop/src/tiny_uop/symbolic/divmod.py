@@ -141,12 +141,10 @@ def _by_symbol(u: UOp, x: UOp, y: UOp) -> UOp | None:
   counter r below n."""
   if is_const(y) or not _nonzero(y):
     return None
-  quotient, rest = Linear(), Linear()
   form = linear(x)
-  rest.const = form.const
+  quotient, rest = Linear(), Linear(const=form.const)
   for term, coefficient in form.terms.items():
-    part = _contains(term, y)
-    if part is None:
+    if (part := _contains(term, y)) is None:
       rest.add(term, coefficient)
     else:
       quotient.add_form(linear(part), coefficient)

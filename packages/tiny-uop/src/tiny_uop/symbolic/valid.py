@@ -155,7 +155,7 @@ RULES = PatternMatcher([
        near_miss=lambda s: (s.pointer(16).index(s.p, s.b).load(s.f), s.pointer(16).index(s.p).load())),
   rule("index_gate", UPat(Ops.INDEX, None, (UPat.var("p"), UPat.var("x", dtypes.index), UPat.var("gate", dtypes.bool)),
        name="u"),
-       lambda u, x, gate: _gated_index(u, x, gate),
+       _gated_index,
        example=lambda s: (
          s.pointer(16).index(s.p, s.b.const_like(True)),                                             # always
          s.pointer(16).index(s.p, (s.p < 12) & (s.p < 14) & (s.p >= 5)),                             # implied clauses

@@ -27,7 +27,7 @@ class Scalars:
   """Evaluates graphs whose leaves and memory hold what `draws` chooses.
 
   An effect evaluates to the writes it does: {(pointer, offset): value}. A pointer behind AFTER is read with the writes
-  of its dependencies. The laps of a loop of effects do not see each other's writes.
+  of its dependencies. The iterations of a loop of effects do not see each other's writes.
   """
 
   def __init__(self, draws: Draws) -> None:

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 Formula = tuple[int, str]
 
 INFIX: dict[Ops, tuple[int, str]] = {
-  Ops.CMPLT: (1, "<"), Ops.CMPNE: (1, "!="), Ops.CMPEQ: (1, "=="), Ops.OR: (2, "|"), Ops.XOR: (3, "^"), Ops.AND: (4,
-  "&"),
-  Ops.SHL: (5, "<<"), Ops.SHR: (5, ">>"), Ops.ADD: (6, "+"), Ops.SUB: (6, "-"), Ops.MUL: (7, "*"), Ops.FDIV: (7, "/"),
-  Ops.FLOORDIV: (7, "//"), Ops.FLOORMOD: (7, "%"),
+  Ops.CMPLT: (1, "<"), Ops.CMPNE: (1, "!="), Ops.CMPEQ: (1, "=="), Ops.OR: (2, "|"), Ops.XOR: (3, "^"),
+  Ops.AND: (4, "&"), Ops.SHL: (5, "<<"), Ops.SHR: (5, ">>"), Ops.ADD: (6, "+"), Ops.SUB: (6, "-"), Ops.MUL: (7, "*"),
+  Ops.FDIV: (7, "/"), Ops.FLOORDIV: (7, "//"), Ops.FLOORMOD: (7, "%"),
 }  # fmt: skip
 ATOM = 9
 _LIMIT = 20_000  # a formula repeats shared nodes, so its length can be exponential in theirs
