@@ -31,15 +31,9 @@ def split_geometry(values: Sequence[sint]) -> tuple[tuple[int | None, ...], tupl
   """A geometry as (arg, extra sources): ints stay in the arg; symbolic entries, simplified, leave None there."""
   if all_known(values):
     return tuple(values), ()  # type: ignore[arg-type]  # which are ints
-  arg: list[int | None] = []
-  extra: list[UOp] = []
-  for value in map(simple_size, values):
-    if isinstance(value, int):
-      arg.append(int(value))
-    else:
-      arg.append(None)
-      extra.append(value)
-  return tuple(arg), tuple(extra)
+  sizes = [simple_size(value) for value in values]
+  arg = tuple([int(size) if isinstance(size, int) else None for size in sizes])
+  return arg, tuple([size for size in sizes if not isinstance(size, int)])
 
 
 def join_geometry(arg: Sequence[int | None], extra: Sequence[UOp]) -> Shape:

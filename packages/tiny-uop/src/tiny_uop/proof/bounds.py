@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tiny_uop.args import KernelInfo
-from tiny_uop.dtype import DType, PtrDType, dtypes
+from tiny_uop.dtype import PtrDType, dtypes
 from tiny_uop.evaluate import evaluate
 from tiny_uop.graph import chain, operands
 from tiny_uop.locks import shared_lock
@@ -49,14 +49,10 @@ class Access:
     return dtype
 
   @property
-  def value(self) -> DType:
-    """The type of what is read or written."""
-    return self.node.dtype if self.node.op is Ops.LOAD else self.node.src[1].dtype
-
-  @property
   def lanes(self) -> int:
     """How many elements of the memory it touches."""
-    return max(self.value.count // self.pointer.base.count, 1)
+    value = self.node if self.node.op is Ops.LOAD else self.node.src[1]
+    return max(value.dtype.count // self.pointer.base.count, 1)
 
   @property
   def offset(self) -> UOp:
@@ -76,11 +72,7 @@ def accesses(root: UOp) -> Iterator[Access]:
     return
   for node in root.walk():
     if node.op in (Ops.LOAD, Ops.STORE):
-      yield Access(node, tuple(sorted(node.ranges, key=_loop_order)))
-
-
-def _loop_order(loop: UOp) -> tuple[int, str]:
-  return loop.arg[0], loop.arg[1].name
+      yield Access(node, tuple(sorted(node.ranges, key=lambda loop: (loop.arg[0], loop.arg[1].name))))
 
 
 def _in_program(linear: UOp) -> Iterator[Access]:

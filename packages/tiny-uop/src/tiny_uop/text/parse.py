@@ -257,11 +257,8 @@ def _check_header(text: str, number: int) -> None:
   if match is None:
     raise ParseError(f"expected the header '{HEADER} {IR_VERSION}', found {text[:_SHOWN]!r}", number, 1)
   if match[1] != str(IR_VERSION):
-    raise ParseError(
-      f"the text is of IR version {match[1][:20]}, this tiny-uop reads version {IR_VERSION}: "
-      "use the same tiny-uop on both sides",
-      number, match.start(1) + 1,
-    )  # fmt: skip
+    versions = f"the text is of IR version {match[1][:20]}, this tiny-uop reads version {IR_VERSION}"
+    raise ParseError(f"{versions}: use the same tiny-uop on both sides", number, match.start(1) + 1)
 
 
 def parse_node(text: str, nodes: dict[str, UOp], number: int = 1) -> UOp:
