@@ -18,8 +18,7 @@ from tiny_codegen.opt.neighbours import opts_of
 from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.tiling.choose import best_tiling, dot_cycles, ranked_tilings
-from tiny_codegen.tiling.parallel_loops import best_sharing
-from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling
+from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling, best_sharing
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).target

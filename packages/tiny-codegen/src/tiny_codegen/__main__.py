@@ -142,16 +142,12 @@ def _run(options: argparse.Namespace) -> int:
   passes, opts = cli.selected(PASSES, options, may_be_none=True), _opts(options)
   renderer = _renderer(options)
   kernels = _kernels(cli.read_graph(options.input), options)
-  if _is_text(options) and len(kernels) > 1:
+  is_text = options.emit == "program" or options.stop_after is not None or options.only is not None
+  if is_text and len(kernels) > 1:
     raise cli.UsageError(f"a text has one graph: choose one of the {len(kernels)} kernels with --kernel")
   written = [_compiled(kernel, renderer, PassContext(renderer.target, opts), passes, options) for kernel in kernels]
   cli.write_text("".join(written), options.output)
   return 0
-
-
-def _is_text(options: argparse.Namespace) -> bool:
-  """Whether the output is a graph in textual form."""
-  return options.emit == "program" or options.stop_after is not None or options.only is not None
 
 
 def _compiled(

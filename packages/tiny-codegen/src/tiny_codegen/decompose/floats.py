@@ -147,20 +147,8 @@ def _compare(u: UOp) -> UOp | None:
   return UOp(u.op, u.dtype, tuple([to(s, dtypes.float32) for s in u.src]))
 
 
-def _from_float32(u: UOp, x: UOp) -> UOp:
-  return encode(x, u.dtype).bitcast(u.dtype)
-
-
-def _to_float32(x: UOp) -> UOp:
-  return decode(x.bitcast(_bits_type(x.dtype)), x.dtype)
-
-
 def _through_float32(u: UOp, x: UOp) -> UOp:
   return to(to(x, dtypes.float32), u.dtype.scalar())
-
-
-def _from_double(u: UOp, x: UOp) -> UOp:
-  return to(to_odd_single(x), u.dtype.scalar())
 
 
 def _from_integer(u: UOp, x: UOp) -> UOp:
@@ -170,10 +158,6 @@ def _from_integer(u: UOp, x: UOp) -> UOp:
   if x.dtype.bits == 64:
     return to(sticky_double(x), u.dtype.scalar())
   return to(to(x, dtypes.float64), u.dtype.scalar())
-
-
-def _double_bitcast(u: UOp, x: UOp) -> UOp:
-  return x.bitcast(u.dtype)
 
 
 def _halfway(s: Samples, dtype: DType) -> UOp:
@@ -226,10 +210,12 @@ def _conversions(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
   """CASTs and BITCASTs."""
   small, single, first = UPat.var("x", emulated), UPat.var("x", dtypes.float32), emulated[0]
   rules = [
-    rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"), _from_float32, grows=MADE_OF_OTHERS,
+    rule("emulated_from_float32", UPat(Ops.CAST, emulated, (single,), name="u"),
+         lambda u, x: encode(x, u.dtype).bitcast(u.dtype), grows=MADE_OF_OTHERS,
          example=lambda s: tuple([x.cast(d) for d in emulated for x in (s.f, _halfway(s, d))]),
          near_miss=lambda s: s.i.cast(first)),
-    rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)), _to_float32, grows=MADE_OF_OTHERS,
+    rule("emulated_to_float32", UPat(Ops.CAST, dtypes.float32, (small,)),
+         lambda x: decode(x.bitcast(_bits_type(x.dtype)), x.dtype), grows=MADE_OF_OTHERS,
          example=lambda s: tuple([s.value(d, 0).cast(dtypes.float32) for d in emulated]),
          near_miss=lambda s: s.value(first, 0).cast(dtypes.float64)),
     rule("emulated_to_other", UPat(Ops.CAST, None, (small,), name="u"), _through_float32, grows=MADE_OF_OTHERS,
@@ -241,7 +227,7 @@ def _conversions(emulated: tuple[DType, ...], has_double: bool) -> list[Rule]:
          example=(lambda s: tuple([s.value(dtypes.int16, 0).cast(d) for d in emulated]), lambda s: s.b.cast(first)),
          near_miss=lambda s: s.i.cast(first)),
     rule("bits_of_bits", UPat(Ops.BITCAST, None, (UPat(Ops.BITCAST, None, (UPat.var("x"),)),), name="u"),
-         _double_bitcast,
+         lambda u, x: x.bitcast(u.dtype),
          example=lambda s: s.f.bitcast(dtypes.uint32).bitcast(dtypes.int32),
          near_miss=lambda s: s.i.cast(dtypes.uint32).bitcast(dtypes.float32)),
   ]  # fmt: skip
@@ -264,8 +250,8 @@ def float_rules(target: Target) -> list[Rule]:
   """The rules for the float types that a target lacks. float32 is assumed."""
   emulated = tuple(d for d in _EMULATED if d not in target.native_dtypes)
   # half and narrower formats from double: processors round by way of float32, and that twice
-  odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"), _from_double,
-             grows=MADE_OF_OTHERS,
+  odd = rule("narrow_from_double", UPat(Ops.CAST, _EMULATED, (UPat.var("x", dtypes.float64),), name="u"),
+             lambda u, x: to(to_odd_single(x), u.dtype.scalar()), grows=MADE_OF_OTHERS,
              example=lambda s: tuple([s.value(dtypes.float64, 0).cast(d) for d in _EMULATED]),
              near_miss=lambda s: s.f.cast(dtypes.float16))  # fmt: skip
   # native halves meet emulated formats in float32

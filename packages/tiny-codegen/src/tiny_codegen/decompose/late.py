@@ -18,14 +18,6 @@ def _is_minus_one(c: UOp) -> bool:
   return bool(c.arg == -1)
 
 
-def _subtract(x: UOp, y: UOp, c: UOp) -> UOp | None:
-  return x.alu(Ops.SUB, y) if _is_minus_one(c) else None
-
-
-def _negate(y: UOp, c: UOp) -> UOp | None:
-  return y.alu(Ops.NEG) if _is_minus_one(c) else None
-
-
 def _shift(x: UOp, c: UOp) -> UOp | None:
   """x * 2**k for x >= 0, whose bounds stay known."""
   value = int(c.arg)
@@ -50,7 +42,8 @@ _product = UPat(Ops.MUL, None, (UPat.var("a"), UPat.var("b")))
 # by the operation that the target must have
 LATE_RULES: dict[Ops, Rule] = {
   Ops.SUB:
-    rule("subtract", UPat(Ops.ADD, _NUMBERS, [_x, UPat(Ops.MUL, None, [_y, _c])]), _subtract,
+    rule("subtract", UPat(Ops.ADD, _NUMBERS, [_x, UPat(Ops.MUL, None, [_y, _c])]),
+         lambda x, y, c: x.alu(Ops.SUB, y) if _is_minus_one(c) else None,
          example=(lambda s: s.i - s.j, lambda s: s.f - s.g, lambda s: _byte(s, 0) - _byte(s, 1)),
          near_miss=lambda s: s.i + s.j * -2),
   Ops.MULACC:
@@ -58,7 +51,7 @@ LATE_RULES: dict[Ops, Rule] = {
          changes="the product is not rounded",
          example=lambda s: s.f * s.g + 1.0, near_miss=(lambda s: s.i * s.j + 1, lambda s: s.f * 1.0 + s.g)),
   Ops.NEG:
-    rule("negate", UPat(Ops.MUL, _SIGNED, [_y, _c]), _negate,
+    rule("negate", UPat(Ops.MUL, _SIGNED, [_y, _c]), lambda y, c: y.alu(Ops.NEG) if _is_minus_one(c) else None,
          example=(lambda s: -s.i, lambda s: -s.f), near_miss=(lambda s: s.i * -2, lambda s: -_byte(s, 0))),
   Ops.SHL:
     rule("shift_product", UPat(Ops.MUL, dtypes.ints, [_x, _c]), _shift,

@@ -74,10 +74,6 @@ def _is_long(loops: tuple[UOp, ...], lengths: Lengths) -> bool:
   )
 
 
-def _power_of_two(size: float) -> int:
-  return 1 << (math.ceil(size) - 1).bit_length()
-
-
 class Blocks:
   """Loops cut into blocks, the same for all sums over a loop."""
 
@@ -100,7 +96,8 @@ class Blocks:
     count, taken = extent(loop) or 0, max(math.prod(map(size_of, inner)), 1)
     if count * taken <= lengths.most:
       return value, (loop, *inner)
-    size = _power_of_two((lengths.block if count * taken < lengths.many else lengths.block_of_many) / taken)
+    block_size = lengths.block if count * taken < lengths.many else lengths.block_of_many
+    size = 1 << (math.ceil(block_size / taken) - 1).bit_length()  # a power of two
     if size == 1 or count <= size:  # the inner loops fill an accumulator
       return self.over(value.reduce(op, *inner), loop, (), op, lengths) if inner else (value, (loop,))
     blocks, block, rest = self.parts(loop, size)

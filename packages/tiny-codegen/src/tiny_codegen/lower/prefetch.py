@@ -252,19 +252,22 @@ def _results(program: Program) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp
   for loop in program.loops if large else ():
     body = program.linear[loop.begin : loop.end]
     stores = [s for s in _stores_behind(program.linear, loop.end) if s.src[0].src[0] in large]
-    stores = [s for s in stores if _is_known(s, {loop.counter, *body})]
+    # an address can be computed before a loop from counters outside it alone
+    inner = {u for u in (loop.counter, *body) if u.op is Ops.RANGE}
+    stores = [s for s in stores if not any(u.op is Ops.LOAD or u in inner for u in s.src[0].src[1].toposort)]
     steps = math.prod(extent(u) or 1 for u in (loop.counter, *body) if u.op is Ops.RANGE)
     if stores and steps >= LEAST_RESULT_STEPS and not any(map(_writes_result, body)):
       rows, r = list(_rows(stores)), loop.counter
       spread = all(count * 2 <= _size(r) for *_, count in rows)
       for pointer, offset, byte, step, count in rows:
-        first, step = r.const_like(0) if offset is None else offset, step // element_of(pointer).itemsize
+        first = r.const_like(0) if offset is None else offset
         if not spread or count == 1:
-          lines = [_element(pointer, first, byte + n * step * element_of(pointer).itemsize) for n in range(count)]
+          lines = [_element(pointer, first, byte + n * step) for n in range(count)]
           before.setdefault(r, []).extend(line.prefetch("write") for line in lines)
         else:
           row = r.alu(Ops.CMPLT, r.const_like(count - 1)).where(r, r.const_like(count - 1))
-          place = _element(pointer, first, byte).src[1] + row.cast(first.dtype) * step
+          elements = step // element_of(pointer).itemsize
+          place = _element(pointer, first, byte).src[1] + row.cast(first.dtype) * elements
           inside.setdefault(r, []).append(pointer.index(place).prefetch("write"))
   return before, inside
 
@@ -278,11 +281,6 @@ def _stores_behind(linear: Sequence[UOp], end: int) -> Iterator[UOp]:
 
 def _writes_result(u: UOp) -> bool:
   return u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM
-
-
-def _is_known(store: UOp, body: Collection[UOp]) -> bool:
-  """Whether an address can be computed before a loop: from counters outside it alone."""
-  return not any(u.op is Ops.LOAD or (u.op is Ops.RANGE and u in body) for u in store.src[0].src[1].toposort)
 
 
 def _rows(stores: Sequence[UOp]) -> Iterator[tuple[UOp, UOp | None, int, int, int]]:
@@ -401,7 +399,8 @@ def _panels(program: Program) -> dict[UOp, tuple[UOp, list[UOp]]]:
     return {}
   found: dict[UOp, tuple[UOp, list[UOp]]] = {}
   packings = _packings(program, large)
-  direct = sum(program.read[p] for p in _read_by_sums(program) & (program.read.keys() - large))
+  loads = [u for u, loops in zip(program.linear, program.around) if u.op is Ops.LOAD and loops and _is_sum(loops[-1])]
+  direct = sum(program.read[p] for p in {u.src[0].src[0] for u in loads} & (program.read.keys() - large))
   for loop, reads in _innermost_sums(program):
     loops = (*loop.around, loop.counter)
     buffers = Counter([buffer for u in reads if (buffer := packed_buffer(u.src[0])) is not None])
@@ -455,12 +454,6 @@ def _innermost_sums(program: Program) -> Iterator[tuple[_Loop, list[UOp]]]:
     reads = [u for u in program.linear[loop.begin : loop.end] if u.op is Ops.LOAD]
     if loop.innermost and _is_sum(loop.counter) and reads:
       yield loop, reads
-
-
-def _read_by_sums(program: Program) -> set[UOp]:
-  """The memory that loops of sums read."""
-  loads = [u for u, loops in zip(program.linear, program.around) if u.op is Ops.LOAD and loops and _is_sum(loops[-1])]
-  return {u.src[0].src[0] for u in loads}
 
 
 def _read_as_it_is(loads: Sequence[UOp], loops: tuple[UOp, ...], large: Collection[UOp]) -> Iterator[_Packing]:

@@ -88,7 +88,8 @@ class _Lowering:
     if u.op is Ops.REDUCE and new.src[1:]:
       register, start = self._register(new)
       inside = register.after(start, *new.src[1:]).index(0)
-      update = inside.store(_combined(new.arg[0], inside.load(dtype=new.dtype), new.src[0]))
+      total, op = inside.load(dtype=new.dtype), new.arg[0]
+      update = inside.store(accumulate(total, new.src[0]) if op is Ops.ADD else total.alu(op, new.src[0]))
       new = _total(register, update, new)
     elif u.op is Ops.REDUCE:
       new = new.src[0]
@@ -120,10 +121,6 @@ class _Lowering:
     # the loops around the REDUCE: without them the initial store would be taken for loop-invariant
     outside = in_order(reduce.ranges)
     return register, register.after(*outside).index(0).store(identity(reduce.arg[0], reduce.dtype))
-
-
-def _combined(op: Ops, total: UOp, value: UOp) -> UOp:
-  return accumulate(total, value) if op is Ops.ADD else total.alu(op, value)
 
 
 def _total(register: UOp, update: UOp, reduce: UOp) -> UOp:

@@ -7,8 +7,6 @@ different loops, each gets a RANGE of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tiny_codegen.kernel.loops import CLOSERS, kind, next_loop_id
 from tiny_uop import Ops, UOp
 from tiny_uop.graph import rebuild
@@ -53,12 +51,6 @@ def _ranks(root: UOp) -> dict[UOp, int]:
   return ranks
 
 
-def _instances(closer: UOp, rank: int) -> Iterator[tuple[UOp, Instance]]:
-  loops = closer.src[1:]
-  for place, loop in enumerate(loops):
-    yield loop, (closer.op, rank, closer.ranges, loops[: place + 1])
-
-
 def _separate_once(root: UOp) -> UOp:
   ranks = _ranks(root)
   names: dict[tuple[UOp, Instance], UOp] = {}
@@ -66,7 +58,8 @@ def _separate_once(root: UOp) -> UOp:
   fresh = next_loop_id(root)
   renamed: dict[UOp, dict[UOp, UOp]] = {}
   for closer, rank in ranks.items():
-    for loop, instance in _instances(closer, rank):
+    for place, loop in enumerate(closer.src[1:], 2):
+      instance = closer.op, rank, closer.ranges, closer.src[1:place]
       if (loop, instance) not in names:
         if loop in taken:
           names[loop, instance] = UOp.range(loop.src[0], fresh, kind(loop))

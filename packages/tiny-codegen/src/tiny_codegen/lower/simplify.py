@@ -18,12 +18,10 @@ def drop_single(root: UOp) -> UOp:
   singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
   for loop in singles:
     root = replace_loop(root, loop, UOp.const(loop.dtype, 0))
-  return simplify(_without_empty(root)) if singles else root
-
-
-def _without_empty(root: UOp) -> UOp:
-  """An END, REDUCE or STAGE of no loops is its source."""
-  return rebuild(root, lambda u, new: new.src[0] if u.op in LOOP_LISTS and len(u.src) == 1 else None)
+  if not singles:
+    return root
+  # an END, REDUCE or STAGE of no loops is its source
+  return simplify(rebuild(root, lambda u, new: new.src[0] if u.op in LOOP_LISTS and len(u.src) == 1 else None))
 
 
 def hoist_masks(root: UOp) -> UOp:

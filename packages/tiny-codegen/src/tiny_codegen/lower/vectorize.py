@@ -9,7 +9,6 @@ keeps n partial results side by side and combines them in a tree at the end.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.expressions import number, stride
@@ -190,15 +189,15 @@ class Lanes:
       alt = None if alternative is None else self._vector(alternative)
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
     same = all(self.axis not in s.ranges for s in u.src[1:])
-    if self.count >= WIDE and stride(offset, self.axis) == 2 and same and self._known_later(place.src[2:]):
+    # gates are constants once all is written out
+    known_later = all(r is self.axis or kind(r) in UNROLLED for gate in place.src[2:] for r in gate.ranges)
+    if self.count >= WIDE and stride(offset, self.axis) == 2 and same and known_later:
       return self._every_second(u, pointer)
-    return UOp(
-      Ops.VECTORIZE, u.dtype.vec(self.count), tuple([self._scalar_load(u, pointer, i) for i in range(self.count)])
-    )
-
-  def _known_later(self, gates: Sequence[UOp]) -> bool:
-    """Whether gates are constants once all is written out."""
-    return all(r is self.axis or kind(r) in UNROLLED for gate in gates for r in gate.ranges)
+    lanes = [
+      self._place(place, pointer, i).load(None if alternative is None else self._lane(alternative, i), u.dtype)
+      for i in range(self.count)
+    ]
+    return UOp(Ops.VECTORIZE, u.dtype.vec(self.count), tuple(lanes))
 
   def _every_second(self, u: UOp, pointer: UOp) -> UOp:
     """Lanes two elements apart: of two vectors, of which the second ends with the last lane. An element between two
@@ -215,10 +214,6 @@ class Lanes:
     lanes = [low.extract(2 * lane) for lane in range(half)]
     lanes += [high.extract(2 * lane - (count - 1)) for lane in range(half, count)]
     return UOp(Ops.VECTORIZE, u.dtype.vec(count), tuple(lanes))
-
-  def _scalar_load(self, u: UOp, pointer: UOp, lane: int) -> UOp:
-    at = self._place(u.src[0], pointer, lane)
-    return at.load(self._lane(u.src[1], lane) if len(u.src) > 1 else None, u.dtype)
 
   def _store(self, u: UOp) -> UOp:
     place, pointer = u.src[0], self.done[u.src[0].src[0]]

@@ -17,10 +17,10 @@ from tiny_codegen.kernel.loops import (
   THREADS,
   extent,
   in_order,
+  iterations,
   kind,
   next_loop_id,
   own_loops,
-  size_of,
   substitute_simplified,
 )
 from tiny_codegen.kernel.memory import in_register, nbytes_of, next_alloc_id, space_of
@@ -71,7 +71,7 @@ def globals_from_loops(root: UOp, target: Target) -> UOp:
   """
   if not target.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
     return root
-  reduces = [u for u in root.toposort if u.op is Ops.REDUCE and _length(u) > RECOMPUTED]
+  reduces = [u for u in root.toposort if u.op is Ops.REDUCE and iterations(u.src[1:]) > RECOMPUTED]
   chosen: list[UOp] = []
   for loop in root.src[0].src[1:]:
     if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or not all(loop in e.src[1:] for e in root.src):
@@ -80,10 +80,6 @@ def globals_from_loops(root: UOp, target: Target) -> UOp:
     if not again and on_hardware([(r,) for r in in_order([*chosen, loop])], target.limits.max_global) is not None:
       chosen.append(loop)
   return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen})
-
-
-def _length(reduce: UOp) -> int:
-  return math.prod(max(size_of(r), 1) for r in reduce.src[1:])
 
 
 def _too_much_memory(root: UOp, target: Target) -> str:

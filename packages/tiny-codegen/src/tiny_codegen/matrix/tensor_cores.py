@@ -308,7 +308,8 @@ def _apply(root: UOp, product: Product, core: TensorCore, target: Target, tiles:
       for mask in masks:
         conditions = [substitute_simplified(mask, at) for at in places]
         elements = [c.where(e, e.const_like(0)) for c, e in zip(conditions, elements)]
-      return as_bits(_vector(elements))
+      vector = UOp(Ops.VECTORIZE, elements[0].dtype.vec(len(elements)), tuple(elements))
+      return as_bits(vector if len(elements) > 1 else elements[0])
 
     if not product.gates and target.matrix_loads and core.threads == LANES:
 
@@ -361,10 +362,6 @@ def _places(layout: Fragment, thread: UOp, splits: dict[UOp, Split], down: UOp, 
 
 def split_loops(closer: UOp, splits: dict[UOp, Split]) -> list[UOp]:
   return [new for r in closer.src[1:] for new in (splits[r].loops if r in splits else (r,))]
-
-
-def _vector(values: list[UOp]) -> UOp:
-  return values[0] if len(values) == 1 else UOp(Ops.VECTORIZE, values[0].dtype.vec(len(values)), tuple(values))
 
 
 # *** masks ***

@@ -56,7 +56,7 @@ LEAST_SIZE = 16  # rows, columns and steps from which on a tensor core pays
 
 def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
   """Tile a sum of products for the first tensor core that takes its types; False where there is none."""
-  sides = [_side(found, operand) for operand in found.operands]
+  sides = [longest(found.own_loops(operand), operand) for operand in found.operands]
   if sides[0] is None or sides[1] is None:
     return False
   depth = max(found.reduce.src[1:], key=lambda r: size_of(r))
@@ -77,11 +77,6 @@ def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
       if chooser.attempt(partial(_tile, chooser, place, core, shape, (rows, columns, depth), operands)):
         return True
   return False
-
-
-def _side(found: SumOfProducts, operand: Operand) -> UOp | None:
-  """The longest output loop of an operand alone."""
-  return longest(found.own_loops(operand), operand)
 
 
 def _moves(found: SumOfProducts, loop: UOp) -> int:

@@ -14,8 +14,7 @@ from tiny_codegen.opt.dot_products import best_ways
 from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.tiling.choose import dot_cycles
 from tiny_codegen.tiling.cost import depth_of
-from tiny_codegen.tiling.parallel_loops import best_sharing
-from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, row_by_row
+from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, row_by_row
 from tiny_uop import AxisType, Opt, OptOps, simplify
 
 

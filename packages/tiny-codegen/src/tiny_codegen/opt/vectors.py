@@ -85,9 +85,10 @@ class Chooser(TilingChooser):
     if not any(u.op in GroupOp.Transcendental for u in nodes):
       return
     loops = [r for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)]
+    most = self.target.limits.shared_memory // 2 // 4  # elements: half of local memory is for other reads
     for first in loops:
       size = extent(first)
-      if kind(first) is not AxisType.REDUCE or size is None or not KEEP_LEAST <= size <= self._keep_most():
+      if kind(first) is not AxisType.REDUCE or size is None or not KEEP_LEAST <= size <= most:
         continue
       for second in loops:
         if second is not first and extent(second) == size:
@@ -95,10 +96,6 @@ class Chooser(TilingChooser):
           kept = [u.src[0] for u in staged.toposort if u.op is Ops.STAGE] if staged is not None else []
           if any(u.op in GroupOp.Transcendental for value in kept for u in value.toposort if first in u.ranges):
             self.take(Opt(OptOps.STAGE, None, (first.arg[0], second.arg[0])))
-
-  def _keep_most(self) -> int:
-    """Elements of a row that stay near until they are needed again: half of local memory is for other reads."""
-    return self.target.limits.shared_memory // 2 // 4
 
   # *** choices ***
 
@@ -139,13 +136,11 @@ class Chooser(TilingChooser):
       amount = native[axis] * self._width(nodes, axis, native[axis], sizes[axis])
       padding: list[Opt] = []
       if extent(axis) is None or sizes[axis] % amount:
-        block = THREAD_BLOCK if self._outermost(axis) and sizes[axis] >= THREAD_BLOCK * amount * 4 else 1
+        outermost = all(e.op is Ops.END and e.src[1] is axis for e in self.root.src)
+        block = THREAD_BLOCK if outermost and sizes[axis] >= THREAD_BLOCK * amount * 4 else 1
         self.blocks[axis.arg[0]] = block
         padding = [Opt(OptOps.PADTO, axis.arg[0], amount * block)]
       self.take(*padding, Opt(OptOps.VECTOR, axis.arg[0], amount))
-
-  def _outermost(self, loop: UOp) -> bool:
-    return all(e.op is Ops.END and e.src[1] is loop for e in self.root.src)
 
   @staticmethod
   def _complete(

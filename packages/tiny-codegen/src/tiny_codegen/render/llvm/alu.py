@@ -181,12 +181,8 @@ def _insert(body: Function, dtype: DType, value: str, piece: DType, part: str, f
   return body.call(name, kind, (kind, value), (value_type(piece), part), ("i64", str(first)))
 
 
-def _cast(body: Function, u: UOp) -> str:
-  return convert(body, body.operand(u.src[0]), u.src[0].dtype, u.dtype)
-
-
 _SPECIAL: dict[Ops, Callable[[Function, UOp], str]] = {
-  Ops.CAST: _cast,
+  Ops.CAST: lambda body, u: convert(body, body.operand(u.src[0]), u.src[0].dtype, u.dtype),
   Ops.BITCAST: _bitcast,
   Ops.WHERE: _where,
   Ops.MULACC: _fused,

@@ -78,7 +78,8 @@ class _Program(Writer):
 
   def text(self) -> str:
     name = self.info.name
-    self._bind_arguments()
+    for u, number in base.numbers(self.linear, self.info).items():
+      self.body.values[u] = f"%p{number}" if u.op is Ops.PARAM else integer_from(self.body, f"%n{number}", u)
     if self.one_body:
       kind = pointer(AddrSpace.GLOBAL, self.llvm.spaces)
       buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
@@ -96,12 +97,6 @@ class _Program(Writer):
     return Module(
       self.llvm, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
     ).text()
-
-  # *** arguments ***
-
-  def _bind_arguments(self) -> None:
-    for u, number in base.numbers(self.linear, self.info).items():
-      self.body.values[u] = f"%p{number}" if u.op is Ops.PARAM else integer_from(self.body, f"%n{number}", u)
 
   # *** instructions ***
 
@@ -129,19 +124,17 @@ class _Program(Writer):
     """A WHERE at which a branch stands that computes a side, of it and others, only if some lane takes it."""
     branch, condition = self.lazy[u], u.src[0]
     otherwise = self.body.operand(u.src[3 - branch.side]) if branch.wheres == (u,) else "poison"
-    self._begin_branch(u, self._some(condition) if branch.side == 1 else self._not_all(condition), branch.values)
+    if branch.side == 1:  # some lane takes it
+      taken = self._reduced("or", condition)
+    else:
+      taken = self.body.let(f"xor i1 {self._reduced('and', condition)}, true")
+    self._begin_branch(u, taken, branch.values)
     if branch.wheres == (u,):
       self._end_branch(u, [(u, elementwise(self.body, u), otherwise)])  # the selection is inside
     else:
       # what the other lanes are does not matter
       self._end_branch(u, [(root, self.body.operand(root), otherwise) for root in branch.roots])
       self.body.values[u] = elementwise(self.body, u)
-
-  def _some(self, flags: UOp) -> str:
-    return self._reduced("or", flags)
-
-  def _not_all(self, flags: UOp) -> str:
-    return self.body.let(f"xor i1 {self._reduced('and', flags)}, true")
 
   def _reduced(self, how: str, flags: UOp) -> str:
     """Whether all ("and") or any ("or") lanes are true."""
