@@ -67,12 +67,8 @@ def loops_around(root: UOp) -> dict[UOp, tuple[UOp, ...]]:
   for u in root.toposort:  # what something comes AFTER is no effect of the kernel's own list
     if u.op is Ops.AFTER:
       for s in u.src[1:]:
-        enter(s, _outside(s))
+        enter(s, tuple(in_order(r for r in s.ranges if r.op is Ops.RANGE)))
   return found
-
-
-def _outside(effect: UOp) -> tuple[UOp, ...]:
-  return tuple(sorted((r for r in effect.ranges if r.op is Ops.RANGE), key=lambda r: int(r.arg[0])))
 
 
 def carried_loops(found: list[Update]) -> dict[UOp, list[Update]]:

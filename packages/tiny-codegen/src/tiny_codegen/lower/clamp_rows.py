@@ -45,15 +45,10 @@ def _without(value: UOp, gates: list[UOp]) -> UOp:
   # what AFTER waits for is not part of the value: it fills memory that others may read, too
   for u in value.walk(lambda u: u.op is not Ops.AFTER):
     new = u if u.op is Ops.AFTER else u.with_src(tuple([done[s] for s in u.src]))
-    if new.op is Ops.LOAD and any(_summed(r) for r in new.ranges):
+    if new.op is Ops.LOAD and any(kind(r) is AxisType.REDUCE and extent(r) not in (0, 1) for r in new.ranges):
       new = _opened(new, gates)
     done[u] = new
   return done[value]
-
-
-def _summed(loop: UOp) -> bool:
-  size = extent(loop)
-  return kind(loop) is AxisType.REDUCE and (size is None or size > 1)
 
 
 def _opened(load: UOp, gates: list[UOp]) -> UOp:

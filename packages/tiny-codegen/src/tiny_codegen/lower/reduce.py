@@ -25,10 +25,8 @@ TOGETHER, LANES_TOGETHER = 8, 64  # sums in one loop, and numbers in them: more 
 def identity(op: Ops, dtype: DType) -> UOp:
   """The value that combining with does not change."""
   scalar = dtype.scalar()
-  if op is Ops.ADD:
-    return UOp.const(dtype, False if scalar is dtypes.bool else 0)
-  if op is Ops.MUL:
-    return UOp.const(dtype, True if scalar is dtypes.bool else 1)
+  if op in (Ops.ADD, Ops.MUL):
+    return UOp.const(dtype, op is Ops.MUL if scalar is dtypes.bool else int(op is Ops.MUL))
   if op is Ops.MAX:
     return UOp.const(dtype, dtypes.min(scalar))
   raise ValueError(f"REDUCE with {op.name}: expected ADD, MUL or MAX")

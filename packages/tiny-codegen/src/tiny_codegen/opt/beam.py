@@ -143,11 +143,8 @@ def listed(opts: Sequence[Opt]) -> str:
 
 
 def _size(opts: tuple[Opt, ...]) -> int:
-  total = 1
-  for opt in opts:
-    if opt.op in (OptOps.UPCAST, OptOps.UNROLL) and isinstance(opt.arg, int):
-      total *= max(opt.arg, 1)
-  return total
+  written_out = [o.arg for o in opts if o.op in (OptOps.UPCAST, OptOps.UNROLL) and isinstance(o.arg, int)]
+  return math.prod([max(amount, 1) for amount in written_out])
 
 
 # *** results as text, to be kept between processes by whoever has a place for them ***

@@ -285,7 +285,9 @@ class Chooser(TilingChooser):
     if any(e.op is not Ops.END for e in ends):
       return
     common = [r for r in ends[0].src[1:] if kind(r) is AxisType.LOOP and all(r in e.src[1:] for e in ends)]
-    movable = [r for place, r in enumerate(common) if self._movable(r, frozenset(common[:place]), nodes)]
+    # such that it can go in front of others without a reduction being computed again in each of its iterations
+    summed = [u.ranges for u in nodes if u.op is Ops.REDUCE]
+    movable = [r for place, r in enumerate(common) if all(r in s or s.isdisjoint(common[:place]) for s in summed)]
     long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -size_of(r))
     for loop in long:
       if (piece := self._piece(loop)) and self.take(
@@ -303,8 +305,3 @@ class Chooser(TilingChooser):
     if size is None or not any(kind(r) is AxisType.ORDER for r in order[: order.index(loop)]):
       return 0
     return next((n for n in range(VECTORS_OF_THREAD, size) if size % n == 0), 0)
-
-  @staticmethod
-  def _movable(loop: UOp, before: frozenset[UOp], nodes: tuple[UOp, ...]) -> bool:
-    """Whether the loop can go in front of others without a reduction being computed again in each of its iterations."""
-    return not any(u.op is Ops.REDUCE and loop not in u.ranges and not before.isdisjoint(u.ranges) for u in nodes)

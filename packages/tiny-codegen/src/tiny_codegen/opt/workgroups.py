@@ -137,8 +137,11 @@ class GroupChooser(OptList):
     other."""
     nodes = [u for u in self.root.toposort if u.op in (Ops.LOAD, Ops.STORE) and loop in u.ranges]
     adjacent = all(stride(u.src[0].src[1], loop) == 1 and not gates_of(u) for u in nodes)
-    values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in nodes]
-    return min([self.target.lanes(dtype) for dtype in values], default=1) if adjacent else 1
+    return self._of_accesses(nodes) if adjacent else 1
+
+  def _of_accesses(self, accesses: Iterable[UOp]) -> int:
+    """Elements that all of some LOADs and STOREs may read or write at once."""
+    return min([self.target.lanes((u if u.op is Ops.LOAD else u.src[1]).dtype) for u in accesses], default=1)
 
   def _shared_loop(self, reduce: UOp, again: bool, results: float) -> UOp | None:
     """The loop of a reduction that threads should share, None if each is better off on its own."""
@@ -217,8 +220,7 @@ class GroupChooser(OptList):
       return
     loop = self._adjacent(outputs)
     accesses = [u for u in nodes if u.op in (Ops.LOAD, Ops.STORE)]
-    values = [(u if u.op is Ops.LOAD else u.src[1]).dtype for u in accesses]
-    lanes = min(self.target.lanes(dtype) for dtype in values)
+    lanes = self._of_accesses(accesses)
     steps = {stride(u.src[0].src[1], loop) for u in accesses}
     gated = any(loop in gate.ranges for u in accesses for gate in gates_of(u))
     if lanes > 1 and steps <= {0, 1} and 1 in steps and not gated and (extent(loop) or 1) % lanes == 0:

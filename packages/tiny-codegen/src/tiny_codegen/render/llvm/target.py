@@ -85,7 +85,11 @@ def _has_avx512(on: frozenset[str]) -> bool:
   return "avx512f" in on and "avx512vl" in on
 
 
-def _x86(on: frozenset[str]) -> tuple[int, int, bool, set[DType], frozenset[Ops]]:
+_Facts = tuple[int, int, bool, set[DType], frozenset[Ops]]
+"""Bits of a vector, vector registers, whether multiply-adds are fused, types besides LLVM_DTYPES, native ops."""
+
+
+def _x86(on: frozenset[str]) -> _Facts:
   wide = _has_avx512(on)
   bits = 512 if wide else 256 if "avx" in on else 128
   halves = {dtypes.float16} if "f16c" in on else set()
@@ -120,20 +124,16 @@ def cpu_target(
   listed = tuple(features)
   on = frozenset(f[1:] for f in listed if f.startswith("+"))
   arch = triple.split("-")[0]
-  native: set[DType] = set()
-  instructions: tuple[Instruction, ...] = ()
-  bits, registers, fma, ops = 128, 16, False, LLVM_OPS - {Ops.TRUNC}
-  dots: tuple[DotInstruction, ...] = ()
-  tiles: tuple[TileInstruction, ...] = ()
-  if arch in ("x86_64", "i686", "i386"):
-    bits, registers, fma, native, ops = _x86(on)
-    tiles = x86_matrix_products(on) if arch == "x86_64" else ()
-    dots, instructions = x86_dot_products(on, cpu), AVX512 if _has_avx512(on) else ()
-  elif arch in ("aarch64", "arm64"):
-    registers, fma, native, ops = 32, True, {dtypes.float16}, LLVM_OPS
-    dots = arm_dot_products(on)
+  x86, arm = arch in ("x86_64", "i686", "i386"), arch in ("aarch64", "arm64")
+  facts: _Facts = 128, 16, False, set(), LLVM_OPS - {Ops.TRUNC}
+  if x86 or arm:
+    facts = _x86(on) if x86 else (128, 32, True, {dtypes.float16}, LLVM_OPS)
+  bits, registers, fma, native, ops = facts
+  dots = x86_dot_products(on, cpu) if x86 else arm_dot_products(on) if arm else ()
+  tiles = x86_matrix_products(on) if arch == "x86_64" else ()
+  instructions = AVX512 if x86 and _has_avx512(on) else ()
   caches = caches or usual_caches(bits)
-  facts = Target(
+  target = Target(
     native_dtypes=LLVM_DTYPES | native,
     native_ops=(ops | {Ops.MULACC} if fma else ops) | {i.op for i in instructions},
     atomics=HOST_UPDATES,
@@ -151,7 +151,7 @@ def cpu_target(
   )
   return LLVMTarget(
     name,
-    facts,
+    target,
     triple,
     cpu=cpu,
     features=",".join(listed),
