@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from tiny_codegen.errors import opt_error
-from tiny_uop import AxisType, Ops, Opt, UOp
+from tiny_uop import AxisType, Ops, Opt, UOp, simplify
 from tiny_uop.symbolic import simplify_substituted
 
 CLOSERS = frozenset({Ops.REDUCE, Ops.END})
@@ -56,6 +56,12 @@ def extent(loop: UOp) -> int | None:
 def size_of(loop: UOp) -> int:
   """The number of iterations of a RANGE, at most."""
   return int(loop.src[0].vmax)
+
+
+def is_multiple(loop: UOp, of: int) -> bool:
+  """Whether the number of iterations of a RANGE is known to be a multiple."""
+  rest = simplify(loop.src[0] % of)
+  return rest.op is Ops.CONST and rest.arg == 0
 
 
 def in_order(loops: Iterable[UOp]) -> list[UOp]:

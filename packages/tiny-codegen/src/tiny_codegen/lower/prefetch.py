@@ -24,6 +24,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
 from tiny_codegen.kernel.expressions import stride, terms
@@ -499,10 +500,8 @@ def _next_panel(packing: _Packing, inside: tuple[UOp, ...], count: int) -> tuple
   parts = 1 << max(many // len(lines), 1).bit_length() - 1
   while _size(loop) % parts:
     parts //= 2
-  tile, base = _counted(tiles, loop), loop.const_like(0)
-  for term in sorted(packing.reads[0].rest, key=lambda term: term.render()):
-    base = _plus(base, term)
-  base = base.substitute(_following(packing.around))
+  tile, rest = _counted(tiles, loop), sorted(packing.reads[0].rest, key=lambda term: term.render())
+  base = reduce(_plus, rest, loop.const_like(0)).substitute(_following(packing.around))
   row = _plus(_times(_counted(sums[:depth], loop), _size(loop)), _times(_rest(tile, parts), _size(loop) // parts))
   base = _plus(base, _times(row, step))
   found = []

@@ -16,7 +16,7 @@ from tiny_codegen.errors import opt_error
 from tiny_codegen.instructions.dot_product import WORD, DotProduct, MatrixProduct, steps_of
 from tiny_codegen.kernel.expressions import clauses
 from tiny_codegen.kernel.interleave import interleaved
-from tiny_codegen.kernel.loops import kind, next_loop_id, size_of
+from tiny_codegen.kernel.loops import is_multiple, kind, next_loop_id, size_of
 from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.matrix.tensor_cores import Product, Split, exactly_as, first_fitting, made_of, product_of, split_loops
 from tiny_codegen.target import Target
@@ -69,8 +69,7 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
   if any(product.masks):
     return "what is summed is masked, row by row or column by column"
   steps = steps_of(instruction)
-  rest = simplify(product.depth.src[0] % steps)
-  if rest.op is not Ops.CONST or rest.arg != 0:
+  if not is_multiple(product.depth, steps):
     size = product.depth.src[0].render()
     return f"loop {product.depth.arg[0]} has extent {size}, expected a multiple of {steps}: PADTO first"
   first, second, computed = found

@@ -28,6 +28,7 @@ from tiny_codegen.kernel.loops import (
   LOOP_LISTS,
   THREADS,
   extent,
+  is_multiple,
   kind,
   loops_of,
   named_loop,
@@ -127,9 +128,7 @@ def without_gates(root: UOp) -> UOp:
     if u.op is not Ops.REDUCE or not _is_padded(u.src[0]):
       return None
     gate, product = u.src[0].src[:2]
-    inside = product
-    while is_widening(inside):
-      inside = inside.src[0]
+    inside = _narrow(product)
     if inside.op is Ops.MUL and all(set(clauses(gate)) <= _gates_of_staged(s) for s in inside.src):
       return u.replace(src=(product, *u.src[1:]))
     return None
@@ -137,10 +136,14 @@ def without_gates(root: UOp) -> UOp:
   return rebuild(root, change)
 
 
+def _narrow(value: UOp) -> UOp:
+  """A value before it was widened."""
+  return _narrow(value.src[0]) if is_widening(value) else value
+
+
 def _gates_of_staged(factor: UOp) -> set[UOp]:
   """The clauses without which a staged load is 0."""
-  while is_widening(factor):
-    factor = factor.src[0]
+  factor = _narrow(factor)
   load = factor.src[0] if factor.op is Ops.STAGE else factor
   staged = factor.op is Ops.STAGE and load.op is Ops.LOAD and len(load.src) == 1
   return set(gates_of(load)) if staged else set()
@@ -230,8 +233,7 @@ def _misfit(product: Product, core: TensorCore, target: Target) -> str | None:
     return f"{core.threads} threads, the target has workgroups of up to {most}"
   n, m, k = core.dims
   for name, loop, multiple in (("rows", product.rows, m), ("columns", product.columns, n), ("sum", product.depth, k)):
-    rest = simplify(loop.src[0] % multiple)
-    if rest.op is not Ops.CONST or rest.arg != 0:
+    if not is_multiple(loop, multiple):
       size = loop.src[0].render()
       return f"loop {loop.arg[0]} ({name}) has extent {size}, expected a multiple of {multiple}: PADTO first"
   return None

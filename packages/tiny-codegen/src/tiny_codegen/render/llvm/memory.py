@@ -97,10 +97,8 @@ def _masked(index: UOp, stored: DType, kind: str) -> tuple[str, str]:
   """(what the name of a masked access ends with, the type of its addresses), if `kind` is that of an address."""
   space = f"p{kind[len('ptr addrspace(') : -1] if 'addrspace' in kind else 0}"
   scattered = index.src[1].dtype.count > 1
-  return (
-    f"{suffix(stored)}.{f'v{stored.count}' if scattered else ''}{space}",
-    f"<{stored.count} x {kind}>" if scattered else kind,
-  )
+  lanes, addresses = (f"v{stored.count}", f"<{stored.count} x {kind}>") if scattered else ("", kind)
+  return f"{suffix(stored)}.{lanes}{space}", addresses
 
 
 def _masked_load(body: Function, load: UOp, gate: UOp | None, memory: Memory) -> str:
