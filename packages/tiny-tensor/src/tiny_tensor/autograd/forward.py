@@ -24,7 +24,7 @@ def diagonal(n: UOp, ts: Tangents) -> UOp | None:
   """Elementwise: the sum of what each source contributes."""
   formula = FORMULAS[n.op]
   parts = [p for i, t in enumerate(ts) if t is not None and (p := formula(t, n)[i]) is not None]
-  return _sum(parts)
+  return sum(parts[1:], parts[0]) if parts else None
 
 
 def same(n: UOp, ts: Tangents) -> UOp | None:
@@ -107,13 +107,6 @@ RULES: dict[Ops, Rule] = {
   Ops.AFTER: of_after,
   Ops.CUSTOM_GRADIENT: of_custom_gradient,
 }  # fmt: skip
-
-
-def _sum(parts: Sequence[UOp]) -> UOp | None:
-  total: UOp | None = None
-  for part in parts:
-    total = part if total is None else total + part
-  return total
 
 
 def _followed(u: UOp) -> tuple[UOp, ...]:

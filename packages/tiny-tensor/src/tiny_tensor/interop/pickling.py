@@ -19,6 +19,7 @@ from tiny_tensor.placement import data_buffer
 from tiny_tensor.realize import buffer_for, is_realized, storage, stored
 from tiny_tensor.shapes import value_of
 from tiny_uop import Devices, DType, Ops, Shape, UOp, prod
+from tiny_uop.shape import all_known
 
 T = TypeVar("T", bound=TensorBase)
 Step = tuple[str, DType, Any]
@@ -100,10 +101,12 @@ def load_empty(cls: type[T], dtype: DType, shape: Shape, device: Devices, requir
 
 def shows_all(uop: UOp) -> bool:
   """Whether a view of storage, in numbers, shows all elements: a part is copied instead."""
-  base = storage(uop)
-  if base is None or any(len(u.src) > 1 for u in _views(uop, base)):
-    return False
-  return all(isinstance(s, int) for s in (*uop.shape, *base.shape)) and int(prod(uop.shape)) >= int(prod(base.shape))
+  shape, base = uop.shape, storage(uop)
+  while base is not None and uop is not base:
+    if len(uop.src) > 1:
+      return False
+    uop = uop.src[0]
+  return base is not None and all_known((*shape, *base.shape)) and int(prod(shape)) >= int(prod(base.shape))
 
 
 def is_mapped(uop: UOp) -> bool:
@@ -115,14 +118,6 @@ def is_mapped(uop: UOp) -> bool:
       return False
     uop = uop.src[0]
   return uop.op is Ops.BUFFER
-
-
-def _views(uop: UOp, base: UOp) -> list[UOp]:
-  found = []
-  while uop is not base:
-    found.append(uop)
-    uop = uop.src[0]
-  return found
 
 
 class PickleMixin(TensorBase):

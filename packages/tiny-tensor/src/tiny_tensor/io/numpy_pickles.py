@@ -110,8 +110,7 @@ def _no_bytes() -> bytes:
   return b""
 
 
-_MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
-_NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")
+_CORES = ("numpy.core", "numpy._core")
 
 NUMPY_NAMES: dict[str, Any] = {
   "_codecs encode": _bytes,
@@ -119,7 +118,7 @@ NUMPY_NAMES: dict[str, Any] = {
   "__builtin__ bytes": _no_bytes,
   "numpy dtype": NumpyType,
   "numpy ndarray": None,
-  **{f"{module} _reconstruct": NumpyArray for module in _MULTIARRAY},
-  **{f"{module} scalar": _scalar for module in _MULTIARRAY},
-  **{f"{module} _frombuffer": _from_buffer for module in _NUMERIC},
+  **{f"{core}.multiarray _reconstruct": NumpyArray for core in _CORES},
+  **{f"{core}.multiarray scalar": _scalar for core in _CORES},
+  **{f"{core}.numeric _frombuffer": _from_buffer for core in _CORES},
 }

@@ -50,17 +50,15 @@ class Outside:
 
   def __init__(self, run: Run[Any], used: set[UOp]) -> None:
     kept = run.used.intersection(used) - run.created - set(run.inputs.buffers)
-    flag = self.died = _Flag()  # not self, which the references must not keep alive
-
-    def died(_: object) -> None:
-      flag.raised = True
-
+    self.died: list[object] = []
+    """References to tensors that have died. What is called then must not keep the program alive."""
+    died = self.died.append
     held = {buffer: [t for r in run.held.get(buffer, ()) if (t := r()) is not None] for buffer in kept}
     self._owners = {buffer: [weakref.ref(t, died) for t in tensors] for buffer, tensors in held.items() if tensors}
     trained = {id(t): t for tensors in held.values() for t in tensors} if run.differentiated else {}
     self._trained = [(weakref.ref(t), gradient_wish(t.requires_grad, t.dtype)) for t in trained.values()]
     self.seen = Writes.count
-    """There is something to look at if this is another number now, or `died` is raised."""
+    """There is something to look at if this is another number now, or if there is something in `died`."""
     self.written = frozenset(run.updated.difference(run.inputs.buffers))
     """The buffers that are written and are no arguments: a call whose arguments lie there is a failure."""
 
@@ -87,11 +85,6 @@ class Outside:
           f"requires_grad of a tensor of shape {owner.shape} is {owner.requires_grad}, it was {before} when TinyJit "
           "captured a function that looks for gradients: reset() the TinyJit"
         )
-    self.died.raised, self.seen = False, Writes.count
+    self.died.clear()
+    self.seen = Writes.count
     return None
-
-
-class _Flag:
-  """Raised when a tensor dies."""
-
-  raised = False

@@ -61,7 +61,7 @@ class Program(Generic[R]):
     """Replays over the buffers of other inputs, in their order, and other values of variables. `tensors` are the
     caller's, for results that are arguments."""
     outside = self._outside
-    if Writes.count != outside.seen or outside.died.raised or (self._state and not self._state.isdisjoint(buffers)):
+    if Writes.count != outside.seen or outside.died or (self._state and not self._state.isdisjoint(buffers)):
       require(outside.failure(buffers))
     if self._overwritten:
       self._before(buffers)

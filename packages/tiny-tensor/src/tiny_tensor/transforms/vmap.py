@@ -10,7 +10,6 @@ from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.tracing import Frame, TransformError
 from tiny_tensor.placement import DeviceLike
 from tiny_tensor.pytree import leaves, refilled
-from tiny_tensor.shapes import normalize_axis
 from tiny_tensor.tensor import Tensor
 from tiny_tensor.transforms.batching_rules import Batching
 from tiny_uop import UOp, same_shape, sint
@@ -73,8 +72,7 @@ def to_front(t: Tensor, axis: int, where: str) -> Tensor:
   """`t` with one of its axes first. Raises ValueError where there is none such."""
   if not t.ndim:
     raise ValueError(f"{where} is a 0-d tensor and has no axis {axis} to map over: give None in in_axes")
-  at = normalize_axis(axis, t.ndim)
-  return t.permute(at, *[i for i in range(t.ndim) if i != at])
+  return t.movedim(axis, 0)
 
 
 def _examples(frame: Frame, args: tuple[Any, ...], in_axes: Any) -> tuple[dict[UOp, UOp], sint, tuple[Any, ...]]:
@@ -141,8 +139,5 @@ def _results(frame: Frame, result: Any, out_axes: Any, batch: Batching) -> Any:
       made.append(leaf)
       continue
     each = leaf._wrap(batch.repeated(leaf.uop) if uop is None else uop, leaf.requires_grad, leaf._history)
-    at = normalize_axis(axis, each.ndim)
-    order = list(range(1, each.ndim))
-    order.insert(at, 0)
-    made.append(each.permute(order))
+    made.append(each.movedim(0, axis))
   return refilled(result, made)
