@@ -105,19 +105,18 @@ def _named(entry: zipfile.ZipInfo) -> str:
 
 def _content(data: memoryview, entry: zipfile.ZipInfo) -> int:
   """The offset of a file's content, after its header."""
-  at, what = entry.header_offset, _named(entry)
+  at = entry.header_offset
   if not 0 <= at <= len(data) - _LOCAL.size:
-    raise ValueError(f"{what}: it lies outside of its {len(data)} bytes")
+    raise ValueError(f"{_named(entry)}: it lies outside of its {len(data)} bytes")
   magic, flags, name, extra = _LOCAL.unpack_from(data, at)
   if magic != b"PK\x03\x04":
-    raise ValueError(f"{what}: expected the header of a file, found {magic!r}")
+    raise ValueError(f"{_named(entry)}: expected the header of a file, found {magic!r}")
   if (flags | entry.flag_bits) & 1:
-    raise ValueError(f"{what} is encrypted")
+    raise ValueError(f"{_named(entry)} is encrypted")
   begin: int = at + _LOCAL.size + name + extra
   if begin + entry.compress_size > len(data):
-    raise ValueError(
-      f"{what} ends at byte {begin + entry.compress_size}, the archive has {len(data)} bytes: it is truncated"
-    )
+    end = f"ends at byte {begin + entry.compress_size}, the archive has {len(data)} bytes: it is truncated"
+    raise ValueError(f"{_named(entry)} {end}")
   return begin
 
 

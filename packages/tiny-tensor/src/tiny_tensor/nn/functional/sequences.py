@@ -104,10 +104,14 @@ def _forward(logs: Tensor, labels: Tensor, times: Tensor, blank: int, steps: int
   before = labels._filled((n, 2), blank).cat(symbols, dim=-1)[:, :size]
   skips = (symbols.ne(blank) & symbols.ne(before)).contiguous()
   said = logs.gather(2, symbols.unsqueeze(0).broadcast_to((steps, n, size))).contiguous()
-  # nothing is said before the first step, which may begin with a blank or the first label
-  alphas = symbols._count_up(size).eq(0).where(logs._filled((n, size), 0.0), -math.inf)
+  place = symbols._count_up(size)
+  alphas = place.eq(0).where(logs._filled((n, size), 0.0), -math.inf)  # before the first step
   for step in range(steps):
-    one = alphas.pad((1, 0), value=-math.inf)[:, :size]
-    two = skips.where(alphas.pad((2, 0), value=-math.inf)[:, :size], -math.inf)
-    alphas = (times > step).unsqueeze(-1).where(_log_sum(alphas, one, two) + said[step], alphas).contiguous()
+    if step == 0:  # it says a blank or the first label
+      moved = (place < 2).where(said[0], -math.inf)
+    else:
+      one = alphas.pad((1, 0), value=-math.inf)[:, :size]
+      two = skips.where(alphas.pad((2, 0), value=-math.inf)[:, :size], -math.inf)
+      moved = _log_sum(alphas, one, two) + said[step]
+    alphas = (times > step).unsqueeze(-1).where(moved, alphas).contiguous()
   return alphas
