@@ -122,7 +122,8 @@ def rounding(dtype: DType) -> Callable[[Any], Any]:
             return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
           except OverflowError:
             return math.copysign(math.inf, value)
-      return _float_from_bits(form, _float_to_bits(form, value))
+      # integers may be NumPy's
+      return _float_from_bits(form, _float_to_bits(form, value if isinstance(value, float) else int(value)))
 
     return to_float
   if kind == "bool":
