@@ -114,6 +114,19 @@ class _Rewriter:
         stack.append(new)
     return done[root]
 
+  def over_finished(self, node: UOp) -> UOp:
+    """`bottom_up` of a node whose sources mostly have their final forms: one look where no rule applies."""
+    mark = self.table.mark
+    if mark in node.__dict__:
+      return node
+    for s in node.src:
+      if mark not in s.__dict__:
+        return self.bottom_up(node)
+    if self.table.rewrite(node) is None:
+      node.__dict__[mark] = True
+      return node
+    return self.bottom_up(node)
+
   def bottom_up(self, root: UOp) -> UOp:
     """A node is tried after its sources; what a rule gives is processed in turn."""
     done, active, rewrite, ctx, gate = self.done, self.active, self.table.rewrite, self.ctx, self.gate
@@ -210,15 +223,23 @@ def substitute_rewritten(
 
   def substituted(finish: Callable[[UOp], UOp]) -> UOp:
     done = {node: finish(value) for node, value in changes.items()}
-    for node in root.walk(inside):
-      if node not in done:
-        new = change(node.with_src(tuple([done[s] for s in node.src]))) if inside(node) else node
-        done[node] = finish(new)
+    stack: list[Any] = [root]
+    while stack:
+      node = stack.pop()
+      if node is None:  # the sources of the node below this mark are done
+        node = stack.pop()
+        done[node] = finish(change(node.with_src(tuple([done[s] for s in node.src]))))
+      elif node not in done:
+        if inside(node):
+          stack += (node, None)
+          stack += [s for s in reversed(node.src) if s not in done]
+        else:
+          done[node] = finish(node)
     return done[root]
 
   if active():
     return graph_rewrite(substituted(lambda node: node), table, bottom_up=True, name=name)
-  return _watched(root, table, name, lambda table: substituted(_Rewriter(table, None, None, name).bottom_up))
+  return _watched(root, table, name, lambda table: substituted(_Rewriter(table, None, None, name).over_finished))
 
 
 def _watched(root: UOp, table: PatternMatcher, name: str, run: Callable[[PatternMatcher], UOp]) -> UOp:
