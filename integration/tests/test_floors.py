@@ -69,7 +69,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("realize", "custom_kernel", "special", "linalg"),
     ("methods", "interop"),
     ("tensor",),
-    ("transforms", "io"),
+    ("transforms", "io", "fft"),
     ("jit", "nn", "array_api"),
     ("func", "__init__"),
   ),

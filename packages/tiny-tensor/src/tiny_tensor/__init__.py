@@ -9,7 +9,7 @@ from tiny_uop import Context, UOp, dtypes, getenv
 from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
-  from tiny_tensor import func, nn
+  from tiny_tensor import fft, func, nn
   from tiny_tensor.func import TransformError, checkpoint, function, jvp, vmap
   from tiny_tensor.io.download import fetch
   from tiny_tensor.jit import JitError, TinyJit
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
   "Context", "Device", "GlobalCounters", "JitError", "Tensor", "TinyJit", "TransformError", "UOp", "Variable",
-  "checkpoint", "dtypes", "fetch", "func", "function", "getenv", "jvp", "nn", "vmap",
+  "checkpoint", "dtypes", "fetch", "fft", "func", "function", "getenv", "jvp", "nn", "vmap",
 ]  # fmt: skip
 
 # what not every program needs is imported when it is first used
 __getattr__ = lazy_names(
-  __name__, of_torch, nn="", func="", fetch="io.download", TransformError="func", checkpoint="func", function="func",
-  jvp="func", vmap="func", JitError="jit", TinyJit="jit", Variable="variable",
+  __name__, of_torch, nn="", fft="", func="", fetch="io.download", TransformError="func", checkpoint="func",
+  function="func", jvp="func", vmap="func", JitError="jit", TinyJit="jit", Variable="variable",
 )  # fmt: skip
