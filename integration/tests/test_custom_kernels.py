@@ -93,6 +93,28 @@ def test_what_a_kernel_keeps_from_place_to_place_is_kept() -> None:
   np.testing.assert_allclose(vmap(summed)(Tensor(x)).numpy(), np.cumsum(x, 1))
 
 
+def first_ones(out: Memory, count: Memory) -> UOp:
+  """Ones, as many as `count` says."""
+  i, j = UOp.range(out.size, 0), UOp.range(count[0].load().cast(dtypes.index).maximum(0).minimum(out.size), 1)
+  return out.after(out[i].store(0.0).end(i))[j].store(1.0).end(j)
+
+
+def test_a_loop_may_read_how_often_it_runs() -> None:
+  found = Tensor.empty(5).custom_kernel(Tensor(np.array([3], np.int32)), fxn=first_ones)[0]
+  assert found.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_memory_after_a_loop_that_runs_once() -> None:
+  """Once the loop is gone, so is its counter from what comes after it."""
+
+  def doubled(out: Memory, x: Memory) -> UOp:
+    once, i = UOp.range(1, 0, AxisType.ORDER), UOp.range(x.size, 1)
+    return out.after(once)[i].store(x[i].load() * 2).end(i).end(once)
+
+  with Context(SPEC=2, CACHELEVEL=0):
+    assert Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=doubled)[0].tolist() == [2.0, 4.0, 6.0]
+
+
 def test_an_access_out_of_bounds_is_found_before_it_happens() -> None:
   def beyond(out: Memory, x: Memory) -> UOp:
     i = UOp.range(4, 0)

@@ -1,4 +1,4 @@
-"""Long cumulative sums, products and extrema, and their gradients, by slices of blocks; on the reference device."""
+"""Long cumulative sums, products and extrema, and their gradients, in blocks; on the reference device."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor
-from tiny_uop import Ops
 
 
-@pytest.fixture(autouse=True)
-def _by_slices_on_the_reference_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-  monkeypatch.setattr("tiny_tensor.methods.scan.MANY", 0)
+@pytest.fixture(autouse=True, params=["threads", "rows"])
+def _on_the_reference_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+  """In blocks as threads take them, and row by row as a device without workgroups does."""
+  if request.param == "rows":
+    monkeypatch.setattr("tiny_tensor.sequence.has_groups", lambda place: False)
+    monkeypatch.setattr("tiny_tensor.methods.scan.BLOCK", 32)
   with Context(DEVICE="REF"):
     yield
 
@@ -39,12 +41,25 @@ def test_gradient() -> None:
   np.testing.assert_allclose(x.grad.numpy(), weights[::-1].cumsum()[::-1], rtol=1e-5)
 
 
-def test_as_many_operations_as_elements() -> None:
-  scanned, total = Tensor(np.ones((4, 16), np.float32))._scan_slices(Ops.ADD)
-  added = [u for u in scanned.uop.toposort if u.op is Ops.ADD and u.dtype.kind == "float"]
-  assert len(added) == 15
-  np.testing.assert_array_equal(scanned.numpy(), np.tile(np.arange(1, 17), (4, 1)))
-  np.testing.assert_array_equal(total.numpy(), [16] * 4)
+def test_derivatives_of_products_and_extrema() -> None:
+  """With a zero among the factors; an extremum has that of where it was last met."""
+  a = np.linspace(-1, 2, 20)
+  a[7] = 0.0
+  x = Tensor(a, requires_grad=True)
+  first = x.cumprod(0).sum().gradient(x)[0]
+  matrix = np.array([[np.prod(np.delete(a[: i + 1], j)) if j <= i else 0 for j in range(20)] for i in range(20)])
+  np.testing.assert_allclose(first.numpy(), matrix.sum(0), atol=1e-12)
+  step = 1e-6
+  either = []
+  for sign in (1, -1):
+    y = Tensor(a + sign * step * np.arange(20), requires_grad=True)
+    either.append(y.cumprod(0).sum().gradient(y)[0].numpy())
+  second = (first * Tensor(np.arange(20.0))).sum().gradient(x)[0].numpy()
+  # the Hessian is symmetric: its product with a vector is a derivative in that direction
+  np.testing.assert_allclose(second, (either[0] - either[1]) / (2 * step), rtol=1e-4, atol=1e-6)
+  b = Tensor(np.array([1.0, 3.0, 2.0, 3.0] * 5), requires_grad=True)
+  expected = [1.0, *[2.0 if i % 2 else 0.0 for i in range(1, 19)], 1.0]
+  assert b.cummax(0)[0].sum().gradient(b)[0].tolist() == expected
 
 
 def test_errors_are_no_larger_than_those_of_numpy() -> None:

@@ -1,8 +1,7 @@
-"""sort, argsort and topk against NumPy's stable sort, on the reference device; and the networks themselves."""
+"""sort, argsort and topk against NumPy's stable sort, on the reference device."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +9,6 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor, dtypes
-from tiny_tensor.methods.sorting_network import Record, merge_slices, sort_slices
-from tiny_uop import UOp, evaluate
 
 Array = Any
 
@@ -89,27 +86,26 @@ def test_shapes() -> None:
   assert Tensor(3.0).sort()[1].item() == 0 and Tensor(np.zeros((0, 3), np.float32)).sort()[0].shape == (0, 3)
 
 
-# *** networks: by the zero-one principle, what sorts zeros and ones sorts everything (Knuth, volume 3, 5.3.4) ***
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "uint64"])
+def test_one_thread_after_another(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  """As on a device without workgroups."""
+  for name in ("methods.radix.has_groups", "sequence.has_groups"):
+    monkeypatch.setattr(f"tiny_tensor.{name}", lambda place: False)
+  a = data((2, 40), dtype)
+  for descending in (False, True):
+    np.testing.assert_array_equal(Tensor(a).argsort(-1, descending).numpy(), order_of(a, descending))
 
 
-def run(network: Any, bits: tuple[int, ...]) -> list[int]:
-  items: list[Record] = [(UOp.const(dtypes.int32, bit),) for bit in bits]
-  network(items)
-  return [int(evaluate(item[0], {})) for item in items]  # type: ignore[arg-type]
+def test_several_blocks_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("tiny_tensor.methods.radix.BLOCK", 4)
+  monkeypatch.setattr("tiny_tensor.methods.radix.THREADS", 2)
+  a = data((2, 21), "int8")
+  np.testing.assert_array_equal(Tensor(a).argsort().numpy(), order_of(a, False))
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
-def test_networks_sort(size: int) -> None:
-  for bits in itertools.product((0, 1), repeat=size):
-    assert run(sort_slices, bits) == sorted(bits)
-  for ones, start in itertools.product(range(size + 1), range(size)):
-    bitonic = tuple(int((n - start) % size < ones) for n in range(size))
-    assert run(merge_slices, bitonic) == sorted(bitonic)
-
-
-def test_comparisons() -> None:
-  """As many as Batcher's have."""
-  items: list[Record] = [(UOp.variable(f"x{n}", 0, 9, dtypes.int32),) for n in range(16)]
-  sort_slices(items)
-  compared = {u for item in items for u in item[0].toposort if u.op.name == "CMPLT"}
-  assert len(compared) == 63
+def test_equal_elements_in_different_blocks_of_long_rows() -> None:
+  """topk looks at those blocks that have the least elements; equal ones are still in their order."""
+  a = np.array([[5, 1, 7, 3, 1, 1, 9, 9, 0, 8, 1, 2, 7, 7, 7, 1] * 16], np.int8)
+  for k in (1, 2, 5, 9):
+    for largest in (False, True):
+      np.testing.assert_array_equal(Tensor(a).topk(k, largest=largest)[1].numpy(), order_of(a, largest)[:, :k])

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tiny_runtime import Device
 from tiny_tensor.base import TensorBase
-from tiny_uop import AddrSpace, AxisType, DType, KernelInfo, Ops, UOp, dtypes, prod
+from tiny_uop import AddrSpace, AxisType, Devices, DType, KernelInfo, Ops, UOp, dtypes, prod
 from tiny_uop.sharding import Sharding
 
 T = TypeVar("T", bound=TensorBase)
@@ -88,12 +88,24 @@ class Sequence:
     effect = effect.end(*closed) if closed else effect
     self.before = (effect if self.thread is None else effect.barrier(),)
 
+  def variable(self, value: UOp) -> UOp:
+    """A register, with a value that `put` changes and `get` gives."""
+    register = UOp.alloc(self.kept, value.dtype.ptr(1, AddrSpace.REG))
+    self.kept += 1
+    self.put(register, value)
+    return register
+
+  def put(self, register: UOp, value: UOp) -> None:
+    """A step: another value for a variable."""
+    self.step(self._after(register).index(0).store(value))
+
+  def get(self, register: UOp) -> UOp:
+    """The value of a variable after all steps so far."""
+    return self._after(register).index(0).load()
+
   def keep(self, value: UOp) -> UOp:
     """A value that is computed here and once."""
-    register = self._after(UOp.alloc(self.kept, value.dtype.ptr(1, AddrSpace.REG)))
-    self.kept += 1
-    self.step(register.index(0).store(value))
-    return self._after(register).index(0).load()
+    return self.get(self.variable(value))
 
   @contextmanager
   def loop(self, size: Index, kind: AxisType = AxisType.ORDER) -> Iterator[UOp]:
@@ -126,11 +138,15 @@ def called(make: Maker, threads: int, results: tuple[Array, ...], *inputs: T) ->
   device = next((t.device for t in inputs if t.uop.device is not None), inputs[0].device)
   assert isinstance(device, str)
   given = tuple([(tuple(int(s) for s in t.shape), t.dtype) for t in inputs])
-  has_groups = Device.opened(device).capabilities.local_memory > 0
-  kernel = make((*results, *given), threads if has_groups else 0)
+  kernel = make((*results, *given), threads if has_groups(device) else 0)
   source = (kernel, UOp(Ops.DEVICE, arg=device), *[_on(device, t).uop for t in inputs])
   values = [UOp(Ops.CALL, dtype, source, n).reshape(shape) for n, (shape, dtype) in enumerate(results)]
   return tuple([inputs[0]._wrap(value, False) for value in values])
+
+
+def has_groups(place: Devices) -> bool:
+  """Whether a device, or the first of several, has workgroups."""
+  return Device.opened(place if isinstance(place, str) else place[0]).capabilities.local_memory > 0
 
 
 def _on(device: str, t: T) -> T:

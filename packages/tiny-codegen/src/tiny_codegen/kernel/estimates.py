@@ -64,8 +64,8 @@ def _size(loop: UOp) -> sint:
   size = loop.src[0]
   if size.op is Ops.CONST:
     return int(size.arg)
-  # an extent that changes from iteration to iteration, or from thread to thread, counts as its upper bound
-  if size.ranges or any(u.op is Ops.SPECIAL for u in size.toposort):
+  # an extent that changes from iteration to iteration or from thread to thread, or is read, counts as its upper bound
+  if size.ranges or any(u.op in (Ops.SPECIAL, Ops.LOAD) for u in size.toposort):
     return int(size.vmax)
   return as_index(size)
 

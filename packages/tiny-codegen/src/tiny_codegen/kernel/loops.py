@@ -99,10 +99,10 @@ def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
   """Substitute values for loops, and simplify what changed."""
   loops = frozenset(changes)
   # what is inside none of the loops stays as it is, and need not be looked at
-  return simplify_substituted(root, changes, lambda u: not loops.isdisjoint(u.ranges), _dependencies_that_are_loops)
+  return simplify_substituted(root, changes, lambda u: not loops.isdisjoint(u.ranges), dependencies_that_are_loops)
 
 
-def _dependencies_that_are_loops(u: UOp) -> UOp:
+def dependencies_that_are_loops(u: UOp) -> UOp:
   """AFTER and BARRIER name the loops they are in: a value that has taken a loop's place says which loops these are
   now.
   """

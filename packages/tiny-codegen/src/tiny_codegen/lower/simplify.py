@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import LOOP_LISTS, extent, replace_loop
+from tiny_codegen.kernel.loops import LOOP_LISTS, dependencies_that_are_loops, extent, replace_loop
 from tiny_codegen.lower.reduce import identity
 from tiny_uop import Ops, UOp, simplify
 from tiny_uop.graph import rebuild
@@ -20,8 +20,12 @@ def drop_single(root: UOp) -> UOp:
     root = replace_loop(root, loop, UOp.const(loop.dtype, 0))
   if not singles:
     return root
-  # an END, REDUCE or STAGE of no loops is its source
-  return simplify(rebuild(root, lambda u, new: new.src[0] if u.op in LOOP_LISTS and len(u.src) == 1 else None))
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    # an END, REDUCE or STAGE of no loops is its source, and nothing is AFTER a number
+    return new.src[0] if u.op in LOOP_LISTS and len(u.src) == 1 else dependencies_that_are_loops(new)
+
+  return simplify(rebuild(root, change))
 
 
 def hoist_masks(root: UOp) -> UOp:

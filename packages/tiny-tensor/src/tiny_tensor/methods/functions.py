@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny_tensor.base import TensorBase
 from tiny_tensor.linalg import functions as matrices
-from tiny_tensor.linalg import lu, rotations, solving
+from tiny_tensor.linalg import lu, reflections, rotations, solving
 from tiny_tensor.special import bessel, functions, incomplete_gamma, polynomials
 
 
@@ -65,8 +65,8 @@ class FunctionMixin(TensorBase):
   inverse = solving.inverse
   det = solving.det
   cholesky = solving.cholesky
-  lstsq = solving.lstsq
-  qr = solving.qr
+  lstsq = reflections.lstsq
+  qr = reflections.qr
 
   lu_factor = lu.lu_factor
   lu_factor_ex = lu.lu_factor_ex

@@ -2,24 +2,104 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from typing import Self
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, Self
 
+from tiny_runtime import Device
+from tiny_tensor import sequence
+from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
 from tiny_tensor.methods.reduce import accumulator_dtype
-from tiny_tensor.methods.sorting_network import side_by_side, slices
 from tiny_tensor.methods.windows import windows
 from tiny_tensor.naming import methods_known_as
 from tiny_tensor.shapes import normalize_axis, upper
-from tiny_uop import Ops, UOp, dtypes, sint
+from tiny_uop import AddrSpace, AxisType, Devices, DType, Ops, UOp, dtypes, prod, sint
+from tiny_uop.records import dataclass
 
-# Beyond this length, one vector, blocks are scanned and given what is before them. Half of it is taken where that
-# divides the length.
-BLOCK = 16
-# Blocks are scanned by windows, which cost n² additions of n elements, or from this many elements on by slices, which
-# cost n additions, and longer to compile.
-MANY = 1 << 16
+WINDOWS = 16  # up to this length all sums are made of their terms, inside of whatever kernel wants them
+BLOCK = 512  # elements that are added one after the other where there are not enough rows to do so side by side
+SIDE_BY_SIDE = 8
+THREADS = 32
+
+
+IDENTITIES: dict[Ops, Callable[[DType], Any]] = {
+  Ops.ADD: lambda dtype: -0.0 if dtypes.is_float(dtype) else 0,
+  Ops.MUL: lambda dtype: 1,
+  Ops.MAX: dtypes.min,
+  Ops.MULACC: lambda dtype: 0,
+}
+"""What changes nothing where it is combined with something."""
+
+
+def _widest(dtype: DType, place: Devices) -> DType:
+  """The type in which a device adds up values."""
+  known = Device.opened(place if isinstance(place, str) else place[0]).capabilities.dtypes
+  return dtypes.float64 if dtype == dtypes.float32 and "float64" in known else dtype
+
+
+@cache
+def scanning(arrays: tuple[sequence.Array, ...], threads: int, op: Ops) -> UOp:
+  """Running results along the middle axis of `(outer, n, inner)`, from first values `(outer, inner)` on: of ADD, MUL or
+  MAX, or with MULACC of y = a y + b, which has two inputs."""
+  s = sequence.Sequence(arrays)
+  outer, n, inner = s.shapes[0]
+  *inputs, first = range(1, len(arrays))
+  wide = arrays[first][1]
+
+  def follow(row: UOp, column: UOp, number: int, *loops: UOp) -> None:
+    lane = loops[0] if loops else UOp.const(dtypes.index, 0)
+    register = UOp.alloc(s.kept, wide.ptr(number, AddrSpace.REG))
+    s.kept += 1
+
+    def now() -> UOp:
+      return register.after(*s.before).index(lane)
+
+    s.step(now().store(s.load(first, row, column)), *loops)
+    with s.loop(n) as i:
+      values = [s.load(number, row, i, column).cast(wide) for number in inputs]
+      before = now().load()
+      after = values[0] * before + values[1] if op is Ops.MULACC else before.alu(op, values[0])
+      s.step(now().store(after), *loops)
+      s.store(0, (row, i, column), now().load().cast(arrays[0][1]), *loops)
+
+  if threads:
+    size = outer * inner
+    with s.loop(-(-size // threads), AxisType.GLOBAL) as group, s.loop(threads, AxisType.LOCAL) as thread:
+      line = (group * threads + thread).minimum(size - 1)
+      follow(line // inner, line % inner, 1)
+    return s.kernel("scan")
+  along_rows = inner < SIDE_BY_SIDE
+  size, width = (outer, SIDE_BY_SIDE) if along_rows else (inner, 4 * SIDE_BY_SIDE)
+  with s.loop(inner if along_rows else outer) as other:
+    for start, count, number in ((0, size // width, width), (size // width * width, size % width, 1)):
+      with s.loop(count) as block:
+        lanes = [s.range(number, AxisType.UPCAST if along_rows else AxisType.VECTOR)] if number > 1 else []
+        place = block * number + start + (lanes[0] if lanes else 0)
+        follow(*(place, other) if along_rows else (other, place), number, *lanes)
+  return s.kernel("scan")
+
+
+@dataclass(frozen=True)
+class OfScan:
+  """The derivatives of running sums, of products, and of y[i] = a[i] y[i-1] + b[i], along an axis: with R the gradient
+  of what comes after each element, R[i] = g[i] + a[i+1] R[i+1]."""
+
+  wrap: Callable[[UOp], Any]
+  op: Ops
+  axis: int
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "a function of one result"
+    g, y, a = (self.wrap(u) for u in (gs[0], results[0], inputs[0]))
+    g = g.flip(self.axis)
+    if self.op is Ops.ADD:
+      return (g._scan(self.axis, Ops.ADD).flip(self.axis).uop,)
+    after = a.flip(self.axis)._shifted(self.axis, 0.0)
+    later = after._scan(self.axis, Ops.MULACC, g).flip(self.axis)
+    if self.op is Ops.MUL:
+      return ((later * y._shifted(self.axis, 1.0)).uop,)
+    return (later * y._shifted(self.axis, 0.0)).uop, later.uop
 
 
 @methods_known_as(dim="axis")
@@ -28,61 +108,66 @@ class ScanMixin(TensorBase):
 
   __slots__ = ()
 
-  def _scan(self, axis: int, op: Ops) -> Self:
-    """Each element combined with all before it along `axis`."""
+  def _scan(self, axis: int, op: Ops, *more: Self) -> Self:
+    """Each element combined with all before it along `axis`: by ADD, MUL or MAX; or by MULACC, which is
+    y[i] = self[i] y[i-1] + more[i] from 0 on. The first of sums is itself: -0.0 where it is that."""
     place = normalize_axis(axis, self.ndim)
     if self.ndim == 0 or self.numel() == 0:
       return self
-    x, size = self.transpose(place, -1), self.shape[place]
-    signed = op is Ops.ADD and dtypes.is_float(x.dtype)
+    size = self.shape[place]
     if isinstance(size, UOp):
-      whole = x._pad_identity(upper(size) - size, op, front=False)
-      return whole._scan_last(op, signed)._select_axis(self.ndim - 1, 0, size).transpose(place, -1)
-    return x._scan_last(op, signed).transpose(place, -1)
+      room = [(0, upper(size) - size) if i == place else (0, 0) for i in range(self.ndim)]
+      whole = [t.pad(room, value=IDENTITIES[op](t.dtype)) for t in (self, *more)]
+      return whole[0]._scan(place, op, *whole[1:])._select_axis(place, 0, size)
+    if size <= WINDOWS and not more:
+      x = self.transpose(place, -1)
+      out = x._scan_windows(op, size)
+      out = out if op is not Ops.ADD else x._along(x.ndim - 1).eq(0).where(x, out)
+      return out.transpose(place, -1)
+    inputs = (self, *more)
+    filled = [t.detach()._filled_up(*range(t.ndim)) for t in inputs]
+    shape = tuple([int(s) for s in filled[0].shape])
+    flat = [t.reshape((prod(shape[:place]), size, prod(shape[place + 1 :]))) for t in filled]
+    out = flat[0]._scan_flat(op, *flat[1:]).reshape(shape).shrink_to(self.shape)
+    if op is Ops.MAX or not dtypes.is_float(self.dtype):
+      return self._wrap(out.uop, False)
+    own = with_gradient((out.uop,), [t.uop for t in inputs], OfScan(self._wrap, op, place), f"scan_{op.name.lower()}")
+    return self._derive(own[0], *more)
 
-  def _scan_last(self, op: Ops, signed: bool = False) -> Self:
-    """The running result of `op` (ADD, MUL, MAX) along the last axis; same shape. Long axes are scanned in blocks,
-    whose last elements are scanned in turn. `signed`: the first of sums is itself, not its sum with 0.0, which for
-    -0.0 is 0.0.
-    """
-    n, size = int(self.shape[-1]), self.numel()
-    long = n > BLOCK and isinstance(size, int) and size >= MANY
-    if n <= BLOCK:
-      out = self._scan_windows(op, n)
-      return self._along(self.ndim - 1).eq(0).where(self, out) if signed else out
-    block = BLOCK // 2 if n % BLOCK and n % (BLOCK // 2) == 0 else BLOCK
-    blocks = -(-n // block)
-    x = self._pad_identity(blocks * block - n, op, front=False).reshape((*self.shape[:-1], blocks, block))
-    inner, totals = x._scan_slices(op) if long else (x._scan_windows(op, block), x._reduce(op, -1, False))
-    # negated totals are subtracted: 0.0 from the first block, which changes nothing, not even a zero
-    turned = signed and long
-    totals = (totals.neg() if turned else totals)._scan_last(op)
-    before = totals._select_axis(totals.ndim - 1, 0, blocks - 1)._pad_identity(1, op, front=True)
-    out = inner.alu(op, (before.neg() if turned else before).unsqueeze(-1).expand(inner.shape))
-    if signed and not long:
-      out = (x._along(x.ndim - 2).eq(0) & x._along(x.ndim - 1).eq(0)).where(x, out)
-    return out.reshape((*self.shape[:-1], blocks * block))._select_axis(self.ndim - 1, 0, n)
+  def _scan_flat(self, op: Ops, *more: Self, first: Self | None = None) -> Self:
+    """`_scan` along the middle axis of `(outer, n, inner)`, from `first` `(outer, inner)` on. Floats are added up in
+    float64 where the device has that. Where there are few rows, blocks are given what is before them."""
+    outer, n, inner = (int(s) for s in self.shape)
+    threads = THREADS if sequence.has_groups(self.device) else 0
+    wide = _widest(self.dtype, self.device)
+    block = 2 * THREADS if threads else BLOCK
+    if n > 2 * block and op is not Ops.MULACC and (threads or outer * inner < SIDE_BY_SIDE):
+      block = next((size for size in range(2 * block, block // 4, -1) if n % size == 0), block)
+      blocks = -(-n // block)
+      x = self.pad(((0, 0), (0, blocks * block - n), (0, 0)), value=IDENTITIES[op](self.dtype))
+      x = x.reshape((outer, blocks, block, inner))
+      totals = x._as_dtype(wide)._reduce(op, 2, False).contiguous()._scan_flat(op)
+      before = totals._shifted(1, IDENTITIES[op](wide)).reshape((outer * blocks, inner))
+      out = x.reshape((outer * blocks, block, inner))._scan_flat(op, first=before)
+      return out.reshape((outer, blocks * block, inner))._select_axis(1, 0, n)
+    first = self._filled((outer, inner), IDENTITIES[op](wide), wide).contiguous() if first is None else first
+    make = partial(scanning, op=op)
+    return sequence.called(make, threads, (((outer, n, inner), self.dtype),), self, *more, first)[0]
 
-  def _scan_slices(self, op: Ops) -> tuple[Self, Self]:
-    """(the last axis, of a few elements, scanned; its total): by as many operations as there are elements. Each slice
-    of the axis is added to the one before it, so that lanes are neighbouring blocks."""
-    *lead, block = (int(s) for s in self.shape)
-    parts = slices(self.uop, (1, math.prod(lead), block, 1))
-    running = list(itertools.accumulate(parts, lambda a, b: a.alu(op, b)))
-    scanned = side_by_side(running, self._count_up(block).uop)
-    # not the last running one: a kernel that shares its terms with another one would have them in memory
-    while len(parts) > 1:
-      parts = [a.alu(op, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return self._derive(scanned.reshape(self.shape)), self._derive(parts[0].reshape(lead).contiguous())
+  def _shifted(self, axis: int, value: float) -> Self:
+    """The elements before each along an axis, `value` before the first."""
+    ends = [(1, 0) if i == axis else (0, 0) for i in range(self.ndim)]
+    return self._select_axis(axis, 0, self.shape[axis] - 1).pad(ends, value=value)
 
   def _scan_windows(self, op: Ops, n: int) -> Self:
-    """The same for an axis of size `n` as n reductions of windows: n² operations, but one kernel."""
+    """The running result along the last axis, of size `n`, as n reductions of windows: n² operations, but one
+    kernel."""
     x = self._pad_identity(n - 1, op, front=True)
     return windows(x, (n,), (1,), (1,))._reduce(op, -1, False)
 
   def _pad_identity(self, count: sint, op: Ops, front: bool) -> Self:
     """`count` elements that change nothing, before or after the last axis."""
-    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(self.dtype)}[op]
+    value = IDENTITIES[op](self.dtype)
     return self.pad([None] * (self.ndim - 1) + [(count, 0) if front else (0, count)], value=value)
 
   def cumsum(self, axis: int = 0, dtype: DTypeLike | None = None) -> Self:
@@ -102,23 +187,22 @@ class ScanMixin(TensorBase):
 
   def cummax(self, axis: int = 0) -> tuple[Self, Self]:
     """Running maximum, and the int32 position of its last occurrence so far."""
-    values = self._scan(axis, Ops.MAX)
-    return values, self._positions_of(values, axis)
+    return self._extrema(self, axis)
 
   def cummin(self, axis: int = 0) -> tuple[Self, Self]:
     """Running minimum, and the int32 position of its last occurrence so far."""
-    values = self._opposite()._scan(axis, Ops.MAX)._opposite()
-    return values, self._positions_of(values, axis)
+    return self._extrema(self._opposite(), axis)
 
-  def _positions_of(self, running: Self, axis: int) -> Self:
-    """Where the running extremum was last met: a running maximum of the positions at which it is attained."""
+  def _extrema(self, x: Self, axis: int) -> tuple[Self, Self]:
+    """The elements at which `x` has its running maximum, and the positions of these: a running maximum of the positions
+    at which it is attained."""
     if self.ndim == 0:
-      return self.const_like(0, dtypes.int32)
-    here = self.detach() == running.detach()
-    if dtypes.is_float(self.dtype):
-      here = here | self.isnan()
-    place = normalize_axis(axis, self.ndim)
-    return here.where(self._along(place), 0)._scan(place, Ops.MAX)
+      return self, self.const_like(0, dtypes.int32)
+    x, place = x.detach(), normalize_axis(axis, self.ndim)
+    here = x == x._scan(place, Ops.MAX)
+    here = here | x.isnan() if dtypes.is_float(x.dtype) else here
+    positions = here.where(self._along(place), 0)._scan(place, Ops.MAX)
+    return self.gather(place, positions), positions
 
   def logcumsumexp(self, axis: int = 0) -> Self:
     """Running `logsumexp`: every window against its own maximum."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from functools import cache
 from typing import Self
 
 from tiny_tensor.base import TensorBase
-from tiny_tensor.methods.sorting_network import Record, least_records
+from tiny_tensor.methods.radix import order_of
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import lower, normalize_axis, upper
-from tiny_uop import UOp, dtypes, prod, sint
+from tiny_uop import dtypes, sint
+
+UNSIGNED = {dtype.itemsize: dtype for dtype in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64)}
+
+
+LONGEST_BLOCK = 64
 
 
 class SortMixin(TensorBase):
@@ -54,43 +59,46 @@ class SortMixin(TensorBase):
     given = self.transpose(axis, -1)
     x = given._filled_up(*range(self.ndim))
     *lead, n = (int(s) for s in x.shape)
-    records = x.detach()._sort_records(descending, given.shape[-1])
     most = min(upper(k), n)
-    keep = 1 << (most - 1).bit_length()
-    found = least_records(records, keep, cache(lambda size: self._count_up(size).uop))
-    last = found[-1].shrink([(0, prod(lead)), (0, most)])
-    # of a packed record the lower half is the position
-    place = last if last.dtype == dtypes.int32 else (last & 0xFFFFFFFF).cast(dtypes.int32)
-    order = self._wrap(place.reshape((*lead, most)), False).contiguous()
+    order = x.detach()._ascending_keys(descending, given.shape[-1])._least(most).reshape((*lead, most))
     cut = [*given.shape[:-1], k]
     return x.gather(-1, order).shrink_to(cut).transpose(axis, -1), order.shrink_to(cut).transpose(axis, -1)
 
-  def _sort_records(self, descending: bool, count: sint) -> Record:
-    """Of each row an integer that says key and position, or two for types of 64 bits; rows are padded to a power of two
-    with what comes last, as what is behind the first `count` elements does."""
-    *lead, n = (int(s) for s in self.shape)
-    rows, size = prod(lead), 1 << (n - 1).bit_length()
-    key = self.reshape((rows, n))._order_key()
+  def _least(self, k: int) -> Self:
+    """int32 `(rows, k)`: the positions of the k least of unsigned keys `(rows, n)`, in order. Of long rows only those
+    blocks are looked at that have the k least minima: none of the others has anything before these."""
+    rows, n = (int(s) for s in self.shape)
+    block = min(1 << (math.isqrt(n // k).bit_length() - 1), LONGEST_BLOCK)
+    blocks = -(-n // block)
+    if 2 * (blocks + k * block) > n:
+      return order_of(self)._select_axis(1, 0, k)
+    padded = self.pad(((0, 0), (0, blocks * block - n)), value=dtypes.max(self.dtype)).reshape((rows, blocks, block))
+    chosen = order_of(padded.min(-1))._select_axis(1, 0, k)
+    small = dtypes.uint16 if blocks < 1 << 16 else dtypes.uint32
+    chosen = chosen.gather(1, order_of(chosen._as_dtype(small)))  # so that equal elements stay in their order
+    inside = chosen.reshape((rows, k, 1)).broadcast_to((rows, k, block))
+    places = (inside * block + self._count_up(block)).reshape((rows, k * block))
+    found = order_of(padded.gather(1, inside).reshape((rows, k * block)))._select_axis(1, 0, k)
+    return places.gather(1, found)
+
+  def _ascending_keys(self, descending: bool, count: sint) -> Self:
+    """Unsigned integers `(rows, n)` in this order; what is behind the first `count` elements comes last."""
+    n = int(self.shape[-1])
+    key = self.reshape((-1, n))._order_key()
     key = key.bitwise_not() if descending else key
-    place = self._count_up(n).reshape((1, n)).expand((rows, n))
-    if isinstance(count, UOp):
-      key = (place < count).where(key, dtypes.max(dtypes.int32 if self.dtype.itemsize <= 4 else dtypes.int64))
-    packed = self.dtype.itemsize <= 4
-    parts = [key * (1 << 32) + place._as_dtype(dtypes.int64)] if packed else [key, place]
-    if size == n:
-      return tuple([part.uop for part in parts])
-    return tuple([part.pad([(0, 0), (0, size - n)], value=dtypes.max(part.dtype)).contiguous().uop for part in parts])
+    return key if isinstance(count, int) else (key._count_up(n) < count).where(key, dtypes.max(key.dtype))
 
   def _order_key(self) -> Self:
-    """int64 in the same order: within 32 bits for types of up to 32 bits."""
+    """Unsigned integers of the same size in the same order."""
+    if self.dtype == dtypes.bool:
+      return self._as_dtype(dtypes.uint8)
     if not dtypes.is_float(self.dtype):
-      if self.dtype == dtypes.uint64:
-        return self.bitcast(dtypes.int64).bitwise_xor(dtypes.min(dtypes.int64))
-      return self._as_dtype(dtypes.int64) - ((1 << 31) if self.dtype == dtypes.uint32 else 0)
-    x = self if self.dtype.itemsize == 8 else self._as_dtype(dtypes.float32)
-    kind = dtypes.int64 if self.dtype.itemsize == 8 else dtypes.int32
-    most = dtypes.max(kind)
+      kind = UNSIGNED[self.dtype.itemsize]
+      return self.bitcast(kind) ^ (0 if self.dtype == kind else 1 << (kind.bits - 1))
+    x = self if self.dtype.itemsize >= 4 else self._as_dtype(dtypes.float32)
+    kind = UNSIGNED[x.dtype.itemsize]
+    sign = 1 << (kind.bits - 1)
     bits = x.eq(0).where(0.0, x).bitcast(kind)
     # floats are sign and magnitude: the greater the magnitude of a negative one, the less it is
-    ordered = (bits < 0).where(bits.bitwise_xor(most), bits)
-    return x.isnan().where(most, ordered)._as_dtype(dtypes.int64)
+    ordered = (bits < sign).where(bits ^ sign, bits.bitwise_not())
+    return x.isnan().where(dtypes.max(kind), ordered)
