@@ -15,7 +15,6 @@ from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import CLOSERS, extent, kind, substitute_simplified
 from tiny_codegen.kernel.memory import gate_of
-from tiny_codegen.lower.unroll import UNROLLED
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import chain, rebuild
 
@@ -123,9 +122,11 @@ def combine_lanes(vector: UOp, op: Ops) -> UOp:
 class Lanes:
   """Rewrites the values inside one VECTOR loop into vectors with a lane per iteration."""
 
-  def __init__(self, axis: UOp, count: int) -> None:
+  def __init__(self, axis: UOp, count: int, iterations: Sequence[int] = ()) -> None:
     self.axis, self.count = axis, count
-    self.done: dict[UOp, UOp] = {axis: UOp.const(dtypes.index.vec(count), tuple(range(count)))}
+    lanes = tuple(iterations or range(count))
+    """The iteration that each lane is for."""
+    self.done: dict[UOp, UOp] = {axis: UOp.const(dtypes.index.vec(count), lanes)}
 
   def of(self, root: UOp) -> UOp:
     """A value or effect of the loop for all its iterations at once."""
@@ -133,6 +134,10 @@ class Lanes:
       if u not in self.done:
         self.done[u] = self._node(u) if self.axis in u.ranges else u
     return self.done[root]
+
+  def _vector_of(self, u: UOp) -> UOp:
+    self.of(u)
+    return self._vector(u)
 
   def _vector(self, u: UOp) -> UOp:
     new = self.done[u]
@@ -189,9 +194,7 @@ class Lanes:
       alt = None if alternative is None else self._vector(alternative)
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
     same = all(self.axis not in s.ranges for s in u.src[1:])
-    # gates are constants once all is written out
-    known_later = all(r is self.axis or kind(r) in UNROLLED for gate in place.src[2:] for r in gate.ranges)
-    if self.count >= WIDE and stride(offset, self.axis) == 2 and same and known_later:
+    if self.count >= WIDE and stride(offset, self.axis) == 2 and same:
       return self._every_second(u, pointer)
     lanes = [
       self._place(place, pointer, i).load(None if alternative is None else self._lane(alternative, i), u.dtype)
@@ -206,9 +209,12 @@ class Lanes:
     first, half, vectors = self._lane(place.src[1], 0), (count + 1) // 2, []
     other = self._vector(u.src[1]) if len(u.src) > 1 else None
     for start in (0, count - 1):
-      gates = [UOp(Ops.VECTORIZE, dtypes.bool.vec(count), tuple([
-        self._lane(gate, element // 2) & self._lane(gate, (element + 1) // 2) for element in range(start, start + count)
-      ])) for gate in place.src[2:]]  # fmt: skip
+      elements = range(start, start + count)
+      gates = [
+        Lanes(self.axis, count, [e // 2 for e in elements])._vector_of(gate)
+        & Lanes(self.axis, count, [(e + 1) // 2 for e in elements])._vector_of(gate)
+        for gate in place.src[2:]
+      ]
       vectors.append(pointer.index(simplify(first + start), *gates).load(other, u.dtype.vec(count)))
     low, high = vectors
     lanes = [low.extract(2 * lane) for lane in range(half)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from tiny_codegen.kernel.expressions import stride
 from tiny_codegen.kernel.loops import CLOSERS, iterations
 from tiny_codegen.lower.transpose_in_registers import transposed_loads
+from tiny_codegen.lower.vectorize import WIDE
 from tiny_uop import AxisType, GroupOp, Ops, UOp
 
 # relative to an addition
@@ -15,6 +16,7 @@ WEIGHT = {**dict.fromkeys(GroupOp.Transcendental, 12.0), Ops.FDIV: 4.0, Ops.SQRT
           Ops.TRUNCDIV: 6.0, Ops.TRUNCMOD: 6.0}  # fmt: skip
 GATHER = 2.0
 TRANSPOSED = 0.4  # of a vector of lanes that are far apart, if their neighbours are read too
+EVERY_SECOND = 4.0  # two loads, and the lanes of both that are needed
 COMBINE = 8.0  # the lanes of a reduction, at its end
 
 
@@ -93,6 +95,8 @@ def _share(u: UOp, axis: UOp, lanes: float, transposed: bool) -> float:
   """Instructions per iteration of the axis."""
   if u.op in (Ops.LOAD, Ops.STORE):
     step = stride(u.src[0].src[1], axis)
+    if step == 2 and u.op is Ops.LOAD and lanes > WIDE // 2:
+      return EVERY_SECOND / lanes
     if step != 1 and (step != 0 or u.op is Ops.STORE):
       return TRANSPOSED if transposed else GATHER
   return 1 / lanes

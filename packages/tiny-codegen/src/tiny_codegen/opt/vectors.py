@@ -5,9 +5,10 @@ kernels get
 
 1. short loops that pick one of several values written out;
 2. vectors: the loops whose lanes save most instructions (`vector_cost.py`), one for each part of the kernel;
-3. a register tile: in a reduction, output loops over which an operand is reused are written out, as far as accumulators
-   fit into registers;
-4. small reduce loops unrolled.
+3. rows of overlapping windows, as those of depthwise convolutions and pools: written out, what they share is read once;
+4. else a register tile: in a reduction, output loops over which an operand is reused are written out, as far as
+   accumulators fit into registers;
+5. and small reduce loops unrolled.
 
 Then threads share the outermost output loop that is long enough, if there is enough work.
 """
@@ -34,6 +35,8 @@ MAX_NODES = 1200  # of a loop body that has been written out: more costs compile
 UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
 MOST_PIECES = 16
+MOST_TAPS = 32  # of a window that is written out
+MOST_NEW = 0.5  # of it that the window before did not read
 VECTORS_OF_THREAD = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
@@ -51,8 +54,9 @@ def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
       chooser.keep()
       chooser.choices()
       chooser.vectors()
-      chooser.tile()
-      chooser.unroll()
+      if not chooser.windows():
+        chooser.tile()
+        chooser.unroll()
   if target.has_threads:
     chooser.threads()
   return tuple(chooser.opts)
@@ -195,6 +199,36 @@ class Chooser(TilingChooser):
     most = min(most, max(1, self.target.max_vector_lanes // native))
     self.registers = max(self.registers, most)
     return most
+
+  # *** windows ***
+
+  def windows(self) -> bool:
+    """UPCAST some places of an output loop whose windows overlap, and UNROLL the taps. False where there are none."""
+    reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
+    if len(reduces) != 1 or iterations(reduces[0].src[1:]) > MOST_TAPS:
+      return False
+    vectors = {opt.axis for opt in self.opts if opt.op is OptOps.VECTOR}
+    taps = [r for r in reduces[0].src[1:] if kind(r) is AxisType.REDUCE and (extent(r) or 0) > 2]
+    offsets = [u.src[0].src[1] for u in reduces[0].src[0].toposort if u.op is Ops.LOAD]
+    best: tuple[float, UOp] | None = None  # the share of a window that the place before does not have, and the loop
+    for loop in loops_of(self.root).values():
+      if kind(loop) is not AxisType.LOOP or loop.arg[0] in vectors or loop not in reduces[0].ranges:
+        continue
+      for offset in offsets:
+        for tap in taps:
+          step, along = stride(offset, loop), stride(offset, tap)
+          if step and along and step % along == 0:
+            best = min(best or (1.0, loop), (step / along / (extent(tap) or 1), loop), key=lambda found: found[0])
+    if best is None or best[0] > MOST_NEW:
+      return False
+    new, loop = best
+    places = self._rows(loop, 4 if new < MOST_NEW * 0.7 else 2)
+    if places is None or not self.take(*places[1], Opt(OptOps.UPCAST, loop.arg[0], places[0])):
+      return False
+    for tap in reversed(reduces[0].src[1:]):
+      if (extent(loops_of(self.root)[tap.arg[0]]) or 0) > 1:
+        self.take(Opt(OptOps.UNROLL, tap.arg[0], 0))
+    return True
 
   # *** register tiles ***
 

@@ -1,0 +1,71 @@
+"""Windows along rows: lanes that read every second element, and rows of windows that overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen_kernels import Case, check, data, garbage, param
+
+from tiny_codegen import LLVMRenderer, build_program, cpu_target
+from tiny_codegen.opt.beam import before_opts
+from tiny_codegen.opt.vectors import choose_opts
+from tiny_uop import AxisType, Context, KernelInfo, Ops, OptOps, UOp
+
+WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
+
+
+def pool(size: int, window: int, step: int, images: int = 3, weighted: bool = False) -> Case:
+  """Windows of squares with a border of `window // 2`: the largest element, or the sum by weights of each image."""
+  before = window // 2
+  places = (size + 2 * before - window) // step + 1
+  n, y, x = (UOp.range(extent, i) for i, extent in enumerate((images, places, places)))
+  down, right = UOp.range(window, 3, AxisType.REDUCE), UOp.range(window, 4, AxisType.REDUCE)
+  row, column = y * step + down, x * step + right
+  there = (row >= before) & (row < size + before) & (column >= before) & (column < size + before)
+  offset = n * size * size + row * size + column - before * (size + 1)
+  image, weight = data(images, size, size), data(images, window, window)
+  around = [(0, 0), (before, before), (before, before)]
+  windows = np.lib.stride_tricks.sliding_window_view(
+    np.pad(image, around, constant_values=0 if weighted else -np.inf), (window, window), (1, 2)
+  )[:, ::step, ::step]
+  other = UOp.const(image_type := param(1, 1).dtype.base, 0.0 if weighted else -np.inf)
+  value = there.where(param(1, image.size).index(offset, there).load(), other)
+  assert value.dtype is image_type
+  if weighted:
+    value = value * param(2, weight.size).index((n * window + down) * window + right).load()
+  out = param(0, images * places**2).index((n * places + y) * places + x)
+  kernel = out.store(value.reduce(Ops.ADD if weighted else Ops.MAX, down, right)).end(n, y, x)
+  expected = np.einsum("nyxij,nij->nyx", windows, weight) if weighted else windows.max((3, 4))
+  arrays = (garbage(images, places, places), image, *((weight,) if weighted else ()))
+  return Case(UOp.sink(kernel, arg=KernelInfo("windows")), arrays, expected, 1e-5)
+
+
+CASES = [(37, 3, 2, False), (64, 3, 2, False), (33, 5, 2, True), (40, 3, 1, True), (24, 2, 2, False), (19, 5, 1, False)]
+
+
+@pytest.mark.parametrize(("size", "window", "step", "weighted"), CASES)
+def test_windows_are_right(run_kernel: Any, size: int, window: int, step: int, weighted: bool) -> None:
+  case = pool(size, window, step, weighted=weighted)
+  with Context(SPEC=2):
+    check(case, run_kernel(case.kernel, case.arrays))
+
+
+def test_every_second_element_is_read_in_vectors() -> None:
+  """With a border too, whose gates are known only as the kernel runs."""
+  case = pool(128, 3, 2)
+  loads = [u for u in build_program(case.kernel, WIDE).src[1].toposort if u.op is Ops.LOAD]
+  assert loads and all(u.dtype.count >= 8 for u in loads)
+
+
+def test_windows_that_overlap_are_written_out() -> None:
+  """Of a window of 3×3 the next row has two thirds, of one with a step of two a third: not worth it."""
+
+  def upcast(case: Case) -> list[int]:
+    opts = choose_opts(before_opts(case.kernel), WIDE.target)
+    return [o.arg for o in opts if o.op is OptOps.UPCAST and o.axis == 1]
+
+  assert upcast(pool(64, 3, 1, weighted=True)) == [4]
+  assert upcast(pool(64, 5, 2, weighted=True)) == [2]
+  assert upcast(pool(64, 3, 2)) == []
