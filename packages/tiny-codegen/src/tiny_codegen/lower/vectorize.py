@@ -9,6 +9,7 @@ keeps n partial results side by side and combines them in a tree at the end.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.expressions import number, stride
