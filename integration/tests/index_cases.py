@@ -19,6 +19,7 @@ class Case(NamedTuple):
 
 CASES: dict[str, Case] = {}
 STRIDED = "a place was written, or read, only where it is a multiple of the stride: a remainder and a quotient per axis"
+SPREAD = "a place lies between two elements: a remainder and a quotient per axis, of it and of the channel that has it"
 WRAPPED = "what leaves at one end enters at the other: a remainder per axis"
 
 
@@ -102,12 +103,12 @@ def conv_transposed() -> Tensor:
   return data(2, 8, 6, 6).conv_transpose2d(data(8, 4, 3, 3))
 
 
-@case(4, STRIDED)
+@case(8, SPREAD)
 def conv_transposed_strided() -> Tensor:
   return data(2, 8, 6, 6).conv_transpose2d(data(8, 4, 3, 3), stride=2, padding=1, output_padding=1)
 
 
-@case(4, STRIDED)
+@case()
 def conv_transposed_2x2() -> Tensor:
   return data(2, 8, 6, 6).conv_transpose2d(data(8, 4, 2, 2), stride=2)
 

@@ -74,6 +74,9 @@ def test_assignment_through_steps_of_steps() -> None:
 def test_an_expanded_tensor_is_not_written_through() -> None:
   t = Tensor([1.0, 2.0])
   wide = t.reshape(1, 2).expand(2, 2)
+  with pytest.raises(RuntimeError, match="same place in memory: clone"):
+    wide[...] = 5
+  wide = wide.clone()
   wide[...] = 5
   assert t.tolist() == [1, 2] and wide.tolist() == [[5, 5], [5, 5]]
 
