@@ -96,6 +96,7 @@ class TensorBase:
   _history: bool  # computed from a tensor that requires a gradient
   training: ClassVar[bool] = False
   _recording: ClassVar[bool] = True  # False in `no_grad`
+  _narrow: ClassVar[DType | None] = None  # the dtype of `autocast`
 
   if TYPE_CHECKING:
     # What the families of methods (`methods/`) use of each other, by what it takes and gives. Each is defined in one of

@@ -55,6 +55,8 @@ TOP = {
   "grad": _GRADIENTS,
   "backends": _DEVICES, "cuda": _DEVICES, "device": _DEVICES, "mps": _DEVICES, "set_default_device": _DEVICES,
   "xpu": _DEVICES,
+  "amp": "with Tensor.autocast(dtypes.float16): and nn.optim.GradScaler",
+  "autocast": "with Tensor.autocast(dtypes.bfloat16):",
   "compile": _JIT,
   "concat": "Tensor.cat(a, b)", "concatenate": "Tensor.cat(a, b)",
   "distributed": "t.shard(devices, axis): several devices in one process",

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.reverse import gradients
-from tiny_tensor.base import TensorBase, const_uop, is_const
+from tiny_tensor.base import DTypeLike, TensorBase, const_uop, is_const, to_dtype
 from tiny_tensor.capturing import record_backward
 from tiny_tensor.live import tensors_at
 from tiny_tensor.realize import buffer_under, is_realized, storage
@@ -33,6 +33,22 @@ class GradientMixin(TensorBase):
       yield
     finally:
       TensorBase._recording = before
+
+  @staticmethod
+  @contextmanager
+  def autocast(dtype: DTypeLike = dtypes.bfloat16, enabled: bool = True) -> Iterator[None]:
+    """In `with Tensor.autocast():`, matrix products, convolutions and einsum of float32 round operands and results to
+    `dtype`, bfloat16 or float16, and sum in float32; so do their gradients. All else is float32 as ever, and so is the
+    dtype of the results, unlike PyTorch's. Small gradients vanish in float16: scale the loss (`nn.optim.GradScaler`).
+    Raises ValueError for another dtype.
+    """
+    if (kind := to_dtype(dtype)) not in (dtypes.bfloat16, dtypes.float16):
+      raise ValueError(f"autocast takes bfloat16 or float16, got {kind.name}")
+    before, TensorBase._narrow = TensorBase._narrow, kind if enabled else None
+    try:
+      yield
+    finally:
+      TensorBase._narrow = before
 
   def _start_gradient(self, gradient: Self | None) -> Self:
     """The gradient to begin with: 1 for one element."""

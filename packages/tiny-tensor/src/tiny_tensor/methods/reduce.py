@@ -41,6 +41,8 @@ class ReduceMixin(TensorBase):
     first; the result has `dtype`, or else the type of the operands. Where `mask` is false nothing is added, also of
     infinities and NaN."""
     common = dtypes.promote(self.dtype, other.dtype)
+    if (narrow := TensorBase._narrow) is not None and common is dtypes.float32 and dtype is None:  # in `autocast`
+      return self._as_dtype(narrow)._sum_of_products(other._as_dtype(narrow), axis, None, mask)._as_dtype(common)
     wide = dtypes.promote(common, accumulator_dtype(common) if dtype is None else to_dtype(dtype))
     product = self._as_dtype(wide) * other._as_dtype(wide)
     out = (product if mask is None else mask.where(product, 0)).sum(axis, dtype=dtype)

@@ -448,3 +448,66 @@ class Muon(Optimizer):
       )
       p.assign((old * (1 - lr * self.weight_decay) - lr * change).cast(p.dtype))
     return list(self.b)
+
+
+class GradScaler:
+  """Scales a loss so that gradients do not vanish in float16 (Micikevicius et al., 2018), as `torch.amp.GradScaler`.
+
+  `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`. A step with a gradient that is infinite
+  or NaN changes nothing, and the scale is multiplied by `backoff_factor`; after `growth_interval` good ones in a row
+  by `growth_factor`. Nothing is looked at: `TinyJit` can capture all of it.
+  """
+
+  def __init__(
+    self,
+    init_scale: float = 2.0**16,
+    growth_factor: float = 2.0,
+    backoff_factor: float = 0.5,
+    growth_interval: int = 2000,
+  ) -> None:
+    self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
+    self.factor, self.good = (Tensor([v], dtype=dtypes.float32).contiguous().realize() for v in (init_scale, 0.0))
+    self._found: dict[int, Tensor] = {}
+
+  def get_scale(self) -> float:
+    """The scale that holds now."""
+    return float(self.factor.item())
+
+  def scale(self, loss: Tensor) -> Tensor:
+    """The loss times the scale."""
+    return loss * self.factor.to(loss.device).reshape(())
+
+  def unscale_(self, optimizer: Optimizer) -> None:
+    """Divides the gradients by the scale: before they are clipped; else `step` does it."""
+    wrong = Tensor([False], device=self.factor.device)
+    for p in optimizer.params:
+      if p.grad is not None:
+        p.grad = p.grad.cast(dtypes.float32) / self.factor.to(p.device).reshape(())
+        wrong = wrong | p.grad.isfinite().all().logical_not().to(wrong.device)
+    self._found[id(optimizer)] = wrong.contiguous()
+
+  def step(self, optimizer: Optimizer) -> None:
+    """The optimiser's step, unless a gradient is infinite or NaN."""
+    if id(optimizer) not in self._found:
+      self.unscale_(optimizer)
+    wrong = self._found[id(optimizer)]
+    tensors = [*optimizer.state_dict().values(), *optimizer.params]
+    before = [t.detach().clone() for t in tensors]
+    others = optimizer.schedule_step()
+    for t, old in zip(tensors, before, strict=True):
+      t.assign(wrong.to(t.device).reshape(()).where(old, t.detach()))
+    _realize([*others, *tensors, wrong])
+
+  def update(self) -> None:
+    """Changes the scale, once all optimisers have stepped."""
+    if not self._found:
+      raise RuntimeError("GradScaler.update() comes after step(): there is no gradient that it could look at")
+    wrong = Tensor([False], device=self.factor.device)
+    for found in self._found.values():
+      wrong = wrong | found
+    self._found.clear()
+    good = wrong.where(0.0, self.good + 1).contiguous()
+    grown = (good >= self.growth_interval).where(self.growth_factor, 1.0)
+    self.factor.assign(self.factor * wrong.where(self.backoff_factor, grown))
+    self.good.assign((good >= self.growth_interval).where(0.0, good))
+    _realize([self.factor, self.good])
