@@ -16,7 +16,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-uop": set(),
   "tiny-sched": {"tiny_uop"},
   "tiny-codegen": {"tiny_uop"},
-  "tiny-runtime": {"tiny_uop"},
+  "tiny-runtime": {"tiny_uop", "tqdm"},
   "tiny-runtime-cpu": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-runtime-amd": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-runtime-metal": {"tiny_uop", "tiny_runtime", "tiny_codegen"},

@@ -24,3 +24,8 @@ QUEUE_TIMEOUT = ContextVar(
   600,
   "seconds in which a device with hardware queues has to finish something, else it is given up; 0: any number",
 )
+PROGRESS = ContextVar(
+  "PROGRESS",
+  1,
+  "1: in a terminal, a line on stderr says which kernel is compiled, where that takes more than a second; 0: no line",
+)

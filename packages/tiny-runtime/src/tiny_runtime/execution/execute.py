@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from tiny_runtime.execution.graph import recording
 from tiny_runtime.execution.launch import Launch, new_kernels, prepare
@@ -36,9 +37,19 @@ def run(linear: UOp, wait: bool = False, do_update_stats: bool = True) -> float 
 
 def prepare_all(calls: Sequence[UOp]) -> list[Launch]:
   """The launches of CALLs, with everything compiled that they need."""
-  if len(calls) >= LARGE and len(new_kernels(calls)) >= LARGE:
-    from tiny_runtime.execution.compile_processes import helped  # late: few processes need other ones
+  new = new_kernels(calls)
+  if not new:
+    return [prepare(call) for call in calls]
+  from tiny_runtime.execution.compile_progress import compiling  # late, both: once all is compiled, nobody needs them
 
-    with helped(calls):
-      return [prepare(call) for call in calls]
-  return [prepare(call) for call in calls]
+  launches = []
+  with ExitStack() as around:
+    begin = around.enter_context(compiling([call.src[0] for call in new]))
+    if len(new) >= LARGE:
+      from tiny_runtime.execution.compile_processes import helped
+
+      around.enter_context(helped(calls))
+    for call in calls:
+      begin(call.src[0])
+      launches.append(prepare(call))
+  return launches
