@@ -6,11 +6,57 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from releasing.environment import without_compilers
 from releasing.packages import ROOT
 
-DIGITS = ROOT / "integration" / "examples" / "digits.py"
+EXAMPLES = ROOT / "integration" / "examples"
+DIGITS = EXAMPLES / "digits.py"
+SMALL = {
+  "custom_kernel": ("--size", "64", "--steps", "60"),
+  "data_parallel": ("--devices", "CPU,CPU:1", "--steps", "5", "--batch", "64"),
+  "embeddings": ("--layers", "1"),
+  "gpt": ("--steps", "150", "--batch", "16", "--context", "16", "--width", "32", "--layers", "1", "--sample", "20"),
+  "heat": ("--size", "32", "--frames", "12"),
+  "resnet": ("--size", "8", "--width", "2", "--epochs", "1"),
+  "vae": ("--steps", "400", "--hidden", "128"),
+}
+"""Options that make an example small. Each says by its exit status whether it has done what it promises."""
+NO_PICTURE = {"data_parallel"}
+
+
+def run(example: str, *options: str) -> str:
+  """What the example prints."""
+  done = subprocess.run(
+    [sys.executable, str(EXAMPLES / f"{example}.py"), *options], capture_output=True, text=True, timeout=600
+  )
+  assert done.returncode == 0, done.stdout + done.stderr
+  return done.stdout
+
+
+def test_every_example_is_here() -> None:
+  assert {path.stem for path in EXAMPLES.glob("*.py")} == {"digits", *SMALL}
+
+
+@pytest.mark.parametrize("example", sorted(SMALL))
+def test_examples_do_what_they_promise(example: str, tmp_path: Path) -> None:
+  out = () if example in NO_PICTURE else ("--out", str(tmp_path))
+  printed = run(example, *SMALL[example], *out)
+  for path in tmp_path.glob("*.png"):
+    assert len(Image.open(path).convert("RGB").getcolors(1 << 24) or []) > 16, "there is something in the picture"
+    assert f"drew {path}" in printed
+  assert example in NO_PICTURE or list(tmp_path.glob("*.png"))
+  if example == "resnet":
+    again = run(example, *SMALL[example], *out, "--epochs", "2")
+    assert "epoch 1: loss" in printed and "epoch 1: loss" not in again
+    assert "going on from" in again and "epoch 2: loss" in again
+
+
+@pytest.mark.parametrize("example", ["digits", *sorted(SMALL)])
+def test_examples_say_what_they_take_and_are_short(example: str) -> None:
+  assert len((EXAMPLES / f"{example}.py").read_text("utf-8").splitlines()) < 150
+  assert "usage:" in run(example, "--help")
 
 
 def test_digits_learns_saves_and_draws(tmp_path: Path) -> None:
