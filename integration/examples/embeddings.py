@@ -31,8 +31,8 @@ SENTENCES = [
   "A cat is asleep on top of the house.",
   "Stock prices fell sharply on Monday.",
   "On Monday stock prices fell.",
+  "The orchestra has a new violin.",
   "She plays the violin in an orchestra.",
-  "The orchestra rehearses with a new violin.",
 ]
 
 
@@ -55,8 +55,7 @@ class Layer:
     return self.norm2(x + self.down(self.up(x).gelu(approximate="none")))
 
 
-# what Hugging Face calls the parts of a layer
-NAMES = {
+NAMES = {  # of the parts of a layer, at Hugging Face
   "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
   "out": "attention.output.dense", "norm1": "attention.output.LayerNorm", "up": "intermediate.dense",
   "down": "output.dense", "norm2": "output.LayerNorm",
@@ -76,8 +75,8 @@ class Bert:
   def load(self, weights: dict[str, Tensor]) -> None:
     """Takes Hugging Face's names; a prefix `bert.` and parts that the vector does not depend on are left aside."""
     weights = {name.removeprefix("bert."): value for name, value in weights.items()}
-    ours = {"word": "embeddings.word_embeddings", "kind": "embeddings.token_type_embeddings"}
-    ours |= {"position": "embeddings.position_embeddings", "norm": "embeddings.LayerNorm"}
+    ours = {"norm": "embeddings.LayerNorm", "kind": "embeddings.token_type_embeddings"}
+    ours |= {part: f"embeddings.{part}_embeddings" for part in ("word", "position")}
     for i in range(len(self.layers)):
       ours |= {f"layers.{i}.{part}": f"encoder.layer.{i}.{name}" for part, name in NAMES.items()}
     state = {}
@@ -87,13 +86,12 @@ class Bert:
     nn.state.load_state_dict(self, state, verbose=False)
 
   def __call__(self, tokens: Tensor, there: Tensor) -> Tensor:
-    place = Tensor.arange(tokens.shape[1])
-    x = self.norm(self.word(tokens) + self.kind(tokens.zeros_like()) + self.position(place))
+    words, places = self.word(tokens), self.position(Tensor.arange(tokens.shape[1]))
+    x = self.norm(words + self.kind(tokens.zeros_like()) + places)
     for layer in self.layers:
       x = layer(x, there.unsqueeze(1).unsqueeze(1))
-    weight = there.cast(x.dtype).unsqueeze(-1)
-    mean = (x * weight).sum(1) / weight.sum(1)
-    return mean / mean.square().sum(-1, keepdim=True).sqrt()
+    total = (x * there.unsqueeze(-1)).sum(1)  # of the tokens that are there; a mean but for its length
+    return total / total.square().sum(-1, keepdim=True).sqrt()
 
 
 def tokenised(sentences: list[str], folder: Path | None, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
@@ -120,8 +118,8 @@ def main() -> int:
   args = parser.parse_args()
   args.out.mkdir(parents=True, exist_ok=True)
 
-  config = MINILM if args.model is None else json.loads((args.model / "config.json").read_text("utf-8"))
-  config = config | {"num_hidden_layers": args.layers or config["num_hidden_layers"]}
+  config = dict(MINILM) if args.model is None else json.loads((args.model / "config.json").read_text("utf-8"))
+  config["num_hidden_layers"] = args.layers or config["num_hidden_layers"]
   Tensor.manual_seed(0)
   model = Bert(config)
   if args.model:
