@@ -89,7 +89,7 @@ def main() -> int:
   """Gives 0 if held-out text is predicted better than by the frequencies of letters."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--text", type=Path, help="a text file in UTF-8 (default: Python's language reference)")
-  parser.add_argument("--steps", type=int, default=600)
+  parser.add_argument("--steps", type=int, default=400)
   parser.add_argument("--batch", type=int, default=16)
   parser.add_argument("--context", type=int, default=128, help="letters that the model sees")
   parser.add_argument("--width", type=int, default=128)

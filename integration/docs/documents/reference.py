@@ -39,8 +39,18 @@ def _modules(module: str) -> list[str]:
 
 
 def pages() -> dict[str, str]:
-  """Place in the site → text of a page for mkdocstrings."""
-  return {f"reference/{module}.md": page(module) for module in modules()}
+  """Place in the site → text of a page for mkdocstrings; the first is an index of all names."""
+  return {"reference/index.md": index()} | {f"reference/{module}.md": page(module) for module in modules()}
+
+
+def index() -> str:
+  """The page of all public modules, each with the first line of its docstring and its own names."""
+  text = "# Reference\n\nAll public names, by module.\n"
+  for module in modules():
+    summary = (ast.get_docstring(_tree(module)) or "").partition("\n\n")[0].replace("\n", " ")
+    names = " · ".join(f"[`{name}`][{module}.{name}]" for name in exports(module)[0])
+    text += f"\n## [`{module}`]({module}.md)\n\n{summary}\n\n{names}\n"
+  return text
 
 
 def page(module: str) -> str:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PACKAGES = sorted(path.parent for path in (ROOT / "packages").glob("*/pyproject.toml"))
+_ROW = re.compile(r"^\| \[([\w-]+)\]\(packages/\1\) \|", re.MULTILINE)
+_ORDER = _ROW.findall((ROOT / "README.md").read_text("utf-8"))
+PACKAGES = sorted(
+  (path.parent for path in (ROOT / "packages").glob("*/pyproject.toml")),
+  key=lambda folder: (_ORDER.index(folder.name) if folder.name in _ORDER else len(_ORDER), folder.name),
+)
+"""In the order of the pipeline, which is that of the README's table."""
 PLUGINS = sorted(path.parent for path in (ROOT / "integration" / "plugins").glob("*/pyproject.toml"))
 
 

@@ -65,6 +65,7 @@ def navigation() -> str:
   """The packages and the reference, as they are found, in the form of the configuration."""
   packages = [f"    - {folder.name}: packages/{folder.name}.md" for folder in (*PACKAGES, *PLUGINS)]
   modules = [f"    - {Path(place).stem}: {place}" for place in reference.pages()]
+  modules[0] = "    - Index: reference/index.md"
   return "\n".join(["  - Packages:", "    - Overview: packages/index.md", *packages,
                     "    - Conformance kit: packages/conformance.md", "  - API:", *modules])  # fmt: skip
 
