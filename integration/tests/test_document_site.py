@@ -64,7 +64,7 @@ def test_pages_made_of_sources(site: Path) -> None:
   assert "| [tiny-sched](tiny-sched.md) | The scheduler" in packages and " | tiny-uop |" in packages
   environment = (site / "pages" / "environment.md").read_text(encoding="utf-8")
   assert "| `CPU_COUNT` | int | 0 |" in environment and "| `NO_COLOR` |" in environment
-  assert {f"reference/{name}.md" for name in modules()} == {
+  assert {f"reference/{name}.md" for name in ("index", *modules())} == {
     path.relative_to(site / "pages").as_posix() for path in (site / "pages" / "reference").iterdir()
   }
 
@@ -101,6 +101,14 @@ def test_tensor_by_family() -> None:
   assert {"relu", "reshape", "shape", "backward", "to"} <= set(members) and len(members) > 300
   assert all(hasattr(Tensor, name) for name in members) and all(family.about for family in found)
   assert family_table().count("\n| ") == sum(bool(family.members) for family in found)
+
+
+def test_the_reference_has_an_index_and_methods_that_are_rows(site: Path) -> None:
+  index = (site / "pages" / "reference" / "index.md").read_text(encoding="utf-8")
+  assert "## [`tiny_tensor`](tiny_tensor.md)" in index and "[`Tensor`][tiny_tensor.Tensor]" in index
+  assert index.index("tiny_tensor.md") < index.index("tiny_sched.md") < index.index("tiny_codegen.md")
+  tensor = (site / "pages" / "reference" / "tiny_tensor.md").read_text(encoding="utf-8")
+  assert "{ #tiny_tensor.Tensor.half }" in tensor and "Cast to float16." in tensor
 
 
 def test_public_modules() -> None:

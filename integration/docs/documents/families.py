@@ -13,11 +13,13 @@ SOURCES = ROOT / "packages" / "tiny-tensor" / "src" / "tiny_tensor"
 
 @dataclass(frozen=True)
 class Family:
-  """A class of the tower: what its file is about, the classes below it, its public methods and properties."""
+  """A class of the tower: what its file is about, the classes below it, its public methods and properties, and which of
+  these are rows, `half = unary(…)`."""
 
   about: str
   bases: tuple[str, ...]
   members: tuple[str, ...]
+  rows: tuple[str, ...]
 
 
 def families() -> list[Family]:
@@ -41,9 +43,11 @@ def classes_of(source: str) -> Iterator[tuple[str, Family]]:
   about = (ast.get_docstring(tree) or "").partition("\n")[0].rstrip(".:")
   for node in tree.body:
     if isinstance(node, ast.ClassDef):
-      functions = (item.name for item in node.body if isinstance(item, ast.FunctionDef))
-      members = dict.fromkeys(name for name in functions if not name.startswith("_"))
-      yield node.name, Family(about, tuple(ast.unparse(base) for base in node.bases), tuple(members))
+      functions = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
+      assigned = [item for item in node.body if isinstance(item, ast.Assign) and isinstance(item.value, ast.Call)]
+      rows = [ast.unparse(target) for item in assigned for target in item.targets]
+      members, made = (tuple(dict.fromkeys(n for n in names if n[0] != "_")) for names in (functions + rows, rows))
+      yield node.name, Family(about, tuple(ast.unparse(base) for base in node.bases), members, made)
 
 
 def family_table() -> str:

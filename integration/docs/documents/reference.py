@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from documents.families import family_table
+from documents.families import families, family_table
 from documents.repository import PACKAGES, ROOT
 
 BESIDE: dict[str, tuple[str, ...]] = {
@@ -60,6 +60,10 @@ def page(module: str) -> str:
     text = f"# `{module}`\n\n## Tensor, by family\n\n{family_table()}\n\n::: {module}\n"
   own, passed_on = exports(module)
   made = _made(module, own)
+  if module == "tiny_tensor":
+    tensor = import_module(module).Tensor
+    rows = dict.fromkeys(name for family in families() for name in family.rows)
+    made |= {f"Tensor.{name}": getattr(tensor, name) for name in rows}
   if passed_on or made:
     members = "".join(f"        - {name}\n" for name in own if name not in made)
     text += f"    options:\n      members:\n{members}"
