@@ -48,9 +48,20 @@ def index() -> str:
   text = "# Reference\n\nAll public names, by module.\n"
   for module in modules():
     summary = (ast.get_docstring(_tree(module)) or "").partition("\n\n")[0].replace("\n", " ")
-    names = " · ".join(f"[`{name}`][{module}.{name}]" for name in exports(module)[0])
+    own = exports(module)[0]
+    made = _made(module, own)
+    names = " · ".join(_linked(module, name, name in made) for name in own)
     text += f"\n## [`{module}`]({module}.md)\n\n{summary}\n\n{names}\n"
   return text
+
+
+def _linked(module: str, name: str, made: bool) -> str:
+  """A public name as a link: to its page if it is a module, to its place if it is a function or class with a docstring."""
+  value = getattr(import_module(module), name)
+  if inspect.ismodule(value):
+    return f"[`{name}`]({module}.{name}.md)"
+  code = inspect.isroutine(value) or inspect.isclass(value)
+  return f"[`{name}`][{module}.{name}]" if made or (code and name in _documented(value.__module__)) else f"`{name}`"
 
 
 def page(module: str) -> str:
