@@ -56,12 +56,12 @@ def index() -> str:
 
 
 def _linked(module: str, name: str, made: bool) -> str:
-  """A public name as a link: to its page if it is a module, to its place if it is a function or class with a docstring."""
+  """A public name as a link: to the page of a module, to the place of a function or class with a docstring of ours."""
   value = getattr(import_module(module), name)
   if inspect.ismodule(value):
     return f"[`{name}`]({module}.{name}.md)"
-  code = inspect.isroutine(value) or inspect.isclass(value)
-  return f"[`{name}`][{module}.{name}]" if made or (code and name in _documented(value.__module__)) else f"`{name}`"
+  ours = (inspect.isroutine(value) or inspect.isclass(value)) and source_of(value.__module__).exists()
+  return f"[`{name}`][{module}.{name}]" if made or (ours and name in _documented(value.__module__)) else f"`{name}`"
 
 
 def page(module: str) -> str:
