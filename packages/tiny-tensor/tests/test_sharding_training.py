@@ -143,6 +143,8 @@ OPTIMISERS: dict[str, Callable[[Tensor], nn.optim.Optimizer]] = {
   "LARS without decay first": lambda w: nn.optim.LARS([w], lr=0.1, pre_wd=False),
   "LAMB": lambda w: nn.optim.LAMB([w], lr=0.1, weight_decay=0.1),
   "LAMB as AdamW": lambda w: nn.optim.LAMB([w], lr=0.1, adam=True),
+  "RMSprop": lambda w: nn.optim.RMSprop([w], lr=0.1, momentum=0.9, centered=True),
+  "Adagrad": lambda w: nn.optim.Adagrad([w], lr=0.1, lr_decay=0.1),
   "Muon": lambda w: nn.optim.Muon([w], lr=0.1, ns_steps=2),
 }
 

@@ -228,10 +228,10 @@ TYPED: dict[str, list[Callable[[Any], Tensor]]] = {
   ],
 }
 PARTS = set(
-  "accumulated along alu as_dtype as_float bitcast broadcasted cast const_like count_up counting filled magnitude "
-  "permutation rounded_to sum_of_products symbolic_range triangle unit".split()
+  "accumulated along alu as_dtype as_float autocast bitcast broadcasted cast const_like count_up counting filled "
+  "magnitude permutation rounded_to sum_of_products symbolic_range triangle unit".split()
 )
-"""What others are made of, and `cast`, `bitcast`."""
+"""What others are made of, and `cast`, `bitcast`, `autocast`."""
 ONLY_FLOATS = {"log_softmax", "matrix_norm", "mean", "nanmean", "norm", "nuclear_norm", "rand", "softmax",
                "softmin", "vector_norm"}  # fmt: skip
 
