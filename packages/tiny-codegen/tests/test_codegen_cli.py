@@ -96,9 +96,11 @@ def test_a_sink_without_a_name_is_a_kernel(tool: Tool) -> None:
 
 
 def test_list_of_passes(tool: Tool) -> None:
-  lines = tool("--passes")[1].splitlines()
-  assert [line.split()[0] for line in lines] == [p.name for p in PASSES]
+  listed, _, signs = tool("--passes")[1].partition("\n\n")
+  lines = listed.splitlines()
+  assert [line.split()[0] for line in lines] == [p.name + "*" * p.optional for p in PASSES]
   assert all(line.endswith(".") for line in lines)
+  assert signs.startswith("* optional: --skip leaves it out.\nCapitals: operations")
 
 
 def test_printing(tool: Tool) -> None:

@@ -109,7 +109,9 @@ def test_files_in_and_out(tool: Tool, tmp_path: Path) -> None:
 
 def test_passes_are_listed_and_shown(tool: Tool) -> None:
   status, out, _ = tool("--passes")
-  assert status == 0 and [line.split()[0] for line in out.splitlines()] == ["devices", "simplify", "kernels", "memory"]
+  listed, _, signs = out.partition("\n\n")
+  assert status == 0 and [line.split()[0] for line in listed.splitlines()] == [p.name for p in PASSES]
+  assert signs.startswith("Capitals: operations") and "optional" not in signs
   status, out, err = tool("--print-after", "simplify", "--print-before", "memory", text=SOFTMAX)
   assert status == 0 and parse_uop(out).op is Ops.LINEAR
   _, first, second = err.split("# graph ")

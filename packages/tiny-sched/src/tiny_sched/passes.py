@@ -34,7 +34,7 @@ def _is_no_kernel(u: UOp) -> bool:
 
 
 def cut_into_kernels(sink: UOp) -> UOp:
-  """The graph is cut into kernels, in an order that can run; each temporary is a BUFFER of its own."""
+  """Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER."""
   try:
     # what nodes know of themselves is used again by the steps that follow, so the context stays until the last one
     context = rangeify(value_nodes(sink))
@@ -50,7 +50,7 @@ def cut_into_kernels(sink: UOp) -> UOp:
 PASSES: tuple[Pass, ...] = (
   Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
   Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
-  Pass("kernels", "The graph is cut into kernels, in an order that can run; each temporary is a BUFFER of its own.",
+  Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
        cut_into_kernels),
   Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",
        plan_memory, takes=Ops.LINEAR),

@@ -20,15 +20,25 @@ class AxisType(Named):
   """
 
   LOOP = "loop"
+  """An ordinary loop: its iterations may happen in any order."""
   REDUCE = "reduce"
+  """The loop that a reduction goes over."""
   ORDER = "order"
+  """A loop whose iterations happen one after another."""
   THREAD = "thread"
+  """The threads of a processor share it."""
   GLOBAL = "global"
+  """The workgroups of a GPU share it."""
   LOCAL = "local"
+  """The threads of a workgroup share it."""
   GROUP = "group"
+  """The threads of a workgroup share it, and combine what each has of a reduction."""
   UPCAST = "upcast"
+  """A loop that is written out: rows of a register tile."""
   UNROLL = "unroll"
+  """A loop of a reduction that is written out."""
   VECTOR = "vector"
+  """It becomes the lanes of a vector."""
 
 
 ASYNC = "async"
@@ -74,7 +84,7 @@ class OptOps(Named):
 
 @dataclass(frozen=True)
 class Opt:
-  """One optimisation choice: what, on which axis (position among the kernel's loops), with which argument."""
+  """One optimisation choice: what, on which loop (`axis`: the id of its RANGE), with which argument."""
 
   op: OptOps
   axis: int | None = None
@@ -93,7 +103,8 @@ class KernelInfo:
 class Stage:
   """Argument of STAGE: the memory that the tile is kept in, and how many copies of it.
 
-  `copies` 2 asks for double buffering; it is a permission, and tiny-codegen keeps one copy so far.
+  `copies` belongs to the textual form; nothing reads it. The pass `double_buffer` of tiny-codegen decides how many
+  there are, one to four.
   """
 
   space: AddrSpace = AddrSpace.LOCAL

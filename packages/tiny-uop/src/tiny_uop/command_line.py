@@ -138,10 +138,15 @@ def add_pass_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+_CAPITALS = "Capitals: operations (tiny_uop.Ops; README of tiny-uop) or kinds of loops (help(tiny_uop.AxisType))."
+
+
 def list_passes(passes: Sequence[Pass]) -> str:
-  """Name and description of each pass, a line each."""
-  width = max(len(p.name) for p in passes)
-  return "".join(f"{p.name:{width}}  {p.doc}\n" for p in passes)
+  """Name and description of each pass, a line each; then, after an empty line, what the signs in them mean."""
+  width = max(len(p.name) + p.optional for p in passes)
+  listed = "".join(f"{p.name + '*' * p.optional:{width}}  {p.doc}\n" for p in passes)
+  optional = "* optional: --skip leaves it out.\n" if any(p.optional for p in passes) else ""
+  return f"{listed}\n{optional}{_CAPITALS}\n"
 
 
 def selected(passes: Sequence[Pass], options: argparse.Namespace, may_be_none: bool = False) -> tuple[Pass, ...]:
