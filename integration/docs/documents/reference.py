@@ -61,6 +61,8 @@ def _linked(module: str, name: str, made: bool) -> str:
   if inspect.ismodule(value):
     return f"[`{name}`]({module}.{name}.md)"
   ours = (inspect.isroutine(value) or inspect.isclass(value)) and source_of(value.__module__).exists()
+  if source_of(f"{module}.{name}").exists():  # mkdocstrings takes the module of this name for it
+    return f"`{name}`"
   return f"[`{name}`][{module}.{name}]" if made or (ours and name in _documented(value.__module__)) else f"`{name}`"
 
 
