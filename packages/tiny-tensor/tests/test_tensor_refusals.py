@@ -36,6 +36,12 @@ def test_labels_out_of_range(name: str) -> None:
       loss(x, Tensor([0, 1, 2, 3]).cast(dtype))
 
 
+def test_labels_without_contents_are_not_looked_at() -> None:
+  """A graph is built of them, and nothing runs."""
+  labels = Tensor.empty(4, dtype="int32")
+  assert Tensor.zeros(4, 3).sparse_categorical_crossentropy(labels).shape == ()
+
+
 def test_labels_that_do_not_count() -> None:
   x = Tensor(LOGITS)
   assert x.cross_entropy(Tensor([0, -100, 1, -100]), ignore_index=-100).item() == pytest.approx(

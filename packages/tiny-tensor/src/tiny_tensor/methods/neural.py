@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from tiny_runtime import Device
+from tiny_runtime import Device, buffer_of
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, only_stored
@@ -244,6 +244,8 @@ def check_labels(labels: TensorBase, classes: sint, ignore_index: int | None) ->
   ):
     return
   if not (only_stored(memory) or Device.opened(str(memory.device)).capabilities.host_mapped):
+    return
+  if not buffer_of(memory).is_written():  # `Tensor.empty`, to build a graph with
     return
   values = list(unpack(labels._wrap(uop)._read()[0], uop.dtype))
   if wrong := [n for n in set(values) if not 0 <= n < classes and n != ignore_index]:
