@@ -11,6 +11,20 @@ Tensor = Any
 Program = Callable[..., Tensor]
 
 
+MATRIX_FUNCTIONS = ("cholesky", "solve", "qr", "eigh", "svd", "sort", "topk", "cumsum", "median", "cdist")
+"""By the name that NumPy or PyTorch has for what is done; of `topk` and `sort` the values, in rows."""
+TOP = 10  # of `topk`
+
+
+def put_together(name: str, *factors: Tensor) -> Tensor:
+  """The matrix that Q and R, eigenvalues and eigenvectors, or U, S and Vᵀ are factors of."""
+  if name == "qr":
+    return factors[0] @ factors[1]
+  if name == "eigh":
+    return (factors[1] * factors[0]) @ factors[1].T
+  return (factors[0] * factors[1]) @ factors[2]
+
+
 class Library(ABC):
   """One library (and a way to use it: a variant). Tensors are what its own functions take.
 
@@ -56,6 +70,10 @@ class Library(ABC):
 
   @abstractmethod
   def relu(self, x: Tensor) -> Tensor: ...
+
+  @abstractmethod
+  def matrix_function(self, name: str, *x: Tensor) -> Tensor:
+    """A factor of a matrix, the matrix put together from its factors, or rows in order: one of `MATRIX_FUNCTIONS`."""
 
   @abstractmethod
   def gelu(self, x: Tensor) -> Tensor:

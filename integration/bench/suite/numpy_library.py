@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from suite.library import Array, Library, Tensor
+from suite.library import TOP, Array, Library, Tensor, put_together
 
 
 class Numpy(Library):
@@ -29,6 +29,22 @@ class Numpy(Library):
 
   def swapped(self, x: Tensor, a: int, b: int) -> Tensor:
     return x.swapaxes(a, b)
+
+  def matrix_function(self, name: str, *x: Tensor) -> Tensor:
+    a = x[0]
+    if name in ("qr", "eigh", "svd"):
+      factors = np.linalg.svd(a, full_matrices=False) if name == "svd" else getattr(np.linalg, name)(a)
+      return put_together(name, *factors)
+    if name == "cdist":
+      squares = np.square(a).sum(1)[:, None] + np.square(x[1]).sum(1) - 2 * a @ x[1].T
+      return np.sqrt(np.maximum(squares, 0))
+    if name == "topk":
+      return np.sort(np.partition(a, a.shape[-1] - TOP, axis=-1)[..., -TOP:], axis=-1)[..., ::-1]
+    if name == "median":  # the lesser of two in the middle
+      return np.partition(a, (a.shape[-1] - 1) // 2, axis=-1)[..., (a.shape[-1] - 1) // 2]
+    if name in ("sort", "cumsum"):
+      return np.sort(a, axis=-1) if name == "sort" else np.cumsum(a, axis=-1)
+    return np.linalg.cholesky(a) if name == "cholesky" else np.linalg.solve(a, x[1])
 
   def relu(self, x: Tensor) -> Tensor:
     return np.maximum(x, 0)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from suite.library import Array, Library, Program, Tensor
+from suite.library import TOP, Array, Library, Program, Tensor, put_together
 
 
 class TinygradLike(Library):
@@ -46,6 +46,14 @@ class TinygradLike(Library):
 
   def product_int8(self, a: Tensor, b: Tensor) -> Tensor:
     return a @ b if self.variant == "fp32" else a.cast(self.dtypes.int32) @ b.cast(self.dtypes.int32)
+
+  def matrix_function(self, name: str, *x: Tensor) -> Tensor:
+    if name in ("qr", "eigh", "svd"):
+      return put_together(name, *(x[0].svd(False) if name == "svd" else getattr(x[0], name)()))
+    if name in ("cholesky", "solve", "cdist"):
+      return getattr(x[0], name)(*x[1:])
+    out = x[0].topk(TOP) if name == "topk" else getattr(x[0], name)(-1)
+    return out if name == "cumsum" else out[0]
 
   def relu(self, x: Tensor) -> Tensor:
     return x.relu()

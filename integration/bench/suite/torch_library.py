@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from suite.library import Array, Library, Program, Tensor
+from suite.library import TOP, Array, Library, Program, Tensor, put_together
 
 
 class Torch(Library):
@@ -46,6 +46,17 @@ class Torch(Library):
 
   def product_int8(self, a: Tensor, b: Tensor) -> Tensor:
     return self.torch._int_mm(a, b)
+
+  def matrix_function(self, name: str, *x: Tensor) -> Tensor:
+    linalg = self.torch.linalg
+    if name in ("cholesky", "solve"):
+      return getattr(linalg, name)(*x)
+    if name in ("qr", "eigh", "svd"):
+      return put_together(name, *(linalg.svd(x[0], False) if name == "svd" else getattr(linalg, name)(x[0])))
+    if name == "cdist":
+      return self.torch.cdist(*x)
+    out = x[0].topk(TOP) if name == "topk" else getattr(x[0], name)(-1)
+    return out if name == "cumsum" else out[0]
 
   def relu(self, x: Tensor) -> Tensor:
     return x.relu()

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from suite import models
-from suite.library import Array, Library, Tensor
+from suite.library import MATRIX_FUNCTIONS, Array, Library, Tensor
 from suite.workload import Goal, Random, Roof, Workload
 
 FMA = Roof("fma")
@@ -171,6 +171,28 @@ def mlp() -> Workload:
   )  # fmt: skip
 
 
+def matrix_function(name: str, *shapes: tuple[int, ...], tolerance: float = 1e-4) -> Workload:
+  """A factorisation of well conditioned matrices, or something of rows. Work is elements: rates are not compared with
+  what the machine can do."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    made = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+    if name in ("cholesky", "eigh"):
+      made[0] = made[0] @ made[0].T / np.float32(len(made[0])) + np.eye(len(made[0]), dtype=np.float32)
+    elif name == "solve":
+      made[0] = made[0] + 4 * np.float32(len(made[0])) ** 0.5 * np.eye(len(made[0]), dtype=np.float32)
+    return tuple(made)
+
+  def program(lib: Library, w: Tensor, *x: Tensor) -> Tensor:
+    return lib.matrix_function(name, *x)
+
+  size = "×".join(map(str, shapes[0]))
+  return Workload(
+    f"{name} {size}", "matrices" if name in MATRIX_FUNCTIONS[:5] else "rows", program, inputs,
+    Goal("peers", 1, ("torch",)), float(np.prod(shapes[0])), None, ("ours", "numpy", "torch"), tolerance=tolerance,
+  )  # fmt: skip
+
+
 def start(kind: str, seconds: float) -> Workload:
   """A new process that adds one to three numbers."""
   return Workload(
@@ -208,6 +230,10 @@ def all_workloads(small: bool = False) -> list[Workload]:
     resnet18(1, image), resnet18(batch, image), mnist(4 if small else 512), mlp(),
     low_precision(f"matmul {1024 // by}, bf16", 1024 // by, product_bfloat16, "bf16"),
     low_precision(f"matmul {1024 // by}, int8", 1024 // by, product_int8, "int8"),
+    *(matrix_function(name, (size // by, size // by), *([(size // by, size // by)] if name == "solve" else []))
+      for name in MATRIX_FUNCTIONS[:5] for size in (64, 256, 1024)),
+    *(matrix_function(name, shape) for name in MATRIX_FUNCTIONS[5:9] for shape in ((1, million), (64, 16384 // by))),
+    matrix_function("cdist", (1024 // by, 64), (1024 // by, 64)),
     start("cold", 0.6), start("warm", 0.35),
   ]  # fmt: skip
   return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -110,3 +110,57 @@ def test_derivative_of_a_pseudo_inverse_below_full_rank() -> None:
   either = [(np.linalg.pinv((u + t * du) @ v.T, rcond=1e-8) * weights).sum() for t in (h, -h)]
   assert x.grad is not None
   assert (x.grad.numpy() * (du @ v.T)).sum() == pytest.approx((either[0] - either[1]) / (2 * h), rel=1e-3)
+
+
+SPECTRA: dict[str, Callable[[int], Any]] = {
+  "graded": lambda n: np.geomspace(1, 1e-6, n),
+  "repeated": lambda n: np.repeat([2.0, 1.0], [n // 2, n - n // 2]),
+  "rank two": lambda n: np.array([3.0, 1.0, *[0.0] * (n - 2)]),
+  "nothing": lambda n: np.zeros(n),
+}
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_decompositions_of_special_matrices(spectrum: str) -> None:
+  """Factors are orthogonal, and their product is the matrix, whatever its rank; in float64, of several strips."""
+  n = 17
+  rng = np.random.default_rng(n)
+  u, v = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
+  values = SPECTRA[spectrum](n)
+  a, even = (u * values) @ v, (u * values) @ u.T
+  left, s, right = (t.numpy() for t in Tensor(a).svd())
+  w, vectors = (t.numpy() for t in Tensor(even).eigh())
+  q, r = (t.numpy() for t in Tensor(a).qr())
+  for basis in (left, right.T, vectors, q):
+    np.testing.assert_allclose(basis.T @ basis, np.eye(n), atol=1e-13)
+  np.testing.assert_allclose(s, values, atol=1e-14)
+  np.testing.assert_allclose(w, np.sort(values), atol=1e-14)
+  np.testing.assert_allclose((left * s) @ right, a, atol=1e-14)
+  np.testing.assert_allclose((vectors * w) @ vectors.T, even, atol=1e-13)
+  np.testing.assert_allclose(q @ r, a, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 3), (2, 0, 0), (0, 2, 2)])
+def test_decompositions_of_nothing(shape: tuple[int, ...]) -> None:
+  a = np.zeros(shape, np.float32)
+  for full in (True, False):
+    assert [t.shape for t in Tensor(a).svd(full)] == [x.shape for x in np.linalg.svd(a, full_matrices=full)]
+  assert [t.shape for t in Tensor(a).qr()] == [x.shape for x in np.linalg.qr(a, "complete")]
+  if shape[-1] == shape[-2]:
+    assert [t.shape for t in Tensor(a).eigh()] == [x.shape for x in np.linalg.eigh(a)]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3), (2, 5)])
+def test_derivative_of_reflections(shape: tuple[int, int]) -> None:
+  """Q R is the matrix, and Q Qᵀ of all of Q the identity, whatever their derivatives go through."""
+  a, g = data(*shape), data(*shape) + 1
+  for mode in ("complete", "reduced"):
+    x = Tensor(a, requires_grad=True)
+    q, r = x.qr(mode)
+    (q.matmul(r) * Tensor(g)).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), g, rtol=1e-3, atol=1e-4)
+  x = Tensor(a, requires_grad=True)
+  q = x.qr()[0]
+  whole = q.matmul(q.transpose(-2, -1)) * Tensor(data(shape[0], shape[0]))
+  np.testing.assert_allclose(whole.sum().gradient(x)[0].numpy(), 0, atol=2e-4)

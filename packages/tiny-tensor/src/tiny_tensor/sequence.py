@@ -118,6 +118,12 @@ class Sequence:
     yield counter
     self.before = tuple([effect.end(counter) for effect in self.before]) if counter.vmax >= 0 else before
 
+  @contextmanager
+  def where(self, condition: UOp) -> Iterator[None]:
+    """Steps that happen only where a condition holds."""
+    with self.loop(condition.where(UOp.const(dtypes.index, 1), UOp.const(dtypes.index, 0))):
+      yield
+
   def kernel(self, name: str) -> UOp:
     """All of it."""
     effects = self.before if self.thread is None else [effect.end(self.thread) for effect in self.before]
