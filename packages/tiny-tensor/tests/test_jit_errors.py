@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,75 @@ def test_the_readme_lists_every_guard() -> None:
   readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
   _, _, listed = readme.partition("| when | what |\n|---|---|\n")
   assert listed.partition("\n\n")[0].splitlines() == [f"| {when} | {what} |" for when, what in rows]
+
+
+def _captured(fxn: Callable[..., Tensor]) -> TinyJit[..., Tensor]:
+  jitted: TinyJit[..., Tensor] = TinyJit(fxn)
+  for i in range(2):
+    jitted(Tensor([i, i]))
+  assert jitted.captured
+  return jitted
+
+
+def _another_name() -> None:
+  held = SimpleNamespace(scale=2)
+  jitted = _captured(lambda x: (x * held.scale).realize())
+  held.scale = 3
+  jitted(Tensor([1, 1]))
+
+
+def _another_argument() -> None:
+  _captured(lambda x: (x * 2).realize())(Tensor([1, 2, 3]))
+
+
+def _another_weight() -> None:
+  weight = Tensor([1, 2]).realize()
+  jitted = _captured(lambda x: (x * weight).realize())
+  weight.assign(Tensor([3, 4]))
+  jitted(Tensor([1, 1]))
+
+
+def _another_gradient() -> None:
+  weight = Tensor([1.0, 2.0], requires_grad=True).realize()
+
+  def step(x: Tensor) -> Tensor:
+    loss = (x * weight).sum()
+    loss.backward()
+    return loss.realize()
+
+  jitted: TinyJit[..., Tensor] = TinyJit(step)
+  for _ in range(2):
+    jitted(Tensor([1.0, 1.0]))
+    weight.grad = None
+  weight.grad = Tensor([1.0, 1.0])
+  jitted(Tensor([1.0, 1.0]))
+
+
+def _another_kernel() -> None:
+  jitted = _captured(lambda x: (x * 2).realize())
+  with Context(JIT_CHECK=1):
+    jitted(Tensor([1, 1]))
+
+
+CHANGES = {
+  "Names": _another_name, "Arguments": _another_argument, "Outside": _another_weight, "Gradients": _another_gradient,
+  "Trace": _another_kernel,
+}  # fmt: skip
+
+
+class Asked(Exception):
+  """A guard was asked."""
+
+
+@pytest.mark.parametrize("guard", CALL)
+def test_every_guard_of_a_call_is_asked_where_the_table_says(guard: type, monkeypatch: pytest.MonkeyPatch) -> None:
+  def failure(*_: object) -> None:
+    raise Asked
+
+  monkeypatch.setattr(guard, "failure", failure)
+  with pytest.raises(Asked) as caught:
+    CHANGES[guard.__name__]()
+  assert CALL[guard] in [entry.frame.code.raw.co_qualname for entry in caught.traceback]
 
 
 def test_the_file_that_reads_bytecode_can_be_left_out() -> None:

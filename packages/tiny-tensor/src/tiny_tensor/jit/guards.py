@@ -2,8 +2,9 @@
 
 `failure` gives the message of a `JitError`, or None. The guards of `CAPTURE` and `RETURN` look at the run that is to be
 captured: at its end, and when the caller has its result. Those of `CALL` look at a call that is to be replayed: they
-are made of the captured run and record what they compare a call with. Where every replay has to compare, there is a
-quick test besides, which only tells that something may have changed: `Names.same`, `QuickCall.match`, `Outside.same`.
+are made of the captured run and record what they compare a call with. No loop runs them: a replay takes microseconds,
+so each is asked at its own place, which `CALL` names (a test proves it), and only where a quick test has found that
+something may have changed: `Names.same`, `QuickCall.match`, `Outside.seen`.
 
 The README shows these tables.
 """
@@ -53,9 +54,7 @@ def _no_tensor(run: Run[Any]) -> str | None:
 
 
 def _no_kernel(run: Run[Any]) -> str | None:
-  if run.calls:
-    return None
-  return "the function ran no kernel, so there is nothing to capture: realize() what it computes"
+  return None if run.calls else "the function ran no kernel, so there is nothing to capture: realize() what it computes"
 
 
 def _not_realised(run: Run[Any]) -> str | None:
@@ -149,9 +148,11 @@ CAPTURE = (
   RunGuard("a tensor that the function reads and replaces; gradients that add up over calls", _replaced),
 )
 RETURN = (RunGuard("an argument that the function keeps", _argument_kept),)
-CALL: tuple[Any, ...] = (Arguments, Outside, Gradients, Trace)
+CALL: dict[Any, str] = {Arguments: "TinyJit.__call__", Outside: "Program.replay", Gradients: "Program._before",
+                        Trace: "TinyJit._checked"}  # fmt: skip
+"""The class of each guard of a call, which says what it `catches`, and the method that asks its `failure`."""
 if code_names is not None:
-  CALL = (code_names.Names, *CALL)
+  CALL = {code_names.Names: "TinyJit.__call__", **CALL}
 
 
 def names_of(fxn: Any, bound: Any) -> code_names.Names | None:
