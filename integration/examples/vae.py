@@ -49,7 +49,7 @@ def parts(model: VAE, x: Tensor) -> tuple[Tensor, Tensor]:
   return error, distance
 
 
-def draw(model: VAE, images: np.ndarray, labels: np.ndarray, path: Path, cells: int = 16) -> None:
+def draw(model: VAE, images: np.ndarray, labels: np.ndarray, path: Path, cells: int = 12) -> None:
   """The means of all images, coloured by digit, beside what is drawn at the quantiles of the normal distribution."""
   points = model.encode(Tensor(images))[0].numpy()
   across = np.array([NormalDist().inv_cdf((i + 0.5) / cells) for i in range(cells)], np.float32)
@@ -60,7 +60,8 @@ def draw(model: VAE, images: np.ndarray, labels: np.ndarray, path: Path, cells: 
   dots = left.scatter(*points.T, c=labels, cmap="tab10", s=6, vmin=-0.5, vmax=9.5)
   left.set(title="where the digits lie", aspect="equal", xlim=(-3.5, 3.5), ylim=(-3.5, 3.5))
   figure.colorbar(dots, ax=left, ticks=range(10), shrink=0.7)
-  right.imshow(drawn.transpose(0, 2, 1, 3).reshape(cells * 8, -1), cmap="gray_r")
+  spaced = np.pad(drawn, [(0, 0), (0, 0), (1, 1), (2, 2)])
+  right.imshow(spaced.transpose(0, 2, 1, 3).reshape(cells * 10, -1), cmap="gray_r")
   right.set(title="what the decoder draws in between", xticks=[], yticks=[])
   figure.savefig(path, dpi=110)
 
