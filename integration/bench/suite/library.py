@@ -92,7 +92,17 @@ class Library(ABC):
     """Scaled dot-product attention over `(batch, heads, length, width)`."""
 
   @abstractmethod
-  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor: ...
+  def conv2d(
+    self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1
+  ) -> Tensor: ...
+
+  @abstractmethod
+  def conv1d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    """`(batch, channels, length)` and `(out, channels, window)`."""
+
+  @abstractmethod
+  def conv_transpose2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    """The transpose of conv2d in its images; weights are `(channels, out, height, width)`."""
 
   @abstractmethod
   def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
@@ -100,6 +110,23 @@ class Library(ABC):
 
   @abstractmethod
   def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor: ...
+
+  @abstractmethod
+  def pad(self, x: Tensor, by: int) -> Tensor:
+    """With so many zeros on all four sides of images."""
+
+  @abstractmethod
+  def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
+    """Joined along an axis."""
+
+  @abstractmethod
+  def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+    """The hidden states `(length, batch, hidden)` of a "gru" or an "lstm" over `(length, batch, features)`, from
+    zeros on. Weights are PyTorch's: of the input, of the hidden state, and the two biases."""
+
+  @abstractmethod
+  def embedding_bag(self, table: Tensor, ids: Tensor) -> Tensor:
+    """Sums of rows of the table `(count, width)`: ids `(bags, length)` → `(bags, width)`."""
 
   @abstractmethod
   def mean_of_image(self, x: Tensor) -> Tensor:
@@ -117,3 +144,9 @@ class Library(ABC):
 
     `weights` are arrays. Adam has the usual betas 0.9 and 0.999 and ε = 1e-8.
     """
+
+  @abstractmethod
+  def adam(
+    self, weights: Mapping[str, Array], gradients: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], list[Tensor]]:
+    """A function that makes a step of Adam with these gradients, and returns the weights. See `training_step`."""

@@ -128,7 +128,7 @@ def unfinished(figures: Figures, effort: Effort, rounds: int) -> bool:
 def prepare(processes: Processes, row: Row, folder: Path, effort: Effort) -> None:
   """Inputs, compilation, warming up; and what each lane computes, against float64."""
   name = row.workload.name
-  compared = row.workload.kind in ("call", "train")
+  compared = row.workload.kind in ("call", "train", "adam")
   exact = None
   if compared:
     to = str(folder / "exact.npy")

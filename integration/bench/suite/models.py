@@ -174,6 +174,11 @@ def bert_weights(rng: np.random.Generator, size: BertSize, tokens: int) -> Weigh
 
 def bert(lib: Library, w: Mapping[str, Tensor], ids: Tensor, size: BertSize) -> Tensor:
   """Numbers of tokens `(batch, tokens)` → a vector for each text, the mean over its tokens."""
+  return transformer(lib, w, ids, size, causal=False).mean(1)
+
+
+def transformer(lib: Library, w: Mapping[str, Tensor], ids: Tensor, size: BertSize, causal: bool) -> Tensor:
+  """Numbers of tokens `(batch, tokens)` → a vector for each."""
   batch, tokens = ids.shape
 
   def linear(x: Tensor, name: str) -> Tensor:
@@ -188,10 +193,23 @@ def bert(lib: Library, w: Mapping[str, Tensor], ids: Tensor, size: BertSize) -> 
   x = normed(w["words"][ids] + w["places"], "embedded")
   for layer in range(size.layers):
     q, k, v = (heads(linear(x, f"{layer}.{name}")) for name in ("query", "key", "value"))
-    attended = lib.swapped(lib.attention(q, k, v, causal=False), 1, 2).reshape(batch, tokens, size.width)
+    attended = lib.swapped(lib.attention(q, k, v, causal=causal), 1, 2).reshape(batch, tokens, size.width)
     x = normed(x + linear(attended, f"{layer}.out"), f"{layer}.attended")
     x = normed(x + linear(lib.gelu(linear(x, f"{layer}.up")), f"{layer}.down"), f"{layer}.fed")
-  return x.mean(1)
+  return x
+
+
+def language_model_weights(rng: np.random.Generator, size: BertSize, tokens: int) -> Weights:
+  """Random weights of a transformer, and of a layer that gives each token of the vocabulary a logit."""
+  return bert_weights(rng, size, tokens) | {"head": gaussian(rng, size.width, size.vocabulary, scale=0.05)}
+
+
+def language_model_loss(
+  lib: Library, w: Mapping[str, Tensor], ids: Tensor, following: Tensor, size: BertSize
+) -> Tensor:
+  """Tokens `(batch, tokens)` and those that follow them `(batch · tokens,)` → cross-entropy."""
+  x = transformer(lib, w, ids, size, causal=True)
+  return lib.cross_entropy(x.reshape(-1, size.width) @ w["head"], following)
 
 
 def bert_flops(size: BertSize, batch: int, tokens: int) -> float:

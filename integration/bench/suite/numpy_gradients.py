@@ -19,6 +19,11 @@ class Node:
   backward: Callable[[Array], None] = lambda gradient: None
   gradient: Array = field(default=0)
 
+  @property
+  def shape(self) -> tuple[int, ...]:
+    shape: tuple[int, ...] = self.value.shape
+    return shape
+
   def reshape(self, *shape: int) -> Node:
     return record(self.value.reshape(*shape), lambda g: self.add(g.reshape(self.value.shape)))
 
@@ -32,10 +37,25 @@ class Node:
 
     return record(self.value + other.value, backward)
 
+  def __mul__(self, other: Node) -> Node:
+    def backward(g: Array) -> None:
+      self.add(g * other.value)
+      other.add((g * self.value).reshape(-1, *other.value.shape).sum(axis=0))
+
+    return record(self.value * other.value, backward)
+
+  def __getitem__(self, ids: Node) -> Node:
+    def backward(g: Array) -> None:
+      rows = np.zeros_like(self.value)
+      np.add.at(rows, ids.value, g)
+      self.add(rows)
+
+    return record(self.value[ids.value], backward)
+
   def __matmul__(self, other: Node) -> Node:
     def backward(g: Array) -> None:
       self.add(g @ other.value.T)
-      other.add(self.value.T @ g)
+      other.add(self.value.reshape(-1, self.shape[-1]).T @ g.reshape(-1, g.shape[-1]))
 
     return record(self.value @ other.value, backward)
 
@@ -69,9 +89,46 @@ class NumpyGradients(Numpy):
   def relu(self, x: Node) -> Node:
     return record(np.maximum(x.value, 0), lambda g: x.add(g * (x.value > 0)))
 
-  def conv2d(self, x: Node, w: Node, stride: int = 1, padding: int = 0) -> Node:
+  def swapped(self, x: Node, a: int, b: int) -> Node:
+    return record(x.value.swapaxes(a, b), lambda g: x.add(g.swapaxes(a, b)))
+
+  def gelu(self, x: Node) -> Node:
+    a = x.value
+    scale = a.dtype.type((2 / np.pi) ** 0.5)
+    t = np.tanh(scale * (a + a.dtype.type(0.044715) * a * a * a))
+    slope = 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * scale * (1 + a.dtype.type(3 * 0.044715) * a * a)
+    return record(0.5 * a * (1 + t), lambda g: x.add(g * slope))
+
+  def layer_norm(self, x: Node) -> Node:
+    value = x.value
+    inverse = 1 / np.sqrt(value.var(axis=-1, keepdims=True) + value.dtype.type(1e-5))
+    unit = (value - value.mean(axis=-1, keepdims=True)) * inverse
+
+    def backward(g: Array) -> None:
+      along = (g * unit).mean(axis=-1, keepdims=True)
+      x.add(inverse * (g - g.mean(axis=-1, keepdims=True) - unit * along))
+
+    return record(unit, backward)
+
+  def attention(self, q: Node, k: Node, v: Node, causal: bool = True) -> Node:
+    scale, length = q.value.dtype.type(q.shape[-1] ** -0.5), q.shape[-2]
+    scores = q.value @ k.value.swapaxes(-1, -2) * scale
+    if causal:
+      scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
+    shares = self.softmax(scores)
+
+    def backward(g: Array) -> None:
+      h = g @ v.value.swapaxes(-1, -2)
+      h = shares * (h - (h * shares).sum(axis=-1, keepdims=True)) * scale
+      q.add(h @ k.value)
+      k.add(h.swapaxes(-1, -2) @ q.value)
+      v.add(shares.swapaxes(-1, -2) @ g)
+
+    return record(shares @ v.value, backward)
+
+  def conv2d(self, x: Node, w: Node, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> Node:
     image, window = x.value, w.value
-    assert padding == 0, "gradients of padded convolutions are not written here"
+    assert (padding, dilation, groups) == (0, 1, 1), "only gradients of plain convolutions are written here"
 
     def backward(g: Array) -> None:
       to_image, to_window = np.zeros_like(image), np.zeros_like(window)

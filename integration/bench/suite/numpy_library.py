@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -69,16 +69,33 @@ class Numpy(Library):
       scores = scores + np.where(np.tri(length, dtype=bool), 0, -np.inf).astype(q.dtype)
     return self.softmax(scores) @ v
 
-  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
-    """A matrix product for each position in the window."""
+  def conv2d(
+    self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1
+  ) -> Tensor:
+    """A matrix product for each position in the window, and each group."""
     batch, channels = x.shape[:2]
-    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    padded = self.pad(x, padding) if padding else x
+    grouped = w.reshape(groups, -1, *w.shape[1:])
     out: Array = 0
-    for place in window_places(padded.shape, w.shape, stride):
+    for place in window_places(padded.shape, w.shape, stride, dilation):
       part = padded[:, :, place.rows, place.columns]
       height, width = part.shape[2:]
-      out = out + w[:, :, place.i, place.j] @ part.reshape(batch, channels, height * width)
+      part = part.reshape(batch, groups, channels // groups, height * width)
+      out = out + grouped[..., place.i, place.j] @ part
     return out.reshape(batch, len(w), height, width)
+
+  def conv1d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding)))
+    return self.conv2d(padded[:, :, None], w[:, :, None], stride)[:, :, 0]
+
+  def conv_transpose2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    (batch, channels), out = x.shape[:2], w.shape[1]
+    height, width = ((size - 1) * stride + window for size, window in zip(x.shape[2:], w.shape[2:]))
+    whole = np.zeros((batch, out, height, width), x.dtype)
+    for p in window_places(whole.shape, w.shape, stride):
+      part = w[:, :, p.i, p.j].T @ x.reshape(batch, channels, -1)
+      whole[:, :, p.rows, p.columns] += part.reshape(batch, out, *x.shape[2:])
+    return whole[:, :, padding : height - padding, padding : width - padding]
 
   def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
     if mean is None:
@@ -91,6 +108,33 @@ class Numpy(Library):
     padded = np.pad(x, edge, constant_values=-np.inf)
     parts = (padded[:, :, p.rows, p.columns] for p in window_places(padded.shape, (1, 1, size, size), stride))
     return np.maximum.reduce(list(parts))
+
+  def pad(self, x: Tensor, by: int) -> Tensor:
+    return np.pad(x, ((0, 0), (0, 0), (by, by), (by, by)))
+
+  def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
+    return np.concatenate((x, y), axis=axis)
+
+  def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+    into, across, into_bias, across_bias = weights
+    given = x @ into.T + into_bias
+    h = np.zeros((x.shape[1], across.shape[1]), x.dtype)
+    c, seen = h, []
+    for step in given:
+      handed = h @ across.T + across_bias
+      if kind == "gru":
+        (rx, zx, nx), (rh, zh, nh) = np.split(step, 3, axis=-1), np.split(handed, 3, axis=-1)
+        new, update = np.tanh(nx + sigmoid(rx + rh) * nh), sigmoid(zx + zh)
+        h = new + update * (h - new)
+      else:
+        i, f, g, o = np.split(step + handed, 4, axis=-1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+      seen.append(h)
+    return np.stack(seen)
+
+  def embedding_bag(self, table: Tensor, ids: Tensor) -> Tensor:
+    return table[ids].sum(axis=1)
 
   def mean_of_image(self, x: Tensor) -> Tensor:
     return x.mean(axis=(2, 3))
@@ -105,35 +149,56 @@ class Numpy(Library):
 
     tape = NumpyGradients()
     trained = {name: self.tensor(array).copy() for name, array in weights.items()}
-    first = {name: np.zeros_like(w) for name, w in trained.items()}
-    second = {name: np.zeros_like(w) for name, w in trained.items()}
-    steps = 0
+    adam = Adam(list(trained.values()), rate)
 
     def step() -> Tensor:
-      nonlocal steps
-      steps += 1
       value, gradients = tape.differentiate(loss, trained, data)
-      for name, w in trained.items():
-        g = gradients[name]
-        first[name] += 0.1 * (g - first[name])
-        second[name] += 0.001 * (g * g - second[name])
-        root = np.sqrt(second[name] / (1 - 0.999**steps)) + 1e-8
-        w -= rate / (1 - 0.9**steps) * first[name] / root
+      adam.step([gradients[name] for name in trained])
       return value
 
     return step
+
+  def adam(
+    self, weights: Mapping[str, Array], gradients: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], list[Tensor]]:
+    adam = Adam([self.tensor(array).copy() for array in weights.values()], rate)
+    return lambda: adam.step(gradients)
+
+
+class Adam:
+  """The optimiser of `Library.training_step`."""
+
+  def __init__(self, weights: list[Array], rate: float) -> None:
+    self.weights, self.rate, self.steps = weights, rate, 0
+    self.first, self.second = ([np.zeros_like(w) for w in weights] for _ in range(2))
+
+  def step(self, gradients: Sequence[Array]) -> list[Array]:
+    """Changes the weights, and gives them."""
+    self.steps += 1
+    for w, m, v, g in zip(self.weights, self.first, self.second, gradients, strict=True):
+      m += 0.1 * (g - m)
+      v += 0.001 * (g * g - v)
+      root = np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8
+      w -= self.rate / (1 - 0.9**self.steps) * m / root
+    return self.weights
+
+
+def sigmoid(x: Array) -> Array:
+  """The logistic function, in the type of x."""
+  return 1 / (1 + np.exp(-x))
 
 
 class Place:
   """A position (i, j) in a window, and the rows and columns of the image that are there as the window moves."""
 
-  def __init__(self, i: int, j: int, height: int, width: int, stride: int) -> None:
+  def __init__(self, i: int, j: int, height: int, width: int, stride: int, dilation: int) -> None:
     self.i, self.j = i, j
-    self.rows = slice(i, i + (height - 1) * stride + 1, stride)
-    self.columns = slice(j, j + (width - 1) * stride + 1, stride)
+    top, left = i * dilation, j * dilation
+    self.rows = slice(top, top + (height - 1) * stride + 1, stride)
+    self.columns = slice(left, left + (width - 1) * stride + 1, stride)
 
 
-def window_places(image: tuple[int, ...], window: tuple[int, ...], stride: int) -> list[Place]:
+def window_places(image: tuple[int, ...], window: tuple[int, ...], stride: int, dilation: int = 1) -> list[Place]:
   """All positions of a window; both shapes end in height and width, the image's includes padding."""
-  height, width = ((image[axis] - window[axis]) // stride + 1 for axis in (2, 3))
-  return [Place(i, j, height, width, stride) for i in range(window[2]) for j in range(window[3])]
+  height, width = ((image[axis] - (window[axis] - 1) * dilation - 1) // stride + 1 for axis in (2, 3))
+  return [Place(i, j, height, width, stride, dilation) for i in range(window[2]) for j in range(window[3])]

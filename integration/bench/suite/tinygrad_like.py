@@ -70,8 +70,16 @@ class TinygradLike(Library):
   def attention(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
     return q.scaled_dot_product_attention(k, v, is_causal=causal)
 
-  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+  def conv2d(
+    self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1
+  ) -> Tensor:
+    return x.conv2d(w, groups=groups, stride=stride, dilation=dilation, padding=padding)
+
+  def conv1d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
     return x.conv2d(w, stride=stride, padding=padding)
+
+  def conv_transpose2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    return x.conv_transpose2d(w, stride=stride, padding=padding)
 
   def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
     if mean is None:
@@ -81,6 +89,18 @@ class TinygradLike(Library):
 
   def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
     return x.max_pool2d((size, size), stride, padding=padding)
+
+  def pad(self, x: Tensor, by: int) -> Tensor:
+    return x.pad((by, by, by, by)).contiguous()
+
+  def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
+    return x.cat(y, dim=axis).contiguous()
+
+  def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+    raise NotImplementedError("tinygrad has one step of an LSTM, and no sequences")
+
+  def embedding_bag(self, table: Tensor, ids: Tensor) -> Tensor:
+    return table[ids].sum(1)
 
   def mean_of_image(self, x: Tensor) -> Tensor:
     return x.mean((2, 3))
@@ -110,6 +130,27 @@ class TinygradLike(Library):
 
     return run
 
+  def adam(
+    self, weights: Mapping[str, Array], gradients: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], list[Tensor]]:
+    trained = [self.tensor(array) for array in weights.values()]
+    optimiser = self.module.nn.optim.Adam(trained, lr=rate)
+
+    def step() -> None:
+      for w, gradient in zip(trained, gradients, strict=True):
+        w.grad = gradient
+      self.module.Tensor.realize(*optimiser.schedule_step())
+
+    captured = self.module.TinyJit(step)
+
+    def run() -> list[Tensor]:
+      with self.training():
+        captured()
+      self.wait()
+      return trained
+
+    return run
+
   def training(self) -> contextlib.AbstractContextManager[Any]:
     """The context in which optimisers step."""
     context: contextlib.AbstractContextManager[Any] = self.module.Tensor.train()
@@ -126,6 +167,14 @@ class Ours(TinygradLike):
 
   def wait(self) -> None:
     self.device.sync()
+
+  def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+    layer = getattr(self.module.nn, kind.upper())(x.shape[-1], weights[1].shape[1])
+    layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0 = weights
+    return layer(x)[0]
+
+  def embedding_bag(self, table: Tensor, ids: Tensor) -> Tensor:
+    return self.module.nn.functional.embedding_bag(ids, table, mode="sum")
 
 
 class Tinygrad(TinygradLike):

@@ -73,14 +73,38 @@ class Torch(Library):
   def attention(self, q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
     return self.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-  def conv2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
-    return self.functional.conv2d(x, w, stride=stride, padding=padding)
+  def conv2d(
+    self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1
+  ) -> Tensor:
+    return self.functional.conv2d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+  def conv1d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    return self.functional.conv1d(x, w, stride=stride, padding=padding)
+
+  def conv_transpose2d(self, x: Tensor, w: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
+    return self.functional.conv_transpose2d(x, w, stride=stride, padding=padding)
 
   def batch_norm(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor = None, var: Tensor = None) -> Tensor:
     return self.functional.batch_norm(x, mean, var, weight, bias, training=mean is None)
 
   def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
     return self.functional.max_pool2d(x, size, stride, padding)
+
+  def pad(self, x: Tensor, by: int) -> Tensor:
+    return self.functional.pad(x, (by, by, by, by))
+
+  def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
+    return self.torch.cat((x, y), axis)
+
+  def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+    zeros = x.new_zeros(1, x.shape[1], weights[1].shape[1])
+    options = (True, 1, 0.0, False, False, False)  # biases, layers, dropout, training, both ways, batch first
+    if kind == "gru":
+      return self.torch.gru(x, zeros, weights, *options)[0]
+    return self.torch.lstm(x, (zeros, zeros), weights, *options)[0]
+
+  def embedding_bag(self, table: Tensor, ids: Tensor) -> Tensor:
+    return self.functional.embedding_bag(ids, table, mode="sum")
 
   def mean_of_image(self, x: Tensor) -> Tensor:
     return x.mean((2, 3))
@@ -103,3 +127,17 @@ class Torch(Library):
 
     function: Callable[[], Tensor] = self.torch.compile(step) if self.variant == "compiled" else step
     return function
+
+  def adam(
+    self, weights: Mapping[str, Array], gradients: tuple[Tensor, ...], rate: float
+  ) -> Callable[[], list[Tensor]]:
+    trained = [self.tensor(array).requires_grad_() for array in weights.values()]
+    for w, gradient in zip(trained, gradients, strict=True):
+      w.grad = gradient
+    optimiser = self.torch.optim.Adam(trained, lr=rate, fused=True)
+
+    def step() -> list[Tensor]:
+      optimiser.step()
+      return trained
+
+    return step

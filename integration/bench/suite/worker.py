@@ -66,12 +66,12 @@ class Worker:
     lib = self.library
     self.run, results = ready(lib, row)
     start = perf_counter()
-    values = [np.array(lib.array(self.run()), dtype=np.float64)]
+    values = [value(lib, self.run())]
     first = perf_counter() - start
     while len(values) < WARM_UP:
       if lib.variant == "exact" and row.kind == "call":
         break
-      values.append(np.array(lib.array(self.run()), dtype=np.float64))
+      values.append(value(lib, self.run()))
     np.save(to, np.stack(values) if results == "all" else values[-1])
     return {"first": first}
 
@@ -102,12 +102,21 @@ class Worker:
     return {"rate": self.roofline.measure(kind, nbytes, seconds, self.clock)}
 
 
-def ready(lib: Library, row: Workload) -> tuple[Callable[[], Tensor], str]:
+def value(lib: Library, result: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+  """A copy of a result, for comparison; several tensors end to end."""
+  if isinstance(result, list):
+    return np.concatenate([value(lib, tensor).ravel() for tensor in result])
+  return np.array(lib.array(result), dtype=np.float64)
+
+
+def ready(lib: Library, row: Workload) -> tuple[Callable[[], Any], str]:
   """(a function that runs the program, which of the first results count: those of training differ, so "all" do)."""
   weights, inputs = row.arrays()
   tensors = row.tensors(lib, inputs)
   if row.kind == "train":
     return lib.training_step(row.program, weights, tensors, rate=1e-3), "all"
+  if row.kind == "adam":
+    return lib.adam(weights, tensors, rate=1e-3), "all"
   held = {name: lib.tensor(array) for name, array in weights.items()}
 
   def program(library: Library, *given: Tensor) -> Tensor:

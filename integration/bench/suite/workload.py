@@ -70,7 +70,8 @@ class Workload:
   tolerance: float = 1e-5
   """Largest error allowed, as a share of the largest value of the float64 result."""
   kind: str = "call"
-  """"call"; "train": a step that changes its weights; "cold" and "warm": a new process, with and without caches."""
+  """"call"; "train": a step that changes its weights; "adam": a step of the optimiser alone, whose gradients are the
+  inputs; "cold" and "warm": a new process, with and without caches."""
 
   def tensors(self, library: Library, arrays: tuple[Array, ...]) -> tuple[Tensor, ...]:
     """What a library's program gets for its inputs: of bfloat16, where the workload is."""

@@ -9,12 +9,14 @@ import numpy as np
 
 from suite import models
 from suite.library import MATRIX_FUNCTIONS, Array, Library, Tensor
-from suite.workload import Goal, Random, Roof, Workload
+from suite.workload import Goal, Random, Roof, Weights, Workload
 
 FMA = Roof("fma")
 MATMUL = ("ours", "numpy", "numpy skylakex", "torch", "tinygrad")
 STREAM = ("ours", "numpy", "numpy warm", "torch", "torch warm", "tinygrad")
 COMPILED = (*STREAM, "torch compiled")
+WINDOWS = ("ours", "torch", "torch channels last", "tinygrad")  # NumPy has no such functions
+PEERS = ("ours", "numpy", "torch", "tinygrad")
 IMAGES = ("ours", "numpy", "torch", "torch channels last", "tinygrad")
 
 
@@ -107,6 +109,136 @@ def convolution(
 
 def call_convolution(lib: Library, weights: Tensor, x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
   return lib.conv2d(x, w, stride, padding)
+
+
+def versus(
+  name: str, group: str, program: Callable[..., Tensor], *shapes: tuple[int, ...], flops: float = 0.0,
+  nbytes: int = 0, lanes: tuple[str, ...] = IMAGES,
+) -> Workload:  # fmt: skip
+  """A row that is to be as fast as the best peer; its roof is multiply-adds, or copying so many bytes."""
+  roof = Roof("copy", nbytes) if nbytes else FMA
+  return Workload(name, group, program, normal(*shapes), Goal("peers", 1), nbytes or flops, roof, lanes)
+
+
+def window(
+  name: str, x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, padding: int = 0, dilation: int = 1,
+  groups: int = 1, transposed: bool = False,
+) -> Workload:  # fmt: skip
+  """Convolutions other than ResNet's: of images `(n, c, h, w)`, or sequences `(n, c, length)`."""
+  sizes = [s if transposed else (s + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x[2:], w[2:])]
+  flops = 2.0 * x[0] * int(np.prod(sizes)) * int(np.prod(w))
+
+  def program(lib: Library, weights: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    if transposed:
+      return lib.conv_transpose2d(x, w, stride, padding)
+    return lib.conv1d(x, w, stride, padding) if len(sizes) == 1 else lib.conv2d(x, w, stride, padding, dilation, groups)
+
+  lanes = WINDOWS if len(sizes) == 2 else ("ours", "torch", "tinygrad")
+  return versus(name, "windows", program, x, w, flops=flops, lanes=lanes)
+
+
+def windows(by: int) -> list[Workload]:
+  """Convolutions and poolings of other networks: generators, segmentation, audio, MobileNet and EfficientNet."""
+  narrow, wide, image = (8, 64, 112 // by, 112 // by), 128 // by, (28, 28)
+  size, length, audio = 56 // min(by, 4), 8192 // by, 160000 // by
+
+  def pool(window: int, padding: int) -> Callable[..., Tensor]:
+    return lambda lib, w, x: lib.max_pool(x, window, 2, padding)
+
+  places = int(np.prod(narrow)) * 4
+  return [
+    window("deconv 4×64×28² 64×32×4² /2", (4, 64, *image), (64, 32, 4, 4), 2, 1, transposed=True),
+    window("deconv 1×128×32² 128×64×2² /2", (1, wide, 32, 32), (wide, 64, 2, 2), 2, transposed=True),
+    window(f"conv 8×64×{size}² 64×64×3², dilation 2", (8, 64, size, size), (64, 64, 3, 3), 1, 2, 2),
+    window(f"conv 4×64×{length} 64×64×3", (4, 64, length), (64, 64, 3), 1, 1),
+    window(f"conv 1×1×{audio} 64×1×400 /160", (1, 1, audio), (64, 1, 400), 160),
+    window(f"conv 8×{wide}×28², {wide // 4} groups of 3²", (8, wide, *image), (wide, 4, 3, 3), 1, 1,
+           groups=wide // 4),
+    window(f"conv 8×{wide}×28², 4 groups of 3²", (8, wide, *image), (wide, wide // 4, 3, 3), 1, 1, groups=4),
+    window(f"conv depthwise 8×144×{size}² 3²", (8, 144, size, size), (144, 1, 3, 3), 1, 1, groups=144),
+    window(f"conv depthwise 8×96×{size}² 5² /2", (8, 96, size, size), (96, 1, 5, 5), 2, 2, groups=96),
+    window(f"conv 4×3×{320 // by}² 32×3×6² /2", (4, 3, 320 // by, 320 // by), (32, 3, 6, 6), 2, 2),
+    versus(f"max pool 8×64×{112 // by}² 3² /2", "windows", pool(3, 1), narrow, nbytes=places * 5 // 4, lanes=WINDOWS),
+    versus(f"max pool 8×64×{112 // by}² 2² /2", "windows", pool(2, 0), narrow, nbytes=places * 5 // 4, lanes=WINDOWS),
+  ]  # fmt: skip
+
+
+def moves(by: int) -> list[Workload]:
+  """Padding and concatenation."""
+  image, rows = (8, 64, 112 // by, 112 // by), (2048 // by, 500)
+
+  def cat(axis: int) -> Callable[..., Tensor]:
+    return lambda lib, w, x, y: lib.cat(x, y, axis)
+
+  def bytes_of(shape: tuple[int, ...]) -> int:
+    return 4 * int(np.prod(shape))
+
+  half = (8, 64, 56 // min(by, 4), 56 // min(by, 4))
+  return [
+    versus(f"pad 8×64×{image[2]}² by 1", "moves", lambda lib, w, x: lib.pad(x, 1), image, nbytes=2 * bytes_of(image)),
+    versus(f"cat of 8×64×{half[2]}², axis 1", "moves", cat(1), half, half, nbytes=4 * bytes_of(half), lanes=PEERS),
+    versus(f"cat of {rows[0]}×500, axis -1", "moves", cat(-1), rows, rows, nbytes=4 * bytes_of(rows), lanes=PEERS),
+  ]
+
+
+def recurrent(kind: str, gates: int, steps: int, batch: int, width: int, hidden: int) -> Workload:
+  """A layer over a sequence. NumPy and tinygrad have none."""
+  shapes = ((gates * hidden, width), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,))
+
+  def weights(rng: Random) -> Weights:
+    return {str(n): models.gaussian(rng, *shape, scale=hidden**-0.5) for n, shape in enumerate(shapes)}
+
+  def program(lib: Library, w: dict[str, Tensor], x: Tensor) -> Tensor:
+    return lib.recurrent(kind, x, tuple(w[str(n)] for n in range(4)))
+
+  name = f"{kind.upper()}, {steps} steps of {batch}×{width}, {hidden} units"
+  flops = 2.0 * steps * batch * gates * hidden * (width + hidden)
+  return Workload(
+    name, "recurrent", program, normal((steps, batch, width)), Goal("peers", 1), flops, FMA,
+    ("ours", "torch"), weights,
+  )  # fmt: skip
+
+
+def embedding_bag(count: int, width: int, bags: int, length: int) -> Workload:
+  """Sums of rows of a table."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    table = rng.standard_normal((count, width), dtype=np.float32)
+    return table, rng.integers(0, count, (bags, length)).astype(np.int32)
+
+  nbytes = 4 * bags * length * width
+  return Workload(
+    f"embedding bag {count}×{width}, {bags}×{length} rows", "recurrent",
+    lambda lib, w, table, ids: lib.embedding_bag(table, ids), inputs, Goal("peers", 1), nbytes, Roof("read", nbytes),
+  )  # fmt: skip
+
+
+def adam(count: int, n: int) -> Workload:
+  """A step of the optimiser for many small parameters. PyTorch's is its fused one."""
+  nbytes = 4 * 7 * count * n * n  # four arrays are read, three written
+
+  def weights(rng: Random) -> Weights:
+    return {str(number): models.gaussian(rng, n, n, scale=0.05) for number in range(count)}
+
+  return Workload(
+    f"Adam, {count} of {n}²", "training", total, normal(*((n, n),) * count), Goal("peers", 1), nbytes,
+    Roof("triad", nbytes), weights=weights, kind="adam",
+  )  # fmt: skip
+
+
+def language_model(batch: int, tokens: int, size: models.BertSize) -> Workload:
+  """A training step of a small transformer."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    ids = rng.integers(0, size.vocabulary, (batch, tokens + 1)).astype(np.int32)
+    return ids[:, :-1].copy(), ids[:, 1:].ravel().copy()
+
+  flops = 3 * (models.bert_flops(size, batch, tokens) + 2.0 * batch * tokens * size.width * size.vocabulary)
+  return Workload(
+    f"transformer step, {batch}×{tokens} tokens", "training", partial(models.language_model_loss, size=size),
+    inputs, Goal("peers", 1), flops, FMA, weights=partial(models.language_model_weights, size=size, tokens=tokens),
+    tolerance=1e-4, kind="train",
+  )  # fmt: skip
 
 
 def resnet50_shapes() -> list[tuple[int, int, int, int, int]]:
@@ -228,6 +360,14 @@ def all_workloads(small: bool = False) -> list[Workload]:
       Goal("peers", 1, ("torch",)), 2.0 * 2 * 12 * (1024 // by) ** 2 * 64 / 2, FMA,
     ),
     resnet18(1, image), resnet18(batch, image), mnist(4 if small else 512), mlp(),
+    versus(f"matmul {200 // by}×768×{3072 // by}", "matmul", product, (200 // by, 768), (768, 3072 // by), lanes=MATMUL,
+           flops=2.0 * (200 // by) * 768 * (3072 // by)),
+    versus(f"row × matrix, 1024×{16384 // by}", "memory", product, (1, 1024), (1024, 16384 // by), lanes=PEERS,
+           nbytes=4 * 1024 * (16384 // by)),
+    *windows(by), *moves(by),
+    recurrent("gru", 3, 64 // by, 32, 128, 256 // by), recurrent("lstm", 4, 64 // by, 32, 128, 256 // by),
+    embedding_bag(65536 // by, 128, 1024 // by, 32),
+    adam(200 // by, 64), language_model(8, 64 // by, models.BertSize(2, 128, 4, 512, 1024)),
     low_precision(f"matmul {1024 // by}, bf16", 1024 // by, product_bfloat16, "bf16"),
     low_precision(f"matmul {1024 // by}, int8", 1024 // by, product_int8, "int8"),
     *(matrix_function(name, (size // by, size // by), *([(size // by, size // by)] if name == "solve" else []))
