@@ -19,6 +19,7 @@ from tiny_uop import AxisType, Ops, UOp, dtypes
 T = TypeVar("T", bound=TensorBase)
 
 DIGIT = 8  # bits that one pass takes of keys of one thread
+FEW = 64  # elements of a row that is sorted by smaller digits: there are fewer counts to add up
 SHARED_DIGIT = 4  # of keys that threads share out
 BLOCK = 256  # elements of a thread
 THREADS = 32
@@ -29,12 +30,13 @@ def order_of(keys: T) -> T:
   rows, n = (int(s) for s in keys.shape)
   if has_groups(keys.device):
     return _in_blocks(keys)
-  digits = keys.dtype.bits // DIGIT
+  digit = DIGIT if n > FEW else SHARED_DIGIT
+  digits = keys.dtype.bits // digit
   results = (
     ((rows, n), dtypes.int32),
     ((2, n), keys.dtype),
     ((2, n), dtypes.int32),
-    ((digits, 1 << DIGIT), dtypes.int32),
+    ((digits, 1 << digit), dtypes.int32),
   )
   return called(sorting, 0, results, keys)[0]
 
@@ -44,6 +46,7 @@ def sorting(arrays: tuple[Array, ...], threads: int) -> UOp:
   """(the order, two lots of keys and of positions, counts of digits) of keys."""
   s = Sequence(arrays)
   (rows, n), (digits, size) = s.shapes[0], s.shapes[3]
+  bits = size.bit_length() - 1
   with s.loop(rows) as row:
     d, i = s.range(digits), s.lanes(size)
     s.store(3, (d, i), UOp.const(dtypes.int32, 0), d, i)
@@ -52,12 +55,12 @@ def sorting(arrays: tuple[Array, ...], threads: int) -> UOp:
       s.store(1, (0, i), key)
       s.store(2, (0, i), i.cast(dtypes.int32))
       for number in range(digits):
-        place = (number, _digit(key, key.const_like(number * DIGIT), size))
+        place = (number, _digit(key, key.const_like(number * bits), size))
         s.store(3, place, s.load(3, *place) + 1)
     here = s.variable(UOp.const(dtypes.int32, 0))
     with s.loop(digits) as d:
       side = (s.get(here) & 1).cast(dtypes.index)
-      shift = d.cast(dtypes.int32) * DIGIT
+      shift = d.cast(dtypes.int32) * bits
       alike = s.keep(s.load(3, d, _digit(s.load(1, side, 0), shift, size)).eq(n))
       total = s.variable(UOp.const(dtypes.int32, 0))
       with s.loop(size) as i:

@@ -60,7 +60,7 @@ class SortMixin(TensorBase):
     x = given._filled_up(*range(self.ndim))
     *lead, n = (int(s) for s in x.shape)
     most = min(upper(k), n)
-    order = x.detach()._ascending_keys(descending, given.shape[-1])._least(most).reshape((*lead, most))
+    order = x.detach()._ascending_keys(descending, given.shape[-1])._least(most).reshape((*lead, most)).contiguous()
     cut = [*given.shape[:-1], k]
     return x.gather(-1, order).shrink_to(cut).transpose(axis, -1), order.shrink_to(cut).transpose(axis, -1)
 
@@ -78,7 +78,7 @@ class SortMixin(TensorBase):
     chosen = chosen.gather(1, order_of(chosen._as_dtype(small)))  # so that equal elements stay in their order
     inside = chosen.reshape((rows, k, 1)).broadcast_to((rows, k, block))
     places = (inside * block + self._count_up(block)).reshape((rows, k * block))
-    found = order_of(padded.gather(1, inside).reshape((rows, k * block)))._select_axis(1, 0, k)
+    found = order_of(padded.reshape((rows, blocks * block)).gather(1, places))._select_axis(1, 0, k)
     return places.gather(1, found)
 
   def _ascending_keys(self, descending: bool, count: sint) -> Self:
