@@ -16,7 +16,7 @@ from test_codegen_dot_products import BYTES, NUMPY, numbers, optimised, product
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
 from tiny_codegen.instructions.dot_product import MatrixProduct
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
-from tiny_codegen.matrix.register_tiles import in_tiles, lower_matrices
+from tiny_codegen.matrix.processor_tiles import in_tiles, lower_matrices
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.dot_products import best_ways
 from tiny_codegen.opt.vectors import Chooser, choose_opts

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny_sched import schedule
-from tiny_sched.memory import ALIGNMENT, Lifetime, aligned, plan
+from tiny_sched.memory_plan import ALIGNMENT, Lifetime, aligned, plan
 from tiny_uop import Ops, UOp, dtypes
 
 LIVES = st.builds(

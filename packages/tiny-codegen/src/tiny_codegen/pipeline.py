@@ -23,7 +23,7 @@ from tiny_codegen.lower.unroll import unroll
 from tiny_codegen.lower.vectorize import vectorize
 from tiny_codegen.lower.workgroups import lower_workgroups
 from tiny_codegen.matrix.dot_products import lower_offsets, without_dot_products
-from tiny_codegen.matrix.register_tiles import lower_matrices
+from tiny_codegen.matrix.processor_tiles import lower_matrices
 from tiny_codegen.opt.optimise import optimise
 from tiny_codegen.staging.double_buffer import double_buffer
 from tiny_codegen.staging.stage import lower_stages

@@ -2,6 +2,10 @@
 
 The scheduler visits nodes from users to sources and hands over every demand on a node: in which kernel, inside which
 loops, at which index. `ratio`, evaluations per element, tells how much would be recomputed.
+
+This file has only the costs. `must_materialise` in `rangeify.py` asks `materialise` here, after the cases that leave no
+choice (COPY, CONTIGUOUS, scattered sums). Fusion of another kind, kernels over the same loops that become one with
+several results, comes after it: `merge_kernels.py`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Loops of a kernel: split where a counter is taken apart, merged where all addresses count through two as one.
+"""Loops of a kernel: split where a counter is taken apart, flattened where all addresses count through two as one.
 
 Split: where a kernel has `r // a` or `r % a` of a counter r below n, and a divides n, r is `outer * a + inner`, and the
 loop becomes two. Loops over the output are split only where rows stay long enough for vectors: a few divisions cost
 less than stores that are apart.
 
-Merge: loops i (outer) and j (inner, extent n) become one where every index expression has them as c*n*i + c*j. With
-m = n*i + j that is c*m, so the merged kernel is the old one with i = 0 and j = m.
+Flatten: loops i (outer) and j (inner, extent n) become one where every index expression has them as c*n*i + c*j. With
+m = n*i + j that is c*m, so the flattened kernel is the old one with i = 0 and j = m.
+Done here so that kernels which differ only in how their shapes were cut are one object in the cache. The pass
+`merge_loops` of tiny-codegen (`lower/merge_loops.py`) does the same for kernels from anywhere, after it has told ORDER
+loops from others.
 """
 
 from __future__ import annotations
@@ -80,8 +83,8 @@ def _mergeable(outer: UOp, inner: UOp, forms: Sequence[Terms]) -> bool:
 
 
 @memoised
-def merge_loops(body: UOp) -> UOp:
-  """The kernel body with loops merged, output loops and those of each reduction."""
+def flatten_loops(body: UOp) -> UOp:
+  """The kernel body with loops flattened, output loops and those of each reduction."""
   while True:
     nodes = body.toposort
     owners = [u for u in nodes if u.op in (Ops.REDUCE, Ops.END) and len(u.src) > 2]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tiny_sched.index import known, memoised
-from tiny_sched.kernel_loops import merge_loops, split_loops
+from tiny_sched.kernel_loops import flatten_loops, split_loops
 from tiny_sched.normalise import temporary_buffer
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, UOp, dtypes
@@ -46,7 +46,7 @@ def _final(body: UOp, memory: tuple[int, ...]) -> tuple[UOp, tuple[int, ...], tu
   """(kernel, the old number of each of its PARAMs, its variables) of a body in whose PARAM i there is the memory of
   PARAM `memory[i]`. Layers of equal sizes ask for the same.
   """
-  whole = merge_loops(split_loops(body))
+  whole = flatten_loops(split_loops(body))
   nodes = whole.toposort
   slots = {0: 0}
   changes: dict[UOp, UOp] = {}

@@ -6,7 +6,7 @@ from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, on_several_devices
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.index import clear_memos
 from tiny_sched.kernels import calls_of, kernel_of
-from tiny_sched.memory import plan_memory
+from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify

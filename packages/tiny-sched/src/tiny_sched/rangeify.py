@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tiny_sched.fusion import Demand, materialise
 from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known, largest_size, never, simplify
 from tiny_sched.lowering import ElementAccess, Lowering, lower_element
-from tiny_sched.memory import ALIGNMENT
+from tiny_sched.memory_plan import ALIGNMENT
 from tiny_sched.movement import source_index
 from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu, is_reinterpretation
 from tiny_sched.scatter import is_plain, scatter_of
@@ -238,6 +238,7 @@ def barrier_regions(c: Context, u: UOp) -> list[BufferRegion]:
 
 
 def must_materialise(c: Context, u: UOp, demands: dict[Key, Demand]) -> bool:
+  """Whether a node gets memory of its own: because it has to, or since `fusion.materialise` finds it cheaper."""
   if u in c.forced or u.op in (Ops.COPY, Ops.CONTIGUOUS):
     return True
   cost = c.costs.costs[u]

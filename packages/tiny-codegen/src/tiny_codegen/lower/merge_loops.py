@@ -2,6 +2,9 @@
 
 Loops i and j < n for which every address moves by n times as much with i as with j are a single loop over i*n + j. It
 is longer, so more of it can be vectorised and shared between threads.
+
+The scheduler has done so for its own kernels (`flatten_loops` in tiny-sched's `kernel_loops.py`, so that equal kernels
+are one object). This pass is for kernels from elsewhere, and for loops that only `simplify` made mergeable.
 """
 
 from __future__ import annotations

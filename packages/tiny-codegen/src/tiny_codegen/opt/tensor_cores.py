@@ -54,7 +54,7 @@ SECTORS = 64  # bytes of a row that are read at a time: a sector or two of a cac
 LEAST_SIZE = 16  # rows, columns and steps from which on a tensor core pays
 
 
-def use_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
+def choose_tensor_core(chooser: OptList, found: SumOfProducts) -> bool:
   """Tile a sum of products for the first tensor core that takes its types; False where there is none."""
   sides = [longest(found.own_loops(operand), operand) for operand in found.operands]
   if sides[0] is None or sides[1] is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
-from tiny_codegen.matrix.register_tiles import in_tiles
+from tiny_codegen.matrix.processor_tiles import in_tiles
 from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.dot_products import best_ways
 from tiny_codegen.staging.stage import lower_stage

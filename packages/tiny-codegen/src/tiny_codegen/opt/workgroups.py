@@ -23,7 +23,7 @@ from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.workgroups import RECOMPUTED
 from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.im2col import as_one_product
-from tiny_codegen.opt.tensor_cores import use_tensor_core
+from tiny_codegen.opt.tensor_cores import choose_tensor_core
 from tiny_codegen.opt.transpose import transpose_tile
 from tiny_codegen.opt.vector_cost import nodes_of_body
 from tiny_codegen.target import Target
@@ -264,7 +264,7 @@ class GroupChooser(OptList):
     if found is None:
       return False
     cores = self.target.tensor_cores
-    if cores and self.attempt(lambda: use_tensor_core(self, as_one_product(self, found))):
+    if cores and self.attempt(lambda: choose_tensor_core(self, as_one_product(self, found))):
       return True
     sides = [self._side(found, operand) for operand in found.operands]
     if sides[0] is None or sides[1] is None:

@@ -1,4 +1,9 @@
-"""Temporaries of a captured graph share memory: those that are not needed at the same time get the same place."""
+"""Temporaries of a captured graph share memory: those that are not needed at the same time get the same place.
+
+The scheduler has planned the temporaries inside of each schedule (tiny-sched's `memory_plan.py`): its arenas come here
+as one buffer each. What is planned here lies between: buffers that one schedule of the captured function writes and
+another reads.
+"""
 
 from __future__ import annotations
 

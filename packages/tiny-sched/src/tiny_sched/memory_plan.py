@@ -1,4 +1,8 @@
-"""Planning of temporaries: where in one arena each of them lies, so that what is alive at one time does not overlap."""
+"""Planning of temporaries: where in one arena each of them lies, so that what is alive at one time does not overlap.
+
+This is for the temporaries of one schedule. `tiny_runtime.execution.arena` does the same over all schedules that a
+captured graph is made of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass: register tiles of a sum of dot products become matrix instructions, where the product is one.
+"""Pass: register tiles of a sum of dot products become matrix instructions of a processor, as AMX of x86 has them.
 
     for k: total[i, j] += dot(a[i, k], b[k, j])        # i written out, lanes j
 
