@@ -17,7 +17,7 @@ def rebuild(root: UOp, change: Callable[[UOp, UOp], UOp | None]) -> UOp:
   `new`)."""
   done: dict[UOp, UOp] = {}
   for node in root.toposort:
-    new = node.with_src(tuple([done[s] for s in node.src]))
+    new = node.with_src(tuple([done[s] for s in node.src])) if node.src else node
     changed = change(node, new)
     done[node] = new if changed is None else changed
   return done[root]

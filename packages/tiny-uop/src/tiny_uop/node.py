@@ -184,20 +184,18 @@ class Node:
   @cached
   def _below(self) -> tuple[UOp, ...]:
     """Every node of the graph but this one: with it, the node would hold itself and never be freed."""
-    seen: set[Any] = {self}
+    done: set[Any] = set()
     found: list[Any] = []
     stack: list[Any] = list(reversed(self.src))
     while stack:
       node = stack.pop()
-      if node is None:
-        found.append(stack.pop())
-      elif node not in seen:
-        seen.add(node)
-        if node.src:
-          stack += (node, None)
-          stack += node.src[::-1]
-        else:
+      if node not in done:
+        if done.issuperset(node.src):
+          done.add(node)
           found.append(node)
+        else:  # again when they are
+          stack.append(node)
+          stack += node.src[::-1]
     return tuple(found)
 
   @property

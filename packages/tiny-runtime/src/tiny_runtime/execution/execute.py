@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from tiny_runtime.execution.graph import recording
 from tiny_runtime.execution.launch import Launch, new_kernels, prepare
 from tiny_uop import Ops, UOp
+from tiny_uop.passes import uncollected
 from tiny_uop.spec import check_stage
 
 LARGE = 8
@@ -44,6 +45,7 @@ def prepare_all(calls: Sequence[UOp]) -> list[Launch]:
 
   launches = []
   with ExitStack() as around:
+    around.enter_context(uncollected())  # not only in each compilation: what one has made is looked through after it
     begin = around.enter_context(compiling([call.src[0] for call in new]))
     if len(new) >= LARGE:
       from tiny_runtime.execution.compile_processes import helped
