@@ -51,8 +51,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-runtime": (
-    ("errors", "binary", "settings", "counters", "plugins.known", "plugins.installed"),
-    ("contract", "handles", "private_files", "plugins.versions"),
+    ("errors", "binary", "settings", "counters", "units", "plugins.known", "plugins.installed"),
+    ("contract", "handles", "private_files", "profiling", "plugins.versions"),
     ("storage", "generated", "ref", "hcq", "plugins.plugin"),
     ("opened", "plugins"),
     ("devices", "compile_cache"),

@@ -36,7 +36,7 @@ def test_importing_the_frontend(tmp_path: Path) -> None:
   counts = by_package(found)
   assert counts.keys() == {"tiny_tensor", "tiny_runtime", "tiny_uop"}
   # a few more than there are: who adds one that every start needs may raise them
-  assert counts["tiny_tensor"] <= 80 and counts["tiny_runtime"] <= 17 and counts["tiny_uop"] <= 23, counts
+  assert counts["tiny_tensor"] <= 80 and counts["tiny_runtime"] <= 18 and counts["tiny_uop"] <= 23, counts
   # half of the time of an import was the standard library's
   assert found & {"pathlib", "ctypes", "hashlib", "traceback", "urllib.parse"} == set()
   assert not {"tiny_tensor.nn", "tiny_tensor.jit", "tiny_tensor.func"} & found

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tiny_runtime import CapturedGraph, Device, DeviceLost, GlobalCounters, buffer_of, capture, run
+from tiny_runtime import CapturedGraph, Device, DeviceLost, GlobalCounters, buffer_of, capture, profile, run
 from tiny_runtime.execution import results
 from tiny_uop import Context, Ops, UOp, dtypes
 
@@ -401,3 +401,18 @@ def test_threads_share_a_graph(kernels: Any) -> None:
   for thread in threads:
     thread.join()
   assert not wrong
+
+
+def test_a_replay_is_one_record_of_a_profile(kernels_on: Any, with_graphs: Any) -> None:
+  kernels = kernels_on("GRAPHS")
+  x, t, y = kernels.buffer([1.0, 2.0]), *[kernels.buffer(size=2) for _ in range(2)]
+  with capture() as captured:
+    run(kernels.linear(kernels.add(t, x), kernels.copy(y, t)))
+  graph = CapturedGraph(captured, [x], [y], name="step")
+  graph.replay([x])
+  with profile() as p:
+    graph.replay([x])
+    with Context(DEBUG=2):
+      graph.replay([x])
+  launches = [(r.kind, r.name, r.device, r.ops, r.nbytes, r.kernels) for r in p.records if r.kernels or r.ops]
+  assert launches == [("graph", "step", "GRAPHS", 2, 32, 2), ("kernel", "add", "GRAPHS", 2, 16, 1)]

@@ -30,13 +30,15 @@ if TYPE_CHECKING:
   from tiny_runtime.execution.execute import run
   from tiny_runtime.execution.graph import Capture, CapturedGraph, capture
   from tiny_runtime.execution.items import ExecItem, Metadata, exec_items, run_schedule
+  from tiny_runtime.profiling.record import Record
+  from tiny_runtime.profiling.recording import Profile, profile
 
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
   "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "ExecItem", "GlobalCounters", "GraphCopy",
   "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "Metadata", "OutOfMemory",
-  "Program", "Unavailable", "adopted_buffer", "buffer_of", "cache_folder", "cached_bytes", "capture", "exec_items",
-  "host_buffer", "run", "run_schedule",
+  "Profile", "Program", "Record", "Unavailable", "adopted_buffer", "buffer_of", "cache_folder", "cached_bytes",
+  "capture", "exec_items", "host_buffer", "profile", "run", "run_schedule",
 ]  # fmt: skip
 
 # what compiles and runs is imported when something runs
@@ -44,4 +46,5 @@ __getattr__ = lazy_names(
   __name__, cache_folder="compile_cache", cached_bytes="compile_cache", run="execution.execute",
   Capture="execution.graph", CapturedGraph="execution.graph", capture="execution.graph", ExecItem="execution.items",
   Metadata="execution.items", exec_items="execution.items", run_schedule="execution.items",
+  Profile="profiling.recording", Record="profiling.record", profile="profiling.recording",
 )  # fmt: skip

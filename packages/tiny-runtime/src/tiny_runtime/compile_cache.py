@@ -19,6 +19,7 @@ from tiny_runtime.errors import Broken
 from tiny_runtime.plugins.plugin import attributed
 from tiny_runtime.plugins.versions import fingerprint
 from tiny_runtime.private_files import folder_in_use, key_path, read_payload, remove_unfit, write_payload
+from tiny_runtime.profiling.recording import begin, end
 from tiny_uop import UOp
 from tiny_uop.context import CACHELEVEL, DEBUG, ContextVar
 from tiny_uop.locks import shared_lock
@@ -26,8 +27,8 @@ from tiny_uop.observe import active, span
 
 NOT_IN_KEY = frozenset(
   (
-    "CACHELEVEL COMPILE_PROCESSES DEBUG DEVICE JIT JIT_CHECK PROGRESS QUEUE_TIMEOUT TINY_CACHE TRACK_MATCH_STATS "
-    "TRIAL_SECONDS VIZ VIZ_FILE VIZ_LIMIT"
+    "CACHELEVEL COMPILE_PROCESSES DEBUG DEVICE JIT JIT_CHECK PROFILE PROFILE_FILE PROGRESS QUEUE_TIMEOUT "
+    "TINY_CACHE TRACK_MATCH_STATS TRIAL_SECONDS VIZ VIZ_FILE VIZ_LIMIT"
   ).split()
 )
 """Settings that do not change what a compiler makes. Any other one, of any package, becomes part of the key; so does
@@ -40,9 +41,11 @@ _memory: WeakKeyDictionary[UOp, dict[str, Binary]] = WeakKeyDictionary()
 _lock = shared_lock()
 
 
-def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", timer: Timer | None = None) -> Binary:
+def compile_cached(
+  kernel: UOp, compiler: Compiler, distribution: str = "", timer: Timer | None = None, device: str = ""
+) -> Binary:
   """The binary of a kernel: from memory, from disk, or compiled now. `distribution` is the plugin's, for its versions;
-  with a `timer` of its candidates the compiler may search.
+  with a `timer` of its candidates the compiler may search. A profile is told which `device` it is for.
 
   Raises what the compiler raises: CompileError, or Broken for what the contract does not allow.
   """
@@ -62,8 +65,11 @@ def compile_cached(kernel: UOp, compiler: Compiler, distribution: str = "", time
     start = time.perf_counter()
     kept = entry_path(kernel, key, "searches") if timer is not None and level >= 2 else None
     search = None if timer is None else KernelSearch(timer, name, kept)
+    profiled = begin()
     with span("compile", name, kernel):
       binary = compile_now(name, kernel, compiler, search)
+    if profiled:
+      end(profiled, "compile", name, device)
     report(f"compiled in {(time.perf_counter() - start) * 1e3:.1f} ms", name)
     if path is not None:
       write_payload(path, binary.to_bytes())

@@ -15,7 +15,7 @@ class Counters:
   global_mem: int
   """Bytes of memory touched, as estimated by the compilers."""
   time_sum_s: float
-  """Seconds in kernels and copies; counted only where they are waited for (DEBUG ≥ 2)."""
+  """Seconds in kernels and copies; counted only where they are waited for (DEBUG ≥ 2, profiles)."""
   peer_bytes: int
   """Bytes that were copied from one device that computes to another, directly."""
   host_bytes: int

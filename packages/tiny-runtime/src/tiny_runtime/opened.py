@@ -20,6 +20,7 @@ from tiny_runtime.contract import Backend, Compiler, Device, Graph, GraphCopy, G
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugins.plugin import describe, is_fault, shown
+from tiny_runtime.profiling.recording import begin, end
 from tiny_uop.locks import shared_lock
 
 T = TypeVar("T")
@@ -97,6 +98,7 @@ class OpenDevice:
 
   def alloc(self, nbytes: int) -> Memory:
     """New memory; a zero-size buffer still gets a handle. Raises OutOfMemory after trying to make room."""
+    start = begin()
     action = f"allocating {nbytes} bytes on {self.name}"
     try:
       memory = self._call(action, self.device.alloc, max(1, nbytes))
@@ -106,11 +108,14 @@ class OpenDevice:
       gc.collect()  # buffers may hang in reference cycles
       memory = self._call(action, self.device.alloc, max(1, nbytes))
     GlobalCounters.hold(nbytes)
+    if start:
+      end(start, "alloc", f"allocate on {self.name}", self.name, nbytes=nbytes)
     return memory
 
   def release(self, memory: Memory, nbytes: int) -> None:
     """Give memory back, now or, if the device is busy, as soon as it is not. Called by the garbage collector, so it
     never waits."""
+    start = begin()
     GlobalCounters.hold(-nbytes)
     self._released.append(memory)
     if self._lock.acquire(blocking=False):
@@ -118,14 +123,22 @@ class OpenDevice:
         self._free_released()
       finally:
         self._lock.release()
+    if start:
+      end(start, "free", f"free on {self.name}", self.name, nbytes=nbytes)
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
     """Copy bytes in."""
+    start = begin()
     self._call(f"writing {data.nbytes} bytes to {self.name}", self.device.write, memory, offset, data)
+    if start:
+      end(start, "write", f"write to {self.name}", self.name, nbytes=data.nbytes)
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
     """Copy bytes out."""
+    start = begin()
     self._call(f"reading {out.nbytes} bytes from {self.name}", self.device.read, memory, offset, out)
+    if start:
+      end(start, "read", f"read from {self.name}", self.name, nbytes=out.nbytes)
 
   def view(self, memory: Memory) -> memoryview:
     """All of `memory` as bytes, after all launches. Only where `capabilities.host_mapped`."""
@@ -135,9 +148,12 @@ class OpenDevice:
 
   def adopt(self, data: memoryview) -> Memory:
     """Memory of this process as the device's; released as any other. Only where `capabilities.host_import`."""
+    start = begin()
     action = f"adopting {data.nbytes} bytes on {self.name}"
     memory = self._call(action, self.device.adopt, data)  # type: ignore[attr-defined]  # claimed
     GlobalCounters.hold(data.nbytes)
+    if start:
+      end(start, "alloc", f"adopt on {self.name}", self.name, nbytes=data.nbytes)
     return memory
 
   def load(self, binary: Binary) -> Program:
@@ -172,19 +188,18 @@ class OpenDevice:
 
   def run_graph(
     self, graph: Graph, memories: Sequence[tuple[int, Memory]], kernels: Sequence[tuple[int, GraphKernel]],
-    others: Sequence[OpenDevice] = (),
-  ) -> None:  # fmt: skip
-    """Run a graph with these changes. A hot path, as `launch` is: `with` would take twice as long."""
+    others: Sequence[OpenDevice] = (), wait: bool = False,
+  ) -> float | None:  # fmt: skip
+    """Run a graph with these changes. Gives seconds if `wait`. A hot path, as `launch` is: `with` would take twice as
+    long."""
     if others:
       with self._together(others, f"a captured graph on {self.name} and {', '.join(other.name for other in others)}"):
-        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # claimed
-      return
+        return self.device.run_graph(graph, memories, kernels, wait)  # type: ignore[attr-defined,no-any-return]
     lock = self._lock
     lock.acquire()
     try:
       if not self.lost:
-        self.device.run_graph(graph, memories, kernels, False)  # type: ignore[attr-defined]  # claimed
-        return
+        return self.device.run_graph(graph, memories, kernels, wait)  # type: ignore[attr-defined,no-any-return]
     except BaseException as error:
       raise self._translate(error, f"a captured graph on {self.name}") from shown(error)
     finally:

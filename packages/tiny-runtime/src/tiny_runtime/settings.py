@@ -29,3 +29,15 @@ PROGRESS = ContextVar(
   1,
   "1: in a terminal, a line on stderr says which kernel is compiled, where that takes more than a second; 0: no line",
 )
+PROFILE = ContextVar(
+  "PROFILE",
+  0,
+  "1: record every launch, copy, compile and allocation, and print at exit which kernels took how long; each launch is "
+  "waited for",
+)
+PROFILE_FILE = ContextVar(
+  "PROFILE_FILE",
+  "",
+  "where `PROFILE=1` writes its records at exit as well: `.json` (Chrome), `.pftrace` (Perfetto), `.csv`, each also "
+  "with `.gz`; `%p` stands for the process",
+)

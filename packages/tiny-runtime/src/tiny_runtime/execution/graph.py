@@ -88,15 +88,16 @@ class CapturedGraph:
   * all others: owned by the graph and reused: weights are updated in place, temporaries overwritten.
 
   Launches that follow each other on a device with graphs are one submission. Threads may share a graph; their replays
-  happen one after the other.
+  happen one after the other. Profiles call a replay `name`.
 
   ValueError if an input does not occur in the schedules, for inputs given twice, for inputs that are not BUFFERs, and
   for outputs that are not BUFFERs or views of them.
   """
 
   def __init__(
-    self, linears: Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = (), temporaries: Collection[UOp] = ()
-  ) -> None:
+    self, linears: Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = (),
+    temporaries: Collection[UOp] = (), name: str = "graph",
+  ) -> None:  # fmt: skip
     self.linears = tuple(linears)  # keeps every buffer of the graph alive
     self.inputs = tuple(inputs)
     self.outputs = tuple(outputs)
@@ -113,7 +114,7 @@ class CapturedGraph:
     self._temporaries = list(dict.fromkeys(launch.buffers[n].base for launch, n in slots))
     self._current: Results | None = None
     self._passed = not bases.keys().isdisjoint(self.inputs)
-    self._pieces = cut(self._launches)
+    self._pieces = cut(self._launches, name)
     self._pieces_by_launch = [(piece, n) for piece in self._pieces for n in range(len(piece.launches))]
     self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
     self._results = ResultPool({uop: self._places[uop] for uop in fresh}, self.outputs)

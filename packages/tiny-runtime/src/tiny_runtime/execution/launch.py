@@ -13,8 +13,10 @@ from tiny_runtime.contract import Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
 from tiny_runtime.execution.measure import measure_on
-from tiny_runtime.execution.printing import print_binary, print_launch, short
+from tiny_runtime.execution.printing import print_binary, print_launch
 from tiny_runtime.opened import OpenDevice
+from tiny_runtime.profiling.recording import begin, end
+from tiny_runtime.units import short
 from tiny_uop import Ops, UOp
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided
@@ -52,11 +54,14 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   if opened.compiler is None:
     reason = f"kernel {kernel_name(kernel)} has its buffers on {opened.name}, which only stores bytes"
     raise Unavailable(reason, "Copy them to a device that runs kernels first")
+  start = begin()
   with undivided:
     timer = measure_on(opened) if BEAM >= 1 else None
-    binary = compile_cached(kernel, opened.compiler, opened.distribution, timer)
+    binary = compile_cached(kernel, opened.compiler, opened.distribution, timer, opened.name)
     print_binary(kernel, binary)
     made = Loaded(opened, binary, opened.load(binary))
+  if start:
+    end(start, "load", made.name, opened.name)
   with _lock:
     _loaded.setdefault(kernel, {})[key] = made
   return made
@@ -127,14 +132,17 @@ class KernelLaunch:
   def run(self, wait: bool = False, count: bool = True) -> float | None:
     """Launch. `wait`: until it is done; gives the seconds that it took. `count`: in GlobalCounters. RuntimeError for
     reading what was never written; DeviceLost, OutOfMemory or Broken if the device fails."""
+    start = begin()
     loaded, memory = self.loaded, self.memory()
     global_size, local_size, ops, nbytes = self.sizes
     seconds = 0.0 if wait else None
     debug = DEBUG.value
     if 0 not in global_size:
       seconds = loaded.opened.launch(
-        loaded.name, loaded.program, memory, self.integers, global_size, local_size, wait or debug >= 2
+        loaded.name, loaded.program, memory, self.integers, global_size, local_size, wait or debug >= 2 or start > 0
       )  # fmt: skip
+    if start:
+      end(start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1)
     if count:
       GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
     if debug >= 2:
@@ -183,9 +191,10 @@ class CopyLaunch:
 
   def run(self, wait: bool = False, count: bool = True) -> float | None:
     """Copy; `wait` and `count` as for a kernel. RuntimeError for copying what was never written."""
+    profiled = begin()
     target, source = self.buffers
     nbytes, debug, seconds = target.nbytes, DEBUG.value >= 2, 0.0
-    timed = wait or debug
+    timed = wait or debug or profiled > 0
     start = time.perf_counter()
     direct = target.opened.reaches(source.opened)
     if not nbytes:
@@ -198,10 +207,12 @@ class CopyLaunch:
       # each other
       data = source.look()
       target.opened.write(*target.to_write(), data)
-      if wait:
+      if wait or profiled:
         target.opened.sync()
       seconds = time.perf_counter() - start if timed else 0.0
     way = self.way(direct)
+    if profiled:
+      end(profiled, "copy", f"copy from {source.device}{way}", target.opened.name, seconds, 0, 2 * nbytes)
     if count:
       GlobalCounters.count(1, 0, 2 * nbytes, seconds)
       if way:

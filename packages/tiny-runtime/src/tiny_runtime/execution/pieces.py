@@ -11,6 +11,7 @@ from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
+from tiny_runtime.profiling.recording import begin, end
 from tiny_uop.context import DEBUG
 
 
@@ -44,9 +45,11 @@ class DevicePiece(Piece):
   the error names the kernel; and with DEBUG=2, which wants the time of each.
   """
 
-  def __init__(self, opened: OpenDevice, launches: Sequence[Launch], others: Sequence[OpenDevice] = ()) -> None:
+  def __init__(
+    self, opened: OpenDevice, launches: Sequence[Launch], others: Sequence[OpenDevice] = (), name: str = "graph"
+  ) -> None:
     super().__init__(launches)
-    self.opened, self.others = opened, tuple(others)
+    self.opened, self.others, self.name = opened, tuple(others), name
     copies = [launch for launch in launches if isinstance(launch, CopyLaunch) and len(launch.devices()) > 1]
     self._between = sum(launch.buffers[0].nbytes for launch in copies)  # bytes that go from device to device
     self._graph: Graph | None = None
@@ -68,6 +71,7 @@ class DevicePiece(Piece):
 
   def run(self) -> None:
     """See Piece."""
+    start = begin()
     if self._graph is None or self._frees != Buffer.frees or DEBUG.value >= 2:
       if DEBUG.value >= 2 or not self._prepare():
         return super().run()
@@ -75,12 +79,15 @@ class DevicePiece(Piece):
       memories = self._memories()
       if memories is None:
         return super().run()
-      self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()), self.others)
+      seconds = self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()), self.others, start > 0)
       self._changed.clear()
       self._rebound.clear()
     else:
-      self.opened.run_graph(self._graph, (), (), self.others)
-    GlobalCounters.count(*self._totals, 0.0)
+      seconds = self.opened.run_graph(self._graph, (), (), self.others, start > 0)
+    if start:
+      kernels, ops, nbytes = self._totals
+      end(start, "graph", self.name, self.opened.name, seconds, ops, nbytes, kernels)
+    GlobalCounters.count(*self._totals, seconds or 0.0)
     if self._between:
       GlobalCounters.count_copy(self._between, True)
     return None
@@ -150,14 +157,14 @@ class DevicePiece(Piece):
     return found
 
 
-def cut(launches: Sequence[Launch]) -> list[Piece]:
-  """The launches in pieces, each as long as can be."""
+def cut(launches: Sequence[Launch], name: str = "graph") -> list[Piece]:
+  """The launches in pieces, each as long as can be. `name` is what profiles call them."""
   lead = _leads(launches)
   pieces: list[Piece] = []
   for opened, group in groupby(launches, lambda launch: _device_of(launch, lead)):
     own = list(group)
     others = dict.fromkeys(device for launch in own for device in launch.devices() if device is not opened)
-    pieces.append(Piece(own) if opened is None else DevicePiece(opened, own, [*others]))
+    pieces.append(Piece(own) if opened is None else DevicePiece(opened, own, [*others], name))
   return pieces
 
 

@@ -6,6 +6,7 @@ import sys
 
 from tiny_runtime.binary import Binary
 from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.units import amount, duration, per_second
 from tiny_uop import UOp
 from tiny_uop.context import DEBUG
 from tiny_uop.text.print import print_uop
@@ -29,30 +30,3 @@ def print_launch(device: str, name: str, seconds: float, ops: int, nbytes: int) 
   rate = f"{per_second(ops, seconds)} GFLOPS {per_second(nbytes, seconds)} GB/s" if seconds else " " * 27
   used = amount(GlobalCounters.mem_used)
   print(f"{number:6d}  {device:<8} {name:<{NAME_WIDTH}} {duration(seconds)}  {rate}  {used} in use", file=sys.stderr)
-
-
-def per_second(count: int, seconds: float) -> str:
-  """Thousand millions per second, 8 wide."""
-  return f"{count / seconds * 1e-9:8.2f}"
-
-
-def duration(seconds: float) -> str:
-  """`  12.50 µs`: 10 wide."""
-  for limit, scale, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-    if seconds < limit:
-      return f"{seconds * scale:7.2f} {unit}"
-  return f"{seconds:7.2f} s "
-
-
-def amount(nbytes: int) -> str:
-  """`  1.50 MB`: 9 wide."""
-  for limit, unit in ((10**3, "B "), (10**6, "kB"), (10**9, "MB")):
-    if nbytes < limit:
-      return f"{nbytes / limit * 1000:6.2f} {unit}"
-  return f"{nbytes / 10**9:6.2f} GB"
-
-
-def short(nbytes: int) -> str:
-  """`1.5 MB`: as short as it can be said."""
-  number, unit = amount(nbytes).split()
-  return f"{float(number):.3g} {unit}"

@@ -21,8 +21,8 @@ R = TypeVar("R")
 class Program(Generic[R]):
   """A function's kernels, and how to make its result from their outputs. It holds buffers and graphs, no tensors."""
 
-  def __init__(self, run: Run[R], prune: bool = False) -> None:
-    """`prune` leaves out of replays what none of their inputs reaches."""
+  def __init__(self, run: Run[R], prune: bool = False, name: str = "graph") -> None:
+    """`prune` leaves out of replays what none of their inputs reaches. `name` is what profiles call a replay."""
     self.trace, self.arguments = run.trace, Arguments(run)
     self._inputs = run.inputs.buffers
     self._draws = run.draws
@@ -45,7 +45,8 @@ class Program(Generic[R]):
     self._only = self._results.only
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
-    self._graph = CapturedGraph(schedules, given, self._results.computed, schedules.created - graphs.holders().keys())
+    temporaries = schedules.created - graphs.holders().keys()
+    self._graph = CapturedGraph(schedules, given, self._results.computed, temporaries, name)
 
   def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
     raise TypeError(

@@ -145,7 +145,8 @@ class TinyJit(Generic[P, R]):
     written = [inputs.tensors[n] for n in self._seen.written]
     if around is not None and (where := around.path_of(written)) is not None:
       raise JitError(f"the function assigns to an argument that it also reads as {where}: pass it once")
-    self._program, self._around, self._quick = Program(run, self.prune), around, quick_call(args, kwargs)
+    name = getattr(self.fxn, "__qualname__", type(self.fxn).__qualname__).rpartition("<locals>.")[2]
+    self._program, self._around, self._quick = Program(run, self.prune, name), around, quick_call(args, kwargs)
     return run.result
 
   def _checked(self, program: Program[R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:

@@ -1,0 +1,80 @@
+"""Files of a profile: Chrome's JSON and CSV; and how any of them is written.
+
+The JSON is that of Google's "Trace Event Format" (2016): complete events (`X`), metadata (`M`) and counters (`C`), in
+microseconds since the beginning.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tiny_runtime.profiling.record import Record
+
+if TYPE_CHECKING:
+  from tiny_runtime.profiling.recording import Profile
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+  """Write a file so that there is all of it or what was there before; compressed if its name ends in `.gz`."""
+  name = os.fspath(path)
+  try:
+    descriptor, part = tempfile.mkstemp(prefix=f".{os.path.basename(name)}.", dir=os.path.dirname(name) or ".")
+    try:
+      with os.fdopen(descriptor, "wb") as file:
+        file.write(gzip.compress(data, 6, mtime=0) if name.endswith(".gz") else data)
+      os.replace(part, name)
+    except BaseException:
+      with suppress(OSError):
+        os.unlink(part)
+      raise
+  except OSError as error:
+    why = f"the profile cannot be written: {error.strerror}"
+    raise type(error)(error.errno, why, name) from error
+
+
+def arguments(record: Record) -> dict[str, int | str]:
+  """What viewers show of a record, besides name and time."""
+  busy = record.busy if record.kind in ("kernel", "graph") else 0  # of others it is the time that viewers show anyway
+  known = {"busy_ns": busy, "operations": record.ops, "bytes": record.nbytes, "kernels": record.kernels}
+  return {"device": record.device} | {name: value for name, value in known.items() if value}
+
+
+def chrome(profile: Profile) -> bytes:
+  """See Profile.chrome."""
+  pid, zero = profile.process, profile.began
+  events: list[dict[str, Any]] = [_metadata("process_name", pid, pid, os.path.basename(sys.argv[0]) or "python")]
+  events += [_metadata("thread_name", pid, thread, name) for thread, name in profile.threads.items()]
+  for record in sorted(profile.records, key=lambda record: (record.start, -record.end)):
+    shared = {"name": record.name, "cat": record.kind, "pid": pid, "tid": record.thread}
+    times = {"ts": (record.start - zero) / 1000, "dur": (record.end - record.start) / 1000}
+    events.append({"ph": "X"} | shared | times | {"args": arguments(record)})
+  for record in memory(profile):
+    used = {"name": "memory in use", "ts": (record.end - zero) / 1000, "args": {"bytes": record.held}}
+    events.append({"ph": "C", "pid": pid} | used)
+  return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, separators=(",", ":")).encode()
+
+
+def memory(profile: Profile) -> list[Record]:
+  """The records after which another amount of memory is in use, in order."""
+  return sorted((r for r in profile.records if r.kind in ("alloc", "free")), key=lambda record: record.end)
+
+
+def _metadata(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+  return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def comma_separated(profile: Profile) -> bytes:
+  """See Profile.csv."""
+  out = io.StringIO(newline="")
+  writer = csv.writer(out)
+  writer.writerow(Record._fields)
+  writer.writerows(profile.records)
+  return out.getvalue().encode()

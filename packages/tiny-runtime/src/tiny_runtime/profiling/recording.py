@@ -1,0 +1,183 @@
+"""Profiles: a record of each launch, copy, compile and allocation, with its time.
+
+Who does something asks `begin()` before, which is 0 while nobody records, and tells `end(start, …)` after it. While
+somebody does, each launch is waited for, so that it has a time of its own: what devices would do at the same time as
+the host, or as each other, comes one after the other. What raises is not recorded.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter_ns
+
+from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.profiling.record import Kind, Record
+from tiny_runtime.settings import PROFILE, PROFILE_FILE
+from tiny_uop.locks import in_child, shared_lock
+
+
+class Profile:
+  """Records of all threads between `began` and `ended`; `print(p)` shows a table. See `profile`."""
+
+  def __init__(self) -> None:
+    self.records: list[Record] = []
+    """In the order in which things were done with."""
+    self.threads: dict[int, str] = {}
+    """The name of each thread that has records."""
+    self.process = os.getpid()
+    """The system's number of the process."""
+    self.began = perf_counter_ns()
+    """Nanoseconds of `time.perf_counter_ns`."""
+    self.ended: int | None = None
+    """The same; None while it records."""
+    self.owner = threading.get_ident()
+
+  @property
+  def duration(self) -> int:
+    """Nanoseconds from its beginning to its end, or to now."""
+    return (self.ended or perf_counter_ns()) - self.began
+
+  def add(self, record: Record, thread: str) -> None:
+    """Called for everything that was done. What comes late, of other threads, is left out."""
+    if self.ended is None:
+      self.threads.setdefault(record.thread, thread)
+      self.records.append(record)
+
+  def table(self, limit: int = 30) -> str:
+    """Text: what took how long, the longest first, `limit` lines at most; and where the time went, in all."""
+    from tiny_runtime.profiling.table import text  # late, as all below: most who record do it to look once
+
+    return text(self, limit)
+
+  __str__ = table
+
+  def __repr__(self) -> str:
+    return f"<Profile of {len(self.records)} records in {self.duration * 1e-9:.3f} s>"
+
+  def _repr_html_(self) -> str:
+    """The table in a notebook."""
+    from tiny_runtime.profiling.table import page
+
+    return page(self)
+
+  def chrome(self, path: str | os.PathLike[str]) -> None:
+    """Write Chrome's JSON trace format, which https://ui.perfetto.dev and chrome://tracing show; compressed if `path`
+    ends in `.gz`. OSError, which names the file, where it cannot be written; then nothing is."""
+    from tiny_runtime.profiling.files import chrome, write
+
+    write(path, chrome(self))
+
+  def perfetto(self, path: str | os.PathLike[str]) -> None:
+    """Write Perfetto's protobuf, a third of the size; path and errors as for `chrome`."""
+    from tiny_runtime.profiling.files import write
+    from tiny_runtime.profiling.perfetto import perfetto
+
+    write(path, perfetto(self))
+
+  def csv(self, path: str | os.PathLike[str]) -> None:
+    """Write a table with a line per record, under the names of Record's fields; path and errors as for `chrome`."""
+    from tiny_runtime.profiling.files import comma_separated, write
+
+    write(path, comma_separated(self))
+
+  def save(self, path: str | os.PathLike[str]) -> None:
+    """Write the format that the path's end names: `.json`, `.pftrace` or `.csv`, each also with `.gz`. ValueError for
+    another."""
+    name = os.fspath(path)
+    writers = {".json": self.chrome, ".pftrace": self.perfetto, ".csv": self.csv}
+    ending = os.path.splitext(name.removesuffix(".gz"))[1]
+    if ending not in writers:
+      raise ValueError(f"a profile is saved as {', '.join(writers)}, each also with .gz; got {name!r}")
+    writers[ending](path)
+
+
+_open: tuple[Profile, ...] = ()
+_process: Profile | None = None
+_over = False
+_lock = shared_lock()
+
+
+def begin() -> int:
+  """The time in nanoseconds if anyone records, else 0."""
+  return perf_counter_ns() if _open or PROFILE.value else 0
+
+
+def end(
+  start: int, kind: Kind, name: str, device: str, seconds: float | None = None, ops: int = 0, nbytes: int = 0,
+  kernels: int = 0,
+) -> None:  # fmt: skip
+  """Record what began at `start`. `seconds` are the device's."""
+  now = perf_counter_ns()
+  busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
+  held = GlobalCounters.mem_used
+  made = Record(kind, name, device, threading.get_native_id(), start, now, busy, ops, nbytes, kernels, held)
+  thread = threading.current_thread().name
+  for each in _open:
+    each.add(made, thread)
+  if PROFILE.value and (whole := process_profile()) is not None:
+    whole.add(made, thread)
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+  """`with profile() as p:` records every launch, copy, compile and allocation of the process in the block; `print(p)`.
+
+  Each launch is waited for, so nothing overlaps. Blocks may be nested and open in several threads: each records what
+  all threads do. After a fork the child's profile is empty, and goes on with what the child does.
+  """
+  global _open
+  made = Profile()
+  with _lock:
+    _open += (made,)
+  try:
+    yield made
+  finally:
+    made.ended = perf_counter_ns()
+    with _lock:
+      _open = tuple([each for each in _open if each is not made])
+
+
+def process_profile() -> Profile | None:
+  """What PROFILE=1 records into; None once the program has ended."""
+  global _process
+  with _lock:
+    if _process is None and not _over:
+      _process = Profile()
+      atexit.register(_report)
+    return _process
+
+
+def _report() -> None:
+  """Print the table of PROFILE=1, and write its file."""
+  global _process, _over
+  whole, _process, _over = _process, None, True
+  if whole is None or not whole.records:
+    return
+  whole.ended = perf_counter_ns()
+  print(whole.table(), file=sys.stderr)
+  if PROFILE_FILE.value:
+    path = PROFILE_FILE.value.replace("%p", str(whole.process))
+    try:
+      whole.save(path)
+      print(f"profile  {path}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+      print(f"profile  not written: {error}; set PROFILE_FILE to another", file=sys.stderr)
+
+
+@in_child
+def _begin_anew() -> None:
+  """In a forked child: what was recorded is the parent's, and other threads are not there."""
+  global _open, _process
+  _process = None
+  _open = tuple([each for each in _open if each.owner == threading.get_ident()])
+  for each in _open:
+    each.__init__()  # type: ignore[misc]  # the object that the block knows
+
+
+if PROFILE.value:
+  process_profile()  # the time until the first record is a part of the program's

@@ -1,0 +1,423 @@
+"""Profiles: what is recorded, the table, and files as their formats' readers see them. Nothing is timed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_runtime import Buffer, CompileError, GlobalCounters, Profile, Record, buffer_of, profile, run
+from tiny_runtime.profiling import table
+from tiny_runtime.profiling.recording import begin
+from tiny_uop import Context, dtypes
+
+
+def kinds(p: Profile) -> dict[str, int]:
+  return dict(Counter(record.kind for record in p.records))
+
+
+def test_records_of_a_known_program(kernels: Any) -> None:
+  with profile() as p:
+    a, b, c, host = kernels.buffer([1.0, 2.0]), *[kernels.buffer(size=2) for _ in range(3)]
+    GlobalCounters.reset()
+    run(kernels.linear(kernels.add(b, a), kernels.add(c, b), kernels.increment(b), kernels.copy(host, c)))
+    assert kernels.values(host) == [3.0, 4.0]
+  assert kinds(p) == {"alloc": 4, "write": 1, "load": 2, "compile": 2, "kernel": 3, "copy": 1}
+  launches = [record for record in p.records if record.kind == "kernel"]
+  assert [record.name for record in launches] == ["add", "add", "increment"]
+  # two elements each, one addition and four bytes of each buffer for each
+  assert [(r.ops, r.nbytes, r.kernels) for r in launches] == [(2, 16, 1), (2, 16, 1), (2, 8, 1)]
+  (copy,) = [record for record in p.records if record.kind == "copy"]
+  assert (copy.name, copy.device, copy.nbytes) == ("copy from REF", "REF", 16)
+  assert sum(r.ops for r in p.records) == GlobalCounters.global_ops
+  assert sum(r.nbytes for r in (*launches, copy)) == GlobalCounters.global_mem
+  assert [r.nbytes for r in p.records if r.kind == "alloc"] == [8] * 4
+  for record in p.records:
+    assert record.device == "REF" and record.thread == threading.get_native_id()
+    assert p.began <= record.start <= record.end and 0 <= record.busy <= record.end - record.start
+  assert p.ended is not None and max(record.end for record in p.records) <= p.ended
+  compiled = {record.name: record for record in p.records if record.kind == "compile"}
+  for load in (record for record in p.records if record.kind == "load"):
+    assert load.start <= compiled[load.name].start and compiled[load.name].end <= load.end
+
+
+def test_memory_that_is_given_back(kernels: Any) -> None:
+  before = GlobalCounters.mem_used
+  with profile() as p:
+    buffer = Buffer("REF", 100, dtypes.float32).allocate()
+    del buffer
+  allocated, freed = p.records
+  assert (allocated.kind, allocated.nbytes, allocated.held) == ("alloc", 400, before + 400)
+  assert (freed.kind, freed.nbytes, freed.held) == ("free", 400, before)
+
+
+def test_nothing_is_recorded_outside(kernels: Any) -> None:
+  a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+  with profile() as p:
+    assert begin() > 0
+  run(kernels.linear(kernels.add(b, a)))
+  assert p.records == [] and begin() == 0 and "0 in 0 calls" in p.table()
+
+
+def test_nested_blocks_each_record(kernels: Any) -> None:
+  a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+  schedule = kernels.linear(kernels.add(b, a))
+  with profile() as outer:
+    run(schedule)
+    with profile() as inner:
+      run(schedule)
+    run(schedule)
+  assert kinds(outer)["kernel"] == 3 and kinds(inner) == {"kernel": 1}
+  assert inner.records[0] in outer.records
+
+
+def test_an_exception_ends_the_block(kernels: Any) -> None:
+  a, b, empty = kernels.buffer([1.0]), kernels.buffer(size=1), kernels.buffer(size=1)
+  known = kernels.add(b, a, 3.0, "known")
+  run(kernels.linear(known))
+  with pytest.raises(RuntimeError, match="was never written"):
+    with profile() as p:
+      run(kernels.linear(known, kernels.add(b, empty, 3.0, "known")))
+  assert kinds(p) == {"kernel": 1} and p.ended is not None and begin() == 0
+
+
+def test_a_kernel_that_does_not_compile_is_not_recorded(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+  from tiny_runtime.ref.compiler import RefCompiler
+
+  def fail(*_: Any) -> Any:
+    raise CompileError("no")
+
+  monkeypatch.setattr(RefCompiler, "compile", fail)
+  a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+  with profile() as p, pytest.raises(CompileError):
+    run(kernels.linear(kernels.add(b, a, 11.0, "fails")))
+  assert kinds(p) == {}
+
+
+def test_all_threads_are_recorded(kernels: Any) -> None:
+  schedules = [kernels.linear(kernels.add(kernels.buffer(size=1), kernels.buffer([1.0]))) for _ in range(4)]
+  run(schedules[0])
+  all_run = threading.Barrier(4)
+
+  def work(schedule: Any) -> None:
+    for _ in range(10):
+      run(schedule)
+    all_run.wait()  # none ends before, whose number another would get
+
+  with profile() as p:
+    threads = [threading.Thread(target=work, args=(schedule,), name=f"t{n}") for n, schedule in enumerate(schedules)]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join()
+  launches = Counter(record.thread for record in p.records if record.kind == "kernel")
+  assert sorted(launches.values()) == [10] * 4
+  assert sorted(p.threads[number] for number in launches) == ["t0", "t1", "t2", "t3"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
+def test_a_forked_child_begins_anew(kernels: Any) -> None:
+  a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+  schedule = kernels.linear(kernels.add(b, a))
+  with profile() as p:
+    run(schedule)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+      run(schedule)
+      os.write(write, json.dumps([kinds(p), p.process == os.getpid()]).encode())
+      os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads(os.read(read, 1000)) == [{"kernel": 1}, True]
+    os.close(read)
+    os.close(write)
+  assert kinds(p)["kernel"] == 1
+
+
+# *** the table ***
+
+
+def made(*records: Record, threads: int = 1) -> Profile:
+  """A profile of 1 ms with these records."""
+  p = Profile()
+  p.began, p.process = 1_000_000, 77
+  p.threads = {n: f"thread {n}" for n in range(1, threads + 1)}
+  p.records, p.ended = list(records), 2_000_000
+  return p
+
+
+def at(kind: Any, name: str, start: int, end: int, busy: int = 0, thread: int = 1, **more: int) -> Record:
+  """A record between these nanoseconds of `made`."""
+  figures = {"ops": 0, "nbytes": 0, "kernels": 0, "held": 0} | more
+  return Record(kind, name, "CPU", thread, 1_000_000 + start, 1_000_000 + end, busy or end - start, **figures)
+
+
+SOME = (
+  at("alloc", "allocate on CPU", 110_000, 120_000, nbytes=4000, held=4000),
+  at("kernel", "add", 100_000, 300_000, busy=150_000, ops=300, nbytes=1500, kernels=1),
+  at("kernel", "add", 300_000, 500_000, busy=150_000, ops=300, nbytes=1500, kernels=1),
+  at("graph kernel", "mul", 520_000, 560_000, ops=60, nbytes=40, kernels=1),
+  at("graph", "step", 500_000, 600_000, busy=80_000, ops=100, nbytes=80, kernels=3),
+  at("write", "write to CPU", 650_000, 680_000, nbytes=60),
+  at("copy", "copy from HOST", 640_000, 700_000, nbytes=120),
+  at("compile", "add", 20_000, 80_000),
+  at("load", "add", 10_000, 90_000),
+)
+
+
+def test_rows_by_kernel() -> None:
+  found = {row.what: row[1:] for row in table.rows(made(*SOME))}
+  assert found == {
+    "add on CPU": (2, 300_000, 600, 3000),
+    "step (graph of 3) on CPU": (1, 80_000, 100, 80),
+    "mul on CPU": (1, 40_000, 60, 40),
+    "copy from HOST to CPU": (1, 30_000, 0, 120),
+    "write to CPU": (1, 30_000, 0, 60),
+  }
+
+
+def test_parts_are_the_whole() -> None:
+  *found, whole = table.parts(made(*SOME))
+  assert {part.what: part.nanoseconds for part in found} == {
+    "kernels": 380_000, "launch overhead": 110_000, "copies": 60_000, "compiling": 60_000, "loading": 20_000,
+    "memory": 10_000, "not explained": 1_000_000 - 640_000,
+  }  # fmt: skip
+  assert sum(part.nanoseconds for part in found) == whole.nanoseconds == 1_000_000
+
+
+def test_threads_explain_time_once() -> None:
+  p = made(at("kernel", "a", 0, 600_000), at("kernel", "a", 200_000, 800_000, thread=2), threads=2)
+  shares = {part.what: part.nanoseconds for part in table.parts(p)}
+  assert shares["kernels"] == 1_200_000 and shares["not explained"] == 200_000 and shares["launch overhead"] == 0
+
+
+def test_text_and_html() -> None:
+  lines = made(*SOME).table().splitlines()
+  assert lines[0].split() == ["calls", "total", "mean", "GFLOPS", "GB/s", "share", "what"]
+  assert lines[1].split() == "2 300.00 µs 150.00 µs 0.00 0.01 30.0% add on CPU".split()
+  assert any(line.startswith("launch overhead  110.00 µs") for line in lines)
+  assert "4 others" in made(*SOME).table(limit=1) and str(made(*SOME)) == made(*SOME).table()
+  page = made(at("kernel", "<b>", 0, 10))._repr_html_()
+  assert "&lt;b&gt; on CPU" in page and "<b>" not in page
+  assert repr(made(*SOME)) == "<Profile of 9 records in 0.001 s>"
+
+
+# *** files ***
+
+
+def test_chrome(tmp_path: Path) -> None:
+  p = made(*SOME, at("kernel", 'a "quoted" µ', 5, 6, thread=2), threads=2)
+  p.chrome(tmp_path / "trace.json")
+  trace = json.loads((tmp_path / "trace.json").read_text("utf-8"), parse_constant=lambda name: pytest.fail(name))
+  events = strictly_read(trace)
+  slices = [event for event in events if event["ph"] == "X"]
+  assert len(slices) == len(p.records)
+  assert {event["name"] for event in slices} == {record.name for record in p.records}
+  (graph,) = [event for event in slices if event["cat"] == "graph"]
+  assert (graph["ts"], graph["dur"], graph["tid"]) == (500.0, 100.0, 1)
+  assert graph["args"] == {"device": "CPU", "busy_ns": 80_000, "operations": 100, "bytes": 80, "kernels": 3}
+  assert [event["args"] for event in events if event["ph"] == "C"] == [{"bytes": 4000}]
+  names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+  assert names == {1: "thread 1", 2: "thread 2"}
+
+
+def strictly_read(trace: Any) -> list[dict[str, Any]]:
+  """The events of a trace, where all that "Trace Event Format" asks of them is so."""
+  assert trace.keys() == {"traceEvents", "displayTimeUnit"} and trace["displayTimeUnit"] in ("ms", "ns")
+  fields = {
+    "X": {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"},
+    "M": {"ph", "name", "pid", "tid", "args"},
+    "C": {"ph", "name", "pid", "ts", "args"},
+  }
+  ends: dict[int, list[float]] = {}
+  for event in trace["traceEvents"]:
+    assert event.keys() == fields[event["ph"]]
+    assert isinstance(event["name"], str) and type(event["pid"]) is int and isinstance(event["args"], dict)
+    if event["ph"] == "M":
+      assert event["name"] in ("process_name", "thread_name") and isinstance(event["args"]["name"], str)
+    elif event["ph"] == "C":
+      assert all(isinstance(value, (int, float)) for value in event["args"].values())
+    else:
+      assert event["dur"] >= 0 and event["ts"] >= 0
+      inside = ends.setdefault(event["tid"], [])
+      while inside and inside[-1] <= event["ts"]:
+        inside.pop()
+      # complete events of a thread are within each other, or apart
+      assert not inside or event["ts"] + event["dur"] <= inside[-1]
+      inside.append(event["ts"] + event["dur"])
+  return list(trace["traceEvents"])
+
+
+Message = dict[int, list[Any]]
+
+
+def message(data: bytes) -> Message:
+  """A protobuf message as field number → values: integers, or bytes."""
+  found: Message = {}
+  place = 0
+
+  def varint() -> int:
+    nonlocal place
+    value = shift = 0
+    while True:
+      byte = data[place]
+      place += 1
+      value |= (byte & 127) << shift
+      shift += 7
+      if byte < 128:
+        return value
+
+  while place < len(data):
+    tag = varint()
+    assert tag & 7 in (0, 2), "only integers, and what has a length"
+    value: int | bytes = varint()
+    if tag & 7 == 2:
+      assert isinstance(value, int) and place + value <= len(data)
+      length = value
+      value, place = data[place : place + length], place + length
+    found.setdefault(tag >> 3, []).append(value)
+  return found
+
+
+def slices(packets: list[Message]) -> list[tuple[int, str, int, int]]:
+  """Track, name, start and end of each slice; every end has a begin."""
+  found, stacks = [], dict[int, list[tuple[str, int]]]()
+  last: dict[int, int] = {}
+  for packet in packets:
+    if 11 not in packet:
+      continue
+    (event,) = map(message, packet[11])
+    (track,), (kind,), (time,) = event[11], event[9], packet[8]
+    assert time >= last.get(track, 0)
+    last[track] = time
+    if kind == 1:
+      stacks.setdefault(track, []).append((event[23][0].decode(), time))
+    elif kind == 2:
+      name, start = stacks[track].pop()
+      found.append((track, name, start, time))
+  assert not any(stacks.values())
+  return found
+
+
+def test_perfetto(tmp_path: Path) -> None:
+  p = made(*SOME, at("kernel", "a µ", 5, 5_000, thread=2), threads=2)
+  p.perfetto(tmp_path / "trace.pftrace")
+  packets = [message(packet) for packet in message((tmp_path / "trace.pftrace").read_bytes())[1]]
+  assert all(packet[10] == [1] for packet in packets) and packets[0][13] == [1]
+  tracks = {message(packet[60][0])[1][0]: message(packet[60][0]) for packet in packets if 60 in packet}
+  threads = {uuid: message(track[4][0]) for uuid, track in tracks.items() if 4 in track}
+  number = {uuid: thread[2][0] for uuid, thread in threads.items()}
+  assert [thread[5] for thread in threads.values()] == [[b"thread 1"], [b"thread 2"]]
+  found = [(number[track], *rest) for track, *rest in slices(packets)]
+  expected = [(r.thread, r.name, r.start - p.began, r.end - p.began) for r in p.records]
+  assert sorted(found) == sorted(expected)
+  counts = [message(packet[11][0]) for packet in packets if 11 in packet and message(packet[11][0])[9] == [4]]
+  assert [count[30] for count in counts] == [[4000]] and tracks[counts[0][11][0]][2] == [b"memory in use"]
+
+
+def test_perfetto_by_its_schema(tmp_path: Path) -> None:
+  schema = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+  p = made(*SOME)
+  p.perfetto(tmp_path / "trace.pftrace.gz")
+  trace = schema.Trace()
+  trace.ParseFromString(gzip.decompress((tmp_path / "trace.pftrace.gz").read_bytes()))
+  size = trace.ByteSize()
+  trace.DiscardUnknownFields()
+  assert trace.ByteSize() == size, "fields that the schema does not have"
+  begins = [packet for packet in trace.packet if packet.track_event.type == schema.TrackEvent.TYPE_SLICE_BEGIN]
+  assert sorted(packet.track_event.name for packet in begins) == sorted(record.name for record in p.records)
+  (graph,) = [packet.track_event for packet in begins if list(packet.track_event.categories) == ["graph"]]
+  notes = {note.name: note.string_value or note.int_value for note in graph.debug_annotations}
+  assert notes == {"device": "CPU", "busy_ns": 80_000, "operations": 100, "bytes": 80, "kernels": 3}
+  threads = [packet.track_descriptor.thread for packet in trace.packet if packet.track_descriptor.HasField("thread")]
+  assert [(thread.pid, thread.tid, thread.thread_name) for thread in threads] == [(77, 1, "thread 1")]
+  (counter,) = [packet for packet in trace.packet if packet.track_event.type == schema.TrackEvent.TYPE_COUNTER]
+  assert counter.track_event.counter_value == 4000 and counter.timestamp == 120_000
+
+
+def test_csv(tmp_path: Path) -> None:
+  p = made(*SOME, at("kernel", 'a, "b"\nc', 5, 6))
+  p.csv(tmp_path / "records.csv")
+  with (tmp_path / "records.csv").open(newline="", encoding="utf-8") as file:
+    head, *lines = csv.reader(file)
+  assert tuple(head) == Record._fields
+  assert lines == [[str(value) for value in record] for record in p.records]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+  p = made(*SOME)
+  path = tmp_path / "trace.json.gz"
+  p.save(path)
+  before = path.read_bytes()
+  assert strictly_read(json.loads(gzip.decompress(before)))
+  with pytest.raises(FileNotFoundError, match="the profile cannot be written: .*missing/x.csv"):
+    p.csv(tmp_path / "missing" / "x.csv")
+  p.records.append(at("kernel", object(), 1, 2))  # type: ignore[arg-type]
+  with pytest.raises(TypeError):
+    p.chrome(path)
+  p.records.pop()
+  assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
+  with pytest.raises(ValueError, match=r"saved as \.json, \.pftrace, \.csv, .* got 'x\.txt'"):
+    p.save("x.txt")
+  p.save(tmp_path / "p.pftrace")
+  p.save(tmp_path / "r.csv.gz")
+  assert sorted(os.listdir(tmp_path)) == ["p.pftrace", "r.csv.gz", path.name]
+
+
+PROGRAM = """
+import tiny_runtime
+from tiny_runtime import Buffer
+from tiny_uop import Context, dtypes
+buffer = Buffer("REF", 4, dtypes.uint8)
+buffer.write(b"1234")
+print("output")
+"""
+
+
+def whole_program(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
+  """A program in a process of its own."""
+  environment = {**os.environ, **settings}
+  return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+
+
+def test_a_whole_program(tmp_path: Path) -> None:
+  done = whole_program(PROGRAM, PROFILE="1", PROFILE_FILE=str(tmp_path / "%p.csv"))
+  assert done.stdout == "output\n" and "write to REF" in done.stderr and "not explained" in done.stderr
+  (file,) = tmp_path.glob("*.csv")
+  assert f"profile  {file}" in done.stderr and "write,write to REF,REF," in file.read_text("utf-8")
+  assert whole_program(PROGRAM).stderr == ""
+
+
+def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+  for name, why in (("missing/x.json", "cannot be written"), ("x.txt", "saved as .json")):
+    done = whole_program(PROGRAM, PROFILE="1", PROFILE_FILE=str(tmp_path / name))
+    assert why in done.stderr and "set PROFILE_FILE to another" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_profile_is_no_part_of_what_kernels_depend_on(kernels: Any) -> None:
+  a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+  schedule = kernels.linear(kernels.add(b, a, 5.0))
+  run(schedule)
+  with Context(PROFILE=0, PROFILE_FILE="x"), profile() as p:
+    run(schedule)
+  assert kinds(p) == {"kernel": 1}
+
+
+def test_buffers_read_and_written(kernels: Any) -> None:
+  with profile() as p:
+    buffer = buffer_of(kernels.buffer([1.0, 2.0]))
+    buffer.read_into(out := bytearray(8))
+  assert len(out) == 8
+  assert [(r.kind, r.name, r.nbytes) for r in p.records if r.kind in ("read", "write")] == [
+    ("write", "write to REF", 8),
+    ("read", "read from REF", 8),
+  ]
