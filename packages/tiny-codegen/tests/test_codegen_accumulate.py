@@ -113,10 +113,13 @@ def test_floats_of_a_device_are_not_in_any_order() -> None:
   assert "atomicrmw" not in text and sizes(program)[0] * sizes(program)[1] >= 500
 
 
-def test_threads_that_meet_have_to_be_atomic() -> None:
-  with pytest.raises(KernelError, match="of GLOBAL loop 0 may meet .* ADD to float32 in GLOBAL memory.* atomic=True"):
+def test_threads_that_alias_have_to_be_atomic() -> None:
+  with pytest.raises(KernelError, match="may change the same element .* ADD to float32 in GLOBAL memory.* atomic=True"):
     compiled(scatter(100, 50, 1, kind=AxisType.GLOBAL), DEVICE)
-  with pytest.raises(KernelError, match="threads of GLOBAL loop 0 meet in an atomic MUL .* the target does not have"):
+  with pytest.raises(
+    KernelError,
+    match="may change the same element by an atomic MUL .* the target does not have",
+  ):
     compiled(scatter(100, 50, 1, I, Ops.MUL, True, AxisType.GLOBAL), DEVICE)
   assert "atomicrmw fadd" in compiled(scatter(100, 50, 1, atomic=True, kind=AxisType.GLOBAL), DEVICE)[1]
 
@@ -129,8 +132,8 @@ def test_loops_in_order_take_no_optimisations() -> None:
     compiled(scatter(128, 50, 1, atomic=True), CPU, [Opt(OptOps.VECTOR, 0, 4)])
 
 
-def test_which_loops_meet() -> None:
-  def meeting(*extents: int, offset: list[int], size: int = 4096, gate: int | None = None) -> set[int]:
+def test_which_loops_alias() -> None:
+  def aliasing(*extents: int, offset: list[int], size: int = 4096, gate: int | None = None) -> set[int]:
     loops = [UOp.range(e, n) for n, e in enumerate(extents)]
     read = UOp.param(1, I.ptr(64)).index(loops[0]).load().cast(dtypes.index)
     place = read * offset[0]
@@ -140,13 +143,13 @@ def test_which_loops_meet() -> None:
     store = UOp.param(0, F.ptr(size)).index(place, inside).accumulate(Ops.ADD, 1.0)
     return {r.arg[0] for r in carried_loops(updates(UOp.sink(store.end(*loops), arg=KernelInfo("k"))))}
 
-  assert meeting(64, 8, offset=[8, 1]) == {0}  # columns
-  assert meeting(64, 9, offset=[8, 1]) == {0, 1}  # that reach into the next row
-  assert meeting(64, 8, offset=[1, 50], gate=50) == {0}  # a batch
-  assert meeting(64, 8, offset=[1, 50]) == {0, 1}  # whose places nothing bounds
-  assert meeting(64, 8, offset=[1, 50], gate=51) == {0, 1}
-  assert meeting(64, 4, 8, offset=[8, 400, 1], gate=50) == {0}
-  assert meeting(64, 4, offset=[8, 0]) == {0, 1}  # one that is not in the address at all
+  assert aliasing(64, 8, offset=[8, 1]) == {0}  # columns
+  assert aliasing(64, 9, offset=[8, 1]) == {0, 1}  # that reach into the next row
+  assert aliasing(64, 8, offset=[1, 50], gate=50) == {0}  # a batch
+  assert aliasing(64, 8, offset=[1, 50]) == {0, 1}  # whose places nothing bounds
+  assert aliasing(64, 8, offset=[1, 50], gate=51) == {0, 1}
+  assert aliasing(64, 4, 8, offset=[8, 400, 1], gate=50) == {0}
+  assert aliasing(64, 4, offset=[8, 0]) == {0, 1}  # one that is not in the address at all
 
 
 def test_languages_like_c() -> None:

@@ -17,7 +17,7 @@ PAGE, LARGE = 4096, 2 << 20
 FLAGS = {
   Kind.DEVICE: VRAM | NO_SUBSTITUTE | WRITABLE,
   Kind.CODE: VRAM | NO_SUBSTITUTE | WRITABLE | EXECUTABLE,
-  # code in it is that of the kernels that copy other code to where it belongs
+  # executable, for the one kernel that copies code into memory of kind CODE: that kernel runs from here
   Kind.HOST: GTT | COHERENT | WRITABLE | EXECUTABLE,
 }
 

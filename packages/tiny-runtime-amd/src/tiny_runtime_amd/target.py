@@ -46,13 +46,14 @@ def target(arch: Arch) -> LLVMTarget:
     cpu=arch.name,
     features=arch.processor.features,
     convention="amdgpu_kernel",
-    spaces=(1, 3, 5),
+    spaces=(1, 3, 5),  # LLVM's numbers for AMD's global memory, shared memory (LDS) and memory of a thread
     counters=tuple([
       (f"{prefix}{axis}", f"llvm.amdgcn.{register}.id.{'xyz'[axis]}")
       for prefix, register in (("gidx", "workgroup"), ("lidx", "workitem"))
       for axis in range(3)
     ]),
-    # shared memory alone has to be as others left it: what is on its way to global memory need not be waited for
+    # !mmra !0 ("memory model relaxation annotation" of LLVM) says that a fence orders shared memory alone: stores that
+    # are on their way to global memory are not waited for
     barrier=(
       'fence syncscope("workgroup") release, !mmra !0',
       "call void @llvm.amdgcn.s.barrier()",
@@ -63,7 +64,7 @@ def target(arch: Arch) -> LLVMTarget:
     attributes=('"uniform-work-group-size"="true"', *[f'"amdgpu-no-{name}"' for name in _UNUSED]),
     matrices=matrices,
     exchanges=exchanges(arch.subgroup_size),
-    scopes=("agent", "workgroup"),
+    scopes=("agent", "workgroup"),  # who sees atomic updates: of global memory the GPU, of shared the workgroup
   )  # fmt: skip
 
 

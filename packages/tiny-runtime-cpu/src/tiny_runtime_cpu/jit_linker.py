@@ -33,7 +33,9 @@ _linker = _Linker()
 
 
 class JitLinked:
-  """As `linker.Linked`."""
+  """An object file that LLVM has linked into this process. It has the methods of `linker.Linked`, and stands in for it
+  where that raises NotForUs and on systems that our own linker does not know. The memory is given back when this object
+  goes."""
 
   def __init__(self, code: bytes, *symbols: str) -> None:
     """Raises LLVMError if `code` is no object, or lacks one of the symbols, or needs one that the process lacks."""

@@ -1,9 +1,21 @@
-"""In which loops different iterations may come to the same element of memory that a STORE changes.
+"""Loop-carried dependences: in which loops two iterations may alias, which is to change the same element of memory.
 
-A STORE that accumulates, or one whose offset is read from memory, may change an element that another iteration has
-changed before it. A loop is free of that where its counter can be read off the address: with the counter times s in
-the offset, everything else is a multiple of some G or less than s, and the counter times s stays below G. So is the
-column of `(index[n] * 768 + column)`; n is not.
+Two kinds of STORE may: one that accumulates, and one whose offset is read from memory. A loop carries no
+dependence where its counter can be computed back from the offset: iterations with different counters then have
+different offsets. For that an offset is looked at like a number of which a counter is one digit, a `Digit` (s, G):
+
+    offset = G * anything + s * counter + rest     where 0 <= rest < s, and s * counter + rest < G
+    counter = offset % G // s                      (offset // s, where nothing is a multiple: G is 0)
+
+For example, rows of 768 numbers are added to rows that `index` names, with column < 192 and lane < 4:
+
+    out[index[n] * 768 + column * 4 + lane] += x
+
+    column   (4, 768)   offset % 768 // 4: index[n] * 768 is a multiple of 768, lane is less than 4
+    lane     (1, 4)     offset % 4: the other two are multiples of 4
+    n        none       it is no summand of the offset: two elements of `index` may be equal
+
+So threads may share the loops over columns and lanes; the one over n runs in order, or its updates are atomic.
 """
 
 from __future__ import annotations
@@ -18,12 +30,13 @@ from tiny_uop import Accumulate, Ops, UOp, stored_to
 from tiny_uop.records import dataclass
 
 Digit = tuple[int, int]
-"""(s, G): the counter is `address % G // s`, or `address // s` where G is 0."""
+"""(s, G): the counter is `offset % G // s`, or `offset // s` where G is 0."""
 
 
 @dataclass(frozen=True)
 class Update:
-  """A STORE, the loops around it (outermost first), and the digit of the address of each that carries no dependence."""
+  """A STORE, the loops around it (outermost first), and of each loop that carries no dependence the digit that is its
+  counter."""
 
   store: UOp
   loops: tuple[UOp, ...]
@@ -41,7 +54,7 @@ class Update:
 
 
 def updates(root: UOp) -> list[Update]:
-  """The STOREs of a kernel to memory in which iterations may meet: that of those that accumulate or have an offset
+  """The STOREs of a kernel to memory in which iterations may alias: that of those that accumulate or have an offset
   from memory. All STOREs to such memory are there."""
   around = loops_around(root)
   found = [u for u in around if isinstance(u.arg, Accumulate) or _is_read(u)]
@@ -72,7 +85,8 @@ def loops_around(root: UOp) -> dict[UOp, tuple[UOp, ...]]:
 
 
 def carried_loops(found: list[Update]) -> dict[UOp, list[Update]]:
-  """For each loop in which iterations may meet, the STOREs that do."""
+  """For each loop in which iterations may alias, the STOREs that do. Where several STOREs change one memory, they have
+  to have the same digit: else the one may change what another iteration of the other has changed."""
   carried: dict[UOp, list[Update]] = {}
   by_memory: dict[UOp, list[Update]] = {}
   for update in found:
@@ -100,7 +114,7 @@ def _is_read(store: UOp) -> bool:
   return any(u.op is Ops.LOAD for u in store.src[0].src[1].toposort)
 
 
-# *** digits of addresses ***
+# *** digits of offsets ***
 
 
 def _digits(store: UOp, loops: tuple[UOp, ...]) -> dict[UOp, Digit]:
@@ -121,6 +135,8 @@ def _part(term: UOp) -> tuple[int, UOp | None]:
 
 
 def _digit(loop: UOp, parts: list[tuple[int, UOp | None]], known: Bounds) -> Digit | None:
+  """Which digit of an offset, the sum of `parts`, the counter of a loop is; None if it is none. A summand is taken as a
+  multiple (of G) if its factor is larger than all that the counter adds, and as a part of the rest otherwise."""
   own = [factor for factor, value in parts if value is loop]
   others = [(factor, value) for factor, value in parts if value is not loop]
   if len(own) != 1 or own[0] <= 0:

@@ -27,9 +27,9 @@ IDENTITIES = (Ops.ADD, Ops.MUL, Ops.MAX)
 
 
 def order_loops(root: UOp, target: Target) -> UOp:
-  """The kernel with ORDER loops where iterations may meet and cannot, or shall not, be shared by threads.
+  """The kernel with ORDER loops where iterations may alias and cannot, or shall not, be shared by threads.
 
-  Raises KernelError for threads that meet where the kernel or the target does not allow it.
+  Raises KernelError for threads that alias where the kernel or the target does not allow it.
   """
   found = updates(root)
   if not found:
@@ -59,7 +59,7 @@ def order_loops(root: UOp, target: Target) -> UOp:
 
 
 def may_share(update: Update, target: Target) -> bool:
-  """Whether threads may share the loops in which iterations of a STORE meet."""
+  """Whether threads may share the loops in which iterations of a STORE alias."""
   if not update.accumulates or not has_atomic(update.store, target):
     return False
   value = update.store.src[1].dtype
@@ -83,21 +83,21 @@ def _demand(update: Update, loop: UOp, target: Target) -> bool:
   name = f"{update.store.arg.op.name} to {memory.base.name} in {memory.space.name} memory"
   if not update.store.arg.atomic:
     raise KernelError(
-      f"threads of {what.name} loop {loop.arg[0]} may meet in a STORE that accumulates by {name}: say atomic=True, "
-      "or make it a LOOP"
+      f"threads of {what.name} loop {loop.arg[0]} may change the same element in a STORE that accumulates by "
+      f"{name}: say atomic=True, or make it a LOOP"
     )
   if loop not in update.store.ranges and target.has_local:
     raise KernelError(f"the STORE that accumulates in {what.name} loop {loop.arg[0]} does not use its counter")
   if not has_atomic(update.store, target):
     raise KernelError(
-      f"threads of {what.name} loop {loop.arg[0]} meet in an atomic {name}, which the target does not have: "
-      "make it a LOOP, which runs in order there"
+      f"threads of {what.name} loop {loop.arg[0]} may change the same element by an atomic {name}, which the "
+      "target does not have: make it a LOOP, which runs in order there"
     )
   return True
 
 
 def choose_atomics(root: UOp) -> UOp:
-  """The kernel, after optimisations, with atomic STOREs only where threads share a loop in which iterations meet."""
+  """The kernel, after optimisations, with atomic STOREs only where threads share a loop in which iterations alias."""
   found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
   if not found:
     return root

@@ -1,4 +1,12 @@
-"""Where the arrays of shared memory are that a workgroup gets when it is launched."""
+"""Dynamic shared memory: what a program with much of it gets at its launch, as one array that ALLOCs have places in.
+
+A program may have some bytes of shared memory (`static`, 48 KiB with CUDA) as arrays that it declares. One that needs
+more declares a single array without a size, which its launch gives; each ALLOC then begins at an offset in that.
+Of ALLOCs of 4096 and 200 bytes, `places_at_launch` gives
+
+    static = 48 KiB:       {}, 0                              each is declared
+    static = 4096 bytes:   {first: 0, second: 4096}, 4296     offsets and size of the one array, in bytes
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ from tiny_codegen.kernel.memory import element_of, nbytes_of, space_of
 from tiny_uop import AddrSpace, Ops, UOp
 
 LINE = 64  # bytes that an array of at least so many is aligned to
-TILE = MATRIX * SWIZZLE  # the same of one that tensor cores read themselves
+TILE = MATRIX * SWIZZLE  # bytes that an array of at least so many is aligned to, if tensor cores read it themselves
 
 
 def reads_shared_memory(linear: UOp) -> bool:
@@ -25,8 +33,8 @@ def alignment(memory: UOp, tiles: bool = False) -> int:
 
 
 def places_at_launch(linear: UOp, static: int) -> tuple[dict[UOp, int], int]:
-  """(where the ALLOCs of shared memory begin, in bytes, the bytes of all of them) of a LINEAR, if they are more than
-  `static` bytes, which are what a program may have without asking; else nothing, and 0."""
+  """(offset of each ALLOC of shared memory, bytes of all of them) of a LINEAR. ({}, 0) if that is no more than `static`
+  bytes, or if `static` is 0: the program then declares each."""
   places: dict[UOp, int] = {}
   end, tiles = 0, reads_shared_memory(linear)
   for u in linear.src:

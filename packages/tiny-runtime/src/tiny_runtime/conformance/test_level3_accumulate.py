@@ -1,4 +1,7 @@
-"""Level 3: STOREs that accumulate, in the order of loops; where the device claims atomics, by threads."""
+"""Level 3: STOREs that accumulate, in the order of loops; where the device claims atomics, by threads.
+
+`I` and `F` are int32 and float32.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tiny_uop import ACCUMULATORS, AddrSpace, AxisType, DType, Ops, UOp, dtypes
 
 ORDER = "loops in which iterations may come to the same element: they run in order, each update after the one before"
 ATOMIC = "Capabilities.atomics, and how the compiler writes an update: as one step, whoever else is at the element"
+# ADD in all types, the other ACCUMULATORS in these; of floats there are only the first three, ADD, MUL and MAX
 WIDEST = (dtypes.int32, dtypes.uint64, F)
 UPDATES = [(Ops.ADD, dtype) for dtype in REDUCED] + [
   (op, dtype) for op in ACCUMULATORS[1:] for dtype in WIDEST if dtype.kind != "float" or op in ACCUMULATORS[:3]
@@ -50,7 +54,7 @@ def test_accumulate(target: Target, oracle: Target, op: Ops, dtype: DType) -> No
 @pytest.mark.parametrize("columns", (1, 16, 67))
 @pytest.mark.parametrize("batch", (1, 3))
 def test_rows(target: Target, oracle: Target, columns: int, batch: int) -> None:
-  """Rows are added to rows, those outside are left out: the columns do not meet, nor does the batch."""
+  """Rows are added to rows, those outside are left out: columns do not alias, nor do batches."""
   count, rows = 40, 9
   b, n, d = UOp.range(batch, 0), UOp.range(count, 1), UOp.range(columns, 2)
   row = place_of(1, batch * count, b * count + n)

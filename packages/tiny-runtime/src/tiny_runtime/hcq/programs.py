@@ -1,4 +1,6 @@
-"""Loaded kernels, and their arguments as words."""
+"""Kernels that are loaded on a device. A launch gives the arguments as 64-bit words, in the order in which the kernel
+finds them in memory: the address of the first byte of each buffer, then the value of each variable.
+"""
 
 from __future__ import annotations
 

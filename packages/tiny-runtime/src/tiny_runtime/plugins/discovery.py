@@ -1,6 +1,7 @@
 """Finds plugins by their metadata: entry-point group `tiny_runtime.backends.v1`, one entry per device name.
 
-Reading metadata runs no plugin code. `python -m tiny_runtime` prints what is found here.
+Reading metadata runs no plugin code. `plugin.py` imports a plugin when it is needed, and records how that fails.
+`python -m tiny_runtime` prints what is found here.
 """
 
 from __future__ import annotations
