@@ -22,7 +22,7 @@ from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm.tiles import TileRegisters, begin_tiles, end_tiles
-from tiny_codegen.render.llvm.transpose import column, picked, rows_of_column, rows_of_lanes
+from tiny_codegen.render.llvm.transpose import column, only_shuffled, picked, rows_of_column, rows_of_lanes
 from tiny_codegen.render.llvm.zeros import Zeros
 from tiny_codegen.render.shared_memory import alignment, places_at_launch, reads_shared_memory
 from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
@@ -54,6 +54,7 @@ class _Program(Writer):
   def __init__(self, llvm: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
     self.llvm, self.info, self.linear = llvm, info, linear
     self.body = Function(pin_masked_loads="+avx512f" in llvm.features.split(","), instructions=llvm.instructions)
+    self.shuffled = only_shuffled(linear.src)
     self.lazy = branches(linear.src)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.zeros = Zeros(() if llvm.convention else linear.src)
@@ -104,7 +105,7 @@ class _Program(Writer):
     """In their order, but for what stands in a branch."""
     later = {v for u in listed if u in self.lazy for v in self.lazy[u].values}
     for u in listed:
-      if u.op not in _NOTHING and u not in later:
+      if u.op not in _NOTHING and u not in later and u not in self.shuffled:
         self._instruction(u)
 
   def _instruction(self, u: UOp) -> None:

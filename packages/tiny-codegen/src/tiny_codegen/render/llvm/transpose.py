@@ -7,6 +7,8 @@ m/2^s lanes, those of 2^s rows side by side, and after the last one as many colu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import value_type
 from tiny_uop import DType, Ops, UOp
@@ -35,6 +37,15 @@ def rows_of_lanes(u: UOp) -> tuple[tuple[UOp, UOp], list[int]] | None:
     return None
   count, lanes = rows[0].dtype.count, [s.arg[0] if isinstance(s.arg, tuple) else s.arg for s in u.src]
   return (rows[0], rows[1]), [lane + count * rows.index(s.src[0]) for lane, s in zip(lanes, u.src)]
+
+
+def only_shuffled(listed: Iterable[UOp]) -> frozenset[UOp]:
+  """The EXTRACTs of a program that are lanes of nothing but such vectors: shuffles take them from where they are."""
+  shuffled, others = set[UOp](), set[UOp]()
+  for u in listed:
+    whole = u.op is Ops.VECTORIZE and (rows_of_column(u) is not None or rows_of_lanes(u) is not None)
+    (shuffled if whole else others).update(u.src)
+  return frozenset(u for u in shuffled - others if u.op is Ops.EXTRACT)
 
 
 def picked(body: Function, rows: tuple[UOp, UOp], lanes: list[int]) -> str:
