@@ -10,12 +10,25 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tiny_runtime import Buffer, CompileError, GlobalCounters, Profile, Record, buffer_of, profile, run
+from tiny_runtime import (
+  Buffer,
+  CapturedGraph,
+  CompileError,
+  Device,
+  GlobalCounters,
+  Profile,
+  Record,
+  buffer_of,
+  capture,
+  profile,
+  run,
+)  # fmt: skip
 from tiny_runtime.profiling import table
 from tiny_runtime.profiling.recording import begin
 from tiny_uop import Context, dtypes
@@ -141,6 +154,36 @@ def test_a_forked_child_begins_anew(kernels: Any) -> None:
     os.close(read)
     os.close(write)
   assert kinds(p)["kernel"] == 1
+
+
+QUEUES = """
+import sys
+sys.path.insert(0, FOLDER)
+from queue_toy import BACKEND
+"""
+
+
+def test_a_device_with_queues_is_waited_for(kernels_on: Any, make_plugin: Callable[..., Path]) -> None:
+  """What it has to do is done when it is recorded, and its own time is what the hardware says."""
+  make_plugin("tiny-runtime-queues", "QUEUES", QUEUES.replace("FOLDER", repr(str(Path(__file__).parent))))
+  kernels = kernels_on("QUEUES")
+  x, t, y = kernels.buffer([1.0, 2.0]), *[kernels.buffer(size=2) for _ in range(2)]
+  with capture() as captured:
+    run(kernels.linear(kernels.add(t, x), kernels.add(y, t)))
+  device: Any = Device.opened("QUEUES").device
+  timeline = device.timeline
+  graph = CapturedGraph(captured, [x], [y], name="step")
+  graph.replay([x])
+  found = []
+  for work in (lambda: run(kernels.linear(kernels.add(t, x, 7.0))), lambda: graph.replay([x])):
+    work()
+    assert not timeline.reached(timeline.submitted), "nobody waits without a profile"
+    with profile() as p:
+      work()
+      assert timeline.reached(timeline.submitted)
+    found += [(r.kind, r.name, r.kernels) for r in p.records if r.kernels]
+    assert all(0 <= record.busy <= record.end - record.start for record in p.records)
+  assert found == [("kernel", "add", 1), ("graph", "step", 2)]
 
 
 # *** the table ***
