@@ -19,7 +19,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   "tiny-codegen": (
     ("instructions", "errors", "cost_model"),
     ("target",),
-    ("render.base", "kernel", "decompose"),
+    ("render.base", "kernel", "decompose", "processors"),
     ("render", "lower"),
     ("staging",),
     ("matrix",),

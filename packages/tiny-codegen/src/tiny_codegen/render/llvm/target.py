@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tiny_codegen.cost_model import cpu_cost
+from tiny_codegen.processors import ARM, X86, packed_bytes, processor, usual_caches
 from tiny_codegen.render.llvm.copies import AsyncCopy
 from tiny_codegen.render.llvm.dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm.instructions import AVX512, Instruction
@@ -13,7 +14,7 @@ from tiny_codegen.render.llvm.memory import Memory
 from tiny_codegen.render.llvm.shuffle import Exchange
 from tiny_codegen.render.llvm.tiles import TileInstruction, x86_matrix_products
 from tiny_codegen.target import CacheSizes, Limits, Target
-from tiny_uop import DType, Ops, dtypes
+from tiny_uop import Ops, dtypes
 from tiny_uop.records import dataclass
 from tiny_uop.updates import HOST_UPDATES
 
@@ -81,32 +82,6 @@ class LLVMTarget:
     return Memory(self.spaces, bool(self.convention), self.aligned)
 
 
-def _has_avx512(on: frozenset[str]) -> bool:
-  return "avx512f" in on and "avx512vl" in on
-
-
-_Facts = tuple[int, int, bool, set[DType], frozenset[Ops]]
-"""Bits of a vector, vector registers, whether multiply-adds are fused, types besides LLVM_DTYPES, native ops."""
-
-
-def _x86(on: frozenset[str]) -> _Facts:
-  wide = _has_avx512(on)
-  bits = 512 if wide else 256 if "avx" in on else 128
-  halves = {dtypes.float16} if "f16c" in on else set()
-  # before SSE4.1 there is no rounding instruction: LLVM would call libm
-  return bits, 32 if wide else 16, "fma" in on, halves, LLVM_OPS if "sse4.1" in on else LLVM_OPS - {Ops.TRUNC}
-
-
-# bytes: packed buffers are on the stack of a thread, and smaller ones are not worth it; the second level is cut to this
-LEAST_PACKED, MOST_PACKED = 1 << 20, 2 << 20
-
-
-def usual_caches(vector_bits: int) -> CacheSizes:
-  """What cores with such vectors have at least, as far as they are servers and laptops of the last years: those with
-  512 bits 48 KiB and 2 MiB (Intel since 2021), others 32 KiB and 1 MiB."""
-  return CacheSizes(48 << 10, 2 << 20) if vector_bits == 512 else CacheSizes()
-
-
 def cpu_target(
   triple: str = "",
   cpu: str = "",
@@ -124,42 +99,32 @@ def cpu_target(
   listed = tuple(features)
   on = frozenset(f[1:] for f in listed if f.startswith("+"))
   arch = triple.split("-")[0]
-  x86, arm = arch in ("x86_64", "i686", "i386"), arch in ("aarch64", "arm64")
-  facts: _Facts = 128, 16, False, set(), LLVM_OPS - {Ops.TRUNC}
-  if x86 or arm:
-    facts = _x86(on) if x86 else (128, 32, True, {dtypes.float16}, LLVM_OPS)
-  bits, registers, fma, native, ops = facts
-  dots = x86_dot_products(on, cpu) if x86 else arm_dot_products(on) if arm else ()
+  has = processor(arch, on)
+  ops = LLVM_OPS if has.rounding else LLVM_OPS - {Ops.TRUNC}  # LLVM would call libm
+  dots = x86_dot_products(on, cpu) if arch in X86 else arm_dot_products(on) if arch in ARM else ()
   tiles = x86_matrix_products(on) if arch == "x86_64" else ()
-  instructions = AVX512 if x86 and _has_avx512(on) else ()
-  caches = caches or usual_caches(bits)
+  instructions = AVX512 if has.masks else ()
+  caches = caches or usual_caches(has.vector_bits)
   target = Target(
-    native_dtypes=LLVM_DTYPES | native,
-    native_ops=(ops | {Ops.MULACC} if fma else ops) | {i.op for i in instructions},
+    native_dtypes=LLVM_DTYPES | ({dtypes.float16} if has.halves else set()),
+    native_ops=(ops | {Ops.MULACC} if has.fma else ops) | {i.op for i in instructions},
     atomics=HOST_UPDATES,
-    vector_bits=bits,
-    vector_registers=registers,
+    vector_bits=has.vector_bits,
+    vector_registers=has.vector_registers,
     max_vector_lanes=64,
-    has_fma=fma,
+    has_fma=has.fma,
     has_threads=True,
     has_prefetch=True,
     has_streaming=arch in ("x86_64", "amd64"),
-    limits=Limits(shared_memory=min(max(caches.second, LEAST_PACKED), MOST_PACKED)),
+    limits=Limits(shared_memory=packed_bytes(caches)),
     caches=caches,
-    cost=cpu_cost(arch, cpu, bits),
+    cost=cpu_cost(arch, cpu, has.vector_bits),
     dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
   )
   return LLVMTarget(
-    name,
-    target,
-    triple,
-    cpu=cpu,
-    features=",".join(listed),
-    dots=dots,
-    tiles=tiles,
-    instructions=instructions,
+    name, target, triple, cpu=cpu, features=",".join(listed), dots=dots, tiles=tiles, instructions=instructions,
     dynamic_scheduling=dynamic_scheduling,
-  )
+  )  # fmt: skip
 
 
 GENERIC = cpu_target()
