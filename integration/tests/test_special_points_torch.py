@@ -261,7 +261,6 @@ _EITHER = "which of equal elements is taken is not said"
 ROWS_DIFFERENT = {
   "acosh": _OUTSIDE,
   "topk": _EITHER,
-  "cummax": "equal elements share the gradient of the largest one; in PyTorch the last one has it",
   "max_pool": _SHARED,
   "max_pool3": _SHARED,
   "max_pool_dilated": _SHARED,

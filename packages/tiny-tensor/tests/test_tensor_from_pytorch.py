@@ -1,7 +1,7 @@
 """What a user of PyTorch types first works, or the error says what to write."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ def _on_the_reference_device() -> Iterator[None]:
     yield
 
 
-PLACES: dict[str, tuple[Any, dict[str, str]]] = {
-  "Tensor": (Tensor([1.0]), pytorch_names.TENSOR),
-  "torch": (tiny_tensor, pytorch_names.TOP),
-  "torch.nn": (nn, pytorch_names.NN),
+PLACES: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
+  "Tensor": (lambda: Tensor([1.0]), pytorch_names.TENSOR),
+  "torch": (lambda: tiny_tensor, pytorch_names.TOP),
+  "torch.nn": (lambda: nn, pytorch_names.NN),
 }
 ROWS = [(place, name) for place, (_, table) in PLACES.items() for name in table]
 
@@ -30,7 +30,7 @@ ROWS = [(place, name) for place, (_, table) in PLACES.items() for name in table]
 def test_a_row_of_the_table(place: str, name: str) -> None:
   owner, table = PLACES[place]
   with pytest.raises(AttributeError, match=re.escape(f"has no attribute {name!r}. Here: {table[name]}")):
-    getattr(owner, name)
+    getattr(owner(), name)
   # what it says to write is there
   names = {
     "t": Tensor,
@@ -52,7 +52,6 @@ def test_a_row_of_the_table(place: str, name: str) -> None:
 def test_a_second_name_of_a_method(name: str) -> None:
   method = pytorch_names.ALIASES[name]
   assert not hasattr(Tensor, name) and callable(getattr(Tensor, method))
-  assert getattr(Tensor([2.0]), name) == getattr(Tensor([2.0]), method) or True
   x = Tensor([3.0])
   assert getattr(x, name).__name__ == getattr(x, method).__name__
 

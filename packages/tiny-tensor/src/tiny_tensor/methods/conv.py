@@ -220,6 +220,8 @@ class ConvMixin(TensorBase):
     padding: Sizes = 0, output_size: Sequence[int] | None = None,
   ) -> Self:  # fmt: skip
     """Elements put back at the positions that max_pool2d(return_indices=True) gave; zeros elsewhere."""
+    if indices.shape != self.shape:
+      raise ValueError(f"max_unpool2d takes one position per element, got {indices.shape} for {self.shape}")
     kernel = window_of(kernel_size)
     axes = len(kernel)
     steps, gaps = as_tuple(kernel if stride is None else stride, axes), as_tuple(dilation, axes)
