@@ -63,11 +63,10 @@ def batch(text: np.ndarray, rng: np.random.Generator, n: int, context: int) -> t
 def write(
   scores: Callable[[Tensor], Tensor], alphabet: str, context: int, start: str, length: int, rng: np.random.Generator
 ) -> str:
-  """Goes on from `start`, each letter drawn by its probability. The context has one size, so that one compiled graph
-  does for every letter; what lies behind the last letter is not looked at."""
+  """Goes on from `start`, each letter drawn by its probability. One size of window: one graph for every letter."""
   letters = [alphabet.index(c) for c in start]
   for _ in range(length):
-    window = letters[-context:]
+    window = letters[-context:]  # what lies behind its last letter is not looked at
     row = scores(Tensor(np.array(window + [0] * (context - len(window)), np.int32)[None])).numpy()[0, len(window) - 1]
     chance = np.exp(row - row.max(), dtype=np.float64)
     letters.append(int(rng.choice(len(alphabet), p=chance / chance.sum())))
@@ -75,8 +74,7 @@ def write(
 
 
 def draw(losses: list[float], held_out: list[tuple[int, float]], path: Path) -> None:
-  figure = Figure(figsize=(7, 4), layout="constrained")
-  axes = figure.subplots()
+  axes = (figure := Figure(figsize=(7, 4), layout="constrained")).subplots()
   axes.plot(losses, linewidth=0.8, label="training text")
   axes.plot(*zip(*held_out), "o-", label="held-out text")
   axes.set(xlabel="step", ylabel="cross entropy, bits per letter", title="gpt.py: a transformer learns English")

@@ -363,11 +363,6 @@ def slice_assignment() -> Tensor:
 
 
 @case()
-def cumulative_sum() -> Tensor:
-  return data(6, 40).cumsum(1)
-
-
-@case()
 def interpolate_nearest() -> Tensor:
   return data(2, 3, 5, 7).interpolate((10, 14), mode="nearest")
 
