@@ -16,6 +16,7 @@ from tiny_codegen.lower.reduce import lower_reduce
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import simplify_kernel
 from tiny_codegen.lower.skip_masked_sums import skip_masked_sums
+from tiny_codegen.lower.split_loops import split_loops
 from tiny_codegen.lower.stream_stores import stream_stores
 from tiny_codegen.lower.tighten_sums import tighten_sums
 from tiny_codegen.lower.transpose_in_registers import transpose_in_registers
@@ -40,6 +41,8 @@ PASSES: tuple[Pass, ...] = (
   Pass("order_loops",
        "Loops that carry a dependence (out[index[i]] += x[i]) run in order, or update memory atomically.",
        order_loops, TARGET),
+  Pass("split_loops", "Loops are cut where a condition on their counter changes: concatenation, padding.",
+       split_loops, TARGET, True, NOOPT),
   Pass("merge_loops", "Neighbouring loops that walk through memory as one become one.", merge_loops, (), True, NOOPT),
   Pass("optimise", "Opts, given or chosen by heuristics, are applied: tiles, threads, vectors, tensor cores of GPUs.",
        optimise, ("target", "opts")),

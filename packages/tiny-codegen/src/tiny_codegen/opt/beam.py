@@ -15,6 +15,7 @@ from tiny_codegen.kernel.loops import extent, kind, loops_of
 from tiny_codegen.lower.merge_loops import merge_loops
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import drop_single
+from tiny_codegen.lower.split_loops import split_loops
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.neighbours import group_candidates, other_choices, other_tilings, variations
 from tiny_codegen.opt.vectors import choose_opts
@@ -115,7 +116,7 @@ def beam_search(
 
   `measure(program)` gives seconds; where it raises or gives no finite time the candidate is out.
   """
-  root, target = before_opts(kernel), renderer.target
+  root, target = before_opts(kernel, renderer.target), renderer.target
   search, chosen = _Search(kernel, root, renderer, measure, build), choose_opts(root, target)
   if target.has_local:
     starts = [chosen, (), *other_choices(root, target)]
@@ -132,9 +133,10 @@ def beam_search(
   return found, search.time(found)
 
 
-def before_opts(kernel: UOp) -> UOp:
-  """The kernel as the passes before `optimise` leave it, whose loops Opts name."""
-  return merge_loops(separate(drop_single(simplify(kernel))))
+def before_opts(kernel: UOp, target: Target | None = None) -> UOp:
+  """The kernel as the passes before `optimise` leave it, whose loops Opts name; with no target none of them is cut."""
+  root = separate(drop_single(simplify(kernel)))
+  return merge_loops(split_loops(root, target) if target is not None else root)
 
 
 def listed(opts: Sequence[Opt]) -> str:
@@ -192,7 +194,7 @@ def _known(kernel: UOp, renderer: Renderer, text: str | None) -> tuple[Opt, ...]
     return None
   try:
     opts, _ = read(text)
-    apply_opts(before_opts(kernel), opts, renderer.target)
+    apply_opts(before_opts(kernel, renderer.target), opts, renderer.target)
   except ValueError:  # a KernelOptError is one too
     return None
   return opts
