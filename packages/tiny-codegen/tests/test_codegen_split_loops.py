@@ -26,7 +26,8 @@ def concatenation(outer: int, sizes: list[int], inner: int) -> Case:
   """out[o, :, i] is arrays[n][o, :, i], one behind the other."""
   total = sum(sizes)
   o, m, i = UOp.range(outer, 0), UOp.range(total, 1), UOp.range(inner, 2)
-  value, start, arrays = None, total, []
+  value, start = None, total
+  arrays: list[Any] = []
   for slot, size in reversed(list(enumerate(sizes, 1))):
     start -= size
     inside = (m < start + size) & (m < start).logical_not()

@@ -95,7 +95,7 @@ def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], int] | None:
 
 def _cuts(u: UOp, loop: UOp, size: int) -> set[int]:
   """The iterations of a loop, behind the first, at which a comparison changes or a remainder begins anew."""
-  offset, period = (simplify(u.src[0] - u.src[1]), 0) if u.op is Ops.CMPLT else u.src
+  offset, period = (simplify(u.src[0] - u.src[1]), number(0)) if u.op is Ops.CMPLT else u.src
   step = stride(offset, loop)
   start = simplify(offset - loop * step) if step else None
   if not step or start is None or start.op is not Ops.CONST:
