@@ -16,13 +16,14 @@ from tiny_uop import AxisType, Context, KernelInfo, Ops, OptOps, UOp, dtypes
 WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
 
-def pool(size: int, window: int, step: int, images: int = 3, weighted: bool = False) -> Case:
-  """Windows of squares with a border of `window // 2`: the largest element, or the sum by weights of each image."""
+def pool(size: int, window: int, step: int, images: int = 3, weighted: bool = False, back: bool = False) -> Case:
+  """Windows of squares with a border of `window // 2`: the largest element, or the sum by weights of each image; `back`
+  reads the rows of a window from the last to the first."""
   before = window // 2
   places = (size + 2 * before - window) // step + 1
   n, y, x = (UOp.range(extent, i) for i, extent in enumerate((images, places, places)))
   down, right = UOp.range(window, 3, AxisType.REDUCE), UOp.range(window, 4, AxisType.REDUCE)
-  row, column = y * step + down, x * step + right
+  row, column = y * step + (window - 1 - down if back else down), x * step + right
   there = (row >= before) & (row < size + before) & (column >= before) & (column < size + before)
   offset = n * size * size + row * size + column - before * (size + 1)
   image, weight = data(images, size, size), data(images, window, window)
@@ -67,4 +68,5 @@ def test_windows_that_overlap_are_written_out() -> None:
 
   assert upcast(pool(64, 3, 1, weighted=True)) == [4]
   assert upcast(pool(64, 5, 2, weighted=True)) == [2]
-  assert upcast(pool(64, 3, 2)) == []
+  assert upcast(pool(64, 3, 2)) == upcast(pool(64, 3, 2, back=True)) == []
+  assert upcast(pool(64, 5, 2, back=True)) == [2]

@@ -218,7 +218,8 @@ class Chooser(TilingChooser):
         for tap in taps:
           step, along = stride(offset, loop), stride(offset, tap)
           if step and along and step % along == 0:
-            best = min(best or (1.0, loop), (step / along / (extent(tap) or 1), loop), key=lambda found: found[0])
+            share = abs(step // along) / (extent(tap) or 1)  # backwards, too, as a flipped kernel is read
+            best = min(best or (1.0, loop), (share, loop), key=lambda found: found[0])
     if best is None or best[0] > MOST_NEW:
       return False
     new, loop = best
