@@ -77,9 +77,32 @@ thread.join(60)
 assert not thread.is_alive()
 """
 
+WHILE_LLVM_IS_BUSY = """
+import llvmlite.binding as llvm
+new_kernel(3)
+ended = threading.Event()
+def finalise_all_the_while():
+  text = "\\n".join(f"define i32 @f{n}(i32 %0) {{ ret i32 %0 }}" for n in range(2000))
+  while not ended.is_set():
+    llvm.parse_assembly(text, context=llvm.create_context())
+thread = threading.Thread(target=finalise_all_the_while, daemon=True)
+thread.start()
+for n in range(8):
+  time.sleep(random.uniform(0.0, 0.02))
+  in_child(lambda: new_kernel(n + 0.25))
+ended.set()
+thread.join(60)
+assert not thread.is_alive()
+"""
+
 
 def test_while_other_threads_compile(tmp_path: Path) -> None:
   run(WHILE_COMPILING, "8", cache=tmp_path)
+
+
+def test_while_another_thread_gives_back_what_llvm_made(tmp_path: Path) -> None:
+  """That happens wherever a thread ends or a kernel goes, so nothing of ours is around it."""
+  run(WHILE_LLVM_IS_BUSY, cache=tmp_path)
 
 
 @pytest.mark.parametrize("seconds", [0.03, 0.15])

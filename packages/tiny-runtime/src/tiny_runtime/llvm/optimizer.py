@@ -8,6 +8,13 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tiny_runtime.llvm.processor import Level, LLVMError, Processor
+from tiny_uop.locks import around_forks
+
+# One lock of llvmlite is around every call of LLVM, those of finalisers too, which run anywhere: where a thread ends,
+# where a kernel goes. A fork takes the lock, or the child would find it taken by a thread that it does not have. It has
+# no public name.
+_llvm_lock = llvm.ffi.lib._lock
+around_forks(_llvm_lock.__enter__, lambda in_child: _llvm_lock.__exit__())
 
 
 @cache
