@@ -30,7 +30,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-uop": (
-    ("ops", "context", "locks", "records"),
+    ("ops", "context", "locks", "origins", "records"),
     ("dtype", "graph", "lazy", "operators"),
     ("args", "truncate", "node"),
     ("evaluate", "kernel", "text.formula", "text.print"),

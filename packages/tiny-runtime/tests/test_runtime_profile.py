@@ -32,6 +32,7 @@ from tiny_runtime import (
 from tiny_runtime.profiling import table
 from tiny_runtime.profiling.recording import begin
 from tiny_uop import Context, dtypes
+from tiny_uop.origins import Origin
 
 
 def kinds(p: Profile) -> dict[str, int]:
@@ -189,6 +190,10 @@ def test_a_device_with_queues_is_waited_for(kernels_on: Any, make_plugin: Callab
 # *** the table ***
 
 
+FORWARD = Origin("/home/me/train.py", 41, "forward", "model.conv1", "forward")
+BACKWARD = FORWARD._replace(phase="backward")
+
+
 def made(*records: Record, threads: int = 1) -> Profile:
   """A profile of 1 ms with these records."""
   p = Profile()
@@ -200,7 +205,7 @@ def made(*records: Record, threads: int = 1) -> Profile:
 
 def at(kind: Any, name: str, start: int, end: int, busy: int = 0, thread: int = 1, **more: int) -> Record:
   """A record between these nanoseconds of `made`."""
-  figures = {"ops": 0, "nbytes": 0, "kernels": 0, "held": 0} | more
+  figures: Any = {"ops": 0, "nbytes": 0, "kernels": 0, "held": 0} | more
   return Record(kind, name, "CPU", thread, 1_000_000 + start, 1_000_000 + end, busy or end - start, **figures)
 
 
@@ -388,12 +393,38 @@ def test_perfetto_by_its_schema(tmp_path: Path) -> None:
 
 
 def test_csv(tmp_path: Path) -> None:
-  p = made(*SOME, at("kernel", 'a, "b"\nc', 5, 6))
+  p = made(*SOME, at("kernel", 'a, "b"\nc', 5, 6)._replace(origins=(FORWARD, BACKWARD)))
   p.csv(tmp_path / "records.csv")
   with (tmp_path / "records.csv").open(newline="", encoding="utf-8") as file:
     head, *lines = csv.reader(file)
   assert tuple(head) == Record._fields
-  assert lines == [[str(value) for value in record] for record in p.records]
+  *others, last = [[str(value) if value != () else "" for value in record] for record in p.records]
+  last[Record._fields.index("origins")] = "train.py:41 model.conv1; train.py:41 model.conv1 backward"
+  assert lines == [*others, last]
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+  two = (
+    at("kernel", "µ", 5, 6)._replace(origins=(FORWARD, BACKWARD)),
+    at("kernel", "b", 6, 7)._replace(origins=(BACKWARD,)),
+  )
+  p = made(*SOME, *two)
+  p.save(tmp_path / "run.jsonl.gz")
+  head, *lines = map(json.loads, gzip.decompress((tmp_path / "run.jsonl.gz").read_bytes()).splitlines())
+  assert (head["profile"], head["process"], head["began"], head["ended"]) == (1, 77, 1_000_000, 2_000_000)
+  assert head["threads"] == {"1": "thread 1"}
+  origins: list[Origin] = []
+  records: list[Record] = []
+  nothing = {"busy": 0, "ops": 0, "nbytes": 0, "kernels": 0, "held": 0, "origins": []}
+  for line in lines:
+    if "origin" in line:
+      assert line.pop("origin") == len(origins)
+      origins.append(Origin(**line))
+    else:
+      assert all(line.values()), "what is nothing is left out"
+      made_of = nothing | line
+      records.append(Record(**made_of | {"origins": tuple(origins[n] for n in made_of["origins"])}))
+  assert records == p.records and origins == [FORWARD, BACKWARD]
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -409,7 +440,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     p.chrome(path)
   p.records.pop()
   assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
-  with pytest.raises(ValueError, match=r"saved as \.json, \.pftrace, \.csv, .* got 'x\.txt'"):
+  with pytest.raises(ValueError, match=r"saved as \.json, \.jsonl, \.pftrace, \.csv, .* got 'x\.txt'"):
     p.save("x.txt")
   p.save(tmp_path / "p.pftrace")
   p.save(tmp_path / "r.csv.gz")
@@ -420,6 +451,7 @@ PROGRAM = """
 import tiny_runtime
 from tiny_runtime import Buffer
 from tiny_uop import Context, dtypes
+from tiny_uop.origins import Origin
 buffer = Buffer("REF", 4, dtypes.uint8)
 buffer.write(b"1234")
 print("output")

@@ -38,6 +38,6 @@ PROFILE = ContextVar(
 PROFILE_FILE = ContextVar(
   "PROFILE_FILE",
   "",
-  "where `PROFILE=1` writes its records at exit as well: `.json` (Chrome), `.pftrace` (Perfetto), `.csv`, each also "
-  "with `.gz`; `%p` stands for the process",
+  "where `PROFILE=1` writes its records at exit as well: `.json` (Chrome), `.jsonl` (tiny-viz), `.pftrace` "
+  "(Perfetto), `.csv`, each also with `.gz`; `%p` stands for the process",
 )

@@ -1,4 +1,4 @@
-"""Files of a profile: Chrome's JSON and CSV; and how any of them is written.
+"""Files of a profile: lines of JSON, Chrome's JSON and CSV; and how any of them is written.
 
 The JSON is that of Google's "Trace Event Format" (2016): complete events (`X`), metadata (`M`) and counters (`C`), in
 microseconds since the beginning.
@@ -16,10 +16,11 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tiny_runtime.profiling.record import Record
+from tiny_runtime.profiling.record import VERSION, Record
 
 if TYPE_CHECKING:
   from tiny_runtime.profiling.recording import Profile
+  from tiny_uop.origins import Origin
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
@@ -43,7 +44,10 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
 def arguments(record: Record) -> dict[str, int | str]:
   """What viewers show of a record, besides name and time."""
   busy = record.busy if record.kind in ("kernel", "graph") else 0  # of others it is the time that viewers show anyway
-  known = {"busy_ns": busy, "operations": record.ops, "bytes": record.nbytes, "kernels": record.kernels}
+  known: dict[str, int | str] = {
+    "busy_ns": busy, "operations": record.ops, "bytes": record.nbytes, "kernels": record.kernels,
+    "origin": "; ".join(map(place, record.origins)), "allocation": record.memory, "tensor": record.tensor,
+  }  # fmt: skip
   return {"device": record.device} | {name: value for name, value in known.items() if value}
 
 
@@ -71,10 +75,38 @@ def _metadata(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
   return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
+def lines(profile: Profile) -> bytes:
+  """See Profile.jsonl."""
+  head = {
+    "profile": VERSION, "program": os.path.basename(sys.argv[0]) or "python", "process": profile.process,
+    "began": profile.began, "ended": profile.began + profile.duration,
+    "threads": {str(thread): name for thread, name in profile.threads.items()},
+  }  # fmt: skip
+  written: list[dict[str, Any]] = [head]
+  numbers: dict[Origin, int] = {}
+  for record in list(profile.records):
+    for origin in record.origins:
+      if origin not in numbers:
+        numbers[origin] = len(numbers)
+        written.append({"origin": numbers[origin]} | origin._asdict())
+    fields = {name: value for name, value in record._asdict().items() if value}
+    if record.origins:
+      fields["origins"] = [numbers[origin] for origin in record.origins]
+    written.append(fields)
+  return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in written).encode()
+
+
+def place(origin: Origin) -> str:
+  """An origin in one text: `train.py:41 model.layer2.0.conv1`, with the phase where that is not `forward`."""
+  phase = "" if origin.phase == "forward" else origin.phase
+  return " ".join(filter(None, (f"{os.path.basename(origin.file)}:{origin.line}", origin.module, phase)))
+
+
 def comma_separated(profile: Profile) -> bytes:
   """See Profile.csv."""
   out = io.StringIO(newline="")
   writer = csv.writer(out)
   writer.writerow(Record._fields)
-  writer.writerows(profile.records)
+  for record in profile.records:
+    writer.writerow(record._replace(origins="; ".join(map(place, record.origins))))  # type: ignore[arg-type]
   return out.getvalue().encode()

@@ -1,8 +1,30 @@
-"""What a profile knows of one thing that was done."""
+"""What a profile knows of one thing that was done, and the lines of a profile's `.jsonl`.
+
+`Profile.save("run.jsonl")` writes JSON, one object a line, in UTF-8; `.jsonl.gz` is compressed. `tiny_viz` reads it:
+
+1. the head, whose key `profile` is the version of the format:
+   `{"profile": 1, "program": "train.py", "process": 77, "began": 1000000, "ended": 2000000,
+   "threads": {"77": "MainThread"}, "peaks": {"CPU": {"ops_per_s": 1.1e11, "bytes_per_s": 2.0e10}}}`.
+   Times are nanoseconds of `time.perf_counter_ns`. `peaks` has those devices whose peaks are known;
+2. an origin, before the first record that has it; records refer to it by its number:
+   `{"origin": 0, "file": "/home/me/train.py", "line": 41, "function": "forward", "module": "model.layer2.0.conv1",
+   "phase": "forward"}`. `module` may be empty; `phase` is `forward`, `backward` or `optimiser`;
+3. a record, with the fields of `Record` under their names, those that are 0, "" or () left out:
+   `{"kind": "kernel", "name": "reduce_64x64_r576", "device": "CPU", "thread": 77, "start": 1100000, "end": 1300000,
+   "busy": 150000, "ops": 300, "nbytes": 1500, "kernels": 1, "held": 4000, "origins": [0, 2]}`.
+
+Records come in the order in which things were done with; a reader takes unknown keys and kinds for what it does not
+know.
+"""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
+
+from tiny_uop.origins import Origin
+
+VERSION = 1
+"""Of the format above."""
 
 Kind = Literal["kernel", "graph", "graph kernel", "copy", "read", "write", "load", "compile", "alloc", "free"]
 """Of a Record:
@@ -40,3 +62,10 @@ class Record(NamedTuple):
   """Kernels launched, copies in a graph included."""
   held: int
   """Bytes of device memory in use afterwards, in this process."""
+  origins: tuple[Origin, ...] = ()
+  """Where the program asked for it: of a kernel, the lines and modules that it computes, that with most work first; of
+  memory, those that it was taken for. Empty where nobody knows."""
+  memory: int = 0
+  """Of an `alloc`, its number; the `free` of the same memory has the same. 0 of anything else."""
+  tensor: str = ""
+  """Of an `alloc`, what is in it: "4096 × float32"."""

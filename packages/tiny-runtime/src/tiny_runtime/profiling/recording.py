@@ -85,11 +85,18 @@ class Profile:
 
     write(path, comma_separated(self))
 
+  def jsonl(self, path: str | os.PathLike[str]) -> None:
+    """Write lines of JSON, which `tiny_viz` reads: `tiny_runtime.profiling.record` has the format. Path and errors as
+    for `chrome`."""
+    from tiny_runtime.profiling.files import lines, write
+
+    write(path, lines(self))
+
   def save(self, path: str | os.PathLike[str]) -> None:
-    """Write the format that the path's end names: `.json`, `.pftrace` or `.csv`, each also with `.gz`. ValueError for
-    another."""
+    """Write the format that the path's end names: `.json`, `.jsonl`, `.pftrace` or `.csv`, each also with `.gz`.
+    ValueError for another."""
     name = os.fspath(path)
-    writers = {".json": self.chrome, ".pftrace": self.perfetto, ".csv": self.csv}
+    writers = {".json": self.chrome, ".jsonl": self.jsonl, ".pftrace": self.perfetto, ".csv": self.csv}
     ending = os.path.splitext(name.removesuffix(".gz"))[1]
     if ending not in writers:
       raise ValueError(f"a profile is saved as {', '.join(writers)}, each also with .gz; got {name!r}")
