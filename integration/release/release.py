@@ -36,6 +36,7 @@ LONGEST = (
   "tiny-runtime",
   "tiny-runtime-cpu",
   "docs",
+  "tiny-llm",
   "tiny-runtime-nv",
   "tiny-sched",
 )

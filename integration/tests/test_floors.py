@@ -73,6 +73,12 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("jit", "nn", "array_api"),
     ("func", "__init__"),
   ),
+  "tiny-llm": (
+    ("checkpoint",),
+    ("architectures",),
+    ("model",),
+    ("__init__",),
+  ),
 }
 # floor → floors below it that it does not see all the same, with those that it does
 BARRED = {

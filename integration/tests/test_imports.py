@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-runtime-metal": {"tiny_uop", "tiny_runtime", "tiny_codegen"},
   "tiny-runtime-nv": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},
+  "tiny-llm": {"tiny_uop", "tiny_tensor"},
   "tiny-viz": {"tiny_uop"},
 }
 # package → what it may import in one part of it only, because an extra of the package brings it: {name: (part, extra)}

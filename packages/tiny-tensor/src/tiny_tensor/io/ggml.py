@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from tiny_tensor.io import ggml_indexed as indexed
-from tiny_tensor.io.files import in_memory, tensor_at
+from tiny_tensor.io.files import in_memory, part_of, tensor_at
 from tiny_tensor.io.ggml_fields import fields, float_at, halves, signed, table
 from tiny_tensor.tensor import Tensor
 from tiny_uop import DType, dtypes
@@ -194,4 +194,28 @@ def decoded(t: Tensor, offset: int, shape: tuple[int, ...], ggml_type: int) -> T
     raise ValueError(f"{how.name} of shape {shape} at byte {offset} takes {size} bytes, there are {t.numel() - offset}")
   if how.decode is None or not size:
     return tensor_at(t, offset, how.dtype, shape)
-  return how.decode(in_memory(t[offset : offset + size]).reshape(-1, how.nbytes)).reshape(shape)
+  return GGMLBlocks(part_of(t, offset, size, (size,)), shape, how).numbers()
+
+
+@dataclass(frozen=True)
+class GGMLBlocks:
+  """A tensor as it lies in a file: its bytes (1-d, uint8, a view of the mapped file), shape and number format.
+
+  A row, along the last axis, is a whole number of blocks.
+  """
+
+  data: Tensor
+  shape: tuple[int, ...]
+  format: Format
+
+  def on(self, device: str | None = None) -> Tensor:
+    """The blocks, uint8 of shape (*shape[:-1], blocks of a row, bytes of a block), copied to a device that computes."""
+    row = self.shape[-1] // self.format.elements if self.shape else 1
+    data = in_memory(self.data) if device is None else self.data.to(device)
+    return data.reshape(*self.shape[:-1], row, self.format.nbytes)
+
+  def numbers(self) -> Tensor:
+    """The numbers, of the shape: float32 of a quantised format, else those of the file."""
+    if self.format.decode is None or 0 in self.shape:
+      return tensor_at(self.data, 0, self.format.dtype, self.shape)
+    return self.format.decode(in_memory(self.data).reshape(-1, self.format.nbytes)).reshape(self.shape)

@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tiny_tensor.io.files import as_bytes, check_shape, first_repeated, valid, whole_bytes
-from tiny_tensor.io.ggml import data_size, decoded
+from tiny_tensor.io.files import as_bytes, check_shape, first_repeated, part_of, valid, whole_bytes
+from tiny_tensor.io.ggml import GGMLBlocks, data_size, decoded, format_of
 from tiny_tensor.tensor import Tensor
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -80,10 +80,27 @@ def gguf_load(file: str | Path | Tensor) -> tuple[dict[str, Any], dict[str, Tens
   """
   whole = as_bytes(file)
   with valid("GGUF", file):
-    return _load(whole)
+    metadata, places = _read(whole)
+    return metadata, {name: decoded(whole, offset, shape, kind) for name, (shape, kind, offset) in places.items()}
 
 
-def _load(whole: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def gguf_blocks(file: str | Path | Tensor) -> tuple[dict[str, Any], dict[str, GGMLBlocks]]:
+  """As `gguf_load`, with the tensors as they lie in the file: bytes, shape and format.
+
+  For programs that compute with the blocks themselves. Nothing is read until it is used.
+  """
+  whole = as_bytes(file)
+  with valid("GGUF", file):
+    metadata, places = _read(whole)
+  blocks = {}
+  for name, (shape, kind, offset) in places.items():
+    size = data_size(name, shape, kind)
+    blocks[name] = GGMLBlocks(part_of(whole, offset, size, (size,)), shape, format_of(kind))
+  return metadata, blocks
+
+
+def _read(whole: Tensor) -> tuple[dict[str, Any], dict[str, tuple[tuple[int, ...], int, int]]]:
+  """The metadata, and of each tensor its shape, type and place in the file."""
   reader = _Reader(whole_bytes(whole))
   if (magic := bytes(reader.take(4, "the magic number"))) != b"GGUF":
     raise ValueError(f"it begins with {magic!r}, expected b'GGUF'")
@@ -106,7 +123,7 @@ def _load(whole: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
     raise ValueError(f"general.alignment is {alignment!r}, expected a power of two")
   start = -(-reader.at // alignment) * alignment
   _check_places(infos, start, alignment, len(reader.data))
-  return metadata, {name: decoded(whole, start + offset, shape, kind) for name, shape, kind, offset in infos}
+  return metadata, {name: (shape, kind, start + offset) for name, shape, kind, offset in infos}
 
 
 def _tensor_info(reader: _Reader) -> tuple[str, tuple[int, ...], int, int]:

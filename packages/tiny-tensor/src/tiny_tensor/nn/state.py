@@ -5,8 +5,8 @@ from typing import Any
 
 from tiny_tensor.io.archives import tar_extract, zip_extract
 from tiny_tensor.io.files import TensorIO
-from tiny_tensor.io.ggml import ggml_data_to_tensor
-from tiny_tensor.io.gguf import gguf_load
+from tiny_tensor.io.ggml import GGMLBlocks, ggml_data_to_tensor
+from tiny_tensor.io.gguf import gguf_blocks, gguf_load
 from tiny_tensor.io.npy import npy_load, npy_save, npz_load, npz_save
 from tiny_tensor.io.safetensors import safe_load, safe_load_metadata, safe_save
 from tiny_tensor.io.torch_file import torch_load
@@ -14,9 +14,9 @@ from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
 __all__ = [
-  "TensorIO", "get_parameters", "get_state_dict", "ggml_data_to_tensor", "gguf_load", "load_state_dict", "npy_load",
-  "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load",
-  "zip_extract",
+  "GGMLBlocks", "TensorIO", "get_parameters", "get_state_dict", "ggml_data_to_tensor", "gguf_blocks", "gguf_load",
+  "load_state_dict", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata", "safe_save",
+  "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
 
 

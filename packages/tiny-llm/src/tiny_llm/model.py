@@ -1,0 +1,168 @@
+"""A transformer that reads tokens into a cache of keys and values, and says how likely each next token is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tiny_llm.architectures import Config, config_of
+from tiny_llm.checkpoint import Checkpoint
+from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
+from tiny_uop import DType
+from tiny_uop.records import dataclass
+
+__all__ = ["Chunk", "Model", "load_model"]
+
+PIECES = (128, 16, 1)
+"""Tokens that are read at once: one graph each. What is left of a chunk is padded to the smallest that holds it."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+  """Tokens of one sequence: `tokens[i]` stands at position `start + i` of the sequence that slot `slot` of the cache
+  holds. What the cache held from `start` on is forgotten."""
+
+  slot: int
+  start: int
+  tokens: Sequence[int]
+
+
+class Model:
+  """A model with its cache: `slots` sequences of `context` tokens each."""
+
+  def __init__(
+    self, config: Config, weights: dict[str, Tensor], context: int, slots: int, cache_dtype: DType, exact: bool
+  ) -> None:
+    self.config, self.context, self.slots, self.exact = config, context, slots, exact
+    self._weights = weights
+    self._room = context + max(PIECES)  # what pads a piece is written as well, and never read
+    shape = (2, slots, config.kv_heads, self._room, config.head_dim)
+    self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(config.layers)]
+    self._start, self._slot = Variable("start", 0, context - 1), Variable("slot", 0, slots - 1)
+    half = config.rope_dim // 2
+    frequency = Tensor.arange(half).mul(-2 / config.rope_dim).mul(math.log2(config.rope_base)).exp2()
+    if "rope_freqs.weight" in weights:
+      frequency = frequency / weights["rope_freqs.weight"]
+    angle = Tensor.arange(self._room).reshape(-1, 1) * frequency
+    self._cos, self._sin = angle.cos().contiguous().realize(), angle.sin().contiguous().realize()
+    self._forward = {(size, every): TinyJit(self._graph(every)) for size in PIECES for every in (False, True)}
+
+  def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
+    """Reads chunks of different slots, and gives for each the logits after its last token, as a memoryview of float32
+    of shape (vocabulary,); with `all_logits` after each of its tokens, (tokens, vocabulary).
+
+    Raises ValueError for a chunk that has no tokens or does not fit the cache, a token that is not in the vocabulary,
+    and two chunks of one slot.
+    """
+    self._check(chunks)
+    return [self._read(chunk, all_logits) for chunk in chunks]
+
+  def copy_prefix(self, from_slot: int, to_slot: int, length: int) -> None:
+    """The first `length` positions of a slot are what those of another are. Raises ValueError for a slot that is not
+    there, or more than `context` positions."""
+    if not (0 <= from_slot < self.slots and 0 <= to_slot < self.slots and 0 <= length <= self.context):
+      raise ValueError(
+        f"positions 0 to {length} of slot {from_slot} to {to_slot}: there are {self.slots} slots of {self.context}"
+      )
+    if from_slot == to_slot or not length:
+      return
+    for cache in self._cache:
+      cache[:, to_slot, :, :length] = cache[:, from_slot, :, :length]
+    Tensor.realize(*self._cache)
+
+  def _check(self, chunks: Sequence[Chunk]) -> None:
+    if len({chunk.slot for chunk in chunks}) != len(chunks):
+      raise ValueError(f"two chunks are of one slot: {[chunk.slot for chunk in chunks]}")
+    for chunk in chunks:
+      if not 0 <= chunk.slot < self.slots:
+        raise ValueError(f"slot {chunk.slot}: the model has slots 0 to {self.slots - 1}")
+      if not chunk.tokens or chunk.start < 0 or chunk.start + len(chunk.tokens) > self.context:
+        raise ValueError(
+          f"{len(chunk.tokens)} tokens from position {chunk.start} on: the cache has {self.context} positions"
+        )
+      if min(chunk.tokens) < 0 or max(chunk.tokens) >= self.config.vocabulary:
+        raise ValueError(f"a token is not in the vocabulary of {self.config.vocabulary}: {list(chunk.tokens)!r:.80}")
+
+  def _read(self, chunk: Chunk, every: bool) -> memoryview[float]:
+    """The logits after a chunk, or after each of its tokens."""
+    parts: list[memoryview[int]] = []
+    at = 0
+    while at < len(chunk.tokens):
+      left = len(chunk.tokens) - at
+      size = min((s for s in PIECES if s >= left), default=PIECES[0])
+      count = min(size, left)
+      tokens = Tensor([*chunk.tokens[at : at + count], *[0] * (size - count)], dtype=dtypes.int32)
+      last = Variable("last", 0, size - 1).bind(count - 1)
+      out = self._forward[size, every](
+        tokens.realize(), self._slot.bind(chunk.slot), self._start.bind(chunk.start + at), last
+      )
+      parts.append(out.data()[: count if every else 1].cast("B"))
+      at += count
+    if every:
+      return memoryview(b"".join(parts)).cast("B").cast("f", (at, self.config.vocabulary))
+    return parts[-1].cast("f")
+
+  def _graph(self, every: bool) -> Callable[..., Tensor]:
+    def forward(tokens: Tensor, slot: UOp, start: UOp, last: UOp) -> Tensor:
+      w, config = self._weights, self.config
+      x = w["token_embd.weight"][tokens]
+      for number in range(config.layers):
+        x = self._block(number, x, slot, start)
+      x = x if every else x[last : last + 1]
+      x = self._norm(x, w["output_norm.weight"])
+      return (x @ w.get("output.weight", w["token_embd.weight"]).T).realize()
+
+    return forward
+
+  def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+    return x * (x.square().mean(-1, keepdim=True) + self.config.epsilon).rsqrt() * weight
+
+  def _block(self, number: int, x: Tensor, slot: UOp, start: UOp) -> Tensor:
+    """Attention and feed-forward of a layer, (tokens, dim)."""
+    config, tokens = self.config, x.shape[0]
+
+    def product(x: Tensor, name: str) -> Tensor:
+      return x @ self._weights[f"blk.{number}.{name}.weight"].T
+
+    y = self._norm(x, self._weights[f"blk.{number}.attn_norm.weight"])
+    q, k, v = (product(y, f"attn_{n}").reshape(tokens, -1, config.head_dim).transpose(0, 1) for n in "qkv")
+    q, k = self._rotate(q, start), self._rotate(k, start)
+    cache = self._cache[number]
+    cache[:, slot, :, start : start + tokens] = Tensor.stack(k, v).cast(cache.dtype)
+    end = start + tokens
+    keys, values = (cache[i, slot, :, :end].float() for i in (0, 1))
+    rows = config.heads // config.kv_heads * tokens
+    q = q.reshape(config.kv_heads, rows, config.head_dim)  # (kv heads, group * tokens, head)
+    scores = (q @ keys.transpose(1, 2)) * config.head_dim**-0.5
+    place = Tensor.arange(tokens).reshape(1, -1, 1) + start
+    scores = scores.reshape(config.heads, tokens, end)
+    scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
+    mixed = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
+    mixed = mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
+    x = (x + product(mixed, "attn_output")).contiguous()
+    y = self._norm(x, self._weights[f"blk.{number}.ffn_norm.weight"])
+    return (x + product(product(y, "ffn_gate").silu() * product(y, "ffn_up"), "ffn_down")).contiguous()
+
+  def _rotate(self, x: Tensor, start: UOp) -> Tensor:
+    """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""
+    tokens, size = x.shape[1], self.config.rope_dim
+    cos, sin = self._cos[start : start + tokens], self._sin[start : start + tokens]
+    part, rest = x[..., :size], x[..., size:]
+    pairs = part.reshape(*part.shape[:-1], -1, 2)
+    a, b = pairs[..., 0], pairs[..., 1]
+    turned = Tensor.stack(a * cos - b * sin, a * sin + b * cos, dim=-1).flatten(-2)
+    return turned.cat(rest, dim=-1) if rest.shape[-1] else turned
+
+
+def load_model(
+  checkpoint: Checkpoint, *, context: int, slots: int = 1, cache_dtype: DType = dtypes.float16, exact: bool = False
+) -> Model:
+  """The model of a file, with room for `slots` sequences of `context` tokens. Keys and values are kept as
+  `cache_dtype`, float16 or float32.
+
+  Raises ValueError for a file without a tensor that the architecture needs, or with one of another shape.
+  """
+  config = config_of(checkpoint)
+  weights = {name: blocks.numbers().to(None).float().contiguous() for name, blocks in checkpoint.tensors.items()}
+  Tensor.realize(*weights.values())
+  return Model(config, weights, context, slots, cache_dtype, exact)

@@ -1,0 +1,69 @@
+"""A model's logits against NumPy, however its tokens are cut into chunks and spread over slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import small_models as small
+
+from tiny_llm import Chunk, Model, load_model, open_checkpoint
+from tiny_tensor import dtypes
+
+TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, small.SIZES["vocabulary"], 40)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Any]:
+  """A small Llama with two slots, and its logits after each of TOKENS."""
+  path = tmp_path_factory.mktemp("llama") / "a.gguf"
+  held = small.write_llama(path, small.weights_of(np.random.default_rng(0)))
+  model = load_model(open_checkpoint(path), context=64, slots=2, cache_dtype=dtypes.float32)
+  return model, small.llama_logits(held, TOKENS)
+
+
+def test_all_tokens_at_once(made: tuple[Model, Any]) -> None:
+  model, expected = made
+  (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
+  assert (found.format, found.shape) == ("f", expected.shape)
+  np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_prompt_then_single_tokens(made: tuple[Model, Any]) -> None:
+  model, expected = made
+  for start, end in ((0, 17), *((n, n + 1) for n in range(17, 24))):
+    (found,) = model.step([Chunk(1, start, TOKENS[start:end])])
+    np.testing.assert_allclose(np.asarray(found), expected[end - 1], rtol=1e-3, atol=1e-4)
+
+
+def test_slots_at_different_places(made: tuple[Model, Any]) -> None:
+  model, expected = made
+  model.step([Chunk(0, 0, TOKENS[:9]), Chunk(1, 0, TOKENS[:3])])
+  found = model.step([Chunk(1, 3, TOKENS[3:4]), Chunk(0, 9, TOKENS[9:10])])
+  np.testing.assert_allclose(np.asarray(found), expected[[3, 9]], rtol=1e-3, atol=1e-4)
+
+
+def test_a_prefix_is_copied(made: tuple[Model, Any]) -> None:
+  model, expected = made
+  model.step([Chunk(0, 0, TOKENS[:20])])
+  model.step([Chunk(1, 0, TOKENS[::-1])])
+  model.copy_prefix(0, 1, 12)
+  (found,) = model.step([Chunk(1, 12, TOKENS[12:15])])
+  np.testing.assert_allclose(np.asarray(found), expected[14], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  ("chunks", "message"),
+  [
+    ([Chunk(2, 0, [1])], "slot 2"),
+    ([Chunk(0, 0, [])], "0 tokens"),
+    ([Chunk(0, 60, [1] * 5)], "64 positions"),
+    ([Chunk(0, 0, [80])], "vocabulary of 80"),
+    ([Chunk(0, 0, [-1])], "vocabulary of 80"),
+    ([Chunk(0, 0, [1]), Chunk(0, 1, [2])], "one slot"),
+  ],
+)
+def test_chunks_that_do_not_fit(made: tuple[Model, Any], chunks: list[Chunk], message: str) -> None:
+  with pytest.raises(ValueError, match=message):
+    made[0].step(chunks)
