@@ -7,17 +7,44 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_runtime.conformance.kernels import random_kernel
+from tiny_runtime_cpu import CPUCompiler, host_arch
+from tiny_runtime_cpu.host import Arch
+
+VECTORS = {256: ("avx512", "avx10"), 128: ("avx", "fma", "f16c", "vaes", "vpclmulqdq", "xop")}
+"""What processors with narrower vectors lack: beginnings of x86-64's features, by bits."""
+
+
+def narrower(bits: int) -> Arch:
+  """An older processor, whose programs this one runs: vectors have `bits`."""
+  host = host_arch()
+  if host.family != "x86_64":
+    pytest.skip(f"all processors of {host.family} have vectors of 128 bits")
+  lacking = VECTORS[128] if bits == 128 else VECTORS[256]
+  names = [feature[1:] for feature in host.features.split(",")]
+  features = [f"-{n}" if n.startswith(lacking) or f"-{n}" in host.features.split(",") else f"+{n}" for n in names]
+  return Arch(host.triple, host.cpu, ",".join(features), host.caches)
+
+
+def run_kit(folder: Path, *options: str) -> list[dict[str, Any]]:
+  """Cases of the kit, which pass or are skipped."""
+  report = folder / "report.json"
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
+  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_cpu.backend:BACKEND"]
+  command += ["--report", str(report), *options]
+  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+  done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=900)
+  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+  cases: list[dict[str, Any]] = json.loads(report.read_text())["cases"]
+  return cases
 
 
 def test_conformance(tmp_path: Path) -> None:
-  report = tmp_path / "report.json"
-  command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
-  command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_cpu.backend:BACKEND"]
-  command += ["--report", str(report)]
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-  done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
-  assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-  cases = json.loads(report.read_text())["cases"]
+  cases = run_kit(tmp_path)
   assert len(cases) > 800
   assert {case["level"] for case in cases} == set(range(6))
   # on a machine with little memory nothing is beyond 32 bits
@@ -30,3 +57,25 @@ def test_conformance(tmp_path: Path) -> None:
     "BACKEND claims no atomic MUL in GLOBAL memory",  # no processor has it, nor memory of a workgroup
     *[f"BACKEND claims no atomic {op} in LOCAL memory" for op in ("ADD", "MUL", "MAX", "AND", "OR", "XOR")],
   }
+
+
+@pytest.mark.parametrize("bits", VECTORS)
+def test_vectors_of_other_processors(tmp_path: Path, bits: int) -> None:
+  assert len(run_kit(tmp_path, "--arch", str(narrower(bits)), "--every", "10")) > 80
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bits", VECTORS)
+def test_vectors_of_other_processors_all(tmp_path: Path, bits: int) -> None:
+  assert len(run_kit(tmp_path, "--arch", str(narrower(bits)))) > 800
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_kernels_compile_for_arm(seed: int) -> None:
+  CPUCompiler(Arch("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")).compile(random_kernel(seed)[0])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(30, 1000))
+def test_random_kernels_compile_for_arm_all(seed: int) -> None:
+  test_random_kernels_compile_for_arm(seed)

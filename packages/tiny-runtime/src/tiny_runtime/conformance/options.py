@@ -19,7 +19,7 @@ def pytest_load_initial_conftests(early_config: Any, parser: Any, args: list[str
   early_config.pluginmanager.import_plugin(f"{PACKAGE}.report")
   group = parser.getgroup("tiny-runtime conformance")
   group.addoption("--backend", help="backend to test: a device name such as CPU, or module:OBJECT")
-  group.addoption("--arch", default="", help="compile for this arch, where the device is absent: see --level 0")
+  group.addoption("--arch", default="", help="compile for this arch, which the device runs too, or where it is absent")
   group.addoption("--level", type=int, choices=range(6), default=5, help="run the levels up to this one")
   group.addoption("--every", type=int, default=1, metavar="N", help="run every Nth case of each test, a quick look")
   group.addoption("--expectations", help="TOML file with the tables unsupported and expected_failures")

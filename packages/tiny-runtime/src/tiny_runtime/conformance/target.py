@@ -51,7 +51,7 @@ class Target:
   origin: str
   """The entry point's value, `module:OBJECT`."""
   given_arch: str = ""
-  """An arch to compile for where there is no device; empty: that of the device."""
+  """An arch to compile for: where there is no device, or one that the device runs too; empty: that of the device."""
   index: int = 0
 
   @cached_property
@@ -239,7 +239,7 @@ def guard(slot: int, size: int) -> bytes:
 
 def find_target(name: str, arch: str = "") -> Target:
   """The target for `--backend`: a device name (`CPU`), or `module:OBJECT` for a backend that is not installed. With an
-  `arch` to compile for, the device need not be there.
+  `arch` to compile for, the device need not be there; if it is, it has to run programs of the arch.
 
   Raises Unavailable, Broken or Incompatible.
   """
