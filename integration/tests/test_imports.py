@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-runtime-nv": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},
   "tiny-llm": {"tiny_uop", "tiny_tensor"},
+  "tiny-dist": {"tiny_uop", "tiny_runtime", "tiny_tensor"},
   "tiny-viz": {"tiny_uop"},
 }
 # package → what it may import in one part of it only, because an extra of the package brings it: {name: (part, extra)}
@@ -30,6 +31,7 @@ ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
   "tiny-uop": {"z3": ("proof", "proof")},
   "tiny-runtime": {"pytest": ("conformance", "conformance"), "llvmlite": ("llvm", "llvm")},
   "tiny-tensor": {"numpy": ("", "numpy")},
+  "tiny-dist": {"mpi4py": ("groups", "mpi")},
 }
 
 # what of the standard library Windows lacks, as far as anyone here would be tempted to use it

