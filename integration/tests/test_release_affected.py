@@ -22,7 +22,8 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
     (["packages/tiny-sched/README.md"], "tiny-sched tiny-tensor tiny-llm tiny-dist"),
     (
       ["packages/tiny-codegen/src/tiny_codegen/opt/apply.py"],
-      "tiny-codegen tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl tiny-llm tiny-dist",
+      "tiny-codegen tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl "
+      "tiny-llm tiny-dist",
     ),
     (
       ["packages/tiny-runtime/tests/conftest.py"],
@@ -30,7 +31,10 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
       "tiny-tensor tiny-llm tiny-dist",
     ),
     (["integration/plugins/tiny-runtime-opencl/pyproject.toml"], "tiny-runtime-opencl"),
-    (["packages/tiny-viz/pyproject.toml", "packages/tiny-tensor/CHANGELOG.md"], "tiny-viz tiny-tensor tiny-llm tiny-dist"),
+    (
+      ["packages/tiny-viz/pyproject.toml", "packages/tiny-tensor/CHANGELOG.md"],
+      "tiny-viz tiny-tensor tiny-llm tiny-dist",
+    ),
     (["README.md", "integration/tests/test_wheels.py", "integration/bench/bench.py"], ""),
     ([], ""),
   ],
