@@ -74,8 +74,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("func", "__init__"),
   ),
   "tiny-llm": (
-    ("checkpoint",),
-    ("architectures",),
+    ("checkpoint", "tokenizer_patterns", "template_worker"),
+    ("architectures", "tokenizer", "template"),
     ("model",),
     ("__init__",),
   ),

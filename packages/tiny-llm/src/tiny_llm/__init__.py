@@ -2,5 +2,10 @@
 
 from tiny_llm.checkpoint import Checkpoint, open_checkpoint
 from tiny_llm.model import Chunk, Model, load_model
+from tiny_llm.template import ChatTemplate, ChatTemplateError
+from tiny_llm.tokenizer import StreamDecoder, Tokenizer, TokenizerError
 
-__all__ = ["Checkpoint", "Chunk", "Model", "load_model", "open_checkpoint"]
+__all__ = [
+  "ChatTemplate", "ChatTemplateError", "Checkpoint", "Chunk", "Model", "StreamDecoder", "Tokenizer", "TokenizerError",
+  "load_model", "open_checkpoint",
+]  # fmt: skip

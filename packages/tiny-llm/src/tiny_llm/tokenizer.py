@@ -1,0 +1,287 @@
+"""Text to tokens and back, as the metadata of a GGUF file say: byte-level BPE, SentencePiece's BPE, WordPiece.
+
+The merging itself is the `tokenizers` library's. Here is what a GGUF file says beyond it: which expressions cut the
+text, which tokens are control tokens that no user's text may become, what stands in front of the text, and how bytes
+become characters.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tokenizers import Regex
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import BPE, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Split
+from tokenizers.pre_tokenizers import Sequence as Steps
+
+from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # the values of tokenizer.ggml.token_type
+SPACE = "▁"  # what SentencePiece writes for a space
+
+# Tokens that end an answer, by their text, as files often name only one of theirs.
+ENDS_OF_ANSWERS = frozenset(
+  [
+    *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"),
+    *("<EOT>", "<_EOT>", "<|return|>", "<|call|>", "<｜end▁of▁sentence｜>"),
+  ]
+)
+
+
+class TokenizerError(ValueError):
+  """Metadata from which no tokenizer can be made."""
+
+
+class Tokenizer:
+  """The tokenizer of a model, made by `Tokenizer.from_metadata`.
+
+  `bos`, `eos`, `sep` are ids or None, `ends` the ids after which an answer is complete. `add_bos` and `add_eos` say
+  what `encode` adds. `len(tokenizer)` is the size of the vocabulary.
+  """
+
+  def __init__(self, metadata: Mapping[str, object]) -> None:
+    keys = {key.removeprefix("tokenizer.ggml."): value for key, value in metadata.items()}
+    tokens, kind = keys.get("tokens"), keys.get("model")
+    if not isinstance(tokens, Sequence) or not tokens or not all(isinstance(token, str) for token in tokens):
+      raise TokenizerError("tokenizer.ggml.tokens: expected a list of strings, found none. The file has no vocabulary")
+    if not isinstance(kind, str) or kind not in KINDS:
+      raise TokenizerError(f"tokenizer.ggml.model is {kind!r}: expected one of {', '.join(KINDS)}")
+    self.kind = kind
+    self._tokens: list[str] = list(tokens)
+    self._types = _numbers(keys, "token_type", len(tokens)) or [NORMAL] * len(tokens)
+    defaults = KINDS[kind]
+    self.bos, self.eos, self.sep, unknown = (
+      self._id(keys, names, default) for names, default in zip(_NAMES_OF_IDS, defaults.ids, strict=True)
+    )
+    self.add_bos, self.add_eos = defaults.add_bos, False
+    self.add_sep = kind == "bert"
+    self._prefix = " " if kind == "llama" and keys.get("add_space_prefix", True) else ""
+    self._backend: Backend = defaults.build(self, keys, unknown)
+    if isinstance(add := keys.get("add_bos_token"), bool):
+      self.add_bos = add
+    if isinstance(add := keys.get("add_eos_token"), bool):
+      self.add_eos = add
+    self._pieces = [_piece(kind, text, kind_of) for text, kind_of in zip(self._tokens, self._types, strict=True)]
+    # Longest first, as a shorter one may be a part of a longer one.
+    special = {
+      text: i for i, text in enumerate(self._tokens) if self._types[i] in (CONTROL, USER_DEFINED, UNKNOWN) and text
+    }
+    self._special = sorted(special.items(), key=lambda item: -len(item[0].encode()))
+    ends = {self.eos, self._id(keys, ("eot_token_id",), None), self._id(keys, ("eom_token_id",), None)}
+    self.ends = frozenset(ends - {None} | {i for text, i in special.items() if text in ENDS_OF_ANSWERS})
+
+  @classmethod
+  def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:
+    """The tokenizer that the keys `tokenizer.ggml.*` of a GGUF file describe. Raises TokenizerError where they
+    describe none, among it where the pre-tokenizer is not known: other words than the model's give other tokens, and
+    so nonsense."""
+    try:
+      return cls(metadata)
+    except TokenizerError:
+      raise
+    except Exception as error:  # the library's own are plain Exceptions
+      raise TokenizerError(f"tokenizer.ggml.*: no tokenizer can be made of it: {error}") from error
+
+  def __len__(self) -> int:
+    return len(self._tokens)
+
+  def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    """The tokens of `text`. `add_special`: with the tokens that the model wants around a text. `parse_special`:
+    control tokens that are written out in the text, such as `<|im_end|>`, become tokens; so for a rendered template,
+    and never for a user's text."""
+    ids = [self.bos] if add_special and self.add_bos and self.bos is not None else []
+    begins = True  # whether a token, or nothing, stands in front of the fragment
+    for fragment in self._fragments(text.encode("utf-8", "replace").decode("utf-8"), parse_special):
+      if isinstance(fragment, int):
+        ids.append(fragment)
+      else:
+        ids += self._merged(self._prefix * begins + fragment)
+      begins = isinstance(fragment, int)
+    if add_special and self.add_sep and self.sep is not None:
+      ids.append(self.sep)
+    if add_special and self.add_eos and self.eos is not None:
+      ids.append(self.eos)
+    return ids
+
+  def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
+    """The text of `tokens`, the inverse of `encode`; bytes that are no UTF-8 become U+FFFD. `special`: with control
+    tokens."""
+    text = b"".join(self.piece(token, special=special) for token in tokens).decode("utf-8", "replace")
+    return text.removeprefix(" ") if self._prefix or self.kind == "bert" else text
+
+  def piece(self, token: int, *, special: bool = False) -> bytes:
+    """The bytes that `token` stands for, which may be a part of a character. Those of control tokens are empty without
+    `special`. Raises IndexError for a number that is no token."""
+    if not 0 <= token < len(self._tokens):
+      raise IndexError(f"token {token}: expected 0 to {len(self._tokens) - 1}")
+    if self._types[token] in (CONTROL, UNKNOWN) or token in self.ends:
+      return self._tokens[token].encode("utf-8", "replace") if special else b""
+    return self._pieces[token]
+
+  def text_of(self, token: int | None) -> str:
+    """What the vocabulary calls `token`: '' for None. Templates want it as `bos_token` and `eos_token`."""
+    return "" if token is None else self._tokens[token]
+
+  def id_of(self, text: str) -> int | None:
+    """The token whose name in the vocabulary is `text`, such as `<|im_end|>`."""
+    return next((i for i, token in enumerate(self._tokens) if token == text), None)
+
+  def _fragments(self, text: str, parse_special: bool) -> Iterator[str | int]:
+    """`text` cut at the special tokens in it, longest tokens first, as llama.cpp cuts it."""
+    fragments: list[str | int] = [text]
+    for special, token in self._special:
+      if special not in text or not (parse_special or self._types[token] == USER_DEFINED):
+        continue
+      cut: list[str | int] = []
+      for fragment in fragments:
+        if isinstance(fragment, int):
+          cut.append(fragment)
+          continue
+        first, *others = fragment.split(special)
+        cut.append(first)
+        for other in others:
+          cut += [token, other]
+      fragments = cut
+    return (fragment for fragment in fragments if fragment != "")
+
+  def _merged(self, text: str) -> list[int]:
+    if self.kind == "llama":
+      text = text.replace(" ", SPACE)
+    ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+    return ids
+
+  def _id(self, keys: Mapping[str, object], names: Sequence[str], default: int | None) -> int | None:
+    """The first of the ids `names` that the file gives."""
+    for name in names:
+      token = keys.get(name)
+      if token is None:
+        continue
+      if not isinstance(token, int) or not 0 <= token < len(self._tokens):
+        raise TokenizerError(f"tokenizer.ggml.{name} is {token!r}: expected one of {len(self._tokens)} tokens")
+      return token
+    return default if default is not None and default < len(self._tokens) else None
+
+  def _vocabulary(self) -> dict[str, int]:
+    """Token to id, without what is no text: a control token is never merged from a user's characters."""
+    return {text: i for i, text in enumerate(self._tokens) if self._types[i] not in (CONTROL, UNKNOWN)}
+
+  def _byte_level(self, keys: Mapping[str, object], unknown: int | None) -> Backend:
+    name = keys.get("pre", "default")
+    if not isinstance(name, str) or name not in PRE_TOKENIZERS:
+      known = ", ".join(PRE_TOKENIZERS)
+      raise TokenizerError(f"tokenizer.ggml.pre is {name!r}, which says how words are cut: expected one of {known}")
+    pre = PRE_TOKENIZERS[name]
+    self.add_bos = pre.add_bos
+    merges = keys.get("merges")
+    if not isinstance(merges, Sequence):
+      raise TokenizerError("tokenizer.ggml.merges: expected a list of strings, found none")
+    # A part may begin with a space.
+    pairs = [(merge[:cut], merge[cut + 1 :]) for merge in merges if (cut := merge.find(" ", 1)) > 0]
+    backend = Backend(BPE(self._vocabulary(), pairs, ignore_merges=pre.whole_words))
+    steps: list[Any] = [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
+    backend.pre_tokenizer = Steps([*steps, ByteLevel(add_prefix_space=False, use_regex=False)])
+    return backend
+
+  def _sentence_piece(self, keys: Mapping[str, object], unknown: int | None) -> Backend:
+    scores = _numbers(keys, "scores", len(self._tokens))
+    if scores is None:
+      raise TokenizerError("tokenizer.ggml.scores: expected a number for each token, found none")
+    texts = {text: i for text, i in self._vocabulary().items() if self._types[i] != BYTE}
+    merges = [
+      (-scores[i], len(text[:cut]), text[:cut], text[cut:])
+      for text, i in texts.items()
+      for cut in range(1, len(text))
+      if text[:cut] in texts and text[cut:] in texts
+    ]
+    pairs = [(left, right) for *_, left, right in sorted(merges)]
+    name = None if unknown is None else self._tokens[unknown]
+    vocabulary = self._vocabulary() | ({} if name is None or unknown is None else {name: unknown})
+    return Backend(BPE(vocabulary, pairs, byte_fallback=True, unk_token=name))
+
+  def _word_piece(self, keys: Mapping[str, object], unknown: int | None) -> Backend:
+    if unknown is None:
+      raise TokenizerError("tokenizer.ggml.unknown_token_id: a WordPiece vocabulary needs one, found none")
+    # GGUF marks the beginnings of words, the library what continues one.
+    vocabulary = {
+      text if self._types[i] in (CONTROL, UNKNOWN) else text[1:] if text.startswith(SPACE) else f"##{text}": i
+      for i, text in enumerate(self._tokens)
+    }
+    backend = Backend(WordPiece(vocabulary, unk_token=self._tokens[unknown]))
+    backend.normalizer = BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = BertPreTokenizer()
+    return backend
+
+
+class _Kind:
+  """What llama.cpp takes for a `tokenizer.ggml.model` where the file does not say: ids of bos, eos, sep, unknown."""
+
+  def __init__(self, build: Callable[..., Backend], ids: tuple[int | None, ...], add_bos: bool) -> None:
+    self.build, self.ids, self.add_bos = build, ids, add_bos
+
+
+_NAMES_OF_IDS = (
+  ("bos_token_id", "cls_token_id"),
+  ("eos_token_id",),
+  ("seperator_token_id", "separator_token_id"),  # the first is how llama.cpp spells it
+  ("unknown_token_id",),
+)
+KINDS = {
+  "gpt2": _Kind(Tokenizer._byte_level, (None, None, None, None), False),
+  "llama": _Kind(Tokenizer._sentence_piece, (1, 2, None, 0), True),
+  "bert": _Kind(Tokenizer._word_piece, (101, None, 102, 100), True),
+}
+
+
+class StreamDecoder:
+  """Text of tokens that come one by one: a character is given when its last byte is there, and never before.
+
+  >>> decoder = StreamDecoder(tokenizer)
+  >>> [decoder.push(token) for token in tokens], decoder.end()
+  """
+
+  def __init__(self, tokenizer: Tokenizer, *, special: bool = False) -> None:
+    self._tokenizer, self._special = tokenizer, special
+    self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+  def push(self, token: int) -> str:
+    """The characters that are complete with `token`; often one word, and '' where it ends within a character."""
+    return self._bytes.decode(self._tokenizer.piece(token, special=self._special))
+
+  def end(self) -> str:
+    """U+FFFD if the last character was never completed."""
+    return self._bytes.decode(b"", final=True)
+
+
+def _numbers(keys: Mapping[str, object], name: str, count: int) -> list[Any] | None:
+  values: Any = keys.get(name)
+  if values is None:
+    return None
+  numbers: list[Any] = values.tolist() if hasattr(values, "tolist") else list(values)
+  if len(numbers) != count:
+    raise TokenizerError(f"tokenizer.ggml.{name} has {len(numbers)} entries for {count} tokens")
+  return numbers
+
+
+def _byte_of_letter() -> dict[str, int]:
+  """GPT-2's letters for bytes: printable ones stand for themselves, the others follow from U+0100."""
+  printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+  others = [byte for byte in range(256) if byte not in printable]
+  return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_of_letter()
+
+
+def _piece(kind: str, text: str, type_of: int) -> bytes:
+  if type_of == BYTE and len(text) == 6 and text.startswith("<0x"):
+    return bytes([int(text[3:5], 16)])
+  if kind == "gpt2" and type_of != USER_DEFINED:
+    try:
+      return bytes([_BYTES[letter] for letter in text])
+    except KeyError:
+      return text.encode("utf-8", "replace")
+  return text.replace(SPACE, " ").encode("utf-8", "replace") if kind != "gpt2" else text.encode("utf-8", "replace")
