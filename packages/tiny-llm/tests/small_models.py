@@ -63,7 +63,8 @@ def write_llama(
 
 
 def norm(x: Array, weight: Array) -> Array:
-  return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight
+  normal: Array = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight
+  return normal
 
 
 def rotated(x: Array) -> Array:
