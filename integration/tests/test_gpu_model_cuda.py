@@ -192,12 +192,12 @@ def test_out_of_memory_names_sizes_and_what_was_freed_is_there(device: CUDADevic
   assert device.alloc(most).nbytes == most
 
 
-def test_an_illegal_access_names_the_kernel_and_the_device_can_be_opened_again(backend: ModelBackend) -> None:
+def test_an_illegal_access_names_the_kernel_and_ends_the_process(backend: ModelBackend) -> None:
   binary, device = scaled("astray", beyond=1 << 20), backend.open(0)
   program, memory = device.load(binary), device.alloc(4 * N)
   program.needs[1] = 0  # what the contract's caller would have seen to
   device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
-  message = "CUDA_ERROR_ILLEGAL_ADDRESS.*an address that is in no buffer. It was kernel tiny_astray"
+  message = "CUDA_ERROR_ILLEGAL_ADDRESS.*an address that is in no buffer. It was kernel tiny_astray. End this process"
   with pytest.raises(DeviceLost, match=message):
     device.sync()
   for use in (device.sync, lambda: device.alloc(1), lambda: device.load(binary)):
@@ -205,10 +205,40 @@ def test_an_illegal_access_names_the_kernel_and_the_device_can_be_opened_again(b
       use()
   device.free(memory)
   device.close()
+  assert "cuDevicePrimaryCtxReset_v2" not in backend.model.calls
+  with pytest.raises(Unavailable, match="CUDA had a fault in this process: .*ILLEGAL_ADDRESS") as found:
+    backend.open(0)
+  assert "End this process" in found.value.what_to_do and backend.model.retained == 0
+  assert backend.model.misuse == []
+
+
+@pytest.mark.parametrize("status", [201, 214, 710, 999])
+def test_a_device_that_can_be_opened_again(backend: ModelBackend, status: int) -> None:
+  """The errors that cuda.h does not say that of."""
+  device = backend.open(0)
+  backend.model.gpus[0].broken = status
+  with pytest.raises(DeviceLost) as found:
+    device.sync()
+  assert "End this process" not in str(found.value)
+  device.close()
   again = backend.open(0)
   assert (contents(again, filled(again, np.ones(N, np.float32))) == 1).all()
   again.close()
   assert backend.model.misuse == []
+
+
+def test_a_graph_that_cannot_be_changed_is_built_anew(device: CUDADevice, backend: ModelBackend) -> None:
+  binary, source = scaled(), np.arange(N, dtype=np.float32)
+  program, (grid, block, _) = device.load(binary), sizes(binary)
+  one, two, other = filled(device, source), device.alloc(4 * N), filled(device, source + 100)
+  doubled = GraphKernel(program, ((1, 0), (0, 0)), (2,), grid, block)
+  graph = device.make_graph([doubled, GraphCopy((2, 0), (1, 0), 4 * N)], [one, two, device.alloc(4 * N)])
+  backend.model.refuses_changes = True
+  device.run_graph(graph, [(2, other)], [(0, replace(doubled, integers=(3,)))], wait=True)
+  assert (contents(device, two) == 3 * source).all() and (contents(device, other) == 3 * source).all()
+  assert backend.model.calls.count("cuGraphInstantiateWithFlags") == 2
+  device.run_graph(graph, [], [], wait=True)
+  assert (contents(device, other) == 3 * source).all()
 
 
 def test_launches_that_are_too_large_say_how_large(device: CUDADevice) -> None:

@@ -25,6 +25,7 @@ from tiny_runtime import Binary, CompileError, DeviceLost, GraphKernel, OutOfMem
 from tiny_runtime.hcq import QueueDevice
 from tiny_runtime.hcq.programs import Program
 from tiny_runtime_amd import AMD, CodeObject, aql, hardware, queue
+from tiny_runtime_amd.faults import queue_error
 from tiny_runtime_amd.hardware import AMDHardware
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 
@@ -210,6 +211,20 @@ def test_waves_of_32_threads() -> None:
   assert backend.model.misuse == [] and backend.model.left() == []
 
 
+def test_a_gpu_whose_private_memory_is_not_set_up() -> None:
+  backend = ModelBackend(gpu="gfx90a")
+  assert backend.probe() == ["gfx90a"]
+  device, binary = backend.open(0), scaled(arch="gfx90a")
+  source = np.arange(N, dtype=np.float32)
+  memory = filled(device, source)
+  device.launch(device.load(binary), [(memory, 0), (memory, 0)], [3], *sizes(binary))
+  assert (contents(device, memory) == 3 * source).all()
+  with pytest.raises(CompileError, match="scaled needs 100 bytes of private memory, which this plugin does not set up"):
+    device.load(with_private(binary, 100))
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
 def test_launches_that_are_too_large_say_how_large(device: QueueDevice) -> None:
   binary, memory = scaled(), device.alloc(4 * N)
   program = device.load(binary)
@@ -316,6 +331,48 @@ def test_a_queue_that_stops_says_why(backend: ModelBackend) -> None:
     device.sync()
   device.close()
   assert backend.model.left() == []
+
+
+@pytest.mark.parametrize(
+  ("exception", "message"),
+  [(4, "an instruction that the GPU does not know"), (5, "used an address"), (2, "a trap"), (22, "more registers")],
+)
+def test_exceptions_of_a_queue_are_told(backend: ModelBackend, exception: int, message: str) -> None:
+  """KFD writes them to where the area for waves says, and sets an event: nobody waits for QUEUE_TIMEOUT."""
+  device, binary = backend.open(0), scaled("bad")
+  program, memory = device.load(binary), device.alloc(4 * N)
+  device.sync()
+  backend.model.raises = exception
+  device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+  with pytest.raises(DeviceLost, match=f"exception {1 << (exception - 1):#x}: .*{message}.*kernel bad"):
+    device.sync()
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+@pytest.mark.parametrize(
+  ("code", "message"),
+  [
+    (0x200, "private memory of more than its share"),
+    (0x401, "more private memory than the queue has, .*waves of 32"),
+    (0x20000000, "used an address"),
+    (0x40000000, "an instruction that the GPU does not know"),
+    (0x80000000, "came to a trap"),
+  ],
+)
+def test_errors_of_a_queue_in_words(code: int, message: str) -> None:
+  assert re.search(f"error {code:#x}: .*{message}", str(queue_error(code)))
+
+
+def test_a_linux_that_tells_of_no_exceptions() -> None:
+  """Before 6.5; and another library in this process may have asked already."""
+  for change in ({"runtime": False}, {"runtime_enabled": True}):
+    backend = ModelBackend()
+    vars(backend.model).update(change)
+    device = backend.open(0)
+    assert (contents(device, filled(device, np.ones(N, np.float32))) == 1).all()
+    device.close()
+    assert "RUNTIME_ENABLE" in backend.model.requests and backend.model.misuse == []
 
 
 # *** opening ***

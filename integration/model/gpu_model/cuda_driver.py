@@ -39,6 +39,9 @@ NAMES = {
   INVALID: "CUDA_ERROR_INVALID_VALUE", NO_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY", BAD_PTX: "CUDA_ERROR_INVALID_PTX",
   ILLEGAL: "CUDA_ERROR_ILLEGAL_ADDRESS", UNKNOWN: "CUDA_ERROR_UNKNOWN", BAD_HANDLE: "CUDA_ERROR_INVALID_HANDLE",
 }  # fmt: skip
+ENDS_PROCESS = {226, 700, 702, *range(714, 720), 721}
+"""What cuda.h says "the process must be terminated and relaunched" of."""
+GRAPH_UPDATE_FAILURE = 910
 LARGEST_GRID, LARGEST_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 
 
@@ -58,15 +61,19 @@ class Model:
     self.calls: list[str] = []
     self.texts: dict[str, ctypes.Array[Any]] = {}
     self.wrong = ""
+    self.refuses_changes = False
+    """Graphs that are made cannot be changed."""
     self.handles: dict[int, Any] = {}
     self.owners: dict[int, Gpu] = {}
     """The GPU in whose context each handle was made."""
 
   def reset(self, gpu: Gpu) -> None:
-    """All that a context holds is gone."""
+    """All that a context holds is gone; a fault that ends the process stays."""
     for handle in [handle for handle, owner in self.owners.items() if owner is gpu]:
       self.drop(handle)
-    gpu.allocations, gpu.pinned, gpu.broken = {}, {}, 0
+    gpu.allocations, gpu.pinned = {}, {}
+    if gpu.broken not in ENDS_PROCESS:
+      gpu.broken = 0
 
   @property
   def retained(self) -> int:
@@ -251,7 +258,7 @@ class Model:
     gpu.retained -= 1
     if not gpu.retained:
       mine = [self.handles[handle] for handle, owner in self.owners.items() if owner is gpu]
-      if gpu.allocations or mine or gpu.pinned:
+      if not gpu.broken and (gpu.allocations or mine or gpu.pinned):
         kinds = sorted({type(thing).__name__ for thing in mine})
         self.misuse.append(f"left behind: {len(gpu.allocations)} allocations, {kinds}, {len(gpu.pinned)} pinned")
       self.reset(gpu)
@@ -469,14 +476,19 @@ class Model:
       raise Misuse("a node is named, but the graph that it is of was destroyed")
     return found.nodes
 
+  def _to_change(self, graph: int) -> dict[int, Call]:
+    if self.refuses_changes:
+      raise Status(GRAPH_UPDATE_FAILURE)
+    return self._named(graph)
+
   def do_cuGraphExecKernelNodeSetParams_v2(self, graph: int, node: int, parameters: int) -> None:
-    nodes, call = self._named(graph), self._kernel_of(parameters)
+    nodes, call = self._to_change(graph), self._kernel_of(parameters)
     if nodes[node].module is not call.module:
       raise Status(INVALID)
     nodes[node] = call
 
   def do_cuGraphExecMemcpyNodeSetParams(self, graph: int, node: int, copy: int, context: int | None) -> None:
-    nodes = self._named(graph)
+    nodes = self._to_change(graph)
     if nodes[node].module is not None:
       raise Status(INVALID)
     nodes[node] = copy_of(copy)

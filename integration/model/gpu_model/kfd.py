@@ -25,7 +25,7 @@ from typing import Any
 from gpu_model.kfd_objects import GPU_ID, GPUS, Buffer, Event, Misuse, Queue, Refusal, ticks
 from gpu_model.kfd_packets import Processor
 from tiny_runtime_amd.gpus import Places
-from tiny_runtime_amd.kfd import NUMBERS, Apertures, EventData
+from tiny_runtime_amd.kfd import NUMBERS, Apertures, EventData, SaveAreaHeader
 from tiny_runtime_amd.system import Linux
 
 MEMORY = 64 << 20
@@ -73,6 +73,10 @@ class Model:
     """GPUs that had a fault: no queue of this process runs there any more."""
     self.hangs = False
     """The GPU takes packets, and does nothing."""
+    self.runtime, self.runtime_enabled = True, False
+    """Whether this Linux tells a process of its queues' errors, and whether it asked for that."""
+    self.raises = 0
+    """The exception that the next kernel ends with, after kfd_dbg_trap_exception_code; 0: none."""
     self.wrong = ""
     """What the machine saw a kernel do."""
     self.processor = Processor(self)
@@ -203,6 +207,15 @@ class Model:
   def do_GET_VERSION(self, given: Any) -> None:
     given.major_version, given.minor_version = self.major, 14
 
+  def do_RUNTIME_ENABLE(self, given: Any) -> None:
+    if not self.runtime:
+      raise Refusal(errno.EINVAL)
+    if given.r_debug or given.mode_mask != 1:
+      raise Misuse(f"mode {given.mode_mask:#x} of a debugger's")
+    if self.runtime_enabled:
+      raise Refusal(errno.EBUSY)
+    self.runtime_enabled = True
+
   def _gpu(self, gpu_id: int) -> None:
     if gpu_id not in self.gpus:
       raise Refusal(errno.EINVAL)
@@ -315,7 +328,7 @@ class Model:
     places = {part.address for part in parts}
     self.queues[number] = Queue(
       number, given.gpu_id, given.ring_base_address, given.ring_size, given.write_pointer_address,
-      given.read_pointer_address, slot, places,
+      given.read_pointer_address, slot, places, given.ctx_save_restore_address,
     )  # fmt: skip
     given.queue_id, given.doorbell_offset = number, DOORBELL_TYPE | given.gpu_id << 46 | slot
 
@@ -325,7 +338,7 @@ class Model:
     del self.queues[given.queue_id]
 
   def do_CREATE_EVENT(self, given: Any) -> None:
-    if given.event_type not in (3, 8):
+    if given.event_type not in (0, 3, 8):
       raise Misuse("an event of another kind")
     given.event_id = self.number()
     self.events[given.event_id] = Event(given.event_type)
@@ -349,12 +362,30 @@ class Model:
         given.wait_result = 0
         if event.kind == 8:
           ctypes.memmove(ctypes.addressof(data), event.data, len(event.data))
-        else:
+        elif event.kind == 3:
           ctypes.memmove(ctypes.addressof(data.hw_exception_data), event.data, len(event.data))
     if given.wait_result and before == sum(queue.taken for queue in self.queues.values()):
       time.sleep(min(given.timeout, 10) * 1e-3)
 
   # *** what goes wrong ***
+
+  def raise_exception(self, queue: Queue, exception: int) -> None:
+    """Tell of an error of a queue, if this process asked for that: the mask goes where the first die's area for waves
+    says, and the event is set."""
+    if not self.runtime_enabled:
+      return
+    size = self.facts.stack + self.facts.groups
+    headers = [SaveAreaHeader.from_address(queue.saved + die * size) for die in range(self.facts.dies)]
+    for die, header in enumerate(headers):
+      debug = (self.facts.dies - die) * size, self.facts.debugger * self.facts.dies
+      if (header.debug_offset, header.debug_size) != debug:
+        raise Misuse(f"the part for a debugger is {header.debug_offset, header.debug_size}, not {debug}")
+      if (header.err_payload_addr, header.err_event_id) != (headers[0].err_payload_addr, headers[0].err_event_id):
+        raise Misuse("the dies' errors go to several places")
+    if headers[0].err_payload_addr and headers[0].err_event_id:
+      self.buffer_at(queue.gpu_id, headers[0].err_payload_addr, 8)
+      ctypes.c_uint64.from_address(headers[0].err_payload_addr).value = 1 << (exception - 1)
+      self.events[headers[0].err_event_id].data = b""
 
   def raise_event(self, kind: int, data: bytes) -> None:
     """Tell all that wait for such."""

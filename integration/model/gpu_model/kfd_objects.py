@@ -17,8 +17,8 @@ def ticks() -> int:
 @dataclass(frozen=True)
 class Facts:
   """A GPU. `properties` are those of sysfs; `stack`, `groups` and `debugger` bytes of the area where a compute die
-  saves waves; `scratch`: the unit of the register for private memory, and for how many parts of the GPU it counts
-  waves."""
+  saves waves; `scratch`: the unit of the register for private memory, the shader engines of a die, and whether it
+  counts the waves of an engine, or of a die."""
 
   version: int
   wave: int
@@ -29,7 +29,7 @@ class Facts:
   dies: int
   last_unit: int
   last_wave: int
-  scratch: tuple[int, int]
+  scratch: tuple[int, int, bool]
 
 
 GPUS = {
@@ -37,16 +37,23 @@ GPUS = {
     90402, 64,
     {"simd_count": 1216, "max_waves_per_simd": 8, "array_count": 32, "simd_arrays_per_engine": 1, "simd_per_cu": 4,
      "num_xcc": 8},
-    12288, 23191552, 48640, 8, 303, 31, (1024, 8),
+    12288, 23191552, 48640, 8, 303, 31, (1024, 4, False),
+  ),
+  "gfx90a": Facts(
+    90010, 64,
+    {"simd_count": 440, "max_waves_per_simd": 8, "array_count": 8, "simd_arrays_per_engine": 1, "simd_per_cu": 4,
+     "num_xcc": 1},
+    36864, 67133440, 131072, 1, 109, 31, (1024, 8, False),
   ),
   "gfx1100": Facts(
     110000, 32,
     {"simd_count": 192, "max_waves_per_simd": 16, "array_count": 12, "simd_arrays_per_engine": 2, "simd_per_cu": 2,
      "num_xcc": 1},
-    40960, 46006272, 98304, 1, 95, 31, (256, 12),
+    40960, 46006272, 98304, 1, 95, 31, (256, 6, True),
   ),
 }  # fmt: skip
-"""Instinct MI300X, with 38 compute units in each of 8 dies; Radeon RX 7900 XTX, with 96."""
+"""Instinct MI300X, with 38 compute units in each of 8 dies, in 4 engines; a die of MI250X, with 110; Radeon RX
+7900 XTX, with 96 in 6 engines."""
 
 
 class Blocked(Exception):
@@ -104,6 +111,8 @@ class Queue:
   read_pointer: int
   slot: int
   places: set[int] = field(default_factory=set)
+  saved: int = 0
+  """Where its waves are saved."""
   doorbell: int = 0
   taken: int = 0
   stopped: bool = False

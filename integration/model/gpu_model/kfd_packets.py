@@ -171,6 +171,10 @@ class Processor:
     source = self._source(queue, code)
     if source is None:
       raise Stop(INVALID_CODE)
+    if exception := self.model.raises:
+      self.model.raises = 0
+      self.model.raise_exception(queue, exception)
+      raise Stop
     begin = ticks()
     self._execute(queue, source, arguments, tuple(size // group for size, group in zip(grid, threads)), threads)
     self._complete(queue, header, signal, begin)
@@ -181,11 +185,17 @@ class Processor:
     register = ctypes.c_uint32.from_address(begin + 0x8C).value
     lane, size = ctypes.c_uint32.from_address(begin + 0xB0).value, word(begin + 0xA8)
     if lane:
-      unit, parts = self.model.facts.scratch
-      waves, wave_bytes = register & 4095, (register >> 12) * unit
-      if wave_bytes < 64 * lane or waves * wave_bytes * parts > size or not waves:
-        raise Misuse(f"{waves} waves in {parts} parts with {wave_bytes} bytes each, in {size} bytes of private memory")
-      self.model.buffer_at(queue.gpu_id, word(begin + 0xA0), size)
+      unit, engines, of_engine = self.model.facts.scratch
+      counted, wave_bytes = register & 4095, (register >> 12) * unit
+      waves = counted * engines if of_engine else counted
+      if not waves or waves % engines:
+        raise Misuse(f"{waves} waves with private memory, for {engines} shader engines")
+      if wave_bytes < 64 * lane or waves * wave_bytes > size:
+        raise Misuse(f"{waves} waves of a die with {wave_bytes} bytes each, in {size} bytes of private memory")
+      # the size is a die's: the packet processors of the dies have places one after the other
+      self.model.buffer_at(queue.gpu_id, word(begin + 0xA0), size * self.model.facts.dies)
+      if waves * wave_bytes != size:
+        raise Misuse(f"{size} bytes of private memory a die, of which its waves use {waves * wave_bytes}")
     return lane
 
   def _source(self, queue: Queue, code: int) -> LLVMSource | None:

@@ -32,9 +32,10 @@ def check(binary: Binary) -> None:
   code = CodeObject.parse(binary.code)
   kernel, about = code.kernels[binary.entry], code.about(binary.entry)
   arguments = 8 * (len(binary.params) + len(binary.variables))
+  wanted = tuple(name for name in kernel.wanted if name != "private segment buffer")  # which CDNA 2 always wants
   facts = {
     "arguments": (kernel.argument_bytes, arguments),
-    "what is wanted in registers": (kernel.wanted, ("kernel arguments",) if arguments else ()),
+    "what is wanted in registers": (wanted, ("kernel arguments",) if arguments else ()),
     "local memory, in the metadata": (about["group_segment_fixed_size"], kernel.local_bytes),
     "wave": (kernel.subgroup_size, about["wavefront_size"]),
     "place of the descriptor": (kernel.place % 64, 0),

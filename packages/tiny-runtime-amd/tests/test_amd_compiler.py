@@ -35,7 +35,10 @@ MATRIX = {
   ("gfx942", "float16"): "v_mfma_f32_16x16x16_f16", ("gfx942", "bfloat16"): "v_mfma_f32_16x16x16_bf16",
   ("gfx942", "int8"): "v_mfma_i32_16x16x32_i8", ("gfx942", "float64"): "v_mfma_f64_16x16x4_f64",
   ("gfx950", "float16"): "v_mfma_f32_16x16x32_f16", ("gfx950", "bfloat16"): "v_mfma_f32_16x16x32_bf16",
-  ("gfx950", "int8"): "v_mfma_i32_16x16x64_i8",
+  ("gfx950", "int8"): "v_mfma_i32_16x16x64_i8", ("gfx90a", "float16"): "v_mfma_f32_16x16x16f16",
+  ("gfx90a", "bfloat16"): "v_mfma_f32_16x16x16bf16_1k", ("gfx90a", "int8"): "v_mfma_i32_16x16x16i8",
+  ("gfx90a", "float64"): "v_mfma_f64_16x16x4f64", ("gfx1151", "bfloat16"): "v_wmma_f32_16x16x16_bf16",
+  ("gfx1200", "float16"): "v_wmma_f32_16x16x16_f16",
 }  # fmt: skip
 
 
@@ -59,7 +62,7 @@ def test_descriptors_are_what_the_assembler_text_says(arch: Arch) -> None:
   assert kernel.local_bytes == directive(text, "group_segment_fixed_size") > 0
   assert kernel.argument_bytes == directive(text, "kernarg_size") == 16
   assert kernel.private_bytes == directive(text, "private_segment_fixed_size") == 0
-  assert kernel.subgroup_size == arch.subgroup_size and kernel.wanted == ("kernel arguments",)
+  assert kernel.subgroup_size == arch.subgroup_size and kernel.wanted[-1] == "kernel arguments"
   registers = directive(text, "next_free_vgpr")
   assert (kernel.rsrc1 & 63) == -(-registers // 8) - 1  # they are given out by the eight
   assert f"amdhsa_target: amdgcn-amd-amdhsa--{arch}" in text.replace("amdhsa.target:   ", "amdhsa_target: ")
@@ -113,9 +116,12 @@ def test_size_of_a_workgroup_is_promised() -> None:
 
 
 def test_names() -> None:
-  with pytest.raises(ValueError, match="expected one of gfx1100, gfx1201, gfx942, gfx950"):
+  with pytest.raises(ValueError, match="expected one of gfx1100, gfx1101, .*, gfx942, gfx950"):
     Arch.parse("gfx803")
-  assert [arch.version for arch in ARCHS] == [110000, 120001, 90402, 90500]
+  assert {arch.name: arch.version for arch in ARCHS} == {
+    "gfx1100": 110000, "gfx1101": 110001, "gfx1102": 110002, "gfx1103": 110003, "gfx1150": 110500, "gfx1151": 110501,
+    "gfx1200": 120000, "gfx1201": 120001, "gfx90a": 90010, "gfx942": 90402, "gfx950": 90500,
+  }  # fmt: skip
   binary = compiled(elementwise(64, dtypes.float32).replace(arg=KernelInfo("a-b.c")), "gfx1100")
   assert binary.entry == "a-b.c" and "a-b.c" in CodeObject.parse(binary.code).kernels
 

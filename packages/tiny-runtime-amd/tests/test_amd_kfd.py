@@ -26,6 +26,7 @@ from tiny_runtime_amd.kfd import (
   MemoryException,
   MemoryFailure,
   NamesEvent,
+  SaveAreaHeader,
   out_of_memory,
 )
 from tiny_runtime_amd.scratch import scratch_for
@@ -51,18 +52,27 @@ ENUMERATORS = {
 }  # fmt: skip
 
 
+def place_of_wave_state(field: str) -> bool:
+  """Whether C calls it wave_state.FIELD."""
+  return field.startswith(("control_stack", "wave_state"))
+
+
 def facts() -> list[str]:
   """What has to hold of the header, in C."""
   found = [f"(unsigned)({name}) == {number}u" for name, number in ENUMERATORS.items()]
-  structures = dict(STRUCTURES)
+  structures, header = dict(STRUCTURES), HEADER.read_text()
+  newer = {"kfd_context_save_area_header": SaveAreaHeader}  # since Linux 6.5, as RUNTIME_ENABLE
+  structures |= {name: kind for name, kind in newer.items() if name in header}
   for name, (_, _, kind) in REQUESTS.items():
+    if name == "RUNTIME_ENABLE" and f"AMDKFD_IOC_{name}" not in header:
+      continue
     found.append(f"AMDKFD_IOC_{name} == {NUMBERS[name]:#x}u")
     structures[f"kfd_ioctl_{name.lower()}_args"] = kind
   for name, kind in structures.items():
     found.append(f"sizeof(struct {name}) == {ctypes.sizeof(kind)}")
     for field, *_ in kind._fields_:
-      if field == "data":  # an unnamed union
-        continue
+      if field == "data" or name == "kfd_context_save_area_header" and place_of_wave_state(field):
+        continue  # an unnamed union, and a structure in the structure
       place = getattr(kind, field)
       found.append(f"offsetof(struct {name}, {field}) == {place.offset}")
       found.append(f"sizeof(((struct {name}*)0)->{field}) == {place.size}")
@@ -144,10 +154,12 @@ def test_private_memory() -> None:
   waves = found.register & 4095
   # 100 bytes for 64 threads are 7 units of 1 KiB
   assert found.register >> 12 == 7 and found.lane_bytes == 7 * 1024 // 64
-  assert waves == 38 * 32 and found.nbytes == 8 * waves * 7 * 1024
+  assert waves == 38 * 32 and found.die_bytes == waves * 7 * 1024 and found.nbytes == 8 * found.die_bytes
   few = scratch_for(Arch.parse("gfx942"), gpu(90402), 100, 10 * 8 * 7 * 1024)
-  assert few.register & 4095 == 10, "fewer waves at once where there is little memory"
+  assert few.register & 4095 == 8, "fewer waves at once where there is little memory, as many in each of 4 engines"
   with pytest.raises(ValueError, match="100 bytes of private memory a thread are more than this GPU has"):
-    scratch_for(Arch.parse("gfx942"), gpu(90402), 100, 8 * 6 * 1024)
-  seven = scratch_for(Arch.parse("gfx1100"), gpu(110000, simd_count=192, simd_per_cu=2, array_count=12), 20, 1 << 30)
-  assert seven.register >> 12 == 5 and seven.register & 4095 == 96 // 12 * 32
+    scratch_for(Arch.parse("gfx942"), gpu(90402), 100, 8 * 3 * 7 * 1024)
+  card = gpu(110000, simd_count=192, simd_per_cu=2, array_count=12, simd_arrays_per_engine=2, num_xcc=1)
+  seven = scratch_for(Arch.parse("gfx1100"), card, 20, 1 << 30)
+  assert seven.register >> 12 == 5 and seven.register & 4095 == 96 // 6 * 32, "waves of each of 6 engines"
+  assert seven.nbytes == seven.die_bytes == 96 * 32 * 5 * 256

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import pytest
 
 from tiny_runtime_metal import FAMILIES, Arch, MetalCompiler, MetalRenderer
+from tiny_runtime_metal.objc import Runtime
 from tiny_uop import dtypes
 
 
@@ -27,6 +31,24 @@ def test_bfloat_needs_the_hardware_and_the_language() -> None:
   native = {str(a): dtypes.bfloat16 in MetalRenderer(a).target.native_dtypes
             for a in (Arch("apple7"), Arch("apple7", (3, 0)), Arch("mac2"))}  # fmt: skip
   assert native == {"apple7": True, "apple7 metal3.0": False, "mac2": False}
+
+
+def test_graphics_are_loaded_before_gpus_are_listed() -> None:
+  """Without CoreGraphics, Metal lists no GPU in a process that has no windows."""
+  loaded: list[str] = []
+
+  class Library:
+    """One whose functions are all `strlen`, which nobody calls."""
+
+    def __getattr__(self, name: str) -> Any:
+      return ctypes.CDLL(None).strlen
+
+  def load(path: str) -> Library:
+    loaded.append(path.rsplit("/", 1)[1])
+    return Library()
+
+  Runtime(load)
+  assert loaded == ["CoreGraphics", "libobjc.A.dylib", "Metal"]
 
 
 def test_matrices_by_family() -> None:

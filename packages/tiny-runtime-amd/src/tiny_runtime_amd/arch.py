@@ -17,6 +17,9 @@ class Arch:
   name: str
   subgroup_size: int
   local_memory: int = 64 << 10
+  private_memory: bool = True
+  """The hardware itself tells a wave where its private memory is. On CDNA 2 a kernel asks for a description of it,
+  which the queue would have to have."""
 
   @property
   def processor(self) -> Processor:
@@ -26,7 +29,7 @@ class Arch:
 
   @property
   def major(self) -> int:
-    """9 for CDNA, 11 for RDNA 3, 12 for RDNA 4."""
+    """9 for CDNA, 11 for RDNA 3 and 3.5, 12 for RDNA 4."""
     return self.version // 10000
 
   @property
@@ -56,8 +59,16 @@ class Arch:
 
 ARCHS = (
   Arch("gfx1100", 32),
+  Arch("gfx1101", 32),
+  Arch("gfx1102", 32),
+  Arch("gfx1103", 32),
+  Arch("gfx1150", 32),
+  Arch("gfx1151", 32),
+  Arch("gfx1200", 32),
   Arch("gfx1201", 32),
+  Arch("gfx90a", 64, private_memory=False),
   Arch("gfx942", 64),
   Arch("gfx950", 64, 160 << 10),
 )
-"""RDNA 3 (Radeon RX 7900), RDNA 4 (RX 9070), CDNA 3 (Instinct MI300), CDNA 4 (MI350)."""
+"""RDNA 3 (Radeon RX 7900, 7800, 7600, Ryzen 7040), RDNA 3.5 (Ryzen AI 300, AI Max), RDNA 4 (RX 9060, RX 9070), CDNA 2
+(Instinct MI200), CDNA 3 (MI300), CDNA 4 (MI350)."""

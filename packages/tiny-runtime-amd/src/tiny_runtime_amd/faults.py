@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 
 from tiny_runtime import DeviceLost
 from tiny_runtime_amd.gpus import Gpu
-from tiny_runtime_amd.kfd import EVENT_HARDWARE, EVENT_MEMORY, KFD, WAIT_COMPLETE, EventData, KFDError, MemoryException
+from tiny_runtime_amd.kfd import (
+  EVENT_HARDWARE,
+  EVENT_MEMORY,
+  EVENT_SIGNAL,
+  KFD,
+  WAIT_COMPLETE,
+  EventData,
+  KFDError,
+  MemoryException,
+)
 
 QUEUE_ERRORS = {
   0x01: "a kernel needs more private memory than the queue has",
@@ -18,8 +28,33 @@ QUEUE_ERRORS = {
   0x40: "a workgroup has more threads than the GPU takes",
   0x80: "a kernel needs more registers than there are for its workgroups",
   0x100: "a packet is of no known format",
+  0x200: "private memory of more than its share was asked for, or asked back",
+  0x400: "a kernel needs more private memory than the queue has for waves of 32 threads",
+  0x20000000: "a kernel used an address that is in no buffer, or as it must not be used",
+  0x40000000: "a kernel had an instruction that the GPU does not know",
+  0x80000000: "a kernel came to a trap, or to a debugger's stop",
 }
-"""What the packet processor writes to a queue's signal for errors, after the handler of ROCm's runtime."""
+"""What the packet processor and trap handlers write to a queue's signal for errors, after the handler of ROCm's
+runtime."""
+EXCEPTIONS = {
+  1: "a kernel was aborted",
+  2: "a kernel came to a trap",
+  3: "a kernel's arithmetic raised an exception",
+  4: "a kernel had an instruction that the GPU does not know",
+  5: "a kernel used an address that is in no buffer, or as it must not be used",
+  6: "a kernel used an address that belongs to no kind of memory",
+  16: "a launch has sizes that it must not have",
+  17: "a launch asks for more shared memory than there is",
+  18: "a launch names no kernel, or code that is not for this GPU",
+  19: "a packet is of no known format",
+  20: "a packet is of no known format",
+  21: "a workgroup has more threads than the GPU takes",
+  22: "a kernel needs more registers than there are for its workgroups",
+  23: "a packet is of no known format",
+  30: "the queue could not be interrupted",
+}
+"""What KFD writes to the place that the area for saved waves names: bit n - 1 for each of these
+(kfd_dbg_trap_exception_code of linux/kfd_ioctl.h)."""
 ERRORS = {1: "its memory had an error that could not be corrected", 2: "data were known to be damaged", 3: "it hangs"}
 """KFD_MEM_ERR_."""
 
@@ -29,13 +64,20 @@ class Faults:
 
   def __init__(self, kfd: KFD, gpu: Gpu) -> None:
     self.kfd, self.gpu = kfd, gpu
-    self.events = (EventData * 2)()
+    self.events = (EventData * 3)()
+    self.look: Callable[[], None] = lambda: None
+    """Raises DeviceLost if the queue has an error."""
     try:
-      for event, kind in zip(self.events, (EVENT_MEMORY, EVENT_HARDWARE)):
+      for event, kind in zip(self.events, (EVENT_MEMORY, EVENT_HARDWARE, EVENT_SIGNAL)):
         event.event_id = kfd("CREATE_EVENT", event_type=kind, node_id=gpu.node).event_id
     except KFDError:
       self.close()
       raise
+
+  @property
+  def of_queue(self) -> int:
+    """The event that KFD is to set for errors of the queue."""
+    return int(self.events[2].event_id)
 
   def pause(self, seconds: float) -> None:
     """Sleep, or until something failed. Raises DeviceLost."""
@@ -49,6 +91,7 @@ class Faults:
       time.sleep(seconds)
 
   def _tell(self) -> None:
+    self.look()
     memory, hardware = self.events[0].memory_exception_data, self.events[1].hw_exception_data
     ours = self.gpu.gpu_id
     if memory.gpu_id == ours:
@@ -86,5 +129,14 @@ def in_words(fault: MemoryException) -> str:
 
 def queue_error(code: int) -> DeviceLost:
   """What the packet processor stopped for."""
-  texts = list(dict.fromkeys(text for bit, text in QUEUE_ERRORS.items() if code & bit))
-  return DeviceLost(f"the GPU stopped the queue with error {code:#x}: {', '.join(texts) or 'an exception in a kernel'}")
+  return _stopped(f"error {code:#x}", [text for bit, text in QUEUE_ERRORS.items() if code & bit])
+
+
+def queue_exception(mask: int) -> DeviceLost:
+  """What KFD says of the queue."""
+  return _stopped(f"exception {mask:#x}", [text for bit, text in EXCEPTIONS.items() if mask >> (bit - 1) & 1])
+
+
+def _stopped(by: str, texts: list[str]) -> DeviceLost:
+  why = ", ".join(dict.fromkeys(texts)) or "an exception in a kernel"
+  return DeviceLost(f"the GPU stopped the queue with {by}: {why}")

@@ -69,9 +69,9 @@ class Gpu:
     return self.properties.get("num_xcc", 1) or 1
 
   @property
-  def arrays(self) -> int:
-    """Shader arrays."""
-    return self.properties["array_count"]
+  def engines(self) -> int:
+    """Shader engines, of all dies."""
+    return self.properties["array_count"] // self.properties["simd_arrays_per_engine"]
 
   @property
   def scratch_waves(self) -> int:
@@ -94,8 +94,7 @@ class Gpu:
     Linux 6.12), and the newest list them here."""
     old = self.version < 100100
     units = self.units // self.dies
-    engines = self.arrays // self.properties["simd_arrays_per_engine"]
-    waves = min(units * 40, engines * 512) if old else units * 32
+    waves = min(units * 40, self.engines * 512) if old else units * 32
     registers = 0x80000 if old else 0x60000 if self.version in (110000, 110001, 120000, 120001) else 0x40000
     shared = self.properties["lds_size_in_kb"] << 10 if self.version == 90500 else 64 << 10
     groups = _up(units * (registers + shared + 0x4000 + 0x1000))

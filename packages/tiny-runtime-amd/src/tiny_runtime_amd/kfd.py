@@ -138,6 +138,22 @@ class MapMemory(ctypes.Structure):
   _fields_ = [("handle", u64), ("device_ids_array_ptr", u64), ("n_devices", u32), ("n_success", u32)]
 
 
+class RuntimeEnable(ctypes.Structure):
+  """kfd_ioctl_runtime_enable_args, which Linux has since 6.5."""
+
+  _fields_ = [("r_debug", u64), ("mode_mask", u32), ("capabilities_mask", u32)]
+
+
+class SaveAreaHeader(ctypes.Structure):
+  """kfd_context_save_area_header, at the beginning of where the waves of a queue are saved: KFD writes the mask of an
+  error of the queue to `err_payload_addr`, and sets the event `err_event_id`."""
+
+  _fields_ = [
+    ("control_stack_offset", u32), ("control_stack_size", u32), ("wave_state_offset", u32), ("wave_state_size", u32),
+    ("debug_offset", u32), ("debug_size", u32), ("err_payload_addr", u64), ("err_event_id", u32), ("reserved1", u32),
+  ]  # fmt: skip
+
+
 TO, FROM = 1, 2
 """Which way a structure goes: to the driver, from it."""
 
@@ -156,6 +172,7 @@ REQUESTS: dict[str, tuple[int, int, type[ctypes.Structure]]] = {
   "FREE_MEMORY_OF_GPU": (TO, 0x17, FreeMemory),
   "MAP_MEMORY_TO_GPU": (TO | FROM, 0x18, MapMemory),
   "UNMAP_MEMORY_FROM_GPU": (TO | FROM, 0x19, MapMemory),
+  "RUNTIME_ENABLE": (TO | FROM, 0x25, RuntimeEnable),
 }
 """Which way, number, structure, by the name without AMDKFD_IOC_."""
 
@@ -163,7 +180,8 @@ MAJOR = 1
 """Version of the interface that this is."""
 COMPUTE_AQL = 2  # KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
 MOST_PERCENT, PRIORITY = 100, 7
-EVENT_HARDWARE, EVENT_MEMORY = 3, 8  # KFD_IOC_EVENT_HW_EXCEPTION, KFD_IOC_EVENT_MEMORY
+EVENT_SIGNAL, EVENT_HARDWARE, EVENT_MEMORY = 0, 3, 8  # KFD_IOC_EVENT_SIGNAL, …_HW_EXCEPTION, …_MEMORY
+RUNTIME_ENABLED = 1  # KFD_RUNTIME_ENABLE_MODE_ENABLE_MASK
 WAIT_COMPLETE = 0  # KFD_IOC_WAIT_RESULT_COMPLETE
 VRAM, GTT = 1 << 0, 1 << 1
 COHERENT, NO_SUBSTITUTE, EXECUTABLE, WRITABLE = 1 << 26, 1 << 28, 1 << 30, 1 << 31

@@ -1,8 +1,8 @@
-"""Matrix instructions: WMMA of RDNA 3 and 4, MFMA of CDNA 3 and 4.
+"""Matrix instructions: WMMA of RDNA 3 and 4, MFMA of CDNA 2 to 4.
 
 Which thread holds what is in AMD's manuals of the instruction sets ("RDNA3 ISA", 7.9, "RDNA4 ISA", 7.12, "CDNA3 ISA",
-7.1). In all of them a lane has a row of A, or a column of B, and some of its elements along the sum; and some rows of
-a column of C.
+7.1; CDNA 2 has a part of the latter). In all of them a lane has a row of A, or a column of B, and some of its elements
+along the sum; and some rows of a column of C.
 """
 
 from __future__ import annotations
@@ -70,6 +70,12 @@ DOUBLES = MatrixInstruction(
   _core(64, 16, 4, DOUBLE, 1, ((4, 1, 0),), ((4, 4, 0),)), "llvm.amdgcn.mfma.f64.16x16x4f64",
   (("double", 64), ("double", 64), ("<4 x double>", 256)), MODES,
 )  # fmt: skip
+CDNA2 = (
+  _mfma(16, 16, HALF, "f32.16x16x16f16", ("<4 x half>", 64), F4),
+  _mfma(16, 16, BFLOAT, "f32.16x16x16bf16.1k", ("<4 x i16>", 64), F4),
+  _mfma(16, 16, BYTES, "i32.16x16x16i8", ("i32", 32), I4),
+  DOUBLES,
+)
 CDNA3 = (
   _mfma(16, 16, HALF, "f32.16x16x16f16", ("<4 x half>", 64), F4),
   _mfma(16, 16, BFLOAT, "f32.16x16x16bf16.1k", ("<4 x i16>", 64), F4),
@@ -82,8 +88,9 @@ CDNA4 = (
   _mfma(16, 64, BYTES, "i32.16x16x64.i8", I4, I4),
   DOUBLES,
 )
+CDNA = {"gfx90a": CDNA2, "gfx942": CDNA3, "gfx950": CDNA4}
 
 
 def matrix_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
   """Those of an architecture."""
-  return {"gfx1100": RDNA3, "gfx1201": RDNA4, "gfx942": CDNA3, "gfx950": CDNA4}[arch.name]
+  return RDNA3 if arch.major == 11 else RDNA4 if arch.major == 12 else CDNA[arch.name]

@@ -7,11 +7,12 @@ A process and a GPU have one address space together, from the first time that it
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tiny_runtime import Unavailable
 from tiny_runtime_amd.gpus import Gpu
-from tiny_runtime_amd.kfd import KFD, MAJOR, KFDError
+from tiny_runtime_amd.kfd import KFD, MAJOR, RUNTIME_ENABLED, KFDError
 from tiny_runtime_amd.system import System
 from tiny_uop.locks import shared_lock
 
@@ -35,6 +36,9 @@ class Process:
         f"Linux has KFD {found.major_version}.{found.minor_version}, and this plugin knows {MAJOR}.x",
         "Install a version of tiny-runtime-amd that knows it",
       )
+    # KFD tells errors of a queue (see faults.py) to a process that asked for it, and no other
+    with suppress(KFDError):  # Linux before 6.5, which cannot; another library in this process asked
+      self.kfd("RUNTIME_ENABLE", mode_mask=RUNTIME_ENABLED)
     self.renders: dict[int, int] = {}
     """Descriptors of the GPUs' render files whose address spaces are acquired, by `gpu_id`."""
     self.code_place = self.code_end = 0

@@ -8,18 +8,19 @@ from collections.abc import Sequence
 
 from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring, Signal, Wait
 from tiny_runtime_amd import aql
-from tiny_runtime_amd.faults import Faults, queue_error
-from tiny_runtime_amd.gpus import Gpu
+from tiny_runtime_amd.faults import Faults, queue_error, queue_exception
+from tiny_runtime_amd.gpus import Gpu, SaveArea
 from tiny_runtime_amd.kernels import AMDKernel
-from tiny_runtime_amd.kfd import COMPUTE_AQL, KFD, MOST_PERCENT, PRIORITY, Apertures, KFDError
+from tiny_runtime_amd.kfd import COMPUTE_AQL, KFD, MOST_PERCENT, PRIORITY, Apertures, KFDError, SaveAreaHeader
 from tiny_runtime_amd.memory import Memories
 from tiny_runtime_amd.scratch import Scratch
 
 PACKETS = 1 << 14
 DOORBELLS = 8192
 """Bytes of the doorbells that a process has; the queue's is somewhere in them."""
-TIMELINE, CLOCK, ERRORS = (aql.QUEUE_BYTES + n * aql.SIGNAL_BYTES for n in range(3))
-"""Signals beside the queue's own structure: of submissions, of the first packet of one that is timed, of errors."""
+TIMELINE, CLOCK, ERRORS, EXCEPTIONS = (aql.QUEUE_BYTES + n * aql.SIGNAL_BYTES for n in range(4))
+"""Beside the queue's own structure: signals of submissions, of the first packet of one that is timed, and of errors;
+and where KFD writes the mask of exceptions."""
 MANY = 1 << 62
 """A signal begins with that, and loses one each time."""
 
@@ -37,6 +38,8 @@ class AQLQueue:
     area = gpu.save_area
     self.saved = memories.allocate((area.nbytes + area.debugger) * gpu.dies, Kind.HOST)
     self._describe()
+    self._name_errors(area)
+    faults.look = self.check
     self.ring = Ring(self._bytes(self.packets), aql.PACKET, lambda: self.words[aql.READ // 8], self._make_room)
     made = self.kfd(
       "CREATE_QUEUE", ring_base_address=self.packets.address, ring_size=self.packets.nbytes, gpu_id=gpu.gpu_id,
@@ -79,9 +82,21 @@ class AQLQueue:
     for signal, value in ((TIMELINE, MANY), (CLOCK, MANY), (ERRORS, 0)):
       words[(signal + aql.KIND) // 8] = aql.USER
       words[(signal + aql.VALUE) // 8] = value
+    words[EXCEPTIONS // 8] = 0
     packets = self._bytes(self.packets).cast("I")
     for place in range(0, len(packets), aql.PACKET // 4):
       packets[place] = aql.INVALID
+
+  def _name_errors(self, area: SaveArea) -> None:
+    """Say in the area for saved waves, of each compute die, where KFD is to tell of errors. The parts for debuggers
+    come behind those of all dies."""
+    view, dies = self._bytes(self.saved), self.gpu.dies
+    for die in range(dies):
+      header = SaveAreaHeader(
+        debug_offset=(dies - die) * area.nbytes, debug_size=area.debugger * dies,
+        err_payload_addr=self.structure.address + EXCEPTIONS, err_event_id=self.faults.of_queue,
+      )  # fmt: skip
+      view[die * area.nbytes : die * area.nbytes + ctypes.sizeof(header)] = bytes(header)
 
   # *** packets ***
 
@@ -163,14 +178,16 @@ class AQLQueue:
     return max(0, self.words[(TIMELINE + aql.END) // 8] - self.words[(begin + aql.START) // 8])
 
   def check(self) -> None:
-    """Raises DeviceLost if the packet processor stopped for an error."""
+    """Raises DeviceLost if the packet processor stopped for an error, or KFD tells of one."""
+    if mask := self.words[EXCEPTIONS // 8]:
+      raise queue_exception(mask)
     if code := self.words[(ERRORS + aql.VALUE) // 8]:
       raise queue_error(code & 0xFFFFFFFF)
 
   def use_scratch(self, block: Block, scratch: Scratch) -> None:
     """Have kernels use private memory. Nothing is under way."""
     self.words[aql.SCRATCH_PLACE // 8] = block.address
-    self.words[aql.SCRATCH_BYTES // 8] = scratch.nbytes
+    self.words[aql.SCRATCH_BYTES // 8] = scratch.die_bytes
     self.halves[aql.SCRATCH_LANE // 4] = scratch.lane_bytes
     self.halves[aql.SCRATCH_SIZE // 4] = scratch.register
 

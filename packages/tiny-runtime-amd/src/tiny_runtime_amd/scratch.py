@@ -18,24 +18,27 @@ WAVES_BITS = 12
 
 @dataclass(frozen=True)
 class Scratch:
-  """Sizes of scratch memory: `lane_bytes` a thread, `nbytes` in all, and the register that tells the hardware."""
+  """Sizes of scratch memory: `lane_bytes` a thread, `die_bytes` a compute die, `nbytes` in all, and the register that
+  tells the hardware."""
 
   lane_bytes: int
+  die_bytes: int
   nbytes: int
   register: int
 
 
 def scratch_for(arch: Arch, gpu: Gpu, private_bytes: int, most: int) -> Scratch:
   """Scratch memory for kernels with so many bytes a thread, of at most `most` bytes; then fewer waves run at once.
-  Raises ValueError where not one wave of each part of the GPU would fit."""
+  Raises ValueError where not one wave of each shader engine would fit."""
   unit, size_bits, per_engine = (1024, 13, False) if arch.major == 9 else (256, 15 if arch.major == 11 else 18, True)
   wave_bytes = -(-private_bytes * WAVE // unit) * unit
-  # waves are counted in each compute die, on RDNA in each shader engine, which has several arrays; to take each
-  # array for an engine errs towards fewer waves
-  parts = gpu.arrays if per_engine else gpu.dies
-  waves = min(gpu.units // parts * gpu.scratch_waves, most // parts // wave_bytes, (1 << WAVES_BITS) - 1)
+  # the register counts waves in each shader engine on RDNA, else in each compute die, whose engines share them equally
+  engines = gpu.engines // gpu.dies
+  unit_waves, room = gpu.units // gpu.dies * gpu.scratch_waves, most // gpu.dies // wave_bytes
+  waves = min(unit_waves // engines, room // engines, ((1 << WAVES_BITS) - 1) // (1 if per_engine else engines))
   if wave_bytes // unit >= 1 << size_bits or waves < 1:
     raise ValueError(
       f"{private_bytes} bytes of private memory a thread are more than this GPU has: {most} bytes in all"
     )
-  return Scratch(wave_bytes // WAVE, parts * waves * wave_bytes, waves | wave_bytes // unit << WAVES_BITS)
+  counted, die_bytes = waves if per_engine else waves * engines, waves * engines * wave_bytes
+  return Scratch(wave_bytes // WAVE, die_bytes, die_bytes * gpu.dies, counted | wave_bytes // unit << WAVES_BITS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from tiny_runtime_metal.messages import SIGNATURES, Handle, Signature
 
 OBJC = "/usr/lib/libobjc.A.dylib"
 METAL = "/System/Library/Frameworks/Metal.framework/Metal"
+GRAPHICS = "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics"
+"""Metal lists the GPUs of a process without windows only if this is loaded (Apple, "MTLCreateSystemDefaultDevice")."""
 
 
 class Size(ctypes.Structure):
@@ -50,8 +52,8 @@ def prototype(signature: Signature) -> Any:
 class Runtime:
   """The libraries of this Mac. Raises OSError where they cannot be loaded."""
 
-  def __init__(self) -> None:
-    self.objc, self.metal = ctypes.CDLL(OBJC), ctypes.CDLL(METAL)
+  def __init__(self, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+    self.graphics, self.objc, self.metal = load(GRAPHICS), load(OBJC), load(METAL)
     for name in ("objc_getClass", "sel_registerName"):
       function = getattr(self.objc, name)
       function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_char_p]

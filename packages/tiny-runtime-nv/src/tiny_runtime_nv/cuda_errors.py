@@ -31,10 +31,14 @@ LOST = {
   717: "a kernel used an address in a space of memory that it is not in",
   718: "a kernel jumped to where no code is",
   719: "a kernel crashed",
-  721: "a kernel could not be started by another",
+  721: "a kernel left memory of its tensor cores allocated",
   999: "the driver does not know why",
 }
 """Errors after which nothing more can be done with the context, in words."""
+ENDS_PROCESS = {226, 700, 702, 714, 715, 716, 717, 718, 719, 721}
+"""Those of LOST of which cuda.h says that they leave the process in an inconsistent state, that all further work
+returns the same error, and that "the process must be terminated and relaunched"."""
+END = "End this process: after such a fault the driver lets it use this GPU no more"
 NAMED = 8
 """So many kernels are named as those that may be the cause."""
 
@@ -49,6 +53,8 @@ def lost(error: DriverError, action: str, kernels: Sequence[str]) -> DeviceLost:
     more = f" (and {len(names) - NAMED} more)" if len(names) > NAMED else ""
     text += f". One of these kernels, or what came before: {', '.join(names[-NAMED:])}{more}"
     text += ". CUDA_LAUNCH_BLOCKING=1 in the environment waits for each, and so tells which"
+  if error.status in ENDS_PROCESS:
+    text += f". {END}"
   return DeviceLost(text)
 
 
@@ -56,6 +62,8 @@ def not_opened(error: DriverError, name: str) -> BackendError:
   """Why a device that is there cannot be opened."""
   if error.status == OUT_OF_MEMORY:
     return Unavailable(f"{name} has no memory left for another program: {error}", "`nvidia-smi` shows which have it")
+  if error.status in ENDS_PROCESS:
+    return Unavailable(f"{name} had a fault in this process: {error}; {LOST[error.status]}", END)
   if error.status == 46:
     return Unavailable(f"{name} is in use, or in a mode in which only one program may use it: {error}", "`nvidia-smi`")
   return Unavailable(f"{name} cannot be opened: {error}", "`nvidia-smi` says more")

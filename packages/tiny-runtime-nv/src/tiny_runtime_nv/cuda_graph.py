@@ -7,12 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tiny_runtime import GraphCopy, GraphKernel
-from tiny_runtime_nv.driver import DEVICE_MEMORY, CopyNode, Driver, KernelNode
+from tiny_runtime_nv.driver import DEVICE_MEMORY, CopyNode, Driver, DriverError, KernelNode
 from tiny_runtime_nv.memory import Memory
 from tiny_runtime_nv.programs import Program, three
 
 LONGEST_ROW = 1 << 30
 """Bytes of a row of a copy; CU_DEVICE_ATTRIBUTE_MAX_PITCH is 2^31 - 1."""
+
+REFUSED = {1, 801, 910}
+"""INVALID_VALUE, NOT_SUPPORTED, GRAPH_EXEC_UPDATE_FAILURE: a node cannot be changed so, or not by this driver. A graph
+that is built anew can have it; what is wrong with the node itself is refused then, too."""
 
 
 class Graph:
@@ -95,6 +99,16 @@ class Graph:
     for index, kernel in kernels:
       self.calls[index] = kernel
       changed[index] = None
+    try:
+      self._set(list(changed))
+    except DriverError as error:
+      if error.status not in REFUSED:
+        raise
+      self._build()
+
+  def _set(self, changed: Sequence[int]) -> None:
+    """Change nodes of the graph that is there. Raises DriverError with a status of REFUSED where it has to be built
+    anew."""
     for index in changed:
       call, nodes = self.calls[index], self.nodes[index]
       if isinstance(call, GraphKernel):

@@ -15,7 +15,7 @@ from typing import Any
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime_nv.arch import Arch
-from tiny_runtime_nv.cuda_errors import LOST, OUT_OF_MEMORY, TOO_LARGE, lost, not_opened
+from tiny_runtime_nv.cuda_errors import ENDS_PROCESS, LOST, OUT_OF_MEMORY, TOO_LARGE, lost, not_opened
 from tiny_runtime_nv.cuda_graph import Graph
 from tiny_runtime_nv.driver import KEEP_BYTES, NO_TIME, NON_BLOCKING, POOLS_SUPPORTED, Driver, DriverError
 from tiny_runtime_nv.memory import Memory, Staging
@@ -33,6 +33,8 @@ class CUDADevice:
   def __init__(self, driver: Driver, ordinal: int, arch: Arch, index: int = 0) -> None:
     self.driver, self.name = driver, f"CUDA:{index}" if index else "CUDA"
     self.lost: DeviceLost | None = None
+    self.process_ends = False
+    """It was lost by an error after which the driver does nothing more for this process."""
     self.allocated: set[Memory] = set()
     self.started: deque[str] = deque(maxlen=64)
     """Kernels since the device was last known to be well."""
@@ -90,6 +92,7 @@ class CUDADevice:
     """The error of the contract; the driver's own where it says that this plugin made a mistake."""
     if error.status in LOST:
       self.lost = lost(error, f"{self.name}: {action}", self.started)
+      self.process_ends = error.status in ENDS_PROCESS
       return self.lost
     if error.status == OUT_OF_MEMORY:
       return OutOfMemory(f"{self.name}: {action}: {error}; {self._free()}")
@@ -269,7 +272,8 @@ class CUDADevice:
         self.driver(function, handle)
 
   def close(self) -> None:
-    """Wait, and give everything back. A device that was lost is reset, so that it can be opened again."""
+    """Wait, and give everything back. A device that was lost is reset, so that it can be opened again, unless only a
+    new process can do that."""
     if self.context is None:
       return
     call = self.driver.functions  # from here on, what fails has failed before
@@ -287,7 +291,7 @@ class CUDADevice:
       call["cuStreamSynchronize"](self.stream)
       call["cuStreamDestroy_v2"](self.stream)
       call["cuMemPoolTrimTo"](self.pool, 0)
-    else:
+    elif not self.process_ends:
       call["cuDevicePrimaryCtxReset_v2"](self.ordinal)
     self.context = None
     call["cuCtxSetCurrent"](None)
