@@ -38,7 +38,7 @@ def module_of(path: Path) -> str:
 
 def dead(users: list[Path], public: set[str]) -> Iterator[tuple[str, str]]:
   """(module, name) of what the sources define and neither they, nor `users`, nor users of `public` names use."""
-  finder = Vulture(ignore_decorators=["@in_child"])  # which a fork calls
+  finder = Vulture(ignore_decorators=["@in_child", "@op"])  # which a fork calls; which a table has
   finder.scavenge(map(str, [*sources(), *users]))
   for name in public:
     finder.scan(f"_.{name}")

@@ -19,21 +19,21 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
   ("changed", "expected"),
   [
     (["packages/tiny-viz/src/tiny_viz/cli.py"], "tiny-viz"),
-    (["packages/tiny-sched/README.md"], "tiny-sched tiny-tensor tiny-llm tiny-dist"),
+    (["packages/tiny-sched/README.md"], "tiny-sched tiny-tensor tiny-llm tiny-dist tiny-onnx"),
     (
       ["packages/tiny-codegen/src/tiny_codegen/opt/apply.py"],
       "tiny-codegen tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl "
-      "tiny-llm tiny-dist",
+      "tiny-llm tiny-dist tiny-onnx",
     ),
     (
       ["packages/tiny-runtime/tests/conftest.py"],
       "tiny-runtime tiny-runtime-amd tiny-runtime-cpu tiny-runtime-metal tiny-runtime-nv tiny-runtime-opencl "
-      "tiny-tensor tiny-llm tiny-dist",
+      "tiny-tensor tiny-llm tiny-dist tiny-onnx",
     ),
     (["integration/plugins/tiny-runtime-opencl/pyproject.toml"], "tiny-runtime-opencl"),
     (
       ["packages/tiny-viz/pyproject.toml", "packages/tiny-tensor/CHANGELOG.md"],
-      "tiny-viz tiny-tensor tiny-llm tiny-dist",
+      "tiny-viz tiny-tensor tiny-llm tiny-dist tiny-onnx",
     ),
     (["README.md", "integration/tests/test_wheels.py", "integration/bench/bench.py"], ""),
     ([], ""),

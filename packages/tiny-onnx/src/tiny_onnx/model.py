@@ -1,0 +1,192 @@
+"""Loading a model, and calling it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TypeProto, ValueInfoProto
+
+from tiny_onnx.errors import ModelError
+from tiny_onnx.graph import Compiler, Graph, Run
+from tiny_onnx.limits import Limits
+from tiny_onnx.values import Host, Narrow, Value, elem_name, numpy_of, of_user, tensor_of
+from tiny_onnx.weights import Weights
+from tiny_tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Port:
+  """An input or an output of a model: its name, element type and shape.
+
+  Sizes are numbers, names of symbolic ones, or None where the model does not say. `kind` is `tensor`, `sequence`,
+  `optional` or `map`; `elem` is ONNX's number of the element type, 0 where the model does not say.
+  """
+
+  name: str
+  kind: str
+  elem: int
+  shape: tuple[int | str | None, ...] | None
+
+  def __str__(self) -> str:
+    sizes = "…" if self.shape is None else ", ".join("?" if s is None else str(s) for s in self.shape)
+    kind = "" if self.kind == "tensor" else f"{self.kind} of "
+    return f"{self.name}: {kind}{elem_name(self.elem).lower()}[{sizes}]"
+
+
+def port_of(info: ValueInfoProto) -> Port:
+  """What a model declares of an input or output."""
+  kind, proto = "tensor", info.type
+  while proto.WhichOneof("value") in ("sequence_type", "optional_type"):
+    which = proto.WhichOneof("value")
+    kind, proto = (
+      ("sequence", proto.sequence_type.elem_type)
+      if which == "sequence_type"
+      else ("optional", proto.optional_type.elem_type)
+    )
+  if proto.WhichOneof("value") == "map_type":
+    return Port(info.name, "map", 0, None)
+  tensor: TypeProto.Tensor = proto.tensor_type
+  shape: tuple[int | str | None, ...] | None = None
+  if tensor.HasField("shape"):
+    shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+  return Port(info.name, kind, tensor.elem_type, shape)
+
+
+class Model:
+  """An ONNX model that is called as a function: `load` makes one.
+
+  `model(x=…)`, `model({"x": …})` or `model(x, …)` in the order of `inputs` takes tensors and NumPy arrays, and gives a
+  dict of the outputs by name: tensors; lists for sequences; None for optionals without a value; `Narrow` for int4,
+  float4, float8 and the like; arrays for strings. Inputs that have an initialiser may be left out.
+  """
+
+  def __init__(self, proto: ModelProto, folder: Path | None, limits: Limits) -> None:
+    self.limits = limits
+    self.opsets = {o.domain: o.version for o in proto.opset_import}
+    self._weights = Weights(folder, limits)
+    compiler = Compiler(self.opsets, proto.functions, self._weights, limits)
+    self.graph: Graph = compiler.model_graph(proto.graph)
+    initialised = self.graph.constants.keys()
+    self.inputs: dict[str, Port] = {v.name: port_of(v) for v in proto.graph.input if v.name not in initialised}
+    self.optional_inputs: dict[str, Port] = {v.name: port_of(v) for v in proto.graph.input if v.name in initialised}
+    self.outputs: dict[str, Port] = {v.name: port_of(v) for v in proto.graph.output}
+
+  def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    values = self._values(args, kwargs)
+    run = Run(self.limits)
+    made = self.graph.compute(values, run)
+    return dict(zip(self.outputs, map(_for_user, made)))
+
+  def numpy(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """The outputs as NumPy arrays; bfloat16 and narrow numbers in dtypes of `ml_dtypes`."""
+    return {
+      name: value if isinstance(value, np.ndarray) else numpy_of(value) for name, value in self(*args, **kwargs).items()
+    }
+
+  def state_dict(self) -> dict[str, Tensor]:
+    """The floating-point weights by name. What is assigned to them counts in calls from then on."""
+    return dict(self._weights.tensors)
+
+  def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Value]:
+    given: dict[str, Any] = {}
+    if len(args) == 1 and isinstance(args[0], Mapping):
+      given.update(args[0])
+    elif len(args) > len(self.inputs):
+      raise ModelError(f"the model takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), and got {len(args)}")
+    else:
+      given.update(zip(self.inputs, args))
+    given.update(kwargs)
+    known = self.inputs | self.optional_inputs
+    unknown, lacking = given.keys() - known.keys(), self.inputs.keys() - given.keys()
+    if unknown or lacking:
+      raise ModelError(
+        f"the model takes {', '.join(map(str, self.inputs.values()))}"
+        + (f"; not given: {', '.join(sorted(lacking))}" if lacking else "")
+        + (f"; unknown: {', '.join(sorted(unknown))}" if unknown else "")
+      )
+    return {name: self._checked(known[name], value) for name, value in given.items()}
+
+  def _checked(self, port: Port, given: Any) -> Value:
+    value = of_user(given, port.elem if port.kind == "tensor" else 0, port.name)
+    if port.kind == "tensor" and port.shape is not None and isinstance(value, (Tensor, Narrow, Host)):
+      shape = value.array.shape if isinstance(value, Host) else value.shape
+      wrong = len(shape) != len(port.shape) or any(
+        isinstance(p, int) and isinstance(s, int) and p != s for p, s in zip(port.shape, shape)
+      )
+      if shape == (1,) and port.shape == () and isinstance(value, (Tensor, Narrow)):
+        return value.reshape(()) if isinstance(value, Tensor) else Narrow(value.codes.reshape(()), value.elem)
+      if wrong:
+        raise ModelError(f"input {port}: got shape {tuple(shape)}")
+    return value
+
+
+def _for_user(value: Value) -> Any:
+  if isinstance(value, list):
+    return [_for_user(x) for x in value]
+  if isinstance(value, Host):
+    strings = value.array.dtype.kind == "O" and not value.symbolic
+    return value.array if strings else value.device_value
+  return value
+
+
+def load(
+  source: str | os.PathLike[str] | bytes | ModelProto, *, limits: Limits | None = None, check: bool = True
+) -> Model:
+  """A model from a file, from bytes, or from a ModelProto.
+
+  External data are read from the file's folder and below, and only there. `check=False` leaves out `onnx.checker`.
+  Raises ModelError for what is no valid model or passes `limits`; UnsupportedOps, one of these, lists all operators
+  that have no implementation; FileNotFoundError where there is no such file.
+  """
+  bounds = limits or Limits()
+  folder = None
+  if isinstance(source, ModelProto):
+    proto = source
+  else:
+    if isinstance(source, bytes):
+      text = source
+    else:
+      path = Path(source)
+      if path.stat().st_size > bounds.file_bytes:
+        raise ModelError(f"{path} has {path.stat().st_size} bytes, more than {bounds.file_bytes} (Limits.file_bytes)")
+      text, folder = path.read_bytes(), path.resolve().parent
+    if len(text) > bounds.file_bytes:
+      raise ModelError(f"the model has {len(text)} bytes, more than {bounds.file_bytes} (Limits.file_bytes)")
+    proto = ModelProto()
+    try:
+      proto.ParseFromString(text)
+    except Exception as error:  # protobuf has no common class of its errors
+      raise ModelError(f"this is no ONNX model: {error}") from error
+  if not proto.graph.node and not proto.graph.output:
+    raise ModelError("this is no ONNX model: it has no graph")
+  if check:
+    try:
+      onnx.checker.check_model(_without_external(proto) if folder is not None else proto)
+    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+      raise ModelError(f"onnx.checker: {error}") from error
+  return Model(proto, folder, bounds)
+
+
+def _without_external(proto: ModelProto) -> ModelProto:
+  """What the checker looks at: it would look for external data in the working directory."""
+  if not any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer):
+    return proto
+  made = ModelProto()
+  made.CopyFrom(proto)
+  for tensor in made.graph.initializer:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+      made.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+  kept = [t for t in made.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
+  copied = [onnx.TensorProto.FromString(t.SerializeToString()) for t in kept]
+  del made.graph.initializer[:]
+  made.graph.initializer.extend(copied)
+  return made
+
+
+__all__ = ["Model", "Port", "load", "tensor_of"]

@@ -1,0 +1,27 @@
+"""The operators, by kind. Importing this module fills the registry."""
+
+from tiny_onnx.ops import (
+  attention,
+  casts,
+  contrib,
+  control,
+  elementwise,
+  image,
+  loss,
+  ml,
+  neural,
+  quantised,
+  random,
+  recurrent,
+  reduction,
+  sequences,
+  shape,
+  signal,
+  strings,
+  training,
+)
+
+__all__ = [
+  "attention", "casts", "contrib", "control", "elementwise", "image", "loss", "ml", "neural", "quantised", "random",
+  "recurrent", "reduction", "sequences", "shape", "signal", "strings", "training",
+]  # fmt: skip

@@ -1,0 +1,100 @@
+"""Which function computes which operator: one table, filled by the modules in `tiny_onnx.ops`.
+
+`@op("Softmax", since=13)` says that a function computes ai.onnx's Softmax from version 13 on, until a row with a later
+version. Versions are those of the schemas: of the model's opset, the schema that holds there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+  from tiny_onnx.graph import Graph, Run, Scope
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ONNX, TRAINING = "", "ai.onnx.preview.training"
+
+
+@dataclass(frozen=True)
+class Implementation:
+  """A row of the table.
+
+  `function(call, *inputs)` gets tensors, and None for inputs that are left out; with `raw` it gets any values as they
+  are. `host`, where there is one, computes on arrays what is known before anything runs. `moves` says that the operator
+  only moves elements, so that what it does to codes of narrow numbers it does to the numbers.
+  """
+
+  since: int
+  function: Callable[..., Any]
+  host: Callable[..., Any] | None = None
+  moves: bool = False
+  raw: bool = False
+  needs: frozenset[int] = frozenset()
+  """Inputs whose values, not only shapes, the implementation looks at: by their places."""
+  random: bool = False
+
+
+REGISTRY: dict[tuple[str, str], list[Implementation]] = {}
+"""(domain, operator) → implementations by rising version."""
+
+
+def op(
+  name: str,
+  since: int = 1,
+  *,
+  domain: str = ONNX,
+  host: Callable[..., Any] | None = None,
+  moves: bool = False,
+  raw: bool = False,
+  needs: tuple[int, ...] = (),
+  random: bool = False,
+) -> Callable[[F], F]:
+  """Registers the decorated function as the implementation of an operator from version `since` of its schema on."""
+
+  def register(function: F) -> F:
+    rows = REGISTRY.setdefault((domain, name), [])
+    rows.append(Implementation(since, function, host, moves, raw, frozenset(needs), random))
+    rows.sort(key=lambda row: row.since)
+    return function
+
+  return register
+
+
+def find(domain: str, name: str, version: int) -> Implementation | None:
+  """The implementation of a version of an operator, None if there is none."""
+  rows = REGISTRY.get((domain, name), [])
+  place = bisect_right([row.since for row in rows], version)
+  return rows[place - 1] if place else None
+
+
+@dataclass
+class Call:
+  """What an implementation knows of the node that it computes, besides its inputs."""
+
+  name: str
+  op_type: str
+  domain: str
+  version: int
+  attributes: dict[str, Any]
+  outputs: tuple[str, ...]
+  """Names of the outputs; "" for one that nothing takes."""
+  graphs: dict[str, Graph] = field(default_factory=dict)
+  run: Run | None = None
+  scope: Scope | None = None
+
+  def __getitem__(self, name: str) -> Any:
+    """An attribute, its default where the node does not say. None where there is no default either."""
+    return self.attributes.get(name)
+
+  def get(self, name: str, default: Any) -> Any:
+    """An attribute, `default` where neither the node nor the schema says."""
+    found = self.attributes.get(name)
+    return default if found is None else found
+
+  def wants(self, place: int) -> bool:
+    """Whether the output at this place is taken."""
+    return place < len(self.outputs) and bool(self.outputs[place])
