@@ -74,9 +74,10 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("func", "__init__"),
   ),
   "tiny-llm": (
-    ("checkpoint", "tokenizer_patterns", "template_worker"),
+    ("checkpoint", "sampling", "tokenizer_patterns", "template_worker"),
     ("architectures", "tokenizer", "template"),
     ("model",),
+    ("generate",),
     ("__init__",),
   ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,13 @@ def weights_of(rng: np.random.Generator, sizes: dict[str, int] = SIZES) -> dict[
 
 
 def write_llama(
-  path: Path, weights: dict[str, Array], kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32
+  path: Path,
+  weights: dict[str, Array],
+  kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+  metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Array]:
-  """Writes a Llama, matrices in a format of ggml's; gives back the weights as the file holds them."""
+  """Writes a Llama, matrices in a format of ggml's, and more `metadata`; gives back the weights as the file holds
+  them."""
   writer, s = gguf.GGUFWriter(path, "llama"), SIZES
   writer.add_block_count(s["layers"])
   writer.add_context_length(128)
@@ -49,6 +53,9 @@ def write_llama(
   writer.add_layer_norm_rms_eps(1e-5)
   writer.add_rope_dimension_count(s["head_dim"])
   writer.add_rope_freq_base(10000.0)
+  for key, value in (metadata or {}).items():
+    sort = gguf.GGUFValueType.get_type(value)
+    writer.add_key_value(key, value, sort, sub_type=gguf.GGUFValueType.get_type(value[0]) if sort == 9 else None)
   held = {}
   for name, array in weights.items():
     how = kind if array.ndim == 2 else gguf.GGMLQuantizationType.F32

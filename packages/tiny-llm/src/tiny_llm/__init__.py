@@ -1,11 +1,14 @@
 """Local language models on the tiny-* compiler stack."""
 
 from tiny_llm.checkpoint import Checkpoint, open_checkpoint
+from tiny_llm.generate import ContextExceeded, Engine, Generation, Grammar, Piece, Request
 from tiny_llm.model import Chunk, Model, load_model
+from tiny_llm.sampling import SamplingOptions, TokenLogprob
 from tiny_llm.template import ChatTemplate, ChatTemplateError
 from tiny_llm.tokenizer import StreamDecoder, Tokenizer, TokenizerError
 
 __all__ = [
-  "ChatTemplate", "ChatTemplateError", "Checkpoint", "Chunk", "Model", "StreamDecoder", "Tokenizer", "TokenizerError",
+  "ChatTemplate", "ChatTemplateError", "Checkpoint", "Chunk", "ContextExceeded", "Engine", "Generation", "Grammar",
+  "Model", "Piece", "Request", "SamplingOptions", "StreamDecoder", "TokenLogprob", "Tokenizer", "TokenizerError",
   "load_model", "open_checkpoint",
 ]  # fmt: skip
