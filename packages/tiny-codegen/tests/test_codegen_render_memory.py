@@ -7,7 +7,7 @@ import pytest
 from codegen_elementwise import RENDERERS, host, info_of, run_linear
 
 from tiny_codegen.render import C99, CRenderer, LLVMRenderer
-from tiny_codegen.render.llvm.target import GENERIC
+from tiny_codegen.render.llvm.target import GENERIC, cpu_target
 from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, UOp, dtypes
 
 I32, F32 = dtypes.int32, dtypes.float32
@@ -48,6 +48,25 @@ def test_reduction_in_a_register(name: str) -> None:
   out, a = np.zeros(3, np.float32), floats(15)
   run_linear(RENDERERS[name](), program, [out, a])
   assert out.tolist() == a.reshape(3, 5).sum(1).tolist()
+
+
+def test_neighbours_are_so_far_from_one_address() -> None:
+  """Where offsets are as wide as addresses, a sum that is nothing but an offset is part of the address; one under a
+  scalar gate, which chooses between offsets, is written all the same."""
+  i = UOp.range(UOp.const(dtypes.int64, 4), 0, AxisType.LOOP, dtypes.int64)
+  row, gate = i * 4, i < UOp.const(dtypes.int64, 3)
+  read = [param(1, 16).index(row + k).load() for k in range(3)]
+  read.append(param(1, 16).index(row + 3, gate).load(UOp.const(F32, 0)))
+  program = linear(param(0, 16).index(row + 2).store(read[0] + read[1] * read[2] + read[3]).end(i))
+  renderer = LLVMRenderer(cpu_target("x86_64"))
+  text = renderer.render(program, info_of(program))
+  assert text.count("add nsw i64") == 2  # the counter's next value, and what the gate chooses
+  out, a = np.zeros(16, np.float32), floats(16)
+  run_linear(RENDERERS["host"](), program, [out, a])
+  want = out.copy()
+  rows = a.reshape(4, 4)
+  want.reshape(4, 4)[:, 2] = rows[:, 0] + rows[:, 1] * rows[:, 2] + rows[:, 3] * (np.arange(4) < 3)
+  assert out.tolist() == want.tolist()
 
 
 @every_renderer

@@ -83,6 +83,8 @@ class Target:
   """An outermost loop may be a THREAD loop, which several workers share."""
   has_prefetch: bool = False
   """Programs may ask for a cache line before they use it (PREFETCH)."""
+  wide_offsets: bool = False
+  """Offsets are int64, as addresses are, and not int32 where that will do."""
   has_streaming: bool = False
   """Stores may go past the caches (STOREs with `STREAMING`)."""
   has_local: bool = False

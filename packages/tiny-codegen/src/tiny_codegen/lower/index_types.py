@@ -1,5 +1,9 @@
 """Pass: `index` becomes int32, or int64 for values whose bounds need it.
 
+Where addresses have 64 bits and are computed as integers are (`Target.wide_offsets`), scalars are int64: LLVM would
+extend each offset, and takes several times as long over loops whose counters it has to widen. Lanes stay int32, of
+which a vector holds twice as many, and so do quotients, which take longer in 64 bits.
+
 A target without int64 addresses no more than 2^31 elements. An offset that is in range is then known from its low 32
 bits, and those of sums and products from the low bits of their operands: arithmetic that may leave int32 only where
 the access does not happen (a number from memory under a gate that limits it) wraps and does no harm.
@@ -14,16 +18,17 @@ INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 EITHER_WIDTH = frozenset({Ops.INDEX, Ops.STORE, Ops.LOAD, Ops.END, Ops.AFTER, Ops.REDUCE, Ops.SINK, Ops.GROUP,
                           Ops.BARRIER, Ops.EXTRACT})  # fmt: skip
 """Addresses and effects, which take offsets of either width."""
+QUOTIENTS = frozenset({Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD})
 
 
 def lower_index(root: UOp, target: Target) -> UOp:
   """The kernel without values of dtype index; offsets are int32 where there is no int64."""
-  has_int64 = dtypes.int64 in target.native_dtypes
+  has_int64, choose = dtypes.int64 in target.native_dtypes, _lanes_or_wide if target.wide_offsets else _least
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     src = tuple([done[s] for s in u.src])
     if u.dtype.kind == "index" or any(s.dtype.kind == "index" for s in u.src):
-      new = done[u] = _lower(u, src)
+      new = done[u] = _lower(u, src, choose(u, src))
       if u.op is Ops.INDEX and not has_int64:
         done[u] = new.replace(src=(new.src[0], _narrow(new.src[1]), *new.src[2:]))
     else:
@@ -39,12 +44,22 @@ def _fits(u: UOp) -> bool:
   return bool(INT32_MIN <= u.vmin and u.vmax <= INT32_MAX)
 
 
-def _lower(u: UOp, src: tuple[UOp, ...]) -> UOp:
-  # the type that the arithmetic of this node is done in: the widest that it or a source needs
+def _least(u: UOp, src: tuple[UOp, ...]) -> DType:
+  """The type that the arithmetic of a node is done in: the widest that it or a source needs."""
   wide = (_is_index(u) and not _fits(u)) or any(
     _is_index(s) and n.dtype.scalar() is dtypes.int64 for s, n in zip(u.src, src)
   )
-  chosen = dtypes.int64 if wide else dtypes.int32
+  return dtypes.int64 if wide else dtypes.int32
+
+
+def _lanes_or_wide(u: UOp, src: tuple[UOp, ...]) -> DType:
+  """The same where only lanes and quotients are int32, if they and what they are made of fit."""
+  indices = [s for s in (u, *u.src) if _is_index(s)]
+  lanes = any(s.dtype.count > 1 for s in indices)
+  return dtypes.int32 if (lanes or u.op in QUOTIENTS) and all(map(_fits, indices)) else dtypes.int64
+
+
+def _lower(u: UOp, src: tuple[UOp, ...], chosen: DType) -> UOp:
   if u.op is Ops.CAST:
     return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.replace(src=src)
   if u.op in EITHER_WIDTH:

@@ -23,7 +23,8 @@ class Function:
   """Instructions of one function in order.
 
   `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see `memory.py`).
-  `instructions`: those of the processor that ops may be written with.
+  `instructions`: those of the processor that ops may be written with. `distances`: sums that are not written, as what
+  they are added to is an address (see `memory.py`).
   """
 
   lines: list[str] = field(default_factory=list)
@@ -34,6 +35,8 @@ class Function:
   block: str = "start"
   pin_masked_loads: bool = False
   instructions: tuple[Instruction, ...] = ()
+  distances: frozenset[UOp] = frozenset()
+  addresses: dict[tuple[str, UOp, UOp], str] = field(default_factory=dict)  # by block, memory and offset
   _loops: dict[UOp, _Loop] = field(default_factory=dict)
   _count: int = 0
 
@@ -142,6 +145,9 @@ class Function:
       return constant(uop.dtype, uop.arg)
     if uop.op is Ops.AFTER:
       return self.operand(uop.src[0])
+    if uop in self.distances:  # of an access that is more than an address
+      kind, (first, second) = value_type(uop.dtype), map(self.operand, uop.src)
+      return self.let(f"add nsw {kind} {first}, {second}")
     raise used_too_early(uop)
 
   def open_loop(self, uop: UOp, first: str, extent: str) -> None:

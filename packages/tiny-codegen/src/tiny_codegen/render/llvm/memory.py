@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from tiny_codegen.kernel.expressions import divisor
 from tiny_codegen.kernel.memory import element_of, pointer_type, space_of
@@ -44,13 +45,41 @@ def _gate(index: UOp) -> UOp | None:
   return None if gate is not None and gate.op is Ops.CONST and gate.arg is True else gate
 
 
+def distance(place: UOp) -> tuple[UOp, int] | None:
+  """An offset as another one and a number of elements; None for one that is no such sum."""
+  if place.op is not Ops.ADD or place.dtype.count > 1 or place.dtype.kind != "int" or place.src[1].op is not Ops.CONST:
+    return None
+  return place.src[0], place.src[1].arg
+
+
+def only_distances(listed: Iterable[UOp]) -> frozenset[UOp]:
+  """The sums of a program that nothing but addresses are made of: each is so many elements behind another offset."""
+  sums, others = set[UOp](), set[UOp]()
+  for u in listed:
+    if u.op is Ops.INDEX and distance(u.src[1]) is not None:
+      sums.add(u.src[1])
+      others.update((u.src[0], *u.src[2:]))
+    else:
+      others.update(u.src)
+  return frozenset(sums - others)
+
+
 def address(
   body: Function, index: UOp, memory: Memory, inbounds: bool = True, offset: str | None = None
 ) -> tuple[str, str]:
   """(type, operand) of the address of an element, or of one at another offset; for a vector of offsets a vector of
   addresses, and the type of one."""
-  place, offset = index.src[1].dtype, offset or body.operand(index.src[1])
   kind, flags = pointer(pointer_type(index).space, memory.spaces), " inbounds" if inbounds else ""
+  if offset is None and index.src[1] in body.distances and (parts := distance(index.src[1])) is not None:
+    # neighbours as distances from one address, as instructions have them: LLVM would find that out, slowly. That
+    # address may be outside of the memory
+    element, key = memory_type(element_of(index)), (body.block, index.src[0], parts[0])
+    if (near := body.addresses.get(key)) is None:
+      first = f"{value_type(parts[0].dtype)} {body.operand(parts[0])}"
+      near = body.let(f"getelementptr {element}, {kind} {body.operand(index.src[0])}, {first}")
+      body.addresses[key] = near
+    return kind, body.let(f"getelementptr {element}, {kind} {near}, i64 {parts[1]}")
+  place, offset = index.src[1].dtype, offset or body.operand(index.src[1])
   if place.kind == "uint" and place.bits < 64:  # GEP reads its offset as signed
     wide = dtypes.int64.vec(place.count)
     offset, place = convert(body, offset, place, wide), wide

@@ -16,7 +16,7 @@ from tiny_codegen.render.llvm import matrix as mma
 from tiny_codegen.render.llvm.alu import elementwise
 from tiny_codegen.render.llvm.dot import dot_product
 from tiny_codegen.render.llvm.function import Function, begin_chunk, end_chunk, integer_from, is_thread_range, prepares
-from tiny_codegen.render.llvm.memory import address, load, store, update
+from tiny_codegen.render.llvm.memory import address, load, only_distances, store, update
 from tiny_codegen.render.llvm.module import Module, workgroup
 from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
@@ -53,8 +53,11 @@ class _Program(Writer):
 
   def __init__(self, llvm: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
     self.llvm, self.info, self.linear = llvm, info, linear
-    self.body = Function(pin_masked_loads="+avx512f" in llvm.features.split(","), instructions=llvm.instructions)
-    self.shuffled = only_shuffled(linear.src)
+    near = only_distances(linear.src) if llvm.target.wide_offsets else frozenset()
+    self.body = Function(
+      pin_masked_loads="+avx512f" in llvm.features.split(","), instructions=llvm.instructions, distances=near
+    )
+    self.unwritten = near | only_shuffled(linear.src)
     self.lazy = branches(linear.src)
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
     self.zeros = Zeros(() if llvm.convention else linear.src)
@@ -105,7 +108,7 @@ class _Program(Writer):
     """In their order, but for what stands in a branch."""
     later = {v for u in listed if u in self.lazy for v in self.lazy[u].values}
     for u in listed:
-      if u.op not in _NOTHING and u not in later and u not in self.shuffled:
+      if u.op not in _NOTHING and u not in later and u not in self.unwritten:
         self._instruction(u)
 
   def _instruction(self, u: UOp) -> None:

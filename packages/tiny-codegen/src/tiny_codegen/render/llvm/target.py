@@ -115,6 +115,7 @@ def cpu_target(
     has_fma=has.fma,
     has_threads=True,
     has_prefetch=True,
+    wide_offsets=arch in ("x86_64", "amd64", "aarch64", "arm64"),
     has_streaming=arch in ("x86_64", "amd64"),
     limits=Limits(shared_memory=packed_bytes(caches)),
     caches=caches,
