@@ -78,7 +78,9 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("architectures", "tokenizer", "template"),
     ("model",),
     ("generate",),
-    ("__init__",),
+    ("session",),
+    ("chat",),
+    ("__init__", "__main__"),
   ),
 }
 # floor → floors below it that it does not see all the same, with those that it does

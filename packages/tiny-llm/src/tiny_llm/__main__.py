@@ -1,0 +1,276 @@
+"""`python -m tiny_llm chat MODEL`: talk to a model, let it go on with a text, measure it, serve it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiny_llm.chat import Conversation, chat, figures, write_answer
+from tiny_llm.checkpoint import Checkpoint, open_checkpoint
+from tiny_llm.generate import Request
+from tiny_llm.model import Chunk
+from tiny_llm.session import Session, find_model
+from tiny_llm.tokenizer import Tokenizer
+
+Arguments = argparse.Namespace
+
+
+def run_chat(args: Arguments) -> int:
+  """A conversation in the terminal; of what comes through a pipe, one answer."""
+  piped = not sys.stdin.isatty()
+  text = sys.stdin.read() if piped else ""
+  if piped and not text.strip():
+    raise ValueError("standard input is empty: expected a message")
+  session = _session(args)
+  conversation = Conversation(
+    session, session.options(_sampling(args)), system=args.system, max_tokens=args.max_tokens, stop=tuple(args.stop),
+    quiet=args.quiet,
+  )  # fmt: skip
+  if piped:
+    conversation.ask(text.removesuffix("\n"))
+  else:
+    session.prompt([{"role": "user", "content": "x"}])  # a model without a template is told before the first question
+    session.warm(args.quiet)
+    chat(conversation)
+  session.close()
+  return 0
+
+
+def run_generate(args: Arguments) -> int:
+  """A text goes on: `--prompt`, or standard input."""
+  text = args.prompt if args.prompt is not None else sys.stdin.read()
+  session = _session(args)
+  tokens = session.tokenizer.encode(text, parse_special=args.special)
+  request = Request(
+    tokens, session.options(_sampling(args)), args.max_tokens, tuple(args.stop), ignore_ends=args.ignore_eos,
+    special=args.special,
+  )  # fmt: skip
+  generation = session.engine.submit(request)
+  if args.echo:
+    sys.stdout.write(text)
+  write_answer(session, generation, sys.stdout)
+  if generation.error is not None:
+    raise generation.error
+  print(flush=True)
+  if not args.quiet:
+    print(figures(generation), file=sys.stderr)
+  session.close()
+  return 0
+
+
+def run_perplexity(args: Arguments) -> int:
+  """How well a model foretells a text. As llama.cpp does it: windows of `--context` tokens, of which the second halves
+  count, so that every token that counts has half a window before it."""
+  session = _session(args)
+  model, tokenizer = session.engine.model, session.tokenizer
+  tokens = tokenizer.encode(Path(args.file).read_text("utf-8"))
+  size = model.context
+  if len(tokens) < size:
+    raise ValueError(f"{args.file} has {len(tokens)} tokens: expected {size} at least, which is the context")
+  losses: list[float] = []
+  for start in range(0, len(tokens) - size + 1, size):
+    window = tokens[start : start + size]
+    if tokenizer.add_bos and tokenizer.bos is not None:
+      window = [tokenizer.bos, *window[1:]]
+    losses += _losses(model.step, window, size // 2)
+    if not args.quiet:
+      print(f"\r{start + size} of {len(tokens)} tokens: {math.exp(np.mean(losses)):.4f}  ", end="", file=sys.stderr)
+  if not args.quiet:
+    print(file=sys.stderr)
+  mean, error = float(np.mean(losses)), float(np.std(losses)) / math.sqrt(len(losses))
+  value = math.exp(mean)
+  found = {"perplexity": value, "error": value * error, "tokens": len(losses), "context": size}
+  print(json.dumps(found) if args.json else f"perplexity {value:.4f} ± {value * error:.4f} ({len(losses)} tokens)")
+  session.close()
+  return 0
+
+
+def _losses(step: Callable[..., list[memoryview[float]]], window: list[int], first: int) -> list[float]:
+  """-log p of the tokens of a window from `first` on. The logits of 128 tokens at a time: all would be large."""
+  if first > 1:
+    step([Chunk(0, 0, window[: first - 1])])
+  losses: list[float] = []
+  for at in range(first - 1, len(window) - 1, 128):
+    read = window[at : min(at + 128, len(window) - 1)]
+    (result,) = step([Chunk(0, at, read)], all_logits=True)
+    logits = np.asarray(result).astype(np.float64).reshape(len(read), -1)
+    logits -= logits.max(-1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+    losses += (-logits[np.arange(len(read)), window[at + 1 : at + 1 + len(read)]]).tolist()
+  return losses
+
+
+def run_tokenize(args: Arguments) -> int:
+  """The tokens of a text."""
+  tokenizer = Tokenizer.from_metadata(open_checkpoint(_path(args)).metadata)
+  text = args.text if args.text is not None else sys.stdin.read()
+  tokens = tokenizer.encode(text, add_special=not args.no_special, parse_special=args.special)
+  if args.json:
+    pieces = [tokenizer.piece(token, special=True).decode("utf-8", "replace") for token in tokens]
+    print(json.dumps({"tokens": tokens, "pieces": pieces}, ensure_ascii=False))
+  else:
+    for token in tokens:
+      print(f"{token:8d}  {tokenizer.piece(token, special=True)!r:.100}")
+  return 0
+
+
+def run_info(args: Arguments) -> int:
+  """What a file holds, and the memory it will need."""
+  path = _path(args)
+  found = info_of(open_checkpoint(path), args.context)
+  if args.json:
+    print(json.dumps(found))
+    return 0
+  for name, value in found.items():
+    if isinstance(value, dict):
+      value = ", ".join(f"{key} {item}" for key, item in value.items())
+    print(f"{name.replace('_', ' '):16s} {value}")
+  return 0
+
+
+def info_of(checkpoint: Checkpoint, context: int | None = None) -> dict[str, Any]:
+  """What `info` prints. `memory_mb` is that of the weights, and of keys and values in float16 for `context` tokens."""
+  from tiny_llm.architectures import ARCHITECTURES
+
+  metadata, arch = checkpoint.metadata, checkpoint.text("general.architecture")
+  parameters = sum(math.prod(blocks.shape) for blocks in checkpoint.tensors.values())
+  kinds: Counter[str] = Counter()
+  for blocks in checkpoint.tensors.values():
+    kinds[blocks.format.name] += int(blocks.data.nbytes())
+  trained = checkpoint.integer(f"{arch}.context_length", 0)
+  length = context or min(trained, 4096)
+  found = {
+    "file": str(checkpoint.path),
+    "name": str(metadata.get("general.name", "")),
+    "architecture": arch if arch in ARCHITECTURES else f"{arch} (not known here: it cannot be loaded)",
+    "parameters": f"{parameters / 1e6:,.1f} M",
+    "context": f"{trained} trained, {length} reserved",
+    "quantisation": {kind: f"{size / 1e6:,.1f} MB" for kind, size in kinds.most_common()},
+    "tokenizer": f"{metadata.get('tokenizer.ggml.model')} {metadata.get('tokenizer.ggml.pre', '')}".strip(),
+    "chat_template": "yes" if isinstance(metadata.get("tokenizer.chat_template"), str) else "no",
+  }
+  if arch in ARCHITECTURES:
+    from tiny_llm.architectures import config_of
+
+    config = config_of(checkpoint)
+    cache = 2 * 2 * config.layers * config.kv_heads * config.head_dim * length
+    found["sizes"] = {
+      "layers": config.layers, "dim": config.dim, "heads": config.heads, "kv heads": config.kv_heads,
+      "vocabulary": config.vocabulary,
+    }  # fmt: skip
+    found["memory"] = {"weights": f"{4 * parameters / 1e6:,.0f} MB", "cache": f"{cache / 1e6:,.0f} MB"}
+  return found
+
+
+def _path(args: Arguments) -> Path:
+  if args.model is None and args.name is None and args.url is None:
+    raise ValueError("no model: give the path of a GGUF file, a name (--model), or where to fetch one (--url)")
+  return find_model(args.model or args.name or "", args.models and Path(args.models), args.url)
+
+
+def _session(args: Arguments) -> Session:
+  return Session(
+    _path(args), context=args.context, slots=getattr(args, "slots", 1), speculate=getattr(args, "speculate", 0),
+    exact=args.exact, quiet=args.quiet,
+  )  # fmt: skip
+
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "seed")
+
+
+def _sampling(args: Arguments) -> dict[str, Any]:
+  return {name: getattr(args, name) for name in SAMPLING}
+
+
+def parser() -> argparse.ArgumentParser:
+  """The command line."""
+  made = argparse.ArgumentParser(prog="python -m tiny_llm", description="Local language models.")
+  commands = made.add_subparsers(metavar="COMMAND", required=True)
+
+  def command(name: str, run: Callable[[Arguments], int], help: str, *, loads: bool = True) -> argparse.ArgumentParser:
+    sub = commands.add_parser(name, help=help, description=run.__doc__)
+    sub.set_defaults(run=run)
+    sub.add_argument("name", nargs="?", metavar="MODEL", help="a GGUF file, or the name of one in the folder of models")
+    sub.add_argument("--model", "-m", help="the same")
+    sub.add_argument("--models", metavar="FOLDER", help="where names are looked up: TINY_LLM_MODELS, or ~/models")
+    sub.add_argument("--url", help="fetch the file from there into that folder, unless it has it")
+    sub.add_argument("--context", "-c", type=int, help="tokens of prompt and answer together (4096 at most)")
+    if loads:
+      sub.add_argument("--exact", action="store_true", help="products in float32, not in integers")
+      sub.add_argument("--quiet", "-q", action="store_true", help="nothing on standard error")
+    return sub
+
+  def answers(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--max-tokens", "-n", type=int, help="of an answer at most")
+    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="an answer ends before it; repeatable")
+    sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
+    for name in SAMPLING:
+      whole = name in ("top_k", "seed")
+      sub.add_argument(f"--{name.replace('_', '-')}", type=int if whole else float, help=HELP[name])
+
+  sub = command("chat", run_chat, "talk to a model")
+  sub.add_argument("--system", help="system message")
+  answers(sub)
+  sub = command("generate", run_generate, "let a model go on with a text")
+  sub.add_argument("--prompt", "-p", help="the text; standard input without it")
+  sub.add_argument("--special", action="store_true", help="control tokens in the text count, and are shown")
+  sub.add_argument("--ignore-eos", action="store_true", help="go on after tokens that end an answer")
+  sub.add_argument("--echo", action="store_true", help="print the prompt as well")
+  answers(sub)
+  sub = command("perplexity", run_perplexity, "how well a model foretells a text")
+  sub.add_argument("file", metavar="FILE", help="a text, UTF-8")
+  sub.add_argument("--json", action="store_true")
+  sub.set_defaults(context=512)
+  sub = command("tokenize", run_tokenize, "the tokens of a text", loads=False)
+  sub.add_argument("--text", "-p", help="the text; standard input without it")
+  sub.add_argument("--special", action="store_true", help="control tokens in the text count")
+  sub.add_argument("--no-special", action="store_true", help="none are added around the text")
+  sub.add_argument("--json", action="store_true")
+  sub = command("info", run_info, "what a file holds, and the memory it will need", loads=False)
+  sub.add_argument("--json", action="store_true")
+  return made
+
+
+HELP = {
+  "temperature": "0: always the likeliest token (0.8)",
+  "top_k": "of so many tokens, 0 for all (40)",
+  "top_p": "of the likeliest that have this probability together (0.95)",
+  "min_p": "of those at least this probable, as a share of the likeliest (0.05)",
+  "repeat_penalty": "divides the logits of the last 64 tokens (1: not)",
+  "presence_penalty": "subtracted for tokens that the answer has (0)",
+  "frequency_penalty": "subtracted for each time the answer has it (0)",
+  "seed": "the same answer each time",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs a command line. Without a command it is `chat`. The result is the exit status: 1 for what went wrong, which is
+  said on standard error; 130 after Ctrl-C."""
+  line = list(sys.argv[1:] if argv is None else argv)
+  made = parser()
+  if line and line[0].startswith("-") and line[0] not in ("-h", "--help"):
+    line.insert(0, "chat")
+  args = made.parse_args(line)
+  try:
+    status: int = args.run(args)
+    return status
+  except KeyboardInterrupt:
+    return 130
+  except BrokenPipeError:  # `| head`
+    sys.stderr.close()
+    return 0
+  except (ValueError, OSError) as error:
+    print(f"tiny_llm: {error}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,211 @@
+"""A conversation in a terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from tiny_llm.generate import Generation, Request
+from tiny_llm.sampling import SamplingOptions
+from tiny_llm.session import Session
+from tiny_llm.template import ChatTemplateError
+
+__all__ = ["Conversation", "chat"]
+
+HELP = """\
+/reset         forget the conversation, and keep the system message
+/system TEXT   begin anew with this system message; without TEXT with none
+/save FILE     write the conversation as JSON
+/load FILE     go on with a conversation that was saved
+/help          this
+/exit          leave, as Ctrl-D does. Ctrl-C stops an answer\
+"""
+
+
+class Conversation:
+  """Messages, and the model's answers to them, written to `out` as they come.
+
+  `messages` are those of OpenAI's API. An answer that Ctrl-C stopped stays in the conversation as far as it came.
+  """
+
+  def __init__(
+    self, session: Session, options: SamplingOptions, *, system: str | None = None, max_tokens: int | None = None,
+    stop: tuple[str, ...] = (), out: TextIO | None = None, quiet: bool = False,
+  ) -> None:  # fmt: skip
+    self.session, self.options, self.max_tokens, self.stop = session, options, max_tokens, stop
+    self.out, self.quiet = out or sys.stdout, quiet
+    self.messages: list[dict[str, str]] = []
+    self.reset(system)
+
+  def reset(self, system: str | None = None) -> None:
+    """Forgets all messages; the conversation begins with `system` if that is given."""
+    self.messages = [{"role": "system", "content": system}] if system else []
+
+  @property
+  def system(self) -> str | None:
+    """The system message, if there is one."""
+    first = self.messages[:1]
+    return first[0]["content"] if first and first[0]["role"] == "system" else None
+
+  def ask(self, text: str) -> Generation:
+    """Writes the answer to `text`. Raises ChatTemplateError, or ContextExceeded where the conversation has become too
+    long; it is as before then."""
+    messages = [*self.messages, {"role": "user", "content": text}]
+    request = Request(self.session.prompt(messages), self.options, self.max_tokens, self.stop)
+    generation = self.session.engine.submit(request)
+    answer = write_answer(self.session, generation, self.out)
+    print(file=self.out, flush=True)
+    if generation.error is not None:
+      raise generation.error
+    self.messages = [*messages, {"role": "assistant", "content": answer}]
+    if not self.quiet:
+      print(figures(generation), file=sys.stderr)
+    return generation
+
+  def command(self, line: str) -> bool:
+    """Does what a line that begins with "/" says. False if that is to leave."""
+    name, _, rest = line.partition(" ")
+    rest = rest.strip()
+    if name in ("/exit", "/quit", "/bye"):
+      return False
+    if name == "/reset":
+      self.reset(self.system)
+      self._say("forgotten")
+    elif name == "/system":
+      self.reset(rest)
+      self._say("a new conversation")
+    elif name in ("/save", "/load") and not rest:
+      print(f"{name} FILE: which file?", file=sys.stderr)
+    elif name == "/save":
+      Path(rest).expanduser().write_text(json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n", "utf-8")
+      self._say(f"{len(self.messages)} messages in {rest}")
+    elif name == "/load":
+      self.messages = _messages(Path(rest).expanduser())
+      self._say(f"{len(self.messages)} messages")
+    else:
+      print(HELP, file=sys.stderr)
+    return True
+
+  def _say(self, text: str) -> None:
+    if not self.quiet:
+      print(f"({text})", file=sys.stderr)
+
+
+def chat(conversation: Conversation) -> None:
+  """Reads lines and answers them until the end of the input. A line that begins with "/" is a command; three quotation
+  marks begin and end a message of several lines."""
+  try:
+    import readline  # noqa: F401  # lines can be edited, and come back with the arrow keys
+  except ImportError:  # Windows has that without
+    pass
+  print("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands", file=sys.stderr)
+  while True:
+    try:
+      line = _read_message()
+    except KeyboardInterrupt:
+      print("\n(Ctrl-D or /exit leaves)", file=sys.stderr)
+      continue
+    except EOFError:
+      print(file=sys.stderr)
+      return
+    if not line.strip():
+      continue
+    try:
+      if not line.startswith("/"):
+        conversation.ask(line)
+      elif not conversation.command(line.strip()):
+        return
+    except (ChatTemplateError, ValueError, OSError) as error:
+      print(f"{error}", file=sys.stderr)
+
+
+def _read_message() -> str:
+  line = input(">>> ")
+  if not line.startswith('"""'):
+    return line
+  lines = [line[3:]]
+  while not lines[-1].rstrip().endswith('"""'):
+    lines.append(input("... "))
+  return "\n".join(lines).rstrip()[:-3]
+
+
+def _messages(path: Path) -> list[dict[str, str]]:
+  try:
+    messages = json.loads(path.read_text("utf-8"))
+  except ValueError as error:
+    raise ValueError(f"{path} is no JSON: {error}") from None
+  fine = isinstance(messages, list) and all(
+    isinstance(message, dict) and message.keys() == {"role", "content"} and all(map(_is_text, message.values()))
+    for message in messages
+  )
+  if not fine:
+    raise ValueError(f"{path}: expected a list of messages with role and content, as /save writes them")
+  return list(messages)
+
+
+def _is_text(value: object) -> bool:
+  return isinstance(value, str)
+
+
+def write_answer(session: Session, generation: Generation, out: TextIO) -> str:
+  """Writes an answer as it comes, and gives it back. Ctrl-C ends it, and nothing else."""
+  parts: list[str] = []
+  with interrupts() as interrupted:
+    while generation.finish is None:
+      session.engine.step()
+      if interrupted:
+        session.engine.cancel(generation)
+      for piece in generation.take():
+        parts.append(piece.text)
+        out.write(shown(piece.text) if out.isatty() else piece.text)
+      out.flush()
+  return "".join(parts)
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+  """Ctrl-C puts something into the list instead of raising KeyboardInterrupt, which could come in the middle of a step
+  of the model; from the third on it raises again."""
+  came: list[int] = []
+
+  def note(number: int, frame: FrameType | None) -> None:
+    came.append(number)
+    if len(came) > 2:
+      raise KeyboardInterrupt
+
+  try:
+    before = signal.signal(signal.SIGINT, note)
+  except ValueError:  # in a thread, which gets no signals
+    yield came
+    return
+  try:
+    yield came
+  finally:
+    signal.signal(signal.SIGINT, before)
+
+
+def shown(text: str) -> str:
+  """`text` without what would control the terminal."""
+  return "".join(letter for letter in text if letter in "\n\t" or not _controls(letter))
+
+
+def _controls(letter: str) -> bool:
+  return ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0
+
+
+def figures(generation: Generation) -> str:
+  """How fast an answer was, in a line."""
+  count, prompt = len(generation.generated), len(generation.prompt)
+  first = generation.first_token or generation.ended
+  rate = f", {(count - 1) / (generation.ended - first):.1f} tokens/s" if count > 1 and generation.ended > first else ""
+  guessed = f", {generation.accepted} of {generation.drafted} guesses right" if generation.drafted else ""
+  return (
+    f"[prompt {prompt} tokens, {generation.cached} of them cached; first token after "
+    f"{first - generation.submitted:.2f} s; answer {count} tokens{rate}{guessed}; {generation.finish}]"
+  )

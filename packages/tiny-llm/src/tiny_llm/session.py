@@ -1,0 +1,149 @@
+"""A model file, ready to talk: found by name, opened, loaded, with its tokenizer, its template and what it
+recommends."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tiny_llm.checkpoint import Checkpoint, open_checkpoint
+from tiny_llm.generate import Engine
+from tiny_llm.model import Chunk, load_model
+from tiny_llm.sampling import SamplingOptions, recommended
+from tiny_llm.template import ChatTemplate
+from tiny_llm.tokenizer import Tokenizer
+from tiny_tensor import fetch
+from tiny_uop import EnvironmentVariable
+
+__all__ = ["Session", "find_model"]
+
+MODELS = EnvironmentVariable("TINY_LLM_MODELS", "folder in which tiny-llm looks for models; ~/models if not set")
+
+
+def models_folder() -> Path:
+  return Path(MODELS.get() or "~/models").expanduser()
+
+
+def find_model(name: str, folder: Path | None = None, url: str | None = None) -> Path:
+  """The file of a model: a path; or a name such as `llama3.2:1b`, which is the beginning of the name of a file in
+  `folder`, letters and digits counting (`Llama-3.2-1B-Instruct-Q4_K_M.gguf`). With `url`, the file is fetched from
+  there first, unless the folder has it. Nothing else asks the network.
+
+  Raises FileNotFoundError, which says what there is, for a name that fits none, and ValueError for one that fits
+  several.
+  """
+  folder = models_folder() if folder is None else folder
+  if url is not None:
+    last = url.rstrip("/").rpartition("/")[2].partition("?")[0]
+    target = folder / (last if last.endswith(".gguf") else f"{_letters(name) or 'model'}.gguf")
+    return target if target.is_file() else fetch(url, target)
+  path = Path(name).expanduser()
+  if path.is_file():
+    return path
+  files = sorted(folder.glob("**/*.gguf")) if folder.is_dir() else []
+  if exact := [file for file in files if name in (file.name, file.stem)]:
+    return exact[0]
+  wanted = _letters(name.removesuffix(":latest"))
+  found = [file for file in files if wanted and _letters(file.stem).startswith(wanted)]
+  if len(found) == 1:
+    return found[0]
+  there = ", ".join(file.name for file in found or files) or "nothing"
+  if found:
+    raise ValueError(f"{name} may be any of {there} in {folder}: say more of the name")
+  raise FileNotFoundError(
+    f"no model {name}: it is no file, and {folder} has {there}. Put a GGUF file there (TINY_LLM_MODELS is the folder), "
+    "or say where to fetch it with --url"
+  )
+
+
+def _letters(name: str) -> str:
+  return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+class Session:
+  """A model that answers. `checkpoint`, `tokenizer`, `engine`; `template` is None for models without one;
+  `defaults` are values of `SamplingOptions` that the file recommends.
+
+  `context` None: what the model was trained for, but 4096 at most. `quiet`: nothing on standard error.
+  """
+
+  def __init__(
+    self, path: Path, *, context: int | None = None, slots: int = 1, speculate: int = 0, exact: bool = False,
+    quiet: bool = False,
+  ) -> None:  # fmt: skip
+    self.checkpoint = open_checkpoint(path)
+    self.tokenizer, self.template = text_of(self.checkpoint)
+    self.defaults = recommended(self.checkpoint.metadata)
+    size = f"{self.checkpoint.nbytes() / 1e6:,.0f} MB"
+    with Waiting(f"loading {path.name} ({size})", quiet):
+      trained = self.checkpoint.integer(f"{self.checkpoint.text('general.architecture')}.context_length", 4096)
+      model = load_model(self.checkpoint, context=context or min(trained, 4096), slots=slots, exact=exact)
+      self.engine = Engine(model, self.tokenizer, speculate=speculate)
+
+  @property
+  def name(self) -> str:
+    """What the model is called: its file, without `.gguf`."""
+    return self.checkpoint.path.stem
+
+  def warm(self, quiet: bool = False) -> None:
+    """Compiles what reading a prompt and a token need, so that the first answer need not."""
+    model = self.engine.model
+    with Waiting("compiling", quiet):
+      for count in (1, 16, 128):
+        if count < model.context:
+          model.step([Chunk(0, 0, [0] * count)])
+
+  def options(self, values: Mapping[str, Any]) -> SamplingOptions:
+    """How tokens are drawn: `values` that are not None, then what the file recommends, then llama.cpp's defaults."""
+    return SamplingOptions(**{**self.defaults, **{name: value for name, value in values.items() if value is not None}})
+
+  def prompt(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+    """The tokens of a conversation by the model's template. Raises ChatTemplateError."""
+    template = self.template if self.template is not None else ChatTemplate.from_metadata({})
+    return self.tokenizer.encode(template.render(messages, **variables), add_special=False, parse_special=True)
+
+  def close(self) -> None:
+    """Ends the process that renders templates."""
+    if self.template is not None:
+      self.template.close()
+
+
+def text_of(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
+  """The tokenizer of a file, and its template if it has one."""
+  tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
+  special = {"bos_token": tokenizer.text_of(tokenizer.bos), "eos_token": tokenizer.text_of(tokenizer.eos)}
+  has = isinstance(checkpoint.metadata.get("tokenizer.chat_template"), str)
+  return tokenizer, ChatTemplate.from_metadata(checkpoint.metadata, special) if has else None
+
+
+class Waiting:
+  """A line on standard error that counts the seconds of a block, if that is a terminal, and goes when it is done."""
+
+  def __init__(self, what: str, quiet: bool = False) -> None:
+    self.what, self._shown = what, not quiet and sys.stderr.isatty()
+    self._done = threading.Event()
+    self._thread = threading.Thread(target=self._count, daemon=True)
+
+  def __enter__(self) -> None:
+    if self._shown:
+      self._thread.start()
+
+  def __exit__(self, *_: object) -> None:
+    self._done.set()
+    if self._shown:
+      self._thread.join()
+      sys.stderr.write("\r\x1b[K")
+      sys.stderr.flush()
+
+  def _count(self) -> None:
+    begin = time.monotonic()
+    while True:
+      sys.stderr.write(f"\r\x1b[K{self.what} … {time.monotonic() - begin:.1f} s")
+      sys.stderr.flush()
+      if self._done.wait(0.2):
+        return
