@@ -303,3 +303,81 @@ def test_a_program_is_slowed_down_little(tmp_path: Path) -> None:
         simplify((UOp.variable(f"x{half}_{k}", 0, 15) * 4 + 3) // 4)
       times.append(time.process_time() - start)
   assert times[1] < 3 * times[0] + 0.2
+
+
+# *** shown in a browser: VIZ=1 ***
+
+SECTION = """
+from tiny_uop.observe import also_save
+also_save(lambda: '{"profile":1}\\n')
+"""
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
+def test_other_sections_stand_at_the_end(tmp_path: Path, name: str) -> None:
+  run(WORK + SECTION, tmp_path, VIZ="-1", VIZ_FILE=name)
+  _, records = read(tmp_path / name)
+  assert records[-2] == ["complete", 1] and records[-1] == {"profile": 1}
+  run(SECTION, tmp_path, VIZ="-1", VIZ_FILE=name)
+  assert read(tmp_path / name)[1] == [["complete", 0], {"profile": 1}]
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
+def test_a_copy_of_what_there_is_so_far(tmp_path: Path, name: str) -> None:
+  recorder = Recorder(tmp_path / name)
+  with observing(recorder):
+    simplify((UOp.variable("before", 0, 15) * 4 + 3) // 4)
+    recorder.copy(tmp_path / "copy.jsonl", '{"profile":1}\n')
+    simplify((UOp.variable("afterwards", 0, 15) * 4 + 3) // 4)
+  recorder.save()
+  (head, part), (_, whole) = read(tmp_path / "copy.jsonl"), read(tmp_path / name)
+  assert head["tiny-trace"] == 1 and part[-2:] == [["complete", 1], {"profile": 1}] and whole[-1] == ["complete", 2]
+  length = part.index(next(r for r in part if r[0] == "stats"))
+  assert part[:length] == whole[:length]
+
+
+BROWSER = "import sys, pathlib, time\npathlib.Path('served').write_text(' '.join(sys.argv[1:]))\n"
+
+
+def with_browser(folder: Path) -> dict[str, str]:
+  """A package that stands for the one that shows traces."""
+  (folder / "tiny_viz").mkdir()
+  (folder / "tiny_viz" / "__init__.py").write_text("")
+  (folder / "tiny_viz" / "__main__.py").write_text(BROWSER)
+  return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]), "VIZ_FILE": "t.jsonl"}
+
+
+def test_1_shows_the_trace_at_the_end(tmp_path: Path) -> None:
+  run(WORK, tmp_path, VIZ="-1", **with_browser(tmp_path))
+  assert not (tmp_path / "served").exists()
+  run(
+    WORK,
+    tmp_path,
+    VIZ="1",
+    VIZ_FILE="t.jsonl",
+    PYTHONPATH=str(tmp_path) + os.pathsep + os.environ.get("PYTHONPATH", ""),
+  )
+  assert (tmp_path / "served").read_text() == "serve t.jsonl" and (tmp_path / "t.jsonl").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
+def test_1_shows_what_there_is_so_far(tmp_path: Path) -> None:
+  code = WORK + "import time\nwhile not os.path.exists('served'): time.sleep(0.01)\nos.rename('served', 'shown')\n"
+  started = subprocess.Popen(
+    [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "VIZ": "1", **with_browser(tmp_path)},
+    stderr=subprocess.PIPE, text=True,
+  )  # fmt: skip
+  assert started.stderr is not None
+  assert started.stderr.readline() == f"trace    kill -USR1 {started.pid} shows what there is so far\n"
+  while not list(tmp_path.glob("t.jsonl.*.part")):
+    time.sleep(0.01)
+  started.send_signal(signal.SIGUSR1)
+  assert started.wait(60) == 0
+  assert (tmp_path / "shown").read_text() == "serve t-so-far-1.jsonl" and (tmp_path / "t.jsonl").exists()
+  assert read(tmp_path / "t-so-far-1.jsonl")[1][-1][0] == "complete"
+
+
+def test_children_show_nothing(tmp_path: Path) -> None:
+  code = WORK + "if os.fork() == 0:\n  work(2)\n  sys.exit()\nos.wait()\nassert not os.path.exists('served')\n"
+  run(code, tmp_path, VIZ="1", **with_browser(tmp_path) | {"VIZ_FILE": "%p.jsonl"})
+  assert (tmp_path / "served").exists()

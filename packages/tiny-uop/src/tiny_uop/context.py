@@ -152,12 +152,14 @@ SPEC = ContextVar(
   "bounds (needs `tiny-uop[proof]`)",
 )
 VIZ = ContextVar(
-  "VIZ", 0, "1: show graphs, rewrites and profiles in a browser, -1: save the trace, -2: and hardware counters on AMD"
+  "VIZ",
+  0,
+  "1: save a trace of compiler and run and show it in a browser, -1: only save it, -2: and hardware counters on AMD",
 )
 VIZ_FILE = ContextVar(
   "VIZ_FILE",
   "",
-  "where `VIZ=-1` saves the trace, compressed if it ends in `.gz`; `%p` stands for the process; empty: "
+  "where `VIZ` saves the trace, compressed if it ends in `.gz`; `%p` stands for the process; empty: "
   "`tiny-trace-%p.jsonl.gz`",
 )
 VIZ_LIMIT = ContextVar("VIZ_LIMIT", 256, "megabytes of text at which a trace is cut off, before compression")

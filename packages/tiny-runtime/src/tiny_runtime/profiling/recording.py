@@ -18,7 +18,9 @@ from time import perf_counter_ns
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.profiling.record import Kind, Record
 from tiny_runtime.settings import PROFILE, PROFILE_FILE
+from tiny_uop.context import VIZ
 from tiny_uop.locks import in_child, shared_lock
+from tiny_uop.observe import also_save
 
 
 class Profile:
@@ -105,13 +107,15 @@ class Profile:
 
 _open: tuple[Profile, ...] = ()
 _process: Profile | None = None
+_reported = False
+"""Whether PROFILE asked for the profile of the process; else VIZ did."""
 _over = False
 _lock = shared_lock()
 
 
 def begin() -> int:
   """The time in nanoseconds if anyone records, else 0."""
-  return perf_counter_ns() if _open or PROFILE.value else 0
+  return perf_counter_ns() if _open or PROFILE.value or VIZ.value else 0
 
 
 def end(
@@ -126,7 +130,7 @@ def end(
   thread = threading.current_thread().name
   for each in _open:
     each.add(made, thread)
-  if PROFILE.value and (whole := process_profile()) is not None:
+  if (PROFILE.value or VIZ.value) and (whole := process_profile()) is not None:
     whole.add(made, thread)
 
 
@@ -150,22 +154,34 @@ def profile() -> Iterator[Profile]:
 
 
 def process_profile() -> Profile | None:
-  """What PROFILE=1 records into; None once the program has ended."""
-  global _process
+  """What PROFILE=1 and VIZ record into; None once the program has ended."""
+  global _process, _reported
   with _lock:
+    _reported = _reported or PROFILE.value > 0
     if _process is None and not _over:
-      _process = Profile()
+      made = _process = Profile()
       atexit.register(_report)
+      if VIZ.value:
+        also_save(lambda: _section(made))
     return _process
+
+
+def _section(whole: Profile) -> str:
+  """The run, as a section of the trace that VIZ saves; empty where nothing ran."""
+  from tiny_runtime.profiling.files import lines
+
+  return lines(whole).decode() if whole.records else ""
 
 
 def _report() -> None:
   """Print the table of PROFILE=1, and write its file."""
   global _process, _over
   whole, _process, _over = _process, None, True
-  if whole is None or not whole.records:
+  if whole is None:
     return
   whole.ended = perf_counter_ns()
+  if not whole.records or not _reported:
+    return
   print(whole.table(), file=sys.stderr)
   if PROFILE_FILE.value:
     path = PROFILE_FILE.value.replace("%p", str(whole.process))
@@ -186,5 +202,5 @@ def _begin_anew() -> None:
     each.__init__()  # type: ignore[misc]  # the object that the block knows
 
 
-if PROFILE.value:
+if PROFILE.value or VIZ.value:
   process_profile()  # the time until the first record is a part of the program's

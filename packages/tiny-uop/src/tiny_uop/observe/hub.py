@@ -1,7 +1,7 @@
 """Watching compilation: spans of work, attempts of rules and rewrites are told to observers, when there are any.
 
-Settings choose the built-in observers (`DEBUG=6` prints, `TRACK_MATCH_STATS` counts, `VIZ=-1` records); `observing`
-adds others for a block. Like settings, observers are process-wide. Nothing here costs more than a look at three
+Settings choose the built-in observers (`DEBUG=6` prints, `TRACK_MATCH_STATS` counts, `VIZ` records); `observing` adds
+others for a block. Like settings, observers are process-wide. Nothing here costs more than a look at three
 settings while nobody watches.
 """
 
@@ -46,7 +46,7 @@ _adding = shared_lock()
 
 def active() -> bool:
   """Whether anyone watches."""
-  return DEBUG.value >= 6 or TRACK_MATCH_STATS.value > 0 or VIZ.value < 0 or _added != ()
+  return DEBUG.value >= 6 or TRACK_MATCH_STATS.value > 0 or VIZ.value != 0 or _added != ()
 
 
 def observers() -> tuple[Observer, ...]:
@@ -60,7 +60,7 @@ def observers() -> tuple[Observer, ...]:
     from tiny_uop.observe.stats import process_stats
 
     found += (process_stats(),)
-  if VIZ.value < 0:
+  if VIZ.value != 0:
     from tiny_uop.observe.recorder import process_recorder
 
     found += (process_recorder(),)

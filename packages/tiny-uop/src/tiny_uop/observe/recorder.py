@@ -1,10 +1,17 @@
-"""VIZ=-1: a trace of the work in a file. The format is that of the README's section "The trace file"."""
+"""VIZ=-1: a trace of the work in a file; VIZ=1: and shown in a browser. The format is that of the README's section "The
+trace file".
+
+The browser is tiny-viz's, a process of its own. A program that runs shows what there is so far when it gets the signal
+SIGUSR1.
+"""
 
 from __future__ import annotations
 
 import atexit
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -13,11 +20,12 @@ import warnings
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from tiny_uop.context import VIZ_FILE, VIZ_LIMIT
+from tiny_uop.context import VIZ, VIZ_FILE, VIZ_LIMIT
 from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.observe.observer import Observer, Rewrite, Span
 from tiny_uop.observe.stats import MatchStats
@@ -32,6 +40,7 @@ TRACE_VERSION = 1
 """Version of the trace file."""
 MEGABYTE = 1_000_000
 _BLOCK = 1 << 16
+_MOST = 60  # lines about a rule
 _GZIP = 31  # zlib's number for the format of gzip
 
 
@@ -56,17 +65,18 @@ class _File:
     if self.waiting >= _BLOCK:
       self.flush()
 
-  def flush(self, last: bool = False) -> None:
+  def flush(self, mode: int = zlib.Z_NO_FLUSH) -> None:
+    """Write what waits. A compressor keeps some of it to itself, unless `mode` of zlib tells it not to."""
     data = "".join(self.lines).encode()
     self.lines, self.waiting = [], 0
     if self.packer is not None:
-      data = self.packer.compress(data) + (self.packer.flush() if last else b"")
+      data = self.packer.compress(data) + (self.packer.flush(mode) if mode else b"")
     view = memoryview(data)
     while view:
       view = view[os.write(self.descriptor, view) :]
 
   def close(self) -> None:
-    self.flush(last=True)
+    self.flush(zlib.Z_FINISH)
     os.close(self.descriptor)
     os.replace(self.part, self.path)
 
@@ -157,7 +167,9 @@ class Recorder(Observer):
     inside = self._number_of(span.parent)
     before = None if span.before is None else self._node(span.before)
     number = self._begun
-    if self._write(["begin", inside, span.kind, span.name, before, self._time(span.started), threading.get_ident()]):
+    if self._write(
+      ["begin", inside, span.kind, span.name, before, self._time(span.started), threading.get_native_id()]
+    ):
       self._begun += 1
       self._spans[span] = number
     return number
@@ -166,7 +178,7 @@ class Recorder(Observer):
     known = self._rules.get((table, rule))
     if known is None:
       known = self._rules[table, rule] = len(self._rules)
-      self._write(["rule", table, rule.name, rule.where], always=True)
+      self._write(["rule", table, rule.name, rule.where, _about(rule)], always=True)
     return known
 
   def _node(self, root: UOp) -> int:
@@ -220,7 +232,8 @@ class Recorder(Observer):
 
   def _header(self) -> dict[str, Any]:
     now, pid = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), os.getpid()
-    return {"tiny-trace": TRACE_VERSION, "ir": IR_VERSION, "program": sys.argv, "process": pid, "started": now}
+    versions, clock = {"tiny-trace": TRACE_VERSION, "ir": IR_VERSION}, round(self._started * 1e9)
+    return {**versions, "program": sys.argv, "process": pid, "started": now, "clock": clock}
 
   def _fail(self, error: OSError) -> None:
     self._closed = True
@@ -232,17 +245,15 @@ class Recorder(Observer):
 
   # *** its end ***
 
-  def save(self) -> Path | None:
-    """Complete the file and give its path; None where there was nothing to record, or the file could not be written."""
+  def save(self, more: str = "") -> Path | None:
+    """Complete the file and give its path; None where there was nothing to record, or the file could not be written.
+    `more`: lines of another section."""
     with self._lock:
-      if self._file is None:
+      if self._file is None and (not more or self._closed):
         self._closed = True
         return None
-      for table, rule, count in self.stats.tallies():
-        times = [round(count.match_seconds * 1e6, 1), round(count.seconds * 1e6, 1)]
-        number = self._rule(table, rule)
-        self._write(["stats", number, count.matches, count.attempts, *times], always=True)
-      self._write(["complete", self.rewrites], always=True)
+      for line in (*self._ending(), *more.splitlines()):
+        self._put(line, always=True)
       try:
         if self._file is not None:
           self._file.close()
@@ -252,6 +263,34 @@ class Recorder(Observer):
       self._file, self._closed = None, True
       return saved
 
+  def _ending(self) -> list[str]:
+    """The last records."""
+    records: list[list[Any]] = []
+    for table, rule, count in self.stats.tallies():
+      times = [round(count.match_seconds * 1e6, 1), round(count.seconds * 1e6, 1)]
+      records.append(["stats", self._rule(table, rule), count.matches, count.attempts, *times])
+    return [json.dumps(record, separators=(",", ":")) for record in (*records, ["complete", self.rewrites])]
+
+  def copy(self, path: Path, more: str = "") -> Path:
+    """Write what there is so far to another file, uncompressed, as `save` would; recording goes on. Gives the path;
+    OSError where it cannot be written."""
+    with self._lock:
+      ending, part, size = self._ending(), None, 0
+      if self._file is not None:
+        self._file.flush(zlib.Z_SYNC_FLUSH)
+        part, size = self._file.part, os.stat(self._file.part).st_size
+      packed = self._file is not None and self._file.packer is not None
+    with open(path, "wb") as out:
+      if part is not None:
+        unpacker = zlib.decompressobj(_GZIP) if packed else None
+        with open(part, "rb") as source:
+          while size and (data := source.read(min(size, 1 << 20))):
+            size -= len(data)
+            out.write(data if unpacker is None else unpacker.decompress(data))
+        out.write("".join([line + "\n" for line in ending]).encode())
+      out.write(more.encode())
+    return path
+
   def abandon(self) -> None:
     """Forget all, in a child process: the file is the parent's."""
     self.stats = MatchStats()
@@ -259,6 +298,19 @@ class Recorder(Observer):
       with suppress(OSError):
         os.close(self._file.descriptor)
     self._file, self._closed, self._busy = None, True, False
+
+
+def _about(rule: Rule) -> str:
+  """A rule for people: its pattern, what takes its place, and what it says of itself."""
+  import inspect  # late: only who records needs it
+
+  lines = [repr(rule.pattern)]
+  try:
+    lines += inspect.cleandoc("\n" + inspect.getsource(rule.replacement)).splitlines()[:_MOST]
+  except (OSError, TypeError):
+    lines.append(repr(rule.replacement))
+  named = (("changes", rule.changes), ("grows", rule.grows))
+  return "\n".join([*lines, *[f"{what}: {text}" for what, text in named if text]])
 
 
 def _literal(value: Any) -> str | None:
@@ -273,35 +325,54 @@ def _literal(value: Any) -> str | None:
 _recorders: WeakSet[Recorder] = WeakSet()
 _process: Recorder | None = None
 _saved = 0
+_copies = 0
+_shown: bool | None = None
+"""Whether the trace of this process is shown in a browser; None before it is known."""
+_sections: list[Callable[[], str]] = []
+_servers: list[subprocess.Popen[bytes]] = []
 _making = shared_lock()
 
 
 def process_recorder() -> Recorder:
-  """What VIZ=-1 writes to: `VIZ_FILE`, at most `VIZ_LIMIT` megabytes."""
-  global _process
+  """What VIZ writes to: `VIZ_FILE`, at most `VIZ_LIMIT` megabytes."""
+  global _process, _shown
   with _making:
     if _process is None:
       made = Recorder(trace_path(), VIZ_LIMIT.value * MEGABYTE)
-      atexit.register(save_trace)
+      atexit.register(_save_and_show)
+      if _shown is None and VIZ.value > 0:
+        _shown = True
+        _listen()
       _process = _process or made
     return _process
+
+
+def also_save(section: Callable[[], str]) -> None:
+  """What VIZ saves has these lines at its end, too: a section that begins with its head. It is asked for when the trace
+  is saved or shown, on any thread; empty: nothing."""
+  process_recorder()
+  _sections.append(section)
 
 
 def trace_path() -> Path:
   """The file that the next trace of this process is saved to; a second one gets a number."""
   name = VIZ_FILE.value or "tiny-trace-%p.jsonl.gz"
   path = Path(name.replace("%p", str(os.getpid())))
+  return _beside(path, f"-{_saved + 1}") if _saved else path
+
+
+def _beside(path: Path, ending: str) -> Path:
   stem, dot, rest = path.name.partition(".")
-  return path.with_name(f"{stem}-{_saved + 1}{dot}{rest}") if _saved else path
+  return path.with_name(f"{stem}{ending}{dot}{rest}")
 
 
 def save_trace() -> Path | None:
-  """Save what VIZ=-1 has recorded so far, as is done at exit, and say where on stderr. What follows goes to another
+  """Save what VIZ has recorded so far, as is done at exit, and say where on stderr. What follows goes to another
   file. None where there is nothing to save."""
   global _process, _saved
   with _making:
     recorder, _process = _process, None
-    if recorder is None or (path := recorder.save()) is None:
+    if recorder is None or (path := recorder.save("".join([section() for section in _sections]))) is None:
       return None
     _saved += 1
   what = f"{recorder.rewrites} rewrite{'' if recorder.rewrites == 1 else 's'}"
@@ -310,9 +381,57 @@ def save_trace() -> Path | None:
   return path
 
 
+def _save_and_show() -> None:
+  """At exit."""
+  for started in _servers:
+    started.terminate()
+  if (path := save_trace()) is not None and _shown:
+    with suppress(KeyboardInterrupt):  # the way to end it
+      if (server := _serve(path)) is not None:
+        server.wait()
+
+
+def _serve(path: Path) -> subprocess.Popen[bytes] | None:
+  """Start the browser's server on a trace."""
+  if find_spec("tiny_viz") is None:
+    print(f"trace    no browser: pip install tiny-viz, then python -m tiny_viz serve {path}", file=sys.stderr)
+    return None
+  return subprocess.Popen([sys.executable, "-m", "tiny_viz", "serve", os.fspath(path)])
+
+
+def _listen() -> None:
+  """Show what there is so far when the signal comes, where nobody else waits for it."""
+  if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
+    return
+  if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+    # on a thread of its own: the signal may have come while this one writes
+    signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=_show_so_far, daemon=True).start())
+    print(f"trace    kill -USR1 {os.getpid()} shows what there is so far", file=sys.stderr)
+
+
+def _show_so_far() -> None:
+  global _copies
+  recorder = _process
+  if recorder is None:
+    return
+  _copies += 1
+  try:
+    name = recorder.path.name.removesuffix(".gz")
+    path = recorder.copy(
+      _beside(recorder.path.with_name(name), f"-so-far-{_copies}"), "".join([s() for s in _sections])
+    )
+  except OSError as error:
+    print(f"trace    nothing to show: {error}", file=sys.stderr)
+    return
+  if (server := _serve(path)) is not None:
+    _servers.append(server)
+
+
 @in_child
 def _abandon_all() -> None:
-  global _process, _saved
-  _process, _saved = None, 0
+  global _process, _saved, _shown
+  _process, _saved, _shown = None, 0, False
+  _sections.clear()
+  _servers.clear()
   for recorder in list(_recorders):
     recorder.abandon()
