@@ -1,4 +1,5 @@
-"""`python -m tiny_viz TRACE`: what is in a trace that a program saved under VIZ=-1."""
+"""`python -m tiny_viz TRACE`: what is in a trace that a program saved under VIZ=-1, as text; `python -m tiny_viz serve
+TRACE`: in a browser."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
     prog="python -m tiny_viz",
     description="Shows what is in a trace (a program run with VIZ=-1 saves one): a line per schedule and kernel. "
-    "Options choose a part of it.",
+    "Options choose a part of it. `python -m tiny_viz serve TRACE` shows it in a browser.",
   )
   parser.add_argument("trace", help="the file, tiny-trace-….jsonl.gz")
   parser.add_argument("--kernel", metavar="NAME", help="a kernel or schedule, by name or number: a line per pass")
@@ -64,11 +65,54 @@ def _parser() -> argparse.ArgumentParser:
   return parser
 
 
+def _serve_parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_viz serve",
+    description="Shows a trace in a browser: prints an address of this machine, and serves it until Ctrl-C.",
+  )
+  parser.add_argument("trace", help="the file, tiny-trace-….jsonl.gz, or a profile's, saved as .jsonl")
+  parser.add_argument("--before", metavar="TRACE", help="another trace, to compare with: that before a change")
+  parser.add_argument("--html", metavar="FILE", help="write one file that works offline, instead of serving")
+  parser.add_argument("--limit", metavar="MB", type=float, default=24.0, help="size of that file (default: 24)")
+  parser.add_argument("--port", type=int, default=0, help="default: any that is free")
+  parser.add_argument("--open", action="store_true", help="open the browser, too")
+  return parser
+
+
+def _serve(arguments: list[str]) -> int:
+  from tiny_viz.answers import Answers
+  from tiny_viz.page import write_page
+  from tiny_viz.serve import Server
+
+  options = _serve_parser().parse_args(arguments)
+  trace = read_trace(options.trace, lazy=True)
+  before = None if options.before is None else read_trace(options.before, lazy=True)
+  answers = Answers(trace, os.path.basename(options.trace), before, os.path.basename(options.before or ""))
+  if options.html is not None:
+    size = write_page(answers, options.html, int(options.limit * 1e6))
+    print(f"{options.html}: {size / 1e6:.1f} MB", file=sys.stderr)
+    return 0
+  with Server(answers, options.port) as server:
+    print(f"trace    {server.url}    (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    if options.open:
+      import webbrowser
+
+      webbrowser.open(server.url)
+    try:
+      server.serve_forever()
+    except KeyboardInterrupt:
+      return 0
+  return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
   """Exit status 0, or 1 for a file that is no trace and for what is not in it (stderr has the reason)."""
-  options = _parser().parse_args(arguments)
+  given = sys.argv[1:] if arguments is None else arguments
   try:
     with Context(DEBUG=0, TRACK_MATCH_STATS=0, VIZ=0):  # they are for the program that is looked at
+      if given[:1] == ["serve"]:
+        return _serve(given[1:])
+      options = _parser().parse_args(given)
       lines = _answer(read_trace(options.trace), options, style_for(sys.stdout, options.color))
   except (OSError, ValueError) as error:
     print(f"error: {error}", file=sys.stderr)

@@ -6,7 +6,8 @@ import json
 
 from tiny_uop import ParseError, PatternMatcher, RewriteLoop, UOp, UPat, graph_rewrite, rule
 from tiny_uop.text.parse import parse_node
-from tiny_viz.trace import SpanInfo, Step, Trace, TraceError
+from tiny_viz.errors import TraceError
+from tiny_viz.trace import SpanInfo, Step, Trace
 
 # a rewrite that was recorded, as a rule: the graphs between two rewrites are not in a trace, they are made again
 _RECORDED = PatternMatcher([rule("recorded", UPat.var("u"), lambda ctx, u: ctx.get(u))])

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from tiny_uop.observe import brief_change, format_match_stats
 from tiny_uop.observe.stats import grouped
 from tiny_viz.graphs import Graphs
+from tiny_viz.run import printable
 from tiny_viz.terminal import Style
-from tiny_viz.trace import RuleInfo, SpanInfo, Step, Trace, printable
+from tiny_viz.trace import RuleInfo, SpanInfo, Step, Trace
 
 SIDE = 44
 """Characters for a node in a list of rewrites."""
@@ -62,7 +63,7 @@ def overview(trace: Trace, style: Style) -> list[str]:
   found = units(trace)
   kinds = [s.kind for s in found]
   counts = ", ".join(counted(kinds.count(kind), kind) for kind in ("schedule", "kernel"))
-  lines = [f"{_program(trace)}: {counts}, {counted(len(trace.steps), 'rewrite')}"]
+  lines = [f"{program_of(trace)}: {counts}, {counted(len(trace.steps), 'rewrite')}"]
   lines += [style.warn(line) for line in warnings(trace)]
   if found:
     rows: list[tuple[str, ...]] = [("number", "kind", "name", "time", "of compiling", "passes", "rewrites")]
@@ -80,7 +81,8 @@ def counted(number: int, what: str) -> str:
   return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _program(trace: Trace) -> str:
+def program_of(trace: Trace) -> str:
+  """The program's name and words, its process, and when it was started."""
   words, process, started = [trace.header.get(key) for key in ("program", "process", "started")]
   first, *rest = [str(word) for word in words] if isinstance(words, list) and words else ["a program"]
   *_, folder, file = ("", *first.split("/"))

@@ -1,35 +1,40 @@
 """Reads a trace file, the format of which tiny-uop's README has. Text from anywhere is safe: it is checked record by
-record, and nothing in it is evaluated."""
+record, and nothing in it is evaluated.
+
+A file has one section or two, each begun by its head: the compiler's, `{"tiny-trace": 1, ...}`, of which this module
+reads the records, and the run's, `{"profile": 1, ...}`, which `run.py` reads.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, overload
 
 from tiny_uop import IR_VERSION
 from tiny_uop.observe import TRACE_VERSION, MatchCount
+from tiny_viz.errors import TraceError
+from tiny_viz.run import Run, RunReader, printable
 
 MAX_LINE = 1 << 24
 MAX_TEXT = 1 << 32
 _BLOCK = 1 << 20
-
-
-class TraceError(ValueError):
-  """A file that is no trace, or one of another version, or damaged; the message names the line."""
+NO_TRACE = 'this is not a trace: expected {"tiny-trace": 1, …}; a trace is what a program run with VIZ=-1 saves'
 
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-  """A rule, in the service of a table."""
+  """A rule, in the service of a table; `text` says what it does."""
 
   table: str
   name: str
   where: str
+  text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +89,67 @@ class NodeInfo:
   tag: str | None
 
 
+class Nodes(Sequence[NodeInfo]):
+  """The nodes of a trace. Each is kept as its line of the file until it is asked for: of millions, few are looked at.
+  A line that is wrong is a TraceError then."""
+
+  def __init__(self) -> None:
+    self._items: list[bytes | NodeInfo] = []
+    self._lines = array("Q")
+    self._reader: _Reader | None = None
+
+  def __len__(self) -> int:
+    return len(self._items)
+
+  @overload
+  def __getitem__(self, number: int) -> NodeInfo: ...
+
+  @overload
+  def __getitem__(self, number: slice) -> list[NodeInfo]: ...
+
+  def __getitem__(self, number: int | slice) -> NodeInfo | list[NodeInfo]:
+    if isinstance(number, slice):
+      return [self[n] for n in range(*number.indices(len(self)))]
+    found = self._items[number]
+    if isinstance(found, bytes):
+      assert self._reader is not None
+      found = self._items[number] = self._reader.late_node(found, number % len(self), self._lines[number])
+    return found
+
+  def add(self, line: bytes | NodeInfo, reader: _Reader) -> None:
+    """Keep a node, or the line that it stands on."""
+    self._items.append(line)
+    self._lines.append(reader.number)
+    self._reader = reader
+
+
 @dataclass(slots=True)
 class Trace:
-  """All of a trace. `complete`: the program came to its end; `truncated`: at which size, in bytes, it was cut off."""
+  """All of a trace. `complete`: the program came to its end; `truncated`: at which size, in bytes, it was cut off.
+  `run`: what ran and when, None where the file has no such section."""
 
   header: dict[str, Any] = field(default_factory=dict)
-  nodes: list[NodeInfo] = field(default_factory=list)
+  nodes: Nodes = field(default_factory=Nodes)
   spans: list[SpanInfo] = field(default_factory=list)
   rules: list[RuleInfo] = field(default_factory=list)
   steps: list[Step] = field(default_factory=list)
   stats: list[tuple[RuleInfo, MatchCount]] = field(default_factory=list)
   truncated: int | None = None
   complete: bool = False
+  run: Run | None = None
 
   def roots(self) -> list[SpanInfo]:
     """The spans that are in no other."""
     return [span for span in self.spans if span.parent is None]
 
 
-def printable(text: str) -> str:
-  """The text without what could play tricks on a terminal."""
-  return text if text.isprintable() else "".join([c if c.isprintable() else "\ufffd" for c in text])
-
-
-def read_trace(path: str | os.PathLike[str]) -> Trace:
+def read_trace(path: str | os.PathLike[str], lazy: bool = False) -> Trace:
   """The trace in a file, compressed or not. Raises TraceError, and OSError where the file cannot be read.
 
-  A file that ends early (its program was killed) is read as far as it goes: `complete` is then False.
+  A file that ends early (its program was killed) is read as far as it goes: `complete` is then False. `lazy`: nodes are
+  checked when they are asked for, which is seven times as fast.
   """
-  reader = _Reader(Path(path))
+  reader = _Reader(Path(path), lazy)
   with open(path, "rb") as file:
     for line in _lines(file, reader):
       reader.read(line)
@@ -155,9 +192,10 @@ def _unpacked(file: BinaryIO, reader: _Reader) -> Iterator[bytes]:
 class _Reader:
   """Checks records and adds them to a trace."""
 
-  def __init__(self, path: Path) -> None:
-    self.path, self.trace, self.number = path, Trace(), 0
+  def __init__(self, path: Path, lazy: bool = False) -> None:
+    self.path, self.trace, self.number, self.lazy = path, Trace(), 0, lazy
     self.packed: bool | None = None
+    self.run: RunReader | None = None
     self.kinds = {
       "node": self.node, "rule": self.rule, "begin": self.begin, "end": self.end, "rewrite": self.rewrite,
       "stats": self.stats, "truncated": self.cut, "complete": self.complete,
@@ -168,22 +206,41 @@ class _Reader:
 
   def read(self, line: bytes) -> None:
     self.number += 1
-    try:
-      record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-      self.fail(f"expected a record in JSON, found {line[:40]!r} ({type(error).__name__})")
-    if self.number == 1:
+    if self.lazy and line.startswith(b'["node",') and self.trace.header:
+      return self.trace.nodes.add(line, self)
+    record = self.decoded(line)
+    if isinstance(record, dict) and (self.number == 1 or "tiny-trace" in record or "profile" in record):
       return self.header(record)
+    if isinstance(record, dict) and self.run is not None:
+      return self.run.read(record)
+    if self.number == 1:
+      self.fail(NO_TRACE)
     if not isinstance(record, list) or not record or not isinstance(record[0], str):
       self.fail(f"expected a list that begins with a word, found {line[:40]!r}")
     read = self.kinds.get(record[0])
     if read is None:
       self.fail(f"unknown record {record[0][:40]!r}: expected one of {', '.join(self.kinds)}")
+    if not self.trace.header:
+      self.fail(f'a record {record[0]!r} of the compiler before its head: expected {{"tiny-trace": 1, …}}')
     read(record)
 
-  def header(self, record: Any) -> None:
-    if not isinstance(record, dict) or "tiny-trace" not in record:
-      self.fail('this is not a trace: expected {"tiny-trace": 1, …}; a trace is what a program run with VIZ=-1 saves')
+  def decoded(self, line: bytes) -> Any:
+    try:
+      return json.loads(line)
+    except (ValueError, RecursionError) as error:
+      self.fail(f"expected a record in JSON, found {line[:40]!r} ({type(error).__name__})")
+
+  def header(self, record: dict[str, Any]) -> None:
+    if "profile" in record:
+      if self.run is not None:
+        self.fail("a second run in one file: a trace has one")
+      self.run = RunReader(record, self.fail)
+      self.trace.run = self.run.run
+      return
+    if "tiny-trace" not in record:
+      self.fail(NO_TRACE)
+    if self.trace.header:
+      self.fail("a second compiler's trace in one file: a trace has one")
     for key, known, what in (("tiny-trace", TRACE_VERSION, "trace format"), ("ir", IR_VERSION, "IR")):
       if record.get(key) != known:
         self.fail(
@@ -209,12 +266,12 @@ class _Reader:
       self.fail(f"expected {what}, a number of at least 0, found {str(value)[:40]!r}")
     return value
 
-  def place(self, value: Any, of: list[Any], what: str) -> int:
+  def place(self, value: Any, of: Sequence[Any], what: str) -> int:
     if self.count(value, f"the number of a {what}") >= len(of):
       self.fail(f"{what} {value} is used before its record: there are {len(of)} so far")
     return int(value)
 
-  def maybe(self, value: Any, of: list[Any], what: str) -> int | None:
+  def maybe(self, value: Any, of: Sequence[Any], what: str) -> int | None:
     return None if value is None else self.place(value, of, what)
 
   def time(self, value: Any) -> float:
@@ -226,21 +283,36 @@ class _Reader:
   # *** records ***
 
   def node(self, record: list[Any]) -> None:
+    self.trace.nodes.add(self.checked_node(record, len(self.trace.nodes)), self)
+
+  def late_node(self, line: bytes, number: int, line_number: int) -> NodeInfo:
+    """The node with this number, of its line."""
+    self.number = line_number
+    return self.checked_node(self.decoded(line), number)
+
+  def checked_node(self, record: list[Any], number: int) -> NodeInfo:
     op, dtype, src, *more = self.fields(record, 3, 5)
     if not isinstance(src, list):
       self.fail(f"expected the sources of a node, a list, found {str(src)[:40]!r}")
-    nodes = self.trace.nodes
     arg, tag = (*more, None, None)[:2]
     for value in (op, dtype, *(v for v in (arg, tag) if v is not None)):
       if not isinstance(value, str):
         self.fail(f"expected text for operation, dtype, argument and tag of a node, found {str(value)[:40]!r}")
-    nodes.append(NodeInfo(op, dtype, tuple([self.place(s, nodes, "node") for s in src]), arg, tag))
+    known = range(number)
+    return NodeInfo(op, dtype, tuple([self.place(s, known, "node") for s in src]), arg, tag)
 
   def rule(self, record: list[Any]) -> None:
-    table, name, where = self.fields(record, 3)
+    table, name, where, *text = self.fields(record, 3, 4)
+    about = "\n".join([self.text(line, "a line about a rule") for line in self.lines(text)])
     self.trace.rules.append(
-      RuleInfo(self.text(table, "a table"), self.text(name, "a rule"), self.text(where, "the place of a rule"))
+      RuleInfo(self.text(table, "a table"), self.text(name, "a rule"), self.text(where, "the place of a rule"), about)
     )
+
+  def lines(self, texts: list[Any]) -> list[Any]:
+    """Of a text that may be left out."""
+    if not all(isinstance(text, str) for text in texts):
+      self.fail(f"expected the text of a rule, a string, found {str(texts[0])[:40]!r}")
+    return texts[0].split("\n") if texts else []
 
   def begin(self, record: list[Any]) -> None:
     parent, kind, name, before, at, thread = self.fields(record, 6)
